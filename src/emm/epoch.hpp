@@ -1,0 +1,39 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace emm {
+
+/// Tells a pointer whether its manager has reset or ended since the pointer was made.
+///
+/// A manager owns one Epoch; each pointer remembers a Mark. reset() and the manager's end advance the
+/// epoch, and every older mark is then stale, for ever: the counter itself is never given back to the
+/// heap, so a mark may be asked at any time, also after the manager is gone. Any thread may ask.
+class Epoch {
+ public:
+  class Mark {
+   public:
+    Mark() = default;  ///< Of a pointer that no manager can end; always current.
+    bool current() const noexcept { return counter_ == nullptr || counter_->load(std::memory_order_acquire) == at_; }
+
+   private:
+    friend class Epoch;
+    Mark(const std::atomic<std::uint64_t>* counter, std::uint64_t at) noexcept : counter_(counter), at_(at) {}
+    const std::atomic<std::uint64_t>* counter_ = nullptr;
+    std::uint64_t at_ = 0;
+  };
+
+  Epoch();
+  ~Epoch();  ///< Makes every mark stale.
+  Epoch(const Epoch&) = delete;
+  Epoch& operator=(const Epoch&) = delete;
+
+  Mark mark() const noexcept { return {counter_, counter_->load(std::memory_order_relaxed)}; }
+  void advance() noexcept { counter_->fetch_add(1, std::memory_order_acq_rel); }
+
+ private:
+  std::atomic<std::uint64_t>* counter_;
+};
+
+}  // namespace emm

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/clock.hpp"
+#include "base/options.hpp"
+#include "base/result.hpp"
+#include "driver/driver.hpp"
+#include "emm/manager_observer.hpp"
+#include "emm/memory_manager.hpp"
+
+namespace emm {
+
+/// What a manager is built over. All of it outlives the manager.
+struct ManagerContext {
+  Driver* driver = nullptr;    ///< Null only in a probe (SEL-3), which reads interface_version and no more.
+  Runtime* runtime = nullptr;  ///< Null where the device has no cudart.
+  Clock* clock = nullptr;
+  ManagerObserver* observer = nullptr;  ///< May be null.
+  Profile profile = Profile::standard;
+};
+
+/// A bundled manager: what `--manager NAME:key=value` finds.
+struct ManagerEntry {
+  std::string_view name;
+  std::string_view summary;
+  std::string_view options;  ///< Known keys with defaults, for help.
+  /// Reads its options, and returns usage errors of Options::finish(). Touches no device.
+  Result<std::unique_ptr<MemoryManager>> (*make)(const ManagerContext& context, Options options);
+};
+
+/// A bundled adaptor: what `--adaptor NAME:key=value` puts over a manager.
+struct AdaptorEntry {
+  std::string_view name;
+  std::string_view summary;
+  std::string_view options;
+  Result<std::unique_ptr<MemoryManager>> (*make)(const ManagerContext& context, std::unique_ptr<MemoryManager> upstream,
+                                                 Options options);
+};
+
+std::span<const ManagerEntry* const> bundled_managers();
+std::span<const AdaptorEntry* const> bundled_adaptors();
+
+/// A manager by description, to be made once for each context.
+struct ManagerFactory {
+  std::string name;  ///< As given: "pool:max=8GiB".
+  std::function<Result<std::unique_ptr<MemoryManager>>(const ManagerContext&)> make;
+};
+
+/// "NAME[:key=value,...]" and adaptors of the same form, innermost first. Options are checked here, by a
+/// probe. Errors: usage, listing the known names.
+Result<ManagerFactory> find_manager(std::string_view spec, std::span<const std::string> adaptors = {});
+
+}  // namespace emm

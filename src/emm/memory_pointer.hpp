@@ -1,0 +1,182 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "base/result.hpp"
+#include "driver/types.hpp"
+#include "emm/epoch.hpp"
+
+namespace emm {
+
+/// How a manager learns that a piece of its memory is no longer wanted. Three words, so that it is its own
+/// representation across a C boundary. It runs at most once, on any thread, also late; it cannot fail, and
+/// what goes wrong in it is the manager's to count.
+struct Finalizer {
+  void (*run)(void* self, std::uint64_t cookie, StreamHandle stream) noexcept = nullptr;
+  void* self = nullptr;
+  std::uint64_t cookie = 0;
+};
+
+/// Part of somebody else's device memory: an address and a size that own nothing (contract: PTR-9).
+struct MemoryView {
+  DevicePtr device_pointer;
+  std::uint64_t size = 0;
+
+  /// [start, stop) of this view; to its end where `stop` is missing. The range must lie inside: numba does
+  /// not check that (PTR-12), we do. Errors: invalid_value, worded as numba's where it has words (PTR-11).
+  Result<MemoryView> view(std::uint64_t start, std::optional<std::uint64_t> stop = {}) const;
+};
+
+/// Owns one end of life: a finalizer that runs at the latest when this dies, unless the manager has been
+/// reset or has ended since (its memory is gone then, and the finalizer must do nothing: RST-6, RST-7).
+class Lifetime {
+ public:
+  Lifetime() = default;
+  Lifetime(Finalizer finalizer, Epoch::Mark mark) noexcept : finalizer_(finalizer), mark_(mark) {}
+  Lifetime(Lifetime&& other) noexcept
+      : finalizer_(std::exchange(other.finalizer_, {})), mark_(other.mark_), freed_(other.freed_) {}
+  Lifetime& operator=(Lifetime&& other) noexcept {
+    if (this != &other) {
+      end({});
+      finalizer_ = std::exchange(other.finalizer_, {});
+      mark_ = other.mark_;
+      freed_ = other.freed_;
+    }
+    return *this;
+  }
+  ~Lifetime() { end({}); }
+
+  /// Has a finalizer, or had one (numba's is_managed).
+  bool managed() const noexcept { return finalizer_.run != nullptr || freed_; }
+  /// Neither freed nor ended by a reset.
+  bool alive() const noexcept { return !freed_ && mark_.current(); }
+  /// Runs the finalizer now. Of memory without one: nothing. Error dead_pointer, "Freeing dead memory", if
+  /// it was freed before or reset ended it (PTR-5, RST-6).
+  Status free(StreamHandle stream);
+
+ private:
+  void end(StreamHandle stream) noexcept {
+    if (finalizer_.run == nullptr) return;
+    const auto finalizer = std::exchange(finalizer_, {});
+    freed_ = true;
+    if (mark_.current()) finalizer.run(finalizer.self, finalizer.cookie, stream);
+  }
+
+  Finalizer finalizer_{};
+  Epoch::Mark mark_{};
+  bool freed_ = false;
+};
+
+/// NBEP-7's MemoryPointer: device memory, whose end runs its finalizer. Move-only.
+class MemoryPointer {
+ public:
+  MemoryPointer() = default;
+  /// `size` in bytes. Without a finalizer this owns nothing (foreign memory).
+  MemoryPointer(DevicePtr ptr, std::uint64_t size, Lifetime lifetime = {}) noexcept
+      : ptr_(ptr), size_(size), lifetime_(std::move(lifetime)) {}
+
+  DevicePtr device_pointer() const noexcept { return ptr_; }
+  std::uint64_t size() const noexcept { return size_; }
+  bool is_managed() const noexcept { return lifetime_.managed(); }
+  bool alive() const noexcept { return lifetime_.alive(); }
+  /// Ends the memory now, although views of it may remain; `stream` orders the end after work there.
+  Status free(StreamHandle stream = {}) { return lifetime_.free(stream); }
+  /// Error dead_pointer where the memory is no longer alive; else as MemoryView::view.
+  Result<MemoryView> view(std::uint64_t start = 0, std::optional<std::uint64_t> stop = {}) const;
+
+ private:
+  DevicePtr ptr_{};
+  std::uint64_t size_ = 0;
+  Lifetime lifetime_{};
+};
+
+/// NBEP-7's PinnedMemory: page-locked host memory that devices do not see.
+class PinnedMemory {
+ public:
+  PinnedMemory(HostRange range, Lifetime lifetime, std::shared_ptr<const void> owner = {}) noexcept
+      : range_(range), owner_(std::move(owner)), lifetime_(std::move(lifetime)) {}
+
+  HostPtr host_pointer() const noexcept { return range_.pointer; }
+  std::uint64_t size() const noexcept { return range_.size; }
+  bool alive() const noexcept { return lifetime_.alive(); }
+  Status free() { return lifetime_.free({}); }
+
+ private:
+  HostRange range_;
+  std::shared_ptr<const void> owner_;  ///< Outlives the finalizer (PIN-4): declared before it.
+  Lifetime lifetime_;
+};
+
+/// NBEP-7's MappedMemory: page-locked host memory with a device address.
+class MappedMemory {
+ public:
+  MappedMemory(HostRange range, DevicePtr ptr, Lifetime lifetime, std::shared_ptr<const void> owner = {}) noexcept
+      : range_(range), ptr_(ptr), owner_(std::move(owner)), lifetime_(std::move(lifetime)) {}
+
+  HostPtr host_pointer() const noexcept { return range_.pointer; }
+  DevicePtr device_pointer() const noexcept { return ptr_; }
+  std::uint64_t size() const noexcept { return range_.size; }
+  bool alive() const noexcept { return lifetime_.alive(); }
+  Status free() { return lifetime_.free({}); }
+  Result<MemoryView> view(std::uint64_t start = 0, std::optional<std::uint64_t> stop = {}) const;
+
+ private:
+  HostRange range_;
+  DevicePtr ptr_;
+  std::shared_ptr<const void> owner_;
+  Lifetime lifetime_;
+};
+
+/// What memhostalloc and mempin give: mapped if that was asked for, else pinned (HST-2, PIN-3).
+using HostMemory = std::variant<PinnedMemory, MappedMemory>;
+
+/// Managed memory: one address on host and device (MAN-4). A MemoryPointer that the host may read.
+class ManagedMemory {
+ public:
+  explicit ManagedMemory(MemoryPointer memory) noexcept : memory_(std::move(memory)) {}
+
+  MemoryPointer& memory() noexcept { return memory_; }
+  const MemoryPointer& memory() const noexcept { return memory_; }
+  DevicePtr device_pointer() const noexcept { return memory_.device_pointer(); }
+  std::uint64_t size() const noexcept { return memory_.size(); }
+  bool alive() const noexcept { return memory_.alive(); }
+  Status free(StreamHandle stream = {}) { return memory_.free(stream); }
+
+ private:
+  MemoryPointer memory_;
+};
+
+/// A shared reference to memory, or to part of it. The memory ends when the last one does (PTR-4, PTR-10).
+/// Copies share; views share the root's life. One thread at a time for each object; the count is atomic.
+class OwnedPointer {
+ public:
+  OwnedPointer() = default;
+
+  DevicePtr device_pointer() const noexcept { return view_.device_pointer; }
+  std::uint64_t size() const noexcept { return view_.size; }
+  bool alive() const noexcept { return memory_ != nullptr && memory_->alive(); }
+  /// How many OwnedPointers share the memory (numba's refct).
+  long references() const noexcept { return memory_.use_count(); }
+  /// Ends the memory now for everyone. Later ends of the references are silent (PTR-6).
+  Status free(StreamHandle stream = {});
+  Result<OwnedPointer> view(std::uint64_t start = 0, std::optional<std::uint64_t> stop = {}) const;
+
+ private:
+  friend OwnedPointer own(MemoryPointer memory);
+  OwnedPointer(std::shared_ptr<MemoryPointer> memory, MemoryView view) noexcept
+      : memory_(std::move(memory)), view_(view) {}
+
+  std::shared_ptr<MemoryPointer> memory_;
+  MemoryView view_;
+};
+
+/// Turns sole ownership into shared: numba's AutoFreePointer, which frees itself when its last owned
+/// reference ends (PTR-3), is `own(std::move(memory))` here.
+OwnedPointer own(MemoryPointer memory);
+
+}  // namespace emm

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/result.hpp"
+
+namespace emm::format {
+
+/// Bytes written in order to a file, standard output ("-") or a string; ".gz" and ".zst" in a path pack.
+/// write() takes whole records, and what reaches a plain file at any moment ends with a whole one: a
+/// killed run leaves no torn line. One thread at a time.
+class ByteSink {
+ public:
+  static Result<std::unique_ptr<ByteSink>> open(const std::string& path);  ///< Truncates, now.
+  static std::unique_ptr<ByteSink> to_string(std::string& out);
+  virtual ~ByteSink() = default;  ///< Flushes; an error then is lost, so call close().
+
+  virtual const std::string& name() const noexcept = 0;
+  /// io_error names the path and the reason; after one every later call fails too.
+  virtual Status write(std::string_view record) = 0;
+  virtual Status flush() = 0;
+  virtual Status close() = 0;
+};
+
+}  // namespace emm::format

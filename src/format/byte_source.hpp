@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/result.hpp"
+
+namespace emm::format {
+
+/// Bytes to be read once, in order: a file, standard input ("-") or memory; plain, gzip or zstd, told apart
+/// by their first bytes, unpacked as they are read, on a thread of its own where that pays. Memory is bounded by
+/// the buffers and the longest line asked for. One thread at a time.
+class ByteSource {
+ public:
+  static Result<std::unique_ptr<ByteSource>> open(const std::string& path);
+  /// `bytes` outlives the source. They are unpacked too if packed.
+  static std::unique_ptr<ByteSource> memory(std::string_view bytes, std::string name = "<memory>");
+  virtual ~ByteSource() = default;
+
+  /// For messages: the path, or "<stdin>".
+  virtual const std::string& name() const noexcept = 0;
+  /// The first bytes, unpacked, up to `size` (at most 64 KiB), fewer only where the source is shorter. Consumes
+  /// nothing; only before the first read.
+  virtual Result<std::string_view> peek(std::size_t size) = 0;
+  /// Some of what comes next, empty at the end. The view is good until the next call, and at least 64 bytes
+  /// after it may be read (their content means nothing).
+  virtual Result<std::string_view> next() = 0;
+  /// Bytes of the file itself consumed so far, and its size (0: not known); for progress.
+  virtual std::uint64_t consumed() const noexcept = 0;
+  virtual std::uint64_t total() const noexcept = 0;
+  /// The packed stream ended before its end mark. Only after next() has given the end.
+  virtual bool truncated() const noexcept = 0;
+};
+
+/// Whole lines of a ByteSource, without their line ends (LF or CRLF).
+class LineReader {
+ public:
+  explicit LineReader(ByteSource& source, std::size_t max_line = std::size_t{64} << 20) noexcept
+      : source_(source), max_line_(max_line) {}
+
+  /// False at the end. Errors: the source's, and parse_error for a line longer than the limit. The view is
+  /// good until the next call, and at least 64 bytes after it may be read.
+  Result<bool> next(std::string_view& line);
+  std::uint64_t line_number() const noexcept { return line_number_; }  ///< Of the last line, from 1.
+  /// The last line had no line end: the file was cut there, or lacks its final newline.
+  bool unterminated() const noexcept { return unterminated_; }
+  ByteSource& source() noexcept { return source_; }
+
+ private:
+  ByteSource& source_;
+  std::size_t max_line_;
+  std::string_view rest_;
+  std::string carried_;  ///< The beginning of a line that spans chunks.
+  std::uint64_t line_number_ = 0;
+  bool unterminated_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace emm::format

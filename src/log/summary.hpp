@@ -1,0 +1,110 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trace/op.hpp"
+
+namespace emm::log {
+
+/// Of one kind of operation, nanoseconds on the run's clock.
+struct Percentiles {
+  std::uint64_t count = 0;
+  std::uint64_t p50 = 0, p90 = 0, p99 = 0, p999 = 0, max = 0;
+};
+
+/// A live allocation, for a list of the biggest.
+struct Holder {
+  std::string id;
+  std::uint64_t size = 0;
+  std::uint32_t line = 0;
+  std::string site;  ///< Innermost frame; may be empty.
+};
+
+/// What a person needs to know of a failing event: which, where, and the state just before it.
+struct Failure {
+  std::uint64_t event = 0;  ///< Index in the trace, from 0.
+  std::uint32_t line = 0;
+  trace::Op op = trace::Op::memalloc;
+  std::string id;
+  std::uint64_t size = 0;
+  std::uint64_t thread = 0;
+  std::string stream;
+  std::string context;
+  trace::Outcome outcome = trace::Outcome::error;
+  std::string error;        ///< The manager's or driver's words.
+  std::vector<std::string> frames;
+  std::uint64_t live_bytes = 0;
+  std::uint64_t reserved_bytes = 0;
+  std::optional<std::uint64_t> free_bytes;          ///< Of the device, where it tells.
+  std::optional<std::uint64_t> largest_free_bytes;
+  std::vector<Holder> holders;  ///< The biggest live allocations, at most ten.
+};
+
+/// Something that a manager must never do.
+struct Violation {
+  enum class Kind : std::uint8_t { overlap, misaligned, wrong_size, corruption, wrong_address, hazard, unexpected };
+  Kind kind = Kind::overlap;
+  std::uint64_t event = 0;
+  std::uint32_t line = 0;
+  std::string words;  ///< One sentence with the ids, addresses and sizes.
+};
+inline constexpr std::array<std::string_view, 7> kViolationNames{"overlap", "misaligned", "wrong size", "corruption",
+                                                                 "wrong address", "hazard", "unexpected outcome"};
+
+/// Recorded result against today's, over operations that have a recorded one.
+struct FourWay {
+  std::uint64_t worked_worked = 0, worked_fails = 0, fails_works = 0, fails_fails = 0;
+};
+
+/// A deferring manager emptied its queue while event `event` was served.
+struct Flush {
+  std::uint64_t event = 0;
+  std::uint64_t seq = 0;    ///< The operation's own `seq`, or `event` where it has none.
+  std::uint64_t count = 0;
+  std::uint64_t bytes = 0;
+  bool operator==(const Flush&) const = default;
+};
+
+/// Operations that the manager answered with not_supported, by operation.
+struct Declined {
+  trace::Op op = trace::Op::memalloc;
+  std::uint64_t count = 0;
+  std::string why;  ///< The words of the first.
+};
+
+/// One pass of a replay: "emmctl.replay/1". Bytes are requested bytes unless the name says otherwise; peaks are
+/// over events.
+struct Pass {
+  std::uint64_t events = 0;  ///< Replayed.
+  std::uint64_t allocs = 0, frees = 0, failures = 0;
+  std::uint64_t leaked = 0, leaked_bytes = 0;
+  std::uint64_t hazards = 0;
+  std::uint64_t peak_live_bytes = 0, peak_requested_bytes = 0, peak_reserved_bytes = 0;
+  std::uint64_t reserved_at_end_bytes = 0;
+  double ns_per_event = 0;
+  std::uint64_t elapsed_ns = 0;
+};
+
+struct Summary {
+  std::string trace, manager, device, clock;
+  Pass pass;                       ///< The first.
+  std::vector<Pass> repeats;       ///< All of them, where there are several.
+  std::optional<Percentiles> alloc_latency, free_latency;
+  std::optional<Failure> first_failure;
+  FourWay outcomes;
+  std::vector<Flush> flushes;
+  std::vector<Violation> violations;   ///< At most a hundred are kept;
+  std::uint64_t violation_count = 0;   ///< all are counted.
+  std::vector<Declined> declined;
+  std::uint64_t skipped = 0;           ///< Operations that this replay does not carry out yet, or by request;
+  std::vector<std::string> notes;      ///< and what a person should know, a sentence each.
+  bool interrupted = false;
+  std::optional<std::uint64_t> stopped_at;  ///< Event of --stop-at or --on-oom stop.
+  std::vector<Holder> leaks;           ///< The biggest, at most ten.
+};
+
+}  // namespace emm::log

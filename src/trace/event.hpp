@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "base/ids.hpp"
+#include "trace/op.hpp"
+
+namespace emm::trace {
+
+/// What a replay needs of one operation, in 40 bytes. What few operations have is in Trace::detail().
+struct Event {
+  std::uint64_t size = 0;       ///< Bytes: of memalloc, memallocmanaged, memhostalloc, mempin.
+  std::uint64_t time_ns = 0;    ///< As recorded, since the first event; 0 if the trace has no times.
+  AllocId id{};                 ///< What the operation makes, uses or ends.
+  std::uint32_t line = 0;       ///< Of the trace file; for errors.
+  std::uint32_t detail = 0;     ///< Index into the side table; 0: none.
+  SiteId site{};
+  ThreadId thread{};
+  StreamId stream{};
+  ContextId context{};
+  Op op = Op::initialize;
+  std::uint8_t flags = 0;       ///< See EventFlag.
+  std::uint8_t outcomes = 0;    ///< Recorded result in the low four bits, expected in the high four.
+
+  Outcome recorded() const noexcept { return static_cast<Outcome>(outcomes & 15u); }
+  Outcome expected() const noexcept { return static_cast<Outcome>(outcomes >> 4u); }
+  bool has(std::uint8_t flag) const noexcept { return (flags & flag) != 0; }
+};
+static_assert(sizeof(Event) == 40 && std::is_trivially_copyable_v<Event>);
+
+namespace event_flag {
+inline constexpr std::uint8_t mapped = 1;
+inline constexpr std::uint8_t portable = 2;
+inline constexpr std::uint8_t wc = 4;
+inline constexpr std::uint8_t read_only = 8;
+inline constexpr std::uint8_t attach_host = 16;
+inline constexpr std::uint8_t backing = 32;      ///< What the recorded manager did; not replayed.
+inline constexpr std::uint8_t preexisting = 64;  ///< Live before the recording began.
+inline constexpr std::uint8_t late = 128;        ///< A free of memory that a reset before it ended.
+}  // namespace event_flag
+
+}  // namespace emm::trace

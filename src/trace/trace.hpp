@@ -1,0 +1,110 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/ids.hpp"
+#include "base/result.hpp"
+#include "trace/event.hpp"
+#include "trace/operation.hpp"
+
+namespace emm::trace {
+
+/// What few events have. Index 0 of the side table is this, empty.
+struct Detail {
+  Expect expect{};                ///< All of `expect` but same_as, which is below.
+  AllocId same_as{};
+  bool has_same_as = false;
+  std::uint32_t handle = 0;       ///< get_ipc_handle, open_ipc_handle: which handle, counted from 1.
+  std::uint32_t process = 0;      ///< 0 is the process that the manager is in; others are peers.
+  std::uint32_t buffer = 0;       ///< mempin: which host buffer, counted from 1; 0: one of its own.
+  std::uint64_t offset = 0;       ///< mempin: in the buffer; get_ipc_handle: recorded.
+  std::uint32_t page_offset = 0;
+  std::uint64_t align = 0;
+  std::uint64_t count = 0, bytes = 0;   ///< flush.
+  std::uint64_t free = 0, total = 0;    ///< get_memory_info, as recorded.
+  std::int32_t code = 0;                ///< Recorded result.
+  std::string label;
+  std::vector<AllocId> uses;            ///< use.
+  bool write = false;
+  std::uint32_t record = 0;             ///< event_record, stream_wait, event_sync: counted from 1.
+};
+
+/// A context of the trace, and the device that it is on.
+struct ContextInfo {
+  std::string name;
+  std::uint32_t device = 0;
+};
+
+/// A whole trace in memory, as a replay walks it: at most 64 bytes an event while it is being made and when
+/// it is done, side tables included. Immutable once finished; any thread may then read.
+///
+/// As a sink it judges what an engine must be able to rely on, and fails with parse_error at the first
+/// operation that breaks it: an id is made once and not reused, what is freed or exported was made before and
+/// not freed already (a free after a reset is marked late), defer_cleanup is balanced per context, and there
+/// are no more contexts, threads or streams than an Event can name.
+class Trace final : public OperationSink {
+ public:
+  Trace();
+  ~Trace() override;
+  Trace(Trace&&) noexcept;
+  Trace& operator=(Trace&&) noexcept;
+
+  /// `source` names the trace in messages: a path, or "<stdin>".
+  void set_source(std::string source);
+  Status on_header(const Header& header) override;
+  Status on_operation(const Operation& operation) override;
+  Status finish() override;
+
+  const std::string& source() const noexcept { return source_; }
+  const Header& header() const noexcept { return header_; }
+  std::size_t size() const noexcept { return size_; }
+  const Event& operator[](std::size_t index) const noexcept {
+    return blocks_[index >> kBlockShift][index & (kBlockEvents - 1)];
+  }
+  const Detail& detail(const Event& event) const noexcept { return details_[event.detail]; }
+
+  std::size_t alloc_count() const noexcept;   ///< AllocIds are below this.
+  std::string name(AllocId id) const;         ///< As the file has it.
+  const std::vector<ContextInfo>& contexts() const noexcept { return contexts_; }
+  const std::vector<std::string>& threads() const noexcept { return threads_; }
+  /// The number that logs show for a thread: its name where that is a number, else its ThreadId.
+  std::uint64_t thread_number(ThreadId thread) const noexcept { return thread_numbers_[index(thread)]; }
+  const std::vector<std::string>& streams() const noexcept { return streams_; }   ///< [0] is the default stream.
+  std::uint64_t stream_number(StreamId stream) const noexcept { return stream_numbers_[index(stream)]; }
+  const std::vector<std::string>& processes() const noexcept { return processes_; }  ///< [0] is the manager's.
+  const std::vector<std::string>& site_frames(SiteId site) const;                 ///< Innermost first; may be empty.
+  std::size_t device_count() const noexcept;       ///< Devices that contexts are on.
+  std::uint64_t capacity(std::uint32_t device) const noexcept;  ///< As recorded; 0: not said.
+  std::uint64_t extensions_skipped() const noexcept { return extensions_skipped_; }
+  std::uint64_t peak_live_allocs() const noexcept { return peak_live_; }  ///< At any event; sizes a live set.
+  std::uint64_t memory_bytes() const noexcept;     ///< What this holds on the heap.
+
+ private:
+  static constexpr std::size_t kBlockShift = 14;
+  static constexpr std::size_t kBlockEvents = std::size_t{1} << kBlockShift;
+  struct Building;  // what only on_operation needs; gone after finish()
+
+  Event& append();
+
+  std::string source_ = "<trace>";
+  Header header_;
+  std::vector<std::unique_ptr<Event[]>> blocks_;
+  std::size_t size_ = 0;
+  std::vector<Detail> details_{1};
+  std::vector<std::uint64_t> id_names_;   ///< A number, or with the top bit an index into id_texts_.
+  std::vector<std::string> id_texts_;
+  std::vector<ContextInfo> contexts_;
+  std::vector<std::string> threads_, streams_, processes_;
+  std::vector<std::uint64_t> thread_numbers_, stream_numbers_;
+  std::vector<std::vector<std::string>> sites_{1};
+  std::uint64_t extensions_skipped_ = 0;
+  std::uint64_t peak_live_ = 0;
+  std::unique_ptr<Building> building_;
+};
+
+}  // namespace emm::trace

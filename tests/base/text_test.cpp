@@ -1,0 +1,36 @@
+#include "base/text.hpp"
+
+#include <gtest/gtest.h>
+
+namespace emm::text {
+namespace {
+
+TEST(Text, FormatFillsHolesInOrder) { EXPECT_EQ(format("{}:{}: {}", "run.json", 7, true), "run.json:7: true"); }
+
+TEST(Text, FormatKeepsWhatHasNoArgument) { EXPECT_EQ(format("a {} b {}", 1), "a 1 b {}"); }
+
+TEST(Text, ReadsDecimalAndHexToTheLastBit) {
+  EXPECT_EQ(to_u64("18446744073709551615"), ~std::uint64_t{0});
+  EXPECT_EQ(to_u64("0xffffffffffffffff"), ~std::uint64_t{0});
+}
+
+TEST(Text, RefusesWhatIsNotOnlyANumber) {
+  for (const auto* bad : {"", "0x", "-1", "+1", " 1", "1 ", "18446744073709551616", "1e3", "4.0"}) {
+    EXPECT_FALSE(to_u64(bad)) << bad;
+  }
+}
+
+TEST(Text, GroupsDigits) {
+  EXPECT_EQ(grouped(0), "0");
+  EXPECT_EQ(grouped(999), "999");
+  EXPECT_EQ(grouped(1234567), "1,234,567");
+}
+
+TEST(Text, FindsWhatWasMeant) {
+  constexpr std::string_view known[] = {"mapped", "portable", "wc"};
+  EXPECT_EQ(nearest("maped", known, 3), "mapped");
+  EXPECT_FALSE(nearest("completely-else", known, 3));
+}
+
+}  // namespace
+}  // namespace emm::text

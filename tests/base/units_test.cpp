@@ -1,0 +1,35 @@
+#include "base/units.hpp"
+
+#include <gtest/gtest.h>
+
+namespace emm::units {
+namespace {
+
+TEST(Units, ReadsSizesAsPeopleWriteThem) {
+  EXPECT_EQ(*parse_bytes("512"), 512u);
+  EXPECT_EQ(*parse_bytes("4KiB"), 4_KiB);
+  EXPECT_EQ(*parse_bytes("1.5GiB"), 3_GiB / 2);
+  EXPECT_EQ(*parse_bytes("2m"), 2_MiB);
+  EXPECT_EQ(*parse_bytes("8 GB"), 8_GiB);
+}
+
+TEST(Units, RefusesSizesThatAreNotWholeBytes) {
+  for (const auto* bad : {"", "KiB", "-1", "1.5", "1.0001KiB", "1XiB", "17179869184GiB", ".5GiB"}) {
+    EXPECT_FALSE(parse_bytes(bad)) << bad;
+  }
+}
+
+TEST(Units, ReadsTimes) {
+  EXPECT_EQ(*parse_ns("10us"), 10'000u);
+  EXPECT_EQ(*parse_ns("1.5ms"), 1'500'000u);
+  EXPECT_FALSE(parse_ns("1h"));
+}
+
+TEST(Units, WritesForPeople) {
+  EXPECT_EQ(bytes(512), "512 B");
+  EXPECT_EQ(bytes(3_GiB / 2), "1.50 GiB");
+  EXPECT_EQ(ns(1500), "1.50 us");
+}
+
+}  // namespace
+}  // namespace emm::units

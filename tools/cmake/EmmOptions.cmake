@@ -1,0 +1,40 @@
+# How every target of the tree is compiled. One place, so that no target differs by accident.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")  # EMM_ASSERT is not <cassert>: NDEBUG changes nothing, so it is not set
+
+if(EMM_SANITIZE)
+  add_compile_options(-fsanitize=${EMM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${EMM_SANITIZE})
+endif()
+
+find_program(EMM_CCACHE ccache)
+if(EMM_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${EMM_CCACHE})
+endif()
+
+# emm_layer(<name> SOURCES ... LINKS ...): a static library emm_<name>, whose headers are seen from src/.
+function(emm_layer name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
+  set(target emm_${name})
+  add_library(${target} STATIC ${arg_SOURCES} ${PROJECT_SOURCE_DIR}/tools/cmake/layer.cpp)
+  add_library(emmctl::${target} ALIAS ${target})
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_include_directories(${target} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/emmctl>)
+  target_link_libraries(${target} PUBLIC ${arg_LINKS} PRIVATE ${arg_PRIVATE_LINKS})
+  emm_warnings(${target})
+  set_property(GLOBAL APPEND PROPERTY EMM_LAYERS ${target})
+endfunction()
+
+function(emm_warnings target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wconversion -Wshadow -Wnon-virtual-dtor -Werror)
+endfunction()

@@ -1,0 +1,1 @@
+// Gives every layer at least one object, so that one made of entries alone is still an archive.
