@@ -1,1 +1,23 @@
+# `cmake --install`: the program, the libraries behind it, their headers, and a CMake package, so that
+#   find_package(emmctl REQUIRED)
+#   target_link_libraries(mine PRIVATE emmctl::emm)
+# builds against them.
+include(CMakePackageConfigHelpers)
 
+get_property(layers GLOBAL PROPERTY EMM_LAYERS)
+add_library(emm INTERFACE)
+add_library(emmctl::emm ALIAS emm)
+target_link_libraries(emm INTERFACE ${layers})
+
+set(EMM_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/emmctl)
+install(TARGETS emmctl RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS emm ${layers} EXPORT emmctl ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY src/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/emmctl
+  FILES_MATCHING PATTERN "*.hpp" PATTERN cli EXCLUDE)
+install(DIRECTORY managers DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/emmctl FILES_MATCHING PATTERN "*.hpp")
+install(EXPORT emmctl NAMESPACE emmctl:: FILE emmctlTargets.cmake DESTINATION ${EMM_PACKAGE_DIR})
+configure_package_config_file(tools/cmake/emmctlConfig.cmake.in ${PROJECT_BINARY_DIR}/emmctlConfig.cmake
+  INSTALL_DESTINATION ${EMM_PACKAGE_DIR})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/emmctlConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/emmctlConfig.cmake ${PROJECT_BINARY_DIR}/emmctlConfigVersion.cmake
+  DESTINATION ${EMM_PACKAGE_DIR})

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace emm::cli {
+
+/// What a command can be asked: it says so here, in the order of --help, and finds the answers in its own fields.
+/// A field's value at that time is the default that --help shows. Text of sizes and times is parsed by the command.
+class Arguments {
+ public:
+  virtual ~Arguments() = default;
+
+  virtual void positional(std::string_view name, std::string& into, std::string_view help, bool required = true) = 0;
+  virtual void text(std::string_view name, std::string& into, std::string_view value, std::string_view help) = 0;
+  /// Repeatable.
+  virtual void list(std::string_view name, std::vector<std::string>& into, std::string_view value,
+                    std::string_view help) = 0;
+  virtual void choice(std::string_view name, std::string& into, const std::vector<std::string>& choices,
+                      std::string_view help) = 0;
+  virtual void count(std::string_view name, std::uint64_t& into, std::string_view help) = 0;
+  virtual void count(std::string_view name, std::optional<std::uint64_t>& into, std::string_view value,
+                     std::string_view help) = 0;
+  virtual void flag(std::string_view name, bool& into, std::string_view help) = 0;
+  /// Free text after the options.
+  virtual void footer(std::string_view text) = 0;
+};
+
+}  // namespace emm::cli

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "base/result.hpp"
+#include "cli/arguments.hpp"
+#include "cli/console.hpp"
+#include "cli/exit_code.hpp"
+
+namespace emm::cli {
+
+/// One command with the answers to its arguments.
+class CommandRun {
+ public:
+  virtual ~CommandRun() = default;
+  /// An error becomes "emmctl: <words>" on stderr and exit_code_of it.
+  virtual Result<ExitCode> run(Console& console) = 0;
+};
+
+struct Command {
+  std::string_view name;
+  std::string_view summary;
+  bool hidden;  ///< For emmctl's own use; not in --help.
+  std::unique_ptr<CommandRun> (*make)(Arguments& arguments);
+};
+
+}  // namespace emm::cli
+
+namespace emm {
+using cli::Command;
+std::span<const Command* const> bundled_commands();
+}  // namespace emm

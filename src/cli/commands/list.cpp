@@ -1,0 +1,136 @@
+#include <memory>
+
+#include "cli/command.hpp"
+#include "driver/device_entry.hpp"
+#include "emm/manager_entry.hpp"
+#include "log/writer.hpp"
+#include "trace/generate.hpp"
+#include "trace/importer.hpp"
+
+namespace emm {
+namespace {
+
+using namespace emm::cli;
+using Rows = std::vector<std::vector<std::string>>;
+
+std::string text_of(std::string_view value) { return std::string(value); }
+
+Rows managers() {
+  Rows rows{{"manager", "what it is", "options"}};
+  for (const auto* entry : bundled_managers()) {
+    rows.push_back({text_of(entry->name), text_of(entry->summary), text_of(entry->options)});
+  }
+  return rows;
+}
+
+Rows adaptors() {
+  Rows rows{{"adaptor", "what it does", "options"}};
+  for (const auto* entry : bundled_adaptors()) {
+    rows.push_back({text_of(entry->name), text_of(entry->summary), text_of(entry->options)});
+  }
+  return rows;
+}
+
+Rows devices() {
+  Rows rows{{"device", "what it is", "options", "here"}};
+  for (const auto* entry : bundled_devices()) {
+    auto platform = entry->open("", {});
+    std::string here;
+    if (!platform) {
+      here = describe(platform.error());
+    } else if (entry->name == "sim") {
+      here = "always";
+    } else {
+      here = text::format("{} found", (*platform)->device_count());
+    }
+    rows.push_back({text_of(entry->name), text_of(entry->summary), text_of(entry->options), here});
+  }
+  return rows;
+}
+
+Rows formats() {
+  Rows rows{{"format", "what it is", "read", "written"}};
+  for (const auto* entry : trace::bundled_importers()) {
+    rows.push_back({text_of(entry->name), text_of(entry->summary),
+                    entry->from_documentation ? "written from documentation" : "yes",
+                    entry->name == "emm" ? "yes" : ""});
+  }
+  for (const auto* entry : log::bundled_logs()) {
+    rows.push_back({text_of(entry->name) + " (log)", text_of(entry->summary), "", "--log-format " + text_of(entry->name)});
+  }
+  return rows;
+}
+
+Rows generators() {
+  Rows rows{{"kind", "what it makes"}};
+  for (const auto& kind : trace::generate_kinds()) rows.push_back({text_of(kind.name), text_of(kind.summary)});
+  return rows;
+}
+
+struct Listing {
+  std::string_view name;
+  Rows (*rows)();
+};
+constexpr Listing kListings[] = {
+    {"managers", managers}, {"adaptors", adaptors}, {"devices", devices}, {"formats", formats}, {"generators", generators}};
+
+std::vector<std::string> listing_names() {
+  std::vector<std::string> names;
+  for (const auto& listing : kListings) names.emplace_back(listing.name);
+  return names;
+}
+
+std::string quoted(std::string_view value) {
+  std::string out = "\"";
+  for (const char c : value) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+
+/// An array of objects, with the heading's words as keys.
+std::string to_json(const Rows& rows) {
+  std::string out = "[";
+  for (std::size_t row = 1; row < rows.size(); ++row) {
+    out += row == 1 ? "\n  {" : ",\n  {";
+    for (std::size_t i = 0; i < rows[row].size(); ++i) {
+      if (i > 0) out += ", ";
+      out += quoted(rows[0][i]) + ": " + quoted(rows[row][i]);
+    }
+    out += "}";
+  }
+  return out + "\n]\n";
+}
+
+class List final : public CommandRun {
+ public:
+  explicit List(Arguments& arguments) {
+    arguments.positional("WHAT", what_, text::join(listing_names(), ", "));
+    arguments.text("--json", json_, "FILE|-", "Writes the rows as JSON");
+  }
+
+  Result<ExitCode> run(Console& console) override {
+    for (const auto& listing : kListings) {
+      if (listing.name != what_) continue;
+      const auto rows = listing.rows();
+      if (!json_.empty()) {
+        if (auto written = console.write(json_, to_json(rows)); !written) return written.error();
+      }
+      if (json_ != "-") console.result(table(rows));
+      return ExitCode::fine;
+    }
+    return fail(Errc::usage, "list {}: expected one of {}", what_, text::join(listing_names()));
+  }
+
+ private:
+  std::string what_, json_;
+};
+
+}  // namespace
+
+extern constinit const Command list_command{
+    "list", "What there is: managers, adaptors, devices, formats, generators", false,
+    [](Arguments& arguments) -> std::unique_ptr<CommandRun> { return std::make_unique<List>(arguments); }};
+
+}  // namespace emm

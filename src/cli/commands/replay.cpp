@@ -1,0 +1,137 @@
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+
+#include "base/units.hpp"
+#include "cli/command.hpp"
+#include "cli/load.hpp"
+#include "emm/manager_entry.hpp"
+#include "harness/device_stack.hpp"
+#include "log/writer.hpp"
+#include "replay/engine.hpp"
+
+namespace emm {
+namespace {
+
+using namespace emm::cli;
+
+class Replay final : public CommandRun {
+ public:
+  explicit Replay(Arguments& arguments) {
+    arguments.positional("TRACE", trace_, "The trace: any format of `emmctl list formats`; - is standard input");
+    arguments.text("--manager", manager_, "NAME[:key=value,...]",
+                   "The manager, of `emmctl list managers` (EMM_MEMORY_MANAGER, else default, where not given)");
+    arguments.list("--adaptor", adaptors_, "NAME[:key=value,...]",
+                   "An adaptor over it, of `emmctl list adaptors`; repeatable, innermost first");
+    arguments.text("--profile", profile_, "numba", "The same as the manager's option profile=numba");
+    arguments.text("--device", device_, "DEVICE", "auto, sim[:capacity=..,devices=..,seed=..,costs=h200] or cuda[:N]");
+    arguments.list("--fault", faults_, "CALL:N|rate=..,seed=..",
+                   "Makes the N-th driver call of a kind fail, or any at a rate; repeatable");
+    arguments.text("--log", log_, "FILE", "Writes a row for each operation; - is standard output");
+    arguments.choice("--log-format", log_format_, {"rmm", "rmm-legacy", "emm"}, "The log's format");
+    arguments.text("--json", json_, "FILE|-", "Writes the summary as JSON (emmctl.replay/1)");
+    arguments.choice("--on-oom", on_oom_, {"record", "stop"}, "What an out-of-memory does to the run");
+    arguments.count("--repeat", repeat_, "Passes, without a reset between them");
+    arguments.flag("--verify", verify_, "Fill each allocation and look at its content again at its end");
+    arguments.flag("--latency", latency_, "Measure each operation, and give percentiles");
+    arguments.count("--stop-at", stop_at_, "EVENT", "Stop before this event, counted from 0, and show the state");
+    arguments.flag("--partial", partial_, "Replay a damaged trace up to where the damage begins");
+    arguments.list("--fail-on", fail_on_, "leak", "What else makes the exit code 1; repeatable");
+    arguments.text("--from", from_, "FORMAT", "The trace's format, where its content does not tell");
+    arguments.footer("Exit codes: 0 fine; 1 an operation failed that was not to fail, or memory was damaged; 2 usage;\n"
+                     "3 inconclusive; 4 damaged input; 5 no device; 128+n ended by signal n.");
+  }
+
+  Result<ExitCode> run(Console& console) override {
+    for (const auto& what : fail_on_) {
+      if (what != "leak") return fail(Errc::usage, "--fail-on {}: expected leak", what);
+    }
+    if (!profile_.empty() && profile_ != "numba") return fail(Errc::usage, "--profile {}: expected numba", profile_);
+    if (repeat_ == 0 || repeat_ > 1'000'000) {
+      return fail(Errc::usage, "--repeat {}: expected a count of passes from 1 to 1,000,000", repeat_);
+    }
+    if (manager_.empty()) {
+      const char* named = std::getenv("EMM_MEMORY_MANAGER");
+      manager_ = named != nullptr && *named != '\0' ? named : "default";
+    }
+    if (!profile_.empty()) {
+      manager_ += manager_.find(':') == std::string::npos ? ":" : ",";
+      manager_ += "profile=" + profile_;
+    }
+    auto manager = find_manager(manager_, adaptors_);
+    if (!manager) return std::move(manager).error();
+
+    auto loaded = load_trace(console, trace_, {.format = from_, .partial = partial_});
+    if (!loaded) return std::move(loaded).error();
+    const auto& trace = loaded->trace;
+
+    std::string said;
+    auto stack = DeviceStack::create({.device = device_,
+                                      .device_defaults = {.capacity = trace.capacity(0),
+                                                          .devices = static_cast<int>(trace.device_count())},
+                                      .manager = std::move(*manager),
+                                      .faults = faults_,
+                                      .profile = profile_.empty() ? Profile::standard : Profile::numba,
+                                      .peer_program = console.program()},
+                                     &said);
+    if (!stack) return std::move(stack).error();
+    if (!said.empty()) console.say(said);
+
+    std::unique_ptr<log::LogWriter> writer;
+    if (!log_.empty()) {
+      auto opened = log::open_log(log_, log_format_, trace);
+      if (!opened) return std::move(opened).error();
+      writer = std::move(*opened);
+    }
+
+    handle_interrupts();
+    replay::ReplayOptions options;
+    options.on_oom = on_oom_ == "stop" ? replay::ReplayOptions::OnOom::stop : replay::ReplayOptions::OnOom::record;
+    options.repeat = static_cast<unsigned>(repeat_);
+    options.latency = latency_;
+    options.verify = verify_;
+    options.stop_at = stop_at_;
+    options.interrupted = &interrupted();
+    options.progress = [&](std::uint64_t done, std::uint64_t total) { console.progress("replay", done, total); };
+    replay::Engine engine(trace, **stack, options, writer.get());
+    auto summary = engine.run();
+    console.end_progress();
+    if (writer) {
+      if (auto finished = writer->finish(); !finished) {
+        if (!summary) console.say(describe(summary.error()));
+        return std::move(finished).error();
+      }
+    }
+    if (!summary) return std::move(summary).error();
+    for (auto& note : loaded->notes) summary->notes.push_back(std::move(note));
+
+    if (!json_.empty()) {
+      if (auto written = console.write(json_, log::to_json(*summary)); !written) return std::move(written).error();
+    }
+    // stdout carries one result: the JSON or the log where one was sent there, else the summary.
+    const auto text = log::to_text(*summary, console.width());
+    if (json_ == "-" || log_ == "-") {
+      if (replay::found_failure(*summary, !fail_on_.empty())) console.say("failures were found; see the result");
+    } else {
+      console.result(text);
+    }
+    if (summary->interrupted) console.say("interrupted; the log and the summary hold what was done until then");
+    const bool failed = replay::found_failure(*summary, !fail_on_.empty());
+    return failed ? ExitCode::failure : ExitCode::fine;
+  }
+
+ private:
+  std::string trace_, manager_, profile_, device_ = "auto", log_, log_format_ = "rmm", json_, on_oom_ = "record", from_;
+  std::vector<std::string> adaptors_, faults_, fail_on_;
+  std::uint64_t repeat_ = 1;
+  std::optional<std::uint64_t> stop_at_;
+  bool verify_ = false, latency_ = false, partial_ = false;
+};
+
+}  // namespace
+
+extern constinit const Command replay_command{
+    "replay", "Replay a trace on a manager: a log, a summary, and what went wrong", false,
+    [](Arguments& arguments) -> std::unique_ptr<CommandRun> { return std::make_unique<Replay>(arguments); }};
+
+}  // namespace emm

@@ -1,0 +1,135 @@
+#include "cli/console.hpp"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+
+#include "base/clock.hpp"
+#include "base/text.hpp"
+#include "format/byte_sink.hpp"
+
+namespace emm::cli {
+namespace {
+
+std::atomic<bool> interrupted_flag{false};
+std::atomic<int> interrupting{0};
+
+extern "C" void on_interrupt(int signal) {
+  interrupting.store(signal, std::memory_order_relaxed);
+  interrupted_flag.store(true, std::memory_order_relaxed);
+}
+
+const SteadyClock& clock() {
+  static const SteadyClock steady;
+  return steady;
+}
+
+bool is_number(std::string_view cell) {
+  return !cell.empty() && cell.find_first_not_of("0123456789.,-+%") == std::string_view::npos;
+}
+
+}  // namespace
+
+Console::Console(std::string program)
+    : program_(std::move(program)), started_ns_(clock().now_ns()), stderr_is_terminal_(isatty(STDERR_FILENO) != 0) {}
+
+void Console::result(std::string_view text) {
+  end_progress();
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+void Console::say(std::string_view words) {
+  end_progress();
+  const auto line = text::format("emmctl: {}\n", words);
+  std::fflush(stdout);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+Status Console::finish() {
+  end_progress();
+  if (std::fflush(stdout) != 0) return fail(Errc::io_error, "<stdout>: {}", std::strerror(errno));
+  return {};
+}
+
+void Console::progress(std::string_view what, std::uint64_t done, std::uint64_t total) {
+  constexpr std::uint64_t kSecond = 1'000'000'000;
+  if (!stderr_is_terminal_) return;
+  const auto now = clock().now_ns();
+  if (now - started_ns_ < kSecond || now - shown_ns_ < kSecond / 10) return;
+  shown_ns_ = now;
+  showing_ = true;
+  const auto seconds = static_cast<double>(now - started_ns_) / 1e9;
+  std::string line;
+  if (total > 0) {
+    const auto part = static_cast<double>(done) / static_cast<double>(total);
+    const auto left = part > 0 ? seconds / part - seconds : 0;
+    line = text::format("{}: {} of {}, {} %, {} s left", what, text::grouped(done), text::grouped(total),
+                        text::fixed(100 * part, 0), text::fixed(left, 0));
+  } else {
+    line = text::format("{}: {}, {} s", what, text::grouped(done), text::fixed(seconds, 0));
+  }
+  std::fprintf(stderr, "\r%s\x1b[K", line.c_str());
+  std::fflush(stderr);
+}
+
+void Console::end_progress() {
+  if (!showing_) return;
+  showing_ = false;
+  std::fputs("\r\x1b[K", stderr);
+}
+
+Status Console::write(const std::string& path, std::string_view text) {
+  if (path == "-") {
+    result(text);
+    return {};
+  }
+  auto sink = format::ByteSink::open(path);
+  if (!sink) return std::move(sink).error();
+  if (auto written = (*sink)->write(text); !written) return written;
+  return (*sink)->close();
+}
+
+int Console::width() const noexcept {
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40) return std::min<int>(size.ws_col, 140);
+  return 100;
+}
+
+std::atomic<bool>& interrupted() noexcept { return interrupted_flag; }
+int interrupting_signal() noexcept { return interrupting.load(std::memory_order_relaxed); }
+
+void handle_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = on_interrupt;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+std::string table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const std::string padding(widths[i] - row[i].size(), ' ');
+      if (i > 0) line += "  ";
+      line += is_number(row[i]) ? padding + row[i] : row[i] + padding;
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + '\n';
+  }
+  return out;
+}
+
+}  // namespace emm::cli

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.hpp"
+
+namespace emm::cli {
+
+/// Where people read: results on stdout, all else on stderr.
+class Console {
+ public:
+  explicit Console(std::string program);
+
+  void result(std::string_view text);             ///< To stdout, as it is.
+  void say(std::string_view words);               ///< "emmctl: <words>" to stderr.
+  Status finish();                                ///< Flushes stdout; io_error where that fails.
+
+  /// Shows how far long work is, on a terminal and after a second of it: a line that overwrites itself.
+  void progress(std::string_view what, std::uint64_t done, std::uint64_t total);
+  void end_progress();                            ///< Takes that line away.
+
+  /// Writes `text` to `path`, "-" being stdout; the machine's half of an answer.
+  Status write(const std::string& path, std::string_view text);
+
+  int width() const noexcept;                     ///< Of the terminal; 100 where there is none.
+  const std::string& program() const noexcept { return program_; }  ///< Path of this executable.
+
+ private:
+  std::string program_;
+  std::uint64_t started_ns_ = 0;
+  std::uint64_t shown_ns_ = 0;
+  bool stderr_is_terminal_;
+  bool showing_ = false;
+};
+
+/// Set by SIGINT and SIGTERM once handle_interrupts() was called; a second signal ends the process at once.
+std::atomic<bool>& interrupted() noexcept;
+int interrupting_signal() noexcept;  ///< 0 if none came.
+void handle_interrupts();
+
+/// Rows as columns that line up: left but for cells that are numbers. The first row is the heading.
+std::string table(const std::vector<std::vector<std::string>>& rows);
+
+}  // namespace emm::cli

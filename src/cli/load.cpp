@@ -1,0 +1,91 @@
+#include "cli/load.hpp"
+
+#include "base/text.hpp"
+
+namespace emm::cli {
+namespace {
+
+/// Passes a trace on and shows how far its file has been read.
+class WithProgress final : public trace::OperationSink {
+ public:
+  WithProgress(Console& console, const format::ByteSource& source, trace::OperationSink& to)
+      : console_(console), source_(source), to_(to) {}
+
+  Status on_header(const trace::Header& header) override { return to_.on_header(header); }
+  Status on_operation(const trace::Operation& operation) override {
+    if ((++count_ & 0xffff) == 0) {
+      console_.progress("reading", source_.consumed(), source_.total());
+      if (interrupted().load(std::memory_order_relaxed)) {
+        return fail(Errc::interrupted, "interrupted while reading {}", source_.name());
+      }
+    }
+    return to_.on_operation(operation);
+  }
+  Status finish() override { return to_.finish(); }
+
+ private:
+  Console& console_;
+  const format::ByteSource& source_;
+  trace::OperationSink& to_;
+  std::uint64_t count_ = 0;
+};
+
+struct Count {
+  std::string_view word;
+  std::uint64_t value;
+};
+
+std::vector<Count> named(const trace::ImportCounts& counts) {
+  return {{"used", counts.used},   {"unmatched", counts.unmatched}, {"duplicate", counts.duplicate},
+          {"other", counts.other}, {"truncated", counts.truncated}};
+}
+
+}  // namespace
+
+Result<const trace::Importer*> choose_importer(format::ByteSource& source, const std::string& name) {
+  return name.empty() ? trace::detect(source) : trace::find_importer(name);
+}
+
+std::string describe(const trace::Importer& importer, const trace::ImportCounts& counts) {
+  auto words = text::format("{}: {} rows read", importer.name, text::grouped(counts.rows));
+  for (const auto& [word, value] : named(counts)) {
+    if (value > 0) words += text::format(", {} {}", text::grouped(value), word);
+  }
+  return words;
+}
+
+std::string to_json(const trace::Importer& importer, const trace::ImportCounts& counts) {
+  auto out = text::format("{\"schema\":\"emmctl.import/1\",\"format\":\"{}\",\"rows\":{}", importer.name, counts.rows);
+  for (const auto& [word, value] : named(counts)) out += text::format(",\"{}\":{}", word, value);
+  return out + "}\n";
+}
+
+Result<trace::ImportCounts> read_with_progress(Console& console, const trace::Importer& importer,
+                                               format::ByteSource& source, trace::OperationSink& sink, bool partial) {
+  WithProgress with_progress(console, source, sink);
+  auto counts = importer.read(source, with_progress, {.partial = partial});
+  console.end_progress();
+  return counts;
+}
+
+Result<LoadedTrace> load_trace(Console& console, const std::string& path, const LoadOptions& options) {
+  auto source = format::ByteSource::open(path);
+  if (!source) return std::move(source).error();
+  auto importer = choose_importer(**source, options.format);
+  if (!importer) return std::move(importer).error();
+
+  LoadedTrace loaded;
+  loaded.importer = *importer;
+  loaded.trace.set_source((*source)->name());
+  auto counts = read_with_progress(console, **importer, **source, loaded.trace, options.partial);
+  if (!counts) return std::move(counts).error();
+  loaded.counts = std::move(*counts);
+  if ((*importer)->name != "emm") console.say(describe(**importer, loaded.counts));
+  for (const auto& note : loaded.counts.notes) {
+    console.say(note);
+    loaded.notes.push_back(note);
+  }
+  return loaded;
+}
+
+}  // namespace emm::cli

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.hpp"
+#include "cli/console.hpp"
+#include "trace/importer.hpp"
+#include "trace/trace.hpp"
+
+namespace emm::cli {
+
+struct LoadOptions {
+  std::string format{};  ///< An importer's name; empty: by content.
+  bool partial = false;
+};
+
+struct LoadedTrace {
+  trace::Trace trace;
+  const trace::Importer* importer = nullptr;
+  trace::ImportCounts counts;
+  std::vector<std::string> notes;  ///< What the summary should carry: rows not used, a torn tail.
+};
+
+/// Reads a trace of any known format, showing progress; says on stderr what became of a foreign file's rows.
+Result<LoadedTrace> load_trace(Console& console, const std::string& path, const LoadOptions& options);
+
+/// Runs an importer into `sink` with progress; ends early with an error where a person interrupts.
+Result<trace::ImportCounts> read_with_progress(Console& console, const trace::Importer& importer,
+                                               format::ByteSource& source, trace::OperationSink& sink, bool partial);
+
+/// "rmm-csv: 120 rows read, 118 used, 2 unmatched"; only counts that are not 0.
+std::string describe(const trace::Importer& importer, const trace::ImportCounts& counts);
+/// The same as a JSON object.
+std::string to_json(const trace::Importer& importer, const trace::ImportCounts& counts);
+
+/// The importer named, or the one that knows the content.
+Result<const trace::Importer*> choose_importer(format::ByteSource& source, const std::string& name);
+
+}  // namespace emm::cli

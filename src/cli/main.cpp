@@ -1,0 +1,131 @@
+// The program. The only file that includes CLI11.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <climits>
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "cli/command.hpp"
+
+namespace {
+
+using namespace emm;
+using namespace emm::cli;
+
+/// A command's arguments as options of a CLI11 subcommand.
+class Cli11Arguments final : public Arguments {
+ public:
+  explicit Cli11Arguments(CLI::App& app) : app_(app) {}
+
+  void positional(std::string_view name, std::string& into, std::string_view help, bool required) override {
+    app_.add_option(std::string(name), into, std::string(help))->required(required)->type_name("");
+  }
+  void text(std::string_view name, std::string& into, std::string_view value, std::string_view help) override {
+    app_.add_option(std::string(name), into, with_default(help, into))->type_name(std::string(value));
+  }
+  void list(std::string_view name, std::vector<std::string>& into, std::string_view value,
+            std::string_view help) override {
+    app_.add_option(std::string(name), into, std::string(help))
+        ->type_name(std::string(value))
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  }
+  void choice(std::string_view name, std::string& into, const std::vector<std::string>& choices,
+              std::string_view help) override {
+    const auto joined = text::join(choices, "|");
+    app_.add_option(std::string(name), into, with_default(help, into))
+        ->type_name(joined)
+        ->check([choices, joined](const std::string& given) {
+          for (const auto& known : choices) {
+            if (known == given) return std::string();
+          }
+          return "'" + given + "' is not one of " + joined;
+        });
+  }
+  void count(std::string_view name, std::uint64_t& into, std::string_view help) override {
+    app_.add_option(std::string(name), into, with_default(help, text::format("{}", into)))->type_name("N");
+  }
+  void count(std::string_view name, std::optional<std::uint64_t>& into, std::string_view value,
+             std::string_view help) override {
+    app_.add_option(std::string(name), into, std::string(help))->type_name(std::string(value));
+  }
+  void flag(std::string_view name, bool& into, std::string_view help) override {
+    app_.add_flag(std::string(name), into, std::string(help));
+  }
+  void footer(std::string_view words) override { app_.footer(std::string(words)); }
+
+ private:
+  static std::string with_default(std::string_view help, std::string_view value) {
+    return value.empty() ? std::string(help) : text::format("{} [{}]", help, value);
+  }
+
+  CLI::App& app_;
+};
+
+std::string executable_path() {
+  char path[PATH_MAX];
+  const auto size = readlink("/proc/self/exe", path, sizeof path);
+  return size > 0 ? std::string(path, static_cast<std::size_t>(size)) : "emmctl";
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Replays allocation traces against CUDA External Memory Management (NBEP 7) managers.\n"
+               "No GPU is needed: --device sim is one, in this process.", "emmctl");
+  app.set_version_flag("--version", "emmctl " EMM_VERSION);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+  app.failure_message([](const CLI::App*, const CLI::Error& error) {
+    return "emmctl: " + std::string(error.what()) + "; see emmctl --help\n";
+  });
+
+  struct Offered {
+    CLI::App* app;
+    std::unique_ptr<CommandRun> run;
+  };
+  std::vector<Offered> offered;
+  for (const auto* command : bundled_commands()) {
+    auto* sub = app.add_subcommand(std::string(command->name), std::string(command->summary));
+    if (command->hidden) sub->group("");
+    Cli11Arguments arguments(*sub);
+    offered.push_back({sub, command->make(arguments)});
+  }
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // CLI11 gives every mistake a code of its own; a shell gets ours. Help and version are successes.
+    return static_cast<int>(app.exit(error) == 0 ? ExitCode::fine : ExitCode::usage);
+  }
+
+  Console console(executable_path());
+  for (auto& [sub, command] : offered) {
+    if (!sub->parsed()) continue;
+    auto code = command->run(console);
+    if (!code) {
+      console.say(describe(code.error()));
+      code = exit_code_of(code.error());
+    }
+    if (auto done = console.finish(); !done) {
+      console.say(describe(done.error()));
+      return static_cast<int>(ExitCode::inconclusive);
+    }
+    if (const auto signal = interrupting_signal(); signal != 0) return 128 + signal;
+    return static_cast<int>(*code);
+  }
+  return static_cast<int>(ExitCode::usage);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    std::fputs("emmctl: out of host memory\n", stderr);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "emmctl: a bug of ours: %s\n", error.what());
+  }
+  return static_cast<int>(ExitCode::bug);
+}

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Runs transcripts and compares what happened with what they say, whole.
+
+A transcript is a file of tests/golden/transcripts. A line "$ command" is run by bash in a fresh copy of
+tests/golden/inputs; what it prints, both streams, and "[exit code]" follow it. Lines before the first command
+are comments.
+
+    run.py --bin FOLDER TRANSCRIPT...            compares
+    run.py --bin FOLDER --update TRANSCRIPT...   rewrites them
+"""
+import argparse
+import difflib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+
+
+def run(path, folders):
+    """The transcript as it would be written today."""
+    lines = path.read_text().splitlines()
+    commands = [line[2:] for line in lines if line.startswith("$ ")]
+    first = next((i for i, line in enumerate(lines) if line.startswith("$ ")), len(lines))
+    out = lines[:first]
+    environment = {
+        "PATH": ":".join([*folders, "/usr/bin", "/bin"]),
+        "LC_ALL": "C.UTF-8",
+        "TZ": "UTC",
+        "HOME": "/nonexistent",
+        "TRACES": str(ROOT / "traces"),
+        "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "detect_leaks=1"),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder) / "work"
+        shutil.copytree(HERE / "inputs", work)
+        for number, command in enumerate(commands):
+            done = subprocess.run(["bash", "-c", command], cwd=work, env=environment, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+            text = done.stdout.decode("utf-8", "backslashreplace").replace(str(ROOT) + "/", "")
+            code = done.returncode if done.returncode >= 0 else 128 - done.returncode
+            if number:
+                out.append("")
+            out.append("$ " + command)
+            out.extend(text.splitlines())
+            out.append(f"[{code}]")
+    return "\n".join(out) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bin", action="append", required=True)
+    parser.add_argument("--update", action="store_true")
+    parser.add_argument("transcripts", nargs="+", type=pathlib.Path)
+    arguments = parser.parse_args()
+    folders = [os.path.abspath(folder) for folder in arguments.bin]
+    different = 0
+    for path in arguments.transcripts:
+        expected, actual = path.read_text(), run(path, folders)
+        if not re.search(r"^\$ ", expected, re.M):
+            print(f"{path}: no command in it")
+            different += 1
+        if expected == actual:
+            continue
+        if arguments.update:
+            path.write_text(actual)
+            print(f"{path}: rewritten")
+            continue
+        different += 1
+        sys.stdout.writelines(difflib.unified_diff(expected.splitlines(True), actual.splitlines(True),
+                                                   str(path), "today"))
+    return 1 if different else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
