@@ -16,6 +16,8 @@ class Epoch {
    public:
     Mark() = default;  ///< Of a pointer that no manager can end; always current.
     bool current() const noexcept { return counter_ == nullptr || counter_->load(std::memory_order_acquire) == at_; }
+    /// Some manager can end this.
+    bool bound() const noexcept { return counter_ != nullptr; }
 
    private:
     friend class Epoch;

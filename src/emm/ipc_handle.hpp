@@ -47,13 +47,15 @@ class IpcHandle {
   const Fields& fields() const noexcept { return fields_; }
   bool is_open() const noexcept { return state_ != State::closed; }
 
-  /// The memory, from here to close(). Errors, in numba's words: "opening IpcHandle from original process",
+  /// The memory, from here to close(). Staging finds the Context of the source device in this process. Errors,
+  /// in numba's words: "opening IpcHandle from original process",
   /// "IpcHandle is already opened", "IPC handle doesn't have source info", "No device of ... is found...".
   Result<MemoryView> open(Context& destination);
   Result<MemoryView> open_direct(Driver& driver);
   /// `source` is the context, in this process, of the device that the memory is on.
   Result<MemoryView> open_staged(Context& source, Context& destination);
-  /// Error invalid_value, "IpcHandle not opened". The view is dead afterwards (IPC-11).
+  /// Error invalid_value, "IpcHandle not opened"; or the driver's, and the handle is still open. The view is
+  /// dead afterwards (IPC-11), and so is the copy of a staged opening.
   Status close();
 
   /// For a file, a socket or an environment variable: one line of text; and back, with base unset (IPC-17).
@@ -63,6 +65,8 @@ class IpcHandle {
  private:
   enum class State : std::uint8_t { closed, direct, staged };
   explicit IpcHandle(const Fields& fields) : fields_(fields) {}
+  Status check_can_open() const;
+  void end() noexcept;
 
   Fields fields_;
   OwnedPointer base_;

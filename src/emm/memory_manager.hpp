@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "base/result.hpp"
 #include "driver/types.hpp"
@@ -58,6 +59,8 @@ class MemoryManager {
   /// Frees every pending deallocation now, unless cleanup is deferred. Nothing where there are none.
   virtual Status flush() { return {}; }
   virtual ManagerState state() const { return {}; }
+  /// Lines for a person at the end of a run, each ended by a line feed; empty where there is nothing to say.
+  virtual std::string report() const { return {}; }
 };
 
 }  // namespace emm

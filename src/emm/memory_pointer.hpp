@@ -55,6 +55,8 @@ class Lifetime {
   bool managed() const noexcept { return finalizer_.run != nullptr || freed_; }
   /// Neither freed nor ended by a reset.
   bool alive() const noexcept { return !freed_ && mark_.current(); }
+  /// For one who wraps this in a lifetime of his own, to end with it.
+  Epoch::Mark mark() const noexcept { return mark_; }
   /// Runs the finalizer now. Of memory without one: nothing. Error dead_pointer, "Freeing dead memory", if
   /// it was freed before or reset ended it (PTR-5, RST-6).
   Status free(StreamHandle stream);
@@ -88,6 +90,8 @@ class MemoryPointer {
   Status free(StreamHandle stream = {}) { return lifetime_.free(stream); }
   /// Error dead_pointer where the memory is no longer alive; else as MemoryView::view.
   Result<MemoryView> view(std::uint64_t start = 0, std::optional<std::uint64_t> stop = {}) const;
+  /// The ownership alone; this then owns nothing.
+  Lifetime take_lifetime() && noexcept { return std::move(lifetime_); }
 
  private:
   DevicePtr ptr_{};
@@ -100,11 +104,20 @@ class PinnedMemory {
  public:
   PinnedMemory(HostRange range, Lifetime lifetime, std::shared_ptr<const void> owner = {}) noexcept
       : range_(range), owner_(std::move(owner)), lifetime_(std::move(lifetime)) {}
+  PinnedMemory(PinnedMemory&&) noexcept = default;
+  PinnedMemory& operator=(PinnedMemory&& other) noexcept {
+    lifetime_ = std::move(other.lifetime_);  // first: unpinning needs the owner
+    owner_ = std::move(other.owner_);
+    range_ = other.range_;
+    return *this;
+  }
+  ~PinnedMemory() = default;
 
   HostPtr host_pointer() const noexcept { return range_.pointer; }
   std::uint64_t size() const noexcept { return range_.size; }
   bool alive() const noexcept { return lifetime_.alive(); }
   Status free() { return lifetime_.free({}); }
+  Lifetime take_lifetime() && noexcept { return std::move(lifetime_); }
 
  private:
   HostRange range_;
@@ -117,12 +130,22 @@ class MappedMemory {
  public:
   MappedMemory(HostRange range, DevicePtr ptr, Lifetime lifetime, std::shared_ptr<const void> owner = {}) noexcept
       : range_(range), ptr_(ptr), owner_(std::move(owner)), lifetime_(std::move(lifetime)) {}
+  MappedMemory(MappedMemory&&) noexcept = default;
+  MappedMemory& operator=(MappedMemory&& other) noexcept {
+    lifetime_ = std::move(other.lifetime_);  // first: unpinning needs the owner
+    owner_ = std::move(other.owner_);
+    ptr_ = other.ptr_;
+    range_ = other.range_;
+    return *this;
+  }
+  ~MappedMemory() = default;
 
   HostPtr host_pointer() const noexcept { return range_.pointer; }
   DevicePtr device_pointer() const noexcept { return ptr_; }
   std::uint64_t size() const noexcept { return range_.size; }
   bool alive() const noexcept { return lifetime_.alive(); }
   Status free() { return lifetime_.free({}); }
+  Lifetime take_lifetime() && noexcept { return std::move(lifetime_); }
   Result<MemoryView> view(std::uint64_t start = 0, std::optional<std::uint64_t> stop = {}) const;
 
  private:
@@ -152,7 +175,8 @@ class ManagedMemory {
 };
 
 /// A shared reference to memory, or to part of it. The memory ends when the last one does (PTR-4, PTR-10).
-/// Copies share; views share the root's life. One thread at a time for each object; the count is atomic.
+/// Copies share; views share the root's life. One thread at a time for each object; the count is atomic, so
+/// that copies may end on any thread. free() is not to run beside another's use of the same memory.
 class OwnedPointer {
  public:
   OwnedPointer() = default;
@@ -176,7 +200,7 @@ class OwnedPointer {
 };
 
 /// Turns sole ownership into shared: numba's AutoFreePointer, which frees itself when its last owned
-/// reference ends (PTR-3), is `own(std::move(memory))` here.
+/// reference ends (PTR-3), is `own(std::move(memory))` here. Of dead memory the result is not alive (PTR-7).
 OwnedPointer own(MemoryPointer memory);
 
 }  // namespace emm

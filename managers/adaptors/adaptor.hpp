@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "emm/manager_entry.hpp"
+#include "emm/memory_manager.hpp"
+#include "managers/live_records.hpp"
+
+namespace emm {
+
+/// One request that an adaptor sees.
+struct Request {
+  MemoryKind kind = MemoryKind::device;
+  std::uint64_t size = 0;  ///< Bytes.
+  StreamHandle stream{};
+};
+
+/// What came of it.
+struct Allocation {
+  Request request;
+  std::uint64_t address = 0;  ///< Of the device for device and managed memory, else of the host.
+  std::uint64_t number = 0;   ///< Of all that this adaptor handed out, from 1.
+};
+
+/// A manager over another, its upstream, that hears of every piece of memory on its way out and of its end.
+/// Who derives overrides what it wants to hear; everything else is the upstream's. Memory that owns nothing
+/// (cudaMalloc(0)) passes unheard. Any thread may call, and the hooks are called on that thread without a
+/// lock held.
+class Adaptor : public MemoryManager {
+ public:
+  explicit Adaptor(std::unique_ptr<MemoryManager> upstream) : upstream_(std::move(upstream)) {}
+  Adaptor(const Adaptor&) = delete;
+  Adaptor& operator=(const Adaptor&) = delete;
+
+  Status initialize() override { return upstream_->initialize(); }
+  Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle stream = {}) override;
+  Result<HostMemory> memhostalloc(std::uint64_t size, HostAllocFlags flags) override;
+  Result<HostMemory> mempin(HostRange range, HostRegisterFlags flags, std::shared_ptr<const void> owner = {}) override;
+  Result<ManagedMemory> memallocmanaged(std::uint64_t size, AttachFlags attach) override;
+  Result<IpcHandle> get_ipc_handle(MemoryView memory) override { return upstream_->get_ipc_handle(memory); }
+  Result<MemoryInfo> get_memory_info() override { return upstream_->get_memory_info(); }
+  void reset() noexcept override;
+  DeferCleanup defer_cleanup() override { return upstream_->defer_cleanup(); }
+  int interface_version() const noexcept override { return upstream_->interface_version(); }
+  Status flush() override { return upstream_->flush(); }
+  ManagerState state() const override { return upstream_->state(); }
+  std::string report() const override { return upstream_->report(); }
+
+ protected:
+  /// Before the upstream is asked. An error here is the answer, and nothing more is heard of the request.
+  virtual Status admit(const Request&) { return {}; }
+  virtual void failed(const Request&, const Error&) {}
+  virtual void handed_out(const Allocation&) {}
+  /// Before the upstream frees it; or after a reset of the upstream has ended it. `stream` is where it is freed.
+  virtual void ending(const Allocation&, StreamHandle stream) noexcept { (void)stream; }
+  /// What is alive, oldest first.
+  std::vector<Allocation> living() const;
+
+ private:
+  struct Held {
+    Allocation allocation;
+    Lifetime upstream;             ///< The upstream's own hold on it.
+    std::uint32_t generation = 0;  ///< Odd while alive.
+  };
+  HostMemory wrap(const Request& request, HostMemory memory, std::shared_ptr<const void> owner);
+  Lifetime hold(const Request& request, std::uint64_t address, Lifetime upstream);
+  static void finalize(void* self, std::uint64_t cookie, StreamHandle stream) noexcept;
+
+  std::unique_ptr<MemoryManager> upstream_;  ///< Ends after what is held of it.
+  mutable std::mutex mutex_;
+  std::vector<Held> held_;
+  std::vector<std::uint32_t> idle_;  ///< Indexes into held_; has room for all of them.
+  std::uint64_t handed_out_ = 0;
+  Epoch epoch_;
+};
+
+}  // namespace emm

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "emm/manager_entry.hpp"
+#include "emm/memory_manager.hpp"
+#include "emm/pending_deallocs.hpp"
+#include "managers/live_records.hpp"
+
+namespace emm {
+
+/// NBEP-7's HostOnlyCUDAMemoryManager: page-locked host memory and managed memory, whose frees wait in a
+/// PendingDeallocs; unpinning does not wait (PIN-5). Device memory is for who derives from this; here it is
+/// declined, and so is IPC.
+///
+/// Who derives ends its own memory in its destructor and in reset(), and calls reset(), initialize() and
+/// defer_cleanup() of this (RST-4, INI-5, DFR-4). Any thread may call.
+class HostOnlyManager : public MemoryManager {
+ public:
+  struct Settings {
+    Profile profile = Profile::standard;
+    PendingDeallocs::Limits limits{};
+    std::optional<std::uint64_t> capacity{};  ///< What limits.ratio is of; the device's total where empty.
+  };
+  /// Help for the options that read_settings() knows.
+  static constexpr std::string_view kOptions = "profile=standard|numba, count=10, ratio=0.2, capacity=<the device's>";
+  /// Asks `options` for them, leaving finish() to the caller. Error usage where a value makes no sense.
+  static Result<Settings> read_settings(const ManagerContext& context, Options& options, std::string_view owner);
+
+  HostOnlyManager(const ManagerContext& context, const Settings& settings);
+  /// Ends what is left (RST-2); in Profile::numba abandons it, as at numba's exit (ERR-3).
+  ~HostOnlyManager() override;
+  HostOnlyManager(const HostOnlyManager&) = delete;
+  HostOnlyManager& operator=(const HostOnlyManager&) = delete;
+
+  /// Sets the capacity of the queue, once, from the device's total (INI-3); in Profile::numba nothing (INI-5).
+  Status initialize() override;
+  Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle stream = {}) override;
+  Result<HostMemory> memhostalloc(std::uint64_t size, HostAllocFlags flags) override;
+  Result<HostMemory> mempin(HostRange range, HostRegisterFlags flags, std::shared_ptr<const void> owner = {}) override;
+  Result<ManagedMemory> memallocmanaged(std::uint64_t size, AttachFlags attach) override;
+  Result<IpcHandle> get_ipc_handle(MemoryView memory) override;
+  Result<MemoryInfo> get_memory_info() override;  ///< The device's.
+  void reset() noexcept override;
+  DeferCleanup defer_cleanup() override;
+  Status flush() override;
+  ManagerState state() const override;
+
+ protected:
+  Driver& driver() noexcept { return *driver_; }
+  const Driver& driver() const noexcept { return *driver_; }
+  Profile profile() const noexcept { return profile_; }
+  PendingDeallocs& deallocations() noexcept { return deallocations_; }
+  const PendingDeallocs& deallocations() const noexcept { return deallocations_; }
+  /// A free that nobody waits for has failed.
+  void report(const Error& error) noexcept;
+
+  /// Calls `attempt`. Where that runs out of memory, frees what is pending and calls it once more (DEV-3).
+  template <class Attempt>
+  auto attempt_allocation(Attempt&& attempt) -> decltype(attempt()) {
+    auto result = attempt();
+    if (result || result.error().code != Errc::out_of_memory) return result;
+    auto flushed = deallocations_.clear();
+    if (!flushed && profile_ == Profile::numba) return std::move(flushed).error();  // DEV-7
+    return attempt();
+  }
+
+  /// Records memory that the driver gave, whose end frees it through the queue. Error driver_error, with
+  /// numba's words, where the driver gave an address that is alive already (BASE-10).
+  Result<Lifetime> hand_out(const LiveRecord& record);
+
+ private:
+  bool survives_reset(MemoryKind kind) const noexcept;
+  void end(const LiveRecord& record) noexcept;
+  static void finalize_recorded(void* self, std::uint64_t cookie, StreamHandle stream) noexcept;
+  static void finalize_unrecorded(void* self, std::uint64_t cookie, StreamHandle stream) noexcept;
+
+  Driver* driver_;  ///< Null in a probe.
+  ManagerObserver* observer_;
+  Profile profile_;
+  PendingDeallocs deallocations_;
+  mutable std::mutex mutex_;
+  LiveRecords records_;
+  LiveRecords unrecorded_;  ///< What numba keeps no record of, and so does not reset (RST-5).
+  Epoch epoch_;             ///< Of records_.
+  Epoch life_;              ///< Of unrecorded_.
+};
+
+/// "key already in dictionary: 0x7f...", of an address that a driver gave twice.
+Error address_is_alive(std::uint64_t address);
+
+}  // namespace emm

@@ -1,0 +1,57 @@
+#include <algorithm>
+#include <vector>
+
+#include "base/text.hpp"
+#include "emm/manager_entry.hpp"
+
+namespace emm {
+namespace {
+
+template <class Entry>
+struct Chosen {
+  const Entry* entry = nullptr;
+  Options options;
+};
+
+// "NAME[:key=value,...]". `family` is "manager" or "adaptor".
+template <class Entry>
+Result<Chosen<Entry>> choose(std::string_view family, std::string_view spec, std::span<const Entry* const> known) {
+  const auto colon = spec.find(':');
+  const auto name = spec.substr(0, colon);
+  const auto found = std::find_if(known.begin(), known.end(), [&](const Entry* entry) { return entry->name == name; });
+  if (found == known.end()) {
+    std::vector<std::string_view> names;
+    for (const auto* entry : known) names.push_back(entry->name);
+    return fail(Errc::usage, "no {} '{}': known are {}", family, name, text::join(names));
+  }
+  auto options = Options::parse(colon == std::string_view::npos ? std::string_view() : spec.substr(colon + 1));
+  if (!options) return fail(Errc::usage, "{} {}: {}", family, name, describe(options.error()));
+  return Chosen<Entry>{.entry = *found, .options = *std::move(options)};
+}
+
+}  // namespace
+
+Result<ManagerFactory> find_manager(std::string_view spec, std::span<const std::string> adaptors) {
+  auto manager = choose("manager", spec, bundled_managers());
+  if (!manager) return std::move(manager).error();
+  std::vector<Chosen<AdaptorEntry>> over;
+  for (const auto& adaptor : adaptors) {
+    auto chosen = choose("adaptor", adaptor, bundled_adaptors());
+    if (!chosen) return std::move(chosen).error();
+    over.push_back(*std::move(chosen));
+  }
+  ManagerFactory factory{
+      .name = std::string(spec),
+      .make = [base = *std::move(manager), over = std::move(over)](const ManagerContext& context) {
+        auto made = base.entry->make(context, base.options);
+        for (const auto& adaptor : over) {
+          if (!made) break;
+          made = adaptor.entry->make(context, *std::move(made), adaptor.options);
+        }
+        return made;
+      }};
+  if (auto probe = factory.make({}); !probe) return std::move(probe).error();
+  return factory;
+}
+
+}  // namespace emm

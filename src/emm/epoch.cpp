@@ -1,0 +1,44 @@
+#include "emm/epoch.hpp"
+
+#include <deque>
+#include <mutex>
+#include <vector>
+
+namespace emm {
+namespace {
+
+// Counters outlive every manager and every mark, so the pool is never destroyed. A counter that comes back
+// goes on from where it stopped: no value is ever current twice.
+struct Counters {
+  std::mutex mutex;
+  std::deque<std::atomic<std::uint64_t>> all;
+  std::vector<std::atomic<std::uint64_t>*> idle;
+};
+
+Counters& counters() {
+  static auto& pool = *new Counters;
+  return pool;
+}
+
+}  // namespace
+
+Epoch::Epoch() {
+  auto& pool = counters();
+  const std::lock_guard lock(pool.mutex);
+  if (pool.idle.empty()) {
+    pool.idle.reserve(pool.all.size() + 1);  // so that giving a counter back allocates nothing
+    counter_ = &pool.all.emplace_back(0);
+  } else {
+    counter_ = pool.idle.back();
+    pool.idle.pop_back();
+  }
+}
+
+Epoch::~Epoch() {
+  advance();
+  auto& pool = counters();
+  const std::lock_guard lock(pool.mutex);
+  pool.idle.push_back(counter_);
+}
+
+}  // namespace emm
