@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+
+namespace emm::sim {
+
+/// The CUresults that a simulated device gives.
+enum Native : std::int32_t {
+  kSuccess = 0,
+  kInvalidValue = 1,
+  kOutOfMemory = 2,
+  kInvalidDevice = 101,
+  kInvalidImage = 200,
+  kInvalidContext = 201,
+  kInvalidHandle = 400,
+  kNotFound = 500,
+  kContextDestroyed = 709,
+  kAlreadyRegistered = 712,
+  kNotRegistered = 713,
+  kNotSupported = 801,
+};
+
+/// What a device says to a call: a code, a value where that is success, and the bytes it was about, on
+/// which its cost depends.
+template <class T>
+struct Answer {
+  std::int32_t native = kSuccess;
+  T value{};
+  std::uint64_t size = 0;
+};
+struct Nothing {};
+
+}  // namespace emm::sim

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "driver/sim/chunk.hpp"
+#include "driver/sim/content.hpp"
+#include "driver/sim/page_tree.hpp"
+
+namespace emm::sim {
+
+inline constexpr std::uint64_t kPageBytes = 2u << 20;
+inline constexpr std::uint64_t kLargestShared = 1u << 20;  ///< Larger allocations have pages of their own.
+
+/// The memory of one device: which address and which physical pages an allocation gets.
+///
+/// Sizes up to 1 MiB share 2 MiB pages at steps of 512 bytes; a larger one takes whole pages of its own.
+/// (Measured on an H200: 1,048,576 bytes take 2 MiB of what cuMemGetInfo shows, as 1,048,577 do; 3 MiB
+/// take 4 MiB.) Each gets the lowest address that it fits at, so that the same calls give the same
+/// addresses. Any free physical pages will do, wherever they are: there is no fragmentation of pages.
+/// One thread at a time.
+class DeviceMemory {
+ public:
+  struct Block {
+    std::uint64_t size = 0;
+    std::unique_ptr<Content> content;  ///< Null until something is written.
+  };
+  struct Found {
+    std::uint64_t base = 0;
+    Block* block = nullptr;  ///< Null where there is none.
+  };
+
+  /// `pages` physical pages at addresses from `base`, which is a multiple of the page size.
+  DeviceMemory(std::uint64_t base, std::uint32_t pages);
+
+  /// The address, or 0 where there is no room. REQUIRES: size > 0.
+  std::uint64_t allocate(std::uint64_t size);
+  /// The size of what was freed; 0 where no allocation begins at `address`.
+  std::uint64_t free(std::uint64_t address);
+  /// The allocation whose bytes `address` is among.
+  Found find(std::uint64_t address) noexcept;
+  void clear();
+
+  std::uint64_t held_bytes() const noexcept { return std::uint64_t{taken_} * kPageBytes; }
+  std::uint64_t free_bytes() const noexcept { return std::uint64_t{pages_ - taken_} * kPageBytes; }
+  /// The largest size that allocate() could serve now.
+  std::uint64_t largest_free_bytes() const noexcept;
+
+  const std::unordered_map<std::uint64_t, Block>& blocks() const noexcept { return blocks_; }
+
+ private:
+  std::uint64_t address_of(std::uint32_t page) const noexcept { return base_ + page * kPageBytes; }
+  std::uint64_t take_pages(std::uint32_t count);
+  void give_pages(std::uint32_t first, std::uint32_t count);
+  void mark(std::uint32_t page, bool begins);
+
+  std::uint64_t base_;
+  std::uint32_t pages_;
+  std::uint32_t taken_ = 0;
+  PageTree tree_;
+  MaxTree longest_holes_;                       // by page; in a Chunk's units
+  std::vector<std::unique_ptr<Chunk>> chunks_;  // by page; null where it is no chunk
+  std::vector<std::uint64_t> begins_;           // one bit a page: a chunk or a large allocation begins here
+  std::unordered_map<std::uint64_t, Block> blocks_;
+};
+
+}  // namespace emm::sim

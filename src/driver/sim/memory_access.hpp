@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+
+#include "driver/sim/sim_platform.hpp"
+
+namespace emm::sim {
+
+/// Reads and writes at addresses of any device and of host memory that a device can see, which share one
+/// space. While it lives, the memory that its addresses belong to cannot be freed. Each answer is a native
+/// code: invalid value where the bytes are not all within one allocation.
+class MemoryAccess {
+ public:
+  /// For one address, or for two.
+  MemoryAccess(SimPlatform& platform, DevicePtr first, DevicePtr second);
+  MemoryAccess(SimPlatform& platform, DevicePtr only) : MemoryAccess(platform, only, only) {}
+
+  /// `value` repeats every 4 bytes from `at` on.
+  std::int32_t fill(DevicePtr at, std::uint32_t value, std::uint64_t size);
+  std::int32_t write(DevicePtr at, std::span<const std::byte> bytes);
+  std::int32_t read(DevicePtr at, std::span<std::byte> bytes);
+  std::int32_t copy(DevicePtr to, DevicePtr from, std::uint64_t size);
+
+ private:
+  /// One of the two, or neither.
+  struct Spot {
+    Content* content = nullptr;
+    std::uint64_t offset = 0;
+    std::byte* bytes = nullptr;
+  };
+  Spot find(DevicePtr at, std::uint64_t size);
+
+  SimPlatform& platform_;
+  std::unique_lock<std::mutex> lower_, higher_, host_;
+};
+
+}  // namespace emm::sim

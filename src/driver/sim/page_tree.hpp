@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+
+namespace emm::sim {
+
+/// Which pages of an address space are free. Finds the lowest run of free pages that is long enough, in
+/// time logarithmic in the number of pages; memory is touched only where pages have been taken.
+/// One thread at a time.
+class PageTree {
+ public:
+  /// All free. `pages` is rounded up to a power of two. REQUIRES: 0 < pages <= 2^30.
+  explicit PageTree(std::uint32_t pages);
+
+  /// First page of the lowest run of `count` free pages. REQUIRES: count > 0.
+  std::optional<std::uint32_t> find(std::uint32_t count) const noexcept;
+  void take(std::uint32_t first, std::uint32_t count) noexcept { assign(1, 0, pages_, {first, count, false}); }
+  void give(std::uint32_t first, std::uint32_t count) noexcept { assign(1, 0, pages_, {first, count, true}); }
+  std::uint32_t longest() const noexcept { return pages_ - nodes_[1].longest; }
+
+ private:
+  /// What a subtree's free runs (at its start, at its end, anywhere) lack to be all of it. All zero is
+  /// "all free", so that untouched memory is right as it is. Children of a uniform node are stale.
+  struct Node {
+    std::uint32_t prefix, suffix, longest;
+  };
+  struct Change {
+    std::uint32_t first, count;
+    bool free;
+  };
+  struct Freed {
+    void operator()(Node* nodes) const noexcept { std::free(nodes); }
+  };
+
+  void assign(std::uint32_t node, std::uint32_t begin, std::uint32_t length, const Change& change) noexcept;
+  void merge(std::uint32_t node, std::uint32_t length) noexcept;
+
+  std::uint32_t pages_;
+  std::unique_ptr<Node[], Freed> nodes_;  // node 1 is the root; the children of n are 2n and 2n+1
+};
+
+/// A value per page, 0 at first; finds the lowest page whose value is at least some other. Same costs.
+class MaxTree {
+ public:
+  explicit MaxTree(std::uint32_t pages);
+  std::optional<std::uint32_t> find(std::uint16_t at_least) const noexcept;
+  void set(std::uint32_t page, std::uint16_t value) noexcept;
+  std::uint16_t max() const noexcept { return values_[1]; }
+
+ private:
+  struct Freed {
+    void operator()(std::uint16_t* values) const noexcept { std::free(values); }
+  };
+  std::uint32_t pages_;
+  std::unique_ptr<std::uint16_t[], Freed> values_;
+};
+
+}  // namespace emm::sim

@@ -1,0 +1,182 @@
+#include "driver/sim/sim_device.hpp"
+
+#include <atomic>
+#include <utility>
+
+namespace emm::sim {
+namespace {
+
+constexpr std::uint64_t kImports = SimDevice::kAddresses / 2;
+
+std::uint64_t whole_pages(std::uint64_t size) { return (size + kPageBytes - 1) / kPageBytes * kPageBytes; }
+
+}  // namespace
+
+SimDevice::SimDevice(const DeviceSpec& spec, HostSpace& host)
+    : spec_(spec),
+      base_(kFirstAddress + static_cast<std::uint64_t>(spec.ordinal) * kAddresses),
+      host_(host),
+      memory_(base_, static_cast<std::uint32_t>((spec.total - spec.reserved) / kPageBytes)) {}
+
+ContextHandle SimDevice::retain() {
+  static std::atomic<std::uint64_t> last{0};
+  const std::lock_guard lock(mutex_);
+  if (context_.value == 0) context_.value = last.fetch_add(1, std::memory_order_relaxed) + 1;
+  return context_;
+}
+
+bool SimDevice::is_alive(ContextHandle context) const {
+  const std::lock_guard lock(mutex_);
+  return context == context_;
+}
+
+Answer<Nothing> SimDevice::reset(ContextHandle context) {
+  const std::lock_guard lock(mutex_);
+  if (context != context_) return {.native = kContextDestroyed};
+  host_.release(context);
+  for (const auto& [address, block] : memory_.blocks()) buried_.insert(address);
+  memory_.clear();
+  imports_.clear();
+  for (auto& objects : objects_) objects.live.clear();
+  context_ = {};
+  return {};
+}
+
+Answer<DevicePtr> SimDevice::mem_alloc(ContextHandle context, std::uint64_t size) {
+  const std::lock_guard lock(mutex_);
+  if (context != context_) return {.native = kContextDestroyed};
+  if (size == 0) return {.native = kInvalidValue};
+  const auto address = memory_.allocate(size);
+  if (address == 0) return {.native = kOutOfMemory, .value = {}, .size = size};
+  if (!buried_.empty()) buried_.erase(address);
+  return {.native = kSuccess, .value = {address}, .size = size};
+}
+
+Answer<Nothing> SimDevice::mem_free(ContextHandle context, DevicePtr ptr) {
+  const std::lock_guard lock(mutex_);
+  if (context.value != 0 && context != context_) return {.native = kContextDestroyed};
+  if (const auto size = memory_.free(ptr.value); size != 0) return {.native = kSuccess, .value = {}, .size = size};
+  // Measured: 0 for an address of the context before the reset, once a context is current again.
+  if (buried_.erase(ptr.value) != 0) return {};
+  return {.native = kInvalidValue};
+}
+
+Answer<MemoryInfo> SimDevice::mem_get_info(ContextHandle context) const {
+  const std::lock_guard lock(mutex_);
+  if (context != context_) return {.native = kContextDestroyed};
+  const auto free = spec_.total - spec_.reserved - memory_.held_bytes();
+  return {.native = kSuccess, .value = {.free = free, .total = spec_.total}};
+}
+
+Answer<AddressRange> SimDevice::mem_get_address_range(DevicePtr ptr) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = memory_.find(ptr.value); found.block != nullptr) {
+    return {.native = kSuccess, .value = {.base = {found.base}, .size = found.block->size}};
+  }
+  if (const auto found = import_around(ptr.value); found != imports_.end()) {
+    return {.native = kSuccess, .value = {.base = {found->first}, .size = found->second.size}};
+  }
+  return {.native = kNotFound};
+}
+
+std::uint64_t SimDevice::held_bytes(ContextHandle context) const {
+  const std::lock_guard lock(mutex_);
+  return context == context_ ? memory_.held_bytes() : 0;
+}
+
+std::uint64_t SimDevice::largest_free_bytes(ContextHandle context) const {
+  const std::lock_guard lock(mutex_);
+  return context == context_ ? memory_.largest_free_bytes() : 0;
+}
+
+Answer<IpcMemHandle> SimDevice::ipc_get_mem_handle(DevicePtr ptr) {
+  const std::lock_guard lock(mutex_);
+  const auto found = memory_.find(ptr.value);
+  if (found.block == nullptr) return {.native = kInvalidValue};
+  const auto* shared = content_of(*found.block).share(found.block->size);
+  if (shared == nullptr) return {.native = kOutOfMemory};
+  return {.native = kSuccess, .value = shared->handle()};
+}
+
+Answer<DevicePtr> SimDevice::ipc_open_mem_handle(ContextHandle context, const IpcMemHandle& handle) {
+  const std::lock_guard lock(mutex_);
+  if (context != context_) return {.native = kContextDestroyed};
+  if (made_here(handle)) return {.native = kInvalidContext};
+  auto place = base_ + kImports;
+  for (auto& [address, import] : imports_) {
+    if (import.handle == handle) {
+      ++import.opened;
+      return {.native = kSuccess, .value = {address}, .size = import.size};
+    }
+  }
+  auto memory = SharedMemory::open(handle);
+  if (!memory) return {.native = kInvalidValue};
+  const auto size = memory->bytes().size();
+  for (const auto& [address, import] : imports_) {
+    if (address - place >= size) break;
+    place = address + whole_pages(import.size);
+  }
+  if (place + size > base_ + kAddresses) return {.native = kOutOfMemory};
+  imports_.emplace(place, Import{.handle = handle,
+                                 .size = size,
+                                 .opened = 1,
+                                 .content = Content(spec_.fresh, std::move(*memory))});
+  return {.native = kSuccess, .value = {place}, .size = size};
+}
+
+Answer<Nothing> SimDevice::ipc_close_mem_handle(ContextHandle context, DevicePtr ptr) {
+  const std::lock_guard lock(mutex_);
+  if (context != context_) return {.native = kContextDestroyed};
+  const auto found = imports_.find(ptr.value);
+  if (found == imports_.end()) return {.native = kInvalidValue};
+  if (--found->second.opened == 0) imports_.erase(found);
+  return {};
+}
+
+Answer<std::uint64_t> SimDevice::create(ContextHandle context, Object kind) {
+  const std::lock_guard lock(mutex_);
+  if (context != context_) return {.native = kContextDestroyed};
+  auto& objects = objects_[static_cast<std::size_t>(kind)];
+  objects.live.insert(objects.live.end(), ++objects.last);
+  return {.native = kSuccess, .value = objects.last};
+}
+
+Answer<Nothing> SimDevice::destroy(ContextHandle context, Object kind, std::uint64_t handle) {
+  const std::lock_guard lock(mutex_);
+  if (context != context_) return {.native = kContextDestroyed};
+  return {.native = objects_[static_cast<std::size_t>(kind)].live.erase(handle) != 0 ? kSuccess : kInvalidHandle};
+}
+
+Answer<Nothing> SimDevice::check(ContextHandle context, Object kind, std::uint64_t handle) const {
+  const std::lock_guard lock(mutex_);
+  if (context != context_) return {.native = kContextDestroyed};
+  return {.native = objects_[static_cast<std::size_t>(kind)].live.count(handle) != 0 ? kSuccess : kInvalidHandle};
+}
+
+SimDevice::Place SimDevice::place(std::uint64_t address, std::uint64_t size) {
+  if (const auto found = memory_.find(address); found.block != nullptr) {
+    const auto offset = address - found.base;
+    if (size > found.block->size - offset) return {};
+    return {&content_of(*found.block), offset};
+  }
+  if (const auto found = import_around(address); found != imports_.end()) {
+    const auto offset = address - found->first;
+    if (size > found->second.size - offset) return {};
+    return {&found->second.content, offset};
+  }
+  return {};
+}
+
+SimDevice::Imports::iterator SimDevice::import_around(std::uint64_t address) {
+  auto found = imports_.upper_bound(address);
+  if (found == imports_.begin()) return imports_.end();
+  --found;
+  return address - found->first < found->second.size ? found : imports_.end();
+}
+
+Content& SimDevice::content_of(DeviceMemory::Block& block) {
+  if (!block.content) block.content = std::make_unique<Content>(spec_.fresh);
+  return *block.content;
+}
+
+}  // namespace emm::sim

@@ -1,0 +1,67 @@
+#pragma once
+
+#include "driver/driver.hpp"
+#include "driver/sim/sim_platform.hpp"
+
+namespace emm {
+
+/// The driver API over one context of a simulated device. What a call does is sim::SimDevice's; here it
+/// gets its cost and its form, and addresses find whose they are. Any thread may call.
+///
+/// After primary_ctx_reset every call answers 709 (measured), but for ctx_pop_current, which only takes a
+/// context off the thread's stack.
+class SimDriver final : public Driver {
+ public:
+  SimDriver(SimPlatform& platform, sim::SimDevice& device, int ordinal, ContextHandle context) noexcept
+      : platform_(platform), device_(device), ordinal_(ordinal), context_(context) {}
+
+  Result<DevicePtr> mem_alloc(std::uint64_t size) override;
+  Status mem_free(DevicePtr ptr) override;
+  Result<DevicePtr> mem_alloc_managed(std::uint64_t size, AttachFlags attach) override;
+  Result<HostPtr> mem_host_alloc(std::uint64_t size, HostAllocFlags flags) override;
+  Status mem_free_host(HostPtr ptr) override;
+  Status mem_host_register(HostRange range, HostRegisterFlags flags) override;
+  Status mem_host_unregister(HostPtr ptr) override;
+  Result<DevicePtr> mem_host_get_device_pointer(HostPtr ptr) override;
+  Result<MemoryInfo> mem_get_info() override;
+  Result<AddressRange> mem_get_address_range(DevicePtr ptr) override;
+  DeviceIdentity device_identity() const noexcept override { return platform_.identity(ordinal_); }
+  std::string_view device_name() const noexcept override { return "simulated H200"; }
+  int device_ordinal() const noexcept override { return ordinal_; }
+  bool can_map_host_memory() const noexcept override { return true; }
+  Result<IpcMemHandle> ipc_get_mem_handle(DevicePtr ptr) override;
+  Result<DevicePtr> ipc_open_mem_handle(const IpcMemHandle& handle) override;
+  Status ipc_close_mem_handle(DevicePtr ptr) override;
+  Result<bool> can_access_peer(const DeviceIdentity& peer) override;
+  Status memset_d8(DevicePtr ptr, std::uint8_t value, std::uint64_t size) override;
+  Status memset_d32(DevicePtr ptr, std::uint32_t value, std::uint64_t count) override;
+  Status memcpy_htod(DevicePtr to, std::span<const std::byte> from) override;
+  Status memcpy_dtoh(std::span<std::byte> to, DevicePtr from) override;
+  Status memcpy_dtod(DevicePtr to, DevicePtr from, std::uint64_t size) override;
+  Result<EventHandle> event_create() override;
+  Status event_destroy(EventHandle event) override;
+  Result<StreamHandle> stream_create() override;
+  Status stream_destroy(StreamHandle stream) override;
+  Status stream_synchronize(StreamHandle stream) override;
+  Result<LibraryHandle> library_load(std::span<const std::byte> image) override;
+  Status library_unload(LibraryHandle library) override;
+  Status ctx_synchronize() override;
+  Status ctx_push_current() override;
+  Result<ContextHandle> ctx_pop_current() override;
+  ContextHandle context_handle() const noexcept override { return context_; }
+  Status primary_ctx_reset() override;
+  std::uint64_t held_bytes() const noexcept override { return device_.held_bytes(context_); }
+  std::uint64_t largest_free_bytes() const noexcept override { return device_.largest_free_bytes(context_); }
+  std::uint64_t log_address(const std::byte* ptr) const noexcept override;
+
+ private:
+  bool is_dead() const { return !device_.is_alive(context_); }
+  Status set(Call call, DevicePtr ptr, std::uint32_t value, std::uint64_t size);
+
+  SimPlatform& platform_;
+  sim::SimDevice& device_;
+  const int ordinal_;
+  const ContextHandle context_;
+};
+
+}  // namespace emm

@@ -1,0 +1,55 @@
+#include "driver/sim/sim_platform.hpp"
+
+#include "base/assert.hpp"
+#include "base/prng.hpp"
+#include "base/text.hpp"
+#include "driver/sim/sim_driver.hpp"
+#include "driver/sim/sim_runtime.hpp"
+#include "driver/sim/thread_contexts.hpp"
+
+namespace emm {
+
+using sim::SimDevice;
+
+SimPlatform::SimPlatform(const SimOptions& options)
+    : options_(options), number_(sim::thread_contexts::number_for_platform()) {
+  EMM_ASSERT(options.capacity <= SimOptions::kMostCapacity && options.reserved < options.capacity);
+  EMM_ASSERT(options.capacity - options.reserved >= SimOptions::kLeastCapacity);
+  EMM_ASSERT(options.devices >= 1 && options.devices <= SimOptions::kMostDevices);
+  const sim::Pattern fresh{static_cast<std::uint32_t>(Prng(options.seed).next() >> 32)};
+  for (int ordinal = 0; ordinal < options.devices; ++ordinal) {
+    const sim::DeviceSpec spec{
+        .ordinal = ordinal, .total = options.capacity, .reserved = options.reserved, .fresh = fresh};
+    devices_.push_back(std::make_unique<SimDevice>(spec, host_));
+  }
+}
+
+Result<OpenedDevice> SimPlatform::open(int ordinal) {
+  if (ordinal < 0 || ordinal >= options_.devices) {
+    return fail(Errc::no_device, "no device {}: the simulated machine has {}, counted from 0", ordinal,
+                options_.devices);
+  }
+  auto& device = *devices_[static_cast<std::size_t>(ordinal)];
+  const auto context = device.retain();
+  return OpenedDevice{.driver = std::make_unique<SimDriver>(*this, device, ordinal, context),
+                      .runtime = std::make_unique<SimRuntime>(*this, device, context)};
+}
+
+std::string SimPlatform::spec() const {
+  auto spec = text::format("sim:capacity={},costs={},devices={}", options_.capacity,
+                           options_.costs ? "h200" : "none", options_.devices);
+  if (!options_.peers) spec += ",peers=none";
+  if (options_.reserved != 0) spec += text::format(",reserved={}", options_.reserved);
+  return spec + text::format(",seed={}", options_.seed);
+}
+
+DeviceIdentity SimPlatform::identity(int ordinal) const noexcept {
+  return {.pci_domain_id = 0, .pci_bus_id = ordinal + 1, .pci_device_id = 0};
+}
+
+SimDevice* SimPlatform::device_at(std::uint64_t address) noexcept {
+  const auto index = (address - SimDevice::kFirstAddress) / SimDevice::kAddresses;
+  return address >= SimDevice::kFirstAddress && index < devices_.size() ? devices_[index].get() : nullptr;
+}
+
+}  // namespace emm

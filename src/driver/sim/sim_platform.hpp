@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "driver/device_entry.hpp"
+#include "driver/sim/answer.hpp"
+#include "driver/sim/host_space.hpp"
+#include "driver/sim/latency.hpp"
+#include "driver/sim/sim_device.hpp"
+
+namespace emm {
+
+/// What `--device sim:...` takes.
+struct SimOptions {
+  /// An H200's, as measured: total and, with `reserved`, free at start.
+  static constexpr std::uint64_t kH200Total = 150'109'880'320;
+  static constexpr std::uint64_t kH200Reserved = 150'109'880'320 - 149'557'477'376;
+  static constexpr int kMostDevices = 64;
+  static constexpr std::uint64_t kLeastCapacity = std::uint64_t{2} << 20;
+  static constexpr std::uint64_t kMostCapacity = std::uint64_t{4} << 40;
+
+  std::uint64_t capacity = kH200Total;  ///< Total bytes of each device.
+  std::uint64_t reserved = 0;           ///< Bytes of these that are never free.
+  int devices = 1;
+  std::uint64_t seed = 0;               ///< Decides what memory that nobody wrote to reads as.
+  bool costs = true;                    ///< Calls advance the clock by what they take on an H200.
+  bool peers = true;                    ///< Devices can access each other's memory.
+};
+
+/// Simulated devices in this process, each an H200 but for its capacity, on one simulated clock.
+/// The same calls in the same order get the same answers, addresses and times, on any machine.
+class SimPlatform final : public Platform {
+ public:
+  /// REQUIRES: the options are within the limits above, and reserved < capacity by a page or more.
+  explicit SimPlatform(const SimOptions& options);
+
+  int device_count() const noexcept override { return options_.devices; }
+  Result<OpenedDevice> open(int ordinal) override;
+  ManualClock& clock() noexcept override { return clock_; }
+  std::string spec() const override;
+  std::string_view kind() const noexcept override { return "sim"; }
+
+  // For the drivers and runtimes of this platform.
+  const SimOptions& options() const noexcept { return options_; }
+  sim::HostSpace& host() noexcept { return host_; }
+  std::uint64_t number() const noexcept { return number_; }  ///< As thread_contexts knows it.
+  DeviceIdentity identity(int ordinal) const noexcept;
+  /// The device that an address belongs to, null for one of host memory.
+  sim::SimDevice* device_at(std::uint64_t address) noexcept;
+  /// Adds a call's time to the clock, and gives its answer the form that Driver has.
+  template <class T>
+  Result<T> conclude(Call call, sim::Answer<T> answer) {
+    spend(call, answer.size, answer.native);
+    if (answer.native != sim::kSuccess) return driver_error(call, answer.native);
+    return std::move(answer.value);
+  }
+  Status conclude(Call call, const sim::Answer<sim::Nothing>& answer) {
+    spend(call, answer.size, answer.native);
+    if (answer.native != sim::kSuccess) return driver_error(call, answer.native);
+    return {};
+  }
+
+ private:
+  void spend(Call call, std::uint64_t size, std::int32_t native) noexcept {
+    if (options_.costs) clock_.advance(sim::latency_ns(call, size, native));
+  }
+
+  SimOptions options_;
+  std::uint64_t number_;
+  ManualClock clock_;
+  sim::HostSpace host_;
+  std::vector<std::unique_ptr<sim::SimDevice>> devices_;
+};
+
+}  // namespace emm
