@@ -1,0 +1,174 @@
+#include "format/byte_source.hpp"
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "format/byte_stage.hpp"
+
+namespace emm::format {
+namespace {
+
+constexpr std::size_t kChunkBytes = std::size_t{256} << 10;
+constexpr std::size_t kPeekBytes = std::size_t{64} << 10;
+constexpr std::size_t kPadding = 64;
+// Below this much packed input, starting a thread costs more than it saves.
+constexpr std::uint64_t kThreadFrom = 64 << 10;
+
+struct Chunk {
+  std::unique_ptr<char[]> bytes;
+  std::size_t size = 0;
+
+  Result<std::size_t> fill(ByteStage& stage) {
+    if (bytes == nullptr) {
+      bytes.reset(new char[kChunkBytes + kPadding]);
+      std::fill_n(bytes.get() + kChunkBytes, kPadding, '\0');
+    }
+    size = 0;
+    auto got = stage.fill(bytes.get(), kChunkBytes);
+    if (got) size = *got;
+    return got;
+  }
+  std::string_view view() const noexcept { return {bytes.get(), size}; }
+};
+
+/// A ring of chunks that a thread of its own fills ahead of the reader.
+class ReadAhead {
+ public:
+  explicit ReadAhead(ByteStage& stage) : stage_(stage), thread_([this] { fill_chunks(); }) {}
+  ~ReadAhead() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  ReadAhead(const ReadAhead&) = delete;
+  ReadAhead& operator=(const ReadAhead&) = delete;
+
+  /// The chunk given before is the thread's again.
+  Result<std::string_view> next() {
+    std::unique_lock lock(mutex_);
+    if (holding_) {
+      holding_ = false;
+      ++taken_;
+      changed_.notify_all();
+    }
+    changed_.wait(lock, [this] { return filled_ != taken_ || finished_; });
+    if (filled_ == taken_) {
+      if (failed_.has_value()) return *failed_;
+      return std::string_view{};
+    }
+    holding_ = true;
+    return ring_[taken_ % ring_.size()].view();
+  }
+
+ private:
+  void fill_chunks() {
+    for (;;) {
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this] { return filled_ - taken_ < ring_.size() || stopping_; });
+        if (stopping_) return;
+      }
+      auto& chunk = ring_[filled_ % ring_.size()];  // the reader's only once filled_ says so
+      auto got = chunk.fill(stage_);
+      const std::lock_guard lock(mutex_);
+      if (!got) failed_ = std::move(got).error();
+      finished_ = failed_.has_value() || chunk.size < kChunkBytes;
+      if (chunk.size > 0) ++filled_;
+      changed_.notify_all();
+      if (finished_) return;
+    }
+  }
+
+  ByteStage& stage_;
+  std::array<Chunk, 4> ring_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::size_t filled_ = 0;
+  std::size_t taken_ = 0;
+  bool holding_ = false;
+  bool finished_ = false;
+  bool stopping_ = false;
+  std::optional<Error> failed_;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+class StagedSource final : public ByteSource {
+ public:
+  StagedSource(std::unique_ptr<RawStage> raw, std::string name)
+      : name_(std::move(name)), raw_(std::move(raw)) {}
+
+  const std::string& name() const noexcept override { return name_; }
+  std::uint64_t consumed() const noexcept override { return raw_->consumed(); }
+  std::uint64_t total() const noexcept override { return raw_->total(); }
+  bool truncated() const noexcept override { return unpacked_ != nullptr && unpacked_->truncated(); }
+
+  Result<std::string_view> peek(std::size_t size) override {
+    EMM_ASSERT(size <= kPeekBytes && (!started_ || peeked_.has_value()));
+    if (!peeked_.has_value()) {
+      auto first = next();
+      if (!first) return first;
+      peeked_ = *first;
+    }
+    return peeked_->substr(0, size);
+  }
+
+  Result<std::string_view> next() override {
+    if (peeked_.has_value()) return *std::exchange(peeked_, std::nullopt);
+    if (!started_) {
+      if (auto ready = start(); !ready) return std::move(ready).error();
+    }
+    if (ahead_ != nullptr) return ahead_->next();
+    if (ended_) return std::string_view{};
+    auto& stage = unpacked_ != nullptr ? *unpacked_ : static_cast<ByteStage&>(*raw_);
+    auto got = chunk_.fill(stage);
+    ended_ = !got || *got < kChunkBytes;
+    if (!got) return std::move(got).error();
+    return chunk_.view();
+  }
+
+ private:
+  Status start() {
+    started_ = true;
+    const auto magic = raw_->magic();
+    if (!magic) {
+      ended_ = true;
+      return magic.error();
+    }
+    const auto packing = packing_of(*magic);
+    if (packing == Packing::none) return {};
+    unpacked_ = unpack(*raw_, packing, name_);
+    if (raw_->total() == 0 || raw_->total() >= kThreadFrom) ahead_ = std::make_unique<ReadAhead>(*unpacked_);
+    return {};
+  }
+
+  std::string name_;
+  std::unique_ptr<RawStage> raw_;
+  std::unique_ptr<ByteStage> unpacked_;
+  Chunk chunk_;
+  std::optional<std::string_view> peeked_;
+  bool started_ = false;
+  bool ended_ = false;
+  std::unique_ptr<ReadAhead> ahead_;  // last: its thread uses the stages
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ByteSource>> ByteSource::open(const std::string& path) {
+  auto raw = open_raw(path);
+  if (!raw) return std::move(raw).error();
+  return std::make_unique<StagedSource>(*std::move(raw), path == "-" ? "<stdin>" : path);
+}
+
+std::unique_ptr<ByteSource> ByteSource::memory(std::string_view bytes, std::string name) {
+  return std::make_unique<StagedSource>(raw_memory(bytes), std::move(name));
+}
+
+}  // namespace emm::format

@@ -1,0 +1,141 @@
+#include "format/json_writer.hpp"
+
+#include <cmath>
+
+#include "base/assert.hpp"
+#include "base/text.hpp"
+
+namespace emm::format {
+namespace {
+
+/// The length of the well-formed UTF-8 sequence that `text` begins with, 0 if there is none (RFC 3629).
+std::size_t sequence_length(std::string_view text) noexcept {
+  const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(text[at]); };
+  const auto continues = [&](std::size_t at, unsigned low = 0x80, unsigned high = 0xbf) {
+    return at < text.size() && byte(at) >= low && byte(at) <= high;
+  };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  if (first >= 0xc2 && first <= 0xdf) return continues(1) ? 2 : 0;
+  if (first >= 0xe0 && first <= 0xef) {
+    const bool good = continues(1, first == 0xe0 ? 0xa0 : 0x80, first == 0xed ? 0x9f : 0xbf) && continues(2);
+    return good ? 3 : 0;
+  }
+  if (first >= 0xf0 && first <= 0xf4) {
+    const bool good =
+        continues(1, first == 0xf0 ? 0x90 : 0x80, first == 0xf4 ? 0x8f : 0xbf) && continues(2) && continues(3);
+    return good ? 4 : 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void append_json_string(std::string& out, std::string_view value) {
+  out.push_back('"');
+  while (!value.empty()) {
+    const char c = value.front();
+    std::size_t length = 1;
+    if (c == '"' || c == '\\') {
+      out.push_back('\\');
+      out.push_back(c);
+    } else if (static_cast<unsigned char>(c) >= 0x80) {
+      length = sequence_length(value);
+      out.append(length == 0 ? std::string_view("\xef\xbf\xbd") : value.substr(0, length));
+      if (length == 0) length = 1;
+    } else if (static_cast<unsigned char>(c) >= 0x20) {
+      out.push_back(c);
+    } else {
+      switch (c) {
+        case '\n': out.append("\\n"); break;
+        case '\r': out.append("\\r"); break;
+        case '\t': out.append("\\t"); break;
+        default: {
+          constexpr std::string_view kHex = "0123456789abcdef";
+          out.append("\\u00");
+          out.push_back(kHex[static_cast<unsigned char>(c) >> 4]);
+          out.push_back(kHex[static_cast<unsigned char>(c) & 15]);
+        }
+      }
+    }
+    value.remove_prefix(length);
+  }
+  out.push_back('"');
+}
+
+JsonWriter& JsonWriter::key(std::string_view name) {
+  EMM_ASSERT(!after_key_ && !open_.empty());
+  separate();
+  append_json_string(*out_, name);
+  out_->append(indent_ > 0 ? ": " : ":");
+  after_key_ = true;
+  return *this;
+}
+
+JsonWriter& JsonWriter::value(std::string_view text) {
+  separate();
+  append_json_string(*out_, text);
+  return *this;
+}
+
+JsonWriter& JsonWriter::value(bool value) { return raw(value ? "true" : "false"); }
+
+JsonWriter& JsonWriter::value(double number) {
+  if (!std::isfinite(number)) return null();
+  separate();
+  text::append(*out_, number);
+  return *this;
+}
+
+JsonWriter& JsonWriter::value(std::uint64_t number) {
+  separate();
+  text::append(*out_, number);
+  return *this;
+}
+
+JsonWriter& JsonWriter::value(std::int64_t number) {
+  separate();
+  text::append(*out_, number);
+  return *this;
+}
+
+JsonWriter& JsonWriter::raw(std::string_view json) {
+  separate();
+  out_->append(json);
+  return *this;
+}
+
+JsonWriter& JsonWriter::begin(char bracket) {
+  separate();
+  out_->push_back(bracket);
+  open_.push_back(false);
+  return *this;
+}
+
+JsonWriter& JsonWriter::end(char bracket) {
+  EMM_ASSERT(!open_.empty() && !after_key_);
+  const bool filled = open_.back();
+  open_.pop_back();
+  if (filled) new_line();
+  out_->push_back(bracket);
+  return *this;
+}
+
+void JsonWriter::separate() {
+  if (after_key_) {
+    after_key_ = false;
+    return;
+  }
+  if (open_.empty()) return;
+  if (open_.back()) out_->push_back(',');
+  open_.back() = true;
+  new_line();
+}
+
+void JsonWriter::new_line() {
+  if (indent_ == 0) return;
+  out_->push_back('\n');
+  out_->append(open_.size() * indent_, ' ');
+}
+
+}  // namespace emm::format
