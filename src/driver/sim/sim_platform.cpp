@@ -26,7 +26,7 @@ SimPlatform::SimPlatform(const SimOptions& options)
 
 Result<OpenedDevice> SimPlatform::open(int ordinal) {
   if (ordinal < 0 || ordinal >= options_.devices) {
-    return fail(Errc::no_device, "no device {}: the simulated machine has {}, counted from 0", ordinal,
+    return fail(Errc::no_device, "no device {}: there are {}, counted from 0", ordinal,
                 options_.devices);
   }
   auto& device = *devices_[static_cast<std::size_t>(ordinal)];

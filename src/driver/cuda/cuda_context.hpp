@@ -1,0 +1,57 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "driver/cuda/cuda_api.hpp"
+#include "driver/cuda/held_pages.hpp"
+
+namespace emm {
+
+/// A hold on the primary context of one device, up to its reset. The driver and the runtime of a device
+/// share one. Any thread may call.
+class CudaContext {
+ public:
+  static constexpr std::int32_t kContextDestroyed = 709;
+
+  /// Owns a retain that was made of `device`.
+  CudaContext(const CudaApi& api, CUdevice device, CUcontext context) noexcept
+      : api_(api), device_(device), context_(context) {}
+  CudaContext(const CudaContext&) = delete;
+  CudaContext& operator=(const CudaContext&) = delete;
+  // A reset does not give a retain back (cuDevicePrimaryCtxReset).
+  ~CudaContext() { api_.primary_ctx_release(device_); }
+
+  const CudaApi& api() const noexcept { return api_; }
+  CUdevice device() const noexcept { return device_; }
+  CUcontext handle() const noexcept { return context_; }
+  HeldPages& held() noexcept { return held_; }
+  bool is_dead() const noexcept { return dead_.load(std::memory_order_acquire); }
+  void mark_dead() noexcept {
+    dead_.store(true, std::memory_order_release);
+    held_.clear();
+  }
+
+  /// Makes `call` with this context current on the thread, and leaves the thread's stack of contexts as it
+  /// was. 709 after a reset: a context made anew can have the same handle.
+  template <class MakeCall>
+  std::int32_t with_current(MakeCall call) noexcept {
+    if (is_dead()) return kContextDestroyed;
+    CUcontext now = nullptr;
+    if (const auto native = api_.ctx_get_current(&now); native != 0) return static_cast<std::int32_t>(native);
+    if (now == context_) return static_cast<std::int32_t>(call());
+    if (const auto native = api_.ctx_push_current(context_); native != 0) return static_cast<std::int32_t>(native);
+    const auto answer = static_cast<std::int32_t>(call());
+    api_.ctx_pop_current(&now);
+    return answer;
+  }
+
+ private:
+  const CudaApi& api_;
+  const CUdevice device_;
+  const CUcontext context_;
+  std::atomic<bool> dead_{false};
+  HeldPages held_;
+};
+
+}  // namespace emm

@@ -1,0 +1,163 @@
+#include "driver/decorate/call_ledger.hpp"
+
+#include "base/text.hpp"
+
+namespace emm {
+namespace {
+
+constexpr std::array<std::string_view, CallLedger::kKinds> kWords{
+    "device", "managed", "host", "registered", "imported", "event", "stream", "library"};
+
+}  // namespace
+
+void CallLedger::after(const CallEvent& event) {
+  const std::lock_guard lock(mutex_);
+  auto& calls = calls_[static_cast<std::size_t>(event.call)];
+  ++calls.made;
+  if (event.native != 0) ++calls.failed;
+
+  const bool worked = event.native == 0;
+  switch (event.call) {
+    case Call::mem_alloc:
+    case Call::runtime_malloc:
+      if (worked) begin(Kind::device, event.result, event.size);
+      return;
+    case Call::mem_alloc_managed:
+      if (worked) begin(Kind::managed, event.result, event.size);
+      return;
+    case Call::mem_host_alloc:
+      if (worked) begin(Kind::host, event.result, event.size);
+      return;
+    case Call::mem_host_register:
+      if (worked) begin(Kind::registered, event.pointer, event.size);
+      return;
+    case Call::event_create:
+      if (worked) begin(Kind::event, event.result, 0);
+      return;
+    case Call::stream_create:
+      if (worked) begin(Kind::stream, event.result, 0);
+      return;
+    case Call::library_load:
+      if (worked) begin(Kind::library, event.result, 0);
+      return;
+    case Call::mem_free:
+    case Call::runtime_free:
+      return end(account(Kind::managed).live.count(event.pointer) != 0 ? Kind::managed : Kind::device, event);
+    case Call::mem_free_host: return end(Kind::host, event);
+    case Call::mem_host_unregister: return end(Kind::registered, event);
+    case Call::event_destroy: return end(Kind::event, event);
+    case Call::stream_destroy: return end(Kind::stream, event);
+    case Call::library_unload: return end(Kind::library, event);
+    case Call::ipc_open_mem_handle: return open(event);
+    case Call::ipc_close_mem_handle: return close(event);
+    case Call::primary_ctx_reset:
+      if (worked) accounts_ = {};
+      return;
+    default: return;
+  }
+}
+
+void CallLedger::begin(Kind kind, std::uint64_t what, std::uint64_t size) {
+  if (what == 0) return;  // nothing was asked for, and nothing is owed
+  auto& book = account(kind);
+  book.live[what] = size;
+  book.ended.erase(what);
+  // An address serves device and managed memory in turn.
+  if (kind == Kind::managed) account(Kind::device).ended.erase(what);
+  book.bytes += size;
+}
+
+void CallLedger::end(Kind kind, const CallEvent& event) {
+  if (event.pointer == 0) return;
+  auto& book = account(kind);
+  const auto found = book.live.find(event.pointer);
+  if (found == book.live.end()) {
+    // An end that succeeds here is of something older than the ledger, or that a reset ended.
+    if (event.native == 0 || event.native == 709) return;
+    ++(book.ended.count(event.pointer) != 0 ? double_ends_ : foreign_ends_);
+    return;
+  }
+  if (event.native != 0) return;
+  book.bytes -= found->second;
+  book.live.erase(found);
+  // Frees name no kind: remember all of them where a second free will look.
+  account(kind == Kind::managed ? Kind::device : kind).ended.insert(event.pointer);
+}
+
+void CallLedger::open(const CallEvent& event) {
+  if (event.native == 0) ++account(Kind::imported).live[event.result];
+}
+
+void CallLedger::close(const CallEvent& event) {
+  auto& book = account(Kind::imported);
+  const auto found = book.live.find(event.pointer);
+  if (found == book.live.end()) {
+    if (event.native != 0 && event.native != 709) ++(book.ended.count(event.pointer) != 0 ? double_ends_ : foreign_ends_);
+    return;
+  }
+  if (event.native != 0 || --found->second != 0) return;
+  book.live.erase(found);
+  book.ended.insert(event.pointer);
+}
+
+CallLedger::Calls CallLedger::calls(Call call) const {
+  const std::lock_guard lock(mutex_);
+  return calls_[static_cast<std::size_t>(call)];
+}
+
+CallLedger::Calls CallLedger::calls() const {
+  const std::lock_guard lock(mutex_);
+  Calls sum;
+  for (const auto& calls : calls_) {
+    sum.made += calls.made;
+    sum.failed += calls.failed;
+  }
+  return sum;
+}
+
+CallLedger::Live CallLedger::live(Kind kind) const {
+  const std::lock_guard lock(mutex_);
+  const auto& book = accounts_[static_cast<std::size_t>(kind)];
+  return {.count = book.live.size(), .bytes = book.bytes};
+}
+
+std::uint64_t CallLedger::double_ends() const {
+  const std::lock_guard lock(mutex_);
+  return double_ends_;
+}
+
+std::uint64_t CallLedger::foreign_ends() const {
+  const std::lock_guard lock(mutex_);
+  return foreign_ends_;
+}
+
+bool CallLedger::balances() const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& book : accounts_) {
+    if (!book.live.empty()) return false;
+  }
+  return double_ends_ == 0 && foreign_ends_ == 0;
+}
+
+std::string CallLedger::verdict() const {
+  const std::lock_guard lock(mutex_);
+  std::string out;
+  for (std::size_t kind = 0; kind < kKinds; ++kind) {
+    const auto& book = accounts_[kind];
+    if (book.live.empty()) continue;
+    if (!out.empty()) out += ", ";
+    out += text::format("{} {}", book.live.size(), kWords[kind]);
+    if (book.bytes != 0) out += text::format(" ({} bytes)", book.bytes);
+  }
+  if (!out.empty()) out += " not given back";
+  const auto add = [&](std::uint64_t count, std::string_view words) {
+    if (count == 0) return;
+    if (!out.empty()) out += "; ";
+    out += text::format("{} {}", count, words);
+  };
+  add(double_ends_, "given back twice");
+  add(foreign_ends_, "given back that were not handed out");
+  return out.empty() ? "balanced" : out;
+}
+
+}  // namespace emm
