@@ -69,9 +69,8 @@ std::uint64_t DeviceMemory::free(std::uint64_t address) {
 DeviceMemory::Found DeviceMemory::find(std::uint64_t address) noexcept {
   if (address < base_) return {};
   const auto page = (address - base_) / kPageBytes;
-  auto word = page / 64;
-  if (word >= begins_.size()) return {};
-  auto bits = begins_[word] & (~std::uint64_t{0} >> (63 - page % 64));
+  auto word = std::min<std::uint64_t>(page / 64, begins_.size());
+  auto bits = word == begins_.size() ? 0 : begins_[word] & (~std::uint64_t{0} >> (63 - page % 64));
   while (bits == 0) {
     if (word == 0) return {};
     bits = begins_[--word];

@@ -18,8 +18,8 @@ inline constexpr std::uint64_t kLargestShared = 1u << 20;  ///< Larger allocatio
 ///
 /// Sizes up to 1 MiB share 2 MiB pages at steps of 512 bytes; a larger one takes whole pages of its own.
 /// (Measured on an H200: 1,048,576 bytes take 2 MiB of what cuMemGetInfo shows, as 1,048,577 do; 3 MiB
-/// take 4 MiB.) Each gets the lowest address that it fits at, so that the same calls give the same
-/// addresses. Any free physical pages will do, wherever they are: there is no fragmentation of pages.
+/// take 4 MiB.) Each gets the lowest address that it fits at, a small one in the pages that others share
+/// before it takes one more, so that the same calls give the same addresses. Any free physical pages will do, wherever they are: there is no fragmentation of pages.
 /// One thread at a time.
 class DeviceMemory {
  public:

@@ -27,7 +27,7 @@ bool is_mapped(HostRange range) {
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   auto at = value_of(range.pointer) / page * page;
   const auto end = value_of(range.pointer) + range.size;
-  if (end < at) return false;
+  if (end < value_of(range.pointer)) return false;
   std::array<unsigned char, 16384> resident;
   while (at < end) {
     const auto piece = std::min<std::uint64_t>(end - at, resident.size() * page);

@@ -1,0 +1,104 @@
+#include "driver/decorate/call_ledger.hpp"
+
+#include <vector>
+
+#include "sim/fixture.hpp"
+
+namespace emm {
+namespace {
+
+using Kind = CallLedger::Kind;
+
+class CallLedgerTest : public SimTest {
+ protected:
+  CountingDriver counted_{driver()};
+  CallLedger& ledger_ = counted_.ledger();
+};
+
+TEST_F(CallLedgerTest, CountsCallsAndFailures) {
+  ASSERT_TRUE(counted_.mem_alloc(4_KiB));
+  ASSERT_FALSE(counted_.mem_alloc(0));
+  ASSERT_TRUE(counted_.mem_get_info());
+
+  EXPECT_EQ(ledger_.calls(Call::mem_alloc), (CallLedger::Calls{.made = 2, .failed = 1}));
+  EXPECT_EQ(ledger_.calls(), (CallLedger::Calls{.made = 3, .failed = 1}));
+}
+
+TEST_F(CallLedgerTest, BalancesWhenAllThatWasHandedOutCameBack) {
+  std::vector<std::byte> own(4_KiB);
+  const auto device = *counted_.mem_alloc(4_KiB);
+  const auto managed = *counted_.mem_alloc_managed(4_KiB, AttachFlags::global);
+  const auto host = *counted_.mem_host_alloc(4_KiB, {});
+  ASSERT_TRUE(counted_.mem_host_register({own.data(), own.size()}, {}));
+  const auto event = *counted_.event_create();
+  const auto stream = *counted_.stream_create();
+  EXPECT_FALSE(ledger_.balances());
+  EXPECT_EQ(ledger_.live(Kind::managed), (CallLedger::Live{.count = 1, .bytes = 4_KiB}));
+  EXPECT_EQ(ledger_.verdict(),
+            "1 device (4096 bytes), 1 managed (4096 bytes), 1 host (4096 bytes), 1 registered (4096 bytes), 1 event, "
+            "1 stream not given back");
+
+  EXPECT_TRUE(counted_.mem_free(device));
+  EXPECT_TRUE(counted_.mem_free(managed));
+  EXPECT_TRUE(counted_.mem_free_host(host));
+  EXPECT_TRUE(counted_.mem_host_unregister(own.data()));
+  EXPECT_TRUE(counted_.event_destroy(event));
+  EXPECT_TRUE(counted_.stream_destroy(stream));
+  EXPECT_TRUE(counted_.mem_free({0}));
+
+  EXPECT_TRUE(ledger_.balances());
+  EXPECT_EQ(ledger_.verdict(), "balanced");
+}
+
+TEST_F(CallLedgerTest, TellsDoubleFreesFromForeignOnes) {
+  const auto ptr = *counted_.mem_alloc(4_KiB);
+  ASSERT_TRUE(counted_.mem_free(ptr));
+
+  EXPECT_FALSE(counted_.mem_free(ptr));
+  EXPECT_FALSE(counted_.mem_free({0x1234}));
+
+  EXPECT_EQ(ledger_.double_ends(), 1u);
+  EXPECT_EQ(ledger_.foreign_ends(), 1u);
+  EXPECT_EQ(ledger_.verdict(), "1 given back twice; 1 given back that were not handed out");
+}
+
+TEST_F(CallLedgerTest, CountsManagedMemoryFreedTwiceAsThat) {
+  const auto ptr = *counted_.mem_alloc_managed(4_KiB, AttachFlags::global);
+  ASSERT_TRUE(counted_.mem_free(ptr));
+
+  EXPECT_FALSE(counted_.mem_free(ptr));
+  EXPECT_EQ(ledger_.double_ends(), 1u);
+}
+
+TEST_F(CallLedgerTest, IsOwedNothingAfterAReset) {
+  const auto ptr = *counted_.mem_alloc(4_KiB);
+  ASSERT_TRUE(counted_.event_create());
+
+  ASSERT_TRUE(counted_.primary_ctx_reset());
+  EXPECT_FALSE(counted_.mem_free(ptr));
+
+  EXPECT_TRUE(ledger_.balances());
+}
+
+TEST_F(CallLedgerTest, SeesTheRuntimeToo) {
+  CallLedger ledger;
+  auto device = hooked(open(0), ledger);
+
+  const auto ptr = *device.runtime->malloc(4_KiB);
+  EXPECT_EQ(ledger.live(Kind::device).bytes, 4_KiB);
+  ASSERT_TRUE(device.runtime->malloc(0));
+  EXPECT_TRUE(device.driver->mem_free(ptr));
+  EXPECT_TRUE(ledger.balances());
+  EXPECT_EQ(ledger.calls(Call::runtime_malloc).made, 2u);
+}
+
+TEST_F(CallLedgerTest, LeavesAnswersAsTheyAre) {
+  EXPECT_EQ(counted_.mem_alloc(0).error().native, 1);
+  EXPECT_EQ(*counted_.mem_get_info(), *driver().mem_get_info());
+  EXPECT_EQ(counted_.device_identity(), driver().device_identity());
+  EXPECT_EQ(counted_.context_handle(), driver().context_handle());
+  EXPECT_EQ(counted_.largest_free_bytes(), 64_MiB);
+}
+
+}  // namespace
+}  // namespace emm
