@@ -40,7 +40,8 @@ Result<HostOnlyManager::Settings> HostOnlyManager::read_settings(const ManagerCo
   if (!(settings.limits.ratio >= 0)) {
     return fail(Errc::usage, "{}: option 'ratio' is {}: expected a number from 0 up", owner, settings.limits.ratio);
   }
-  if (options.has("capacity")) settings.capacity = options.bytes("capacity", 0);
+  const auto capacity = options.bytes("capacity", 0);
+  if (options.has("capacity")) settings.capacity = capacity;
   return settings;
 }
 

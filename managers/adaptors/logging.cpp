@@ -1,0 +1,132 @@
+#include <ctime>
+#include <map>
+#include <optional>
+#include <thread>
+
+#include <unistd.h>
+
+#include "base/clock.hpp"
+#include "base/text.hpp"
+#include "format/byte_sink.hpp"
+#include "format/rmm_csv.hpp"
+#include "managers/adaptors/adaptor.hpp"
+
+namespace emm {
+namespace {
+
+namespace rmm = format::rmm;
+
+/// RMM's logging_resource_adaptor: a row for each allocation, failure and free of device and managed memory.
+/// On a simulated clock times are simulated, from 00:00:00, and threads are numbered as they appear; else they
+/// are the local time of day and the system's numbers, as RMM writes them.
+class LoggingAdaptor final : public Adaptor {
+ public:
+  LoggingAdaptor(std::unique_ptr<MemoryManager> upstream, const Clock* clock, std::unique_ptr<format::ByteSink> sink)
+      : Adaptor(std::move(upstream)), clock_(clock), sink_(std::move(sink)) {
+    if (sink_ == nullptr) return;  // a probe
+    auto header = std::string(rmm::kHeader);
+    header.push_back('\n');
+    note(sink_->write(header));
+  }
+
+  Status flush() override {
+    {
+      const std::lock_guard lock(mutex_);
+      note(sink_->flush());
+    }
+    return Adaptor::flush();
+  }
+
+  std::string report() const override {
+    auto lines = Adaptor::report();
+    const std::lock_guard lock(mutex_);
+    if (error_) lines += text::format("logging: {}\n", describe(*error_));
+    return lines;
+  }
+
+ protected:
+  void failed(const Request& request, const Error&) override {
+    write(rmm::Action::allocate_failure, request, 0, request.stream);
+  }
+  void handed_out(const Allocation& allocation) override {
+    write(rmm::Action::allocate, allocation.request, allocation.address, allocation.request.stream);
+  }
+  void ending(const Allocation& allocation, StreamHandle stream) noexcept override {
+    write(rmm::Action::free, allocation.request, allocation.address, stream);
+  }
+
+ private:
+  void write(rmm::Action action, const Request& request, std::uint64_t pointer, StreamHandle stream) {
+    if (!is_on_device(request.kind)) return;
+    const std::lock_guard lock(mutex_);
+    line_.clear();
+    rmm::append(line_, {.thread = thread_number(),
+                        .time_us = time_of_day_us(),
+                        .action = action,
+                        .pointer = pointer,
+                        .size = request.size,
+                        .stream = stream.value});
+    note(sink_->write(line_));
+  }
+
+  bool simulated() const noexcept { return clock_->kind() == "simulated"; }
+
+  std::uint64_t thread_number() {
+    if (!simulated()) return static_cast<std::uint64_t>(gettid());
+    return threads_.emplace(std::this_thread::get_id(), threads_.size()).first->second;
+  }
+
+  std::uint64_t time_of_day_us() const noexcept {
+    if (simulated()) return clock_->now_ns() / 1000 % rmm::kDayUs;
+    std::timespec now{};
+    std::timespec_get(&now, TIME_UTC);
+    std::tm local{};
+    localtime_r(&now.tv_sec, &local);
+    const auto seconds = (local.tm_hour * 60 + local.tm_min) * 60 + local.tm_sec;
+    return static_cast<std::uint64_t>(seconds) * 1'000'000 + static_cast<std::uint64_t>(now.tv_nsec) / 1000;
+  }
+
+  void note(const Status& done) {
+    if (!done && !error_) error_ = done.error();
+  }
+
+  const Clock* clock_;
+  std::unique_ptr<format::ByteSink> sink_;  ///< Null in a probe.
+  mutable std::mutex mutex_;
+  std::string line_;
+  std::map<std::thread::id, std::uint64_t> threads_;
+  std::optional<Error> error_;
+};
+
+// "run.csv" of device 0, "run.dev1.csv" of device 1.
+std::string file_of(const std::string& path, int device) {
+  if (device == 0) return path;
+  const auto slash = path.rfind('/');
+  const auto name = slash == std::string::npos ? 0 : slash + 1;
+  const auto dot = path.find('.', name);
+  const auto at = dot == std::string::npos ? path.size() : dot;
+  return path.substr(0, at) + text::format(".dev{}", device) + path.substr(at);
+}
+
+Result<std::unique_ptr<MemoryManager>> make_logging(const ManagerContext& context,
+                                                    std::unique_ptr<MemoryManager> upstream, Options options) {
+  constexpr std::string_view kOwner = "adaptor logging";
+  const auto path = options.text("file", "");
+  if (auto done = options.finish(kOwner); !done) return std::move(done).error();
+  if (path.empty()) return fail(Errc::usage, "{}: option 'file' is missing: expected the path of the log", kOwner);
+  if (context.driver == nullptr) return std::make_unique<LoggingAdaptor>(std::move(upstream), nullptr, nullptr);
+  auto sink = format::ByteSink::open(file_of(path, context.driver->device_ordinal()));
+  if (!sink) return std::move(sink).error();
+  return std::make_unique<LoggingAdaptor>(std::move(upstream), context.clock, *std::move(sink));
+}
+
+}  // namespace
+
+extern constinit const AdaptorEntry adaptors_logging_adaptor{
+    .name = "logging",
+    .summary = "Writes what it sees as RMM's logging adaptor does",
+    .options = "file=PATH",
+    .make = make_logging,
+};
+
+}  // namespace emm

@@ -1,0 +1,232 @@
+#include "base/units.hpp"
+#include "rig.hpp"
+
+namespace emm::test {
+namespace {
+
+TEST(PoolManager, CutsSmallRequestsFromOneSlab) {
+  Rig rig("pool");
+  const auto a = rig.memory(100);
+  const auto b = rig.memory(1000);
+  EXPECT_EQ(rig.taken(), (Rig::Calls{{Call::mem_alloc, 32_MiB}}));
+  EXPECT_EQ(b.device_pointer() - a.device_pointer(), 512u);
+  EXPECT_EQ(a.size(), 100u);
+  EXPECT_EQ(rig.manager->state().live_bytes, 1100u);
+  EXPECT_EQ(rig.manager->state().reserved_bytes, 32_MiB);
+  EXPECT_EQ(rig.manager->state().largest_free_bytes, 32_MiB - 1536);
+}
+
+TEST(PoolManager, ReusesWhatWasFreedWithoutTheDriver) {
+  Rig rig("pool");
+  const auto first = rig.memory(100).device_pointer();
+  rig.taken();
+  EXPECT_EQ(rig.memory(100).device_pointer(), first);
+  EXPECT_EQ(rig.taken(), Rig::Calls{});
+}
+
+TEST(PoolManager, TakesTwoBlocksOfHalfItsLimit) {
+  Rig rig("pool:max=64MiB");
+  const auto a = rig.memory(32_MiB);
+  const auto b = rig.memory(32_MiB);
+  EXPECT_EQ(rig.manager->memalloc(1).error().code, Errc::out_of_memory);
+  EXPECT_EQ(rig.driver.held_bytes(), 64_MiB);
+}
+
+TEST(PoolManager, FitsASmallLimit) {
+  Rig rig("pool:max=1MiB");
+  const auto a = rig.memory(512_KiB);
+  const auto b = rig.memory(512_KiB);
+  EXPECT_FALSE(rig.manager->memalloc(1));
+  EXPECT_FALSE(rig.manager->memalloc(2_MiB));
+}
+
+TEST(PoolManager, GivesIdleSlabsBackBeforeItFails) {
+  Rig rig("pool:max=64MiB");
+  { const auto a = rig.memory(40_MiB); }
+  const auto b = rig.memory(60_MiB);
+  EXPECT_EQ(rig.driver.held_bytes(), 60_MiB);
+}
+
+TEST(PoolManager, MakesDoWithLessThanASlabWhereTheDeviceIsFull) {
+  Rig rig("pool");
+  rig.driver.capacity = 5_MiB;
+  const auto memory = rig.memory(3_MiB);
+  EXPECT_EQ(rig.driver.held_bytes(), 4_MiB);
+  rig.taken();
+  EXPECT_EQ(rig.manager->memalloc(3_MiB).error().native, 2);
+  EXPECT_EQ(rig.driver.alive(), 1u);
+}
+
+TEST(PoolManager, FreesPendingHostAndManagedMemoryBeforeItFails) {
+  Rig rig("pool:capacity=1GiB");
+  rig.driver.capacity = 8_MiB;
+  ASSERT_TRUE(rig.manager->memallocmanaged(6_MiB, AttachFlags::global));
+  const auto memory = rig.memory(4_MiB);
+  EXPECT_EQ(rig.observer.flushes, (Rig::Flushes{{1, 6_MiB}}));
+}
+
+TEST(PoolManager, RefusesASizeOfZeroAsTheDriverDoes) {
+  Rig rig("pool");
+  EXPECT_EQ(rig.manager->memalloc(0).error().native, 1);
+  EXPECT_EQ(rig.manager->memalloc(~std::uint64_t{0}).error().code, Errc::out_of_memory);
+  EXPECT_EQ(rig.taken(), Rig::Calls{});
+}
+
+TEST(PoolManager, WaitsForTheStreamThatFreedWhatAnotherStreamWants) {
+  Rig rig("pool:max=2MiB,slab=2MiB");
+  rig.memory(2_MiB, {7});
+  rig.taken();
+
+  rig.memory(2_MiB, {7});
+  EXPECT_EQ(rig.taken(), Rig::Calls{}) << "the same stream needs no wait";
+  rig.memory(2_MiB, {8});
+  EXPECT_EQ(rig.taken(), (Rig::Calls{{Call::stream_synchronize, 7}}));
+  rig.memory(2_MiB, {8});
+  EXPECT_EQ(rig.taken(), Rig::Calls{});
+}
+
+TEST(PoolManager, WaitsForTheStreamOfUseAndTheStreamOfTheFree) {
+  Rig rig("pool:max=2MiB,slab=2MiB");
+  auto memory = rig.memory(2_MiB, {7});
+  ASSERT_TRUE(memory.free({8}));
+  rig.taken();
+  rig.memory(2_MiB, {8});
+  EXPECT_EQ(rig.taken(), (Rig::Calls{{Call::stream_synchronize, 7}, {Call::stream_synchronize, 8}}));
+}
+
+TEST(PoolManager, WaitsForTheDeviceWhereTheStreamIsGone) {
+  Rig rig("pool:max=2MiB,slab=2MiB");
+  rig.memory(2_MiB, {7});
+  rig.driver.answer(Call::stream_synchronize, {400});
+  rig.taken();
+  rig.memory(2_MiB, {8});
+  EXPECT_EQ(rig.taken(), (Rig::Calls{{Call::stream_synchronize, 7}, {Call::ctx_synchronize, 0}}));
+}
+
+TEST(PoolManager, PutsPiecesOfSeveralStreamsTogetherBeforeItFails) {
+  Rig rig("pool:max=4MiB,slab=4MiB");
+  {
+    const auto a = rig.memory(2_MiB, {7});
+    const auto b = rig.memory(2_MiB, {8});
+  }
+  rig.taken();
+  const auto both = rig.memory(4_MiB, {9});
+  const auto calls = rig.taken();
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_EQ(calls[0], (ScriptedDriver::Entry{Call::stream_synchronize, 7}));
+  EXPECT_EQ(calls[1], (ScriptedDriver::Entry{Call::stream_synchronize, 8}));
+}
+
+TEST(PoolManager, GivesWhatCannotBeWaitedForBackToTheDriver) {
+  Rig rig("pool:max=2MiB,slab=2MiB");
+  rig.memory(2_MiB, {7});
+  rig.driver.answer(Call::stream_synchronize, {400, 400});
+  rig.driver.answer(Call::ctx_synchronize, {700, 700});
+  rig.taken();
+  const auto memory = rig.memory(2_MiB, {8});
+  EXPECT_EQ(rig.driver.count(Call::mem_free), 1u) << "cuMemFree waits by itself";
+  EXPECT_EQ(rig.driver.alive(), 1u);
+}
+
+TEST(PoolManager, ReservesItsInitialSizeOnce) {  // INI-2
+  Rig rig("pool:initial=10MiB,capacity=1GiB");
+  EXPECT_EQ(rig.taken(), Rig::Calls{});
+  EXPECT_TRUE(rig.manager->initialize());
+  EXPECT_TRUE(rig.manager->initialize());
+  EXPECT_EQ(rig.taken(), (Rig::Calls{{Call::mem_alloc, 10_MiB}}));
+  const auto memory = rig.memory(10_MiB);
+  EXPECT_EQ(rig.taken(), Rig::Calls{});
+}
+
+TEST(PoolManager, ReturnsIdleSlabsAboveItsThreshold) {
+  Rig rig("pool:release_threshold=4MiB,slab=4MiB");
+  {
+    const auto a = rig.memory(4_MiB);
+    const auto b = rig.memory(4_MiB);
+    EXPECT_EQ(rig.driver.held_bytes(), 8_MiB);
+  }
+  EXPECT_EQ(rig.driver.held_bytes(), 4_MiB);
+}
+
+TEST(PoolManager, DeferralKeepsSlabsButNotMemory) {  // DFR-5
+  Rig rig("pool:release_threshold=0,slab=4MiB,max=4MiB");
+  auto outer = rig.manager->defer_cleanup();
+  {
+    const auto inner = rig.manager->defer_cleanup();
+    rig.memory(4_MiB);
+  }
+  rig.memory(4_MiB);
+  EXPECT_EQ(rig.driver.count(Call::mem_alloc), 1u) << "memory returns to the pool at once";
+  EXPECT_EQ(rig.driver.count(Call::mem_free), 0u);
+  outer.end();
+  EXPECT_EQ(rig.driver.alive(), 0u);
+}
+
+TEST(PoolManager, ResetGivesAllBack) {
+  Rig rig("pool");
+  const auto a = rig.memory(100);
+  { const auto b = rig.memory(100_MiB); }
+  rig.manager->reset();
+  EXPECT_EQ(rig.driver.alive(), 0u);
+  EXPECT_FALSE(a.alive());
+  EXPECT_EQ(rig.manager->state().live_bytes, 0u);
+  const auto c = rig.memory(100);
+  EXPECT_TRUE(c.alive());
+}
+
+TEST(PoolManager, ResetInsideDeferralGivesAllBackAtItsEnd) {  // RST-8
+  Rig rig("pool");
+  const auto memory = rig.memory(100);
+  {
+    const auto deferred = rig.manager->defer_cleanup();
+    rig.manager->reset();
+    EXPECT_FALSE(memory.alive());
+    EXPECT_EQ(rig.driver.alive(), 1u);
+  }
+  EXPECT_EQ(rig.driver.alive(), 0u);
+}
+
+TEST(PoolManager, ExportsTheSlabWithTheOffsetOfTheBlock) {  // IPC-2, IPC-4
+  Rig rig("pool");
+  const auto a = rig.memory(1024);
+  const auto b = rig.memory(1024);
+  const auto first = rig.manager->get_ipc_handle(*a.view(0));
+  const auto second = rig.manager->get_ipc_handle(*b.view(64, 128));
+  ASSERT_TRUE(first);
+  ASSERT_TRUE(second);
+  EXPECT_EQ(first->fields().handle, second->fields().handle);
+  EXPECT_EQ(first->fields().offset, 0u);
+  EXPECT_EQ(second->fields().offset, 1024u + 64);
+}
+
+TEST(PoolManager, MemoryInfoIsTheDevices) {  // INF-6
+  Rig rig("pool");
+  EXPECT_EQ(*rig.manager->get_memory_info(), (MemoryInfo{.free = 1000, .total = 1000}));
+}
+
+TEST(PoolManager, AlignsAsItIsTold) {
+  Rig rig("pool:alignment=4KiB");
+  rig.memory(1);
+  const auto a = rig.memory(1);
+  const auto b = rig.memory(1);
+  EXPECT_EQ(b.device_pointer() - a.device_pointer(), 4096u);
+}
+
+TEST(PoolManager, ItsEndGivesAllBack) {
+  Rig rig("pool:profile=numba");
+  const auto memory = rig.memory(100);
+  rig.manager.reset();
+  EXPECT_EQ(rig.driver.alive(), 0u);
+  EXPECT_FALSE(memory.alive());
+}
+
+TEST(PoolManager, CountsASlabThatCannotBeGivenBack) {
+  Rig rig("pool");
+  rig.memory(100);
+  rig.driver.answer(Call::mem_free, {700});
+  rig.manager->reset();
+  EXPECT_EQ(rig.observer.failures, std::vector<int>{700});
+}
+
+}  // namespace
+}  // namespace emm::test
