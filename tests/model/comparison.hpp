@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "contract_model.hpp"
+#include "operation.hpp"
+#include "trail.hpp"
+
+namespace emm::model {
+
+/// Plays a sequence from its start on something, into a trail that is empty.
+using Playing = std::function<void(const Sequence&, Trail&)>;
+
+/// Of a model that keeps `rules`. Reuses its memory from call to call.
+Playing playing_of(const Rules& rules);
+
+struct Mismatch {
+  Sequence
+      shortest;  ///< The operations that are still needed for it; its last is where they differ.
+  std::size_t sequences = 0;  ///< Played until it was met, this one included.
+  std::string story;          ///< Seed, operations, and both sides, for a person.
+};
+
+/// Plays the sequences of the seeds from `first_seed` on, `count` of them, on both, until they
+/// differ.
+std::optional<Mismatch> find_mismatch(const Playing& expected, const Playing& actual,
+                                      std::uint64_t first_seed, std::size_t count);
+
+/// The operations without which the two do not differ, and no others.
+Sequence shrink(Sequence sequence, const Playing& expected, const Playing& actual);
+
+}  // namespace emm::model
