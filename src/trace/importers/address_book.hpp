@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+namespace emm::trace {
+
+/// Addresses of a foreign file as allocations, across reuse: an address names whichever allocation lives there, in
+/// the order of the rows, which must be that in which memory was given out (after) and taken back (before). Memory
+/// is bounded by what is live.
+class AddressBook {
+ public:
+  struct Entry {
+    std::uint64_t id = 0;
+    std::uint64_t size = 0;  ///< Bytes.
+  };
+  struct Place {
+    std::uint64_t address = 0;
+    Entry entry;
+  };
+
+  /// False, and nothing done, where something lives at `address` already.
+  bool add(std::uint64_t address, Entry entry) {
+    if (!live_.emplace(address, entry).second) return false;
+    bytes_ += entry.size;
+    return true;
+  }
+  /// Ends what lives at `address`; nothing where nothing does.
+  std::optional<Entry> remove(std::uint64_t address) {
+    const auto found = live_.find(address);
+    if (found == live_.end()) return std::nullopt;
+    const auto entry = found->second;
+    live_.erase(found);
+    bytes_ -= entry.size;
+    return entry;
+  }
+  bool has(std::uint64_t address) const { return live_.count(address) != 0; }
+  /// The allocation that `address` lies in, or starts.
+  std::optional<Place> containing(std::uint64_t address) const {
+    auto after = live_.upper_bound(address);
+    if (after == live_.begin()) return std::nullopt;
+    --after;
+    const auto offset = address - after->first;
+    if (offset != 0 && offset >= after->second.size) return std::nullopt;
+    return Place{.address = after->first, .entry = after->second};
+  }
+  void clear() {
+    live_.clear();
+    bytes_ = 0;
+  }
+
+  std::uint64_t count() const noexcept { return live_.size(); }
+  std::uint64_t bytes() const noexcept { return bytes_; }
+  const std::map<std::uint64_t, Entry>& live() const noexcept { return live_; }
+
+ private:
+  std::map<std::uint64_t, Entry> live_;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace emm::trace

@@ -1,0 +1,66 @@
+#include "trace/importers/import_run.hpp"
+
+#include <limits>
+#include <utility>
+
+namespace emm::trace {
+
+Result<bool> ImportRun::next(std::string_view& line) {
+  for (;;) {
+    auto more = lines_.next(line);
+    if (!more || !*more) return more;
+    if (lines_.line_number() == 1 && line.starts_with("\xef\xbb\xbf")) line.remove_prefix(3);
+    if (!text::trim(line).empty()) return true;
+  }
+}
+
+Status ImportRun::refuse(const BadField& field) {
+  return refuse(fail(Errc::parse_error, "{}:{}:{}: {} is \"{}\": expected {}", source_name(), line_number(),
+                     field.at + 1, field.what, field.value, field.expected));
+}
+
+Status ImportRun::refuse(Error error) {
+  if (!lines_.unterminated()) return error;
+  if (!options_.partial) {
+    return fail(Errc::parse_error, "{}:{}: the file ends {}", source_name(), line_number(), "inside a line");
+  }
+  ++counts_.rows;
+  ++counts_.truncated;
+  counts_.notes.push_back(text::format("the file ends inside line {}", line_number()));
+  return {};
+}
+
+Status ImportRun::emit(Operation& operation) {
+  constexpr std::uint64_t kLast = std::numeric_limits<std::uint32_t>::max();
+  const auto line = line_number() < kLast ? line_number() : kLast;
+  if (operation.line == 0) operation.line = static_cast<std::uint32_t>(line);
+  ++emitted_;
+  return sink_.on_operation(operation);
+}
+
+void ImportRun::note(std::uint64_t count, std::string_view words) {
+  if (count != 0) counts_.notes.push_back(text::format("{} {}", count, words));
+}
+
+Result<ImportCounts> ImportRun::finish(std::uint64_t live, std::uint64_t live_bytes) {
+  constexpr std::string_view kCut = "before the end of its packed data";
+  const auto cut = lines_.source().truncated();
+  if (cut && !options_.partial) {
+    return fail(Errc::parse_error, "{}:{}: the file ends {}", source_name(), line_number(), kCut);
+  }
+  if (cut && counts_.truncated == 0) counts_.notes.push_back(text::format("the file ends {}", kCut));
+  if (!cut && counts_.truncated == 0) {
+    Operation end{.op = Op::end,
+                  .members = Members(Member::events, Member::lost, Member::live, Member::live_bytes)};
+    end.events = emitted_;
+    end.live = live;
+    end.live_bytes = live_bytes;
+    if (auto given = emit(end); !given) return std::move(given).error();
+  }
+  if (auto finished = sink_.finish(); !finished) return std::move(finished).error();
+  const auto& c = counts_;
+  EMM_ASSERT(c.rows == c.used + c.unmatched + c.duplicate + c.other + c.truncated);
+  return std::move(counts_);
+}
+
+}  // namespace emm::trace

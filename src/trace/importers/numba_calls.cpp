@@ -1,0 +1,131 @@
+// Every call that a program made to Numba's memory manager, as a recorder around it wrote them down.
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "trace/importers/numba_row.hpp"
+#include "trace/importers/numba_session.hpp"
+
+namespace emm {
+namespace {
+
+using namespace trace;
+
+constexpr std::size_t kPrefixBytes = std::size_t{64} << 10;
+
+int sniff(std::string_view prefix) {
+  const auto end = prefix.find('\n');
+  NumbaRow row;
+  const auto bad = parse_numba_row(prefix.substr(0, end), "", 1, row);
+  return bad && !*bad ? (row.call == NumbaCall::unknown ? 60 : 95) : 0;
+}
+
+/// What the beginning of the recording says: its first thread, and the device's memory.
+Header header_of(std::string_view prefix, std::uint64_t& default_thread) {
+  Header header;
+  header.requires_ = {"ipc", "threads"};
+  header.level = Level::emm;
+  header.complete = header.has_complete = true;
+  header.framework = "numba-cuda";
+  auto first = true;
+  for (auto end = prefix.find('\n'); end != std::string_view::npos; end = prefix.find('\n')) {
+    NumbaRow row;
+    const auto bad = parse_numba_row(prefix.substr(0, end), "", 1, row);
+    prefix.remove_prefix(end + 1);
+    if (!bad || *bad) break;
+    if (std::exchange(first, false)) {
+      default_thread = row.thread;
+      header.default_thread = text::format("{}", row.thread);
+    }
+    if (row.call != NumbaCall::memory_info) continue;
+    DeviceInfo device;
+    device.capacity = row.total;
+    device.free_at_start = row.free;
+    header.devices = {device};
+    break;
+  }
+  return header;
+}
+
+/// Puts rows in the order of their `seq`, which several threads may have written a little out of order.
+class InOrder {
+ public:
+  explicit InOrder(ImportRun& run, NumbaSession& session) noexcept : run_(run), session_(session) {}
+
+  Status add(NumbaRow row) {
+    const auto seq = row.seq;
+    if (seq < next_ || !waiting_.emplace(seq, std::move(row)).second) {
+      run_.duplicate();
+      return {};
+    }
+    while (!waiting_.empty() && (waiting_.begin()->first <= first_ || waiting_.begin()->first == next_ ||
+                                 waiting_.size() > kWindow)) {
+      if (auto taken = take_first(); !taken) return taken;
+    }
+    return {};
+  }
+  Status finish() {
+    while (!waiting_.empty()) {
+      if (auto taken = take_first(); !taken) return taken;
+    }
+    return {};
+  }
+
+ private:
+  static constexpr std::size_t kWindow = 1024;
+
+  Status take_first() {
+    const auto first = waiting_.begin();
+    next_ = first->first + 1;
+    auto taken = session_.row(first->second);
+    waiting_.erase(first);
+    return taken;
+  }
+
+  ImportRun& run_;
+  NumbaSession& session_;
+  std::map<std::uint64_t, NumbaRow> waiting_;
+  std::uint64_t next_ = 0;
+  static constexpr std::uint64_t first_ = 1;  // where recordings begin to count
+};
+
+Result<ImportCounts> read_calls(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {
+  const auto prefix = source.peek(kPrefixBytes);
+  if (!prefix) return prefix.error();
+  std::uint64_t default_thread = 0;
+  const auto header = header_of(*prefix, default_thread);
+
+  ImportRun run(source, sink, options);
+  if (auto begun = run.header(header); !begun) return std::move(begun).error();
+  NumbaSession session(run, default_thread);
+  InOrder rows(run, session);
+  std::string_view line;
+  for (;;) {
+    auto more = run.next(line);
+    if (!more) return std::move(more).error();
+    if (!*more) break;
+    NumbaRow row;
+    auto bad = parse_numba_row(line, run.source_name(), run.line_number(), row);
+    if (!bad || *bad) {
+      auto cut = bad ? run.refuse(**bad) : run.refuse(std::move(bad).error());
+      if (!cut) return std::move(cut).error();
+      break;
+    }
+    if (auto taken = rows.add(std::move(row)); !taken) return std::move(taken).error();
+  }
+  if (auto taken = rows.finish(); !taken) return std::move(taken).error();
+  return session.finish();
+}
+
+}  // namespace
+
+extern constinit const Importer numba_calls_importer{
+    .name = "numba-calls",
+    .summary = "calls to Numba's memory manager, recorded one JSON line each",
+    .from_documentation = false,
+    .sniff = sniff,
+    .read = read_calls,
+};
+
+}  // namespace emm

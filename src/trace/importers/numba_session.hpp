@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trace/importers/address_book.hpp"
+#include "trace/importers/import_run.hpp"
+#include "trace/importers/numba_row.hpp"
+
+namespace emm::trace {
+
+/// The calls to Numba's manager, in their order, as operations of a trace.
+///
+/// A pending_add is a free asked for, wherever it came from: a pointer that died, or reset(), which drops what
+/// it still holds. The latter are no operation of the caller's: the replay's own reset does them. They are told
+/// by where they stand: after the reset, in its thread, before the flush that ends it (contract: RST-2). Inside
+/// defer_cleanup there is no such flush, and all that follow the reset without another call between are taken
+/// (RST-8). Memory that outlived the reset is freed later, and stays an operation: a late one.
+///
+/// A flush belongs to the operation before it. One that nothing before it in its thread explains was made on the
+/// way to an allocation that found the device full (DEV-3), whose row comes after: the flush is put behind that.
+class NumbaSession {
+ public:
+  NumbaSession(ImportRun& run, std::uint64_t default_thread) noexcept
+      : run_(run), default_thread_(default_thread) {}
+
+  Status row(const NumbaRow& row);  ///< In the order of their `seq`.
+  Result<ImportCounts> finish();
+
+ private:
+  Status take(const NumbaRow& row);
+  Status flush_held();
+  Operation common(const NumbaRow& row, Op op) const;
+  Status plain(const NumbaRow& row, Op op);
+  Status make(const NumbaRow& row, Op op);
+  Status pin(const NumbaRow& row);
+  Status unpin(const NumbaRow& row);
+  Status ipc_export(const NumbaRow& row);
+  Status defer_begin(const NumbaRow& row);
+  Status defer_end(const NumbaRow& row);
+  Status reset(const NumbaRow& row);
+  Status pending_add(const NumbaRow& row);
+  Status pending_flush(const NumbaRow& row);
+  Status unknown(const NumbaRow& row);
+
+  bool of_reset(const NumbaRow& row) const;
+  Status leave_reset();
+  void take_as_reset(const NumbaRow& row);
+  Status free(const NumbaRow& row, std::uint64_t id);
+
+  ImportRun& run_;
+  std::uint64_t default_thread_;
+  AddressBook memory_, pins_;
+  AddressBook ended_by_reset_, pins_ended_by_reset_;
+  std::map<std::uint64_t, std::uint64_t> buffers_;  // by address, of what was ever pinned
+  std::uint64_t handles_ = 0;
+  std::uint64_t depth_ = 0;  // of defer_cleanup
+
+  bool in_reset_ = false;
+  std::uint64_t reset_thread_ = 0;
+  std::vector<NumbaRow> held_;  // since the reset, or its last flush: the reset's, or late
+
+  std::map<std::uint64_t, NumbaCall> last_call_;  // by thread
+  std::optional<NumbaRow> held_flush_;            // that may be an allocation's
+
+  // What the recorded queues must hold: the manager's, and the context's (events, streams, modules).
+  std::uint64_t queued_ = 0, queued_bytes_ = 0, context_queued_ = 0;
+  bool context_added_last_ = false;
+
+  std::uint64_t of_resets_ = 0, late_ = 0, not_memory_ = 0, context_flushes_ = 0, other_flushes_ = 0;
+  std::uint64_t live_again_ = 0, foreign_exports_ = 0, unbalanced_ = 0;
+  std::map<std::string, std::uint64_t> unknown_;
+};
+
+}  // namespace emm::trace

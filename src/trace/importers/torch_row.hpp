@@ -1,0 +1,36 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.hpp"
+#include "trace/importers/import_run.hpp"
+
+namespace emm::trace {
+
+/// What PyTorch's caching allocator notes down, by its own words.
+enum class TorchAction : std::uint8_t {
+  alloc, free_requested, free_completed, segment_alloc, segment_free, segment_map, segment_unmap, oom, snapshot,
+};
+inline constexpr std::array<std::string_view, 9> kTorchActionNames{
+    "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free",
+    "segment_map", "segment_unmap", "oom", "snapshot"};
+
+/// `["alloc",140618672111616,154389504,0,1795225354508868]`
+struct TorchRow {
+  TorchAction action = TorchAction::alloc;
+  std::uint64_t address = 0;      ///< Of oom: bytes free on the device.
+  bool has_address = false;       ///< A snapshot or an oom may have null.
+  std::uint64_t size = 0;         ///< Bytes.
+  std::uint64_t stream = 0;       ///< A handle; 0 is the default stream.
+  std::uint64_t time_us = 0;      ///< Since 1970.
+};
+
+/// Error: parse_error of a line that is no JSON, in words. A BadField of an element that is not as it should be.
+Result<std::optional<BadField>> parse_torch_row(std::string_view line, const std::string& name,
+                                                std::uint64_t line_number, TorchRow& row);
+
+}  // namespace emm::trace

@@ -1,0 +1,196 @@
+#include "trace/importers/torch_session.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.hpp"
+
+namespace emm::trace {
+
+Status TorchSession::row(const TorchRow& row) {
+  const auto completes = std::exchange(just_requested_, false) && row.action == TorchAction::free_completed &&
+                         row.address == just_requested_at_;
+  if (completes) {
+    requested_.remove(row.address);
+    run_.used();  // part of the free
+    return {};
+  }
+  switch (row.action) {
+    case TorchAction::alloc: return alloc(row);
+    case TorchAction::free_requested: return free_requested(row);
+    case TorchAction::free_completed: return free_completed(row);
+    case TorchAction::segment_alloc: return segment_begin(row, Kind::device);
+    case TorchAction::segment_map: return segment_begin(row, Kind::physical);
+    case TorchAction::segment_free: return segment_free(row);
+    case TorchAction::segment_unmap: return segment_unmap(row);
+    case TorchAction::oom: return oom(row);
+    case TorchAction::snapshot: return snapshot(row);
+  }
+  return {};
+}
+
+Result<ImportCounts> TorchSession::finish() {
+  run_.note(live_again_, "rows allocate at an address that is live");
+  run_.note(other_size_, "rows free another size than was allocated");
+  return run_.finish(live_.count(), live_.bytes());
+}
+
+Operation TorchSession::common(const TorchRow& row, Op op) {
+  if (!std::exchange(started_, true)) start_us_ = row.time_us;
+  Operation made{.op = op, .members = Members(Member::time_ns)};
+  made.time_ns = row.time_us < start_us_ ? 0 : (row.time_us - start_us_) * 1000;
+  return made;
+}
+
+Status TorchSession::alloc(const TorchRow& row) {
+  if (live_.has(row.address)) return again();
+  auto made = common(row, Op::memalloc);
+  made.id = Id::of(run_.next_id());
+  made.size = row.size;
+  made.addr = row.address;
+  made.members = made.members | Members(Member::id, Member::size, Member::addr);
+  stream_.put(made, row.stream);
+  live_.add(row.address, {.id = made.id.number, .size = row.size});
+  run_.used();
+  return run_.emit(made);
+}
+
+Status TorchSession::free_requested(const TorchRow& row) {
+  const auto ended = live_.remove(row.address);
+  if (!ended) {
+    run_.unmatched();
+    return {};
+  }
+  other_size_ += ended->size != row.size ? 1 : 0;
+  just_requested_ = true;
+  just_requested_at_ = row.address;
+  requested_.remove(row.address);  // one whose end was lost
+  requested_.add(row.address, *ended);
+  auto made = common(row, Op::free);
+  made.id = Id::of(ended->id);
+  made.members.add(Member::id);
+  stream_.put(made, row.stream);
+  run_.used();
+  return run_.emit(made);
+}
+
+Status TorchSession::free_completed(const TorchRow& row) {
+  const auto ended = requested_.remove(row.address);
+  if (!ended) {
+    run_.unmatched();
+    return {};
+  }
+  auto made = common(row, Op::free);
+  made.layer = Layer::backing;
+  made.id = Id::of(ended->id);
+  made.members = made.members | Members(Member::layer, Member::id);
+  stream_.put(made, row.stream);
+  run_.used();
+  return run_.emit(made);
+}
+
+Status TorchSession::segment_begin(const TorchRow& row, Kind kind) {
+  if (segments_.has(row.address)) return again();
+  run_.used();
+  return hold(row, row.address, row.size, kind);
+}
+
+Status TorchSession::segment_free(const TorchRow& row) {
+  const auto ended = segments_.remove(row.address);
+  if (!ended) {
+    run_.unmatched();
+    return {};
+  }
+  run_.used();
+  return give_back(row, ended->id);
+}
+
+/// The range may cover several that were mapped, and parts of them: what is left of a part stays, under a name
+/// of its own.
+Status TorchSession::segment_unmap(const TorchRow& row) {
+  const auto begin = row.address, end = row.address + row.size;
+  auto found = false;
+  for (auto at = begin; at < end;) {
+    auto place = segments_.containing(at);
+    if (!place) {
+      const auto next = segments_.live().lower_bound(at);
+      if (next == segments_.live().end() || next->first >= end) break;
+      place = AddressBook::Place{.address = next->first, .entry = next->second};
+    }
+    found = true;
+    const auto first = place->address, last = place->address + place->entry.size;
+    segments_.remove(first);
+    if (auto given = give_back(row, place->entry.id); !given) return given;
+    if (first < begin) {
+      if (auto given = hold(row, first, begin - first, Kind::physical); !given) return given;
+    }
+    if (last > end) {
+      if (auto given = hold(row, end, last - end, Kind::physical); !given) return given;
+    }
+    at = std::max(last, at + 1);
+  }
+  if (found) {
+    run_.used();
+  } else {
+    run_.unmatched();
+  }
+  return {};
+}
+
+Status TorchSession::oom(const TorchRow& row) {
+  auto made = common(row, Op::memalloc);
+  made.id = Id::of(run_.next_id());
+  made.size = row.size;
+  made.result.outcome = Outcome::oom;
+  made.members = made.members | Members(Member::id, Member::size, Member::result);
+  stream_.put(made, row.stream);
+  std::string free;
+  if (row.has_address) {
+    free = text::format("\"x-device_free\":{}", row.address);
+    made.extension = free;
+    made.members.add(Member::extension);
+  }
+  run_.used();
+  return run_.emit(made);
+}
+
+Status TorchSession::snapshot(const TorchRow& row) {
+  auto made = common(row, Op::mark);
+  made.text = "snapshot";
+  made.members.add(Member::text);
+  run_.used();
+  return run_.emit(made);
+}
+
+Status TorchSession::hold(const TorchRow& row, std::uint64_t address, std::uint64_t size, Kind kind) {
+  const auto id = ++last_segment_;
+  const auto name = text::format("s{}", id);
+  auto made = common(row, Op::memalloc);
+  made.layer = Layer::backing;
+  made.kind = kind;
+  made.id = Id::of(name);
+  made.size = size;
+  made.addr = address;
+  made.members = made.members | Members(Member::layer, Member::id, Member::size, Member::addr);
+  if (kind != Kind::device) made.members.add(Member::kind);
+  stream_.put(made, row.stream);
+  segments_.add(address, {.id = id, .size = size});
+  return run_.emit(made);
+}
+
+Status TorchSession::give_back(const TorchRow& row, std::uint64_t segment) {
+  const auto name = text::format("s{}", segment);
+  auto made = common(row, Op::free);
+  made.layer = Layer::backing;
+  made.id = Id::of(name);
+  made.members = made.members | Members(Member::layer, Member::id);
+  return run_.emit(made);
+}
+
+Status TorchSession::again() {
+  ++live_again_;
+  run_.duplicate();
+  return {};
+}
+
+}  // namespace emm::trace

@@ -1,0 +1,82 @@
+#include <gtest/gtest.h>
+
+#include "tests/trace/importers/imported.hpp"
+
+namespace emm::trace {
+namespace {
+
+std::string detected(std::string_view file) {
+  const auto source = format::ByteSource::memory(file, "run.log");
+  const auto importer = detect(*source);
+  return importer ? std::string((*importer)->name) : importer.error().message;
+}
+
+constexpr std::string_view kFiles[][2] = {
+    {"emm", R"({"format":"emmctl-trace","version":"1.0"})"},
+    {"emm", "{\n  \"format\": \"emmctl-trace\", \"version\": \"1.0\",\n  \"events\": []\n}\n"},
+    {"rmm-csv", "Thread,Time,Action,Pointer,Size,Stream\n"},
+    {"rmm-csv", "Thread,Time,Action,Pointer,Size,Stream\r\n1,00:00:00.000000,free,0x1,1,0\r\n"},
+    {"rmm-csv", "Time,Action,Pointer,Size,Stream\n"},
+    {"rmm-csv", "1,00:00:00.000000,free,0x1,1,0\n"},
+    {"rmm-legacy-csv",
+     "Event Type,Device ID,Address,Stream,Size (bytes),Free Memory,Total Memory,Current Allocs,Start,End,Elapsed,"
+     "Location\n"},
+    {"numba-calls", R"({"op":"initialize","seq":1,"t_ns":147824,"tid":589})"},
+    {"torch-events", "{\"name\": \"x\", \"torch\": \"2.11\", \"stats\": {}}\n[\"alloc\",1,2,0,3]\n"},
+    {"torch-events", "[\"segment_alloc\",1,2,0,3]\n"},
+};
+
+TEST(Detect, KnowsEachFormatByItsContent) {
+  for (const auto& [format, file] : kFiles) EXPECT_EQ(detected(file), format) << file;
+}
+
+TEST(Detect, IsSureOfOneFormatOnly) {
+  for (const auto& [format, file] : kFiles) {
+    for (const auto* importer : bundled_importers()) {
+      const auto sure = importer->sniff(file);
+      EXPECT_EQ(sure >= 50, importer->name == format) << importer->name << " of " << file;
+    }
+  }
+}
+
+TEST(Detect, TakesForeignFilesForNone) {
+  constexpr std::string_view kWords =
+      "run.log: the format is not known: expected a trace of a known format: emm, rmm-csv, rmm-legacy-csv, "
+      "numba-calls, torch-events";
+
+  for (const std::string_view file :
+       {"id,lower,upper,size\n0,995328,1000448,656384\n", "[\"dev_alloc\", 139792794779648, 1486336, 0, 63281106242]\n",
+        "# Umpire\n{ \"kind\":\"replay\", \"uid\":27494 }\n", "{\"category\":\"operation\",\"name\":\"allocate\"}\n",
+        "hello\n", "\x80\x04\x95", "{}", "[]", "\n\n"}) {
+    EXPECT_EQ(detected(file), kWords) << file;
+  }
+}
+
+TEST(Detect, SaysThatAFileIsEmpty) {
+  EXPECT_EQ(detected(""),
+            "run.log: the file is empty: expected a trace of a known format: emm, rmm-csv, rmm-legacy-csv, "
+            "numba-calls, torch-events");
+}
+
+TEST(Detect, ConsumesNothing) {
+  const auto source = format::ByteSource::memory("Thread,Time,Action,Pointer,Size,Stream\n", "run.log");
+
+  ASSERT_TRUE(detect(*source));
+
+  const auto bytes = source->next();
+  ASSERT_TRUE(bytes);
+  EXPECT_EQ(bytes->substr(0, 6), "Thread");
+}
+
+TEST(Detect, FindsFormatsByName) {
+  for (const auto* importer : bundled_importers()) {
+    const auto found = find_importer(importer->name);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(*found, importer);
+  }
+  EXPECT_EQ(find_importer("rmm").error().message,
+            "unknown format 'rmm': known are emm, rmm-csv, rmm-legacy-csv, numba-calls, torch-events");
+}
+
+}  // namespace
+}  // namespace emm::trace
