@@ -128,7 +128,9 @@ struct Operation {
   std::string_view name{}, text{}, reason{};
   std::span<const Id> ids{};
   std::span<const std::string_view> frames{};
-  std::string_view extension{};  ///< Of an "x-" operation: its name. Of others: the JSON text of their "x-" members, without braces.
+  /// Of an "x-" operation its name: then `text` is the JSON text of all its other members, without braces, and no
+  /// other field means anything. Of others the JSON text of their "x-" members, without braces.
+  std::string_view extension{};
 
   bool has(Member member) const noexcept { return members.has(member); }
 };

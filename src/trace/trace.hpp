@@ -1,15 +1,16 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/ids.hpp"
 #include "base/result.hpp"
 #include "trace/event.hpp"
+#include "trace/id_table.hpp"
 #include "trace/operation.hpp"
 
 namespace emm::trace {
@@ -28,10 +29,11 @@ struct Detail {
   std::uint64_t count = 0, bytes = 0;   ///< flush.
   std::uint64_t free = 0, total = 0;    ///< get_memory_info, as recorded.
   std::int32_t code = 0;                ///< Recorded result.
-  std::string label;
+  std::string label;                    ///< Of mark: its text.
   std::vector<AllocId> uses;            ///< use.
   bool write = false;
   std::uint32_t record = 0;             ///< event_record, stream_wait, event_sync: counted from 1.
+  bool operator==(const Detail&) const = default;
 };
 
 /// A context of the trace, and the device that it is on.
@@ -43,8 +45,10 @@ struct ContextInfo {
 /// A whole trace in memory, as a replay walks it: at most 64 bytes an event while it is being made and when
 /// it is done, side tables included. Immutable once finished; any thread may then read.
 ///
+/// Holds every operation but `define`, `end` and "x-" ones, in the order of `seq` where the trace has it.
+///
 /// As a sink it judges what an engine must be able to rely on, and fails with parse_error at the first
-/// operation that breaks it: an id is made once and not reused, what is freed or exported was made before and
+/// operation that breaks it, in finish() where only the whole order can tell: an id is made once and not reused, what is freed or exported was made before and
 /// not freed already (a free after a reset is marked late), defer_cleanup is balanced per context, and there
 /// are no more contexts, threads or streams than an Event can name.
 class Trace final : public OperationSink {
@@ -56,6 +60,9 @@ class Trace final : public OperationSink {
 
   /// `source` names the trace in messages: a path, or "<stdin>".
   void set_source(std::string source);
+  /// Instead of failing, tells `on_fault` of each fault; the trace is then for looking at, not for a replay.
+  /// REQUIRES: before the header.
+  void set_fault_handler(std::function<void(std::uint32_t line, const Error& fault)> on_fault);
   Status on_header(const Header& header) override;
   Status on_operation(const Operation& operation) override;
   Status finish() override;
@@ -89,21 +96,34 @@ class Trace final : public OperationSink {
   static constexpr std::size_t kBlockEvents = std::size_t{1} << kBlockShift;
   struct Building;  // what only on_operation needs; gone after finish()
 
-  Event& append();
+  void append(const Event& event);
+  Event& at(std::size_t index) noexcept { return blocks_[index >> kBlockShift][index & (kBlockEvents - 1)]; }
+  Status fault(std::uint32_t line, Error error) const;
+
+  Error too_many(const Operation& operation, std::string_view what) const;
+
+  Status place(const Operation& operation, Event& event);
+  Status place_context(const Operation& operation, Event& event);
+  void place_detail(const Operation& operation, Event& event);
+  void define_site(const Operation& operation);
+  void note_seq(const Operation& operation, bool kept);
+  Status sort_by_seq();
+  Status judge();
+  void settle_times() noexcept;
 
   std::string source_ = "<trace>";
   Header header_;
   std::vector<std::unique_ptr<Event[]>> blocks_;
   std::size_t size_ = 0;
   std::vector<Detail> details_{1};
-  std::vector<std::uint64_t> id_names_;   ///< A number, or with the top bit an index into id_texts_.
-  std::vector<std::string> id_texts_;
+  IdTable ids_;
   std::vector<ContextInfo> contexts_;
   std::vector<std::string> threads_, streams_, processes_;
   std::vector<std::uint64_t> thread_numbers_, stream_numbers_;
   std::vector<std::vector<std::string>> sites_{1};
   std::uint64_t extensions_skipped_ = 0;
   std::uint64_t peak_live_ = 0;
+  std::function<void(std::uint32_t, const Error&)> on_fault_;
   std::unique_ptr<Building> building_;
 };
 

@@ -1,0 +1,81 @@
+#include "trace/document_reader.hpp"
+
+#include <utility>
+
+#include "trace/header_reader.hpp"
+
+namespace emm::trace {
+
+using format::JsonPosition;
+
+DocumentReader::DocumentReader(const std::string& source, Take header, Take event)
+    : NodeHandler(source),
+      source_(source),
+      values_(source),
+      take_header_(std::move(header)),
+      take_event_(std::move(event)) {}
+
+Status DocumentReader::on_begin_object(JsonPosition at) {
+  if (state_ != State::start) return NodeHandler::on_begin_object(at);
+  state_ = State::header;
+  header_.type = JsonNode::Type::object;
+  header_.at = at;
+  return {};
+}
+
+Status DocumentReader::on_key(std::string_view key, JsonPosition at) {
+  if (nodes().depth() > 0) return NodeHandler::on_key(key, at);
+  if (state_ == State::after_events) {
+    return fail(Errc::parse_error, "{}:{}:{}: \"{}\" after \"events\": expected \"events\" to be the last member",
+                source_, at.line, at.column, key);
+  }
+  if (key == "events") {
+    state_ = State::before_events;
+    return take_header_(header_);
+  }
+  header_.members.push_back({.key = std::string(key), .at = at});
+  return {};
+}
+
+Status DocumentReader::on_begin_array(JsonPosition at) {
+  if (state_ != State::before_events) return NodeHandler::on_begin_array(at);
+  state_ = State::events;
+  return {};
+}
+
+Status DocumentReader::on_end_array(JsonPosition at) {
+  if (nodes().depth() > 0) return NodeHandler::on_end_array(at);
+  state_ = State::after_events;
+  return {};
+}
+
+Status DocumentReader::on_end_object(JsonPosition at) {
+  if (nodes().depth() > 0) return NodeHandler::on_end_object(at);
+  if (state_ == State::header) {
+    // What is wrong with the header goes first: a file that is something else lacks events too.
+    if (auto taken = take_header_(header_); !taken) return taken;
+    return values_.missing("events", header_, "the document", "an array of operations");
+  }
+  state_ = State::end;
+  return {};
+}
+
+Status DocumentReader::on_value() {
+  Status taken;
+  switch (state_) {
+    case State::start: taken = not_a_trace(source_); break;
+    case State::header: header_.members.back().value = std::move(nodes().root()); break;
+    case State::before_events: taken = values_.wrong("events", root(), "an array of operations"); break;
+    default: taken = take_event_(root()); break;
+  }
+  nodes().clear();
+  return taken;
+}
+
+Status DocumentReader::on_torn(const std::string&, JsonPosition at) {
+  torn_ = true;
+  torn_at_ = at;
+  return {};
+}
+
+}  // namespace emm::trace

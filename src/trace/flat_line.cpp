@@ -1,0 +1,306 @@
+#include "trace/flat_line.hpp"
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <span>
+
+#include "trace/field.hpp"
+
+namespace emm::trace {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the first character is looked for in the lowest byte");
+
+constexpr std::uint64_t kOnes = 0x0101010101010101u;
+constexpr std::uint64_t kHighs = 0x8080808080808080u;
+
+std::uint64_t load(const char* at) noexcept {
+  std::uint64_t word = 0;
+  std::memcpy(&word, at, sizeof word);
+  return word;
+}
+
+/// The high bit of each byte of `word` that is `c`; exact up to and including the first.
+constexpr std::uint64_t bytes_equal(std::uint64_t word, char c) noexcept {
+  const auto difference = word ^ (kOnes * static_cast<unsigned char>(c));
+  return (difference - kOnes) & ~difference & kHighs;
+}
+
+unsigned first_byte(std::uint64_t high_bits) noexcept { return static_cast<unsigned>(std::countr_zero(high_bits)) / 8; }
+
+/// Words by their bytes: one probe or two.
+template <std::size_t N>
+class WordTable {
+ public:
+  constexpr explicit WordTable(const std::array<std::string_view, N>& words) : words_(words) {
+    for (std::size_t i = 0; i < N; ++i) {
+      std::uint64_t first = 0;
+      for (std::size_t at = 0; at < 8 && at < words[i].size(); ++at) {
+        first |= std::uint64_t{static_cast<unsigned char>(words[i][at])} << (8 * at);
+      }
+      auto slot = slot_of(first, words[i].size());
+      while (slots_[slot] != 0) slot = (slot + 1) % kSlots;
+      slots_[slot] = static_cast<std::uint8_t>(i + 1);
+    }
+  }
+
+  /// N where it is none of them. 8 bytes from `at` may be read.
+  std::size_t find(const char* at, std::size_t size) const noexcept {
+    auto first = load(at);
+    if (size < 8) first &= (std::uint64_t{1} << (8 * size)) - 1;
+    for (auto slot = slot_of(first, size); slots_[slot] != 0; slot = (slot + 1) % kSlots) {
+      const auto index = static_cast<std::size_t>(slots_[slot] - 1);
+      const auto& word = words_[index];
+      if (word.size() == size && std::memcmp(word.data(), at, size) == 0) return index;
+    }
+    return N;
+  }
+
+ private:
+  static constexpr std::size_t kSlots = 256;
+  static_assert(N < 128);
+  static constexpr std::size_t slot_of(std::uint64_t first, std::size_t size) noexcept {
+    return static_cast<std::size_t>(((first ^ (size << 59)) * 0x9e3779b97f4a7c15u) >> 56);
+  }
+
+  std::array<std::string_view, N> words_;
+  std::array<std::uint8_t, kSlots> slots_{};
+};
+
+constexpr WordTable<kOpCount> kOps(kOpNames);
+constexpr WordTable<kOutcomeNames.size()> kOutcomes(kOutcomeNames);
+constexpr WordTable<kCauseNames.size()> kCauses(kCauseNames);
+constexpr WordTable<kKindNames.size()> kKinds(kKindNames);
+constexpr WordTable<kLayerNames.size()> kLayers(kLayerNames);
+constexpr WordTable<kMemberCount> kMembers(kMemberNames);
+
+/// Walks one line. Every function is false where the careful reader must look. The line is followed by a line end or a
+/// zero byte, which no token accepts: so nothing walks past it.
+class Scanner {
+ public:
+  explicit Scanner(std::string_view line) noexcept : at_(line.data()), end_(at_ + line.size()) {}
+
+  bool take(char c) noexcept {
+    if (*at_ != c) return false;
+    ++at_;
+    return true;
+  }
+  void skip_space() noexcept { at_ += *at_ == ' ' ? 1 : 0; }
+  bool at_end() const noexcept { return at_ == end_; }
+
+  /// A string without its quotes: printable ASCII without escapes.
+  bool string(std::string_view& out) noexcept {
+    if (!take('"')) return false;
+    const char* const begin = at_;
+    for (;;) {
+      const auto word = load(at_);
+      const auto quotes = bytes_equal(word, '"');
+      const auto control = (word - kOnes * 0x20) & ~word;
+      const auto stops = (quotes | bytes_equal(word, '\\') | control | word) & kHighs;
+      if (stops == 0) {
+        at_ += 8;
+        continue;
+      }
+      at_ += first_byte(stops);
+      if (*at_ != '"') return false;
+      out = {begin, static_cast<std::size_t>(at_ - begin)};
+      ++at_;
+      return true;
+    }
+  }
+
+  /// A word of a table in quotes.
+  template <std::size_t N>
+  bool word(const WordTable<N>& table, std::size_t& out) noexcept {
+    if (!take('"')) return false;
+    constexpr std::size_t kLongest = 24;
+    for (std::size_t size = 0; size < kLongest; size += 8) {
+      const auto quotes = bytes_equal(load(at_ + size), '"');
+      if (quotes == 0) continue;
+      size += first_byte(quotes);
+      out = table.find(at_, size);
+      at_ += size + 1;
+      return out != N;
+    }
+    return false;
+  }
+
+  /// Digits without a leading zero, up to kExactInteger, and nothing else of a number behind them.
+  bool number(std::uint64_t& out) noexcept {
+    auto word = load(at_);
+    auto digits = count_digits(word);
+    if (digits == 0 || (*at_ == '0' && digits > 1)) return false;
+    auto value = value_of(word, digits);
+    at_ += digits;
+    if (digits == 8) {
+      word = load(at_);
+      digits = count_digits(word);
+      if (digits == 8) return false;  // longer than any exact integer
+      if (digits > 0) value = value * kPowers[digits] + value_of(word, digits);
+      at_ += digits;
+      if (digits == 7 && *at_ >= '0' && *at_ <= '9') {
+        return false;
+      }
+    }
+    out = value;
+    return value <= kExactInteger && ends_value();
+  }
+
+  bool address(std::uint64_t& out) noexcept {
+    if (at_[0] != '"' || at_[1] != '0' || at_[2] != 'x') return false;
+    at_ += 3;
+    constexpr std::size_t kDigits = 16;
+    std::uint64_t value = 0;
+    std::size_t digits = 0;
+    for (; digits <= kDigits; ++digits, ++at_) {
+      const auto digit = kHex[static_cast<unsigned char>(*at_)];
+      if (digit > 15) break;
+      value = value << 4 | digit;
+    }
+    out = value;
+    return digits > 0 && digits <= kDigits && take('"');
+  }
+
+  bool id(Id& out) noexcept {
+    if (*at_ != '"') {
+      out.text = {};
+      return number(out.number);
+    }
+    std::string_view name;
+    if (!string(name) || name.empty() || name.size() > kIdBytes) return false;
+    for (const char c : name) {
+      if (!kIdCharacter[static_cast<unsigned char>(c)]) return false;
+    }
+    out = Id::of(name);
+    return true;
+  }
+
+  bool flag(bool& out) noexcept {
+    if (std::memcmp(at_, "true", 4) == 0) {
+      out = true;
+      at_ += 4;
+      return ends_value();
+    }
+    if (std::memcmp(at_, "false", 5) == 0) {
+      out = false;
+      at_ += 5;
+      return ends_value();
+    }
+    return false;
+  }
+
+  template <class Enum, std::size_t N>
+  bool choice(const WordTable<N>& table, Enum& out) noexcept {
+    std::size_t found = 0;
+    if (!word(table, found)) return false;
+    out = static_cast<Enum>(found);
+    return true;
+  }
+
+ private:
+  bool ends_value() const noexcept { return *at_ == ',' || *at_ == '}' || *at_ == ' '; }
+
+  static unsigned count_digits(std::uint64_t word) noexcept {
+    const auto others = ((word + kOnes * (0x80 - '9' - 1)) | (word - kOnes * '0') | word) & kHighs;
+    return others == 0 ? 8 : first_byte(others);
+  }
+  /// Of the first `digits` bytes. REQUIRES: they are digits, 1 to 8.
+  static std::uint64_t value_of(std::uint64_t word, unsigned digits) noexcept {
+    auto value = (word - kOnes * '0') << (64 - 8 * digits);
+    value = value * 10 + (value >> 8);  // pairs, in every other byte
+    constexpr std::uint64_t kPairs = 0x000000ff000000ffu;
+    return (((value & kPairs) * (100 + (std::uint64_t{1000000} << 32))) +
+            (((value >> 16) & kPairs) * (1 + (std::uint64_t{10000} << 32)))) >>
+           32;
+  }
+
+  static constexpr std::array<std::uint64_t, 8> kPowers{1, 10, 100, 1000, 10000, 100000, 1000000, 10000000};
+  static constexpr auto kHex = [] {
+    std::array<std::uint8_t, 256> table{};
+    for (unsigned c = 0; c < 256; ++c) {
+      table[c] = static_cast<std::uint8_t>(c >= '0' && c <= '9'   ? c - '0'
+                                           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                                                  : 255);
+    }
+    return table;
+  }();
+  static constexpr auto kIdCharacter = [] {
+    std::array<bool, 256> table{};
+    for (unsigned c = 0; c < 128; ++c) table[c] = is_id_character(static_cast<char>(c));
+    return table;
+  }();
+
+  const char* at_;
+  const char* end_;
+};
+
+bool take_special(Scanner& scan, Member member, Operation& out) noexcept {
+  switch (member) {
+    case Member::device: {
+      std::uint64_t number = 0;
+      if (!scan.number(number) || number > kDeviceMax) return false;
+      out.device = static_cast<std::uint32_t>(number);
+      return true;
+    }
+    case Member::page_offset: {
+      std::uint64_t number = 0;
+      if (!scan.number(number) || number > kPageOffsetMax) return false;
+      out.page_offset = static_cast<std::uint32_t>(number);
+      return true;
+    }
+    case Member::layer: return out.op != Op::flush && scan.choice(kLayers, out.layer);
+    case Member::kind: return out.op != Op::define && scan.choice(kKinds, out.kind);
+    case Member::cause: return scan.choice(kCauses, out.cause) && out.cause != Cause::none;
+    case Member::result: return scan.choice(kOutcomes, out.result.outcome) && out.result.outcome != Outcome::none;
+    case Member::expect: return scan.choice(kOutcomes, out.expect.outcome) && out.expect.outcome != Outcome::none;
+    default: return false;
+  }
+}
+
+bool take_value(Scanner& scan, Member member, const Field& at, Operation& out) noexcept {
+  switch (at.type) {
+    case FieldType::bytes:
+    case FieldType::count:
+    case FieldType::nanoseconds: return scan.number(out.*at.number);
+    case FieldType::address: return scan.address(out.*at.number);
+    case FieldType::flag: return scan.flag(out.*at.flag);
+    case FieldType::text: return scan.string(out.*at.text);
+    case FieldType::id: return scan.id(out.*at.id);
+    case FieldType::special: return take_special(scan, member, out);
+  }
+  return false;
+}
+
+}  // namespace
+
+bool FlatLineReader::read(std::string_view line, Operation& out) noexcept {
+  Scanner scan(line);
+  if (!scan.take('{')) return false;
+  std::size_t word = 0;
+  if (!scan.word(kMembers, word) || static_cast<Member>(word) != Member::op || !scan.take(':')) return false;
+  scan.skip_space();
+  if (!scan.word(kOps, word)) return false;
+  out = Operation{};
+  out.op = static_cast<Op>(word);
+  if (out.op == Op::extension) return false;
+  if (out.op == Op::flush) out.layer = Layer::backing;
+
+  const auto fields = all_fields();
+  while (scan.take(',')) {
+    scan.skip_space();
+    if (!scan.word(kMembers, word) || !scan.take(':')) return false;
+    scan.skip_space();
+    const auto member = static_cast<Member>(word);
+    if (member == Member::op || member == Member::extension || out.members.has(member)) return false;
+    out.members.add(member);
+    if (!take_value(scan, member, fields[word], out)) return false;
+  }
+  if (!scan.take('}') || !scan.at_end()) return false;
+  const auto& rules = rule(out.op);
+  return rules.required.without(out.members).empty() &&
+         out.members.without(rules.required | rules.allowed | common_members()).empty();
+}
+
+}  // namespace emm::trace

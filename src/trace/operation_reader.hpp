@@ -1,0 +1,46 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trace/json_node.hpp"
+#include "trace/operation.hpp"
+#include "trace/value_reader.hpp"
+
+namespace emm::trace {
+
+/// One operation from its JSON, with every rule of the format: the authority on what is an operation. Errors are
+/// parse_error. Views of the operation last until the next read() and no longer than the node.
+class OperationReader {
+ public:
+  explicit OperationReader(const std::string& source) : values_(source) {}
+  Status read(const JsonNode& node, Operation& out);
+
+ private:
+  Status read_op(const JsonNode& node, Operation& out) const;
+  Status read_extension(const JsonNode& node, Operation& out);
+  Status take(Member member, const JsonNode& value, Operation& out);
+  Status take_special(Member member, const JsonNode& value, Operation& out);
+  Status take_result(const JsonNode& value, RecordedResult& out) const;
+  Status take_expect(const JsonNode& value, Expect& out) const;
+  Status take_ids(const JsonNode& value);
+  Status take_frames(const JsonNode& value);
+
+  ValueReader values_;
+  std::vector<std::string_view> known_;
+  Op known_of_ = Op::extension;
+  std::vector<Id> ids_;
+  std::vector<std::string_view> frames_;
+  std::string extension_;
+};
+
+/// The names of the members that an operation may have, but "x-" ones: its own first.
+std::vector<std::string_view> known_members(Op op);
+/// The op of that name; extension of one that begins with "x-"; nothing of others.
+std::optional<Op> op_of(std::string_view name) noexcept;
+/// The member of that name, nothing if there is none.
+std::optional<Member> member_of(std::string_view name) noexcept;
+
+}  // namespace emm::trace

@@ -1,0 +1,190 @@
+#include "trace/reader.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/text.hpp"
+#include "trace/document_reader.hpp"
+#include "trace/flat_line.hpp"
+#include "trace/header_reader.hpp"
+#include "trace/operation_reader.hpp"
+
+namespace emm::trace {
+namespace {
+
+constexpr std::size_t kPeekBytes = std::size_t{64} << 10;
+
+/// One line as a node. A line that ends inside a value is no trace of its own: only the caller knows whether the file
+/// ends with it.
+class LineHandler final : public NodeHandler {
+ public:
+  explicit LineHandler(const std::string& source) : NodeHandler(source), source_(source) {}
+
+  Status read(std::string_view line, std::uint64_t number) {
+    nodes().clear();
+    return format::read_json(line, *this, source_, number);
+  }
+  bool torn() const noexcept { return torn_; }
+  Status on_torn(const std::string& name, format::JsonPosition at) override {
+    torn_ = true;
+    return fail(Errc::parse_error, "{}:{}:{}: the line ends inside a value: expected a whole JSON object on each line",
+                name, at.line, at.column);
+  }
+
+ private:
+  const std::string& source_;
+  bool torn_ = false;
+};
+
+/// Is the first line a whole object without "events"? Then more lines follow it; else it begins a document.
+class FirstLine final : public format::JsonHandler {
+ public:
+  static bool is_header(std::string_view line) {
+    FirstLine handler;
+    return format::read_json(line, handler, "").has_value() && handler.whole_ && !handler.has_events_;
+  }
+
+  Status on_null(format::JsonPosition) override { return {}; }
+  Status on_bool(bool, format::JsonPosition) override { return {}; }
+  Status on_number(const format::JsonNumber&, format::JsonPosition) override { return {}; }
+  Status on_string(std::string_view, format::JsonPosition) override { return {}; }
+  Status on_key(std::string_view key, format::JsonPosition) override {
+    has_events_ = has_events_ || (depth_ == 1 && key == "events");
+    return {};
+  }
+  Status on_begin_object(format::JsonPosition) override { return begin(); }
+  Status on_begin_array(format::JsonPosition) override { return begin(); }
+  Status on_end_object(format::JsonPosition) override { return end(); }
+  Status on_end_array(format::JsonPosition) override { return end(); }
+
+ private:
+  Status begin() {
+    ++depth_;
+    return {};
+  }
+  Status end() {
+    whole_ = --depth_ == 0;
+    return {};
+  }
+
+  std::size_t depth_ = 0;
+  bool whole_ = false;
+  bool has_events_ = false;
+};
+
+/// One reading of one trace.
+class Reading {
+ public:
+  Reading(format::ByteSource& source, OperationSink& sink, const ReadOptions& options)
+      : source_(source), name_(source.name()), sink_(sink), options_(options), operations_(name_) {}
+
+  Status run() {
+    auto first = source_.peek(kPeekBytes);
+    if (!first) return std::move(first).error();
+    if (first->starts_with("\xef\xbb\xbf")) {
+      return fail(Errc::parse_error, "{}:1:1: a byte order mark: expected UTF-8 without one", name_);
+    }
+    const auto begin = first->find_first_not_of(" \t\r\n");
+    if (begin == first->npos) return fail(Errc::parse_error, "{}: the file is empty: expected an emmctl trace", name_);
+    if ((*first)[begin] != '{') return not_a_trace(name_);
+    const auto line_end = first->find('\n');
+    const bool lines = FirstLine::is_header(first->substr(0, line_end));
+    if (auto read = lines ? read_lines() : read_document(); !read) return read;
+    return sink_.finish();
+  }
+
+  ReadSummary summary() && { return std::move(summary_); }
+
+ private:
+  Status read_lines() {
+    format::LineReader lines(source_);
+    LineHandler handler(name_);
+    FlatLineReader flat;
+    Operation operation;
+    std::string_view line;
+    auto more = lines.next(line);
+    if (more) {
+      if (auto parsed = handler.read(line, 1); !parsed) return parsed;
+      if (auto given = give_header(handler.root()); !given) return given;
+    }
+    for (more = lines.next(line); more && *more; more = lines.next(line)) {
+      const auto number = lines.line_number();
+      if (flat.read(line, operation)) {
+        operation.line = static_cast<std::uint32_t>(
+            std::min<std::uint64_t>(number, std::numeric_limits<std::uint32_t>::max()));
+        if (auto given = give(operation); !given) return given;
+        continue;
+      }
+      if (line.find_first_not_of(" \t") == line.npos) {
+        return fail(Errc::parse_error, "{}:{}: a blank line: expected an operation on each line", name_, number);
+      }
+      if (auto parsed = handler.read(line, number); !parsed) {
+        // A crash may leave anything in place of the end, so whoever takes a part takes it whatever the rest is.
+        const bool torn = lines.unterminated() && (handler.torn() || options_.partial);
+        return torn ? end_torn(number, "inside a line") : std::move(parsed);
+      }
+      Operation& careful = careful_;
+      if (auto read = operations_.read(handler.root(), careful); !read) return read;
+      if (auto given = give(careful); !given) return given;
+    }
+    if (!more) return std::move(more).error();
+    if (source_.truncated()) return end_torn(lines.line_number(), "before the end of its packed data");
+    return {};
+  }
+
+  Status read_document() {
+    DocumentReader document(
+        name_, [this](const JsonNode& node) { return give_header(node); },
+        [this](const JsonNode& node) {
+          if (auto read = operations_.read(node, careful_); !read) return read;
+          return give(careful_);
+        });
+    if (auto read = format::read_json(source_, document); !read) return read;
+    const bool cut = source_.truncated();
+    if (document.torn() && !document.has_header()) {
+      // Too little to say what it was.
+      return fail(Errc::parse_error, "{}:{}: the file ends inside its header", name_, document.torn_at().line);
+    }
+    if (document.torn() || cut) return end_torn(document.torn_at().line, "inside the document");
+    return {};
+  }
+
+  Status give_header(const JsonNode& node) {
+    auto header = read_header(node, name_);
+    if (!header) return std::move(header).error();
+    return sink_.on_header(*header);
+  }
+
+  Status give(const Operation& operation) {
+    ++summary_.operations;
+    if (operation.op == Op::extension) ++summary_.extensions;
+    return sink_.on_operation(operation);
+  }
+
+  /// The trace ends at its last whole operation, if the reader was told that this will do.
+  Status end_torn(std::uint64_t line, std::string_view where) {
+    auto torn = fail(Errc::parse_error, "{}:{}: the file ends {}", name_, line, where);
+    if (!options_.partial) return torn;
+    summary_.torn = true;
+    summary_.torn_where = std::move(torn.message);
+    return {};
+  }
+
+  format::ByteSource& source_;
+  const std::string& name_;
+  OperationSink& sink_;
+  ReadOptions options_;
+  OperationReader operations_;
+  Operation careful_;
+  ReadSummary summary_;
+};
+
+}  // namespace
+
+Result<ReadSummary> read(format::ByteSource& source, OperationSink& sink, const ReadOptions& options) {
+  Reading reading(source, sink, options);
+  if (auto done = reading.run(); !done) return done.error();
+  return std::move(reading).summary();
+}
+
+}  // namespace emm::trace

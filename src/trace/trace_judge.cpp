@@ -1,0 +1,148 @@
+#include <algorithm>
+#include <vector>
+
+#include "base/text.hpp"
+#include "trace/trace_building.hpp"
+
+namespace emm::trace {
+namespace {
+
+/// Did the operation, as far as the trace says, do what it was asked for?
+bool worked(const Event& event) noexcept {
+  const auto good = [](Outcome outcome) {
+    return outcome == Outcome::none || outcome == Outcome::ok || outcome == Outcome::any;
+  };
+  return good(event.recorded() == Outcome::none ? event.expected() : event.recorded());
+}
+
+// Of an allocation: the event that made it, counted from 1, and what became of it.
+constexpr std::uint32_t kEnded = std::uint32_t{1} << 31;
+constexpr std::uint32_t kFailed = std::uint32_t{1} << 30;
+constexpr std::uint32_t kMaker = kFailed - 1;
+
+}  // namespace
+
+/// Walks the events in their order and looks at what an engine relies on.
+Status Trace::judge() {
+  std::vector<std::uint32_t> allocations(ids_.size());
+  const auto places = contexts_.size() * processes_.size();
+  std::vector<std::uint32_t> resets(places);           // event + 1 of the last reset there
+  std::vector<std::uint64_t> live_there(places);
+  std::vector<std::uint64_t> deferred(contexts_.size());
+  std::uint64_t live = 0;
+  const auto place_of = [&](const Event& event) {
+    return index(event.context) * processes_.size() + detail(event).process;
+  };
+  const auto unmade = [&](const Event& event, AllocId id) {
+    return fault(event.line, fail(Errc::parse_error, "{}:{}: {} of id {}, which nothing made: expected a memalloc before",
+                                  source_, event.line, trace::name(event.op), name(id)));
+  };
+  const auto ended = [&](const Event& event, AllocId id) {
+    return fault(event.line, fail(Errc::parse_error, "{}:{}: {} of id {}, which ended before: expected it to be live",
+                                  source_, event.line, trace::name(event.op), name(id)));
+  };
+  const auto ended_by_reset = [&](std::uint32_t maker) {
+    const auto& made = (*this)[(maker & kMaker) - 1];
+    return resets[place_of(made)] > (maker & kMaker);
+  };
+  bool any_reset = false;
+
+  const auto use = [&](const Event& event, AllocId id) -> Status {
+    const auto maker = allocations[index(id)];
+    if (maker == 0) return unmade(event, id);
+    if (!worked(event)) return {};
+    if ((maker & kEnded) != 0 || (any_reset && ended_by_reset(maker))) return ended(event, id);
+    return {};
+  };
+
+  for (std::size_t i = 0; i < size_; ++i) {
+    auto& event = at(i);
+    const bool backing = event.has(event_flag::backing);
+    Status good;
+    switch (event.op) {
+      case Op::memalloc:
+      case Op::memallocmanaged:
+      case Op::memhostalloc:
+      case Op::mempin:
+      case Op::open_ipc_handle: {
+        auto& allocation = allocations[index(event.id)];
+        if (allocation != 0) {
+          good = fault(event.line, fail(Errc::parse_error, "{}:{}: id {} for the second time: expected one for each allocation",
+                                        source_, event.line, name(event.id)));
+          break;
+        }
+        const bool counts = !backing && worked(event);
+        allocation = static_cast<std::uint32_t>(i + 1) | (counts ? 0 : kFailed);
+        if (counts) {
+          ++live_there[place_of(event)];
+          peak_live_ = std::max(peak_live_, ++live);
+        }
+        break;
+      }
+      case Op::free:
+      case Op::close_ipc_handle: {
+        auto& allocation = allocations[index(event.id)];
+        if (allocation == 0) {
+          good = unmade(event, event.id);
+          break;
+        }
+        // Where the recorded manager could use a request's memory again, after its free.
+        if (backing && !(*this)[(allocation & kMaker) - 1].has(event_flag::backing)) break;
+        if ((allocation & kEnded) != 0) {
+          good = ended(event, event.id);
+          break;
+        }
+        const auto& made = (*this)[(allocation & kMaker) - 1];
+        if (event.op == Op::close_ipc_handle && made.op != Op::open_ipc_handle) {
+          good = fault(event.line,
+                       fail(Errc::parse_error, "{}:{}: close_ipc_handle of id {}, which {} made: expected open_ipc_handle",
+                            source_, event.line, name(event.id), trace::name(made.op)));
+          break;
+        }
+        if (any_reset && ended_by_reset(allocation)) {
+          event.flags |= event_flag::late;
+        } else if ((allocation & kFailed) == 0) {
+          --live_there[place_of(made)];
+          --live;
+        }
+        allocation |= kEnded;
+        break;
+      }
+      case Op::get_ipc_handle:
+      case Op::record_stream: good = use(event, event.id); break;
+      case Op::use:
+        for (const auto id : detail(event).uses) {
+          if (good) good = use(event, id);
+        }
+        break;
+      case Op::reset:
+      case Op::context_destroy: {
+        if (backing || !worked(event)) break;
+        any_reset = true;
+        const auto there = place_of(event);
+        resets[there] = static_cast<std::uint32_t>(i + 1);
+        live -= live_there[there];
+        live_there[there] = 0;
+        break;
+      }
+      case Op::defer_cleanup: deferred[index(event.context)] += worked(event) ? 1 : 0; break;
+      case Op::end_defer_cleanup:
+        if (!worked(event)) break;
+        if (deferred[index(event.context)] == 0) {
+          good = fault(event.line,
+                       fail(Errc::parse_error, "{}:{}: end_defer_cleanup: expected a defer_cleanup before it in {}", source_,
+                            event.line, contexts_[index(event.context)].name.empty()
+                                            ? std::string("its context")
+                                            : text::format("context {}", contexts_[index(event.context)].name)));
+          break;
+        }
+        --deferred[index(event.context)];
+        break;
+      default: break;
+    }
+    if (!good) return good;
+  }
+  return {};
+}
+
+}  // namespace emm::trace
