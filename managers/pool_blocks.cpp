@@ -136,8 +136,12 @@ void PoolBlocks::merge_for(StreamHandle stream) noexcept {
   const auto is_own = [&](std::uint32_t block) {
     return block != kNone && blocks_[block].state == State::free && blocks_[block].streams == own;
   };
-  for (auto at = free_.begin(); at != free_.end() && at->streams.count == 0;) {
+  // Only blocks of the stream leave the set on the way, so the next unused one may be kept in hand.
+  const auto unused = [&](FreeBlocks::iterator at) { return at != free_.end() && at->streams.count == 0; };
+  auto at = free_.begin();
+  for (auto more = unused(at); more;) {
     const auto next = std::next(at);
+    more = unused(next);
     const auto block = at->block;
     if (is_own(blocks_[block].before) || is_own(blocks_[block].after)) {
       set_aside(at, State::parked);
