@@ -14,11 +14,16 @@ Rules Rules::numba() {
   rules.failed_free_stops_flush = true;
   rules.failed_flush_is_outcome = true;
   rules.unmapped_retries = false;
-  rules.mapping_failure_leaks = true;
   rules.pinned_is_sized = false;
   rules.reset_ends_untracked = false;
   rules.zero_total_is_unset = true;
   rules.end_abandons_queue = true;
+  return rules;
+}
+
+Rules Rules::host_only(Rules rules) {
+  rules.device_memory = false;
+  if (rules.zero_total_is_unset) rules.initialize_asks = false;
   return rules;
 }
 
@@ -69,6 +74,7 @@ Outcome ContractModel::perform(const Operation& operation) {
 }
 
 std::int32_t ContractModel::initialize() {
+  if (!rules_.initialize_asks) return 0;
   const bool is_set = has_capacity_ && !(rules_.zero_total_is_unset && capacity_ == 0);
   if (is_set && !rules_.initialize_asks_always) return 0;
   MemoryInfo info;
@@ -102,6 +108,7 @@ Outcome ContractModel::keep(int slot, Kind kind, std::uint64_t address,
 }
 
 Outcome ContractModel::memalloc(const Operation& operation) {
+  if (!rules_.device_memory) return {.code = kNotSupported};
   std::uint64_t address = 0;
   const auto result = allocate(true, [&] { return device_.mem_alloc(operation.size, address); });
   if (result != 0) return {.code = result};
@@ -264,7 +271,8 @@ std::int32_t ContractModel::clear(bool even_deferred, bool to_limit_only) {
   const auto flush = trail_.flushes.size();
   trail_.flushes.push_back({.operation = trail_.steps.size(), .count = 0, .bytes = 0});
   std::int32_t first_error = 0;
-  while (!queue_.empty() && (!to_limit_only || above_limits())) {
+  auto quota = rules_.flush_leaves_what_is_added ? queue_.size() : ~std::size_t{0};
+  while (quota-- > 0 && !queue_.empty() && (!to_limit_only || above_limits())) {
     const auto item = rules_.newest_first ? queue_.back() : queue_.front();
     if (rules_.newest_first) {
       queue_.pop_back();

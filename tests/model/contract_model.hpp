@@ -18,14 +18,15 @@ namespace emm::model {
 /// | clause       | standard                                     | numba
 /// | ------------ | -------------------------------------------- | ------------------------------
 /// | HST-3, PIN-2 | every host allocation and pin is retried     | only mapped ones
-/// | HST-7, PIN-8 | given back at once, past the queue; the      | left behind
-/// |              | outcome is the get_device_pointer error      |
+/// | HST-7, PIN-8 | what cannot be mapped is given back at once, | the same: managers/README.md
+/// |              | past the queue, with the mapping's error     | mends the leak in both
 /// | HST-8        | pinned memory is queued with its size        | queued unsized
 /// | PD-11        | a flush goes on past a free that fails and   | it stops there, the rest stays
 /// |              | gives the first error; bytes are exact       | queued, no byte is subtracted
 /// | DEV-7        | the allocation is retried all the same, and  | the flush's error is the
 /// |              | the retry is the outcome                     | outcome; no retry
 /// | INI-4        | a total of 0 is a total, asked for once      | asked for by each initialize
+/// | INI-5, HST-9 | host-only asks for its capacity too          | it never does
 /// | RST-5        | reset ends pinned memory and pins too, each  | they survive, their pointers
 /// |              | at its place in the order of allocation      | are alive
 /// | ERR-3        | the manager's end frees what is queued       | it is abandoned
@@ -44,6 +45,7 @@ struct Rules {
   bool rounds_limit = false;                    ///< To nearest, not down (wrong: PD-4).
   bool newest_first = false;                    ///< (wrong: PD-8)
   bool flushes_to_limit_only = false;           ///< (wrong: PD-9)
+  bool flush_leaves_what_is_added = false;      ///< Added meanwhile (wrong: PD-10).
   bool flushes_while_deferred = false;          ///< By limits (wrong: PD-13).
   bool out_of_memory_flushes_deferred = false;  ///< (wrong: DEV-5)
   bool flushes_at_end_of_deferral = false;      ///< (wrong: PD-14)
@@ -58,8 +60,9 @@ struct Rules {
   bool retries_while_deferred = true;    ///< (false is wrong: DEV-5)
   bool failed_flush_is_outcome = false;  ///< DEV-7
   bool unmapped_retries = true;          ///< HST-3, PIN-2
-  bool mapping_failure_leaks = false;    ///< HST-7, PIN-8
+  bool mapping_failure_leaks = false;    ///< As numba's code (wrong: HST-7, PIN-8).
   bool managed_retries = true;           ///< (false is wrong: MAN-2)
+  bool device_memory = true;             ///< False of host-only: memalloc is not supported.
 
   // Ends
   bool pinned_is_sized = true;          ///< HST-8
@@ -75,9 +78,12 @@ struct Rules {
   // Capacity
   bool zero_total_is_unset = false;     ///< INI-4
   bool initialize_asks_always = false;  ///< (wrong: INI-3)
+  bool initialize_asks = true;          ///< False of host-only in numba: INI-5.
 
   static Rules standard() { return {}; }
   static Rules numba();
+  /// As a HostOnly plugin that adds nothing.
+  static Rules host_only(Rules rules);
 };
 
 /// What a manager that keeps `rules` would do: a plain program over integers.

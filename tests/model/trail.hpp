@@ -25,7 +25,7 @@ struct Outcome {
   std::uint64_t device_address = 0;  ///< Of mapped and managed memory.
   std::uint64_t size = 0;            ///< Of memory made, bytes.
   std::size_t alive = 0;             ///< Of reset: how many pointers outlive it.
-  std::size_t unheard = 0;           ///< Failed frees that neither outcome nor observer told of.
+  std::size_t unheard = 0;           ///< Failed frees that neither observer nor outcome told of.
   bool operator==(const Outcome&) const = default;
 };
 

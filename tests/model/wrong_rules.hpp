@@ -22,6 +22,8 @@ inline constexpr WrongRule kWrongRules[] = {
     {"limit rounded to nearest", [](Rules& r) { r.rounds_limit = true; }},
     {"newest first", [](Rules& r) { r.newest_first = true; }},
     {"flush down to the limit only", [](Rules& r) { r.flushes_to_limit_only = true; }},
+    {"a flush leaves what is added meanwhile",
+     [](Rules& r) { r.flush_leaves_what_is_added = true; }},
     {"limits flush while deferred", [](Rules& r) { r.flushes_while_deferred = true; }},
     {"out of memory flushes while deferred",
      [](Rules& r) { r.out_of_memory_flushes_deferred = true; }},

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "comparison.hpp"
+#include "emm/manager_entry.hpp"
+#include "model_driver.hpp"
+#include "trail.hpp"
+
+namespace emm::model {
+
+/// A real manager over the scripted device, from its construction to the last of its pointers.
+class ManagerSubject final : public Subject, private ManagerObserver {
+ public:
+  /// All outlive this; adds and flushes are pushed to `trail`.
+  ManagerSubject(const ManagerFactory& factory, ScriptedDevice& device, Trail& trail);
+  ~ManagerSubject() override;
+  /// Ready for another sequence, whose slots are below `slots`, with another manager.
+  void restart(int slots);
+
+  Outcome perform(const Operation& operation) override;
+  void drop(int slot) override;
+  void finish() override;
+  Pending pending() const override;
+  std::uint64_t live_bytes() const override;
+
+ private:
+  using Memory =
+      std::variant<std::monostate, MemoryPointer, PinnedMemory, MappedMemory, ManagedMemory>;
+
+  void pending_added(Call dtor, std::optional<std::uint64_t> size) noexcept override;
+  void flushed(std::size_t count, std::uint64_t bytes) noexcept override;
+  void free_failed(const Error& error) noexcept override;
+  Outcome ask(const Operation& operation);
+  Outcome keep_host(int slot, Result<HostMemory> memory);
+  Outcome free(int slot);
+  Outcome reset();
+
+  const ManagerFactory& factory_;
+  ModelDriver driver_;
+  Trail& trail_;
+  ManualClock clock_;
+  std::unique_ptr<MemoryManager> manager_;
+  std::vector<DeferCleanup> guards_;
+  std::vector<Memory> slots_;
+  std::size_t told_failures_ = 0;
+};
+
+/// Of the manager that `spec` names, as `--manager` takes it. Asserts that there is one.
+Playing playing_of_manager(std::string_view spec);
+
+}  // namespace emm::model
