@@ -8,7 +8,7 @@ namespace emm {
 namespace {
 
 // The CUresults that memory management can meet. cudart's codes of the same meaning share the numbers.
-constexpr std::array<std::pair<std::int32_t, std::string_view>, 21> kNatives{{
+constexpr std::array<std::pair<std::int32_t, std::string_view>, 24> kNatives{{
     {0, "CUDA_SUCCESS"},
     {1, "CUDA_ERROR_INVALID_VALUE"},
     {2, "CUDA_ERROR_OUT_OF_MEMORY"},
@@ -17,9 +17,12 @@ constexpr std::array<std::pair<std::int32_t, std::string_view>, 21> kNatives{{
     {34, "CUDA_ERROR_STUB_LIBRARY"},
     {100, "CUDA_ERROR_NO_DEVICE"},
     {101, "CUDA_ERROR_INVALID_DEVICE"},
+    {200, "CUDA_ERROR_INVALID_IMAGE"},
     {201, "CUDA_ERROR_INVALID_CONTEXT"},
     {205, "CUDA_ERROR_MAP_FAILED"},
+    {209, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
     {217, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"},
+    {218, "CUDA_ERROR_INVALID_PTX"},
     {304, "CUDA_ERROR_OPERATING_SYSTEM"},
     {400, "CUDA_ERROR_INVALID_HANDLE"},
     {500, "CUDA_ERROR_NOT_FOUND"},

@@ -47,8 +47,8 @@ class Prng {
   /// As likely between 1 KiB and 2 KiB as between 1 GiB and 2 GiB. Integer arithmetic picks the octave,
   /// so that no libm takes part. REQUIRES: 0 < low <= high.
   std::uint64_t log_uniform(std::uint64_t low, std::uint64_t high) noexcept {
-    const auto first = std::bit_width(low);
-    const auto octave = first + static_cast<int>(below(static_cast<std::uint64_t>(std::bit_width(high) - first) + 1));
+    const auto first = static_cast<int>(std::bit_width(low));
+    const auto octave = first + static_cast<int>(below(static_cast<std::uint64_t>(static_cast<int>(std::bit_width(high)) - first) + 1));
     const auto begin = std::uint64_t{1} << (octave - 1);
     const auto end = begin + (begin - 1);
     return between(begin < low ? low : begin, end > high ? high : end);

@@ -71,13 +71,17 @@ Result<const CudaApi*> load_once() {
   static CudaApi api{};
   auto* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    return fail(Errc::no_device, "no CUDA driver (libcuda.so.1 not found); --device sim needs none");
+    return fail(Errc::no_device,
+                "no CUDA driver (libcuda.so.1 not found); --device sim needs none");
   }
   if (const auto* missing = find_all(api, library); missing != nullptr) {
-    return fail(Errc::no_device, "the CUDA driver has no {}: expected one for CUDA 12.0 or later", missing);
+    return fail(Errc::no_device, "the CUDA driver has no {}: expected one for CUDA 12.0 or later",
+                missing);
   }
   if (const auto native = static_cast<std::int32_t>(api.init(0)); native != 0) {
-    auto error = fail(Errc::no_device, "the CUDA driver does not start ({}); --device sim needs none", native_name(native));
+    auto error =
+        fail(Errc::no_device, "the CUDA driver does not start ({}); --device sim needs none",
+             native_name(native));
     error.native = native;
     error.call = "cuInit";
     return error;

@@ -6,8 +6,9 @@
 
 namespace emm {
 
-/// The functions of libcuda that are used here, found by their versioned names at run time, so that the
-/// program needs no driver to start. Their types come from <cuda.h>; their code from the machine.
+/// The functions of libcuda that are used here, found by their versioned names at run time, so that
+/// the program needs no driver to start. Their types come from <cuda.h>; their code from the
+/// machine.
 struct CudaApi {
   decltype(&::cuInit) init;
   decltype(&::cuDeviceGetCount) device_get_count;
@@ -50,7 +51,8 @@ struct CudaApi {
   decltype(&::cuLibraryUnload) library_unload;
 };
 
-/// Loads libcuda.so.1, once for the process, and starts it. Fails with no_device. Any thread may call.
+/// Loads libcuda.so.1, once for the process, and starts it. Fails with no_device. Any thread may
+/// call.
 Result<const CudaApi*> load_cuda();
 
 }  // namespace emm

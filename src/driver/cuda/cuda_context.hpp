@@ -8,8 +8,8 @@
 
 namespace emm {
 
-/// A hold on the primary context of one device, up to its reset. The driver and the runtime of a device
-/// share one. Any thread may call.
+/// A hold on the primary context of one device, up to its reset. The driver and the runtime of a
+/// device share one. Any thread may call.
 class CudaContext {
  public:
   static constexpr std::int32_t kContextDestroyed = 709;
@@ -32,15 +32,17 @@ class CudaContext {
     held_.clear();
   }
 
-  /// Makes `call` with this context current on the thread, and leaves the thread's stack of contexts as it
-  /// was. 709 after a reset: a context made anew can have the same handle.
+  /// Makes `call` with this context current on the thread, and leaves the thread's stack of
+  /// contexts as it was. 709 after a reset: a context made anew can have the same handle.
   template <class MakeCall>
   std::int32_t with_current(MakeCall call) noexcept {
     if (is_dead()) return kContextDestroyed;
     CUcontext now = nullptr;
-    if (const auto native = api_.ctx_get_current(&now); native != 0) return static_cast<std::int32_t>(native);
+    if (const auto native = api_.ctx_get_current(&now); native != 0)
+      return static_cast<std::int32_t>(native);
     if (now == context_) return static_cast<std::int32_t>(call());
-    if (const auto native = api_.ctx_push_current(context_); native != 0) return static_cast<std::int32_t>(native);
+    if (const auto native = api_.ctx_push_current(context_); native != 0)
+      return static_cast<std::int32_t>(native);
     const auto answer = static_cast<std::int32_t>(call());
     api_.ctx_pop_current(&now);
     return answer;

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 namespace emm {
 namespace {
@@ -23,7 +24,8 @@ Status status_of(Call call, std::int32_t native) {
 CudaDriver::CudaDriver(std::shared_ptr<CudaContext> context, int ordinal)
     : context_(std::move(context)), ordinal_(ordinal) {
   std::array<char, 256> name{};
-  context_->api().device_get_name(name.data(), static_cast<int>(name.size()) - 1, context_->device());
+  context_->api().device_get_name(name.data(), static_cast<int>(name.size()) - 1,
+                                  context_->device());
   name_ = name.data();
   identity_ = {.pci_domain_id = attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
                .pci_bus_id = attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
@@ -44,7 +46,9 @@ Status CudaDriver::make(Call call, MakeCall make_call) {
 
 Result<DevicePtr> CudaDriver::mem_alloc(std::uint64_t size) {
   CUdeviceptr ptr = 0;
-  if (auto made = make(Call::mem_alloc, [&](const CudaApi& api) { return api.mem_alloc(&ptr, size); }); !made) {
+  if (auto made =
+          make(Call::mem_alloc, [&](const CudaApi& api) { return api.mem_alloc(&ptr, size); });
+      !made) {
     return std::move(made).error();
   }
   context_->held().add(ptr, size);
@@ -72,8 +76,9 @@ Result<DevicePtr> CudaDriver::mem_alloc_managed(std::uint64_t size, AttachFlags 
 
 Result<HostPtr> CudaDriver::mem_host_alloc(std::uint64_t size, HostAllocFlags flags) {
   void* ptr = nullptr;
-  auto made = make(Call::mem_host_alloc,
-                   [&](const CudaApi& api) { return api.mem_host_alloc(&ptr, size, flags.bits()); });
+  auto made = make(Call::mem_host_alloc, [&](const CudaApi& api) {
+    return api.mem_host_alloc(&ptr, size, flags.bits());
+  });
   if (!made) return std::move(made).error();
   return static_cast<HostPtr>(ptr);
 }
@@ -89,20 +94,23 @@ Status CudaDriver::mem_host_register(HostRange range, HostRegisterFlags flags) {
 }
 
 Status CudaDriver::mem_host_unregister(HostPtr ptr) {
-  return make(Call::mem_host_unregister, [&](const CudaApi& api) { return api.mem_host_unregister(ptr); });
+  return make(Call::mem_host_unregister,
+              [&](const CudaApi& api) { return api.mem_host_unregister(ptr); });
 }
 
 Result<DevicePtr> CudaDriver::mem_host_get_device_pointer(HostPtr host) {
   CUdeviceptr ptr = 0;
-  auto made = make(Call::mem_host_get_device_pointer,
-                   [&](const CudaApi& api) { return api.mem_host_get_device_pointer(&ptr, host, 0); });
+  auto made = make(Call::mem_host_get_device_pointer, [&](const CudaApi& api) {
+    return api.mem_host_get_device_pointer(&ptr, host, 0);
+  });
   if (!made) return std::move(made).error();
   return DevicePtr{ptr};
 }
 
 Result<MemoryInfo> CudaDriver::mem_get_info() {
   std::size_t free = 0, total = 0;
-  auto made = make(Call::mem_get_info, [&](const CudaApi& api) { return api.mem_get_info(&free, &total); });
+  auto made =
+      make(Call::mem_get_info, [&](const CudaApi& api) { return api.mem_get_info(&free, &total); });
   if (!made) return std::move(made).error();
   return MemoryInfo{.free = free, .total = total};
 }
@@ -110,8 +118,9 @@ Result<MemoryInfo> CudaDriver::mem_get_info() {
 Result<AddressRange> CudaDriver::mem_get_address_range(DevicePtr ptr) {
   CUdeviceptr base = 0;
   std::size_t size = 0;
-  auto made = make(Call::mem_get_address_range,
-                   [&](const CudaApi& api) { return api.mem_get_address_range(&base, &size, ptr.value); });
+  auto made = make(Call::mem_get_address_range, [&](const CudaApi& api) {
+    return api.mem_get_address_range(&base, &size, ptr.value);
+  });
   if (!made) return std::move(made).error();
   return AddressRange{.base = {base}, .size = size};
 }
@@ -139,13 +148,15 @@ Result<DevicePtr> CudaDriver::ipc_open_mem_handle(const IpcMemHandle& handle) {
 }
 
 Status CudaDriver::ipc_close_mem_handle(DevicePtr ptr) {
-  return make(Call::ipc_close_mem_handle, [&](const CudaApi& api) { return api.ipc_close_mem_handle(ptr.value); });
+  return make(Call::ipc_close_mem_handle,
+              [&](const CudaApi& api) { return api.ipc_close_mem_handle(ptr.value); });
 }
 
 Result<bool> CudaDriver::can_access_peer(const DeviceIdentity& peer) {
   std::array<char, 32> bus_id{};
-  std::snprintf(bus_id.data(), bus_id.size(), "%04x:%02x:%02x.0", static_cast<unsigned>(peer.pci_domain_id),
-                static_cast<unsigned>(peer.pci_bus_id), static_cast<unsigned>(peer.pci_device_id));
+  std::snprintf(bus_id.data(), bus_id.size(), "%04x:%02x:%02x.0",
+                static_cast<unsigned>(peer.pci_domain_id), static_cast<unsigned>(peer.pci_bus_id),
+                static_cast<unsigned>(peer.pci_device_id));
   int answer = 0;
   auto made = make(Call::can_access_peer, [&](const CudaApi& api) {
     CUdevice other = 0;
@@ -173,12 +184,15 @@ Status CudaDriver::memset_d32(DevicePtr ptr, std::uint32_t value, std::uint64_t 
 }
 
 Status CudaDriver::memcpy_htod(DevicePtr to, std::span<const std::byte> from) {
-  return make(Call::memcpy_htod,
-              [&](const CudaApi& api) { return api.memcpy_htod(to.value, from.data(), from.size()); });
+  return make(Call::memcpy_htod, [&](const CudaApi& api) {
+    return api.memcpy_htod(to.value, from.data(), from.size());
+  });
 }
 
 Status CudaDriver::memcpy_dtoh(std::span<std::byte> to, DevicePtr from) {
-  return make(Call::memcpy_dtoh, [&](const CudaApi& api) { return api.memcpy_dtoh(to.data(), from.value, to.size()); });
+  return make(Call::memcpy_dtoh, [&](const CudaApi& api) {
+    return api.memcpy_dtoh(to.data(), from.value, to.size());
+  });
 }
 
 Status CudaDriver::memcpy_dtod(DevicePtr to, DevicePtr from, std::uint64_t size) {
@@ -190,32 +204,37 @@ Status CudaDriver::memcpy_dtod(DevicePtr to, DevicePtr from, std::uint64_t size)
 
 Result<EventHandle> CudaDriver::event_create() {
   CUevent event = nullptr;
-  auto made = make(Call::event_create, [&](const CudaApi& api) { return api.event_create(&event, CU_EVENT_DEFAULT); });
+  auto made = make(Call::event_create,
+                   [&](const CudaApi& api) { return api.event_create(&event, CU_EVENT_DEFAULT); });
   if (!made) return std::move(made).error();
   return EventHandle{number(event)};
 }
 
 Status CudaDriver::event_destroy(EventHandle event) {
-  return make(Call::event_destroy,
-              [&](const CudaApi& api) { return api.event_destroy(handle_of<CUevent>(event.value)); });
+  return make(Call::event_destroy, [&](const CudaApi& api) {
+    return api.event_destroy(handle_of<CUevent>(event.value));
+  });
 }
 
 Result<StreamHandle> CudaDriver::stream_create() {
   CUstream stream = nullptr;
-  auto made = make(Call::stream_create,
-                   [&](const CudaApi& api) { return api.stream_create(&stream, CU_STREAM_DEFAULT); });
+  auto made = make(Call::stream_create, [&](const CudaApi& api) {
+    return api.stream_create(&stream, CU_STREAM_DEFAULT);
+  });
   if (!made) return std::move(made).error();
   return StreamHandle{number(stream)};
 }
 
 Status CudaDriver::stream_destroy(StreamHandle stream) {
-  return make(Call::stream_destroy,
-              [&](const CudaApi& api) { return api.stream_destroy(handle_of<CUstream>(stream.value)); });
+  return make(Call::stream_destroy, [&](const CudaApi& api) {
+    return api.stream_destroy(handle_of<CUstream>(stream.value));
+  });
 }
 
 Status CudaDriver::stream_synchronize(StreamHandle stream) {
-  return make(Call::stream_synchronize,
-              [&](const CudaApi& api) { return api.stream_synchronize(handle_of<CUstream>(stream.value)); });
+  return make(Call::stream_synchronize, [&](const CudaApi& api) {
+    return api.stream_synchronize(handle_of<CUstream>(stream.value));
+  });
 }
 
 Result<LibraryHandle> CudaDriver::library_load(std::span<const std::byte> image) {
@@ -230,8 +249,9 @@ Result<LibraryHandle> CudaDriver::library_load(std::span<const std::byte> image)
 }
 
 Status CudaDriver::library_unload(LibraryHandle library) {
-  return make(Call::library_unload,
-              [&](const CudaApi& api) { return api.library_unload(handle_of<CUlibrary>(library.value)); });
+  return make(Call::library_unload, [&](const CudaApi& api) {
+    return api.library_unload(handle_of<CUlibrary>(library.value));
+  });
 }
 
 Status CudaDriver::ctx_synchronize() {
@@ -239,7 +259,8 @@ Status CudaDriver::ctx_synchronize() {
 }
 
 Status CudaDriver::ctx_push_current() {
-  if (context_->is_dead()) return driver_error(Call::ctx_push_current, CudaContext::kContextDestroyed);
+  if (context_->is_dead())
+    return driver_error(Call::ctx_push_current, CudaContext::kContextDestroyed);
   return status_of(Call::ctx_push_current,
                    static_cast<std::int32_t>(context_->api().ctx_push_current(context_->handle())));
 }
@@ -256,7 +277,8 @@ ContextHandle CudaDriver::context_handle() const noexcept { return {number(conte
 Status CudaDriver::primary_ctx_reset() {
   constexpr auto call = Call::primary_ctx_reset;
   if (context_->is_dead()) return driver_error(call, CudaContext::kContextDestroyed);
-  const auto native = static_cast<std::int32_t>(context_->api().primary_ctx_reset(context_->device()));
+  const auto native =
+      static_cast<std::int32_t>(context_->api().primary_ctx_reset(context_->device()));
   if (native == 0) context_->mark_dead();
   return status_of(call, native);
 }

@@ -8,9 +8,9 @@
 
 namespace emm {
 
-/// The driver API over one primary context of a real device. A call is CUDA's, made with the context
-/// current; its answer is CUDA's too. After primary_ctx_reset every call but ctx_pop_current answers 709.
-/// Any thread may call.
+/// The driver API over one primary context of a real device. A call is CUDA's, made with the
+/// context current; its answer is CUDA's too. After primary_ctx_reset every call but
+/// ctx_pop_current answers 709. Any thread may call.
 class CudaDriver final : public Driver {
  public:
   CudaDriver(std::shared_ptr<CudaContext> context, int ordinal);

@@ -1,6 +1,8 @@
 #include "driver/cuda/cuda_platform.hpp"
 
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/text.hpp"
@@ -14,7 +16,10 @@ namespace {
 class CudaPlatform final : public Platform {
  public:
   CudaPlatform(const CudaApi& api, std::vector<int> devices, std::string spec)
-      : api_(api), contexts_(devices.size()), devices_(std::move(devices)), spec_(std::move(spec)) {}
+      : api_(api),
+        contexts_(devices.size()),
+        devices_(std::move(devices)),
+        spec_(std::move(spec)) {}
 
   int device_count() const noexcept override { return static_cast<int>(devices_.size()); }
   Clock& clock() noexcept override { return clock_; }
@@ -23,7 +28,8 @@ class CudaPlatform final : public Platform {
 
   Result<OpenedDevice> open(int ordinal) override {
     if (ordinal < 0 || ordinal >= device_count()) {
-      return fail(Errc::no_device, "no device {}: there are {}, counted from 0", ordinal, device_count());
+      return fail(Errc::no_device, "no device {}: there are {}, counted from 0", ordinal,
+                  device_count());
     }
     const auto index = static_cast<std::size_t>(ordinal);
     const std::lock_guard lock(mutex_);
@@ -56,7 +62,8 @@ class CudaPlatform final : public Platform {
 
 }  // namespace
 
-Result<std::unique_ptr<Platform>> open_cuda_platform(std::string_view options, const DeviceDefaults&) {
+Result<std::unique_ptr<Platform>> open_cuda_platform(std::string_view options,
+                                                     const DeviceDefaults&) {
   const auto number = text::to_u64(options);
   if (!options.empty() && !number) {
     return fail(Errc::usage, "device cuda: '{}' is not a device: expected its number", options);
@@ -77,7 +84,8 @@ Result<std::unique_ptr<Platform>> open_cuda_platform(std::string_view options, c
     for (int device = 0; device < count; ++device) devices.push_back(device);
   }
   auto spec = number ? text::format("cuda:{}", *number) : std::string("cuda");
-  return std::unique_ptr<Platform>(std::make_unique<CudaPlatform>(**api, std::move(devices), std::move(spec)));
+  return std::unique_ptr<Platform>(
+      std::make_unique<CudaPlatform>(**api, std::move(devices), std::move(spec)));
 }
 
 }  // namespace emm

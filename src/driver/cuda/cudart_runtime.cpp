@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 
 namespace emm {
 namespace {
@@ -19,7 +20,8 @@ struct CudartApi {
 void* open_library() {
   for (const auto* name : {"libcudart.so.13", "libcudart.so.12", "libcudart.so"}) {
     for (const auto* folder : {"", "/usr/local/cuda/lib64/"}) {
-      if (auto* library = dlopen((std::string(folder) + name).c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+      if (auto* library = dlopen((std::string(folder) + name).c_str(), RTLD_NOW | RTLD_LOCAL))
+        return library;
     }
   }
   return nullptr;
@@ -35,7 +37,8 @@ const CudartApi* load_once() {
   static CudartApi api;
   auto* library = open_library();
   if (library == nullptr) return nullptr;
-  const bool whole = find(library, api.malloc, "cudaMalloc") && find(library, api.free, "cudaFree") &&
+  const bool whole = find(library, api.malloc, "cudaMalloc") &&
+                     find(library, api.free, "cudaFree") &&
                      find(library, api.mem_get_info, "cudaMemGetInfo") &&
                      find(library, api.get_last_error, "cudaGetLastError");
   return whole ? &api : nullptr;

@@ -6,43 +6,58 @@
 namespace emm {
 namespace {
 
-/// How a call is written: p is the pointer and o the other value as addresses, h the pointer and v the
-/// other value as numbers, s the size; then, after a bar, its result likewise: p or n, or nothing.
+/// How a call is written: p is the pointer and o the other value as addresses, h the pointer and v
+/// the other value as numbers, s the size; then, after a bar, its result likewise: p or n, or
+/// nothing.
 constexpr std::string_view shape_of(Call call) noexcept {
   switch (call) {
     case Call::mem_alloc:
-    case Call::runtime_malloc: return "s|p";
+    case Call::runtime_malloc:
+      return "s|p";
     case Call::mem_alloc_managed:
-    case Call::mem_host_alloc: return "sv|p";
+    case Call::mem_host_alloc:
+      return "sv|p";
     case Call::mem_free:
     case Call::mem_free_host:
     case Call::mem_host_unregister:
     case Call::ipc_get_mem_handle:
     case Call::ipc_close_mem_handle:
-    case Call::runtime_free: return "p|";
-    case Call::mem_host_register: return "psv|";
+    case Call::runtime_free:
+      return "p|";
+    case Call::mem_host_register:
+      return "psv|";
     case Call::mem_host_get_device_pointer:
-    case Call::mem_get_address_range: return "p|p";
+    case Call::mem_get_address_range:
+      return "p|p";
     case Call::mem_get_info:
     case Call::runtime_get_info:
     case Call::event_create:
     case Call::stream_create:
-    case Call::ctx_pop_current: return "|n";
-    case Call::library_load: return "s|n";
-    case Call::ipc_open_mem_handle: return "|p";
+    case Call::ctx_pop_current:
+      return "|n";
+    case Call::library_load:
+      return "s|n";
+    case Call::ipc_open_mem_handle:
+      return "|p";
     case Call::memset_d8:
-    case Call::memset_d32: return "pvs|";
+    case Call::memset_d32:
+      return "pvs|";
     case Call::memcpy_htod:
-    case Call::memcpy_dtoh: return "ps|";
-    case Call::memcpy_dtod: return "pos|";
+    case Call::memcpy_dtoh:
+      return "ps|";
+    case Call::memcpy_dtod:
+      return "pos|";
     case Call::event_destroy:
     case Call::stream_destroy:
     case Call::stream_synchronize:
-    case Call::library_unload: return "h|";
+    case Call::library_unload:
+      return "h|";
     case Call::ctx_synchronize:
     case Call::ctx_push_current:
-    case Call::primary_ctx_reset: return "|";
-    case Call::can_access_peer: return "h|n";
+    case Call::primary_ctx_reset:
+      return "|";
+    case Call::can_access_peer:
+      return "h|n";
   }
   return "|";
 }
@@ -57,11 +72,21 @@ std::string to_text(const CallEvent& event) {
   for (const char what : shape.substr(0, bar)) {
     if (out.back() != '(') out += ", ";
     switch (what) {
-      case 'p': out += text::hex(event.pointer); break;
-      case 'o': out += text::hex(event.other); break;
-      case 'h': text::append(out, event.pointer); break;
-      case 'v': text::append(out, event.other); break;
-      default: text::append(out, event.size); break;
+      case 'p':
+        out += text::hex(event.pointer);
+        break;
+      case 'o':
+        out += text::hex(event.other);
+        break;
+      case 'h':
+        text::append(out, event.pointer);
+        break;
+      case 'v':
+        text::append(out, event.other);
+        break;
+      default:
+        text::append(out, event.size);
+        break;
     }
   }
   out += ')';

@@ -10,11 +10,13 @@ namespace emm {
 /// One call of the seam, as a hook sees it. What a call does not have is 0.
 struct CallEvent {
   Call call{};
-  std::uint64_t pointer = 0;  ///< The address or the handle that the call is about; of a copy, its target.
-  std::uint64_t other = 0;    ///< Flags, the value of a memset, or the source of a copy on the device.
-  std::uint64_t size = 0;     ///< Bytes asked for; of memset_d32, 4 times its count.
-  std::int32_t native = 0;    ///< The answer: 0 is success. Not known before the call.
-  std::uint64_t result = 0;   ///< The address, handle or number that came back.
+  std::uint64_t pointer =
+      0;  ///< The address or the handle that the call is about; of a copy, its target.
+  std::uint64_t other =
+      0;                   ///< Flags, the value of a memset, or the source of a copy on the device.
+  std::uint64_t size = 0;  ///< Bytes asked for; of memset_d32, 4 times its count.
+  std::int32_t native = 0;   ///< The answer: 0 is success. Not known before the call.
+  std::uint64_t result = 0;  ///< The address, handle or number that came back.
 };
 
 /// "mem_alloc(4096) -> 0x1000000000000", "mem_free(0x1000000000000) -> CUDA_ERROR_INVALID_VALUE".

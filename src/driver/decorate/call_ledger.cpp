@@ -42,18 +42,28 @@ void CallLedger::after(const CallEvent& event) {
       return;
     case Call::mem_free:
     case Call::runtime_free:
-      return end(account(Kind::managed).live.count(event.pointer) != 0 ? Kind::managed : Kind::device, event);
-    case Call::mem_free_host: return end(Kind::host, event);
-    case Call::mem_host_unregister: return end(Kind::registered, event);
-    case Call::event_destroy: return end(Kind::event, event);
-    case Call::stream_destroy: return end(Kind::stream, event);
-    case Call::library_unload: return end(Kind::library, event);
-    case Call::ipc_open_mem_handle: return open(event);
-    case Call::ipc_close_mem_handle: return close(event);
+      return end(
+          account(Kind::managed).live.count(event.pointer) != 0 ? Kind::managed : Kind::device,
+          event);
+    case Call::mem_free_host:
+      return end(Kind::host, event);
+    case Call::mem_host_unregister:
+      return end(Kind::registered, event);
+    case Call::event_destroy:
+      return end(Kind::event, event);
+    case Call::stream_destroy:
+      return end(Kind::stream, event);
+    case Call::library_unload:
+      return end(Kind::library, event);
+    case Call::ipc_open_mem_handle:
+      return open(event);
+    case Call::ipc_close_mem_handle:
+      return close(event);
     case Call::primary_ctx_reset:
       if (worked) accounts_ = {};
       return;
-    default: return;
+    default:
+      return;
   }
 }
 
@@ -92,7 +102,8 @@ void CallLedger::close(const CallEvent& event) {
   auto& book = account(Kind::imported);
   const auto found = book.live.find(event.pointer);
   if (found == book.live.end()) {
-    if (event.native != 0 && event.native != 709) ++(book.ended.count(event.pointer) != 0 ? double_ends_ : foreign_ends_);
+    if (event.native != 0 && event.native != 709)
+      ++(book.ended.count(event.pointer) != 0 ? double_ends_ : foreign_ends_);
     return;
   }
   if (event.native != 0 || --found->second != 0) return;

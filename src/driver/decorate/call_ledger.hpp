@@ -11,13 +11,22 @@
 
 namespace emm {
 
-/// Every call that one context received, and whether its accounts balance: what was handed out has come
-/// back, once. What a context reset ends is not owed any more. Any thread may call; the numbers that a
-/// reader sees are those of whole calls.
+/// Every call that one context received, and whether its accounts balance: what was handed out has
+/// come back, once. What a context reset ends is not owed any more. Any thread may call; the
+/// numbers that a reader sees are those of whole calls.
 class CallLedger final : public CallHook {
  public:
   /// What is handed out and comes back.
-  enum class Kind : std::uint8_t { device, managed, host, registered, imported, event, stream, library };
+  enum class Kind : std::uint8_t {
+    device,
+    managed,
+    host,
+    registered,
+    imported,
+    event,
+    stream,
+    library
+  };
   static constexpr std::size_t kKinds = 8;
 
   struct Calls {
@@ -36,17 +45,20 @@ class CallLedger final : public CallHook {
   Calls calls(Call call) const;
   Calls calls() const;  ///< Of every kind.
   Live live(Kind kind) const;
-  /// Ends asked for of what had ended already, and of what was never handed out here (null excepted).
+  /// Ends asked for of what had ended already, and of what was never handed out here (null
+  /// excepted).
   std::uint64_t double_ends() const;
   std::uint64_t foreign_ends() const;
 
   bool balances() const;
-  /// "balanced", or what is not: "2 device (8192 bytes), 1 event not given back; 1 given back twice".
+  /// "balanced", or what is not: "2 device (8192 bytes), 1 event not given back; 1 given back
+  /// twice".
   std::string verdict() const;
 
  private:
   struct Account {
-    std::unordered_map<std::uint64_t, std::uint64_t> live;  // size, or times opened of imported memory
+    std::unordered_map<std::uint64_t, std::uint64_t>
+        live;  // size, or times opened of imported memory
     std::unordered_set<std::uint64_t> ended;
     std::uint64_t bytes = 0;
   };

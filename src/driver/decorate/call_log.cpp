@@ -20,9 +20,13 @@ CallEvent with_shown_addresses(const Driver& driver, CallEvent event) {
     case Call::ctx_pop_current:
     case Call::mem_get_info:
     case Call::runtime_get_info:
-    case Call::can_access_peer: return event;
-    case Call::memcpy_dtod: event.other = shown(driver, event.other); break;
-    default: break;
+    case Call::can_access_peer:
+      return event;
+    case Call::memcpy_dtod:
+      event.other = shown(driver, event.other);
+      break;
+    default:
+      break;
   }
   event.pointer = shown(driver, event.pointer);
   event.result = shown(driver, event.result);

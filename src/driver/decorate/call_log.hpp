@@ -14,8 +14,8 @@ class CallLog final : public CallHook {
   void after(const CallEvent& event) override;
 
   std::vector<CallEvent> events() const;
-  /// One line a call, as to_text(CallEvent) writes it. Host addresses are as `driver` shows them in logs,
-  /// so that the text is the same in every run on a simulated device.
+  /// One line a call, as to_text(CallEvent) writes it. Host addresses are as `driver` shows them in
+  /// logs, so that the text is the same in every run on a simulated device.
   std::string text(const Driver& driver) const;
   void clear();
 

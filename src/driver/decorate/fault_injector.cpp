@@ -33,7 +33,8 @@ Result<FaultPlan> parse_rate(std::string_view text) {
   if (auto done = options->finish("--fault"); !done) return std::move(done).error();
   if (!call) return call.error();
   plan.call = *call;
-  if (!(plan.rate >= 0 && plan.rate <= 1)) return fail(Errc::usage, "--fault: rate is {}: expected 0 to 1", plan.rate);
+  if (!(plan.rate >= 0 && plan.rate <= 1))
+    return fail(Errc::usage, "--fault: rate is {}: expected 0 to 1", plan.rate);
   return plan;
 }
 
@@ -44,12 +45,15 @@ Result<FaultPlan> FaultPlan::parse(std::string_view text) {
   const auto colon = text.find(':');
   const auto equals = text.find('=');
   const auto malformed = [&] {
-    return fail(Errc::usage, "--fault: '{}' is not a fault: expected CALL:N, CALL:N=CODE or rate=R,seed=S", text);
+    return fail(Errc::usage,
+                "--fault: '{}' is not a fault: expected CALL:N, CALL:N=CODE or rate=R,seed=S",
+                text);
   };
   if (colon == std::string_view::npos) return malformed();
   const auto call = parse_call(text.substr(0, colon));
   if (!call) return call.error();
-  const auto nth = text::to_u64(text.substr(colon + 1, equals == std::string_view::npos ? equals : equals - colon - 1));
+  const auto nth = text::to_u64(
+      text.substr(colon + 1, equals == std::string_view::npos ? equals : equals - colon - 1));
   if (!nth || *nth == 0) return malformed();
   FaultPlan plan{.call = *call, .nth = *nth};
   if (equals != std::string_view::npos) {
@@ -69,7 +73,8 @@ std::int32_t usual_fault(Call call) noexcept {
     case Call::event_create:
     case Call::stream_create:
     case Call::library_load:
-    case Call::runtime_malloc: return 2;  // out of memory
+    case Call::runtime_malloc:
+      return 2;  // out of memory
     case Call::mem_free:
     case Call::mem_free_host:
     case Call::mem_host_get_device_pointer:
@@ -80,21 +85,28 @@ std::int32_t usual_fault(Call call) noexcept {
     case Call::memcpy_dtoh:
     case Call::memcpy_dtod:
     case Call::runtime_free:
-    case Call::runtime_get_info: return 1;  // invalid value
-    case Call::mem_host_unregister: return 713;  // not registered
-    case Call::mem_get_address_range: return 500;  // not found
+    case Call::runtime_get_info:
+      return 1;  // invalid value
+    case Call::mem_host_unregister:
+      return 713;  // not registered
+    case Call::mem_get_address_range:
+      return 500;  // not found
     case Call::ipc_open_mem_handle:
-    case Call::ipc_close_mem_handle: return 205;  // map failed
+    case Call::ipc_close_mem_handle:
+      return 205;  // map failed
     case Call::event_destroy:
     case Call::stream_destroy:
     case Call::stream_synchronize:
-    case Call::library_unload: return 400;  // invalid handle
+    case Call::library_unload:
+      return 400;  // invalid handle
     case Call::mem_get_info:
     case Call::ctx_synchronize:
     case Call::ctx_push_current:
-    case Call::ctx_pop_current: return 201;  // invalid context
+    case Call::ctx_pop_current:
+      return 201;  // invalid context
     case Call::primary_ctx_reset:
-    case Call::can_access_peer: return 101;  // invalid device
+    case Call::can_access_peer:
+      return 101;  // invalid device
   }
   return 999;
 }

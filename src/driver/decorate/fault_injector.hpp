@@ -14,11 +14,11 @@ namespace emm {
 ///   mem_alloc:3        the third mem_alloc fails, with a code that mem_alloc can give
 ///   mem_alloc:3=999    ... with CUresult 999
 ///   any:10             the tenth call of any kind fails
-///   rate=0.01,seed=7   each call fails with this probability; `call=mem_alloc` limits it to one kind
+///   rate=0.01,seed=7   each call fails with this probability; call=mem_alloc: each of that kind
 struct FaultPlan {
-  std::optional<Call> call;     ///< Nothing: any.
-  std::uint64_t nth = 0;        ///< Counted from 1; 0 where `rate` decides.
-  std::int32_t native = 0;      ///< 0: usual_fault() of the call.
+  std::optional<Call> call;  ///< Nothing: any.
+  std::uint64_t nth = 0;     ///< Counted from 1; 0 where `rate` decides.
+  std::int32_t native = 0;   ///< 0: usual_fault() of the call.
   double rate = 0;
   std::uint64_t seed = 0;
 
@@ -29,8 +29,8 @@ struct FaultPlan {
 /// A CUresult by which this call fails in earnest, as CUDA documents it: 2 of mem_alloc.
 std::int32_t usual_fault(Call call) noexcept;
 
-/// Fails calls as planned. A call that it fails does not reach the device. Any thread may call; which of
-/// several calls at once is the n-th is then theirs to race for.
+/// Fails calls as planned. A call that it fails does not reach the device. Any thread may call;
+/// which of several calls at once is the n-th is then theirs to race for.
 class FaultInjector final : public CallHook {
  public:
   explicit FaultInjector(const FaultPlan& plan) noexcept : plan_(plan), random_(plan.seed) {}
@@ -49,7 +49,8 @@ class FaultInjector final : public CallHook {
 /// A driver and its injector in one.
 class FaultyDriver final : public ForwardingDriver {
  public:
-  FaultyDriver(Driver& inner, const FaultPlan& plan) noexcept : ForwardingDriver(inner, injector_), injector_(plan) {}
+  FaultyDriver(Driver& inner, const FaultPlan& plan) noexcept
+      : ForwardingDriver(inner, injector_), injector_(plan) {}
   FaultInjector& injector() noexcept { return injector_; }
 
  private:

@@ -7,9 +7,10 @@
 
 namespace emm {
 
-/// A driver that passes every call to another, with a hook around it: the one place where decorators see
-/// calls. What it answers is what the other answers, unless the hook refuses. The questions that are no
-/// call of CUDA's (names, held_bytes, ...) pass by the hook. Both must outlive it; threads as theirs.
+/// A driver that passes every call to another, with a hook around it: the one place where
+/// decorators see calls. What it answers is what the other answers, unless the hook refuses. The
+/// questions that are no call of CUDA's (names, held_bytes, ...) pass by the hook. Both must
+/// outlive it; threads as theirs.
 class ForwardingDriver : public Driver {
  public:
   ForwardingDriver(Driver& inner, CallHook& hook) noexcept : inner_(inner), hook_(hook) {}
@@ -51,7 +52,9 @@ class ForwardingDriver : public Driver {
   Status primary_ctx_reset() override;
   std::uint64_t held_bytes() const noexcept override { return inner_.held_bytes(); }
   std::uint64_t largest_free_bytes() const noexcept override { return inner_.largest_free_bytes(); }
-  std::uint64_t log_address(const std::byte* ptr) const noexcept override { return inner_.log_address(ptr); }
+  std::uint64_t log_address(const std::byte* ptr) const noexcept override {
+    return inner_.log_address(ptr);
+  }
 
  private:
   Driver& inner_;

@@ -20,8 +20,8 @@ enum Native : std::int32_t {
   kNotSupported = 801,
 };
 
-/// What a device says to a call: a code, a value where that is success, and the bytes it was about, on
-/// which its cost depends.
+/// What a device says to a call: a code, a value where that is success, and the bytes it was about,
+/// on which its cost depends.
 template <class T>
 struct Answer {
   std::int32_t native = kSuccess;

@@ -8,7 +8,8 @@
 namespace emm::sim {
 
 std::uint32_t Chunk::take(std::uint32_t units) {
-  const auto hole = std::find_if(holes_.begin(), holes_.end(), [&](const Hole& h) { return h.units >= units; });
+  const auto hole =
+      std::find_if(holes_.begin(), holes_.end(), [&](const Hole& h) { return h.units >= units; });
   EMM_ASSERT(hole != holes_.end());
   const std::uint32_t first = hole->first;
   const bool was_longest = hole->units == longest_;
@@ -25,13 +26,16 @@ std::uint32_t Chunk::take(std::uint32_t units) {
 
 void Chunk::give(std::uint32_t first, std::uint32_t units) {
   begins_[first / 64] &= ~(std::uint64_t{1} << (first % 64));
-  auto next = std::lower_bound(holes_.begin(), holes_.end(), first,
-                               [](const Hole& hole, std::uint32_t unit) { return hole.first < unit; });
+  auto next =
+      std::lower_bound(holes_.begin(), holes_.end(), first,
+                       [](const Hole& hole, std::uint32_t unit) { return hole.first < unit; });
   const bool joins_next = next != holes_.end() && first + units == next->first;
-  const bool joins_previous = next != holes_.begin() && std::prev(next)->first + std::prev(next)->units == first;
+  const bool joins_previous =
+      next != holes_.begin() && std::prev(next)->first + std::prev(next)->units == first;
   if (joins_previous) {
     auto previous = std::prev(next);
-    previous->units = static_cast<std::uint16_t>(previous->units + units + (joins_next ? next->units : 0));
+    previous->units =
+        static_cast<std::uint16_t>(previous->units + units + (joins_next ? next->units : 0));
     longest_ = std::max(longest_, previous->units);
     if (joins_next) holes_.erase(next);
   } else if (joins_next) {

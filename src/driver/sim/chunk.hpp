@@ -6,9 +6,9 @@
 
 namespace emm::sim {
 
-/// One 2 MiB page that small allocations share, in units of 512 bytes. Each takes the lowest hole that is
-/// long enough. (Measured on an H200: sizes up to 1 MiB share 2 MiB chunks at 512-byte steps.)
-/// One thread at a time.
+/// One 2 MiB page that small allocations share, in units of 512 bytes. Each takes the lowest hole
+/// that is long enough. (Measured on an H200: sizes up to 1 MiB share 2 MiB chunks at 512-byte
+/// steps.) One thread at a time.
 class Chunk {
  public:
   static constexpr std::uint64_t kUnitBytes = 512;
@@ -33,7 +33,7 @@ class Chunk {
   void find_longest() noexcept;
 
   std::uint16_t longest_ = kUnits;
-  std::vector<Hole> holes_;                  // by address; no two touch
+  std::vector<Hole> holes_;                          // by address; no two touch
   std::array<std::uint64_t, kUnits / 64> begins_{};  // one bit a unit: a block begins here
 };
 

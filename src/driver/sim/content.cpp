@@ -19,7 +19,8 @@ bool repeats(std::span<const std::byte> bytes) noexcept {
   return bytes.size() >= 64 && std::memcmp(bytes.data(), bytes.data() + 4, bytes.size() - 4) == 0;
 }
 
-void mask(std::span<std::byte> to, std::span<const std::byte> from, std::uint64_t offset, Pattern pattern) noexcept {
+void mask(std::span<std::byte> to, std::span<const std::byte> from, std::uint64_t offset,
+          Pattern pattern) noexcept {
   std::byte pad[4];
   put(pad, offset, pattern);
   for (std::size_t i = 0; i < to.size(); ++i) to[i] = from[i] ^ pad[i % 4];
@@ -54,7 +55,8 @@ void Content::fill(std::uint64_t offset, std::uint64_t size, Pattern pattern) {
     }
     return;
   }
-  if (auto around = bytes_around(offset, size); around != runs_.end() && size < around->second.size) {
+  if (auto around = bytes_around(offset, size);
+      around != runs_.end() && size < around->second.size) {
     put(std::span(around->second.bytes).subspan(offset - around->first, size), offset, pattern);
     return;
   }
@@ -101,8 +103,9 @@ void Content::write(std::uint64_t offset, std::span<const std::byte> bytes) {
       return;
     }
   }
-  runs_.emplace_hint(next, offset,
-                     Run{.size = bytes.size(), .pattern = {}, .bytes = {bytes.begin(), bytes.end()}});
+  runs_.emplace_hint(
+      next, offset,
+      Run{.size = bytes.size(), .pattern = {}, .bytes = {bytes.begin(), bytes.end()}});
 }
 
 void Content::read(std::uint64_t offset, std::span<std::byte> bytes) const {
@@ -150,7 +153,8 @@ const SharedMemory* Content::share(std::uint64_t size) {
 
 void Content::copy(Place to, Place from, std::uint64_t size) {
   if (to.content.shared_ || from.content.shared_) {
-    // From the end where the target lies above its source, so that an overlap is read before it is written.
+    // From the end where the target lies above its source, so that an overlap is read before it is
+    // written.
     const bool backwards = &to.content == &from.content && to.offset > from.offset;
     std::vector<std::byte> bounce(std::min<std::uint64_t>(size, kBounce));
     for (std::uint64_t done = 0; done < size;) {
@@ -165,8 +169,11 @@ void Content::copy(Place to, Place from, std::uint64_t size) {
   from.content.cut(from.offset);
   from.content.cut(from.offset + size);
   const auto& source = from.content.runs_;
-  const std::vector<Runs::value_type> runs(source.lower_bound(from.offset), source.lower_bound(from.offset + size));
-  const auto turn = [&](Pattern pattern) { return pattern_at(to.offset - from.offset, pattern.value); };
+  const std::vector<Runs::value_type> runs(source.lower_bound(from.offset),
+                                           source.lower_bound(from.offset + size));
+  const auto turn = [&](Pattern pattern) {
+    return pattern_at(to.offset - from.offset, pattern.value);
+  };
   to.content.fill(to.offset, size, turn(from.content.fresh_));
   for (const auto& [begin, run] : runs) {
     const auto target = to.offset + (begin - from.offset);
@@ -195,7 +202,8 @@ void Content::cut(std::uint64_t at) {
   Run tail{.size = begin + whole.size - at, .pattern = whole.pattern, .bytes = {}};
   whole.size = at - begin;
   if (!whole.bytes.empty()) {
-    tail.bytes.assign(whole.bytes.begin() + static_cast<std::ptrdiff_t>(whole.size), whole.bytes.end());
+    tail.bytes.assign(whole.bytes.begin() + static_cast<std::ptrdiff_t>(whole.size),
+                      whole.bytes.end());
     whole.bytes.resize(whole.size);
     whole.bytes.shrink_to_fit();
   }

@@ -23,14 +23,16 @@ Pattern pattern_at(std::uint64_t offset, std::uint32_t value) noexcept;
 /// Fills `bytes` with `value`, over and over from their start.
 void repeat(std::span<std::byte> bytes, std::uint32_t value) noexcept;
 
-/// What an allocation of device memory holds, without holding it: runs of a repeating pattern, and bytes
-/// only where bytes were copied in. What nobody wrote to reads as `fresh`. Filling a terabyte costs what
-/// filling a word does. One thread at a time; offsets and sizes are the caller's to check.
+/// What an allocation of device memory holds, without holding it: runs of a repeating pattern, and
+/// bytes only where bytes were copied in. What nobody wrote to reads as `fresh`. Filling a terabyte
+/// costs what filling a word does. One thread at a time; offsets and sizes are the caller's to
+/// check.
 class Content {
  public:
   explicit Content(Pattern fresh) noexcept : fresh_(fresh) {}
   /// Shared with the process that `memory` came from; both must agree on `fresh`.
-  Content(Pattern fresh, SharedMemory memory) noexcept : fresh_(fresh), shared_(std::move(memory)) {}
+  Content(Pattern fresh, SharedMemory memory) noexcept
+      : fresh_(fresh), shared_(std::move(memory)) {}
 
   void fill(std::uint64_t offset, std::uint64_t size, Pattern pattern);
   void write(std::uint64_t offset, std::span<const std::byte> bytes);

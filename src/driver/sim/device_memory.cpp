@@ -10,18 +10,25 @@ namespace {
 // cannot run out of them before the memory does, but in contrived cases.
 constexpr std::uint32_t kMostPages = 1u << 22;
 
-std::uint32_t address_pages(std::uint32_t pages) { return std::min(std::bit_ceil(pages) * 8, kMostPages); }
+std::uint32_t address_pages(std::uint32_t pages) {
+  return std::min(std::bit_ceil(pages) * 8, kMostPages);
+}
 
 std::uint32_t units_of(std::uint64_t size) {
   return static_cast<std::uint32_t>((size + Chunk::kUnitBytes - 1) / Chunk::kUnitBytes);
 }
 
-std::uint64_t pages_of(std::uint64_t size) { return size / kPageBytes + (size % kPageBytes != 0 ? 1 : 0); }
+std::uint64_t pages_of(std::uint64_t size) {
+  return size / kPageBytes + (size % kPageBytes != 0 ? 1 : 0);
+}
 
 }  // namespace
 
 DeviceMemory::DeviceMemory(std::uint64_t base, std::uint32_t pages)
-    : base_(base), pages_(pages), tree_(address_pages(pages)), longest_holes_(address_pages(pages)) {}
+    : base_(base),
+      pages_(pages),
+      tree_(address_pages(pages)),
+      longest_holes_(address_pages(pages)) {}
 
 std::uint64_t DeviceMemory::allocate(std::uint64_t size) {
   std::uint64_t address = 0;
@@ -35,7 +42,8 @@ std::uint64_t DeviceMemory::allocate(std::uint64_t size) {
       const auto fresh = take_pages(1);
       if (fresh == 0) return 0;
       page = static_cast<std::uint32_t>((fresh - base_) / kPageBytes);
-      if (chunks_.size() <= *page) chunks_.resize(std::max<std::size_t>(*page + 1, chunks_.size() * 2));
+      if (chunks_.size() <= *page)
+        chunks_.resize(std::max<std::size_t>(*page + 1, chunks_.size() * 2));
       chunks_[*page] = std::make_unique<Chunk>();
     }
     auto& chunk = *chunks_[*page];
@@ -57,7 +65,8 @@ std::uint64_t DeviceMemory::free(std::uint64_t address) {
     return size;
   }
   auto& chunk = chunks_[page];
-  chunk->give(static_cast<std::uint32_t>((address - address_of(page)) / Chunk::kUnitBytes), units_of(size));
+  chunk->give(static_cast<std::uint32_t>((address - address_of(page)) / Chunk::kUnitBytes),
+              units_of(size));
   longest_holes_.set(page, chunk->empty() ? std::uint16_t{0} : chunk->longest());
   if (chunk->empty()) {
     chunk.reset();
@@ -75,7 +84,8 @@ DeviceMemory::Found DeviceMemory::find(std::uint64_t address) noexcept {
     if (word == 0) return {};
     bits = begins_[--word];
   }
-  const auto first = static_cast<std::uint32_t>(word * 64 + static_cast<std::uint64_t>(63 - std::countl_zero(bits)));
+  const auto first = static_cast<std::uint32_t>(
+      word * 64 + static_cast<std::uint64_t>(63 - std::countl_zero(bits)));
   auto base = address_of(first);
   if (first < chunks_.size() && chunks_[first] != nullptr) {
     if (first != page) return {};
@@ -89,9 +99,7 @@ DeviceMemory::Found DeviceMemory::find(std::uint64_t address) noexcept {
   return {.base = base, .block = &block};
 }
 
-void DeviceMemory::clear() {
-  *this = DeviceMemory(base_, pages_);
-}
+void DeviceMemory::clear() { *this = DeviceMemory(base_, pages_); }
 
 std::uint64_t DeviceMemory::largest_free_bytes() const noexcept {
   if (const auto run = std::min(pages_ - taken_, tree_.longest()); run > 0) return run * kPageBytes;
@@ -115,7 +123,8 @@ void DeviceMemory::give_pages(std::uint32_t first, std::uint32_t count) {
 }
 
 void DeviceMemory::mark(std::uint32_t page, bool begins) {
-  if (begins_.size() <= page / 64) begins_.resize(std::max<std::size_t>(page / 64 + 1, begins_.size() * 2));
+  if (begins_.size() <= page / 64)
+    begins_.resize(std::max<std::size_t>(page / 64 + 1, begins_.size() * 2));
   const auto bit = std::uint64_t{1} << (page % 64);
   begins_[page / 64] = begins ? begins_[page / 64] | bit : begins_[page / 64] & ~bit;
 }

@@ -12,15 +12,17 @@
 namespace emm::sim {
 
 inline constexpr std::uint64_t kPageBytes = 2u << 20;
-inline constexpr std::uint64_t kLargestShared = 1u << 20;  ///< Larger allocations have pages of their own.
+inline constexpr std::uint64_t kLargestShared =
+    1u << 20;  ///< Larger allocations have pages of their own.
 
 /// The memory of one device: which address and which physical pages an allocation gets.
 ///
-/// Sizes up to 1 MiB share 2 MiB pages at steps of 512 bytes; a larger one takes whole pages of its own.
-/// (Measured on an H200: 1,048,576 bytes take 2 MiB of what cuMemGetInfo shows, as 1,048,577 do; 3 MiB
-/// take 4 MiB.) Each gets the lowest address that it fits at, a small one in the pages that others share
-/// before it takes one more, so that the same calls give the same addresses. Any free physical pages will do, wherever they are: there is no fragmentation of pages.
-/// One thread at a time.
+/// Sizes up to 1 MiB share 2 MiB pages at steps of 512 bytes; a larger one takes whole pages of its
+/// own. (Measured on an H200: 1,048,576 bytes take 2 MiB of what cuMemGetInfo shows, as 1,048,577
+/// do; 3 MiB take 4 MiB.) Each gets the lowest address that it fits at, a small one in the pages
+/// that others share before it takes one more, so that the same calls give the same addresses. Any
+/// free physical pages will do, wherever they are: there is no fragmentation of pages. One thread
+/// at a time.
 class DeviceMemory {
  public:
   struct Block {
@@ -62,7 +64,7 @@ class DeviceMemory {
   PageTree tree_;
   MaxTree longest_holes_;                       // by page; in a Chunk's units
   std::vector<std::unique_ptr<Chunk>> chunks_;  // by page; null where it is no chunk
-  std::vector<std::uint64_t> begins_;           // one bit a page: a chunk or a large allocation begins here
+  std::vector<std::uint64_t> begins_;  // one bit a page: a chunk or a large allocation begins here
   std::unordered_map<std::uint64_t, Block> blocks_;
 };
 

@@ -18,9 +18,10 @@ constexpr std::uint64_t kShownBase = 0x4800'0000'0000;
 constexpr std::uint64_t kMost = 1_TiB;
 constexpr std::uint64_t kPage = 4096;
 
-
 std::uint64_t value_of(const std::byte* ptr) { return reinterpret_cast<std::uintptr_t>(ptr); }
-std::byte* pointer_to(std::uint64_t address) { return reinterpret_cast<std::byte*>(address); }  // NOLINT
+std::byte* pointer_to(std::uint64_t address) {
+  return reinterpret_cast<std::byte*>(address);
+}  // NOLINT
 std::uint64_t whole_pages(std::uint64_t size) { return (size + kPage - 1) / kPage * kPage; }
 
 bool is_mapped(HostRange range) {
@@ -47,7 +48,8 @@ void HostSpace::reserve() {
   if (base_ != 0) return;
   // A limit on address space (ulimit -v) leaves less of it.
   for (auto size = kMost; size >= 16_MiB; size /= 4) {
-    auto* range = mmap(pointer_to(kShownBase), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    auto* range = mmap(pointer_to(kShownBase), size, PROT_NONE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (range == MAP_FAILED) continue;
     size_ = size;
     base_ = value_of(static_cast<std::byte*>(range));
@@ -89,7 +91,8 @@ std::int32_t HostSpace::register_range(HostRange range, ContextHandle owner) {
   if (next != blocks_.begin() && begin - std::prev(next)->first < std::prev(next)->second.size) {
     return kAlreadyRegistered;
   }
-  blocks_.emplace_hint(next, begin, Block{.size = range.size, .kind = Kind::registered, .owner = owner});
+  blocks_.emplace_hint(next, begin,
+                       Block{.size = range.size, .kind = Kind::registered, .owner = owner});
   return 0;
 }
 
@@ -97,7 +100,8 @@ HostSpace::Freed HostSpace::unregister(HostPtr ptr) {
   const std::lock_guard lock(mutex_);
   const auto found = around(value_of(ptr));
   if (found == blocks_.end()) return {.native = kNotRegistered};
-  if (found->second.kind != Kind::registered || found->first != value_of(ptr)) return {.native = kInvalidValue};
+  if (found->second.kind != Kind::registered || found->first != value_of(ptr))
+    return {.native = kInvalidValue};
   const auto size = found->second.size;
   blocks_.erase(found);
   return {.size = size};
@@ -118,9 +122,11 @@ std::optional<HostSpace::Found> HostSpace::find(std::uint64_t address) const {
   return Found{.base = found->first, .size = found->second.size, .kind = found->second.kind};
 }
 
-std::byte* HostSpace::bytes(std::uint64_t address, std::uint64_t size, const std::unique_lock<std::mutex>&) const {
+std::byte* HostSpace::bytes(std::uint64_t address, std::uint64_t size,
+                            const std::unique_lock<std::mutex>&) const {
   const auto found = around(address);
-  if (found == blocks_.end() || size > found->second.size - (address - found->first)) return nullptr;
+  if (found == blocks_.end() || size > found->second.size - (address - found->first))
+    return nullptr;
   return pointer_to(address);
 }
 
@@ -170,7 +176,8 @@ void HostSpace::end(Blocks::iterator block) {
   if (what.kind == Kind::registered) return;
   const auto size = whole_pages(what.size);
   // Mapping afresh gives the memory back and makes the addresses fault, in one step.
-  mmap(pointer_to(address), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  mmap(pointer_to(address), size, PROT_NONE,
+       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   give(address - base_, size);
 }
 

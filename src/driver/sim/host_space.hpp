@@ -12,14 +12,15 @@
 
 namespace emm::sim {
 
-/// What the devices of a platform know of host memory: page-locked memory that they handed out, managed
-/// memory, and memory that its owner registered. All of it is real memory of this process, at device
-/// addresses that are the host addresses (measured on an H200: dev==host, also without DEVICEMAP).
+/// What the devices of a platform know of host memory: page-locked memory that they handed out,
+/// managed memory, and memory that its owner registered. All of it is real memory of this process,
+/// at device addresses that are the host addresses (measured on an H200: dev==host, also without
+/// DEVICEMAP).
 ///
-/// Handed-out memory lies in one reserved range of addresses, each piece at the smallest hole that it
-/// fits, so that offsets in the range are the same in every run. Touching freed memory faults.
-/// Managed memory takes no device memory: on a device it does so only as kernels touch it, and none run.
-/// Any thread may call. The native codes returned are CUDA's, measured where a test says so.
+/// Handed-out memory lies in one reserved range of addresses, each piece at the smallest hole that
+/// it fits, so that offsets in the range are the same in every run. Touching freed memory faults.
+/// Managed memory takes no device memory: on a device it does so only as kernels touch it, and none
+/// run. Any thread may call. The native codes returned are CUDA's, measured where a test says so.
 class HostSpace {
  public:
   enum class Kind : std::uint8_t { page_locked, managed, registered };
@@ -49,8 +50,10 @@ class HostSpace {
   void release(ContextHandle owner);
 
   std::optional<Found> find(std::uint64_t address) const;
-  /// The bytes at `address` if all `size` of them are in one allocation. Only while the lock is held.
-  std::byte* bytes(std::uint64_t address, std::uint64_t size, const std::unique_lock<std::mutex>& lock) const;
+  /// The bytes at `address` if all `size` of them are in one allocation. Only while the lock is
+  /// held.
+  std::byte* bytes(std::uint64_t address, std::uint64_t size,
+                   const std::unique_lock<std::mutex>& lock) const;
   std::mutex& mutex() const noexcept { return mutex_; }
 
   std::uint64_t log_address(const std::byte* ptr) const noexcept;
@@ -70,10 +73,10 @@ class HostSpace {
   Blocks::const_iterator around(std::uint64_t address) const;
 
   mutable std::mutex mutex_;
-  Blocks blocks_;                                             // by address
-  std::map<std::uint64_t, std::uint64_t> holes_;              // of the range: offset, size
-  std::set<std::pair<std::uint64_t, std::uint64_t>> by_size_; // the same: size, offset
-  std::atomic<std::uint64_t> base_{0};                        // of the range; 0 until it is needed
+  Blocks blocks_;                                              // by address
+  std::map<std::uint64_t, std::uint64_t> holes_;               // of the range: offset, size
+  std::set<std::pair<std::uint64_t, std::uint64_t>> by_size_;  // the same: size, offset
+  std::atomic<std::uint64_t> base_{0};                         // of the range; 0 until it is needed
   std::atomic<std::uint64_t> size_{0};
 };
 

@@ -11,10 +11,14 @@ struct Point {
   std::uint64_t size, ns;
 };
 
-constexpr Point kMemAlloc[] = {{2_MiB, 39'000}, {32_MiB, 47'500}, {256_MiB, 78'600}, {2_GiB, 204'000}};
-constexpr Point kMemFree[] = {{2_MiB, 33'500}, {32_MiB, 50'800}, {256_MiB, 143'400}, {2_GiB, 921'000}};
-constexpr Point kHostAlloc[] = {{4_KiB, 696'000}, {1_MiB, 570'000}, {64_MiB, 27'000'000}, {1_GiB, 342'000'000}};
-constexpr Point kFreeHost[] = {{4_KiB, 300'000}, {1_MiB, 213'000}, {64_MiB, 7'500'000}, {1_GiB, 89'600'000}};
+constexpr Point kMemAlloc[] = {
+    {2_MiB, 39'000}, {32_MiB, 47'500}, {256_MiB, 78'600}, {2_GiB, 204'000}};
+constexpr Point kMemFree[] = {
+    {2_MiB, 33'500}, {32_MiB, 50'800}, {256_MiB, 143'400}, {2_GiB, 921'000}};
+constexpr Point kHostAlloc[] = {
+    {4_KiB, 696'000}, {1_MiB, 570'000}, {64_MiB, 27'000'000}, {1_GiB, 342'000'000}};
+constexpr Point kFreeHost[] = {
+    {4_KiB, 300'000}, {1_MiB, 213'000}, {64_MiB, 7'500'000}, {1_GiB, 89'600'000}};
 constexpr Point kRegister[] = {{4_KiB, 46'800}, {1_MiB, 80'300}, {64_MiB, 1'830'000}};
 constexpr Point kUnregister[] = {{4_KiB, 26'700}, {1_MiB, 43'100}, {64_MiB, 950'000}};
 constexpr Point kManaged[] = {{1_MiB, 33'600}};
@@ -25,7 +29,8 @@ constexpr Point kEventCreate[] = {{0, 131}};
 constexpr Point kEventDestroy[] = {{0, 92}};
 constexpr Point kDevicePointer[] = {{0, 2'600}};
 constexpr Point kReset[] = {{0, 55'000'000}};
-// Not measured: the order of magnitude that the bandwidths of PCIe 5 and of the device's memory give.
+// Not measured: the order of magnitude that the bandwidths of PCIe 5 and of the device's memory
+// give.
 constexpr Point kCopyHost[] = {{0, 8'000}, {1_GiB, 20'000'000}};
 constexpr Point kCopyDevice[] = {{0, 5'000}, {1_GiB, 550'000}};
 constexpr Point kFill[] = {{0, 5'000}, {1_GiB, 280'000}};
@@ -38,38 +43,60 @@ constexpr Point kLibrary[] = {{0, 100'000}};
 std::span<const Point> points_of(Call call) noexcept {
   switch (call) {
     case Call::mem_alloc:
-    case Call::runtime_malloc: return kMemAlloc;
+    case Call::runtime_malloc:
+      return kMemAlloc;
     case Call::mem_free:
-    case Call::runtime_free: return kMemFree;
-    case Call::mem_alloc_managed: return kManaged;
-    case Call::mem_host_alloc: return kHostAlloc;
-    case Call::mem_free_host: return kFreeHost;
-    case Call::mem_host_register: return kRegister;
-    case Call::mem_host_unregister: return kUnregister;
-    case Call::mem_host_get_device_pointer: return kDevicePointer;
+    case Call::runtime_free:
+      return kMemFree;
+    case Call::mem_alloc_managed:
+      return kManaged;
+    case Call::mem_host_alloc:
+      return kHostAlloc;
+    case Call::mem_free_host:
+      return kFreeHost;
+    case Call::mem_host_register:
+      return kRegister;
+    case Call::mem_host_unregister:
+      return kUnregister;
+    case Call::mem_host_get_device_pointer:
+      return kDevicePointer;
     case Call::mem_get_info:
-    case Call::runtime_get_info: return kGetInfo;
-    case Call::mem_get_address_range: return kAddressRange;
-    case Call::ipc_get_mem_handle: return kIpcGet;
+    case Call::runtime_get_info:
+      return kGetInfo;
+    case Call::mem_get_address_range:
+      return kAddressRange;
+    case Call::ipc_get_mem_handle:
+      return kIpcGet;
     case Call::ipc_open_mem_handle:
-    case Call::ipc_close_mem_handle: return kIpcOpen;
+    case Call::ipc_close_mem_handle:
+      return kIpcOpen;
     case Call::memset_d8:
-    case Call::memset_d32: return kFill;
+    case Call::memset_d32:
+      return kFill;
     case Call::memcpy_htod:
-    case Call::memcpy_dtoh: return kCopyHost;
-    case Call::memcpy_dtod: return kCopyDevice;
-    case Call::event_create: return kEventCreate;
-    case Call::event_destroy: return kEventDestroy;
+    case Call::memcpy_dtoh:
+      return kCopyHost;
+    case Call::memcpy_dtod:
+      return kCopyDevice;
+    case Call::event_create:
+      return kEventCreate;
+    case Call::event_destroy:
+      return kEventDestroy;
     case Call::stream_create:
-    case Call::stream_destroy: return kStream;
+    case Call::stream_destroy:
+      return kStream;
     case Call::stream_synchronize:
-    case Call::ctx_synchronize: return kSynchronize;
+    case Call::ctx_synchronize:
+      return kSynchronize;
     case Call::ctx_push_current:
     case Call::ctx_pop_current:
-    case Call::can_access_peer: return kCurrent;
+    case Call::can_access_peer:
+      return kCurrent;
     case Call::library_load:
-    case Call::library_unload: return kLibrary;
-    case Call::primary_ctx_reset: return kReset;
+    case Call::library_unload:
+      return kLibrary;
+    case Call::primary_ctx_reset:
+      return kReset;
   }
   return {};
 }
@@ -82,14 +109,16 @@ std::uint64_t on_line(std::span<const Point> points, std::uint64_t size) noexcep
   while (upper + 1 < points.size() && points[upper].size < size) ++upper;
   const auto a = points[upper - 1], b = points[upper];
   __extension__ using Wide = __int128;
-  const auto rise = (static_cast<Wide>(b.ns) - static_cast<Wide>(a.ns)) * static_cast<Wide>(size - a.size);
-  return static_cast<std::uint64_t>(static_cast<Wide>(a.ns) + rise / static_cast<Wide>(b.size - a.size));
+  const auto rise =
+      (static_cast<Wide>(b.ns) - static_cast<Wide>(a.ns)) * static_cast<Wide>(size - a.size);
+  return static_cast<std::uint64_t>(static_cast<Wide>(a.ns) +
+                                    rise / static_cast<Wide>(b.size - a.size));
 }
 
 constexpr std::uint64_t kAddressSpace = std::uint64_t{1} << 47;
 
-// A request for more than there is searches the device before it is refused; an absurd one, which no
-// address space could hold, is refused on sight; a wrong argument sooner still.
+// A request for more than there is searches the device before it is refused; an absurd one, which
+// no address space could hold, is refused on sight; a wrong argument sooner still.
 std::uint64_t refusal(Call call, std::uint64_t size, std::int32_t native) noexcept {
   if (native != 2) return 1'500;
   const bool device = call == Call::mem_alloc || call == Call::runtime_malloc;
@@ -106,8 +135,10 @@ bool does_nothing(Call call, std::uint64_t size) noexcept {
     case Call::mem_free_host:
     case Call::mem_host_alloc:
     case Call::runtime_malloc:
-    case Call::runtime_free: return size == 0;
-    default: return false;
+    case Call::runtime_free:
+      return size == 0;
+    default:
+      return false;
   }
 }
 

@@ -6,9 +6,9 @@
 
 namespace emm::sim {
 
-/// What a call would have taken on an H200, in nanoseconds: measured medians (driver 580.159.04, CUDA 13.0),
-/// on straight lines between the sizes that were measured. `size` is in bytes, 0 where the call has none;
-/// `native` is the answer.
+/// What a call would have taken on an H200, in nanoseconds: measured medians (driver 580.159.04,
+/// CUDA 13.0), on straight lines between the sizes that were measured. `size` is in bytes, 0 where
+/// the call has none; `native` is the answer.
 std::uint64_t latency_ns(Call call, std::uint64_t size, std::int32_t native) noexcept;
 
 }  // namespace emm::sim

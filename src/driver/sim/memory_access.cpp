@@ -7,7 +7,8 @@ namespace emm::sim {
 
 // Devices are locked in the order of their addresses, host memory after them, so that two accesses
 // cannot wait for each other.
-MemoryAccess::MemoryAccess(SimPlatform& platform, DevicePtr first, DevicePtr second) : platform_(platform) {
+MemoryAccess::MemoryAccess(SimPlatform& platform, DevicePtr first, DevicePtr second)
+    : platform_(platform) {
   auto* lower = platform.device_at(std::min(first, second).value);
   auto* higher = platform.device_at(std::max(first, second).value);
   if (lower != nullptr) lower_ = std::unique_lock(lower->mutex());

@@ -9,9 +9,9 @@
 
 namespace emm::sim {
 
-/// Reads and writes at addresses of any device and of host memory that a device can see, which share one
-/// space. While it lives, the memory that its addresses belong to cannot be freed. Each answer is a native
-/// code: invalid value where the bytes are not all within one allocation.
+/// Reads and writes at addresses of any device and of host memory that a device can see, which
+/// share one space. While it lives, the memory that its addresses belong to cannot be freed. Each
+/// answer is a native code: invalid value where the bytes are not all within one allocation.
 class MemoryAccess {
  public:
   /// For one address, or for two.

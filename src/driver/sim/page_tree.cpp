@@ -41,7 +41,8 @@ std::optional<std::uint32_t> PageTree::find(std::uint32_t count) const noexcept 
   return begin;
 }
 
-void PageTree::assign(std::uint32_t node, std::uint32_t begin, std::uint32_t length, const Change& change) noexcept {
+void PageTree::assign(std::uint32_t node, std::uint32_t begin, std::uint32_t length,
+                      const Change& change) noexcept {
   const auto end = begin + length;
   if (change.first >= end || change.first + change.count <= begin) return;
   if (change.first <= begin && end <= change.first + change.count) {

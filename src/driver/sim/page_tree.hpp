@@ -7,9 +7,9 @@
 
 namespace emm::sim {
 
-/// Which pages of an address space are free. Finds the lowest run of free pages that is long enough, in
-/// time logarithmic in the number of pages; memory is touched only where pages have been taken.
-/// One thread at a time.
+/// Which pages of an address space are free. Finds the lowest run of free pages that is long
+/// enough, in time logarithmic in the number of pages; memory is touched only where pages have been
+/// taken. One thread at a time.
 class PageTree {
  public:
   /// All free. `pages` is rounded up to a power of two. REQUIRES: 0 < pages <= 2^30.
@@ -17,13 +17,18 @@ class PageTree {
 
   /// First page of the lowest run of `count` free pages. REQUIRES: count > 0.
   std::optional<std::uint32_t> find(std::uint32_t count) const noexcept;
-  void take(std::uint32_t first, std::uint32_t count) noexcept { assign(1, 0, pages_, {first, count, false}); }
-  void give(std::uint32_t first, std::uint32_t count) noexcept { assign(1, 0, pages_, {first, count, true}); }
+  void take(std::uint32_t first, std::uint32_t count) noexcept {
+    assign(1, 0, pages_, {first, count, false});
+  }
+  void give(std::uint32_t first, std::uint32_t count) noexcept {
+    assign(1, 0, pages_, {first, count, true});
+  }
   std::uint32_t longest() const noexcept { return pages_ - nodes_[1].longest; }
 
  private:
-  /// What a subtree's free runs (at its start, at its end, anywhere) lack to be all of it. All zero is
-  /// "all free", so that untouched memory is right as it is. Children of a uniform node are stale.
+  /// What a subtree's free runs (at its start, at its end, anywhere) lack to be all of it. All zero
+  /// is "all free", so that untouched memory is right as it is. Children of a uniform node are
+  /// stale.
   struct Node {
     std::uint32_t prefix, suffix, longest;
   };
@@ -35,14 +40,16 @@ class PageTree {
     void operator()(Node* nodes) const noexcept { std::free(nodes); }
   };
 
-  void assign(std::uint32_t node, std::uint32_t begin, std::uint32_t length, const Change& change) noexcept;
+  void assign(std::uint32_t node, std::uint32_t begin, std::uint32_t length,
+              const Change& change) noexcept;
   void merge(std::uint32_t node, std::uint32_t length) noexcept;
 
   std::uint32_t pages_;
   std::unique_ptr<Node[], Freed> nodes_;  // node 1 is the root; the children of n are 2n and 2n+1
 };
 
-/// A value per page, 0 at first; finds the lowest page whose value is at least some other. Same costs.
+/// A value per page, 0 at first; finds the lowest page whose value is at least some other. Same
+/// costs.
 class MaxTree {
  public:
   explicit MaxTree(std::uint32_t pages);

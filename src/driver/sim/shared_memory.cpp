@@ -56,10 +56,12 @@ std::optional<SharedMemory> SharedMemory::open(const IpcMemHandle& handle) {
   const auto ticket = read_ticket(handle);
   if (ticket.magic != kMagic || ticket.size == 0) return std::nullopt;
   const auto path = text::format("/proc/{}/fd/{}", ticket.pid, ticket.fd);
-  // By now the descriptor may be a terminal or a pipe, which must not be opened: its link says what it is.
+  // By now the descriptor may be a terminal or a pipe, which must not be opened: its link says what
+  // it is.
   char link[64] = {};
   const auto length = readlink(path.c_str(), link, sizeof link - 1);
-  if (length <= 0 || std::string_view(link).find(kName) == std::string_view::npos) return std::nullopt;
+  if (length <= 0 || std::string_view(link).find(kName) == std::string_view::npos)
+    return std::nullopt;
   const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return std::nullopt;
   struct stat status {};
@@ -84,7 +86,8 @@ SharedMemory::~SharedMemory() {
 IpcMemHandle SharedMemory::handle() const noexcept {
   struct stat status {};
   fstat(fd_, &status);
-  const Ticket ticket{.magic = kMagic, .size = bytes_.size(), .inode = status.st_ino, .pid = getpid(), .fd = fd_};
+  const Ticket ticket{
+      .magic = kMagic, .size = bytes_.size(), .inode = status.st_ino, .pid = getpid(), .fd = fd_};
   IpcMemHandle handle;
   std::memcpy(handle.bytes.data(), &ticket, sizeof ticket);
   return handle;

@@ -9,8 +9,9 @@
 
 namespace emm::sim {
 
-/// Memory that another process can map too: a memfd, reached through /proc/<pid>/fd. It has no name, so
-/// nothing is left behind however the processes end. Pages that nobody wrote to are zero and take no memory.
+/// Memory that another process can map too: a memfd, reached through /proc/<pid>/fd. It has no
+/// name, so nothing is left behind however the processes end. Pages that nobody wrote to are zero
+/// and take no memory.
 class SharedMemory {
  public:
   static std::optional<SharedMemory> create(std::uint64_t size);

@@ -10,7 +10,8 @@ Result<std::unique_ptr<Platform>> open_sim(std::string_view text, const DeviceDe
   if (!options) return std::move(options).error();
   SimOptions sim;
   const bool is_h200 = defaults.capacity == 0 && !options->has("capacity");
-  sim.capacity = options->bytes("capacity", defaults.capacity == 0 ? SimOptions::kH200Total : defaults.capacity);
+  sim.capacity = options->bytes(
+      "capacity", defaults.capacity == 0 ? SimOptions::kH200Total : defaults.capacity);
   sim.costs = options->choice("costs", "h200", {"h200", "none"}) == "h200";
   const auto devices = options->count("devices", static_cast<std::uint64_t>(defaults.devices));
   sim.peers = options->choice("peers", "all", {"all", "none"}) == "all";
@@ -19,11 +20,13 @@ Result<std::unique_ptr<Platform>> open_sim(std::string_view text, const DeviceDe
   if (auto done = options->finish("device sim"); !done) return std::move(done).error();
 
   if (sim.capacity < SimOptions::kLeastCapacity || sim.capacity > SimOptions::kMostCapacity) {
-    return fail(Errc::usage, "device sim: option 'capacity' is {}: expected 2MiB to 4TiB", sim.capacity);
+    return fail(Errc::usage, "device sim: option 'capacity' is {}: expected 2MiB to 4TiB",
+                sim.capacity);
   }
   if (sim.reserved > sim.capacity - SimOptions::kLeastCapacity) {
-    return fail(Errc::usage, "device sim: option 'reserved' is {}: expected to leave 2MiB or more of {}", sim.reserved,
-                sim.capacity);
+    return fail(Errc::usage,
+                "device sim: option 'reserved' is {}: expected to leave 2MiB or more of {}",
+                sim.reserved, sim.capacity);
   }
   if (devices < 1 || devices > static_cast<std::uint64_t>(SimOptions::kMostDevices)) {
     return fail(Errc::usage, "device sim: option 'devices' is {}: expected 1 to {}", devices,
@@ -37,7 +40,9 @@ Result<std::unique_ptr<Platform>> open_sim(std::string_view text, const DeviceDe
 
 extern constinit const DeviceEntry sim_sim_device{
     .name = "sim",
-    .summary = "A simulated H200 in this process: deterministic, with the costs and the answers of a real one",
+    .summary =
+        "A simulated H200 in this process: deterministic, with the costs and the answers of a real "
+        "one",
     .options = "capacity, costs, devices, peers, reserved, seed",
     .open = open_sim,
 };

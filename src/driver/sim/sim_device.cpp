@@ -8,7 +8,9 @@ namespace {
 
 constexpr std::uint64_t kImports = SimDevice::kAddresses / 2;
 
-std::uint64_t whole_pages(std::uint64_t size) { return (size + kPageBytes - 1) / kPageBytes * kPageBytes; }
+std::uint64_t whole_pages(std::uint64_t size) {
+  return (size + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
 
 }  // namespace
 
@@ -55,7 +57,8 @@ Answer<DevicePtr> SimDevice::mem_alloc(ContextHandle context, std::uint64_t size
 Answer<Nothing> SimDevice::mem_free(ContextHandle context, DevicePtr ptr) {
   const std::lock_guard lock(mutex_);
   if (context.value != 0 && context != context_) return {.native = kContextDestroyed};
-  if (const auto size = memory_.free(ptr.value); size != 0) return {.native = kSuccess, .value = {}, .size = size};
+  if (const auto size = memory_.free(ptr.value); size != 0)
+    return {.native = kSuccess, .value = {}, .size = size};
   // Measured: 0 for an address of the context before the reset, once a context is current again.
   if (buried_.erase(ptr.value) != 0) return {};
   return {.native = kInvalidValue};
@@ -98,7 +101,8 @@ Answer<IpcMemHandle> SimDevice::ipc_get_mem_handle(DevicePtr ptr) {
   return {.native = kSuccess, .value = shared->handle()};
 }
 
-Answer<DevicePtr> SimDevice::ipc_open_mem_handle(ContextHandle context, const IpcMemHandle& handle) {
+Answer<DevicePtr> SimDevice::ipc_open_mem_handle(ContextHandle context,
+                                                 const IpcMemHandle& handle) {
   const std::lock_guard lock(mutex_);
   if (context != context_) return {.native = kContextDestroyed};
   if (made_here(handle)) return {.native = kInvalidContext};
@@ -144,13 +148,17 @@ Answer<std::uint64_t> SimDevice::create(ContextHandle context, Object kind) {
 Answer<Nothing> SimDevice::destroy(ContextHandle context, Object kind, std::uint64_t handle) {
   const std::lock_guard lock(mutex_);
   if (context != context_) return {.native = kContextDestroyed};
-  return {.native = objects_[static_cast<std::size_t>(kind)].live.erase(handle) != 0 ? kSuccess : kInvalidHandle};
+  return {.native = objects_[static_cast<std::size_t>(kind)].live.erase(handle) != 0
+                        ? kSuccess
+                        : kInvalidHandle};
 }
 
 Answer<Nothing> SimDevice::check(ContextHandle context, Object kind, std::uint64_t handle) const {
   const std::lock_guard lock(mutex_);
   if (context != context_) return {.native = kContextDestroyed};
-  return {.native = objects_[static_cast<std::size_t>(kind)].live.count(handle) != 0 ? kSuccess : kInvalidHandle};
+  return {.native = objects_[static_cast<std::size_t>(kind)].live.count(handle) != 0
+                        ? kSuccess
+                        : kInvalidHandle};
 }
 
 SimDevice::Place SimDevice::place(std::uint64_t address, std::uint64_t size) {

@@ -23,13 +23,14 @@ struct DeviceSpec {
 
 /// One device, its primary context, and the memory and objects in that.
 ///
-/// A call names the context that it is made in; one that has been reset answers 709. Whatever a call
-/// refuses changes nothing. Any thread may call; a call is atomic. The codes are those that an H200 gave
-/// (driver 580.159.04, CUDA 13.0), as tests/driver pins them.
+/// A call names the context that it is made in; one that has been reset answers 709. Whatever a
+/// call refuses changes nothing. Any thread may call; a call is atomic. The codes are those that an
+/// H200 gave (driver 580.159.04, CUDA 13.0), as tests/driver pins them.
 class SimDevice {
  public:
-  /// Device addresses are above any that a process of 47 or 48 bits of address space can have, and apart
-  /// from those of every other device: 8 TiB of its own memory, 8 TiB of that of other processes.
+  /// Device addresses are above any that a process of 47 or 48 bits of address space can have, and
+  /// apart from those of every other device: 8 TiB of its own memory, 8 TiB of that of other
+  /// processes.
   static constexpr std::uint64_t kFirstAddress = std::uint64_t{1} << 48;
   static constexpr std::uint64_t kAddresses = std::uint64_t{1} << 44;
 
@@ -44,7 +45,8 @@ class SimDevice {
   Answer<Nothing> reset(ContextHandle context);
 
   Answer<DevicePtr> mem_alloc(ContextHandle context, std::uint64_t size);
-  /// From a context of another device too (addresses are one space); that one is then not checked here.
+  /// From a context of another device too (addresses are one space); that one is then not checked
+  /// here.
   Answer<Nothing> mem_free(ContextHandle context, DevicePtr ptr);
   Answer<MemoryInfo> mem_get_info(ContextHandle context) const;
   Answer<AddressRange> mem_get_address_range(DevicePtr ptr);
@@ -55,7 +57,8 @@ class SimDevice {
   Answer<DevicePtr> ipc_open_mem_handle(ContextHandle context, const IpcMemHandle& handle);
   Answer<Nothing> ipc_close_mem_handle(ContextHandle context, DevicePtr ptr);
 
-  /// Events, streams and libraries: things with a handle and an end, and nothing else about them here.
+  /// Events, streams and libraries: things with a handle and an end, and nothing else about them
+  /// here.
   enum class Object : std::uint8_t { event, stream, library };
   Answer<std::uint64_t> create(ContextHandle context, Object kind);
   Answer<Nothing> destroy(ContextHandle context, Object kind, std::uint64_t handle);
@@ -93,8 +96,9 @@ class SimDevice {
   mutable std::mutex mutex_;
   ContextHandle context_;  // 0: none
   DeviceMemory memory_;
-  Imports imports_;                          // by address
-  std::unordered_set<std::uint64_t> buried_; // allocations that a reset ended, whose address is not in use since
+  Imports imports_;  // by address
+  std::unordered_set<std::uint64_t>
+      buried_;  // allocations that a reset ended, whose address is not in use since
   Objects objects_[3];
 };
 

@@ -20,13 +20,17 @@ namespace {
 DevicePtr device_ptr(const std::byte* ptr) { return {reinterpret_cast<std::uintptr_t>(ptr)}; }
 HostPtr host_ptr(DevicePtr ptr) { return reinterpret_cast<HostPtr>(ptr.value); }  // NOLINT
 
-Answer<Nothing> ended(HostSpace::Freed freed) { return {.native = freed.native, .value = {}, .size = freed.size}; }
+Answer<Nothing> ended(HostSpace::Freed freed) {
+  return {.native = freed.native, .value = {}, .size = freed.size};
+}
 
 /// What cuLibraryLoadData would recognise: PTX, a cubin, a fat binary.
 bool is_image(std::span<const std::byte> image) {
   const std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
-  return text.substr(0, 4) == "\x7f" "ELF" || text.substr(0, 4) == "\x50\xed\x55\xba" ||
-         text.find(".version") != std::string_view::npos;
+  return text.substr(0, 4) ==
+             "\x7f"
+             "ELF" ||
+         text.substr(0, 4) == "\x50\xed\x55\xba" || text.find(".version") != std::string_view::npos;
 }
 
 }  // namespace
@@ -40,13 +44,16 @@ Status SimDriver::mem_free(DevicePtr ptr) {
   if (device_.owns(ptr.value)) return platform_.conclude(call, device_.mem_free(context_, ptr));
   if (is_dead()) return platform_.conclude(call, {.native = sim::kContextDestroyed});
   if (!ptr) return platform_.conclude(call, Answer<Nothing>{});
-  if (auto* owner = platform_.device_at(ptr.value)) return platform_.conclude(call, owner->mem_free({}, ptr));
-  return platform_.conclude(call, ended(platform_.host().free(HostSpace::Kind::managed, host_ptr(ptr))));
+  if (auto* owner = platform_.device_at(ptr.value))
+    return platform_.conclude(call, owner->mem_free({}, ptr));
+  return platform_.conclude(call,
+                            ended(platform_.host().free(HostSpace::Kind::managed, host_ptr(ptr))));
 }
 
 Result<DevicePtr> SimDriver::mem_alloc_managed(std::uint64_t size, AttachFlags attach) {
   const bool known = attach == AttachFlags::global || attach == AttachFlags::host;
-  Answer<DevicePtr> answer{.native = is_dead() ? sim::kContextDestroyed : sim::kSuccess, .value = {}, .size = size};
+  Answer<DevicePtr> answer{
+      .native = is_dead() ? sim::kContextDestroyed : sim::kSuccess, .value = {}, .size = size};
   if (answer.native == sim::kSuccess && (size == 0 || !known)) answer.native = sim::kInvalidValue;
   if (answer.native == sim::kSuccess) {
     answer.value = device_ptr(platform_.host().allocate(HostSpace::Kind::managed, size, context_));
@@ -56,7 +63,8 @@ Result<DevicePtr> SimDriver::mem_alloc_managed(std::uint64_t size, AttachFlags a
 }
 
 Result<HostPtr> SimDriver::mem_host_alloc(std::uint64_t size, HostAllocFlags) {
-  Answer<HostPtr> answer{.native = is_dead() ? sim::kContextDestroyed : sim::kSuccess, .value = {}, .size = size};
+  Answer<HostPtr> answer{
+      .native = is_dead() ? sim::kContextDestroyed : sim::kSuccess, .value = {}, .size = size};
   if (answer.native == sim::kSuccess && size != 0) {
     answer.value = platform_.host().allocate(HostSpace::Kind::page_locked, size, context_);
     if (answer.value == nullptr) answer.native = sim::kOutOfMemory;
@@ -67,19 +75,24 @@ Result<HostPtr> SimDriver::mem_host_alloc(std::uint64_t size, HostAllocFlags) {
 Status SimDriver::mem_free_host(HostPtr ptr) {
   if (is_dead()) return platform_.conclude(Call::mem_free_host, {.native = sim::kContextDestroyed});
   if (ptr == nullptr) return platform_.conclude(Call::mem_free_host, Answer<Nothing>{});
-  return platform_.conclude(Call::mem_free_host, ended(platform_.host().free(HostSpace::Kind::page_locked, ptr)));
+  return platform_.conclude(Call::mem_free_host,
+                            ended(platform_.host().free(HostSpace::Kind::page_locked, ptr)));
 }
 
 Status SimDriver::mem_host_register(HostRange range, HostRegisterFlags flags) {
-  Answer<Nothing> answer{.native = is_dead() ? sim::kContextDestroyed : sim::kSuccess, .value = {}, .size = range.size};
+  Answer<Nothing> answer{.native = is_dead() ? sim::kContextDestroyed : sim::kSuccess,
+                         .value = {},
+                         .size = range.size};
   // There are no devices but these, so no memory of another's to register.
   if (answer.native == sim::kSuccess && flags.io) answer.native = sim::kNotSupported;
-  if (answer.native == sim::kSuccess) answer.native = platform_.host().register_range(range, context_);
+  if (answer.native == sim::kSuccess)
+    answer.native = platform_.host().register_range(range, context_);
   return platform_.conclude(Call::mem_host_register, answer);
 }
 
 Status SimDriver::mem_host_unregister(HostPtr ptr) {
-  if (is_dead()) return platform_.conclude(Call::mem_host_unregister, {.native = sim::kContextDestroyed});
+  if (is_dead())
+    return platform_.conclude(Call::mem_host_unregister, {.native = sim::kContextDestroyed});
   return platform_.conclude(Call::mem_host_unregister, ended(platform_.host().unregister(ptr)));
 }
 
@@ -122,24 +135,28 @@ Result<IpcMemHandle> SimDriver::ipc_get_mem_handle(DevicePtr ptr) {
 }
 
 Result<DevicePtr> SimDriver::ipc_open_mem_handle(const IpcMemHandle& handle) {
-  return platform_.conclude(Call::ipc_open_mem_handle, device_.ipc_open_mem_handle(context_, handle));
+  return platform_.conclude(Call::ipc_open_mem_handle,
+                            device_.ipc_open_mem_handle(context_, handle));
 }
 
 Status SimDriver::ipc_close_mem_handle(DevicePtr ptr) {
-  return platform_.conclude(Call::ipc_close_mem_handle, device_.ipc_close_mem_handle(context_, ptr));
+  return platform_.conclude(Call::ipc_close_mem_handle,
+                            device_.ipc_close_mem_handle(context_, ptr));
 }
 
 // A device is no peer of its own: cuDeviceCanAccessPeer of one device and itself is 0.
 Result<bool> SimDriver::can_access_peer(const DeviceIdentity& peer) {
   Answer<bool> answer{.native = sim::kInvalidDevice};
   for (int other = 0; other < platform_.device_count(); ++other) {
-    if (platform_.identity(other) == peer) answer = {sim::kSuccess, other != ordinal_ && platform_.options().peers};
+    if (platform_.identity(other) == peer)
+      answer = {sim::kSuccess, other != ordinal_ && platform_.options().peers};
   }
   return platform_.conclude(Call::can_access_peer, answer);
 }
 
 Status SimDriver::set(Call call, DevicePtr ptr, std::uint32_t value, std::uint64_t size) {
-  Answer<Nothing> answer{.native = is_dead() ? sim::kContextDestroyed : sim::kSuccess, .value = {}, .size = size};
+  Answer<Nothing> answer{
+      .native = is_dead() ? sim::kContextDestroyed : sim::kSuccess, .value = {}, .size = size};
   if (answer.native == sim::kSuccess && size != 0) {
     answer.native = MemoryAccess(platform_, ptr).fill(ptr, value, size);
   }
@@ -151,26 +168,32 @@ Status SimDriver::memset_d8(DevicePtr ptr, std::uint8_t value, std::uint64_t siz
 }
 
 Status SimDriver::memset_d32(DevicePtr ptr, std::uint32_t value, std::uint64_t count) {
-  if (ptr.value % 4 != 0 || count > ~std::uint64_t{0} / 4) {
+  if (!is_dead() && (ptr.value % 4 != 0 || count > ~std::uint64_t{0} / 4)) {
     return platform_.conclude(Call::memset_d32, {.native = sim::kInvalidValue});
   }
   return set(Call::memset_d32, ptr, value, count * 4);
 }
 
 Status SimDriver::memcpy_htod(DevicePtr to, std::span<const std::byte> from) {
-  Answer<Nothing> answer{.native = is_dead() ? sim::kContextDestroyed : sim::kSuccess, .value = {}, .size = from.size()};
-  if (answer.native == sim::kSuccess && !from.empty()) answer.native = MemoryAccess(platform_, to).write(to, from);
+  Answer<Nothing> answer{.native = is_dead() ? sim::kContextDestroyed : sim::kSuccess,
+                         .value = {},
+                         .size = from.size()};
+  if (answer.native == sim::kSuccess && !from.empty())
+    answer.native = MemoryAccess(platform_, to).write(to, from);
   return platform_.conclude(Call::memcpy_htod, answer);
 }
 
 Status SimDriver::memcpy_dtoh(std::span<std::byte> to, DevicePtr from) {
-  Answer<Nothing> answer{.native = is_dead() ? sim::kContextDestroyed : sim::kSuccess, .value = {}, .size = to.size()};
-  if (answer.native == sim::kSuccess && !to.empty()) answer.native = MemoryAccess(platform_, from).read(from, to);
+  Answer<Nothing> answer{
+      .native = is_dead() ? sim::kContextDestroyed : sim::kSuccess, .value = {}, .size = to.size()};
+  if (answer.native == sim::kSuccess && !to.empty())
+    answer.native = MemoryAccess(platform_, from).read(from, to);
   return platform_.conclude(Call::memcpy_dtoh, answer);
 }
 
 Status SimDriver::memcpy_dtod(DevicePtr to, DevicePtr from, std::uint64_t size) {
-  Answer<Nothing> answer{.native = is_dead() ? sim::kContextDestroyed : sim::kSuccess, .value = {}, .size = size};
+  Answer<Nothing> answer{
+      .native = is_dead() ? sim::kContextDestroyed : sim::kSuccess, .value = {}, .size = size};
   if (answer.native == sim::kSuccess && size != 0) {
     answer.native = MemoryAccess(platform_, to, from).copy(to, from, size);
   }
@@ -183,7 +206,8 @@ Result<EventHandle> SimDriver::event_create() {
 }
 
 Status SimDriver::event_destroy(EventHandle event) {
-  return platform_.conclude(Call::event_destroy, device_.destroy(context_, Object::event, event.value));
+  return platform_.conclude(Call::event_destroy,
+                            device_.destroy(context_, Object::event, event.value));
 }
 
 Result<StreamHandle> SimDriver::stream_create() {
@@ -192,7 +216,8 @@ Result<StreamHandle> SimDriver::stream_create() {
 }
 
 Status SimDriver::stream_destroy(StreamHandle stream) {
-  return platform_.conclude(Call::stream_destroy, device_.destroy(context_, Object::stream, stream.value));
+  return platform_.conclude(Call::stream_destroy,
+                            device_.destroy(context_, Object::stream, stream.value));
 }
 
 // Calls are done when they return, so a stream has nothing left to wait for.
@@ -201,34 +226,41 @@ Status SimDriver::stream_synchronize(StreamHandle stream) {
     return platform_.conclude(Call::stream_synchronize,
                               {.native = is_dead() ? sim::kContextDestroyed : sim::kSuccess});
   }
-  return platform_.conclude(Call::stream_synchronize, device_.check(context_, Object::stream, stream.value));
+  return platform_.conclude(Call::stream_synchronize,
+                            device_.check(context_, Object::stream, stream.value));
 }
 
 Result<LibraryHandle> SimDriver::library_load(std::span<const std::byte> image) {
   if (!is_dead() && !is_image(image)) {
-    return platform_.conclude(Call::library_load, Answer<LibraryHandle>{.native = sim::kInvalidImage});
+    return platform_.conclude(Call::library_load,
+                              Answer<LibraryHandle>{.native = sim::kInvalidImage});
   }
   const auto made = device_.create(context_, Object::library);
   return platform_.conclude(Call::library_load, Answer<LibraryHandle>{made.native, {made.value}});
 }
 
 Status SimDriver::library_unload(LibraryHandle library) {
-  return platform_.conclude(Call::library_unload, device_.destroy(context_, Object::library, library.value));
+  return platform_.conclude(Call::library_unload,
+                            device_.destroy(context_, Object::library, library.value));
 }
 
 Status SimDriver::ctx_synchronize() {
-  return platform_.conclude(Call::ctx_synchronize, {.native = is_dead() ? sim::kContextDestroyed : sim::kSuccess});
+  return platform_.conclude(Call::ctx_synchronize,
+                            {.native = is_dead() ? sim::kContextDestroyed : sim::kSuccess});
 }
 
 Status SimDriver::ctx_push_current() {
-  if (is_dead()) return platform_.conclude(Call::ctx_push_current, {.native = sim::kContextDestroyed});
+  if (is_dead())
+    return platform_.conclude(Call::ctx_push_current, {.native = sim::kContextDestroyed});
   sim::thread_contexts::push(platform_.number(), context_);
   return platform_.conclude(Call::ctx_push_current, Answer<Nothing>{});
 }
 
 Result<ContextHandle> SimDriver::ctx_pop_current() {
   const auto popped = sim::thread_contexts::pop(platform_.number());
-  if (!popped) return platform_.conclude(Call::ctx_pop_current, Answer<ContextHandle>{.native = sim::kInvalidContext});
+  if (!popped)
+    return platform_.conclude(Call::ctx_pop_current,
+                              Answer<ContextHandle>{.native = sim::kInvalidContext});
   return platform_.conclude(Call::ctx_pop_current, Answer<ContextHandle>{sim::kSuccess, *popped});
 }
 
@@ -236,6 +268,8 @@ Status SimDriver::primary_ctx_reset() {
   return platform_.conclude(Call::primary_ctx_reset, device_.reset(context_));
 }
 
-std::uint64_t SimDriver::log_address(const std::byte* ptr) const noexcept { return platform_.host().log_address(ptr); }
+std::uint64_t SimDriver::log_address(const std::byte* ptr) const noexcept {
+  return platform_.host().log_address(ptr);
+}
 
 }  // namespace emm

@@ -5,14 +5,15 @@
 
 namespace emm {
 
-/// The driver API over one context of a simulated device. What a call does is sim::SimDevice's; here it
-/// gets its cost and its form, and addresses find whose they are. Any thread may call.
+/// The driver API over one context of a simulated device. What a call does is sim::SimDevice's;
+/// here it gets its cost and its form, and addresses find whose they are. Any thread may call.
 ///
-/// After primary_ctx_reset every call answers 709 (measured), but for ctx_pop_current, which only takes a
-/// context off the thread's stack.
+/// After primary_ctx_reset every call answers 709 (measured), but for ctx_pop_current, which only
+/// takes a context off the thread's stack.
 class SimDriver final : public Driver {
  public:
-  SimDriver(SimPlatform& platform, sim::SimDevice& device, int ordinal, ContextHandle context) noexcept
+  SimDriver(SimPlatform& platform, sim::SimDevice& device, int ordinal,
+            ContextHandle context) noexcept
       : platform_(platform), device_(device), ordinal_(ordinal), context_(context) {}
 
   Result<DevicePtr> mem_alloc(std::uint64_t size) override;
@@ -51,7 +52,9 @@ class SimDriver final : public Driver {
   ContextHandle context_handle() const noexcept override { return context_; }
   Status primary_ctx_reset() override;
   std::uint64_t held_bytes() const noexcept override { return device_.held_bytes(context_); }
-  std::uint64_t largest_free_bytes() const noexcept override { return device_.largest_free_bytes(context_); }
+  std::uint64_t largest_free_bytes() const noexcept override {
+    return device_.largest_free_bytes(context_);
+  }
   std::uint64_t log_address(const std::byte* ptr) const noexcept override;
 
  private:

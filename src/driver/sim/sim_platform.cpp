@@ -18,8 +18,10 @@ SimPlatform::SimPlatform(const SimOptions& options)
   EMM_ASSERT(options.devices >= 1 && options.devices <= SimOptions::kMostDevices);
   const sim::Pattern fresh{static_cast<std::uint32_t>(Prng(options.seed).next() >> 32)};
   for (int ordinal = 0; ordinal < options.devices; ++ordinal) {
-    const sim::DeviceSpec spec{
-        .ordinal = ordinal, .total = options.capacity, .reserved = options.reserved, .fresh = fresh};
+    const sim::DeviceSpec spec{.ordinal = ordinal,
+                               .total = options.capacity,
+                               .reserved = options.reserved,
+                               .fresh = fresh};
     devices_.push_back(std::make_unique<SimDevice>(spec, host_));
   }
 }
@@ -49,7 +51,8 @@ DeviceIdentity SimPlatform::identity(int ordinal) const noexcept {
 
 SimDevice* SimPlatform::device_at(std::uint64_t address) noexcept {
   const auto index = (address - SimDevice::kFirstAddress) / SimDevice::kAddresses;
-  return address >= SimDevice::kFirstAddress && index < devices_.size() ? devices_[index].get() : nullptr;
+  return address >= SimDevice::kFirstAddress && index < devices_.size() ? devices_[index].get()
+                                                                        : nullptr;
 }
 
 }  // namespace emm

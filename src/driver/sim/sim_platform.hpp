@@ -26,9 +26,9 @@ struct SimOptions {
   std::uint64_t capacity = kH200Total;  ///< Total bytes of each device.
   std::uint64_t reserved = 0;           ///< Bytes of these that are never free.
   int devices = 1;
-  std::uint64_t seed = 0;               ///< Decides what memory that nobody wrote to reads as.
-  bool costs = true;                    ///< Calls advance the clock by what they take on an H200.
-  bool peers = true;                    ///< Devices can access each other's memory.
+  std::uint64_t seed = 0;  ///< Decides what memory that nobody wrote to reads as.
+  bool costs = true;       ///< Calls advance the clock by what they take on an H200.
+  bool peers = true;       ///< Devices can access each other's memory.
 };
 
 /// Simulated devices in this process, each an H200 but for its capacity, on one simulated clock.

@@ -8,12 +8,14 @@ using sim::Nothing;
 Result<DevicePtr> SimRuntime::malloc(std::uint64_t size) {
   if (size != 0) return platform_.conclude(Call::runtime_malloc, device_.mem_alloc(context_, size));
   const bool alive = device_.is_alive(context_);
-  return platform_.conclude(Call::runtime_malloc,
-                            Answer<DevicePtr>{.native = alive ? sim::kSuccess : sim::kContextDestroyed});
+  return platform_.conclude(
+      Call::runtime_malloc,
+      Answer<DevicePtr>{.native = alive ? sim::kSuccess : sim::kContextDestroyed});
 }
 
 Status SimRuntime::free(DevicePtr ptr) {
-  if (device_.owns(ptr.value)) return platform_.conclude(Call::runtime_free, device_.mem_free(context_, ptr));
+  if (device_.owns(ptr.value))
+    return platform_.conclude(Call::runtime_free, device_.mem_free(context_, ptr));
   Answer<Nothing> answer;
   if (!device_.is_alive(context_)) {
     answer.native = sim::kContextDestroyed;

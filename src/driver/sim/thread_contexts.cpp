@@ -18,7 +18,8 @@ thread_local std::vector<Entry> stack;
 void push(std::uint64_t platform, ContextHandle context) { stack.push_back({platform, context}); }
 
 std::optional<ContextHandle> pop(std::uint64_t platform) {
-  const auto top = std::find_if(stack.rbegin(), stack.rend(), [&](const Entry& e) { return e.platform == platform; });
+  const auto top = std::find_if(stack.rbegin(), stack.rend(),
+                                [&](const Entry& e) { return e.platform == platform; });
   if (top == stack.rend()) return std::nullopt;
   const auto context = top->context;
   stack.erase(std::next(top).base());

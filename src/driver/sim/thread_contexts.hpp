@@ -5,8 +5,9 @@
 
 #include "driver/types.hpp"
 
-/// The stack of contexts that each thread has, one for all devices of a platform: what cuCtxPushCurrent
-/// and cuCtxPopCurrent act on. A platform is known by its number, never given twice in a process.
+/// The stack of contexts that each thread has, one for all devices of a platform: what
+/// cuCtxPushCurrent and cuCtxPopCurrent act on. A platform is known by its number, never given
+/// twice in a process.
 namespace emm::sim::thread_contexts {
 
 void push(std::uint64_t platform, ContextHandle context);

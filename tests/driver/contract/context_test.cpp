@@ -34,7 +34,8 @@ TEST_P(DriverContract, CallsNeedNoCurrentContextAndLeaveNone) {
   }).join();
 }
 
-// Measured: cuDevicePrimaryCtxReset with live memory is 0, and calls in the context are 709 afterwards.
+// Measured: cuDevicePrimaryCtxReset with live memory is 0, and calls in the context are 709
+// afterwards.
 TEST_P(DriverContract, AResetEndsTheContext) {
   const auto ptr = *driver().mem_alloc(1_MiB);
   ASSERT_TRUE(driver().primary_ctx_reset());

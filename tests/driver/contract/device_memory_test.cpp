@@ -8,7 +8,9 @@ namespace emm {
 namespace {
 
 // Measured: cuMemAlloc(0) is 1.
-TEST_P(DriverContract, AllocatingNothingIsAnInvalidValue) { EXPECT_EQ(native(driver().mem_alloc(0)), 1); }
+TEST_P(DriverContract, AllocatingNothingIsAnInvalidValue) {
+  EXPECT_EQ(native(driver().mem_alloc(0)), 1);
+}
 
 // Measured: 2 of a byte over the total, of 2^60 and of SIZE_MAX.
 TEST_P(DriverContract, AllocatingMoreThanThereIsRunsOutOfMemory) {
@@ -25,7 +27,8 @@ TEST_P(DriverContract, AllocatingMoreThanThereIsRunsOutOfMemory) {
 // Measured: addresses are multiples of 512 from 1 byte on.
 TEST_P(DriverContract, AddressesAreMultiplesOf512) {
   std::vector<DevicePtr> held;
-  for (const std::uint64_t size : {1, 255, 257, 511, 513, 4096, 65536, 1048575, 1048577, 2097153}) {
+  for (const std::uint64_t size :
+       {1u, 255u, 257u, 511u, 513u, 4096u, 65536u, 1048575u, 1048577u, 2097153u}) {
     const auto ptr = driver().mem_alloc(size);
     ASSERT_TRUE(ptr);
     EXPECT_EQ(ptr->value % 512, 0u) << size;
@@ -37,8 +40,9 @@ TEST_P(DriverContract, AddressesAreMultiplesOf512) {
 // Measured, each in a device with no other small allocation.
 TEST_P(DriverContract, AllocationsTakeWholePagesOf2MiB) {
   const std::pair<std::uint64_t, std::uint64_t> taken[] = {
-      {1, 2_MiB},       {4096, 2_MiB},    {1_MiB, 2_MiB},       {1_MiB + 1, 2_MiB},   {2_MiB, 2_MiB},
-      {2_MiB + 1, 4_MiB}, {3_MiB, 4_MiB}, {32505856, 33554432}, {34603008, 35651584},
+      {1, 2_MiB},         {4096, 2_MiB},        {1_MiB, 2_MiB},
+      {1_MiB + 1, 2_MiB}, {2_MiB, 2_MiB},       {2_MiB + 1, 4_MiB},
+      {3_MiB, 4_MiB},     {32505856, 33554432}, {34603008, 35651584},
   };
   for (const auto& [size, expected] : taken) {
     const auto before = driver().mem_get_info()->free;
@@ -59,7 +63,8 @@ TEST_P(DriverContract, HeldBytesFollowWhatMemGetInfoShows) {
   std::vector<DevicePtr> held;
   for (const std::uint64_t size : {1_KiB, 2_KiB, 700_KiB, 700_KiB, 3_MiB, 10_MiB}) {
     held.push_back(*driver().mem_alloc(size));
-    EXPECT_EQ(driver().held_bytes() - held_before, free_before - driver().mem_get_info()->free) << size;
+    EXPECT_EQ(driver().held_bytes() - held_before, free_before - driver().mem_get_info()->free)
+        << size;
   }
   for (const auto ptr : held) {
     EXPECT_TRUE(driver().mem_free(ptr));
@@ -88,7 +93,9 @@ TEST_P(DriverContract, FreeingAnInteriorAddressIsAnInvalidValueAndChangesNothing
 }
 
 // Measured: cuMemFree(unknown) is 1.
-TEST_P(DriverContract, FreeingAnUnknownAddressIsAnInvalidValue) { EXPECT_EQ(native(driver().mem_free(kUnknown)), 1); }
+TEST_P(DriverContract, FreeingAnUnknownAddressIsAnInvalidValue) {
+  EXPECT_EQ(native(driver().mem_free(kUnknown)), 1);
+}
 
 // Measured: base==ptr, size 1048576, from an address inside.
 TEST_P(DriverContract, TheRangeOfAnInteriorAddressIsItsAllocation) {
@@ -144,7 +151,8 @@ TEST_P(DriverContract, ManagedMemoryOfNothingIsAnInvalidValue) {
 // Measured: 1 of the flags 0 and CU_MEM_ATTACH_SINGLE.
 TEST_P(DriverContract, ManagedMemoryIsAttachedToAllOrToTheHost) {
   for (const int flags : {0, 4}) {
-    EXPECT_EQ(native(driver().mem_alloc_managed(1_MiB, static_cast<AttachFlags>(flags))), 1) << flags;
+    EXPECT_EQ(native(driver().mem_alloc_managed(1_MiB, static_cast<AttachFlags>(flags))), 1)
+        << flags;
   }
 }
 

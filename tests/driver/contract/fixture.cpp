@@ -4,7 +4,8 @@ namespace emm {
 
 void DriverContract::SetUp() {
   auto platform = open_platform(GetParam(), {});
-  if (!platform && platform.error().code == Errc::no_device) GTEST_SKIP() << describe(platform.error());
+  if (!platform && platform.error().code == Errc::no_device)
+    GTEST_SKIP() << describe(platform.error());
   ASSERT_TRUE(platform) << describe(platform.error());
   platform_ = std::move(*platform);
   reopen();

@@ -10,8 +10,8 @@
 
 namespace emm {
 
-/// What every device answers: one suite, run on each kind of device that this machine has. A test is one
-/// fact, with its source: "measured" is an H200 with driver 580.159.04 and CUDA 13.0.
+/// What every device answers: one suite, run on each kind of device that this machine has. A test
+/// is one fact, with its source: "measured" is an H200 with driver 580.159.04 and CUDA 13.0.
 class DriverContract : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override;

@@ -14,7 +14,8 @@ DevicePtr same_address(const std::byte* ptr) { return {reinterpret_cast<std::uin
 class Pages {
  public:
   explicit Pages(std::uint64_t size)
-      : size_(size), memory_(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {}
+      : size_(size),
+        memory_(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {}
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
   ~Pages() { munmap(memory_, size_); }
@@ -59,7 +60,9 @@ TEST_P(DriverContract, HostMemoryOfNothingSucceeds) {
 }
 
 // Measured: cuMemHostAlloc 1<<50 is 2.
-TEST_P(DriverContract, HostMemoryRunsOut) { EXPECT_EQ(native(driver().mem_host_alloc(std::uint64_t{1} << 50, {})), 2); }
+TEST_P(DriverContract, HostMemoryRunsOut) {
+  EXPECT_EQ(native(driver().mem_host_alloc(std::uint64_t{1} << 50, {})), 2);
+}
 
 // Measured: cuMemFreeHost(nullptr) is 0, again 1.
 TEST_P(DriverContract, HostMemoryIsFreedOnceAndNullAlways) {
@@ -95,8 +98,9 @@ TEST_P(DriverContract, RegisteredRangesDoNotOverlap) {
   const Pages pages(128_KiB);
   ASSERT_TRUE(driver().mem_host_register({pages.get(), 64_KiB}, {}));
 
-  for (const HostRange range : {HostRange{pages.get(), 64_KiB}, HostRange{pages.get() + 32_KiB, 64_KiB},
-                                HostRange{pages.get() + 8_KiB, 4_KiB}}) {
+  for (const HostRange range :
+       {HostRange{pages.get(), 64_KiB}, HostRange{pages.get() + 32_KiB, 64_KiB},
+        HostRange{pages.get() + 8_KiB, 4_KiB}}) {
     const auto refused = driver().mem_host_register(range, {});
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().native, 712);

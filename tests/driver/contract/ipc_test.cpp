@@ -17,7 +17,9 @@ TEST_P(DriverContract, AnInteriorAddressHasTheHandleOfItsAllocation) {
 }
 
 // Measured: 1.
-TEST_P(DriverContract, AnUnknownAddressHasNoHandle) { EXPECT_EQ(native(driver().ipc_get_mem_handle(kUnknown)), 1); }
+TEST_P(DriverContract, AnUnknownAddressHasNoHandle) {
+  EXPECT_EQ(native(driver().ipc_get_mem_handle(kUnknown)), 1);
+}
 
 // Measured: cuIpcGetMemHandle managed is 1.
 TEST_P(DriverContract, ManagedMemoryIsNotExported) {
@@ -52,9 +54,14 @@ TEST_P(DriverContract, TwoProcessesSeeOneMemory) {
 
   const auto opened = peer.ask({.kind = PeerRequest::open, .handle = handle});
   ASSERT_EQ(opened.native, 0);
-  EXPECT_EQ(peer.ask({.kind = PeerRequest::read_u32, .address = opened.address + (4_MiB - 4)}).value, 0xfeedbeefu);
+  EXPECT_EQ(
+      peer.ask({.kind = PeerRequest::read_u32, .address = opened.address + (4_MiB - 4)}).value,
+      0xfeedbeefu);
 
-  EXPECT_EQ(peer.ask({.kind = PeerRequest::write_u32, .value = 42, .address = opened.address + 1_MiB}).native, 0);
+  EXPECT_EQ(
+      peer.ask({.kind = PeerRequest::write_u32, .value = 42, .address = opened.address + 1_MiB})
+          .native,
+      0);
   std::uint32_t seen = 0;
   EXPECT_TRUE(driver().memcpy_dtoh(std::as_writable_bytes(std::span(&seen, 1)), ptr + 1_MiB));
   EXPECT_EQ(seen, 42u);

@@ -28,13 +28,16 @@ TEST_P(DriverContract, StreamsAreMadeSynchronizedAndDestroyed) {
 }
 
 TEST_P(DriverContract, LibrariesAreLoadedFromPtx) {
-  const auto library = driver().library_load(image(".version 7.0\n.target sm_50\n.address_size 64\n"));
+  const auto library =
+      driver().library_load(image(".version 7.0\n.target sm_50\n.address_size 64\n"));
 
   ASSERT_TRUE(library);
   EXPECT_TRUE(driver().library_unload(*library));
 }
 
-TEST_P(DriverContract, WhatIsNoImageIsNotLoaded) { EXPECT_FALSE(driver().library_load(image("not an image"))); }
+TEST_P(DriverContract, WhatIsNoImageIsNotLoaded) {
+  EXPECT_FALSE(driver().library_load(image("not an image")));
+}
 
 TEST_P(DriverContract, ADeviceSaysWhatItIs) {
   EXPECT_FALSE(driver().device_name().empty());
@@ -43,7 +46,8 @@ TEST_P(DriverContract, ADeviceSaysWhatItIs) {
 }
 
 TEST_P(DriverContract, AnUnknownDeviceIsNoPeer) {
-  EXPECT_FALSE(driver().can_access_peer({.pci_domain_id = 99, .pci_bus_id = 99, .pci_device_id = 9}));
+  EXPECT_FALSE(
+      driver().can_access_peer({.pci_domain_id = 99, .pci_bus_id = 99, .pci_device_id = 9}));
 }
 
 }  // namespace

@@ -43,11 +43,16 @@ PeerReply answer(Driver& driver, const PeerRequest& request) {
       if (opened) reply.address = *opened;
       break;
     }
-    case PeerRequest::close: reply.native = native(driver.ipc_close_mem_handle(request.address)); break;
-    case PeerRequest::read_u32:
-      reply.native = native(driver.memcpy_dtoh(std::as_writable_bytes(std::span(&reply.value, 1)), request.address));
+    case PeerRequest::close:
+      reply.native = native(driver.ipc_close_mem_handle(request.address));
       break;
-    case PeerRequest::write_u32: reply.native = native(driver.memset_d32(request.address, request.value, 1)); break;
+    case PeerRequest::read_u32:
+      reply.native = native(
+          driver.memcpy_dtoh(std::as_writable_bytes(std::span(&reply.value, 1)), request.address));
+      break;
+    case PeerRequest::write_u32:
+      reply.native = native(driver.memset_d32(request.address, request.value, 1));
+      break;
   }
   return reply;
 }

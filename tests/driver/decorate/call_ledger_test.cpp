@@ -35,7 +35,8 @@ TEST_F(CallLedgerTest, BalancesWhenAllThatWasHandedOutCameBack) {
   EXPECT_FALSE(ledger_.balances());
   EXPECT_EQ(ledger_.live(Kind::managed), (CallLedger::Live{.count = 1, .bytes = 4_KiB}));
   EXPECT_EQ(ledger_.verdict(),
-            "1 device (4096 bytes), 1 managed (4096 bytes), 1 host (4096 bytes), 1 registered (4096 bytes), 1 event, "
+            "1 device (4096 bytes), 1 managed (4096 bytes), 1 host (4096 bytes), 1 registered "
+            "(4096 bytes), 1 event, "
             "1 stream not given back");
 
   EXPECT_TRUE(counted_.mem_free(device));

@@ -92,17 +92,19 @@ TEST(FaultPlan, IsReadFromText) {
 }
 
 TEST(FaultPlan, SaysWhatIsWrongWithItsText) {
-  for (const auto* text : {"", "mem_alloc", "mem_alloc:", "mem_alloc:0", "mem_alloc:x", "mem_alloc:1=", "mem_alloc:1=0",
-                           "mem_alloc:1=1000", "rate"}) {
+  for (const auto* text : {"", "mem_alloc", "mem_alloc:", "mem_alloc:0", "mem_alloc:x",
+                           "mem_alloc:1=", "mem_alloc:1=0", "mem_alloc:1=1000", "rate"}) {
     const auto plan = FaultPlan::parse(text);
     ASSERT_FALSE(plan) << text;
     EXPECT_EQ(plan.error().code, Errc::usage);
-    EXPECT_EQ(describe(plan.error()), "--fault: '" + std::string(text) +
-                                          "' is not a fault: expected CALL:N, CALL:N=CODE or rate=R,seed=S");
+    EXPECT_EQ(describe(plan.error()),
+              "--fault: '" + std::string(text) +
+                  "' is not a fault: expected CALL:N, CALL:N=CODE or rate=R,seed=S");
   }
   EXPECT_EQ(describe(FaultPlan::parse("malloc:1").error()).substr(0, 58),
             "--fault: unknown call 'malloc': known are any, mem_alloc, ");
-  EXPECT_EQ(describe(FaultPlan::parse("rate=1.5").error()), "--fault: rate is 1.5: expected 0 to 1");
+  EXPECT_EQ(describe(FaultPlan::parse("rate=1.5").error()),
+            "--fault: rate is 1.5: expected 0 to 1");
   EXPECT_EQ(describe(FaultPlan::parse("rate=0.5,sed=7").error()),
             "--fault: unknown option 'sed': known are rate, seed, call");
 }

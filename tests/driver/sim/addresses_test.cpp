@@ -129,7 +129,8 @@ TEST(DeviceMemory, PlacesAsTheRuleSaysWhateverTheOrder) {
 
   for (int step = 0; step < 2000; ++step) {
     if (live.empty() || random.chance(0.55)) {
-      const auto size = random.chance(0.7) ? random.between(128_KiB, 1_MiB) : random.between(1_MiB + 1, 9_MiB);
+      const auto size =
+          random.chance(0.7) ? random.between(128_KiB, 1_MiB) : random.between(1_MiB + 1, 9_MiB);
       const auto largest = memory.largest_free_bytes();
       const auto address = memory.allocate(size);
       ASSERT_EQ(address, plain.allocate(size)) << "step " << step << ", size " << size;

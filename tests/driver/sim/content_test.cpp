@@ -17,7 +17,8 @@ class PlainContent {
  public:
   explicit PlainContent(std::size_t size) : bytes_(size) { fill(0, size, kFresh); }
   void fill(std::size_t offset, std::size_t size, sim::Pattern pattern) {
-    for (auto at = offset; at < offset + size; ++at) bytes_[at] = std::byte(pattern.value >> (at % 4 * 8));
+    for (auto at = offset; at < offset + size; ++at)
+      bytes_[at] = std::byte(pattern.value >> (at % 4 * 8));
   }
   std::span<std::byte> bytes() { return bytes_; }
 
@@ -51,7 +52,8 @@ void compare_over_many_changes(bool shared, std::uint64_t seed) {
           for (auto& byte : bytes) byte = std::byte(random.next() & 0xff);
         }
         content.write(offset, bytes);
-        std::copy(bytes.begin(), bytes.end(), plain.bytes().begin() + static_cast<std::ptrdiff_t>(offset));
+        std::copy(bytes.begin(), bytes.end(),
+                  plain.bytes().begin() + static_cast<std::ptrdiff_t>(offset));
         break;
       }
       case 2: {
@@ -60,11 +62,13 @@ void compare_over_many_changes(bool shared, std::uint64_t seed) {
         std::memmove(plain.bytes().data() + to, plain.bytes().data() + offset, size);
         break;
       }
-      default: break;
+      default:
+        break;
     }
     std::vector<std::byte> seen(size);
     content.read(offset, seen);
-    ASSERT_TRUE(std::equal(seen.begin(), seen.end(), plain.bytes().begin() + static_cast<std::ptrdiff_t>(offset)))
+    ASSERT_TRUE(std::equal(seen.begin(), seen.end(),
+                           plain.bytes().begin() + static_cast<std::ptrdiff_t>(offset)))
         << "step " << step;
   }
   std::vector<std::byte> whole(kSize);
@@ -112,7 +116,8 @@ TEST_F(SimTest, FreshMemoryReadsTheSameInEveryRunAndByTheSeed) {
     SimPlatform platform({.capacity = 64_MiB, .seed = seed});
     auto device = *platform.open(0);
     std::uint32_t word = 0;
-    EXPECT_TRUE(device.driver->memcpy_dtoh(std::as_writable_bytes(std::span(&word, 1)), *device.driver->mem_alloc(4)));
+    EXPECT_TRUE(device.driver->memcpy_dtoh(std::as_writable_bytes(std::span(&word, 1)),
+                                           *device.driver->mem_alloc(4)));
     return word;
   };
 

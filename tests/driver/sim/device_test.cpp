@@ -6,8 +6,8 @@
 namespace emm {
 namespace {
 
-// Measured: the next allocation of 256 bytes is 512 further, of 513 is 1024 further; a larger one begins
-// at a page of its own.
+// Measured: the next allocation of 256 bytes is 512 further, of 513 is 1024 further; a larger one
+// begins at a page of its own.
 TEST_F(SimTest, SmallAllocationsFollowEachOtherAtStepsOf512) {
   const auto first = *driver().mem_alloc(256);
 
@@ -15,7 +15,8 @@ TEST_F(SimTest, SmallAllocationsFollowEachOtherAtStepsOf512) {
   EXPECT_EQ(*driver().mem_alloc(513), first + 512);
   EXPECT_EQ(*driver().mem_alloc(1), first + 1536);
   EXPECT_EQ(*driver().mem_alloc(1_MiB + 1), first + 2_MiB);
-  EXPECT_EQ(*driver().mem_alloc(1_MiB), first + 2048) << "the rest of the page still serves small ones";
+  EXPECT_EQ(*driver().mem_alloc(1_MiB), first + 2048)
+      << "the rest of the page still serves small ones";
 }
 
 TEST_F(SimTest, TheSameCallsGiveTheSameAddressesAndTimes) {
@@ -50,7 +51,8 @@ TEST_F(SimTest, TheSameCallsGiveTheSameAddressesAndTimes) {
 
 TEST_F(SimTest, WhatIsLargestFreeIsServedAndNoMore) {
   std::vector<DevicePtr> live;
-  for (const std::uint64_t size : {30_MiB, 100_KiB, 5_MiB, 9_MiB}) live.push_back(*driver().mem_alloc(size));
+  for (const std::uint64_t size : {30_MiB, 100_KiB, 5_MiB, 9_MiB})
+    live.push_back(*driver().mem_alloc(size));
   ASSERT_TRUE(driver().mem_free(live[2]));
 
   while (const auto largest = driver().largest_free_bytes()) {

@@ -13,7 +13,9 @@ namespace emm {
 /// A simulated machine, and its first device.
 class SimTest : public testing::Test {
  protected:
-  explicit SimTest(const SimOptions& options = {.capacity = 64_MiB}) : platform_(options) { reopen(); }
+  explicit SimTest(const SimOptions& options = {.capacity = 64_MiB}) : platform_(options) {
+    reopen();
+  }
 
   SimPlatform& platform() { return platform_; }
   Driver& driver() { return *device_.driver; }

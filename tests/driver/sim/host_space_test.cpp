@@ -1,3 +1,5 @@
+#include <sys/mman.h>
+
 #include <vector>
 
 #include "sim/fixture.hpp"
@@ -63,12 +65,16 @@ TEST_F(SimTest, HostMemoryThatWasHandedOutIsRegisteredAlready) {
 }
 
 TEST_F(SimTest, ARangeIsRegisteredWhereAllOfItExists) {
-  std::vector<std::byte> own(64_KiB);
+  auto* pages = static_cast<HostPtr>(
+      mmap(nullptr, 256_KiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_EQ(munmap(pages + 128_KiB, 64_KiB), 0);
 
-  EXPECT_EQ(native(driver().mem_host_register({own.data(), 1_TiB}, {})), 1);
-  EXPECT_EQ(native(driver().mem_host_register({own.data(), ~std::uint64_t{0}}, {})), 1);
-  EXPECT_EQ(native(driver().mem_host_register({own.data(), 64_KiB}, {.io = true})), 801);
-  EXPECT_TRUE(driver().mem_host_register({own.data(), 64_KiB}, {.read_only = true}));
+  EXPECT_EQ(native(driver().mem_host_register({pages, 256_KiB}, {})), 1);
+  EXPECT_EQ(native(driver().mem_host_register({pages, ~std::uint64_t{0}}, {})), 1);
+  EXPECT_EQ(native(driver().mem_host_register({pages, 128_KiB}, {.io = true})), 801);
+  EXPECT_TRUE(driver().mem_host_register({pages, 128_KiB}, {.read_only = true}));
+
+  munmap(pages, 256_KiB);
 }
 
 }  // namespace

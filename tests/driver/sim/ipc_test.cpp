@@ -1,8 +1,8 @@
-#include <csignal>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -51,9 +51,9 @@ TEST_F(SimTest, ImportedMemoryHasItsSizeAndIsNotTheImportersToFreeOrExport) {
   EXPECT_TRUE(holds_in_another_process(platform(), [&](Driver& importer) {
     const auto ptr = *importer.ipc_open_mem_handle(handle);
     const auto range = importer.mem_get_address_range(ptr + (3_MiB - 1));
-    return range && range->base == ptr && range->size == 3_MiB && native(importer.mem_free(ptr)) == 1 &&
-           native(importer.ipc_get_mem_handle(ptr)) == 1 && native(importer.memset_d8(ptr, 0, 3_MiB + 1)) == 1 &&
-           importer.held_bytes() == 0;
+    return range && range->base == ptr && range->size == 3_MiB &&
+           native(importer.mem_free(ptr)) == 1 && native(importer.ipc_get_mem_handle(ptr)) == 1 &&
+           native(importer.memset_d8(ptr, 0, 3_MiB + 1)) == 1 && importer.held_bytes() == 0;
   }));
 }
 
@@ -64,7 +64,8 @@ TEST_F(SimTest, SeveralImportsLieApart) {
   EXPECT_TRUE(holds_in_another_process(platform(), [&](Driver& importer) {
     const auto a = *importer.ipc_open_mem_handle(first), b = *importer.ipc_open_mem_handle(second);
     if (b - a < 3_MiB || !importer.ipc_close_mem_handle(a)) return false;
-    return *importer.ipc_open_mem_handle(first) == a && importer.ipc_close_mem_handle(b).has_value();
+    return *importer.ipc_open_mem_handle(first) == a &&
+           importer.ipc_close_mem_handle(b).has_value();
   }));
 }
 
@@ -72,7 +73,8 @@ TEST_F(SimTest, AHandleOfFreedMemoryIsNotOpened) {
   const auto ptr = *driver().mem_alloc(1_MiB);
   const auto handle = *driver().ipc_get_mem_handle(ptr);
   ASSERT_TRUE(driver().mem_free(ptr));
-  ASSERT_TRUE(driver().ipc_get_mem_handle(*driver().mem_alloc(1_MiB))) << "takes the descriptor that fell free";
+  ASSERT_TRUE(driver().ipc_get_mem_handle(*driver().mem_alloc(1_MiB)))
+      << "takes the descriptor that fell free";
 
   EXPECT_TRUE(holds_in_another_process(platform(), [&](Driver& importer) {
     return native(importer.ipc_open_mem_handle(handle)) == 1;
@@ -91,7 +93,8 @@ TEST_F(SimTest, AnExporterThatIsKilledLeavesNothingBehind) {
   const auto names = [] {
     std::vector<std::string> ours;
     for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-      if (entry.path().filename().string().find("emm") != std::string::npos) ours.push_back(entry.path());
+      if (entry.path().filename().string().find("emm") != std::string::npos)
+        ours.push_back(entry.path());
     }
     return ours;
   };
