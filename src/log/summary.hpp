@@ -35,25 +35,35 @@ struct Failure {
   std::string stream;
   std::string context;
   trace::Outcome outcome = trace::Outcome::error;
-  std::string error;        ///< The manager's or driver's words.
+  std::string error;  ///< The manager's or driver's words.
   std::vector<std::string> frames;
   std::uint64_t live_bytes = 0;
   std::uint64_t reserved_bytes = 0;
-  std::optional<std::uint64_t> free_bytes;          ///< Of the device, where it tells.
+  std::optional<std::uint64_t> free_bytes;  ///< Of the device, where it tells.
   std::optional<std::uint64_t> largest_free_bytes;
   std::vector<Holder> holders;  ///< The biggest live allocations, at most ten.
 };
 
 /// Something that a manager must never do.
 struct Violation {
-  enum class Kind : std::uint8_t { overlap, misaligned, wrong_size, corruption, wrong_address, hazard, unexpected };
+  enum class Kind : std::uint8_t {
+    overlap,
+    misaligned,
+    wrong_size,
+    corruption,
+    wrong_address,
+    hazard,
+    unexpected,
+    balance,
+  };
   Kind kind = Kind::overlap;
   std::uint64_t event = 0;
   std::uint32_t line = 0;
   std::string words;  ///< One sentence with the ids, addresses and sizes.
 };
-inline constexpr std::array<std::string_view, 7> kViolationNames{"overlap", "misaligned", "wrong size", "corruption",
-                                                                 "wrong address", "hazard", "unexpected outcome"};
+inline constexpr std::array<std::string_view, 8> kViolationNames{
+    "overlap",       "misaligned", "wrong size",         "corruption",
+    "wrong address", "hazard",     "unexpected outcome", "balance"};
 
 /// Recorded result against today's, over operations that have a recorded one.
 struct FourWay {
@@ -63,11 +73,22 @@ struct FourWay {
 /// A deferring manager emptied its queue while event `event` was served.
 struct Flush {
   std::uint64_t event = 0;
-  std::uint64_t seq = 0;    ///< The operation's own `seq`, or `event` where it has none.
+  std::uint64_t seq = 0;  ///< The operation's own `seq`, or `event` where it has none.
   std::uint64_t count = 0;
   std::uint64_t bytes = 0;
   bool operator==(const Flush&) const = default;
 };
+
+/// The flushes of a recording against those of its replay, in order. A recorded one belongs to the
+/// last operation before it in its context.
+struct FlushComparison {
+  std::uint64_t recorded = 0;
+  std::uint64_t as_recorded = 0;  ///< At the same event, with the same count and bytes.
+  std::uint64_t unrecorded = 0;   ///< In the replay alone.
+  std::string first_difference;   ///< One sentence; empty if there is none.
+};
+FlushComparison compare_flushes(const std::vector<Flush>& recorded,
+                                const std::vector<Flush>& replayed);
 
 /// Operations that the manager answered with not_supported, by operation.
 struct Declined {
@@ -76,14 +97,23 @@ struct Declined {
   std::string why;  ///< The words of the first.
 };
 
-/// One pass of a replay: "emmctl.replay/1". Bytes are requested bytes unless the name says otherwise; peaks are
-/// over events.
+/// One pass of a replay: "emmctl.replay/1". Bytes are requested bytes of device and managed memory
+/// unless the name says otherwise; peaks are over events.
 struct Pass {
-  std::uint64_t events = 0;  ///< Replayed.
-  std::uint64_t allocs = 0, frees = 0, failures = 0;
-  std::uint64_t leaked = 0, leaked_bytes = 0;
+  std::uint64_t events = 0;  ///< Replayed: walked, less those of the recording's backing layer.
+  std::uint64_t allocs = 0;  ///< That worked: memalloc, memallocmanaged, memhostalloc, mempin.
+  std::uint64_t frees = 0;   ///< Carried out, late ones too.
+  std::uint64_t failures =
+      0;  ///< Operations that failed and that neither `expect` nor the recording says fail.
+  std::uint64_t unmade =
+      0;  ///< Operations on what was never made, because making it failed or was declined.
+  std::uint64_t leaked = 0, leaked_bytes = 0;  ///< Alive at the end; of every kind of memory.
   std::uint64_t hazards = 0;
-  std::uint64_t peak_live_bytes = 0, peak_requested_bytes = 0, peak_reserved_bytes = 0;
+  std::uint64_t peak_live_bytes = 0;
+  std::uint64_t peak_requested_bytes =
+      0;  ///< As peak_live_bytes would be had the manager served everything.
+  std::uint64_t peak_host_bytes = 0;  ///< Of memhostalloc and mempin, live.
+  std::uint64_t peak_reserved_bytes = 0;
   std::uint64_t reserved_at_end_bytes = 0;
   double ns_per_event = 0;
   std::uint64_t elapsed_ns = 0;
@@ -91,20 +121,23 @@ struct Pass {
 
 struct Summary {
   std::string trace, manager, device, clock;
-  Pass pass;                       ///< The first.
-  std::vector<Pass> repeats;       ///< All of them, where there are several.
+  Pass pass;                  ///< The first.
+  std::vector<Pass> repeats;  ///< All of them, where there are several.
   std::optional<Percentiles> alloc_latency, free_latency;
   std::optional<Failure> first_failure;
   FourWay outcomes;
-  std::vector<Flush> flushes;
-  std::vector<Violation> violations;   ///< At most a hundred are kept;
-  std::uint64_t violation_count = 0;   ///< all are counted.
+  std::vector<Flush> flushes;                       ///< Of the first pass.
+  std::optional<FlushComparison> recorded_flushes;  ///< Where the recording has flushes.
+  std::vector<Violation> violations;                ///< At most a hundred are kept;
+  std::uint64_t violation_count = 0;                ///< all are counted.
   std::vector<Declined> declined;
-  std::uint64_t skipped = 0;           ///< Operations that this replay does not carry out yet, or by request;
-  std::vector<std::string> notes;      ///< and what a person should know, a sentence each.
+  std::uint64_t skipped =
+      0;  ///< Operations that this replay does not carry out yet, or by request;
+  std::vector<std::string> notes;  ///< and what a person should know, a sentence each.
   bool interrupted = false;
   std::optional<std::uint64_t> stopped_at;  ///< Event of --stop-at or --on-oom stop.
-  std::vector<Holder> leaks;           ///< The biggest, at most ten.
+  std::optional<Failure> stop_state;        ///< The state before that event.
+  std::vector<Holder> leaks;                ///< The biggest, at most ten.
 };
 
 }  // namespace emm::log

@@ -2,7 +2,8 @@
 #
 # Adds <name>.cpp of each name to the target and generates the family's table, in the order written.
 # Each file defines `constinit const <Entry> emm::<name>_<family>`; one that does not is a link error
-# that names the symbol. A folder in a name becomes an underscore in the symbol.
+# that names the symbol. A folder in a name becomes an underscore in the symbol. Entry and accessor may be in a
+# namespace of emm's: log::LogEntry log::bundled_logs.
 #
 #   emm_entries(emm_managers manager emm/manager_entry.hpp ManagerEntry bundled_managers default pool)
 #
@@ -18,7 +19,8 @@ function(emm_entries target family header entry accessor)
     string(APPEND rows "    &${symbol}_${family},\n")
     target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/${file}.cpp)
   endforeach()
-  set(table ${CMAKE_CURRENT_BINARY_DIR}/${accessor}.cpp)
+  string(REPLACE "::" "_" table ${accessor})
+  set(table ${CMAKE_CURRENT_BINARY_DIR}/${table}.cpp)
   file(CONFIGURE OUTPUT ${table} @ONLY CONTENT "#include \"@header@\"
 
 namespace emm {

@@ -1,0 +1,95 @@
+#include <algorithm>
+#include <ctime>
+#include <vector>
+
+#include "log/writer.hpp"
+
+namespace emm::log {
+namespace {
+
+/// One log a device; a record goes to all, and each takes its own.
+class SplitLog final : public LogWriter {
+ public:
+  explicit SplitLog(std::vector<std::unique_ptr<LogWriter>> logs) : logs_(std::move(logs)) {}
+
+  void on_record(const Record& record, const Gauges& gauges) override {
+    for (const auto& log : logs_) log->on_record(record, gauges);
+  }
+  Status finish() override {
+    Status first;
+    for (const auto& log : logs_) {
+      if (auto finished = log->finish(); !finished && first) first = finished;
+    }
+    return first;
+  }
+
+ private:
+  std::vector<std::unique_ptr<LogWriter>> logs_;
+};
+
+/// "run.csv" to "run.dev1.csv", "run.csv.gz" to "run.dev1.csv.gz", "run" to "run.dev1".
+std::string with_device(const std::string& path, std::uint32_t device) {
+  const auto name = path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1;
+  auto end = path.size();
+  for (const std::string_view packed : {".gz", ".zst"}) {
+    if (path.ends_with(packed)) end -= packed.size();
+  }
+  const auto dot = path.rfind('.', end - 1);
+  const auto at = dot == std::string::npos || dot <= name ? end : dot;
+  return path.substr(0, at) + ".dev" + std::to_string(device) + path.substr(at);
+}
+
+std::vector<std::uint32_t> devices_of(const trace::Trace& trace) {
+  std::vector<std::uint32_t> devices;
+  for (const auto& context : trace.contexts()) devices.push_back(context.device);
+  std::sort(devices.begin(), devices.end());
+  devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+  return devices;
+}
+
+}  // namespace
+
+LogOptions LogOptions::of(const Clock& clock) {
+  if (clock.kind() != "host") return {};
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  const auto since_zero = clock.now_ns();
+  std::tm local{};
+  localtime_r(&now.tv_sec, &local);
+  constexpr std::uint64_t kSecond = 1'000'000'000;
+  const auto seconds =
+      static_cast<std::uint64_t>(local.tm_hour * 3600 + local.tm_min * 60 + local.tm_sec);
+  const auto day = 24 * 3600 * kSecond;
+  const auto at = seconds * kSecond + static_cast<std::uint64_t>(now.tv_nsec);
+  return {.day_ns_at_zero = (at + day - since_zero % day) % day};
+}
+
+Result<std::unique_ptr<LogWriter>> open_log(const std::string& path, std::string_view name,
+                                            const trace::Trace& trace, const LogOptions& options) {
+  const LogEntry* entry = nullptr;
+  std::vector<std::string_view> known;
+  for (const auto* candidate : bundled_logs()) {
+    known.push_back(candidate->name);
+    if (candidate->name == name) entry = candidate;
+  }
+  if (entry == nullptr) {
+    return fail(Errc::usage, "no log format {}: expected one of {}", name, text::join(known));
+  }
+  const auto devices = devices_of(trace);
+  const auto open = [&](const std::string& file, int device) -> Result<std::unique_ptr<LogWriter>> {
+    auto out = format::ByteSink::open(file);
+    if (!out) return std::move(out).error();
+    return entry->make(std::move(*out), trace, device, options);
+  };
+  if (devices.size() < 2 || path == "-") return open(path, -1);
+
+  std::vector<std::unique_ptr<LogWriter>> logs;
+  for (const auto device : devices) {
+    auto log = open(with_device(path, device), static_cast<int>(device));
+    if (!log) return log;
+    logs.push_back(std::move(*log));
+  }
+  return std::make_unique<SplitLog>(std::move(logs));
+}
+
+}  // namespace emm::log

@@ -1,0 +1,192 @@
+#include "format/json_writer.hpp"
+#include "log/writer.hpp"
+
+namespace emm::log {
+namespace {
+
+using format::JsonWriter;
+
+void count_or_null(JsonWriter& json, std::string_view name,
+                   const std::optional<std::uint64_t>& value) {
+  json.key(name);
+  if (value) {
+    json.value(*value);
+  } else {
+    json.null();
+  }
+}
+
+void strings(JsonWriter& json, std::string_view name, const std::vector<std::string>& values) {
+  json.key(name).begin_array();
+  for (const auto& value : values) json.value(value);
+  json.end_array();
+}
+
+void pass_counts(JsonWriter& json, const Pass& pass) {
+  json.member("events", pass.events);
+  json.member("allocs", pass.allocs);
+  json.member("frees", pass.frees);
+  json.member("failures", pass.failures);
+  json.member("leaked", pass.leaked);
+  json.member("hazards", pass.hazards);
+  json.member("peak_live_bytes", pass.peak_live_bytes);
+  json.member("peak_requested_bytes", pass.peak_requested_bytes);
+  json.member("peak_reserved_bytes", pass.peak_reserved_bytes);
+  json.member("ns_per_event", pass.ns_per_event);
+}
+
+/// What decisions about the schema put after the fixed members.
+void pass_extras(JsonWriter& json, const Pass& pass) {
+  json.member("elapsed_ns", pass.elapsed_ns);
+  json.member("leaked_bytes", pass.leaked_bytes);
+  json.member("unmade", pass.unmade);
+  json.member("peak_host_bytes", pass.peak_host_bytes);
+  json.member("reserved_at_end_bytes", pass.reserved_at_end_bytes);
+}
+
+void percentiles(JsonWriter& json, std::string_view name, const std::optional<Percentiles>& of) {
+  if (!of) {
+    json.key(name).null();
+    return;
+  }
+  json.key(name);
+  json.begin_object();
+  json.member("p50", of->p50);
+  json.member("p90", of->p90);
+  json.member("p99", of->p99);
+  json.member("p999", of->p999);
+  json.member("max", of->max);
+  json.member("count", of->count);
+  json.end_object();
+}
+
+void holders(JsonWriter& json, std::string_view name, const std::vector<Holder>& list) {
+  json.key(name).begin_array();
+  for (const auto& holder : list) {
+    json.begin_object();
+    json.member("id", holder.id);
+    json.member("size", holder.size);
+    json.member("line", holder.line);
+    json.member("site", holder.site);
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void failure(JsonWriter& json, std::string_view name, const std::optional<Failure>& of) {
+  if (!of) {
+    json.key(name).null();
+    return;
+  }
+  json.key(name);
+  json.begin_object();
+  json.member("event", of->event);
+  json.member("line", of->line);
+  json.member("op", trace::name(of->op));
+  json.member("id", of->id);
+  json.member("size", of->size);
+  json.member("thread", of->thread);
+  json.member("stream", of->stream);
+  json.member("outcome", trace::name(of->outcome));
+  json.member("live_bytes", of->live_bytes);
+  json.member("reserved_bytes", of->reserved_bytes);
+  count_or_null(json, "largest_free_bytes", of->largest_free_bytes);
+  holders(json, "holders", of->holders);
+  json.member("context", of->context);
+  json.member("error", of->error);
+  count_or_null(json, "free_bytes", of->free_bytes);
+  strings(json, "frames", of->frames);
+  json.end_object();
+}
+
+}  // namespace
+
+std::string to_json(const Summary& summary) {
+  std::string out;
+  JsonWriter json(out, 2);
+  json.begin_object();
+  json.member("schema", "emmctl.replay/1");
+  json.member("trace", summary.trace);
+  json.member("manager", summary.manager);
+  json.member("device", summary.device);
+  json.member("clock", summary.clock);
+  pass_counts(json, summary.pass);
+  if (summary.alloc_latency || summary.free_latency) {
+    json.key("latency_ns");
+    json.begin_object();
+    percentiles(json, "alloc", summary.alloc_latency);
+    percentiles(json, "free", summary.free_latency);
+    json.end_object();
+  } else {
+    json.key("latency_ns").null();
+  }
+  failure(json, "first_failure", summary.first_failure);
+  json.key("outcomes");
+  json.begin_object();
+  json.member("worked_worked", summary.outcomes.worked_worked);
+  json.member("worked_fails", summary.outcomes.worked_fails);
+  json.member("fails_works", summary.outcomes.fails_works);
+  json.member("fails_fails", summary.outcomes.fails_fails);
+  json.end_object();
+  json.key("flushes").begin_array();
+  for (const auto& flush : summary.flushes) {
+    json.begin_object();
+    json.member("event", flush.seq);
+    json.member("count", flush.count);
+    json.member("bytes", flush.bytes);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("repeats").begin_array();
+  for (const auto& pass : summary.repeats) {
+    json.begin_object();
+    pass_counts(json, pass);
+    pass_extras(json, pass);
+    json.end_object();
+  }
+  json.end_array();
+
+  pass_extras(json, summary.pass);
+  json.key("declined").begin_array();
+  for (const auto& declined : summary.declined) {
+    json.begin_object();
+    json.member("op", trace::name(declined.op));
+    json.member("count", declined.count);
+    json.member("why", declined.why);
+    json.end_object();
+  }
+  json.end_array();
+  json.member("skipped", summary.skipped);
+  json.member("violation_count", summary.violation_count);
+  json.key("violations").begin_array();
+  for (const auto& violation : summary.violations) {
+    json.begin_object();
+    json.member("kind", kViolationNames[static_cast<std::size_t>(violation.kind)]);
+    json.member("event", violation.event);
+    json.member("line", violation.line);
+    json.member("words", violation.words);
+    json.end_object();
+  }
+  json.end_array();
+  holders(json, "leaks", summary.leaks);
+  if (const auto& flushes = summary.recorded_flushes) {
+    json.key("recorded_flushes");
+    json.begin_object();
+    json.member("recorded", flushes->recorded);
+    json.member("as_recorded", flushes->as_recorded);
+    json.member("unrecorded", flushes->unrecorded);
+    json.member("first_difference", flushes->first_difference);
+    json.end_object();
+  } else {
+    json.key("recorded_flushes").null();
+  }
+  strings(json, "notes", summary.notes);
+  json.member("interrupted", summary.interrupted);
+  count_or_null(json, "stopped_at", summary.stopped_at);
+  failure(json, "stop_state", summary.stop_state);
+  json.end_object();
+  out.push_back('\n');
+  return out;
+}
+
+}  // namespace emm::log

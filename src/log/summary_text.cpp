@@ -1,0 +1,259 @@
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "log/writer.hpp"
+
+namespace emm::log {
+namespace {
+
+constexpr std::size_t kShown = 10;  ///< Of a list that may be long.
+
+/// Paragraphs and aligned rows of at most `width` columns.
+class Page {
+ public:
+  explicit Page(int width) : width_(static_cast<std::size_t>(std::max(width, 40))) {}
+
+  /// Words wrapped at spaces, the first line after `indent` spaces and the others two deeper.
+  void paragraph(std::string_view words, std::size_t indent = 0) {
+    std::size_t column = 0;
+    const auto begin_line = [&](std::size_t spaces) {
+      out_.append(spaces, ' ');
+      column = spaces;
+    };
+    begin_line(indent);
+    bool first = true;
+    while (!words.empty()) {
+      const auto word = words.substr(0, words.find(' '));
+      words.remove_prefix(std::min(word.size() + 1, words.size()));
+      if (!first && column + 1 + word.size() > width_) {
+        out_.push_back('\n');
+        begin_line(indent + 2);
+      } else if (!first) {
+        out_.push_back(' ');
+        ++column;
+      }
+      out_.append(word);
+      column += word.size();
+      first = false;
+    }
+    out_.push_back('\n');
+  }
+
+  /// A name and what it is, at a column of its own.
+  void row(std::string_view name, std::string_view value) {
+    constexpr std::size_t kNameWidth = 12;
+    std::string line = "  ";
+    line.append(name);
+    if (line.size() < 2 + kNameWidth) line.append(2 + kNameWidth - line.size(), ' ');
+    line.push_back(' ');
+    line.append(value);
+    paragraph_kept(line, 2 + kNameWidth + 1);
+  }
+
+  void blank() { out_.push_back('\n'); }
+  std::string take() { return std::move(out_); }
+
+ private:
+  /// As paragraph(), but with the spaces of `head`'s first `kept` columns as they are.
+  void paragraph_kept(std::string_view line, std::size_t kept) {
+    out_.append(line.substr(0, kept));
+    std::string rest(line.substr(kept));
+    Page tail(static_cast<int>(std::max<std::size_t>(width_ - kept, 40)));
+    tail.paragraph(rest);
+    auto wrapped = tail.take();
+    for (std::size_t at = 0; (at = wrapped.find('\n', at)) + 1 < wrapped.size(); at += kept) {
+      wrapped.insert(++at, kept - 2, ' ');
+    }
+    out_.append(wrapped);
+  }
+
+  std::string out_;
+  std::size_t width_;
+};
+
+std::string quantity(std::uint64_t count, std::string_view one, std::string_view many) {
+  return text::format("{} {}", text::grouped(count), count == 1 ? one : many);
+}
+
+std::string place(std::uint64_t event, std::uint32_t line) {
+  return line == 0 ? text::format("event {}", event)
+                   : text::format("event {} (line {})", event, line);
+}
+
+void list_holders(Page& page, const std::vector<Holder>& holders) {
+  std::size_t id_width = 0, size_width = 0;
+  for (const auto& holder : holders) {
+    id_width = std::max(id_width, holder.id.size());
+    size_width = std::max(size_width, units::bytes(holder.size).size());
+  }
+  for (const auto& holder : holders) {
+    const auto size = units::bytes(holder.size);
+    std::string words =
+        holder.id + std::string(id_width - holder.id.size() + 2 + size_width - size.size(), ' ') +
+        size;
+    if (holder.line != 0) words += text::format("  line {}", holder.line);
+    if (!holder.site.empty()) words += "  " + holder.site;
+    page.paragraph(words, 4);
+  }
+}
+
+void show_state(Page& page, const Failure& failure) {
+  std::string where = text::format("  thread {}, context {}", failure.thread, failure.context);
+  if (!failure.stream.empty()) where += text::format(", stream {}", failure.stream);
+  if (!failure.frames.empty()) where += "; called from";
+  page.paragraph(where.substr(2), 2);
+  for (const auto& frame : failure.frames) page.paragraph(frame, 4);
+  std::string state = text::format("live {}, reserved {}", units::bytes(failure.live_bytes),
+                                   units::bytes(failure.reserved_bytes));
+  if (failure.free_bytes)
+    state += text::format(", free on the device {}", units::bytes(*failure.free_bytes));
+  if (failure.largest_free_bytes) {
+    state += text::format(", largest free block {}", units::bytes(*failure.largest_free_bytes));
+  }
+  page.paragraph(state, 2);
+  if (!failure.holders.empty()) {
+    page.paragraph("biggest live allocations:", 2);
+    list_holders(page, failure.holders);
+  }
+}
+
+void show_failure(Page& page, std::string_view heading, const Failure& failure) {
+  std::string words = text::format("{} at {}: {}", heading, place(failure.event, failure.line),
+                                   trace::name(failure.op));
+  if (!failure.id.empty()) words += text::format(" of {}", failure.id);
+  if (failure.size != 0) words += text::format(", {}", units::bytes(failure.size));
+  if (failure.outcome != trace::Outcome::none)
+    words += text::format(": {}", trace::name(failure.outcome));
+  page.paragraph(words);
+  if (!failure.error.empty()) page.paragraph(failure.error, 2);
+  show_state(page, failure);
+  page.blank();
+}
+
+void show_violations(Page& page, const Summary& summary) {
+  if (summary.violation_count == 0) return;
+  page.paragraph(text::format("{}:", quantity(summary.violation_count, "violation", "violations")));
+  std::size_t shown = 0;
+  for (const auto& violation : summary.violations) {
+    if (shown++ == kShown) break;
+    page.paragraph(
+        text::format("{}: {}: {}", place(violation.event, violation.line),
+                     kViolationNames[static_cast<std::size_t>(violation.kind)], violation.words),
+        2);
+  }
+  if (summary.violation_count > kShown)
+    page.paragraph("and more; the JSON holds the first hundred", 2);
+  page.blank();
+}
+
+std::string latency(const Percentiles& of) {
+  const auto ns = [](std::uint64_t value) { return units::ns(static_cast<double>(value)); };
+  return text::format("p50 {}, p90 {}, p99 {}, p99.9 {}, max {}", ns(of.p50), ns(of.p90),
+                      ns(of.p99), ns(of.p999), ns(of.max));
+}
+
+void show_pass(Page& page, const Pass& pass) {
+  page.row("events", text::format("{} in {}, {} each", text::grouped(pass.events),
+                                  units::ns(static_cast<double>(pass.elapsed_ns)),
+                                  units::ns(pass.ns_per_event)));
+  std::string served = text::format(
+      "{}, {}, {}", quantity(pass.allocs, "allocation", "allocations"),
+      quantity(pass.frees, "free", "frees"), quantity(pass.failures, "failure", "failures"));
+  if (pass.unmade != 0)
+    served += text::format("; {} on what was never made", text::grouped(pass.unmade));
+  page.row("served", served);
+  page.row("peak", text::format("live {}, reserved {}", units::bytes(pass.peak_live_bytes),
+                                units::bytes(pass.peak_reserved_bytes)));
+  if (pass.peak_requested_bytes != pass.peak_live_bytes) {
+    page.row("", text::format("{} if everything asked for had been served",
+                              units::bytes(pass.peak_requested_bytes)));
+  }
+  if (pass.peak_host_bytes != 0)
+    page.row("", text::format("host memory {}", units::bytes(pass.peak_host_bytes)));
+}
+
+void show_passes(Page& page, const std::vector<Pass>& passes) {
+  page.paragraph("passes, without a reset between them:", 2);
+  for (std::size_t at = 0; at < passes.size(); ++at) {
+    if (at == kShown && passes.size() > kShown + 1) {
+      page.paragraph("...", 4);
+      at = passes.size() - 1;
+    }
+    const auto& pass = passes[at];
+    page.paragraph(
+        text::format("{}: {} each, reserved at most {}, at the end {}, {} leaked, {}", at + 1,
+                     units::ns(pass.ns_per_event), units::bytes(pass.peak_reserved_bytes),
+                     units::bytes(pass.reserved_at_end_bytes), text::grouped(pass.leaked),
+                     quantity(pass.failures, "failure", "failures")),
+        4);
+  }
+}
+
+void show_outcomes(Page& page, const FourWay& outcomes) {
+  const auto recorded =
+      outcomes.worked_worked + outcomes.worked_fails + outcomes.fails_works + outcomes.fails_fails;
+  if (recorded == 0) return;
+  page.row(
+      "as recorded",
+      text::format("{} worked and work, {} failed and fail; {} worked and fail, {} failed and work",
+                   text::grouped(outcomes.worked_worked), text::grouped(outcomes.fails_fails),
+                   text::grouped(outcomes.worked_fails), text::grouped(outcomes.fails_works)));
+}
+
+void show_flushes(Page& page, const Summary& summary) {
+  if (const auto& flushes = summary.recorded_flushes) {
+    std::string words =
+        text::format("{} recorded, {} as recorded", text::grouped(flushes->recorded),
+                     text::grouped(flushes->as_recorded));
+    if (flushes->unrecorded != 0)
+      words += text::format(", {} more in the replay", text::grouped(flushes->unrecorded));
+    if (!flushes->first_difference.empty())
+      words += text::format("; first difference: {}", flushes->first_difference);
+    page.row("flushes", words);
+  } else if (!summary.flushes.empty()) {
+    std::uint64_t frees = 0;
+    for (const auto& flush : summary.flushes) frees += flush.count;
+    page.row("flushes", text::format("{} of {}", text::grouped(summary.flushes.size()),
+                                     quantity(frees, "free", "frees")));
+  }
+}
+
+}  // namespace
+
+std::string to_text(const Summary& summary, int width) {
+  Page page(width);
+  if (summary.first_failure) show_failure(page, "FAILED", *summary.first_failure);
+  show_violations(page, summary);
+  if (summary.stop_state) show_failure(page, "stopped", *summary.stop_state);
+
+  page.paragraph(summary.trace);
+  page.row("manager", summary.manager);
+  page.row("device", text::format("{}, {} clock", summary.device, summary.clock));
+  show_pass(page, summary.pass);
+  if (summary.alloc_latency) page.row("allocate", latency(*summary.alloc_latency));
+  if (summary.free_latency) page.row("free", latency(*summary.free_latency));
+  show_outcomes(page, summary.outcomes);
+  show_flushes(page, summary);
+  for (const auto& declined : summary.declined) {
+    page.row("declined", text::format("{} {} times: {}", trace::name(declined.op),
+                                      text::grouped(declined.count), declined.why));
+  }
+  if (summary.skipped != 0)
+    page.row("skipped", quantity(summary.skipped, "operation", "operations"));
+  if (summary.repeats.size() > 1) show_passes(page, summary.repeats);
+  if (summary.pass.leaked != 0) {
+    page.row("leaked", text::format("{}, {}; the biggest:",
+                                    quantity(summary.pass.leaked, "allocation", "allocations"),
+                                    units::bytes(summary.pass.leaked_bytes)));
+    list_holders(page, summary.leaks);
+  }
+  if (summary.interrupted) page.row("interrupted", "what follows was not replayed");
+  if (summary.stopped_at && !summary.stop_state) {
+    page.row("stopped", text::format("at event {}", *summary.stopped_at));
+  }
+  for (const auto& note : summary.notes) page.row("note", note);
+  return page.take();
+}
+
+}  // namespace emm::log

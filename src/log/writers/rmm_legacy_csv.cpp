@@ -1,0 +1,73 @@
+#include "format/rmm_csv.hpp"
+#include "log/line_log.hpp"
+
+namespace emm::log {
+namespace {
+
+namespace rmm = format::rmm;
+
+/// The first word of a frame, "model.py:88" of "model.py:88 forward", as far as it fits an unquoted
+/// field.
+std::string_view location(const std::vector<std::string>& frames) {
+  if (frames.empty()) return {};
+  const std::string_view frame = frames.front();
+  return frame.substr(0, frame.find_first_of(" ,\"\t\r\n"));
+}
+
+class RmmLegacyCsv final : public LineLog {
+ public:
+  static Result<std::unique_ptr<LogWriter>> make(std::unique_ptr<format::ByteSink> out,
+                                                 const trace::Trace& trace, int device,
+                                                 const LogOptions&) {
+    std::unique_ptr<RmmLegacyCsv> log(new RmmLegacyCsv(std::move(out), trace, device));
+    if (auto begun = log->begin(rmm::kLegacyHeader); !begun) return begun.error();
+    return log;
+  }
+
+ private:
+  RmmLegacyCsv(std::unique_ptr<format::ByteSink> out, const trace::Trace& trace, int device)
+      : LineLog(std::move(out), trace, device) {}
+
+  void format(std::string& line, const Record& record, const Gauges& gauges) override {
+    if (!is_rmm_row(record)) return;
+    const bool allocates =
+        record.op == trace::Op::memalloc || record.op == trace::Op::memallocmanaged;
+    if (record.outcome == trace::Outcome::ok) {
+      // Counted here and not in the gauges: the column is of one device's log.
+      if (allocates) {
+        ++live_;
+      } else if (live_ > 0) {
+        --live_;
+      }
+    }
+    const bool in_trace = record.seq < trace().size();
+    rmm::append(line,
+                {.event = allocates ? rmm::LegacyEvent::alloc : rmm::LegacyEvent::free,
+                 .device = record.device,
+                 .address = record.pointer,
+                 .stream = trace().stream_number(StreamId{record.stream}),
+                 .size = record.size,
+                 .free = gauges.free_bytes,
+                 .total = gauges.total_bytes,
+                 .current_allocs = live_,
+                 .start_s = static_cast<double>(record.begin_ns) * 1e-9,
+                 .end_s = static_cast<double>(record.end_ns) * 1e-9,
+                 .elapsed_s = static_cast<double>(record.end_ns - record.begin_ns) * 1e-9,
+                 .location = in_trace ? location(trace().site_frames(trace()[record.seq].site))
+                                      : std::string_view()});
+  }
+
+  std::uint64_t live_ = 0;
+};
+
+}  // namespace
+}  // namespace emm::log
+
+namespace emm {
+
+extern constinit const log::LogEntry rmm_legacy_csv_log{
+    "rmm-legacy",
+    "RMM's CSV up to 0.14: with device, free and total memory, live count, start, end, location",
+    log::RmmLegacyCsv::make};
+
+}  // namespace emm
