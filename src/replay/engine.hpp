@@ -18,22 +18,26 @@ namespace emm::replay {
 struct ReplayOptions {
   enum class OnOom : std::uint8_t { record, stop };
   OnOom on_oom = OnOom::record;
-  unsigned repeat = 1;       ///< Passes, without a reset between them.
-  bool checks = true;        ///< Overlap, alignment, size, balance. Off only in benchmarks.
-  bool latency = false;      ///< A time for each operation; else two for each pass.
-  bool verify = false;       ///< Fill each allocation, and look at it again at its end.
-  std::optional<std::uint64_t> stop_at;  ///< Ends before this event; Summary::first_failure then holds the state.
-  const std::atomic<bool>* interrupted = nullptr;  ///< Set from a signal handler: ends after the current event.
-  std::function<void(std::uint64_t done, std::uint64_t total)> progress;  ///< Every few thousand events.
+  unsigned repeat = 1;   ///< Passes, without a reset between them.
+  bool checks = true;    ///< Overlap, alignment, size, balance. Off only in benchmarks.
+  bool latency = false;  ///< A time for each operation; else two for each pass.
+  bool verify = false;   ///< Fill each allocation, and look at it again at its end.
+  std::optional<std::uint64_t>
+      stop_at{};  ///< Ends before this event; Summary::stop_state then holds the state.
+  const std::atomic<bool>* interrupted =
+      nullptr;  ///< Set from a signal handler: ends after the current event.
+  std::function<void(std::uint64_t done, std::uint64_t total)>
+      progress{};  ///< Every few thousand events.
 };
 
 /// Makes the contexts of a trace: the engine knows neither devices nor managers.
 class Stack {
  public:
   virtual ~Stack() = default;
-  /// A context on device `device` with a manager of its own. `observer` hears of its flushes. Outlived by the
-  /// Stack.
-  virtual Result<std::unique_ptr<Context>> make_context(std::uint32_t device, ManagerObserver* observer) = 0;
+  /// A context on device `device` with a manager of its own. `observer` hears of its flushes.
+  /// Outlived by the Stack.
+  virtual Result<std::unique_ptr<Context>> make_context(std::uint32_t device,
+                                                        ManagerObserver* observer) = 0;
   virtual Clock& clock() = 0;
   /// Starts the second process of an IPC section, on the same kind of device.
   virtual Result<std::unique_ptr<Peer>> start_peer(std::uint32_t device) = 0;
@@ -43,12 +47,13 @@ class Stack {
 
 /// Walks a trace over a manager stack: one thread, in the order of the trace.
 ///
-/// What a manager does wrong is data (a Record, a Violation, Summary::first_failure), never the end of the run,
-/// unless options ask for that. Errors are only those that leave nothing to report: no context could be made, the
-/// log could not be written.
+/// What a manager does wrong is data (a Record, a Violation, Summary::first_failure), never the end
+/// of the run, unless options ask for that. Errors are only those that leave nothing to report: no
+/// context could be made, the log could not be written.
 class Engine {
  public:
-  Engine(const trace::Trace& trace, Stack& stack, ReplayOptions options, log::RecordSink* log = nullptr);
+  Engine(const trace::Trace& trace, Stack& stack, ReplayOptions options,
+         log::RecordSink* log = nullptr);
   ~Engine();
 
   Result<log::Summary> run();
@@ -58,9 +63,9 @@ class Engine {
   std::unique_ptr<State> state_;
 };
 
-/// Did the run find a failure, by the rules of exit code 1: an operation that failed and that neither `expect` nor
-/// the recording says fails, an expectation that was not met, overlap, misalignment, corruption, hazard; leaks only
-/// where `leaks_fail`.
+/// Did the run find a failure, by the rules of exit code 1: an operation that failed and that
+/// neither `expect` nor the recording says fails, an expectation that was not met, overlap,
+/// misalignment, corruption, hazard; leaks only where `leaks_fail`.
 bool found_failure(const log::Summary& summary, bool leaks_fail) noexcept;
 
 }  // namespace emm::replay

@@ -1,0 +1,205 @@
+#include "replay/engine.hpp"
+
+#include <algorithm>
+
+#include "replay/run.hpp"
+
+namespace emm::replay {
+namespace {
+
+constexpr std::size_t kChunk = 1024;  ///< Events between two calls of ReplayOptions::progress.
+
+}  // namespace
+
+Run::Run(const trace::Trace& trace, Stack& stack, const ReplayOptions& options,
+         log::RecordSink* log)
+    : trace_(trace),
+      stack_(stack),
+      options_(options),
+      log_(log),
+      clock_(stack.clock()),
+      live_(trace.alloc_count(), static_cast<std::size_t>(trace.peak_live_allocs())),
+      host_buffers_(trace) {
+  for (const auto& context : trace.contexts()) {
+    lanes_.push_back(std::make_unique<Lane>(context.device, at_, seen_));
+  }
+}
+
+Run::~Run() = default;
+
+Result<log::Summary> Run::run() {
+  const auto passes = std::max(options_.repeat, 1u);
+  for (number_ = 0; number_ < passes && !stop_; ++number_) pass(number_);
+  if (fatal_) return *std::move(fatal_);
+  finish();
+  return std::move(summary_);
+}
+
+/// How many events at the beginning make what was alive before the recording began: they are served
+/// before the clock starts.
+std::size_t Run::preexisting() const {
+  std::size_t after = 0;
+  for (std::size_t at = 0; at < trace_.size(); ++at) {
+    const auto& event = trace_[at];
+    if (event.has(trace::event_flag::preexisting)) {
+      after = at + 1;
+    } else if (event.op == Op::memalloc || event.op == Op::free) {
+      break;
+    }
+  }
+  return after;
+}
+
+void Run::pass(unsigned number) {
+  pass_ = {};
+  seen_.flushes.clear();
+  const auto backing_before = backing_events_;
+  const auto stop_at =
+      std::min<std::uint64_t>(options_.stop_at.value_or(trace_.size()), trace_.size());
+  const auto end = static_cast<std::size_t>(stop_at);
+  const auto before_clock = std::min(preexisting(), end);
+  const auto total = std::uint64_t{trace_.size()} * std::max(options_.repeat, 1u);
+
+  auto done = walk(0, before_clock);
+  if (number == 0) {
+    alloc_times_.clear();
+    free_times_.clear();
+  }
+  const auto begin_ns = now();
+  while (done < end && !stop_) {
+    done = walk(done, std::min(end, done + kChunk));
+    if (options_.progress) options_.progress(std::uint64_t{trace_.size()} * number + done, total);
+  }
+  pass_.elapsed_ns = now() - begin_ns;
+  if (fatal_) return;
+
+  const auto timed = done - std::min(done, before_clock);
+  pass_.ns_per_event =
+      timed == 0 ? 0 : static_cast<double>(pass_.elapsed_ns) / static_cast<double>(timed);
+  pass_.events = done - (backing_events_ - backing_before);
+  for (const auto& lane : lanes_) {
+    if (lane->open()) measure_reserved(*lane);
+  }
+  pass_.reserved_at_end_bytes = reserved_;
+  if (number == 0) summary_.flushes = std::move(seen_.flushes);
+  if (!stop_ && end < trace_.size()) {
+    stop_ = true;
+    summary_.stopped_at = end;
+    at_ = end;
+    summary_.stop_state = capture(Outcome::none, "");
+  }
+  if (!stop_) count_leaks();
+  const bool more = !stop_ && number + 1 < options_.repeat;
+  end_leftovers(more);
+  if (!stop_ && options_.checks) check_balance();
+  if (number == 0) summary_.pass = pass_;
+  if (options_.repeat > 1) summary_.repeats.push_back(pass_);
+}
+
+void Run::count_leaks() {
+  at_ = trace_.size();
+  const auto leak = [&](std::uint64_t size) {
+    ++pass_.leaked;
+    pass_.leaked_bytes += size;
+  };
+  for (const auto slot : live_.by_id()) {
+    if (live_[slot].ended) continue;
+    leak(live_[slot].size);
+    check_content(live_[slot]);
+  }
+  for (const auto& [id, host] : hosts_) {
+    if (host.ended) continue;
+    leak(host.size);
+    check_content(AllocId{id}, host);
+  }
+  for (const auto& [id, import] : imports_) leak(import.size);
+  if (number_ == 0) summary_.leaks = biggest();
+}
+
+void Run::end_leftovers(bool logged) {
+  const Hidden hidden(*this);
+  const auto refused = [&](const Status& ended) {
+    if (!ended && seen_.failed_frees++ == 0) seen_.first_failed_free = describe(ended.error());
+  };
+  for (const auto& lane : lanes_) lane->leave_all();
+  for (auto& [id, import] : imports_) refused(close_import(import));
+  imports_.clear();
+  exports_.clear();
+  for (auto& [id, host] : hosts_) {
+    if (host.ended) continue;
+    if (logged)
+      record_ended(Op::free, AllocId{id}, host.context, {now(), now()}, host.shown, host.size,
+                   host.made_by);
+    refused(std::visit([](auto& memory) { return memory.free(); }, host.memory));
+  }
+  hosts_.clear();
+  for (const auto slot : live_.by_id()) {
+    auto& live = live_[slot];
+    auto& lane = *lanes_[index(live.context)];
+    if (live.placed) lane.addresses->erase(live.memory.device_pointer().value);
+    if (!live.ended) {
+      if (logged) {
+        record_ended(Op::free, live.id, live.context, {now(), now()},
+                     live.memory.device_pointer().value, live.size, live.made_by);
+      }
+      refused(live.memory.free());
+    }
+    live_.remove(slot);
+  }
+  live_bytes_ = refused_bytes_ = host_bytes_ = live_count_ = 0;
+  refused_.clear();
+}
+
+/// Everything has been freed: a manager that keeps accounts must say so too.
+void Run::check_balance() {
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    if (!lanes_[i]->open()) continue;
+    const auto state = lanes_[i]->context().memory_manager().state();
+    if (state.live_bytes.value_or(0) == 0) continue;
+    violation(
+        log::Violation::Kind::balance,
+        text::format("all was freed, and the manager of context {} says that {} bytes are live",
+                     trace_.contexts()[i].name, *state.live_bytes));
+  }
+}
+
+void Run::finish() {
+  summary_.trace = trace_.source();
+  summary_.manager = stack_.describe_manager();
+  summary_.device = stack_.describe_device();
+  summary_.clock = clock_.kind();
+  if (options_.latency) {
+    if (alloc_times_.count() != 0) summary_.alloc_latency = alloc_times_.percentiles();
+    if (free_times_.count() != 0) summary_.free_latency = free_times_.percentiles();
+  }
+  if (!recorded_flushes_.empty()) {
+    summary_.recorded_flushes = log::compare_flushes(recorded_flushes_, summary_.flushes);
+  }
+  note_recording();
+}
+
+struct Engine::State {
+  ReplayOptions options;
+  Run run;
+
+  State(const trace::Trace& trace, Stack& stack, ReplayOptions chosen, log::RecordSink* log)
+      : options(std::move(chosen)), run(trace, stack, options, log) {}
+};
+
+Engine::Engine(const trace::Trace& trace, Stack& stack, ReplayOptions options, log::RecordSink* log)
+    : state_(std::make_unique<State>(trace, stack, std::move(options), log)) {}
+
+Engine::~Engine() = default;
+
+Result<log::Summary> Engine::run() { return state_->run.run(); }
+
+bool found_failure(const log::Summary& summary, bool leaks_fail) noexcept {
+  if (summary.violation_count != 0) return true;
+  const auto failed = [&](const log::Pass& pass) {
+    return pass.failures != 0 || pass.hazards != 0 || (leaks_fail && pass.leaked != 0);
+  };
+  return failed(summary.pass) ||
+         std::any_of(summary.repeats.begin(), summary.repeats.end(), failed);
+}
+
+}  // namespace emm::replay

@@ -1,0 +1,217 @@
+#include <algorithm>
+#include <unordered_map>
+
+#include "replay/run.hpp"
+
+namespace emm::replay {
+namespace {
+
+constexpr std::size_t kViolationsKept = 100;
+constexpr std::size_t kHolders = 10;
+
+bool fails(trace::Outcome outcome) noexcept {
+  return outcome != trace::Outcome::none && outcome != trace::Outcome::any &&
+         outcome != trace::Outcome::ok;
+}
+
+/// `error` stands for every way of failing.
+bool meets(trace::Outcome got, trace::Outcome expected) noexcept {
+  if (expected == trace::Outcome::none || expected == trace::Outcome::any) return true;
+  return got == expected || (expected == trace::Outcome::error && fails(got));
+}
+
+}  // namespace
+
+trace::Outcome outcome_of(const Error& error) noexcept {
+  switch (error.code) {
+    case Errc::out_of_memory:
+      return trace::Outcome::oom;
+    case Errc::not_supported:
+      return trace::Outcome::unsupported;
+    case Errc::invalid_value:
+    case Errc::already_registered:
+    case Errc::not_registered:
+    case Errc::dead_pointer:
+      return trace::Outcome::invalid;
+    case Errc::not_initialized:
+    case Errc::invalid_context:
+    case Errc::context_destroyed:
+    case Errc::not_found:
+    case Errc::version_mismatch:
+    case Errc::parse_error:
+    case Errc::io_error:
+    case Errc::no_device:
+    case Errc::driver_error:
+    case Errc::usage:
+    case Errc::interrupted:
+    case Errc::internal:
+      return trace::Outcome::error;
+  }
+  return trace::Outcome::error;
+}
+
+void Run::settle(const Event& event, Outcome got, const Error* error) {
+  const auto recorded = event.recorded();
+  const auto expected = event.expected();
+  const bool worked = got == Outcome::ok;
+  if (number_ != 0) {
+    // the four ways are the first pass's, like everything that is compared with the recording
+  } else if (recorded == Outcome::ok) {
+    ++(worked ? summary_.outcomes.worked_worked : summary_.outcomes.worked_fails);
+  } else if (fails(recorded)) {
+    ++(worked ? summary_.outcomes.fails_works : summary_.outcomes.fails_fails);
+  }
+  if (got == Outcome::unsupported) decline(event.op, describe(*error));
+
+  const auto words = [&] { return error != nullptr ? describe(*error) : std::string(); };
+  const bool met = meets(got, expected);
+  const bool foretold = expected == Outcome::any || (fails(expected) && met) ||
+                        (expected == Outcome::none && fails(recorded));
+  if (!worked && !foretold && (got != Outcome::unsupported || expected == Outcome::ok)) {
+    ++pass_.failures;
+    if (!summary_.first_failure) summary_.first_failure = capture(got, words());
+  }
+  if (!met && (worked || got != Outcome::unsupported || expected == Outcome::ok)) {
+    const auto what = names_memory(event.op)
+                          ? text::format("{} of {}", trace::name(event.op), trace_.name(event.id))
+                          : std::string(trace::name(event.op));
+    violation(log::Violation::Kind::unexpected,
+              text::format("{}: {}, expected {}", what, trace::name(got), trace::name(expected)));
+  }
+  if (got == Outcome::oom && !foretold && options_.on_oom == ReplayOptions::OnOom::stop) {
+    stop_ = true;
+    summary_.stopped_at = at_;
+  }
+}
+
+void Run::refused(const Event& event, const Error& error, Times times) {
+  const auto outcome = outcome_of(error);
+  const bool of_device = event.op == Op::memalloc || event.op == Op::memallocmanaged;
+  refused_[static_cast<std::uint32_t>(event.id)] = {.bytes = of_device ? event.size : 0,
+                                                    .outcome = outcome};
+  if (of_device) {
+    refused_bytes_ += event.size;
+    pass_.peak_requested_bytes = std::max(pass_.peak_requested_bytes, live_bytes_ + refused_bytes_);
+  }
+  if (options_.checks)
+    measure_reserved(*lanes_[index(event.context)]);  // it may have grown and failed all the same
+  record(event, outcome, times, 0, event.size);
+  settle(event, outcome, &error);
+}
+
+trace::Outcome Run::refused_outcome(AllocId id) const {
+  const auto found = refused_.find(static_cast<std::uint32_t>(id));
+  return found == refused_.end() ? Outcome::none : found->second.outcome;
+}
+
+void Run::unmade(const Event& event) {
+  ++pass_.unmade;
+  if (event.op != Op::free && event.op != Op::close_ipc_handle) return;
+  const auto found = refused_.find(static_cast<std::uint32_t>(event.id));
+  if (found == refused_.end()) return;
+  refused_bytes_ -= found->second.bytes;
+  refused_.erase(found);
+}
+
+void Run::violation(log::Violation::Kind kind, const std::string& words) {
+  ++summary_.violation_count;
+  if (!summary_.first_failure) summary_.first_failure = capture(Outcome::ok, words);
+  if (summary_.violations.size() == kViolationsKept) return;
+  const auto line = at_ < trace_.size() ? trace_[at_].line : 0;
+  summary_.violations.push_back({.kind = kind, .event = at_, .line = line, .words = words});
+}
+
+void Run::fatal(Error error) {
+  fatal_ = std::move(error);
+  stop_ = true;
+}
+
+void Run::decline(Op op, const std::string& why) {
+  if (number_ != 0) return;
+  auto& declined = summary_.declined;
+  auto found =
+      std::find_if(declined.begin(), declined.end(), [&](const auto& one) { return one.op == op; });
+  if (found == declined.end()) found = declined.insert(found, {.op = op, .count = 0, .why = why});
+  ++found->count;
+}
+
+std::string Run::described(const Live& live) const {
+  return text::format("{} ({} bytes at {})", trace_.name(live.id), live.size,
+                      text::hex(live.memory.device_pointer().value));
+}
+
+log::Failure Run::capture(Outcome outcome, std::string error) {
+  const Hidden hidden(*this);
+  log::Failure failure;
+  failure.event = at_;
+  failure.outcome = outcome;
+  failure.error = std::move(error);
+  failure.live_bytes = live_bytes_;
+  failure.reserved_bytes = reserved_;
+  failure.holders = biggest();
+  if (at_ >= trace_.size()) return failure;
+
+  const auto& event = trace_[at_];
+  failure.line = event.line;
+  failure.op = event.op;
+  if (names_memory(event.op)) failure.id = trace_.name(event.id);
+  failure.size = event.size;
+  failure.thread = trace_.thread_number(event.thread);
+  failure.stream = trace_.streams()[index(event.stream)];
+  failure.context = trace_.contexts()[index(event.context)].name;
+  failure.frames = trace_.site_frames(event.site);
+  if (auto& lane = *lanes_[index(event.context)]; lane.open()) {
+    if (const auto info = lane.driver().mem_get_info()) failure.free_bytes = info->free;
+    if (const auto largest = lane.driver().largest_free_bytes(); largest != 0)
+      failure.largest_free_bytes = largest;
+  }
+  return failure;
+}
+
+std::vector<log::Holder> Run::biggest() {
+  struct Held {
+    std::uint64_t size;
+    std::uint32_t id;
+  };
+  std::vector<Held> held;
+  for (const auto slot : live_.by_id()) {
+    if (!live_[slot].ended)
+      held.push_back({live_[slot].size, static_cast<std::uint32_t>(live_[slot].id)});
+  }
+  for (const auto& [id, host] : hosts_) {
+    if (!host.ended) held.push_back({host.size, id});
+  }
+  for (const auto& [id, import] : imports_) held.push_back({import.size, id});
+  const auto count = std::min(held.size(), kHolders);
+  std::partial_sort(held.begin(), held.begin() + static_cast<std::ptrdiff_t>(count), held.end(),
+                    [](const Held& a, const Held& b) {
+                      return a.size != b.size ? a.size > b.size : a.id < b.id;
+                    });
+  held.resize(count);
+
+  // Where they were made is looked up only here, so that entries need not carry it.
+  std::vector<log::Holder> holders;
+  for (const auto& one : held)
+    holders.push_back(
+        {.id = trace_.name(AllocId{one.id}), .size = one.size, .line = 0, .site = {}});
+  auto missing = count;
+  for (std::size_t at = std::min<std::size_t>(at_ + 1, trace_.size()); at > 0 && missing > 0;
+       --at) {
+    const auto& event = trace_[at - 1];
+    if (!names_memory(event.op) || event.op == Op::free || event.op == Op::get_ipc_handle ||
+        event.op == Op::close_ipc_handle || event.has(trace::event_flag::backing)) {
+      continue;
+    }
+    const auto found = std::find_if(held.begin(), held.end(),
+                                    [&](const Held& one) { return AllocId{one.id} == event.id; });
+    if (found == held.end()) continue;
+    auto& holder = holders[static_cast<std::size_t>(found - held.begin())];
+    holder.line = event.line;
+    if (const auto& frames = trace_.site_frames(event.site); !frames.empty())
+      holder.site = frames.front();
+    --missing;
+  }
+  return holders;
+}
+
+}  // namespace emm::replay

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "emm/context.hpp"
+#include "emm/manager_observer.hpp"
+#include "log/summary.hpp"
+#include "replay/address_map.hpp"
+#include "replay/engine.hpp"
+
+namespace emm::replay {
+
+/// One context of a trace while it is replayed, with what belongs to it alone: its streams, its
+/// open defer_cleanup guards, and what it was last seen to hold. Hears of its manager's flushes.
+///
+/// The context is made at first use. One that the trace destroys is kept, because pointers into it
+/// may end later; the next use makes another.
+class Lane final : public ManagerObserver {
+ public:
+  struct Seen {
+    std::vector<log::Flush> flushes;
+    std::uint64_t failed_frees = 0;  ///< That a manager had deferred.
+    std::string first_failed_free;
+    std::uint64_t streams_refused = 0;
+  };
+
+  /// `event` is the index of the event being served; flushes are put down to it.
+  Lane(std::uint32_t device, const std::uint64_t& event, Seen& seen)
+      : device_(device), event_(event), seen_(seen) {}
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+  ~Lane() override;
+
+  std::uint32_t device() const noexcept { return device_; }
+  bool open() const noexcept { return context_ != nullptr; }
+  Context& context() noexcept { return *context_; }
+  Driver& driver() noexcept { return *driver_; }
+  const Driver& driver() const noexcept { return *driver_; }
+  Status create(Stack& stack);
+  /// Closes the context, which ends all its memory.
+  Status destroy();
+
+  /// The handle of stream number `stream`, made at its first use; the default stream where the
+  /// device has no others.
+  StreamHandle stream(std::size_t stream);
+  void drop_stream(std::size_t stream);
+
+  void enter() { guards_.push_back(context_->defer_cleanup()); }
+  void leave();
+  void leave_all();
+
+  /// What the device says at the beginning, for logs; costs a driver call.
+  void note_capacity();
+  const MemoryInfo& at_start() const noexcept { return at_start_; }
+  std::uint64_t held_at_start() const noexcept { return held_at_start_; }
+
+  std::uint64_t held = 0;           ///< Bytes, when last asked.
+  AddressMap* addresses = nullptr;  ///< Of its device.
+
+  void flushed(std::size_t count, std::uint64_t bytes) noexcept override;
+  void free_failed(const Error& error) noexcept override;
+
+ private:
+  std::uint32_t device_;
+  const std::uint64_t& event_;
+  Seen& seen_;
+  std::vector<std::unique_ptr<Context>> destroyed_;
+  std::unique_ptr<Context> context_;
+  Driver* driver_ = nullptr;
+  std::vector<StreamHandle> streams_;
+  std::vector<Context::Deferred> guards_;
+  MemoryInfo at_start_{};
+  std::uint64_t held_at_start_ = 0;
+};
+
+}  // namespace emm::replay

@@ -1,0 +1,251 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "replay/address_map.hpp"
+#include "replay/content.hpp"
+#include "replay/engine.hpp"
+#include "replay/histogram.hpp"
+#include "replay/host_buffers.hpp"
+#include "replay/lane.hpp"
+#include "replay/live_set.hpp"
+
+namespace emm::replay {
+
+/// What a pass pays for, beside carrying out the operations. Each combination is a loop of its own,
+/// so that the bare one tests for nothing.
+namespace feature {
+inline constexpr unsigned checks = 1;
+inline constexpr unsigned times = 2;    ///< A time for each operation.
+inline constexpr unsigned watched = 4;  ///< There is a log, or content is verified.
+}  // namespace feature
+
+inline constexpr std::uint64_t kAlignment = 256;  ///< Of device memory where a trace does not say.
+
+trace::Outcome outcome_of(const Error& error) noexcept;
+
+/// Is Event::id the id of an allocation?
+constexpr bool names_memory(trace::Op op) noexcept {
+  return op >= trace::Op::memalloc && op <= trace::Op::close_ipc_handle;
+}
+
+/// One replay: all of Engine::run(). Its parts are in files by what they do, and dispatch.cpp says
+/// which serves what.
+class Run {
+ public:
+  Run(const trace::Trace& trace, Stack& stack, const ReplayOptions& options, log::RecordSink* log);
+  ~Run();
+
+  Result<log::Summary> run();
+
+ private:
+  using Event = trace::Event;
+  using Op = trace::Op;
+  using Outcome = trace::Outcome;
+
+  /// Page-locked memory that is held, and the pageable memory under a pin.
+  struct Host {
+    HostMemory memory;
+    std::uint64_t size = 0;
+    std::uint64_t shown = 0;  ///< Its address, as logs show it.
+    Op made_by = Op::memhostalloc;
+    ContextId context{};
+    bool ended = false;   ///< By a reset.
+    bool filled = false;  ///< Has its pattern, and nobody else writes there.
+  };
+  /// A handle as get_ipc_handle gave it, or what it answered instead.
+  struct Export {
+    std::optional<IpcHandle> handle;
+    AllocId of{};
+    ContextId context{};
+    Outcome outcome = Outcome::ok;
+  };
+  struct Import {
+    Peer* peer = nullptr;  ///< Null: opened in this process.
+    std::uint32_t opening = 0;
+    std::uint32_t handle = 0;
+    std::uint64_t size = 0;
+    std::uint64_t address = 0;
+  };
+  struct Refused {
+    std::uint64_t bytes = 0;  ///< Of device memory.
+    Outcome outcome = Outcome::none;
+  };
+  struct Times {
+    std::uint64_t begin_ns = 0, end_ns = 0;
+  };
+
+  // engine.cpp
+  void pass(unsigned number);
+  std::size_t preexisting() const;
+  void count_leaks();
+  void end_leftovers(bool logged);
+  void check_balance();
+  void finish();
+  std::uint64_t now() const noexcept { return clock_.now_ns() - hidden_ns_; }
+
+  // dispatch.cpp
+  std::size_t walk(std::size_t begin,
+                   std::size_t end);  ///< Returns where it stopped: after the last event served.
+  template <unsigned F>
+  std::size_t walk_with(std::size_t begin, std::size_t end);
+  template <unsigned F>
+  void dispatch(const Event& event);
+  template <unsigned F>
+  void memalloc(const Event& event);
+  template <unsigned F>
+  void memallocmanaged(const Event& event);
+  template <unsigned F>
+  void made(const Event& event, Lane& lane, Result<MemoryPointer> memory, Times times);
+  template <unsigned F>
+  void free(const Event& event);
+
+  // contexts.cpp
+  /// Null where the context could not be made; that ends the run.
+  Lane* lane(ContextId id) {
+    auto& found = *lanes_[index(id)];
+    return found.open() || open(found) ? &found : nullptr;
+  }
+  bool open(Lane& lane);
+  void initialize(const Event& event);
+  void get_memory_info(const Event& event);
+  void defer_cleanup(const Event& event);
+  void end_defer_cleanup(const Event& event);
+  void reset(const Event& event);
+  void create_context(const Event& event);
+  void destroy_context(const Event& event);
+  void stream_create(const Event& event);
+  void stream_destroy(const Event& event);
+  template <class Call>
+  void ending_all(const Event& event, Call call);
+
+  // host_memory.cpp
+  void memhostalloc(const Event& event);
+  void mempin(const Event& event);
+  void made_host(const Event& event, Lane& lane, Result<HostMemory> memory, bool shared,
+                 Times times);
+  void free_host(const Event& event, std::map<std::uint32_t, Host>::iterator host);
+  /// Frees of what is not live device memory.
+  void free_ended(const Event& event, std::uint32_t slot);
+  void free_other(const Event& event);
+
+  // ipc.cpp
+  void get_ipc_handle(const Event& event);
+  void open_ipc_handle(const Event& event);
+  void close_ipc_handle(const Event& event);
+  Status close_import(Import& import);
+  Result<Import> open_import(const Event& event, Export& exported);
+  Result<Peer*> peer(std::uint32_t process, std::uint32_t device);
+  void exchange_content(const Export& exported, const Import& import);
+  void compare_exchanged(const Live& exporter, std::string_view who,
+                         std::span<const std::byte> bytes, std::uint64_t offset, Pattern pattern);
+
+  // recorded.cpp: what the recording says that is not carried out
+  void backing(const Event& event);
+  void recorded_flush(const Event& event);
+  void skip(const Event& event);
+  /// An operation of another process that this replay leaves out: all but what IPC needs there.
+  bool elsewhere(const Event& event);
+  void note_recording();
+
+  // checks.cpp
+  void check_made(const Event& event, std::uint32_t slot);
+  void check_host(const Event& event, const Host& host);
+  void overlap(const Live& live, const Live& other);
+  void measure_reserved(Lane& lane) {
+    const auto held = lane.driver().held_bytes();
+    reserved_ += held - lane.held;
+    lane.held = held;
+    if (reserved_ > pass_.peak_reserved_bytes) pass_.peak_reserved_bytes = reserved_;
+  }
+  void fill(const Live& live);
+  void check_content(const Live& live);
+  void check_content(AllocId id, const Host& host);
+  void report(AllocId id, std::uint64_t size, std::uint64_t address, const Difference& difference);
+
+  // findings.cpp
+  /// Judges how `event` went against what it was to do, and counts it. `error` is null where it
+  /// worked.
+  void settle(const Event& event, Outcome got, const Error* error);
+  /// An operation that was to make memory did not.
+  void refused(const Event& event, const Error& error, Times times);
+  Outcome refused_outcome(AllocId id) const;
+  void unmade(const Event& event);
+  void violation(log::Violation::Kind kind, const std::string& words);
+  void fatal(Error error);
+  log::Failure capture(Outcome outcome, std::string error);
+  std::vector<log::Holder> biggest();
+  void decline(Op op, const std::string& why);
+  std::string described(const Live& live) const;
+
+  // records.cpp
+  void record(const Event& event, Outcome outcome, Times times, std::uint64_t address,
+              std::uint64_t size, Op freed_kind = Op::memalloc, bool late = false);
+  void record_ended(Op op, AllocId id, ContextId context, Times times, std::uint64_t address,
+                    std::uint64_t size, Op made_by);
+  log::Gauges gauges(const Lane& lane) const;
+  static HostRange range_of(const HostMemory& memory);
+
+  /// Time that this engine spends on its own account is on no one's.
+  class Hidden {
+   public:
+    explicit Hidden(Run& run) noexcept : run_(run), begin_ns_(run.clock_.now_ns()) {}
+    Hidden(const Hidden&) = delete;
+    Hidden& operator=(const Hidden&) = delete;
+    ~Hidden() { run_.hidden_ns_ += run_.clock_.now_ns() - begin_ns_; }
+
+   private:
+    Run& run_;
+    std::uint64_t begin_ns_;
+  };
+
+  const trace::Trace& trace_;
+  Stack& stack_;
+  const ReplayOptions& options_;
+  log::RecordSink* log_;
+  Clock& clock_;
+
+  // Where the run is
+  std::uint64_t at_ = 0;  ///< Index of the event being served.
+  unsigned number_ = 0;   ///< Of the pass.
+  bool stop_ = false;
+  std::uint64_t hidden_ns_ = 0;
+  std::optional<Error> fatal_;
+  log::Summary summary_;
+  log::Pass pass_;
+
+  // Accounts
+  std::uint64_t live_bytes_ = 0;     ///< Of device and managed memory.
+  std::uint64_t refused_bytes_ = 0;  ///< That would be live had they been served.
+  std::uint64_t host_bytes_ = 0;
+  std::uint64_t live_count_ = 0;
+  std::uint64_t reserved_ = 0;
+  Histogram alloc_times_, free_times_;
+
+  // What is held. Lanes are first: memory ends before its context.
+  Lane::Seen seen_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::map<std::uint32_t, AddressMap> addresses_;  ///< By device.
+  LiveSet live_;
+  HostBuffers host_buffers_;
+  std::map<std::uint32_t, Host> hosts_;      ///< By AllocId.
+  std::map<std::uint32_t, Export> exports_;  ///< By handle.
+  std::map<std::uint32_t, Import> imports_;  ///< By AllocId.
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::unique_ptr<Peer>>
+      peers_;                                 ///< By process and device.
+  std::map<std::uint32_t, Refused> refused_;  ///< What was asked for and not served, by AllocId.
+
+  // For the summary
+  std::vector<log::Flush> recorded_flushes_;
+  std::map<std::uint32_t, std::uint64_t> backing_;  ///< Bytes by AllocId, of the recorded manager.
+  std::uint64_t backing_bytes_ = 0, backing_peak_ = 0;
+  std::map<Op, std::uint64_t> skipped_;
+  std::uint64_t backing_events_ = 0, gaps_ = 0, elsewhere_ = 0;
+};
+
+}  // namespace emm::replay
