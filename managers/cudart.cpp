@@ -62,7 +62,7 @@ class CudartManager final : public HostOnlyManager {
   }
 
   void free(const LiveRecord& record) noexcept {
-    if (auto freed = runtime_->free({record.address}); !freed) report(freed.error());
+    if (auto freed = runtime_->free({record.address}); !freed) tell(freed.error());
   }
 
   Runtime* runtime_;  ///< Null in a probe.

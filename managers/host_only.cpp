@@ -81,7 +81,7 @@ Result<HostMemory> HostOnlyManager::memhostalloc(std::uint64_t size, HostAllocFl
   if (flags.mapped) {
     auto address = driver_->mem_host_get_device_pointer(range.pointer);
     if (!address) {  // HST-7
-      if (auto freed = driver_->mem_free_host(range.pointer); !freed) report(freed.error());
+      if (auto freed = driver_->mem_free_host(range.pointer); !freed) tell(freed.error());
       return std::move(address).error();
     }
     on_device = *address;
@@ -99,7 +99,7 @@ Result<HostMemory> HostOnlyManager::mempin(HostRange range, HostRegisterFlags fl
   if (auto done = retries ? attempt_allocation(attempt) : attempt(); !done) return std::move(done).error();
 
   const auto undo = [&](Error error) {  // PIN-8
-    if (auto undone = driver_->mem_host_unregister(range.pointer); !undone) report(undone.error());
+    if (auto undone = driver_->mem_host_unregister(range.pointer); !undone) tell(undone.error());
     return error;
   };
   const auto kind = flags.mapped ? MemoryKind::pinned_mapped : MemoryKind::pinned;
@@ -153,7 +153,7 @@ ManagerState HostOnlyManager::state() const {
           .pending_bytes = deallocations_.bytes()};
 }
 
-void HostOnlyManager::report(const Error& error) noexcept {
+void HostOnlyManager::tell(const Error& error) noexcept {
   if (observer_ != nullptr) observer_->free_failed(error);
 }
 
@@ -210,7 +210,7 @@ void HostOnlyManager::end(const LiveRecord& record) noexcept {
     }
     case MemoryKind::pinned_mapped:
     case MemoryKind::pinned:
-      if (auto done = driver_->mem_host_unregister(pointer_of(record.address)); !done) report(done.error());
+      if (auto done = driver_->mem_host_unregister(pointer_of(record.address)); !done) tell(done.error());
       return;
   }
 }

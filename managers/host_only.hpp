@@ -56,7 +56,7 @@ class HostOnlyManager : public MemoryManager {
   PendingDeallocs& deallocations() noexcept { return deallocations_; }
   const PendingDeallocs& deallocations() const noexcept { return deallocations_; }
   /// A free that nobody waits for has failed.
-  void report(const Error& error) noexcept;
+  void tell(const Error& error) noexcept;
 
   /// Calls `attempt`. Where that runs out of memory, frees what is pending and calls it once more (DEV-3).
   template <class Attempt>

@@ -202,7 +202,7 @@ class PoolManager final : public HostOnlyManager {
         if (deferrals_ == 0) slab = blocks_.remove_idle_slab(keep);
       }
       if (!slab) return;
-      if (auto freed = driver().mem_free(slab->base); !freed) report(freed.error());
+      if (auto freed = driver().mem_free(slab->base); !freed) tell(freed.error());
     }
   }
 

@@ -109,11 +109,8 @@ Status PendingDeallocs::destroy(const Item& item) noexcept {
       case Call::mem_free_host: return driver_->mem_free_host(reinterpret_cast<HostPtr>(item.handle));
       case Call::event_destroy: return driver_->event_destroy({item.handle});
       case Call::stream_destroy: return driver_->stream_destroy({item.handle});
-      case Call::library_unload: return driver_->library_unload({item.handle});
-      default: break;
+      default: EMM_ASSERT(item.dtor == Call::library_unload); return driver_->library_unload({item.handle});
     }
-    EMM_ASSERT(!"a call that frees");
-    return {};
   }();
   if (!done && observer_ != nullptr) observer_->free_failed(done.error());
   return done;
