@@ -15,7 +15,7 @@ std::vector<std::uint8_t> bytes_at(Driver& driver, DevicePtr ptr, std::size_t si
 }
 
 TEST_P(DriverContract, WhatIsCopiedInComesBack) {
-  const auto ptr = *driver().mem_alloc(4_KiB);
+  const auto ptr = must(driver().mem_alloc(4_KiB));
   std::vector<std::uint8_t> bytes(1000);
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * 7);
 
@@ -26,7 +26,7 @@ TEST_P(DriverContract, WhatIsCopiedInComesBack) {
 }
 
 TEST_P(DriverContract, FillsRepeatTheirValueFromWhereTheyBegin) {
-  const auto ptr = *driver().mem_alloc(4_KiB);
+  const auto ptr = must(driver().mem_alloc(4_KiB));
   ASSERT_TRUE(driver().memset_d8(ptr, 0xaa, 4_KiB));
 
   ASSERT_TRUE(driver().memset_d32(ptr + 8, 0x04030201, 2));
@@ -38,15 +38,15 @@ TEST_P(DriverContract, FillsRepeatTheirValueFromWhereTheyBegin) {
 
 // Documented: the address of cuMemsetD32 is a multiple of four.
 TEST_P(DriverContract, FillsOfWordsAreAligned) {
-  const auto ptr = *driver().mem_alloc(4_KiB);
+  const auto ptr = must(driver().mem_alloc(4_KiB));
 
   EXPECT_EQ(native(driver().memset_d32(ptr + 2, 0, 1)), 1);
   EXPECT_TRUE(driver().mem_free(ptr));
 }
 
 TEST_P(DriverContract, CopiesOnTheDeviceKeepEveryByte) {
-  const auto from = *driver().mem_alloc(4_KiB);
-  const auto to = *driver().mem_alloc(3_MiB);
+  const auto from = must(driver().mem_alloc(4_KiB));
+  const auto to = must(driver().mem_alloc(3_MiB));
   ASSERT_TRUE(driver().memset_d32(from, 0x04030201, 1024));
   ASSERT_TRUE(driver().memset_d8(to, 0, 3_MiB));
 
@@ -58,7 +58,7 @@ TEST_P(DriverContract, CopiesOnTheDeviceKeepEveryByte) {
 }
 
 TEST_P(DriverContract, MemoryThatNobodyWroteToCanBeRead) {
-  const auto ptr = *driver().mem_alloc(4_KiB);
+  const auto ptr = must(driver().mem_alloc(4_KiB));
   std::array<std::byte, 4096> bytes;
 
   EXPECT_TRUE(driver().memcpy_dtoh(bytes, ptr));

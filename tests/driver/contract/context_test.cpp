@@ -37,7 +37,7 @@ TEST_P(DriverContract, CallsNeedNoCurrentContextAndLeaveNone) {
 // Measured: cuDevicePrimaryCtxReset with live memory is 0, and calls in the context are 709
 // afterwards.
 TEST_P(DriverContract, AResetEndsTheContext) {
-  const auto ptr = *driver().mem_alloc(1_MiB);
+  const auto ptr = must(driver().mem_alloc(1_MiB));
   ASSERT_TRUE(driver().primary_ctx_reset());
 
   const auto refused = driver().mem_alloc(1_MiB);
@@ -53,13 +53,13 @@ TEST_P(DriverContract, AResetEndsTheContext) {
 
 // Measured: after retain and set, cuMemFree of the old address is 0, and cuMemAlloc works.
 TEST_P(DriverContract, ADeviceIsOpenedAgainAfterAReset) {
-  const auto free = driver().mem_get_info()->free;
-  const auto old = *driver().mem_alloc(64_MiB);
+  const auto free = must(driver().mem_get_info()).free;
+  const auto old = must(driver().mem_alloc(64_MiB));
   ASSERT_TRUE(driver().primary_ctx_reset());
 
   reopen();
 
-  EXPECT_EQ(driver().mem_get_info()->free, free);
+  EXPECT_EQ(must(driver().mem_get_info()).free, free);
   EXPECT_TRUE(driver().mem_free(old));
   const auto ptr = driver().mem_alloc(64_MiB);
   ASSERT_TRUE(ptr);

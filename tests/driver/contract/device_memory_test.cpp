@@ -14,7 +14,7 @@ TEST_P(DriverContract, AllocatingNothingIsAnInvalidValue) {
 
 // Measured: 2 of a byte over the total, of 2^60 and of SIZE_MAX.
 TEST_P(DriverContract, AllocatingMoreThanThereIsRunsOutOfMemory) {
-  const auto total = driver().mem_get_info()->total;
+  const auto total = must(driver().mem_get_info()).total;
 
   for (const auto size : {total + 1, std::uint64_t{1} << 60, ~std::uint64_t{0}}) {
     const auto refused = driver().mem_alloc(size);
@@ -45,30 +45,31 @@ TEST_P(DriverContract, AllocationsTakeWholePagesOf2MiB) {
       {3_MiB, 4_MiB},     {32505856, 33554432}, {34603008, 35651584},
   };
   for (const auto& [size, expected] : taken) {
-    const auto before = driver().mem_get_info()->free;
+    const auto before = must(driver().mem_get_info()).free;
     const auto ptr = driver().mem_alloc(size);
-    const auto after = driver().mem_get_info()->free;
+    const auto after = must(driver().mem_get_info()).free;
 
     EXPECT_EQ(before - after, expected) << size;
     EXPECT_TRUE(driver().mem_free(*ptr));
-    EXPECT_EQ(driver().mem_get_info()->free, before) << size;
+    EXPECT_EQ(must(driver().mem_get_info()).free, before) << size;
   }
 }
 
 // driver.hpp: held_bytes is what cuMemGetInfo would show, without asking.
 TEST_P(DriverContract, HeldBytesFollowWhatMemGetInfoShows) {
-  const auto free_before = driver().mem_get_info()->free;
+  const auto free_before = must(driver().mem_get_info()).free;
   const auto held_before = driver().held_bytes();
 
   std::vector<DevicePtr> held;
   for (const std::uint64_t size : {1_KiB, 2_KiB, 700_KiB, 700_KiB, 3_MiB, 10_MiB}) {
-    held.push_back(*driver().mem_alloc(size));
-    EXPECT_EQ(driver().held_bytes() - held_before, free_before - driver().mem_get_info()->free)
+    held.push_back(must(driver().mem_alloc(size)));
+    EXPECT_EQ(driver().held_bytes() - held_before, free_before - must(driver().mem_get_info()).free)
         << size;
   }
   for (const auto ptr : held) {
     EXPECT_TRUE(driver().mem_free(ptr));
-    EXPECT_EQ(driver().held_bytes() - held_before, free_before - driver().mem_get_info()->free);
+    EXPECT_EQ(driver().held_bytes() - held_before,
+              free_before - must(driver().mem_get_info()).free);
   }
 }
 
@@ -77,7 +78,7 @@ TEST_P(DriverContract, FreeingNullDoesNothing) { EXPECT_TRUE(driver().mem_free({
 
 // Measured: cuMemFree again is 1.
 TEST_P(DriverContract, ASecondFreeIsAnInvalidValue) {
-  const auto ptr = *driver().mem_alloc(1_MiB);
+  const auto ptr = must(driver().mem_alloc(1_MiB));
   ASSERT_TRUE(driver().mem_free(ptr));
 
   EXPECT_EQ(native(driver().mem_free(ptr)), 1);
@@ -85,10 +86,10 @@ TEST_P(DriverContract, ASecondFreeIsAnInvalidValue) {
 
 // Measured: 1.
 TEST_P(DriverContract, FreeingAnInteriorAddressIsAnInvalidValueAndChangesNothing) {
-  const auto ptr = *driver().mem_alloc(1_MiB);
+  const auto ptr = must(driver().mem_alloc(1_MiB));
 
   EXPECT_EQ(native(driver().mem_free(ptr + 512)), 1);
-  EXPECT_EQ(driver().mem_get_address_range(ptr)->size, 1_MiB);
+  EXPECT_EQ(must(driver().mem_get_address_range(ptr)).size, 1_MiB);
   EXPECT_TRUE(driver().mem_free(ptr));
 }
 
@@ -99,7 +100,7 @@ TEST_P(DriverContract, FreeingAnUnknownAddressIsAnInvalidValue) {
 
 // Measured: base==ptr, size 1048576, from an address inside.
 TEST_P(DriverContract, TheRangeOfAnInteriorAddressIsItsAllocation) {
-  const auto ptr = *driver().mem_alloc(1_MiB);
+  const auto ptr = must(driver().mem_alloc(1_MiB));
 
   for (const std::uint64_t offset : {std::uint64_t{0}, std::uint64_t{1000}, 1_MiB - 1}) {
     const auto range = driver().mem_get_address_range(ptr + offset);

@@ -22,6 +22,12 @@ class DriverContract : public testing::TestWithParam<const char*> {
   static std::int32_t native(const Result<T>& result) {
     return result ? 0 : result.error().native;
   }
+  /// The value of what has to succeed for a test to mean anything.
+  template <class T>
+  static T must(const Result<T>& result) {
+    if (!result) ADD_FAILURE() << describe(result.error());
+    return result ? *result : T{};
+  }
   /// Null where there is no cudart.
   Runtime* runtime() { return device_.runtime.get(); }
   Platform& platform() { return *platform_; }

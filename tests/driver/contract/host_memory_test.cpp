@@ -38,8 +38,9 @@ TEST_P(DriverContract, HostMemoryHasOneAddressOnBothSides) {
 }
 
 TEST_P(DriverContract, HostMemoryIsReadAndWrittenByBothSides) {
-  const auto ptr = *driver().mem_host_alloc(64_KiB, {.mapped = true, .portable = true, .wc = true});
-  const auto device = *driver().mem_host_get_device_pointer(ptr);
+  const auto ptr =
+      must(driver().mem_host_alloc(64_KiB, {.mapped = true, .portable = true, .wc = true}));
+  const auto device = must(driver().mem_host_get_device_pointer(ptr));
 
   std::fill_n(ptr, 64_KiB, std::byte{7});
   std::byte back[16] = {};
@@ -66,7 +67,7 @@ TEST_P(DriverContract, HostMemoryRunsOut) {
 
 // Measured: cuMemFreeHost(nullptr) is 0, again 1.
 TEST_P(DriverContract, HostMemoryIsFreedOnceAndNullAlways) {
-  const auto ptr = *driver().mem_host_alloc(4_KiB, {});
+  const auto ptr = must(driver().mem_host_alloc(4_KiB, {}));
 
   EXPECT_TRUE(driver().mem_free_host(nullptr));
   EXPECT_TRUE(driver().mem_free_host(ptr));
@@ -75,7 +76,7 @@ TEST_P(DriverContract, HostMemoryIsFreedOnceAndNullAlways) {
 
 // Measured: cuMemFree of host pointer is 1, cuMemHostUnregister of cuMemHostAlloc memory is 1.
 TEST_P(DriverContract, HostMemoryIsFreedByItsOwnCallOnly) {
-  const auto ptr = *driver().mem_host_alloc(4_KiB, {});
+  const auto ptr = must(driver().mem_host_alloc(4_KiB, {}));
 
   EXPECT_EQ(native(driver().mem_free(same_address(ptr))), 1);
   EXPECT_EQ(native(driver().mem_host_unregister(ptr)), 1);

@@ -7,7 +7,7 @@ namespace {
 
 // Measured: same bytes. numba#3310 and ucx#11724 met it too.
 TEST_P(DriverContract, AnInteriorAddressHasTheHandleOfItsAllocation) {
-  const auto ptr = *driver().mem_alloc(1_MiB);
+  const auto ptr = must(driver().mem_alloc(1_MiB));
 
   const auto base = driver().ipc_get_mem_handle(ptr);
   const auto interior = driver().ipc_get_mem_handle(ptr + 4_KiB);
@@ -23,7 +23,7 @@ TEST_P(DriverContract, AnUnknownAddressHasNoHandle) {
 
 // Measured: cuIpcGetMemHandle managed is 1.
 TEST_P(DriverContract, ManagedMemoryIsNotExported) {
-  const auto ptr = *driver().mem_alloc_managed(1_MiB, AttachFlags::global);
+  const auto ptr = must(driver().mem_alloc_managed(1_MiB, AttachFlags::global));
 
   EXPECT_EQ(native(driver().ipc_get_mem_handle(ptr)), 1);
   EXPECT_TRUE(driver().mem_free(ptr));
@@ -31,8 +31,8 @@ TEST_P(DriverContract, ManagedMemoryIsNotExported) {
 
 // Measured: 201.
 TEST_P(DriverContract, AHandleIsNotOpenedInTheProcessThatMadeIt) {
-  const auto ptr = *driver().mem_alloc(1_MiB);
-  const auto handle = *driver().ipc_get_mem_handle(ptr);
+  const auto ptr = must(driver().mem_alloc(1_MiB));
+  const auto handle = must(driver().ipc_get_mem_handle(ptr));
 
   EXPECT_EQ(native(driver().ipc_open_mem_handle(handle)), 201);
   EXPECT_TRUE(driver().mem_free(ptr));
@@ -40,7 +40,7 @@ TEST_P(DriverContract, AHandleIsNotOpenedInTheProcessThatMadeIt) {
 
 // Measured: cuIpcCloseMemHandle of own pointer is 1.
 TEST_P(DriverContract, OwnMemoryIsNotClosed) {
-  const auto ptr = *driver().mem_alloc(1_MiB);
+  const auto ptr = must(driver().mem_alloc(1_MiB));
 
   EXPECT_EQ(native(driver().ipc_close_mem_handle(ptr)), 1);
   EXPECT_TRUE(driver().mem_free(ptr));
@@ -48,9 +48,9 @@ TEST_P(DriverContract, OwnMemoryIsNotClosed) {
 
 TEST_P(DriverContract, TwoProcessesSeeOneMemory) {
   Peer peer(platform().spec());
-  const auto ptr = *driver().mem_alloc(4_MiB);
+  const auto ptr = must(driver().mem_alloc(4_MiB));
   ASSERT_TRUE(driver().memset_d32(ptr, 0xfeedbeef, 4_MiB / 4));
-  const auto handle = *driver().ipc_get_mem_handle(ptr);
+  const auto handle = must(driver().ipc_get_mem_handle(ptr));
 
   const auto opened = peer.ask({.kind = PeerRequest::open, .handle = handle});
   ASSERT_EQ(opened.native, 0);
@@ -76,8 +76,8 @@ TEST_P(DriverContract, TwoProcessesSeeOneMemory) {
 // Measured: the same handle opened twice gives the same address twice, and wants two closes.
 TEST_P(DriverContract, AHandleOpenedTwiceIsClosedTwice) {
   Peer peer(platform().spec());
-  const auto ptr = *driver().mem_alloc(1_MiB);
-  const auto handle = *driver().ipc_get_mem_handle(ptr);
+  const auto ptr = must(driver().mem_alloc(1_MiB));
+  const auto handle = must(driver().ipc_get_mem_handle(ptr));
 
   const auto first = peer.ask({.kind = PeerRequest::open, .handle = handle});
   const auto second = peer.ask({.kind = PeerRequest::open, .handle = handle});

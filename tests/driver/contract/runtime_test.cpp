@@ -17,7 +17,7 @@ TEST_P(DriverContract, TheRuntimeAllocatesNothingAsNull) {
 // Measured: cudaFree twice is 1.
 TEST_P(DriverContract, TheRuntimeFreesOnce) {
   if (runtime() == nullptr) GTEST_SKIP() << "no libcudart";
-  const auto ptr = *runtime()->malloc(1_MiB);
+  const auto ptr = must(runtime()->malloc(1_MiB));
 
   EXPECT_TRUE(runtime()->free(ptr));
   EXPECT_EQ(native(runtime()->free(ptr)), 1);
@@ -36,11 +36,11 @@ TEST_P(DriverContract, TheRuntimeRunsOutOfMemoryAndRecovers) {
 TEST_P(DriverContract, TheRuntimeAndTheDriverShareADevice) {
   if (runtime() == nullptr) GTEST_SKIP() << "no libcudart";
   const auto held = driver().held_bytes();
-  const auto ptr = *runtime()->malloc(3_MiB);
+  const auto ptr = must(runtime()->malloc(3_MiB));
 
-  EXPECT_EQ(driver().mem_get_address_range(ptr + 1)->base, ptr);
+  EXPECT_EQ(must(driver().mem_get_address_range(ptr + 1)).base, ptr);
   EXPECT_EQ(driver().held_bytes() - held, 4_MiB);
-  EXPECT_EQ(*runtime()->mem_get_info(), *driver().mem_get_info());
+  EXPECT_EQ(must(runtime()->mem_get_info()), must(driver().mem_get_info()));
   EXPECT_TRUE(runtime()->free(ptr));
   EXPECT_EQ(driver().held_bytes(), held);
 }
