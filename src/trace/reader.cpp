@@ -116,16 +116,18 @@ class Reading {
         continue;
       }
       if (line.find_first_not_of(" \t") == line.npos) {
-        return fail(Errc::parse_error, "{}:{}: a blank line: expected an operation on each line", name_, number);
+        auto blank = fail(Errc::parse_error, "{}:{}: a blank line: expected an operation on each line", name_, number);
+        if (auto passed = pass_over(number, std::move(blank)); !passed) return passed;
+        continue;
       }
       if (auto parsed = handler.read(line, number); !parsed) {
         // A crash may leave anything in place of the end, so whoever takes a part takes it whatever the rest is.
         const bool torn = lines.unterminated() && (handler.torn() || options_.partial);
-        return torn ? end_torn(number, "inside a line") : std::move(parsed);
+        if (torn) return end_torn(number, "inside a line");
+        if (auto passed = pass_over(number, std::move(parsed).error()); !passed) return passed;
+        continue;
       }
-      Operation& careful = careful_;
-      if (auto read = operations_.read(handler.root(), careful); !read) return read;
-      if (auto given = give(careful); !given) return given;
+      if (auto given = give_careful(handler.root()); !given) return given;
     }
     if (!more) return std::move(more).error();
     if (source_.truncated()) return end_torn(lines.line_number(), "before the end of its packed data");
@@ -135,10 +137,7 @@ class Reading {
   Status read_document() {
     DocumentReader document(
         name_, [this](const JsonNode& node) { return give_header(node); },
-        [this](const JsonNode& node) {
-          if (auto read = operations_.read(node, careful_); !read) return read;
-          return give(careful_);
-        });
+        [this](const JsonNode& node) { return give_careful(node); });
     if (auto read = format::read_json(source_, document); !read) return read;
     const bool cut = source_.truncated();
     if (document.torn() && !document.has_header()) {
@@ -153,6 +152,18 @@ class Reading {
     auto header = read_header(node, name_);
     if (!header) return std::move(header).error();
     return sink_.on_header(*header);
+  }
+
+  Status give_careful(const JsonNode& node) {
+    if (auto read = operations_.read(node, careful_); !read) return pass_over(node.at.line, std::move(read).error());
+    return give(careful_);
+  }
+
+  /// What is wrong with one operation, unless the caller wants to hear of others too.
+  Status pass_over(std::uint64_t line, Error error) const {
+    if (options_.on_fault == nullptr) return error;
+    options_.on_fault(static_cast<std::uint32_t>(line), error);
+    return {};
   }
 
   Status give(const Operation& operation) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "base/result.hpp"
@@ -11,6 +12,8 @@ namespace emm::trace {
 
 struct ReadOptions {
   bool partial = false;  ///< A torn tail ends the trace there instead of failing.
+  /// Told of each operation that is not right, which is then left out; null: the first one fails the reading.
+  std::function<void(std::uint32_t line, const Error& fault)> on_fault{};
 };
 
 struct ReadSummary {
