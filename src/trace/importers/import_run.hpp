@@ -58,7 +58,6 @@ class ImportRun {
   ImportCounts counts_;
   std::uint64_t last_id_ = 0;
   std::uint64_t emitted_ = 0;
-  std::uint64_t blank_ = 0;
 };
 
 }  // namespace emm::trace

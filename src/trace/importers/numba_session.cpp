@@ -19,6 +19,7 @@ Status NumbaSession::row(const NumbaRow& row) {
   if (held_flush_ && held_flush_->thread == row.thread) {
     auto flush = *std::exchange(held_flush_, std::nullopt);
     flush.moved = allocates(row.call);
+    unexplained_flushes_ += flush.moved ? 0 : 1;
     const auto& first = flush.moved ? row : flush;
     const auto& second = flush.moved ? flush : row;
     if (auto taken = take(first); !taken) return taken;
@@ -35,6 +36,7 @@ Status NumbaSession::row(const NumbaRow& row) {
 
 Status NumbaSession::flush_held() {
   if (!held_flush_) return {};
+  ++unexplained_flushes_;
   return take(*std::exchange(held_flush_, std::nullopt));
 }
 
@@ -86,6 +88,7 @@ Result<ImportCounts> NumbaSession::finish() {
   run_.note(not_memory_, "frees are of events, streams or modules");
   run_.note(context_flushes_, "flushes are of events, streams or modules");
   run_.note(other_flushes_, "flushes are of another number of frees or bytes than were asked for");
+  run_.note(unexplained_flushes_, "flushes follow from no call that was recorded; a replay will not make them");
   for (const auto& [call, count] : unknown_) {
     run_.counts().notes.push_back(text::format("{} rows are of an unknown call, \"{}\"", count, call));
   }

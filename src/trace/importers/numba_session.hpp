@@ -70,7 +70,7 @@ class NumbaSession {
   std::uint64_t queued_ = 0, queued_bytes_ = 0, context_queued_ = 0;
   bool context_added_last_ = false;
 
-  std::uint64_t of_resets_ = 0, late_ = 0, not_memory_ = 0, context_flushes_ = 0, other_flushes_ = 0;
+  std::uint64_t of_resets_ = 0, late_ = 0, not_memory_ = 0, context_flushes_ = 0, other_flushes_ = 0, unexplained_flushes_ = 0;
   std::uint64_t live_again_ = 0, foreign_exports_ = 0, unbalanced_ = 0;
   std::map<std::string, std::uint64_t> unknown_;
 };

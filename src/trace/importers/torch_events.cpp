@@ -63,7 +63,8 @@ Result<ImportCounts> read_events(format::ByteSource& source, OperationSink& sink
   header.complete = header.has_complete = true;
   if (auto begun = run.header(header); !begun) return std::move(begun).error();
 
-  TorchSession session(run);
+  TorchNumbers numbers;
+  TorchSession session(run, numbers);
   for (;;) {
     if (!std::exchange(at_row, false)) {
       more = run.next(line);
@@ -79,7 +80,8 @@ Result<ImportCounts> read_events(format::ByteSource& source, OperationSink& sink
     }
     if (auto taken = session.row(row); !taken) return std::move(taken).error();
   }
-  return session.finish();
+  session.finish();
+  return run.finish(session.live_count(), session.live_bytes());
 }
 
 }  // namespace

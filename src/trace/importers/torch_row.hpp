@@ -27,6 +27,10 @@ struct TorchRow {
   std::uint64_t size = 0;         ///< Bytes.
   std::uint64_t stream = 0;       ///< A handle; 0 is the default stream.
   std::uint64_t time_us = 0;      ///< Since 1970.
+  bool has_time = true;
+  std::uint64_t site = 0;         ///< Of the trace's `define`; 0: none.
+  std::string_view label{};       ///< What the program said about the row; may be empty.
+  std::string_view extension{};   ///< "x-" members, as JSON without braces; may be empty.
 };
 
 /// Error: parse_error of a line that is no JSON, in words. A BadField of an element that is not as it should be.

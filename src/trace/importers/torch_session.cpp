@@ -29,28 +29,85 @@ Status TorchSession::row(const TorchRow& row) {
   return {};
 }
 
-Result<ImportCounts> TorchSession::finish() {
+void TorchSession::finish() {
   run_.note(live_again_, "rows allocate at an address that is live");
   run_.note(other_size_, "rows free another size than was allocated");
-  return run_.finish(live_.count(), live_.bytes());
+  run_.note(delayed_, "frees completed later than they were asked for, as record_stream makes them");
+  if (refused_with_room_ != 0) {
+    run_.note(refused_with_room_,
+              text::format("allocations failed with room on the device, {} bytes or more: a limit was set elsewhere, "
+                           "as by a memory fraction",
+                           least_room_));
+  }
+}
+
+Operation TorchSession::common(Op op) const {
+  Operation made{.op = op};
+  if (device_) {
+    made.device = *device_;
+    made.members.add(Member::device);
+  }
+  return made;
 }
 
 Operation TorchSession::common(const TorchRow& row, Op op) {
-  if (!std::exchange(started_, true)) start_us_ = row.time_us;
-  Operation made{.op = op, .members = Members(Member::time_ns)};
-  made.time_ns = row.time_us < start_us_ ? 0 : (row.time_us - start_us_) * 1000;
+  auto made = common(op);
+  if (row.has_time) {
+    made.time_ns = numbers_.since_start_ns(row.time_us);
+    made.members.add(Member::time_ns);
+  }
+  if (row.site != 0) {
+    made.site = Id::of(row.site);
+    made.members.add(Member::site);
+  }
+  if (!row.label.empty()) {
+    made.label = row.label;
+    made.members.add(Member::label);
+  }
+  if (!row.extension.empty()) {
+    made.extension = row.extension;
+    made.members.add(Member::extension);
+  }
   return made;
+}
+
+/// Makes an id live.
+Operation TorchSession::allocation(Operation made, std::uint64_t address, std::uint64_t size, std::uint64_t stream) {
+  made.id = Id::of(run_.next_id());
+  made.size = size;
+  made.addr = address;
+  made.members = made.members | Members(Member::id, Member::size, Member::addr);
+  stream_.put(made, stream);
+  live_.add(address, {.id = made.id.number, .size = size});
+  return made;
+}
+
+Status TorchSession::live_before(const TorchMemory& memory) {
+  if (live_.has(memory.address)) return {};
+  auto made = allocation(common(Op::memalloc), memory.address, memory.size, memory.stream);
+  made.preexisting = true;
+  made.members.add(Member::preexisting);
+  if (memory.granted != 0) {
+    made.granted = memory.granted;
+    made.members.add(Member::granted);
+  }
+  return run_.emit(made);
+}
+
+Status TorchSession::held_before(const TorchMemory& memory) {
+  if (segments_.has(memory.address)) return {};
+  const auto id = ++numbers_.segments;
+  const auto name = text::format("s{}", id);
+  auto made = segment(common(Op::memalloc), name, memory, memory.mapped ? Kind::physical : Kind::device);
+  made.preexisting = true;
+  made.members.add(Member::preexisting);
+  segments_.add(memory.address, {.id = id, .size = memory.size});
+  return run_.emit(made);
 }
 
 Status TorchSession::alloc(const TorchRow& row) {
   if (live_.has(row.address)) return again();
-  auto made = common(row, Op::memalloc);
-  made.id = Id::of(run_.next_id());
-  made.size = row.size;
-  made.addr = row.address;
-  made.members = made.members | Members(Member::id, Member::size, Member::addr);
-  stream_.put(made, row.stream);
-  live_.add(row.address, {.id = made.id.number, .size = row.size});
+  auto made = allocation(common(row, Op::memalloc), row.address, row.size, row.stream);
   run_.used();
   return run_.emit(made);
 }
@@ -66,8 +123,12 @@ Status TorchSession::free_requested(const TorchRow& row) {
   just_requested_at_ = row.address;
   requested_.remove(row.address);  // one whose end was lost
   requested_.add(row.address, *ended);
+  return end_of(row, *ended);
+}
+
+Status TorchSession::end_of(const TorchRow& row, const AddressBook::Entry& ended) {
   auto made = common(row, Op::free);
-  made.id = Id::of(ended->id);
+  made.id = Id::of(ended.id);
   made.members.add(Member::id);
   stream_.put(made, row.stream);
   run_.used();
@@ -77,9 +138,11 @@ Status TorchSession::free_requested(const TorchRow& row) {
 Status TorchSession::free_completed(const TorchRow& row) {
   const auto ended = requested_.remove(row.address);
   if (!ended) {
+    if (const auto live = live_.remove(row.address)) return end_of(row, *live);
     run_.unmatched();
     return {};
   }
+  ++delayed_;
   auto made = common(row, Op::free);
   made.layer = Layer::backing;
   made.id = Id::of(ended->id);
@@ -108,7 +171,8 @@ Status TorchSession::segment_free(const TorchRow& row) {
 /// The range may cover several that were mapped, and parts of them: what is left of a part stays, under a name
 /// of its own.
 Status TorchSession::segment_unmap(const TorchRow& row) {
-  const auto begin = row.address, end = row.address + row.size;
+  const auto begin = row.address;
+  const auto end = row.size > ~begin ? ~std::uint64_t{0} : begin + row.size;
   auto found = false;
   for (auto at = begin; at < end;) {
     auto place = segments_.containing(at);
@@ -144,11 +208,15 @@ Status TorchSession::oom(const TorchRow& row) {
   made.result.outcome = Outcome::oom;
   made.members = made.members | Members(Member::id, Member::size, Member::result);
   stream_.put(made, row.stream);
-  std::string free;
+  std::string more(row.extension);
   if (row.has_address) {
-    free = text::format("\"x-device_free\":{}", row.address);
-    made.extension = free;
+    more += text::format("{}\"x-device_free\":{}", more.empty() ? "" : ",", row.address);
+    made.extension = more;
     made.members.add(Member::extension);
+    if (row.address >= row.size) {
+      least_room_ = refused_with_room_ == 0 ? row.address : std::min(least_room_, row.address);
+      ++refused_with_room_;
+    }
   }
   run_.used();
   return run_.emit(made);
@@ -162,18 +230,22 @@ Status TorchSession::snapshot(const TorchRow& row) {
   return run_.emit(made);
 }
 
-Status TorchSession::hold(const TorchRow& row, std::uint64_t address, std::uint64_t size, Kind kind) {
-  const auto id = ++last_segment_;
-  const auto name = text::format("s{}", id);
-  auto made = common(row, Op::memalloc);
+Operation TorchSession::segment(Operation made, std::string_view name, const TorchMemory& memory, Kind kind) {
   made.layer = Layer::backing;
   made.kind = kind;
   made.id = Id::of(name);
-  made.size = size;
-  made.addr = address;
+  made.size = memory.size;
+  made.addr = memory.address;
   made.members = made.members | Members(Member::layer, Member::id, Member::size, Member::addr);
   if (kind != Kind::device) made.members.add(Member::kind);
-  stream_.put(made, row.stream);
+  stream_.put(made, memory.stream);
+  return made;
+}
+
+Status TorchSession::hold(const TorchRow& row, std::uint64_t address, std::uint64_t size, Kind kind) {
+  const auto id = ++numbers_.segments;
+  const auto name = text::format("s{}", id);
+  auto made = segment(common(row, Op::memalloc), name, {.address = address, .size = size, .stream = row.stream}, kind);
   segments_.add(address, {.id = id, .size = size});
   return run_.emit(made);
 }

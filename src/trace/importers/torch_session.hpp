@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "trace/importers/address_book.hpp"
@@ -10,20 +11,56 @@
 
 namespace emm::trace {
 
+/// What the devices of one file count together.
+struct TorchNumbers {
+  std::optional<std::uint64_t> start_us;  ///< The time of the first row.
+  std::uint64_t segments = 0;             ///< Named so far.
+
+  /// Since the first row that was asked for; 0 of an earlier time.
+  std::uint64_t since_start_ns(std::uint64_t time_us) {
+    if (!start_us) start_us = time_us;
+    return time_us < *start_us ? 0 : (time_us - *start_us) * 1000;
+  }
+};
+
+/// Memory that was there before the first row.
+struct TorchMemory {
+  std::uint64_t address = 0;
+  std::uint64_t size = 0;     ///< Bytes; of what a caller holds, those it asked for.
+  std::uint64_t granted = 0;  ///< Bytes of its block; 0: not known.
+  std::uint64_t stream = 0;   ///< A handle.
+  bool mapped = false;        ///< Of a segment: a part of an expandable one.
+};
+
 /// The events of one device's caching allocator, in their order, as operations of a trace.
 ///
 /// free_requested is the caller's free. free_completed is where the allocator could use the address again: said
 /// as a free in the backing layer where it did not follow at once (record_stream held it back). Segments are what
-/// the allocator held from the device: memory of the backing layer, named s1, s2, ...
+/// the allocator held from the device: memory of the backing layer, named s1, s2, ... Where skipped rows leave no
+/// free_requested, the free_completed is the caller's free.
 class TorchSession {
  public:
-  explicit TorchSession(ImportRun& run) noexcept : run_(run) {}
+  /// Operations name `device`, where it is given. `numbers` outlives the session.
+  TorchSession(ImportRun& run, TorchNumbers& numbers, std::optional<std::uint32_t> device = std::nullopt) noexcept
+      : run_(run), numbers_(numbers), device_(device) {}
 
+  /// Before the first row: a segment, or an allocation.
+  Status held_before(const TorchMemory& segment);
+  Status live_before(const TorchMemory& allocation);
   Status row(const TorchRow& row);
-  Result<ImportCounts> finish();
+  /// After the last row: what there is to say. ImportRun::finish() is the caller's to call.
+  void finish();
+
+  std::uint64_t live_count() const noexcept { return live_.count(); }
+  std::uint64_t live_bytes() const noexcept { return live_.bytes(); }
+  std::uint64_t segment_count() const noexcept { return segments_.count(); }
+  std::uint64_t reserved_bytes() const noexcept { return segments_.bytes(); }
 
  private:
+  Operation common(Op op) const;
   Operation common(const TorchRow& row, Op op);
+  Operation allocation(Operation made, std::uint64_t address, std::uint64_t size, std::uint64_t stream);
+  Operation segment(Operation made, std::string_view name, const TorchMemory& memory, Kind kind);
   Status alloc(const TorchRow& row);
   Status free_requested(const TorchRow& row);
   Status free_completed(const TorchRow& row);
@@ -33,21 +70,22 @@ class TorchSession {
   Status oom(const TorchRow& row);
   Status snapshot(const TorchRow& row);
 
+  Status end_of(const TorchRow& row, const AddressBook::Entry& ended);
   Status hold(const TorchRow& row, std::uint64_t address, std::uint64_t size, Kind kind);
   Status give_back(const TorchRow& row, std::uint64_t segment);
   Status again();
 
   ImportRun& run_;
+  TorchNumbers& numbers_;
+  std::optional<std::uint32_t> device_;
   StreamName stream_;
   AddressBook live_;       // by free_requested
   AddressBook requested_;  // free_requested, and not completed
   AddressBook segments_;
-  std::uint64_t last_segment_ = 0;
-  bool started_ = false;
-  std::uint64_t start_us_ = 0;
   bool just_requested_ = false;  // the last row was free_requested, of this address:
   std::uint64_t just_requested_at_ = 0;
-  std::uint64_t live_again_ = 0, other_size_ = 0;
+  std::uint64_t live_again_ = 0, other_size_ = 0, delayed_ = 0;
+  std::uint64_t refused_with_room_ = 0, least_room_ = 0;
 };
 
 }  // namespace emm::trace

@@ -219,6 +219,7 @@ TEST(NumbaCalls, CountsWhatItCannotUseAndSaysWhy) {
             "1 exports are of memory that was not allocated here\n"
             "1 rows end a defer_cleanup that did not begin here\n"
             "1 flushes are of another number of frees or bytes than were asked for\n"
+            "1 flushes follow from no call that was recorded; a replay will not make them\n"
             "1 rows are of an unknown call, \"stream_create\"");
   EXPECT_EQ(log.operations[3], "end_defer_cleanup @9");
 }

@@ -1,0 +1,166 @@
+#include "trace/importers/torch_pickle_baseline.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/text.hpp"
+
+namespace emm::trace {
+namespace {
+
+using format::Pickle;
+using format::PickleValue;
+
+/// Where the allocator's memory lies, by address; walked back in time.
+class Held {
+ public:
+  void add(const TorchMemory& memory) { memory_.emplace(memory.address, memory); }
+  void remove(std::uint64_t address) { memory_.erase(address); }
+  /// Parts that stick out of the range stay.
+  void remove_range(std::uint64_t begin, std::uint64_t size) {
+    const auto end = size > ~begin ? ~std::uint64_t{0} : begin + size;
+    auto at = memory_.upper_bound(begin);
+    if (at != memory_.begin()) --at;
+    while (at != memory_.end() && at->first < end) {
+      const auto part = at->second;
+      const auto last = part.address + part.size;
+      if (last <= begin) {
+        ++at;
+        continue;
+      }
+      at = memory_.erase(at);
+      if (part.address < begin) {
+        auto rest = part;
+        rest.size = begin - part.address;
+        memory_.emplace(rest.address, rest);
+      }
+      if (last > end) {
+        auto rest = part;
+        rest.address = end;
+        rest.size = last - end;
+        at = std::next(memory_.insert_or_assign(end, rest).first);
+      }
+    }
+  }
+  const std::map<std::uint64_t, TorchMemory>& all() const noexcept { return memory_; }
+
+ private:
+  std::map<std::uint64_t, TorchMemory> memory_;
+};
+
+}  // namespace
+
+void TorchBaseline::row(const TorchRow& row) {
+  switch (row.action) {
+    case TorchAction::alloc: seen_[row.address] = Seen::live; return;
+    case TorchAction::free_requested: {
+      const auto [at, first] = seen_.try_emplace(row.address, Seen::requested);
+      at->second = Seen::requested;
+      if (first) allocations_.push_back({.address = row.address, .size = row.size, .stream = row.stream});
+      return;
+    }
+    case TorchAction::free_completed: seen_[row.address] = Seen::ended; return;
+    case TorchAction::segment_alloc:
+    case TorchAction::segment_free:
+    case TorchAction::segment_map:
+    case TorchAction::segment_unmap: segment_rows_.push_back(row); return;
+    case TorchAction::oom:
+    case TorchAction::snapshot: return;
+  }
+}
+
+void TorchBaseline::segment(const TorchMemory& segment) { segments_.push_back(segment); }
+
+void TorchBaseline::active_block(const TorchMemory& block) {
+  const auto [at, first] = seen_.try_emplace(block.address, Seen::live);
+  if (first) {
+    allocations_.push_back(block);
+  } else if (at->second != Seen::live) {
+    ++contradictions_;
+  }
+}
+
+void TorchBaseline::finish() {
+  seen_ = {};
+  Held held;
+  for (const auto& segment : segments_) held.add(segment);
+  for (auto at = segment_rows_.rbegin(); at != segment_rows_.rend(); ++at) {
+    const TorchMemory memory{.address = at->address,
+                             .size = at->size,
+                             .stream = at->stream,
+                             .mapped = at->action == TorchAction::segment_unmap};
+    switch (at->action) {
+      case TorchAction::segment_alloc: held.remove(at->address); break;
+      case TorchAction::segment_map: held.remove_range(at->address, at->size); break;
+      case TorchAction::segment_free:
+      case TorchAction::segment_unmap: held.add(memory); break;
+      default: break;
+    }
+  }
+  segment_rows_ = {};
+  segments_.clear();
+  for (const auto& [address, memory] : held.all()) segments_.push_back(memory);
+  std::sort(allocations_.begin(), allocations_.end(),
+            [](const auto& a, const auto& b) { return a.address < b.address; });
+}
+
+std::uint64_t TorchBaseline::bytes() const noexcept {
+  std::uint64_t sum = 0;
+  for (const auto& memory : allocations_) sum += memory.size;
+  return sum;
+}
+
+std::uint64_t TorchBaseline::reserved() const noexcept {
+  std::uint64_t sum = 0;
+  for (const auto& memory : segments_) sum += memory.size;
+  return sum;
+}
+
+Result<TorchSegment> read_torch_segment(const Pickle& pickle, PickleValue value) {
+  TorchSegment segment;
+  std::string_view lacking;
+  const auto number = [&](PickleValue dict, std::string_view key) -> std::uint64_t {
+    const auto found = pickle.u64(pickle.find(dict, key));
+    if (!found && lacking.empty()) lacking = key;
+    return found.value_or(0);
+  };
+  segment.memory.address = number(value, "address");
+  segment.memory.size = number(value, "total_size");
+  const auto device = pickle.u64(pickle.find(value, "device")).value_or(0);
+  segment.device = static_cast<std::uint32_t>(std::min<std::uint64_t>(device, ~std::uint32_t{0}));
+  const auto stream = pickle.find(value, "stream");
+  segment.memory.stream =
+      pickle.u64(stream).value_or(static_cast<std::uint64_t>(pickle.i64(stream).value_or(0)));
+  segment.memory.mapped = pickle.boolean(pickle.find(value, "is_expandable")).value_or(false);
+
+  auto next = segment.memory.address;  // blocks lie side by side; early versions do not say where
+  PickleValue block;
+  for (auto each = pickle.elements(pickle.find(value, "blocks")); lacking.empty() && each.next(block);) {
+    const auto size = number(block, "size");
+    const auto address = pickle.u64(pickle.find(block, "address")).value_or(next);
+    next = address + size;
+    const auto state = pickle.string(pickle.find(block, "state")).value_or("");
+    if (state == "active_pending_free" || state == "active_awaiting_free") ++segment.pending;
+    if (state != "active_allocated") continue;
+    auto requested = pickle.u64(pickle.find(block, "requested_size"));
+    if (!requested) {
+      PickleValue made;
+      auto history = pickle.elements(pickle.find(block, "history"));
+      if (history.next(made)) requested = pickle.u64(pickle.find(made, "real_size"));
+    }
+    segment.active.push_back({.address = address,
+                              .size = requested.value_or(size),
+                              .granted = size,
+                              .stream = segment.memory.stream});
+  }
+  if (!lacking.empty()) {
+    return fail(Errc::parse_error, "\"{}\" is not there: expected a count of bytes or an address", lacking);
+  }
+  return segment;
+}
+
+}  // namespace emm::trace

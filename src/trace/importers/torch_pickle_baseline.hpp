@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.hpp"
+#include "format/pickle.hpp"
+#include "trace/importers/torch_pickle_rows.hpp"
+#include "trace/importers/torch_session.hpp"
+
+namespace emm::trace {
+
+/// What a snapshot's "segments" add up to, of one device: its state at the end of the rows.
+struct TorchState {
+  std::uint64_t segments = 0, reserved = 0;      ///< Bytes, as `reserved` is.
+  std::uint64_t blocks = 0;                      ///< Active ones.
+  std::uint64_t allocated = 0, requested = 0;    ///< Bytes of active blocks, rounded and as asked for.
+  std::uint64_t pending = 0;                     ///< Blocks that are freed and not yet free.
+};
+
+/// Finds out what one device's allocator held before the first of its rows: memory that is freed in them, or active
+/// at the end, and was not allocated in between; and the segments of the end, with every row undone.
+class TorchBaseline {
+ public:
+  /// Every row of the device, in order.
+  void row(const TorchRow& row);
+  /// Then every segment of the end: its memory, and its blocks.
+  void segment(const TorchMemory& segment);
+  void active_block(const TorchMemory& block);
+  void finish();
+
+  /// After finish(); by address.
+  const std::vector<TorchMemory>& allocations() const noexcept { return allocations_; }
+  const std::vector<TorchMemory>& segments() const noexcept { return segments_; }
+  std::uint64_t bytes() const noexcept;
+  std::uint64_t reserved() const noexcept;
+  /// Blocks that the rows freed, and that are active at the end all the same.
+  std::uint64_t contradictions() const noexcept { return contradictions_; }
+
+ private:
+  enum class Seen : std::uint8_t { live, requested, ended };
+
+  std::unordered_map<std::uint64_t, Seen> seen_;
+  std::vector<TorchRow> segment_rows_;
+  std::vector<TorchMemory> allocations_, segments_;
+  std::uint64_t contradictions_ = 0;
+};
+
+/// Of the dict of a segment: what it holds, its device and its active blocks. Error: what is not as it should be, in
+/// words to follow "segments[3]: ".
+struct TorchSegment {
+  TorchMemory memory;
+  std::uint32_t device = 0;
+  std::vector<TorchMemory> active;
+  std::uint64_t pending = 0;
+};
+Result<TorchSegment> read_torch_segment(const format::Pickle& pickle, format::PickleValue value);
+
+}  // namespace emm::trace

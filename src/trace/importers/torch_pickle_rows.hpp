@@ -1,0 +1,58 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.hpp"
+#include "format/pickle.hpp"
+#include "trace/importers/torch_row.hpp"
+
+namespace emm::trace {
+
+/// Reads the rows of a snapshot's device_traces. Where their members are is found out once for each shape of dict.
+class TorchPickleRows {
+ public:
+  enum class Field : std::uint8_t {
+    action, addr, device_free, size, stream, time_us, frames, user_metadata, category, compile_context, pool_id,
+    forward_frames,
+  };
+  static constexpr std::size_t kFields = 12;
+
+  enum class Found : std::uint8_t {
+    row,
+    unknown,  ///< An action that is none of TorchAction: unknown_action() says which.
+    bad,      ///< wrong() says what.
+  };
+
+  explicit TorchPickleRows(const format::Pickle& pickle);
+
+  /// All of `row` but site, label and extension.
+  Found read(format::PickleValue value, TorchRow& row);
+  /// Of the row that was read last; absent where it has none.
+  format::PickleValue field(Field field) const noexcept;
+  std::string_view unknown_action() const noexcept { return unknown_; }
+  /// `"size" is not a count of bytes`, in two parts: the member, and what was expected.
+  std::pair<std::string_view, std::string_view> wrong() const noexcept { return wrong_; }
+
+ private:
+  using Slots = std::array<std::int16_t, kFields>;  // -1: not there
+
+  std::optional<TorchAction> action_of(format::PickleValue word);
+  Found bad(std::string_view member, std::string_view expected) noexcept;
+
+  const format::Pickle& pickle_;
+  std::vector<Slots> slots_;
+  format::PickleValue row_;
+  std::array<std::pair<format::PickleValue, TorchAction>, 16> actions_{};
+  std::size_t actions_known_ = 0;
+  std::string_view unknown_;
+  std::pair<std::string_view, std::string_view> wrong_;
+};
+
+}  // namespace emm::trace

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.hpp"
+#include "format/pickle.hpp"
+#include "trace/importers/import_run.hpp"
+
+namespace emm::trace {
+
+/// Numbers from 1 by what they stand for: for looking up what was said before by a hash of it.
+class NumberSet {
+ public:
+  /// The number with that hash that `same` accepts; `next`, and added, where there is none.
+  template <class Same>
+  std::uint32_t intern(std::uint32_t hash, std::uint32_t next, const Same& same) {
+    if (2 * (count_ + 1) > places_.size()) grow();
+    for (auto at = hash & (places_.size() - 1);; at = (at + 1) & (places_.size() - 1)) {
+      auto& place = places_[at];
+      if (place.number == 0) {
+        place = {.hash = hash, .number = next};
+        ++count_;
+        return next;
+      }
+      if (place.hash == hash && same(place.number)) return place.number;
+    }
+  }
+
+ private:
+  struct Place {
+    std::uint32_t hash = 0, number = 0;  // 0: free
+  };
+  void grow();
+
+  std::vector<Place> places_;
+  std::size_t count_ = 0;
+};
+
+/// The call stacks of a snapshot as the trace's sites: each becomes one `define` with frames "file:line name" where
+/// it is first named; stacks that say the same are one. A stack is looked at once, however many rows name it.
+class TorchPickleSites {
+ public:
+  TorchPickleSites(const format::Pickle& pickle, ImportRun& run);
+
+  /// Of a row's "frames": the number of its site, 0 where it has no frames. May emit the define.
+  Result<std::uint64_t> site(format::PickleValue frames);
+  std::uint64_t count() const noexcept { return stacks_.size(); }
+
+ private:
+  struct Text {
+    std::uint32_t at = 0, size = 0;
+  };
+
+  std::uint32_t frame_number(format::PickleValue frame);
+  std::uint32_t stack_number(format::PickleValue frames);
+  Status define(std::uint32_t stack);
+  void write(format::PickleValue frame, std::string& out) const;
+  std::string_view string(format::PickleValue frame, std::string_view key) const;
+
+  const format::Pickle& pickle_;
+  ImportRun& run_;
+  std::vector<std::uint32_t> numbers_;  // by identity, of a frame or a stack; 0: not looked at
+  NumberSet frame_set_, stack_set_;
+  std::vector<format::PickleValue> frames_, stacks_;  // by number, less one: the first that said so
+  std::vector<Text> texts_;                           // of frames, in kept_; size 0: not kept
+  std::string kept_, passing_;
+  std::vector<std::uint32_t> at_hand_;
+  std::vector<std::string_view> views_;
+};
+
+}  // namespace emm::trace
