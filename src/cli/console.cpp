@@ -52,7 +52,7 @@ void Console::say(std::string_view words) {
 
 Status Console::finish() {
   end_progress();
-  if (std::fflush(stdout) != 0) return fail(Errc::io_error, "<stdout>: {}", std::strerror(errno));
+  if (std::fflush(stdout) != 0) return fail(Errc::io_error, "cannot write {}: {}", "<stdout>", std::strerror(errno));
   return {};
 }
 

@@ -1,6 +1,7 @@
 #include "cli/load.hpp"
 
 #include "base/text.hpp"
+#include "format/json_writer.hpp"
 
 namespace emm::cli {
 namespace {
@@ -42,6 +43,13 @@ std::vector<Count> named(const trace::ImportCounts& counts) {
 
 }  // namespace
 
+trace::Form form_of(std::string path) {
+  for (const std::string_view packed : {".gz", ".zst"}) {
+    if (path.ends_with(packed)) path.resize(path.size() - packed.size());
+  }
+  return path.ends_with(".json") ? trace::Form::document : trace::Form::lines;
+}
+
 Result<const trace::Importer*> choose_importer(format::ByteSource& source, const std::string& name) {
   return name.empty() ? trace::detect(source) : trace::find_importer(name);
 }
@@ -55,9 +63,14 @@ std::string describe(const trace::Importer& importer, const trace::ImportCounts&
 }
 
 std::string to_json(const trace::Importer& importer, const trace::ImportCounts& counts) {
-  auto out = text::format("{\"schema\":\"emmctl.import/1\",\"format\":\"{}\",\"rows\":{}", importer.name, counts.rows);
-  for (const auto& [word, value] : named(counts)) out += text::format(",\"{}\":{}", word, value);
-  return out + "}\n";
+  std::string out;
+  format::JsonWriter json(out);
+  json.begin_object().member("schema", "emmctl.import/1").member("format", importer.name).member("rows", counts.rows);
+  for (const auto& [word, value] : named(counts)) json.member(word, value);
+  json.key("notes").begin_array();
+  for (const auto& note : counts.notes) json.value(note);
+  json.end_array().end_object();
+  return out + '\n';
 }
 
 Result<trace::ImportCounts> read_with_progress(Console& console, const trace::Importer& importer,

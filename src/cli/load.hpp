@@ -7,6 +7,7 @@
 #include "cli/console.hpp"
 #include "trace/importer.hpp"
 #include "trace/trace.hpp"
+#include "trace/writer.hpp"
 
 namespace emm::cli {
 
@@ -33,6 +34,9 @@ Result<trace::ImportCounts> read_with_progress(Console& console, const trace::Im
 std::string describe(const trace::Importer& importer, const trace::ImportCounts& counts);
 /// The same as a JSON object.
 std::string to_json(const trace::Importer& importer, const trace::ImportCounts& counts);
+
+/// The form that a path asks for: ".json", also packed, is a document, anything else JSON Lines.
+trace::Form form_of(std::string path);
 
 /// The importer named, or the one that knows the content.
 Result<const trace::Importer*> choose_importer(format::ByteSource& source, const std::string& name);

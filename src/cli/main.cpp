@@ -70,6 +70,27 @@ std::string executable_path() {
   return size > 0 ? std::string(path, static_cast<std::size_t>(size)) : "emmctl";
 }
 
+bool is_command(std::string_view given) {
+  for (const auto* command : bundled_commands()) {
+    if (command->name == given) return true;
+  }
+  return false;
+}
+
+int no_such_command(std::string_view given) {
+  std::vector<std::string_view> known;
+  for (const auto* command : bundled_commands()) {
+    if (!command->hidden) known.push_back(command->name);
+  }
+  const auto meant = text::nearest(given, known.data(), known.size());
+  const auto words =
+      given.empty() ? text::format("expected a command: {}", text::join(known))
+                    : text::format("no command '{}'{}: known are {}", given,
+                                   meant ? text::format(", did you mean {}?", *meant) : "", text::join(known));
+  std::fprintf(stderr, "emmctl: %s; see emmctl --help\n", words.c_str());
+  return static_cast<int>(ExitCode::usage);
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Replays allocation traces against CUDA External Memory Management (NBEP 7) managers.\n"
                "No GPU is needed: --device sim is one, in this process.", "emmctl");
@@ -92,6 +113,10 @@ int run(int argc, char** argv) {
     offered.push_back({sub, command->make(arguments)});
   }
 
+  // CLI11 would say only that a subcommand is required.
+  if (argc < 2 || (argv[1][0] != '-' && !is_command(argv[1]))) {
+    return no_such_command(argc < 2 ? "" : argv[1]);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -195,7 +195,7 @@ Result<std::unique_ptr<ByteSink>> ByteSink::open(const std::string& path) {
   constexpr mode_t kMode = 0666;
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kMode);
   if (fd < 0) {
-    return fail(Errc::io_error, "cannot write {}: {}", path, std::generic_category().message(errno));
+    return fail(Errc::usage, "cannot write {}: {}", path, std::generic_category().message(errno));
   }
   auto file = std::make_unique<OutputFile>(fd, true, path);
   if (path.ends_with(".gz")) return std::make_unique<GzipSink>(std::move(file));

@@ -89,7 +89,7 @@ Result<std::unique_ptr<RawStage>> open_raw(const std::string& path) {
   if (path == "-") return std::make_unique<FileStage>(STDIN_FILENO, false, "<stdin>");
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
-    return fail(Errc::io_error, "cannot open {}: {}", path, std::generic_category().message(errno));
+    return fail(Errc::usage, "cannot open {}: {}", path, std::generic_category().message(errno));
   }
   return std::make_unique<FileStage>(fd, true, path);
 }

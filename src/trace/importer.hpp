@@ -40,7 +40,7 @@ struct Importer {
 
 std::span<const Importer* const> bundled_importers();
 
-/// The importer that is surest of the file, by content; usage error naming the file and the known formats
+/// The importer that is surest of the file, by content; parse_error naming the file and the known formats
 /// where none is sure. Does not consume anything.
 Result<const Importer*> detect(format::ByteSource& source);
 /// By name.

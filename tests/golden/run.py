@@ -5,8 +5,8 @@ A transcript is a file of tests/golden/transcripts. A line "$ command" is run by
 tests/golden/inputs; what it prints, both streams, and "[exit code]" follow it. Lines before the first command
 are comments.
 
-    run.py --bin FOLDER TRANSCRIPT...            compares
-    run.py --bin FOLDER --update TRANSCRIPT...   rewrites them
+    run.py --build FOLDER TRANSCRIPT...            compares
+    run.py --build FOLDER --update TRANSCRIPT...   rewrites them
 """
 import argparse
 import difflib
@@ -22,14 +22,16 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
 
-def run(path, folders):
+def run(path, build):
     """The transcript as it would be written today."""
     lines = path.read_text().splitlines()
     commands = [line[2:] for line in lines if line.startswith("$ ")]
     first = next((i for i, line in enumerate(lines) if line.startswith("$ ")), len(lines))
     out = lines[:first]
     environment = {
-        "PATH": ":".join([*folders, "/usr/bin", "/bin"]),
+        "PATH": ":".join([*(str(build / f) for f in ("bin", "tests/cli", "tests/emm")), "/usr/bin", "/bin"]),
+        "FAKE_CUDA": str(build / "tests/fake_cuda"),
+        "LD_LIBRARY_PATH": str(build / "tests/fake_cuda/none"),  # no driver, also where there is one
         "LC_ALL": "C.UTF-8",
         "TZ": "UTC",
         "HOME": "/nonexistent",
@@ -54,14 +56,14 @@ def run(path, folders):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--bin", action="append", required=True)
+    parser.add_argument("--build", required=True, type=pathlib.Path)
     parser.add_argument("--update", action="store_true")
     parser.add_argument("transcripts", nargs="+", type=pathlib.Path)
     arguments = parser.parse_args()
-    folders = [os.path.abspath(folder) for folder in arguments.bin]
+    build = arguments.build.resolve()
     different = 0
     for path in arguments.transcripts:
-        expected, actual = path.read_text(), run(path, folders)
+        expected, actual = path.read_text(), run(path, build)
         if not re.search(r"^\$ ", expected, re.M):
             print(f"{path}: no command in it")
             different += 1

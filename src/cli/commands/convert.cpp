@@ -10,13 +10,6 @@ namespace {
 
 using namespace emm::cli;
 
-trace::Form form_of(std::string path) {
-  for (const auto* packed : {".gz", ".zst"}) {
-    if (path.ends_with(packed)) path.resize(path.size() - std::string_view(packed).size());
-  }
-  return path.ends_with(".json") ? trace::Form::document : trace::Form::lines;
-}
-
 class Convert final : public CommandRun {
  public:
   explicit Convert(Arguments& arguments) {

@@ -3,6 +3,7 @@
 #include "cli/command.hpp"
 #include "driver/device_entry.hpp"
 #include "emm/manager_entry.hpp"
+#include "format/json_writer.hpp"
 #include "log/writer.hpp"
 #include "trace/generate.hpp"
 #include "trace/importer.hpp"
@@ -80,27 +81,18 @@ std::vector<std::string> listing_names() {
   return names;
 }
 
-std::string quoted(std::string_view value) {
-  std::string out = "\"";
-  for (const char c : value) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out + '"';
-}
-
 /// An array of objects, with the heading's words as keys.
 std::string to_json(const Rows& rows) {
-  std::string out = "[";
+  std::string out;
+  format::JsonWriter json(out, 2);
+  json.begin_array();
   for (std::size_t row = 1; row < rows.size(); ++row) {
-    out += row == 1 ? "\n  {" : ",\n  {";
-    for (std::size_t i = 0; i < rows[row].size(); ++i) {
-      if (i > 0) out += ", ";
-      out += quoted(rows[0][i]) + ": " + quoted(rows[row][i]);
-    }
-    out += "}";
+    json.begin_object();
+    for (std::size_t i = 0; i < rows[row].size(); ++i) json.member(rows[0][i], rows[row][i]);
+    json.end_object();
   }
-  return out + "\n]\n";
+  json.end_array();
+  return out + '\n';
 }
 
 class List final : public CommandRun {

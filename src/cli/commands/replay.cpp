@@ -79,7 +79,7 @@ class Replay final : public CommandRun {
 
     std::unique_ptr<log::LogWriter> writer;
     if (!log_.empty()) {
-      auto opened = log::open_log(log_, log_format_, trace);
+      auto opened = log::open_log(log_, log_format_, trace, log::LogOptions::of((*stack)->clock()));
       if (!opened) return std::move(opened).error();
       writer = std::move(*opened);
     }

@@ -28,7 +28,7 @@ Result<const Importer*> detect(format::ByteSource& source) {
     how_sure = sure;
   }
   if (surest == nullptr) {
-    return fail(Errc::usage, "{}: {}: expected a trace of a known format: {}", source.name(),
+    return fail(Errc::parse_error, "{}: {}: expected a trace of a known format: {}", source.name(),
                 prefix->empty() ? "the file is empty" : "the format is not known", known());
   }
   return surest;

@@ -1,0 +1,81 @@
+#include "trace/check.hpp"
+
+#include <memory>
+
+#include "base/units.hpp"
+#include "cli/command.hpp"
+#include "format/json_writer.hpp"
+
+namespace emm {
+namespace {
+
+using namespace emm::cli;
+
+std::string_view name(trace::Finding::Severity severity) {
+  return severity == trace::Finding::Severity::error ? "error" : "warning";
+}
+
+std::string to_json(const std::string& source, const trace::CheckReport& report) {
+  std::string out;
+  format::JsonWriter json(out);
+  json.begin_object().member("schema", "emmctl.check/1").member("trace", source);
+  json.member("operations", report.summary.operations).member("extensions", report.summary.extensions);
+  json.member("allocations", report.allocations).member("leaked", report.leaked);
+  json.member("leaked_bytes", report.leaked_bytes).member("peak_live_bytes", report.peak_live_bytes);
+  json.member("errors", report.errors).member("warnings", report.warnings).member("torn", report.summary.torn);
+  json.key("findings").begin_array();
+  for (const auto& finding : report.findings) {
+    json.begin_object().member("severity", name(finding.severity)).member("line", finding.line);
+    json.member("words", finding.words).end_object();
+  }
+  json.end_array().end_object();
+  return out + '\n';
+}
+
+std::string to_text(const std::string& source, const trace::CheckReport& report) {
+  std::string out;
+  for (const auto& finding : report.findings) out += text::format("{}: {}\n", name(finding.severity), finding.words);
+  const auto found = report.errors + report.warnings;
+  if (found > report.findings.size()) out += text::format("... and {} more\n", found - report.findings.size());
+  out += text::format("{}: {} operations, {} allocations, peak live {}; {} errors, {} warnings\n", source,
+                      text::grouped(report.summary.operations), text::grouped(report.allocations),
+                      units::bytes(report.peak_live_bytes), text::grouped(report.errors), text::grouped(report.warnings));
+  return out;
+}
+
+class Check final : public CommandRun {
+ public:
+  explicit Check(Arguments& arguments) {
+    arguments.positional("TRACE", trace_, "The trace; - is standard input");
+    arguments.flag("--partial", partial_, "Take a torn tail as the end");
+    arguments.count("--limit", limit_, "How many findings to list");
+    arguments.text("--json", json_, "FILE|-", "Writes the findings as JSON (emmctl.check/1)");
+    arguments.footer("Exit codes: 0 no errors, though perhaps warnings; 4 errors.");
+  }
+
+  Result<ExitCode> run(Console& console) override {
+    auto source = format::ByteSource::open(trace_);
+    if (!source) return std::move(source).error();
+    auto report = trace::check(**source, {.partial = partial_}, limit_);
+    if (!report) return std::move(report).error();
+    const auto& name = (*source)->name();
+    if (!json_.empty()) {
+      if (auto written = console.write(json_, to_json(name, *report)); !written) return written.error();
+    }
+    if (json_ != "-") console.result(to_text(name, *report));
+    return report->errors > 0 ? ExitCode::damaged : ExitCode::fine;
+  }
+
+ private:
+  std::string trace_, json_;
+  bool partial_ = false;
+  std::uint64_t limit_ = 100;
+};
+
+}  // namespace
+
+extern constinit const Command check_command{
+    "check", "Judge a trace without replaying it", false,
+    [](Arguments& arguments) -> std::unique_ptr<CommandRun> { return std::make_unique<Check>(arguments); }};
+
+}  // namespace emm
