@@ -1,8 +1,10 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -224,9 +226,9 @@ class ScriptedDriver : public Driver {
     return reinterpret_cast<std::uint64_t>(ptr);
   }
 
-  unsigned last_host_flags = 0;
-  unsigned last_register_flags = 0;
-  AttachFlags last_attach = AttachFlags::global;
+  std::atomic<unsigned> last_host_flags{0};
+  std::atomic<unsigned> last_register_flags{0};
+  std::atomic<AttachFlags> last_attach{AttachFlags::global};
   DevicePtr last_copied_from;
   ContextHandle popped{1};  ///< What ctx_pop_current answers.
 
