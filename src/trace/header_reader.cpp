@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/text.hpp"
+#include "format/json_writer.hpp"
 #include "trace/value_reader.hpp"
 
 namespace emm::trace {
@@ -56,8 +57,7 @@ class HeaderReader {
     if (key == "defaults") return take_defaults(value);
     if (key.starts_with("x-")) {
       if (!header_.extensions.empty()) header_.extensions.push_back(',');
-      JsonNode name{.type = JsonNode::Type::string, .text = std::string(key)};
-      append_json(header_.extensions, name);
+      format::append_json_string(header_.extensions, key);
       header_.extensions.push_back(':');
       append_json(header_.extensions, value);
     }

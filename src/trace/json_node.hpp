@@ -20,8 +20,8 @@ struct JsonNode {
   format::JsonPosition at{};
   std::uint64_t number = 0;     ///< Of an unsigned integer.
   std::string text{};           ///< A string; the text of other numbers.
-  std::vector<JsonNode> elements{};
-  std::vector<Member> members{};
+  std::vector<JsonNode> elements;
+  std::vector<Member> members;
 
   bool is_unsigned() const noexcept {
     return type == Type::number && number_kind == format::JsonNumber::Kind::unsigned_integer;

@@ -141,7 +141,9 @@ Status ValueReader::check_member(const JsonNode& object, std::size_t index, std:
   } else {
     expected = text::join(known);
   }
-  JsonNode key{.type = JsonNode::Type::string, .text = member.key};
+  JsonNode key;
+  key.type = JsonNode::Type::string;
+  key.text = member.key;
   return fail(Errc::parse_error, "{}:{}:{}: {} has no member {}: expected {}", source_, member.at.line,
               member.at.column, what, quoted(key), expected);
 }
