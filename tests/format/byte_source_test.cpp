@@ -198,7 +198,7 @@ TEST(ByteSource, DamageMeetsTheReaderOfAThreadToo) {
 TEST(ByteSource, WhatCannotBeReadIsNamedWithTheReason) {
   const auto missing = ByteSource::open("/nowhere/trace.json");
   ASSERT_FALSE(missing);
-  EXPECT_EQ(missing.error().code, Errc::io_error);
+  EXPECT_EQ(missing.error().code, Errc::usage);
   EXPECT_EQ(missing.error().message, "cannot open /nowhere/trace.json: No such file or directory");
 
   const auto folder = ByteSource::open("/tmp");
