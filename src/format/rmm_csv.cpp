@@ -40,9 +40,13 @@ class Line {
       hex(value);
     }
   }
-  /// std::ostream << double, at its default precision
+  /// std::ostream << double, at its default precision: six significant digits, "%g". Times that are
+  /// whole nanoseconds, and not just between two such numbers, need no more than integers.
   void streamed_double(double value) noexcept {
-    end_ = std::to_chars(end_, limit(), value, std::chars_format::general, 6).ptr;
+    const auto ns = value >= 0 && value < 1e6 ? static_cast<std::uint64_t>(value * 1e9 + 0.5) : 0;
+    if (ns == 0 || static_cast<double>(ns) * 1e-9 != value || !whole_ns(ns)) {
+      end_ = std::to_chars(end_, limit(), value, std::chars_format::general, 6).ptr;
+    }
   }
   /// "01:54:00.576568"
   void time_of_day(std::uint64_t us) noexcept {
@@ -63,6 +67,50 @@ class Line {
   }
 
  private:
+  /// `ns` nanoseconds as seconds, below 10^6; false, and nothing put, where two six-digit numbers
+  /// are as near.
+  bool whole_ns(std::uint64_t ns) noexcept {
+    int digits = 1;
+    for (auto rest = ns; rest >= 10; rest /= 10) ++digits;
+    auto exponent = digits - 10;  // of the first digit
+    auto six = ns;
+    for (; digits < 6; ++digits) six *= 10;
+    if (digits > 6) {
+      std::uint64_t unit = 1;
+      for (; digits > 6; --digits) unit *= 10;
+      const auto twice = ns % unit * 2;
+      if (twice == unit) return false;
+      six = ns / unit + (twice > unit ? 1 : 0);
+      if (six == 1'000'000) {
+        six = 100'000;
+        ++exponent;
+      }
+    }
+    if (exponent > 5) return false;
+    char text[6];
+    for (int i = 5; i >= 0; --i, six /= 10) text[i] = static_cast<char>('0' + six % 10);
+    int significant = 6;
+    while (significant > 1 && text[significant - 1] == '0') --significant;
+    const auto part = [&](int begin, int end) {
+      put(std::string_view(text + begin, static_cast<std::size_t>(end - begin)));
+    };
+    if (exponent < -4) {
+      put(text[0]);
+      if (significant > 1) put('.');
+      part(1, significant);
+      put(std::string_view("e-"));
+      two_digits(static_cast<std::uint64_t>(-exponent));
+    } else if (exponent < 0) {
+      put(std::string_view("0.0000").substr(0, static_cast<std::size_t>(1 - exponent)));
+      part(0, significant);
+    } else {
+      const int whole = exponent + 1;
+      part(0, whole);
+      if (significant > whole) put('.');
+      if (significant > whole) part(whole, significant);
+    }
+    return true;
+  }
   char* limit() noexcept { return bytes_ + sizeof bytes_; }
 
   char bytes_[320];  // the longest row: twelve fields of at most 22 bytes

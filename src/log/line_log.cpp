@@ -29,10 +29,10 @@ Status LineLog::begin(std::string_view header) {
 
 Status LineLog::put() {
   const auto begin = std::exchange(offset_, offset_ + line_.size());
-  if (!paged_ || begin / kPage == (offset_ - 1) / kPage) return out_->write(line_);
-  if (auto flushed = out_->flush(); !flushed) return flushed;
-  if (auto written = out_->write(line_); !written) return written;
-  return out_->flush();
+  if (paged_ && begin / kPage != (offset_ - 1) / kPage) {
+    if (auto flushed = out_->flush(); !flushed) return flushed;
+  }
+  return out_->write(line_);
 }
 
 void LineLog::on_record(const Record& record, const Gauges& gauges) {

@@ -11,9 +11,9 @@ namespace emm::log {
 /// A LogWriter whose every record is one line or none. Keeps the first error of its sink for
 /// finish().
 ///
-/// A killed run leaves whole lines: Linux ends a write between two pages of a file when its process
-/// is killed, so what goes to the file at once ends with the last line of a page, and only a line
-/// that spans two goes across.
+/// A killed run leaves whole lines: Linux may end a write between two pages of a file when its
+/// process is killed, so what is written at once is the lines that end in one page, and only the
+/// first of them spans two.
 class LineLog : public LogWriter {
  public:
   Status finish() final;

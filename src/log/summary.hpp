@@ -111,7 +111,7 @@ struct Pass {
   std::uint64_t hazards = 0;
   std::uint64_t peak_live_bytes = 0;
   std::uint64_t peak_requested_bytes =
-      0;  ///< As peak_live_bytes would be had the manager served everything.
+      0;  ///< As peak_live_bytes would be had no request failed but those that were to.
   std::uint64_t peak_host_bytes = 0;  ///< Of memhostalloc and mempin, live.
   std::uint64_t peak_reserved_bytes = 0;
   std::uint64_t reserved_at_end_bytes = 0;

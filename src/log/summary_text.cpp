@@ -99,10 +99,11 @@ void list_holders(Page& page, const std::vector<Holder>& holders) {
 }
 
 void show_state(Page& page, const Failure& failure) {
-  std::string where = text::format("  thread {}, context {}", failure.thread, failure.context);
+  std::string where = text::format("thread {}", failure.thread);
+  if (!failure.context.empty()) where += text::format(", context {}", failure.context);
   if (!failure.stream.empty()) where += text::format(", stream {}", failure.stream);
   if (!failure.frames.empty()) where += "; called from";
-  page.paragraph(where.substr(2), 2);
+  page.paragraph(where, 2);
   for (const auto& frame : failure.frames) page.paragraph(frame, 4);
   std::string state = text::format("live {}, reserved {}", units::bytes(failure.live_bytes),
                                    units::bytes(failure.reserved_bytes));

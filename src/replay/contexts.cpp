@@ -8,7 +8,7 @@ bool Run::open(Lane& lane) {
     fatal(created.error());
     return false;
   }
-  lane.addresses = &addresses_[lane.device()];
+  lane.shared = &devices_[lane.device()];
   if (log_ != nullptr) lane.note_capacity();
   return true;
 }
@@ -90,7 +90,7 @@ void Run::ending_all(const Event& event, Call call) {
     if (!ends(live)) continue;
     const auto address = live.memory.device_pointer().value;
     live.ended = true;
-    if (std::exchange(live.placed, false)) lane->addresses->erase(address);
+    if (std::exchange(live.placed, false)) lane->shared->addresses.erase(address);
     live_bytes_ -= live.size;
     --live_count_;
     record_ended(event.op, live.id, live.context, times, address, live.size, live.made_by);
@@ -123,8 +123,11 @@ void Run::create_context(const Event& event) {
 
 void Run::destroy_context(const Event& event) {
   ending_all(event, [&](Lane& lane) {
-    reserved_ -= std::exchange(lane.held, 0);
-    return lane.destroy();
+    const bool share = std::any_of(lanes_.begin(), lanes_.end(), [&](const auto& other) {
+      return other.get() != &lane && other->open() && other->device() == lane.device();
+    });
+    if (!share) reserved_ -= std::exchange(lane.shared->held, 0);
+    return lane.destroy(share);
   });
 }
 

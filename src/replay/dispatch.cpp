@@ -81,7 +81,7 @@ inline void Run::memalloc(const Event& event) {
   if constexpr (kTimed) times.begin_ns = now();
   auto memory = lane->context().memalloc(event.size, stream);
   if constexpr (kTimed) times.end_ns = now();
-  made<F>(event, *lane, std::move(memory), times);
+  made<F>(event, *lane, memory, times);
 }
 
 template <unsigned F>
@@ -93,12 +93,13 @@ void Run::memallocmanaged(const Event& event) {
   Times times{.begin_ns = now(), .end_ns = 0};
   auto memory = lane->context().memallocmanaged(event.size, attach);
   times.end_ns = now();
-  if (memory) return made<F>(event, *lane, std::move(memory->memory()), times);
-  made<F>(event, *lane, std::move(memory).error(), times);
+  Result<MemoryPointer> pointer =
+      memory ? Result<MemoryPointer>(std::move(memory->memory())) : std::move(memory).error();
+  made<F>(event, *lane, pointer, times);
 }
 
 template <unsigned F>
-inline void Run::made(const Event& event, Lane& lane, Result<MemoryPointer> memory, Times times) {
+inline void Run::made(const Event& event, Lane& lane, Result<MemoryPointer>& memory, Times times) {
   if constexpr ((F & feature::times) != 0) alloc_times_.add(times.end_ns - times.begin_ns);
   if (!memory) [[unlikely]]
     return refused(event, memory.error(), times);
@@ -120,7 +121,8 @@ inline void Run::made(const Event& event, Lane& lane, Result<MemoryPointer> memo
   if constexpr ((F & feature::checks) != 0) {
     const auto address = live.memory.device_pointer().value;
     if (event.size > 0 && address != 0) [[likely]] {
-      if (const auto other = lane.addresses->insert(address, event.size, slot)) [[unlikely]] {
+      if (const auto other = lane.shared->addresses.insert(address, event.size, slot))
+          [[unlikely]] {
         overlap(live, live_[*other]);
       } else {
         live.placed = true;
@@ -154,7 +156,7 @@ inline void Run::free(const Event& event) {
   const auto made_by = live.made_by;
   if constexpr ((F & feature::watched) != 0) check_content(live);
   if constexpr ((F & feature::checks) != 0) {
-    if (live.placed) lane.addresses->erase(address.value);
+    if (live.placed) lane.shared->addresses.erase(address.value);
   }
   const auto stream = lane.stream(index(event.stream));
   constexpr bool kTimed = (F & (feature::times | feature::watched)) != 0;
@@ -163,7 +165,7 @@ inline void Run::free(const Event& event) {
   const auto freed = live.memory.free(stream);
   if constexpr (kTimed) times.end_ns = now();
   if constexpr ((F & feature::times) != 0) free_times_.add(times.end_ns - times.begin_ns);
-  live_.remove(slot);
+  live_.forget(slot);
   --live_count_;
   live_bytes_ -= size;
   if (freed) [[likely]]

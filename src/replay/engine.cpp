@@ -136,7 +136,7 @@ void Run::end_leftovers(bool logged) {
   for (const auto slot : live_.by_id()) {
     auto& live = live_[slot];
     auto& lane = *lanes_[index(live.context)];
-    if (live.placed) lane.addresses->erase(live.memory.device_pointer().value);
+    if (live.placed) lane.shared->addresses.erase(live.memory.device_pointer().value);
     if (!live.ended) {
       if (logged) {
         record_ended(Op::free, live.id, live.context, {now(), now()},
@@ -144,7 +144,7 @@ void Run::end_leftovers(bool logged) {
       }
       refused(live.memory.free());
     }
-    live_.remove(slot);
+    live_.end(slot);
   }
   live_bytes_ = refused_bytes_ = host_bytes_ = live_count_ = 0;
   refused_.clear();

@@ -50,6 +50,13 @@ trace::Outcome outcome_of(const Error& error) noexcept {
   return trace::Outcome::error;
 }
 
+/// Does `expect`, or where it is silent the recording, say that this operation fails so?
+bool Run::foretold(const Event& event, Outcome got) const {
+  const auto expected = event.expected();
+  if (expected == Outcome::none) return fails(event.recorded());
+  return expected == Outcome::any || (fails(expected) && meets(got, expected));
+}
+
 void Run::settle(const Event& event, Outcome got, const Error* error) {
   const auto recorded = event.recorded();
   const auto expected = event.expected();
@@ -65,8 +72,7 @@ void Run::settle(const Event& event, Outcome got, const Error* error) {
 
   const auto words = [&] { return error != nullptr ? describe(*error) : std::string(); };
   const bool met = meets(got, expected);
-  const bool foretold = expected == Outcome::any || (fails(expected) && met) ||
-                        (expected == Outcome::none && fails(recorded));
+  const bool foretold = !worked && this->foretold(event, got);
   if (!worked && !foretold && (got != Outcome::unsupported || expected == Outcome::ok)) {
     ++pass_.failures;
     if (!summary_.first_failure) summary_.first_failure = capture(got, words());
@@ -87,12 +93,11 @@ void Run::settle(const Event& event, Outcome got, const Error* error) {
 void Run::refused(const Event& event, const Error& error, Times times) {
   const auto outcome = outcome_of(error);
   const bool of_device = event.op == Op::memalloc || event.op == Op::memallocmanaged;
-  refused_[static_cast<std::uint32_t>(event.id)] = {.bytes = of_device ? event.size : 0,
-                                                    .outcome = outcome};
-  if (of_device) {
-    refused_bytes_ += event.size;
-    pass_.peak_requested_bytes = std::max(pass_.peak_requested_bytes, live_bytes_ + refused_bytes_);
-  }
+  // What was never to be served is not asked for in earnest.
+  const auto bytes = of_device && !foretold(event, outcome) ? event.size : 0;
+  refused_[static_cast<std::uint32_t>(event.id)] = {.bytes = bytes, .outcome = outcome};
+  refused_bytes_ += bytes;
+  pass_.peak_requested_bytes = std::max(pass_.peak_requested_bytes, live_bytes_ + refused_bytes_);
   if (options_.checks)
     measure_reserved(*lanes_[index(event.context)]);  // it may have grown and failed all the same
   record(event, outcome, times, 0, event.size);

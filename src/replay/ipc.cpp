@@ -77,10 +77,11 @@ void Run::open_ipc_handle(const Event& event) {
   const auto found = exports_.find(detail.handle);
   if (found == exports_.end() || !found->second.handle) {
     refused_[static_cast<std::uint32_t>(event.id)] = {};
-    if (found == exports_.end() || found->second.outcome != Outcome::unsupported)
+    if (found == exports_.end() || found->second.outcome != Outcome::unsupported) {
       return unmade(event);
-    const Error declined = fail(Errc::not_supported, "its handle was declined");
-    return settle(event, Outcome::unsupported, &declined);
+    }
+    // What was declined at the export is not asked for again here, whatever `expect` says.
+    return decline(event.op, "its handle was declined");
   }
   if (lane(event.context) == nullptr) return;
   Times times{.begin_ns = now(), .end_ns = 0};

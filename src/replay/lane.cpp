@@ -12,19 +12,22 @@ Status Lane::create(Stack& stack) {
   context_ = std::move(*made);
   driver_ = &context_->driver();
   streams_.clear();
-  held = 0;
   return {};
 }
 
-Status Lane::destroy() {
+Status Lane::destroy(bool share) {
   leave_all();
-  auto closed = context_->close();
+  Status closed;
+  if (share) {
+    context_->reset();
+  } else {
+    closed = context_->close();
+  }
   destroyed_.push_back(std::move(context_));
   return closed;
 }
 
-StreamHandle Lane::stream(std::size_t stream) {
-  if (stream == 0) return {};
+StreamHandle Lane::other_stream(std::size_t stream) {
   if (stream >= streams_.size()) streams_.resize(stream + 1);
   auto& handle = streams_[stream];
   if (handle.value == 0) {

@@ -39,12 +39,15 @@ class Lane final : public ManagerObserver {
   Driver& driver() noexcept { return *driver_; }
   const Driver& driver() const noexcept { return *driver_; }
   Status create(Stack& stack);
-  /// Closes the context, which ends all its memory.
-  Status destroy();
+  /// Closes the context, which ends all its memory. Where contexts `share` the device, whose
+  /// primary context is one and theirs too, it is reset instead.
+  Status destroy(bool share);
 
   /// The handle of stream number `stream`, made at its first use; the default stream where the
   /// device has no others.
-  StreamHandle stream(std::size_t stream);
+  StreamHandle stream(std::size_t stream) {
+    return stream == 0 ? StreamHandle{} : other_stream(stream);
+  }
   void drop_stream(std::size_t stream);
 
   void enter() { guards_.push_back(context_->defer_cleanup()); }
@@ -56,13 +59,20 @@ class Lane final : public ManagerObserver {
   const MemoryInfo& at_start() const noexcept { return at_start_; }
   std::uint64_t held_at_start() const noexcept { return held_at_start_; }
 
-  std::uint64_t held = 0;           ///< Bytes, when last asked.
-  AddressMap* addresses = nullptr;  ///< Of its device.
+  /// What the contexts of one device share, which is all that a device knows of them: one primary
+  /// context.
+  struct Device {
+    std::uint64_t held = 0;  ///< Bytes, when last asked.
+    AddressMap addresses;    ///< Of what is live.
+  };
+  Device* shared = nullptr;  ///< Set when the context is made.
 
   void flushed(std::size_t count, std::uint64_t bytes) noexcept override;
   void free_failed(const Error& error) noexcept override;
 
  private:
+  StreamHandle other_stream(std::size_t stream);
+
   std::uint32_t device_;
   const std::uint64_t& event_;
   Seen& seen_;

@@ -30,19 +30,18 @@ class LiveSet {
 
   LiveSet(std::size_t ids, std::size_t expected) : slots_(ids, kNone) {
     entries_.reserve(expected);
-    free_.reserve(expected);
   }
 
   /// REQUIRES: nothing is held for `id`.
   std::uint32_t add(AllocId id) {
     auto& slot = slots_[index(id)];
     EMM_ASSERT(slot == kNone);
-    if (free_.empty()) {
+    if (free_ == kNone) {
       slot = static_cast<std::uint32_t>(entries_.size());
       entries_.emplace_back();
     } else {
-      slot = free_.back();
-      free_.pop_back();
+      slot = free_;
+      free_ = static_cast<std::uint32_t>(entries_[slot].size);
     }
     ++held_;
     entries_[slot].id = id;
@@ -51,13 +50,18 @@ class LiveSet {
   std::uint32_t slot(AllocId id) const noexcept { return slots_[index(id)]; }
   Live& operator[](std::uint32_t slot) noexcept { return entries_[slot]; }
   const Live& operator[](std::uint32_t slot) const noexcept { return entries_[slot]; }
-  /// Forgets the entry, whose memory has been freed, or ends here.
-  void remove(std::uint32_t slot) {
+  /// Forgets the entry, whose memory has ended.
+  void forget(std::uint32_t slot) noexcept {
     auto& entry = entries_[slot];
     slots_[index(entry.id)] = kNone;
-    entry.memory = MemoryPointer();
-    free_.push_back(slot);
+    entry.size = free_;
+    free_ = slot;
     --held_;
+  }
+  /// Ends the memory and forgets the entry.
+  void end(std::uint32_t slot) noexcept {
+    entries_[slot].memory = MemoryPointer();
+    forget(slot);
   }
   std::size_t held() const noexcept { return held_; }
   /// The slots in use, in the order of their ids.
@@ -76,7 +80,7 @@ class LiveSet {
  private:
   std::vector<std::uint32_t> slots_;
   std::vector<Live> entries_;
-  std::vector<std::uint32_t> free_;
+  std::uint32_t free_ = kNone;  ///< The first free entry, whose `size` is the next.
   std::size_t held_ = 0;
 };
 

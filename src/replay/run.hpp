@@ -101,7 +101,7 @@ class Run {
   template <unsigned F>
   void memallocmanaged(const Event& event);
   template <unsigned F>
-  void made(const Event& event, Lane& lane, Result<MemoryPointer> memory, Times times);
+  void made(const Event& event, Lane& lane, Result<MemoryPointer>& memory, Times times);
   template <unsigned F>
   void free(const Event& event);
 
@@ -159,8 +159,7 @@ class Run {
   void overlap(const Live& live, const Live& other);
   void measure_reserved(Lane& lane) {
     const auto held = lane.driver().held_bytes();
-    reserved_ += held - lane.held;
-    lane.held = held;
+    reserved_ += held - std::exchange(lane.shared->held, held);
     if (reserved_ > pass_.peak_reserved_bytes) pass_.peak_reserved_bytes = reserved_;
   }
   void fill(const Live& live);
@@ -172,6 +171,7 @@ class Run {
   /// Judges how `event` went against what it was to do, and counts it. `error` is null where it
   /// worked.
   void settle(const Event& event, Outcome got, const Error* error);
+  bool foretold(const Event& event, Outcome got) const;
   /// An operation that was to make memory did not.
   void refused(const Event& event, const Error& error, Times times);
   Outcome refused_outcome(AllocId id) const;
@@ -230,7 +230,7 @@ class Run {
   // What is held. Lanes are first: memory ends before its context.
   Lane::Seen seen_;
   std::vector<std::unique_ptr<Lane>> lanes_;
-  std::map<std::uint32_t, AddressMap> addresses_;  ///< By device.
+  std::map<std::uint32_t, Lane::Device> devices_;
   LiveSet live_;
   HostBuffers host_buffers_;
   std::map<std::uint32_t, Host> hosts_;      ///< By AllocId.

@@ -158,6 +158,24 @@ TEST(Engine, AnExpectedFailureIsNone) {
   EXPECT_EQ(summary.pass.failures, 0u);
 }
 
+TEST(Engine, WhatWasNeverToBeServedIsNotAskedForInEarnest) {
+  using B = TraceBuilder;
+  const auto trace =
+      B().alloc(1, 64)
+          .add(B::expecting(B::sized(Op::memalloc, 2, ~std::uint64_t{0}), Outcome::oom))
+          .alloc(3, 100)
+          .free(1)
+          .done();
+  FakeStack stack({.refuse = [](std::uint64_t n, std::uint64_t) {
+    return n > 0 ? std::optional(out_of_memory()) : std::nullopt;
+  }});
+
+  const auto summary = replay(trace, stack);
+
+  EXPECT_EQ(summary.pass.peak_live_bytes, 64u);
+  EXPECT_EQ(summary.pass.peak_requested_bytes, 164u);
+}
+
 TEST(Engine, FreesOfWhatWasNeverMadeAreLeftOut) {
   const auto trace = TraceBuilder().alloc(1, 64).free(1).done();
   FakeStack stack(

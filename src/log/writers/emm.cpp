@@ -12,8 +12,8 @@ constexpr std::string_view kHeader =
     "live_bytes,live_count,reserved_bytes,free_bytes,total_bytes";
 
 /// RFC 4180: quoted where it must be.
-std::string field(std::string_view value) {
-  if (value.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(value);
+std::string field(std::string value) {
+  if (value.find_first_of(",\"\r\n") == std::string::npos) return value;
   std::string quoted = "\"";
   for (const char c : value) {
     if (c == '"') quoted.push_back('"');
@@ -43,10 +43,15 @@ class EmmCsv final : public LineLog {
     for (const auto& context : trace.contexts()) contexts_.push_back(field(context.name));
   }
 
-  static void number(std::string& line, std::uint64_t value, int base = 10) {
-    char digits[24];
-    line.append(digits, std::to_chars(digits, digits + sizeof digits, value, base).ptr);
-    line.push_back(',');
+  /// Numbers, each with a comma after it, in one piece.
+  static void numbers(std::string& line, std::initializer_list<std::uint64_t> values) {
+    char digits[8 * 21];
+    auto* end = digits;
+    for (const auto value : values) {
+      end = std::to_chars(end, digits + sizeof digits, value).ptr;
+      *end++ = ',';
+    }
+    line.append(digits, end);
   }
   static void word(std::string& line, std::string_view value) {
     line.append(value);
@@ -61,33 +66,27 @@ class EmmCsv final : public LineLog {
     const bool ends = of_memory && (record.op == trace::Op::free || record.op == trace::Op::reset ||
                                     record.op == trace::Op::context_destroy ||
                                     record.op == trace::Op::close_ipc_handle);
-    number(line, record.seq);
-    number(line, record.seq < trace().size() ? trace()[record.seq].line : 0);
-    number(line, record.repeat);
+    numbers(line, {record.seq, record.seq < trace().size() ? trace()[record.seq].line : 0,
+                   record.repeat});
     word(line, name(record.op));
     word(line, ends ? name(record.freed_kind) : std::string_view());
     word(line, name(record.outcome));
     word(line, record.late ? "late" : "");
-    word(line, of_memory ? field(trace().name(AllocId{static_cast<std::uint32_t>(record.id)}))
-                         : std::string());
     if (of_memory) {
-      line.append("0x");
-      number(line, record.pointer, 16);
-      number(line, record.size);
+      word(line, field(trace().name(AllocId{static_cast<std::uint32_t>(record.id)})));
+      char hex[19] = "0x";
+      line.append(hex, std::to_chars(hex + 2, hex + sizeof hex, record.pointer, 16).ptr);
+      line.push_back(',');
+      numbers(line, {record.size, record.device});
     } else {
-      line.append(",,");
+      line.append(",,,");
+      numbers(line, {record.device});
     }
-    number(line, record.device);
     word(line, named(contexts_, record.context));
     word(line, named(threads_, record.thread));
     word(line, named(streams_, record.stream));
-    number(line, record.begin_ns);
-    number(line, record.end_ns);
-    number(line, gauges.live_bytes);
-    number(line, gauges.live_count);
-    number(line, gauges.reserved_bytes);
-    number(line, gauges.free_bytes);
-    number(line, gauges.total_bytes);
+    numbers(line, {record.begin_ns, record.end_ns, gauges.live_bytes, gauges.live_count,
+                   gauges.reserved_bytes, gauges.free_bytes, gauges.total_bytes});
     line.back() = '\n';
   }
 
