@@ -77,7 +77,7 @@ Result<std::unique_ptr<MemoryManager>> make_cudart(const ManagerContext& context
   if (!settings) return settings.error();
   if (auto done = options.finish(kOwner); !done) return std::move(done).error();
   if (context.driver != nullptr && context.runtime == nullptr) {
-    return fail(Errc::not_supported, "{}: libcudart was not found; the other managers need none", kOwner);
+    return fail(Errc::no_device, "{}: libcudart was not found; the other managers need none", kOwner);
   }
   return std::make_unique<CudartManager>(context, *settings);
 }

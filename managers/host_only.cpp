@@ -66,7 +66,7 @@ Status HostOnlyManager::initialize() {
 }
 
 Result<MemoryPointer> HostOnlyManager::memalloc(std::uint64_t, StreamHandle) {
-  return Error{.code = Errc::not_supported};
+  return fail(Errc::not_supported, "the host-only manager has no device memory");
 }
 
 Result<HostMemory> HostOnlyManager::memhostalloc(std::uint64_t size, HostAllocFlags flags) {
@@ -123,7 +123,9 @@ Result<ManagedMemory> HostOnlyManager::memallocmanaged(std::uint64_t size, Attac
   return ManagedMemory(MemoryPointer(*ptr, size, *std::move(lifetime)));
 }
 
-Result<IpcHandle> HostOnlyManager::get_ipc_handle(MemoryView) { return Error{.code = Errc::not_supported}; }
+Result<IpcHandle> HostOnlyManager::get_ipc_handle(MemoryView) {
+  return fail(Errc::not_supported, "the host-only manager exports no memory");
+}
 
 Result<MemoryInfo> HostOnlyManager::get_memory_info() { return driver_->mem_get_info(); }
 

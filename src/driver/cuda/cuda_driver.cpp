@@ -185,7 +185,10 @@ Status CudaDriver::memset_d32(DevicePtr ptr, std::uint32_t value, std::uint64_t 
 
 Status CudaDriver::memcpy_htod(DevicePtr to, std::span<const std::byte> from) {
   return make(Call::memcpy_htod, [&](const CudaApi& api) {
-    return api.memcpy_htod(to.value, from.data(), from.size());
+    // From pageable memory it returns when the bytes are staged, not when they have arrived: seen from another
+    // process, the old content is there for a while.
+    const auto native = api.memcpy_htod(to.value, from.data(), from.size());
+    return native != 0 ? native : api.ctx_synchronize();
   });
 }
 

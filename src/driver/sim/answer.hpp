@@ -10,7 +10,6 @@ enum Native : std::int32_t {
   kInvalidValue = 1,
   kOutOfMemory = 2,
   kInvalidDevice = 101,
-  kInvalidImage = 200,
   kInvalidContext = 201,
   kInvalidHandle = 400,
   kNotFound = 500,

@@ -51,16 +51,16 @@ TEST_P(DriverContract, AResetEndsTheContext) {
   EXPECT_EQ(driver().held_bytes(), 0u);
 }
 
-// Measured: after retain and set, cuMemFree of the old address is 0, and cuMemAlloc works.
+// Measured: after retain and set, cuMemAlloc works. cuMemFree of an address from before the reset has answered 0
+// and has answered an error, so nothing may rely on either.
 TEST_P(DriverContract, ADeviceIsOpenedAgainAfterAReset) {
   const auto free = must(driver().mem_get_info()).free;
-  const auto old = must(driver().mem_alloc(64_MiB));
+  must(driver().mem_alloc(64_MiB));
   ASSERT_TRUE(driver().primary_ctx_reset());
 
   reopen();
 
   EXPECT_EQ(must(driver().mem_get_info()).free, free);
-  EXPECT_TRUE(driver().mem_free(old));
   const auto ptr = driver().mem_alloc(64_MiB);
   ASSERT_TRUE(ptr);
   EXPECT_TRUE(driver().mem_free(*ptr));
