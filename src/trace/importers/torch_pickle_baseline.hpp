@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
-#include "base/result.hpp"
 #include "format/pickle.hpp"
 #include "trace/importers/torch_pickle_rows.hpp"
 #include "trace/importers/torch_session.hpp"
@@ -43,19 +43,19 @@ class TorchBaseline {
   enum class Seen : std::uint8_t { live, requested, ended };
 
   std::unordered_map<std::uint64_t, Seen> seen_;
-  std::vector<TorchRow> segment_rows_;
+  std::vector<std::pair<TorchAction, TorchMemory>> segment_rows_;
   std::vector<TorchMemory> allocations_, segments_;
   std::uint64_t contradictions_ = 0;
 };
 
-/// Of the dict of a segment: what it holds, its device and its active blocks. Error: what is not as it should be, in
-/// words to follow "segments[3]: ".
+/// What a dict of "segments" says.
 struct TorchSegment {
   TorchMemory memory;
   std::uint32_t device = 0;
   std::vector<TorchMemory> active;
   std::uint64_t pending = 0;
+  std::string_view lacking{};  ///< A member that must be there and is not a number of bytes or an address.
 };
-Result<TorchSegment> read_torch_segment(const format::Pickle& pickle, format::PickleValue value);
+TorchSegment read_torch_segment(const format::Pickle& pickle, format::PickleValue value);
 
 }  // namespace emm::trace

@@ -23,17 +23,16 @@ TorchPickleRows::TorchPickleRows(const Pickle& pickle) : pickle_(pickle), slots_
   }
 }
 
-PickleValue TorchPickleRows::field(Field field) const noexcept {
-  const auto which = static_cast<std::size_t>(field);
-  const auto shape = pickle_.shape(row_);
-  if (shape == Pickle::kNoShape) return pickle_.find(row_, kFieldNames[which]);
-  const auto slot = slots_[shape][which];
-  return slot < 0 ? PickleValue() : pickle_.at(row_, static_cast<std::uint32_t>(slot));
+PickleValue TorchPickleRows::unshaped(Field field) const noexcept {
+  return pickle_.find(row_, kFieldNames[static_cast<std::size_t>(field)]);
 }
 
 TorchPickleRows::Found TorchPickleRows::read(PickleValue value, TorchRow& row) {
   row_ = value;
-  if (pickle_.type(value) != PickleValue::Type::dict) return bad("the row", "a dict");
+  const auto fields = pickle_.fields(value);
+  shape_ = fields.shape;
+  values_ = fields.values;
+  if (values_ == nullptr && pickle_.type(value) != PickleValue::Type::dict) return bad("the row", "a dict");
   const auto action = action_of(field(Field::action));
   if (!action) {
     const auto word = pickle_.string(field(Field::action));

@@ -35,7 +35,11 @@ class TorchPickleRows {
   /// All of `row` but site, label and extension.
   Found read(format::PickleValue value, TorchRow& row);
   /// Of the row that was read last; absent where it has none.
-  format::PickleValue field(Field field) const noexcept;
+  format::PickleValue field(Field field) const noexcept {
+    if (values_ == nullptr) return unshaped(field);
+    const auto slot = slots_[shape_][static_cast<std::size_t>(field)];
+    return slot < 0 ? format::PickleValue() : values_[slot];
+  }
   std::string_view unknown_action() const noexcept { return unknown_; }
   /// `"size" is not a count of bytes`, in two parts: the member, and what was expected.
   std::pair<std::string_view, std::string_view> wrong() const noexcept { return wrong_; }
@@ -43,12 +47,15 @@ class TorchPickleRows {
  private:
   using Slots = std::array<std::int16_t, kFields>;  // -1: not there
 
+  format::PickleValue unshaped(Field field) const noexcept;
   std::optional<TorchAction> action_of(format::PickleValue word);
   Found bad(std::string_view member, std::string_view expected) noexcept;
 
   const format::Pickle& pickle_;
   std::vector<Slots> slots_;
   format::PickleValue row_;
+  std::uint32_t shape_ = 0;
+  const format::PickleValue* values_ = nullptr;
   std::array<std::pair<format::PickleValue, TorchAction>, 16> actions_{};
   std::size_t actions_known_ = 0;
   std::string_view unknown_;

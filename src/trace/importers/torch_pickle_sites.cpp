@@ -12,6 +12,8 @@ using format::PickleValue;
 
 // Frames that many stacks share are written once; what is beyond this is written each time.
 constexpr std::size_t kKeptBytes = std::size_t{64} << 20;
+constexpr std::size_t kSetMax = std::size_t{1} << 20;
+constexpr std::uint32_t kAlone = ~std::uint32_t{0};  // the number of a frame that is in no set
 
 class Hash {
  public:
@@ -44,60 +46,89 @@ void NumberSet::grow() {
 }
 
 TorchPickleSites::TorchPickleSites(const Pickle& pickle, ImportRun& run)
-    : pickle_(pickle), run_(run), numbers_(pickle.container_count()) {}
+    : pickle_(pickle), run_(run), numbers_(pickle.container_count()) {
+  for (std::uint32_t shape = 0; shape < pickle.shape_count(); ++shape) {
+    slots_.push_back({.file = pickle.slot(shape, "filename"),
+                      .line = pickle.slot(shape, "line"),
+                      .name = pickle.slot(shape, "name")});
+  }
+}
+
+TorchPickleSites::Frame TorchPickleSites::read(PickleValue frame) const {
+  const auto fields = pickle_.fields(frame);
+  if (fields.values == nullptr) {
+    return {.file = pickle_.find(frame, "filename"),
+            .line = pickle_.find(frame, "line"),
+            .name = pickle_.find(frame, "name")};
+  }
+  const auto& slots = slots_[fields.shape];
+  const auto value = [&](std::optional<std::uint32_t> slot) { return slot ? fields.values[*slot] : PickleValue(); };
+  return {.file = value(slots.file), .line = value(slots.line), .name = value(slots.name)};
+}
 
 Result<std::uint64_t> TorchPickleSites::site(PickleValue frames) {
   if (pickle_.type(frames) != PickleValue::Type::list || pickle_.size(frames) == 0) return std::uint64_t{0};
-  auto& number = numbers_[pickle_.identity(frames)];
-  if (number == 0) {
-    const auto known = stacks_.size();
+  const auto identity = pickle_.identity(frames);
+  if (numbers_[identity] == 0) {
+    const auto known = sites_;
     const auto stack = stack_number(frames);
-    number = stack;
+    numbers_[identity] = stack;
     if (stack > known) {
       if (auto defined = define(stack); !defined) return std::move(defined).error();
     }
   }
-  return std::uint64_t{number};
+  return std::uint64_t{numbers_[identity]};
 }
 
 std::uint32_t TorchPickleSites::stack_number(PickleValue frames) {
   Hash hash;
   at_hand_.clear();
+  words_.clear();
   PickleValue frame;
   for (auto each = pickle_.elements(frames); each.next(frame);) {
     if (pickle_.type(frame) != PickleValue::Type::dict) continue;
-    at_hand_.push_back(frame_number(frame));
-    hash.add(at_hand_.back());
+    at_hand_.push_back(frame);
+    words_.push_back(word_of(frame));
+    hash.add(words_.back());
   }
+  const auto next = sites_ + 1;
+  if (stacks_.size() >= kSetMax) return sites_ = next;
   const auto same = [&](std::uint32_t other) {
     std::size_t at = 0;
     PickleValue its;
     for (auto each = pickle_.elements(stacks_[other - 1]); each.next(its);) {
       if (pickle_.type(its) != PickleValue::Type::dict) continue;
-      if (at == at_hand_.size() || at_hand_[at++] != numbers_[pickle_.identity(its)]) return false;
+      if (at == words_.size() || words_[at++] != word_of(its)) return false;
     }
-    return at == at_hand_.size();
+    return at == words_.size();
   };
-  const auto next = static_cast<std::uint32_t>(stacks_.size() + 1);
   const auto number = stack_set_.intern(hash.value(), next, same);
-  if (number == next) stacks_.push_back(frames);
+  if (number == next) {
+    stacks_.push_back(frames);
+    sites_ = next;
+  }
   return number;
+}
+
+std::uint64_t TorchPickleSites::word_of(PickleValue frame) {
+  const auto number = frame_number(frame);
+  return number != kAlone ? number : (std::uint64_t{1} << 32) + pickle_.identity(frame);
 }
 
 std::uint32_t TorchPickleSites::frame_number(PickleValue frame) {
   auto& number = numbers_[pickle_.identity(frame)];
   if (number != 0) return number;
-  const auto file = pickle_.find(frame, "filename"), name = pickle_.find(frame, "name");
-  const auto line = pickle_.u64(pickle_.find(frame, "line")).value_or(0);
+  if (frames_.size() >= kSetMax) return number = kAlone;
+  const auto its = read(frame);
+  const auto line = pickle_.u64(its.line).value_or(0);
   Hash hash;
-  hash.add(pickle_.string(file).value_or(""));
-  hash.add(pickle_.string(name).value_or(""));
+  hash.add(pickle_.string(its.file).value_or(""));
+  hash.add(pickle_.string(its.name).value_or(""));
   hash.add(line);
   const auto equal = [&](PickleValue a, PickleValue b) { return a == b || pickle_.string(a) == pickle_.string(b); };
   const auto same = [&](std::uint32_t other) {
-    const auto first = frames_[other - 1];
-    return pickle_.u64(pickle_.find(first, "line")).value_or(0) == line &&
-           equal(pickle_.find(first, "filename"), file) && equal(pickle_.find(first, "name"), name);
+    const auto first = read(frames_[other - 1]);
+    return pickle_.u64(first.line).value_or(0) == line && equal(first.file, its.file) && equal(first.name, its.name);
   };
   const auto next = static_cast<std::uint32_t>(frames_.size() + 1);
   number = frame_set_.intern(hash.value(), next, same);
@@ -111,27 +142,27 @@ std::uint32_t TorchPickleSites::frame_number(PickleValue frame) {
 /// REQUIRES: at_hand_ has the frames of the stack.
 Status TorchPickleSites::define(std::uint32_t stack) {
   passing_.clear();
-  std::vector<Text> passing;
+  places_.clear();
   for (const auto frame : at_hand_) {
-    auto& text = texts_[frame - 1];
-    if (text.size != 0) continue;
-    auto& out = kept_.size() < kKeptBytes ? kept_ : passing_;
-    Text written{.at = static_cast<std::uint32_t>(out.size())};
-    write(frames_[frame - 1], out);
-    written.size = static_cast<std::uint32_t>(out.size()) - written.at;
-    if (&out == &kept_) {
-      text = written;
-    } else {
-      passing.push_back(written);
+    const auto number = frame_number(frame);
+    const auto kept = number != kAlone && texts_[number - 1].size != 0;
+    if (kept) {
+      places_.push_back({});
+      continue;
     }
+    const auto keep = number != kAlone && kept_.size() < kKeptBytes;
+    auto& out = keep ? kept_ : passing_;
+    Text written{.at = static_cast<std::uint32_t>(out.size())};
+    write(frame, out);
+    written.size = static_cast<std::uint32_t>(out.size()) - written.at;
+    if (keep) texts_[number - 1] = written;
+    places_.push_back(keep ? Text{} : written);
   }
   views_.clear();
-  auto next = passing.begin();
-  for (const auto frame : at_hand_) {
-    const auto text = texts_[frame - 1];
-    views_.push_back(text.size != 0 ? std::string_view(kept_).substr(text.at, text.size)
-                                    : std::string_view(passing_).substr(next->at, next->size));
-    next += text.size == 0 ? 1 : 0;
+  for (std::size_t i = 0; i < at_hand_.size(); ++i) {
+    const auto passing = places_[i].size != 0;
+    const auto text = passing ? places_[i] : texts_[frame_number(at_hand_[i]) - 1];
+    views_.push_back(std::string_view(passing ? passing_ : kept_).substr(text.at, text.size));
   }
   Operation made{.op = Op::define, .members = Members(Member::kind, Member::id, Member::frames)};
   made.define_kind = DefineKind::site;
@@ -141,17 +172,14 @@ Status TorchPickleSites::define(std::uint32_t stack) {
 }
 
 void TorchPickleSites::write(PickleValue frame, std::string& out) const {
-  text::append(out, string(frame, "filename"));
-  if (const auto line = pickle_.u64(pickle_.find(frame, "line")).value_or(0); line != 0) {
+  const auto its = read(frame);
+  text::append(out, pickle_.string(its.file).value_or("?"));
+  if (const auto line = pickle_.u64(its.line).value_or(0); line != 0) {
     text::append(out, ':');
     text::append(out, line);
   }
   text::append(out, ' ');
-  text::append(out, string(frame, "name"));
-}
-
-std::string_view TorchPickleSites::string(PickleValue frame, std::string_view key) const {
-  return pickle_.string(pickle_.find(frame, key)).value_or("?");
+  text::append(out, pickle_.string(its.name).value_or("?"));
 }
 
 }  // namespace emm::trace

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,14 +42,15 @@ class NumberSet {
 };
 
 /// The call stacks of a snapshot as the trace's sites: each becomes one `define` with frames "file:line name" where
-/// it is first named; stacks that say the same are one. A stack is looked at once, however many rows name it.
+/// it is first named. A stack is looked at once, however many rows name it. Stacks that say the same are one, among
+/// the first million of stacks and of frames: PyTorch shares them anyway, and a set of them all would need more
+/// memory than they do.
 class TorchPickleSites {
  public:
   TorchPickleSites(const format::Pickle& pickle, ImportRun& run);
 
   /// Of a row's "frames": the number of its site, 0 where it has no frames. May emit the define.
   Result<std::uint64_t> site(format::PickleValue frames);
-  std::uint64_t count() const noexcept { return stacks_.size(); }
 
  private:
   struct Text {
@@ -57,19 +59,31 @@ class TorchPickleSites {
 
   std::uint32_t frame_number(format::PickleValue frame);
   std::uint32_t stack_number(format::PickleValue frames);
+  /// A word that is equal for frames that are known to say the same.
+  std::uint64_t word_of(format::PickleValue frame);
   Status define(std::uint32_t stack);
   void write(format::PickleValue frame, std::string& out) const;
-  std::string_view string(format::PickleValue frame, std::string_view key) const;
+  struct Frame {
+    format::PickleValue file, line, name;
+  };
+  Frame read(format::PickleValue frame) const;
 
   const format::Pickle& pickle_;
   ImportRun& run_;
+  struct Slots {
+    std::optional<std::uint32_t> file, line, name;
+  };
+  std::vector<Slots> slots_;            // by shape
   std::vector<std::uint32_t> numbers_;  // by identity, of a frame or a stack; 0: not looked at
   NumberSet frame_set_, stack_set_;
   std::vector<format::PickleValue> frames_, stacks_;  // by number, less one: the first that said so
   std::vector<Text> texts_;                           // of frames, in kept_; size 0: not kept
   std::string kept_, passing_;
-  std::vector<std::uint32_t> at_hand_;
+  std::vector<format::PickleValue> at_hand_;          // the frames of the stack that is looked at
+  std::vector<std::uint64_t> words_;                  // and their words
+  std::vector<Text> places_;
   std::vector<std::string_view> views_;
+  std::uint32_t sites_ = 0;
 };
 
 }  // namespace emm::trace

@@ -8,12 +8,13 @@
 namespace emm::trace {
 
 Status TorchSession::row(const TorchRow& row) {
-  const auto completes = std::exchange(just_requested_, false) && row.action == TorchAction::free_completed &&
-                         row.address == just_requested_at_;
-  if (completes) {
-    requested_.remove(row.address);
-    run_.used();  // part of the free
-    return {};
+  if (const auto requested = std::exchange(just_requested_, std::nullopt)) {
+    if (row.action == TorchAction::free_completed && row.address == requested->address) {
+      run_.used();  // part of the free
+      return {};
+    }
+    requested_.remove(requested->address);  // one whose end was lost
+    requested_.add(requested->address, requested->entry);
   }
   switch (row.action) {
     case TorchAction::alloc: return alloc(row);
@@ -119,10 +120,7 @@ Status TorchSession::free_requested(const TorchRow& row) {
     return {};
   }
   other_size_ += ended->size != row.size ? 1 : 0;
-  just_requested_ = true;
-  just_requested_at_ = row.address;
-  requested_.remove(row.address);  // one whose end was lost
-  requested_.add(row.address, *ended);
+  just_requested_ = AddressBook::Place{.address = row.address, .entry = *ended};
   return end_of(row, *ended);
 }
 

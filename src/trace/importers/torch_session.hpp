@@ -80,10 +80,9 @@ class TorchSession {
   std::optional<std::uint32_t> device_;
   StreamName stream_;
   AddressBook live_;       // by free_requested
-  AddressBook requested_;  // free_requested, and not completed
+  AddressBook requested_;  // free_requested, and not completed by the next row
   AddressBook segments_;
-  bool just_requested_ = false;  // the last row was free_requested, of this address:
-  std::uint64_t just_requested_at_ = 0;
+  std::optional<AddressBook::Place> just_requested_;  // by the last row
   std::uint64_t live_again_ = 0, other_size_ = 0, delayed_ = 0;
   std::uint64_t refused_with_room_ = 0, least_room_ = 0;
 };

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "base/result.hpp"
+#include "format/byte_source.hpp"
+
+namespace emm::format {
+
+/// A value of a Pickle, in one word; means something only to the Pickle that gave it. Two that are equal are the
+/// same object.
+class PickleValue {
+ public:
+  enum class Type : std::uint8_t { absent, none, boolean, integer, real, string, list, tuple, dict };
+
+  constexpr PickleValue() = default;  ///< absent
+  bool operator==(const PickleValue&) const = default;
+
+ private:
+  friend class Pickle;
+  friend class PickleStore;
+  // The low bits say what the others are.
+  enum class Tag : std::uint8_t { constant, integer, wide, real, string, container };
+  static constexpr unsigned kTagBits = 3;
+  constexpr Tag tag() const noexcept { return static_cast<Tag>(bits_ & 7u); }
+  constexpr std::int64_t small() const noexcept { return static_cast<std::int64_t>(bits_) >> kTagBits; }
+  constexpr explicit PickleValue(std::uint64_t bits) noexcept : bits_(bits) {}
+  std::uint64_t bits_ = 0;
+};
+
+class PickleStore;
+
+/// A pickle of plain data (dicts, lists, tuples, strings, numbers, True, False and None) in memory. An object that
+/// the file names many times is there once, as in the file: nothing is ever expanded, so that values may be shared
+/// and lists may even hold themselves. Dicts with the same keys in the same order share them, and have a shape.
+/// Immutable; any thread may read. Views live as long as this.
+class Pickle {
+ public:
+  static constexpr std::uint32_t kNoShape = ~std::uint32_t{0};
+
+  Pickle(Pickle&&) noexcept;
+  Pickle& operator=(Pickle&&) noexcept;
+  ~Pickle();
+
+  PickleValue root() const noexcept { return root_; }
+  PickleValue::Type type(PickleValue value) const noexcept;
+
+  /// Nothing where the value is of another type, or does not fit.
+  std::optional<std::uint64_t> u64(PickleValue value) const noexcept {
+    if (value.tag() != PickleValue::Tag::integer) return wide_u64(value);
+    if (value.small() < 0) return std::nullopt;
+    return static_cast<std::uint64_t>(value.small());
+  }
+  std::optional<std::int64_t> i64(PickleValue value) const noexcept;
+  std::optional<double> real(PickleValue value) const noexcept;  ///< Of any number.
+  std::optional<bool> boolean(PickleValue value) const noexcept;
+  std::optional<std::string_view> string(PickleValue value) const noexcept;
+
+  /// Elements of a list or tuple, pairs of a dict; 0 of others.
+  std::uint32_t size(PickleValue value) const noexcept;
+  /// What a dict has under `key`, the last one where it says it twice; absent where there is none, and of others.
+  PickleValue find(PickleValue dict, std::string_view key) const noexcept;
+  /// Of a dict: its shape, below shape_count(); kNoShape where it has none (very many keys, or a key twice).
+  std::uint32_t shape(PickleValue dict) const noexcept;
+  std::uint32_t shape_count() const noexcept;
+  /// Where dicts of that shape have `key`, for at(); nothing where they lack it.
+  std::optional<std::uint32_t> slot(std::uint32_t shape, std::string_view key) const noexcept;
+  PickleValue at(PickleValue dict, std::uint32_t slot) const noexcept { return fields(dict).values[slot]; }
+  /// A dict's shape and its values, by slot; null values where it has no shape, and of what is no dict.
+  struct Fields {
+    std::uint32_t shape = kNoShape;
+    const PickleValue* values = nullptr;
+  };
+  Fields fields(PickleValue dict) const noexcept;
+
+  /// A number for each list, tuple and dict, below container_count(): which object it is.
+  std::uint32_t identity(PickleValue container) const noexcept;
+  std::uint32_t container_count() const noexcept;
+
+  /// Walks the elements of a list or tuple, or a dict's keys and values in turn.
+  class Elements {
+   public:
+    bool next(PickleValue& value) noexcept;
+
+   private:
+    friend class Pickle;
+    const PickleStore* store_ = nullptr;
+    std::uint32_t container_ = 0;
+    std::uint32_t at_ = 0;      // the next element's place
+    std::uint32_t left_ = 0;    // in this run of elements
+    std::uint32_t after_ = 0;   // the run that follows
+    std::uint32_t slot_ = 0;    // in a dict that has a shape: the pair, and
+    bool shaped_ = false;
+    bool of_value_ = false;     // its half
+  };
+  Elements elements(PickleValue container) const noexcept;
+
+  bool torn() const noexcept { return torn_; }                      ///< Only with ReadPickleOptions::partial.
+  std::uint64_t bytes_read() const noexcept { return bytes_read_; }
+  std::uint64_t bytes_after() const noexcept { return bytes_after_; }  ///< That follow the pickle's end.
+  std::uint64_t memory_bytes() const noexcept;                      ///< What this holds on the heap.
+
+ private:
+  friend class PickleReader;
+  Pickle();
+  std::optional<std::uint64_t> wide_u64(PickleValue value) const noexcept;
+  std::unique_ptr<PickleStore> store_;
+  PickleValue root_;
+  std::uint64_t bytes_read_ = 0, bytes_after_ = 0;
+  bool torn_ = false;
+};
+
+struct ReadPickleOptions {
+  bool partial = false;  ///< A file that ends inside gives what had been read by then.
+};
+
+/// Reads a pickle of protocol 2 to 5 to its end, and the source to its own, in about twice the file's size of memory
+/// and never more than 64 MiB and eight times it. Runs nothing: what would make Python call a function or an object
+/// (GLOBAL, REDUCE, BUILD, ...) is refused. Errors: the source's, and parse_error, worded
+/// "run.pickle: byte 1841: the file ends inside the pickle: expected STOP".
+Result<Pickle> read_pickle(ByteSource& source, const ReadPickleOptions& options = {});
+
+}  // namespace emm::format

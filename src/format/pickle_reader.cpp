@@ -1,0 +1,327 @@
+#include "format/pickle_reader.hpp"
+
+#include <array>
+#include <bit>
+#include <string>
+#include <utility>
+
+#include "base/text.hpp"
+
+namespace emm::format {
+namespace {
+
+using Type = PickleValue::Type;
+
+/// Of pickletools.
+enum Opcode : std::uint8_t {
+  kMark = '(', kStop = '.', kBinint = 'J', kBinint1 = 'K', kBinint2 = 'M', kNone = 'N', kBinunicode = 'X',
+  kAppend = 'a', kBinget = 'h', kLongBinget = 'j', kAppends = 'e', kBinput = 'q', kLongBinput = 'r', kSetitem = 's',
+  kTuple = 't', kSetitems = 'u', kBinfloat = 'G', kEmptyDict = '}', kEmptyList = ']', kEmptyTuple = ')',
+  kProto = 0x80, kTuple1 = 0x85, kTuple2 = 0x86, kTuple3 = 0x87, kNewtrue = 0x88, kNewfalse = 0x89,
+  kLong1 = 0x8a, kLong4 = 0x8b, kShortBinunicode = 0x8c, kBinunicode8 = 0x8d, kMemoize = 0x94, kFrame = 0x95,
+};
+
+/// The opcodes by which a pickle makes Python call or look up something.
+constexpr std::array<std::pair<std::uint8_t, std::string_view>, 13> kCalls{{
+    {'c', "GLOBAL"}, {0x93, "STACK_GLOBAL"}, {'R', "REDUCE"}, {'b', "BUILD"}, {'i', "INST"}, {'o', "OBJ"},
+    {0x81, "NEWOBJ"}, {0x92, "NEWOBJ_EX"}, {'P', "PERSID"}, {'Q', "BINPERSID"}, {0x82, "EXT1"}, {0x83, "EXT2"},
+    {0x84, "EXT4"},
+}};
+
+constexpr std::string_view kPlainData = "plain data: dicts, lists, tuples, strings and numbers";
+
+// A string that is longer is not a name, and the length of a damaged one may be anything.
+constexpr std::uint64_t kStringMax = std::uint64_t{16} << 20;
+// 64 bits and a sign.
+constexpr std::uint64_t kLongMax = 9;
+
+}  // namespace
+
+Result<Pickle> read_pickle(ByteSource& source, const ReadPickleOptions& options) {
+  return PickleReader(source, options).read();
+}
+
+Result<Pickle> PickleReader::read() && {
+  auto step = protocol();
+  if (step == Step::go_on) step = run();
+  if (step == Step::ends) {
+    if (auto status = input_.take_status(); !status) return std::move(status).error();
+    if (!options_.partial || stack_.empty()) {
+      opcode_at_ = input_.offset();
+      return wrong("the file ends inside the pickle", "STOP");
+    }
+    mend();
+  }
+  if (step == Step::refused) return std::move(refused_).error();
+  pickle_.root_ = stack_.front();
+  pickle_.bytes_read_ = input_.offset();
+  if (step == Step::stop) {
+    pickle_.bytes_after_ = input_.drain();
+    if (auto status = input_.take_status(); !status) return std::move(status).error();
+  }
+  return std::move(pickle_);
+}
+
+PickleReader::Step PickleReader::protocol() {
+  std::uint8_t opcode = 0, version = 0;
+  if (!input_.byte(opcode)) return Step::ends;
+  if (opcode != kProto) return refuse("no pickle begins here", "the opcode PROTO (0x80)");
+  if (!input_.byte(version)) return Step::ends;
+  if (version < 2 || version > 5) {
+    return refuse(text::format("the pickle's protocol is {}", version), "one of 2 to 5");
+  }
+  return Step::go_on;
+}
+
+PickleReader::Step PickleReader::run() {
+  std::uint64_t chunk = 0;
+  for (;;) {
+    if (chunk != input_.chunks()) {
+      chunk = input_.chunks();
+      if (const auto step = within_limits(); step != Step::go_on) return step;
+    }
+    opcode_at_ = input_.offset();
+    std::uint8_t opcode = 0;
+    if (!input_.byte(opcode)) return Step::ends;
+    const auto step = take(opcode);
+    if (step != Step::go_on) return step;
+  }
+}
+
+PickleReader::Step PickleReader::take(std::uint8_t opcode) {
+  switch (opcode) {
+    case kMark: marks_.push_back(stack_.size()); return Step::go_on;
+    case kStop:
+      if (stack_.size() == 1 && marks_.empty()) return Step::stop;
+      return refuse(text::format("STOP with {} values on the stack", stack_.size()), "one, whole");
+    case kNone: return push(PickleStore::none());
+    case kNewtrue: return push(PickleStore::boolean(true));
+    case kNewfalse: return push(PickleStore::boolean(false));
+    case kBinint: return push_signed32();
+    case kBinint1: return push_unsigned(1);
+    case kBinint2: return push_unsigned(2);
+    case kLong1: return push_long(1);
+    case kLong4: return push_long(4);
+    case kBinfloat: return push_float();
+    case kShortBinunicode: return push_string(1);
+    case kBinunicode: return push_string(4);
+    case kBinunicode8: return push_string(8);
+    case kEmptyDict: return push_container(Type::dict);
+    case kEmptyList: return push_container(Type::list);
+    case kEmptyTuple: return push_tuple(0);
+    case kTuple1: return push_tuple(1);
+    case kTuple2: return push_tuple(2);
+    case kTuple3: return push_tuple(3);
+    case kTuple: return push_marked_tuple();
+    case kAppend: return append();
+    case kAppends: return append_marked();
+    case kSetitem: return set_item();
+    case kSetitems: return set_items_marked();
+    case kMemoize: return memoize(memo_.size());
+    case kBinput: return put(1);
+    case kLongBinput: return put(4);
+    case kBinget: return get(1);
+    case kLongBinget: return get(4);
+    case kFrame: {  // a hint of how much to read at once
+      std::uint64_t length = 0;
+      return input_.little(8, length) ? Step::go_on : Step::ends;
+    }
+    default: break;
+  }
+  for (const auto& [call, name] : kCalls) {
+    if (call == opcode) return refuse(text::format("{} asks to run code", name), kPlainData);
+  }
+  return refuse(text::format("the opcode {}", text::hex(opcode)), kPlainData);
+}
+
+PickleReader::Step PickleReader::push_container(Type type) { return push(store_.container(type)); }
+
+PickleReader::Step PickleReader::push_unsigned(std::size_t bytes) {
+  std::uint64_t value = 0;
+  if (!input_.little(bytes, value)) return Step::ends;
+  return push(store_.integer(static_cast<std::int64_t>(value)));
+}
+
+PickleReader::Step PickleReader::push_signed32() {
+  std::uint64_t value = 0;
+  if (!input_.little(4, value)) return Step::ends;
+  return push(store_.integer(static_cast<std::int32_t>(static_cast<std::uint32_t>(value))));
+}
+
+PickleReader::Step PickleReader::push_long(std::size_t length_bytes) {
+  std::uint64_t length = 0, value = 0, top = 0;
+  if (!input_.little(length_bytes, length)) return Step::ends;
+  if (length > kLongMax) return refuse(text::format("an integer of {} bytes", length), "one of 64 bits");
+  const auto low = length < 8 ? length : 8;
+  if (!input_.little(low, value)) return Step::ends;
+  if (length == kLongMax) {
+    if (!input_.little(1, top)) return Step::ends;
+    if (top != 0) return refuse("an integer of 9 bytes", "one of 64 bits");
+    return push(store_.unsigned_integer(value));
+  }
+  if (low != 0 && low < 8 && (value >> (8 * low - 1)) != 0) value |= ~std::uint64_t{0} << (8 * low);
+  return push(store_.integer(static_cast<std::int64_t>(value)));
+}
+
+PickleReader::Step PickleReader::push_float() {
+  std::uint64_t little = 0, big = 0;
+  if (!input_.little(8, little)) return Step::ends;
+  for (unsigned shift = 0; shift < 64; shift += 8) big = (big << 8) | ((little >> shift) & 0xff);
+  return push(store_.real(std::bit_cast<double>(big)));
+}
+
+PickleReader::Step PickleReader::push_string(std::size_t length_bytes) {
+  std::uint64_t length = 0;
+  if (!input_.little(length_bytes, length)) return Step::ends;
+  if (length > kStringMax) {
+    return refuse(text::format("a string of {} bytes", length), text::format("one of at most {}", kStringMax));
+  }
+  const auto [value, place] = store_.string(static_cast<std::size_t>(length));
+  if (!input_.copy(place, static_cast<std::size_t>(length))) return Step::ends;
+  return push(value);
+}
+
+PickleReader::Step PickleReader::push_tuple(std::size_t count) {
+  const auto above = stack_.size() - (marks_.empty() ? 0 : marks_.back());
+  if (above < count) return underflow();
+  const auto tuple = store_.container(Type::tuple);
+  store_.append(tuple, {stack_.data() + stack_.size() - count, count});
+  stack_.resize(stack_.size() - count);
+  return push(tuple);
+}
+
+PickleReader::Step PickleReader::push_marked_tuple() {
+  if (marks_.empty()) return refuse("no mark on the stack", "one that the opcode takes");
+  const auto count = stack_.size() - marks_.back();
+  const auto step = push_tuple(count);
+  marks_.pop_back();
+  return step;
+}
+
+PickleReader::Step PickleReader::memoize(std::uint64_t index) {
+  if (stack_.empty() || (!marks_.empty() && marks_.back() == stack_.size())) return underflow();
+  if (index > memo_.size()) {
+    return refuse(text::format("memo index {}", index), text::format("at most {}, the next one", memo_.size()));
+  }
+  if (index == memo_.size()) {
+    memo_.push(stack_.back());
+  } else {
+    memo_[static_cast<std::size_t>(index)] = stack_.back();
+  }
+  return Step::go_on;
+}
+
+PickleReader::Step PickleReader::put(std::size_t bytes) {
+  std::uint64_t index = 0;
+  return input_.little(bytes, index) ? memoize(index) : Step::ends;
+}
+
+PickleReader::Step PickleReader::get(std::size_t bytes) {
+  std::uint64_t index = 0;
+  if (!input_.little(bytes, index)) return Step::ends;
+  if (index >= memo_.size()) {
+    return refuse(text::format("memo index {}", index), text::format("one below {}, those that are set", memo_.size()));
+  }
+  return push(memo_[static_cast<std::size_t>(index)]);
+}
+
+PickleReader::Step PickleReader::append() {
+  const auto above = stack_.size() - (marks_.empty() ? 0 : marks_.back());
+  if (above < 2) return underflow();
+  const auto value = stack_.back();
+  stack_.pop_back();
+  if (store_.type(stack_.back()) != Type::list) return refuse("APPEND to what is no list", "a list");
+  store_.append(stack_.back(), {&value, 1});
+  return Step::go_on;
+}
+
+bool PickleReader::marked(std::span<const PickleValue>& values) {
+  if (marks_.empty() || marks_.back() == 0) return false;
+  const auto mark = marks_.back();
+  const auto below = marks_.size() > 1 ? marks_[marks_.size() - 2] : 0;
+  if (mark == below) return false;
+  values = {stack_.data() + mark, stack_.size() - mark};
+  marks_.pop_back();
+  return true;
+}
+
+PickleReader::Step PickleReader::append_marked() {
+  std::span<const PickleValue> values;
+  if (!marked(values)) return refuse("no mark on the stack", "one that the opcode takes");
+  const auto list = *(values.data() - 1);
+  if (store_.type(list) != Type::list) return refuse("APPENDS to what is no list", "a list");
+  store_.append(list, values);
+  stack_.resize(stack_.size() - values.size());
+  return Step::go_on;
+}
+
+PickleReader::Step PickleReader::set_item() {
+  const auto above = stack_.size() - (marks_.empty() ? 0 : marks_.back());
+  if (above < 3) return underflow();
+  const auto dict = stack_[stack_.size() - 3];
+  if (store_.type(dict) != Type::dict) return refuse("SETITEM of what is no dict", "a dict");
+  store_.set_items(dict, {stack_.data() + stack_.size() - 2, 2});
+  stack_.resize(stack_.size() - 2);
+  return Step::go_on;
+}
+
+PickleReader::Step PickleReader::set_items_marked() {
+  std::span<const PickleValue> pairs;
+  if (!marked(pairs)) return refuse("no mark on the stack", "one that the opcode takes");
+  const auto dict = *(pairs.data() - 1);
+  if (store_.type(dict) != Type::dict) return refuse("SETITEMS of what is no dict", "a dict");
+  if (pairs.size() % 2 != 0) return refuse("a key without a value", "pairs");
+  store_.set_items(dict, pairs);
+  stack_.resize(stack_.size() - pairs.size());
+  return Step::go_on;
+}
+
+/// What a byte of an honest file becomes is two or three, and a byte of a malicious one at most some thirty.
+PickleReader::Step PickleReader::within_limits() {
+  constexpr std::uint64_t kFree = std::uint64_t{64} << 20, kTimes = 8;
+  const auto held = store_.bytes() + memo_.bytes() + stack_.capacity() * sizeof(stack_[0]) +
+                    marks_.capacity() * sizeof(marks_[0]);
+  opcode_at_ = input_.offset();
+  if (held > kFree + kTimes * opcode_at_ || !store_.fits(stack_.size())) {
+    return refuse("the pickle holds more values than memory is given for", "a snapshot");
+  }
+  return Step::go_on;
+}
+
+/// What lies above each mark goes into the container below it, as the opcode that was cut off would have done.
+void PickleReader::mend() {
+  pickle_.torn_ = true;
+  const auto attach = [&](PickleValue to, std::span<const PickleValue> values) {
+    if (store_.type(to) == Type::list) {
+      store_.append(to, values);
+    } else if (store_.type(to) == Type::dict) {
+      store_.set_items(to, values.first(values.size() / 2 * 2));
+    }
+  };
+  while (!marks_.empty()) {
+    const auto mark = marks_.back();
+    marks_.pop_back();
+    const auto below = marks_.empty() ? 0 : marks_.back();
+    std::span<const PickleValue> values(stack_.data() + mark, stack_.size() - mark);
+    if (mark > below) {
+      const auto to = stack_[mark - 1];
+      // A dict's last value may be a list with one element that was not appended yet.
+      const auto odd = store_.type(to) == Type::dict && values.size() % 2 != 0 && values.size() > 2;
+      if (odd && store_.type(values.back()) != Type::string) attach(values[values.size() - 2], values.last(1));
+      attach(to, values);
+    }
+    stack_.resize(mark);
+  }
+  stack_.resize(1);
+}
+
+Error PickleReader::wrong(std::string_view what, std::string_view expected) const {
+  return fail(Errc::parse_error, "{}: byte {}: {}: expected {}", source_.name(), opcode_at_, what, expected);
+}
+
+PickleReader::Step PickleReader::refuse(std::string_view what, std::string_view expected) {
+  refused_ = wrong(what, expected);
+  return Step::refused;
+}
+
+}  // namespace emm::format

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/result.hpp"
+#include "format/pickle.hpp"
+#include "format/pickle_input.hpp"
+#include "format/pickle_store.hpp"
+
+namespace emm::format {
+
+/// The machine that a pickle is a program for, less all that runs code. One reading; see read_pickle().
+class PickleReader {
+ public:
+  PickleReader(ByteSource& source, const ReadPickleOptions& options) noexcept
+      : source_(source), options_(options), input_(source), store_(*pickle_.store_) {}
+
+  Result<Pickle> read() &&;
+
+ private:
+  enum class Step : std::uint8_t { go_on, stop, ends, refused };
+
+  Step protocol();
+  Step run();
+  Step take(std::uint8_t opcode);
+  Step push(PickleValue value) {
+    stack_.push_back(value);
+    return Step::go_on;
+  }
+  Step push_container(PickleValue::Type type);
+  Step push_unsigned(std::size_t bytes);
+  Step push_signed32();
+  Step push_long(std::size_t length_bytes);
+  Step push_float();
+  Step push_string(std::size_t length_bytes);
+  Step push_tuple(std::size_t count);
+  Step push_marked_tuple();
+  Step memoize(std::uint64_t index);
+  Step put(std::size_t bytes);
+  Step get(std::size_t bytes);
+  Step append();
+  Step append_marked();
+  Step set_item();
+  Step set_items_marked();
+
+  /// What lies above the last mark, without the mark.
+  bool marked(std::span<const PickleValue>& values);
+  Step underflow() { return refuse("the stack is empty", "a value that the opcode takes"); }
+  Step within_limits();
+  void mend();
+
+  /// The parse_error "run.pickle: byte 1841: the file ends inside the pickle: expected STOP".
+  Error wrong(std::string_view what, std::string_view expected) const;
+  Step refuse(std::string_view what, std::string_view expected);
+
+  ByteSource& source_;
+  ReadPickleOptions options_;
+  PickleInput input_;
+  Pickle pickle_;
+  PickleStore& store_;
+  BlockRow<PickleValue, 14> memo_;
+  std::vector<PickleValue> stack_;
+  std::vector<std::size_t> marks_;
+  std::uint64_t opcode_at_ = 0;
+  Status refused_;
+};
+
+}  // namespace emm::format

@@ -1,0 +1,332 @@
+#include "trace/importers/torch_pickle_import.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.hpp"
+#include "trace/importers/torch_pickle_header.hpp"
+
+namespace emm::trace {
+namespace {
+
+using format::PickleValue;
+using Type = PickleValue::Type;
+using Field = TorchPickleRows::Field;
+using Found = TorchPickleRows::Found;
+
+// No machine has more, and each becomes a context of the trace.
+constexpr std::uint32_t kDevicesMax = 200;
+
+}  // namespace
+
+Result<ImportCounts> TorchPickleImport::read() {
+  for (const auto step : {&TorchPickleImport::find_devices, &TorchPickleImport::find_before,
+                          &TorchPickleImport::find_state, &TorchPickleImport::header, &TorchPickleImport::before,
+                          &TorchPickleImport::rows}) {
+    if (auto done = (this->*step)(); !done) return std::move(done).error();
+  }
+  std::uint64_t live = 0, live_bytes = 0;
+  for (auto& [number, device] : devices_) {
+    say(number, device);
+    live += device.session->live_count();
+    live_bytes += device.session->live_bytes();
+  }
+  for (const auto& [action, count] : unknown_actions_) {
+    run_.note(count, text::format("rows say \"{}\", which is no action of the allocator's that is known", action));
+  }
+  run_.note(compile_contexts_, "rows name a compile context, which a trace does not keep");
+  run_.note(forward_frames_, "rows have frames of the forward pass, which a trace does not keep");
+  run_.note(pickle_.bytes_after(), "bytes follow the end of the pickle");
+  if (pickle_.torn()) {
+    run_.counts().notes.push_back(text::format("the file ends inside the pickle, at byte {}", pickle_.bytes_read()));
+    if (run_.counts().truncated == 0) ++run_.counts().rows, ++run_.counts().truncated;
+  }
+  return run_.finish(live, live_bytes);
+}
+
+Error TorchPickleImport::wrong(std::string_view what, std::string_view expected) const {
+  return fail(Errc::parse_error, "{}: {}: expected {}", run_.source_name(), what, expected);
+}
+
+Status TorchPickleImport::find_devices() {
+  const auto root = pickle_.root();
+  if (pickle_.type(root) == Type::list) {
+    return wrong("a list of segments, as PyTorch before 2.0 wrote, has no events",
+                 "a snapshot of PyTorch 2.0 or later, with \"device_traces\"");
+  }
+  const auto traces = pickle_.find(root, "device_traces");
+  if (pickle_.type(root) != Type::dict || (traces == PickleValue() && !pickle_.torn()) ||
+      (traces != PickleValue() && pickle_.type(traces) != Type::list)) {
+    return wrong("the pickle is no snapshot of PyTorch's memory", "a dict with \"segments\" and \"device_traces\"");
+  }
+  PickleValue rows;
+  std::uint32_t number = 0;
+  for (auto each = pickle_.elements(traces); each.next(rows); ++number) {
+    if (pickle_.size(rows) == 0 || pickle_.type(rows) != Type::list) continue;
+    if (number >= kDevicesMax) return wrong(text::format("device {}", number), "a snapshot of fewer devices");
+    devices_[number].rows = rows;
+  }
+  PickleValue name;
+  for (auto each = pickle_.elements(pickle_.find(root, "categories")); each.next(name);) {
+    categories_.push_back(pickle_.string(name).value_or(""));
+  }
+  return {};
+}
+
+Status TorchPickleImport::find_before() {
+  for (auto& [number, device] : devices_) {
+    PickleValue value;
+    TorchRow row;
+    for (auto each = pickle_.elements(device.rows); each.next(value);) {
+      if (rows_.read(value, row) == Found::row) device.before.row(row);
+    }
+  }
+  return {};
+}
+
+Status TorchPickleImport::find_state() {
+  PickleValue value;
+  std::uint64_t at = 0;
+  for (auto each = pickle_.elements(pickle_.find(pickle_.root(), "segments")); each.next(value); ++at) {
+    const auto segment = read_torch_segment(pickle_, value);
+    if (!segment.lacking.empty()) {
+      if (pickle_.torn()) continue;
+      return wrong(text::format("segments[{}] has no number \"{}\"", at, segment.lacking), "bytes or an address");
+    }
+    if (segment.device >= kDevicesMax) {
+      return wrong(text::format("device {}", segment.device), "a snapshot of fewer devices");
+    }
+    auto& device = devices_[segment.device];
+    device.before.segment(segment.memory);
+    ++device.state.segments;
+    device.state.reserved += segment.memory.size;
+    device.state.pending += segment.pending;
+    for (const auto& block : segment.active) {
+      device.before.active_block(block);
+      ++device.state.blocks;
+      device.state.allocated += block.granted;
+      device.state.requested += block.size;
+    }
+  }
+  for (auto& [number, device] : devices_) device.before.finish();
+  return {};
+}
+
+Status TorchPickleImport::header() {
+  const auto settings = pickle_.find(pickle_.root(), "allocator_settings");
+  overflowed_ = pickle_.boolean(pickle_.find(settings, "trace_alloc_overflowed")).value_or(false);
+  Header header;
+  header.requires_ = {"streams"};
+  if (devices_.size() > 1) header.requires_.emplace_back("multi-device");
+  header.level = Level::framework;
+  header.framework = "torch";
+  header.has_complete = true;
+  header.complete = !overflowed_;
+  TorchState all;
+  for (const auto& [number, device] : devices_) {
+    DeviceInfo info;
+    info.id = number;
+    header.devices.push_back(std::move(info));
+    header.complete = header.complete && device.before.allocations().empty() && device.before.segments().empty();
+    all.segments += device.state.segments;
+    all.reserved += device.state.reserved;
+    all.blocks += device.state.blocks;
+    all.allocated += device.state.allocated;
+    all.requested += device.state.requested;
+    all.pending += device.state.pending;
+  }
+  if (pickle_.torn()) header.complete = false;
+  header.source_options = torch_pickle_options(pickle_, settings, all);
+  return run_.header(header);
+}
+
+Status TorchPickleImport::before() {
+  const auto named = devices_.size() > 1 || (devices_.size() == 1 && devices_.begin()->first != 0);
+  if (overflowed_) {
+    Operation gap{.op = Op::gap, .members = Members(Member::reason)};
+    gap.reason = "the ring of events overflowed";
+    if (auto given = run_.emit(gap); !given) return given;
+    const auto settings = pickle_.find(pickle_.root(), "allocator_settings");
+    const auto entries = pickle_.u64(pickle_.find(settings, "trace_alloc_max_entries"));
+    run_.counts().notes.push_back(
+        text::format("the oldest events are lost: the ring of {} overflowed",
+                     entries ? text::format("{} events", *entries) : std::string("events")));
+  }
+  for (auto& [number, device] : devices_) {
+    device.session = std::make_unique<TorchSession>(
+        run_, numbers_, named ? std::optional<std::uint32_t>(number) : std::nullopt);
+    for (const auto& memory : device.before.segments()) {
+      if (auto given = device.session->held_before(memory); !given) return given;
+    }
+    for (const auto& memory : device.before.allocations()) {
+      if (auto given = device.session->live_before(memory); !given) return given;
+    }
+  }
+  return {};
+}
+
+Status TorchPickleImport::rows() {
+  annotations();
+  for (auto& [number, device] : devices_) {
+    device.each = pickle_.elements(device.rows);
+    if (auto done = advance(number, device); !done) return done;
+  }
+  for (;;) {
+    Device* next = nullptr;
+    std::uint32_t which = 0;
+    for (auto& [number, device] : devices_) {
+      if (!device.head) continue;
+      if (next != nullptr && (!device.head->row.has_time || device.head->row.time_us >= next->head->row.time_us)) {
+        continue;
+      }
+      next = &device;
+      which = number;
+    }
+    const auto annotates = annotated_ < annotations_.size() &&
+                           (next == nullptr || annotations_[annotated_].time_us < next->head->row.time_us);
+    if (annotates) {
+      if (auto done = annotate(); !done) return done;
+      continue;
+    }
+    if (next == nullptr) return {};
+    if (auto done = emit(*next); !done) return done;
+    if (auto done = advance(which, *next); !done) return done;
+  }
+}
+
+/// To the next row that is one.
+Status TorchPickleImport::advance(std::uint32_t number, Device& device) {
+  device.head.reset();
+  PickleValue value;
+  while (device.each.next(value)) {
+    ++device.row;
+    Head head;
+    switch (rows_.read(value, head.row)) {
+      case Found::unknown:
+        ++unknown_actions_[std::string(rows_.unknown_action())];
+        run_.other();
+        continue;
+      case Found::bad:
+        if (auto done = bad_row(number, device); !done) return done;
+        continue;
+      case Found::row: break;
+    }
+    head.frames = rows_.field(Field::frames);
+    head.metadata = rows_.field(Field::user_metadata);
+    head.category = rows_.field(Field::category);
+    head.pool = rows_.field(Field::pool_id);
+    if (const auto context = rows_.field(Field::compile_context); context != no_context_) {
+      const auto word = pickle_.string(context).value_or("");
+      if (word.empty() || word == "N/A") {
+        no_context_ = context;
+      } else {
+        ++compile_contexts_;
+      }
+    }
+    const auto forward = rows_.field(Field::forward_frames);
+    forward_frames_ += forward != PickleValue() && pickle_.size(forward) != 0 ? 1 : 0;
+    device.head = head;
+    return {};
+  }
+  return {};
+}
+
+/// The last one of a file that was cut may be half there.
+Status TorchPickleImport::bad_row(std::uint32_t number, const Device& device) {
+  if (pickle_.torn() && device.row == pickle_.size(device.rows)) {
+    ++run_.counts().rows;
+    ++run_.counts().truncated;
+    return {};
+  }
+  const auto [member, expected] = rows_.wrong();
+  return wrong(text::format("device_traces[{}][{}]: {} is not as it should be", number, device.row - 1, member),
+               expected);
+}
+
+Status TorchPickleImport::emit(Device& device) {
+  auto& head = *device.head;
+  auto site = sites_.site(head.frames);
+  if (!site) return std::move(site).error();
+  head.row.site = *site;
+  head.row.label = pickle_.string(head.metadata).value_or("");
+  const auto category = pickle_.u64(head.category);
+  if (head.row.label.empty() && category && *category < categories_.size()) {
+    head.row.label = categories_[static_cast<std::size_t>(*category)];
+  }
+  PickleValue half;
+  std::uint64_t pool[2] = {0, 0};
+  auto halves = pickle_.elements(head.pool);
+  for (auto& id : pool) {
+    if (halves.next(half)) id = pickle_.u64(half).value_or(0);
+  }
+  if (pool[0] != 0 || pool[1] != 0) {
+    extension_ = text::format("\"x-pool_id\":[{},{}]", pool[0], pool[1]);
+    head.row.extension = extension_;
+  }
+  return device.session->row(head.row);
+}
+
+/// In the order of their times.
+void TorchPickleImport::annotations() {
+  PickleValue value;
+  const auto named = devices_.size() > 1;
+  for (auto each = pickle_.elements(pickle_.find(pickle_.root(), "external_annotations")); each.next(value);) {
+    const auto time_us = pickle_.u64(pickle_.find(value, "time_us"));
+    const auto name = pickle_.string(pickle_.find(value, "name"));
+    const auto stage = pickle_.string(pickle_.find(value, "stage")).value_or("");
+    const auto phase = stage == "START" ? Phase::begin : stage == "END" ? Phase::end : Phase::instant;
+    if (!time_us || !name) {
+      run_.other();
+      continue;
+    }
+    const auto device = pickle_.u64(pickle_.find(value, "device"));
+    Annotation made{.time_us = *time_us, .phase = phase, .name = *name, .device = std::nullopt};
+    if (named && device && *device < kDevicesMax) made.device = static_cast<std::uint32_t>(*device);
+    annotations_.push_back(made);
+  }
+  std::stable_sort(annotations_.begin(), annotations_.end(),
+                   [](const auto& a, const auto& b) { return a.time_us < b.time_us; });
+}
+
+Status TorchPickleImport::annotate() {
+  const auto& annotation = annotations_[annotated_++];
+  Operation made{.op = Op::mark, .members = Members(Member::time_ns, Member::text)};
+  made.time_ns = numbers_.since_start_ns(annotation.time_us);
+  made.text = annotation.name;
+  if (annotation.phase != Phase::instant) {
+    made.phase = annotation.phase;
+    made.members.add(Member::phase);
+  }
+  if (annotation.device && devices_.count(*annotation.device) != 0) {
+    made.device = *annotation.device;
+    made.members.add(Member::device);
+  }
+  run_.used();
+  return run_.emit(made);
+}
+
+void TorchPickleImport::say(std::uint32_t number, Device& device) {
+  auto& notes = run_.counts().notes;
+  const auto& before = device.before;
+  const auto where = devices_.size() > 1 ? text::format(" on device {}", number) : std::string();
+  const auto say_before = [&](std::uint64_t count, std::string_view what, std::uint64_t bytes) {
+    if (count == 0) return;
+    notes.push_back(text::format("{} {} of {} bytes{} were there before the first row: the recording began later, or its "
+                                 "ring lost the oldest rows",
+                                 count, what, bytes, where));
+  };
+  say_before(before.allocations().size(), "allocations", before.bytes());
+  say_before(before.segments().size(), "segments", before.reserved());
+  device.session->finish();
+  if (pickle_.torn()) return;
+  run_.note(before.contradictions(), "blocks are active at the end though the rows free them");
+  const auto compare = [&](std::string_view what, std::uint64_t rows, std::uint64_t end) {
+    if (rows == end) return;
+    notes.push_back(text::format("{}{}: {} by the rows, {} by the segments at the end", what, where, rows, end));
+  };
+  compare("live allocations", device.session->live_count(), device.state.blocks);
+  compare("live bytes", device.session->live_bytes(), device.state.requested);
+  compare("reserved bytes", device.session->reserved_bytes(), device.state.reserved);
+}
+
+}  // namespace emm::trace
