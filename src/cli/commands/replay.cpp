@@ -28,7 +28,7 @@ class Replay final : public CommandRun {
     arguments.list("--fault", faults_, "CALL:N|rate=..,seed=..",
                    "Makes the N-th driver call of a kind fail, or any at a rate; repeatable");
     arguments.text("--log", log_, "FILE", "Writes a row for each operation; - is standard output");
-    arguments.choice("--log-format", log_format_, {"rmm", "rmm-legacy", "emm"}, "The log's format");
+    arguments.text("--log-format", log_format_, "FORMAT", "The log's format: rmm, rmm-legacy or emm");
     arguments.text("--json", json_, "FILE|-", "Writes the summary as JSON (emmctl.replay/1)");
     arguments.choice("--on-oom", on_oom_, {"record", "stop"}, "What an out-of-memory does to the run");
     arguments.count("--repeat", repeat_, "Passes, without a reset between them");
@@ -61,6 +61,7 @@ class Replay final : public CommandRun {
     auto manager = find_manager(manager_, adaptors_);
     if (!manager) return std::move(manager).error();
 
+    handle_interrupts();
     auto loaded = load_trace(console, trace_, {.format = from_, .partial = partial_});
     if (!loaded) return std::move(loaded).error();
     const auto& trace = loaded->trace;
@@ -84,7 +85,6 @@ class Replay final : public CommandRun {
       writer = std::move(*opened);
     }
 
-    handle_interrupts();
     replay::ReplayOptions options;
     options.on_oom = on_oom_ == "stop" ? replay::ReplayOptions::OnOom::stop : replay::ReplayOptions::OnOom::record;
     options.repeat = static_cast<unsigned>(repeat_);
