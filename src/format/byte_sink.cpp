@@ -19,7 +19,8 @@ constexpr std::size_t kBufferBytes = std::size_t{64} << 10;
 /// A file descriptor, and the first thing that went wrong with it.
 class OutputFile {
  public:
-  OutputFile(int fd, bool owned, std::string name) : name_(std::move(name)), fd_(fd), owned_(owned) {}
+  OutputFile(int fd, bool owned, std::string name)
+      : name_(std::move(name)), fd_(fd), owned_(owned) {}
   ~OutputFile() { static_cast<void>(close().has_value()); }
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
@@ -51,7 +52,8 @@ class OutputFile {
 
  private:
   void refuse() {
-    failed_ = fail(Errc::io_error, "cannot write {}: {}", name_, std::generic_category().message(errno));
+    failed_ =
+        fail(Errc::io_error, "cannot write {}: {}", name_, std::generic_category().message(errno));
   }
 
   std::string name_;
@@ -62,7 +64,9 @@ class OutputFile {
 
 class PlainSink final : public ByteSink {
  public:
-  explicit PlainSink(std::unique_ptr<OutputFile> file) : file_(std::move(file)) { buffer_.reserve(kBufferBytes); }
+  explicit PlainSink(std::unique_ptr<OutputFile> file) : file_(std::move(file)) {
+    buffer_.reserve(kBufferBytes);
+  }
   ~PlainSink() override { static_cast<void>(flush().has_value()); }
 
   const std::string& name() const noexcept override { return file_->name(); }
@@ -91,7 +95,8 @@ class PlainSink final : public ByteSink {
 
 class GzipSink final : public ByteSink {
  public:
-  explicit GzipSink(std::unique_ptr<OutputFile> file) : file_(std::move(file)), output_(kBufferBytes) {
+  explicit GzipSink(std::unique_ptr<OutputFile> file)
+      : file_(std::move(file)), output_(kBufferBytes) {
     constexpr int kGzip = 16;
     constexpr int kMemory = 8;
     EMM_ASSERT(deflateInit2(&stream_, Z_DEFAULT_COMPRESSION, Z_DEFLATED, MAX_WBITS + kGzip, kMemory,
@@ -122,7 +127,8 @@ class GzipSink final : public ByteSink {
       stream_.avail_out = static_cast<uInt>(output_.size());
       deflate(&stream_, mode);
       const auto size = output_.size() - stream_.avail_out;
-      if (auto done = file_->write(reinterpret_cast<const char*>(output_.data()), size); !done) return done;
+      if (auto done = file_->write(reinterpret_cast<const char*>(output_.data()), size); !done)
+        return done;
     } while (stream_.avail_out == 0);
     return {};
   }
@@ -136,7 +142,9 @@ class GzipSink final : public ByteSink {
 class ZstdSink final : public ByteSink {
  public:
   explicit ZstdSink(std::unique_ptr<OutputFile> file)
-      : file_(std::move(file)), output_(ZSTD_CStreamOutSize()), stream_(ZSTD_createCStream(), &ZSTD_freeCStream) {
+      : file_(std::move(file)),
+        output_(ZSTD_CStreamOutSize()),
+        stream_(ZSTD_createCStream(), &ZSTD_freeCStream) {
     EMM_ASSERT(stream_ != nullptr);
     ZSTD_CCtx_setParameter(stream_.get(), ZSTD_c_checksumFlag, 1);
   }
@@ -190,7 +198,8 @@ class StringSink final : public ByteSink {
 
 Result<std::unique_ptr<ByteSink>> ByteSink::open(const std::string& path) {
   if (path == "-") {
-    return std::make_unique<PlainSink>(std::make_unique<OutputFile>(STDOUT_FILENO, false, "<stdout>"));
+    return std::make_unique<PlainSink>(
+        std::make_unique<OutputFile>(STDOUT_FILENO, false, "<stdout>"));
   }
   constexpr mode_t kMode = 0666;
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kMode);
@@ -203,6 +212,8 @@ Result<std::unique_ptr<ByteSink>> ByteSink::open(const std::string& path) {
   return std::make_unique<PlainSink>(std::move(file));
 }
 
-std::unique_ptr<ByteSink> ByteSink::to_string(std::string& out) { return std::make_unique<StringSink>(out); }
+std::unique_ptr<ByteSink> ByteSink::to_string(std::string& out) {
+  return std::make_unique<StringSink>(out);
+}
 
 }  // namespace emm::format

@@ -108,7 +108,9 @@ class StagedSource final : public ByteSource {
   const std::string& name() const noexcept override { return name_; }
   std::uint64_t consumed() const noexcept override { return raw_->consumed(); }
   std::uint64_t total() const noexcept override { return raw_->total(); }
-  bool truncated() const noexcept override { return unpacked_ != nullptr && unpacked_->truncated(); }
+  bool truncated() const noexcept override {
+    return unpacked_ != nullptr && unpacked_->truncated();
+  }
 
   Result<std::string_view> peek(std::size_t size) override {
     EMM_ASSERT(size <= kPeekBytes && (!started_ || peeked_.has_value()));
@@ -145,7 +147,8 @@ class StagedSource final : public ByteSource {
     const auto packing = packing_of(*magic);
     if (packing == Packing::none) return {};
     unpacked_ = unpack(*raw_, packing, name_);
-    if (raw_->total() == 0 || raw_->total() >= kThreadFrom) ahead_ = std::make_unique<ReadAhead>(*unpacked_);
+    if (raw_->total() == 0 || raw_->total() >= kThreadFrom)
+      ahead_ = std::make_unique<ReadAhead>(*unpacked_);
     return {};
   }
 

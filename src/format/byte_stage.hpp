@@ -11,8 +11,8 @@
 
 namespace emm::format {
 
-/// One step between a file and its reader: bytes as they lie in the file, or one packing undone. Not for use
-/// outside format/. One thread at a time, but for consumed().
+/// One step between a file and its reader: bytes as they lie in the file, or one packing undone.
+/// Not for use outside format/. One thread at a time, but for consumed().
 class ByteStage {
  public:
   virtual ~ByteStage() = default;
@@ -22,13 +22,14 @@ class ByteStage {
   virtual bool truncated() const noexcept { return false; }
 };
 
-/// The bytes of the file itself. The first few can be looked at without consuming them. Any thread may ask for
-/// consumed() and total().
+/// The bytes of the file itself. The first few can be looked at without consuming them. Any thread
+/// may ask for consumed() and total().
 class RawStage : public ByteStage {
  public:
   static constexpr std::size_t kMagicBytes = 4;
 
-  virtual Result<std::string_view> magic() = 0;  ///< Up to kMagicBytes bytes; only before the first fill().
+  virtual Result<std::string_view>
+  magic() = 0;  ///< Up to kMagicBytes bytes; only before the first fill().
   std::uint64_t consumed() const noexcept { return consumed_.load(std::memory_order_relaxed); }
   std::uint64_t total() const noexcept { return total_; }
 
@@ -44,7 +45,8 @@ std::unique_ptr<RawStage> raw_memory(std::string_view bytes);
 enum class Packing : std::uint8_t { none, gzip, zstd };
 Packing packing_of(std::string_view magic) noexcept;
 
-/// Several members or frames in a row are one stream. `name` is for messages. Both outlive the stage.
+/// Several members or frames in a row are one stream. `name` is for messages. Both outlive the
+/// stage.
 std::unique_ptr<ByteStage> unpack(RawStage& packed, Packing packing, const std::string& name);
 
 }  // namespace emm::format

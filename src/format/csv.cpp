@@ -32,7 +32,8 @@ Result<bool> CsvReader::next(std::vector<std::string_view>& fields) {
           more = lines_.next(line);
           if (!more) return more;
           if (!*more) {
-            return fail(Errc::parse_error, "{}:{}: the file ends inside a quoted field", lines_.source().name(), line_);
+            return fail(Errc::parse_error, "{}:{}: the file ends inside a quoted field",
+                        lines_.source().name(), line_);
           }
           at = 0;
         } else if (line[at] != '"') {
@@ -49,14 +50,16 @@ Result<bool> CsvReader::next(std::vector<std::string_view>& fields) {
       while (at < line.size() && line[at] != ',' && line[at] != '"') row_.push_back(line[at++]);
     }
     if (at < line.size() && line[at] != ',') {
-      return fail(Errc::parse_error, "{}:{}:{}: a quote out of place: expected a comma or the end of the row",
+      return fail(Errc::parse_error,
+                  "{}:{}:{}: a quote out of place: expected a comma or the end of the row",
                   lines_.source().name(), lines_.line_number(), column(at));
     }
     spans_.emplace_back(begin, row_.size() - begin);
     if (at == line.size()) break;
     ++at;
   }
-  for (const auto& [begin, size] : spans_) fields.push_back(std::string_view(row_).substr(begin, size));
+  for (const auto& [begin, size] : spans_)
+    fields.push_back(std::string_view(row_).substr(begin, size));
   return true;
 }
 

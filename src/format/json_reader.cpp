@@ -9,12 +9,13 @@
 namespace emm::format {
 namespace {
 
-/// The characters of a text in order, with the places that messages need. nlohmann's lexer tells only where it
-/// is, which is one character past a number and at the far quote of a string; so this follows strings itself to
-/// know where the current token began.
+/// The characters of a text in order, with the places that messages need. nlohmann's lexer tells
+/// only where it is, which is one character past a number and at the far quote of a string; so this
+/// follows strings itself to know where the current token began.
 class Characters {
  public:
-  Characters(std::string_view text, std::uint64_t first_line) : at_(text.data()), end_(at_ + text.size()) {
+  Characters(std::string_view text, std::uint64_t first_line)
+      : at_(text.data()), end_(at_ + text.size()) {
     here_.line = first_line;
   }
   explicit Characters(ByteSource& source) : source_(&source) { refill(); }
@@ -102,7 +103,9 @@ class CharacterIterator {
     characters_->advance();
     return *this;
   }
-  bool operator==(const CharacterIterator& other) const noexcept { return ended() == other.ended(); }
+  bool operator==(const CharacterIterator& other) const noexcept {
+    return ended() == other.ended();
+  }
 
  private:
   bool ended() const noexcept { return characters_ == nullptr || characters_->at_end(); }
@@ -112,14 +115,16 @@ class CharacterIterator {
 /// nlohmann's words, without their prefix and their quotation of the input, which may be long.
 std::string reason_of(std::string_view what) {
   const auto place = what.find("column ");
-  if (const auto colon = what.find(": ", place == std::string_view::npos ? 0 : place); colon != std::string_view::npos) {
+  if (const auto colon = what.find(": ", place == std::string_view::npos ? 0 : place);
+      colon != std::string_view::npos) {
     what.remove_prefix(colon + 2);
   }
   const auto quotation = what.find("; last read: '");
   if (quotation == std::string_view::npos) return std::string(what);
   const auto expected = what.rfind("; expected ");
   std::string words(what.substr(0, quotation));
-  if (expected != std::string_view::npos && expected > quotation) words.append(what.substr(expected));
+  if (expected != std::string_view::npos && expected > quotation)
+    words.append(what.substr(expected));
   return words;
 }
 
@@ -141,10 +146,12 @@ class Adapter {
     std::string text;
     if (value == 0) text.push_back('-');
     text::append(text, value);
-    return take(handler_.on_number({.kind = JsonNumber::Kind::negative, .negative = value, .text = text}, at()));
+    return take(handler_.on_number(
+        {.kind = JsonNumber::Kind::negative, .negative = value, .text = text}, at()));
   }
   bool number_unsigned(number_unsigned_t value) {
-    return take(handler_.on_number({.kind = JsonNumber::Kind::unsigned_integer, .value = value}, at()));
+    return take(
+        handler_.on_number({.kind = JsonNumber::Kind::unsigned_integer, .value = value}, at()));
   }
   bool number_float(number_float_t, const string_t& text) {
     return take(handler_.on_number({.kind = JsonNumber::Kind::other, .text = text}, at()));
@@ -167,7 +174,8 @@ class Adapter {
       const auto wrong = std::string_view(words).substr(0, words.find(';'));
       const bool token_is_wrong = wrong.ends_with("literal");
       const auto place = token_is_wrong ? at() : characters_.last();
-      result_ = fail(Errc::parse_error, "{}:{}:{}: not JSON: {}", name_, place.line, place.column, words);
+      result_ =
+          fail(Errc::parse_error, "{}:{}:{}: not JSON: {}", name_, place.line, place.column, words);
     }
     return false;
   }
@@ -197,7 +205,8 @@ Status read(Characters& characters, JsonHandler& handler, const std::string& nam
 }  // namespace
 
 Status JsonHandler::on_torn(const std::string& name, JsonPosition at) {
-  return fail(Errc::parse_error, "{}:{}:{}: the file ends inside a JSON value", name, at.line, at.column);
+  return fail(Errc::parse_error, "{}:{}:{}: the file ends inside a JSON value", name, at.line,
+              at.column);
 }
 
 Status read_json(ByteSource& source, JsonHandler& handler) {
@@ -205,7 +214,8 @@ Status read_json(ByteSource& source, JsonHandler& handler) {
   return read(characters, handler, source.name());
 }
 
-Status read_json(std::string_view text, JsonHandler& handler, const std::string& name, std::uint64_t first_line) {
+Status read_json(std::string_view text, JsonHandler& handler, const std::string& name,
+                 std::uint64_t first_line) {
   Characters characters(text, first_line);
   return read(characters, handler, name);
 }

@@ -33,9 +33,9 @@ struct JsonNumber {
   std::string_view text{};
 };
 
-/// Takes a JSON text as it is read. Positions are where a token begins. Views live until the function returns.
-/// The first error that a function returns ends the reading and is its result. Keys may repeat: that is for the
-/// handler to judge.
+/// Takes a JSON text as it is read. Positions are where a token begins. Views live until the
+/// function returns. The first error that a function returns ends the reading and is its result.
+/// Keys may repeat: that is for the handler to judge.
 class JsonHandler {
  public:
   virtual ~JsonHandler() = default;
@@ -48,16 +48,18 @@ class JsonHandler {
   virtual Status on_end_object(JsonPosition at) = 0;
   virtual Status on_begin_array(JsonPosition at) = 0;
   virtual Status on_end_array(JsonPosition at) = 0;
-  /// The text ends inside a value. The answer is the result of the reading; without an override it is the error
-  /// "run.json:7:12: the file ends inside a JSON value".
+  /// The text ends inside a value. The answer is the result of the reading; without an override it
+  /// is the error "run.json:7:12: the file ends inside a JSON value".
   virtual Status on_torn(const std::string& name, JsonPosition at);
 };
 
-/// Reads one JSON value and whatever space surrounds it, in memory bounded by its longest string and its depth.
-/// Errors: the source's, the handler's, and parse_error as "run.json:7:12: not JSON: ...".
+/// Reads one JSON value and whatever space surrounds it, in memory bounded by its longest string
+/// and its depth. Errors: the source's, the handler's, and parse_error as "run.json:7:12: not JSON:
+/// ...".
 Status read_json(ByteSource& source, JsonHandler& handler);
 /// The same of a text in memory that begins at line `first_line` of what `name` names.
-Status read_json(std::string_view text, JsonHandler& handler, const std::string& name, std::uint64_t first_line = 1);
+Status read_json(std::string_view text, JsonHandler& handler, const std::string& name,
+                 std::uint64_t first_line = 1);
 
 /// A JSON value in memory: for one line, or one small file.
 class JsonValue {
@@ -78,7 +80,9 @@ class JsonValue {
 
   /// Empty of other types.
   const std::vector<JsonValue>& elements() const noexcept { return elements_; }
-  const std::vector<Member>& members() const noexcept { return members_; }  ///< In the order of the text.
+  const std::vector<Member>& members() const noexcept {
+    return members_;
+  }  ///< In the order of the text.
   /// The last member of that name, null where there is none.
   const JsonValue* find(std::string_view key) const noexcept;
 
@@ -93,8 +97,9 @@ class JsonValue {
   std::vector<Member> members_;
 };
 
-/// One value, from memory. Errors are parse_error as of read_json; `name` and `line` are for their words. Nesting
-/// deeper than 200 is an error too.
-Result<JsonValue> parse_json(std::string_view text, const std::string& name = "<json>", std::uint64_t line = 1);
+/// One value, from memory. Errors are parse_error as of read_json; `name` and `line` are for their
+/// words. Nesting deeper than 200 is an error too.
+Result<JsonValue> parse_json(std::string_view text, const std::string& name = "<json>",
+                             std::uint64_t line = 1);
 
 }  // namespace emm::format

@@ -55,8 +55,8 @@ class JsonBuilder final : public JsonHandler {
   }
   Status open(JsonValue::Type type, JsonPosition at) {
     if (open_.size() > kDepth) {
-      return fail(Errc::parse_error, "{}:{}:{}: JSON nested deeper than {}: expected less", name_, at.line,
-                  at.column, kDepth);
+      return fail(Errc::parse_error, "{}:{}:{}: JSON nested deeper than {}: expected less", name_,
+                  at.line, at.column, kDepth);
     }
     auto& made = place();
     made.type_ = type;
@@ -91,7 +91,8 @@ std::optional<std::int64_t> JsonValue::as_i64() const noexcept {
 std::optional<double> JsonValue::as_double() const noexcept {
   if (type_ != Type::number) return std::nullopt;
   if (fractional_) return text::to_double(text_);
-  return negative_ ? static_cast<double>(static_cast<std::int64_t>(number_)) : static_cast<double>(number_);
+  return negative_ ? static_cast<double>(static_cast<std::int64_t>(number_))
+                   : static_cast<double>(number_);
 }
 
 std::optional<std::string_view> JsonValue::as_string() const noexcept {
@@ -100,7 +101,8 @@ std::optional<std::string_view> JsonValue::as_string() const noexcept {
 }
 
 const JsonValue* JsonValue::find(std::string_view key) const noexcept {
-  const auto found = std::find_if(members_.rbegin(), members_.rend(), [&](const auto& m) { return m.first == key; });
+  const auto found = std::find_if(members_.rbegin(), members_.rend(),
+                                  [&](const auto& m) { return m.first == key; });
   return found == members_.rend() ? nullptr : &found->second;
 }
 

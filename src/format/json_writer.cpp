@@ -8,7 +8,8 @@
 namespace emm::format {
 namespace {
 
-/// The length of the well-formed UTF-8 sequence that `text` begins with, 0 if there is none (RFC 3629).
+/// The length of the well-formed UTF-8 sequence that `text` begins with, 0 if there is none (RFC
+/// 3629).
 std::size_t sequence_length(std::string_view text) noexcept {
   const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(text[at]); };
   const auto continues = [&](std::size_t at, unsigned low = 0x80, unsigned high = 0xbf) {
@@ -18,12 +19,13 @@ std::size_t sequence_length(std::string_view text) noexcept {
   if (first < 0x80) return 1;
   if (first >= 0xc2 && first <= 0xdf) return continues(1) ? 2 : 0;
   if (first >= 0xe0 && first <= 0xef) {
-    const bool good = continues(1, first == 0xe0 ? 0xa0 : 0x80, first == 0xed ? 0x9f : 0xbf) && continues(2);
+    const bool good =
+        continues(1, first == 0xe0 ? 0xa0 : 0x80, first == 0xed ? 0x9f : 0xbf) && continues(2);
     return good ? 3 : 0;
   }
   if (first >= 0xf0 && first <= 0xf4) {
-    const bool good =
-        continues(1, first == 0xf0 ? 0x90 : 0x80, first == 0xf4 ? 0x8f : 0xbf) && continues(2) && continues(3);
+    const bool good = continues(1, first == 0xf0 ? 0x90 : 0x80, first == 0xf4 ? 0x8f : 0xbf) &&
+                      continues(2) && continues(3);
     return good ? 4 : 0;
   }
   return 0;
@@ -47,9 +49,15 @@ void append_json_string(std::string& out, std::string_view value) {
       out.push_back(c);
     } else {
       switch (c) {
-        case '\n': out.append("\\n"); break;
-        case '\r': out.append("\\r"); break;
-        case '\t': out.append("\\t"); break;
+        case '\n':
+          out.append("\\n");
+          break;
+        case '\r':
+          out.append("\\r");
+          break;
+        case '\t':
+          out.append("\\t");
+          break;
         default: {
           constexpr std::string_view kHex = "0123456789abcdef";
           out.append("\\u00");

@@ -7,15 +7,17 @@
 
 namespace emm::format {
 
-/// `value` as a JSON string, quotes included: control characters, quotes and backslashes escaped, and each byte that
-/// is not UTF-8 replaced by U+FFFD, so that the result is always JSON.
+/// `value` as a JSON string, quotes included: control characters, quotes and backslashes escaped,
+/// and each byte that is not UTF-8 replaced by U+FFFD, so that the result is always JSON.
 void append_json_string(std::string& out, std::string_view value);
 
-/// Appends JSON to a string: members in the order of the calls, commas where they belong, no spaces unless `indent`
-/// asks for lines. What the calls describe must be a JSON value: a key before each value in an object, and only there.
+/// Appends JSON to a string: members in the order of the calls, commas where they belong, no spaces
+/// unless `indent` asks for lines. What the calls describe must be a JSON value: a key before each
+/// value in an object, and only there.
 ///
 ///   JsonWriter json(out);
-///   json.begin_object().member("events", count).key("outcomes").begin_array().value("ok").end_array().end_object();
+///   json.begin_object().member("events",
+///   count).key("outcomes").begin_array().value("ok").end_array().end_object();
 class JsonWriter {
  public:
   explicit JsonWriter(std::string& out, unsigned indent = 0) : out_(&out), indent_(indent) {}
@@ -30,7 +32,8 @@ class JsonWriter {
   JsonWriter& value(const char* text) { return value(std::string_view(text)); }
   JsonWriter& value(const std::string& text) { return value(std::string_view(text)); }
   JsonWriter& value(bool value);
-  JsonWriter& value(double number);  ///< Shortest form that reads back the same; null where it is not finite.
+  JsonWriter& value(
+      double number);  ///< Shortest form that reads back the same; null where it is not finite.
   JsonWriter& value(std::uint64_t number);
   JsonWriter& value(std::int64_t number);
   JsonWriter& value(std::uint32_t number) { return value(std::uint64_t{number}); }

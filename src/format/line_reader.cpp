@@ -37,8 +37,9 @@ Result<bool> LineReader::next(std::string_view& line) {
     line = carried_;
   }
   if (line.size() > max_line_) {
-    return fail(Errc::parse_error, "{}:{}: a line of more than {} bytes: expected one record a line",
-                source_.name(), line_number_, max_line_);
+    return fail(Errc::parse_error,
+                "{}:{}: a line of more than {} bytes: expected one record a line", source_.name(),
+                line_number_, max_line_);
   }
   if (line.ends_with('\r')) line.remove_suffix(1);
   return true;

@@ -53,7 +53,8 @@ class FileStage final : public RawStage {
       } else if (got == 0) {
         break;
       } else if (errno != EINTR) {
-        return fail(Errc::io_error, "cannot read {}: {}", name_, std::generic_category().message(errno));
+        return fail(Errc::io_error, "cannot read {}: {}", name_,
+                    std::generic_category().message(errno));
       }
     }
     return done;

@@ -20,7 +20,8 @@ Error damaged(const std::string& name, std::string_view packing, std::string_vie
 
 class GzipStage final : public ByteStage {
  public:
-  GzipStage(RawStage& packed, const std::string& name) : packed_(packed), name_(name), input_(kInputBytes) {
+  GzipStage(RawStage& packed, const std::string& name)
+      : packed_(packed), name_(name), input_(kInputBytes) {
     constexpr int kGzipOnly = 16;
     EMM_ASSERT(inflateInit2(&stream_, MAX_WBITS + kGzipOnly) == Z_OK);
   }
@@ -85,7 +86,10 @@ class GzipStage final : public ByteStage {
 class ZstdStage final : public ByteStage {
  public:
   ZstdStage(RawStage& packed, const std::string& name)
-      : packed_(packed), name_(name), buffer_(kInputBytes), stream_(ZSTD_createDStream(), &ZSTD_freeDStream) {
+      : packed_(packed),
+        name_(name),
+        buffer_(kInputBytes),
+        stream_(ZSTD_createDStream(), &ZSTD_freeDStream) {
     EMM_ASSERT(stream_ != nullptr);
   }
 
@@ -94,7 +98,8 @@ class ZstdStage final : public ByteStage {
   Result<std::size_t> fill(char* out, std::size_t size) override {
     ZSTD_outBuffer output{out, size, 0};
     while (output.pos < output.size && !ended_) {
-      // A full output may leave unpacked bytes inside the stream: only ask for input once it had room to spare.
+      // A full output may leave unpacked bytes inside the stream: only ask for input once it had
+      // room to spare.
       if (input_.pos == input_.size && !pending_) {
         auto got = packed_.fill(buffer_.data(), buffer_.size());
         if (!got) return std::move(got).error();

@@ -14,26 +14,31 @@
 namespace emm::trace {
 namespace {
 
-std::string said(const Id& id) { return id.is_number() ? text::format("{}", id.number) : std::string(id.text); }
-
-bool makes(Op op) {
-  return op == Op::memalloc || op == Op::memallocmanaged || op == Op::memhostalloc || op == Op::mempin ||
-         op == Op::open_ipc_handle;
+std::string said(const Id& id) {
+  return id.is_number() ? text::format("{}", id.number) : std::string(id.text);
 }
 
-/// Passes a trace on to a Trace, which judges what a replay relies on, and looks at the rest itself.
+bool makes(Op op) {
+  return op == Op::memalloc || op == Op::memallocmanaged || op == Op::memhostalloc ||
+         op == Op::mempin || op == Op::open_ipc_handle;
+}
+
+/// Passes a trace on to a Trace, which judges what a replay relies on, and looks at the rest
+/// itself.
 class Checker final : public OperationSink {
  public:
   Checker(const std::string& source, CheckReport& report, std::size_t limit)
       : source_(source), report_(report), limit_(limit) {
     trace_.set_source(source);
-    trace_.set_fault_handler([this](std::uint32_t line, const Error& fault) { error(line, fault); });
+    trace_.set_fault_handler(
+        [this](std::uint32_t line, const Error& fault) { error(line, fault); });
   }
 
   void error(std::uint32_t line, const Error& fault) {
     ++report_.errors;
     if (errors_.size() < limit_) {
-      errors_.push_back({.severity = Finding::Severity::error, .line = line, .words = describe(fault)});
+      errors_.push_back(
+          {.severity = Finding::Severity::error, .line = line, .words = describe(fault)});
     }
   }
 
@@ -48,10 +53,11 @@ class Checker final : public OperationSink {
     last_line_ = operation.line;
     if (operation.op != Op::extension) {
       look_at_order(operation);
-      const bool about_the_trace = operation.op == Op::define || operation.op == Op::mark || operation.op == Op::gap ||
-                                   operation.op == Op::end;
+      const bool about_the_trace = operation.op == Op::define || operation.op == Op::mark ||
+                                   operation.op == Op::gap || operation.op == Op::end;
       if (!about_the_trace) look_at_features(operation);
-      if (!operation.has(Member::layer) || operation.layer == Layer::request) look_at_memory(operation);
+      if (!operation.has(Member::layer) || operation.layer == Layer::request)
+        look_at_memory(operation);
     }
     return trace_.on_operation(operation);
   }
@@ -75,7 +81,8 @@ class Checker final : public OperationSink {
     for (auto* found : {&errors_, &by_order_, &others_}) {
       std::move(found->begin(), found->end(), std::back_inserter(all));
     }
-    std::stable_sort(all.begin(), all.end(), [](const Finding& a, const Finding& b) { return a.line < b.line; });
+    std::stable_sort(all.begin(), all.end(),
+                     [](const Finding& a, const Finding& b) { return a.line < b.line; });
     if (all.size() > limit_) all.resize(limit_);
   }
 
@@ -105,7 +112,8 @@ class Checker final : public OperationSink {
     add(by_order_, line, words, args...);
   }
   template <class... Args>
-  void add(std::vector<Finding>& to, std::uint32_t line, std::string_view words, const Args&... args) {
+  void add(std::vector<Finding>& to, std::uint32_t line, std::string_view words,
+           const Args&... args) {
     if (to.size() >= limit_) return;
     to.push_back({.severity = Finding::Severity::warning,
                   .line = line,
@@ -114,7 +122,8 @@ class Checker final : public OperationSink {
 
   bool worked(const Operation& operation) const {
     auto outcome = operation.has(Member::result) ? operation.result.outcome : Outcome::none;
-    if (outcome == Outcome::none && operation.has(Member::expect)) outcome = operation.expect.outcome;
+    if (outcome == Outcome::none && operation.has(Member::expect))
+      outcome = operation.expect.outcome;
     if (outcome == Outcome::none) outcome = header_.default_expect;
     return outcome == Outcome::none || outcome == Outcome::ok || outcome == Outcome::any;
   }
@@ -130,7 +139,9 @@ class Checker final : public OperationSink {
   }
 
   void look_at_order(const Operation& operation) {
-    if (ended_) warn_by_order(operation.line, "{} after end: expected end to be the last operation", name(operation.op));
+    if (ended_)
+      warn_by_order(operation.line, "{} after end: expected end to be the last operation",
+                    name(operation.op));
     if (operation.has(Member::seq)) {
       sorted_ = sorted_ && (!any_seq_ || operation.seq > last_seq_);
       any_seq_ = true;
@@ -142,16 +153,19 @@ class Checker final : public OperationSink {
     auto& thread = threads_[thread_of(operation)];
     if (operation.has(Member::time_ns)) {
       if (operation.time_ns < thread.time_ns) {
-        warn_by_order(operation.line, "\"time_ns\" is {}, and was {} before in its thread: expected time to go on",
+        warn_by_order(operation.line,
+                      "\"time_ns\" is {}, and was {} before in its thread: expected time to go on",
                       operation.time_ns, thread.time_ns);
       }
       thread.time_ns = operation.time_ns;
     }
     if (operation.op == Op::thread_begin && std::exchange(thread.begun, true)) {
-      warn_by_order(operation.line, "thread_begin of a thread that has begun: expected a thread_end between");
+      warn_by_order(operation.line,
+                    "thread_begin of a thread that has begun: expected a thread_end between");
     }
     if (operation.op == Op::thread_end && !std::exchange(thread.begun, false)) {
-      warn_by_order(operation.line, "thread_end of a thread that has not begun: expected a thread_begin before");
+      warn_by_order(operation.line,
+                    "thread_end of a thread that has not begun: expected a thread_begin before");
     }
   }
 
@@ -161,7 +175,8 @@ class Checker final : public OperationSink {
     if (operation.has(Member::record)) uses(1);
     if (operation.has(Member::handle)) uses(2);
     if (operation.has(Member::pool)) uses(3);
-    const auto first_device = header_.default_device < 0 ? 0 : static_cast<std::uint32_t>(header_.default_device);
+    const auto first_device =
+        header_.default_device < 0 ? 0 : static_cast<std::uint32_t>(header_.default_device);
     devices_.insert(operation.has(Member::device) ? operation.device : first_device);
     processes_.insert(process_of(operation));
     threads_[thread_of(operation)].acts = true;
@@ -177,7 +192,8 @@ class Checker final : public OperationSink {
       } else {
         end_memory(index);
       }
-    } else if ((operation.op == Op::reset || operation.op == Op::context_destroy) && worked(operation)) {
+    } else if ((operation.op == Op::reset || operation.op == Op::context_destroy) &&
+               worked(operation)) {
       const std::pair owner{process_of(operation), context_of(operation)};
       for (const auto index : std::vector(live_.begin(), live_.end())) {
         if (memory_[index].owner == owner) end_memory(index);
@@ -188,8 +204,9 @@ class Checker final : public OperationSink {
   void make(const Operation& operation) {
     const auto [index, added] = ids_.find_or_add(operation.id);
     if (added) memory_.emplace_back();
-    if (operation.has(Member::size) && operation.size == 0) {
-      warn(operation.line, "{} of 0 bytes: expected a size that every manager serves", name(operation.op));
+    if (operation.has(Member::size) && operation.size == 0 && !operation.has(Member::expect)) {
+      warn(operation.line, "{} of 0 bytes: expected a size that every manager serves",
+           name(operation.op));
     }
     if (!added || !worked(operation)) return;  // an id for the second time is an error already
     ++report_.allocations;
@@ -203,18 +220,23 @@ class Checker final : public OperationSink {
     live_.insert(index);
     live_bytes_ += memory.size;
     report_.peak_live_bytes = std::max(report_.peak_live_bytes, live_bytes_);
-    const bool opaque = operation.has(Member::kind) && operation.kind != Kind::device;  // has no address of its own
+    const bool opaque =
+        operation.has(Member::kind) && operation.kind != Kind::device;  // has no address of its own
     if (memory.addr == 0 || memory.size == 0 || opaque || operation.op == Op::open_ipc_handle) {
       memory.addr = 0;
       return;
     }
     auto& space = space_of(memory);
     auto next = space.lower_bound(memory.addr);
-    if (next != space.begin() && std::prev(next)->first + std::prev(next)->second.size > memory.addr) --next;
+    if (next != space.begin() &&
+        std::prev(next)->first + std::prev(next)->second.size > memory.addr)
+      --next;
     if (next != space.end() && next->first < memory.addr + memory.size) {
       const auto& other = next->second;
-      warn_by_order(operation.line, "id {} is recorded at {}, where id {} of line {} lives: expected free memory",
-                    said(operation.id), text::hex(memory.addr), ids_.name(other.index), memory_[other.index].line);
+      warn_by_order(operation.line,
+                    "id {} is recorded at {}, where id {} of line {} lives: expected free memory",
+                    said(operation.id), text::hex(memory.addr), ids_.name(other.index),
+                    memory_[other.index].line);
       memory.addr = 0;
       return;
     }
@@ -234,12 +256,16 @@ class Checker final : public OperationSink {
   void look_at_counts(const Operation& operation) {
     ended_ = true;
     const std::array<std::pair<Member, std::uint64_t>, 3> counts{
-        {{Member::events, operations_ - 1}, {Member::live, live_.size()}, {Member::live_bytes, live_bytes_}}};
-    const std::array<std::uint64_t, 3> stated{operation.events, operation.live, operation.live_bytes};
+        {{Member::events, operations_ - 1},
+         {Member::live, live_.size()},
+         {Member::live_bytes, live_bytes_}}};
+    const std::array<std::uint64_t, 3> stated{operation.events, operation.live,
+                                              operation.live_bytes};
     for (std::size_t i = 0; i < counts.size(); ++i) {
       const auto [member, counted] = counts[i];
       if (operation.has(member) && stated[i] != counted) {
-        warn_by_order(operation.line, "end says \"{}\" is {}: expected {}", name(member), stated[i], counted);
+        warn_by_order(operation.line, "end says \"{}\" is {}: expected {}", name(member), stated[i],
+                      counted);
       }
     }
   }
@@ -249,15 +275,19 @@ class Checker final : public OperationSink {
     report_.leaked_bytes = live_bytes_;
     if (!live_.empty()) {
       const auto first = *live_.begin();
-      warn_by_order(memory_[first].line, "{} allocations of {} bytes are never freed, id {} first: expected a free of each",
-                    live_.size(), live_bytes_, ids_.name(first));
+      warn_by_order(
+          memory_[first].line,
+          "{} allocations of {} bytes are never freed, id {} first: expected a free of each",
+          live_.size(), live_bytes_, ids_.name(first));
     }
     for (const auto& [thread, state] : threads_) {
-      if (state.begun) warn_by_order(last_line_, "thread {} has no thread_end: expected one", thread);
+      if (state.begun)
+        warn_by_order(last_line_, "thread {} has no thread_end: expected one", thread);
     }
     for (const auto& [context, depth] : deferred_) {
       if (depth > 0) {
-        warn_by_order(last_line_, "{} defer_cleanup left open in context {}: expected end_defer_cleanup", depth,
+        warn_by_order(last_line_,
+                      "{} defer_cleanup left open in context {}: expected end_defer_cleanup", depth,
                       context.empty() ? "without name" : context);
       }
     }
@@ -266,11 +296,13 @@ class Checker final : public OperationSink {
     }
     used_[4] = devices_.size() > 1;
     used_[5] = processes_.size() > 1;
-    used_[6] = std::count_if(threads_.begin(), threads_.end(), [](const auto& t) { return t.second.acts; }) > 1;
+    used_[6] = std::count_if(threads_.begin(), threads_.end(),
+                             [](const auto& t) { return t.second.acts; }) > 1;
     for (std::size_t i = 0; i < kFeatures.size(); ++i) {
       const auto& known = header_.requires_;
       if (used_[i] && std::find(known.begin(), known.end(), kFeatures[i]) == known.end()) {
-        warn(1, "\"requires\" lacks \"{}\", which the trace uses: expected it to be named", kFeatures[i]);
+        warn(1, "\"requires\" lacks \"{}\", which the trace uses: expected it to be named",
+             kFeatures[i]);
       }
     }
   }
@@ -311,7 +343,8 @@ class Checker final : public OperationSink {
 
 }  // namespace
 
-Result<CheckReport> check(format::ByteSource& source, const ReadOptions& options, std::size_t limit) {
+Result<CheckReport> check(format::ByteSource& source, const ReadOptions& options,
+                          std::size_t limit) {
   CheckReport report;
   Checker checker(source.name(), report, limit);
   auto tolerant = options;
@@ -320,7 +353,8 @@ Result<CheckReport> check(format::ByteSource& source, const ReadOptions& options
   auto summary = read(source, checker, tolerant);
   if (summary) {
     if (summary->torn && !options.partial) {
-      checker.error(checker.last_line(), Error{.code = Errc::parse_error, .message = summary->torn_where});
+      checker.error(checker.last_line(),
+                    Error{.code = Errc::parse_error, .message = summary->torn_where});
     }
     report.summary = std::move(*summary);
   } else {

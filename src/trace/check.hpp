@@ -15,13 +15,14 @@ struct Finding {
   enum class Severity : std::uint8_t { error, warning };
   Severity severity = Severity::error;
   std::uint32_t line = 0;
-  std::string words;  ///< With file and line: "run.json:1841:7: "size" is -4096: expected a count of bytes"
+  std::string
+      words;  ///< With file and line: "run.json:1841:7: "size" is -4096: expected a count of bytes"
 };
 
 /// What a trace is like, without having been replayed.
 struct CheckReport {
   ReadSummary summary;
-  std::uint64_t errors = 0;    ///< As many findings as there are, listed or not.
+  std::uint64_t errors = 0;  ///< As many findings as there are, listed or not.
   std::uint64_t warnings = 0;
   std::vector<Finding> findings;  ///< By line; no more than the limit.
   std::uint64_t allocations = 0;  ///< Of any kind, imports included, that did not fail.
@@ -32,13 +33,15 @@ struct CheckReport {
 
 /// Reads a trace and says what is wrong with it.
 ///
-/// Errors are what a reader or trace::Trace refuses, all of them and not only the first. Warnings: memory that nothing
-/// ends, sizes of 0, times that go back within a thread, memory recorded where other memory lived, thread_begin and
-/// thread_end that do not pair, defer_cleanup left open, an `end` whose counts are others, no `end` in a trace that calls
-/// itself complete, `requires` that lacks what the trace uses. Warnings that depend on the order of operations are not
-/// given where seq orders the file otherwise.
+/// Errors are what a reader or trace::Trace refuses, all of them and not only the first. Warnings:
+/// memory that nothing ends, sizes of 0 that no `expect` is about, times that go back within a
+/// thread, memory recorded where other memory lived, thread_begin and thread_end that do not pair,
+/// defer_cleanup left open, an `end` whose counts are others, no `end` in a trace that calls itself
+/// complete, `requires` that lacks what the trace uses. Warnings that depend on the order of
+/// operations are not given where seq orders the file otherwise.
 ///
 /// Fails only where there is nothing to judge: the source cannot be read, or is not a trace.
-Result<CheckReport> check(format::ByteSource& source, const ReadOptions& options = {}, std::size_t limit = 100);
+Result<CheckReport> check(format::ByteSource& source, const ReadOptions& options = {},
+                          std::size_t limit = 100);
 
 }  // namespace emm::trace

@@ -26,7 +26,8 @@ Status DocumentReader::on_begin_object(JsonPosition at) {
 Status DocumentReader::on_key(std::string_view key, JsonPosition at) {
   if (nodes().depth() > 0) return NodeHandler::on_key(key, at);
   if (state_ == State::after_events) {
-    return fail(Errc::parse_error, "{}:{}:{}: \"{}\" after \"events\": expected \"events\" to be the last member",
+    return fail(Errc::parse_error,
+                "{}:{}:{}: \"{}\" after \"events\": expected \"events\" to be the last member",
                 source_, at.line, at.column, key);
   }
   if (key == "events") {
@@ -63,10 +64,18 @@ Status DocumentReader::on_end_object(JsonPosition at) {
 Status DocumentReader::on_value() {
   Status taken;
   switch (state_) {
-    case State::start: taken = not_a_trace(source_); break;
-    case State::header: header_.members.back().value = std::move(nodes().root()); break;
-    case State::before_events: taken = values_.wrong("events", root(), "an array of operations"); break;
-    default: taken = take_event_(root()); break;
+    case State::start:
+      taken = not_a_trace(source_);
+      break;
+    case State::header:
+      header_.members.back().value = std::move(nodes().root());
+      break;
+    case State::before_events:
+      taken = values_.wrong("events", root(), "an array of operations");
+      break;
+    default:
+      taken = take_event_(root());
+      break;
   }
   nodes().clear();
   return taken;

@@ -12,7 +12,9 @@ constexpr Field count(Number at) { return {.type = FieldType::count, .number = a
 constexpr Field nanoseconds(Number at) { return {.type = FieldType::nanoseconds, .number = at}; }
 constexpr Field address(Number at) { return {.type = FieldType::address, .number = at}; }
 constexpr Field flag(bool Operation::*at) { return {.type = FieldType::flag, .flag = at}; }
-constexpr Field words(std::string_view Operation::*at) { return {.type = FieldType::text, .text = at}; }
+constexpr Field words(std::string_view Operation::*at) {
+  return {.type = FieldType::text, .text = at};
+}
 constexpr Field id(Id Operation::*at) { return {.type = FieldType::id, .id = at}; }
 constexpr Field kSpecial{};
 

@@ -12,13 +12,18 @@ namespace emm::trace {
 
 /// What the value of a member is.
 enum class FieldType : std::uint8_t {
-  bytes, count, nanoseconds,  // u64: a number up to kExactInteger, beyond it a string
-  address,                    // u64: always a string of hex digits
-  flag, text, id,
-  special,                    // of one member alone
+  bytes,
+  count,
+  nanoseconds,  // u64: a number up to kExactInteger, beyond it a string
+  address,      // u64: always a string of hex digits
+  flag,
+  text,
+  id,
+  special,  // of one member alone
 };
 
-/// Of a member: what its value is and where Operation keeps it. One row each, for reader, writer and tests.
+/// Of a member: what its value is and where Operation keeps it. One row each, for reader, writer
+/// and tests.
 struct Field {
   FieldType type = FieldType::special;
   std::uint64_t Operation::*number = nullptr;
@@ -30,27 +35,52 @@ const Field& field(Member member) noexcept;
 std::span<const Field, kMemberCount> all_fields() noexcept;  ///< In the order of Member.
 
 inline constexpr std::array<std::string_view, kMemberCount> kMemberNames{
-    "op", "seq", "enter", "exit", "time_ns", "duration_ns", "process", "thread", "context", "device", "layer", "api",
-    "kind", "id", "size", "align", "granted", "stream", "pool", "addr", "attach", "mapped", "portable", "wc",
-    "read_only", "io", "buffer", "offset", "page_offset", "handle", "record", "ids", "write", "scope", "cause",
-    "blocking", "priority", "release_threshold", "max_size", "keep", "preexisting", "name", "frames", "phase", "text",
-    "lost", "reason", "events", "live", "live_bytes", "free", "total", "count", "bytes", "site", "label", "result",
-    "expect", "x-"};
+    "op",          "seq",
+    "enter",       "exit",
+    "time_ns",     "duration_ns",
+    "process",     "thread",
+    "context",     "device",
+    "layer",       "api",
+    "kind",        "id",
+    "size",        "align",
+    "granted",     "stream",
+    "pool",        "addr",
+    "attach",      "mapped",
+    "portable",    "wc",
+    "read_only",   "io",
+    "buffer",      "offset",
+    "page_offset", "handle",
+    "record",      "ids",
+    "write",       "scope",
+    "cause",       "blocking",
+    "priority",    "release_threshold",
+    "max_size",    "keep",
+    "preexisting", "name",
+    "frames",      "phase",
+    "text",        "lost",
+    "reason",      "events",
+    "live",        "live_bytes",
+    "free",        "total",
+    "count",       "bytes",
+    "site",        "label",
+    "result",      "expect",
+    "x-"};
 
-/// Where a JSON number stops being exact in other readers (RFC 7493): greater integers are written as strings.
+/// Where a JSON number stops being exact in other readers (RFC 7493): greater integers are written
+/// as strings.
 inline constexpr std::uint64_t kExactInteger = (std::uint64_t{1} << 53) - 1;
 inline constexpr std::uint32_t kPageOffsetMax = 4095;
 inline constexpr std::uint32_t kDeviceMax = 255;
 inline constexpr std::size_t kIdBytes = 64;
 
 constexpr bool is_id_character(char c) noexcept {
-  return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' || c == '.' ||
-         c == ':' || c == '/' || c == '-';
+  return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' ||
+         c == '.' || c == ':' || c == '/' || c == '-';
 }
 
 /// What `requires` may name.
-inline constexpr std::array<std::string_view, 7> kFeatures{"streams",      "events",        "ipc",    "pools",
-                                                           "multi-device", "multi-process", "threads"};
+inline constexpr std::array<std::string_view, 7> kFeatures{
+    "streams", "events", "ipc", "pools", "multi-device", "multi-process", "threads"};
 /// The version of the format that this program writes, and reads without reserve.
 inline constexpr int kMinor = 0;
 

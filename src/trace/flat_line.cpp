@@ -10,7 +10,8 @@
 namespace emm::trace {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "the first character is looked for in the lowest byte");
+static_assert(std::endian::native == std::endian::little,
+              "the first character is looked for in the lowest byte");
 
 constexpr std::uint64_t kOnes = 0x0101010101010101u;
 constexpr std::uint64_t kHighs = 0x8080808080808080u;
@@ -27,21 +28,34 @@ constexpr std::uint64_t bytes_equal(std::uint64_t word, char c) noexcept {
   return (difference - kOnes) & ~difference & kHighs;
 }
 
-unsigned first_byte(std::uint64_t high_bits) noexcept { return static_cast<unsigned>(std::countr_zero(high_bits)) / 8; }
+unsigned first_byte(std::uint64_t high_bits) noexcept {
+  return static_cast<unsigned>(std::countr_zero(high_bits)) / 8;
+}
 
-/// Words by their bytes: one probe or two.
+/// The first bytes of `text`, up to 8, as load() would have them, zeros behind.
+constexpr std::uint64_t first_bytes(std::string_view text) noexcept {
+  std::uint64_t word = 0;
+  for (std::size_t at = 0; at < 8 && at < text.size(); ++at) {
+    word |= std::uint64_t{static_cast<unsigned char>(text[at])} << (8 * at);
+  }
+  return word;
+}
+
+/// Words by their bytes: one probe or two, and no call.
 template <std::size_t N>
 class WordTable {
  public:
   constexpr explicit WordTable(const std::array<std::string_view, N>& words) : words_(words) {
     for (std::size_t i = 0; i < N; ++i) {
-      std::uint64_t first = 0;
-      for (std::size_t at = 0; at < 8 && at < words[i].size(); ++at) {
-        first |= std::uint64_t{static_cast<unsigned char>(words[i][at])} << (8 * at);
-      }
-      auto slot = slot_of(first, words[i].size());
-      while (slots_[slot] != 0) slot = (slot + 1) % kSlots;
-      slots_[slot] = static_cast<std::uint8_t>(i + 1);
+      const auto word = words[i];
+      const auto first = first_bytes(word);
+      auto slot = slot_of(first, word.size());
+      while (slots_[slot].entry != 0) slot = (slot + 1) % kSlots;
+      const auto last = word.size() > 8 ? first_bytes(word.substr(word.size() - 8)) : first;
+      slots_[slot] = {.first = first,
+                      .last = last,
+                      .size = static_cast<std::uint8_t>(word.size()),
+                      .entry = static_cast<std::uint8_t>(i + 1)};
     }
   }
 
@@ -49,15 +63,24 @@ class WordTable {
   std::size_t find(const char* at, std::size_t size) const noexcept {
     auto first = load(at);
     if (size < 8) first &= (std::uint64_t{1} << (8 * size)) - 1;
-    for (auto slot = slot_of(first, size); slots_[slot] != 0; slot = (slot + 1) % kSlots) {
-      const auto index = static_cast<std::size_t>(slots_[slot] - 1);
-      const auto& word = words_[index];
-      if (word.size() == size && std::memcmp(word.data(), at, size) == 0) return index;
+    const auto last = size > 8 ? load(at + size - 8) : first;
+    for (auto slot = slot_of(first, size); slots_[slot].entry != 0; slot = (slot + 1) % kSlots) {
+      const auto& known = slots_[slot];
+      if (known.first != first || known.last != last || known.size != size) continue;
+      const auto index = static_cast<std::size_t>(known.entry - 1);
+      if (size > 16 && std::memcmp(words_[index].data(), at, size) != 0) continue;
+      return index;
     }
     return N;
   }
 
  private:
+  struct Slot {
+    std::uint64_t first = 0;
+    std::uint64_t last = 0;
+    std::uint8_t size = 0;
+    std::uint8_t entry = 0;  // index + 1; 0: empty
+  };
   static constexpr std::size_t kSlots = 256;
   static_assert(N < 128);
   static constexpr std::size_t slot_of(std::uint64_t first, std::size_t size) noexcept {
@@ -65,7 +88,7 @@ class WordTable {
   }
 
   std::array<std::string_view, N> words_;
-  std::array<std::uint8_t, kSlots> slots_{};
+  std::array<Slot, kSlots> slots_{};
 };
 
 constexpr WordTable<kOpCount> kOps(kOpNames);
@@ -75,8 +98,35 @@ constexpr WordTable<kKindNames.size()> kKinds(kKindNames);
 constexpr WordTable<kLayerNames.size()> kLayers(kLayerNames);
 constexpr WordTable<kMemberCount> kMembers(kMemberNames);
 
-/// Walks one line. Every function is false where the careful reader must look. The line is followed by a line end or a
-/// zero byte, which no token accepts: so nothing walks past it.
+/// What a member looks like in a line: a comma, its name in quotes, a colon.
+struct Opening {
+  static constexpr std::size_t kWords = 3;
+  std::array<std::uint64_t, kWords> bytes{};
+  std::array<std::uint64_t, kWords> mask{};
+  std::size_t size = 0;
+};
+
+constexpr auto kOpenings = [] {
+  std::array<Opening, kMemberCount> openings{};
+  for (std::size_t i = 0; i < kMemberCount; ++i) {
+    auto& opening = openings[i];
+    const auto put = [&](char c) {
+      const auto shift = 8 * (opening.size % 8);
+      opening.bytes[opening.size / 8] |= std::uint64_t{static_cast<unsigned char>(c)} << shift;
+      opening.mask[opening.size / 8] |= std::uint64_t{0xff} << shift;
+      ++opening.size;
+    };
+    put(',');
+    put('"');
+    for (const char c : kMemberNames[i]) put(c);
+    put('"');
+    put(':');
+  }
+  return openings;
+}();
+
+/// Walks one line. Every function is false where the careful reader must look. The line is followed
+/// by a line end or a zero byte, which no token accepts: so nothing walks past it.
 class Scanner {
  public:
   explicit Scanner(std::string_view line) noexcept : at_(line.data()), end_(at_ + line.size()) {}
@@ -84,6 +134,15 @@ class Scanner {
   bool take(char c) noexcept {
     if (*at_ != c) return false;
     ++at_;
+    return true;
+  }
+  bool take(const Opening& opening) noexcept {
+    std::uint64_t difference = 0;
+    for (std::size_t i = 0; i < Opening::kWords; ++i) {
+      difference |= (load(at_ + 8 * i) ^ opening.bytes[i]) & opening.mask[i];
+    }
+    if (difference != 0) return false;
+    at_ += opening.size;
     return true;
   }
   void skip_space() noexcept { at_ += *at_ == ' ' ? 1 : 0; }
@@ -139,9 +198,6 @@ class Scanner {
       if (digits == 8) return false;  // longer than any exact integer
       if (digits > 0) value = value * kPowers[digits] + value_of(word, digits);
       at_ += digits;
-      if (digits == 7 && *at_ >= '0' && *at_ <= '9') {
-        return false;
-      }
     }
     out = value;
     return value <= kExactInteger && ends_value();
@@ -177,12 +233,13 @@ class Scanner {
   }
 
   bool flag(bool& out) noexcept {
-    if (std::memcmp(at_, "true", 4) == 0) {
+    const auto word = load(at_);
+    if ((word & 0xffffffffu) == first_bytes("true")) {
       out = true;
       at_ += 4;
       return ends_value();
     }
-    if (std::memcmp(at_, "false", 5) == 0) {
+    if ((word & 0xffffffffffu) == first_bytes("false")) {
       out = false;
       at_ += 5;
       return ends_value();
@@ -215,7 +272,8 @@ class Scanner {
            32;
   }
 
-  static constexpr std::array<std::uint64_t, 8> kPowers{1, 10, 100, 1000, 10000, 100000, 1000000, 10000000};
+  static constexpr std::array<std::uint64_t, 8> kPowers{1,     10,     100,     1000,
+                                                        10000, 100000, 1000000, 10000000};
   static constexpr auto kHex = [] {
     std::array<std::uint8_t, 256> table{};
     for (unsigned c = 0; c < 256; ++c) {
@@ -250,12 +308,18 @@ bool take_special(Scanner& scan, Member member, Operation& out) noexcept {
       out.page_offset = static_cast<std::uint32_t>(number);
       return true;
     }
-    case Member::layer: return out.op != Op::flush && scan.choice(kLayers, out.layer);
-    case Member::kind: return out.op != Op::define && scan.choice(kKinds, out.kind);
-    case Member::cause: return scan.choice(kCauses, out.cause) && out.cause != Cause::none;
-    case Member::result: return scan.choice(kOutcomes, out.result.outcome) && out.result.outcome != Outcome::none;
-    case Member::expect: return scan.choice(kOutcomes, out.expect.outcome) && out.expect.outcome != Outcome::none;
-    default: return false;
+    case Member::layer:
+      return out.op != Op::flush && scan.choice(kLayers, out.layer);
+    case Member::kind:
+      return out.op != Op::define && scan.choice(kKinds, out.kind);
+    case Member::cause:
+      return scan.choice(kCauses, out.cause) && out.cause != Cause::none;
+    case Member::result:
+      return scan.choice(kOutcomes, out.result.outcome) && out.result.outcome != Outcome::none;
+    case Member::expect:
+      return scan.choice(kOutcomes, out.expect.outcome) && out.expect.outcome != Outcome::none;
+    default:
+      return false;
   }
 }
 
@@ -263,12 +327,18 @@ bool take_value(Scanner& scan, Member member, const Field& at, Operation& out) n
   switch (at.type) {
     case FieldType::bytes:
     case FieldType::count:
-    case FieldType::nanoseconds: return scan.number(out.*at.number);
-    case FieldType::address: return scan.address(out.*at.number);
-    case FieldType::flag: return scan.flag(out.*at.flag);
-    case FieldType::text: return scan.string(out.*at.text);
-    case FieldType::id: return scan.id(out.*at.id);
-    case FieldType::special: return take_special(scan, member, out);
+    case FieldType::nanoseconds:
+      return scan.number(out.*at.number);
+    case FieldType::address:
+      return scan.address(out.*at.number);
+    case FieldType::flag:
+      return scan.flag(out.*at.flag);
+    case FieldType::text:
+      return scan.string(out.*at.text);
+    case FieldType::id:
+      return scan.id(out.*at.id);
+    case FieldType::special:
+      return take_special(scan, member, out);
   }
   return false;
 }
@@ -279,7 +349,8 @@ bool FlatLineReader::read(std::string_view line, Operation& out) noexcept {
   Scanner scan(line);
   if (!scan.take('{')) return false;
   std::size_t word = 0;
-  if (!scan.word(kMembers, word) || static_cast<Member>(word) != Member::op || !scan.take(':')) return false;
+  if (!scan.word(kMembers, word) || static_cast<Member>(word) != Member::op || !scan.take(':'))
+    return false;
   scan.skip_space();
   if (!scan.word(kOps, word)) return false;
   out = Operation{};
@@ -288,14 +359,23 @@ bool FlatLineReader::read(std::string_view line, Operation& out) noexcept {
   if (out.op == Op::flush) out.layer = Layer::backing;
 
   const auto fields = all_fields();
-  while (scan.take(',')) {
+  auto& followers = followers_[static_cast<std::size_t>(out.op)];
+  auto before = Member::op;
+  for (;;) {
+    // Guessing the name takes the search for its end out of the way to the next value.
+    auto& follower = followers[static_cast<std::size_t>(before)];
+    if (!scan.take(kOpenings[static_cast<std::size_t>(follower)])) {
+      if (!scan.take(',')) break;
+      scan.skip_space();
+      if (!scan.word(kMembers, word) || !scan.take(':')) return false;
+      follower = static_cast<Member>(word);
+    }
     scan.skip_space();
-    if (!scan.word(kMembers, word) || !scan.take(':')) return false;
-    scan.skip_space();
-    const auto member = static_cast<Member>(word);
-    if (member == Member::op || member == Member::extension || out.members.has(member)) return false;
-    out.members.add(member);
-    if (!take_value(scan, member, fields[word], out)) return false;
+    before = follower;
+    if (before == Member::op || before == Member::extension || out.members.has(before))
+      return false;
+    out.members.add(before);
+    if (!take_value(scan, before, fields[static_cast<std::size_t>(before)], out)) return false;
   }
   if (!scan.take('}') || !scan.at_end()) return false;
   const auto& rules = rule(out.op);

@@ -18,26 +18,31 @@ using Names = std::span<const std::string_view>;
 /// Reads one header.
 class HeaderReader {
  public:
-  HeaderReader(const std::string& source, Header& header) : source_(source), values_(source), header_(header) {}
+  HeaderReader(const std::string& source, Header& header)
+      : source_(source), values_(source), header_(header) {}
 
   Status read(const JsonNode& node) {
     if (auto good = check_format(node); !good) return good;
-    constexpr std::array<std::string_view, 11> kKnown{"format", "version", "name",   "description", "level",   "complete",
-                                                      "requires", "clock", "source", "devices",     "defaults"};
-    return values_.members(node, "the header", kKnown, true,
-                           [&](std::string_view key, const JsonNode& value) { return take(key, value); });
+    constexpr std::array<std::string_view, 11> kKnown{
+        "format",   "version", "name",   "description", "level",   "complete",
+        "requires", "clock",   "source", "devices",     "defaults"};
+    return values_.members(
+        node, "the header", kKnown, true,
+        [&](std::string_view key, const JsonNode& value) { return take(key, value); });
   }
 
  private:
   Status check_format(const JsonNode& node) const {
     const auto* const format = find(node, "format");
     if (format == nullptr || format->text != kFormat) return not_a_trace(source_);
-    if (find(node, "version") == nullptr) return values_.missing("version", node, "the header", "format, version");
+    if (find(node, "version") == nullptr)
+      return values_.missing("version", node, "the header", "format, version");
     return {};
   }
 
   static const JsonNode* find(const JsonNode& node, std::string_view key) {
-    const auto found = std::find_if(node.members.begin(), node.members.end(), [&](const auto& m) { return m.key == key; });
+    const auto found = std::find_if(node.members.begin(), node.members.end(),
+                                    [&](const auto& m) { return m.key == key; });
     return found == node.members.end() ? nullptr : &found->value;
   }
 
@@ -67,7 +72,8 @@ class HeaderReader {
   Status take_version(const JsonNode& value) {
     constexpr std::size_t kMinorDigits = 6;
     const std::string_view text = value.text;
-    if (value.type == JsonNode::Type::string && text.starts_with("1.") && text.size() <= 2 + kMinorDigits) {
+    if (value.type == JsonNode::Type::string && text.starts_with("1.") &&
+        text.size() <= 2 + kMinorDigits) {
       const auto minor = text::to_u64(text.substr(2));
       if (minor && (text.size() == 3 || text[2] != '0') && text.find('x') == text.npos) {
         header_.minor = static_cast<int>(*minor);
@@ -78,36 +84,44 @@ class HeaderReader {
   }
 
   Status take_requires(const JsonNode& value) {
-    if (value.type != JsonNode::Type::array) return values_.wrong("requires", value, "an array of strings");
+    if (value.type != JsonNode::Type::array)
+      return values_.wrong("requires", value, "an array of strings");
     std::vector<std::string_view> unknown;
     for (const auto& element : value.elements) {
       std::string_view name;
       if (auto taken = values_.text("requires", element, name); !taken) return taken;
-      if (std::find(header_.requires_.begin(), header_.requires_.end(), name) != header_.requires_.end()) {
+      if (std::find(header_.requires_.begin(), header_.requires_.end(), name) !=
+          header_.requires_.end()) {
         return values_.wrong("requires", element, "each entry once");
       }
-      if (std::find(kFeatures.begin(), kFeatures.end(), name) == kFeatures.end()) unknown.push_back(name);
+      if (std::find(kFeatures.begin(), kFeatures.end(), name) == kFeatures.end())
+        unknown.push_back(name);
       header_.requires_.emplace_back(name);
     }
     if (unknown.empty()) return {};
-    return fail(Errc::not_supported, "{}:{}:{}: a replay of this trace must understand {}: expected no more than {}",
-                source_, value.at.line, value.at.column, text::join(unknown), text::join(kFeatures));
+    return fail(Errc::not_supported,
+                "{}:{}:{}: a replay of this trace must understand {}: expected no more than {}",
+                source_, value.at.line, value.at.column, text::join(unknown),
+                text::join(kFeatures));
   }
 
   Status take_clock(const JsonNode& value) {
     header_.has_clock = true;
-    constexpr std::array<std::string_view, 4> kKnown{"source", "start_ns", "start_realtime_ns", "boot_id"};
+    constexpr std::array<std::string_view, 4> kKnown{"source", "start_ns", "start_realtime_ns",
+                                                     "boot_id"};
     return object("clock", value, kKnown, [&](std::string_view key, const JsonNode& of) {
       if (key == "source") return values_.text(key, of, header_.clock_source);
-      if (key == "start_ns") return values_.number(key, FieldType::nanoseconds, of, header_.clock_start_ns);
+      if (key == "start_ns")
+        return values_.number(key, FieldType::nanoseconds, of, header_.clock_start_ns);
       if (key == "boot_id") return values_.text(key, of, header_.boot_id);
       return values_.number(key, FieldType::nanoseconds, of, header_.clock_start_realtime_ns);
     });
   }
 
   Status take_source(const JsonNode& value) {
-    constexpr std::array<std::string_view, 9> kKnown{"tool", "tool_version",   "framework",     "command", "host",
-                                                     "os",   "driver_version", "cupti_version", "options"};
+    constexpr std::array<std::string_view, 9> kKnown{"tool",           "tool_version",  "framework",
+                                                     "command",        "host",          "os",
+                                                     "driver_version", "cupti_version", "options"};
     return object("source", value, kKnown, [&](std::string_view key, const JsonNode& of) {
       if (key == "tool") return values_.text(key, of, header_.tool);
       if (key == "tool_version") return values_.text(key, of, header_.tool_version);
@@ -124,7 +138,8 @@ class HeaderReader {
   }
 
   Status take_devices(const JsonNode& value) {
-    if (value.type != JsonNode::Type::array) return values_.wrong("devices", value, "an array of objects");
+    if (value.type != JsonNode::Type::array)
+      return values_.wrong("devices", value, "an array of objects");
     for (const auto& element : value.elements) {
       if (auto taken = take_device(element); !taken) return taken;
     }
@@ -134,21 +149,25 @@ class HeaderReader {
   Status take_device(const JsonNode& value) {
     auto& device = header_.devices.emplace_back();
     bool has_id = false;
-    constexpr std::array<std::string_view, 7> kKnown{"id",          "name",      "uuid", "capacity", "free_at_start",
-                                                     "granularity", "alignment"};
-    const auto taken = object("devices", value, kKnown, [&](std::string_view key, const JsonNode& of) {
-      if (key == "name") return values_.text(key, of, device.name);
-      if (key == "uuid") return values_.text(key, of, device.uuid);
-      if (key == "capacity") return values_.number(key, FieldType::bytes, of, device.capacity);
-      if (key == "free_at_start") return values_.number(key, FieldType::bytes, of, device.free_at_start);
-      if (key == "granularity") return values_.number(key, FieldType::bytes, of, device.granularity);
-      if (key == "alignment") return values_.number(key, FieldType::bytes, of, device.alignment);
-      std::int64_t id = 0;
-      auto good = number(key, of, kDeviceMax, id);
-      device.id = static_cast<std::uint32_t>(id);
-      has_id = true;
-      return good;
-    });
+    constexpr std::array<std::string_view, 7> kKnown{
+        "id", "name", "uuid", "capacity", "free_at_start", "granularity", "alignment"};
+    const auto taken =
+        object("devices", value, kKnown, [&](std::string_view key, const JsonNode& of) {
+          if (key == "name") return values_.text(key, of, device.name);
+          if (key == "uuid") return values_.text(key, of, device.uuid);
+          if (key == "capacity") return values_.number(key, FieldType::bytes, of, device.capacity);
+          if (key == "free_at_start")
+            return values_.number(key, FieldType::bytes, of, device.free_at_start);
+          if (key == "granularity")
+            return values_.number(key, FieldType::bytes, of, device.granularity);
+          if (key == "alignment")
+            return values_.number(key, FieldType::bytes, of, device.alignment);
+          std::int64_t id = 0;
+          auto good = number(key, of, kDeviceMax, id);
+          device.id = static_cast<std::uint32_t>(id);
+          has_id = true;
+          return good;
+        });
     if (!taken) return taken;
     if (!has_id) return values_.missing("id", value, "\"devices\"", "id");
     const auto twice = std::count_if(header_.devices.begin(), header_.devices.end(),
@@ -158,7 +177,8 @@ class HeaderReader {
   }
 
   Status take_defaults(const JsonNode& value) {
-    constexpr std::array<std::string_view, 5> kKnown{"device", "context", "thread", "process", "expect"};
+    constexpr std::array<std::string_view, 5> kKnown{"device", "context", "thread", "process",
+                                                     "expect"};
     return object("defaults", value, kKnown, [&](std::string_view key, const JsonNode& of) {
       if (key == "device") return number(key, of, kDeviceMax, header_.default_device);
       if (key == "context") return id(key, of, header_.default_context);
@@ -174,7 +194,8 @@ class HeaderReader {
     return values_.members(value, text::format("\"{}\"", name), known, false, take);
   }
 
-  Status number(std::string_view key, const JsonNode& value, std::uint64_t max, std::int64_t& out) const {
+  Status number(std::string_view key, const JsonNode& value, std::uint64_t max,
+                std::int64_t& out) const {
     std::uint64_t number = 0;
     auto taken = values_.integer(key, value, max, number);
     out = static_cast<std::int64_t>(number);
@@ -202,7 +223,8 @@ Result<Header> read_header(const JsonNode& node, const std::string& source) {
 }
 
 Error not_a_trace(const std::string& source) {
-  return fail(Errc::parse_error, "{}: this is not an emmctl trace: expected a header with \"format\": \"{}\"", source,
+  return fail(Errc::parse_error,
+              "{}: this is not an emmctl trace: expected a header with \"format\": \"{}\"", source,
               kFormat);
 }
 

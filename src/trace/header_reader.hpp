@@ -7,8 +7,9 @@
 
 namespace emm::trace {
 
-/// The header from line 1 of Lines, or from the members of a document that come before its events, with every rule
-/// of the format. Errors are parse_error; not_supported where the trace needs what this program does not know.
+/// The header from line 1 of Lines, or from the members of a document that come before its events,
+/// with every rule of the format. Errors are parse_error; not_supported where the trace needs what
+/// this program does not know.
 Result<Header> read_header(const JsonNode& node, const std::string& source);
 
 /// The first message of a file that is something else.

@@ -33,7 +33,10 @@ IdTable::Found IdTable::find_or_add(const Id& id) {
       first_number_ = id.number - words_.size();
     }
   }
-  return find_in_slots(id);
+  if (last_found_ < words_.size() && same(last_found_, id)) return {last_found_, false};
+  const auto found = find_in_slots(id);
+  last_found_ = found.index;
+  return found;
 }
 
 IdTable::Found IdTable::find_in_slots(const Id& id) {
@@ -87,7 +90,8 @@ void IdTable::grow() {
     Id id{.number = word};
     if ((word & kText) != 0) {
       const auto at = word & ~kText;
-      id = {.text = std::string_view(texts_).substr(at + 1, static_cast<unsigned char>(texts_[at]))};
+      id = {.text =
+                std::string_view(texts_).substr(at + 1, static_cast<unsigned char>(texts_[at]))};
     }
     auto slot = hash_of(id) & (slots_.size() - 1);
     while (slots_[slot] != 0) slot = (slot + 1) & (slots_.size() - 1);

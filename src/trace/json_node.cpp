@@ -11,9 +11,15 @@ using format::JsonPosition;
 
 void write(format::JsonWriter& json, const JsonNode& node) {
   switch (node.type) {
-    case JsonNode::Type::null: json.null(); return;
-    case JsonNode::Type::boolean: json.value(node.boolean); return;
-    case JsonNode::Type::string: json.value(node.text); return;
+    case JsonNode::Type::null:
+      json.null();
+      return;
+    case JsonNode::Type::boolean:
+      json.value(node.boolean);
+      return;
+    case JsonNode::Type::string:
+      json.value(node.text);
+      return;
     case JsonNode::Type::number:
       if (node.is_unsigned()) {
         json.value(node.number);
@@ -47,7 +53,8 @@ std::string quoted(const JsonNode& node) {
   constexpr std::size_t kLong = 60;
   if (out.size() > kLong) {
     out.resize(kLong);
-    while ((static_cast<unsigned char>(out.back()) & 0xc0u) == 0x80) out.pop_back();  // not inside a character
+    while ((static_cast<unsigned char>(out.back()) & 0xc0u) == 0x80)
+      out.pop_back();  // not inside a character
     if (static_cast<unsigned char>(out.back()) >= 0xc0) out.pop_back();
     out.append("...");
   }
@@ -68,7 +75,8 @@ JsonNode& NodeBuilder::place(JsonNode::Type type, JsonPosition at) {
   auto* made = &root_;
   if (!open_.empty()) {
     auto& in = *open_.back();
-    made = in.type == JsonNode::Type::object ? &in.members.back().value : &in.elements.emplace_back();
+    made =
+        in.type == JsonNode::Type::object ? &in.members.back().value : &in.elements.emplace_back();
   }
   made->type = type;
   made->at = at;
@@ -82,8 +90,8 @@ void NodeBuilder::key(std::string_view key, JsonPosition at) {
 Status NodeBuilder::open(JsonNode::Type type, JsonPosition at) {
   constexpr std::size_t kDepth = 100;  // writing and destroying a value recurse
   if (open_.size() == kDepth) {
-    return fail(Errc::parse_error, "{}:{}:{}: values nested deeper than {}: expected a trace", source_, at.line,
-                at.column, kDepth);
+    return fail(Errc::parse_error, "{}:{}:{}: values nested deeper than {}: expected a trace",
+                source_, at.line, at.column, kDepth);
   }
   auto& made = place(type, at);
   open_.push_back(&made);
@@ -118,8 +126,12 @@ Status NodeHandler::on_key(std::string_view key, JsonPosition at) {
   return {};
 }
 
-Status NodeHandler::on_begin_object(JsonPosition at) { return nodes_.open(JsonNode::Type::object, at); }
-Status NodeHandler::on_begin_array(JsonPosition at) { return nodes_.open(JsonNode::Type::array, at); }
+Status NodeHandler::on_begin_object(JsonPosition at) {
+  return nodes_.open(JsonNode::Type::object, at);
+}
+Status NodeHandler::on_begin_array(JsonPosition at) {
+  return nodes_.open(JsonNode::Type::array, at);
+}
 
 Status NodeHandler::on_end_object(JsonPosition) {
   nodes_.close();

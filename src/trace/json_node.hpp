@@ -8,8 +8,8 @@
 
 namespace emm::trace {
 
-/// A JSON value that remembers where it was written, so that an error can say so. Held for one line of a trace,
-/// one event of a document, or its header.
+/// A JSON value that remembers where it was written, so that an error can say so. Held for one line
+/// of a trace, one event of a document, or its header.
 struct JsonNode {
   enum class Type : std::uint8_t { null, boolean, number, string, array, object };
   struct Member;
@@ -18,8 +18,8 @@ struct JsonNode {
   bool boolean = false;
   format::JsonNumber::Kind number_kind = format::JsonNumber::Kind::unsigned_integer;
   format::JsonPosition at{};
-  std::uint64_t number = 0;     ///< Of an unsigned integer.
-  std::string text{};           ///< A string; the text of other numbers.
+  std::uint64_t number = 0;  ///< Of an unsigned integer.
+  std::string text{};        ///< A string; the text of other numbers.
   std::vector<JsonNode> elements;
   std::vector<Member> members;
 
@@ -61,7 +61,8 @@ class NodeBuilder {
   std::vector<JsonNode*> open_;  // a container grows only while it is the last: no pointer dangles
 };
 
-/// A JsonHandler that gives each value to a NodeBuilder, and hears of the ends of objects and arrays.
+/// A JsonHandler that gives each value to a NodeBuilder, and hears of the ends of objects and
+/// arrays.
 class NodeHandler : public format::JsonHandler {
  public:
   explicit NodeHandler(const std::string& source) : nodes_(source) {}

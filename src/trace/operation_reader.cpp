@@ -63,7 +63,8 @@ Status OperationReader::read(const JsonNode& node, Operation& out) {
   out = Operation{};
   out.line = static_cast<std::uint32_t>(
       std::min<std::uint64_t>(node.at.line, std::numeric_limits<std::uint32_t>::max()));
-  if (node.type != JsonNode::Type::object) return values_.wrong("operation", node, "an object with an \"op\"");
+  if (node.type != JsonNode::Type::object)
+    return values_.wrong("operation", node, "an object with an \"op\"");
   if (auto known = read_op(node, out); !known) return known;
   if (out.op == Op::extension) return read_extension(node, out);
   if (known_.empty() || known_of_ != out.op) {
@@ -73,11 +74,12 @@ Status OperationReader::read(const JsonNode& node, Operation& out) {
   if (out.op == Op::flush) out.layer = Layer::backing;
 
   extension_.clear();
-  const auto taken = values_.members(node, name(out.op), known_, true, [&](std::string_view key, const JsonNode& value) {
-    const auto member = member_of(key).value_or(Member::extension);
-    out.members.add(member);
-    return take(member, value, out);
-  });
+  const auto taken = values_.members(
+      node, name(out.op), known_, true, [&](std::string_view key, const JsonNode& value) {
+        const auto member = member_of(key).value_or(Member::extension);
+        out.members.add(member);
+        return take(member, value, out);
+      });
   if (!taken) return taken;
   for (const auto& member : node.members) {
     if (member.key.starts_with("x-")) append_extension(extension_, member);
@@ -88,13 +90,15 @@ Status OperationReader::read(const JsonNode& node, Operation& out) {
   const auto lacking = rule(out.op).required.without(out.members);
   if (!lacking.empty()) {
     const auto all = listed(lacking);
-    return values_.missing(all.substr(0, all.find(',')), node, name(out.op), listed(rule(out.op).required));
+    return values_.missing(all.substr(0, all.find(',')), node, name(out.op),
+                           listed(rule(out.op).required));
   }
   return {};
 }
 
 Status OperationReader::read_op(const JsonNode& node, Operation& out) const {
-  constexpr std::string_view kExpected = "an operation of the format, or a name that begins with \"x-\"";
+  constexpr std::string_view kExpected =
+      "an operation of the format, or a name that begins with \"x-\"";
   for (const auto& [key, at, value] : node.members) {
     if (key != name(Member::op)) continue;
     if (value.type != JsonNode::Type::string) return values_.wrong("op", value, kExpected);
@@ -103,7 +107,8 @@ Status OperationReader::read_op(const JsonNode& node, Operation& out) const {
       return {};
     }
     const auto near = text::nearest(value.text, kOpNames.data(), kOpNames.size() - 1);
-    return values_.wrong("op", value, near ? text::format("\"{}\"", *near) : std::string(kExpected));
+    return values_.wrong("op", value,
+                         near ? text::format("\"{}\"", *near) : std::string(kExpected));
   }
   return values_.missing("op", node, "an operation", kExpected);
 }
@@ -113,10 +118,12 @@ Status OperationReader::read_extension(const JsonNode& node, Operation& out) {
   extension_.clear();
   std::vector<std::string_view> keys;
   for (const auto& member : node.members) keys.push_back(member.key);
-  const auto taken = values_.members(node, "an operation", keys, true, [&](std::string_view key, const JsonNode& value) {
-    if (key == name(Member::op)) return values_.text(key, value, out.extension);
-    return Status();
-  });
+  const auto taken = values_.members(node, "an operation", keys, true,
+                                     [&](std::string_view key, const JsonNode& value) {
+                                       if (key == name(Member::op))
+                                         return values_.text(key, value, out.extension);
+                                       return Status();
+                                     });
   if (!taken) return taken;
   for (const auto& member : node.members) {
     if (member.key != name(Member::op)) append_extension(extension_, member);
@@ -132,11 +139,16 @@ Status OperationReader::take(Member member, const JsonNode& value, Operation& ou
     case FieldType::bytes:
     case FieldType::count:
     case FieldType::nanoseconds:
-    case FieldType::address: return values_.number(key, at.type, value, out.*at.number);
-    case FieldType::flag: return values_.flag(key, value, out.*at.flag);
-    case FieldType::text: return values_.text(key, value, out.*at.text);
-    case FieldType::id: return values_.id(key, value, out.*at.id);
-    case FieldType::special: return take_special(member, value, out);
+    case FieldType::address:
+      return values_.number(key, at.type, value, out.*at.number);
+    case FieldType::flag:
+      return values_.flag(key, value, out.*at.flag);
+    case FieldType::text:
+      return values_.text(key, value, out.*at.text);
+    case FieldType::id:
+      return values_.id(key, value, out.*at.id);
+    case FieldType::special:
+      return take_special(member, value, out);
   }
   return {};
 }
@@ -161,14 +173,21 @@ Status OperationReader::take_special(Member member, const JsonNode& value, Opera
       }
       return values_.choice(key, value, kLayerNames, out.layer);
     case Member::kind:
-      if (out.op == Op::define) return values_.choice(key, value, kDefineKindNames, out.define_kind);
+      if (out.op == Op::define)
+        return values_.choice(key, value, kDefineKindNames, out.define_kind);
       return values_.choice(key, value, kKindNames, out.kind);
-    case Member::attach: return values_.choice(key, value, kAttachNames, out.attach_global);
-    case Member::cause: return values_.choice(key, value, kCauseNames, out.cause);
-    case Member::phase: return values_.choice(key, value, kPhaseNames, out.phase);
-    case Member::priority: return values_.signed_integer(key, value, out.priority);
-    case Member::result: return take_result(value, out.result);
-    case Member::expect: return take_expect(value, out.expect);
+    case Member::attach:
+      return values_.choice(key, value, kAttachNames, out.attach_global);
+    case Member::cause:
+      return values_.choice(key, value, kCauseNames, out.cause);
+    case Member::phase:
+      return values_.choice(key, value, kPhaseNames, out.phase);
+    case Member::priority:
+      return values_.signed_integer(key, value, out.priority);
+    case Member::result:
+      return take_result(value, out.result);
+    case Member::expect:
+      return take_expect(value, out.expect);
     case Member::ids: {
       auto taken = take_ids(value);
       out.ids = ids_;
@@ -179,37 +198,48 @@ Status OperationReader::take_special(Member member, const JsonNode& value, Opera
       out.frames = frames_;
       return taken;
     }
-    default: return {};  // op, which is read before; x- members, which are kept whole
+    default:
+      return {};  // op, which is read before; x- members, which are kept whole
   }
 }
 
 Status OperationReader::take_result(const JsonNode& value, RecordedResult& out) const {
-  if (value.type != JsonNode::Type::object) return values_.choice("result", value, kOutcomeNames, out.outcome);
+  if (value.type != JsonNode::Type::object)
+    return values_.choice("result", value, kOutcomeNames, out.outcome);
   constexpr std::array<std::string_view, 3> kKnown{"outcome", "code", "name"};
-  const auto taken =
-      values_.members(value, "\"result\"", kKnown, false, [&](std::string_view key, const JsonNode& of) {
-        if (key == "outcome") return values_.choice(key, of, kOutcomeNames, out.outcome);
-        if (key == "code") return values_.signed_integer(key, of, out.code);
-        return values_.text(key, of, out.name);
-      });
+  const auto taken = values_.members(value, "\"result\"", kKnown, false,
+                                     [&](std::string_view key, const JsonNode& of) {
+                                       if (key == "outcome")
+                                         return values_.choice(key, of, kOutcomeNames, out.outcome);
+                                       if (key == "code")
+                                         return values_.signed_integer(key, of, out.code);
+                                       return values_.text(key, of, out.name);
+                                     });
   if (!taken) return taken;
-  if (out.outcome == Outcome::none) return values_.missing("outcome", value, "\"result\"", "outcome");
+  if (out.outcome == Outcome::none)
+    return values_.missing("outcome", value, "\"result\"", "outcome");
   return {};
 }
 
 Status OperationReader::take_expect(const JsonNode& value, Expect& out) const {
-  if (value.type != JsonNode::Type::object) return values_.choice("expect", value, kOutcomeNames, out.outcome);
+  if (value.type != JsonNode::Type::object)
+    return values_.choice("expect", value, kOutcomeNames, out.outcome);
   constexpr std::array<std::string_view, 6> kKnown{"outcome",       "align",        "distinct",
                                                    "free_at_least", "free_at_most", "same_as"};
-  return values_.members(value, "\"expect\"", kKnown, false, [&](std::string_view key, const JsonNode& of) {
-    if (key == "outcome") return values_.choice(key, of, kOutcomeNames, out.outcome);
-    if (key == "align") return values_.number(key, FieldType::bytes, of, out.align);
-    if (key == "distinct") return values_.flag(key, of, out.distinct);
-    if (key == "free_at_least") return values_.number(key, FieldType::bytes, of, out.free_at_least);
-    if (key == "free_at_most") return values_.number(key, FieldType::bytes, of, out.free_at_most);
-    out.has_same_as = true;
-    return values_.id(key, of, out.same_as);
-  });
+  return values_.members(value, "\"expect\"", kKnown, false,
+                         [&](std::string_view key, const JsonNode& of) {
+                           if (key == "outcome")
+                             return values_.choice(key, of, kOutcomeNames, out.outcome);
+                           if (key == "align")
+                             return values_.number(key, FieldType::bytes, of, out.align);
+                           if (key == "distinct") return values_.flag(key, of, out.distinct);
+                           if (key == "free_at_least")
+                             return values_.number(key, FieldType::bytes, of, out.free_at_least);
+                           if (key == "free_at_most")
+                             return values_.number(key, FieldType::bytes, of, out.free_at_most);
+                           out.has_same_as = true;
+                           return values_.id(key, of, out.same_as);
+                         });
 }
 
 Status OperationReader::take_ids(const JsonNode& value) {
@@ -223,7 +253,8 @@ Status OperationReader::take_ids(const JsonNode& value) {
 
 Status OperationReader::take_frames(const JsonNode& value) {
   frames_.clear();
-  if (value.type != JsonNode::Type::array) return values_.wrong("frames", value, "an array of strings");
+  if (value.type != JsonNode::Type::array)
+    return values_.wrong("frames", value, "an array of strings");
   for (const auto& element : value.elements) {
     if (auto taken = values_.text("frames", element, frames_.emplace_back()); !taken) return taken;
   }

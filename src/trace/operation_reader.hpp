@@ -11,8 +11,9 @@
 
 namespace emm::trace {
 
-/// One operation from its JSON, with every rule of the format: the authority on what is an operation. Errors are
-/// parse_error. Views of the operation last until the next read() and no longer than the node.
+/// One operation from its JSON, with every rule of the format: the authority on what is an
+/// operation. Errors are parse_error. Views of the operation last until the next read() and no
+/// longer than the node.
 class OperationReader {
  public:
   explicit OperationReader(const std::string& source) : values_(source) {}

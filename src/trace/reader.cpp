@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::size_t kPeekBytes = std::size_t{64} << 10;
 
-/// One line as a node. A line that ends inside a value is no trace of its own: only the caller knows whether the file
-/// ends with it.
+/// One line as a node. A line that ends inside a value is no trace of its own: only the caller
+/// knows whether the file ends with it.
 class LineHandler final : public NodeHandler {
  public:
   explicit LineHandler(const std::string& source) : NodeHandler(source), source_(source) {}
@@ -27,7 +27,8 @@ class LineHandler final : public NodeHandler {
   bool torn() const noexcept { return torn_; }
   Status on_torn(const std::string& name, format::JsonPosition at) override {
     torn_ = true;
-    return fail(Errc::parse_error, "{}:{}:{}: the line ends inside a value: expected a whole JSON object on each line",
+    return fail(Errc::parse_error,
+                "{}:{}:{}: the line ends inside a value: expected a whole JSON object on each line",
                 name, at.line, at.column);
   }
 
@@ -36,12 +37,14 @@ class LineHandler final : public NodeHandler {
   bool torn_ = false;
 };
 
-/// Is the first line a whole object without "events"? Then more lines follow it; else it begins a document.
+/// Is the first line a whole object without "events"? Then more lines follow it; else it begins a
+/// document.
 class FirstLine final : public format::JsonHandler {
  public:
   static bool is_header(std::string_view line) {
     FirstLine handler;
-    return format::read_json(line, handler, "").has_value() && handler.whole_ && !handler.has_events_;
+    return format::read_json(line, handler, "").has_value() && handler.whole_ &&
+           !handler.has_events_;
   }
 
   Status on_null(format::JsonPosition) override { return {}; }
@@ -82,10 +85,12 @@ class Reading {
     auto first = source_.peek(kPeekBytes);
     if (!first) return std::move(first).error();
     if (first->starts_with("\xef\xbb\xbf")) {
-      return fail(Errc::parse_error, "{}:1:1: a byte order mark: expected UTF-8 without one", name_);
+      return fail(Errc::parse_error, "{}:1:1: a byte order mark: expected UTF-8 without one",
+                  name_);
     }
     const auto begin = first->find_first_not_of(" \t\r\n");
-    if (begin == first->npos) return fail(Errc::parse_error, "{}: the file is empty: expected an emmctl trace", name_);
+    if (begin == first->npos)
+      return fail(Errc::parse_error, "{}: the file is empty: expected an emmctl trace", name_);
     if ((*first)[begin] != '{') return not_a_trace(name_);
     const auto line_end = first->find('\n');
     const bool lines = FirstLine::is_header(first->substr(0, line_end));
@@ -116,12 +121,14 @@ class Reading {
         continue;
       }
       if (line.find_first_not_of(" \t") == line.npos) {
-        auto blank = fail(Errc::parse_error, "{}:{}: a blank line: expected an operation on each line", name_, number);
+        auto blank = fail(Errc::parse_error,
+                          "{}:{}: a blank line: expected an operation on each line", name_, number);
         if (auto passed = pass_over(number, std::move(blank)); !passed) return passed;
         continue;
       }
       if (auto parsed = handler.read(line, number); !parsed) {
-        // A crash may leave anything in place of the end, so whoever takes a part takes it whatever the rest is.
+        // A crash may leave anything in place of the end, so whoever takes a part takes it whatever
+        // the rest is.
         const bool torn = lines.unterminated() && (handler.torn() || options_.partial);
         if (torn) return end_torn(number, "inside a line");
         if (auto passed = pass_over(number, std::move(parsed).error()); !passed) return passed;
@@ -130,7 +137,8 @@ class Reading {
       if (auto given = give_careful(handler.root()); !given) return given;
     }
     if (!more) return std::move(more).error();
-    if (source_.truncated()) return end_torn(lines.line_number(), "before the end of its packed data");
+    if (source_.truncated())
+      return end_torn(lines.line_number(), "before the end of its packed data");
     return {};
   }
 
@@ -142,7 +150,8 @@ class Reading {
     const bool cut = source_.truncated();
     if (document.torn() && !document.has_header()) {
       // Too little to say what it was.
-      return fail(Errc::parse_error, "{}:{}: the file ends inside its header", name_, document.torn_at().line);
+      return fail(Errc::parse_error, "{}:{}: the file ends inside its header", name_,
+                  document.torn_at().line);
     }
     if (document.torn() || cut) return end_torn(document.torn_at().line, "inside the document");
     return {};
@@ -155,7 +164,8 @@ class Reading {
   }
 
   Status give_careful(const JsonNode& node) {
-    if (auto read = operations_.read(node, careful_); !read) return pass_over(node.at.line, std::move(read).error());
+    if (auto read = operations_.read(node, careful_); !read)
+      return pass_over(node.at.line, std::move(read).error());
     return give(careful_);
   }
 
@@ -192,7 +202,8 @@ class Reading {
 
 }  // namespace
 
-Result<ReadSummary> read(format::ByteSource& source, OperationSink& sink, const ReadOptions& options) {
+Result<ReadSummary> read(format::ByteSource& source, OperationSink& sink,
+                         const ReadOptions& options) {
   Reading reading(source, sink, options);
   if (auto done = reading.run(); !done) return done.error();
   return std::move(reading).summary();

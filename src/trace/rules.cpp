@@ -8,8 +8,8 @@ namespace {
 
 using enum Member;
 
-constexpr Members kCommon(seq, enter, exit, time_ns, duration_ns, process, thread, context, device, layer, api, site,
-                          label, result, expect, extension);
+constexpr Members kCommon(seq, enter, exit, time_ns, duration_ns, process, thread, context, device,
+                          layer, api, site, label, result, expect, extension);
 constexpr Members kNone;
 constexpr Members kAllocation(id, size);
 constexpr Members kPool(release_threshold, max_size, keep);
@@ -18,10 +18,12 @@ constexpr Members kPool(release_threshold, max_size, keep);
 constexpr std::array<OpRule, kOpCount> kRules{{
     /* initialize */ {kNone, kNone},
     /* memalloc */ {kAllocation, Members(kind, align, granted, stream, pool, addr, preexisting)},
-    /* memallocmanaged */ {kAllocation, Members(attach, align, granted, stream, pool, addr, preexisting)},
+    /* memallocmanaged */
+    {kAllocation, Members(attach, align, granted, stream, pool, addr, preexisting)},
     /* memhostalloc */ {kAllocation, Members(mapped, portable, wc, addr, preexisting)},
     /* mempin */
-    {kAllocation, Members(buffer, offset, page_offset, mapped, portable, read_only, io, addr, preexisting)},
+    {kAllocation,
+     Members(buffer, offset, page_offset, mapped, portable, read_only, io, addr, preexisting)},
     /* free */ {Members(id), Members(stream, cause)},
     /* get_ipc_handle */ {Members(id, handle), Members(offset, size)},
     /* open_ipc_handle */ {Members(id, handle), Members(size, addr)},
@@ -56,14 +58,17 @@ constexpr std::array<OpRule, kOpCount> kRules{{
 
 }  // namespace
 
-std::string_view name(Member member) noexcept { return kMemberNames[static_cast<std::size_t>(member)]; }
+std::string_view name(Member member) noexcept {
+  return kMemberNames[static_cast<std::size_t>(member)];
+}
 
 const OpRule& rule(Op op) noexcept { return kRules[static_cast<std::size_t>(op)]; }
 
 Members common_members() noexcept { return kCommon; }
 
 Id Id::of(std::string_view name) noexcept {
-  const bool canonical = name == "0" || (!name.starts_with('0') && name.find_first_not_of("0123456789") == name.npos);
+  const bool canonical =
+      name == "0" || (!name.starts_with('0') && name.find_first_not_of("0123456789") == name.npos);
   if (canonical) {
     if (const auto number = text::to_u64(name)) return of(*number);
   }

@@ -12,10 +12,10 @@ namespace emm::trace {
 /// What a Trace needs while it is being made.
 struct Trace::Building {
   IdTable contexts, threads, streams, processes, sites, handles, buffers, records;
-  std::vector<std::int32_t> context_of_name;                       // -1: not met as a context
-  std::vector<bool> device_said;                                   // of each context
-  std::unordered_map<std::uint32_t, ContextId> unnamed_contexts;   // by device
-  std::unordered_map<std::uint64_t, std::uint32_t> details;        // by hash of content
+  std::vector<std::int32_t> context_of_name;                      // -1: not met as a context
+  std::vector<bool> device_said;                                  // of each context
+  std::unordered_map<std::uint32_t, ContextId> unnamed_contexts;  // by device
+  std::unordered_map<std::uint64_t, std::uint32_t> details;       // by hash of content
   std::optional<Id> default_context, default_thread;
   std::string default_context_text, default_thread_text;
   bool main_process_named = false;
@@ -24,7 +24,8 @@ struct Trace::Building {
   bool any_seq = false;
   bool sorted = true;
   std::optional<std::uint64_t> first_seq, last_seq;
-  BlockVector<std::uint64_t> seqs;  // of each event: seq * 2, + 1 where it has none and follows the one before it
+  BlockVector<std::uint64_t>
+      seqs;  // of each event: seq * 2, + 1 where it has none and follows the one before it
   bool seqs_kept = false;
 };
 

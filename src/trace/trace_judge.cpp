@@ -26,7 +26,7 @@ constexpr std::uint32_t kMaker = kFailed - 1;
 Status Trace::judge() {
   std::vector<std::uint32_t> allocations(ids_.size());
   const auto places = contexts_.size() * processes_.size();
-  std::vector<std::uint32_t> resets(places);           // event + 1 of the last reset there
+  std::vector<std::uint32_t> resets(places);  // event + 1 of the last reset there
   std::vector<std::uint64_t> live_there(places);
   std::vector<std::uint64_t> deferred(contexts_.size());
   std::uint64_t live = 0;
@@ -34,11 +34,14 @@ Status Trace::judge() {
     return index(event.context) * processes_.size() + detail(event).process;
   };
   const auto unmade = [&](const Event& event, AllocId id) {
-    return fault(event.line, fail(Errc::parse_error, "{}:{}: {} of id {}, which nothing made: expected a memalloc before",
-                                  source_, event.line, trace::name(event.op), name(id)));
+    return fault(event.line,
+                 fail(Errc::parse_error,
+                      "{}:{}: {} of id {}, which nothing made: expected a memalloc before", source_,
+                      event.line, trace::name(event.op), name(id)));
   };
   const auto ended = [&](const Event& event, AllocId id) {
-    return fault(event.line, fail(Errc::parse_error, "{}:{}: {} of id {}, which ended before: expected it to be live",
+    return fault(event.line, fail(Errc::parse_error,
+                                  "{}:{}: {} of id {}, which ended before: expected it to be live",
                                   source_, event.line, trace::name(event.op), name(id)));
   };
   const auto ended_by_reset = [&](std::uint32_t maker) {
@@ -67,8 +70,10 @@ Status Trace::judge() {
       case Op::open_ipc_handle: {
         auto& allocation = allocations[index(event.id)];
         if (allocation != 0) {
-          good = fault(event.line, fail(Errc::parse_error, "{}:{}: id {} for the second time: expected one for each allocation",
-                                        source_, event.line, name(event.id)));
+          good = fault(event.line,
+                       fail(Errc::parse_error,
+                            "{}:{}: id {} for the second time: expected one for each allocation",
+                            source_, event.line, name(event.id)));
           break;
         }
         const bool counts = !backing && worked(event);
@@ -94,9 +99,11 @@ Status Trace::judge() {
         }
         const auto& made = (*this)[(allocation & kMaker) - 1];
         if (event.op == Op::close_ipc_handle && made.op != Op::open_ipc_handle) {
-          good = fault(event.line,
-                       fail(Errc::parse_error, "{}:{}: close_ipc_handle of id {}, which {} made: expected open_ipc_handle",
-                            source_, event.line, name(event.id), trace::name(made.op)));
+          good = fault(
+              event.line,
+              fail(Errc::parse_error,
+                   "{}:{}: close_ipc_handle of id {}, which {} made: expected open_ipc_handle",
+                   source_, event.line, name(event.id), trace::name(made.op)));
           break;
         }
         if (any_reset && ended_by_reset(allocation)) {
@@ -109,7 +116,9 @@ Status Trace::judge() {
         break;
       }
       case Op::get_ipc_handle:
-      case Op::record_stream: good = use(event, event.id); break;
+      case Op::record_stream:
+        good = use(event, event.id);
+        break;
       case Op::use:
         for (const auto id : detail(event).uses) {
           if (good) good = use(event, id);
@@ -125,20 +134,26 @@ Status Trace::judge() {
         live_there[there] = 0;
         break;
       }
-      case Op::defer_cleanup: deferred[index(event.context)] += worked(event) ? 1 : 0; break;
+      case Op::defer_cleanup:
+        deferred[index(event.context)] += worked(event) ? 1 : 0;
+        break;
       case Op::end_defer_cleanup:
         if (!worked(event)) break;
         if (deferred[index(event.context)] == 0) {
-          good = fault(event.line,
-                       fail(Errc::parse_error, "{}:{}: end_defer_cleanup: expected a defer_cleanup before it in {}", source_,
-                            event.line, contexts_[index(event.context)].name.empty()
-                                            ? std::string("its context")
-                                            : text::format("context {}", contexts_[index(event.context)].name)));
+          good =
+              fault(event.line,
+                    fail(Errc::parse_error,
+                         "{}:{}: end_defer_cleanup: expected a defer_cleanup before it in {}",
+                         source_, event.line,
+                         contexts_[index(event.context)].name.empty()
+                             ? std::string("its context")
+                             : text::format("context {}", contexts_[index(event.context)].name)));
           break;
         }
         --deferred[index(event.context)];
         break;
-      default: break;
+      default:
+        break;
     }
     if (!good) return good;
   }

@@ -12,13 +12,16 @@ void Trace::note_seq(const Operation& operation, bool kept) {
   auto& made = *building_;
   const bool has_seq = operation.has(Member::seq);
   if (!has_seq && !made.any_seq) return;
-  const bool counted = has_seq && kept && made.last_seq.has_value() && operation.seq == *made.last_seq + 1;
+  const bool counted =
+      has_seq && kept && made.last_seq.has_value() && operation.seq == *made.last_seq + 1;
   const bool first = has_seq && kept && !made.any_seq && size_ == 0;
   if (first) made.first_seq = operation.seq;
   if (!made.seqs_kept && !counted && !first) {
-    // From here on counting does not tell: keep each. What came before any seq keeps its place at the front.
+    // From here on counting does not tell: keep each. What came before any seq keeps its place at
+    // the front.
     made.seqs_kept = true;
-    for (std::size_t i = 0; i < size_; ++i) made.seqs.push_back(made.first_seq ? (*made.first_seq + i) * 2 : 1);
+    for (std::size_t i = 0; i < size_; ++i)
+      made.seqs.push_back(made.first_seq ? (*made.first_seq + i) * 2 : 1);
   }
   if (has_seq && made.last_seq.has_value() && operation.seq <= *made.last_seq) made.sorted = false;
   made.any_seq = made.any_seq || has_seq;
@@ -40,8 +43,9 @@ Status Trace::sort_by_seq() {
     const auto seq = seqs[order[i]];
     if (seq != seqs[order[i - 1]] || (seq & 1) != 0) continue;
     const auto line = at(order[i]).line;
-    auto good = fault(line, fail(Errc::parse_error, "{}:{}: seq {} for the second time: expected each seq once", source_,
-                                 line, seq / 2));
+    auto good = fault(
+        line, fail(Errc::parse_error, "{}:{}: seq {} for the second time: expected each seq once",
+                   source_, line, seq / 2));
     if (!good) return good;
   }
   // Each cycle of the permutation in turn, so that no second copy of the events is needed.

@@ -11,10 +11,14 @@ namespace {
 
 constexpr std::string_view expected_of(FieldType type) {
   switch (type) {
-    case FieldType::bytes: return "a count of bytes";
-    case FieldType::nanoseconds: return "a count of nanoseconds";
-    case FieldType::address: return "an address such as \"0x7f0000000200\"";
-    default: return "a count";
+    case FieldType::bytes:
+      return "a count of bytes";
+    case FieldType::nanoseconds:
+      return "a count of nanoseconds";
+    case FieldType::address:
+      return "an address such as \"0x7f0000000200\"";
+    default:
+      return "a count";
   }
 }
 
@@ -30,18 +34,20 @@ bool is_decimal(std::string_view digits) {
 
 }  // namespace
 
-Error ValueReader::wrong(std::string_view member, const JsonNode& value, std::string_view expected) const {
-  return fail(Errc::parse_error, "{}:{}:{}: \"{}\" is {}: expected {}", source_, value.at.line, value.at.column, member,
-              quoted(value), expected);
+Error ValueReader::wrong(std::string_view member, const JsonNode& value,
+                         std::string_view expected) const {
+  return fail(Errc::parse_error, "{}:{}:{}: \"{}\" is {}: expected {}", source_, value.at.line,
+              value.at.column, member, quoted(value), expected);
 }
 
 Error ValueReader::missing(std::string_view member, const JsonNode& whole, std::string_view what,
                            std::string_view all) const {
-  return fail(Errc::parse_error, "{}:{}:{}: {} without \"{}\": expected {}", source_, whole.at.line, whole.at.column,
-              what, member, all);
+  return fail(Errc::parse_error, "{}:{}:{}: {} without \"{}\": expected {}", source_, whole.at.line,
+              whole.at.column, what, member, all);
 }
 
-Status ValueReader::number(std::string_view member, FieldType type, const JsonNode& value, std::uint64_t& out) const {
+Status ValueReader::number(std::string_view member, FieldType type, const JsonNode& value,
+                           std::uint64_t& out) const {
   if (type != FieldType::address && value.is_unsigned()) {
     if (value.number > kExactInteger) {
       return wrong(member, value, "a string of digits, as above 9007199254740991");
@@ -49,7 +55,8 @@ Status ValueReader::number(std::string_view member, FieldType type, const JsonNo
     out = value.number;
     return {};
   }
-  if (value.type == JsonNode::Type::string && (is_hex(value.text) || (type != FieldType::address && is_decimal(value.text)))) {
+  if (value.type == JsonNode::Type::string &&
+      (is_hex(value.text) || (type != FieldType::address && is_decimal(value.text)))) {
     constexpr std::size_t kDigits = 20;
     if (const auto number = text::to_u64(value.text); number && value.text.size() <= kDigits) {
       out = *number;
@@ -61,18 +68,21 @@ Status ValueReader::number(std::string_view member, FieldType type, const JsonNo
 
 Status ValueReader::integer(std::string_view member, const JsonNode& value, std::uint64_t max,
                             std::uint64_t& out) const {
-  if (!value.is_unsigned() || value.number > max) return wrong(member, value, text::format("0 to {}", max));
+  if (!value.is_unsigned() || value.number > max)
+    return wrong(member, value, text::format("0 to {}", max));
   out = value.number;
   return {};
 }
 
-Status ValueReader::signed_integer(std::string_view member, const JsonNode& value, std::int32_t& out) const {
+Status ValueReader::signed_integer(std::string_view member, const JsonNode& value,
+                                   std::int32_t& out) const {
   constexpr auto kMax = std::numeric_limits<std::int32_t>::max();
   if (value.is_unsigned() && value.number <= static_cast<std::uint64_t>(kMax)) {
     out = static_cast<std::int32_t>(value.number);
     return {};
   }
-  if (value.type == JsonNode::Type::number && value.number_kind == format::JsonNumber::Kind::negative) {
+  if (value.type == JsonNode::Type::number &&
+      value.number_kind == format::JsonNumber::Kind::negative) {
     const auto* const end = value.text.data() + value.text.size();
     if (std::from_chars(value.text.data(), end, out).ec == std::errc()) return {};
   }
@@ -85,7 +95,8 @@ Status ValueReader::flag(std::string_view member, const JsonNode& value, bool& o
   return {};
 }
 
-Status ValueReader::text(std::string_view member, const JsonNode& value, std::string_view& out) const {
+Status ValueReader::text(std::string_view member, const JsonNode& value,
+                         std::string_view& out) const {
   if (value.type != JsonNode::Type::string) return wrong(member, value, "a string");
   out = value.text;
   return {};
@@ -103,9 +114,11 @@ Status ValueReader::id(std::string_view member, const JsonNode& value, Id& out) 
     out = Id::of(value.number);
     return {};
   }
-  const bool good = value.type == JsonNode::Type::string && !value.text.empty() && value.text.size() <= kIdBytes &&
+  const bool good = value.type == JsonNode::Type::string && !value.text.empty() &&
+                    value.text.size() <= kIdBytes &&
                     std::all_of(value.text.begin(), value.text.end(), is_id_character);
-  if (!good) return wrong(member, value, "an id: a count, or a string of 1 to 64 letters, digits and _.:/-");
+  if (!good)
+    return wrong(member, value, "an id: a count, or a string of 1 to 64 letters, digits and _.:/-");
   out = Id::of(std::string_view(value.text));
   return {};
 }
@@ -129,8 +142,10 @@ Status ValueReader::check_member(const JsonNode& object, std::size_t index, std:
                                  std::span<const std::string_view> known, bool extensions) const {
   const auto& member = object.members[index];
   const auto end = object.members.begin() + static_cast<std::ptrdiff_t>(index);
-  if (std::any_of(object.members.begin(), end, [&](const auto& other) { return other.key == member.key; })) {
-    return fail(Errc::parse_error, "{}:{}:{}: \"{}\" for the second time: expected each member once", source_,
+  if (std::any_of(object.members.begin(), end,
+                  [&](const auto& other) { return other.key == member.key; })) {
+    return fail(Errc::parse_error,
+                "{}:{}:{}: \"{}\" for the second time: expected each member once", source_,
                 member.at.line, member.at.column, member.key);
   }
   if (std::find(known.begin(), known.end(), member.key) != known.end()) return {};
@@ -144,8 +159,8 @@ Status ValueReader::check_member(const JsonNode& object, std::size_t index, std:
   JsonNode key;
   key.type = JsonNode::Type::string;
   key.text = member.key;
-  return fail(Errc::parse_error, "{}:{}:{}: {} has no member {}: expected {}", source_, member.at.line,
-              member.at.column, what, quoted(key), expected);
+  return fail(Errc::parse_error, "{}:{}:{}: {} has no member {}: expected {}", source_,
+              member.at.line, member.at.column, what, quoted(key), expected);
 }
 
 }  // namespace emm::trace

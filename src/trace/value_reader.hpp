@@ -10,19 +10,22 @@
 
 namespace emm::trace {
 
-/// Takes single values of a trace and words what is wrong with them: "run.json:1841:7: "size" is -4096: expected a
-/// count of bytes". Every check and every wording of a value is here.
+/// Takes single values of a trace and words what is wrong with them: "run.json:1841:7: "size" is
+/// -4096: expected a count of bytes". Every check and every wording of a value is here.
 class ValueReader {
  public:
   explicit ValueReader(const std::string& source) : source_(source) {}
 
   Error wrong(std::string_view member, const JsonNode& value, std::string_view expected) const;
   /// `whole` needs a member that it lacks; `all` are those that it needs.
-  Error missing(std::string_view member, const JsonNode& whole, std::string_view what, std::string_view all) const;
+  Error missing(std::string_view member, const JsonNode& whole, std::string_view what,
+                std::string_view all) const;
 
-  Status number(std::string_view member, FieldType type, const JsonNode& value, std::uint64_t& out) const;
+  Status number(std::string_view member, FieldType type, const JsonNode& value,
+                std::uint64_t& out) const;
   /// Unsigned and no greater than `max`, never a string.
-  Status integer(std::string_view member, const JsonNode& value, std::uint64_t max, std::uint64_t& out) const;
+  Status integer(std::string_view member, const JsonNode& value, std::uint64_t max,
+                 std::uint64_t& out) const;
   Status signed_integer(std::string_view member, const JsonNode& value, std::int32_t& out) const;
   Status flag(std::string_view member, const JsonNode& value, bool& out) const;
   /// Views into `value`.
@@ -31,22 +34,24 @@ class ValueReader {
   Status id(std::string_view member, const JsonNode& value, Id& out) const;
   /// An enumerator by its name; nameless ones cannot be written.
   template <class Enum>
-  Status choice(std::string_view member, const JsonNode& value, std::span<const std::string_view> names,
-                Enum& out) const {
+  Status choice(std::string_view member, const JsonNode& value,
+                std::span<const std::string_view> names, Enum& out) const {
     const auto found = index_of(member, value, names);
     if (!found) return found.error();
     out = static_cast<Enum>(*found);
     return {};
   }
 
-  /// Gives each member to `take(key, value) -> Status`, having refused what is said twice and what is neither in
-  /// `known` nor, where `extensions` allows, begins with "x-".
+  /// Gives each member to `take(key, value) -> Status`, having refused what is said twice and what
+  /// is neither in `known` nor, where `extensions` allows, begins with "x-".
   template <class Take>
-  Status members(const JsonNode& object, std::string_view what, std::span<const std::string_view> known,
-                 bool extensions, Take take) const {
+  Status members(const JsonNode& object, std::string_view what,
+                 std::span<const std::string_view> known, bool extensions, Take take) const {
     for (std::size_t i = 0; i < object.members.size(); ++i) {
       if (auto good = check_member(object, i, what, known, extensions); !good) return good;
-      if (auto taken = take(std::string_view(object.members[i].key), object.members[i].value); !taken) return taken;
+      if (auto taken = take(std::string_view(object.members[i].key), object.members[i].value);
+          !taken)
+        return taken;
     }
     return {};
   }

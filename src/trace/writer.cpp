@@ -58,19 +58,38 @@ void put_expect(JsonWriter& json, const Expect& expect) {
 
 void put_special(JsonWriter& json, Member member, const Operation& operation) {
   switch (member) {
-    case Member::device: json.value(operation.device); return;
-    case Member::page_offset: json.value(operation.page_offset); return;
-    case Member::layer: json.value(kLayerNames[static_cast<std::size_t>(operation.layer)]); return;
-    case Member::kind:
-      json.value(operation.op == Op::define ? kDefineKindNames[static_cast<std::size_t>(operation.define_kind)]
-                                            : kKindNames[static_cast<std::size_t>(operation.kind)]);
+    case Member::device:
+      json.value(operation.device);
       return;
-    case Member::attach: json.value(operation.attach_global ? "global" : "host"); return;
-    case Member::cause: json.value(kCauseNames[static_cast<std::size_t>(operation.cause)]); return;
-    case Member::phase: json.value(kPhaseNames[static_cast<std::size_t>(operation.phase)]); return;
-    case Member::priority: json.value(operation.priority); return;
-    case Member::result: put_result(json, operation.result); return;
-    case Member::expect: put_expect(json, operation.expect); return;
+    case Member::page_offset:
+      json.value(operation.page_offset);
+      return;
+    case Member::layer:
+      json.value(kLayerNames[static_cast<std::size_t>(operation.layer)]);
+      return;
+    case Member::kind:
+      json.value(operation.op == Op::define
+                     ? kDefineKindNames[static_cast<std::size_t>(operation.define_kind)]
+                     : kKindNames[static_cast<std::size_t>(operation.kind)]);
+      return;
+    case Member::attach:
+      json.value(operation.attach_global ? "global" : "host");
+      return;
+    case Member::cause:
+      json.value(kCauseNames[static_cast<std::size_t>(operation.cause)]);
+      return;
+    case Member::phase:
+      json.value(kPhaseNames[static_cast<std::size_t>(operation.phase)]);
+      return;
+    case Member::priority:
+      json.value(operation.priority);
+      return;
+    case Member::result:
+      put_result(json, operation.result);
+      return;
+    case Member::expect:
+      put_expect(json, operation.expect);
+      return;
     case Member::ids:
       json.begin_array();
       for (const auto& id : operation.ids) put_id(json, id);
@@ -81,7 +100,8 @@ void put_special(JsonWriter& json, Member member, const Operation& operation) {
       for (const auto frame : operation.frames) json.value(frame);
       json.end_array();
       return;
-    default: EMM_ASSERT(false);
+    default:
+      EMM_ASSERT(false);
   }
 }
 
@@ -91,12 +111,24 @@ void put_member(JsonWriter& json, Member member, const Operation& operation) {
   switch (at.type) {
     case FieldType::bytes:
     case FieldType::count:
-    case FieldType::nanoseconds: put_number(json, operation.*at.number); return;
-    case FieldType::address: json.value(text::hex(operation.*at.number)); return;
-    case FieldType::flag: json.value(operation.*at.flag); return;
-    case FieldType::text: json.value(operation.*at.text); return;
-    case FieldType::id: put_id(json, operation.*at.id); return;
-    case FieldType::special: put_special(json, member, operation); return;
+    case FieldType::nanoseconds:
+      put_number(json, operation.*at.number);
+      return;
+    case FieldType::address:
+      json.value(text::hex(operation.*at.number));
+      return;
+    case FieldType::flag:
+      json.value(operation.*at.flag);
+      return;
+    case FieldType::text:
+      json.value(operation.*at.text);
+      return;
+    case FieldType::id:
+      put_id(json, operation.*at.id);
+      return;
+    case FieldType::special:
+      put_special(json, member, operation);
+      return;
   }
 }
 
@@ -110,11 +142,14 @@ void put_operation(std::string& out, const Operation& operation) {
     return;
   }
   const auto& rules = rule(operation.op);
-  EMM_ASSERT(operation.members.without(rules.required | rules.allowed | common_members() | Members(Member::op)).empty());
+  EMM_ASSERT(operation.members
+                 .without(rules.required | rules.allowed | common_members() | Members(Member::op))
+                 .empty());
   json.member("op", name(operation.op));
   for (std::size_t i = 0; i < kMemberCount; ++i) {
     const auto member = static_cast<Member>(i);
-    if (operation.has(member) && member != Member::op && member != Member::extension) put_member(json, member, operation);
+    if (operation.has(member) && member != Member::op && member != Member::extension)
+      put_member(json, member, operation);
   }
   if (operation.has(Member::extension)) out.append(",").append(operation.extension);
   json.end_object();
@@ -148,10 +183,13 @@ void put_header(std::string& out, JsonWriter& json, const Header& header) {
   const auto id = [&](std::string_view key, const std::string& value) {
     if (!value.empty()) put_id(json.key(key), Id::of(std::string_view(value)));
   };
-  json.begin_object().member("format", "emmctl-trace").member("version", text::format("1.{}", header.minor));
+  json.begin_object()
+      .member("format", "emmctl-trace")
+      .member("version", text::format("1.{}", header.minor));
   words("name", header.name);
   words("description", header.description);
-  if (header.level != Level::unknown) json.member("level", kLevelNames[static_cast<std::size_t>(header.level)]);
+  if (header.level != Level::unknown)
+    json.member("level", kLevelNames[static_cast<std::size_t>(header.level)]);
   if (header.has_complete) json.member("complete", header.complete);
   if (!header.requires_.empty()) {
     json.key("requires").begin_array();
@@ -166,8 +204,9 @@ void put_header(std::string& out, JsonWriter& json, const Header& header) {
     words("boot_id", header.boot_id);
     json.end_object();
   }
-  const bool has_source = header.tool != "" || header.tool_version != "" || header.framework != "" ||
-                          header.command != "" || header.host != "" || header.os != "" || header.source_options != "" ||
+  const bool has_source = header.tool != "" || header.tool_version != "" ||
+                          header.framework != "" || header.command != "" || header.host != "" ||
+                          header.os != "" || header.source_options != "" ||
                           header.driver_version >= 0 || header.cupti_version >= 0;
   if (has_source) {
     json.key("source").begin_object();
@@ -187,8 +226,9 @@ void put_header(std::string& out, JsonWriter& json, const Header& header) {
     for (const auto& device : header.devices) put_device(json, device);
     json.end_array();
   }
-  const bool has_defaults = header.default_device >= 0 || header.default_context != "" || header.default_thread != "" ||
-                            header.default_process != "" || header.default_expect != Outcome::none;
+  const bool has_defaults = header.default_device >= 0 || header.default_context != "" ||
+                            header.default_thread != "" || header.default_process != "" ||
+                            header.default_expect != Outcome::none;
   if (has_defaults) {
     json.key("defaults").begin_object();
     counter("device", header.default_device);

@@ -20,10 +20,11 @@ namespace {
 
 constexpr std::uint64_t kEvents = 400'000;
 
-/// Allocations and frees in turns, 1000 live, as a recorder writes them (about 150 bytes a line) or as briefly as the
-/// format allows (about 40).
+/// Allocations and frees in turns, 1000 live, as a recorder writes them (about 150 bytes a line) or
+/// as briefly as the format allows (about 40).
 std::string lines_of(bool recorded) {
-  std::string out = R"({"format":"emmctl-trace","version":"1.0"})" "\n";
+  std::string out = R"({"format":"emmctl-trace","version":"1.0"})"
+                    "\n";
   Prng random(1);
   std::vector<std::uint64_t> live;
   std::uint64_t id = 0;
@@ -33,9 +34,10 @@ std::string lines_of(bool recorded) {
     const bool frees = live.size() == 1000;
     out += frees ? R"({"op":"free")" : R"({"op":"memalloc")";
     if (recorded) {
-      out += text::format(R"(,"seq":{},"time_ns":{},"duration_ns":{},"thread":{},"context":"c1","device":0,"api":"{}")",
-                          seq, time_ns, 90 + random.below(3000), 2750 + random.below(8),
-                          frees ? "cuMemFree_v2" : "cuMemAlloc_v2");
+      out += text::format(
+          R"(,"seq":{},"time_ns":{},"duration_ns":{},"thread":{},"context":"c1","device":0,"api":"{}")",
+          seq, time_ns, 90 + random.below(3000), 2750 + random.below(8),
+          frees ? "cuMemFree_v2" : "cuMemAlloc_v2");
     }
     if (frees) {
       const auto at = random.below(live.size());
@@ -44,7 +46,9 @@ std::string lines_of(bool recorded) {
       live.pop_back();
     } else {
       out += text::format(R"(,"id":{},"size":{})", id, random.log_uniform(512, 64 << 20));
-      if (recorded) out += text::format(R"(,"addr":"{}")", text::hex(0x7f0000000000 + (random.below(1 << 20) << 9)));
+      if (recorded)
+        out += text::format(R"(,"addr":"{}")",
+                            text::hex(0x7f0000000000 + (random.below(1 << 20) << 9)));
       live.push_back(id++);
     }
     out += "}\n";
@@ -55,7 +59,9 @@ std::string lines_of(bool recorded) {
 class File {
  public:
   File(const char* name, std::string_view bytes)
-      : path_((std::filesystem::temp_directory_path() / text::format("emm_bench_{}_{}", ::getpid(), name)).string()) {
+      : path_((std::filesystem::temp_directory_path() /
+               text::format("emm_bench_{}_{}", ::getpid(), name))
+                  .string()) {
     auto sink = format::ByteSink::open(path_);
     EMM_ASSERT(sink && (*sink)->write(bytes) && (*sink)->close());
   }
@@ -74,7 +80,8 @@ void read_trace(benchmark::State& state, const char* name, bool recorded) {
     trace::Trace trace;
     auto read = trace::read(**source, trace);
     EMM_ASSERT(read && trace.size() == kEvents);
-    state.counters["bytes_an_event"] = static_cast<double>(trace.memory_bytes()) / static_cast<double>(kEvents);
+    state.counters["bytes_an_event"] =
+        static_cast<double>(trace.memory_bytes()) / static_cast<double>(kEvents);
   }
   state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * text.size()));
   state.SetItemsProcessed(static_cast<std::int64_t>(state.iterations() * kEvents));

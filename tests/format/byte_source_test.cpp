@@ -16,7 +16,9 @@ namespace {
 /// A folder that goes with the test.
 class Folder {
  public:
-  Folder() : path_(std::filesystem::temp_directory_path() / ("emm_format_" + std::to_string(::getpid()))) {
+  Folder()
+      : path_(std::filesystem::temp_directory_path() /
+              ("emm_format_" + std::to_string(::getpid()))) {
     std::filesystem::create_directories(path_);
   }
   ~Folder() { std::filesystem::remove_all(path_); }
@@ -59,11 +61,12 @@ std::string long_text() {
 }
 
 class Packed : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Packings, Packed, testing::Values("plain.txt", "packed.txt.gz", "packed.txt.zst"),
-                         [](const auto& packing) {
-                           return std::string(packing.param).substr(0, 5) +
-                                  std::filesystem::path(packing.param).extension().string().substr(1);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Packings, Packed, testing::Values("plain.txt", "packed.txt.gz", "packed.txt.zst"),
+    [](const auto& packing) {
+      return std::string(packing.param).substr(0, 5) +
+             std::filesystem::path(packing.param).extension().string().substr(1);
+    });
 
 TEST_P(Packed, FilesReadBackAsTheyWereWritten) {
   const Folder folder;
@@ -178,7 +181,8 @@ TEST(ByteSource, DamagedPackedDataIsAParseError) {
   const auto other = ByteSource::memory(bytes, "bad.zst")->next();
 
   ASSERT_FALSE(other);
-  EXPECT_EQ(other.error().message, "bad.zst: damaged zstd data: Restored data doesn't match checksum");
+  EXPECT_EQ(other.error().message,
+            "bad.zst: damaged zstd data: Restored data doesn't match checksum");
 }
 
 TEST(ByteSource, DamageMeetsTheReaderOfAThreadToo) {
@@ -213,7 +217,8 @@ std::vector<std::string> lines_of(std::string_view text) {
   LineReader reader(*source);
   std::vector<std::string> lines;
   std::string_view line;
-  for (auto more = reader.next(line); more && *more; more = reader.next(line)) lines.emplace_back(line);
+  for (auto more = reader.next(line); more && *more; more = reader.next(line))
+    lines.emplace_back(line);
   return lines;
 }
 
@@ -263,7 +268,8 @@ TEST(LineReader, ALineOverTheLimitIsRefused) {
   const auto more = reader.next(line);
 
   ASSERT_FALSE(more);
-  EXPECT_EQ(more.error().message, "long.txt:2: a line of more than 1000 bytes: expected one record a line");
+  EXPECT_EQ(more.error().message,
+            "long.txt:2: a line of more than 1000 bytes: expected one record a line");
 }
 
 TEST(ByteSink, WhatCannotBeWrittenIsNamedWithTheReason) {

@@ -11,17 +11,26 @@ namespace {
 class Transcript final : public JsonHandler {
  public:
   Status on_null(JsonPosition at) override { return note("null", at); }
-  Status on_bool(bool value, JsonPosition at) override { return note(value ? "true" : "false", at); }
+  Status on_bool(bool value, JsonPosition at) override {
+    return note(value ? "true" : "false", at);
+  }
   Status on_number(const JsonNumber& number, JsonPosition at) override {
     switch (number.kind) {
-      case JsonNumber::Kind::unsigned_integer: return note(text::format("u{}", number.value), at);
-      case JsonNumber::Kind::negative: return note(text::format("i{}={}", number.negative, number.text), at);
-      case JsonNumber::Kind::other: return note(text::format("t{}", number.text), at);
+      case JsonNumber::Kind::unsigned_integer:
+        return note(text::format("u{}", number.value), at);
+      case JsonNumber::Kind::negative:
+        return note(text::format("i{}={}", number.negative, number.text), at);
+      case JsonNumber::Kind::other:
+        return note(text::format("t{}", number.text), at);
     }
     return {};
   }
-  Status on_string(std::string_view value, JsonPosition at) override { return note(text::format("'{}'", value), at); }
-  Status on_key(std::string_view key, JsonPosition at) override { return note(text::format("{}:", key), at); }
+  Status on_string(std::string_view value, JsonPosition at) override {
+    return note(text::format("'{}'", value), at);
+  }
+  Status on_key(std::string_view key, JsonPosition at) override {
+    return note(text::format("{}:", key), at);
+  }
   Status on_begin_object(JsonPosition at) override { return note("{", at); }
   Status on_end_object(JsonPosition) override { return note("}"); }
   Status on_begin_array(JsonPosition at) override { return note("[", at); }
@@ -71,26 +80,33 @@ TEST(JsonReader, AStreamAndATextReadTheSame) {
 }
 
 TEST(JsonReader, SaysWhereAndWhyItIsNotJson) {
-  EXPECT_EQ(transcript("{\"a\":1]"),
-            "x.json:1:7: not JSON: syntax error while parsing object - unexpected ']'; expected '}'");
+  EXPECT_EQ(
+      transcript("{\"a\":1]"),
+      "x.json:1:7: not JSON: syntax error while parsing object - unexpected ']'; expected '}'");
   EXPECT_EQ(transcript("{\"a\": nope}"),
             "x.json:1:7: not JSON: syntax error while parsing value - invalid literal");
   EXPECT_EQ(transcript("[1 22]"),
-            "x.json:1:4: not JSON: syntax error while parsing array - unexpected number literal; expected ']'");
+            "x.json:1:4: not JSON: syntax error while parsing array - unexpected number literal; "
+            "expected ']'");
   EXPECT_EQ(transcript("[007]"),
-            "x.json:1:2: not JSON: syntax error while parsing array - unexpected number literal; expected ']'");
+            "x.json:1:2: not JSON: syntax error while parsing array - unexpected number literal; "
+            "expected ']'");
   EXPECT_EQ(transcript("[\"a\nb\"]"),
-            "x.json:1:4: not JSON: syntax error while parsing value - invalid string: control character U+000A (LF) "
+            "x.json:1:4: not JSON: syntax error while parsing value - invalid string: control "
+            "character U+000A (LF) "
             "must be escaped to \\u000A or \\n");
   EXPECT_EQ(transcript("[\"\xff\"]"),
-            "x.json:1:3: not JSON: syntax error while parsing value - invalid string: ill-formed UTF-8 byte");
+            "x.json:1:3: not JSON: syntax error while parsing value - invalid string: ill-formed "
+            "UTF-8 byte");
   EXPECT_EQ(transcript("{} {}"),
-            "x.json:1:4: not JSON: syntax error while parsing value - unexpected '{'; expected end of input");
+            "x.json:1:4: not JSON: syntax error while parsing value - unexpected '{'; expected end "
+            "of input");
 }
 
 TEST(JsonReader, TellsATextThatIsCut) {
   for (const char* cut : {"", "{", "{\"a", "{\"a\":", "{\"a\":tr", "{\"a\":1", "[1,"}) {
-    EXPECT_EQ(transcript(cut), text::format("x.json:1:{}: the file ends inside a JSON value", std::string(cut).size() + 1))
+    EXPECT_EQ(transcript(cut), text::format("x.json:1:{}: the file ends inside a JSON value",
+                                            std::string(cut).size() + 1))
         << cut;
   }
 }
@@ -112,7 +128,8 @@ TEST(JsonReader, DeepNestingIsOnlyDeep) {
 }
 
 TEST(JsonValue, HoldsMembersInOrderAndNumbersExactly) {
-  const auto value = parse_json(R"({"z":18446744073709551615,"a":-5,"f":0.25,"s":"\u00e9","b":true,"n":null,"l":[1,[2]]})");
+  const auto value = parse_json(
+      R"({"z":18446744073709551615,"a":-5,"f":0.25,"s":"\u00e9","b":true,"n":null,"l":[1,[2]]})");
   ASSERT_TRUE(value);
 
   EXPECT_EQ(value->members().front().first, "z");
@@ -142,7 +159,14 @@ TEST(JsonWriter, WritesMembersInTheOrderOfTheCalls) {
   std::string out;
   JsonWriter json(out);
 
-  json.begin_object().member("b", 2u).member("a", "x").key("list").begin_array().value(true).null().value(-1);
+  json.begin_object()
+      .member("b", 2u)
+      .member("a", "x")
+      .key("list")
+      .begin_array()
+      .value(true)
+      .null()
+      .value(-1);
   json.end_array().key("raw").raw("{}").member("half", 0.5).end_object();
 
   EXPECT_EQ(out, R"({"b":2,"a":"x","list":[true,null,-1],"raw":{},"half":0.5})");
@@ -162,8 +186,9 @@ TEST(JsonWriter, AnyBytesBecomeAStringThatIsJson) {
   std::string out;
   append_json_string(out, std::string_view("q\" b\\ \n\t\x01 \xc3\xa9 \xff \xed\xa0\x80", 18));
 
-  EXPECT_EQ(out,
-            "\"q\\\" b\\\\ \\n\\t\\u0001 \xc3\xa9 \xef\xbf\xbd \xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"");
+  EXPECT_EQ(
+      out,
+      "\"q\\\" b\\\\ \\n\\t\\u0001 \xc3\xa9 \xef\xbf\xbd \xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"");
   EXPECT_TRUE(parse_json(out));
 }
 

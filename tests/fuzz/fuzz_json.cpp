@@ -1,5 +1,5 @@
-// Any bytes through the JSON reader: a value or an error, the same from a stream and from memory; and what parses is
-// written and read the same.
+// Any bytes through the JSON reader: a value or an error, the same from a stream and from memory;
+// and what parses is written and read the same.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -18,11 +18,16 @@ class Transcript final : public format::JsonHandler {
   Status on_null(format::JsonPosition) override { return done(json_.null()); }
   Status on_bool(bool value, format::JsonPosition) override { return done(json_.value(value)); }
   Status on_number(const format::JsonNumber& number, format::JsonPosition) override {
-    if (number.kind == format::JsonNumber::Kind::unsigned_integer) return done(json_.value(number.value));
+    if (number.kind == format::JsonNumber::Kind::unsigned_integer)
+      return done(json_.value(number.value));
     return done(json_.raw(number.text));
   }
-  Status on_string(std::string_view value, format::JsonPosition) override { return done(json_.value(value)); }
-  Status on_key(std::string_view key, format::JsonPosition) override { return done(json_.key(key)); }
+  Status on_string(std::string_view value, format::JsonPosition) override {
+    return done(json_.value(value));
+  }
+  Status on_key(std::string_view key, format::JsonPosition) override {
+    return done(json_.key(key));
+  }
   Status on_begin_object(format::JsonPosition) override { return done(json_.begin_object()); }
   Status on_end_object(format::JsonPosition) override { return done(json_.end_object()); }
   Status on_begin_array(format::JsonPosition) override { return done(json_.begin_array()); }

@@ -14,7 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
   std::string all;
   const auto source = format::ByteSource::memory(bytes);
-  for (auto chunk = source->next(); chunk && !chunk->empty() && all.size() < kEnough; chunk = source->next()) {
+  for (auto chunk = source->next(); chunk && !chunk->empty() && all.size() < kEnough;
+       chunk = source->next()) {
     all.append(*chunk);
   }
   if (all.size() >= kEnough) return 0;
@@ -29,6 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto as_rows = format::ByteSource::memory(bytes);
   format::CsvReader rows(*as_rows);
   std::vector<std::string_view> fields;
-  for (auto more = rows.next(fields); more && *more; more = rows.next(fields)) EMM_ASSERT(!fields.empty());
+  for (auto more = rows.next(fields); more && *more; more = rows.next(fields))
+    EMM_ASSERT(!fields.empty());
   return 0;
 }

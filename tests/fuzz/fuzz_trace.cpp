@@ -1,5 +1,6 @@
-// Any bytes as a trace: read or refused, never worse. On every line the scanner of flat lines must agree with the
-// careful reader wherever it does not decline, and what was read is written and read the same.
+// Any bytes as a trace: read or refused, never worse. On every line the scanner of flat lines must
+// agree with the careful reader wherever it does not decline, and what was read is written and read
+// the same.
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -41,13 +41,16 @@ class RandomOperation {
   std::string id_text() {
     constexpr std::string_view kCharacters = "abcXYZ0189_.:/-";
     std::string value;
-    for (auto left = random_.between(1, 64); left > 0; --left) value += kCharacters[random_.below(kCharacters.size())];
+    for (auto left = random_.between(1, 64); left > 0; --left)
+      value += kCharacters[random_.below(kCharacters.size())];
     return value;
   }
   std::string_view any_text() {
-    constexpr std::string_view kPieces[] = {"a", " ", "\"", "\\", "\n", "\t", "\x01", "\xc3\xa9", "{}", "text", "\xf0\x9f\x90\x9a"};
+    constexpr std::string_view kPieces[] = {
+        "a", " ", "\"", "\\", "\n", "\t", "\x01", "\xc3\xa9", "{}", "text", "\xf0\x9f\x90\x9a"};
     std::string value;
-    for (auto left = random_.below(8); left > 0; --left) value += kPieces[random_.below(std::size(kPieces))];
+    for (auto left = random_.below(8); left > 0; --left)
+      value += kPieces[random_.below(std::size(kPieces))];
     return keep(std::move(value));
   }
   Id any_id() {
@@ -56,10 +59,14 @@ class RandomOperation {
   }
   std::uint64_t any_number() {
     switch (random_.below(4)) {
-      case 0: return random_.below(10);
-      case 1: return random_.next();
-      case 2: return kExactInteger - 1 + random_.below(3);
-      default: return random_.log_uniform(1, ~std::uint64_t{0} >> 1);
+      case 0:
+        return random_.below(10);
+      case 1:
+        return random_.next();
+      case 2:
+        return kExactInteger - 1 + random_.below(3);
+      default:
+        return random_.log_uniform(1, ~std::uint64_t{0} >> 1);
     }
   }
   template <class Enum>
@@ -74,15 +81,28 @@ class RandomOperation {
       case FieldType::bytes:
       case FieldType::count:
       case FieldType::nanoseconds:
-      case FieldType::address: operation.*at.number = any_number(); return;
-      case FieldType::flag: operation.*at.flag = random_.chance(0.5); return;
-      case FieldType::text: operation.*at.text = any_text(); return;
-      case FieldType::id: operation.*at.id = any_id(); return;
-      case FieldType::special: break;
+      case FieldType::address:
+        operation.*at.number = any_number();
+        return;
+      case FieldType::flag:
+        operation.*at.flag = random_.chance(0.5);
+        return;
+      case FieldType::text:
+        operation.*at.text = any_text();
+        return;
+      case FieldType::id:
+        operation.*at.id = any_id();
+        return;
+      case FieldType::special:
+        break;
     }
     switch (member) {
-      case Member::device: operation.device = static_cast<std::uint32_t>(random_.below(256)); return;
-      case Member::page_offset: operation.page_offset = static_cast<std::uint32_t>(random_.below(4096)); return;
+      case Member::device:
+        operation.device = static_cast<std::uint32_t>(random_.below(256));
+        return;
+      case Member::page_offset:
+        operation.page_offset = static_cast<std::uint32_t>(random_.below(4096));
+        return;
       case Member::layer:
         if (operation.op != Op::flush) operation.layer = any<Layer>(0, 2);
         return;
@@ -90,10 +110,18 @@ class RandomOperation {
         operation.kind = operation.op == Op::define ? Kind::device : any<Kind>(0, 3);
         if (operation.op == Op::define) operation.define_kind = any<DefineKind>(0, 4);
         return;
-      case Member::attach: operation.attach_global = random_.chance(0.5); return;
-      case Member::cause: operation.cause = any<Cause>(1, kCauseNames.size()); return;
-      case Member::phase: operation.phase = any<Phase>(0, 3); return;
-      case Member::priority: operation.priority = static_cast<std::int32_t>(random_.next()); return;
+      case Member::attach:
+        operation.attach_global = random_.chance(0.5);
+        return;
+      case Member::cause:
+        operation.cause = any<Cause>(1, kCauseNames.size());
+        return;
+      case Member::phase:
+        operation.phase = any<Phase>(0, 3);
+        return;
+      case Member::priority:
+        operation.priority = static_cast<std::int32_t>(random_.next());
+        return;
       case Member::result:
         operation.result.outcome = any<Outcome>(1, kOutcomeNames.size());
         if (random_.chance(0.5)) operation.result.code = static_cast<std::int32_t>(random_.next());
@@ -118,7 +146,9 @@ class RandomOperation {
         for (auto left = random_.below(4); left > 0; --left) frames_.push_back(any_text());
         operation.frames = frames_;
         return;
-      default: operation.extension = R"("x-mine":{"a":[1,2.50,-7]},"x-more":"\"")"; return;
+      default:
+        operation.extension = R"("x-mine":{"a":[1,2.50,-7]},"x-more":"\"")";
+        return;
     }
   }
 
@@ -128,11 +158,13 @@ class RandomOperation {
   std::vector<std::string_view> frames_;
 };
 
-/// "" where `a` and `b` are the same operation, but for the line; else the name of a member that differs.
+/// "" where `a` and `b` are the same operation, but for the line; else the name of a member that
+/// differs.
 inline std::string difference(const Operation& a, const Operation& b) {
   if (a.op != b.op) return "op";
   if (a.members != b.members) return "members";
-  if (a.op == Op::extension) return a.extension == b.extension && a.text == b.text ? "" : "extension";
+  if (a.op == Op::extension)
+    return a.extension == b.extension && a.text == b.text ? "" : "extension";
   for (std::size_t i = 1; i < kMemberCount; ++i) {
     const auto member = static_cast<Member>(i);
     if (!a.has(member)) continue;
@@ -142,29 +174,64 @@ inline std::string difference(const Operation& a, const Operation& b) {
       case FieldType::bytes:
       case FieldType::count:
       case FieldType::nanoseconds:
-      case FieldType::address: same = a.*at.number == b.*at.number; break;
-      case FieldType::flag: same = a.*at.flag == b.*at.flag; break;
-      case FieldType::text: same = a.*at.text == b.*at.text; break;
-      case FieldType::id: same = a.*at.id == b.*at.id; break;
-      case FieldType::special: break;
+      case FieldType::address:
+        same = a.*at.number == b.*at.number;
+        break;
+      case FieldType::flag:
+        same = a.*at.flag == b.*at.flag;
+        break;
+      case FieldType::text:
+        same = a.*at.text == b.*at.text;
+        break;
+      case FieldType::id:
+        same = a.*at.id == b.*at.id;
+        break;
+      case FieldType::special:
+        break;
     }
     switch (member) {
-      case Member::device: same = a.device == b.device; break;
-      case Member::page_offset: same = a.page_offset == b.page_offset; break;
-      case Member::layer: same = a.layer == b.layer; break;
-      case Member::kind: same = a.kind == b.kind && a.define_kind == b.define_kind; break;
-      case Member::attach: same = a.attach_global == b.attach_global; break;
-      case Member::cause: same = a.cause == b.cause; break;
-      case Member::phase: same = a.phase == b.phase; break;
-      case Member::priority: same = a.priority == b.priority; break;
-      case Member::result: same = a.result == b.result; break;
-      case Member::expect: same = a.expect == b.expect; break;
-      case Member::ids: same = std::vector(a.ids.begin(), a.ids.end()) == std::vector(b.ids.begin(), b.ids.end()); break;
-      case Member::frames:
-        same = std::vector(a.frames.begin(), a.frames.end()) == std::vector(b.frames.begin(), b.frames.end());
+      case Member::device:
+        same = a.device == b.device;
         break;
-      case Member::extension: same = a.extension == b.extension; break;
-      default: break;
+      case Member::page_offset:
+        same = a.page_offset == b.page_offset;
+        break;
+      case Member::layer:
+        same = a.layer == b.layer;
+        break;
+      case Member::kind:
+        same = a.kind == b.kind && a.define_kind == b.define_kind;
+        break;
+      case Member::attach:
+        same = a.attach_global == b.attach_global;
+        break;
+      case Member::cause:
+        same = a.cause == b.cause;
+        break;
+      case Member::phase:
+        same = a.phase == b.phase;
+        break;
+      case Member::priority:
+        same = a.priority == b.priority;
+        break;
+      case Member::result:
+        same = a.result == b.result;
+        break;
+      case Member::expect:
+        same = a.expect == b.expect;
+        break;
+      case Member::ids:
+        same = std::vector(a.ids.begin(), a.ids.end()) == std::vector(b.ids.begin(), b.ids.end());
+        break;
+      case Member::frames:
+        same = std::vector(a.frames.begin(), a.frames.end()) ==
+               std::vector(b.frames.begin(), b.frames.end());
+        break;
+      case Member::extension:
+        same = a.extension == b.extension;
+        break;
+      default:
+        break;
     }
     if (!same) return std::string(name(member));
   }

@@ -67,7 +67,9 @@ TEST(Schema, EachOperationHasTheMembersOfItsRule) {
   for (const auto& branch : branches.elements()) {
     const auto& properties = in(branch, "properties");
     const auto& op = in(properties, "op");
-    auto ops = op.find("enum") != nullptr ? strings(in(op, "enum")) : Names{std::string(in(op, "const").as_string().value_or("?"))};
+    auto ops = op.find("enum") != nullptr
+                   ? strings(in(op, "enum"))
+                   : Names{std::string(in(op, "const").as_string().value_or("?"))};
     Names required;
     if (const auto* const list = branch.find("required")) required = strings(*list);
     auto members = keys(properties);
@@ -100,7 +102,8 @@ TEST(Schema, WordsAreThoseOfTheTables) {
   EXPECT_EQ(strings(in(in(defs, "outcome"), "enum")), written(kOutcomeNames));
   EXPECT_EQ(strings(in(in(header, "level"), "enum")), written(kLevelNames));
   EXPECT_EQ(strings(in(in(in(header, "requires"), "items"), "enum")), written(kFeatures));
-  EXPECT_EQ(strings(in(in(in(in(defs, "common"), "properties"), "layer"), "enum")), written(kLayerNames));
+  EXPECT_EQ(strings(in(in(in(in(defs, "common"), "properties"), "layer"), "enum")),
+            written(kLayerNames));
   for (const auto& branch : in(in(defs, "operation"), "oneOf").elements()) {
     const auto& properties = in(branch, "properties");
     const auto op = in(properties, "op").find("const");
@@ -123,8 +126,8 @@ TEST(Schema, WordsAreThoseOfTheTables) {
   }
 }
 
-// The reader refuses a member it does not know, so each that the schema has must be known to it, and none more: what a
-// misspelt member is told of is what the schema lists.
+// The reader refuses a member it does not know, so each that the schema has must be known to it,
+// and none more: what a misspelt member is told of is what the schema lists.
 TEST(Schema, TheHeaderAndItsPartsHaveTheMembersThatTheReaderKnows) {
   const auto root = schema();
   const auto& header = in(in(in(root, "$defs"), "header"), "properties");
@@ -146,7 +149,8 @@ TEST(Schema, TheHeaderAndItsPartsHaveTheMembersThatTheReaderKnows) {
   const std::string begin = "{\"format\":\"emmctl-trace\",\"version\":\"1.0\",";
   EXPECT_EQ(known_to_the_reader(begin + "\"zzzzzzzzzzzzzzz\":1}\n"), keys(header));
   for (const char* part : {"clock", "source", "defaults"}) {
-    EXPECT_EQ(known_to_the_reader(begin + "\"" + part + "\":{\"zzzzzzzzzzzzzzzzzzz\":1}}\n"), keys(in(in(header, part), "properties")))
+    EXPECT_EQ(known_to_the_reader(begin + "\"" + part + "\":{\"zzzzzzzzzzzzzzzzzzz\":1}}\n"),
+              keys(in(in(header, part), "properties")))
         << part;
   }
   EXPECT_EQ(known_to_the_reader(begin + "\"devices\":[{\"zzzzzzzzzzzzzzzzzzz\":1}]}\n"),

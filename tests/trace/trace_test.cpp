@@ -16,11 +16,15 @@ std::string fault(std::string_view lines) {
 
 TEST(Trace, HoldsWhatAReplayNeeds) {
   const auto trace = loaded(
-      "{\"format\":\"emmctl-trace\",\"version\":\"1.0\",\"devices\":[{\"id\":1,\"capacity\":4096}],\"defaults\":{\"device\":1,\"expect\":\"ok\"}}\n"
+      "{\"format\":\"emmctl-trace\",\"version\":\"1.0\",\"devices\":[{\"id\":1,\"capacity\":4096}],"
+      "\"defaults\":{\"device\":1,\"expect\":\"ok\"}}\n"
       "{\"op\":\"define\",\"kind\":\"site\",\"id\":9,\"frames\":[\"inner\",\"outer\"]}\n"
-      "{\"op\":\"memhostalloc\",\"id\":\"h\",\"size\":10,\"mapped\":true,\"wc\":true,\"time_ns\":1000,\"thread\":77,\"site\":9}\n"
-      "{\"op\":\"memalloc\",\"id\":5,\"size\":20,\"time_ns\":1500,\"thread\":\"main\",\"stream\":\"s\",\"result\":{\"outcome\":\"oom\",\"code\":2}}\n"
-      "{\"op\":\"memallocmanaged\",\"id\":6,\"size\":30,\"attach\":\"host\",\"expect\":{\"align\":512}}\n"
+      "{\"op\":\"memhostalloc\",\"id\":\"h\",\"size\":10,\"mapped\":true,\"wc\":true,\"time_ns\":"
+      "1000,\"thread\":77,\"site\":9}\n"
+      "{\"op\":\"memalloc\",\"id\":5,\"size\":20,\"time_ns\":1500,\"thread\":\"main\",\"stream\":"
+      "\"s\",\"result\":{\"outcome\":\"oom\",\"code\":2}}\n"
+      "{\"op\":\"memallocmanaged\",\"id\":6,\"size\":30,\"attach\":\"host\",\"expect\":{\"align\":"
+      "512}}\n"
       "{\"op\":\"free\",\"id\":\"h\"}\n{\"op\":\"x-y\"}\n{\"op\":\"end\"}\n");
   ASSERT_TRUE(trace) << describe(trace.error());
 
@@ -57,23 +61,32 @@ TEST(Trace, HoldsWhatAReplayNeeds) {
 }
 
 TEST(Trace, AnIdIsOneAllocationOverTheWholeTrace) {
-  EXPECT_EQ(fault("{\"op\":\"memalloc\",\"id\":1,\"size\":1}\n{\"op\":\"free\",\"id\":1}\n{\"op\":\"memalloc\",\"id\":\"1\",\"size\":1}\n"),
+  EXPECT_EQ(fault("{\"op\":\"memalloc\",\"id\":1,\"size\":1}\n{\"op\":\"free\",\"id\":1}\n{\"op\":"
+                  "\"memalloc\",\"id\":\"1\",\"size\":1}\n"),
             "x.json:4: id 1 for the second time: expected one for each allocation");
-  EXPECT_EQ(fault("{\"op\":\"free\",\"id\":\"w\"}\n"), "x.json:2: free of id w, which nothing made: expected a memalloc before");
-  EXPECT_EQ(fault("{\"op\":\"memalloc\",\"id\":1,\"size\":1}\n{\"op\":\"free\",\"id\":1}\n{\"op\":\"free\",\"id\":1}\n"),
+  EXPECT_EQ(fault("{\"op\":\"free\",\"id\":\"w\"}\n"),
+            "x.json:2: free of id w, which nothing made: expected a memalloc before");
+  EXPECT_EQ(fault("{\"op\":\"memalloc\",\"id\":1,\"size\":1}\n{\"op\":\"free\",\"id\":1}\n{\"op\":"
+                  "\"free\",\"id\":1}\n"),
             "x.json:4: free of id 1, which ended before: expected it to be live");
-  EXPECT_EQ(fault("{\"op\":\"memalloc\",\"id\":1,\"size\":1}\n{\"op\":\"free\",\"id\":1}\n{\"op\":\"get_ipc_handle\",\"id\":1,\"handle\":1}\n"),
+  EXPECT_EQ(fault("{\"op\":\"memalloc\",\"id\":1,\"size\":1}\n{\"op\":\"free\",\"id\":1}\n{\"op\":"
+                  "\"get_ipc_handle\",\"id\":1,\"handle\":1}\n"),
             "x.json:4: get_ipc_handle of id 1, which ended before: expected it to be live");
-  EXPECT_EQ(fault("{\"op\":\"use\",\"ids\":[3]}\n"), "x.json:2: use of id 3, which nothing made: expected a memalloc before");
-  EXPECT_EQ(fault("{\"op\":\"memalloc\",\"id\":1,\"size\":1}\n{\"op\":\"close_ipc_handle\",\"id\":1}\n"),
-            "x.json:3: close_ipc_handle of id 1, which memalloc made: expected open_ipc_handle");
+  EXPECT_EQ(fault("{\"op\":\"use\",\"ids\":[3]}\n"),
+            "x.json:2: use of id 3, which nothing made: expected a memalloc before");
+  EXPECT_EQ(
+      fault("{\"op\":\"memalloc\",\"id\":1,\"size\":1}\n{\"op\":\"close_ipc_handle\",\"id\":1}\n"),
+      "x.json:3: close_ipc_handle of id 1, which memalloc made: expected open_ipc_handle");
 }
 
 TEST(Trace, AFreeAfterAResetOfItsContextIsLate) {
-  const auto trace = loaded(with_header(
-      "{\"op\":\"memalloc\",\"id\":1,\"size\":1,\"context\":\"a\"}\n{\"op\":\"memalloc\",\"id\":2,\"size\":1,\"context\":\"b\"}\n"
-      "{\"op\":\"reset\",\"context\":\"a\"}\n{\"op\":\"memalloc\",\"id\":3,\"size\":1,\"context\":\"a\"}\n"
-      "{\"op\":\"free\",\"id\":1,\"context\":\"a\"}\n{\"op\":\"free\",\"id\":2,\"context\":\"b\"}\n{\"op\":\"free\",\"id\":3,\"context\":\"a\"}\n"));
+  const auto trace =
+      loaded(with_header("{\"op\":\"memalloc\",\"id\":1,\"size\":1,\"context\":\"a\"}\n{\"op\":"
+                         "\"memalloc\",\"id\":2,\"size\":1,\"context\":\"b\"}\n"
+                         "{\"op\":\"reset\",\"context\":\"a\"}\n{\"op\":\"memalloc\",\"id\":3,"
+                         "\"size\":1,\"context\":\"a\"}\n"
+                         "{\"op\":\"free\",\"id\":1,\"context\":\"a\"}\n{\"op\":\"free\",\"id\":2,"
+                         "\"context\":\"b\"}\n{\"op\":\"free\",\"id\":3,\"context\":\"a\"}\n"));
   ASSERT_TRUE(trace) << describe(trace.error());
 
   EXPECT_TRUE((*trace)[4].has(event_flag::late));
@@ -83,17 +96,22 @@ TEST(Trace, AFreeAfterAResetOfItsContextIsLate) {
 }
 
 TEST(Trace, DeferCleanupIsBalancedForEachContext) {
-  EXPECT_EQ(fault("{\"op\":\"defer_cleanup\"}\n{\"op\":\"defer_cleanup\"}\n{\"op\":\"end_defer_cleanup\"}\n"), "");
+  EXPECT_EQ(fault("{\"op\":\"defer_cleanup\"}\n{\"op\":\"defer_cleanup\"}\n{\"op\":\"end_defer_"
+                  "cleanup\"}\n"),
+            "");
   EXPECT_EQ(fault("{\"op\":\"end_defer_cleanup\"}\n"),
             "x.json:2: end_defer_cleanup: expected a defer_cleanup before it in its context");
-  EXPECT_EQ(fault("{\"op\":\"defer_cleanup\",\"context\":\"a\"}\n{\"op\":\"end_defer_cleanup\",\"context\":\"b\"}\n"),
+  EXPECT_EQ(fault("{\"op\":\"defer_cleanup\",\"context\":\"a\"}\n{\"op\":\"end_defer_cleanup\","
+                  "\"context\":\"b\"}\n"),
             "x.json:3: end_defer_cleanup: expected a defer_cleanup before it in context b");
 }
 
 TEST(Trace, AContextIsOnOneDevice) {
-  EXPECT_EQ(fault("{\"op\":\"initialize\",\"context\":\"a\",\"device\":0}\n{\"op\":\"reset\",\"context\":\"a\"}\n{\"op\":\"reset\",\"context\":\"a\",\"device\":1}\n"),
+  EXPECT_EQ(fault("{\"op\":\"initialize\",\"context\":\"a\",\"device\":0}\n{\"op\":\"reset\","
+                  "\"context\":\"a\"}\n{\"op\":\"reset\",\"context\":\"a\",\"device\":1}\n"),
             "x.json:4: context a on device 1, and on device 0 before: expected one device");
-  const auto trace = loaded(with_header("{\"op\":\"reset\"}\n{\"op\":\"reset\",\"device\":1}\n{\"op\":\"reset\",\"device\":0}\n"));
+  const auto trace = loaded(with_header(
+      "{\"op\":\"reset\"}\n{\"op\":\"reset\",\"device\":1}\n{\"op\":\"reset\",\"device\":0}\n"));
   ASSERT_TRUE(trace);
   EXPECT_EQ(trace->contexts().size(), 2u) << "without names, one for each device";
   EXPECT_EQ(trace->device_count(), 2u);
@@ -102,14 +120,17 @@ TEST(Trace, AContextIsOnOneDevice) {
 
 TEST(Trace, ThereAreNoMoreContextsThanAnEventCanName) {
   std::string lines;
-  for (int i = 0; i < 257; ++i) lines += text::format("{\"op\":\"initialize\",\"context\":{}}\n", i);
-  EXPECT_EQ(fault(lines), "x.json:258: one context too many: expected no more than a replay can tell apart");
+  for (int i = 0; i < 257; ++i)
+    lines += text::format("{\"op\":\"initialize\",\"context\":{}}\n", i);
+  EXPECT_EQ(fault(lines),
+            "x.json:258: one context too many: expected no more than a replay can tell apart");
 }
 
 TEST(Trace, SeqIsTheOrderWhateverTheLines) {
   const auto trace = loaded(with_header(
       "{\"op\":\"free\",\"seq\":7,\"id\":1}\n{\"op\":\"memalloc\",\"seq\":4,\"id\":2,\"size\":2}\n"
-      "{\"op\":\"memalloc\",\"seq\":3,\"id\":1,\"size\":1}\n{\"op\":\"free\",\"seq\":5,\"id\":2}\n"));
+      "{\"op\":\"memalloc\",\"seq\":3,\"id\":1,\"size\":1}\n{\"op\":\"free\",\"seq\":5,\"id\":2}"
+      "\n"));
   ASSERT_TRUE(trace) << describe(trace.error());
 
   std::vector<std::uint32_t> lines;
@@ -117,7 +138,8 @@ TEST(Trace, SeqIsTheOrderWhateverTheLines) {
   EXPECT_EQ(lines, (std::vector<std::uint32_t>{4, 3, 5, 2}));
   EXPECT_EQ(trace->name((*trace)[0].id), "1");
 
-  EXPECT_EQ(fault("{\"op\":\"reset\",\"seq\":1}\n{\"op\":\"reset\",\"seq\":2}\n{\"op\":\"reset\",\"seq\":1}\n"),
+  EXPECT_EQ(fault("{\"op\":\"reset\",\"seq\":1}\n{\"op\":\"reset\",\"seq\":2}\n{\"op\":\"reset\","
+                  "\"seq\":1}\n"),
             "x.json:4: seq 1 for the second time: expected each seq once");
 }
 
@@ -126,11 +148,14 @@ TEST(Trace, AnUnsortedTraceIsTheSortedOne) {
   Prng random(3);
   std::vector<std::string> lines;
   for (std::uint64_t seq = 0; seq < kEvents; ++seq) {
-    lines.push_back(seq % 2 == 0 ? text::format("{\"op\":\"memalloc\",\"seq\":{},\"id\":{},\"size\":{}}\n", seq, seq, seq + 1)
-                                 : text::format("{\"op\":\"free\",\"seq\":{},\"id\":{}}\n", seq, seq - 1));
+    lines.push_back(seq % 2 == 0
+                        ? text::format("{\"op\":\"memalloc\",\"seq\":{},\"id\":{},\"size\":{}}\n",
+                                       seq, seq, seq + 1)
+                        : text::format("{\"op\":\"free\",\"seq\":{},\"id\":{}}\n", seq, seq - 1));
   }
   const auto sorted = loaded(with_header(text::join(lines, "")));
-  for (std::size_t i = 0; i + 200 < lines.size(); ++i) std::swap(lines[i], lines[i + random.below(200)]);
+  for (std::size_t i = 0; i + 200 < lines.size(); ++i)
+    std::swap(lines[i], lines[i + random.below(200)]);
   const auto shuffled = loaded(with_header(text::join(lines, "")));
 
   ASSERT_TRUE(sorted);
@@ -143,10 +168,13 @@ TEST(Trace, AnUnsortedTraceIsTheSortedOne) {
 }
 
 TEST(Trace, TellsProcessesHandlesAndBuffersApart) {
-  const auto trace = loaded(with_header(
-      "{\"op\":\"memalloc\",\"id\":1,\"size\":1}\n{\"op\":\"get_ipc_handle\",\"id\":1,\"handle\":\"h\"}\n"
-      "{\"op\":\"open_ipc_handle\",\"id\":2,\"handle\":\"h\",\"process\":\"peer\",\"expect\":{\"same_as\":1}}\n"
-      "{\"op\":\"mempin\",\"id\":3,\"size\":8,\"buffer\":\"b\",\"offset\":16,\"page_offset\":4}\n"));
+  const auto trace =
+      loaded(with_header("{\"op\":\"memalloc\",\"id\":1,\"size\":1}\n{\"op\":\"get_ipc_handle\","
+                         "\"id\":1,\"handle\":\"h\"}\n"
+                         "{\"op\":\"open_ipc_handle\",\"id\":2,\"handle\":\"h\",\"process\":"
+                         "\"peer\",\"expect\":{\"same_as\":1}}\n"
+                         "{\"op\":\"mempin\",\"id\":3,\"size\":8,\"buffer\":\"b\",\"offset\":16,"
+                         "\"page_offset\":4}\n"));
   ASSERT_TRUE(trace) << describe(trace.error());
 
   EXPECT_EQ(trace->detail((*trace)[1]).handle, 1u);
@@ -163,7 +191,9 @@ TEST(Trace, TellsProcessesHandlesAndBuffersApart) {
 }
 
 TEST(Trace, ARecordingThatNamesItsProcessOnEachEventIsOfOneProcess) {
-  const auto trace = loaded(with_header("{\"op\":\"memalloc\",\"id\":1,\"size\":1,\"process\":42}\n{\"op\":\"free\",\"id\":1,\"process\":42}\n"));
+  const auto trace =
+      loaded(with_header("{\"op\":\"memalloc\",\"id\":1,\"size\":1,\"process\":42}\n{\"op\":"
+                         "\"free\",\"id\":1,\"process\":42}\n"));
   ASSERT_TRUE(trace);
 
   EXPECT_EQ(trace->processes(), (std::vector<std::string>{"42"}));
@@ -201,7 +231,10 @@ TEST(Trace, AnEventTakesNoMoreThan64Bytes) {
 TEST(Trace, EqualDetailsAreKeptOnce) {
   std::string lines;
   for (int i = 0; i < 10'000; ++i) {
-    lines += text::format("{\"op\":\"memalloc\",\"id\":{},\"size\":1,\"expect\":{\"align\":256},\"label\":\"a label that is long enough to be on the heap\"}\n", i);
+    lines += text::format(
+        "{\"op\":\"memalloc\",\"id\":{},\"size\":1,\"expect\":{\"align\":256},\"label\":\"a label "
+        "that is long enough to be on the heap\"}\n",
+        i);
   }
   const auto trace = loaded(with_header(lines));
   ASSERT_TRUE(trace);

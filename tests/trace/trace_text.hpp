@@ -12,10 +12,13 @@
 
 namespace emm::trace {
 
-inline constexpr std::string_view kHeaderLine = "{\"format\":\"emmctl-trace\",\"version\":\"1.0\"}\n";
+inline constexpr std::string_view kHeaderLine =
+    "{\"format\":\"emmctl-trace\",\"version\":\"1.0\"}\n";
 
 /// Lines under the shortest header.
-inline std::string with_header(std::string_view lines) { return std::string(kHeaderLine).append(lines); }
+inline std::string with_header(std::string_view lines) {
+  return std::string(kHeaderLine).append(lines);
+}
 
 /// Forgets what it is told.
 class NullSink final : public OperationSink {

@@ -20,7 +20,8 @@ class Expecting final : public OperationSink {
   explicit Expecting(std::uint64_t seed) : expected_(seed) {}
   Status on_header(const Header&) override { return {}; }
   Status on_operation(const Operation& operation) override {
-    EXPECT_EQ(difference(expected_.next(), operation), "") << "operation " << count << " line " << operation.line;
+    EXPECT_EQ(difference(expected_.next(), operation), "")
+        << "operation " << count << " line " << operation.line;
     ++count;
     return {};
   }
@@ -76,7 +77,13 @@ TEST(Writer, TheHeaderReadsTheSame) {
   header.source_options = R"({"a":[1,2.5]})";
   header.driver_version = 0;
   header.cupti_version = 130001;
-  header.devices = {{.id = 0, .name = "H200", .uuid = "u", .capacity = 1, .free_at_start = 2, .granularity = 3, .alignment = ~std::uint64_t{0}},
+  header.devices = {{.id = 0,
+                     .name = "H200",
+                     .uuid = "u",
+                     .capacity = 1,
+                     .free_at_start = 2,
+                     .granularity = 3,
+                     .alignment = ~std::uint64_t{0}},
                     {.id = 7, .name = "", .uuid = ""}};
   header.default_context = "c1";
   header.default_thread = "12";
@@ -116,16 +123,19 @@ TEST(Writer, WritesOneOperationALineInAFixedOrder) {
                 .substr(0, 10),
             "x.json:2:4");
   EXPECT_EQ(rewritten("{\"version\":\"1.0\",\"name\":\"n\",\"format\":\"emmctl-trace\"}\n"
-                      "{\"size\":\"0xffffffffffffffff\",\"id\":\"7\",\"op\":\"memalloc\",\"addr\":\"0x00FF\",\"thread\":\"main\"}\n",
+                      "{\"size\":\"0xffffffffffffffff\",\"id\":\"7\",\"op\":\"memalloc\",\"addr\":"
+                      "\"0x00FF\",\"thread\":\"main\"}\n",
                       Form::document),
             "{\"format\":\"emmctl-trace\",\"version\":\"1.0\",\"name\":\"n\",\n\"events\":[\n"
-            "{\"op\":\"memalloc\",\"thread\":\"main\",\"id\":7,\"size\":\"18446744073709551615\",\"addr\":\"0xff\"}\n]}\n");
+            "{\"op\":\"memalloc\",\"thread\":\"main\",\"id\":7,\"size\":\"18446744073709551615\","
+            "\"addr\":\"0xff\"}\n]}\n");
 }
 
 TEST(Writer, TheExamplesReadAndWriteTheSame) {
   for (const char* name : {"conformance.json", "recorded.jsonl"}) {
     std::ifstream file(std::string(EMM_SOURCE_DIR "/traces/examples/") + name, std::ios::binary);
-    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    const std::string text((std::istreambuf_iterator<char>(file)),
+                           std::istreambuf_iterator<char>());
     const auto once = rewritten(text, Form::lines);
 
     EXPECT_TRUE(once.starts_with("{\"format\":\"emmctl-trace\"")) << once.substr(0, 200);
@@ -151,7 +161,8 @@ TEST(FlatLine, ReadsWhatTheCarefulReaderReads) {
     const auto writer = make_writer(*sink, Form::lines);
     ASSERT_TRUE(writer->on_operation(random.next()));
     line.pop_back();
-    if (damage.chance(0.5)) line[damage.below(line.size())] = "0123456789\"{}[],: .-exab\\\x80\n"[damage.below(26)];
+    if (damage.chance(0.5))
+      line[damage.below(line.size())] = "0123456789\"{}[],: .-exab\\\x80\n"[damage.below(26)];
     if (damage.chance(0.1)) line.erase(damage.below(line.size()), 1 + damage.below(5));
     const auto padded = line + "\n" + std::string(64, '"');
     const auto view = std::string_view(padded).substr(0, line.size());
