@@ -1,16 +1,21 @@
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <ctime>
 #include <vector>
 
+#include "log/whole_lines.hpp"
 #include "log/writer.hpp"
 
 namespace emm::log {
 namespace {
 
-/// One log a device; a record goes to all, and each takes its own.
-class SplitLog final : public LogWriter {
+/// The logs of a run, one a device or one for all, in files that a kill leaves whole. A record goes
+/// to all, and each takes its own.
+class LogFiles final : public LogWriter {
  public:
-  explicit SplitLog(std::vector<std::unique_ptr<LogWriter>> logs) : logs_(std::move(logs)) {}
+  LogFiles(std::vector<std::unique_ptr<LogWriter>> logs, const std::vector<std::string>& paths)
+      : whole_lines_(paths), logs_(std::move(logs)) {}
 
   void on_record(const Record& record, const Gauges& gauges) override {
     for (const auto& log : logs_) log->on_record(record, gauges);
@@ -24,8 +29,16 @@ class SplitLog final : public LogWriter {
   }
 
  private:
+  WholeLines whole_lines_;  // first: it ends when all is written
   std::vector<std::unique_ptr<LogWriter>> logs_;
 };
+
+/// Text in a file that has a place on disk, not a pipe or a terminal.
+bool is_text_file(const std::string& path) {
+  if (path == "-" || path.ends_with(".gz") || path.ends_with(".zst")) return false;
+  struct stat status {};
+  return stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+}
 
 /// "run.csv" to "run.dev1.csv", "run.csv.gz" to "run.dev1.csv.gz", "run" to "run.dev1".
 std::string with_device(const std::string& path, std::uint32_t device) {
@@ -76,20 +89,26 @@ Result<std::unique_ptr<LogWriter>> open_log(const std::string& path, std::string
     return fail(Errc::usage, "no log format {}: expected one of {}", name, text::join(known));
   }
   const auto devices = devices_of(trace);
-  const auto open = [&](const std::string& file, int device) -> Result<std::unique_ptr<LogWriter>> {
+  std::vector<std::unique_ptr<LogWriter>> logs;
+  std::vector<std::string> text_files;
+  const auto open = [&](const std::string& file, int device) -> Status {
     auto out = format::ByteSink::open(file);
     if (!out) return std::move(out).error();
-    return entry->make(std::move(*out), trace, device, options);
-  };
-  if (devices.size() < 2 || path == "-") return open(path, -1);
-
-  std::vector<std::unique_ptr<LogWriter>> logs;
-  for (const auto device : devices) {
-    auto log = open(with_device(path, device), static_cast<int>(device));
-    if (!log) return log;
+    auto log = entry->make(std::move(*out), trace, device, options);
+    if (!log) return std::move(log).error();
     logs.push_back(std::move(*log));
+    if (is_text_file(file)) text_files.push_back(file);
+    return {};
+  };
+  if (devices.size() < 2 || path == "-") {
+    if (auto opened = open(path, -1); !opened) return opened.error();
+  } else {
+    for (const auto device : devices) {
+      auto opened = open(with_device(path, device), static_cast<int>(device));
+      if (!opened) return opened.error();
+    }
   }
-  return std::make_unique<SplitLog>(std::move(logs));
+  return std::make_unique<LogFiles>(std::move(logs), text_files);
 }
 
 }  // namespace emm::log

@@ -8,42 +8,37 @@ using trace::Op;
 
 namespace {
 
-constexpr std::uint64_t kPage = 4096;
-
-bool packed(std::string_view name) { return name.ends_with(".gz") || name.ends_with(".zst"); }
+constexpr std::size_t kBlock = std::size_t{64} << 10;
 
 }  // namespace
 
 LineLog::LineLog(std::unique_ptr<format::ByteSink> out, const trace::Trace& trace, int device)
-    : out_(std::move(out)), trace_(trace), device_(device), paged_(!packed(out_->name())) {
-  line_.reserve(512);
+    : out_(std::move(out)), trace_(trace), device_(device) {
+  lines_.reserve(2 * kBlock);
 }
 
 Status LineLog::begin(std::string_view header) {
-  line_.assign(header);
-  line_.push_back('\n');
+  lines_.assign(header);
+  lines_.push_back('\n');
   // On its way at once, so that a path that cannot be written fails before the run.
-  if (auto written = put(); !written) return written;
+  put();
+  if (!status_) return status_;
   return out_->flush();
 }
 
-Status LineLog::put() {
-  const auto begin = std::exchange(offset_, offset_ + line_.size());
-  if (paged_ && begin / kPage != (offset_ - 1) / kPage) {
-    if (auto flushed = out_->flush(); !flushed) return flushed;
-  }
-  return out_->write(line_);
+void LineLog::put() {
+  if (status_) status_ = out_->write(lines_);
+  lines_.clear();
 }
 
 void LineLog::on_record(const Record& record, const Gauges& gauges) {
   if (device_ >= 0 && record.device != device_) return;
-  line_.clear();
-  format(line_, record, gauges);
-  if (line_.empty() || !status_) return;
-  status_ = put();
+  format(lines_, record, gauges);
+  if (lines_.size() >= kBlock) put();
 }
 
 Status LineLog::finish() {
+  put();
   auto closed = out_->close();
   if (!status_) return status_;
   return closed;

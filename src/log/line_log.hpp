@@ -8,14 +8,11 @@
 
 namespace emm::log {
 
-/// A LogWriter whose every record is one line or none. Keeps the first error of its sink for
-/// finish().
-///
-/// A killed run leaves whole lines: Linux may end a write between two pages of a file when its
-/// process is killed, so what is written at once is the lines that end in one page, and only the
-/// first of them spans two.
+/// A LogWriter whose every record is one line or none. Gathers lines to large writes, and keeps the
+/// first error of its sink for finish().
 class LineLog : public LogWriter {
  public:
+  ~LineLog() override { put(); }
   Status finish() final;
   void on_record(const Record& record, const Gauges& gauges) final;
 
@@ -24,20 +21,18 @@ class LineLog : public LogWriter {
 
   /// Writes the header, a whole line; to be called once, before any record.
   Status begin(std::string_view header);
-  /// Puts the line of `record` into `line`, its end included, or leaves it empty.
-  virtual void format(std::string& line, const Record& record, const Gauges& gauges) = 0;
+  /// Adds the line of `record` to `lines`, its end included, if it has one.
+  virtual void format(std::string& lines, const Record& record, const Gauges& gauges) = 0;
 
   const trace::Trace& trace() const noexcept { return trace_; }
 
  private:
+  void put();
+
   std::unique_ptr<format::ByteSink> out_;
   const trace::Trace& trace_;
   int device_;
-  Status put();
-
-  std::string line_;
-  std::uint64_t offset_ = 0;  ///< In the file, of what comes next.
-  bool paged_;                ///< Not where the file is packed.
+  std::string lines_;
   Status status_;
 };
 

@@ -29,6 +29,10 @@ void pause_ms(long ms) noexcept {
   nanosleep(&pause, nullptr);
 }
 
+Error peer_error(std::string_view what) {
+  return fail(Errc::io_error, "the second process of an IPC section {}", what);
+}
+
 class PeerProcess final : public Peer {
  public:
   PeerProcess(pid_t pid, int socket, int timeout_ms)
@@ -61,7 +65,7 @@ class PeerProcess final : public Peer {
                                       std::uint64_t size) override {
     auto answer = ask(Writer().put(Request::read).put(opening).put(offset).put(size));
     if (!answer) return std::move(answer).error();
-    if (answer->left() != size) return failed("its answer is not what was asked for");
+    if (answer->left() != size) return failed("answers what was not asked");
     return answer->rest();
   }
   Status write(std::uint32_t opening, std::uint64_t offset,
@@ -79,14 +83,13 @@ class PeerProcess final : public Peer {
 
  private:
   Result<Reader> ask(Writer& request) {
-    if (!broken_.empty()) return fail(Errc::io_error, "the peer process: {}", broken_);
+    if (!broken_.empty()) return peer_error(broken_);
     const auto frame = request.take();
     EMM_ASSERT(frame.size() <= protocol::kFrameMax);
     if (auto sent = send_all(frame); !sent) return std::move(sent).error();
     std::uint32_t size = 0;
     if (auto got = receive(&size, sizeof size); !got) return std::move(got).error();
-    if (size == 0 || size > protocol::kFrameMax)
-      return failed("its answer is not what was asked for");
+    if (size == 0 || size > protocol::kFrameMax) return failed("answers what was not asked");
     std::vector<std::byte> answer(size);
     if (auto got = receive(answer.data(), size); !got) return std::move(got).error();
     Reader reader(std::move(answer));
@@ -97,14 +100,14 @@ class PeerProcess final : public Peer {
   template <class T>
   Result<T> value(Reader& answer) {
     const auto got = answer.get<T>();
-    if (!answer.good()) return failed("its answer is not what was asked for");
+    if (!answer.good()) return failed("answers what was not asked");
     return got;
   }
 
   /// Nothing more is asked of it: answers could belong to an earlier question.
   Error failed(std::string why) {
     broken_ = std::move(why);
-    return fail(Errc::io_error, "the peer process: {}", broken_);
+    return peer_error(broken_);
   }
 
   Error ended() {
@@ -114,12 +117,12 @@ class PeerProcess final : public Peer {
       if (waitpid(pid_, &status, WNOHANG) == pid_) pid_ = 0;
       if (pid_ != 0) pause_ms(1);
     }
-    if (pid_ != 0) return failed("it closed its socket");
+    if (pid_ != 0) return failed("closed its socket");
     if (WIFSIGNALED(status)) {
-      return failed(text::format("it was ended by signal {} ({})", WTERMSIG(status),
+      return failed(text::format("was ended by signal {} ({})", WTERMSIG(status),
                                  sigdescr_np(WTERMSIG(status))));
     }
-    return failed(text::format("it ended with exit code {}", WEXITSTATUS(status)));
+    return failed(text::format("ended with exit code {}", WEXITSTATUS(status)));
   }
 
   Status ready(short events) {
@@ -127,8 +130,9 @@ class PeerProcess final : public Peer {
     for (;;) {
       const int got = poll(&wanted, 1, timeout_ms_);
       if (got > 0) return {};
-      if (got == 0) return failed(text::format("no answer within {} ms", timeout_ms_));
-      if (errno != EINTR) return failed(strerrordesc_np(errno));
+      if (got == 0) return failed(text::format("does not answer within {} ms", timeout_ms_));
+      if (errno != EINTR)
+        return failed(text::format("cannot be waited for: {}", strerrordesc_np(errno)));
     }
   }
 
@@ -170,8 +174,8 @@ Result<std::unique_ptr<Peer>> start_peer_process(const std::vector<std::string>&
                                                  int timeout_ms) {
   EMM_ASSERT(!command.empty());
   const auto refused = [&](int error) {
-    return fail(Errc::io_error, "cannot start the peer process {}: {}", command.front(),
-                strerrordesc_np(error));
+    return peer_error(
+        text::format("cannot be started as {}: {}", command.front(), strerrordesc_np(error)));
   };
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return refused(errno);

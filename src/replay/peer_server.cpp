@@ -30,7 +30,7 @@ class Openings {
   }
   Status close(std::uint32_t number) {
     const auto found = openings_.find(number);
-    if (found == openings_.end()) return unknown(number);
+    if (found == openings_.end()) return Error{.code = Errc::not_found};
     auto closed = found->second.handle.close();
     openings_.erase(found);
     return closed;
@@ -38,12 +38,12 @@ class Openings {
   /// `size` bytes from `offset` of what was opened, where they are inside it.
   Result<MemoryView> part(std::uint32_t number, std::uint64_t offset, std::uint64_t size) const {
     const auto found = openings_.find(number);
-    if (found == openings_.end()) return unknown(number);
+    if (found == openings_.end()) return Error{.code = Errc::not_found};
     return found->second.view.view(offset, offset + size);
   }
   Result<std::uint64_t> address(std::uint32_t number) const {
     const auto found = openings_.find(number);
-    if (found == openings_.end()) return unknown(number);
+    if (found == openings_.end()) return Error{.code = Errc::not_found};
     return found->second.view.device_pointer.value;
   }
 
@@ -52,9 +52,6 @@ class Openings {
     IpcHandle handle;
     MemoryView view;
   };
-  static Error unknown(std::uint32_t number) {
-    return fail(Errc::not_found, "opening {} is not open", number);
-  }
 
   Driver& driver_;
   std::map<std::uint32_t, Opening> openings_;

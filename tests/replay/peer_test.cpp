@@ -49,7 +49,7 @@ TEST(Peer, AnswersErrorsAndGoesOn) {
   const auto opening = peer->open(handle_at(FakeDriver::kBase, 0, 100));
   ASSERT_TRUE(opening);
   EXPECT_EQ(peer->read(*opening, 99, 2).error().code, Errc::invalid_value) << "past the view";
-  EXPECT_EQ(peer->close(77).error().message, "opening 77 is not open");
+  EXPECT_EQ(peer->close(77).error().code, Errc::not_found);
 }
 
 TEST(Peer, OneThatIsKilledSaysBySignal) {
@@ -59,7 +59,8 @@ TEST(Peer, OneThatIsKilledSaysBySignal) {
 
   ASSERT_FALSE(opening);
   EXPECT_EQ(opening.error().code, Errc::io_error);
-  EXPECT_EQ(opening.error().message, "the peer process: it was ended by signal 9 (Killed)");
+  EXPECT_EQ(opening.error().message,
+            "the second process of an IPC section was ended by signal 9 (Killed)");
   EXPECT_EQ(peer->address(1).error().message, opening.error().message) << "and stays so";
 }
 
@@ -67,29 +68,31 @@ TEST(Peer, OneThatEndsSaysItsExitCode) {
   const auto peer = start("exit");
 
   EXPECT_EQ(peer->open(handle_at(FakeDriver::kBase, 0, 1)).error().message,
-            "the peer process: it ended with exit code 9");
+            "the second process of an IPC section ended with exit code 9");
 }
 
 TEST(Peer, OneThatHangsIsAnError) {
   const auto peer = start("hang", 50);
 
   EXPECT_EQ(peer->open(handle_at(FakeDriver::kBase, 0, 1)).error().message,
-            "the peer process: no answer within 50 ms");
+            "the second process of an IPC section does not answer within 50 ms");
 }
 
 TEST(Peer, OneThatSaysSomethingElseIsAnError) {
   const auto peer = start("babble");
 
   EXPECT_EQ(peer->open(handle_at(FakeDriver::kBase, 0, 1)).error().message,
-            "the peer process: its answer is not what was asked for");
+            "the second process of an IPC section answers what was not asked");
 }
 
 TEST(Peer, AProgramThatDoesNotExistIsAnError) {
   const auto peer = start_peer_process({"/nowhere/peer"});
 
   ASSERT_FALSE(peer);
-  EXPECT_EQ(peer.error().message,
-            "cannot start the peer process /nowhere/peer: No such file or directory");
+  EXPECT_EQ(
+      peer.error().message,
+      "the second process of an IPC section cannot be started as /nowhere/peer: No such file or "
+      "directory");
 }
 
 }  // namespace

@@ -44,50 +44,50 @@ class EmmCsv final : public LineLog {
   }
 
   /// Numbers, each with a comma after it, in one piece.
-  static void numbers(std::string& line, std::initializer_list<std::uint64_t> values) {
+  static void numbers(std::string& lines, std::initializer_list<std::uint64_t> values) {
     char digits[8 * 21];
     auto* end = digits;
     for (const auto value : values) {
       end = std::to_chars(end, digits + sizeof digits, value).ptr;
       *end++ = ',';
     }
-    line.append(digits, end);
+    lines.append(digits, end);
   }
-  static void word(std::string& line, std::string_view value) {
-    line.append(value);
-    line.push_back(',');
+  static void word(std::string& lines, std::string_view value) {
+    lines.append(value);
+    lines.push_back(',');
   }
   static std::string_view named(const std::vector<std::string>& names, std::size_t at) {
     return at < names.size() ? std::string_view(names[at]) : std::string_view();
   }
 
-  void format(std::string& line, const Record& record, const Gauges& gauges) override {
+  void format(std::string& lines, const Record& record, const Gauges& gauges) override {
     const bool of_memory = record.id != kNoId;
     const bool ends = of_memory && (record.op == trace::Op::free || record.op == trace::Op::reset ||
                                     record.op == trace::Op::context_destroy ||
                                     record.op == trace::Op::close_ipc_handle);
-    numbers(line, {record.seq, record.seq < trace().size() ? trace()[record.seq].line : 0,
-                   record.repeat});
-    word(line, name(record.op));
-    word(line, ends ? name(record.freed_kind) : std::string_view());
-    word(line, name(record.outcome));
-    word(line, record.late ? "late" : "");
+    numbers(lines, {record.seq, record.seq < trace().size() ? trace()[record.seq].line : 0,
+                    record.repeat});
+    word(lines, name(record.op));
+    word(lines, ends ? name(record.freed_kind) : std::string_view());
+    word(lines, name(record.outcome));
+    word(lines, record.late ? "late" : "");
     if (of_memory) {
-      word(line, field(trace().name(AllocId{static_cast<std::uint32_t>(record.id)})));
+      word(lines, field(trace().name(AllocId{static_cast<std::uint32_t>(record.id)})));
       char hex[19] = "0x";
-      line.append(hex, std::to_chars(hex + 2, hex + sizeof hex, record.pointer, 16).ptr);
-      line.push_back(',');
-      numbers(line, {record.size, record.device});
+      lines.append(hex, std::to_chars(hex + 2, hex + sizeof hex, record.pointer, 16).ptr);
+      lines.push_back(',');
+      numbers(lines, {record.size, record.device});
     } else {
-      line.append(",,,");
-      numbers(line, {record.device});
+      lines.append(",,,");
+      numbers(lines, {record.device});
     }
-    word(line, named(contexts_, record.context));
-    word(line, named(threads_, record.thread));
-    word(line, named(streams_, record.stream));
-    numbers(line, {record.begin_ns, record.end_ns, gauges.live_bytes, gauges.live_count,
-                   gauges.reserved_bytes, gauges.free_bytes, gauges.total_bytes});
-    line.back() = '\n';
+    word(lines, named(contexts_, record.context));
+    word(lines, named(threads_, record.thread));
+    word(lines, named(streams_, record.stream));
+    numbers(lines, {record.begin_ns, record.end_ns, gauges.live_bytes, gauges.live_count,
+                    gauges.reserved_bytes, gauges.free_bytes, gauges.total_bytes});
+    lines.back() = '\n';
   }
 
   std::vector<std::string> threads_, streams_, contexts_;

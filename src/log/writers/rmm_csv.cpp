@@ -22,7 +22,7 @@ class RmmCsv final : public LineLog {
          const LogOptions& options)
       : LineLog(std::move(out), trace, device), day_ns_at_zero_(options.day_ns_at_zero) {}
 
-  void format(std::string& line, const Record& record, const Gauges&) override {
+  void format(std::string& lines, const Record& record, const Gauges&) override {
     if (!is_rmm_row(record)) return;
     const bool allocates =
         record.op == trace::Op::memalloc || record.op == trace::Op::memallocmanaged;
@@ -30,14 +30,15 @@ class RmmCsv final : public LineLog {
     // RMM logs an allocation when its upstream has answered, a free before its upstream is asked.
     const auto at_ns = allocates ? record.end_ns : record.begin_ns;
     rmm::append(
-        line, {.thread = trace().thread_number(ThreadId{static_cast<std::uint16_t>(record.thread)}),
-               .time_us = (day_ns_at_zero_ + at_ns) / 1000 % rmm::kDayUs,
-               .action = !allocates ? rmm::Action::free
-                         : worked   ? rmm::Action::allocate
-                                    : rmm::Action::allocate_failure,
-               .pointer = record.pointer,
-               .size = record.size,
-               .stream = trace().stream_number(StreamId{record.stream})});
+        lines,
+        {.thread = trace().thread_number(ThreadId{static_cast<std::uint16_t>(record.thread)}),
+         .time_us = (day_ns_at_zero_ + at_ns) / 1000 % rmm::kDayUs,
+         .action = !allocates ? rmm::Action::free
+                   : worked   ? rmm::Action::allocate
+                              : rmm::Action::allocate_failure,
+         .pointer = record.pointer,
+         .size = record.size,
+         .stream = trace().stream_number(StreamId{record.stream})});
   }
 
   std::uint64_t day_ns_at_zero_;

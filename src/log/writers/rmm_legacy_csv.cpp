@@ -28,7 +28,7 @@ class RmmLegacyCsv final : public LineLog {
   RmmLegacyCsv(std::unique_ptr<format::ByteSink> out, const trace::Trace& trace, int device)
       : LineLog(std::move(out), trace, device) {}
 
-  void format(std::string& line, const Record& record, const Gauges& gauges) override {
+  void format(std::string& lines, const Record& record, const Gauges& gauges) override {
     if (!is_rmm_row(record)) return;
     const bool allocates =
         record.op == trace::Op::memalloc || record.op == trace::Op::memallocmanaged;
@@ -41,7 +41,7 @@ class RmmLegacyCsv final : public LineLog {
       }
     }
     const bool in_trace = record.seq < trace().size();
-    rmm::append(line,
+    rmm::append(lines,
                 {.event = allocates ? rmm::LegacyEvent::alloc : rmm::LegacyEvent::free,
                  .device = record.device,
                  .address = record.pointer,
