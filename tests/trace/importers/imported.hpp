@@ -46,6 +46,8 @@ inline std::string one_line(const Operation& op, bool with_line = true) {
   flag(Member::wc, op.wc);
   if (op.has(Member::attach)) out += op.attach_global ? " global" : " host";
   if (op.has(Member::addr)) out += text::format(" addr={}", text::hex(op.addr));
+  number(Member::granted, op.granted);
+  flag(Member::preexisting, op.preexisting);
   id(Member::stream, op.stream);
   id(Member::record, op.record);
   id(Member::thread, op.thread);
@@ -59,6 +61,9 @@ inline std::string one_line(const Operation& op, bool with_line = true) {
   number(Member::count, op.count);
   number(Member::bytes, op.bytes);
   if (op.has(Member::text)) out += text::format(" {}", op.text);
+  if (op.has(Member::phase)) out += text::format(" {}", kPhaseNames[static_cast<std::size_t>(op.phase)]);
+  if (op.has(Member::label)) out += text::format(" \"{}\"", op.label);
+  if (op.has(Member::reason)) out += text::format(" {}", op.reason);
   if (op.has(Member::frames)) out += text::format(" [{}]", text::join(op.frames));
   id(Member::site, op.site);
   if (op.has(Member::result)) out += text::format(" {}", name(op.result.outcome));

@@ -1,0 +1,476 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "format/json_reader.hpp"
+#include "format/pickle.hpp"
+#include "format/pickle_writer.hpp"
+#include "tests/trace/importers/imported.hpp"
+#include "trace/exporters/torch_pickle.hpp"
+#include "trace/generate.hpp"
+#include "trace/trace.hpp"
+
+namespace emm::trace {
+namespace {
+
+using format::JsonValue;
+using format::PickleWriter;
+
+void put(PickleWriter& pickle, const JsonValue& value) {
+  switch (value.type()) {
+    case JsonValue::Type::null: pickle.text("None"); break;
+    case JsonValue::Type::boolean: pickle.truth(*value.as_bool()); break;
+    case JsonValue::Type::string: pickle.text(*value.as_string()); break;
+    case JsonValue::Type::number:
+      if (const auto number = value.as_u64()) {
+        pickle.number(*number);
+      } else if (const auto negative = value.as_i64()) {
+        pickle.negative(static_cast<std::int32_t>(*negative));
+      } else {
+        pickle.real(*value.as_double());
+      }
+      break;
+    case JsonValue::Type::array:
+      pickle.list();
+      pickle.mark();
+      for (const auto& element : value.elements()) put(pickle, element);
+      pickle.appends();
+      break;
+    case JsonValue::Type::object:
+      pickle.dict();
+      pickle.mark();
+      for (const auto& [key, member] : value.members()) {
+        pickle.text(key);
+        put(pickle, member);
+      }
+      pickle.setitems();
+      break;
+  }
+}
+
+/// What Python would dump of that value.
+std::string pickled(std::string_view json) {
+  const auto value = format::parse_json(json);
+  EMM_ASSERT(value);
+  std::string bytes;
+  const auto sink = format::ByteSink::to_string(bytes);
+  PickleWriter pickle(*sink);
+  put(pickle, *value);
+  EMM_ASSERT(pickle.end());
+  return bytes;
+}
+
+Imported read(std::string_view json, bool partial = false) { return import_text("torch-pickle", pickled(json), partial); }
+
+/// A snapshot whose device 0 has these rows, and these segments at the end.
+std::string snapshot(std::string_view rows, std::string_view segments = "", std::string_view more = "") {
+  std::string out = "{\"segments\": [";
+  out.append(segments).append("], \"device_traces\": [[").append(rows).append("]]").append(more).append("}");
+  return out;
+}
+
+std::string notes(const Imported& log) { return text::join(log.counts.notes, "\n"); }
+
+TEST(TorchPickle, ReadsSnapshotsOfPyTorch21) {
+  const auto log = read(snapshot(
+      R"({"action": "segment_alloc", "addr": 4096, "size": 2097152, "stream": 0, "frames": []},
+         {"action": "alloc", "addr": 4096, "size": 100, "stream": 0,
+          "frames": [{"name": "forward", "filename": "model.py", "line": 88}, {"name": "main", "filename": "??", "line": 0}]},
+         {"action": "free_requested", "addr": 4096, "size": 100, "stream": 0, "frames": []},
+         {"action": "free_completed", "addr": 4096, "size": 100, "stream": 0, "frames": []},
+         {"action": "segment_free", "addr": 4096, "size": 2097152, "stream": 0})"));
+
+  EXPECT_EQ(log.error, "");
+  EXPECT_EQ(log.text(),
+            "memalloc backing id=s1 size=2097152 addr=0x1000\n"
+            "define site id=1 [model.py:88 forward, ?? main]\n"
+            "memalloc id=1 size=100 addr=0x1000 site=1\n"
+            "free id=1\n"
+            "free backing id=s1\n"
+            "end events=5 live=0 live_bytes=0");
+  EXPECT_EQ(summary(log.counts), "rows 5: used 5");
+  EXPECT_EQ(notes(log), "");
+  EXPECT_TRUE(log.header.complete);
+}
+
+TEST(TorchPickle, ReadsSnapshotsWithTimesSettingsAndAnnotations) {
+  const auto log = read(snapshot(
+      R"({"action": "alloc", "addr": 4096, "size": 100, "stream": 7, "time_us": 1700000000000010},
+         {"action": "snapshot", "addr": 0, "size": 100, "stream": 0, "time_us": 1700000000000030},
+         {"action": "oom", "device_free": 5000, "size": 4000, "stream": 0, "time_us": 1700000000000040})",
+      R"({"device": 0, "address": 4096, "total_size": 2097152, "stream": 7, "is_expandable": false,
+          "blocks": [{"address": 4096, "size": 512, "requested_size": 100, "state": "active_allocated"}]})",
+      R"(, "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": -1, "expandable_segments": false,
+           "garbage_collection_threshold": 0.5, "roundup_power2_divisions": {"1": 0}},
+          "external_annotations": [{"stage": "START", "name": "step", "device": 0, "time_us": 1700000000000000},
+                                   {"stage": "END", "name": "step", "device": 0, "time_us": 1700000000000020},
+                                   {"stage": "END"}])"));
+
+  EXPECT_EQ(log.error, "");
+  EXPECT_EQ(log.text(),
+            "memalloc backing id=s1 size=2097152 addr=0x1000 preexisting stream=0x7\n"
+            "mark time_ns=0 step begin\n"
+            "memalloc id=1 size=100 addr=0x1000 stream=0x7 time_ns=10000\n"
+            "mark time_ns=20000 step end\n"
+            "mark time_ns=30000 snapshot\n"
+            "memalloc id=2 size=4000 time_ns=40000 oom \"x-device_free\":5000\n"
+            "end events=6 live=1 live_bytes=100");
+  EXPECT_EQ(summary(log.counts), "rows 6: used 5, other 1");
+  EXPECT_EQ(log.header.source_options,
+            R"({"allocator_settings":{"PYTORCH_CUDA_ALLOC_CONF":"","max_split_size":-1,"expandable_segments":false,)"
+            R"("garbage_collection_threshold":0.5,"roundup_power2_divisions":{"1":0}},)"
+            R"("at_end":{"segments":1,"reserved_bytes":2097152,"active_blocks":1,"allocated_bytes":512,)"
+            R"("requested_bytes":100,"pending_blocks":0}})");
+  EXPECT_EQ(notes(log),
+            "1 segments of 2097152 bytes were there before the first row: the recording began later, or its ring lost "
+            "the oldest rows\n"
+            "1 allocations failed with room on the device, 5000 bytes or more: a limit was set elsewhere, as by a memory "
+            "fraction");
+}
+
+TEST(TorchPickle, KeepsWhatLaterVersionsSayOfARow) {
+  const auto log = read(snapshot(
+      R"({"action": "alloc", "addr": 4096, "size": 100, "stream": 0, "time_us": 1, "compile_context": "N/A",
+          "user_metadata": "weights", "pool_id": [0, 3], "forward_frames": ["a"]},
+         {"action": "alloc", "addr": 8192, "size": 100, "stream": 0, "time_us": 2, "compile_context": "0/1",
+          "user_metadata": "", "pool_id": [0, 0], "category": 1},
+         {"action": "defragment", "addr": 0, "size": 0, "stream": 0, "time_us": 3})",
+      "",
+      R"(, "categories": ["unknown", "gradients"],
+          "allocator_settings": {"trace_alloc_max_entries": 2, "trace_alloc_overflowed": true})"));
+
+  EXPECT_EQ(log.error, "");
+  EXPECT_EQ(log.text(),
+            "gap the ring of events overflowed\n"
+            "memalloc id=1 size=100 addr=0x1000 time_ns=0 \"weights\" \"x-pool_id\":[0,3]\n"
+            "memalloc id=2 size=100 addr=0x2000 time_ns=1000 \"gradients\"\n"
+            "end events=3 live=2 live_bytes=200");
+  EXPECT_EQ(summary(log.counts), "rows 3: used 2, other 1");
+  EXPECT_FALSE(log.header.complete);
+  EXPECT_EQ(notes(log),
+            "the oldest events are lost: the ring of 2 events overflowed\n"
+            "live allocations: 2 by the rows, 0 by the segments at the end\n"
+            "live bytes: 200 by the rows, 0 by the segments at the end\n"
+            "1 rows say \"defragment\", which is no action of the allocator's that is known\n"
+            "1 rows name a compile context, which a trace does not keep\n"
+            "1 rows have frames of the forward pass, which a trace does not keep");
+}
+
+TEST(TorchPickle, MakesWhatLivedBeforeTheFirstRowFirst) {
+  const auto log = read(snapshot(
+      R"({"action": "free_requested", "addr": 8192, "size": 300, "stream": 5},
+         {"action": "free_completed", "addr": 8192, "size": 300, "stream": 5},
+         {"action": "alloc", "addr": 8192, "size": 200, "stream": 5},
+         {"action": "free_completed", "addr": 12288, "size": 1, "stream": 5},
+         {"action": "segment_free", "addr": 1048576, "size": 4096, "stream": 0})",
+      R"({"device": 0, "address": 4096, "total_size": 65536, "stream": 5, "blocks": [
+            {"size": 4096, "requested_size": 4000, "state": "active_allocated"},
+            {"size": 512, "requested_size": 200, "state": "active_allocated"},
+            {"size": 1024, "history": [{"addr": 8704, "real_size": 1000}], "state": "active_allocated"},
+            {"size": 1024, "state": "active_pending_free"},
+            {"size": 2048, "state": "inactive"}]})"));
+
+  EXPECT_EQ(log.error, "");
+  EXPECT_EQ(log.text(),
+            "memalloc backing id=s1 size=65536 addr=0x1000 preexisting stream=0x5\n"
+            "memalloc backing id=s2 size=4096 addr=0x100000 preexisting\n"
+            "memalloc id=1 size=4000 addr=0x1000 granted=4096 preexisting stream=0x5\n"
+            "memalloc id=2 size=300 addr=0x2000 preexisting stream=0x5\n"
+            "memalloc id=3 size=1000 addr=0x2200 granted=1024 preexisting stream=0x5\n"
+            "free id=2 stream=0x5\n"
+            "memalloc id=4 size=200 addr=0x2000 stream=0x5\n"
+            "free backing id=s2\n"
+            "end events=8 live=3 live_bytes=5200");
+  EXPECT_EQ(summary(log.counts), "rows 5: used 4, unmatched 1");
+  EXPECT_FALSE(log.header.complete);
+}
+
+TEST(TorchPickle, UndoesMapsAndUnmapsToFindWhatWasMappedBefore) {
+  const auto log = read(snapshot(
+      R"({"action": "segment_map", "addr": 2000, "size": 1000, "stream": 0},
+         {"action": "segment_unmap", "addr": 500, "size": 250, "stream": 0})",
+      R"({"device": 0, "address": 0, "total_size": 500, "stream": 0, "is_expandable": true, "blocks": []},
+         {"device": 0, "address": 1000, "total_size": 3000, "stream": 0, "is_expandable": true, "blocks": []})"));
+
+  EXPECT_EQ(log.text(),
+            "memalloc backing physical id=s1 size=500 addr=0x0 preexisting\n"
+            "memalloc backing physical id=s2 size=250 addr=0x1f4 preexisting\n"
+            "memalloc backing physical id=s3 size=1000 addr=0x3e8 preexisting\n"
+            "memalloc backing physical id=s4 size=1000 addr=0xbb8 preexisting\n"
+            "memalloc backing physical id=s5 size=1000 addr=0x7d0\n"
+            "free backing id=s2\n"
+            "end events=6 live=0 live_bytes=0");
+  EXPECT_EQ(notes(log),
+            "4 segments of 2750 bytes were there before the first row: the recording began later, or its ring lost the "
+            "oldest rows");
+}
+
+TEST(TorchPickle, SaysWhereRecordStreamHeldMemoryBack) {
+  const auto log = read(snapshot(
+      R"({"action": "alloc", "addr": 4096, "size": 100, "stream": 0},
+         {"action": "free_requested", "addr": 4096, "size": 100, "stream": 0},
+         {"action": "alloc", "addr": 8192, "size": 100, "stream": 0},
+         {"action": "free_completed", "addr": 4096, "size": 100, "stream": 0},
+         {"action": "free_completed", "addr": 8192, "size": 100, "stream": 0})"));
+
+  EXPECT_EQ(log.text(),
+            "memalloc id=1 size=100 addr=0x1000\n"
+            "free id=1\n"
+            "memalloc id=2 size=100 addr=0x2000\n"
+            "free backing id=1\n"
+            "free id=2\n"
+            "end events=5 live=0 live_bytes=0");
+  EXPECT_EQ(notes(log), "1 frees completed later than they were asked for, as record_stream makes them");
+}
+
+TEST(TorchPickle, OrdersTheRowsOfSeveralDevicesByTime) {
+  const auto log = read(
+      R"({"segments": [{"device": 3, "address": 4096, "total_size": 512, "stream": 0, "blocks": []}],
+          "device_traces": [[{"action": "alloc", "addr": 1, "size": 10, "stream": 0, "time_us": 10},
+                             {"action": "alloc", "addr": 2, "size": 20, "stream": 0, "time_us": 30}],
+                            [],
+                            [{"action": "alloc", "addr": 1, "size": 30, "stream": 0, "time_us": 20},
+                             {"action": "free_requested", "addr": 1, "size": 30, "stream": 0, "time_us": 40}]],
+          "external_annotations": [{"stage": "START", "name": "step", "device": 2, "time_us": 15}]})");
+
+  EXPECT_EQ(log.error, "");
+  EXPECT_EQ(log.text(),
+            "memalloc backing id=s1 size=512 addr=0x1000 preexisting device=3\n"
+            "memalloc id=1 size=10 addr=0x1 device=0 time_ns=0\n"
+            "mark device=2 time_ns=5000 step begin\n"
+            "memalloc id=2 size=30 addr=0x1 device=2 time_ns=10000\n"
+            "memalloc id=3 size=20 addr=0x2 device=0 time_ns=20000\n"
+            "free id=2 device=2 time_ns=30000\n"
+            "end events=6 live=2 live_bytes=30");
+  EXPECT_EQ(log.header.devices.size(), 3u);
+  EXPECT_EQ(log.header.requires_, (std::vector<std::string>{"streams", "multi-device"}));
+}
+
+TEST(TorchPickle, DefinesAStackOnceHoweverItIsWritten) {
+  constexpr std::string_view kFrames = R"([{"name": "f", "filename": "a.py", "line": 1}, {"line": 2, "name": "g", "filename": "b.py"}])";
+  std::string rows;
+  for (auto i = 1; i <= 3; ++i) {
+    rows += i > 1 ? ", " : "";
+    rows += text::format("{\"action\": \"alloc\", \"addr\": {}, \"size\": 8, \"stream\": 0, \"frames\": {}", i, kFrames);
+    rows += "}";
+  }
+  const auto log = read(snapshot(rows));
+
+  EXPECT_EQ(log.error, "");
+  EXPECT_EQ(std::count_if(log.operations.begin(), log.operations.end(),
+                          [](const auto& line) { return line.starts_with("define"); }),
+            1);
+  EXPECT_EQ(log.operations[0], "define site id=1 [a.py:1 f, b.py:2 g]");
+}
+
+TEST(TorchPickle, SaysWhatItCannotRead) {
+  EXPECT_EQ(read(R"([{"device": 0, "blocks": [{"history": []}]}])").error,
+            "run.log: a list of segments, as PyTorch before 2.0 wrote, has no events: expected a snapshot of PyTorch 2.0 "
+            "or later, with \"device_traces\"");
+  EXPECT_EQ(read(R"({"weights": 5})").error,
+            "run.log: the pickle is no snapshot of PyTorch's memory: expected a dict with \"segments\" and "
+            "\"device_traces\"");
+  EXPECT_EQ(read(R"({"device_traces": 5})").error,
+            "run.log: the pickle is no snapshot of PyTorch's memory: expected a dict with \"segments\" and "
+            "\"device_traces\"");
+  EXPECT_EQ(read(snapshot("5")).error,
+            "run.log: device_traces[0][0]: the row is not as it should be: expected a dict");
+  EXPECT_EQ(read(snapshot(R"({"addr": 4096})")).error,
+            "run.log: device_traces[0][0]: \"action\" is not as it should be: expected a string");
+  EXPECT_EQ(read(snapshot(R"({"action": "alloc", "size": 5, "stream": 0})")).error,
+            "run.log: device_traces[0][0]: \"addr\" is not as it should be: expected an address");
+  EXPECT_EQ(read(snapshot(R"({"action": "alloc", "addr": 1, "size": -5, "stream": 0})")).error,
+            "run.log: device_traces[0][0]: \"size\" is not as it should be: expected a count of bytes");
+  EXPECT_EQ(read(snapshot(R"({"action": "alloc", "addr": 1, "size": 5, "stream": "0"})")).error,
+            "run.log: device_traces[0][0]: \"stream\" is not as it should be: expected a stream's handle");
+  EXPECT_EQ(read(snapshot(R"({"action": "alloc", "addr": 1, "size": 5, "stream": 0, "time_us": "now"})")).error,
+            "run.log: device_traces[0][0]: \"time_us\" is not as it should be: expected microseconds");
+  EXPECT_EQ(read(snapshot("", R"({"device": 0, "address": 1})")).error,
+            "run.log: segments[0] has no number \"total_size\": expected bytes or an address");
+  EXPECT_EQ(read(snapshot("", R"({"device": 4000, "address": 1, "total_size": 5})")).error,
+            "run.log: device 4000: expected a snapshot of fewer devices");
+  EXPECT_EQ(import_text("torch-pickle", "\x80\x04" "cos\nsystem\n(S'true'\ntR.").error,
+            "run.log: byte 2: GLOBAL asks to run code: expected plain data: dicts, lists, tuples, strings and numbers");
+}
+
+TEST(TorchPickle, TakesWhatIsThereOfAFileThatWasCut) {
+  const auto whole = pickled(snapshot(
+      R"({"action": "alloc", "addr": 4096, "size": 100, "stream": 0}, {"action": "alloc", "addr": 8192, "size": 7, "stream": 0})"));
+  auto lost = 0, most = 0;
+  for (std::size_t size = 3; size < whole.size(); ++size) {
+    const auto prefix = std::string_view(whole).substr(0, size);
+    EXPECT_EQ(import_text("torch-pickle", prefix).error,
+              text::format("run.log: byte {}: the file ends inside the pickle: expected STOP", size));
+    const auto log = import_text("torch-pickle", prefix, true);
+    if (log.error == "") {
+      EXPECT_EQ(log.counts.truncated, 1u) << size;
+      most = std::max(most, static_cast<int>(log.counts.used));
+    } else {
+      ++lost;
+    }
+  }
+  EXPECT_EQ(most, 2);
+  EXPECT_LE(lost, 3);
+}
+
+TEST(TorchPickle, SaysWhereRowsAndSegmentsDoNotAgree) {
+  const auto log = read(snapshot(
+      R"({"action": "alloc", "addr": 4096, "size": 100, "stream": 0},
+         {"action": "free_requested", "addr": 4096, "size": 100, "stream": 0},
+         {"action": "segment_alloc", "addr": 65536, "size": 512, "stream": 0})",
+      R"({"device": 0, "address": 4096, "total_size": 512, "stream": 0, "blocks": [
+            {"address": 4096, "size": 512, "requested_size": 100, "state": "active_allocated"}]})"));
+
+  EXPECT_EQ(notes(log),
+            "1 segments of 512 bytes were there before the first row: the recording began later, or its ring lost the "
+            "oldest rows\n"
+            "1 blocks are active at the end though the rows free them\n"
+            "live allocations: 0 by the rows, 1 by the segments at the end\n"
+            "live bytes: 0 by the rows, 100 by the segments at the end\n"
+            "reserved bytes: 1024 by the rows, 512 by the segments at the end");
+}
+
+TEST(TorchPickle, ReadsBackWhatTheWriterOfSnapshotsWrote) {
+  std::string bytes;
+  const auto sink = format::ByteSink::to_string(bytes);
+  TorchPickleWriter writer(*sink, {.stacks = 10, .depth = 3, .frames = 7, .seed = 5});
+  GenerateOptions options;
+  options.kind = "multi-stream";
+  options.events = 5000;
+  ASSERT_TRUE(generate(options, writer));
+
+  const auto log = import_text("torch-pickle", bytes);
+
+  EXPECT_EQ(log.error, "");
+  EXPECT_EQ(log.counts.rows, writer.rows());
+  EXPECT_EQ(log.counts.used, writer.rows());
+  EXPECT_EQ(notes(log), "");
+  EXPECT_EQ(log.operations.back().substr(log.operations.back().find(" live")), " live=0 live_bytes=0");
+}
+
+/// Adds up what a trace says.
+struct Totals final : OperationSink {
+  std::map<std::uint64_t, std::uint64_t> live;
+  std::map<std::string, std::uint64_t, std::less<>> held;
+  std::uint64_t live_bytes = 0, peak_live = 0, reserved = 0, peak_reserved = 0, rounded = 0, peak_rounded = 0;
+  std::uint64_t segments = 0, refused = 0;
+  Header header;
+
+  static std::uint64_t round(std::uint64_t size) { return (std::max<std::uint64_t>(size, 512) + 511) / 512 * 512; }
+  Status on_header(const Header& given) override {
+    header = given;
+    return {};
+  }
+  Status on_operation(const Operation& op) override {
+    const auto backing = op.layer == Layer::backing;
+    if (op.op == Op::memalloc && backing) {
+      held.emplace(op.id.text, op.size);
+      reserved += op.size;
+      peak_reserved = std::max(peak_reserved, reserved);
+      ++segments;
+    } else if (op.op == Op::memalloc && op.result.outcome == Outcome::oom) {
+      ++refused;
+    } else if (op.op == Op::memalloc) {
+      live.emplace(op.id.number, op.size);
+      live_bytes += op.size;
+      rounded += round(op.size);
+      peak_live = std::max(peak_live, live_bytes);
+      peak_rounded = std::max(peak_rounded, rounded);
+    } else if (op.op == Op::free && backing && !op.id.is_number()) {
+      const auto found = held.find(op.id.text);
+      reserved -= found->second;
+      held.erase(found);
+    } else if (op.op == Op::free && !backing) {
+      const auto found = live.find(op.id.number);
+      live_bytes -= found->second;
+      rounded -= round(found->second);
+      live.erase(found);
+    }
+    return {};
+  }
+};
+
+constexpr const char* kFolder = EMM_EXTRA_TRACES;
+
+struct Recorded {
+  Totals totals;
+  ImportCounts counts;
+  std::uint64_t trace_events = 0;
+};
+
+Result<Recorded> read_recorded(std::string_view name) {
+  const auto path = text::format("{}/torch/{}", kFolder, name);
+  Recorded recorded;
+  auto source = format::ByteSource::open(path);
+  if (!source) return source.error();
+  auto importer = detect(**source);
+  if (!importer) return importer.error();
+  EXPECT_EQ((*importer)->name, "torch-pickle");
+  auto counts = (*importer)->read(**source, recorded.totals, {});
+  if (!counts) return counts.error();
+  recorded.counts = *counts;
+  auto again = format::ByteSource::open(path);
+  Trace trace;
+  auto judged = (*importer)->read(**again, trace, {});
+  if (!judged) return judged.error();
+  recorded.trace_events = trace.size();
+  return recorded;
+}
+
+TEST(TorchPickle, AgreesWithWhatATrainingRunWithStacksRecorded) {
+  if (std::string_view(kFolder).empty()) GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the folder of the recordings";
+
+  const auto recorded = read_recorded("torch_mlp_stacks.pickle.gz");
+
+  ASSERT_TRUE(recorded) << recorded.error().message;
+  const auto& totals = recorded->totals;
+  EXPECT_EQ(summary(recorded->counts), "rows 1125: used 1125");
+  EXPECT_EQ(text::join(recorded->counts.notes), "");
+  EXPECT_EQ(totals.peak_live, 183'050'408u);
+  EXPECT_EQ(totals.peak_reserved, 216'006'656u);
+  EXPECT_EQ(totals.segments, 13u);
+  EXPECT_EQ(totals.live.size(), 23u);
+  const auto said = format::parse_json(totals.header.source_options);
+  const auto& end = *said->find("at_end");
+  EXPECT_EQ(end.find("segments")->as_u64(), totals.held.size());
+  EXPECT_EQ(end.find("reserved_bytes")->as_u64(), totals.reserved);
+  EXPECT_EQ(end.find("requested_bytes")->as_u64(), totals.live_bytes);
+  EXPECT_EQ(totals.peak_reserved, totals.reserved) << "nothing was given back";
+  EXPECT_EQ(end.find("allocated_bytes")->as_u64(), totals.rounded) << "rounded to 512 bytes, with no unsplit remainder";
+  EXPECT_GT(recorded->trace_events, 700u);
+}
+
+TEST(TorchPickle, AgreesWithWhatARunThatRanOutOfMemoryRecorded) {
+  if (std::string_view(kFolder).empty()) GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the folder of the recordings";
+
+  const auto recorded = read_recorded("torch_oom.pickle.gz");
+
+  ASSERT_TRUE(recorded) << recorded.error().message;
+  const auto& totals = recorded->totals;
+  EXPECT_EQ(summary(recorded->counts), "rows 88: used 88");
+  EXPECT_EQ(totals.refused, 2u);
+  EXPECT_EQ(totals.peak_live, 2'956'204'978u);
+  EXPECT_EQ(totals.peak_reserved, 2'988'441'600u);
+  EXPECT_EQ(totals.segments, 26u);
+  EXPECT_EQ(totals.held.size(), 20u);
+  EXPECT_EQ(totals.live.size(), 21u);
+  const auto said = format::parse_json(totals.header.source_options);
+  const auto& end = *said->find("at_end");
+  EXPECT_EQ(end.find("reserved_bytes")->as_u64(), totals.reserved);
+  EXPECT_EQ(end.find("requested_bytes")->as_u64(), totals.live_bytes);
+  const auto allocated = *end.find("allocated_bytes")->as_u64();
+  EXPECT_GE(allocated, totals.rounded);
+  EXPECT_LE(allocated - totals.rounded, totals.live.size() << 20) << "a block keeps a rest of up to 1 MiB unsplit";
+  ASSERT_EQ(recorded->counts.notes.size(), 1u);
+  EXPECT_EQ(recorded->counts.notes[0],
+            "2 allocations failed with room on the device, 146569035776 bytes or more: a limit was set elsewhere, as by "
+            "a memory fraction");
+}
+
+}  // namespace
+}  // namespace emm::trace
