@@ -36,7 +36,13 @@ class ImportRun {
   Status header(const Header& header) { return sink_.on_header(header); }
   /// Gives it to the sink, as of the current line where it names none.
   Status emit(Operation& operation);
-  std::uint64_t next_id() noexcept { return ++last_id_; }
+  std::uint64_t next_id() noexcept { return last_id_ += id_step_; }
+  std::uint64_t id_to_come() const noexcept { return last_id_ + id_step_; }
+  /// Of `count` imports into one trace this is number `index`, from 0: it gives each of its ids once among them.
+  void share_ids(std::uint64_t index, std::uint64_t count) noexcept {
+    last_id_ = index + 1 - count;  // wraps, and is never given
+    id_step_ = count;
+  }
 
   ImportCounts& counts() noexcept { return counts_; }
   void used() noexcept { ++counts_.rows, ++counts_.used; }
@@ -56,7 +62,7 @@ class ImportRun {
   OperationSink& sink_;
   ImportOptions options_;
   ImportCounts counts_;
-  std::uint64_t last_id_ = 0;
+  std::uint64_t last_id_ = 0, id_step_ = 1;
   std::uint64_t emitted_ = 0;
 };
 

@@ -30,6 +30,21 @@ constexpr std::string_view kFiles[][2] = {
     {"numba-calls", R"({"op":"initialize","seq":1,"t_ns":147824,"tid":589})"},
     {"torch-events", "{\"name\": \"x\", \"torch\": \"2.11\", \"stats\": {}}\n[\"alloc\",1,2,0,3]\n"},
     {"torch-events", "[\"segment_alloc\",1,2,0,3]\n"},
+    {"cupy-hooks", "[\"dev_alloc\", 4096, 512, 0, 100]\n[\"alloc\", 4096, 24, 0, 101, 512]\n"},
+    {"cupy-hooks", "[\"free\", 4096, 512, 0, 100]\n"},
+    {"cupy-hooks", "{\"hook\":\"alloc\",\"device_id\":0,\"mem_size\":512,\"mem_ptr\":150496608256}\n"},
+    {"umpire-replay",
+     "{\"category\":\"metadata\",\"name\":\"version\",\"numeric_args\":{\"major\":2022},\"tags\":{},\"timestamp\":1}\n"},
+    {"umpire-replay",
+     "# comment\n{ \"kind\":\"replay\", \"uid\":7, \"timestamp\":1, \"event\": \"version\", \"payload\": { } }\n"},
+    {"dsa-csv", "id,lower,upper,size\n"},
+    {"dsa-csv", "id,start,end,size\r\n0,1,2,3\r\n"},
+    {"dsa-csv", "buffer_id,lower,upper,size,alignment,hint,gaps,offset\n"},
+    {"allocator-sim", "0 3 512\n1 2 1024\n"},
+    {"stalloc", "1 0x7f00 512 0\n0 0x7f00 512 0\n"},
+    {"stalloc", "Iteration Index : 0\nmicro-batch : F\n1 139792794779648 512 0\n"},
+    {"ops-list", "a x 512\nf x\n"},
+    {"ops-list", "# made by hand\na 1 512\n"},
 };
 
 TEST(Detect, KnowsEachFormatByItsContent) {

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "format/rmm_csv_reader.hpp"
+#include "trace/importers/paired_rows.hpp"
+#include "trace/importers/stream_name.hpp"
+
+namespace emm::trace {
+
+/// Times of day as one growing time, from the first of them or from `start_us`. Rows of several threads may stand a
+/// little out of order.
+class DayClock {
+ public:
+  DayClock() = default;
+  explicit DayClock(std::uint64_t start_us) noexcept
+      : start_(static_cast<std::int64_t>(start_us)), latest_(start_), started_(true) {}
+
+  /// Nanoseconds since the first row; 0 for a row that was stamped before it.
+  std::uint64_t since_start_ns(std::uint64_t time_us) {
+    const auto time = static_cast<std::int64_t>(time_us);
+    if (!started_) {
+      started_ = true;
+      start_ = latest_ = time;
+    }
+    auto at = time + day_;
+    if (at - latest_ < -kDisorder) {
+      at += kDay;
+    } else if (at - latest_ > kDay - kDisorder && day_ > 0) {
+      at -= kDay;  // stamped before midnight, written after one that was stamped after it
+    }
+    latest_ = std::max(latest_, at);
+    day_ = latest_ / kDay * kDay;
+    return at < start_ ? 0 : static_cast<std::uint64_t>(at - start_) * 1000;
+  }
+
+ private:
+  static constexpr auto kDay = static_cast<std::int64_t>(format::rmm::kDayUs);
+  static constexpr std::int64_t kDisorder = 60'000'000;
+  std::int64_t start_ = 0, latest_ = 0, day_ = 0;  // day_: midnights passed, in microseconds
+  bool started_ = false;
+};
+
+/// The rows of a log of RMM's logging_resource_adaptor, as operations.
+class RmmRows {
+ public:
+  explicit RmmRows(ImportRun& run) noexcept : pairs_(run) {}
+
+  Status row(const format::rmm::Row& row, std::uint64_t time_ns, bool with_thread) {
+    using format::rmm::Action;
+    Operation op{.members = Members(Member::time_ns)};
+    op.time_ns = time_ns;
+    if (with_thread) {
+      op.thread = Id::of(row.thread);
+      op.members.add(Member::thread);
+    }
+    stream_.put(op, row.stream);
+    switch (row.action) {
+      case Action::allocate: return pairs_.allocate(op, row.pointer, row.size);
+      case Action::allocate_failure: return pairs_.allocate_failure(op, row.size, Outcome::oom);
+      case Action::free: return pairs_.free(op, row.pointer, row.size);
+    }
+    return {};
+  }
+  Result<ImportCounts> finish() { return pairs_.finish(); }
+
+ private:
+  PairedRows pairs_;
+  StreamName stream_;
+};
+
+/// The next row of the log; false at the end of the file. A row that is not as it should be is refused as
+/// ImportRun::refuse has it. `dialect` is that of the last header, which may stand anywhere: logs get appended.
+Result<bool> next_rmm_row(ImportRun& run, format::rmm::Dialect& dialect, format::rmm::Row& row);
+
+/// The header of a trace made of such logs.
+Header rmm_header();
+
+}  // namespace emm::trace

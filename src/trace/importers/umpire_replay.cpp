@@ -1,0 +1,212 @@
+// Umpire's replay logs.
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/text.hpp"
+#include "trace/importers/each_row.hpp"
+#include "trace/importers/paired_rows.hpp"
+#include "trace/importers/umpire_row.hpp"
+
+namespace emm {
+namespace {
+
+using namespace trace;
+
+bool is_comment(std::string_view line) { return text::trim(line).starts_with('#'); }
+
+bool says_all(std::string_view line, std::initializer_list<std::string_view> words) {
+  for (const auto word : words) {
+    if (line.find(word) == std::string_view::npos) return false;
+  }
+  return true;
+}
+
+int sniff(std::string_view prefix) {
+  constexpr std::size_t kComments = 100;
+  auto sure = 0;
+  auto rows = 0;
+  first_lines(prefix, kComments, [&](std::string_view line) {
+    if (is_comment(line) || rows++ > 0) return;
+    if (says_all(line, {"\"kind\"", "\"replay\"", "\"event\""})) sure = 95;
+    if (says_all(line, {"\"category\"", "\"name\"", "\"timestamp\""})) sure = 95;
+  });
+  return sure;
+}
+
+/// Rows in, operations out.
+///
+/// A reallocation is announced, then done by rows of its own (an allocate, sometimes a deallocate before it) or by
+/// none, and then its result is said. Where no row did it, the result is a free and an allocation.
+class UmpireReplay {
+ public:
+  explicit UmpireReplay(ImportRun& run) noexcept : run_(run), pairs_(run) {}
+
+  Status row(const UmpireRow& row) {
+    if (!std::exchange(started_, true)) start_ns_ = row.time_ns;
+    Operation op{.members = Members(Member::time_ns)};
+    op.time_ns = row.time_ns < start_ns_ ? 0 : row.time_ns - start_ns_;
+    switch (row.event) {
+      case UmpireEvent::allocate:
+        if (row.intent) return announced();
+        ++done_;
+        label(op, row);
+        return pairs_.allocate(op, row.pointer, row.size);
+      case UmpireEvent::deallocate: ++done_; return pairs_.free(op, row.pointer);
+      case UmpireEvent::reallocate: return reallocate(op, row);
+      case UmpireEvent::make_resource:
+      case UmpireEvent::make_allocator: return make_allocator(row);
+      case UmpireEvent::version:
+      case UmpireEvent::other: break;
+    }
+    run_.other();
+    return {};
+  }
+  void comment() {
+    ++comments_;
+    run_.other();
+  }
+  Result<ImportCounts> finish() {
+    run_.note(comments_, "lines are comments");
+    run_.note(announced_, "rows announce what a later row says again");
+    run_.note(by_rows_, "reallocations were done by rows of their own");
+    run_.note(unannounced_, "reallocations were not announced, so that their size is not known");
+    return pairs_.finish();
+  }
+
+ private:
+  struct Allocator {
+    std::string name;
+    Op op = Op::memalloc;
+  };
+  struct Reallocation {
+    std::uint64_t pointer, size;
+    std::uint64_t done;  // done_ when it was announced
+  };
+
+  Status announced() {
+    ++announced_;
+    run_.duplicate();
+    return {};
+  }
+
+  /// The memory that an allocator gives is that of the resource below it.
+  Status make_allocator(const UmpireRow& row) {
+    if (row.intent) return announced();
+    Allocator made{.name = row.name};
+    if (row.event == UmpireEvent::make_allocator) {
+      for (const auto& [address, below] : allocators_) {
+        if (below.name == row.parent) made.op = below.op;
+      }
+    } else if (row.name == "HOST" || row.name == "PINNED" || row.name == "FILE") {
+      made.op = Op::memhostalloc;
+    } else if (row.name == "UM") {
+      made.op = Op::memallocmanaged;
+    }
+    const auto [at, added] = allocators_.emplace(row.allocator, made);
+    if (!added && at->second.name == row.name) return announced();
+    at->second = made;
+    run_.other();
+    return {};
+  }
+
+  void label(Operation& op, const UmpireRow& row) {
+    const auto found = allocators_.find(row.allocator);
+    if (found == allocators_.end()) return;
+    op.op = found->second.op;
+    if (found->second.name.empty()) return;
+    op.label = found->second.name;
+    op.members.add(Member::label);
+  }
+
+  Status reallocate(Operation& op, const UmpireRow& row) {
+    if (row.intent) {
+      reallocations_[row.allocator] = {.pointer = row.pointer, .size = row.size, .done = done_};
+      return announced();
+    }
+    const auto found = reallocations_.find(row.allocator);
+    if (found == reallocations_.end()) {
+      ++unannounced_;
+      run_.unmatched();
+      return {};
+    }
+    const auto asked = found->second;
+    reallocations_.erase(found);
+    if (done_ != asked.done) {
+      ++by_rows_;
+      run_.duplicate();
+      return {};
+    }
+    // One row, for which two operations stand: it is counted by the one that makes.
+    const auto counts = run_.counts();
+    if (asked.pointer != 0) {
+      auto freed = op;
+      if (auto given = pairs_.free(freed, asked.pointer); !given) return given;
+      run_.counts() = counts;
+    }
+    label(op, row);
+    return pairs_.allocate(op, row.pointer, asked.size);
+  }
+
+  ImportRun& run_;
+  PairedRows pairs_;
+  std::map<std::uint64_t, Allocator> allocators_;
+  std::map<std::uint64_t, Reallocation> reallocations_;
+  std::uint64_t comments_ = 0, announced_ = 0, by_rows_ = 0, unannounced_ = 0, start_ns_ = 0;
+  std::uint64_t done_ = 0;  // allocations and frees that had rows of their own
+  bool started_ = false;
+};
+
+/// "Umpire 2022.3.1", of the rows before the first that allocates.
+std::string framework_of(std::string_view prefix) {
+  std::string framework = "Umpire";
+  first_lines(prefix, 100, [&](std::string_view line) {
+    UmpireRow row;
+    if (is_comment(line) || line.find("\"version\"") == std::string_view::npos) return;
+    const auto bad = parse_umpire_row(line, "", 1, row);
+    if (bad && !*bad && !row.version.empty()) framework = "Umpire " + row.version;
+  });
+  return framework;
+}
+
+Result<ImportCounts> read_replay(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {
+  const auto prefix = source.peek(std::size_t{64} << 10);
+  if (!prefix) return prefix.error();
+  Header header;
+  header.level = Level::framework;
+  header.complete = header.has_complete = true;
+  header.framework = framework_of(*prefix);
+
+  ImportRun run(source, sink, options);
+  if (auto begun = run.header(header); !begun) return std::move(begun).error();
+  UmpireReplay replay(run);
+  UmpireRow row;
+  auto comment = false;
+  auto read = each_row(
+      run,
+      [&](std::string_view line) -> Result<std::optional<BadField>> {
+        comment = is_comment(line);
+        if (comment) return std::optional<BadField>{};
+        return parse_umpire_row(line, run.source_name(), run.line_number(), row);
+      },
+      [&]() -> Status {
+        if (!comment) return replay.row(row);
+        replay.comment();
+        return {};
+      });
+  if (!read) return std::move(read).error();
+  return replay.finish();
+}
+
+}  // namespace
+
+extern constinit const Importer umpire_replay_importer{
+    .name = "umpire-replay",
+    .summary = "Umpire's replay log, of 2022 and later or before: one JSON line an operation",
+    .from_documentation = false,
+    .sniff = sniff,
+    .read = read_replay,
+};
+
+}  // namespace emm

@@ -1,0 +1,88 @@
+#include <gtest/gtest.h>
+
+#include "tests/trace/importers/imported.hpp"
+
+namespace emm::trace {
+namespace {
+
+TEST(CupyHooks, TellWhatTheProgramAskedForFromWhatThePoolAskedFor) {
+  const auto trace = import_text("cupy-hooks",
+                                 "[\"dev_alloc\", 4096, 512, 0, 1000]\n"
+                                 "[\"alloc\", 4096, 24, 0, 1010, 512]\n"
+                                 "[\"free\", 4096, 512, 0, 1050]\n");
+
+  EXPECT_EQ(trace.error, "");
+  EXPECT_EQ(trace.text(),
+            "memalloc backing id=s1 size=512 addr=0x1000 time_ns=0 @1\n"
+            "memalloc id=1 size=24 addr=0x1000 granted=512 time_ns=10 @2\n"
+            "free id=1 time_ns=50 @3\n"
+            "end events=3 live=0 live_bytes=0");
+  EXPECT_EQ(summary(trace.counts), "rows 3: used 3");
+  EXPECT_EQ(trace.header.framework, "CuPy");
+}
+
+TEST(CupyHooks, OfDebugPrintHookAreTheSameRequests) {
+  const auto trace = import_text(
+      "cupy-hooks",
+      R"({"hook":"alloc","device_id":1,"mem_size":512,"mem_ptr":150496608256})"
+      "\n"
+      R"({"hook":"malloc","device_id":1,"size":24,"mem_size":512,"mem_ptr":150496608256,"pmem_id":"0x7f39200c5278"})"
+      "\n"
+      R"({"hook":"free","device_id":1,"mem_size":512,"mem_ptr":150496608256,"pmem_id":"0x7f39200c5278"})"
+      "\n");
+
+  EXPECT_EQ(trace.error, "");
+  EXPECT_EQ(trace.text(),
+            "memalloc backing id=s1 size=512 addr=0x230a4c0000 device=1 @1\n"
+            "memalloc id=1 size=24 addr=0x230a4c0000 granted=512 device=1 @2\n"
+            "free id=1 device=1 @3\n"
+            "end events=3 live=0 live_bytes=0");
+}
+
+TEST(CupyHooks, OfNoBytesAreNoRequests) {
+  const auto trace = import_text("cupy-hooks", "[\"alloc\", 0, 0, 0, 1, 0]\n[\"free\", 0, 0, 0, 2]\n");
+
+  EXPECT_EQ(trace.text(), "end events=0 live=0 live_bytes=0");
+  EXPECT_EQ(summary(trace.counts), "rows 2: other 2");
+  EXPECT_EQ(text::join(trace.counts.notes), "2 rows give or take back nothing, at a null pointer");
+}
+
+TEST(CupyHooks, SeeThatThePoolGaveBackWhatTheDeviceHandsOutAgain) {
+  const auto trace = import_text("cupy-hooks",
+                                 "[\"dev_alloc\", 4096, 512, 0, 1]\n"
+                                 "[\"dev_alloc\", 4608, 512, 0, 2]\n"
+                                 "[\"dev_alloc\", 4352, 512, 0, 3]\n");
+
+  EXPECT_EQ(trace.text(),
+            "memalloc backing id=s1 size=512 addr=0x1000 time_ns=0 @1\n"
+            "memalloc backing id=s2 size=512 addr=0x1200 time_ns=1 @2\n"
+            "free backing id=s1 time_ns=2 @3\n"
+            "free backing id=s2 time_ns=2 @3\n"
+            "memalloc backing id=s3 size=512 addr=0x1100 time_ns=2 @3\n"
+            "end events=5 live=0 live_bytes=0");
+  EXPECT_EQ(summary(trace.counts), "rows 3: used 3");
+}
+
+TEST(CupyHooks, FreeOfWhatWasNeverAllocatedIsUnmatched) {
+  const auto trace = import_text("cupy-hooks", "[\"free\", 4096, 512, 0, 1]\n");
+
+  EXPECT_EQ(summary(trace.counts), "rows 1: unmatched 1");
+}
+
+TEST(CupyHooks, NameWhatIsWrongAndWhere) {
+  constexpr std::string_view kFiles[][2] = {
+      {R"(["grow", 4096, 512, 0, 1])", "run.log:1:2: action is \"grow\": expected dev_alloc, alloc or free"},
+      {R"(["free", "x", 512, 0, 1])", "run.log:1:10: pointer is \"x\": expected an address"},
+      {R"(["free", 4096, -1, 0, 1])", "run.log:1:16: size is \"-1\": expected a count of bytes"},
+      {R"(["free", 4096, 1, 1024, 1])", "run.log:1:19: device is \"1024\": expected a device's number"},
+      {R"(["alloc", 4096, 1, 0, 1])", "run.log:1:25: rounded size is \"\": expected a count of bytes"},
+      {R"({"hook":"grow"})", "run.log:1:9: hook is \"grow\": expected alloc, malloc or free"},
+      {R"({"hook":"free","device_id":0})", "run.log:1:1: mem_size is \"\": expected a count of bytes"},
+  };
+  for (const auto& [line, error] : kFiles) {
+    EXPECT_EQ(import_text("cupy-hooks", std::string(line) + "\n").error, error);
+  }
+}
+
+}  // namespace
+}  // namespace emm::trace
