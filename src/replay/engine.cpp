@@ -81,7 +81,10 @@ void Run::pass(unsigned number) {
     if (lane->open()) measure_reserved(*lane);
   }
   pass_.reserved_at_end_bytes = reserved_;
-  if (number == 0) summary_.flushes = std::move(seen_.flushes);
+  if (number == 0) {
+    summary_.flushes = std::move(seen_.flushes);
+    for (auto& flush : summary_.flushes) flush.seq = trace_.seq(flush.event);
+  }
   if (!stop_ && end < trace_.size()) {
     stop_ = true;
     summary_.stopped_at = end;

@@ -21,16 +21,16 @@ void Run::backing(const Event& event) {
 
 void Run::recorded_flush(const Event& event) {
   const auto& detail = trace_.detail(event);
-  // Recorded after the operation that caused it, which is then the last one of its context.
+  // Recorded after the operation that caused it, which is then the last one of its thread in its context.
   auto cause = at_;
   while (cause > 0) {
     const auto& before = trace_[--cause];
     const bool served = !before.has(trace::event_flag::backing) && before.op < Op::flush &&
                         before.op != Op::thread_begin && before.op != Op::thread_end;
-    if (served && before.context == event.context) break;
+    if (served && before.context == event.context && before.thread == event.thread) break;
   }
   recorded_flushes_.push_back(
-      {.event = cause, .seq = cause, .count = detail.count, .bytes = detail.bytes});
+      {.event = cause, .seq = trace_.seq(cause), .count = detail.count, .bytes = detail.bytes});
 }
 
 void Run::skip(const Event& event) {

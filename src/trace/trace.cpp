@@ -15,19 +15,26 @@ using enum Member;
 
 constexpr std::uint64_t kNoTime = std::numeric_limits<std::uint64_t>::max();
 // What an Event has no room for.
-constexpr Members kDetailed(expect, handle, buffer, offset, page_offset, align, count, bytes, free, total, label, ids,
-                            write, record, process, result, text);
+constexpr Members kDetailed(expect, handle, buffer, offset, page_offset, align, count, bytes, free,
+                            total, label, ids, write, record, process, result, text);
 
 std::uint8_t flags_of(const Operation& operation) noexcept {
   std::uint8_t flags = 0;
-  const auto set = [&](std::uint8_t flag, bool on) { flags = static_cast<std::uint8_t>(flags | (on ? flag : 0)); };
+  const auto set = [&](std::uint8_t flag, bool on) {
+    flags = static_cast<std::uint8_t>(flags | (on ? flag : 0));
+  };
   set(event_flag::mapped, operation.has(mapped) && operation.mapped);
   set(event_flag::portable, operation.has(portable) && operation.portable);
   set(event_flag::wc, operation.has(wc) && operation.wc);
   set(event_flag::read_only, operation.has(read_only) && operation.read_only);
   set(event_flag::attach_host, operation.has(attach) && !operation.attach_global);
-  set(event_flag::backing, operation.op == Op::flush || (operation.has(layer) && operation.layer == Layer::backing));
+  set(event_flag::backing,
+      operation.op == Op::flush || (operation.has(layer) && operation.layer == Layer::backing));
   set(event_flag::preexisting, operation.has(preexisting) && operation.preexisting);
+  if (operation.op == Op::mark && operation.has(phase)) {
+    set(event_flag::begins, operation.phase == Phase::begin);
+    set(event_flag::ends, operation.phase == Phase::end);
+  }
   return flags;
 }
 
@@ -38,13 +45,16 @@ std::uint64_t hash_of(const Detail& detail) {
     hash ^= hash >> 29;
   };
   const auto& wanted = detail.expect;
-  for (const auto value : {wanted.align, wanted.free_at_least, wanted.free_at_most, detail.offset, detail.align,
-                           detail.count, detail.bytes, detail.free, detail.total}) {
+  for (const auto value : {wanted.align, wanted.free_at_least, wanted.free_at_most, detail.offset,
+                           detail.align, detail.count, detail.bytes, detail.free, detail.total}) {
     mix(value);
   }
-  for (const auto value : {detail.handle, detail.process, detail.buffer, detail.page_offset, detail.record}) mix(value);
+  for (const auto value :
+       {detail.handle, detail.process, detail.buffer, detail.page_offset, detail.record})
+    mix(value);
   mix(static_cast<std::uint64_t>(detail.code));
-  mix((static_cast<std::uint64_t>(wanted.outcome) << 8) | (wanted.distinct ? 1u : 0u) | (detail.write ? 2u : 0u));
+  mix((static_cast<std::uint64_t>(wanted.outcome) << 8) | (wanted.distinct ? 1u : 0u) |
+      (detail.write ? 2u : 0u));
   mix(detail.has_same_as ? index(detail.same_as) + 1 : 0);
   for (const auto used : detail.uses) mix(index(used));
   return hash;
@@ -59,7 +69,8 @@ Trace& Trace::operator=(Trace&&) noexcept = default;
 
 void Trace::set_source(std::string source) { source_ = std::move(source); }
 
-void Trace::set_fault_handler(std::function<void(std::uint32_t line, const Error& fault)> on_fault) {
+void Trace::set_fault_handler(
+    std::function<void(std::uint32_t line, const Error& fault)> on_fault) {
   on_fault_ = std::move(on_fault);
 }
 
@@ -93,13 +104,18 @@ Status Trace::on_header(const Header& header) {
 
 Status Trace::on_operation(const Operation& operation) {
   switch (operation.op) {
-    case Op::extension: ++extensions_skipped_; return {};
+    case Op::extension:
+      ++extensions_skipped_;
+      return {};
     case Op::define:
       if (operation.define_kind == DefineKind::site) define_site(operation);
       note_seq(operation, false);
       return {};
-    case Op::end: note_seq(operation, false); return {};
-    default: break;
+    case Op::end:
+      note_seq(operation, false);
+      return {};
+    default:
+      break;
   }
   Event event;
   if (auto placed = place(operation, event); !placed) return fault(operation.line, placed.error());
@@ -115,6 +131,8 @@ Status Trace::finish() {
   if (auto judged = judge(); !judged) return judged;
   ids_.freeze();
   details_.shrink_to_fit();
+  first_seq_ = building_->first_seq;
+  seqs_ = std::move(building_->seqs);
   building_.reset();
   return {};
 }
@@ -136,22 +154,26 @@ Status Trace::place(const Operation& operation, Event& event) {
   const bool makes_stream = operation.op == Op::stream_create;
   if (operation.has(id) && !makes_stream) {
     event.id = static_cast<AllocId>(ids_.find_or_add(operation.id).index);
-    if (ids_.size() > std::numeric_limits<std::uint32_t>::max() / 4) return too_many(operation, "allocation");
+    if (ids_.size() > std::numeric_limits<std::uint32_t>::max() / 4)
+      return too_many(operation, "allocation");
   }
   if (operation.has(stream) || makes_stream) {
     const auto& name = makes_stream ? operation.id : operation.stream;
     const auto found = made.streams.find_or_add(name);
     if (found.added) {
-      if (found.index > std::numeric_limits<std::uint16_t>::max()) return too_many(operation, "stream");
+      if (found.index > std::numeric_limits<std::uint16_t>::max())
+        return too_many(operation, "stream");
       streams_.push_back(made.streams.name(found.index));
       stream_numbers_.push_back(made.streams.number(found.index).value_or(found.index));
     }
     event.stream = static_cast<StreamId>(found.index);
   }
-  const auto thread_name = operation.has(thread) ? operation.thread : made.default_thread.value_or(Id::of(0));
+  const auto thread_name =
+      operation.has(thread) ? operation.thread : made.default_thread.value_or(Id::of(0));
   const auto found = made.threads.find_or_add(thread_name);
   if (found.added) {
-    if (found.index > std::numeric_limits<std::uint16_t>::max()) return too_many(operation, "thread");
+    if (found.index > std::numeric_limits<std::uint16_t>::max())
+      return too_many(operation, "thread");
     threads_.push_back(made.threads.name(found.index));
     thread_numbers_.push_back(made.threads.number(found.index).value_or(found.index));
   }
@@ -164,19 +186,22 @@ Status Trace::place(const Operation& operation, Event& event) {
   const auto recorded = operation.has(result) ? operation.result.outcome : Outcome::none;
   auto expected = operation.has(expect) ? operation.expect.outcome : Outcome::none;
   if (expected == Outcome::none) expected = header_.default_expect;
-  event.outcomes = static_cast<std::uint8_t>(static_cast<unsigned>(recorded) | (static_cast<unsigned>(expected) << 4u));
+  event.outcomes = static_cast<std::uint8_t>(static_cast<unsigned>(recorded) |
+                                             (static_cast<unsigned>(expected) << 4u));
   if (!(operation.members & kDetailed).empty()) place_detail(operation, event);
   return {};
 }
 
 Error Trace::too_many(const Operation& operation, std::string_view what) const {
-  return fail(Errc::parse_error, "{}:{}: one {} too many: expected no more than a replay can tell apart", source_,
+  return fail(Errc::parse_error,
+              "{}:{}: one {} too many: expected no more than a replay can tell apart", source_,
               operation.line, what);
 }
 
 Status Trace::place_context(const Operation& operation, Event& event) {
   auto& made = *building_;
-  const auto default_device = header_.default_device < 0 ? 0 : static_cast<std::uint32_t>(header_.default_device);
+  const auto default_device =
+      header_.default_device < 0 ? 0 : static_cast<std::uint32_t>(header_.default_device);
   const auto on_device = operation.has(device) ? operation.device : default_device;
   const auto add = [&](std::string name, bool said) -> Result<ContextId> {
     if (contexts_.size() > std::numeric_limits<std::uint8_t>::max()) {
@@ -188,7 +213,8 @@ Status Trace::place_context(const Operation& operation, Event& event) {
   };
 
   const Id* name = operation.has(context) ? &operation.context : nullptr;
-  if (name == nullptr && made.default_context.has_value() && (!operation.has(device) || on_device == default_device)) {
+  if (name == nullptr && made.default_context.has_value() &&
+      (!operation.has(device) || on_device == default_device)) {
     name = &*made.default_context;
   }
   if (name == nullptr) {
@@ -214,7 +240,8 @@ Status Trace::place_context(const Operation& operation, Event& event) {
   auto& info = contexts_[context_index];
   if (operation.has(device) && info.device != operation.device) {
     if (made.device_said[context_index]) {
-      return fail(Errc::parse_error, "{}:{}: context {} on device {}, and on device {} before: expected one device",
+      return fail(Errc::parse_error,
+                  "{}:{}: context {} on device {}, and on device {} before: expected one device",
                   source_, operation.line, info.name, operation.device, info.device);
     }
     info.device = operation.device;
@@ -227,7 +254,9 @@ Status Trace::place_context(const Operation& operation, Event& event) {
 void Trace::place_detail(const Operation& operation, Event& event) {
   auto& made = *building_;
   Detail detail;
-  const auto count_from_1 = [](IdTable& table, const Id& name) { return table.find_or_add(name).index + 1; };
+  const auto count_from_1 = [](IdTable& table, const Id& name) {
+    return table.find_or_add(name).index + 1;
+  };
   if (operation.has(process)) {
     if (!made.main_process_named && size_ == 0) {  // a recording names its process on every event
       made.processes.find_or_add(operation.process);
@@ -264,10 +293,12 @@ void Trace::place_detail(const Operation& operation, Event& event) {
   if (operation.has(text) && detail.label.empty()) detail.label = operation.text;
   if (operation.has(write)) detail.write = operation.write;
   if (operation.has(ids)) {
-    for (const auto& used : operation.ids) detail.uses.push_back(static_cast<AllocId>(ids_.find_or_add(used).index));
+    for (const auto& used : operation.ids)
+      detail.uses.push_back(static_cast<AllocId>(ids_.find_or_add(used).index));
   }
   if (detail == details_[0]) return;
-  const auto [known, added] = made.details.try_emplace(hash_of(detail), static_cast<std::uint32_t>(details_.size()));
+  const auto [known, added] =
+      made.details.try_emplace(hash_of(detail), static_cast<std::uint32_t>(details_.size()));
   event.detail = known->second;
   if (added || details_[event.detail] != detail) {
     event.detail = static_cast<std::uint32_t>(details_.size());
@@ -285,9 +316,13 @@ void Trace::define_site(const Operation& operation) {
 
 std::size_t Trace::alloc_count() const noexcept { return ids_.size(); }
 
-std::string Trace::name(AllocId id) const { return ids_.name(static_cast<std::uint32_t>(index(id))); }
+std::string Trace::name(AllocId id) const {
+  return ids_.name(static_cast<std::uint32_t>(index(id)));
+}
 
-const std::vector<std::string>& Trace::site_frames(SiteId site) const { return sites_[index(site)]; }
+const std::vector<std::string>& Trace::site_frames(SiteId site) const {
+  return sites_[index(site)];
+}
 
 std::size_t Trace::device_count() const noexcept {
   std::vector<std::uint32_t> devices;
@@ -304,9 +339,11 @@ std::uint64_t Trace::capacity(std::uint32_t device) const noexcept {
 }
 
 std::uint64_t Trace::memory_bytes() const noexcept {
-  std::uint64_t bytes_held = blocks_.size() * kBlockEvents * sizeof(Event) + blocks_.capacity() * sizeof(blocks_[0]);
+  std::uint64_t bytes_held =
+      blocks_.size() * kBlockEvents * sizeof(Event) + blocks_.capacity() * sizeof(blocks_[0]);
   bytes_held += ids_.memory_bytes() + details_.capacity() * sizeof(Detail);
-  for (const auto& detail : details_) bytes_held += detail.label.capacity() + detail.uses.capacity() * sizeof(AllocId);
+  for (const auto& detail : details_)
+    bytes_held += detail.label.capacity() + detail.uses.capacity() * sizeof(AllocId);
   for (const auto* names : {&threads_, &streams_, &processes_}) {
     for (const auto& name : *names) bytes_held += sizeof(name) + name.capacity();
   }
@@ -314,6 +351,7 @@ std::uint64_t Trace::memory_bytes() const noexcept {
     bytes_held += sizeof(frames_of);
     for (const auto& frame : frames_of) bytes_held += sizeof(frame) + frame.capacity();
   }
+  bytes_held += seqs_.memory_bytes();
   if (building_ != nullptr) {
     bytes_held += building_->seqs.memory_bytes();
     constexpr std::uint64_t kHashNode = 32;

@@ -73,6 +73,8 @@ class Trace final : public OperationSink {
   const Event& operator[](std::size_t index) const noexcept {
     return blocks_[index >> kBlockShift][index & (kBlockEvents - 1)];
   }
+  /// The operation's own `seq`; that of the one before it where it has none, and the index in a trace without any.
+  std::uint64_t seq(std::size_t index) const noexcept;
   const Detail& detail(const Event& event) const noexcept { return details_[event.detail]; }
 
   std::size_t alloc_count() const noexcept;   ///< AllocIds are below this.
@@ -121,6 +123,8 @@ class Trace final : public OperationSink {
   std::vector<std::string> threads_, streams_, processes_;
   std::vector<std::uint64_t> thread_numbers_, stream_numbers_;
   std::vector<std::vector<std::string>> sites_{1};
+  BlockVector<std::uint64_t> seqs_;         ///< Of each event, doubled; empty where counting tells.
+  std::optional<std::uint64_t> first_seq_;  ///< Of the first event, where the trace has seqs.
   std::uint64_t extensions_skipped_ = 0;
   std::uint64_t peak_live_ = 0;
   std::function<void(std::uint32_t, const Error&)> on_fault_;

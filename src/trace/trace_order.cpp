@@ -62,7 +62,16 @@ Status Trace::sort_by_seq() {
     at(to) = first;
     order[to] = static_cast<std::uint32_t>(to);
   }
+  std::vector<std::uint64_t> in_order(size_);
+  for (std::size_t i = 0; i < size_; ++i) in_order[i] = made.seqs[i];
+  std::sort(in_order.begin(), in_order.end());
+  for (std::size_t i = 0; i < size_; ++i) made.seqs[i] = in_order[i];
   return {};
+}
+
+std::uint64_t Trace::seq(std::size_t index) const noexcept {
+  if (seqs_.size() > 0) return seqs_[index] / 2;
+  return first_seq_.value_or(0) + index;
 }
 
 void Trace::settle_times() noexcept {
