@@ -55,6 +55,16 @@ class Pickle {
     if (value.small() < 0) return std::nullopt;
     return static_cast<std::uint64_t>(value.small());
   }
+  /// The same, for where there are many: false where u64() is nothing.
+  bool get(PickleValue value, std::uint64_t& out) const noexcept {
+    if (value.tag() == PickleValue::Tag::integer && value.small() >= 0) {
+      out = static_cast<std::uint64_t>(value.small());
+      return true;
+    }
+    const auto wide = wide_u64(value);
+    if (wide) out = *wide;
+    return wide.has_value();
+  }
   std::optional<std::int64_t> i64(PickleValue value) const noexcept;
   std::optional<double> real(PickleValue value) const noexcept;  ///< Of any number.
   std::optional<bool> boolean(PickleValue value) const noexcept;

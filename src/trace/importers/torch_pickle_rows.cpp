@@ -33,51 +33,43 @@ TorchPickleRows::Found TorchPickleRows::read(PickleValue value, TorchRow& row) {
   shape_ = fields.shape;
   values_ = fields.values;
   if (values_ == nullptr && pickle_.type(value) != PickleValue::Type::dict) return bad("the row", "a dict");
-  const auto action = action_of(field(Field::action));
-  if (!action) {
+  if (!action_of(field(Field::action), row.action)) {
     const auto word = pickle_.string(field(Field::action));
     if (!word) return bad("\"action\"", "a string");
     unknown_ = *word;
     return Found::unknown;
   }
-  row.action = *action;
 
-  const auto handle = [&](PickleValue number) -> std::optional<std::uint64_t> {
-    if (const auto positive = pickle_.u64(number)) return positive;
-    if (const auto any = pickle_.i64(number)) return static_cast<std::uint64_t>(*any);
-    return std::nullopt;
-  };
   const auto oom = row.action == TorchAction::oom;
-  const auto address = pickle_.u64(field(oom ? Field::device_free : Field::addr));
-  if (!address && !oom && row.action != TorchAction::snapshot) return bad("\"addr\"", "an address");
-  row.has_address = address.has_value();
-  row.address = address.value_or(0);
-  const auto size = pickle_.u64(field(Field::size));
-  if (!size) return bad("\"size\"", "a count of bytes");
-  row.size = *size;
-  const auto stream = handle(field(Field::stream));
-  if (!stream) return bad("\"stream\"", "a stream's handle");
-  row.stream = *stream;
+  row.address = row.time_us = 0;
+  row.has_address = pickle_.get(field(oom ? Field::device_free : Field::addr), row.address);
+  if (!row.has_address && !oom && row.action != TorchAction::snapshot) return bad("\"addr\"", "an address");
+  if (!pickle_.get(field(Field::size), row.size)) return bad("\"size\"", "a count of bytes");
+  if (const auto stream = field(Field::stream); !pickle_.get(stream, row.stream)) {
+    const auto negative = pickle_.i64(stream);
+    if (!negative) return bad("\"stream\"", "a stream's handle");
+    row.stream = static_cast<std::uint64_t>(*negative);
+  }
   const auto time = field(Field::time_us);
   row.has_time = time != PickleValue();
-  const auto time_us = pickle_.u64(time);
-  if (row.has_time && !time_us) return bad("\"time_us\"", "microseconds");
-  row.time_us = time_us.value_or(0);
+  if (row.has_time && !pickle_.get(time, row.time_us)) return bad("\"time_us\"", "microseconds");
   return Found::row;
 }
 
 /// Its word is one object in the whole file, as a rule.
-std::optional<TorchAction> TorchPickleRows::action_of(PickleValue word) {
+bool TorchPickleRows::action_of(PickleValue word, TorchAction& action) {
   for (std::size_t i = 0; i < actions_known_; ++i) {
-    if (actions_[i].first == word) return actions_[i].second;
+    if (actions_[i].first != word) continue;
+    action = actions_[i].second;
+    return true;
   }
   const auto text = pickle_.string(word);
-  if (!text) return std::nullopt;
+  if (!text) return false;
   const auto* const found = std::find(kTorchActionNames.begin(), kTorchActionNames.end(), *text);
-  if (found == kTorchActionNames.end()) return std::nullopt;
-  const auto action = static_cast<TorchAction>(found - kTorchActionNames.begin());
+  if (found == kTorchActionNames.end()) return false;
+  action = static_cast<TorchAction>(found - kTorchActionNames.begin());
   if (actions_known_ < actions_.size()) actions_[actions_known_++] = {word, action};
-  return action;
+  return true;
 }
 
 TorchPickleRows::Found TorchPickleRows::bad(std::string_view member, std::string_view expected) noexcept {

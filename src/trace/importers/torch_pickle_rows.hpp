@@ -3,7 +3,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,7 +47,7 @@ class TorchPickleRows {
   using Slots = std::array<std::int16_t, kFields>;  // -1: not there
 
   format::PickleValue unshaped(Field field) const noexcept;
-  std::optional<TorchAction> action_of(format::PickleValue word);
+  bool action_of(format::PickleValue word, TorchAction& action);
   Found bad(std::string_view member, std::string_view expected) noexcept;
 
   const format::Pickle& pickle_;
