@@ -1,0 +1,87 @@
+#include "limit/bounds.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "base/assert.hpp"
+
+namespace emm::limit {
+namespace {
+
+__extension__ using Wide = unsigned __int128;
+
+std::uint64_t narrowed(Wide value) {
+  return value > kTooMany ? kTooMany : static_cast<std::uint64_t>(value);
+}
+
+struct Edge {
+  std::uint64_t time;
+  std::uint64_t size;
+  bool begins;
+};
+
+// A saturated size still leaves as it came: the sum is wide enough for 2^64 of them.
+std::uint64_t peak_of(std::vector<Edge>& edges) {
+  std::sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) {
+    return a.time != b.time ? a.time < b.time : a.begins < b.begins;
+  });
+  Wide live = 0;
+  Wide peak = 0;
+  for (const auto& edge : edges) {
+    if (edge.begins) {
+      live += edge.size;
+      peak = std::max(peak, live);
+    } else {
+      live -= edge.size;
+    }
+  }
+  return narrowed(peak);
+}
+
+void add_edges(std::vector<Edge>& edges, const Buffer& buffer, std::uint64_t size) {
+  if (buffer.upper <= buffer.lower || size == 0) return;
+  edges.push_back({.time = buffer.lower, .size = size, .begins = true});
+  edges.push_back({.time = buffer.upper, .size = size, .begins = false});
+}
+
+}  // namespace
+
+std::uint64_t requested_bound(std::span<const Buffer> buffers) { return aligned_bound(buffers, 1); }
+
+std::uint64_t aligned_bound(std::span<const Buffer> buffers, std::uint64_t alignment) {
+  std::vector<Edge> edges;
+  edges.reserve(buffers.size() * 2);
+  for (const auto& buffer : buffers) {
+    const auto unit = alignment <= 1 ? alignment : std::max(alignment, buffer.alignment);
+    add_edges(edges, buffer, align_up(buffer.size, unit));
+  }
+  return peak_of(edges);
+}
+
+std::uint64_t paged_bound(std::span<const Buffer> buffers, std::uint64_t page) {
+  return align_up(requested_bound(buffers), page);
+}
+
+std::uint64_t per_stream_bound(std::span<const Buffer> buffers,
+                               std::span<const std::uint64_t> streams) {
+  EMM_ASSERT(buffers.size() == streams.size());
+  std::vector<std::size_t> order(buffers.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](auto a, auto b) { return streams[a] < streams[b]; });
+
+  std::uint64_t sum = 0;
+  std::vector<Edge> edges;
+  for (std::size_t i = 0; i < order.size();) {
+    const auto stream = streams[order[i]];
+    edges.clear();
+    for (; i < order.size() && streams[order[i]] == stream; ++i) {
+      add_edges(edges, buffers[order[i]], buffers[order[i]].size);
+    }
+    sum = saturating_add(sum, peak_of(edges));
+  }
+  return sum;
+}
+
+}  // namespace emm::limit

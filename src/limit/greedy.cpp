@@ -1,0 +1,177 @@
+#include "limit/greedy.hpp"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <vector>
+
+#include "base/assert.hpp"
+#include "limit/instance.hpp"
+#include "limit/shelf.hpp"
+#include "limit/validate.hpp"
+
+namespace emm::limit {
+namespace {
+
+__extension__ using Wide = unsigned __int128;
+using Order = std::vector<std::uint32_t>;
+
+constexpr std::uint64_t kLeastWork = 200'000'000;
+constexpr std::uint64_t kWorkPerBuffer = 12'000;
+constexpr int kMendings = 4'000;
+
+struct Sorting {
+  std::string_view name;
+  Shelf::Fit fit;
+  // Greater is earlier.
+  Wide (*key)(const Item& item, std::uint64_t contention);
+};
+
+Wide length_of(const Item& item) { return item.last - item.first; }
+
+constexpr std::array kSortings{
+    Sorting{"size", Shelf::Fit::first,
+            [](const Item& item, std::uint64_t) -> Wide { return item.size; }},
+    Sorting{"area", Shelf::Fit::first,
+            [](const Item& item, std::uint64_t) -> Wide { return length_of(item) * item.size; }},
+    Sorting{"lifetime", Shelf::Fit::first,
+            [](const Item& item, std::uint64_t) -> Wide {
+              return (length_of(item) << 64) + item.size;
+            }},
+    Sorting{"size, tightest gap", Shelf::Fit::best,
+            [](const Item& item, std::uint64_t) -> Wide { return item.size; }},
+    Sorting{"contention, then size", Shelf::Fit::first,
+            [](const Item& item, std::uint64_t contention) -> Wide {
+              return (Wide{contention} << 64) + item.size;
+            }},
+    Sorting{"contention, then lifetime", Shelf::Fit::first,
+            [](const Item& item, std::uint64_t contention) -> Wide {
+              return (Wide{contention} << 64) + length_of(item);
+            }},
+    Sorting{"size, then time", Shelf::Fit::first,
+            [](const Item& item, std::uint64_t) -> Wide {
+              return (Wide{item.size} << 64) + ~std::uint64_t{item.first};
+            }},
+    Sorting{"time", Shelf::Fit::best,
+            [](const Item& item, std::uint64_t) -> Wide { return ~std::uint64_t{item.first}; }},
+};
+
+// The most live bytes in any section of each item, by a sparse table of maxima over powers of two.
+std::vector<std::uint64_t> contentions(const Instance& instance) {
+  std::vector<std::vector<std::uint64_t>> maxima{instance.section_totals()};
+  for (std::size_t step = 1; step * 2 <= maxima.front().size(); step *= 2) {
+    const auto& last = maxima.back();
+    std::vector<std::uint64_t> next(last.size() - step);
+    for (std::size_t s = 0; s < next.size(); ++s) next[s] = std::max(last[s], last[s + step]);
+    maxima.push_back(std::move(next));
+  }
+  std::vector<std::uint64_t> found;
+  found.reserve(instance.items.size());
+  for (const auto& item : instance.items) {
+    std::size_t level = 0;
+    while ((std::uint32_t{2} << level) <= item.last - item.first) ++level;
+    found.push_back(std::max(maxima[level][item.first],
+                             maxima[level][item.last - (std::uint32_t{1} << level)]));
+  }
+  return found;
+}
+
+Order sorted_by(const Sorting& sorting, const Instance& instance,
+                const std::vector<std::uint64_t>& contention) {
+  std::vector<Wide> keys(instance.items.size());
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    keys[i] = sorting.key(instance.items[i], contention[i]);
+  Order order(keys.size());
+  std::iota(order.begin(), order.end(), std::uint32_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return keys[a] > keys[b]; });
+  return order;
+}
+
+class Placer {
+ public:
+  explicit Placer(const Instance& instance)
+      : instance_(instance),
+        shelf_(instance.items, instance.sections),
+        offsets_(instance.items.size()) {}
+
+  std::uint64_t work() const noexcept { return shelf_.work(); }
+  std::uint64_t height() const noexcept { return height_; }
+  const std::vector<std::uint64_t>& offsets() const noexcept { return offsets_; }
+
+  // Places all below `limit`, or tells which place in the order is the first that does not fit.
+  std::optional<std::size_t> try_order(const Order& order, Shelf::Fit fit, std::uint64_t limit) {
+    shelf_.clear();
+    height_ = 0;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const auto& item = instance_.items[order[i]];
+      const auto offset = shelf_.find(item, fit, limit);
+      if (!offset) return i;
+      shelf_.place(item, *offset);
+      offsets_[order[i]] = *offset;
+      height_ = std::max(height_, *offset + item.size);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  const Instance& instance_;
+  Shelf shelf_;
+  std::vector<std::uint64_t> offsets_;
+  std::uint64_t height_ = 0;
+};
+
+}  // namespace
+
+std::optional<Greedy> place_greedily(std::span<const Buffer> buffers, const GreedyLimits& limits) {
+  const auto instance = make_instance(buffers);
+  Greedy best{.layout = {.offsets = std::vector<std::uint64_t>(buffers.size(), 0), .height = 0},
+              .order = "size"};
+  if (instance.items.empty()) return best;
+
+  const auto totals = instance.section_totals();
+  const auto bound = *std::max_element(totals.begin(), totals.end());
+  const auto contention = contentions(instance);
+  const auto budget =
+      limits.work != 0 ? limits.work : std::max(kLeastWork, kWorkPerBuffer * instance.items.size());
+  Placer placer(instance);
+  bool found = false;
+  Order best_order;
+  auto best_fit = Shelf::Fit::first;
+
+  const auto keep = [&](std::string_view name) {
+    found = true;
+    best.order = name;
+    best.layout.height = placer.height();
+    for (std::size_t i = 0; i < instance.items.size(); ++i) {
+      best.layout.offsets[instance.positions[i]] = placer.offsets()[i];
+    }
+  };
+  const auto done = [&] {
+    return found && (best.layout.height <= bound || placer.work() >= budget);
+  };
+  const auto limit = [&] { return found ? best.layout.height - 1 : kTooMany; };
+
+  for (const auto& sorting : kSortings) {
+    if (done()) break;
+    auto order = sorted_by(sorting, instance, contention);
+    if (placer.try_order(order, sorting.fit, limit())) continue;
+    keep(sorting.name);
+    best_order = std::move(order);
+    best_fit = sorting.fit;
+  }
+  for (int i = 0; found && i < kMendings && !done(); ++i) {
+    const auto stuck = placer.try_order(best_order, best_fit, limit());
+    if (!stuck) {
+      keep(best.order);
+      continue;
+    }
+    const auto to = static_cast<std::ptrdiff_t>(*stuck / 2);
+    const auto from = static_cast<std::ptrdiff_t>(*stuck);
+    std::rotate(best_order.begin() + to, best_order.begin() + from, best_order.begin() + from + 1);
+  }
+  if (!found) return std::nullopt;
+  EMM_ASSERT(validate(buffers, best.layout, best.layout.height));
+  return best;
+}
+
+}  // namespace emm::limit

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "limit/instance.hpp"
+
+namespace emm::limit {
+
+/// Items that have been placed, found by time and from the bottom up.
+///
+/// Time is cut into pieces, at several levels of coarseness; each piece lists what is placed in it
+/// by offset. A gap for an item is looked for in the one or two pieces about as long as the item,
+/// so that little is read that is not live with it. One thread at a time.
+class Shelf {
+ public:
+  /// Levels are chosen so that `items`, which are to be placed, stand in about ten lists each.
+  Shelf(std::span<const Item> items, std::uint32_t sections);
+
+  enum class Fit : std::uint8_t {
+    first,  ///< The lowest gap.
+    best,   ///< The smallest gap below another item, the lowest of several; else above all.
+  };
+  /// The offset for `item` in that gap; nothing where its end would lie above `limit`.
+  std::optional<std::uint64_t> find(const Item& item, Fit fit, std::uint64_t limit);
+  /// REQUIRES: no overlap with what is placed; offset + size within 64 bits.
+  void place(const Item& item, std::uint64_t offset);
+  void clear() noexcept;
+
+  /// A measure of what find() and place() have done so far, about a nanosecond a unit.
+  std::uint64_t work() const noexcept { return work_; }
+
+ private:
+  struct Placed {
+    std::uint64_t begin;
+    std::uint64_t end;
+    std::uint32_t first;
+    std::uint32_t last;
+  };
+  using Piece = std::vector<Placed>;
+  struct Level {
+    unsigned shift;  // a piece is 2^shift sections long
+    std::vector<Piece> pieces;
+  };
+  const Level& level_for(const Item& item) const noexcept;
+
+  std::vector<Level> levels_;  // coarse to fine
+  std::uint64_t work_ = 0;
+};
+
+}  // namespace emm::limit

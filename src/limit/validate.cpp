@@ -1,0 +1,72 @@
+#include "limit/validate.hpp"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <vector>
+
+namespace emm::limit {
+namespace {
+
+bool takes_memory(const Buffer& buffer) { return buffer.size != 0 && buffer.lower < buffer.upper; }
+
+Status check_place(std::size_t index, const Buffer& buffer, std::uint64_t offset,
+                   std::uint64_t capacity) {
+  if (buffer.alignment > 1 && offset % buffer.alignment != 0) {
+    return fail(Errc::invalid_value,
+                "buffer {} lies at {}: expected a multiple of its alignment, {}", index, offset,
+                buffer.alignment);
+  }
+  if (offset > capacity || buffer.size > capacity - offset) {
+    return fail(Errc::invalid_value,
+                "buffer {} lies at {} with {} bytes: expected its end within {} bytes", index,
+                offset, buffer.size, capacity);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status validate(std::span<const Buffer> buffers, const Layout& layout, std::uint64_t capacity) {
+  if (layout.offsets.size() != buffers.size()) {
+    return fail(Errc::invalid_value,
+                "the layout has {} offsets: expected one for each of {} buffers",
+                layout.offsets.size(), buffers.size());
+  }
+  std::vector<std::tuple<std::uint64_t, bool, std::size_t>> edges;  // ends come before begins
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    if (!takes_memory(buffers[i])) continue;
+    if (auto placed = check_place(i, buffers[i], layout.offsets[i], capacity); !placed)
+      return placed;
+    edges.emplace_back(buffers[i].lower, true, i);
+    edges.emplace_back(buffers[i].upper, false, i);
+  }
+  std::sort(edges.begin(), edges.end());
+
+  std::map<std::uint64_t, std::size_t>
+      live;  // by offset; disjoint, so neighbours are all there is to ask
+  for (const auto& [time, begins, index] : edges) {
+    const auto offset = layout.offsets[index];
+    if (!begins) {
+      live.erase(offset);
+      continue;
+    }
+    const auto above = live.lower_bound(offset);
+    auto other = buffers.size();
+    if (above != live.end() && above->first - offset < buffers[index].size) other = above->second;
+    if (above != live.begin()) {
+      const auto below = std::prev(above);
+      if (offset - below->first < buffers[below->second].size) other = below->second;
+    }
+    if (other != buffers.size()) {
+      return fail(Errc::invalid_value,
+                  "buffers {} and {} are both live at {} and share bytes: they lie at {} and {}",
+                  std::min(other, index), std::max(other, index), time,
+                  layout.offsets[std::min(other, index)], layout.offsets[std::max(other, index)]);
+    }
+    live.emplace(offset, index);
+  }
+  return {};
+}
+
+}  // namespace emm::limit

@@ -1,0 +1,89 @@
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "dsa_file.hpp"
+#include "limit/bounds.hpp"
+#include "limit/greedy.hpp"
+#include "limit/solve.hpp"
+#include "limit/validate.hpp"
+#include "random_buffers.hpp"
+
+namespace emm::limit {
+namespace {
+
+constexpr std::uint64_t kCapacity = 1'048'576;
+
+class Recorded : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const auto folder = extra_traces();
+    if (folder.empty()) GTEST_SKIP() << "EMM_EXTRA_TRACES names no folder of recordings";
+    auto read = read_dsa_file(folder + "/dsa/" + GetParam());
+    if (!read) GTEST_SKIP() << "no " << GetParam() << " among the recordings";
+    buffers_ = std::move(*read);
+    ASSERT_FALSE(buffers_.empty());
+  }
+
+  std::vector<Buffer> buffers_;
+};
+
+class MiniMallocSet : public Recorded {};
+
+TEST_P(MiniMallocSet, FitsInOneMebibyte) {
+  const auto solution = solve(buffers_, kCapacity);
+
+  ASSERT_EQ(solution.outcome, Solution::Outcome::placed) << "after " << solution.nodes << " nodes";
+  EXPECT_TRUE(validate(buffers_, solution.layout, kCapacity));
+}
+
+TEST_P(MiniMallocSet, FitsAsWellAfterPermutingRows) {
+  const auto plain = solve(buffers_, kCapacity);
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    SCOPED_TRACE(seed);
+    Prng random(seed);
+    const auto permuted = shuffled(buffers_, random);
+
+    const auto solution = solve(permuted, kCapacity);
+
+    ASSERT_EQ(solution.outcome, Solution::Outcome::placed);
+    EXPECT_EQ(solution.nodes, plain.nodes);
+    EXPECT_TRUE(validate(permuted, solution.layout, kCapacity));
+  }
+}
+
+TEST_P(MiniMallocSet, FitsAsWellWithTimeReversed) {
+  const auto plain = solve(buffers_, kCapacity);
+  const auto reversed = reversed_in_time(buffers_);
+
+  const auto solution = solve(reversed, kCapacity);
+
+  ASSERT_EQ(solution.outcome, Solution::Outcome::placed);
+  EXPECT_EQ(solution.nodes, plain.nodes);
+  EXPECT_TRUE(validate(reversed, solution.layout, kCapacity));
+}
+
+INSTANTIATE_TEST_SUITE_P(AtoK, MiniMallocSet,
+                         testing::Values("A.1048576.csv", "B.1048576.csv", "C.1048576.csv",
+                                         "D.1048576.csv", "E.1048576.csv", "F.1048576.csv",
+                                         "G.1048576.csv", "H.1048576.csv", "I.1048576.csv",
+                                         "J.1048576.csv", "K.1048576.csv"),
+                         [](const auto& set) { return std::string(set.param, 1); });
+
+class TrainingTrace : public Recorded {};
+
+TEST_P(TrainingTrace, StandsGreedilyWithin35HundredthsOfAPercentOfItsBound) {
+  const auto bound = requested_bound(buffers_);
+
+  const auto greedy = place_greedily(buffers_);
+
+  ASSERT_TRUE(greedy);
+  EXPECT_LE((greedy->layout.height - bound) * 10'000, bound * 35)
+      << greedy->layout.height << " over " << bound;
+}
+
+INSTANTIATE_TEST_SUITE_P(Idealloc, TrainingTrace, testing::Values("resnet50.csv", "G_1.csv.gz"),
+                         [](const auto& trace) { return std::string(trace.param).substr(0, 3); });
+
+}  // namespace
+}  // namespace emm::limit
