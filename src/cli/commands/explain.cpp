@@ -1,0 +1,77 @@
+#include <memory>
+#include <optional>
+
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "cli/command.hpp"
+#include "cli/load_recording.hpp"
+#include "inspect/oom_text.hpp"
+
+namespace emm {
+namespace {
+
+using namespace emm::cli;
+
+class Explain final : public CommandRun {
+ public:
+  explicit Explain(Arguments& arguments) {
+    arguments.positional("TRACE", trace_, "The trace, in any format that emmctl reads; - is standard input");
+    arguments.text("--from", from_, "FORMAT", "Its format, where the content does not tell");
+    arguments.flag("--partial", partial_, "Take a torn tail as the end");
+    arguments.count("--event", event_, "N", "The failure to explain, by its event; else the first");
+    arguments.text("--capacity", capacity_, "SIZE", "What the device has, where the trace does not say, or says it wrongly");
+    arguments.count("--top", top_, "How many call sites to list");
+    arguments.count("--frames", frames_, "How many frames to show of each");
+    arguments.text("--json", json_, "FILE|-", "Writes the answer as JSON (emmctl.explain/1)");
+    arguments.footer("Exit codes: 0 explained; 3 no request of the trace failed for want of memory.");
+  }
+
+  Result<ExitCode> run(Console& console) override {
+    std::optional<std::uint64_t> capacity;
+    if (!capacity_.empty()) {
+      auto size = units::parse_bytes(capacity_);
+      if (!size) return std::move(size).error();
+      capacity = *size;
+    }
+    auto recording = load_recording(console, trace_, {.format = from_, .partial = partial_});
+    if (!recording) return std::move(recording).error();
+    const inspect::Lives lives(recording->trace());
+    const auto report = inspect::find_ooms(*recording, lives, capacity);
+    std::size_t which = 0;
+    if (event_) {
+      while (which < report.all.size() && report.all[which].event != *event_) ++which;
+      if (which == report.all.size()) {
+        return fail(Errc::usage, "{}: event {} did not fail for want of memory: expected one of the {} that did", trace_,
+                    *event_, report.all.size());
+      }
+    }
+    if (!json_.empty()) {
+      const auto text = inspect::to_json(*recording, lives, report, static_cast<std::size_t>(top_));
+      if (auto written = console.write(json_, text); !written) return written.error();
+    }
+    if (report.all.empty()) {
+      console.say(text::format("{}: no request is recorded to have failed for want of memory; {} live at most",
+                               recording->trace().source(), units::bytes(report.peak_live)));
+      return ExitCode::inconclusive;
+    }
+    if (json_ != "-") {
+      console.result(inspect::to_text(*recording, lives, report, which, static_cast<std::size_t>(top_),
+                                      static_cast<std::size_t>(frames_)));
+    }
+    return ExitCode::fine;
+  }
+
+ private:
+  std::string trace_, from_, capacity_, json_;
+  std::optional<std::uint64_t> event_;
+  std::uint64_t top_ = 10, frames_ = 3;
+  bool partial_ = false;
+};
+
+}  // namespace
+
+extern constinit const Command explain_command{
+    "explain", "Say why a run was out of memory, and what would have been enough", false,
+    [](Arguments& arguments) -> std::unique_ptr<CommandRun> { return std::make_unique<Explain>(arguments); }};
+
+}  // namespace emm

@@ -1,0 +1,20 @@
+#include "cli/load_recording.hpp"
+
+namespace emm::cli {
+
+Result<inspect::Recording> load_recording(Console& console, const std::string& path, const LoadOptions& options) {
+  auto source = format::ByteSource::open(path);
+  if (!source) return std::move(source).error();
+  auto importer = choose_importer(**source, options.format);
+  if (!importer) return std::move(importer).error();
+
+  inspect::Recording recording;
+  recording.set_source((*source)->name());
+  auto counts = read_with_progress(console, **importer, **source, recording, options.partial);
+  if (!counts) return std::move(counts).error();
+  if ((*importer)->name != "emm") console.say(describe(**importer, *counts));
+  for (const auto& note : counts->notes) console.say(note);
+  return recording;
+}
+
+}  // namespace emm::cli

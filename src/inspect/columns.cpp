@@ -1,0 +1,46 @@
+#include "inspect/columns.hpp"
+
+#include <algorithm>
+
+namespace emm::inspect {
+
+std::string columns(std::string_view sides, const std::vector<std::vector<std::string>>& rows, std::string_view indent) {
+  std::vector<std::size_t> widths(sides.size());
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line(indent);
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const std::string padding(widths[i] - row[i].size(), ' ');
+      if (i > 0) line += "  ";
+      line += sides[i] == 'r' ? padding + row[i] : row[i] + padding;
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + '\n';
+  }
+  return out;
+}
+
+std::string wrapped(std::string_view words, std::size_t width) {
+  std::string out;
+  std::size_t in_line = 0;
+  while (!words.empty()) {
+    const auto end = std::min(words.find(' '), words.size());
+    const auto word = words.substr(0, end);
+    words.remove_prefix(std::min(end + 1, words.size()));
+    if (in_line > 0 && in_line + 1 + word.size() > width) {
+      out += '\n';
+      in_line = 0;
+    } else if (in_line > 0) {
+      out += ' ';
+      ++in_line;
+    }
+    out += word;
+    in_line += word.size();
+  }
+  return out + '\n';
+}
+
+}  // namespace emm::inspect

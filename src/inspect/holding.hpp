@@ -1,0 +1,65 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "inspect/lives.hpp"
+
+namespace emm::inspect {
+
+/// Allocations that have something in common.
+template <class Key>
+struct Group {
+  Key key{};
+  std::uint64_t count = 0, bytes = 0;
+  bool operator==(const Group&) const = default;
+};
+/// By bytes, the most first; then by count and key.
+using BySize = std::vector<Group<std::uint64_t>>;
+using BySite = std::vector<Group<SiteId>>;
+
+/// Allocations of device memory, as requested.
+struct Holding {
+  std::uint64_t count = 0, bytes = 0;
+  BySize by_size;
+  BySite by_site;
+};
+
+template <class Key>
+std::vector<Group<Key>> ranked(const std::unordered_map<Key, Group<Key>>& groups) {
+  std::vector<Group<Key>> out;
+  out.reserve(groups.size());
+  for (const auto& [key, group] : groups) out.push_back(group);
+  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) {
+    if (a.bytes != b.bytes) return a.bytes > b.bytes;
+    return a.count != b.count ? a.count > b.count : a.key < b.key;
+  });
+  return out;
+}
+
+/// The lives of device memory for which `wanted` is true.
+template <class Wanted>
+Holding held(const Lives& lives, const Wanted& wanted) {
+  Holding holding;
+  std::unordered_map<std::uint64_t, Group<std::uint64_t>> by_size;
+  std::unordered_map<SiteId, Group<SiteId>> by_site;
+  const auto add = [](auto& group, auto key, std::uint64_t size) {
+    group.key = key;
+    ++group.count;
+    group.bytes += size;
+  };
+  for (const auto& life : lives.all()) {
+    if (life.what != Life::What::device || !wanted(life)) continue;
+    ++holding.count;
+    holding.bytes += life.size;
+    add(by_size[life.size], life.size, life.size);
+    add(by_site[life.site], life.site, life.size);
+  }
+  holding.by_size = ranked(by_size);
+  holding.by_site = ranked(by_site);
+  return holding;
+}
+
+}  // namespace emm::inspect

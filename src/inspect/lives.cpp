@@ -1,0 +1,83 @@
+#include "inspect/lives.hpp"
+
+#include <map>
+
+namespace emm::inspect {
+namespace {
+
+using trace::Event;
+using trace::Op;
+using trace::Outcome;
+namespace event_flag = trace::event_flag;
+
+bool worked(const Event& event) noexcept {
+  const auto outcome = event.recorded() == Outcome::none ? event.expected() : event.recorded();
+  return outcome == Outcome::none || outcome == Outcome::ok || outcome == Outcome::any;
+}
+
+Life::What what(const Event& event) noexcept {
+  if (!worked(event)) return Life::What::nothing;
+  if (event.has(event_flag::backing)) return Life::What::backing;
+  switch (event.op) {
+    case Op::memalloc:
+    case Op::memallocmanaged: return Life::What::device;
+    case Op::memhostalloc:
+    case Op::mempin: return Life::What::host;
+    default: return Life::What::import;
+  }
+}
+
+}  // namespace
+
+bool Lives::makes_or_ends(Op op) noexcept {
+  switch (op) {
+    case Op::memalloc:
+    case Op::memallocmanaged:
+    case Op::memhostalloc:
+    case Op::mempin:
+    case Op::open_ipc_handle:
+    case Op::free:
+    case Op::close_ipc_handle: return true;
+    default: return false;
+  }
+}
+
+Lives::Lives(const trace::Trace& trace) : trace_(trace), lives_(trace.alloc_count()) {
+  // What is live in each context of each process, only where something ends all of it.
+  bool any_reset = false;
+  for (std::size_t i = 0; i < trace.size() && !any_reset; ++i) {
+    any_reset = trace[i].op == Op::reset || trace[i].op == Op::context_destroy;
+  }
+  std::map<std::pair<ContextId, std::uint32_t>, std::vector<AllocId>> born_there;
+  for (std::uint32_t i = 0; i < trace.size(); ++i) {
+    const auto& event = trace[i];
+    const bool backing = event.has(event_flag::backing);
+    if (event.op == Op::free || event.op == Op::close_ipc_handle) {
+      auto& life = lives_[index(event.id)];
+      if (backing && life.what != Life::What::backing) {
+        life.gone = i;
+      } else if (life.death == kNever && life.what != Life::What::nothing) {
+        life.death = life.gone = i;
+      }
+    } else if (makes_or_ends(event.op)) {
+      auto& life = lives_[index(event.id)];
+      life = {.size = event.size, .birth = i, .site = event.site, .thread = event.thread, .stream = event.stream,
+              .context = event.context, .what = what(event), .preexisting = event.has(event_flag::preexisting)};
+      if (life.what == Life::What::nothing) life.birth = kNever;
+      if (any_reset && life.what != Life::What::nothing && !backing) {
+        born_there[{event.context, trace.detail(event).process}].push_back(event.id);
+      }
+    } else if ((event.op == Op::reset || event.op == Op::context_destroy) && !backing && worked(event)) {
+      auto& born = born_there[{event.context, trace.detail(event).process}];
+      for (const auto id : born) {
+        auto& life = lives_[index(id)];
+        if (life.death != kNever) continue;
+        life.death = life.gone = i;
+        by_reset_.emplace_back(i, id);
+      }
+      born.clear();
+    }
+  }
+}
+
+}  // namespace emm::inspect

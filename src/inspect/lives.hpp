@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "base/ids.hpp"
+#include "trace/trace.hpp"
+
+namespace emm::inspect {
+
+inline constexpr std::uint32_t kNever = std::numeric_limits<std::uint32_t>::max();
+
+/// One id of a trace: what it is and from which event to which it lives. Events are indices in the trace, from 0.
+struct Life {
+  enum class What : std::uint8_t {
+    nothing,  ///< Nothing that this trace makes, or it failed.
+    device,   ///< memalloc and memallocmanaged of the program: what "live" counts.
+    host,     ///< memhostalloc and mempin.
+    import,   ///< open_ipc_handle: memory of another.
+    backing,  ///< What the recorded manager held from the device: "reserved".
+  };
+  std::uint64_t size = 0;
+  std::uint32_t birth = kNever;
+  std::uint32_t death = kNever;  ///< The event that asks for its end; kNever: it is live at the end.
+  std::uint32_t gone = kNever;   ///< The event from which its address was free again; `death` unless the trace says later.
+  SiteId site{};
+  ThreadId thread{};
+  StreamId stream{};
+  ContextId context{};
+  What what = What::nothing;
+  bool preexisting = false;
+
+  bool live_at(std::uint32_t event) const noexcept { return birth <= event && event < death; }
+};
+
+/// Every id of a trace, and what begins and ends at each event. The trace must outlive it.
+class Lives {
+ public:
+  explicit Lives(const trace::Trace& trace);
+
+  const trace::Trace& trace() const noexcept { return trace_; }
+  const std::vector<Life>& all() const noexcept { return lives_; }
+  const Life& operator[](AllocId id) const noexcept { return lives_[index(id)]; }
+  std::uint32_t device(const Life& life) const noexcept { return trace_.contexts()[index(life.context)].device; }
+
+  /// Calls began(event, id) and ended(event, id) for each beginning and end, and passed(event) after those of each event.
+  /// Memory that a reset ends ends there, by id.
+  template <class Began, class Ended, class Passed>
+  void walk(const Began& began, const Ended& ended, const Passed& passed) const {
+    std::size_t reset = 0;
+    for (std::uint32_t event = 0; event < trace_.size(); ++event) {
+      const auto& each = trace_[event];
+      if (makes_or_ends(each.op)) {
+        const auto& life = lives_[index(each.id)];
+        if (life.birth == event) began(event, each.id);
+        if (life.death == event) ended(event, each.id);
+      }
+      for (; reset < by_reset_.size() && by_reset_[reset].first == event; ++reset) ended(event, by_reset_[reset].second);
+      passed(event);
+    }
+  }
+
+ private:
+  static bool makes_or_ends(trace::Op op) noexcept;
+
+  const trace::Trace& trace_;
+  std::vector<Life> lives_;
+  std::vector<std::pair<std::uint32_t, AllocId>> by_reset_;  // what a reset ends, by event
+};
+
+}  // namespace emm::inspect

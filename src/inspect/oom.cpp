@@ -1,0 +1,151 @@
+#include "inspect/oom.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+namespace emm::inspect {
+namespace {
+
+using trace::Op;
+using trace::Outcome;
+using What = Life::What;
+
+constexpr std::uint64_t kPage = std::uint64_t{2} << 20;  // of device memory, on an H200
+constexpr std::size_t kSpacesMax = 16;                // each looks at every allocation
+
+std::uint64_t pages(std::uint64_t size, std::uint64_t page) {
+  const auto up = size % page == 0 ? 0 : page - size % page;
+  return size > ~up ? size : size + up;
+}
+
+std::uint64_t sum(std::uint64_t a, std::uint64_t b) { return a > ~b ? ~std::uint64_t{0} : a + b; }
+
+const trace::DeviceInfo* info_of(const trace::Trace& trace, std::uint32_t device) {
+  for (const auto& info : trace.header().devices) {
+    if (info.id == device) return &info;
+  }
+  return nullptr;
+}
+
+/// What one device holds as the walk goes.
+struct Account {
+  std::uint64_t live = 0, live_count = 0, reserved = 0, reserved_most = 0, segments = 0;
+  std::uint64_t told_total = 0;  ///< By get_memory_info; 0: not yet.
+  bool any_backing = false;
+};
+
+void judge(Oom& oom) {
+  const auto needed = sum(oom.live, oom.request);
+  if (oom.device_free && *oom.device_free >= oom.request_pages) {
+    oom.cause = Cause::limit;
+    if (oom.reserved) oom.enough = sum(*oom.reserved, oom.request_pages);
+    return;
+  }
+  if (oom.capacity && needed > *oom.capacity) {
+    oom.cause = Cause::need;
+    oom.enough = needed;
+    return;
+  }
+  if (!oom.reserved) return;
+  if (!oom.device_free && oom.capacity && sum(*oom.reserved, oom.request_pages) <= *oom.capacity) {
+    const auto at_start = std::min(oom.free_at_start.value_or(*oom.capacity), *oom.capacity);
+    const bool others = sum(*oom.reserved, oom.request_pages) > at_start;
+    oom.cause = others ? Cause::others : Cause::limit;
+    oom.excess = *oom.capacity - at_start;
+    oom.enough = others ? sum(*oom.reserved, oom.request_pages) - at_start : sum(*oom.reserved, oom.request_pages);
+    return;
+  }
+  const auto room = oom.device_free ? std::optional(sum(*oom.reserved, *oom.device_free)) : oom.capacity;
+  if (!room) return;
+  if (needed > *room) {  // only where device_free is known
+    if (!oom.capacity) {
+      oom.cause = Cause::need;
+      oom.enough = needed;
+      return;
+    }
+    oom.cause = Cause::others;
+    oom.excess = *oom.capacity - std::min(*oom.capacity, *room);
+    oom.enough = needed - std::min(needed, *room);
+    return;
+  }
+  oom.cause = Cause::waste;
+  oom.excess = *oom.reserved - std::min(*oom.reserved, oom.live);
+  oom.enough = sum(*oom.reserved, oom.request_pages);
+  // Beside the manager, others hold part of the device.
+  if (oom.capacity && oom.device_free) oom.enough = sum(*oom.capacity, oom.request_pages - *oom.device_free);
+}
+
+}  // namespace
+
+std::string_view name(Cause cause) noexcept {
+  constexpr std::array<std::string_view, 5> kNames{"need", "waste", "limit", "others", "not_known"};
+  return kNames[static_cast<std::size_t>(cause)];
+}
+
+OomReport find_ooms(const Recording& recording, const Lives& lives, std::optional<std::uint64_t> capacity) {
+  const auto& trace = recording.trace();
+  OomReport report;
+  std::map<std::uint32_t, Account> accounts;
+  std::uint64_t live = 0;
+  const auto change = [&](AllocId id, bool begins) {
+    const auto& life = lives[id];
+    auto& account = accounts[lives.device(life)];
+    const auto step = [&](std::uint64_t& bytes, std::uint64_t by) { bytes = begins ? bytes + by : bytes - by; };
+    if (life.what == What::device) {
+      step(account.live, life.size);
+      step(account.live_count, 1);
+      step(live, life.size);
+    } else if (life.what == What::backing) {
+      step(account.reserved, life.size);
+      step(account.segments, 1);
+      account.any_backing = true;
+      account.reserved_most = std::max(account.reserved_most, account.reserved);
+    }
+  };
+  const auto look = [&](std::uint32_t event) {
+    const auto& each = trace[event];
+    if (each.has(trace::event_flag::backing)) return;
+    const auto device = trace.contexts()[index(each.context)].device;
+    if (each.op == Op::get_memory_info && each.detail != 0) accounts[device].told_total = trace.detail(each).total;
+    const bool asks = each.op == Op::memalloc || each.op == Op::memallocmanaged;
+    if (asks && each.recorded() == Outcome::oom) {
+      const auto& account = accounts[device];
+      Oom oom;
+      oom.event = event;
+      oom.line = each.line;
+      oom.device = device;
+      oom.time_ns = each.time_ns;
+      oom.id = each.id;
+      oom.site = each.site;
+      oom.stream = each.stream;
+      oom.thread = each.thread;
+      oom.request = each.size;
+      const auto* info = info_of(trace, device);
+      oom.request_pages = pages(each.size, info != nullptr && info->granularity != 0 ? info->granularity : kPage);
+      oom.live = account.live;
+      oom.live_count = account.live_count;
+      oom.capacity = capacity;
+      if (!oom.capacity && info != nullptr && info->capacity != 0) oom.capacity = info->capacity;
+      if (info != nullptr && info->free_at_start != 0) oom.free_at_start = info->free_at_start;
+      if (!oom.capacity && account.told_total != 0) oom.capacity = account.told_total;
+      oom.device_free = recording.device_free(each.id);
+      if (account.any_backing) {
+        oom.reserved = account.reserved;
+        oom.reserved_before = account.reserved_most;
+        oom.segments = account.segments;
+      }
+      if (recording.has_addresses() && report.all.size() < kSpacesMax) oom.space = space_after(recording, lives, event, device);
+      if (oom.space) oom.pending = oom.space->pending;
+      judge(oom);
+      report.all.push_back(std::move(oom));
+      report.peak_needed = std::max(report.peak_needed, sum(live, each.size));
+    }
+    report.peak_live = std::max(report.peak_live, live);
+    report.peak_needed = std::max(report.peak_needed, live);
+  };
+  lives.walk([&](std::uint32_t, AllocId id) { change(id, true); }, [&](std::uint32_t, AllocId id) { change(id, false); }, look);
+  return report;
+}
+
+}  // namespace emm::inspect

@@ -1,0 +1,51 @@
+#include "inspect/recording.hpp"
+
+#include <string_view>
+
+#include "base/text.hpp"
+
+namespace emm::inspect {
+namespace {
+
+using trace::Member;
+
+void put(std::vector<std::uint64_t>& values, AllocId id, std::uint64_t value) {
+  if (values.size() <= index(id)) values.resize(index(id) + 1);
+  values[index(id)] = value;
+}
+
+/// The number after `"<name>":` in the members of an extension.
+std::optional<std::uint64_t> number_of(std::string_view members, std::string_view name) {
+  const auto key = text::format("\"{}\":", name);
+  const auto found = members.find(key);
+  if (found == std::string_view::npos) return std::nullopt;
+  const auto rest = members.substr(found + key.size());
+  const auto begin = rest.find_first_not_of(" \"");
+  if (begin == std::string_view::npos) return std::nullopt;
+  const auto end = rest.find_first_of(",} \"", begin);
+  return text::to_u64(rest.substr(begin, end == std::string_view::npos ? end : end - begin));
+}
+
+}  // namespace
+
+Status Recording::on_operation(const trace::Operation& operation) {
+  const auto before = trace_.size();
+  if (auto taken = trace_.on_operation(operation); !taken) return taken;
+  if (trace_.size() == before || operation.op == trace::Op::free || !operation.has(Member::id)) return {};
+  const auto id = trace_[before].id;
+  if (operation.has(Member::addr)) put(addresses_, id, operation.addr);
+  if (operation.has(Member::granted)) put(granted_, id, operation.granted);
+  if (operation.has(Member::extension) && operation.result.outcome == trace::Outcome::oom) {
+    if (const auto free = number_of(operation.extension, "x-device_free")) {
+      device_free_[static_cast<std::uint32_t>(index(id))] = *free;
+    }
+  }
+  return {};
+}
+
+std::optional<std::uint64_t> Recording::device_free(AllocId id) const {
+  const auto found = device_free_.find(static_cast<std::uint32_t>(index(id)));
+  return found == device_free_.end() ? std::nullopt : std::optional(found->second);
+}
+
+}  // namespace emm::inspect

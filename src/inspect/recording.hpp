@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.hpp"
+#include "trace/operation.hpp"
+#include "trace/trace.hpp"
+
+namespace emm::inspect {
+
+/// A trace together with what a replay has no use for and a look at the recording does: where memory was, what it was
+/// granted, and what the device had left when a request failed. At most 80 bytes an event. Any thread may read once
+/// it is finished.
+class Recording final : public trace::OperationSink {
+ public:
+  /// Names the trace in messages.
+  void set_source(std::string source) { trace_.set_source(std::move(source)); }
+  Status on_header(const trace::Header& header) override { return trace_.on_header(header); }
+  Status on_operation(const trace::Operation& operation) override;
+  Status finish() override { return trace_.finish(); }
+
+  const trace::Trace& trace() const noexcept { return trace_; }
+  bool has_addresses() const noexcept { return !addresses_.empty(); }
+  std::uint64_t address(AllocId id) const noexcept { return at(addresses_, id); }  ///< 0: not recorded.
+  std::uint64_t granted(AllocId id) const noexcept { return at(granted_, id); }    ///< Bytes; 0: not recorded.
+  /// What the device had free as the request failed, where the recording says so ("x-device_free").
+  std::optional<std::uint64_t> device_free(AllocId id) const;
+
+ private:
+  static std::uint64_t at(const std::vector<std::uint64_t>& values, AllocId id) noexcept {
+    return index(id) < values.size() ? values[index(id)] : 0;
+  }
+
+  trace::Trace trace_;
+  std::vector<std::uint64_t> addresses_, granted_;  // by AllocId, as far as the last that has one
+  std::map<std::uint32_t, std::uint64_t> device_free_;
+};
+
+}  // namespace emm::inspect

@@ -1,0 +1,109 @@
+#include "inspect/space.hpp"
+
+#include <algorithm>
+
+namespace emm::inspect {
+namespace {
+
+using What = Life::What;
+
+bool by_address(const Block& a, const Block& b) {
+  return a.address != b.address ? a.address < b.address : a.id < b.id;
+}
+
+std::vector<Region> regions_of(const std::vector<Block>& segments) {
+  std::vector<Region> regions;
+  for (const auto& segment : segments) {
+    const auto end = regions.empty() ? 0 : regions.back().address + regions.back().size;
+    if (segment.address < end) continue;  // said twice
+    regions.push_back({.address = segment.address, .size = segment.size, .blocks = {}});
+  }
+  return regions;
+}
+
+std::vector<Region> runs_of(const std::vector<Block>& blocks) {
+  std::vector<Region> regions;
+  for (const auto& block : blocks) {
+    const auto end = regions.empty() ? 0 : regions.back().address + regions.back().size;
+    if (regions.empty() || block.address > end + Space::kGapMax) {
+      regions.push_back({.address = block.address, .size = block.size, .blocks = {}});
+    } else {
+      regions.back().size = std::max(end, block.address + block.size) - regions.back().address;
+    }
+  }
+  return regions;
+}
+
+void fill(Space& space, const std::vector<Block>& blocks) {
+  auto region = space.regions.begin();
+  for (auto block : blocks) {
+    while (region != space.regions.end() && region->address + region->size <= block.address) ++region;
+    if (region == space.regions.end() || block.address < region->address) {
+      ++space.elsewhere;
+      space.elsewhere_bytes += block.size;
+      continue;
+    }
+    // A smaller size than was granted may be recorded of a neighbour; what is known to be there wins.
+    auto& there = region->blocks;
+    if (!there.empty() && there.back().address + there.back().size > block.address) {
+      there.back().size = block.address - there.back().address;
+      if (there.back().size == 0) there.pop_back();
+    }
+    block.size = std::min(block.size, region->address + region->size - block.address);
+    there.push_back(block);
+  }
+  for (auto& each : space.regions) {
+    auto at = each.address;
+    const auto gap_to = [&](std::uint64_t to) {
+      each.free += to - at;
+      each.largest_free = std::max(each.largest_free, to - at);
+    };
+    for (const auto& block : each.blocks) {
+      gap_to(block.address);
+      (block.pending ? each.pending : each.used) += block.size;
+      at = block.address + block.size;
+    }
+    gap_to(each.address + each.size);
+    space.size += each.size;
+    space.used += each.used;
+    space.pending += each.pending;
+    space.free += each.free;
+    space.largest_free = std::max(space.largest_free, each.largest_free);
+  }
+}
+
+}  // namespace
+
+std::optional<Space> space_after(const Recording& recording, const Lives& lives, std::uint32_t event,
+                                 std::optional<std::uint32_t> device) {
+  Space space;
+  space.event = event;
+  std::vector<Block> blocks, segments;
+  for (std::uint32_t i = 0; i < lives.all().size(); ++i) {
+    const auto id = static_cast<AllocId>(i);
+    const auto& life = lives[id];
+    const bool there = life.birth <= event && event < life.gone;
+    if (!there || (life.what != What::device && life.what != What::backing)) continue;
+    if (device && lives.device(life) != *device) continue;
+    const auto address = recording.address(id);
+    const auto size = std::max(recording.granted(id), life.size);
+    if (address == 0 || size == 0 || address > ~size) {
+      if (life.what == What::device && event < life.death) {
+        ++space.elsewhere;
+        space.elsewhere_bytes += life.size;
+      }
+      continue;
+    }
+    auto& to = life.what == What::device ? blocks : segments;
+    to.push_back({.address = address, .size = size, .id = id, .pending = event >= life.death});
+  }
+  if (blocks.empty() && segments.empty()) return std::nullopt;
+  std::sort(blocks.begin(), blocks.end(), by_address);
+  std::sort(segments.begin(), segments.end(), by_address);
+  space.segments = !segments.empty();
+  space.regions = space.segments ? regions_of(segments) : runs_of(blocks);
+  fill(space, blocks);
+  return space;
+}
+
+}  // namespace emm::inspect

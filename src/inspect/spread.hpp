@@ -1,0 +1,18 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace emm::inspect {
+
+/// How numbers are spread: their percentiles by nearest rank.
+struct Spread {
+  std::uint64_t count = 0;
+  std::uint64_t min = 0, p50 = 0, p90 = 0, p99 = 0, max = 0;
+  bool operator==(const Spread&) const = default;
+};
+/// Sorts `values`.
+Spread spread_of(std::vector<std::uint64_t>& values);
+
+}  // namespace emm::inspect

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "inspect/holding.hpp"
+#include "inspect/lives.hpp"
+#include "inspect/recording.hpp"
+#include "inspect/spread.hpp"
+
+namespace emm::inspect {
+
+/// What is live after `event`, on `device` if given.
+Holding held_after(const Lives& lives, std::uint32_t event, std::optional<std::uint32_t> device = std::nullopt);
+/// What is live at the end. Memory that was there before the recording began is no leak of it: `preexisting` says
+/// which of the two.
+Holding held_at_end(const Lives& lives, bool preexisting);
+
+/// A greatest value and the first event after which it holds.
+struct Peak {
+  std::uint64_t bytes = 0, count = 0;  ///< Count of what is live then.
+  std::uint32_t event = 0;
+  bool operator==(const Peak&) const = default;
+};
+
+struct SizeClass {
+  std::uint64_t from = 0;  ///< 0, or a power of two; up to twice it, exclusive.
+  std::uint64_t count = 0, bytes = 0;
+  std::uint64_t at_peak_count = 0, at_peak_bytes = 0;
+  bool operator==(const SizeClass&) const = default;
+};
+
+/// What one thread or stream did with device memory.
+struct Share {
+  std::uint64_t events = 0, allocs = 0, bytes = 0, frees = 0;
+  std::uint64_t frees_of_others = 0;  ///< Of what another thread, or stream, allocated.
+  std::uint64_t peak_live_bytes = 0;  ///< Of what it allocated.
+  bool operator==(const Share&) const = default;
+};
+
+/// What the recorded manager held from the device, where the trace has a backing layer.
+struct Backing {
+  Peak reserved;                        ///< Count: segments then.
+  std::uint64_t live_at_reserved = 0;   ///< Of the program, at that event.
+  std::uint64_t reserved_at_live = 0;   ///< As the program's live bytes are greatest.
+  std::uint64_t pending_peak = 0;       ///< Freed by the program, and kept for another stream.
+  std::uint64_t segments_made = 0, segments_given_back = 0;
+  std::uint64_t flushes = 0, flushed_bytes = 0;
+};
+
+/// What a trace is like. Live, peaks and sizes are of device memory as requested, unless the name says otherwise.
+struct Survey {
+  std::uint64_t events = 0;
+  std::array<std::uint64_t, trace::kOpCount> by_op{};
+  std::array<std::uint64_t, trace::kOpCount> backing_by_op{};  ///< Of them, the manager's.
+  std::uint64_t failed = 0;            ///< Requests that are recorded, or expected, to fail.
+  std::uint64_t allocs = 0, bytes = 0; ///< Of device memory, that worked.
+  bool has_times = false;
+  std::uint64_t span_ns = 0;           ///< From the first event to the last.
+  Spread sizes, lifetime_events, lifetime_ns;  ///< Lifetimes of what ended.
+  std::vector<SizeClass> size_classes;         ///< By size; none that is empty.
+  std::vector<Share> threads, streams;         ///< By ThreadId, StreamId.
+  Peak live;
+  std::vector<std::pair<std::uint32_t, Peak>> live_by_device;  ///< By device.
+  Peak host;                           ///< Of memhostalloc and mempin.
+  Holding at_peak, leaked, preexisting_at_end;
+  std::optional<Backing> backing;
+};
+Survey survey(const Recording& recording, const Lives& lives);
+
+}  // namespace emm::inspect

@@ -1,0 +1,177 @@
+#include "inspect/survey.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "random_recording.hpp"
+#include "recorded.hpp"
+
+namespace emm::inspect {
+namespace {
+
+/// What is live after each event, by walking all of them again and again.
+struct BruteForce {
+  const std::vector<Written>& operations;
+
+  std::map<std::uint64_t, Written> live_after(std::size_t event) const {
+    std::map<std::uint64_t, Written> live;
+    for (std::size_t i = 0; i <= event; ++i) {
+      const auto& each = operations[i];
+      switch (each.what) {
+        case Written::What::memalloc:
+        case Written::What::memhostalloc:
+        case Written::What::segment: live[each.id] = each; break;
+        case Written::What::free:
+        case Written::What::segment_free: live.erase(each.id); break;
+        case Written::What::reset:
+          std::erase_if(live, [&](const auto& item) {
+            return item.second.context == each.context && item.second.what != Written::What::segment;
+          });
+          break;
+        default: break;
+      }
+    }
+    return live;
+  }
+  static std::uint64_t bytes(const std::map<std::uint64_t, Written>& live, Written::What what) {
+    std::uint64_t sum = 0;
+    for (const auto& [id, each] : live) sum += each.what == what ? each.size : 0;
+    return sum;
+  }
+  Peak peak(Written::What what) const {
+    Peak peak;
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+      const auto live = live_after(i);
+      if (bytes(live, what) <= peak.bytes) continue;
+      peak.bytes = bytes(live, what);
+      peak.event = static_cast<std::uint32_t>(i);
+      peak.count = static_cast<std::uint64_t>(
+          std::count_if(live.begin(), live.end(), [&](const auto& item) { return item.second.what == what; }));
+    }
+    return peak;
+  }
+};
+
+std::map<std::uint64_t, std::uint64_t> as_map(const BySize& groups) {
+  std::map<std::uint64_t, std::uint64_t> out;
+  for (const auto& group : groups) out[group.key] = group.bytes;
+  return out;
+}
+
+TEST(Survey, AgreesWithBruteForceOnRandomRecordings) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const auto random = random_recording(seed, 300);
+    const auto recording = recorded(random.lines);
+    const Lives lives(recording->trace());
+    const BruteForce brute{random.operations};
+
+    const auto found = survey(*recording, lives);
+
+    ASSERT_EQ(found.events, random.operations.size());
+    EXPECT_EQ(found.live, brute.peak(Written::What::memalloc));
+    EXPECT_EQ(found.host, brute.peak(Written::What::memhostalloc));
+    const auto reserved = brute.peak(Written::What::segment);
+    ASSERT_EQ(found.backing.has_value(), std::any_of(random.operations.begin(), random.operations.end(), [](const auto& w) {
+                return w.what == Written::What::segment;
+              }));
+    if (found.backing) {
+      EXPECT_EQ(found.backing->reserved, reserved);
+      EXPECT_EQ(found.backing->live_at_reserved, brute.bytes(brute.live_after(reserved.event), Written::What::memalloc));
+      EXPECT_EQ(found.backing->reserved_at_live, brute.bytes(brute.live_after(found.live.event), Written::What::segment));
+    }
+
+    std::map<std::uint64_t, std::uint64_t> by_size, by_site, leaked_by_size;
+    for (const auto& [id, each] : brute.live_after(found.live.event)) {
+      if (each.what != Written::What::memalloc) continue;
+      by_size[each.size] += each.size;
+      by_site[each.site] += each.size;
+    }
+    for (const auto& [id, each] : brute.live_after(random.operations.size() - 1)) {
+      if (each.what == Written::What::memalloc) leaked_by_size[each.size] += each.size;
+    }
+    EXPECT_EQ(as_map(found.at_peak.by_size), by_size);
+    EXPECT_EQ(as_map(found.leaked.by_size), leaked_by_size);
+    std::map<std::uint64_t, std::uint64_t> found_by_site;
+    for (const auto& group : found.at_peak.by_site) found_by_site[index(group.key)] = group.bytes;
+    EXPECT_EQ(found_by_site, by_site);
+
+    std::uint64_t allocs = 0, bytes = 0, failed = 0;
+    std::vector<std::uint64_t> sizes, lifetimes;
+    for (std::size_t i = 0; i < random.operations.size(); ++i) {
+      const auto& each = random.operations[i];
+      failed += each.what == Written::What::oom ? 1 : 0;
+      if (each.what != Written::What::memalloc) continue;
+      ++allocs;
+      bytes += each.size;
+      sizes.push_back(each.size);
+      for (std::size_t j = i + 1; j < random.operations.size(); ++j) {
+        const auto& later = random.operations[j];
+        const bool ends = (later.what == Written::What::free && later.id == each.id) ||
+                          (later.what == Written::What::reset && later.context == each.context);
+        if (!ends) continue;
+        lifetimes.push_back(j - i);
+        break;
+      }
+    }
+    std::sort(sizes.begin(), sizes.end());
+    std::sort(lifetimes.begin(), lifetimes.end());
+    EXPECT_EQ(found.allocs, allocs);
+    EXPECT_EQ(found.bytes, bytes);
+    EXPECT_EQ(found.failed, failed);
+    EXPECT_EQ(found.sizes.max, sizes.back());
+    EXPECT_EQ(found.sizes.p50, sizes[(sizes.size() + 1) / 2 - 1]);
+    EXPECT_EQ(found.lifetime_events.count, lifetimes.size());
+    EXPECT_EQ(found.lifetime_events.p50, lifetimes[(lifetimes.size() + 1) / 2 - 1]);
+    EXPECT_EQ(found.lifetime_events.max, lifetimes.back());
+    std::uint64_t classed = 0, classed_at_peak = 0;
+    for (const auto& each : found.size_classes) classed += each.bytes, classed_at_peak += each.at_peak_bytes;
+    EXPECT_EQ(classed, bytes);
+    EXPECT_EQ(classed_at_peak, found.live.bytes);
+  }
+}
+
+TEST(Survey, GivesThreadsAndStreamsTheirShares) {
+  const auto recording = recorded(R"({"op":"memalloc","id":1,"size":100,"thread":1}
+{"op":"memalloc","id":2,"size":50,"thread":2,"stream":"s1"}
+{"op":"free","id":1,"thread":2,"stream":"s1"}
+{"op":"memalloc","id":3,"size":20,"thread":2}
+{"op":"free","id":2,"thread":2,"stream":"s1"}
+)");
+  const Lives lives(recording->trace());
+
+  const auto found = survey(*recording, lives);
+
+  ASSERT_EQ(found.threads.size(), 2u);
+  EXPECT_EQ(found.threads[0], (Share{.events = 1, .allocs = 1, .bytes = 100, .peak_live_bytes = 100}));
+  EXPECT_EQ(found.threads[1], (Share{.events = 4, .allocs = 2, .bytes = 70, .frees = 2, .frees_of_others = 1, .peak_live_bytes = 70}));
+  ASSERT_EQ(found.streams.size(), 2u);
+  EXPECT_EQ(found.streams[0], (Share{.events = 2, .allocs = 2, .bytes = 120, .peak_live_bytes = 100}));
+  EXPECT_EQ(found.streams[1], (Share{.events = 3, .allocs = 1, .bytes = 50, .frees = 2, .frees_of_others = 1, .peak_live_bytes = 50}));
+}
+
+TEST(Survey, PercentilesAreByNearestRank) {
+  std::vector<std::uint64_t> values;
+  for (std::uint64_t i = 100; i >= 1; --i) values.push_back(10 * i);
+
+  EXPECT_EQ(spread_of(values), (Spread{.count = 100, .min = 10, .p50 = 500, .p90 = 900, .p99 = 990, .max = 1000}));
+  std::vector<std::uint64_t> one{7};
+  EXPECT_EQ(spread_of(one), (Spread{.count = 1, .min = 7, .p50 = 7, .p90 = 7, .p99 = 7, .max = 7}));
+}
+
+TEST(Survey, MemoryThatWasThereBeforeIsNoLeakOfTheRecording) {
+  const auto recording = recorded(R"({"op":"memalloc","id":1,"size":100,"preexisting":true}
+{"op":"memalloc","id":2,"size":7}
+)");
+  const Lives lives(recording->trace());
+
+  const auto found = survey(*recording, lives);
+
+  EXPECT_EQ(found.leaked.bytes, 7u);
+  EXPECT_EQ(found.preexisting_at_end.bytes, 100u);
+}
+
+}  // namespace
+}  // namespace emm::inspect
