@@ -62,7 +62,7 @@ class PickleReader {
   PickleInput input_;
   Pickle pickle_;
   PickleStore& store_;
-  BlockRow<PickleValue, 18> memo_;
+  BlockRow<PickleValue, 14> memo_;
   std::vector<PickleValue> stack_;
   std::vector<std::size_t> marks_;
   std::uint64_t opcode_at_ = 0;

@@ -1,27 +1,11 @@
 #include "format/pickle_store.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
-#include <new>
 
 namespace emm::format {
-namespace {
-
-constexpr std::align_val_t kLargePage{std::size_t{2} << 20};
-
-}  // namespace
-
-void BlockFree::operator()(void* block) const noexcept { ::operator delete(block, kLargePage); }
-
-std::unique_ptr<void, BlockFree> allocate_block(std::size_t bytes, bool large) {
-  std::unique_ptr<void, BlockFree> block(::operator new(bytes, kLargePage));
-  if (large) ::madvise(block.get(), bytes, MADV_HUGEPAGE);  // a wish: that it is not granted changes nothing
-  return block;
-}
 
 PickleStore::PickleStore() {
   values_.claim(1);  // no run begins at place 0, which is "none follows"

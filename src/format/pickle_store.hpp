@@ -8,7 +8,6 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -17,24 +16,15 @@
 
 namespace emm::format {
 
-/// Room of that many bytes, not written; in large pages where `large` and the system has them, which saves what
-/// finding small ones costs when there are hundreds of thousands.
-struct BlockFree {
-  void operator()(void* block) const noexcept;
-};
-std::unique_ptr<void, BlockFree> allocate_block(std::size_t bytes, bool large);
-
 /// A growing row of T in blocks that never move, so that growing copies nothing and needs no second room.
 template <class T, unsigned Shift>
 class BlockRow {
-  static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
-
  public:
   static constexpr std::size_t kBlock = std::size_t{1} << Shift;
 
   std::size_t size() const noexcept { return size_; }
-  T& operator[](std::size_t index) noexcept { return at(index)[index & (kBlock - 1)]; }
-  const T& operator[](std::size_t index) const noexcept { return at(index)[index & (kBlock - 1)]; }
+  T& operator[](std::size_t index) noexcept { return blocks_[index >> Shift][index & (kBlock - 1)]; }
+  const T& operator[](std::size_t index) const noexcept { return blocks_[index >> Shift][index & (kBlock - 1)]; }
   void push(const T& value) {
     if (room() == 0) add_block();
     (*this)[size_++] = value;
@@ -57,10 +47,9 @@ class BlockRow {
   }
 
  private:
-  T* at(std::size_t index) const noexcept { return static_cast<T*>(blocks_[index >> Shift].get()); }
-  void add_block() { blocks_.push_back(allocate_block(kBlock * sizeof(T), blocks_.size() > 1)); }
+  void add_block() { blocks_.push_back(std::make_unique_for_overwrite<T[]>(kBlock)); }
 
-  std::vector<std::unique_ptr<void, BlockFree>> blocks_;
+  std::vector<std::unique_ptr<T[]>> blocks_;
   std::size_t size_ = 0;
 };
 
@@ -168,8 +157,8 @@ class PickleStore {
   std::optional<std::uint32_t> shape_by_text(std::span<const PickleValue> pairs);
   void drop_shape(Container& dict);
 
-  BlockRow<PickleValue, 18> values_;
-  BlockRow<Container, 17> containers_;
+  BlockRow<PickleValue, 17> values_;
+  BlockRow<Container, 14> containers_;
   BlockRow<double, 10> reals_;
   BlockRow<Wide, 10> wides_;
 
