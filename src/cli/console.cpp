@@ -50,6 +50,13 @@ void Console::say(std::string_view words) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
+void Console::aside(std::string_view lines) {
+  if (lines.empty()) return;
+  end_progress();
+  std::fflush(stdout);
+  std::fwrite(lines.data(), 1, lines.size(), stderr);
+}
+
 Status Console::finish() {
   end_progress();
   if (std::fflush(stdout) != 0) return fail(Errc::io_error, "cannot write {}: {}", "<stdout>", std::strerror(errno));

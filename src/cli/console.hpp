@@ -17,6 +17,7 @@ class Console {
 
   void result(std::string_view text);             ///< To stdout, as it is.
   void say(std::string_view words);               ///< "emmctl: <words>" to stderr.
+  void aside(std::string_view lines);             ///< To stderr, as it is.
   Status finish();                                ///< Flushes stdout; io_error where that fails.
 
   /// Shows how far long work is, on a terminal and after a second of it: a line that overwrites itself.

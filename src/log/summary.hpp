@@ -134,6 +134,7 @@ struct Summary {
   std::uint64_t skipped =
       0;  ///< Operations that this replay does not carry out yet, or by request;
   std::vector<std::string> notes;  ///< and what a person should know, a sentence each.
+  std::string reports;                 ///< What the managers and adaptors say at the end, in lines.
   bool interrupted = false;
   std::optional<std::uint64_t> stopped_at;  ///< Event of --stop-at or --on-oom stop.
   std::optional<Failure> stop_state;        ///< The state before that event.

@@ -209,7 +209,8 @@ void show_flushes(Page& page, const Summary& summary) {
                      text::grouped(flushes->as_recorded));
     if (flushes->unrecorded != 0)
       words += text::format(", {} more in the replay", text::grouped(flushes->unrecorded));
-    if (!flushes->first_difference.empty())
+    // Only the manager that was recorded can be held to it.
+    if (!flushes->first_difference.empty() && summary.manager.find("profile=numba") != std::string::npos)
       words += text::format("; first difference: {}", flushes->first_difference);
     page.row("flushes", words);
   } else if (!summary.flushes.empty()) {

@@ -178,6 +178,9 @@ void Run::finish() {
   if (!recorded_flushes_.empty()) {
     summary_.recorded_flushes = log::compare_flushes(recorded_flushes_, summary_.flushes);
   }
+  for (const auto& lane : lanes_) {
+    if (lane->open()) summary_.reports += lane->context().memory_manager().report();
+  }
   note_recording();
 }
 
@@ -203,6 +206,11 @@ bool found_failure(const log::Summary& summary, bool leaks_fail) noexcept {
   };
   return failed(summary.pass) ||
          std::any_of(summary.repeats.begin(), summary.repeats.end(), failed);
+}
+
+bool judged_nothing(const log::Summary& summary) noexcept {
+  const auto& pass = summary.pass;
+  return pass.events == 0 || (pass.allocs == 0 && pass.failures == 0 && !summary.declined.empty());
 }
 
 }  // namespace emm::replay

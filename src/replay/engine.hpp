@@ -68,4 +68,7 @@ class Engine {
 /// misalignment, corruption, hazard; leaks only where `leaks_fail`.
 bool found_failure(const log::Summary& summary, bool leaks_fail) noexcept;
 
+/// Was there nothing to judge: no operation, or no allocation that the manager did not decline.
+bool judged_nothing(const log::Summary& summary) noexcept;
+
 }  // namespace emm::replay

@@ -6,6 +6,15 @@ namespace {
 constexpr std::uint64_t kEdge =
     4096;  ///< Looked at from both processes, at either end of what is exported.
 
+/// What is written at `offset` of an allocation to be looked at from another process: it differs from word to word,
+/// so that content from elsewhere in the same allocation is other content.
+std::vector<std::byte> marked(Pattern pattern, std::uint64_t offset, std::uint64_t count) {
+  std::vector<std::byte> bytes(count);
+  pattern.fill(bytes, offset);
+  for (std::size_t i = 0; i < count; ++i) bytes[i] ^= static_cast<std::byte>((offset + i) / 4 * 37);
+  return bytes;
+}
+
 }  // namespace
 
 void Run::get_ipc_handle(const Event& event) {
@@ -18,18 +27,23 @@ void Run::get_ipc_handle(const Event& event) {
     return unmade(event);
   }
   const auto& memory = live_[slot].memory;
+  // `offset` and `size` are the part that is exported; without them it is all of it.
+  const auto start = trace_.detail(event).offset;
+  const auto stop = event.size != 0 ? start + event.size : memory.size();
+  const auto part =
+      MemoryView{.device_pointer = memory.device_pointer(), .size = memory.size()}.view(start, stop);
   Times times{.begin_ns = now(), .end_ns = 0};
-  auto handle = lane->context().get_ipc_handle(
-      {.device_pointer = memory.device_pointer(), .size = memory.size()});
+  auto handle = part ? lane->context().get_ipc_handle(*part) : Result<IpcHandle>(part.error());
   times.end_ns = now();
   const auto outcome = handle ? Outcome::ok : outcome_of(handle.error());
   auto& exported = exports_[number];
   exported.of = event.id;
   exported.context = event.context;
+  exported.start = start;
   exported.outcome = outcome;
   exported.handle.reset();
   if (handle) {
-    if (options_.checks && handle->fields().size != memory.size()) {
+    if (options_.checks && handle->fields().size != part->size) {
       violation(log::Violation::Kind::wrong_size,
                 text::format("the handle of {} says {} bytes", described(live_[slot]),
                              handle->fields().size));
@@ -108,15 +122,15 @@ void Run::open_ipc_handle(const Event& event) {
 }
 
 void Run::compare_exchanged(const Live& exporter, std::string_view who,
-                            std::span<const std::byte> bytes, std::uint64_t offset,
-                            Pattern pattern) {
-  const auto at = pattern.mismatch(bytes, offset);
-  if (!at) return;
+                            std::span<const std::byte> found, std::span<const std::byte> expected,
+                            std::uint64_t at) {
+  const auto [wrong, wanted] = std::mismatch(found.begin(), found.end(), expected.begin());
+  if (wrong == found.end()) return;
   violation(log::Violation::Kind::wrong_address,
             text::format("{} finds other content in {}: byte {} is {}, expected {}", who,
-                         described(exporter), offset + *at,
-                         text::hex(std::to_integer<std::uint64_t>(bytes[*at])),
-                         text::hex(std::to_integer<std::uint64_t>(pattern.at(offset + *at)))));
+                         described(exporter), at + static_cast<std::uint64_t>(wrong - found.begin()),
+                         text::hex(std::to_integer<std::uint64_t>(*wrong)),
+                         text::hex(std::to_integer<std::uint64_t>(*wanted))));
 }
 
 void Run::exchange_content(const Export& exported, const Import& import) {
@@ -126,25 +140,26 @@ void Run::exchange_content(const Export& exported, const Import& import) {
   const auto& exporter = live_[slot];
   auto& driver = lanes_[index(exporter.context)]->driver();
   const auto ptr = exporter.memory.device_pointer();
-  const auto size = std::min(import.size, exporter.size);
+  const auto start = exported.start;
+  const auto size = std::min(import.size, exporter.size - start);
   const Pattern ours(exported.of);
   const auto theirs = Pattern::of_peer(exported.of);
 
   const auto exchange = [&](std::uint64_t offset, std::uint64_t count) -> Status {
-    std::vector<std::byte> bytes(count);
-    ours.fill(bytes, offset);
-    if (auto written = driver.memcpy_htod(ptr + offset, bytes); !written) return written;
+    const auto at = start + offset;  // here; the other process counts from what was exported
+    auto bytes = marked(ours, at, count);
+    if (auto written = driver.memcpy_htod(ptr + at, bytes); !written) return written;
     auto read = import.peer->read(import.opening, offset, count);
     if (!read) return std::move(read).error();
-    compare_exchanged(exporter, "the other process", *read, offset, ours);
+    compare_exchanged(exporter, "the other process", *read, bytes, at);
 
-    theirs.fill(bytes, offset);
-    if (auto written = import.peer->write(import.opening, offset, bytes); !written) return written;
-    if (auto copied = driver.memcpy_dtoh(bytes, ptr + offset); !copied) return copied;
-    compare_exchanged(exporter, "after the other process wrote, this one", bytes, offset, theirs);
+    const auto answer = marked(theirs, at, count);
+    if (auto written = import.peer->write(import.opening, offset, answer); !written) return written;
+    if (auto copied = driver.memcpy_dtoh(bytes, ptr + at); !copied) return copied;
+    compare_exchanged(exporter, "after the other process wrote, this one", bytes, answer, at);
 
-    ours.fill(bytes, offset);
-    return driver.memcpy_htod(ptr + offset, bytes);
+    ours.fill(bytes, at);
+    return driver.memcpy_htod(ptr + at, bytes);
   };
   auto exchanged = exchange(0, std::min(size, kEdge));
   if (exchanged && size > kEdge)

@@ -1,3 +1,4 @@
+#include "base/units.hpp"
 #include "replay/run.hpp"
 
 namespace emm::replay {
@@ -84,7 +85,7 @@ void Run::note_recording() {
   if (gaps_ != 0) notes.push_back(text::format("the recording has {} gaps", gaps_));
   if (backing_peak_ != 0) {
     notes.push_back(
-        text::format("the recorded manager held at most {} bytes from the device", backing_peak_));
+        text::format("the recorded manager held at most {} from the device", units::bytes(backing_peak_)));
   }
   if (seen_.streams_refused != 0) {
     notes.push_back(text::format("the device made no stream {} times; the default stream stood in",

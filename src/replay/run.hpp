@@ -62,6 +62,7 @@ class Run {
   struct Export {
     std::optional<IpcHandle> handle;
     AllocId of{};
+    std::uint64_t start = 0;  ///< Of the exported part, in the allocation.
     ContextId context{};
     Outcome outcome = Outcome::ok;
   };
@@ -142,8 +143,8 @@ class Run {
   Result<Import> open_import(const Event& event, Export& exported);
   Result<Peer*> peer(std::uint32_t process, std::uint32_t device);
   void exchange_content(const Export& exported, const Import& import);
-  void compare_exchanged(const Live& exporter, std::string_view who,
-                         std::span<const std::byte> bytes, std::uint64_t offset, Pattern pattern);
+  void compare_exchanged(const Live& exporter, std::string_view who, std::span<const std::byte> found,
+                         std::span<const std::byte> expected, std::uint64_t at);
 
   // recorded.cpp: what the recording says that is not carried out
   void backing(const Event& event);

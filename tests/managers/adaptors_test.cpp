@@ -232,7 +232,7 @@ TEST(LoggingAdaptor, NeedsAFileItCanWrite) {
   const std::vector<std::string> nowhere{"logging:file=/no/such/folder/log.csv"};
   ScriptedDriver driver;
   ManualClock clock;
-  EXPECT_EQ(find_manager("default", nowhere)->make({.driver = &driver, .clock = &clock}).error().code, Errc::io_error);
+  EXPECT_EQ(find_manager("default", nowhere)->make({.driver = &driver, .clock = &clock}).error().code, Errc::usage);
 }
 
 TEST(LoggingAdaptor, SaysWhereItCouldNotWrite) {

@@ -115,9 +115,14 @@ class Replay final : public CommandRun {
     } else {
       console.result(text);
     }
+    console.aside(summary->reports);
     if (summary->interrupted) console.say("interrupted; the log and the summary hold what was done until then");
     const bool failed = replay::found_failure(*summary, !fail_on_.empty());
-    return failed ? ExitCode::failure : ExitCode::fine;
+    if (failed) return ExitCode::failure;
+    if (!replay::judged_nothing(*summary)) return ExitCode::fine;
+    console.say(summary->pass.events == 0 ? "nothing was judged: the trace has no operations"
+                                          : "nothing was judged: the manager declined every allocation");
+    return ExitCode::inconclusive;
   }
 
  private:
