@@ -36,5 +36,6 @@ function(emm_layer name)
 endfunction()
 
 function(emm_warnings target)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wconversion -Wshadow -Wnon-virtual-dtor -Werror)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wconversion -Wshadow -Wnon-virtual-dtor -Werror
+    $<$<CXX_COMPILER_ID:Clang>:-Wno-sign-conversion>)  # in g++ it is not part of -Wconversion
 endfunction()
