@@ -18,7 +18,7 @@ using Outcome = Solution::Outcome;
 
 constexpr std::uint64_t kGreedyWork =
     20'000'000;                            // before a search, which has better uses for the time
-constexpr std::uint64_t kSpareWeight = 5;  // sixteenths, every other attempt; found by trying
+constexpr std::uint64_t kSpareWeight = 6;  // sixteenths, every other attempt; found by trying
 constexpr std::size_t kSearchedItemsMax = 4'000;  // a path of the search holds the square of it
 
 class Budget {
