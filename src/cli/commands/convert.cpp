@@ -1,8 +1,14 @@
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "cli/command.hpp"
 #include "cli/load.hpp"
 #include "format/byte_sink.hpp"
+#include "trace/anonymize.hpp"
+#include "trace/exporter.hpp"
+#include "trace/importers/rmm_devices.hpp"
 #include "trace/writer.hpp"
 
 namespace emm {
@@ -17,27 +23,55 @@ class Convert final : public CommandRun {
     arguments.positional("OUT", out_, "The trace: .json is one document, else JSON Lines; .gz and .zst pack; - is standard output",
                          false);
     arguments.text("--from", from_, "FORMAT", "The input's format, where its content does not tell");
+    arguments.text("--to", to_, "FORMAT", "What to write: a format that `emmctl list formats` says is written");
+    arguments.list("--with", with_, "FILE", "RMM logs: another device's, of the same run; repeatable");
+    arguments.flag("--anonymize", anonymize_,
+                   "Leave out frames, names, labels, addresses, the host and the command");
     arguments.text("--json", json_, "FILE|-", "Writes the counts of rows as JSON (emmctl.import/1)");
     arguments.flag("--partial", partial_, "Convert a damaged file up to where the damage begins");
   }
 
   Result<ExitCode> run(Console& console) override {
     if (out_ == "-" && json_ == "-") return fail(Errc::usage, "the trace and --json cannot both go to standard output");
-    auto source = format::ByteSource::open(in_);
-    if (!source) return std::move(source).error();
-    auto importer = choose_importer(**source, from_);
+    const trace::Exporter* exporter = nullptr;
+    if (to_ != "emm") {
+      auto found = trace::find_exporter(to_);
+      if (!found) return std::move(found).error();
+      exporter = *found;
+    }
+    auto inputs = open_inputs();
+    if (!inputs) return std::move(inputs).error();
+    auto importer = choose_importer(*inputs->front(), from_);
     if (!importer) return std::move(importer).error();
+    if (inputs->size() > 1 && (*importer)->name != "rmm-csv") {
+      return fail(Errc::usage, "--with {}: {} is of the format {}: expected a log of RMM", with_.front(), in_,
+                  (*importer)->name);
+    }
     auto sink = format::ByteSink::open(out_);
     if (!sink) return std::move(sink).error();
 
     handle_interrupts();
-    auto writer = trace::make_writer(**sink, form_of(out_));
-    auto counts = read_with_progress(console, **importer, **source, *writer, partial_);
+    std::unique_ptr<trace::OperationSink> writer;
+    trace::ExportSink* exporting = nullptr;
+    if (exporter != nullptr) {
+      auto opened = exporter->open(**sink);
+      exporting = opened.get();
+      writer = std::move(opened);
+    } else {
+      writer = trace::make_writer(**sink, form_of(out_));
+    }
+    trace::Anonymizer anonymizer(*writer);
+    auto& to = anonymize_ ? static_cast<trace::OperationSink&>(anonymizer) : *writer;
+    auto counts = inputs->size() > 1 ? read_devices(*inputs, to)
+                                     : read_with_progress(console, **importer, *inputs->front(), to, partial_);
     const auto closed = (*sink)->close();
     if (!counts) return std::move(counts).error();
     if (!closed) return closed.error();
     console.say(describe(**importer, *counts));
     for (const auto& note : counts->notes) console.say(note);
+    if (exporting != nullptr) {
+      for (const auto& note : exporting->notes()) console.say(text::format("{}: {}", exporter->name, note));
+    }
     if (!json_.empty()) {
       if (auto written = console.write(json_, to_json(**importer, *counts)); !written) return written.error();
     }
@@ -45,8 +79,33 @@ class Convert final : public CommandRun {
   }
 
  private:
-  std::string in_, out_ = "-", from_, json_;
-  bool partial_ = false;
+  using Inputs = std::vector<std::unique_ptr<format::ByteSource>>;
+
+  Result<Inputs> open_inputs() {
+    Inputs inputs;
+    auto paths = with_;
+    paths.insert(paths.begin(), in_);
+    for (const auto& path : paths) {
+      auto source = format::ByteSource::open(path);
+      if (!source) return std::move(source).error();
+      inputs.push_back(*std::move(source));
+    }
+    return inputs;
+  }
+
+  /// Logs are of the devices that their names say, else in the order of the command line.
+  Result<trace::ImportCounts> read_devices(const Inputs& inputs, trace::OperationSink& to) {
+    std::vector<trace::DeviceLog> logs;
+    for (const auto& input : inputs) {
+      const auto said = trace::device_of_log(input->name());
+      logs.push_back({.source = input.get(), .device = said.value_or(static_cast<std::uint32_t>(logs.size()))});
+    }
+    return trace::read_rmm_devices(logs, to, {.partial = partial_});
+  }
+
+  std::string in_, out_ = "-", from_, to_ = "emm", json_;
+  std::vector<std::string> with_;
+  bool partial_ = false, anonymize_ = false;
 };
 
 }  // namespace

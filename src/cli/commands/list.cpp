@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 
 #include "cli/command.hpp"
@@ -5,6 +6,7 @@
 #include "emm/manager_entry.hpp"
 #include "format/json_writer.hpp"
 #include "log/writer.hpp"
+#include "trace/exporter.hpp"
 #include "trace/generate.hpp"
 #include "trace/importer.hpp"
 
@@ -51,10 +53,19 @@ Rows devices() {
 
 Rows formats() {
   Rows rows{{"format", "what it is", "read", "written"}};
+  const auto exporters = trace::bundled_exporters();
+  const auto written = [&](std::string_view name) {
+    return name == "emm" || std::any_of(exporters.begin(), exporters.end(),
+                                        [&](const auto* entry) { return entry->name == name; });
+  };
   for (const auto* entry : trace::bundled_importers()) {
     rows.push_back({text_of(entry->name), text_of(entry->summary),
                     entry->from_documentation ? "written from documentation" : "yes",
-                    entry->name == "emm" ? "yes" : ""});
+                    written(entry->name) ? "yes" : ""});
+  }
+  for (const auto* entry : exporters) {
+    if (trace::find_importer(entry->name)) continue;
+    rows.push_back({text_of(entry->name), text_of(entry->summary), "", "yes"});
   }
   for (const auto* entry : log::bundled_logs()) {
     rows.push_back({text_of(entry->name) + " (log)", text_of(entry->summary), "", "--log-format " + text_of(entry->name)});

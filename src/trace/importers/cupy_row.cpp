@@ -4,6 +4,7 @@
 
 #include "base/text.hpp"
 #include "format/json_reader.hpp"
+#include "trace/field.hpp"
 #include "trace/importers/json_row.hpp"
 
 namespace emm::trace {
@@ -14,7 +15,6 @@ using format::JsonValue;
 constexpr std::string_view kBytes = "a count of bytes";
 constexpr std::string_view kAddress = "an address";
 constexpr std::string_view kDevice = "a device's number";
-constexpr std::uint64_t kDevices = 1024;
 
 /// ["alloc", ...]: elements hold no commas.
 class ArrayRow {
@@ -72,7 +72,7 @@ std::optional<BadField> parse_array(std::string_view line, const JsonValue& valu
   row.pointer = array.number(1, "pointer", kAddress);
   row.size = array.number(2, "size", kBytes);
   const auto device = array.number(3, "device", kDevice);
-  if (device >= kDevices) array.refuse(3, "device", kDevice);
+  if (device > kDeviceMax) array.refuse(3, "device", kDevice);
   row.device = static_cast<std::uint32_t>(device);
   row.time_ns = array.number(4, "time", "nanoseconds");
   row.has_time = true;
@@ -95,7 +95,7 @@ std::optional<BadField> parse_hook(std::string_view line, const JsonValue& value
     return json.bad();
   }
   const auto device = json.u64("device_id", kDevice);
-  if (device >= kDevices) json.refuse("device_id", kDevice);
+  if (device > kDeviceMax) json.refuse("device_id", kDevice);
   row.device = static_cast<std::uint32_t>(device);
   row.rounded = json.u64("mem_size", kBytes);
   row.size = row.action == CupyAction::alloc ? json.u64("size", kBytes) : row.rounded;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "trace/field.hpp"
 #include "trace/importers/each_row.hpp"
 #include "trace/importers/placement_rows.hpp"
 
@@ -83,7 +84,10 @@ std::optional<BadField> parse(std::string_view line, const std::vector<Column>& 
       case Column::id:
         row.id = value;
         fields.id_at = at;
-        if (value.empty()) bad = BadField{.what = "id", .value = value, .at = at, .expected = "a name"};
+        if (value.empty() || value.size() > kIdBytes || !std::all_of(value.begin(), value.end(), is_id_character)) {
+          bad = BadField{.what = "id", .value = value, .at = at,
+                         .expected = "an id: a count, or 1 to 64 letters, digits and _.:/-"};
+        }
         break;
       case Column::lower: bad = number("lower", "a time", row.lower); break;
       case Column::upper:

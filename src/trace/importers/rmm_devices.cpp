@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "trace/field.hpp"
 #include "trace/importers/rmm_rows.hpp"
 
 namespace emm::trace {
@@ -116,10 +117,10 @@ std::optional<std::uint32_t> device_of_log(std::string_view path) {
   if (at == std::string_view::npos) return std::nullopt;
   const auto rest = name.substr(at + kMark.size());
   const auto digits = rest.substr(0, rest.find('.'));
-  if (digits.empty() || digits.size() > 3 || digits.find_first_not_of("0123456789") != std::string_view::npos) {
-    return std::nullopt;
-  }
-  return static_cast<std::uint32_t>(text::to_u64(digits).value_or(0));
+  if (digits.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
+  const auto device = text::to_u64(digits);
+  if (!device || *device > kDeviceMax) return std::nullopt;
+  return static_cast<std::uint32_t>(*device);
 }
 
 Result<ImportCounts> read_rmm_devices(std::span<const DeviceLog> given, OperationSink& sink,

@@ -74,7 +74,7 @@ TEST(CupyHooks, NameWhatIsWrongAndWhere) {
       {R"(["grow", 4096, 512, 0, 1])", "run.log:1:2: action is \"grow\": expected dev_alloc, alloc or free"},
       {R"(["free", "x", 512, 0, 1])", "run.log:1:10: pointer is \"x\": expected an address"},
       {R"(["free", 4096, -1, 0, 1])", "run.log:1:16: size is \"-1\": expected a count of bytes"},
-      {R"(["free", 4096, 1, 1024, 1])", "run.log:1:19: device is \"1024\": expected a device's number"},
+      {R"(["free", 4096, 1, 256, 1])", "run.log:1:19: device is \"256\": expected a device's number"},
       {R"(["alloc", 4096, 1, 0, 1])", "run.log:1:25: rounded size is \"\": expected a count of bytes"},
       {R"({"hook":"grow"})", "run.log:1:9: hook is \"grow\": expected alloc, malloc or free"},
       {R"({"hook":"free","device_id":0})", "run.log:1:1: mem_size is \"\": expected a count of bytes"},

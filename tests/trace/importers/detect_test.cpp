@@ -43,6 +43,7 @@ constexpr std::string_view kFiles[][2] = {
     {"allocator-sim", "0 3 512\n1 2 1024\n"},
     {"stalloc", "1 0x7f00 512 0\n0 0x7f00 512 0\n"},
     {"stalloc", "Iteration Index : 0\nmicro-batch : F\n1 139792794779648 512 0\n"},
+    {"nsys-sqlite", std::string_view("SQLite format 3\0\x10\0", 18)},
     {"ops-list", "a x 512\nf x\n"},
     {"ops-list", "# made by hand\na 1 512\n"},
 };

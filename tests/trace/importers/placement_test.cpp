@@ -55,7 +55,8 @@ TEST(DsaCsv, NamesWhatIsWrongAndWhere) {
       {"1,x,4,10", "run.log:3:3: lower is \"x\": expected a time"},
       {"1,4,4,10", "run.log:3:5: upper is \"4\": expected a time after the buffer's first"},
       {"0,4,5,10", "run.log:3:1: id is \"0\": expected one that no row before it has"},
-      {",4,5,10", "run.log:3:1: id is \"\": expected a name"},
+      {",4,5,10", "run.log:3:1: id is \"\": expected an id: a count, or 1 to 64 letters, digits and _.:/-"},
+      {"a b,4,5,10", "run.log:3:1: id is \"a b\": expected an id: a count, or 1 to 64 letters, digits and _.:/-"},
   };
   for (const auto& [row, error] : kRows) {
     EXPECT_EQ(import_text("dsa-csv", text::format("id,lower,upper,size\n0,0,1,1\n{}\n", row)).error, error);

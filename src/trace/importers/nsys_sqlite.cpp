@@ -1,0 +1,172 @@
+// The SQLite export of an Nsight Systems profile: its table CUDA_GPU_MEMORY_USAGE_EVENTS.
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/text.hpp"
+#include "trace/field.hpp"
+#include "trace/importers/paired_rows.hpp"
+#include "trace/importers/sqlite_library.hpp"
+
+namespace emm {
+namespace {
+
+using namespace trace;
+
+constexpr std::string_view kMagic("SQLite format 3\0", 16);
+constexpr std::string_view kExpected =
+    "an export of Nsight Systems to SQLite, of a profile with --cuda-memory-usage=true";
+
+int sniff(std::string_view prefix) { return prefix.starts_with(kMagic) ? 90 : 0; }
+
+enum Column { start, process, device, address, bytes, kind, operation, stream };
+constexpr std::string_view kColumns = "start, globalPid, deviceId, address, bytes, memKind, memoryOperationType";
+constexpr std::string_view kColumnNames[] = {"start", "globalPid", "deviceId", "address", "bytes", "memKind",
+                                             "memoryOperationType"};
+// As the export's tables ENUM_CUDA_MEM_KIND and ENUM_CUDA_DEV_MEM_EVENT_OPER have them.
+constexpr std::uint64_t kPinned = 1, kDevice = 2, kArray = 3, kManaged = 4;
+constexpr std::uint64_t kAllocation = 0, kDeallocation = 1;
+
+/// Rows in, operations out. Where several processes were profiled, each has contexts of its own: "p7.d0".
+class NsysRows {
+ public:
+  NsysRows(ImportRun& run, bool processes) noexcept : run_(run), pairs_(run), processes_(processes) {}
+
+  Status row(const SqliteDatabase::Query& row, std::uint64_t line) {
+    const auto number = [&](Column column) { return row.number(column).value_or(0); };
+    if (!started_) start_ns_ = number(start);
+    started_ = true;
+    Operation op{.members = Members(Member::time_ns)};
+    op.line = static_cast<std::uint32_t>(line);
+    op.time_ns = number(start) < start_ns_ ? 0 : number(start) - start_ns_;
+    op.device = static_cast<std::uint32_t>(number(device));
+    if (op.device != 0) op.members.add(Member::device);
+    const auto pid = number(process) >> 24 & 0xffffff;
+    const auto context = text::format("p{}.d{}", pid, op.device);
+    if (processes_) {
+      op.context = Id{.text = context};
+      op.members.add(Member::context);
+    }
+    const auto on_stream = row.number(stream).value_or(0);
+    if (on_stream != 0) {
+      op.stream = Id::of(on_stream);
+      op.members.add(Member::stream);
+    }
+    pairs_.of_process(pid);
+    const auto done = number(operation);
+    if (done == kDeallocation) return pairs_.free(op, number(address), number(bytes));
+    if (done != kAllocation || !set_kind(op, number(kind))) {
+      ++other_;
+      run_.other();
+      return {};
+    }
+    return pairs_.allocate(op, number(address), number(bytes));
+  }
+  Result<ImportCounts> finish() {
+    run_.note(other_, "rows are neither an allocation nor a free of device, managed or pinned memory");
+    return pairs_.finish();
+  }
+
+ private:
+  static bool set_kind(Operation& op, std::uint64_t kind) {
+    switch (kind) {
+      case kDevice: return true;
+      case kArray:
+        op.kind = Kind::array;
+        op.members.add(Member::kind);
+        return true;
+      case kManaged: op.op = Op::memallocmanaged; return true;
+      case kPinned: op.op = Op::memhostalloc; return true;
+      default: return false;
+    }
+  }
+
+  ImportRun& run_;
+  PairedRows pairs_;
+  bool processes_;
+  std::uint64_t start_ns_ = 0, other_ = 0;
+  bool started_ = false;
+};
+
+Result<std::string> bytes_of(format::ByteSource& source) {
+  std::string all;
+  for (;;) {
+    auto some = source.next();
+    if (!some) return std::move(some).error();
+    if (some->empty()) return all;
+    all += *some;
+  }
+}
+
+/// A table of that name, not a view that would run what a file says.
+Status expect_table(SqliteDatabase& database) {
+  auto known = database.query("SELECT 1 FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE %' AND "
+                              "name = 'CUDA_GPU_MEMORY_USAGE_EVENTS'");
+  if (!known) return std::move(known).error();
+  auto found = known->next();
+  if (!found) return std::move(found).error();
+  if (!*found) return database.refused("it has no table CUDA_GPU_MEMORY_USAGE_EVENTS");
+  return {};
+}
+
+Result<bool> has_processes(SqliteDatabase& database) {
+  auto counted = database.query("SELECT count(DISTINCT globalPid) FROM CUDA_GPU_MEMORY_USAGE_EVENTS");
+  if (!counted) return std::move(counted).error();
+  auto row = counted->next();
+  if (!row) return std::move(row).error();
+  return counted->number(0).value_or(0) > 1;
+}
+
+/// Streams have a column since Nsight Systems 2022.
+Result<SqliteDatabase::Query> events_of(SqliteDatabase& database) {
+  const auto sql = [](std::string_view streams) {
+    return text::format("SELECT {}, {} FROM CUDA_GPU_MEMORY_USAGE_EVENTS ORDER BY start, rowid", kColumns, streams);
+  };
+  auto with_streams = database.query(sql("streamId"));
+  return with_streams ? std::move(with_streams) : database.query(sql("NULL"));
+}
+
+Result<ImportCounts> read_database(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {
+  auto all = bytes_of(source);
+  if (!all) return std::move(all).error();
+  auto database = SqliteDatabase::open(*std::move(all), source.name(), std::string(kExpected));
+  if (!database) return std::move(database).error();
+  if (auto known = expect_table(*database); !known) return std::move(known).error();
+  auto processes = has_processes(*database);
+  if (!processes) return std::move(processes).error();
+  auto events = events_of(*database);
+  if (!events) return std::move(events).error();
+
+  ImportRun run(source, sink, options);
+  Header header;
+  header.requires_ = {"streams", "multi-device"};
+  header.level = Level::runtime;
+  header.complete = header.has_complete = true;
+  header.framework = "Nsight Systems";
+  if (auto begun = run.header(header); !begun) return std::move(begun).error();
+  NsysRows rows(run, *processes);
+  for (std::uint64_t line = 1;; ++line) {
+    auto more = events->next();
+    if (!more) return std::move(more).error();
+    if (!*more) return rows.finish();
+    for (int column = start; column <= operation; ++column) {
+      const auto number = events->number(column);
+      if (number && (column != device || *number <= kDeviceMax)) continue;
+      return database->refused(text::format("{} of event {} is no number that it can be", kColumnNames[column], line));
+    }
+    if (auto taken = rows.row(*events, line); !taken) return std::move(taken).error();
+  }
+}
+
+}  // namespace
+
+extern constinit const Importer nsys_sqlite_importer{
+    .name = "nsys-sqlite",
+    .summary = "Nsight Systems' export to SQLite: CUDA_GPU_MEMORY_USAGE_EVENTS; needs libsqlite3.so.0",
+    .from_documentation = true,
+    .sniff = sniff,
+    .read = read_database,
+};
+
+}  // namespace emm
