@@ -170,7 +170,7 @@ std::optional<Greedy> place_greedily(std::span<const Buffer> buffers, const Gree
     std::rotate(best_order.begin() + to, best_order.begin() + from, best_order.begin() + from + 1);
   }
   if (!found) return std::nullopt;
-  EMM_ASSERT(validate(buffers, best.layout, best.layout.height));
+  EMM_ASSERT(!first_violation(buffers, best.layout, best.layout.height));
   return best;
 }
 

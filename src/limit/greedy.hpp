@@ -24,8 +24,8 @@ struct Greedy {
 /// The lowest of several layouts that place one buffer after the other and never move one. The
 /// orders are by size, area, lifetime, contention and time, into the lowest or the tightest gap;
 /// then the best order is mended: what would not fit lower than the best is placed earlier. Ends
-/// early at the requested bound. The layout has passed validate(). Nothing where no layout was
-/// found that ends within 64 bits. Any thread.
+/// early at the requested bound. The layout has passed first_violation(). Nothing where no layout
+/// was found that ends within 64 bits. Any thread.
 std::optional<Greedy> place_greedily(std::span<const Buffer> buffers,
                                      const GreedyLimits& limits = {});
 

@@ -86,7 +86,7 @@ Outcome search_all(std::span<const Buffer> buffers, std::uint64_t capacity, std:
     if (outcome == Outcome::infeasible) return outcome;
     if (outcome == Outcome::gave_up) all = outcome;
   }
-  if (all == Outcome::placed) EMM_ASSERT(validate(buffers, layout, capacity));
+  if (all == Outcome::placed) EMM_ASSERT(!first_violation(buffers, layout, capacity));
   return all;
 }
 

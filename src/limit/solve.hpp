@@ -19,7 +19,7 @@ struct SolveLimits {
 
 struct Solution {
   enum class Outcome : std::uint8_t {
-    placed,      ///< `layout` holds all buffers within the capacity; it has passed validate().
+    placed,  ///< `layout` holds all buffers within the capacity; it has passed first_violation().
     infeasible,  ///< Proven: no layout does.
     gave_up,     ///< Neither was found within the limits.
   };
@@ -41,7 +41,7 @@ struct Bracket {
   std::uint64_t lower =
       0;  ///< No layout is lower; kTooMany also where 64 bits do not hold the bound.
   std::uint64_t upper = kTooMany;  ///< The height of `layout`.
-  Layout layout;                   ///< Has passed validate(). Empty where none ends within 64 bits.
+  Layout layout;  ///< Has passed first_violation(). Empty where none ends within 64 bits.
   std::uint64_t greedy_height = kTooMany;  ///< Of the best greedy layout, before any search.
   std::uint64_t nodes = 0;
 };

@@ -5,33 +5,33 @@
 #include <tuple>
 #include <vector>
 
+#include "base/text.hpp"
+
 namespace emm::limit {
 namespace {
 
 bool takes_memory(const Buffer& buffer) { return buffer.size != 0 && buffer.lower < buffer.upper; }
 
-Status check_place(std::size_t index, const Buffer& buffer, std::uint64_t offset,
-                   std::uint64_t capacity) {
+std::optional<std::string> check_place(std::size_t index, const Buffer& buffer,
+                                       std::uint64_t offset, std::uint64_t capacity) {
   if (buffer.alignment > 1 && offset % buffer.alignment != 0) {
-    return fail(Errc::invalid_value,
-                "buffer {} lies at {}: expected a multiple of its alignment, {}", index, offset,
-                buffer.alignment);
+    return text::format("buffer {} lies at {}: expected a multiple of its alignment, {}", index,
+                        offset, buffer.alignment);
   }
   if (offset > capacity || buffer.size > capacity - offset) {
-    return fail(Errc::invalid_value,
-                "buffer {} lies at {} with {} bytes: expected its end within {} bytes", index,
-                offset, buffer.size, capacity);
+    return text::format("buffer {} lies at {} with {} bytes: expected its end within {} bytes",
+                        index, offset, buffer.size, capacity);
   }
-  return {};
+  return std::nullopt;
 }
 
 }  // namespace
 
-Status validate(std::span<const Buffer> buffers, const Layout& layout, std::uint64_t capacity) {
+std::optional<std::string> first_violation(std::span<const Buffer> buffers, const Layout& layout,
+                                           std::uint64_t capacity) {
   if (layout.offsets.size() != buffers.size()) {
-    return fail(Errc::invalid_value,
-                "the layout has {} offsets: expected one for each of {} buffers",
-                layout.offsets.size(), buffers.size());
+    return text::format("the layout has {} offsets: expected one for each of {} buffers",
+                        layout.offsets.size(), buffers.size());
   }
   std::vector<std::tuple<std::uint64_t, bool, std::size_t>> edges;  // ends come before begins
   for (std::size_t i = 0; i < buffers.size(); ++i) {
@@ -59,14 +59,14 @@ Status validate(std::span<const Buffer> buffers, const Layout& layout, std::uint
       if (offset - below->first < buffers[below->second].size) other = below->second;
     }
     if (other != buffers.size()) {
-      return fail(Errc::invalid_value,
-                  "buffers {} and {} are both live at {} and share bytes: they lie at {} and {}",
-                  std::min(other, index), std::max(other, index), time,
-                  layout.offsets[std::min(other, index)], layout.offsets[std::max(other, index)]);
+      return text::format(
+          "buffers {} and {} are both live at {} and share bytes: they lie at {} and {}",
+          std::min(other, index), std::max(other, index), time,
+          layout.offsets[std::min(other, index)], layout.offsets[std::max(other, index)]);
     }
     live.emplace(offset, index);
   }
-  return {};
+  return std::nullopt;
 }
 
 }  // namespace emm::limit

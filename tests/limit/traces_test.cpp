@@ -34,7 +34,7 @@ TEST_P(MiniMallocSet, FitsInOneMebibyte) {
   const auto solution = solve(buffers_, kCapacity);
 
   ASSERT_EQ(solution.outcome, Solution::Outcome::placed) << "after " << solution.nodes << " nodes";
-  EXPECT_TRUE(validate(buffers_, solution.layout, kCapacity));
+  EXPECT_FALSE(first_violation(buffers_, solution.layout, kCapacity));
 }
 
 TEST_P(MiniMallocSet, FitsAsWellAfterPermutingRows) {
@@ -48,7 +48,7 @@ TEST_P(MiniMallocSet, FitsAsWellAfterPermutingRows) {
 
     ASSERT_EQ(solution.outcome, Solution::Outcome::placed);
     EXPECT_EQ(solution.nodes, plain.nodes);
-    EXPECT_TRUE(validate(permuted, solution.layout, kCapacity));
+    EXPECT_FALSE(first_violation(permuted, solution.layout, kCapacity));
   }
 }
 
@@ -60,7 +60,7 @@ TEST_P(MiniMallocSet, FitsAsWellWithTimeReversed) {
 
   ASSERT_EQ(solution.outcome, Solution::Outcome::placed);
   EXPECT_EQ(solution.nodes, plain.nodes);
-  EXPECT_TRUE(validate(reversed, solution.layout, kCapacity));
+  EXPECT_FALSE(first_violation(reversed, solution.layout, kCapacity));
 }
 
 INSTANTIATE_TEST_SUITE_P(AtoK, MiniMallocSet,
