@@ -9,7 +9,7 @@
 namespace emm::inspect {
 namespace {
 
-constexpr std::size_t kFrameWidth = 62;
+constexpr std::size_t kFrameWidth = 76;
 
 /// The end of a path says more than its beginning.
 std::string shortened(const std::string& frame, std::size_t width) {
@@ -17,6 +17,19 @@ std::string shortened(const std::string& frame, std::size_t width) {
   const auto place = std::min(frame.find(' '), frame.size());
   if (frame.size() - place + 20 > width) return frame.substr(0, width - 3) + "...";  // the name is what is long
   return "..." + frame.substr(frame.size() - (width - 3));
+}
+
+bool is_python(const std::string& frame) { return frame.find(".py:") != std::string::npos; }
+
+/// Which frame is the innermost of the program's own: Python's before others, those outside of installed packages before
+/// those inside. 0 where there are none.
+std::size_t own_frame(const std::vector<std::string>& frames) {
+  const auto own = [](const std::string& frame) {
+    return is_python(frame) && frame.find("-packages/") == std::string::npos && frame.find("/lib/python") == std::string::npos;
+  };
+  auto from = std::find_if(frames.begin(), frames.end(), own);
+  if (from == frames.end()) from = std::find_if(frames.begin(), frames.end(), is_python);
+  return from == frames.end() ? 0 : static_cast<std::size_t>(from - frames.begin());
 }
 
 template <class Key, class Named>
@@ -60,20 +73,24 @@ std::string place_of(const trace::Trace& trace, std::uint32_t event) {
 
 std::vector<std::string> telling_frames(const trace::Trace& trace, SiteId site, std::size_t count) {
   const auto& frames = trace.site_frames(site);
-  const auto python = [](const std::string& frame) { return frame.find(".py:") != std::string::npos; };
-  const auto own = [&](const std::string& frame) {
-    return python(frame) && frame.find("-packages/") == std::string::npos && frame.find("/lib/python") == std::string::npos;
-  };
-  auto from = std::find_if(frames.begin(), frames.end(), own);
-  if (from == frames.end()) from = std::find_if(frames.begin(), frames.end(), python);
-  if (from == frames.end()) from = frames.begin();
-  const auto last = frames.end() - from < static_cast<std::ptrdiff_t>(count) ? frames.end() : from + static_cast<std::ptrdiff_t>(count);
-  return {from, last};
+  const auto from = own_frame(frames);
+  const auto left = frames.size() - from;
+  const auto begin = frames.begin() + static_cast<std::ptrdiff_t>(from);
+  return {begin, begin + static_cast<std::ptrdiff_t>(std::min(count, left))};
 }
 
 std::string site_name(const trace::Trace& trace, SiteId site, std::size_t width) {
-  const auto frames = telling_frames(trace, site, 1);
-  return frames.empty() ? "(no call site)" : shortened(frames.front(), width);
+  const auto& frames = trace.site_frames(site);
+  if (frames.empty()) return "(no call site)";
+  const auto own = own_frame(frames);
+  auto inner = static_cast<std::size_t>(std::find_if(frames.begin(), frames.end(), is_python) - frames.begin());
+  if (inner == frames.size()) inner = 0;
+  if (inner >= own) return shortened(frames[own], width);
+  const auto& frame = frames[inner];
+  const auto path = frame.substr(0, frame.find(' '));
+  const auto slash = path.rfind('/');
+  return shortened(text::format("{}, in {}", shortened(frames[own], width / 2), frame.substr(slash == std::string::npos ? 0 : slash + 1)),
+                   width);
 }
 
 std::string sites_table(const trace::Trace& trace, const BySite& sites, std::size_t count, std::size_t frames) {

@@ -20,7 +20,8 @@ std::string place_of(const trace::Trace& trace, std::uint32_t event);
 /// The frames of a site that tell a reader most: from the innermost one of the program's own on, at most `count`.
 /// Python's before others, those outside of installed packages before those inside.
 std::vector<std::string> telling_frames(const trace::Trace& trace, SiteId site, std::size_t count);
-/// The first of them, at most `width` characters; "(no call site)".
+/// The first of them and what it called innermost, at most `width` characters: "train.py:13 step, in adam.py:178 step";
+/// "(no call site)".
 std::string site_name(const trace::Trace& trace, SiteId site, std::size_t width);
 
 /// Lists of what is held, the `count` greatest, as tables, with what is left out added up.

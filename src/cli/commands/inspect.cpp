@@ -1,0 +1,74 @@
+#include <memory>
+#include <optional>
+
+#include "cli/command.hpp"
+#include "cli/load_recording.hpp"
+#include "inspect/picture.hpp"
+#include "inspect/survey_text.hpp"
+
+namespace emm {
+namespace {
+
+using namespace emm::cli;
+
+class Inspect final : public CommandRun {
+ public:
+  explicit Inspect(Arguments& arguments) {
+    arguments.positional("TRACE", trace_, "The trace, in any format that emmctl reads; - is standard input");
+    arguments.text("--from", from_, "FORMAT", "Its format, where the content does not tell");
+    arguments.flag("--partial", partial_, "Take a torn tail as the end");
+    arguments.count("--map", map_, "EVENT", "Shows where memory lay after that event, by its recorded addresses");
+    arguments.count("--top", top_, "How many entries of each list to show");
+    arguments.count("--frames", frames_, "How many frames to show of each call site");
+    arguments.text("--json", json_, "FILE|-", "Writes the answer as JSON (emmctl.inspect/1)");
+    arguments.text("--svg", svg_, "FILE|-", "Draws live bytes over events, and the map, as SVG");
+    arguments.footer("Bytes are as requested, and live until their end is asked for. An event's number is its place in the\n"
+                     "trace, from 0. Exit codes: 0 fine; 3 no address of what is live at --map is recorded.");
+  }
+
+  Result<ExitCode> run(Console& console) override {
+    auto recording = load_recording(console, trace_, {.format = from_, .partial = partial_});
+    if (!recording) return std::move(recording).error();
+    const auto& trace = recording->trace();
+    if (map_ && *map_ >= trace.size()) {
+      return fail(Errc::usage, "{}: there is no event {}: expected one below {}", trace_, *map_, trace.size());
+    }
+    const inspect::Lives lives(trace);
+    const auto survey = inspect::survey(*recording, lives);
+    const auto growth = inspect::growth(lives);
+    std::optional<inspect::Space> map;
+    if (map_) map = inspect::space_after(*recording, lives, static_cast<std::uint32_t>(*map_));
+    const inspect::Shown shown{.top = static_cast<std::size_t>(top_), .frames = static_cast<std::size_t>(frames_)};
+    if (!json_.empty()) {
+      const auto text = inspect::to_json(*recording, survey, growth, map, shown);
+      if (auto written = console.write(json_, text); !written) return written.error();
+    }
+    if (!svg_.empty()) {
+      const auto text = inspect::picture(*recording, lives, survey, growth, map);
+      if (auto written = console.write(svg_, text); !written) return written.error();
+    }
+    if (json_ != "-" && svg_ != "-") {
+      console.result(inspect::to_text(*recording, survey, growth, shown));
+      if (map) console.result(inspect::to_text(*recording, *map, shown));
+    }
+    if (map_ && !map) {
+      console.say(text::format("{}: no map of event {}: no address of what is live then is recorded", trace.source(), *map_));
+      return ExitCode::inconclusive;
+    }
+    return ExitCode::fine;
+  }
+
+ private:
+  std::string trace_, from_, json_, svg_;
+  std::optional<std::uint64_t> map_;
+  std::uint64_t top_ = 10, frames_ = 3;
+  bool partial_ = false;
+};
+
+}  // namespace
+
+extern constinit const Command inspect_command{
+    "inspect", "Show what a trace is like: sizes, lifetimes, the peak and what was live then, leaks, growth", false,
+    [](Arguments& arguments) -> std::unique_ptr<CommandRun> { return std::make_unique<Inspect>(arguments); }};
+
+}  // namespace emm

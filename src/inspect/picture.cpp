@@ -1,0 +1,264 @@
+#include "inspect/picture.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "format/svg.hpp"
+#include "inspect/places.hpp"
+
+namespace emm::inspect {
+namespace {
+
+using format::Point;
+using format::Svg;
+using Anchor = Svg::Anchor;
+
+constexpr double kWidth = 1100, kLeft = 84, kRight = 24, kTop = 62, kPlotHeight = 380;
+constexpr double kPlotWidth = kWidth - kLeft - kRight, kBottom = kTop + kPlotHeight;
+constexpr double kLegendLine = 18, kRegionLine = 20;
+constexpr std::size_t kColumns = 492;  // of two pixels
+constexpr std::size_t kGroups = 8, kRegions = 40, kIterationsMax = 100;
+constexpr std::string_view kOther = "#c9c5c1", kReserved = "#222222", kGrid = "#e4e4e4", kMark = "#d62728";
+constexpr std::array<std::string_view, kGroups> kColours{"#4e79a7", "#f28e2b", "#59a14f", "#b07aa1",
+                                                         "#76b7b2", "#edc948", "#9c755f", "#ff9da7"};
+
+/// Which areas there are, and which one an allocation belongs to. The last is all others.
+class Areas {
+ public:
+  Areas(const trace::Trace& trace, const Lives& lives, const Holding& at_peak) {
+    sited_ = at_peak.by_site.size() > 1 || (!at_peak.by_site.empty() && index(at_peak.by_site[0].key) != 0);
+    const auto add = [&](std::uint64_t key, std::string name, std::uint64_t bytes) {
+      if (numbers_.size() == kGroups) return;
+      numbers_.emplace(key, names_.size());
+      names_.push_back(text::format("{}: {} at the peak", name, units::bytes(bytes)));
+    };
+    if (sited_) {
+      for (const auto& group : at_peak.by_site) add(index(group.key), site_name(trace, group.key, 110), group.bytes);
+    } else {
+      for (const auto& group : at_peak.by_size) {
+        add(group.key, text::format("{} of {}", text::grouped(group.count), bytes_in_full(group.key)), group.bytes);
+      }
+    }
+    names_.emplace_back(sited_ ? "all other call sites" : "all other sizes");
+    for (const auto& life : lives.all()) shown_ += life.what == Life::What::device && of(life) == numbers_.size() ? 1 : 0;
+    shown_ = numbers_.size() + (shown_ > 0 ? 1 : 0);
+  }
+  std::size_t of(const Life& life) const {
+    const auto found = numbers_.find(sited_ ? index(life.site) : life.size);
+    return found == numbers_.end() ? numbers_.size() : found->second;
+  }
+  std::size_t count() const noexcept { return shown_; }  ///< Without the others, where there are none.
+  const std::string& name(std::size_t area) const { return names_[area]; }
+  std::string_view colour(std::size_t area) const { return area == numbers_.size() ? kOther : kColours[area]; }
+
+ private:
+  bool sited_ = false;
+  std::size_t shown_ = 0;
+  std::map<std::uint64_t, std::size_t> numbers_;
+  std::vector<std::string> names_;
+};
+
+/// One column of the plot: the event in it after which most is live.
+struct Column {
+  std::uint32_t event = 0;
+  std::uint64_t live = 0, reserved = 0;  // reserved: the most at any event of it
+  std::vector<std::uint64_t> by_area;
+};
+
+std::vector<Column> columns_of(const Lives& lives, const Areas& areas) {
+  const auto events = lives.trace().size();
+  std::vector<Column> out(std::min(kColumns, std::max<std::size_t>(events, 1)));
+  const auto column_of = [&](std::uint32_t event) -> Column& {
+    return out[static_cast<std::size_t>(std::uint64_t{event} * out.size() / events)];
+  };
+  std::uint64_t live = 0, reserved = 0;
+  std::vector<bool> met(out.size());
+  const auto change = [&](AllocId id, bool begins) {
+    const auto& life = lives[id];
+    auto* sum = life.what == Life::What::device ? &live : life.what == Life::What::backing ? &reserved : nullptr;
+    if (sum != nullptr) *sum = begins ? *sum + life.size : *sum - life.size;
+  };
+  lives.walk([&](std::uint32_t, AllocId id) { change(id, true); }, [&](std::uint32_t, AllocId id) { change(id, false); },
+             [&](std::uint32_t event) {
+               auto& column = column_of(event);
+               const auto at = static_cast<std::size_t>(&column - out.data());
+               if (!met[at] || live > column.live) {
+                 column.event = event;
+                 column.live = live;
+                 met[at] = true;
+               }
+               column.reserved = std::max(column.reserved, reserved);
+             });
+  std::vector<std::uint64_t> by_area(areas.count());
+  const auto change_area = [&](AllocId id, bool begins) {
+    const auto& life = lives[id];
+    if (life.what != Life::What::device) return;
+    auto& sum = by_area[areas.of(life)];
+    sum = begins ? sum + life.size : sum - life.size;
+  };
+  lives.walk([&](std::uint32_t, AllocId id) { change_area(id, true); },
+             [&](std::uint32_t, AllocId id) { change_area(id, false); },
+             [&](std::uint32_t event) {
+               if (auto& column = column_of(event); column.event == event) column.by_area = by_area;
+             });
+  return out;
+}
+
+struct Plot {
+  std::uint64_t events, top;  // at the right and the upper end
+  double x(double event) const { return kLeft + kPlotWidth * event / static_cast<double>(std::max<std::uint64_t>(events, 1)); }
+  double y(std::uint64_t bytes) const {
+    return kBottom - kPlotHeight * static_cast<double>(bytes) / static_cast<double>(std::max<std::uint64_t>(top, 1));
+  }
+};
+
+/// A line of steps, one a column, from left to right.
+template <class Height>
+std::vector<Point> steps(const std::vector<Column>& columns, const Height& height) {
+  std::vector<Point> out;
+  const auto width = kPlotWidth / static_cast<double>(columns.size());
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    const auto y = height(columns[i]);
+    const auto left = kLeft + width * static_cast<double>(i);
+    if (!out.empty() && out.back().y == y) {
+      out.back().x = left + width;
+      continue;
+    }
+    out.push_back({left, y});
+    out.push_back({left + width, y});
+  }
+  return out;
+}
+
+/// "64 MiB": of a tick, which is a power of two or a multiple of one.
+std::string tick_name(std::uint64_t value) {
+  auto out = units::bytes(value);
+  if (const auto zeros = out.find(".00 "); zeros != std::string::npos) out.erase(zeros, 3);
+  return out;
+}
+
+void draw_axes(Svg& svg, const Plot& plot, const std::vector<std::uint64_t>& ticks) {
+  for (const auto bytes : ticks) {
+    svg.line({kLeft, plot.y(bytes)}, {kWidth - kRight, plot.y(bytes)}, kGrid);
+    svg.text({kLeft - 8, plot.y(bytes) + 4}, tick_name(bytes), {.anchor = Anchor::end});
+  }
+  for (const auto event : format::decimal_ticks(plot.events)) {
+    const auto x = plot.x(static_cast<double>(event));
+    svg.line({x, kBottom}, {x, kBottom + 5}, kReserved);
+    svg.text({x, kBottom + 19}, text::grouped(event), {.anchor = Anchor::middle});
+  }
+  svg.text({kLeft + kPlotWidth / 2, kBottom + 37}, "event", {.anchor = Anchor::middle});
+}
+
+void draw_peak(Svg& svg, const Plot& plot, const Survey& survey) {
+  const auto x = plot.x(survey.live.event + 0.5), y = plot.y(survey.live.bytes);
+  svg.line({x, y}, {x, kBottom}, kMark, 1, "4 3");
+  svg.circle({x, y}, 4, kMark);
+  const bool right = x < kLeft + kPlotWidth / 2;
+  svg.text({right ? x + 8 : x - 8, y - 7},
+           text::format("peak live {} after event {}", units::bytes(survey.live.bytes), text::grouped(survey.live.event)),
+           {.anchor = right ? Anchor::start : Anchor::end, .fill = kMark, .bold = true});
+}
+
+double draw_legend(Svg& svg, const Areas& areas, bool reserved) {
+  auto y = kBottom + 64;
+  if (reserved) {
+    svg.line({kLeft, y - 4}, {kLeft + 14, y - 4}, kReserved, 2);
+    svg.text({kLeft + 22, y}, "reserved by the recorded manager", {});
+    y += kLegendLine;
+  }
+  for (std::size_t area = 0; area < areas.count(); ++area, y += kLegendLine) {
+    svg.rectangle({kLeft, y - 11}, 14, 13, areas.colour(area));
+    svg.text({kLeft + 22, y}, areas.name(area), {});
+  }
+  return y;
+}
+
+void draw_map(Svg& svg, const Lives& lives, const Areas& areas, const Space& map, double top) {
+  constexpr double kBar = kLeft + 176, kBarWidth = kWidth - kRight - kBar;
+  svg.text({kLeft, top}, text::format("{} after event {}: {} in {}, {} used, {} free, largest free {}",
+                                      map.segments ? "Segments" : "Address space", text::grouped(map.event), units::bytes(map.size),
+                                      counted(map.regions.size(), map.segments ? "segment" : "region"), units::bytes(map.used),
+                                      units::bytes(map.free), units::bytes(map.largest_free)),
+           {.size = 14, .bold = true});
+  std::uint64_t widest = 1;
+  for (const auto& region : map.regions) widest = std::max(widest, region.size);
+  auto y = top + 12;
+  for (std::size_t i = 0; i < map.regions.size() && i < kRegions; ++i, y += kRegionLine) {
+    const auto& region = map.regions[i];
+    const auto scale = kBarWidth / static_cast<double>(widest);
+    svg.text({kBar - 8, y + 12}, text::format("{}  {}", text::hex(region.address), units::bytes(region.size)),
+             {.anchor = Anchor::end, .size = 11});
+    svg.rectangle({kBar, y}, std::max(1.0, scale * static_cast<double>(region.size)), kRegionLine - 5, "#eeeeee",
+                  text::format("free {}", units::bytes(region.free)));
+    for (std::size_t b = 0; b < region.blocks.size();) {
+      // Neighbours of one colour, too near to be told apart, are one.
+      const auto colour = [&](const Block& block) { return block.pending ? std::string_view("#ffffff") : areas.colour(areas.of(lives[block.id])); };
+      const auto& first = region.blocks[b];
+      auto end = first.address + first.size;
+      std::uint64_t bytes = first.size;
+      auto last = b + 1;
+      for (; last < region.blocks.size() && colour(region.blocks[last]) == colour(first) &&
+             scale * static_cast<double>(region.blocks[last].address - end) < 0.5;
+           ++last) {
+        end = region.blocks[last].address + region.blocks[last].size;
+        bytes += region.blocks[last].size;
+      }
+      svg.rectangle({kBar + scale * static_cast<double>(first.address - region.address), y + 1},
+                    std::max(0.5, scale * static_cast<double>(end - first.address) - 0.3), kRegionLine - 7, colour(first),
+                    text::format("{} of {}", units::bytes(bytes), counted(last - b, "allocation")));
+      b = last;
+    }
+  }
+  if (map.regions.size() > kRegions) svg.text({kBar, y + 12}, text::format("... and {} more", map.regions.size() - kRegions), {.size = 11});
+}
+
+}  // namespace
+
+std::string picture(const Recording& recording, const Lives& lives, const Survey& survey, const Growth& growth,
+                    const std::optional<Space>& map) {
+  const auto& trace = recording.trace();
+  const Areas areas(trace, lives, survey.at_peak);
+  const auto columns = columns_of(lives, areas);
+  const bool reserved = survey.backing.has_value();
+  const auto legend = kLegendLine * static_cast<double>(areas.count() + (reserved ? 1 : 0));
+  const auto map_height = map ? 50 + kRegionLine * static_cast<double>(std::min(map->regions.size(), kRegions + 1)) : 0;
+  const auto title = text::format("{}: device memory as requested", trace.source());
+  Svg svg(kWidth, kBottom + 64 + legend + map_height + 10, title);
+  svg.text({kLeft, 26}, title, {.size = 16, .bold = true});
+  svg.text({kLeft, 45},
+           text::format("{}, {} of {} in all, {} never freed", counted(survey.events, "event"),
+                        counted(survey.allocs, "allocation"), units::bytes(survey.bytes), text::grouped(survey.leaked.count)),
+           {.fill = "#666666"});
+  const auto ticks = format::binary_ticks(std::max(survey.live.bytes, reserved ? survey.backing->reserved.bytes : 0));
+  const Plot plot{.events = survey.events, .top = ticks.back()};
+  draw_axes(svg, plot, ticks);
+  // Each area is what it and those below it hold, painted from the top one down.
+  for (std::size_t area = areas.count(); area-- > 0;) {
+    auto outline = steps(columns, [&](const Column& column) {
+      std::uint64_t sum = 0;
+      for (std::size_t i = 0; i <= area && i < column.by_area.size(); ++i) sum += column.by_area[i];
+      return plot.y(sum);
+    });
+    outline.push_back({kWidth - kRight, kBottom});
+    outline.push_back({kLeft, kBottom});
+    svg.polygon(outline, areas.colour(area), areas.name(area));
+  }
+  if (growth.iterations.size() <= kIterationsMax) {
+    for (const auto& iteration : growth.iterations) {
+      svg.line({plot.x(iteration.first), kBottom - 8}, {plot.x(iteration.first), kBottom}, "#000000");
+    }
+  }
+  if (reserved) svg.polyline(steps(columns, [&](const Column& column) { return plot.y(column.reserved); }), kReserved, 1.5);
+  svg.line({kLeft, kBottom}, {kWidth - kRight, kBottom}, kReserved);
+  svg.line({kLeft, kTop}, {kLeft, kBottom}, kReserved);
+  if (survey.live.bytes > 0) draw_peak(svg, plot, survey);
+  const auto below = draw_legend(svg, areas, reserved);
+  if (map) draw_map(svg, lives, areas, *map, below + 20);
+  return svg.finish();
+}
+
+}  // namespace emm::inspect

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "inspect/growth.hpp"
+#include "inspect/space.hpp"
+#include "inspect/survey.hpp"
+
+namespace emm::inspect {
+
+/// Live bytes over events as one SVG: stacked areas of the call sites, or else sizes, that hold most at the peak, the
+/// recorded manager's reserved bytes as a line, the peak and the iterations marked. Below it `map`, if given.
+std::string picture(const Recording& recording, const Lives& lives, const Survey& survey, const Growth& growth,
+                    const std::optional<Space>& map);
+
+}  // namespace emm::inspect

@@ -1,0 +1,245 @@
+#include "inspect/survey_text.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "inspect/columns.hpp"
+#include "inspect/places.hpp"
+
+namespace emm::inspect {
+namespace {
+
+using text::grouped;
+using units::bytes;
+
+using Rows = std::vector<std::vector<std::string>>;
+
+constexpr std::size_t kWidth = 100;
+
+std::string bar(std::uint64_t part, std::uint64_t whole, std::size_t width) {
+  if (whole == 0 || part == 0) return "";
+  const auto filled = static_cast<std::size_t>(static_cast<double>(part) / static_cast<double>(whole) * static_cast<double>(width) + 0.5);
+  return std::string(std::max<std::size_t>(filled, 1), '#');
+}
+
+/// "1.50 MiB more", "300 B less"
+std::string change(std::int64_t by) {
+  if (by == 0) return "0 B more";
+  const auto size = by > 0 ? static_cast<std::uint64_t>(by) : 0 - static_cast<std::uint64_t>(by);
+  return text::format("{} {}", bytes(size), by > 0 ? "more" : "less");
+}
+
+bool sited(const BySite& sites) { return sites.size() > 1 || (!sites.empty() && index(sites.front().key) != 0); }
+
+std::string heading(const Recording& recording, const Survey& survey) {
+  const auto& trace = recording.trace();
+  const auto& header = trace.header();
+  std::vector<std::string> about{counted(survey.events, "event")};
+  if (!header.framework.empty()) about.back() += " of " + header.framework;
+  if (survey.has_times) about.push_back(units::ns(static_cast<double>(survey.span_ns)));
+  if (trace.device_count() > 1) about.push_back(counted(trace.device_count(), "device"));
+  if (header.has_complete) about.emplace_back(header.complete ? "complete" : "not complete");
+  std::vector<std::string> operations;
+  for (std::size_t op = 0; op < trace::kOpCount; ++op) {
+    if (survey.by_op[op] == 0) continue;
+    auto words = text::format("{} {}", trace::name(static_cast<trace::Op>(op)), grouped(survey.by_op[op]));
+    if (survey.backing_by_op[op] != 0) words += text::format(" ({} of the manager)", grouped(survey.backing_by_op[op]));
+    operations.push_back(words);
+  }
+  return text::format("{}: {}\n", trace.source(), text::join(about)) + wrapped(text::join(operations), kWidth);
+}
+
+std::string summary(const Recording& recording, const Survey& survey) {
+  const auto& trace = recording.trace();
+  Rows rows;
+  const auto peak = [&](std::string name, const Peak& at) {
+    rows.push_back({std::move(name), text::format("{} in {},", bytes_in_full(at.bytes), counted(at.count, "allocation"))});
+    rows.push_back({"", place_of(trace, at.event)});
+  };
+  if (survey.allocs + survey.failed + survey.host.count == 0) return "\nNo device memory is allocated\n";
+  rows.push_back({"allocations", text::format("{} of {} in all{}", grouped(survey.allocs), bytes(survey.bytes),
+                                         survey.failed == 0 ? "" : text::format("; {} more failed", grouped(survey.failed)))});
+  if (survey.live.count > 0) peak("peak live", survey.live);
+  if (survey.live_by_device.size() > 1) {
+    for (const auto& [device, at] : survey.live_by_device) peak(text::format("  device {}", device), at);
+  }
+  if (survey.host.bytes > 0) peak("peak of host", survey.host);
+  rows.push_back({"never freed", survey.leaked.count == 0 ? std::string("none")
+                                                          : text::format("{}, {}", counted(survey.leaked.count, "allocation"),
+                                                                         bytes_in_full(survey.leaked.bytes))});
+  if (survey.preexisting_at_end.count != 0) {
+    rows.push_back({"kept", text::format("{} from before the recording, {}", counted(survey.preexisting_at_end.count, "allocation"),
+                                         bytes_in_full(survey.preexisting_at_end.bytes))});
+  }
+  return "\nDevice memory, as requested\n" + columns("ll", rows);
+}
+
+std::string spreads(const Survey& survey) {
+  if (survey.allocs == 0) return "";
+  Rows rows{{"", "least", "median", "90 %", "99 %", "most"}};
+  const auto add = [&](std::string name, const Spread& spread, const auto& shown) {
+    if (spread.count == 0) return;
+    rows.push_back({std::move(name), shown(spread.min), shown(spread.p50), shown(spread.p90), shown(spread.p99), shown(spread.max)});
+  };
+  add("size", survey.sizes, [](std::uint64_t v) { return bytes(v); });
+  add("lifetime in events", survey.lifetime_events, [](std::uint64_t v) { return grouped(v); });
+  if (survey.has_times) add("lifetime in time", survey.lifetime_ns, [](std::uint64_t v) { return units::ns(static_cast<double>(v)); });
+  return '\n' + columns("lrrrrr", rows);
+}
+
+std::string size_classes(const Survey& survey) {
+  if (survey.size_classes.empty()) return "";
+  std::uint64_t most = 0;
+  for (const auto& each : survey.size_classes) most = std::max(most, each.at_peak_bytes);
+  Rows rows{{"size from", "allocations", "bytes", "at peak", "bytes", ""}};
+  for (const auto& each : survey.size_classes) {
+    rows.push_back({bytes(each.from), grouped(each.count), bytes(each.bytes), grouped(each.at_peak_count),
+                    bytes(each.at_peak_bytes), bar(each.at_peak_bytes, most, 30)});
+  }
+  return "\nSizes by power of two\n" + columns("rrrrrl", rows);
+}
+
+std::string holding(std::string_view what, const trace::Trace& trace, const Holding& held, const Shown& shown) {
+  if (held.count == 0) return "";
+  std::string out;
+  if (sited(held.by_site)) out += text::format("\n{}, by call site\n", what) + sites_table(trace, held.by_site, shown.top, shown.frames);
+  return out + text::format("\n{}, by size\n", what) + sizes_table(held.by_size, shown.top);
+}
+
+std::string shares(std::string_view what, const std::vector<Share>& all, const std::vector<std::string>& names, std::size_t top) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i].allocs + all[i].frees > 0) order.push_back(i);
+  }
+  if (order.size() < 2) return "";
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return all[a].bytes > all[b].bytes; });
+  Rows rows{{std::string(what), "allocations", "bytes", "peak live", "frees", "of others'"}};
+  for (std::size_t i = 0; i < order.size() && i < top; ++i) {
+    const auto& each = all[order[i]];
+    rows.push_back({names[order[i]].empty() ? text::format("{}", order[i]) : names[order[i]], grouped(each.allocs), bytes(each.bytes), bytes(each.peak_live_bytes),
+                    grouped(each.frees), grouped(each.frees_of_others)});
+  }
+  auto out = text::format("\nBy {}\n", what) + columns("lrrrrr", rows);
+  if (order.size() > top) out += text::format("  ... and {} more\n", order.size() - top);
+  return out;
+}
+
+std::string backing(const Recording& recording, const Survey& survey) {
+  if (!survey.backing) return "";
+  const auto& held = *survey.backing;
+  const auto& trace = recording.trace();
+  Rows rows{{"peak reserved", text::format("{} in {},", bytes_in_full(held.reserved.bytes), counted(held.reserved.count, "segment"))},
+            {"", place_of(trace, held.reserved.event)},
+            {"live then", bytes_in_full(held.live_at_reserved)}};
+  if (survey.live.bytes > 0) {
+    const auto most = std::max(held.reserved.bytes, survey.live.bytes);
+    rows.push_back({"beyond the need", text::format("{}, {} % of the peak live", bytes_in_full(most - survey.live.bytes),
+                                                    text::fixed(100.0 * static_cast<double>(most - survey.live.bytes) / static_cast<double>(survey.live.bytes), 1))});
+  }
+  rows.push_back({"at peak live", bytes_in_full(held.reserved_at_live)});
+  rows.push_back({"segments", text::format("{} made, {} given back", grouped(held.segments_made), grouped(held.segments_given_back))});
+  if (held.pending_peak != 0) rows.push_back({"kept for streams", text::format("{} at most, freed and not free yet", bytes_in_full(held.pending_peak))});
+  if (held.flushes != 0) rows.push_back({"flushes", text::format("{}, of {}", grouped(held.flushes), bytes(held.flushed_bytes))});
+  return "\nWhat the recorded manager held\n" + columns("ll", rows);
+}
+
+std::string growth_text(const Recording& recording, const Growth& growth, const Shown& shown) {
+  if (growth.source == Growth::Source::none) {
+    return "\nGrowth between iterations: nothing to compare; no marks are alike, and no series of sizes repeats\n";
+  }
+  const auto& all = growth.iterations;
+  const auto by_marks = growth.source == Growth::Source::marks;
+  auto out = text::format("\nGrowth between iterations: {} {}\n", grouped(all.size()),
+                          by_marks ? text::format("by marks \"{}\"", growth.name) : std::string("by sizes that repeat; there are no marks"));
+  Rows rows{{"iteration", "events", "peak live", "live at end", "allocations"}};
+  constexpr std::size_t kEnds = 4;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all.size() > 2 * kEnds + 1 && i == kEnds) {
+      rows.push_back({"...", "", "", "", ""});
+      i = all.size() - kEnds;
+    }
+    rows.push_back({by_marks ? all[i].name : text::format("{}", i + 1), text::format("{} to {}", grouped(all[i].first), grouped(all[i].last)),
+                    bytes(all[i].peak_bytes), bytes(all[i].live_at_end_bytes), grouped(all[i].live_at_end)});
+  }
+  out += columns("lrrrr", rows);
+  const auto steps = all.size() - 1 - growth.base;
+  const auto& base = all[growth.base];
+  const auto name = by_marks ? base.name : text::format("iteration {}", growth.base + 1);
+  out += text::format("  At the end of the last, {} than at the end of {}, {} before", change(growth.bytes), name,
+                      counted(steps, "iteration"));
+  if (growth.bytes > 0 && growth.steady) {
+    out += text::format("\n  It never went down: {} in each, on average", change(growth.bytes / static_cast<std::int64_t>(steps)));
+  } else if (growth.bytes != 0) {
+    out += "\n  It went up and down";
+  }
+  out += '\n';
+  if (growth.bytes > 0) {
+    out += "  What was allocated since and is still live\n";
+    out += sited(growth.by_site) ? sites_table(recording.trace(), growth.by_site, shown.top, shown.frames) : sizes_table(growth.by_size, shown.top);
+  }
+  return out;
+}
+
+/// What a part of a region is.
+char part(const Region& region, std::uint64_t from, std::uint64_t to, std::size_t& block) {
+  std::uint64_t used = 0, pending = 0;
+  const auto& blocks = region.blocks;
+  while (block < blocks.size() && blocks[block].address + blocks[block].size <= from) ++block;
+  for (auto i = block; i < blocks.size() && blocks[i].address < to; ++i) {
+    const auto bytes_in = std::min(to, blocks[i].address + blocks[i].size) - std::max(from, blocks[i].address);
+    (blocks[i].pending ? pending : used) += bytes_in;
+  }
+  if (used + pending == 0) return '.';
+  if (pending > used) return '~';
+  return (used + pending) * 100 >= (to - from) * 99 ? '#' : '+';
+}
+
+}  // namespace
+
+std::string to_text(const Recording& recording, const Survey& survey, const Growth& growth, const Shown& shown) {
+  const auto& trace = recording.trace();
+  auto out = heading(recording, survey);
+  if (survey.events == 0) return out;
+  out += summary(recording, survey) + spreads(survey) + size_classes(survey);
+  out += holding("Live at the peak", trace, survey.at_peak, shown);
+  out += holding("Never freed", trace, survey.leaked, shown);
+  out += shares("thread", survey.threads, trace.threads(), shown.top);
+  out += shares("stream", survey.streams, trace.streams(), shown.top);
+  out += backing(recording, survey);
+  return out + growth_text(recording, growth, shown);
+}
+
+std::string to_text(const Recording&, const Space& map, const Shown& shown) {
+  constexpr std::size_t kBar = 48;
+  auto out = text::format("\nAddress space after event {}: {} in {}\n", grouped(map.event), bytes(map.size),
+                          counted(map.regions.size(), map.segments ? "segment" : "region"));
+  out += text::format("  {} used, {} kept for streams, {} free, largest free {}\n", bytes(map.used), bytes(map.pending),
+                      bytes(map.free), bytes(map.largest_free));
+  if (!map.segments) out += "  No segments are recorded: a region is memory with no gap of 2 MiB or more\n";
+  if (map.elsewhere > 0) {
+    out += text::format("  {} of {} are live and not shown: no address is recorded, or none of a segment\n",
+                        counted(map.elsewhere, "allocation"), bytes(map.elsewhere_bytes));
+  }
+  Rows rows{{"address", "size", "used", "largest free", "#used  +partly  ~kept  .free"}};
+  const auto limit = std::max<std::size_t>(4 * shown.top, 1);
+  for (std::size_t i = 0; i < map.regions.size() && i < limit; ++i) {
+    const auto& region = map.regions[i];
+    std::string shape;
+    std::size_t block = 0;
+    for (std::size_t c = 0; c < kBar; ++c) {
+      const auto at = [&](std::size_t column) {
+        return region.address + static_cast<std::uint64_t>(static_cast<double>(region.size) * static_cast<double>(column) / kBar);
+      };
+      if (at(c) == at(c + 1)) break;
+      shape += part(region, at(c), at(c + 1), block);
+    }
+    const auto used = 100.0 * static_cast<double>(region.used + region.pending) / static_cast<double>(region.size);
+    rows.push_back({text::hex(region.address), bytes(region.size), text::fixed(used, 0) + " %", bytes(region.largest_free), shape});
+  }
+  out += columns("lrrrl", rows);
+  if (map.regions.size() > limit) out += text::format("  ... and {} more\n", map.regions.size() - limit);
+  return out;
+}
+
+}  // namespace emm::inspect

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "inspect/growth.hpp"
+#include "inspect/space.hpp"
+#include "inspect/survey.hpp"
+
+namespace emm::inspect {
+
+/// How much of each list to show.
+struct Shown {
+  std::size_t top = 10;
+  std::size_t frames = 3;
+};
+
+/// For a person, in 100 columns.
+std::string to_text(const Recording& recording, const Survey& survey, const Growth& growth, const Shown& shown);
+std::string to_text(const Recording& recording, const Space& map, const Shown& shown);
+
+/// "emmctl.inspect/1": all of it, and the map where there is one; lists no longer than `shown.top`.
+std::string to_json(const Recording& recording, const Survey& survey, const Growth& growth, const std::optional<Space>& map,
+                    const Shown& shown);
+
+}  // namespace emm::inspect
