@@ -148,7 +148,7 @@ Result<ImportCounts> read_problem(format::ByteSource& source, OperationSink& sin
         left_out.hints += fields.hint ? 1 : 0;
         left_out.gaps += fields.gaps ? 1 : 0;
         left_out.offsets += fields.offset ? 1 : 0;
-        if (rows.add(std::move(fields.row))) return std::optional<BadField>{};
+        if (rows.add(fields.row)) return std::optional<BadField>{};
         return std::optional(BadField{.what = "id", .value = line.substr(fields.id_at, id.size()), .at = fields.id_at,
                                       .expected = "one that no row before it has"});
       },

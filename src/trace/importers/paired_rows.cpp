@@ -60,11 +60,6 @@ Status PairedRows::free(Operation& op, std::uint64_t address, std::optional<std:
   return run_.emit(op);
 }
 
-std::optional<AddressBook::Entry> PairedRows::at(std::uint64_t address) const {
-  const auto found = book_->live().find(address);
-  return found == book_->live().end() ? std::nullopt : std::optional(found->second);
-}
-
 Status PairedRows::nothing(std::uint64_t& count) {
   ++count;
   run_.other();

@@ -4,8 +4,8 @@
 #include <map>
 #include <optional>
 
-#include "trace/importers/address_book.hpp"
 #include "trace/importers/import_run.hpp"
+#include "trace/importers/live_table.hpp"
 
 namespace emm::trace {
 
@@ -32,8 +32,6 @@ class PairedRows {
   Status allocate_failure(Operation& op, std::uint64_t size, Outcome outcome);
   /// Emits `op` as a free. `size`, where the row has one, is compared with the allocation's.
   Status free(Operation& op, std::uint64_t address, std::optional<std::uint64_t> size = std::nullopt);
-  /// What lives at `address`.
-  std::optional<AddressBook::Entry> at(std::uint64_t address) const;
 
   /// Adds its notes and ends the trace.
   Result<ImportCounts> finish();
@@ -44,8 +42,8 @@ class PairedRows {
 
   ImportRun& run_;
   Addresses addresses_;
-  std::map<std::uint64_t, AddressBook> books_;
-  AddressBook* book_ = &books_[0];
+  std::map<std::uint64_t, LiveTable> books_;
+  LiveTable* book_ = &books_[0];
   std::map<std::uint64_t, std::uint64_t> empty_;  // how many allocations of 0 bytes are at an address
   std::uint64_t null_ = 0, no_bytes_ = 0, live_again_ = 0, other_size_ = 0;
 };

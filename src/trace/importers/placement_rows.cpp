@@ -1,10 +1,21 @@
 #include "trace/importers/placement_rows.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 namespace emm::trace {
+namespace {
+
+/// A time, and which buffer begins or ends at it.
+struct Moment {
+  std::uint64_t time;
+  std::uint32_t buffer;
+  bool operator<(const Moment& other) const noexcept {
+    return time != other.time ? time < other.time : buffer < other.buffer;
+  }
+};
+
+}  // namespace
 
 Header placement_header() {
   Header header;
@@ -14,41 +25,53 @@ Header placement_header() {
   return header;
 }
 
-bool PlacementRows::add(PlacementRow row) {
-  if (row.id.empty()) {
-    text::append(row.id, run_.next_id());
-  } else if (!ids_.insert(row.id).second) {
-    return false;
-  }
+bool PlacementRows::take_id(std::string_view said, Buffer& buffer) {
+  const auto id = said.empty() ? Id::of(run_.next_id()) : Id::of(said);
+  buffer.named = !id.is_number() || id.number + 1 == 0;
+  buffer.id = id.number;
+  if (!buffer.named) return numbers_.add(id.number + 1, {});
+  const auto [at, added] = places_.emplace(said, names_.size());
+  if (!added) return false;
+  buffer.id = names_.size();
+  names_.push_back(&at->first);
+  return true;
+}
+
+bool PlacementRows::add(const PlacementRow& row) {
+  Buffer buffer{.lower = row.lower, .upper = row.upper, .size = row.size, .align = row.align, .id = 0,
+                .line = static_cast<std::uint32_t>(run_.line_number()), .named = false};
+  if (!take_id(row.id, buffer)) return false;
   if (row.size == 0) {
     ++no_bytes_;
     run_.other();
     return true;
   }
   run_.used();
-  buffers_.push_back({.row = std::move(row), .line = static_cast<std::uint32_t>(run_.line_number())});
+  buffers_.push_back(buffer);
   return true;
 }
 
 Result<ImportCounts> PlacementRows::finish() {
-  ids_.clear();
-  std::vector<std::uint32_t> begins(buffers_.size());
-  std::iota(begins.begin(), begins.end(), 0u);
-  auto ends = begins;
-  const auto by = [&](std::uint64_t PlacementRow::*time) {
-    return [this, time](std::uint32_t a, std::uint32_t b) { return buffers_[a].row.*time < buffers_[b].row.*time; };
-  };
-  std::stable_sort(begins.begin(), begins.end(), by(&PlacementRow::lower));
-  std::stable_sort(ends.begin(), ends.end(), by(&PlacementRow::upper));
-  std::size_t ended = 0;
-  for (const auto begin : begins) {
-    while (buffers_[ends[ended]].row.upper <= buffers_[begin].row.lower) {
-      if (auto given = emit(buffers_[ends[ended++]], false); !given) return std::move(given).error();
+  const auto in_order = [&](std::uint64_t Buffer::*time) {
+    std::vector<Moment> moments;
+    moments.reserve(buffers_.size());
+    for (const auto& buffer : buffers_) {
+      moments.push_back({.time = buffer.*time, .buffer = static_cast<std::uint32_t>(moments.size())});
     }
-    if (auto given = emit(buffers_[begin], true); !given) return std::move(given).error();
+    std::sort(moments.begin(), moments.end());
+    return moments;
+  };
+  const auto begins = in_order(&Buffer::lower);
+  const auto ends = in_order(&Buffer::upper);
+  std::size_t ended = 0;
+  for (const auto& begin : begins) {
+    for (; ends[ended].time <= begin.time; ++ended) {
+      if (auto given = emit(buffers_[ends[ended].buffer], false); !given) return std::move(given).error();
+    }
+    if (auto given = emit(buffers_[begin.buffer], true); !given) return std::move(given).error();
   }
   for (; ended < ends.size(); ++ended) {
-    if (auto given = emit(buffers_[ends[ended]], false); !given) return std::move(given).error();
+    if (auto given = emit(buffers_[ends[ended].buffer], false); !given) return std::move(given).error();
   }
   run_.note(no_bytes_, "rows are of 0 bytes");
   return run_.finish(0, 0);
@@ -57,11 +80,11 @@ Result<ImportCounts> PlacementRows::finish() {
 Status PlacementRows::emit(const Buffer& buffer, bool begins) {
   Operation op{.op = begins ? Op::memalloc : Op::free, .members = Members(Member::id)};
   op.line = buffer.line;
-  op.id = Id::of(buffer.row.id);
+  op.id = buffer.named ? Id::of(std::string_view(*names_[buffer.id])) : Id::of(buffer.id);
   if (begins) {
-    op.size = buffer.row.size;
+    op.size = buffer.size;
     op.members.add(Member::size);
-    op.align = buffer.row.align;
+    op.align = buffer.align;
     if (op.align != 0) op.members.add(Member::align);
   }
   return run_.emit(op);

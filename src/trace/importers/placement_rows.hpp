@@ -2,17 +2,19 @@
 
 #include <cstdint>
 #include <string>
-#include <unordered_set>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/result.hpp"
 #include "trace/importers/import_run.hpp"
+#include "trace/importers/live_table.hpp"
 
 namespace emm::trace {
 
 /// One buffer of a placement problem: needed from `lower` until before `upper`.
 struct PlacementRow {
-  std::string id;           ///< Empty: the row's own number.
+  std::string_view id{};    ///< Empty: the row's own number.
   std::uint64_t lower = 0, upper = 0;
   std::uint64_t size = 0;   ///< Bytes.
   std::uint64_t align = 0;  ///< 0: not said.
@@ -25,21 +27,26 @@ class PlacementRows {
   explicit PlacementRows(ImportRun& run) noexcept : run_(run) {}
 
   /// False where another row has the id. Counts the row.
-  bool add(PlacementRow row);
+  bool add(const PlacementRow& row);
   /// Emits the operations, and ends the trace.
   Result<ImportCounts> finish();
 
  private:
   struct Buffer {
-    PlacementRow row;
+    std::uint64_t lower, upper, size, align;
+    std::uint64_t id;       // a number, or which of names_
     std::uint32_t line;
+    bool named;
   };
 
+  bool take_id(std::string_view id, Buffer& buffer);
   Status emit(const Buffer& buffer, bool begins);
 
   ImportRun& run_;
   std::vector<Buffer> buffers_;
-  std::unordered_set<std::string> ids_;
+  LiveTable numbers_;  // plus one
+  std::unordered_map<std::string, std::uint64_t> places_;
+  std::vector<const std::string*> names_;
   std::uint64_t no_bytes_ = 0;
 };
 
