@@ -21,12 +21,12 @@ Status LineLog::begin(std::string_view header) {
   lines_.assign(header);
   lines_.push_back('\n');
   // On its way at once, so that a path that cannot be written fails before the run.
-  put();
+  send();
   if (!status_) return status_;
   return out_->flush();
 }
 
-void LineLog::put() {
+void LineLog::send() {
   if (status_) status_ = out_->write(lines_);
   lines_.clear();
 }
@@ -34,11 +34,11 @@ void LineLog::put() {
 void LineLog::on_record(const Record& record, const Gauges& gauges) {
   if (device_ >= 0 && record.device != device_) return;
   format(lines_, record, gauges);
-  if (lines_.size() >= kBlock) put();
+  if (lines_.size() >= kBlock) send();
 }
 
 Status LineLog::finish() {
-  put();
+  send();
   auto closed = out_->close();
   if (!status_) return status_;
   return closed;

@@ -12,7 +12,7 @@ namespace emm::log {
 /// first error of its sink for finish().
 class LineLog : public LogWriter {
  public:
-  ~LineLog() override { put(); }
+  ~LineLog() override { send(); }
   Status finish() final;
   void on_record(const Record& record, const Gauges& gauges) final;
 
@@ -27,7 +27,7 @@ class LineLog : public LogWriter {
   const trace::Trace& trace() const noexcept { return trace_; }
 
  private:
-  void put();
+  void send();
 
   std::unique_ptr<format::ByteSink> out_;
   const trace::Trace& trace_;

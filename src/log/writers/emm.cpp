@@ -1,6 +1,7 @@
-#include <charconv>
+#include <array>
 #include <vector>
 
+#include "log/digits.hpp"
 #include "log/line_log.hpp"
 
 namespace emm::log {
@@ -43,22 +44,42 @@ class EmmCsv final : public LineLog {
     for (const auto& context : trace.contexts()) contexts_.push_back(field(context.name));
   }
 
-  /// Numbers, each with a comma after it, in one piece.
-  static void numbers(std::string& lines, std::initializer_list<std::uint64_t> values) {
-    char digits[8 * 21];
-    auto* end = digits;
-    for (const auto value : values) {
-      end = std::to_chars(end, digits + sizeof digits, value).ptr;
-      *end++ = ',';
-    }
-    lines.append(digits, end);
-  }
-  static void word(std::string& lines, std::string_view value) {
-    lines.append(value);
-    lines.push_back(',');
-  }
   static std::string_view named(const std::vector<std::string>& names, std::size_t at) {
     return at < names.size() ? std::string_view(names[at]) : std::string_view();
+  }
+
+  // What lines have in common is put together once, when it differs from the line before: the
+  // words, of each operation; the id; context, thread and stream.
+
+  const std::string& words(const Record& record, bool ends) {
+    auto& of = words_[static_cast<std::size_t>(record.op)];
+    if (of.text.empty() || of.ends != ends || of.freed_kind != record.freed_kind ||
+        of.outcome != record.outcome || of.late != record.late) {
+      of = {ends, record.late, record.freed_kind, record.outcome, {}};
+      for (const auto word : {name(record.op), ends ? name(record.freed_kind) : std::string_view(),
+                              name(record.outcome), std::string_view(record.late ? "late" : "")}) {
+        of.text.append(word).push_back(',');
+      }
+    }
+    return of.text;
+  }
+  const std::string& id(std::uint64_t of) {
+    if (of != id_of_) id_ = field(trace().name(AllocId{static_cast<std::uint32_t>(of)})) + ',';
+    id_of_ = of;
+    return id_;
+  }
+  const std::string& place(const Record& record) {
+    if (place_.empty() || place_context_ != record.context || place_thread_ != record.thread ||
+        place_stream_ != record.stream) {
+      place_context_ = record.context;
+      place_thread_ = record.thread;
+      place_stream_ = record.stream;
+      place_.clear();
+      place_.append(named(contexts_, record.context)).push_back(',');
+      place_.append(named(threads_, record.thread)).push_back(',');
+      place_.append(named(streams_, record.stream)).push_back(',');
+    }
+    return place_;
   }
 
   void format(std::string& lines, const Record& record, const Gauges& gauges) override {
@@ -66,31 +87,47 @@ class EmmCsv final : public LineLog {
     const bool ends = of_memory && (record.op == trace::Op::free || record.op == trace::Op::reset ||
                                     record.op == trace::Op::context_destroy ||
                                     record.op == trace::Op::close_ipc_handle);
-    numbers(lines, {record.seq, record.seq < trace().size() ? trace()[record.seq].line : 0,
-                    record.repeat});
-    word(lines, name(record.op));
-    word(lines, ends ? name(record.freed_kind) : std::string_view());
-    word(lines, name(record.outcome));
-    word(lines, record.late ? "late" : "");
+    char columns[8 * kNumber];
+    auto* at = put_decimal(columns, record.seq);
+    at = put_decimal(put(at, ','),
+                     record.seq < trace().size() ? trace()[record.seq].line : std::uint64_t{0});
+    at = put_decimal(put(at, ','), record.repeat);
+    lines.append(columns, put(at, ',')).append(words(record, ends));
+    at = columns;
     if (of_memory) {
-      word(lines, field(trace().name(AllocId{static_cast<std::uint32_t>(record.id)})));
-      char hex[19] = "0x";
-      lines.append(hex, std::to_chars(hex + 2, hex + sizeof hex, record.pointer, 16).ptr);
-      lines.push_back(',');
-      numbers(lines, {record.size, record.device});
+      lines.append(id(record.id));
+      at = put_decimal(put(put_hex(at, record.pointer), ','), record.size);
     } else {
-      lines.append(",,,");
-      numbers(lines, {record.device});
+      lines.append(",,");
     }
-    word(lines, named(contexts_, record.context));
-    word(lines, named(threads_, record.thread));
-    word(lines, named(streams_, record.stream));
-    numbers(lines, {record.begin_ns, record.end_ns, gauges.live_bytes, gauges.live_count,
-                    gauges.reserved_bytes, gauges.free_bytes, gauges.total_bytes});
-    lines.back() = '\n';
+    at = put_decimal(put(at, ','), record.device);
+    lines.append(columns, put(at, ',')).append(place(record));
+    at = put_decimal(columns, record.begin_ns);
+    at = put_decimal(put(at, ','), record.end_ns);
+    at = put_decimal(put(at, ','), gauges.live_bytes);
+    at = put_decimal(put(at, ','), gauges.live_count);
+    at = put_decimal(put(at, ','), gauges.reserved_bytes);
+    at = put_decimal(put(at, ','), gauges.free_bytes);
+    at = put_decimal(put(at, ','), gauges.total_bytes);
+    lines.append(columns, put(at, '\n'));
   }
 
+  struct Words {
+    bool ends = false;
+    bool late = false;
+    trace::Op freed_kind{};
+    trace::Outcome outcome{};
+    std::string text;
+  };
+
   std::vector<std::string> threads_, streams_, contexts_;
+  std::array<Words, trace::kOpCount> words_;
+  std::string id_;
+  std::uint64_t id_of_ = kNoId;
+  std::string place_;
+  std::uint32_t place_thread_ = 0;
+  std::uint16_t place_stream_ = 0;
+  std::uint8_t place_context_ = 0;
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "format/rmm_csv.hpp"
+#include "log/digits.hpp"
 #include "log/line_log.hpp"
 
 namespace emm::log {
@@ -28,6 +29,11 @@ class RmmLegacyCsv final : public LineLog {
   RmmLegacyCsv(std::unique_ptr<format::ByteSink> out, const trace::Trace& trace, int device)
       : LineLog(std::move(out), trace, device) {}
 
+  /// std::ostream << const void*
+  static char* put_pointer(char* at, std::uint64_t value) noexcept {
+    return value == 0 ? put(at, '0') : put_hex(at, value);
+  }
+
   void format(std::string& lines, const Record& record, const Gauges& gauges) override {
     if (!is_rmm_row(record)) return;
     const bool allocates =
@@ -40,21 +46,23 @@ class RmmLegacyCsv final : public LineLog {
         --live_;
       }
     }
-    const bool in_trace = record.seq < trace().size();
-    rmm::append(lines,
-                {.event = allocates ? rmm::LegacyEvent::alloc : rmm::LegacyEvent::free,
-                 .device = record.device,
-                 .address = record.pointer,
-                 .stream = trace().stream_number(StreamId{record.stream}),
-                 .size = record.size,
-                 .free = gauges.free_bytes,
-                 .total = gauges.total_bytes,
-                 .current_allocs = live_,
-                 .start_s = static_cast<double>(record.begin_ns) * 1e-9,
-                 .end_s = static_cast<double>(record.end_ns) * 1e-9,
-                 .elapsed_s = static_cast<double>(record.end_ns - record.begin_ns) * 1e-9,
-                 .location = in_trace ? location(trace().site_frames(trace()[record.seq].site))
-                                      : std::string_view()});
+    char line[16 * kNumber];
+    auto* at =
+        put(line, rmm::name(allocates ? rmm::LegacyEvent::alloc : rmm::LegacyEvent::free));
+    at = put_decimal(put(at, ','), record.device);
+    at = put_pointer(put(at, ','), record.pointer);
+    at = put_pointer(put(at, ','), trace().stream_number(StreamId{record.stream}));
+    at = put_decimal(put(at, ','), record.size);
+    at = put_decimal(put(at, ','), gauges.free_bytes);
+    at = put_decimal(put(at, ','), gauges.total_bytes);
+    at = put_decimal(put(at, ','), live_);
+    at = put_seconds(put(at, ','), record.begin_ns);
+    at = put_seconds(put(at, ','), record.end_ns);
+    at = put_seconds(put(at, ','), record.end_ns - record.begin_ns);
+    lines.append(line, put(at, ','));
+    if (record.seq < trace().size())
+      lines.append(location(trace().site_frames(trace()[record.seq].site)));
+    lines.push_back('\n');
   }
 
   std::uint64_t live_ = 0;
