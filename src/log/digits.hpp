@@ -76,6 +76,7 @@ inline char* put(char* at, std::string_view text) noexcept {
 
 inline char* put_decimal(char* at, std::uint64_t value) noexcept {
   constexpr std::uint64_t kEight = 100'000'000;
+  if (value < 10) return put(at, static_cast<char>('0' + value));
   if (value >= kEight) {
     at = put_decimal(at, value / kEight);
     return digits::put(at, digits::decimal(value % kEight) | digits::kZeros, 0, 8);
@@ -83,6 +84,30 @@ inline char* put_decimal(char* at, std::uint64_t value) noexcept {
   const auto shown = digits::decimal(value);
   return digits::put_shortest(at, shown | digits::kZeros, shown);
 }
+
+/// Numbers that seldom change, each with a comma before it: put together where one differs from
+/// what it was in the line before.
+template <std::size_t N>
+class SteadyColumns {
+ public:
+  char* put_after(char* at, const std::array<std::uint64_t, N>& values) noexcept {
+    if (size_ == 0 || values != values_) {
+      values_ = values;
+      auto* end = text_;
+      for (const auto value : values) end = put_decimal(put(end, ','), value);
+      size_ = static_cast<std::size_t>(end - text_);
+    }
+    std::memcpy(at, text_, kSize);
+    return at + size_;
+  }
+
+ private:
+  static constexpr std::size_t kSize = N * 21;  // what is longest
+
+  std::array<std::uint64_t, N> values_{};
+  std::size_t size_ = 0;
+  char text_[N * kNumber]{};
+};
 
 /// "0x7f00"
 inline char* put_hex(char* at, std::uint64_t value) noexcept {

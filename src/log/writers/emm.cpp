@@ -106,9 +106,8 @@ class EmmCsv final : public LineLog {
     at = put_decimal(put(at, ','), record.end_ns);
     at = put_decimal(put(at, ','), gauges.live_bytes);
     at = put_decimal(put(at, ','), gauges.live_count);
-    at = put_decimal(put(at, ','), gauges.reserved_bytes);
-    at = put_decimal(put(at, ','), gauges.free_bytes);
-    at = put_decimal(put(at, ','), gauges.total_bytes);
+    at = device_memory_.put_after(at,
+                                  {gauges.reserved_bytes, gauges.free_bytes, gauges.total_bytes});
     lines.append(columns, put(at, '\n'));
   }
 
@@ -124,6 +123,7 @@ class EmmCsv final : public LineLog {
   std::array<Words, trace::kOpCount> words_;
   std::string id_;
   std::uint64_t id_of_ = kNoId;
+  SteadyColumns<3> device_memory_;
   std::string place_;
   std::uint32_t place_thread_ = 0;
   std::uint16_t place_stream_ = 0;

@@ -47,14 +47,12 @@ class RmmLegacyCsv final : public LineLog {
       }
     }
     char line[16 * kNumber];
-    auto* at =
-        put(line, rmm::name(allocates ? rmm::LegacyEvent::alloc : rmm::LegacyEvent::free));
+    auto* at = put(line, rmm::name(allocates ? rmm::LegacyEvent::alloc : rmm::LegacyEvent::free));
     at = put_decimal(put(at, ','), record.device);
     at = put_pointer(put(at, ','), record.pointer);
     at = put_pointer(put(at, ','), trace().stream_number(StreamId{record.stream}));
     at = put_decimal(put(at, ','), record.size);
-    at = put_decimal(put(at, ','), gauges.free_bytes);
-    at = put_decimal(put(at, ','), gauges.total_bytes);
+    at = device_memory_.put_after(at, {gauges.free_bytes, gauges.total_bytes});
     at = put_decimal(put(at, ','), live_);
     at = put_seconds(put(at, ','), record.begin_ns);
     at = put_seconds(put(at, ','), record.end_ns);
@@ -66,6 +64,7 @@ class RmmLegacyCsv final : public LineLog {
   }
 
   std::uint64_t live_ = 0;
+  SteadyColumns<2> device_memory_;
 };
 
 }  // namespace
