@@ -36,15 +36,15 @@ std::optional<std::string> first_violation(std::span<const Buffer> buffers, cons
   std::vector<std::tuple<std::uint64_t, bool, std::size_t>> edges;  // ends come before begins
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     if (!takes_memory(buffers[i])) continue;
-    if (auto placed = check_place(i, buffers[i], layout.offsets[i], capacity); !placed)
-      return placed;
+    auto misplaced = check_place(i, buffers[i], layout.offsets[i], capacity);
+    if (misplaced) return misplaced;
     edges.emplace_back(buffers[i].lower, true, i);
     edges.emplace_back(buffers[i].upper, false, i);
   }
   std::sort(edges.begin(), edges.end());
 
-  std::map<std::uint64_t, std::size_t>
-      live;  // by offset; disjoint, so neighbours are all there is to ask
+  // By offset. They are disjoint, so the neighbours are all there is to ask.
+  std::map<std::uint64_t, std::size_t> live;
   for (const auto& [time, begins, index] : edges) {
     const auto offset = layout.offsets[index];
     if (!begins) {
