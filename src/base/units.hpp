@@ -18,6 +18,8 @@ namespace units {
 /// "512", "4KiB", "1.5GiB" (also "4K", "4KB": both are 1024), case ignored, to bytes. A fraction must
 /// come out as whole bytes.
 Result<std::uint64_t> parse_bytes(std::string_view text);
+/// "250ns", "10us", "1.5ms", "2s", and a bare count of nanoseconds, to nanoseconds.
+Result<std::uint64_t> parse_ns(std::string_view text);
 /// 1610612736 to "1.50 GiB"; below 1 KiB, "512 B". For people: not exact.
 std::string bytes(std::uint64_t value);
 /// 1500 to "1.50 us". For people: not exact.

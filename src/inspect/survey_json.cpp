@@ -93,7 +93,7 @@ void write(Json& json, const trace::Trace& trace, const Space& map) {
 }  // namespace
 
 std::string to_json(const Recording& recording, const Survey& survey, const Growth& growth, const std::optional<Space>& map,
-                    const Shown& shown) {
+                    const std::optional<std::vector<Need>>& needs, const Shown& shown) {
   const auto& trace = recording.trace();
   std::string out;
   Json json(out);
@@ -139,6 +139,8 @@ std::string to_json(const Recording& recording, const Survey& survey, const Grow
   write(json, trace, growth, shown.top);
   json.key("map");
   map ? write(json, trace, *map) : static_cast<void>(json.null());
+  json.key("limit");
+  needs ? to_json(json, *needs) : static_cast<void>(json.null());
   json.end_object();
   return out + '\n';
 }

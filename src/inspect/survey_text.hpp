@@ -3,8 +3,10 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "inspect/growth.hpp"
+#include "inspect/need.hpp"
 #include "inspect/space.hpp"
 #include "inspect/survey.hpp"
 
@@ -20,8 +22,8 @@ struct Shown {
 std::string to_text(const Recording& recording, const Survey& survey, const Growth& growth, const Shown& shown);
 std::string to_text(const Recording& recording, const Space& map, const Shown& shown);
 
-/// "emmctl.inspect/1": all of it, and the map where there is one; lists no longer than `shown.top`.
+/// "emmctl.inspect/1": all of it, and the map and the needs where there are any; lists no longer than `shown.top`.
 std::string to_json(const Recording& recording, const Survey& survey, const Growth& growth, const std::optional<Space>& map,
-                    const Shown& shown);
+                    const std::optional<std::vector<Need>>& needs, const Shown& shown);
 
 }  // namespace emm::inspect

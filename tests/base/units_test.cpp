@@ -19,6 +19,12 @@ TEST(Units, RefusesSizesThatAreNotWholeBytes) {
   }
 }
 
+TEST(Units, ReadsTimes) {
+  EXPECT_EQ(*parse_ns("10us"), 10'000u);
+  EXPECT_EQ(*parse_ns("1.5ms"), 1'500'000u);
+  EXPECT_FALSE(parse_ns("1h"));
+}
+
 TEST(Units, WritesForPeople) {
   EXPECT_EQ(bytes(512), "512 B");
   EXPECT_EQ(bytes(3_GiB / 2), "1.50 GiB");

@@ -1,6 +1,9 @@
 #include <memory>
 #include <optional>
 
+#include "base/clock.hpp"
+#include "base/text.hpp"
+#include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load_recording.hpp"
 #include "inspect/picture.hpp"
@@ -18,6 +21,8 @@ class Inspect final : public CommandRun {
     arguments.text("--from", from_, "FORMAT", "Its format, where the content does not tell");
     arguments.flag("--partial", partial_, "Take a torn tail as the end");
     arguments.count("--map", map_, "EVENT", "Shows where memory lay after that event, by its recorded addresses");
+    arguments.flag("--limit", limit_, "Says what any manager needs: proven bounds, and a layout that is enough");
+    arguments.text("--search-time", search_time_, "TIME", "How long to search for a better layout");
     arguments.count("--top", top_, "How many entries of each list to show");
     arguments.count("--frames", frames_, "How many frames to show of each call site");
     arguments.text("--json", json_, "FILE|-", "Writes the answer as JSON (emmctl.inspect/1)");
@@ -27,6 +32,8 @@ class Inspect final : public CommandRun {
   }
 
   Result<ExitCode> run(Console& console) override {
+    auto search_ns = units::parse_ns(search_time_);
+    if (!search_ns) return std::move(search_ns).error();
     auto recording = load_recording(console, trace_, {.format = from_, .partial = partial_});
     if (!recording) return std::move(recording).error();
     const auto& trace = recording->trace();
@@ -38,9 +45,11 @@ class Inspect final : public CommandRun {
     const auto growth = inspect::growth(lives);
     std::optional<inspect::Space> map;
     if (map_) map = inspect::space_after(*recording, lives, static_cast<std::uint32_t>(*map_));
+    std::optional<std::vector<inspect::Need>> needs;
+    if (limit_) needs = inspect::needs(lives, SteadyClock(), *search_ns);
     const inspect::Shown shown{.top = static_cast<std::size_t>(top_), .frames = static_cast<std::size_t>(frames_)};
     if (!json_.empty()) {
-      const auto text = inspect::to_json(*recording, survey, growth, map, shown);
+      const auto text = inspect::to_json(*recording, survey, growth, map, needs, shown);
       if (auto written = console.write(json_, text); !written) return written.error();
     }
     if (!svg_.empty()) {
@@ -49,6 +58,7 @@ class Inspect final : public CommandRun {
     }
     if (json_ != "-" && svg_ != "-") {
       console.result(inspect::to_text(*recording, survey, growth, shown));
+      if (needs) console.result(inspect::to_text(*needs));
       if (map) console.result(inspect::to_text(*recording, *map, shown));
     }
     if (map_ && !map) {
@@ -59,10 +69,10 @@ class Inspect final : public CommandRun {
   }
 
  private:
-  std::string trace_, from_, json_, svg_;
+  std::string trace_, from_, json_, svg_, search_time_ = "10s";
   std::optional<std::uint64_t> map_;
   std::uint64_t top_ = 10, frames_ = 3;
-  bool partial_ = false;
+  bool partial_ = false, limit_ = false;
 };
 
 }  // namespace
