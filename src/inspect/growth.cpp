@@ -86,7 +86,7 @@ std::vector<Iteration> by_steps(const Lives& lives) {
     while (p + length < n && sizes[length] == sizes[p + length]) ++length;
     same[p] = static_cast<std::uint32_t>(length);
     if (p + length > right) left = p, right = p + length;
-    if (p >= kStepAllocsMin && length >= (kPeriodsMin - 1) * p) {
+    if (p >= kStepAllocsMin && length >= (kPeriodsMin - 1) * p && 2 * (length + p) >= n) {
       period = p;
       break;
     }

@@ -22,8 +22,9 @@ struct Iteration {
 ///
 /// Iterations are the ranges of `mark` operations whose texts differ by no more than digits at the end: from each
 /// `begin` to its `end`, or from each instant mark to the next of its kind. Where there are no such marks, they are what
-/// repeats: the shortest series of request sizes that the trace ends with at least three times over. Of three or more
-/// that nothing ends, the last is left out: the end of the program may be in it.
+/// repeats: the shortest series of request sizes that the trace ends with at least three times over, so often that it is
+/// half of all requests; less may be the layers of a model. Of three or more that nothing ends, the last is left out:
+/// the end of the program may be in it.
 /// The first iteration is warm-up, and compared with nothing, where there are at least three.
 struct Growth {
   enum class Source : std::uint8_t { none, marks, steps };

@@ -80,6 +80,14 @@ TEST(Growth, FindsNothingToCompareWhereNothingRepeats) {
   EXPECT_EQ(growth(Lives(loop->trace())).source, Growth::Source::none);
 }
 
+TEST(Growth, TakesTheLayersAtTheEndOfATraceForNoIterations) {
+  std::string lines;
+  for (unsigned i = 1; i <= 100; ++i) lines += text::format("{\"op\":\"memalloc\",\"id\":\"w{}\",\"size\":{}}\n", i, i * i);
+  const auto recording = recorded(lines + training(6, 50, "", ""));
+
+  EXPECT_EQ(growth(Lives(recording->trace())).source, Growth::Source::none);
+}
+
 TEST(Growth, ThatGoesUpAndDownIsNotSteady) {
   const auto recording = recorded(R"({"op":"mark","text":"a1"}
 {"op":"memalloc","id":1,"size":8}
