@@ -205,7 +205,7 @@ Status read(Characters& characters, JsonHandler& handler, const std::string& nam
 }  // namespace
 
 Status JsonHandler::on_torn(const std::string& name, JsonPosition at) {
-  return fail(Errc::parse_error, "{}:{}:{}: the file ends inside a JSON value", name, at.line,
+  return fail(Errc::parse_error, "{}:{}:{}: cut short inside a JSON value", name, at.line,
               at.column);
 }
 

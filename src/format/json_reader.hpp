@@ -49,7 +49,7 @@ class JsonHandler {
   virtual Status on_begin_array(JsonPosition at) = 0;
   virtual Status on_end_array(JsonPosition at) = 0;
   /// The text ends inside a value. The answer is the result of the reading; without an override it
-  /// is the error "run.json:7:12: the file ends inside a JSON value".
+  /// is the error "run.json:7:12: cut short inside a JSON value".
   virtual Status on_torn(const std::string& name, JsonPosition at);
 };
 

@@ -105,7 +105,7 @@ TEST(JsonReader, SaysWhereAndWhyItIsNotJson) {
 
 TEST(JsonReader, TellsATextThatIsCut) {
   for (const char* cut : {"", "{", "{\"a", "{\"a\":", "{\"a\":tr", "{\"a\":1", "[1,"}) {
-    EXPECT_EQ(transcript(cut), text::format("x.json:1:{}: the file ends inside a JSON value",
+    EXPECT_EQ(transcript(cut), text::format("x.json:1:{}: cut short inside a JSON value",
                                             std::string(cut).size() + 1))
         << cut;
   }
