@@ -44,6 +44,9 @@ class EmmCsv final : public LineLog {
     for (const auto& context : trace.contexts()) contexts_.push_back(field(context.name));
   }
 
+  static constexpr std::size_t kColumns = 16;        // more than there are with numbers
+  inline static const std::string kNoMemory = ",,";  // no id, no pointer
+
   static std::string_view named(const std::vector<std::string>& names, std::size_t at) {
     return at < names.size() ? std::string_view(names[at]) : std::string_view();
   }
@@ -51,24 +54,34 @@ class EmmCsv final : public LineLog {
   // What lines have in common is put together once, when it differs from the line before: the
   // words, of each operation; the id; context, thread and stream.
 
-  const std::string& words(const Record& record, bool ends) {
-    auto& of = words_[static_cast<std::size_t>(record.op)];
-    if (of.text.empty() || of.ends != ends || of.freed_kind != record.freed_kind ||
-        of.outcome != record.outcome || of.late != record.late) {
-      of = {ends, record.late, record.freed_kind, record.outcome, {}};
+  struct Words {
+    bool ends = false;
+    bool late = false;
+    trace::Op freed_kind{};
+    trace::Outcome outcome{};
+    std::size_t size = 0;
+    char text[64]{};  // the longest words take 53
+  };
+  const Words& words_of(const Record& record, bool ends) {
+    auto& words = words_[static_cast<std::size_t>(record.op)];
+    if (words.size == 0 || words.ends != ends || words.freed_kind != record.freed_kind ||
+        words.outcome != record.outcome || words.late != record.late) {
+      words = {ends, record.late, record.freed_kind, record.outcome};
+      auto* at = words.text;
       for (const auto word : {name(record.op), ends ? name(record.freed_kind) : std::string_view(),
                               name(record.outcome), std::string_view(record.late ? "late" : "")}) {
-        of.text.append(word).push_back(',');
+        at = put(put(at, word), ',');
       }
+      words.size = static_cast<std::size_t>(at - words.text);
     }
-    return of.text;
+    return words;
   }
-  const std::string& id(std::uint64_t of) {
-    if (of != id_of_) id_ = field(trace().name(AllocId{static_cast<std::uint32_t>(of)})) + ',';
-    id_of_ = of;
+  const std::string& id_of(std::uint64_t of) {
+    if (of != named_id_) id_ = field(trace().name(AllocId{static_cast<std::uint32_t>(of)})) + ',';
+    named_id_ = of;
     return id_;
   }
-  const std::string& place(const Record& record) {
+  const std::string& place_of(const Record& record) {
     if (place_.empty() || place_context_ != record.context || place_thread_ != record.thread ||
         place_stream_ != record.stream) {
       place_context_ = record.context;
@@ -87,42 +100,35 @@ class EmmCsv final : public LineLog {
     const bool ends = of_memory && (record.op == trace::Op::free || record.op == trace::Op::reset ||
                                     record.op == trace::Op::context_destroy ||
                                     record.op == trace::Op::close_ipc_handle);
-    char columns[8 * kNumber];
-    auto* at = put_decimal(columns, record.seq);
+    const auto& words = words_of(record, ends);
+    const auto& id = of_memory ? id_of(record.id) : kNoMemory;
+    const auto& place = place_of(record);
+    const auto room = kColumns * kNumber + sizeof words.text + id.size() + place.size();
+    if (line_.size() < room) line_.resize(room);
+
+    auto* at = put_decimal(line_.data(), record.seq);
     at = put_decimal(put(at, ','),
                      record.seq < trace().size() ? trace()[record.seq].line : std::uint64_t{0});
     at = put_decimal(put(at, ','), record.repeat);
-    lines.append(columns, put(at, ',')).append(words(record, ends));
-    at = columns;
-    if (of_memory) {
-      lines.append(id(record.id));
-      at = put_decimal(put(put_hex(at, record.pointer), ','), record.size);
-    } else {
-      lines.append(",,");
-    }
-    at = put_decimal(put(at, ','), record.device);
-    lines.append(columns, put(at, ',')).append(place(record));
-    at = put_decimal(columns, record.begin_ns);
+    at = put(at, ',');
+    std::memcpy(at, words.text, sizeof words.text);
+    at = put(at + words.size, id);
+    if (of_memory) at = put_decimal(put(put_hex(at, record.pointer), ','), record.size);
+    at = put(put_decimal(put(at, ','), record.device), ',');
+    at = put_decimal(put(at, place), record.begin_ns);
     at = put_decimal(put(at, ','), record.end_ns);
     at = put_decimal(put(at, ','), gauges.live_bytes);
     at = put_decimal(put(at, ','), gauges.live_count);
     at = device_memory_.put_after(at,
                                   {gauges.reserved_bytes, gauges.free_bytes, gauges.total_bytes});
-    lines.append(columns, put(at, '\n'));
+    lines.append(line_.data(), put(at, '\n'));
   }
 
-  struct Words {
-    bool ends = false;
-    bool late = false;
-    trace::Op freed_kind{};
-    trace::Outcome outcome{};
-    std::string text;
-  };
-
   std::vector<std::string> threads_, streams_, contexts_;
+  std::vector<char> line_;
   std::array<Words, trace::kOpCount> words_;
   std::string id_;
-  std::uint64_t id_of_ = kNoId;
+  std::uint64_t named_id_ = kNoId;
   SteadyColumns<3> device_memory_;
   std::string place_;
   std::uint32_t place_thread_ = 0;
