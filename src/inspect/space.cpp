@@ -25,7 +25,7 @@ std::vector<Region> runs_of(const std::vector<Block>& blocks) {
   std::vector<Region> regions;
   for (const auto& block : blocks) {
     const auto end = regions.empty() ? 0 : regions.back().address + regions.back().size;
-    if (regions.empty() || block.address > end + Space::kGapMax) {
+    if (regions.empty() || block.address >= end + Space::kGapMax) {
       regions.push_back({.address = block.address, .size = block.size, .blocks = {}});
     } else {
       regions.back().size = std::max(end, block.address + block.size) - regions.back().address;

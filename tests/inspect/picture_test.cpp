@@ -1,0 +1,74 @@
+#include "inspect/picture.hpp"
+
+#include <gtest/gtest.h>
+
+#include "format/svg.hpp"
+#include "random_recording.hpp"
+#include "recorded.hpp"
+
+namespace emm::inspect {
+namespace {
+
+std::string drawn(const Recording& recording, std::optional<std::uint32_t> map = std::nullopt) {
+  const Lives lives(recording.trace());
+  std::optional<Space> space;
+  if (map) space = space_after(recording, lives, *map);
+  return picture(recording, lives, survey(recording, lives), growth(lives), space);
+}
+
+/// Every element is closed, in order.
+bool well_formed(std::string_view svg) {
+  std::vector<std::string> open;
+  for (auto at = svg.find('<'); at != std::string_view::npos; at = svg.find('<', at + 1)) {
+    const auto end = svg.find('>', at);
+    if (end == std::string_view::npos) return false;
+    const auto tag = svg.substr(at + 1, end - at - 1);
+    if (tag.ends_with('/')) continue;
+    const auto name = std::string(tag.substr(0, tag.find(' ')));
+    if (!name.starts_with('/')) {
+      open.push_back(name);
+    } else if (open.empty() || "/" + open.back() != name) {
+      return false;
+    } else {
+      open.pop_back();
+    }
+  }
+  return open.empty();
+}
+
+TEST(Picture, OfRandomRecordingsIsWellFormedAndTheSameEachTime) {
+  for (std::uint64_t seed = 300; seed < 310; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const auto recording = recorded(random_recording(seed, 700).lines);
+
+    const auto svg = drawn(*recording);
+
+    EXPECT_TRUE(well_formed(svg));
+    EXPECT_EQ(svg, drawn(*recording));
+    EXPECT_NE(svg.find("peak live"), std::string::npos);
+  }
+}
+
+TEST(Picture, OfATraceWithoutEventsIsOne) { EXPECT_TRUE(well_formed(drawn(*recorded("")))); }
+
+TEST(Picture, ShowsWhatIsWrittenInFramesAsItIs) {
+  const auto recording = recorded(R"({"op":"define","kind":"site","id":1,"frames":["a.py:1 <module> & \"more\""]}
+{"op":"memalloc","id":1,"size":4096,"site":1,"addr":"0x1000"}
+)");
+
+  const auto svg = drawn(*recording, 0);
+
+  EXPECT_TRUE(well_formed(svg));
+  EXPECT_NE(svg.find("a.py:1 &lt;module&gt; &amp; &quot;more&quot;: 4.00 KiB at the peak"), std::string::npos);
+  EXPECT_NE(svg.find("0x1000"), std::string::npos);
+}
+
+TEST(Picture, TicksAreRoundNumbers) {
+  EXPECT_EQ(format::binary_ticks(3000), (std::vector<std::uint64_t>{0, 512, 1024, 1536, 2048, 2560, 3072}));
+  EXPECT_EQ(format::decimal_ticks(778), (std::vector<std::uint64_t>{0, 100, 200, 300, 400, 500, 600, 700}));
+  EXPECT_EQ(format::decimal_ticks(5), (std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(format::binary_ticks(0), (std::vector<std::uint64_t>{0}));
+}
+
+}  // namespace
+}  // namespace emm::inspect
