@@ -70,7 +70,7 @@ inline char* put(char* at, char c) noexcept {
   return at + 1;
 }
 inline char* put(char* at, std::string_view text) noexcept {
-  std::memcpy(at, text.data(), text.size());
+  text.copy(at, text.size());  // which takes an empty text without an address
   return at + text.size();
 }
 
