@@ -196,6 +196,7 @@ void TorchPickleWriter::put_frame(std::string_view file, std::uint64_t line, std
 }
 
 Status TorchPickleWriter::finish() {
+  note(left_out_, "operations have no place in the format: left out");
   if (batch_ != 0) pickle_.appends();
   pickle_.append();
   put_segments();
@@ -262,3 +263,15 @@ void TorchPickleWriter::put_segments() {
 }
 
 }  // namespace emm::trace
+
+namespace emm {
+
+extern constinit const trace::Exporter torch_pickle_exporter{
+    .name = "torch-pickle",
+    .summary = "a PyTorch snapshot, for its memory viewer: device allocations of device 0",
+    .open = [](format::ByteSink& out) -> std::unique_ptr<trace::ExportSink> {
+      return std::make_unique<trace::TorchPickleWriter>(out);
+    },
+};
+
+}  // namespace emm

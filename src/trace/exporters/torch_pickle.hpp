@@ -10,6 +10,7 @@
 #include "base/prng.hpp"
 #include "format/byte_sink.hpp"
 #include "format/pickle_writer.hpp"
+#include "trace/exporter.hpp"
 #include "trace/operation.hpp"
 
 namespace emm::trace {
@@ -27,7 +28,7 @@ struct TorchFrames {
 /// at the end. Addresses are those of an allocator that keeps blocks by exact size and never gives back. Sites with
 /// frames are kept, shared. Other operations are left out, and counted. `out` outlives it. Errors: io_error;
 /// not_supported of a trace of several devices, whose rows cannot be written as they come.
-class TorchPickleWriter final : public OperationSink {
+class TorchPickleWriter final : public ExportSink {
  public:
   explicit TorchPickleWriter(format::ByteSink& out, const TorchFrames& frames = {});
 
