@@ -121,7 +121,7 @@ std::optional<BadColumn> parse(std::string_view line, LegacyRow& row) noexcept {
   row.event = static_cast<LegacyEvent>(event.value_or(0));
   const auto device = columns.take();
   const auto number = columns.decimal("Device ID", device, "a device's number");
-  columns.expect(number < 1024, "Device ID", device, "a device's number");
+  columns.expect(number < 256, "Device ID", device, "a device's number");
   row.device = static_cast<std::uint32_t>(number);
   row.address = columns.pointer("Address", columns.take());
   row.stream = columns.pointer("Stream", columns.take());

@@ -74,5 +74,15 @@ TEST(RmmLegacyCsv, SaysWhereARowIsDamaged) {
   }
 }
 
+TEST(RmmLegacyCsv, RefusesADeviceThatATraceCannotName) {
+  const auto row = [](std::string_view device) {
+    return kHeader + text::format("Alloc,{},0x100,0,10,1,1,1,1,1,1,a.py:1\n", device);
+  };
+
+  EXPECT_EQ(import_text("rmm-legacy-csv", row("255")).error, "");
+  EXPECT_EQ(import_text("rmm-legacy-csv", row("256")).error,
+            "run.log:2:7: Device ID is \"256\": expected a device's number");
+}
+
 }  // namespace
 }  // namespace emm::trace
