@@ -103,7 +103,7 @@ std::vector<std::uint64_t> decimal_ticks(std::uint64_t max) {
   constexpr std::uint64_t kSteps = 8;
   std::uint64_t step = 1;
   for (std::uint64_t ten = 1; max / kSteps > step && ten < max; ten *= 10) {
-    for (const std::uint64_t times : {1, 2, 5}) {
+    for (const std::uint64_t times : {1u, 2u, 5u}) {
       step = times * ten;
       if (max / kSteps <= step) break;
     }

@@ -14,7 +14,7 @@ std::string training(unsigned iterations, std::uint64_t kept, std::string_view b
   unsigned id = 0;
   for (unsigned i = 1; i <= iterations; ++i) {
     if (!begin.empty()) lines += text::format(begin, i) + "\n";
-    for (const std::uint64_t size : {100, 200, 300, 400}) {
+    for (const std::uint64_t size : {100u, 200u, 300u, 400u}) {
       lines += text::format("{\"op\":\"memalloc\",\"id\":{},\"size\":{}}\n", ++id, size);
     }
     for (unsigned back = 0; back < 4; ++back) lines += text::format("{\"op\":\"free\",\"id\":{}}\n", id - back);
