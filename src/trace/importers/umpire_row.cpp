@@ -98,7 +98,6 @@ std::optional<BadField> parse_payload(std::string_view line, const JsonValue& va
   JsonRow json(line, value);
   row.event = event_named(json.string("event", "the name of an operation"));
   row.time_ns = json.u64("timestamp", "nanoseconds");
-  if (json.has("uid")) row.process = json.u64("uid", "a process's number");
   const auto& payload = member_of(value, "payload");
   const auto& result = member_of(value, "result");
   JsonRow asked(line, payload), given(line, result);

@@ -21,7 +21,6 @@ struct UmpireRow {
   UmpireEvent event = UmpireEvent::other;
   bool intent = false;         ///< Says what is about to be done, which a row with its result follows.
   std::uint64_t time_ns = 0;   ///< Since 1970.
-  std::uint64_t process = 0;   ///< 0 where the dialect does not say.
   std::uint64_t allocator = 0; ///< Its address in the recorded process.
   std::uint64_t pointer = 0;   ///< What is allocated or freed, also by a reallocation.
   std::uint64_t size = 0;      ///< Bytes.
