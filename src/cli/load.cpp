@@ -1,23 +1,29 @@
 #include "cli/load.hpp"
 
+#include <sys/stat.h>
+
 #include "base/text.hpp"
 #include "format/json_writer.hpp"
 
 namespace emm::cli {
 namespace {
 
-/// Passes a trace on and shows how far its file has been read.
-class WithProgress final : public trace::OperationSink {
+class Watched final : public trace::OperationSink {
  public:
-  WithProgress(Console& console, const format::ByteSource& source, trace::OperationSink& to)
+  Watched(Console& console, const format::ByteSource* source, trace::OperationSink& to)
       : console_(console), source_(source), to_(to) {}
 
   Status on_header(const trace::Header& header) override { return to_.on_header(header); }
   Status on_operation(const trace::Operation& operation) override {
     if ((++count_ & 0xffff) == 0) {
-      console_.progress("reading", source_.consumed(), source_.total());
+      if (source_ != nullptr) {
+        console_.progress("reading", source_->consumed(), source_->total());
+      } else {
+        console_.progress("generating", count_, 0);
+      }
       if (interrupted().load(std::memory_order_relaxed)) {
-        return fail(Errc::interrupted, "interrupted while reading {}", source_.name());
+        return fail(Errc::interrupted, "interrupted while {}",
+                    source_ != nullptr ? "reading " + source_->name() : "generating");
       }
     }
     return to_.on_operation(operation);
@@ -26,7 +32,7 @@ class WithProgress final : public trace::OperationSink {
 
  private:
   Console& console_;
-  const format::ByteSource& source_;
+  const format::ByteSource* source_;
   trace::OperationSink& to_;
   std::uint64_t count_ = 0;
 };
@@ -42,6 +48,29 @@ std::vector<Count> named(const trace::ImportCounts& counts) {
 }
 
 }  // namespace
+
+std::unique_ptr<trace::OperationSink> watched(Console& console, const format::ByteSource* source,
+                                              trace::OperationSink& to) {
+  return std::make_unique<Watched>(console, source, to);
+}
+
+Status refuse_same_file(const std::vector<std::string>& paths) {
+  const auto same = [](const std::string& a, const std::string& b) {
+    struct stat of_a {}, of_b {};
+    if (a == b) return stat(a.c_str(), &of_a) != 0 || S_ISREG(of_a.st_mode);
+    return stat(a.c_str(), &of_a) == 0 && stat(b.c_str(), &of_b) == 0 && S_ISREG(of_a.st_mode) &&
+           of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+  };
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      const auto& one = paths[j];
+      const auto& other = paths[i];
+      if (one.empty() || other.empty() || one == "-" || other == "-" || !same(one, other)) continue;
+      return fail(Errc::usage, "{} and {} are one file: expected an output of its own", one, other);
+    }
+  }
+  return {};
+}
 
 trace::Form form_of(std::string path) {
   for (const std::string_view packed : {".gz", ".zst"}) {
@@ -75,8 +104,8 @@ std::string to_json(const trace::Importer& importer, const trace::ImportCounts& 
 
 Result<trace::ImportCounts> read_with_progress(Console& console, const trace::Importer& importer,
                                                format::ByteSource& source, trace::OperationSink& sink, bool partial) {
-  WithProgress with_progress(console, source, sink);
-  auto counts = importer.read(source, with_progress, {.partial = partial});
+  Watched watching(console, &source, sink);
+  auto counts = importer.read(source, watching, {.partial = partial});
   console.end_progress();
   return counts;
 }

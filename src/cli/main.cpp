@@ -45,11 +45,13 @@ class Cli11Arguments final : public Arguments {
         });
   }
   void count(std::string_view name, std::uint64_t& into, std::string_view help) override {
-    app_.add_option(std::string(name), into, with_default(help, text::format("{}", into)))->type_name("N");
+    app_.add_option(std::string(name), into, with_default(help, text::format("{}", into)))
+        ->type_name("N")
+        ->check(whole_number);
   }
   void count(std::string_view name, std::optional<std::uint64_t>& into, std::string_view value,
              std::string_view help) override {
-    app_.add_option(std::string(name), into, std::string(help))->type_name(std::string(value));
+    app_.add_option(std::string(name), into, std::string(help))->type_name(std::string(value))->check(whole_number);
   }
   void flag(std::string_view name, bool& into, std::string_view help) override {
     app_.add_flag(std::string(name), into, std::string(help));
@@ -57,6 +59,10 @@ class Cli11Arguments final : public Arguments {
   void footer(std::string_view words) override { app_.footer(std::string(words)); }
 
  private:
+  /// CLI11 would take -1 for the largest number.
+  static std::string whole_number(const std::string& given) {
+    return text::to_u64(given) ? std::string() : "'" + given + "' is not a whole number";
+  }
   static std::string with_default(std::string_view help, std::string_view value) {
     return value.empty() ? std::string(help) : text::format("{} [{}]", help, value);
   }
@@ -149,6 +155,7 @@ int main(int argc, char** argv) {
     return run(argc, argv);
   } catch (const std::bad_alloc&) {
     std::fputs("emmctl: out of host memory\n", stderr);
+    return static_cast<int>(ExitCode::inconclusive);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "emmctl: a bug of ours: %s\n", error.what());
   }

@@ -92,6 +92,11 @@ Result<std::unique_ptr<RawStage>> open_raw(const std::string& path) {
   if (fd < 0) {
     return fail(Errc::usage, "cannot open {}: {}", path, std::generic_category().message(errno));
   }
+  struct stat about {};
+  if (::fstat(fd, &about) == 0 && S_ISDIR(about.st_mode)) {
+    ::close(fd);
+    return fail(Errc::usage, "cannot open {}: {}", path, std::generic_category().message(EISDIR));
+  }
   return std::make_unique<FileStage>(fd, true, path);
 }
 

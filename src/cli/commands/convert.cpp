@@ -47,6 +47,7 @@ class Convert final : public CommandRun {
       return fail(Errc::usage, "--with {}: {} is of the format {}: expected a log of RMM", with_.front(), in_,
                   (*importer)->name);
     }
+    if (auto apart = refuse_same_file({in_, out_, json_}); !apart) return apart.error();
     auto sink = format::ByteSink::open(out_);
     if (!sink) return std::move(sink).error();
 

@@ -42,11 +42,11 @@ class Generate final : public CommandRun {
     if (!sink) return std::move(sink).error();
     handle_interrupts();
     auto writer = trace::make_writer(**sink, form_of(out_));
-    const auto made = trace::generate(options_, *writer);
+    const auto made = trace::generate(options_, *watched(console, nullptr, *writer));
+    console.end_progress();
     const auto closed = (*sink)->close();
     if (!made) return made.error();
     if (!closed) return closed.error();
-    (void)console;
     return ExitCode::fine;
   }
 

@@ -61,6 +61,8 @@ class Replay final : public CommandRun {
     auto manager = find_manager(manager_, adaptors_);
     if (!manager) return std::move(manager).error();
 
+    if (auto apart = refuse_same_file({trace_, log_, json_}); !apart) return apart.error();
+    if (log_ == "-" && json_ == "-") return fail(Errc::usage, "--log and --json cannot both go to standard output");
     handle_interrupts();
     auto loaded = load_trace(console, trace_, {.format = from_, .partial = partial_});
     if (!loaded) return std::move(loaded).error();
