@@ -206,10 +206,15 @@ TEST(ByteSource, WhatCannotBeReadIsNamedWithTheReason) {
   EXPECT_EQ(missing.error().message, "cannot open /nowhere/trace.json: No such file or directory");
 
   const auto folder = ByteSource::open("/tmp");
-  ASSERT_TRUE(folder);
-  const auto chunk = (*folder)->next();
+  ASSERT_FALSE(folder);
+  EXPECT_EQ(folder.error().message, "cannot open /tmp: Is a directory");
+
+  const auto unmapped = ByteSource::open("/proc/self/mem");  // nothing is at address 0
+  ASSERT_TRUE(unmapped);
+  const auto chunk = (*unmapped)->next();
   ASSERT_FALSE(chunk);
-  EXPECT_EQ(chunk.error().message, "cannot read /tmp: Is a directory");
+  EXPECT_EQ(chunk.error().code, Errc::io_error);
+  EXPECT_EQ(chunk.error().message, "cannot read /proc/self/mem: Input/output error");
 }
 
 std::vector<std::string> lines_of(std::string_view text) {
