@@ -98,7 +98,11 @@ class CharacterIterator {
 
   CharacterIterator() = default;
   explicit CharacterIterator(Characters& characters) : characters_(&characters) {}
-  char operator*() const noexcept { return characters_->current(); }
+  /// A NUL would end nlohmann's input in silence; as another control character it is refused.
+  char operator*() const noexcept {
+    const char c = characters_->current();
+    return c == '\0' ? '\x01' : c;
+  }
   CharacterIterator& operator++() {
     characters_->advance();
     return *this;

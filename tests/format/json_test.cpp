@@ -122,6 +122,15 @@ TEST(JsonReader, AnErrorOfTheSourceIsTheResult) {
   EXPECT_EQ(read.error().message, "cannot read /proc/self/mem: Input/output error");
 }
 
+TEST(JsonReader, ANulIsNoEndOfTheText) {
+  using namespace std::string_view_literals;
+
+  EXPECT_FALSE(parse_json("{\"a\":1}\0"sv));
+  EXPECT_FALSE(parse_json("{\"a\":1}\0{"sv));
+  EXPECT_FALSE(parse_json("[\0]"sv));
+  EXPECT_TRUE(parse_json("{\"a\":1} "sv));
+}
+
 TEST(JsonReader, DeepNestingIsOnlyDeep) {
   const std::string deep(100'000, '[');
   EXPECT_EQ(transcript(deep).substr(0, 100).find("x.json:1:100001: cut short"), 0u);
