@@ -195,7 +195,7 @@ class ScriptedDriver : public Driver {
     return EventHandle{next_object()};
   }
   Status event_destroy(EventHandle event) override { return told(Call::event_destroy, event.value); }
-  Result<StreamHandle> stream_create() override {
+  Result<StreamHandle> stream_create(StreamKind = StreamKind::blocking) override {
     if (auto failed = enter(Call::stream_create, 0)) return *failed;
     return StreamHandle{next_object()};
   }

@@ -54,7 +54,7 @@ class ModelDriver final : public Driver {
   }
   Result<EventHandle> event_create() override { return refuse(Call::event_create); }
   Status event_destroy(EventHandle) override { return refuse(Call::event_destroy); }
-  Result<StreamHandle> stream_create() override { return refuse(Call::stream_create); }
+  Result<StreamHandle> stream_create(StreamKind = StreamKind::blocking) override { return refuse(Call::stream_create); }
   Status stream_destroy(StreamHandle) override { return refuse(Call::stream_destroy); }
   Status stream_synchronize(StreamHandle) override { return refuse(Call::stream_synchronize); }
   Result<LibraryHandle> library_load(std::span<const std::byte>) override {

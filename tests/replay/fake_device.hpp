@@ -84,7 +84,7 @@ class FakeDriver final : public Driver {
   Status memcpy_dtod(DevicePtr, DevicePtr, std::uint64_t) override { return no(); }
   Result<EventHandle> event_create() override { return no(); }
   Status event_destroy(EventHandle) override { return no(); }
-  Result<StreamHandle> stream_create() override {
+  Result<StreamHandle> stream_create(StreamKind = StreamKind::blocking) override {
     if (refuses_streams) return no();
     return StreamHandle{++streams_};
   }

@@ -2,9 +2,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
+#include <vector>
 
 #include "driver/cuda/cuda_api.hpp"
 #include "driver/cuda/held_pages.hpp"
+#include "driver/cuda/held_physical.hpp"
 
 namespace emm {
 
@@ -26,10 +29,18 @@ class CudaContext {
   CUdevice device() const noexcept { return device_; }
   CUcontext handle() const noexcept { return context_; }
   HeldPages& held() noexcept { return held_; }
+  HeldPhysical& held_physical() noexcept { return held_physical_; }
+  /// A stream-ordered pool that held_bytes() is to count.
+  void count_pool(CUmemoryPool pool);
+  void forget_pool(CUmemoryPool pool) noexcept;
+  std::uint64_t held_bytes() noexcept;
   bool is_dead() const noexcept { return dead_.load(std::memory_order_acquire); }
   void mark_dead() noexcept {
     dead_.store(true, std::memory_order_release);
     held_.clear();
+    held_physical_.clear();
+    const std::lock_guard lock(pools_mutex_);
+    pools_.clear();
   }
 
   /// Makes `call` with this context current on the thread, and leaves the thread's stack of
@@ -54,6 +65,9 @@ class CudaContext {
   const CUcontext context_;
   std::atomic<bool> dead_{false};
   HeldPages held_;
+  HeldPhysical held_physical_;
+  std::mutex pools_mutex_;
+  std::vector<CUmemoryPool> pools_;
 };
 
 }  // namespace emm

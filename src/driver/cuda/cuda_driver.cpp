@@ -5,19 +5,13 @@
 #include <cstring>
 #include <utility>
 
+#include "driver/cuda/handles.hpp"
+
 namespace emm {
 namespace {
 
-std::uint64_t number(const void* handle) { return reinterpret_cast<std::uintptr_t>(handle); }
-template <class Handle>
-Handle handle_of(std::uint64_t value) {
-  return reinterpret_cast<Handle>(value);  // NOLINT
-}
-
-Status status_of(Call call, std::int32_t native) {
-  if (native != 0) return driver_error(call, native);
-  return {};
-}
+using cuda::handle_of;
+using cuda::number;
 
 }  // namespace
 
@@ -37,11 +31,6 @@ std::int32_t CudaDriver::attribute(CUdevice_attribute which) const noexcept {
   int value = 0;
   context_->api().device_get_attribute(&value, which, context_->device());
   return value;
-}
-
-template <class MakeCall>
-Status CudaDriver::make(Call call, MakeCall make_call) {
-  return status_of(call, context_->with_current([&] { return make_call(context_->api()); }));
 }
 
 Result<DevicePtr> CudaDriver::mem_alloc(std::uint64_t size) {
@@ -185,8 +174,8 @@ Status CudaDriver::memset_d32(DevicePtr ptr, std::uint32_t value, std::uint64_t 
 
 Status CudaDriver::memcpy_htod(DevicePtr to, std::span<const std::byte> from) {
   return make(Call::memcpy_htod, [&](const CudaApi& api) {
-    // From pageable memory it returns when the bytes are staged, not when they have arrived: seen from another
-    // process, the old content is there for a while.
+    // From pageable memory it returns when the bytes are staged, not when they have arrived: seen
+    // from another process, the old content is there for a while.
     const auto native = api.memcpy_htod(to.value, from.data(), from.size());
     return native != 0 ? native : api.ctx_synchronize();
   });
@@ -202,41 +191,6 @@ Status CudaDriver::memcpy_dtod(DevicePtr to, DevicePtr from, std::uint64_t size)
   return make(Call::memcpy_dtod, [&](const CudaApi& api) {
     const auto native = api.memcpy_dtod(to.value, from.value, size);
     return native != 0 ? native : api.ctx_synchronize();
-  });
-}
-
-Result<EventHandle> CudaDriver::event_create() {
-  CUevent event = nullptr;
-  auto made = make(Call::event_create,
-                   [&](const CudaApi& api) { return api.event_create(&event, CU_EVENT_DEFAULT); });
-  if (!made) return std::move(made).error();
-  return EventHandle{number(event)};
-}
-
-Status CudaDriver::event_destroy(EventHandle event) {
-  return make(Call::event_destroy, [&](const CudaApi& api) {
-    return api.event_destroy(handle_of<CUevent>(event.value));
-  });
-}
-
-Result<StreamHandle> CudaDriver::stream_create() {
-  CUstream stream = nullptr;
-  auto made = make(Call::stream_create, [&](const CudaApi& api) {
-    return api.stream_create(&stream, CU_STREAM_DEFAULT);
-  });
-  if (!made) return std::move(made).error();
-  return StreamHandle{number(stream)};
-}
-
-Status CudaDriver::stream_destroy(StreamHandle stream) {
-  return make(Call::stream_destroy, [&](const CudaApi& api) {
-    return api.stream_destroy(handle_of<CUstream>(stream.value));
-  });
-}
-
-Status CudaDriver::stream_synchronize(StreamHandle stream) {
-  return make(Call::stream_synchronize, [&](const CudaApi& api) {
-    return api.stream_synchronize(handle_of<CUstream>(stream.value));
   });
 }
 

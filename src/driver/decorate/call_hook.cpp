@@ -7,8 +7,8 @@ namespace emm {
 namespace {
 
 /// How a call is written: p is the pointer and o the other value as addresses, h the pointer and v
-/// the other value as numbers, s the size; then, after a bar, its result likewise: p or n, or
-/// nothing.
+/// the other value as numbers, s the size, t the stream; then, after a bar, its result likewise: p
+/// or n, or nothing.
 constexpr std::string_view shape_of(Call call) noexcept {
   switch (call) {
     case Call::mem_alloc:
@@ -58,6 +58,53 @@ constexpr std::string_view shape_of(Call call) noexcept {
       return "|";
     case Call::can_access_peer:
       return "h|n";
+    case Call::stream_query:
+    case Call::event_query:
+      return "h|n";
+    case Call::stream_wait_event:
+      return "hv|";
+    case Call::event_record:
+      return "ht|";
+    case Call::event_synchronize:
+    case Call::mem_release:
+    case Call::mem_pool_destroy:
+    case Call::ctx_enable_peer_access:
+    case Call::ctx_disable_peer_access:
+      return "h|";
+    case Call::memset_d8_async:
+      return "pvst|";
+    case Call::memcpy_dtod_async:
+      return "post|";
+    case Call::launch_host_func:
+      return "t|";
+    case Call::mem_get_allocation_granularity:
+    case Call::device_get_default_mem_pool:
+      return "|n";
+    case Call::mem_address_reserve:
+      return "s|p";
+    case Call::mem_address_free:
+    case Call::mem_unmap:
+      return "ps|";
+    case Call::mem_create:
+    case Call::mem_pool_create:
+      return "s|n";
+    case Call::mem_map:
+    case Call::mem_set_access:
+      return "psv|";
+    case Call::mem_pool_trim_to:
+      return "hs|";
+    case Call::mem_pool_set_attribute:
+      return "hvs|";
+    case Call::mem_pool_get_attribute:
+      return "hv|n";
+    case Call::mem_alloc_async:
+      return "st|p";
+    case Call::mem_alloc_from_pool_async:
+      return "svt|p";
+    case Call::mem_free_async:
+      return "pt|";
+    case Call::memcpy_peer:
+      return "pos|";
   }
   return "|";
 }
@@ -83,6 +130,9 @@ std::string to_text(const CallEvent& event) {
         break;
       case 'v':
         text::append(out, event.other);
+        break;
+      case 't':
+        text::append(out, event.stream.value);
         break;
       default:
         text::append(out, event.size);

@@ -15,6 +15,7 @@ struct CallEvent {
   std::uint64_t other =
       0;                   ///< Flags, the value of a memset, or the source of a copy on the device.
   std::uint64_t size = 0;  ///< Bytes asked for; of memset_d32, 4 times its count.
+  StreamHandle stream{};   ///< On which the call puts work, or memory in order.
   std::int32_t native = 0;   ///< The answer: 0 is success. Not known before the call.
   std::uint64_t result = 0;  ///< The address, handle or number that came back.
 };

@@ -6,7 +6,8 @@ namespace emm {
 namespace {
 
 constexpr std::array<std::string_view, CallLedger::kKinds> kWords{
-    "device", "managed", "host", "registered", "imported", "event", "stream", "library"};
+    "device", "managed", "host",        "registered", "imported", "event",
+    "stream", "library", "reservation", "physical",   "mapping",  "pool"};
 
 }  // namespace
 
@@ -19,6 +20,8 @@ void CallLedger::after(const CallEvent& event) {
   const bool worked = event.native == 0;
   switch (event.call) {
     case Call::mem_alloc:
+    case Call::mem_alloc_async:
+    case Call::mem_alloc_from_pool_async:
     case Call::runtime_malloc:
       if (worked) begin(Kind::device, event.result, event.size);
       return;
@@ -40,7 +43,28 @@ void CallLedger::after(const CallEvent& event) {
     case Call::library_load:
       if (worked) begin(Kind::library, event.result, 0);
       return;
+    case Call::mem_address_reserve:
+      if (worked) begin(Kind::reservation, event.result, event.size);
+      return;
+    case Call::mem_create:
+      if (worked) begin(Kind::physical, event.result, event.size);
+      return;
+    case Call::mem_map:
+      if (worked) begin(Kind::mapping, event.pointer, event.size);
+      return;
+    case Call::mem_pool_create:
+      if (worked) begin(Kind::pool, event.result, 0);
+      return;
+    case Call::mem_address_free:
+      return end(Kind::reservation, event);
+    case Call::mem_release:
+      return end(Kind::physical, event);
+    case Call::mem_unmap:
+      return unmap(event);
+    case Call::mem_pool_destroy:
+      return end(Kind::pool, event);
     case Call::mem_free:
+    case Call::mem_free_async:
     case Call::runtime_free:
       return end(
           account(Kind::managed).live.count(event.pointer) != 0 ? Kind::managed : Kind::device,
@@ -92,6 +116,20 @@ void CallLedger::end(Kind kind, const CallEvent& event) {
   book.live.erase(found);
   // Frees name no kind: remember all of them where a second free will look.
   account(kind == Kind::managed ? Kind::device : kind).ended.insert(event.pointer);
+}
+
+// One call ends every mapping in its range.
+void CallLedger::unmap(const CallEvent& event) {
+  if (event.native != 0) return end(Kind::mapping, event);
+  auto& book = account(Kind::mapping);
+  for (auto at = event.pointer; at < event.pointer + event.size;) {
+    const auto found = book.live.find(at);
+    if (found == book.live.end()) return;
+    at += found->second;
+    book.bytes -= found->second;
+    book.ended.insert(found->first);
+    book.live.erase(found);
+  }
 }
 
 void CallLedger::open(const CallEvent& event) {

@@ -25,9 +25,13 @@ class CallLedger final : public CallHook {
     imported,
     event,
     stream,
-    library
+    library,
+    reservation,  ///< Of addresses.
+    physical,     ///< Handles of physical memory.
+    mapping,
+    pool,  ///< Stream-ordered; its memory is `device`.
   };
-  static constexpr std::size_t kKinds = 8;
+  static constexpr std::size_t kKinds = 12;
 
   struct Calls {
     std::uint64_t made = 0;
@@ -65,6 +69,7 @@ class CallLedger final : public CallHook {
   Account& account(Kind kind) { return accounts_[static_cast<std::size_t>(kind)]; }
   void begin(Kind kind, std::uint64_t what, std::uint64_t size);
   void end(Kind kind, const CallEvent& event);
+  void unmap(const CallEvent& event);
   void open(const CallEvent& event);
   void close(const CallEvent& event);
 

@@ -73,6 +73,13 @@ std::int32_t usual_fault(Call call) noexcept {
     case Call::event_create:
     case Call::stream_create:
     case Call::library_load:
+    case Call::mem_create:
+    case Call::mem_map:
+    case Call::mem_set_access:
+    case Call::mem_address_reserve:
+    case Call::mem_pool_create:
+    case Call::mem_alloc_async:
+    case Call::mem_alloc_from_pool_async:
     case Call::runtime_malloc:
       return 2;  // out of memory
     case Call::mem_free:
@@ -84,6 +91,20 @@ std::int32_t usual_fault(Call call) noexcept {
     case Call::memcpy_htod:
     case Call::memcpy_dtoh:
     case Call::memcpy_dtod:
+    case Call::memset_d8_async:
+    case Call::memcpy_dtod_async:
+    case Call::memcpy_peer:
+    case Call::launch_host_func:
+    case Call::mem_get_allocation_granularity:
+    case Call::mem_address_free:
+    case Call::mem_release:
+    case Call::mem_unmap:
+    case Call::mem_pool_destroy:
+    case Call::device_get_default_mem_pool:
+    case Call::mem_pool_trim_to:
+    case Call::mem_pool_set_attribute:
+    case Call::mem_pool_get_attribute:
+    case Call::mem_free_async:
     case Call::runtime_free:
     case Call::runtime_get_info:
       return 1;  // invalid value
@@ -97,6 +118,11 @@ std::int32_t usual_fault(Call call) noexcept {
     case Call::event_destroy:
     case Call::stream_destroy:
     case Call::stream_synchronize:
+    case Call::stream_query:
+    case Call::stream_wait_event:
+    case Call::event_record:
+    case Call::event_query:
+    case Call::event_synchronize:
     case Call::library_unload:
       return 400;  // invalid handle
     case Call::mem_get_info:
@@ -106,6 +132,8 @@ std::int32_t usual_fault(Call call) noexcept {
       return 201;  // invalid context
     case Call::primary_ctx_reset:
     case Call::can_access_peer:
+    case Call::ctx_enable_peer_access:
+    case Call::ctx_disable_peer_access:
       return 101;  // invalid device
   }
   return 999;

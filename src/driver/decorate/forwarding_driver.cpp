@@ -10,6 +10,7 @@ constexpr std::int32_t kUnknown =
     999;  // CUDA_ERROR_UNKNOWN, of a failure that no CUresult is behind
 
 std::uint64_t number(HostPtr ptr) { return reinterpret_cast<std::uintptr_t>(ptr); }
+std::uint64_t number(std::uint64_t value) { return value; }
 std::uint64_t number(bool answer) { return answer ? 1 : 0; }
 std::uint64_t number(const MemoryInfo& info) { return info.free; }
 std::uint64_t number(const AddressRange& range) { return range.base.value; }
@@ -131,8 +132,9 @@ Status ForwardingDriver::event_destroy(EventHandle event) {
   return around(hook_, {.call = Call::event_destroy, .pointer = event.value},
                 [&] { return inner_.event_destroy(event); });
 }
-Result<StreamHandle> ForwardingDriver::stream_create() {
-  return around(hook_, {.call = Call::stream_create}, [&] { return inner_.stream_create(); });
+Result<StreamHandle> ForwardingDriver::stream_create(StreamKind kind) {
+  return around(hook_, {.call = Call::stream_create, .other = static_cast<std::uint64_t>(kind)},
+                [&] { return inner_.stream_create(kind); });
 }
 Status ForwardingDriver::stream_destroy(StreamHandle stream) {
   return around(hook_, {.call = Call::stream_destroy, .pointer = stream.value},
@@ -162,6 +164,158 @@ Result<ContextHandle> ForwardingDriver::ctx_pop_current() {
 Status ForwardingDriver::primary_ctx_reset() {
   return around(hook_, {.call = Call::primary_ctx_reset},
                 [&] { return inner_.primary_ctx_reset(); });
+}
+
+Result<bool> ForwardingDriver::stream_query(StreamHandle stream) {
+  return around(hook_, {.call = Call::stream_query, .pointer = stream.value},
+                [&] { return inner_.stream_query(stream); });
+}
+Status ForwardingDriver::stream_wait_event(StreamHandle stream, EventHandle event) {
+  return around(hook_,
+                {.call = Call::stream_wait_event, .pointer = stream.value, .other = event.value},
+                [&] { return inner_.stream_wait_event(stream, event); });
+}
+Status ForwardingDriver::event_record(EventHandle event, StreamHandle stream) {
+  return around(hook_, {.call = Call::event_record, .pointer = event.value, .stream = stream},
+                [&] { return inner_.event_record(event, stream); });
+}
+Result<bool> ForwardingDriver::event_query(EventHandle event) {
+  return around(hook_, {.call = Call::event_query, .pointer = event.value},
+                [&] { return inner_.event_query(event); });
+}
+Status ForwardingDriver::event_synchronize(EventHandle event) {
+  return around(hook_, {.call = Call::event_synchronize, .pointer = event.value},
+                [&] { return inner_.event_synchronize(event); });
+}
+Status ForwardingDriver::memset_d8_async(DevicePtr ptr, std::uint8_t value, std::uint64_t size,
+                                         StreamHandle stream) {
+  return around(hook_,
+                {.call = Call::memset_d8_async,
+                 .pointer = ptr.value,
+                 .other = value,
+                 .size = size,
+                 .stream = stream},
+                [&] { return inner_.memset_d8_async(ptr, value, size, stream); });
+}
+Status ForwardingDriver::memcpy_dtod_async(DevicePtr to, DevicePtr from, std::uint64_t size,
+                                           StreamHandle stream) {
+  return around(hook_,
+                {.call = Call::memcpy_dtod_async,
+                 .pointer = to.value,
+                 .other = from.value,
+                 .size = size,
+                 .stream = stream},
+                [&] { return inner_.memcpy_dtod_async(to, from, size, stream); });
+}
+Status ForwardingDriver::launch_host_func(StreamHandle stream, HostFunction function,
+                                          void* argument) {
+  return around(hook_, {.call = Call::launch_host_func, .stream = stream},
+                [&] { return inner_.launch_host_func(stream, function, argument); });
+}
+Result<std::uint64_t> ForwardingDriver::mem_get_allocation_granularity() {
+  return around(hook_, {.call = Call::mem_get_allocation_granularity},
+                [&] { return inner_.mem_get_allocation_granularity(); });
+}
+Result<DevicePtr> ForwardingDriver::mem_address_reserve(std::uint64_t size, std::uint64_t alignment,
+                                                        DevicePtr at) {
+  return around(
+      hook_,
+      {.call = Call::mem_address_reserve, .pointer = at.value, .other = alignment, .size = size},
+      [&] { return inner_.mem_address_reserve(size, alignment, at); });
+}
+Status ForwardingDriver::mem_address_free(DevicePtr ptr, std::uint64_t size) {
+  return around(hook_, {.call = Call::mem_address_free, .pointer = ptr.value, .size = size},
+                [&] { return inner_.mem_address_free(ptr, size); });
+}
+Result<PhysicalHandle> ForwardingDriver::mem_create(std::uint64_t size) {
+  return around(hook_, {.call = Call::mem_create, .size = size},
+                [&] { return inner_.mem_create(size); });
+}
+Status ForwardingDriver::mem_release(PhysicalHandle handle) {
+  return around(hook_, {.call = Call::mem_release, .pointer = handle.value},
+                [&] { return inner_.mem_release(handle); });
+}
+Status ForwardingDriver::mem_map(DevicePtr ptr, std::uint64_t size, std::uint64_t offset,
+                                 PhysicalHandle handle) {
+  return around(hook_,
+                {.call = Call::mem_map, .pointer = ptr.value, .other = handle.value, .size = size},
+                [&] { return inner_.mem_map(ptr, size, offset, handle); });
+}
+Status ForwardingDriver::mem_unmap(DevicePtr ptr, std::uint64_t size) {
+  return around(hook_, {.call = Call::mem_unmap, .pointer = ptr.value, .size = size},
+                [&] { return inner_.mem_unmap(ptr, size); });
+}
+Status ForwardingDriver::mem_set_access(DevicePtr ptr, std::uint64_t size, AccessFlags access) {
+  return around(hook_,
+                {.call = Call::mem_set_access,
+                 .pointer = ptr.value,
+                 .other = static_cast<std::uint64_t>(access),
+                 .size = size},
+                [&] { return inner_.mem_set_access(ptr, size, access); });
+}
+Result<PoolHandle> ForwardingDriver::mem_pool_create(std::uint64_t max_size) {
+  return around(hook_, {.call = Call::mem_pool_create, .size = max_size},
+                [&] { return inner_.mem_pool_create(max_size); });
+}
+Status ForwardingDriver::mem_pool_destroy(PoolHandle pool) {
+  return around(hook_, {.call = Call::mem_pool_destroy, .pointer = pool.value},
+                [&] { return inner_.mem_pool_destroy(pool); });
+}
+Result<PoolHandle> ForwardingDriver::device_get_default_mem_pool() {
+  return around(hook_, {.call = Call::device_get_default_mem_pool},
+                [&] { return inner_.device_get_default_mem_pool(); });
+}
+Status ForwardingDriver::mem_pool_trim_to(PoolHandle pool, std::uint64_t keep) {
+  return around(hook_, {.call = Call::mem_pool_trim_to, .pointer = pool.value, .size = keep},
+                [&] { return inner_.mem_pool_trim_to(pool, keep); });
+}
+Status ForwardingDriver::mem_pool_set_attribute(PoolHandle pool, PoolAttribute attribute,
+                                                std::uint64_t value) {
+  return around(hook_,
+                {.call = Call::mem_pool_set_attribute,
+                 .pointer = pool.value,
+                 .other = static_cast<std::uint64_t>(attribute),
+                 .size = value},
+                [&] { return inner_.mem_pool_set_attribute(pool, attribute, value); });
+}
+Result<std::uint64_t> ForwardingDriver::mem_pool_get_attribute(PoolHandle pool,
+                                                               PoolAttribute attribute) {
+  return around(hook_,
+                {.call = Call::mem_pool_get_attribute,
+                 .pointer = pool.value,
+                 .other = static_cast<std::uint64_t>(attribute)},
+                [&] { return inner_.mem_pool_get_attribute(pool, attribute); });
+}
+Result<DevicePtr> ForwardingDriver::mem_alloc_async(std::uint64_t size, StreamHandle stream) {
+  return around(hook_, {.call = Call::mem_alloc_async, .size = size, .stream = stream},
+                [&] { return inner_.mem_alloc_async(size, stream); });
+}
+Result<DevicePtr> ForwardingDriver::mem_alloc_from_pool_async(std::uint64_t size, PoolHandle pool,
+                                                              StreamHandle stream) {
+  return around(hook_,
+                {.call = Call::mem_alloc_from_pool_async,
+                 .other = pool.value,
+                 .size = size,
+                 .stream = stream},
+                [&] { return inner_.mem_alloc_from_pool_async(size, pool, stream); });
+}
+Status ForwardingDriver::mem_free_async(DevicePtr ptr, StreamHandle stream) {
+  return around(hook_, {.call = Call::mem_free_async, .pointer = ptr.value, .stream = stream},
+                [&] { return inner_.mem_free_async(ptr, stream); });
+}
+Status ForwardingDriver::ctx_enable_peer_access(ContextHandle peer) {
+  return around(hook_, {.call = Call::ctx_enable_peer_access, .pointer = peer.value},
+                [&] { return inner_.ctx_enable_peer_access(peer); });
+}
+Status ForwardingDriver::ctx_disable_peer_access(ContextHandle peer) {
+  return around(hook_, {.call = Call::ctx_disable_peer_access, .pointer = peer.value},
+                [&] { return inner_.ctx_disable_peer_access(peer); });
+}
+Status ForwardingDriver::memcpy_peer(DevicePtr to, ContextHandle to_context, DevicePtr from,
+                                     ContextHandle from_context, std::uint64_t size) {
+  return around(hook_,
+                {.call = Call::memcpy_peer, .pointer = to.value, .other = from.value, .size = size},
+                [&] { return inner_.memcpy_peer(to, to_context, from, from_context, size); });
 }
 
 Result<DevicePtr> ForwardingRuntime::malloc(std::uint64_t size) {

@@ -28,6 +28,15 @@ constexpr Point kIpcGet[] = {{0, 73}};
 constexpr Point kEventCreate[] = {{0, 131}};
 constexpr Point kEventDestroy[] = {{0, 92}};
 constexpr Point kDevicePointer[] = {{0, 2'600}};
+constexpr Point kEventRecord[] = {{0, 325}};
+constexpr Point kEventQuery[] = {{0, 186}};
+constexpr Point kAllocAsync[] = {{0, 285}};
+constexpr Point kFreeAsync[] = {{0, 405}};
+constexpr Point kCreate[] = {{2_MiB, 7'000}, {32_MiB, 7'500}, {256_MiB, 10'800}, {1_GiB, 67'000}};
+constexpr Point kRelease[] = {{2_MiB, 8'800}, {32_MiB, 16'600}, {256_MiB, 81'000}};
+constexpr Point kReserve[] = {{0, 1'400}};
+constexpr Point kMap[] = {{2_MiB, 1'000}, {1_GiB, 7'800}};
+constexpr Point kAccess[] = {{2_MiB, 22'000}, {1_GiB, 99'000}};
 constexpr Point kReset[] = {{0, 55'000'000}};
 // Not measured: the order of magnitude that the bandwidths of PCIe 5 and of the device's memory
 // give.
@@ -35,6 +44,9 @@ constexpr Point kCopyHost[] = {{0, 8'000}, {1_GiB, 20'000'000}};
 constexpr Point kCopyDevice[] = {{0, 5'000}, {1_GiB, 550'000}};
 constexpr Point kFill[] = {{0, 5'000}, {1_GiB, 280'000}};
 constexpr Point kIpcOpen[] = {{0, 60'000}};
+constexpr Point kLaunch[] = {{0, 5'000}};
+constexpr Point kPool[] = {{0, 10'000}};
+constexpr Point kPoolAttribute[] = {{0, 200}};
 constexpr Point kStream[] = {{0, 10'000}};
 constexpr Point kSynchronize[] = {{0, 1'000}};
 constexpr Point kCurrent[] = {{0, 50}};
@@ -78,6 +90,49 @@ std::span<const Point> points_of(Call call) noexcept {
       return kCopyHost;
     case Call::memcpy_dtod:
       return kCopyDevice;
+    case Call::memset_d8_async:
+    case Call::memcpy_dtod_async:
+    case Call::launch_host_func:
+      return kLaunch;
+    case Call::memcpy_peer:
+      return kCopyHost;
+    case Call::event_record:
+    case Call::stream_wait_event:
+      return kEventRecord;
+    case Call::event_query:
+    case Call::stream_query:
+      return kEventQuery;
+    case Call::mem_create:
+      return kCreate;
+    case Call::mem_release:
+      return kRelease;
+    case Call::mem_address_reserve:
+    case Call::mem_address_free:
+      return kReserve;
+    case Call::mem_map:
+      return kMap;
+    case Call::mem_unmap:
+    case Call::mem_set_access:
+      return kAccess;
+    case Call::mem_pool_create:
+    case Call::mem_pool_destroy:
+    case Call::mem_pool_trim_to:
+      return kPool;
+    case Call::mem_get_allocation_granularity:
+    case Call::device_get_default_mem_pool:
+    case Call::mem_pool_set_attribute:
+    case Call::mem_pool_get_attribute:
+      return kPoolAttribute;
+    case Call::mem_alloc_async:
+    case Call::mem_alloc_from_pool_async:
+      return kAllocAsync;
+    case Call::mem_free_async:
+      return kFreeAsync;
+    case Call::ctx_enable_peer_access:
+    case Call::ctx_disable_peer_access:
+      return kPool;
+    case Call::event_synchronize:
+      return kSynchronize;
     case Call::event_create:
       return kEventCreate;
     case Call::event_destroy:

@@ -201,7 +201,7 @@ Status SimDriver::event_destroy(EventHandle event) {
                             device_.destroy(context_, Object::event, event.value));
 }
 
-Result<StreamHandle> SimDriver::stream_create() {
+Result<StreamHandle> SimDriver::stream_create(StreamKind) {
   const auto made = device_.create(context_, Object::stream);
   return platform_.conclude(Call::stream_create, Answer<StreamHandle>{made.native, {made.value}});
 }

@@ -41,7 +41,7 @@ class SimDriver final : public Driver {
   Status memcpy_dtod(DevicePtr to, DevicePtr from, std::uint64_t size) override;
   Result<EventHandle> event_create() override;
   Status event_destroy(EventHandle event) override;
-  Result<StreamHandle> stream_create() override;
+  Result<StreamHandle> stream_create(StreamKind kind = StreamKind::blocking) override;
   Status stream_destroy(StreamHandle stream) override;
   Status stream_synchronize(StreamHandle stream) override;
   Result<LibraryHandle> library_load(std::span<const std::byte> image) override;

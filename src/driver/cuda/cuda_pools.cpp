@@ -1,0 +1,123 @@
+#include <algorithm>
+
+#include "driver/cuda/cuda_driver.hpp"
+#include "driver/cuda/handles.hpp"
+
+// Stream-ordered memory.
+namespace emm {
+
+using cuda::handle_of;
+using cuda::number;
+
+namespace {
+
+CUstream native(StreamHandle stream) { return handle_of<CUstream>(stream.value); }
+CUmemoryPool native(PoolHandle pool) { return handle_of<CUmemoryPool>(pool.value); }
+
+/// The policies are an int, the rest are 64 bits (CUmemPool_attribute).
+bool is_policy(PoolAttribute attribute) { return attribute < PoolAttribute::release_threshold; }
+
+}  // namespace
+
+void CudaContext::count_pool(CUmemoryPool pool) {
+  const std::lock_guard lock(pools_mutex_);
+  if (std::find(pools_.begin(), pools_.end(), pool) == pools_.end()) pools_.push_back(pool);
+}
+
+void CudaContext::forget_pool(CUmemoryPool pool) noexcept {
+  const std::lock_guard lock(pools_mutex_);
+  std::erase(pools_, pool);
+}
+
+std::uint64_t CudaContext::held_bytes() noexcept {
+  auto bytes = held_.bytes() + held_physical_.bytes();
+  const std::lock_guard lock(pools_mutex_);
+  for (const auto pool : pools_) {
+    std::uint64_t reserved = 0;
+    api_.mem_pool_get_attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved);
+    bytes += reserved;
+  }
+  return bytes;
+}
+
+Result<PoolHandle> CudaDriver::mem_pool_create(std::uint64_t max_size) {
+  CUmemPoolProps props{};
+  props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  props.location = {CU_MEM_LOCATION_TYPE_DEVICE, context_->device()};
+  props.maxSize = max_size;
+  CUmemoryPool pool = nullptr;
+  auto made = make(Call::mem_pool_create,
+                   [&](const CudaApi& api) { return api.mem_pool_create(&pool, &props); });
+  if (!made) return std::move(made).error();
+  context_->count_pool(pool);
+  return PoolHandle{number(pool)};
+}
+
+// Off the count first: the driver may reuse the handle at once.
+Status CudaDriver::mem_pool_destroy(PoolHandle pool) {
+  return make(Call::mem_pool_destroy, [&](const CudaApi& api) {
+    context_->forget_pool(native(pool));
+    return api.mem_pool_destroy(native(pool));
+  });
+}
+
+Result<PoolHandle> CudaDriver::device_get_default_mem_pool() {
+  CUmemoryPool pool = nullptr;
+  auto made = make(Call::device_get_default_mem_pool, [&](const CudaApi& api) {
+    return api.device_get_default_mem_pool(&pool, context_->device());
+  });
+  if (!made) return std::move(made).error();
+  context_->count_pool(pool);
+  return PoolHandle{number(pool)};
+}
+
+Status CudaDriver::mem_pool_trim_to(PoolHandle pool, std::uint64_t keep) {
+  return make(Call::mem_pool_trim_to,
+              [&](const CudaApi& api) { return api.mem_pool_trim_to(native(pool), keep); });
+}
+
+Status CudaDriver::mem_pool_set_attribute(PoolHandle pool, PoolAttribute attribute,
+                                          std::uint64_t value) {
+  int policy = value != 0 ? 1 : 0;
+  return make(Call::mem_pool_set_attribute, [&](const CudaApi& api) {
+    return api.mem_pool_set_attribute(
+        native(pool), static_cast<CUmemPool_attribute>(attribute),
+        is_policy(attribute) ? static_cast<void*>(&policy) : static_cast<void*>(&value));
+  });
+}
+
+Result<std::uint64_t> CudaDriver::mem_pool_get_attribute(PoolHandle pool, PoolAttribute attribute) {
+  std::uint64_t value = 0;  // of a policy the low half, on a little-endian machine
+  auto made = make(Call::mem_pool_get_attribute, [&](const CudaApi& api) {
+    return api.mem_pool_get_attribute(native(pool), static_cast<CUmemPool_attribute>(attribute),
+                                      &value);
+  });
+  if (!made) return std::move(made).error();
+  return value;
+}
+
+Result<DevicePtr> CudaDriver::mem_alloc_async(std::uint64_t size, StreamHandle stream) {
+  CUdeviceptr ptr = 0;
+  auto made = make(Call::mem_alloc_async, [&](const CudaApi& api) {
+    return api.mem_alloc_async(&ptr, size, native(stream));
+  });
+  if (!made) return std::move(made).error();
+  return DevicePtr{ptr};
+}
+
+Result<DevicePtr> CudaDriver::mem_alloc_from_pool_async(std::uint64_t size, PoolHandle pool,
+                                                        StreamHandle stream) {
+  CUdeviceptr ptr = 0;
+  auto made = make(Call::mem_alloc_from_pool_async, [&](const CudaApi& api) {
+    return api.mem_alloc_from_pool_async(&ptr, size, native(pool), native(stream));
+  });
+  if (!made) return std::move(made).error();
+  return DevicePtr{ptr};
+}
+
+Status CudaDriver::mem_free_async(DevicePtr ptr, StreamHandle stream) {
+  return make(Call::mem_free_async,
+              [&](const CudaApi& api) { return api.mem_free_async(ptr.value, native(stream)); });
+}
+
+}  // namespace emm
