@@ -32,7 +32,10 @@ class CudaContext {
   HeldPhysical& held_physical() noexcept { return held_physical_; }
   /// A stream-ordered pool that held_bytes() is to count.
   void count_pool(CUmemoryPool pool);
-  void forget_pool(CUmemoryPool pool) noexcept;
+  /// The one that is taken from where none is named.
+  void count_default_pool();
+  /// Whether it was counted.
+  bool forget_pool(CUmemoryPool pool) noexcept;
   std::uint64_t held_bytes() noexcept;
   bool is_dead() const noexcept { return dead_.load(std::memory_order_acquire); }
   void mark_dead() noexcept {
@@ -66,6 +69,7 @@ class CudaContext {
   std::atomic<bool> dead_{false};
   HeldPages held_;
   HeldPhysical held_physical_;
+  std::atomic<bool> default_pool_counted_{false};
   std::mutex pools_mutex_;
   std::vector<CUmemoryPool> pools_;
 };

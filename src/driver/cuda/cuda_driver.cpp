@@ -156,19 +156,20 @@ Result<bool> CudaDriver::can_access_peer(const DeviceIdentity& peer) {
   return answer != 0;
 }
 
-// Memsets and copies from the device to itself may return before they are done: the context is
-// synchronised, since calls of this seam are done when they return.
+// Memsets and copies from the device to itself may return before they are done, and calls of this
+// seam are done when they return. They are the legacy default stream's work, so that is waited for:
+// work on a non-blocking stream has no order with them and is not to get one here.
 Status CudaDriver::memset_d8(DevicePtr ptr, std::uint8_t value, std::uint64_t size) {
   return make(Call::memset_d8, [&](const CudaApi& api) {
     const auto native = api.memset_d8(ptr.value, value, size);
-    return native != 0 ? native : api.ctx_synchronize();
+    return native != 0 ? native : api.stream_synchronize(CU_STREAM_LEGACY);
   });
 }
 
 Status CudaDriver::memset_d32(DevicePtr ptr, std::uint32_t value, std::uint64_t count) {
   return make(Call::memset_d32, [&](const CudaApi& api) {
     const auto native = api.memset_d32(ptr.value, value, count);
-    return native != 0 ? native : api.ctx_synchronize();
+    return native != 0 ? native : api.stream_synchronize(CU_STREAM_LEGACY);
   });
 }
 
@@ -177,7 +178,7 @@ Status CudaDriver::memcpy_htod(DevicePtr to, std::span<const std::byte> from) {
     // From pageable memory it returns when the bytes are staged, not when they have arrived: seen
     // from another process, the old content is there for a while.
     const auto native = api.memcpy_htod(to.value, from.data(), from.size());
-    return native != 0 ? native : api.ctx_synchronize();
+    return native != 0 ? native : api.stream_synchronize(CU_STREAM_LEGACY);
   });
 }
 
@@ -190,7 +191,7 @@ Status CudaDriver::memcpy_dtoh(std::span<std::byte> to, DevicePtr from) {
 Status CudaDriver::memcpy_dtod(DevicePtr to, DevicePtr from, std::uint64_t size) {
   return make(Call::memcpy_dtod, [&](const CudaApi& api) {
     const auto native = api.memcpy_dtod(to.value, from.value, size);
-    return native != 0 ? native : api.ctx_synchronize();
+    return native != 0 ? native : api.stream_synchronize(CU_STREAM_LEGACY);
   });
 }
 

@@ -106,9 +106,18 @@ Status CudaDriver::ctx_disable_peer_access(ContextHandle peer) {
 Status CudaDriver::memcpy_peer(DevicePtr to, ContextHandle to_context, DevicePtr from,
                                ContextHandle from_context, std::uint64_t size) {
   return make(Call::memcpy_peer, [&](const CudaApi& api) {
-    const auto answer =
+    auto answer =
         api.memcpy_peer(to.value, native(to_context), from.value, native(from_context), size);
-    return answer != 0 ? answer : api.ctx_synchronize();
+    // It is ordered with both contexts and may return before it is done (cuMemcpyPeer).
+    for (const auto context : {to_context, from_context}) {
+      if (answer != 0) break;
+      CUcontext popped = nullptr;
+      answer = api.ctx_push_current(native(context));
+      if (answer != 0) break;
+      answer = api.ctx_synchronize();
+      api.ctx_pop_current(&popped);
+    }
+    return answer;
   });
 }
 

@@ -24,9 +24,17 @@ void CudaContext::count_pool(CUmemoryPool pool) {
   if (std::find(pools_.begin(), pools_.end(), pool) == pools_.end()) pools_.push_back(pool);
 }
 
-void CudaContext::forget_pool(CUmemoryPool pool) noexcept {
+void CudaContext::count_default_pool() {
+  if (default_pool_counted_.load(std::memory_order_relaxed)) return;
+  CUmemoryPool pool = nullptr;
+  if (api_.device_get_default_mem_pool(&pool, device_) != 0) return;
+  count_pool(pool);
+  default_pool_counted_.store(true, std::memory_order_relaxed);
+}
+
+bool CudaContext::forget_pool(CUmemoryPool pool) noexcept {
   const std::lock_guard lock(pools_mutex_);
-  std::erase(pools_, pool);
+  return std::erase(pools_, pool) != 0;
 }
 
 std::uint64_t CudaContext::held_bytes() noexcept {
@@ -53,11 +61,14 @@ Result<PoolHandle> CudaDriver::mem_pool_create(std::uint64_t max_size) {
   return PoolHandle{number(pool)};
 }
 
-// Off the count first: the driver may reuse the handle at once.
+// Off the count first: the driver may reuse the handle at once. What is still allocated from the
+// pool is not counted from here on, since the driver does not tell.
 Status CudaDriver::mem_pool_destroy(PoolHandle pool) {
   return make(Call::mem_pool_destroy, [&](const CudaApi& api) {
-    context_->forget_pool(native(pool));
-    return api.mem_pool_destroy(native(pool));
+    const bool was_counted = context_->forget_pool(native(pool));
+    const auto answer = api.mem_pool_destroy(native(pool));
+    if (answer != 0 && was_counted) context_->count_pool(native(pool));
+    return answer;
   });
 }
 
@@ -102,6 +113,7 @@ Result<DevicePtr> CudaDriver::mem_alloc_async(std::uint64_t size, StreamHandle s
     return api.mem_alloc_async(&ptr, size, native(stream));
   });
   if (!made) return std::move(made).error();
+  context_->count_default_pool();
   return DevicePtr{ptr};
 }
 
@@ -115,9 +127,14 @@ Result<DevicePtr> CudaDriver::mem_alloc_from_pool_async(std::uint64_t size, Pool
   return DevicePtr{ptr};
 }
 
+// It takes memory of mem_alloc too (measured on an H200).
 Status CudaDriver::mem_free_async(DevicePtr ptr, StreamHandle stream) {
-  return make(Call::mem_free_async,
-              [&](const CudaApi& api) { return api.mem_free_async(ptr.value, native(stream)); });
+  return make(Call::mem_free_async, [&](const CudaApi& api) {
+    const auto size = context_->held().remove(ptr.value);
+    const auto answer = api.mem_free_async(ptr.value, native(stream));
+    if (answer != 0 && size != 0) context_->held().add(ptr.value, size);
+    return answer;
+  });
 }
 
 }  // namespace emm

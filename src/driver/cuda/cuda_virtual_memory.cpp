@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "driver/cuda/cuda_driver.hpp"
 
 namespace emm {
@@ -48,10 +50,12 @@ Result<PhysicalHandle> CudaDriver::mem_create(std::uint64_t size) {
 }
 
 Status CudaDriver::mem_release(PhysicalHandle handle) {
-  auto made =
-      make(Call::mem_release, [&](const CudaApi& api) { return api.mem_release(handle.value); });
-  if (made) context_->held_physical().release(handle.value);
-  return made;
+  return make(Call::mem_release, [&](const CudaApi& api) {
+    auto block = context_->held_physical().release(handle.value);
+    const auto native = api.mem_release(handle.value);
+    if (native != 0 && block) context_->held_physical().restore(handle.value, std::move(block));
+    return native;
+  });
 }
 
 Status CudaDriver::mem_map(DevicePtr ptr, std::uint64_t size, std::uint64_t offset,
@@ -64,10 +68,12 @@ Status CudaDriver::mem_map(DevicePtr ptr, std::uint64_t size, std::uint64_t offs
 }
 
 Status CudaDriver::mem_unmap(DevicePtr ptr, std::uint64_t size) {
-  auto made =
-      make(Call::mem_unmap, [&](const CudaApi& api) { return api.mem_unmap(ptr.value, size); });
-  if (made) context_->held_physical().unmap(ptr.value, size);
-  return made;
+  return make(Call::mem_unmap, [&](const CudaApi& api) {
+    const auto gone = context_->held_physical().unmap(ptr.value, size);
+    const auto native = api.mem_unmap(ptr.value, size);
+    if (native != 0) context_->held_physical().restore(gone);
+    return native;
+  });
 }
 
 Status CudaDriver::mem_set_access(DevicePtr ptr, std::uint64_t size, AccessFlags access) {

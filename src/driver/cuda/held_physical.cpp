@@ -1,33 +1,61 @@
 #include "driver/cuda/held_physical.hpp"
 
+#include <utility>
+
 namespace emm {
 
 void HeldPhysical::create(std::uint64_t handle, std::uint64_t size) {
-  const std::lock_guard lock(mutex_);
-  handles_[handle] = {.size = size, .references = 1};
-  bytes_ += size;
+  auto block = std::make_shared<Block>(Block{.size = size});
+  restore(handle, std::move(block));
 }
 
-void HeldPhysical::release(std::uint64_t handle) noexcept {
+std::shared_ptr<HeldPhysical::Block> HeldPhysical::release(std::uint64_t handle) noexcept {
   const std::lock_guard lock(mutex_);
-  drop(handle);
+  const auto found = handles_.find(handle);
+  if (found == handles_.end()) return nullptr;
+  auto block = std::move(found->second);
+  handles_.erase(found);
+  drop(*block);
+  return block;
+}
+
+void HeldPhysical::restore(std::uint64_t handle, std::shared_ptr<Block> block) {
+  const std::lock_guard lock(mutex_);
+  take(*block);
+  handles_[handle] = std::move(block);
 }
 
 void HeldPhysical::map(std::uint64_t address, std::uint64_t size, std::uint64_t handle) {
   const std::lock_guard lock(mutex_);
-  mappings_[address] = {.size = size, .handle = handle};
-  if (const auto found = handles_.find(handle); found != handles_.end()) ++found->second.references;
+  const auto found = handles_.find(handle);
+  if (found == handles_.end()) return;
+  take(*found->second);
+  mappings_[address] = {.address = address, .size = size, .block = found->second};
 }
 
-void HeldPhysical::unmap(std::uint64_t address, std::uint64_t size) noexcept {
+std::vector<HeldPhysical::Mapping> HeldPhysical::unmap(std::uint64_t address, std::uint64_t size) {
   const std::lock_guard lock(mutex_);
-  const auto end = address + size;
-  while (address < end) {
-    const auto mapping = mappings_.find(address);
-    if (mapping == mappings_.end()) return;
-    address += mapping->second.size;
-    drop(mapping->second.handle);
-    mappings_.erase(mapping);
+  std::vector<Mapping> gone;
+  auto at = address;
+  while (at < address + size) {
+    const auto mapping = mappings_.find(at);
+    if (mapping == mappings_.end()) return {};
+    gone.push_back(mapping->second);
+    at += mapping->second.size;
+  }
+  if (at != address + size) return {};
+  for (const auto& mapping : gone) {
+    drop(*mapping.block);
+    mappings_.erase(mapping.address);
+  }
+  return gone;
+}
+
+void HeldPhysical::restore(const std::vector<Mapping>& mappings) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& mapping : mappings) {
+    take(*mapping.block);
+    mappings_[mapping.address] = mapping;
   }
 }
 
@@ -43,11 +71,12 @@ std::uint64_t HeldPhysical::bytes() const noexcept {
   return bytes_;
 }
 
-void HeldPhysical::drop(std::uint64_t handle) noexcept {
-  const auto found = handles_.find(handle);
-  if (found == handles_.end() || --found->second.references != 0) return;
-  bytes_ -= found->second.size;
-  handles_.erase(found);
+void HeldPhysical::take(Block& block) noexcept {
+  if (block.references++ == 0) bytes_ += block.size;
+}
+
+void HeldPhysical::drop(Block& block) noexcept {
+  if (--block.references == 0) bytes_ -= block.size;
 }
 
 }  // namespace emm
