@@ -7,7 +7,11 @@ namespace emm {
 [[noreturn]] inline void assertion_failed(const char* condition, const char* file, int line) noexcept {
   std::fprintf(stderr, "emmctl: %s:%d: a bug of ours: expected %s\n", file, line, condition);
   std::fflush(nullptr);
+#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
+  std::abort();  // a fuzzer keeps what led here
+#else
   std::_Exit(70);
+#endif
 }
 }  // namespace emm
 

@@ -1,4 +1,5 @@
-// Runs every file of the folders and files named on the command line through the fuzz target, once.
+// Runs every file of the folders and files named on the command line through the fuzz target, once. Arguments that
+// begin with a dash are the target's.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -8,6 +9,7 @@
 #include <string>
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) __attribute__((weak));
 
 namespace {
 std::size_t run(const std::filesystem::path& path) {
@@ -24,8 +26,11 @@ std::size_t run(const std::filesystem::path& path) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (LLVMFuzzerInitialize != nullptr) LLVMFuzzerInitialize(&argc, &argv);
   std::size_t count = 0;
-  for (int i = 1; i < argc; ++i) count += run(argv[i]);
+  for (int i = 1; i < argc; ++i) {
+    if (argv[i][0] != '-') count += run(argv[i]);
+  }
   std::printf("%zu inputs\n", count);
   return count == 0 ? 1 : 0;
 }

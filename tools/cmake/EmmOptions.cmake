@@ -14,6 +14,9 @@ if(EMM_SANITIZE)
   add_compile_options(-fsanitize=${EMM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${EMM_SANITIZE})
 endif()
+if(EMM_SANITIZE MATCHES fuzzer)
+  add_compile_definitions(FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION)  # libFuzzer's name for it
+endif()
 
 find_program(EMM_CCACHE ccache)
 if(EMM_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)

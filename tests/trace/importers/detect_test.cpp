@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "tests/trace/importers/imported.hpp"
 
 namespace emm::trace {
@@ -92,6 +94,13 @@ TEST(Detect, FindsFormatsByName) {
   }
   EXPECT_EQ(find_importer("rmm").error().message,
             text::format("unknown format 'rmm': known are {}", known()));
+}
+
+TEST(Importers, HaveAFuzzersCorpusEach) {
+  const auto corpora = std::filesystem::path(EMM_SOURCE_DIR) / "tests/fuzz/corpus/import_fuzz";
+  for (const auto* importer : bundled_importers()) {
+    EXPECT_TRUE(std::filesystem::is_directory(corpora / importer->name)) << importer->name;
+  }
 }
 
 }  // namespace
