@@ -28,14 +28,29 @@ class Transcript final : public format::JsonHandler {
   Status on_key(std::string_view key, format::JsonPosition) override {
     return done(json_.key(key));
   }
-  Status on_begin_object(format::JsonPosition) override { return done(json_.begin_object()); }
-  Status on_end_object(format::JsonPosition) override { return done(json_.end_object()); }
-  Status on_begin_array(format::JsonPosition) override { return done(json_.begin_array()); }
-  Status on_end_array(format::JsonPosition) override { return done(json_.end_array()); }
+  Status on_begin_object(format::JsonPosition) override {
+    if (!deeper()) return too_deep();
+    return done(json_.begin_object());
+  }
+  Status on_end_object(format::JsonPosition) override {
+    --depth_;
+    return done(json_.end_object());
+  }
+  Status on_begin_array(format::JsonPosition) override {
+    if (!deeper()) return too_deep();
+    return done(json_.begin_array());
+  }
+  Status on_end_array(format::JsonPosition) override {
+    --depth_;
+    return done(json_.end_array());
+  }
 
  private:
   static Status done(const format::JsonWriter&) { return {}; }
+  static Status too_deep() { return fail(Errc::parse_error, "too deep for the writer"); }
+  bool deeper() noexcept { return ++depth_ <= 250; }
   format::JsonWriter json_;
+  int depth_ = 0;
 };
 
 }  // namespace
