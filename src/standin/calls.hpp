@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "standin/machine.hpp"
+
+/// What the functions of the stand-in share. Their declarations are CUDA's, with plain types: a
+/// handle is a number as wide as a pointer, so that no CUDA header is needed to build.
+namespace emm::standin {
+
+using Code = std::int32_t;      // CUresult
+using Device = int;             // CUdevice
+using Address = std::uint64_t;  // CUdeviceptr
+using Handle = std::uint64_t;   // CUstream, CUevent, CUmemoryPool, ...
+using ContextPtr = Machine::Context*;
+
+/// `call` with the driver of the calling thread's context; the code of its answer.
+template <class MakeCall>
+Code in_context(MakeCall call) {
+  if (Machine::started() == nullptr) return Machine::kNotInitialized;
+  auto* context = Machine::current();
+  if (context == nullptr) return Machine::kInvalidContext;
+  const auto answer = call(*context->device.driver);
+  return answer ? Machine::kSuccess : answer.error().native;
+}
+
+/// The same of a call that gives something: `take` gets it.
+template <class MakeCall, class Take>
+Code in_context(MakeCall call, Take take) {
+  return in_context([&](Driver& driver) {
+    auto answer = call(driver);
+    if (answer) take(*answer);
+    return answer;
+  });
+}
+
+/// The same of a question whose no is the code "not ready".
+template <class MakeCall>
+Code ask(MakeCall call) {
+  bool yes = false;
+  const auto code = in_context(call, [&](bool answer) { yes = answer; });
+  return code == 0 && !yes ? Machine::kNotReady : code;
+}
+
+inline StreamHandle stream(Handle value) { return {value}; }
+
+}  // namespace emm::standin

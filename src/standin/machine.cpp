@@ -1,0 +1,162 @@
+#include "standin/machine.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "driver/decorate/forwarding_driver.hpp"
+
+namespace emm::standin {
+namespace {
+
+std::atomic<Machine*> the_machine{nullptr};
+thread_local std::vector<Machine::Context*> contexts;
+
+const char* variable(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : otherwise;
+}
+
+}  // namespace
+
+/// One write a line, so that lines of several threads and processes stay whole.
+class Machine::Log final : public CallHook {
+ public:
+  explicit Log(const char* path) : file_(open_file(path)) {}
+  bool is_open() const noexcept { return file_ >= 0; }
+
+  void after(const CallEvent& event) override {
+    auto line = to_text(event);
+    line += '\n';
+    if (::write(file_, line.data(), line.size()) != static_cast<ssize_t>(line.size()) &&
+        !std::exchange(complained_, true)) {
+      std::fputs("emmctl's stand-in for libcuda.so.1: EMM_STANDIN_LOG cannot be written\n", stderr);
+    }
+  }
+
+ private:
+  static int open_file(const char* path) {
+    return ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  }
+  int file_;
+  bool complained_ = false;
+};
+
+Machine* Machine::started() noexcept { return the_machine.load(std::memory_order_acquire); }
+
+std::int32_t Machine::start() {
+  static std::mutex once;
+  const std::lock_guard lock(once);
+  if (started() != nullptr) return kSuccess;
+  auto platform = open_platform(variable("EMM_STANDIN_DEVICE", "sim"), {});
+  if (!platform) {
+    std::fprintf(stderr, "EMM_STANDIN_DEVICE: %s\n", platform.error().message.c_str());
+    return 100;
+  }
+  the_machine.store(new Machine(std::move(*platform)), std::memory_order_release);
+  return kSuccess;
+}
+
+Machine::Machine(std::unique_ptr<Platform> platform)
+    : platform_(std::move(platform)),
+      primaries_(static_cast<std::size_t>(platform_->device_count())) {
+  const char* path = variable("EMM_STANDIN_LOG", nullptr);
+  if (path == nullptr) return;
+  log_ = std::make_unique<Log>(path);
+  if (log_->is_open()) return;
+  std::perror("EMM_STANDIN_LOG");
+  log_.reset();
+}
+
+std::unique_ptr<Machine::Context> Machine::open(int ordinal) {
+  auto device = platform_->open(ordinal);
+  if (!device) return nullptr;
+  auto context = std::make_unique<Context>();
+  context->ordinal = ordinal;
+  context->device = log_ ? hooked(std::move(*device), *log_) : std::move(*device);
+  return context;
+}
+
+Machine::Primary* Machine::primary(int ordinal) {
+  if (ordinal < 0 || ordinal >= device_count()) return nullptr;
+  auto& found = primaries_[static_cast<std::size_t>(ordinal)];
+  if (!found.known) found.known = open(ordinal);
+  return found.known ? &found : nullptr;
+}
+
+Driver* Machine::device(int ordinal) {
+  const std::lock_guard lock(mutex_);
+  auto* found = primary(ordinal);
+  return found != nullptr ? found->known->device.driver.get() : nullptr;
+}
+
+Machine::Context* Machine::retain(int ordinal) {
+  const std::lock_guard lock(mutex_);
+  auto* found = primary(ordinal);
+  if (found == nullptr) return nullptr;
+  ++found->retained;
+  return found->known.get();
+}
+
+// The next question or retain opens the device afresh.
+std::int32_t Machine::end(Primary& primary) {
+  const auto done = primary.known->device.driver->primary_ctx_reset();
+  primary.past.push_back(std::move(primary.known));
+  return done ? kSuccess : done.error().native;
+}
+
+std::int32_t Machine::release(int ordinal) {
+  const std::lock_guard lock(mutex_);
+  auto* found = primary(ordinal);
+  if (found == nullptr) return kInvalidDevice;
+  if (found->retained == 0) return kInvalidContext;
+  return --found->retained == 0 ? end(*found) : kSuccess;
+}
+
+std::int32_t Machine::reset(int ordinal) {
+  const std::lock_guard lock(mutex_);
+  auto* found = primary(ordinal);
+  return found != nullptr ? end(*found) : kInvalidDevice;
+}
+
+bool Machine::is_active(int ordinal) {
+  const std::lock_guard lock(mutex_);
+  const auto* found = primary(ordinal);
+  return found != nullptr && found->retained != 0;
+}
+
+bool Machine::is_context(const Context* context) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& primary : primaries_) {
+    if (primary.known.get() == context) return true;
+    for (const auto& past : primary.past) {
+      if (past.get() == context) return true;
+    }
+  }
+  return false;
+}
+
+Machine::Context* Machine::current() noexcept {
+  return contexts.empty() ? nullptr : contexts.back();
+}
+
+void Machine::set_current(Context* context) {
+  if (!contexts.empty()) contexts.pop_back();
+  if (context != nullptr) contexts.push_back(context);
+}
+
+void Machine::push(Context* context) { contexts.push_back(context); }
+
+std::optional<Machine::Context*> Machine::pop() {
+  if (contexts.empty()) return std::nullopt;
+  auto* context = contexts.back();
+  contexts.pop_back();
+  return context;
+}
+
+}  // namespace emm::standin

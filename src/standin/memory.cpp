@@ -1,0 +1,201 @@
+// Memory and its content.
+#include <cstring>
+
+#include "standin/calls.hpp"
+
+using namespace emm::standin;
+
+namespace {
+
+emm::HostPtr host(void* ptr) { return static_cast<emm::HostPtr>(ptr); }
+emm::HostAllocFlags alloc_flags(unsigned bits) {
+  return {.mapped = (bits & 2) != 0, .portable = (bits & 1) != 0, .wc = (bits & 4) != 0};
+}
+emm::HostRegisterFlags register_flags(unsigned bits) {
+  return {.mapped = (bits & 2) != 0,
+          .portable = (bits & 1) != 0,
+          .read_only = (bits & 8) != 0,
+          .io = (bits & 4) != 0};
+}
+
+}  // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+Code cuMemAlloc_v2(Address* out, std::size_t size) {
+  return in_context([&](emm::Driver& driver) { return driver.mem_alloc(size); },
+                    [&](emm::DevicePtr ptr) { *out = ptr.value; });
+}
+// With no current context it works all the same (measured on an H200): an address says whose it is.
+Code cuMemFree_v2(Address ptr) {
+  auto* machine = Machine::started();
+  if (machine == nullptr) return Machine::kNotInitialized;
+  auto* driver =
+      Machine::current() != nullptr ? Machine::current()->device.driver.get() : machine->device(0);
+  const auto done = driver->mem_free({ptr});
+  return done ? Machine::kSuccess : done.error().native;
+}
+Code cuMemAllocManaged(Address* out, std::size_t size, unsigned flags) {
+  return in_context(
+      [&](emm::Driver& driver) {
+        return driver.mem_alloc_managed(size, static_cast<emm::AttachFlags>(flags & 0xff));
+      },
+      [&](emm::DevicePtr ptr) { *out = ptr.value; });
+}
+Code cuMemHostAlloc(void** out, std::size_t size, unsigned flags) {
+  if (flags > 7) return Machine::kInvalidValue;
+  return in_context(
+      [&](emm::Driver& driver) { return driver.mem_host_alloc(size, alloc_flags(flags)); },
+      [&](emm::HostPtr ptr) { *out = ptr; });
+}
+Code cuMemAllocHost_v2(void** out, std::size_t size) { return cuMemHostAlloc(out, size, 0); }
+Code cuMemFreeHost(void* ptr) {
+  return in_context([&](emm::Driver& driver) { return driver.mem_free_host(host(ptr)); });
+}
+Code cuMemHostRegister_v2(void* ptr, std::size_t size, unsigned flags) {
+  if (flags > 15) return Machine::kInvalidValue;
+  return in_context([&](emm::Driver& driver) {
+    return driver.mem_host_register({host(ptr), size}, register_flags(flags));
+  });
+}
+Code cuMemHostUnregister(void* ptr) {
+  return in_context([&](emm::Driver& driver) { return driver.mem_host_unregister(host(ptr)); });
+}
+Code cuMemHostGetDevicePointer_v2(Address* out, void* ptr, unsigned flags) {
+  if (flags != 0) return Machine::kInvalidValue;
+  return in_context(
+      [&](emm::Driver& driver) { return driver.mem_host_get_device_pointer(host(ptr)); },
+      [&](emm::DevicePtr found) { *out = found.value; });
+}
+Code cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
+  return in_context([](emm::Driver& driver) { return driver.mem_get_info(); },
+                    [&](emm::MemoryInfo info) {
+                      *free = info.free;
+                      *total = info.total;
+                    });
+}
+Code cuMemGetAddressRange_v2(Address* base, std::size_t* size, Address ptr) {
+  return in_context([&](emm::Driver& driver) { return driver.mem_get_address_range({ptr}); },
+                    [&](emm::AddressRange range) {
+                      if (base != nullptr) *base = range.base.value;
+                      if (size != nullptr) *size = range.size;
+                    });
+}
+
+Code cuIpcGetMemHandle(emm::IpcMemHandle* out, Address ptr) {
+  return in_context([&](emm::Driver& driver) { return driver.ipc_get_mem_handle({ptr}); },
+                    [&](const emm::IpcMemHandle& handle) { *out = handle; });
+}
+Code cuIpcOpenMemHandle_v2(Address* out, emm::IpcMemHandle handle, unsigned) {
+  return in_context([&](emm::Driver& driver) { return driver.ipc_open_mem_handle(handle); },
+                    [&](emm::DevicePtr ptr) { *out = ptr.value; });
+}
+Code cuIpcOpenMemHandle(Address* out, emm::IpcMemHandle handle, unsigned flags) {
+  return cuIpcOpenMemHandle_v2(out, handle, flags);
+}
+Code cuIpcCloseMemHandle(Address ptr) {
+  return in_context([&](emm::Driver& driver) { return driver.ipc_close_mem_handle({ptr}); });
+}
+
+// CU_POINTER_ATTRIBUTE_*
+Code cuPointerGetAttribute(void* out, int attribute, Address ptr) {
+  auto* context = Machine::current();
+  if (context == nullptr) return Machine::kInvalidContext;
+  auto& driver = *context->device.driver;
+  const auto range = driver.mem_get_address_range({ptr});
+  if (!range) return Machine::kInvalidValue;
+  const bool is_host =
+      driver
+          .mem_host_get_device_pointer(reinterpret_cast<emm::HostPtr>(ptr))  // NOLINT
+          .has_value();
+  const auto put = [out](auto value) {
+    std::memcpy(out, &value, sizeof value);
+    return Machine::kSuccess;
+  };
+  switch (attribute) {
+    case 1:
+      return put(context);
+    case 2:
+      return put(is_host ? 1u : 2u);
+    case 3:
+      return put(ptr);
+    case 4:
+      return is_host ? put(ptr) : Machine::kInvalidValue;
+    case 8:
+      return put(0u);
+    case 9:
+      return put(context->ordinal);
+    case 11:
+      return put(range->base.value);
+    case 12:
+      return put(range->size);
+    case 13:
+      return put(1u);
+    default:
+      return Machine::kNotSupported;
+  }
+}
+Code cuMemHostGetFlags(unsigned* flags, void* ptr) {
+  *flags = 2;
+  return in_context(
+      [&](emm::Driver& driver) { return driver.mem_host_get_device_pointer(host(ptr)); });
+}
+
+Code cuMemsetD8_v2(Address ptr, unsigned char value, std::size_t size) {
+  return in_context([&](emm::Driver& driver) { return driver.memset_d8({ptr}, value, size); });
+}
+Code cuMemsetD32_v2(Address ptr, unsigned value, std::size_t count) {
+  return in_context([&](emm::Driver& driver) { return driver.memset_d32({ptr}, value, count); });
+}
+Code cuMemcpyHtoD_v2(Address to, const void* from, std::size_t size) {
+  return in_context([&](emm::Driver& driver) {
+    return driver.memcpy_htod({to}, {static_cast<const std::byte*>(from), size});
+  });
+}
+Code cuMemcpyDtoH_v2(void* to, Address from, std::size_t size) {
+  return in_context([&](emm::Driver& driver) {
+    return driver.memcpy_dtoh({static_cast<std::byte*>(to), size}, {from});
+  });
+}
+Code cuMemcpyDtoD_v2(Address to, Address from, std::size_t size) {
+  return in_context([&](emm::Driver& driver) { return driver.memcpy_dtod({to}, {from}, size); });
+}
+Code cuMemcpyPeer(Address to, ContextPtr to_context, Address from, ContextPtr from_context,
+                  std::size_t size) {
+  auto* machine = Machine::started();
+  if (machine == nullptr) return Machine::kNotInitialized;
+  if (!machine->is_context(to_context) || !machine->is_context(from_context))
+    return Machine::kInvalidContext;
+  return in_context([&](emm::Driver& driver) {
+    return driver.memcpy_peer({to}, to_context->device.driver->context_handle(), {from},
+                              from_context->device.driver->context_handle(), size);
+  });
+}
+
+Code cuMemsetD8Async(Address ptr, unsigned char value, std::size_t size, Handle on) {
+  return in_context(
+      [&](emm::Driver& driver) { return driver.memset_d8_async({ptr}, value, size, stream(on)); });
+}
+Code cuMemcpyDtoDAsync_v2(Address to, Address from, std::size_t size, Handle on) {
+  return in_context([&](emm::Driver& driver) {
+    return driver.memcpy_dtod_async({to}, {from}, size, stream(on));
+  });
+}
+// A copy between host and device is made at once, when what is before it on the stream is done: a
+// driver may do so.
+Code cuMemcpyHtoDAsync_v2(Address to, const void* from, std::size_t size, Handle on) {
+  return in_context([&](emm::Driver& driver) -> emm::Status {
+    if (auto done = driver.stream_synchronize(stream(on)); !done) return done;
+    return driver.memcpy_htod({to}, {static_cast<const std::byte*>(from), size});
+  });
+}
+Code cuMemcpyDtoHAsync_v2(void* to, Address from, std::size_t size, Handle on) {
+  return in_context([&](emm::Driver& driver) -> emm::Status {
+    if (auto done = driver.stream_synchronize(stream(on)); !done) return done;
+    return driver.memcpy_dtoh({static_cast<std::byte*>(to), size}, {from});
+  });
+}
+
+}  // extern "C"
+#pragma GCC visibility pop

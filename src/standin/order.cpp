@@ -1,0 +1,138 @@
+// Streams, events, host functions; modules, which load and have no functions here.
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "standin/calls.hpp"
+
+using namespace emm::standin;
+
+namespace {
+
+using HostFunction = void (*)(void*);
+using Callback = void (*)(Handle stream, Code code, void* argument);
+
+/// When each event was last recorded, on the device's clock.
+std::mutex recorded_mutex;
+std::unordered_map<Handle, std::uint64_t>& recorded() {
+  static auto* times = new std::unordered_map<Handle, std::uint64_t>;
+  return *times;
+}
+
+struct CallbackCall {
+  Callback function;
+  Handle stream;
+  void* argument;
+};
+
+void run(void* argument) {
+  const std::unique_ptr<CallbackCall> call(static_cast<CallbackCall*>(argument));
+  call->function(call->stream, Machine::kSuccess, call->argument);
+}
+
+}  // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+Code cuStreamCreate(Handle* out, unsigned flags) {
+  if (flags > 1) return Machine::kInvalidValue;
+  return in_context(
+      [&](emm::Driver& driver) {
+        return driver.stream_create(static_cast<emm::StreamKind>(flags));
+      },
+      [&](emm::StreamHandle made) { *out = made.value; });
+}
+Code cuStreamCreateWithPriority(Handle* out, unsigned flags, int) {
+  return cuStreamCreate(out, flags);
+}
+Code cuStreamDestroy_v2(Handle on) {
+  return in_context([&](emm::Driver& driver) { return driver.stream_destroy(stream(on)); });
+}
+Code cuStreamSynchronize(Handle on) {
+  return in_context([&](emm::Driver& driver) { return driver.stream_synchronize(stream(on)); });
+}
+Code cuStreamQuery(Handle on) {
+  return ask([&](emm::Driver& driver) { return driver.stream_query(stream(on)); });
+}
+Code cuStreamWaitEvent(Handle on, Handle event, unsigned) {
+  return in_context(
+      [&](emm::Driver& driver) { return driver.stream_wait_event(stream(on), {event}); });
+}
+Code cuLaunchHostFunc(Handle on, HostFunction function, void* argument) {
+  return in_context(
+      [&](emm::Driver& driver) { return driver.launch_host_func(stream(on), function, argument); });
+}
+Code cuStreamAddCallback(Handle on, Callback callback, void* argument, unsigned flags) {
+  if (flags != 0) return Machine::kInvalidValue;
+  auto call = std::make_unique<CallbackCall>(CallbackCall{callback, on, argument});
+  const auto code = cuLaunchHostFunc(on, run, call.get());
+  if (code == Machine::kSuccess) call.release();  // run() ends it
+  return code;
+}
+
+Code cuEventCreate(Handle* out, unsigned) {
+  return in_context([](emm::Driver& driver) { return driver.event_create(); },
+                    [&](emm::EventHandle made) { *out = made.value; });
+}
+Code cuEventDestroy_v2(Handle event) {
+  {
+    const std::lock_guard lock(recorded_mutex);
+    recorded().erase(event);
+  }
+  return in_context([&](emm::Driver& driver) { return driver.event_destroy({event}); });
+}
+Code cuEventRecord(Handle event, Handle on) {
+  const auto code =
+      in_context([&](emm::Driver& driver) { return driver.event_record({event}, stream(on)); });
+  if (code != Machine::kSuccess) return code;
+  const std::lock_guard lock(recorded_mutex);
+  recorded()[event] = Machine::started()->clock().now_ns();
+  return code;
+}
+Code cuEventQuery(Handle event) {
+  return ask([&](emm::Driver& driver) { return driver.event_query({event}); });
+}
+Code cuEventSynchronize(Handle event) {
+  return in_context([&](emm::Driver& driver) { return driver.event_synchronize({event}); });
+}
+Code cuEventElapsedTime(float* ms, Handle start, Handle end) {
+  const std::lock_guard lock(recorded_mutex);
+  const auto first = recorded().find(start), last = recorded().find(end);
+  if (first == recorded().end() || last == recorded().end()) return 400;  // invalid handle
+  *ms = static_cast<float>(static_cast<double>(last->second) - static_cast<double>(first->second)) /
+        1e6f;
+  return Machine::kSuccess;
+}
+Code cuEventElapsedTime_v2(float* ms, Handle start, Handle end) {
+  return cuEventElapsedTime(ms, start, end);
+}
+
+Code cuLibraryLoadData(Handle* out, const void* code, int*, void**, unsigned, int*, void**,
+                       unsigned) {
+  return in_context(
+      [&](emm::Driver& driver) {
+        return driver.library_load({static_cast<const std::byte*>(code), 1});
+      },
+      [&](emm::LibraryHandle made) { *out = made.value; });
+}
+Code cuLibraryUnload(Handle library) {
+  return in_context([&](emm::Driver& driver) { return driver.library_unload({library}); });
+}
+Code cuModuleLoadDataEx(Handle* out, const void* image, unsigned, int*, void**) {
+  return cuLibraryLoadData(out, image, nullptr, nullptr, 0, nullptr, nullptr, 0);
+}
+Code cuModuleLoadData(Handle* out, const void* image) {
+  return cuModuleLoadDataEx(out, image, 0, nullptr, nullptr);
+}
+Code cuModuleUnload(Handle module) { return cuLibraryUnload(module); }
+Code cuModuleGetFunction(Handle*, Handle, const char*) { return Machine::kNotFound; }
+Code cuLaunchKernel(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                    Handle, void**, void**) {
+  return Machine::kNotSupported;  // nothing here runs kernels
+}
+Code cuProfilerStart() { return Machine::kSuccess; }
+Code cuProfilerStop() { return Machine::kSuccess; }
+
+}  // extern "C"
+#pragma GCC visibility pop
