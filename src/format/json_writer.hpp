@@ -1,9 +1,10 @@
 #pragma once
 
+#include <bitset>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace emm::format {
 
@@ -18,6 +19,8 @@ void append_json_string(std::string& out, std::string_view value);
 ///   JsonWriter json(out);
 ///   json.begin_object().member("events",
 ///   count).key("outcomes").begin_array().value("ok").end_array().end_object();
+///
+/// Brackets nest to a depth of 256.
 class JsonWriter {
  public:
   explicit JsonWriter(std::string& out, unsigned indent = 0) : out_(&out), indent_(indent) {}
@@ -52,9 +55,12 @@ class JsonWriter {
   void separate();
   void new_line();
 
+  static constexpr std::size_t kDepthMax = 256;
+
   std::string* out_;
   unsigned indent_;
-  std::vector<bool> open_;  // of each open bracket: is there a value in it
+  std::size_t depth_ = 0;            // brackets that are open, and
+  std::bitset<kDepthMax> filled_{};  // of each: is there a value in it
   bool after_key_ = false;
 };
 

@@ -28,12 +28,12 @@ std::optional<bool> Pickle::boolean(PickleValue value) const noexcept {
 }
 
 std::optional<std::string_view> Pickle::string(PickleValue value) const noexcept {
-  if (type(value) != Type::string) return std::nullopt;
+  if (!PickleStore::is_string(value)) return std::nullopt;
   return store_->string(value);
 }
 
 std::uint32_t Pickle::size(PickleValue value) const noexcept {
-  return store_->is_container(value) ? store_->container_at(store_->identity(value)).size : 0;
+  return store_->is_container(value) ? store_->size_of(store_->container_at(store_->identity(value))) : 0;
 }
 
 PickleValue Pickle::find(PickleValue dict, std::string_view key) const noexcept {
@@ -80,7 +80,7 @@ Pickle::Elements Pickle::elements(PickleValue container) const noexcept {
 bool Pickle::Elements::next(PickleValue& value) noexcept {
   if (shaped_) {
     const auto& of = store_->container_at(container_);
-    if (slot_ == of.size) return false;
+    if (slot_ == store_->size_of(of)) return false;
     value = of_value_ ? store_->value_at(of.first + slot_) : store_->key_at(PickleStore::shape_of(of), slot_);
     slot_ += of_value_ ? 1 : 0;
     of_value_ = !of_value_;
@@ -88,8 +88,8 @@ bool Pickle::Elements::next(PickleValue& value) noexcept {
   }
   if (left_ == 0) {
     if (after_ == 0) return false;
-    const auto run = store_->run_at(after_);
-    at_ = after_ + 1;
+    const auto run = store_->run_at(after_, after_ == store_->container_at(container_).first);
+    at_ = run.begin;
     left_ = run.count;
     after_ = run.next;
   }

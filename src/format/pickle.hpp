@@ -11,7 +11,7 @@
 
 namespace emm::format {
 
-/// A value of a Pickle, in one word; means something only to the Pickle that gave it. Two that are equal are the
+/// A value of a Pickle, in four bytes; means something only to the Pickle that gave it. Two that are equal are the
 /// same object.
 class PickleValue {
  public:
@@ -23,13 +23,10 @@ class PickleValue {
  private:
   friend class Pickle;
   friend class PickleStore;
-  // The low bits say what the others are.
-  enum class Tag : std::uint8_t { constant, integer, wide, real, string, container };
-  static constexpr unsigned kTagBits = 3;
-  constexpr Tag tag() const noexcept { return static_cast<Tag>(bits_ & 7u); }
-  constexpr std::int64_t small() const noexcept { return static_cast<std::int64_t>(bits_) >> kTagBits; }
-  constexpr explicit PickleValue(std::uint64_t bits) noexcept : bits_(bits) {}
-  std::uint64_t bits_ = 0;
+  constexpr explicit PickleValue(std::uint32_t bits) noexcept : bits_(bits) {}
+  constexpr bool is_small() const noexcept { return (bits_ & 1u) != 0; }  // an integer that is here itself
+  constexpr std::int32_t small() const noexcept { return static_cast<std::int32_t>(bits_) >> 1; }
+  std::uint32_t bits_ = 0;  // the low ones say what the others are: see PickleStore
 };
 
 class PickleStore;
@@ -51,13 +48,13 @@ class Pickle {
 
   /// Nothing where the value is of another type, or does not fit.
   std::optional<std::uint64_t> u64(PickleValue value) const noexcept {
-    if (value.tag() != PickleValue::Tag::integer) return wide_u64(value);
+    if (!value.is_small()) return wide_u64(value);
     if (value.small() < 0) return std::nullopt;
     return static_cast<std::uint64_t>(value.small());
   }
   /// The same, for where there are many: false where u64() is nothing.
   bool get(PickleValue value, std::uint64_t& out) const noexcept {
-    if (value.tag() == PickleValue::Tag::integer && value.small() >= 0) {
+    if (value.is_small() && value.small() >= 0) {
       out = static_cast<std::uint64_t>(value.small());
       return true;
     }
@@ -128,8 +125,8 @@ struct ReadPickleOptions {
   bool partial = false;  ///< A file that ends inside gives what had been read by then.
 };
 
-/// Reads a pickle of protocol 2 to 5 to its end, and the source to its own, in about twice the file's size of memory
-/// and never more than 64 MiB and eight times it. Runs nothing: what would make Python call a function or an object
+/// Reads a pickle of protocol 2 to 5 to its end, and the source to its own, in about the file's size of memory and a
+/// third, and never more than 32 MiB and six times it. Runs nothing: what would make Python call a function or an object
 /// (GLOBAL, REDUCE, BUILD, ...) is refused. Errors: the source's, and parse_error, worded
 /// "run.pickle: byte 1841: the file ends inside the pickle: expected STOP".
 Result<Pickle> read_pickle(ByteSource& source, const ReadPickleOptions& options = {});

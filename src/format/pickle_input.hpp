@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "base/result.hpp"
@@ -51,6 +52,10 @@ class PickleInput {
     }
     return true;
   }
+
+  /// The bytes at hand, not taken yet; perhaps none. skip_to() takes those before a place in them.
+  std::string_view at_hand() const noexcept { return {at_, static_cast<std::size_t>(end_ - at_)}; }
+  void skip_to(const char* at) noexcept { at_ = at; }
 
   /// Bytes taken so far.
   std::uint64_t offset() const noexcept { return before_ + static_cast<std::uint64_t>(at_ - begin_); }

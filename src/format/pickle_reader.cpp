@@ -2,6 +2,7 @@
 
 #include <array>
 #include <bit>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -34,6 +35,13 @@ constexpr std::string_view kPlainData = "plain data: dicts, lists, tuples, strin
 constexpr std::uint64_t kStringMax = std::uint64_t{16} << 20;
 // 64 bits and a sign.
 constexpr std::uint64_t kLongMax = 9;
+
+/// Eight bytes, least first.
+std::uint64_t little64(const char* from) noexcept {
+  std::uint64_t value = 0;
+  for (unsigned i = 0; i < 8; ++i) value |= std::uint64_t{static_cast<std::uint8_t>(from[i])} << (8 * i);
+  return value;
+}
 
 }  // namespace
 
@@ -80,11 +88,82 @@ PickleReader::Step PickleReader::run() {
       chunk = input_.chunks();
       if (const auto step = within_limits(); step != Step::go_on) return step;
     }
+    run_ahead();
     opcode_at_ = input_.offset();
     std::uint8_t opcode = 0;
     if (!input_.byte(opcode)) return Step::ends;
     const auto step = take(opcode);
     if (step != Step::go_on) return step;
+  }
+}
+
+/// What snapshots hold by the hundred million, as take() would, while there is more at hand than such an opcode has
+/// bytes. All else, and all that is wrong, is left for take().
+void PickleReader::run_ahead() {
+  constexpr std::ptrdiff_t kLongest = 16;
+  const auto at_hand = input_.at_hand();
+  const auto* at = at_hand.data();
+  const auto* const end = at + at_hand.size();
+  const auto little32 = [](const char* from) { return static_cast<std::uint32_t>(little64(from)); };
+  for (; end - at >= kLongest; input_.skip_to(at)) {
+    switch (static_cast<std::uint8_t>(*at)) {
+      case kBinget:
+      case kLongBinget: {
+        const auto is_short = *at == kBinget;
+        const std::size_t index = is_short ? static_cast<std::uint8_t>(at[1]) : little32(at + 1);
+        if (index >= memo_.size()) return;
+        stack_.push_back(memo_[index]);
+        at += is_short ? 2 : 5;
+        break;
+      }
+      case kMemoize:
+        if (stack_.empty() || (!marks_.empty() && marks_.back() == stack_.size())) return;
+        memo_.push(stack_.back());
+        at += 1;
+        break;
+      case kMark:
+        marks_.push_back(stack_.size());
+        at += 1;
+        break;
+      case kBinint1:
+        stack_.push_back(store_.integer(static_cast<std::uint8_t>(at[1])));
+        at += 2;
+        break;
+      case kBinint2:
+        stack_.push_back(store_.integer(static_cast<std::uint16_t>(little32(at + 1))));
+        at += 3;
+        break;
+      case kBinint:
+        stack_.push_back(store_.integer(static_cast<std::int32_t>(little32(at + 1))));
+        at += 5;
+        break;
+      case kLong1: {
+        const unsigned length = static_cast<std::uint8_t>(at[1]);
+        if (length == 0 || length > 8) return;
+        const auto unused = 64 - 8 * length;  // bits, into which the sign goes
+        stack_.push_back(store_.integer(static_cast<std::int64_t>(little64(at + 2) << unused) >> unused));
+        at += 2 + length;
+        break;
+      }
+      case kEmptyDict:
+        stack_.push_back(store_.container(Type::dict));
+        at += 1;
+        break;
+      case kEmptyList:
+        stack_.push_back(store_.container(Type::list));
+        at += 1;
+        break;
+      case kShortBinunicode: {
+        const std::size_t length = static_cast<std::uint8_t>(at[1]);
+        if (static_cast<std::size_t>(end - at) < 2 + length) return;
+        const auto [value, place] = store_.string(length);
+        std::memcpy(place, at + 2, length);
+        stack_.push_back(value);
+        at += 2 + length;
+        break;
+      }
+      default: return;
+    }
   }
 }
 
@@ -276,9 +355,9 @@ PickleReader::Step PickleReader::set_items_marked() {
   return Step::go_on;
 }
 
-/// What a byte of an honest file becomes is two or three, and a byte of a malicious one at most some thirty.
+/// What a byte of an honest file becomes is one or two, and a byte of a malicious one at most some sixteen.
 PickleReader::Step PickleReader::within_limits() {
-  constexpr std::uint64_t kFree = std::uint64_t{64} << 20, kTimes = 8;
+  constexpr std::uint64_t kFree = std::uint64_t{32} << 20, kTimes = 6;
   const auto held = store_.bytes() + memo_.bytes() + stack_.capacity() * sizeof(stack_[0]) +
                     marks_.capacity() * sizeof(marks_[0]);
   opcode_at_ = input_.offset();

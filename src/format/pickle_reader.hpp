@@ -26,6 +26,7 @@ class PickleReader {
 
   Step protocol();
   Step run();
+  void run_ahead();
   Step take(std::uint8_t opcode);
   Step push(PickleValue value) {
     stack_.push_back(value);
@@ -62,7 +63,7 @@ class PickleReader {
   PickleInput input_;
   Pickle pickle_;
   PickleStore& store_;
-  BlockRow<PickleValue, 14> memo_;
+  BlockRow<PickleValue, 15> memo_;
   std::vector<PickleValue> stack_;
   std::vector<std::size_t> marks_;
   std::uint64_t opcode_at_ = 0;

@@ -1,7 +1,6 @@
 #include "format/pickle_store.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <limits>
 
@@ -9,157 +8,160 @@ namespace emm::format {
 
 PickleStore::PickleStore() {
   values_.claim(1);  // no run begins at place 0, which is "none follows"
-}
-
-PickleValue PickleStore::wide(std::uint64_t bits, bool negative) {
-  wides_.push({.bits = bits, .negative = negative});
-  return word(Tag::wide, wides_.size() - 1);
+  wides_.claim(1);
 }
 
 PickleValue PickleStore::unsigned_integer(std::uint64_t value) {
-  if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return wide(value, false);
-  return integer(static_cast<std::int64_t>(value));
+  if (value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+    return integer(static_cast<std::int64_t>(value));
+  }
+  unsigned_.push(value);
+  return other(Other::unsigned_integer, static_cast<std::uint32_t>(unsigned_.size() - 1));
 }
 
 PickleValue PickleStore::real(double value) {
   reals_.push(value);
-  return word(Tag::real, reals_.size() - 1);
+  return other(Other::real, static_cast<std::uint32_t>(reals_.size() - 1));
 }
 
 std::pair<PickleValue, char*> PickleStore::string(std::size_t size) {
-  constexpr std::size_t kLength = sizeof(std::uint32_t);
-  const auto needed = size + kLength;
+  constexpr std::size_t kLength = sizeof(std::uint32_t), kFirstBlock = std::size_t{64} << 10;
+  const auto needed = (size + kLength + kTextUnit - 1) / kTextUnit * kTextUnit;
+  const auto add_block = [&](std::size_t bytes) {
+    text_.emplace_back(bytes);
+    text_bytes_ += bytes;
+    return text_.size() - 1;
+  };
   std::size_t block = text_open_, at = text_used_;
   if (needed > kTextBlock / 4) {
-    block = text_.size();
+    block = add_block(needed);
     at = 0;
-    text_.push_back(std::make_unique_for_overwrite<char[]>(needed));
-    text_bytes_ += needed;
   } else {
-    if (at + needed > kTextBlock) {
-      block = text_open_ = text_.size();
+    if (at + needed > text_room_) {
+      text_room_ = text_.empty() && needed <= kFirstBlock ? kFirstBlock : kTextBlock;
+      block = text_open_ = add_block(text_room_);
       at = 0;
-      text_.push_back(std::make_unique_for_overwrite<char[]>(kTextBlock));
-      text_bytes_ += kTextBlock;
     }
     text_used_ = at + needed;
   }
-  auto* const place = text_[block].get() + at;
+  auto* const place = static_cast<char*>(text_[block].get()) + at;
   const auto length = static_cast<std::uint32_t>(size);
   std::memcpy(place, &length, kLength);
-  return {word(Tag::string, (std::uint64_t{block} << kTextShift) | at), place + kLength};
+  const auto unit = static_cast<std::uint32_t>((block << kTextShift) + at / kTextUnit);
+  return {PickleValue((unit << kStringShift) | kString), place + kLength};
 }
 
 std::string_view PickleStore::string(PickleValue value) const noexcept {
-  const auto at = payload(value);
-  const auto* const place = text_[at >> kTextShift].get() + (at & (kTextBlock - 1));
+  const auto unit = value.bits_ >> kStringShift;
+  const auto* const block = static_cast<const char*>(text_[unit >> kTextShift].get());
+  const auto* const place = block + std::size_t{unit & ((1u << kTextShift) - 1)} * kTextUnit;
   std::uint32_t length = 0;
   std::memcpy(&length, place, sizeof length);
   return {place + sizeof length, length};
 }
 
 bool PickleStore::fits(std::size_t values) const noexcept {
-  constexpr std::size_t kPlaces = std::numeric_limits<std::uint32_t>::max() / 2;
-  return values_.size() + 2 * values < 2 * kPlaces - values_.kBlock && containers_.size() < kPlaces;
+  constexpr std::size_t kMargin = std::size_t{1} << 25;
+  const auto room = [&](std::size_t used, unsigned bits, std::size_t more) {
+    return used + more + kMargin < (std::size_t{1} << bits);
+  };
+  return room(values_.size(), 32, 2 * values) && room(containers_.size(), 32 - kContainerShift, 0) &&
+         room(wides_.size(), 32 - kWideShift, 0) && room(reals_.size(), 32 - kOtherShift, 0) &&
+         room(unsigned_.size(), 32 - kOtherShift, 0) &&
+         text_.size() + kMargin / kTextBlock < (std::size_t{1} << (32 - kStringShift - kTextShift));
 }
 
 PickleStore::Type PickleStore::type(PickleValue value) const noexcept {
-  switch (tag(value)) {
-    case Tag::constant: {
-      if (value == PickleValue()) return Type::absent;
-      return value == none() ? Type::none : Type::boolean;
-    }
-    case Tag::integer:
-    case Tag::wide: return Type::integer;
-    case Tag::real: return Type::real;
-    case Tag::string: return Type::string;
-    case Tag::container: return type_of(containers_[identity(value)]);
-  }
-  return Type::absent;
+  if (is_container(value)) return type_of(containers_[identity(value)]);
+  if (is_string(value)) return Type::string;
+  if (value.is_small() || is_wide(value) || is_other(value, Other::unsigned_integer)) return Type::integer;
+  if (is_other(value, Other::real)) return Type::real;
+  if (value == PickleValue()) return Type::absent;
+  return value == none() ? Type::none : Type::boolean;
 }
 
 std::optional<std::uint64_t> PickleStore::u64(PickleValue value) const noexcept {
-  if (tag(value) == Tag::integer && value.small() >= 0) return static_cast<std::uint64_t>(value.small());
-  if (tag(value) != Tag::wide || wides_[payload(value)].negative) return std::nullopt;
-  return wides_[payload(value)].bits;
+  if (is_other(value, Other::unsigned_integer)) return unsigned_[value.bits_ >> kOtherShift];
+  const auto integer = i64(value);
+  if (!integer || *integer < 0) return std::nullopt;
+  return static_cast<std::uint64_t>(*integer);
 }
 
 std::optional<std::int64_t> PickleStore::i64(PickleValue value) const noexcept {
-  if (tag(value) == Tag::integer) return value.small();
-  if (tag(value) != Tag::wide) return std::nullopt;
-  const auto& wide = wides_[payload(value)];
-  const auto negative = static_cast<std::int64_t>(wide.bits) < 0;
-  if (negative != wide.negative) return std::nullopt;
-  return static_cast<std::int64_t>(wide.bits);
+  if (value.is_small()) return value.small();
+  if (is_wide(value)) return wides_[value.bits_ >> kWideShift];
+  return std::nullopt;
 }
 
-PickleStore::Run PickleStore::run_at(std::uint32_t place) const noexcept {
-  return std::bit_cast<Run>(values_[place]);
+std::uint32_t PickleStore::size_of(const Container& c) const noexcept {
+  if (shape_of(c) != Pickle::kNoShape) return static_cast<std::uint32_t>(shapes_[shape_of(c)].keys.size());
+  if (c.first == 0) return 0;
+  return number(c.first + kSize) / (type_of(c) == Type::dict ? 2 : 1);
 }
 
-void PickleStore::put_run(std::uint32_t place, Run run) noexcept { values_[place] = std::bit_cast<PickleValue>(run); }
-
-void PickleStore::open_run(Container& container) {
-  values_.want(2);  // one for the run, and one at least for its values
-  const auto place = static_cast<std::uint32_t>(values_.claim(1));
-  put_run(place, {});
-  if (container.last != 0) {
-    auto before = run_at(container.last);
-    before.next = place;
-    put_run(container.last, before);
-  } else {
+std::uint32_t PickleStore::open_run(Container& container) {
+  const auto head = container.first == 0 ? kFirstHead : kHead;
+  values_.want(head + 1);  // and at least one value
+  const auto place = static_cast<std::uint32_t>(values_.claim(head));
+  for (std::uint32_t i = 0; i < head; ++i) put_number(place + i, 0);
+  if (container.first == 0) {
     container.first = place;
+  } else {
+    put_number(number(container.first + kLast) + kNext, place);
   }
-  container.last = place;
+  put_number(container.first + kLast, place);
+  return place;
 }
 
 void PickleStore::append(PickleValue list, std::span<const PickleValue> values) {
-  auto& container = containers_[identity(list)];
-  container.size += static_cast<std::uint32_t>(values.size());
-  add(container, values);
+  add(containers_[identity(list)], values);
 }
 
 void PickleStore::add(Container& container, std::span<const PickleValue> values) {
-  while (!values.empty()) {
-    const auto grows = container.last != 0 && values_.room() != 0 &&
-                       std::size_t{container.last} + 1 + run_at(container.last).count == values_.size();
-    if (!grows) open_run(container);
-    auto run = run_at(container.last);
+  if (values.empty()) return;
+  auto place = container.first == 0 ? open_run(container) : number(container.first + kLast);
+  put_number(container.first + kSize, number(container.first + kSize) + static_cast<std::uint32_t>(values.size()));
+  for (;;) {
+    const auto run = run_at(place, place == container.first);
+    if (values_.room() == 0 || std::size_t{run.begin} + run.count != values_.size()) {
+      place = open_run(container);
+      continue;
+    }
     const auto count = std::min(values.size(), values_.room());
-    const auto place = values_.claim(count);
-    for (std::size_t i = 0; i < count; ++i) values_[place + i] = values[i];
-    run.count += static_cast<std::uint32_t>(count);
-    put_run(container.last, run);
+    const auto to = values_.claim(count);
+    std::copy_n(values.begin(), count, &values_[to]);
+    put_number(place, run.count + static_cast<std::uint32_t>(count));
     values = values.subspan(count);
+    if (values.empty()) return;
   }
 }
 
 void PickleStore::set_items(PickleValue dict, std::span<const PickleValue> pairs) {
   auto& container = containers_[identity(dict)];
-  const auto count = static_cast<std::uint32_t>(pairs.size() / 2);
-  if (container.size == 0) {
+  if (pairs.empty()) return;
+  if (container.first == 0) {
     if (const auto shape = shape_for(pairs)) {
+      const auto count = pairs.size() / 2;
       const auto place = values_.claim(count);
-      for (std::size_t i = 0; i < count; ++i) values_[place + i] = pairs[2 * i + 1];
-      container = {.first = static_cast<std::uint32_t>(place), .size = count,
-                   .form = container.form | ((*shape + 1) << kTypeBits)};
+      auto* const values = &values_[place];
+      for (std::size_t i = 0; i < count; ++i) values[i] = pairs[2 * i + 1];
+      container = {.first = static_cast<std::uint32_t>(place), .form = container.form | ((*shape + 1) << kTypeBits)};
       return;
     }
   } else if (container.form >> kTypeBits != 0) {
     drop_shape(container);
   }
-  container.size += count;
   add(container, pairs);
 }
 
 /// Its keys and values become runs, as those of a dict that never had a shape.
 void PickleStore::drop_shape(Container& dict) {
   std::vector<PickleValue> pairs;
-  for (std::uint32_t slot = 0; slot < dict.size; ++slot) {
+  for (std::uint32_t slot = 0; slot < size_of(dict); ++slot) {
     pairs.push_back(key_at(shape_of(dict), slot));
     pairs.push_back(value_at(dict.first + slot));
   }
-  dict = {.size = dict.size, .form = dict.form & kTypeMask};
+  dict = {.form = dict.form & kTypeMask};
   add(dict, pairs);
 }
 
@@ -182,7 +184,7 @@ std::optional<std::uint32_t> PickleStore::shape_by_text(std::span<const PickleVa
   std::vector<std::uint32_t> numbers;
   std::vector<PickleValue> keys;
   for (std::size_t i = 0; i < pairs.size(); i += 2) {
-    if (tag(pairs[i]) != Tag::string) return std::nullopt;
+    if (!is_string(pairs[i])) return std::nullopt;
     const auto text = string(pairs[i]);
     auto known = key_numbers_.find(text);
     if (known == key_numbers_.end()) {
@@ -213,7 +215,7 @@ std::optional<std::uint32_t> PickleStore::slot(std::uint32_t shape, std::string_
 }
 
 std::uint64_t PickleStore::bytes() const noexcept {
-  return values_.bytes() + containers_.bytes() + reals_.bytes() + wides_.bytes() + text_bytes_ +
+  return values_.bytes() + containers_.bytes() + wides_.bytes() + reals_.bytes() + unsigned_.bytes() + text_bytes_ +
          text_.capacity() * sizeof(text_[0]);
 }
 

@@ -1,5 +1,7 @@
 #include "trace/writer.hpp"
 
+#include <bit>
+
 #include "base/text.hpp"
 #include "format/json_writer.hpp"
 #include "trace/field.hpp"
@@ -146,11 +148,8 @@ void put_operation(std::string& out, const Operation& operation) {
                  .without(rules.required | rules.allowed | common_members() | Members(Member::op))
                  .empty());
   json.member("op", name(operation.op));
-  for (std::size_t i = 0; i < kMemberCount; ++i) {
-    const auto member = static_cast<Member>(i);
-    if (operation.has(member) && member != Member::op && member != Member::extension)
-      put_member(json, member, operation);
-  }
+  auto left = operation.members.without(Members(Member::op, Member::extension)).bits();
+  for (; left != 0; left &= left - 1) put_member(json, static_cast<Member>(std::countr_zero(left)), operation);
   if (operation.has(Member::extension)) out.append(",").append(operation.extension);
   json.end_object();
 }

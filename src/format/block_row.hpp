@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace emm::format {
+
+/// Zeroed memory straight from the system, in large pages where it has them: of gigabytes that are
+/// each touched once, most of the cost is in the pages. Gives it back to the system when it dies.
+class Pages {
+ public:
+  explicit Pages(std::size_t bytes);
+  ~Pages();
+  Pages(Pages&& other) noexcept
+      : memory_(std::exchange(other.memory_, nullptr)), bytes_(other.bytes_) {}
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  Pages& operator=(Pages&&) = delete;
+
+  void* get() const noexcept { return memory_; }
+
+ private:
+  void* memory_;
+  std::size_t bytes_;
+};
+
+/// A growing row of T in blocks that never move, so that growing copies nothing and needs no second
+/// room. The first blocks are small ones, for the many small files.
+template <class T, unsigned Shift>
+class BlockRow {
+  static_assert(std::is_trivially_destructible_v<T> && std::is_trivially_copyable_v<T>);
+
+ public:
+  static constexpr std::size_t kBlock = std::size_t{1} << Shift;
+
+  std::size_t size() const noexcept { return size_; }
+  T& operator[](std::size_t index) noexcept {
+    return blocks_[index >> Shift][index & (kBlock - 1)];
+  }
+  const T& operator[](std::size_t index) const noexcept {
+    return blocks_[index >> Shift][index & (kBlock - 1)];
+  }
+  void push(const T& value) {
+    if (room() == 0) add_block();
+    (*this)[size_++] = value;
+  }
+  /// Elements that fit before the next block begins; 0 where a block must begin.
+  std::size_t room() const noexcept { return (blocks_.size() << Shift) - size_; }
+  /// Leaves the rest of a block that has no room for `count` side by side. REQUIRES: count <=
+  /// kBlock.
+  void want(std::size_t count) {
+    if (room() >= count) return;
+    size_ = blocks_.size() << Shift;
+    add_block();
+  }
+  /// `count` places side by side, not written yet. REQUIRES: count <= kBlock.
+  std::size_t claim(std::size_t count) {
+    want(count);
+    return std::exchange(size_, size_ + count);
+  }
+  std::uint64_t bytes() const noexcept {
+    return (std::uint64_t{blocks_.size()} << Shift) * sizeof(T) +
+           blocks_.capacity() * sizeof(blocks_[0]);
+  }
+
+ private:
+  // Small blocks are cut from larger pieces of memory, which are large pages.
+  static constexpr std::size_t kPieceBytes = std::size_t{2} << 20;
+  static constexpr std::size_t kBlockBytes = kBlock * sizeof(T);
+  static constexpr std::size_t kBlocksOfPiece =
+      kBlockBytes < kPieceBytes ? kPieceBytes / kBlockBytes : 1;
+
+  void add_block() {
+    if (left_ == 0) {
+      left_ = blocks_.size() < kBlocksOfPiece ? 1 : kBlocksOfPiece;
+      pieces_.emplace_back(left_ * kBlockBytes);
+      next_ = static_cast<T*>(pieces_.back().get());
+    }
+    blocks_.push_back(next_);
+    next_ += kBlock;
+    --left_;
+  }
+
+  std::vector<T*> blocks_;
+  std::vector<Pages> pieces_;
+  T* next_ = nullptr;
+  std::size_t left_ = 0;  // blocks of the last piece that are not used
+  std::size_t size_ = 0;
+};
+
+}  // namespace emm::format
