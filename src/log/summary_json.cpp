@@ -73,7 +73,9 @@ void holders(JsonWriter& json, std::string_view name, const std::vector<Holder>&
   json.end_array();
 }
 
-void failure(JsonWriter& json, std::string_view name, const std::optional<Failure>& of) {
+}  // namespace
+
+void failure_to_json(JsonWriter& json, std::string_view name, const std::optional<Failure>& of) {
   if (!of) {
     json.key(name).null();
     return;
@@ -99,8 +101,6 @@ void failure(JsonWriter& json, std::string_view name, const std::optional<Failur
   json.end_object();
 }
 
-}  // namespace
-
 std::string to_json(const Summary& summary) {
   std::string out;
   JsonWriter json(out, 2);
@@ -120,7 +120,7 @@ std::string to_json(const Summary& summary) {
   } else {
     json.key("latency_ns").null();
   }
-  failure(json, "first_failure", summary.first_failure);
+  failure_to_json(json, "first_failure", summary.first_failure);
   json.key("outcomes");
   json.begin_object();
   json.member("worked_worked", summary.outcomes.worked_worked);
@@ -183,7 +183,7 @@ std::string to_json(const Summary& summary) {
   strings(json, "notes", summary.notes);
   json.member("interrupted", summary.interrupted);
   count_or_null(json, "stopped_at", summary.stopped_at);
-  failure(json, "stop_state", summary.stop_state);
+  failure_to_json(json, "stop_state", summary.stop_state);
   json.end_object();
   out.push_back('\n');
   return out;

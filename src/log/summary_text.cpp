@@ -223,6 +223,12 @@ void show_flushes(Page& page, const Summary& summary) {
 
 }  // namespace
 
+std::string failure_to_text(std::string_view heading, const Failure& failure, int width) {
+  Page page(width);
+  show_failure(page, heading, failure);
+  return page.take();
+}
+
 std::string to_text(const Summary& summary, int width) {
   Page page(width);
   if (summary.first_failure) show_failure(page, "FAILED", *summary.first_failure);

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "base/clock.hpp"
 #include "format/byte_sink.hpp"
+#include "format/json_writer.hpp"
 #include "log/record.hpp"
 #include "log/summary.hpp"
 #include "trace/trace.hpp"
@@ -52,5 +54,11 @@ Result<std::unique_ptr<LogWriter>> open_log(const std::string& path, std::string
 std::string to_json(const Summary& summary);
 /// For a person, at most `width` columns.
 std::string to_text(const Summary& summary, int width = 100);
+
+/// A failure alone, as both have it: a member of an object, null where there is none; and lines that
+/// begin "<heading> at event ...", and a blank one.
+void failure_to_json(format::JsonWriter& json, std::string_view name,
+                     const std::optional<Failure>& failure);
+std::string failure_to_text(std::string_view heading, const Failure& failure, int width = 100);
 
 }  // namespace emm::log

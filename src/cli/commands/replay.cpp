@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
+#include "cli/manager_choice.hpp"
 #include "emm/manager_entry.hpp"
 #include "harness/device_stack.hpp"
 #include "log/writer.hpp"
@@ -19,11 +19,7 @@ class Replay final : public CommandRun {
  public:
   explicit Replay(Arguments& arguments) {
     arguments.positional("TRACE", trace_, "The trace: any format of `emmctl list formats`; - is standard input");
-    arguments.text("--manager", manager_, "NAME[:key=value,...]",
-                   "The manager, of `emmctl list managers` (EMM_MEMORY_MANAGER, else default, where not given)");
-    arguments.list("--adaptor", adaptors_, "NAME[:key=value,...]",
-                   "An adaptor over it, of `emmctl list adaptors`; repeatable, innermost first");
-    arguments.text("--profile", profile_, "numba", "The same as the manager's option profile=numba");
+    manager_.offer(arguments);
     arguments.text("--device", device_, "DEVICE", "auto, sim[:capacity=..,devices=..,seed=..,costs=h200] or cuda[:N]");
     arguments.list("--fault", faults_, "CALL:N|rate=..,seed=..",
                    "Makes the N-th driver call of a kind fail, or any at a rate; repeatable");
@@ -46,19 +42,10 @@ class Replay final : public CommandRun {
     for (const auto& what : fail_on_) {
       if (what != "leak") return fail(Errc::usage, "--fail-on {}: expected leak", what);
     }
-    if (!profile_.empty() && profile_ != "numba") return fail(Errc::usage, "--profile {}: expected numba", profile_);
     if (repeat_ == 0 || repeat_ > 1'000'000) {
       return fail(Errc::usage, "--repeat {}: expected a count of passes from 1 to 1,000,000", repeat_);
     }
-    if (manager_.empty()) {
-      const char* named = std::getenv("EMM_MEMORY_MANAGER");
-      manager_ = named != nullptr && *named != '\0' ? named : "default";
-    }
-    if (!profile_.empty()) {
-      manager_ += manager_.find(':') == std::string::npos ? ":" : ",";
-      manager_ += "profile=" + profile_;
-    }
-    auto manager = find_manager(manager_, adaptors_);
+    auto manager = manager_.find();
     if (!manager) return std::move(manager).error();
 
     if (auto apart = refuse_same_file({trace_, log_, json_}); !apart) return apart.error();
@@ -74,7 +61,7 @@ class Replay final : public CommandRun {
                                                           .devices = static_cast<int>(trace.device_count())},
                                       .manager = std::move(*manager),
                                       .faults = faults_,
-                                      .profile = profile_.empty() ? Profile::standard : Profile::numba,
+                                      .profile = manager_.profile(),
                                       .peer_program = console.program()},
                                      &said);
     if (!stack) return std::move(stack).error();
@@ -128,8 +115,9 @@ class Replay final : public CommandRun {
   }
 
  private:
-  std::string trace_, manager_, profile_, device_ = "auto", log_, log_format_ = "rmm", json_, on_oom_ = "record", from_;
-  std::vector<std::string> adaptors_, faults_, fail_on_;
+  std::string trace_, device_ = "auto", log_, log_format_ = "rmm", json_, on_oom_ = "record", from_;
+  ManagerChoice manager_;
+  std::vector<std::string> faults_, fail_on_;
   std::uint64_t repeat_ = 1;
   std::optional<std::uint64_t> stop_at_;
   bool verify_ = false, latency_ = false, partial_ = false;

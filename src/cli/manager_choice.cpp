@@ -1,0 +1,29 @@
+#include "cli/manager_choice.hpp"
+
+#include <cstdlib>
+
+namespace emm::cli {
+
+void ManagerChoice::offer(Arguments& arguments) {
+  arguments.text("--manager", manager_, "NAME[:key=value,...]",
+                 "The manager, of `emmctl list managers` (EMM_MEMORY_MANAGER, else default, where not given)");
+  arguments.list("--adaptor", adaptors_, "NAME[:key=value,...]",
+                 "An adaptor over it, of `emmctl list adaptors`; repeatable, innermost first");
+  arguments.text("--profile", profile_, "numba", "The same as the manager's option profile=numba");
+}
+
+Result<ManagerFactory> ManagerChoice::find() const {
+  if (!profile_.empty() && profile_ != "numba") return fail(Errc::usage, "--profile {}: expected numba", profile_);
+  auto manager = manager_;
+  if (manager.empty()) {
+    const char* named = std::getenv("EMM_MEMORY_MANAGER");
+    manager = named != nullptr && *named != '\0' ? named : "default";
+  }
+  if (!profile_.empty()) {
+    manager += manager.find(':') == std::string::npos ? ":" : ",";
+    manager += "profile=" + profile_;
+  }
+  return find_manager(manager, adaptors_);
+}
+
+}  // namespace emm::cli

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/arguments.hpp"
+#include "emm/manager_entry.hpp"
+
+namespace emm::cli {
+
+/// The options that say which manager: --manager, --adaptor and --profile.
+class ManagerChoice {
+ public:
+  void offer(Arguments& arguments);
+  /// What was chosen: where --manager was not given, EMM_MEMORY_MANAGER or `default`. Usage errors.
+  Result<ManagerFactory> find() const;
+  Profile profile() const noexcept { return profile_.empty() ? Profile::standard : Profile::numba; }
+
+ private:
+  std::string manager_, profile_;
+  std::vector<std::string> adaptors_;
+};
+
+}  // namespace emm::cli

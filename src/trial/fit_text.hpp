@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "inspect/need.hpp"
+#include "trial/fit.hpp"
+
+namespace emm::trial {
+
+/// What a fit is shown with.
+struct FitShown {
+  const trace::Trace& trace;
+  std::string manager;
+  std::vector<inspect::Need> needs;  ///< Of each device; what the manager's waste is measured from.
+  int width = 100;
+};
+
+/// The neediest device's peak of what is live, in whole pages: no device with less serves the trace.
+std::uint64_t need_of(const std::vector<inspect::Need>& needs) noexcept;
+
+/// For a person.
+std::string to_text(const Fit& fit, const FitShown& shown);
+/// "emmctl.fit/1"
+std::string to_json(const Fit& fit, const FitShown& shown);
+
+}  // namespace emm::trial

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "base/result.hpp"
+#include "driver/types.hpp"
+#include "emm/manager_entry.hpp"
+#include "log/summary.hpp"
+#include "trace/trace.hpp"
+
+namespace emm::trial {
+
+inline constexpr std::uint64_t kStep = std::uint64_t{2} << 20;       ///< A page of the device.
+inline constexpr std::uint64_t kCapacityMost = std::uint64_t{4} << 40;  ///< Of a simulated device.
+
+/// What stays the same while a trace is tried again and again.
+struct Setting {
+  ManagerFactory manager{};
+  Profile profile = Profile::standard;
+  std::string peer_program{};  ///< This executable, for the second process of IPC sections.
+  const std::atomic<bool>* interrupted = nullptr;  ///< Ends a trial after its current event.
+};
+
+/// Replays `trace` on fresh simulated devices of `capacity` bytes each, up to the first request that
+/// runs out of memory and that was not to. Nothing of one trial is left for the next.
+Result<log::Summary> run(const trace::Trace& trace, const Setting& setting, std::uint64_t capacity);
+
+/// The exit code that a replay with this summary has: 0, 1 (it found a failure) or 3 (nothing could
+/// be judged).
+int exit_code(const log::Summary& summary) noexcept;
+
+}  // namespace emm::trial
