@@ -66,6 +66,11 @@ class PoolManager final : public HostOnlyManager {
     HostOnlyManager::reset();
   }
 
+  Status trim(std::uint64_t keep) override {
+    give_back(keep);
+    return {};
+  }
+
   DeferCleanup defer_cleanup() override {
     const std::lock_guard lock(mutex_);
     if (deferrals_++ == 0) host_deferred_ = HostOnlyManager::defer_cleanup();

@@ -48,6 +48,7 @@ class Adaptor : public MemoryManager {
   DeferCleanup defer_cleanup() override { return upstream_->defer_cleanup(); }
   int interface_version() const noexcept override { return upstream_->interface_version(); }
   Status flush() override { return upstream_->flush(); }
+  Status trim(std::uint64_t keep) override { return upstream_->trim(keep); }
   ManagerState state() const override { return upstream_->state(); }
   std::string report() const override { return upstream_->report(); }
 

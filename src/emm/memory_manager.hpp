@@ -58,6 +58,9 @@ class MemoryManager {
 
   /// Frees every pending deallocation now, unless cleanup is deferred. Nothing where there are none.
   virtual Status flush() { return {}; }
+  /// Gives idle memory back to the device until no more than `keep` bytes of it are held. Nothing in managers that
+  /// keep none.
+  virtual Status trim([[maybe_unused]] std::uint64_t keep) { return {}; }
   virtual ManagerState state() const { return {}; }
   /// Lines for a person at the end of a run, each ended by a line feed; empty where there is nothing to say.
   virtual std::string report() const { return {}; }
