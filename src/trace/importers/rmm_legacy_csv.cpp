@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "format/rmm_csv_reader.hpp"
-#include "trace/importers/address_book.hpp"
 #include "trace/importers/import_run.hpp"
+#include "trace/importers/live_table.hpp"
 #include "trace/importers/stream_name.hpp"
 
 namespace emm {
@@ -139,7 +139,7 @@ class LegacyLog {
   }
 
   ImportRun& run_;
-  AddressBook book_;
+  LiveTable book_;
   StreamName stream_;
   std::map<std::string, std::uint64_t, std::less<>> sites_;
   std::uint64_t null_ = 0, live_again_ = 0, moved_ = 0;

@@ -52,14 +52,14 @@ class Held {
 
 void TorchBaseline::row(const TorchRow& row) {
   switch (row.action) {
-    case TorchAction::alloc: seen_[row.address] = Seen::live; return;
+    case TorchAction::alloc: *seen_.add(row.address, Seen::live).first = Seen::live; return;
     case TorchAction::free_requested: {
-      const auto [at, first] = seen_.try_emplace(row.address, Seen::requested);
-      at->second = Seen::requested;
+      const auto [at, first] = seen_.add(row.address, Seen::requested);
+      *at = Seen::requested;
       if (first) allocations_.push_back({.address = row.address, .size = row.size, .stream = row.stream});
       return;
     }
-    case TorchAction::free_completed: seen_[row.address] = Seen::ended; return;
+    case TorchAction::free_completed: *seen_.add(row.address, Seen::ended).first = Seen::ended; return;
     case TorchAction::segment_alloc:
     case TorchAction::segment_free:
     case TorchAction::segment_map:
@@ -78,10 +78,10 @@ void TorchBaseline::row(const TorchRow& row) {
 void TorchBaseline::segment(const TorchMemory& segment) { segments_.push_back(segment); }
 
 void TorchBaseline::active_block(const TorchMemory& block) {
-  const auto [at, first] = seen_.try_emplace(block.address, Seen::live);
+  const auto [at, first] = seen_.add(block.address, Seen::live);
   if (first) {
     allocations_.push_back(block);
-  } else if (at->second != Seen::live) {
+  } else if (*at != Seen::live) {
     ++contradictions_;
   }
 }

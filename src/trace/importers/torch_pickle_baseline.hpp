@@ -2,11 +2,11 @@
 
 #include <cstdint>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "format/pickle.hpp"
+#include "trace/importers/address_table.hpp"
 #include "trace/importers/torch_pickle_rows.hpp"
 #include "trace/importers/torch_session.hpp"
 
@@ -42,7 +42,7 @@ class TorchBaseline {
  private:
   enum class Seen : std::uint8_t { live, requested, ended };
 
-  std::unordered_map<std::uint64_t, Seen> seen_;
+  AddressTable<Seen> seen_;
   std::vector<std::pair<TorchAction, TorchMemory>> segment_rows_;
   std::vector<TorchMemory> allocations_, segments_;
   std::uint64_t contradictions_ = 0;

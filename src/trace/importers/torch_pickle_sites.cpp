@@ -13,7 +13,8 @@ using format::PickleValue;
 // Frames that many stacks share are written once; what is beyond this is written each time.
 constexpr std::size_t kKeptBytes = std::size_t{64} << 20;
 constexpr std::size_t kSetMax = std::size_t{1} << 20;
-constexpr std::uint32_t kAlone = ~std::uint32_t{0};  // the number of a frame that is in no set
+constexpr std::uint32_t kFrame = std::uint32_t{1} << 31;  // beside the number of what is a frame
+constexpr std::uint32_t kAlone = ~std::uint32_t{0};       // the number of a frame that is in no set
 
 class Hash {
  public:
@@ -85,11 +86,12 @@ std::uint32_t TorchPickleSites::stack_number(PickleValue frames) {
   at_hand_.clear();
   words_.clear();
   PickleValue frame;
+  std::uint64_t word = 0;
   for (auto each = pickle_.elements(frames); each.next(frame);) {
-    if (pickle_.type(frame) != PickleValue::Type::dict) continue;
+    if (!word_of(frame, word)) continue;
     at_hand_.push_back(frame);
-    words_.push_back(word_of(frame));
-    hash.add(words_.back());
+    words_.push_back(word);
+    hash.add(word);
   }
   const auto next = sites_ + 1;
   if (stacks_.size() >= kSetMax) return sites_ = next;
@@ -97,8 +99,8 @@ std::uint32_t TorchPickleSites::stack_number(PickleValue frames) {
     std::size_t at = 0;
     PickleValue its;
     for (auto each = pickle_.elements(stacks_[other - 1]); each.next(its);) {
-      if (pickle_.type(its) != PickleValue::Type::dict) continue;
-      if (at == words_.size() || words_[at++] != word_of(its)) return false;
+      if (!word_of(its, word)) continue;
+      if (at == words_.size() || words_[at++] != word) return false;
     }
     return at == words_.size();
   };
@@ -110,15 +112,20 @@ std::uint32_t TorchPickleSites::stack_number(PickleValue frames) {
   return number;
 }
 
-std::uint64_t TorchPickleSites::word_of(PickleValue frame) {
-  const auto number = frame_number(frame);
-  return number != kAlone ? number : (std::uint64_t{1} << 32) + pickle_.identity(frame);
+bool TorchPickleSites::word_of(PickleValue frame, std::uint64_t& word) {
+  if (!Pickle::is_container(frame)) return false;
+  const auto identity = Pickle::identity(frame);
+  auto number = numbers_[identity];
+  if ((number & kFrame) == 0) {
+    if (pickle_.type(frame) != PickleValue::Type::dict) return false;
+    number = numbers_[identity] = frame_number(frame) | kFrame;
+  }
+  word = number != kAlone ? number & ~kFrame : (std::uint64_t{1} << 32) + identity;
+  return true;
 }
 
 std::uint32_t TorchPickleSites::frame_number(PickleValue frame) {
-  auto& number = numbers_[pickle_.identity(frame)];
-  if (number != 0) return number;
-  if (frames_.size() >= kSetMax) return number = kAlone;
+  if (frames_.size() >= kSetMax) return kAlone;
   const auto its = read(frame);
   const auto line = pickle_.u64(its.line).value_or(0);
   Hash hash;
@@ -131,7 +138,7 @@ std::uint32_t TorchPickleSites::frame_number(PickleValue frame) {
     return pickle_.u64(first.line).value_or(0) == line && equal(first.file, its.file) && equal(first.name, its.name);
   };
   const auto next = static_cast<std::uint32_t>(frames_.size() + 1);
-  number = frame_set_.intern(hash.value(), next, same);
+  const auto number = frame_set_.intern(hash.value(), next, same);
   if (number == next) {
     frames_.push_back(frame);
     texts_.emplace_back();
@@ -139,30 +146,26 @@ std::uint32_t TorchPickleSites::frame_number(PickleValue frame) {
   return number;
 }
 
-/// REQUIRES: at_hand_ has the frames of the stack.
+/// REQUIRES: at_hand_ has the frames of the stack, and words_ their words.
 Status TorchPickleSites::define(std::uint32_t stack) {
   passing_.clear();
   places_.clear();
-  for (const auto frame : at_hand_) {
-    const auto number = frame_number(frame);
-    const auto kept = number != kAlone && texts_[number - 1].size != 0;
-    if (kept) {
-      places_.push_back({});
-      continue;
-    }
-    const auto keep = number != kAlone && kept_.size() < kKeptBytes;
+  const auto numbered = [](std::uint64_t word) { return word < kFrame; };
+  for (std::size_t i = 0; i < at_hand_.size(); ++i) {
+    const auto word = words_[i];
+    places_.push_back(numbered(word) ? texts_[word - 1] : Text{});
+    if (places_.back().size != 0) continue;
+    const auto keep = numbered(word) && kept_.size() < kKeptBytes;
     auto& out = keep ? kept_ : passing_;
-    Text written{.at = static_cast<std::uint32_t>(out.size())};
-    write(frame, out);
+    Text written{.at = static_cast<std::uint32_t>(out.size()), .kept = keep};
+    write(at_hand_[i], out);
     written.size = static_cast<std::uint32_t>(out.size()) - written.at;
-    if (keep) texts_[number - 1] = written;
-    places_.push_back(keep ? Text{} : written);
+    if (keep) texts_[word - 1] = written;
+    places_.back() = written;
   }
   views_.clear();
-  for (std::size_t i = 0; i < at_hand_.size(); ++i) {
-    const auto passing = places_[i].size != 0;
-    const auto text = passing ? places_[i] : texts_[frame_number(at_hand_[i]) - 1];
-    views_.push_back(std::string_view(passing ? passing_ : kept_).substr(text.at, text.size));
+  for (const auto& text : places_) {
+    views_.push_back(std::string_view(text.kept ? kept_ : passing_).substr(text.at, text.size));
   }
   Operation made{.op = Op::define, .members = Members(Member::kind, Member::id, Member::frames)};
   made.define_kind = DefineKind::site;

@@ -55,12 +55,14 @@ class TorchPickleSites {
  private:
   struct Text {
     std::uint32_t at = 0, size = 0;
+    bool kept = false;  // in kept_, else in passing_
   };
 
   std::uint32_t frame_number(format::PickleValue frame);
   std::uint32_t stack_number(format::PickleValue frames);
-  /// A word that is equal for frames that are known to say the same.
-  std::uint64_t word_of(format::PickleValue frame);
+  /// A word that is equal for frames that are known to say the same: the frame's number, or what no number is.
+  /// False for what is no frame.
+  bool word_of(format::PickleValue frame, std::uint64_t& word);
   Status define(std::uint32_t stack);
   void write(format::PickleValue frame, std::string& out) const;
   struct Frame {
@@ -74,10 +76,10 @@ class TorchPickleSites {
     std::optional<std::uint32_t> file, line, name;
   };
   std::vector<Slots> slots_;            // by shape
-  std::vector<std::uint32_t> numbers_;  // by identity, of a frame or a stack; 0: not looked at
+  std::vector<std::uint32_t> numbers_;  // by identity, of a stack, or a frame with kFrame; 0: not looked at
   NumberSet frame_set_, stack_set_;
   std::vector<format::PickleValue> frames_, stacks_;  // by number, less one: the first that said so
-  std::vector<Text> texts_;                           // of frames, in kept_; size 0: not kept
+  std::vector<Text> texts_;                           // of frames; size 0: not written yet, or not kept
   std::string kept_, passing_;
   std::vector<format::PickleValue> at_hand_;          // the frames of the stack that is looked at
   std::vector<std::uint64_t> words_;                  // and their words

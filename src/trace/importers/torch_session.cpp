@@ -52,7 +52,7 @@ Operation TorchSession::common(Op op) const {
 }
 
 Operation TorchSession::common(const TorchRow& row, Op op) {
-  auto made = common(op);
+  Operation made = common(op);
   if (row.has_time) {
     made.time_ns = numbers_.since_start_ns(row.time_us);
     made.members.add(Member::time_ns);
@@ -72,20 +72,19 @@ Operation TorchSession::common(const TorchRow& row, Op op) {
   return made;
 }
 
-/// Makes an id live.
-Operation TorchSession::allocation(Operation made, std::uint64_t address, std::uint64_t size, std::uint64_t stream) {
+/// Of the next id.
+void TorchSession::make_allocation(Operation& made, std::uint64_t address, std::uint64_t size, std::uint64_t stream) {
   made.id = Id::of(run_.next_id());
   made.size = size;
   made.addr = address;
   made.members = made.members | Members(Member::id, Member::size, Member::addr);
   stream_.put(made, stream);
-  live_.add(address, {.id = made.id.number, .size = size});
-  return made;
 }
 
 Status TorchSession::live_before(const TorchMemory& memory) {
-  if (live_.has(memory.address)) return {};
-  auto made = allocation(common(Op::memalloc), memory.address, memory.size, memory.stream);
+  if (!live_.add(memory.address, {.id = run_.id_to_come(), .size = memory.size})) return {};
+  auto made = common(Op::memalloc);
+  make_allocation(made, memory.address, memory.size, memory.stream);
   made.preexisting = true;
   made.members.add(Member::preexisting);
   if (memory.granted != 0) {
@@ -99,7 +98,8 @@ Status TorchSession::held_before(const TorchMemory& memory) {
   if (segments_.has(memory.address)) return {};
   const auto id = ++numbers_.segments;
   const auto name = text::format("s{}", id);
-  auto made = segment(common(Op::memalloc), name, memory, memory.mapped ? Kind::physical : Kind::device);
+  auto made = common(Op::memalloc);
+  make_segment(made, name, memory, memory.mapped ? Kind::physical : Kind::device);
   made.preexisting = true;
   made.members.add(Member::preexisting);
   segments_.add(memory.address, {.id = id, .size = memory.size});
@@ -107,8 +107,9 @@ Status TorchSession::held_before(const TorchMemory& memory) {
 }
 
 Status TorchSession::alloc(const TorchRow& row) {
-  if (live_.has(row.address)) return again();
-  auto made = allocation(common(row, Op::memalloc), row.address, row.size, row.stream);
+  if (!live_.add(row.address, {.id = run_.id_to_come(), .size = row.size})) return again();
+  auto made = common(row, Op::memalloc);
+  make_allocation(made, row.address, row.size, row.stream);
   run_.used();
   return run_.emit(made);
 }
@@ -120,11 +121,11 @@ Status TorchSession::free_requested(const TorchRow& row) {
     return {};
   }
   other_size_ += ended->size != row.size ? 1 : 0;
-  just_requested_ = AddressBook::Place{.address = row.address, .entry = *ended};
+  just_requested_ = Requested{.address = row.address, .entry = *ended};
   return end_of(row, *ended);
 }
 
-Status TorchSession::end_of(const TorchRow& row, const AddressBook::Entry& ended) {
+Status TorchSession::end_of(const TorchRow& row, const LiveTable::Entry& ended) {
   auto made = common(row, Op::free);
   made.id = Id::of(ended.id);
   made.members.add(Member::id);
@@ -228,7 +229,7 @@ Status TorchSession::snapshot(const TorchRow& row) {
   return run_.emit(made);
 }
 
-Operation TorchSession::segment(Operation made, std::string_view name, const TorchMemory& memory, Kind kind) {
+void TorchSession::make_segment(Operation& made, std::string_view name, const TorchMemory& memory, Kind kind) {
   made.layer = Layer::backing;
   made.kind = kind;
   made.id = Id::of(name);
@@ -237,13 +238,13 @@ Operation TorchSession::segment(Operation made, std::string_view name, const Tor
   made.members = made.members | Members(Member::layer, Member::id, Member::size, Member::addr);
   if (kind != Kind::device) made.members.add(Member::kind);
   stream_.put(made, memory.stream);
-  return made;
 }
 
 Status TorchSession::hold(const TorchRow& row, std::uint64_t address, std::uint64_t size, Kind kind) {
   const auto id = ++numbers_.segments;
   const auto name = text::format("s{}", id);
-  auto made = segment(common(row, Op::memalloc), name, {.address = address, .size = size, .stream = row.stream}, kind);
+  auto made = common(row, Op::memalloc);
+  make_segment(made, name, {.address = address, .size = size, .stream = row.stream}, kind);
   segments_.add(address, {.id = id, .size = size});
   return run_.emit(made);
 }

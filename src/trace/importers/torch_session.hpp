@@ -6,6 +6,7 @@
 
 #include "trace/importers/address_book.hpp"
 #include "trace/importers/import_run.hpp"
+#include "trace/importers/live_table.hpp"
 #include "trace/importers/stream_name.hpp"
 #include "trace/importers/torch_row.hpp"
 
@@ -57,10 +58,11 @@ class TorchSession {
   std::uint64_t reserved_bytes() const noexcept { return segments_.bytes(); }
 
  private:
+  // Operations are large: they are made in one place, and completed there.
   Operation common(Op op) const;
   Operation common(const TorchRow& row, Op op);
-  Operation allocation(Operation made, std::uint64_t address, std::uint64_t size, std::uint64_t stream);
-  Operation segment(Operation made, std::string_view name, const TorchMemory& memory, Kind kind);
+  void make_allocation(Operation& made, std::uint64_t address, std::uint64_t size, std::uint64_t stream);
+  void make_segment(Operation& made, std::string_view name, const TorchMemory& memory, Kind kind);
   Status alloc(const TorchRow& row);
   Status free_requested(const TorchRow& row);
   Status free_completed(const TorchRow& row);
@@ -70,7 +72,7 @@ class TorchSession {
   Status oom(const TorchRow& row);
   Status snapshot(const TorchRow& row);
 
-  Status end_of(const TorchRow& row, const AddressBook::Entry& ended);
+  Status end_of(const TorchRow& row, const LiveTable::Entry& ended);
   Status hold(const TorchRow& row, std::uint64_t address, std::uint64_t size, Kind kind);
   Status give_back(const TorchRow& row, std::uint64_t segment);
   Status again();
@@ -79,10 +81,14 @@ class TorchSession {
   TorchNumbers& numbers_;
   std::optional<std::uint32_t> device_;
   StreamName stream_;
-  AddressBook live_;       // by free_requested
-  AddressBook requested_;  // free_requested, and not completed by the next row
+  LiveTable live_;       // by free_requested
+  LiveTable requested_;  // free_requested, and not completed by the next row
   AddressBook segments_;
-  std::optional<AddressBook::Place> just_requested_;  // by the last row
+  struct Requested {
+    std::uint64_t address = 0;
+    LiveTable::Entry entry;
+  };
+  std::optional<Requested> just_requested_;  // by the last row
   std::uint64_t live_again_ = 0, other_size_ = 0, delayed_ = 0;
   std::uint64_t refused_with_room_ = 0, least_room_ = 0;
 };

@@ -37,14 +37,21 @@ TEST(LiveTable, AnswersAsAMapDoes) {
   }
 }
 
-TEST(LiveTable, TakesAnyAddressButZero) {
-  LiveTable table;
+TEST(LiveTable, TakesAnyAddress) {
+  for (const auto address : {std::uint64_t{0}, ~std::uint64_t{0}}) {
+    SCOPED_TRACE(address);
+    LiveTable table;
 
-  EXPECT_TRUE(table.add(~std::uint64_t{0}, {.id = 1, .size = 2}));
-  EXPECT_FALSE(table.add(~std::uint64_t{0}, {.id = 2, .size = 2}));
-  EXPECT_EQ(table.remove(1), std::nullopt);
-  EXPECT_EQ(table.remove(~std::uint64_t{0})->id, 1u);
-  EXPECT_EQ(table.count(), 0u);
+    EXPECT_EQ(table.remove(address), std::nullopt);
+    EXPECT_TRUE(table.add(address, {.id = 1, .size = 2}));
+    EXPECT_FALSE(table.add(address, {.id = 2, .size = 2}));
+    EXPECT_EQ(table.remove(1), std::nullopt);
+    EXPECT_TRUE(table.has(address));
+    EXPECT_EQ(table.count(), 1u);
+    EXPECT_EQ(table.remove(address)->id, 1u);
+    EXPECT_FALSE(table.has(address));
+    EXPECT_EQ(table.count(), 0u);
+  }
 }
 
 }  // namespace
