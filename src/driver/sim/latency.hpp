@@ -11,4 +11,8 @@ namespace emm::sim {
 /// the call has none; `native` is the answer.
 std::uint64_t latency_ns(Call call, std::uint64_t size, std::int32_t native) noexcept;
 
+/// What a device is busy for with a fill (memset_d8) or a copy (memcpy_dtod) of `size` bytes, in
+/// nanoseconds. A model: the bandwidth of an H200's memory, and a start.
+std::uint64_t work_ns(Call call, std::uint64_t size) noexcept;
+
 }  // namespace emm::sim

@@ -18,10 +18,16 @@ MemoryAccess::MemoryAccess(SimPlatform& platform, DevicePtr first, DevicePtr sec
 
 MemoryAccess::Spot MemoryAccess::find(DevicePtr at, std::uint64_t size) {
   if (auto* device = platform_.device_at(at.value)) {
+    if (device_ >= 0 && !platform_.device(device_).reaches(device->ordinal())) return {};
     const auto place = device->place(at.value, size);
     return {.content = place.content, .offset = place.offset, .bytes = nullptr};
   }
   return {.content = nullptr, .offset = 0, .bytes = platform_.host().bytes(at.value, size, host_)};
+}
+
+bool MemoryAccess::holds(DevicePtr at, std::uint64_t size) {
+  const auto spot = find(at, size);
+  return spot.content != nullptr || spot.bytes != nullptr;
 }
 
 std::int32_t MemoryAccess::fill(DevicePtr at, std::uint32_t value, std::uint64_t size) {

@@ -18,6 +18,15 @@ class MemoryAccess {
   MemoryAccess(SimPlatform& platform, DevicePtr first, DevicePtr second);
   MemoryAccess(SimPlatform& platform, DevicePtr only) : MemoryAccess(platform, only, only) {}
 
+  /// As work of a device does, which reaches another's memory only where that was enabled. Copies
+  /// always do (documented: unified addressing, staged where need be).
+  MemoryAccess& by(int device) noexcept {
+    device_ = device;
+    return *this;
+  }
+
+  /// Whether there are `size` bytes at `at`.
+  bool holds(DevicePtr at, std::uint64_t size);
   /// `value` repeats every 4 bytes from `at` on.
   std::int32_t fill(DevicePtr at, std::uint32_t value, std::uint64_t size);
   std::int32_t write(DevicePtr at, std::span<const std::byte> bytes);
@@ -34,6 +43,7 @@ class MemoryAccess {
   Spot find(DevicePtr at, std::uint64_t size);
 
   SimPlatform& platform_;
+  int device_ = -1;
   std::unique_lock<std::mutex> lower_, higher_, host_;
 };
 

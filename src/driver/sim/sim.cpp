@@ -14,6 +14,10 @@ Result<std::unique_ptr<Platform>> open_sim(std::string_view text, const DeviceDe
       "capacity", defaults.capacity == 0 ? SimOptions::kH200Total : defaults.capacity);
   sim.costs = options->choice("costs", "h200", {"h200", "none"}) == "h200";
   const auto devices = options->count("devices", static_cast<std::uint64_t>(defaults.devices));
+  const auto order = options->choice("order", "late", {"late", "random", "early"});
+  sim.order = order == "late"     ? sim::WorkOrder::late
+              : order == "random" ? sim::WorkOrder::random
+                                  : sim::WorkOrder::early;
   sim.peers = options->choice("peers", "all", {"all", "none"}) == "all";
   sim.reserved = options->bytes("reserved", is_h200 ? SimOptions::kH200Reserved : 0);
   sim.seed = options->count("seed", 0);
@@ -43,7 +47,7 @@ extern constinit const DeviceEntry sim_sim_device{
     .summary =
         "A simulated H200 in this process: deterministic, with the costs and the answers of a real "
         "one",
-    .options = "capacity, costs, devices, peers, reserved, seed",
+    .options = "capacity, costs, devices, order, peers, reserved, seed",
     .open = open_sim,
 };
 

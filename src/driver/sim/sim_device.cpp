@@ -27,9 +27,14 @@ ContextHandle SimDevice::retain() {
   return context_;
 }
 
-bool SimDevice::is_alive(ContextHandle context) const {
+std::int32_t SimDevice::state(ContextHandle context) const {
   const std::lock_guard lock(mutex_);
-  return context == context_;
+  return state_locked(context);
+}
+
+void SimDevice::fault(ContextHandle context) {
+  const std::lock_guard lock(mutex_);
+  if (context == context_) fault_ = kIllegalAddress;
 }
 
 Answer<Nothing> SimDevice::reset(ContextHandle context) {
@@ -39,14 +44,16 @@ Answer<Nothing> SimDevice::reset(ContextHandle context) {
   for (const auto& [address, block] : memory_.blocks()) buried_.insert(address);
   memory_.clear();
   imports_.clear();
-  for (auto& objects : objects_) objects.live.clear();
+  libraries_.clear();
+  leaving_.clear();
   context_ = {};
+  fault_ = kSuccess;
   return {};
 }
 
 Answer<DevicePtr> SimDevice::mem_alloc(ContextHandle context, std::uint64_t size) {
   const std::lock_guard lock(mutex_);
-  if (context != context_) return {.native = kContextDestroyed};
+  if (const auto native = state_locked(context); native != 0) return {.native = native};
   if (size == 0) return {.native = kInvalidValue};
   const auto address = memory_.allocate(size);
   if (address == 0) return {.native = kOutOfMemory, .value = {}, .size = size};
@@ -56,7 +63,8 @@ Answer<DevicePtr> SimDevice::mem_alloc(ContextHandle context, std::uint64_t size
 
 Answer<Nothing> SimDevice::mem_free(ContextHandle context, DevicePtr ptr) {
   const std::lock_guard lock(mutex_);
-  if (context.value != 0 && context != context_) return {.native = kContextDestroyed};
+  if (context.value != 0 && state_locked(context) != 0) return {.native = state_locked(context)};
+  if (!leaving_.empty() && leaving_.count(ptr.value) != 0) return {.native = kInvalidValue};
   if (const auto size = memory_.free(ptr.value); size != 0)
     return {.native = kSuccess, .value = {}, .size = size};
   // Measured: 0 for an address of the context before the reset, once a context is current again.
@@ -66,7 +74,7 @@ Answer<Nothing> SimDevice::mem_free(ContextHandle context, DevicePtr ptr) {
 
 Answer<MemoryInfo> SimDevice::mem_get_info(ContextHandle context) const {
   const std::lock_guard lock(mutex_);
-  if (context != context_) return {.native = kContextDestroyed};
+  if (const auto native = state_locked(context); native != 0) return {.native = native};
   const auto free = spec_.total - spec_.reserved - memory_.held_bytes();
   return {.native = kSuccess, .value = {.free = free, .total = spec_.total}};
 }
@@ -104,7 +112,7 @@ Answer<IpcMemHandle> SimDevice::ipc_get_mem_handle(DevicePtr ptr) {
 Answer<DevicePtr> SimDevice::ipc_open_mem_handle(ContextHandle context,
                                                  const IpcMemHandle& handle) {
   const std::lock_guard lock(mutex_);
-  if (context != context_) return {.native = kContextDestroyed};
+  if (const auto native = state_locked(context); native != 0) return {.native = native};
   if (made_here(handle)) return {.native = kInvalidContext};
   auto place = base_ + kImports;
   for (auto& [address, import] : imports_) {
@@ -130,35 +138,38 @@ Answer<DevicePtr> SimDevice::ipc_open_mem_handle(ContextHandle context,
 
 Answer<Nothing> SimDevice::ipc_close_mem_handle(ContextHandle context, DevicePtr ptr) {
   const std::lock_guard lock(mutex_);
-  if (context != context_) return {.native = kContextDestroyed};
+  if (const auto native = state_locked(context); native != 0) return {.native = native};
   const auto found = imports_.find(ptr.value);
   if (found == imports_.end()) return {.native = kInvalidValue};
   if (--found->second.opened == 0) imports_.erase(found);
   return {};
 }
 
-Answer<std::uint64_t> SimDevice::create(ContextHandle context, Object kind) {
+Answer<Nothing> SimDevice::begin_free(ContextHandle context, DevicePtr ptr) {
   const std::lock_guard lock(mutex_);
-  if (context != context_) return {.native = kContextDestroyed};
-  auto& objects = objects_[static_cast<std::size_t>(kind)];
-  objects.live.insert(objects.live.end(), ++objects.last);
-  return {.native = kSuccess, .value = objects.last};
+  if (context.value != 0 && state_locked(context) != 0) return {.native = state_locked(context)};
+  const auto found = memory_.find(ptr.value);
+  const bool begins = found.block != nullptr && found.base == ptr.value;
+  return {.native = begins && leaving_.insert(ptr.value).second ? kSuccess : kInvalidValue};
 }
 
-Answer<Nothing> SimDevice::destroy(ContextHandle context, Object kind, std::uint64_t handle) {
+void SimDevice::end_free(DevicePtr ptr) {
   const std::lock_guard lock(mutex_);
-  if (context != context_) return {.native = kContextDestroyed};
-  return {.native = objects_[static_cast<std::size_t>(kind)].live.erase(handle) != 0
-                        ? kSuccess
-                        : kInvalidHandle};
+  if (leaving_.erase(ptr.value) != 0) memory_.free(ptr.value);
 }
 
-Answer<Nothing> SimDevice::check(ContextHandle context, Object kind, std::uint64_t handle) const {
+// Loading is lazy: what is no image is found out when it is used.
+Answer<LibraryHandle> SimDevice::library_load(ContextHandle context) {
   const std::lock_guard lock(mutex_);
-  if (context != context_) return {.native = kContextDestroyed};
-  return {.native = objects_[static_cast<std::size_t>(kind)].live.count(handle) != 0
-                        ? kSuccess
-                        : kInvalidHandle};
+  if (const auto native = state_locked(context); native != 0) return {.native = native};
+  libraries_.insert(libraries_.end(), ++last_library_);
+  return {.native = kSuccess, .value = {last_library_}};
+}
+
+Answer<Nothing> SimDevice::library_unload(ContextHandle context, LibraryHandle library) {
+  const std::lock_guard lock(mutex_);
+  if (const auto native = state_locked(context); native != 0) return {.native = native};
+  return {.native = libraries_.erase(library.value) != 0 ? kSuccess : kInvalidHandle};
 }
 
 SimDevice::Place SimDevice::place(std::uint64_t address, std::uint64_t size) {

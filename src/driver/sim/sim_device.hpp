@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -36,18 +37,25 @@ class SimDevice {
 
   SimDevice(const DeviceSpec& spec, HostSpace& host);
 
-  std::uint64_t base() const noexcept { return base_; }
+  int ordinal() const noexcept { return spec_.ordinal; }
   bool owns(std::uint64_t address) const noexcept { return address - base_ < kAddresses; }
 
   /// The primary context; made where there is none, as cuDevicePrimaryCtxRetain does.
   ContextHandle retain();
-  bool is_alive(ContextHandle context) const;
+  /// What every call in a context is answered: 0; 709 after its reset; 700 after work of its
+  /// streams touched what it may not (documented: the error is sticky).
+  std::int32_t state(ContextHandle context) const;
+  void fault(ContextHandle context);
   Answer<Nothing> reset(ContextHandle context);
 
   Answer<DevicePtr> mem_alloc(ContextHandle context, std::uint64_t size);
   /// From a context of another device too (addresses are one space); that one is then not checked
   /// here.
   Answer<Nothing> mem_free(ContextHandle context, DevicePtr ptr);
+  /// cuMemFreeAsync of memory of mem_alloc's, which an H200 allows: asked for at once, so that a
+  /// second free is refused, and ended when the stream comes to it.
+  Answer<Nothing> begin_free(ContextHandle context, DevicePtr ptr);
+  void end_free(DevicePtr ptr);
   Answer<MemoryInfo> mem_get_info(ContextHandle context) const;
   Answer<AddressRange> mem_get_address_range(DevicePtr ptr);
   std::uint64_t held_bytes(ContextHandle context) const;
@@ -57,12 +65,8 @@ class SimDevice {
   Answer<DevicePtr> ipc_open_mem_handle(ContextHandle context, const IpcMemHandle& handle);
   Answer<Nothing> ipc_close_mem_handle(ContextHandle context, DevicePtr ptr);
 
-  /// Events, streams and libraries: things with a handle and an end, and nothing else about them
-  /// here.
-  enum class Object : std::uint8_t { event, stream, library };
-  Answer<std::uint64_t> create(ContextHandle context, Object kind);
-  Answer<Nothing> destroy(ContextHandle context, Object kind, std::uint64_t handle);
-  Answer<Nothing> check(ContextHandle context, Object kind, std::uint64_t handle) const;
+  Answer<LibraryHandle> library_load(ContextHandle context);
+  Answer<Nothing> library_unload(ContextHandle context, LibraryHandle library);
 
   /// The content at `address` if all `size` bytes are in one allocation, else null.
   /// REQUIRES: the caller holds mutex(), and owns(address).
@@ -73,6 +77,17 @@ class SimDevice {
   Place place(std::uint64_t address, std::uint64_t size);
   std::mutex& mutex() const noexcept { return mutex_; }
 
+  /// Whether work of this device may touch the memory of another one: access that was enabled.
+  bool reaches(int ordinal) const noexcept {
+    return ordinal == spec_.ordinal || (peers_.load(std::memory_order_relaxed) >> ordinal & 1) != 0;
+  }
+  /// Enables or disables it; false where that changes nothing.
+  bool set_reach(int ordinal, bool reach) noexcept {
+    const auto bit = std::uint64_t{1} << ordinal;
+    const auto before = reach ? peers_.fetch_or(bit) : peers_.fetch_and(~bit);
+    return ((before & bit) != 0) != reach;
+  }
+
  private:
   struct Import {
     IpcMemHandle handle;
@@ -80,12 +95,11 @@ class SimDevice {
     std::uint64_t opened = 0;  // times
     Content content;
   };
-  struct Objects {
-    std::uint64_t last = 0;
-    std::set<std::uint64_t> live;
-  };
   using Imports = std::map<std::uint64_t, Import>;
 
+  std::int32_t state_locked(ContextHandle context) const noexcept {
+    return context == context_ ? fault_ : kContextDestroyed;
+  }
   Imports::iterator import_around(std::uint64_t address);
   Content& content_of(DeviceMemory::Block& block);
 
@@ -93,13 +107,18 @@ class SimDevice {
   const std::uint64_t base_;
   HostSpace& host_;
 
+  std::atomic<std::uint64_t> peers_{0};  // one bit a device that it reaches
+
   mutable std::mutex mutex_;
-  ContextHandle context_;  // 0: none
+  ContextHandle context_;          // 0: none
+  std::int32_t fault_ = kSuccess;  // what the context answers
   DeviceMemory memory_;
   Imports imports_;  // by address
   std::unordered_set<std::uint64_t>
       buried_;  // allocations that a reset ended, whose address is not in use since
-  Objects objects_[3];
+  std::unordered_set<std::uint64_t> leaving_;  // begin_free() came, end_free() not yet
+  std::uint64_t last_library_ = 0;
+  std::set<std::uint64_t> libraries_;
 };
 
 }  // namespace emm::sim

@@ -4,6 +4,7 @@
 #include <array>
 #include <string_view>
 
+#include "driver/sim/free_memory.hpp"
 #include "driver/sim/memory_access.hpp"
 #include "driver/sim/thread_contexts.hpp"
 
@@ -13,12 +14,10 @@ using sim::Answer;
 using sim::HostSpace;
 using sim::MemoryAccess;
 using sim::Nothing;
-using Object = sim::SimDevice::Object;
 
 namespace {
 
 DevicePtr device_ptr(const std::byte* ptr) { return {reinterpret_cast<std::uintptr_t>(ptr)}; }
-HostPtr host_ptr(DevicePtr ptr) { return reinterpret_cast<HostPtr>(ptr.value); }  // NOLINT
 
 Answer<Nothing> ended(HostSpace::Freed freed) {
   return {.native = freed.native, .value = {}, .size = freed.size};
@@ -31,20 +30,12 @@ Result<DevicePtr> SimDriver::mem_alloc(std::uint64_t size) {
 }
 
 Status SimDriver::mem_free(DevicePtr ptr) {
-  constexpr auto call = Call::mem_free;
-  if (device_.owns(ptr.value)) return platform_.conclude(call, device_.mem_free(context_, ptr));
-  if (is_dead()) return platform_.conclude(call, {.native = sim::kContextDestroyed});
-  if (!ptr) return platform_.conclude(call, Answer<Nothing>{});
-  if (auto* owner = platform_.device_at(ptr.value))
-    return platform_.conclude(call, owner->mem_free({}, ptr));
-  return platform_.conclude(call,
-                            ended(platform_.host().free(HostSpace::Kind::managed, host_ptr(ptr))));
+  return platform_.conclude(Call::mem_free, sim::free_memory(platform_, asker(), ptr));
 }
 
 Result<DevicePtr> SimDriver::mem_alloc_managed(std::uint64_t size, AttachFlags attach) {
   const bool known = attach == AttachFlags::global || attach == AttachFlags::host;
-  Answer<DevicePtr> answer{
-      .native = is_dead() ? sim::kContextDestroyed : sim::kSuccess, .value = {}, .size = size};
+  Answer<DevicePtr> answer{.native = state(), .value = {}, .size = size};
   if (answer.native == sim::kSuccess && (size == 0 || !known)) answer.native = sim::kInvalidValue;
   if (answer.native == sim::kSuccess) {
     answer.value = device_ptr(platform_.host().allocate(HostSpace::Kind::managed, size, context_));
@@ -54,8 +45,7 @@ Result<DevicePtr> SimDriver::mem_alloc_managed(std::uint64_t size, AttachFlags a
 }
 
 Result<HostPtr> SimDriver::mem_host_alloc(std::uint64_t size, HostAllocFlags) {
-  Answer<HostPtr> answer{
-      .native = is_dead() ? sim::kContextDestroyed : sim::kSuccess, .value = {}, .size = size};
+  Answer<HostPtr> answer{.native = state(), .value = {}, .size = size};
   if (answer.native == sim::kSuccess && size != 0) {
     answer.value = platform_.host().allocate(HostSpace::Kind::page_locked, size, context_);
     if (answer.value == nullptr) answer.native = sim::kOutOfMemory;
@@ -64,16 +54,14 @@ Result<HostPtr> SimDriver::mem_host_alloc(std::uint64_t size, HostAllocFlags) {
 }
 
 Status SimDriver::mem_free_host(HostPtr ptr) {
-  if (is_dead()) return platform_.conclude(Call::mem_free_host, {.native = sim::kContextDestroyed});
-  if (ptr == nullptr) return platform_.conclude(Call::mem_free_host, Answer<Nothing>{});
-  return platform_.conclude(Call::mem_free_host,
-                            ended(platform_.host().free(HostSpace::Kind::page_locked, ptr)));
+  Answer<Nothing> answer{.native = finish_all()};
+  if (answer.native == sim::kSuccess && ptr != nullptr)
+    answer = ended(platform_.host().free(HostSpace::Kind::page_locked, ptr));
+  return platform_.conclude(Call::mem_free_host, answer);
 }
 
 Status SimDriver::mem_host_register(HostRange range, HostRegisterFlags flags) {
-  Answer<Nothing> answer{.native = is_dead() ? sim::kContextDestroyed : sim::kSuccess,
-                         .value = {},
-                         .size = range.size};
+  Answer<Nothing> answer{.native = state(), .value = {}, .size = range.size};
   // There are no devices but these, so no memory of another's to register.
   if (answer.native == sim::kSuccess && flags.io) answer.native = sim::kNotSupported;
   if (answer.native == sim::kSuccess)
@@ -82,18 +70,15 @@ Status SimDriver::mem_host_register(HostRange range, HostRegisterFlags flags) {
 }
 
 Status SimDriver::mem_host_unregister(HostPtr ptr) {
-  if (is_dead())
-    return platform_.conclude(Call::mem_host_unregister, {.native = sim::kContextDestroyed});
-  return platform_.conclude(Call::mem_host_unregister, ended(platform_.host().unregister(ptr)));
+  Answer<Nothing> answer{.native = finish_all()};
+  if (answer.native == sim::kSuccess) answer = ended(platform_.host().unregister(ptr));
+  return platform_.conclude(Call::mem_host_unregister, answer);
 }
 
 Result<DevicePtr> SimDriver::mem_host_get_device_pointer(HostPtr ptr) {
-  Answer<DevicePtr> answer{.native = sim::kSuccess, .value = device_ptr(ptr)};
-  if (is_dead()) {
-    answer.native = sim::kContextDestroyed;
-  } else if (!platform_.host().find(answer.value.value)) {
+  Answer<DevicePtr> answer{.native = state(), .value = device_ptr(ptr)};
+  if (answer.native == sim::kSuccess && !platform_.host().find(answer.value.value))
     answer.native = sim::kInvalidValue;
-  }
   return platform_.conclude(Call::mem_host_get_device_pointer, answer);
 }
 
@@ -102,9 +87,9 @@ Result<MemoryInfo> SimDriver::mem_get_info() {
 }
 
 Result<AddressRange> SimDriver::mem_get_address_range(DevicePtr ptr) {
-  Answer<AddressRange> answer;
-  if (is_dead()) {
-    answer.native = sim::kContextDestroyed;
+  Answer<AddressRange> answer{.native = state()};
+  if (answer.native != sim::kSuccess) {
+    return platform_.conclude(Call::mem_get_address_range, answer);
   } else if (auto* owner = platform_.device_at(ptr.value)) {
     answer = owner->mem_get_address_range(ptr);
   } else if (const auto found = platform_.host().find(ptr.value)) {
@@ -116,11 +101,11 @@ Result<AddressRange> SimDriver::mem_get_address_range(DevicePtr ptr) {
 }
 
 Result<IpcMemHandle> SimDriver::ipc_get_mem_handle(DevicePtr ptr) {
-  Answer<IpcMemHandle> answer{.native = sim::kInvalidValue};
-  if (is_dead()) {
-    answer.native = sim::kContextDestroyed;
-  } else if (auto* owner = platform_.device_at(ptr.value)) {
-    answer = owner->ipc_get_mem_handle(ptr);
+  Answer<IpcMemHandle> answer{.native = state()};
+  if (answer.native == sim::kSuccess) {
+    auto* owner = platform_.device_at(ptr.value);
+    answer = owner != nullptr ? owner->ipc_get_mem_handle(ptr)
+                              : Answer<IpcMemHandle>{.native = sim::kInvalidValue};
   }
   return platform_.conclude(Call::ipc_get_mem_handle, answer);
 }
@@ -140,14 +125,24 @@ Result<bool> SimDriver::can_access_peer(const DeviceIdentity& peer) {
   Answer<bool> answer{.native = sim::kInvalidDevice};
   for (int other = 0; other < platform_.device_count(); ++other) {
     if (platform_.identity(other) == peer)
-      answer = {sim::kSuccess, other != ordinal_ && platform_.options().peers};
+      answer = {sim::kSuccess, other != ordinal() && platform_.options().peers};
   }
   return platform_.conclude(Call::can_access_peer, answer);
 }
 
+// Synchronous calls are work of the legacy default stream.
+std::int32_t SimDriver::finish_before() {
+  platform_.scheduler().finish_blocking(ordinal());
+  return state();
+}
+
+std::int32_t SimDriver::finish_all() {
+  platform_.scheduler().finish(ordinal());
+  return state();
+}
+
 Status SimDriver::set(Call call, DevicePtr ptr, std::uint32_t value, std::uint64_t size) {
-  Answer<Nothing> answer{
-      .native = is_dead() ? sim::kContextDestroyed : sim::kSuccess, .value = {}, .size = size};
+  Answer<Nothing> answer{.native = finish_before(), .value = {}, .size = size};
   if (answer.native == sim::kSuccess && size != 0) {
     answer.native = MemoryAccess(platform_, ptr).fill(ptr, value, size);
   }
@@ -159,87 +154,45 @@ Status SimDriver::memset_d8(DevicePtr ptr, std::uint8_t value, std::uint64_t siz
 }
 
 Status SimDriver::memset_d32(DevicePtr ptr, std::uint32_t value, std::uint64_t count) {
-  if (!is_dead() && (ptr.value % 4 != 0 || count > ~std::uint64_t{0} / 4)) {
+  if (state() == sim::kSuccess && (ptr.value % 4 != 0 || count > ~std::uint64_t{0} / 4)) {
     return platform_.conclude(Call::memset_d32, {.native = sim::kInvalidValue});
   }
   return set(Call::memset_d32, ptr, value, count * 4);
 }
 
 Status SimDriver::memcpy_htod(DevicePtr to, std::span<const std::byte> from) {
-  Answer<Nothing> answer{.native = is_dead() ? sim::kContextDestroyed : sim::kSuccess,
-                         .value = {},
-                         .size = from.size()};
+  Answer<Nothing> answer{.native = finish_before(), .value = {}, .size = from.size()};
   if (answer.native == sim::kSuccess && !from.empty())
     answer.native = MemoryAccess(platform_, to).write(to, from);
   return platform_.conclude(Call::memcpy_htod, answer);
 }
 
 Status SimDriver::memcpy_dtoh(std::span<std::byte> to, DevicePtr from) {
-  Answer<Nothing> answer{
-      .native = is_dead() ? sim::kContextDestroyed : sim::kSuccess, .value = {}, .size = to.size()};
+  Answer<Nothing> answer{.native = finish_before(), .value = {}, .size = to.size()};
   if (answer.native == sim::kSuccess && !to.empty())
     answer.native = MemoryAccess(platform_, from).read(from, to);
   return platform_.conclude(Call::memcpy_dtoh, answer);
 }
 
 Status SimDriver::memcpy_dtod(DevicePtr to, DevicePtr from, std::uint64_t size) {
-  Answer<Nothing> answer{
-      .native = is_dead() ? sim::kContextDestroyed : sim::kSuccess, .value = {}, .size = size};
+  Answer<Nothing> answer{.native = finish_before(), .value = {}, .size = size};
   if (answer.native == sim::kSuccess && size != 0) {
     answer.native = MemoryAccess(platform_, to, from).copy(to, from, size);
   }
   return platform_.conclude(Call::memcpy_dtod, answer);
 }
 
-Result<EventHandle> SimDriver::event_create() {
-  const auto made = device_.create(context_, Object::event);
-  return platform_.conclude(Call::event_create, Answer<EventHandle>{made.native, {made.value}});
-}
-
-Status SimDriver::event_destroy(EventHandle event) {
-  return platform_.conclude(Call::event_destroy,
-                            device_.destroy(context_, Object::event, event.value));
-}
-
-Result<StreamHandle> SimDriver::stream_create(StreamKind) {
-  const auto made = device_.create(context_, Object::stream);
-  return platform_.conclude(Call::stream_create, Answer<StreamHandle>{made.native, {made.value}});
-}
-
-Status SimDriver::stream_destroy(StreamHandle stream) {
-  return platform_.conclude(Call::stream_destroy,
-                            device_.destroy(context_, Object::stream, stream.value));
-}
-
-// Calls are done when they return, so a stream has nothing left to wait for.
-Status SimDriver::stream_synchronize(StreamHandle stream) {
-  if (stream.value == 0) {
-    return platform_.conclude(Call::stream_synchronize,
-                              {.native = is_dead() ? sim::kContextDestroyed : sim::kSuccess});
-  }
-  return platform_.conclude(Call::stream_synchronize,
-                            device_.check(context_, Object::stream, stream.value));
-}
-
-// Loading is lazy: what is no image is found out when it is used.
 Result<LibraryHandle> SimDriver::library_load(std::span<const std::byte>) {
-  const auto made = device_.create(context_, Object::library);
-  return platform_.conclude(Call::library_load, Answer<LibraryHandle>{made.native, {made.value}});
+  return platform_.conclude(Call::library_load, device_.library_load(context_));
 }
 
 Status SimDriver::library_unload(LibraryHandle library) {
-  return platform_.conclude(Call::library_unload,
-                            device_.destroy(context_, Object::library, library.value));
-}
-
-Status SimDriver::ctx_synchronize() {
-  return platform_.conclude(Call::ctx_synchronize,
-                            {.native = is_dead() ? sim::kContextDestroyed : sim::kSuccess});
+  return platform_.conclude(Call::library_unload, device_.library_unload(context_, library));
 }
 
 Status SimDriver::ctx_push_current() {
-  if (is_dead())
-    return platform_.conclude(Call::ctx_push_current, {.native = sim::kContextDestroyed});
+  if (const auto native = state(); native != sim::kSuccess)
+    return platform_.conclude(Call::ctx_push_current, {.native = native});
   sim::thread_contexts::push(platform_.number(), context_);
   return platform_.conclude(Call::ctx_push_current, Answer<Nothing>{});
 }
@@ -253,7 +206,12 @@ Result<ContextHandle> SimDriver::ctx_pop_current() {
 }
 
 Status SimDriver::primary_ctx_reset() {
-  return platform_.conclude(Call::primary_ctx_reset, device_.reset(context_));
+  const auto answer = device_.reset(context_);
+  if (answer.native == sim::kSuccess) {
+    platform_.scheduler().drop(ordinal());
+    platform_.forget_peer(ordinal());
+  }
+  return platform_.conclude(Call::primary_ctx_reset, answer);
 }
 
 std::uint64_t SimDriver::log_address(const std::byte* ptr) const noexcept {

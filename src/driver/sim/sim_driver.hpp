@@ -12,9 +12,8 @@ namespace emm {
 /// takes a context off the thread's stack.
 class SimDriver final : public Driver {
  public:
-  SimDriver(SimPlatform& platform, sim::SimDevice& device, int ordinal,
-            ContextHandle context) noexcept
-      : platform_(platform), device_(device), ordinal_(ordinal), context_(context) {}
+  SimDriver(SimPlatform& platform, sim::SimDevice& device, ContextHandle context) noexcept
+      : platform_(platform), device_(device), context_(context) {}
 
   Result<DevicePtr> mem_alloc(std::uint64_t size) override;
   Status mem_free(DevicePtr ptr) override;
@@ -26,9 +25,9 @@ class SimDriver final : public Driver {
   Result<DevicePtr> mem_host_get_device_pointer(HostPtr ptr) override;
   Result<MemoryInfo> mem_get_info() override;
   Result<AddressRange> mem_get_address_range(DevicePtr ptr) override;
-  DeviceIdentity device_identity() const noexcept override { return platform_.identity(ordinal_); }
+  DeviceIdentity device_identity() const noexcept override { return platform_.identity(ordinal()); }
   std::string_view device_name() const noexcept override { return "simulated H200"; }
-  int device_ordinal() const noexcept override { return ordinal_; }
+  int device_ordinal() const noexcept override { return ordinal(); }
   bool can_map_host_memory() const noexcept override { return true; }
   Result<IpcMemHandle> ipc_get_mem_handle(DevicePtr ptr) override;
   Result<DevicePtr> ipc_open_mem_handle(const IpcMemHandle& handle) override;
@@ -44,6 +43,16 @@ class SimDriver final : public Driver {
   Result<StreamHandle> stream_create(StreamKind kind = StreamKind::blocking) override;
   Status stream_destroy(StreamHandle stream) override;
   Status stream_synchronize(StreamHandle stream) override;
+  Result<bool> stream_query(StreamHandle stream) override;
+  Status stream_wait_event(StreamHandle stream, EventHandle event) override;
+  Status event_record(EventHandle event, StreamHandle stream) override;
+  Result<bool> event_query(EventHandle event) override;
+  Status event_synchronize(EventHandle event) override;
+  Status memset_d8_async(DevicePtr ptr, std::uint8_t value, std::uint64_t size,
+                         StreamHandle stream) override;
+  Status memcpy_dtod_async(DevicePtr to, DevicePtr from, std::uint64_t size,
+                           StreamHandle stream) override;
+  Status launch_host_func(StreamHandle stream, HostFunction function, void* argument) override;
   Result<LibraryHandle> library_load(std::span<const std::byte> image) override;
   Status library_unload(LibraryHandle library) override;
   Status ctx_synchronize() override;
@@ -58,12 +67,21 @@ class SimDriver final : public Driver {
   std::uint64_t log_address(const std::byte* ptr) const noexcept override;
 
  private:
-  bool is_dead() const { return !device_.is_alive(context_); }
+  int ordinal() const noexcept { return device_.ordinal(); }
+  sim::Asker asker() const noexcept { return {ordinal(), context_}; }
+  /// 0, or what every call in the context is answered.
+  std::int32_t state() const { return device_.state(context_); }
+  /// The same after waiting: for what a call on the legacy stream waits for, or for everything.
+  std::int32_t finish_before();
+  std::int32_t finish_all();
+  /// Puts work that touches `size` bytes at an address, or at two, on a stream.
+  Status put(Call call, StreamHandle stream, const sim::Work& work);
+  template <class Ask>
+  Status ask(Call call, Ask&& question);
   Status set(Call call, DevicePtr ptr, std::uint32_t value, std::uint64_t size);
 
   SimPlatform& platform_;
   sim::SimDevice& device_;
-  const int ordinal_;
   const ContextHandle context_;
 };
 

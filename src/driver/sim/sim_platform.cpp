@@ -12,7 +12,9 @@ namespace emm {
 using sim::SimDevice;
 
 SimPlatform::SimPlatform(const SimOptions& options)
-    : options_(options), number_(sim::thread_contexts::number_for_platform()) {
+    : options_(options),
+      number_(sim::thread_contexts::number_for_platform()),
+      scheduler_(*this, options.devices, options.order, options.seed) {
   EMM_ASSERT(options.capacity <= SimOptions::kMostCapacity && options.reserved < options.capacity);
   EMM_ASSERT(options.capacity - options.reserved >= SimOptions::kLeastCapacity);
   EMM_ASSERT(options.devices >= 1 && options.devices <= SimOptions::kMostDevices);
@@ -31,22 +33,28 @@ Result<OpenedDevice> SimPlatform::open(int ordinal) {
     return fail(Errc::no_device, "no device {}: there are {}, counted from 0", ordinal,
                 options_.devices);
   }
-  auto& device = *devices_[static_cast<std::size_t>(ordinal)];
-  const auto context = device.retain();
-  return OpenedDevice{.driver = std::make_unique<SimDriver>(*this, device, ordinal, context),
-                      .runtime = std::make_unique<SimRuntime>(*this, device, context)};
+  auto& opened = device(ordinal);
+  const auto context = opened.retain();
+  return OpenedDevice{.driver = std::make_unique<SimDriver>(*this, opened, context),
+                      .runtime = std::make_unique<SimRuntime>(*this, opened, context)};
 }
 
 std::string SimPlatform::spec() const {
   auto spec = text::format("sim:capacity={},costs={},devices={}", options_.capacity,
                            options_.costs ? "h200" : "none", options_.devices);
   if (!options_.peers) spec += ",peers=none";
+  if (options_.order != sim::WorkOrder::late)
+    spec += options_.order == sim::WorkOrder::random ? ",order=random" : ",order=early";
   if (options_.reserved != 0) spec += text::format(",reserved={}", options_.reserved);
   return spec + text::format(",seed={}", options_.seed);
 }
 
 DeviceIdentity SimPlatform::identity(int ordinal) const noexcept {
   return {.pci_domain_id = 0, .pci_bus_id = ordinal + 1, .pci_device_id = 0};
+}
+
+void SimPlatform::forget_peer(int ordinal) noexcept {
+  for (auto& device : devices_) device->set_reach(ordinal, false);
 }
 
 SimDevice* SimPlatform::device_at(std::uint64_t address) noexcept {

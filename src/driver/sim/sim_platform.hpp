@@ -10,6 +10,7 @@
 #include "driver/sim/answer.hpp"
 #include "driver/sim/host_space.hpp"
 #include "driver/sim/latency.hpp"
+#include "driver/sim/scheduler.hpp"
 #include "driver/sim/sim_device.hpp"
 
 namespace emm {
@@ -26,9 +27,11 @@ struct SimOptions {
   std::uint64_t capacity = kH200Total;  ///< Total bytes of each device.
   std::uint64_t reserved = 0;           ///< Bytes of these that are never free.
   int devices = 1;
-  std::uint64_t seed = 0;  ///< Decides what memory that nobody wrote to reads as.
-  bool costs = true;       ///< Calls advance the clock by what they take on an H200.
-  bool peers = true;       ///< Devices can access each other's memory.
+  /// Decides what memory that nobody wrote to reads as, and WorkOrder::random.
+  std::uint64_t seed = 0;
+  bool costs = true;  ///< Calls advance the clock by what they take on an H200.
+  bool peers = true;  ///< Devices can access each other's memory.
+  sim::WorkOrder order = sim::WorkOrder::late;  ///< When the work of streams is done.
 };
 
 /// Simulated devices in this process, each an H200 but for its capacity, on one simulated clock.
@@ -48,9 +51,15 @@ class SimPlatform final : public Platform {
   const SimOptions& options() const noexcept { return options_; }
   sim::HostSpace& host() noexcept { return host_; }
   std::uint64_t number() const noexcept { return number_; }  ///< As thread_contexts knows it.
+  sim::Scheduler& scheduler() noexcept { return scheduler_; }
   DeviceIdentity identity(int ordinal) const noexcept;
+  sim::SimDevice& device(int ordinal) noexcept {
+    return *devices_[static_cast<std::size_t>(ordinal)];
+  }
   /// The device that an address belongs to, null for one of host memory.
   sim::SimDevice* device_at(std::uint64_t address) noexcept;
+  /// After a reset of a device: none reaches it.
+  void forget_peer(int ordinal) noexcept;
   /// Adds a call's time to the clock, and gives its answer the form that Driver has.
   template <class T>
   Result<T> conclude(Call call, sim::Answer<T> answer) {
@@ -74,6 +83,7 @@ class SimPlatform final : public Platform {
   ManualClock clock_;
   sim::HostSpace host_;
   std::vector<std::unique_ptr<sim::SimDevice>> devices_;
+  sim::Scheduler scheduler_;
 };
 
 }  // namespace emm

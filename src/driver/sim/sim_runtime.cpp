@@ -1,30 +1,20 @@
 #include "driver/sim/sim_runtime.hpp"
 
+#include "driver/sim/free_memory.hpp"
+
 namespace emm {
 
 using sim::Answer;
-using sim::Nothing;
 
 Result<DevicePtr> SimRuntime::malloc(std::uint64_t size) {
   if (size != 0) return platform_.conclude(Call::runtime_malloc, device_.mem_alloc(context_, size));
-  const bool alive = device_.is_alive(context_);
-  return platform_.conclude(
-      Call::runtime_malloc,
-      Answer<DevicePtr>{.native = alive ? sim::kSuccess : sim::kContextDestroyed});
+  return platform_.conclude(Call::runtime_malloc,
+                            Answer<DevicePtr>{.native = device_.state(context_)});
 }
 
 Status SimRuntime::free(DevicePtr ptr) {
-  if (device_.owns(ptr.value))
-    return platform_.conclude(Call::runtime_free, device_.mem_free(context_, ptr));
-  Answer<Nothing> answer;
-  if (!device_.is_alive(context_)) {
-    answer.native = sim::kContextDestroyed;
-  } else if (auto* owner = platform_.device_at(ptr.value)) {
-    answer = owner->mem_free({}, ptr);
-  } else if (ptr) {
-    answer.native = sim::kInvalidValue;
-  }
-  return platform_.conclude(Call::runtime_free, answer);
+  return platform_.conclude(Call::runtime_free,
+                            sim::free_memory(platform_, {device_.ordinal(), context_}, ptr));
 }
 
 Result<MemoryInfo> SimRuntime::mem_get_info() {

@@ -33,7 +33,8 @@ TEST(OpenPlatform, TakesTheCapacityOfTheOptionsElseTheDefault) {
 }
 
 TEST(OpenPlatform, GivesTheSameDevicesForItsSpec) {
-  for (const auto* spec : {"sim", "sim:capacity=8GiB,devices=3,seed=7,costs=none,peers=none"}) {
+  for (const auto* spec : {"sim", "sim:capacity=8GiB,devices=3,seed=7,costs=none,peers=none",
+                           "sim:order=random", "sim:order=early"}) {
     const auto first = *open_platform(spec, {});
     const auto second = *open_platform(first->spec(), {.capacity = 1_GiB, .devices = 9});
 
@@ -54,8 +55,8 @@ TEST(OpenPlatform, SaysWhatIsWrongWithItsOptions) {
 
   EXPECT_EQ(words("gpu"), "unknown device 'gpu': known are auto, sim, cuda");
   EXPECT_EQ(words("sim:size=1"),
-            "device sim: unknown option 'size': known are capacity, costs, devices, peers, "
-            "reserved, seed");
+            "device sim: unknown option 'size': known are capacity, costs, devices, order, "
+            "peers, reserved, seed");
   EXPECT_EQ(words("sim:capacity=1"), "device sim: option 'capacity' is 1: expected 2MiB to 4TiB");
   EXPECT_EQ(words("sim:devices=0"), "device sim: option 'devices' is 0: expected 1 to 64");
   EXPECT_EQ(words("sim:capacity=4MiB,reserved=3MiB"),

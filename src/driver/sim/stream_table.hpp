@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "driver/sim/stream.hpp"
+
+namespace emm::sim {
+
+/// The streams and events of all devices of a platform. Handles are never given twice. One thread
+/// at a time.
+class StreamTable {
+ public:
+  /// Of one device.
+  struct Lane {
+    std::set<std::uint64_t> busy;       ///< Streams with pending work.
+    std::uint64_t end_ns = 0;           ///< When the work that has been done ended: of all streams,
+    std::uint64_t blocking_end_ns = 0;  ///< and of those that the legacy stream orders with.
+  };
+
+  explicit StreamTable(int devices) : lanes_(static_cast<std::size_t>(devices)) {}
+
+  Lane& lane(int device) noexcept { return lanes_[static_cast<std::size_t>(device)]; }
+  int devices() const noexcept { return static_cast<int>(lanes_.size()); }
+
+  std::uint64_t create_stream(int device, ContextHandle context, StreamKind kind);
+  /// False where no such stream is.
+  bool destroy_stream(StreamHandle handle);
+  /// By its handle; the default streams are those of `device` and of this thread, and made when
+  /// they are first asked for. Null where there is none.
+  Stream* resolve(int device, ContextHandle context, StreamHandle handle);
+  /// By its number, also one that was destroyed and has work left.
+  Stream* find(std::uint64_t id);
+  /// After its pending work has changed.
+  void note(Stream& stream);
+
+  std::uint64_t create_event(int device);
+  bool destroy_event(EventHandle handle) { return events_.erase(handle.value) != 0; }
+  Event* event(EventHandle handle);
+
+  /// Ends all that a device has.
+  void drop(int device);
+
+  bool is_done(Point point) {
+    const auto* stream = find(point.stream);
+    return stream == nullptr || stream->done >= point.number;
+  }
+
+ private:
+  std::vector<Lane> lanes_;
+  std::uint64_t last_stream_ = kPerThreadStream.value;
+  std::uint64_t last_event_ = 0;
+  std::unordered_map<std::uint64_t, Stream> streams_;
+  std::unordered_map<std::uint64_t, Event> events_;
+  std::map<std::pair<int, std::uint64_t>, std::uint64_t> per_thread_;  // device and thread
+};
+
+}  // namespace emm::sim
