@@ -38,7 +38,8 @@ inline constexpr std::uint8_t attach_host = 16;
 inline constexpr std::uint8_t backing = 32;      ///< What the recorded manager did; not replayed.
 inline constexpr std::uint8_t preexisting = 64;  ///< Live before the recording began.
 inline constexpr std::uint8_t late = 128;        ///< A free of memory that a reset before it ended.
-// Of mark, in bits that only memory has else:
+// Of stream_create and mark, in bits that only memory has else:
+inline constexpr std::uint8_t non_blocking = 1;  ///< The legacy default stream does not order with it.
 inline constexpr std::uint8_t begins = 1;        ///< Its phase is "begin";
 inline constexpr std::uint8_t ends = 2;          ///< "end".
 }  // namespace event_flag

@@ -31,6 +31,7 @@ std::uint8_t flags_of(const Operation& operation) noexcept {
   set(event_flag::backing,
       operation.op == Op::flush || (operation.has(layer) && operation.layer == Layer::backing));
   set(event_flag::preexisting, operation.has(preexisting) && operation.preexisting);
+  set(event_flag::non_blocking, operation.op == Op::stream_create && operation.has(blocking) && !operation.blocking);
   if (operation.op == Op::mark && operation.has(phase)) {
     set(event_flag::begins, operation.phase == Phase::begin);
     set(event_flag::ends, operation.phase == Phase::end);
@@ -130,6 +131,7 @@ Status Trace::finish() {
   settle_times();
   if (auto judged = judge(); !judged) return judged;
   ids_.freeze();
+  frames_.freeze();
   details_.shrink_to_fit();
   first_seq_ = building_->first_seq;
   seqs_ = std::move(building_->seqs);
@@ -309,9 +311,9 @@ void Trace::place_detail(const Operation& operation, Event& event) {
 void Trace::define_site(const Operation& operation) {
   const auto site_index = building_->sites.find_or_add(operation.id).index + 1;
   if (sites_.size() <= site_index) sites_.resize(site_index + 1);
-  auto& frames_of = sites_[site_index];
-  frames_of.assign(operation.frames.begin(), operation.frames.end());
-  if (frames_of.empty() && operation.has(Member::name)) frames_of.emplace_back(operation.name);
+  auto& stack = sites_[site_index] = {};
+  for (const auto frame : operation.frames) frames_.add(stack, frame);
+  if (stack.count == 0 && operation.has(Member::name)) frames_.add(stack, operation.name);
 }
 
 std::size_t Trace::alloc_count() const noexcept { return ids_.size(); }
@@ -320,8 +322,13 @@ std::string Trace::name(AllocId id) const {
   return ids_.name(static_cast<std::uint32_t>(index(id)));
 }
 
-const std::vector<std::string>& Trace::site_frames(SiteId site) const {
-  return sites_[index(site)];
+std::vector<std::string> Trace::site_frames(SiteId site) const {
+  return frames_.frames(sites_[index(site)]);
+}
+
+std::string_view Trace::first_frame(SiteId site) const noexcept {
+  const auto& stack = sites_[index(site)];
+  return stack.count == 0 ? std::string_view() : frames_.frame(stack, 0);
 }
 
 std::size_t Trace::device_count() const noexcept {
@@ -347,10 +354,7 @@ std::uint64_t Trace::memory_bytes() const noexcept {
   for (const auto* names : {&threads_, &streams_, &processes_}) {
     for (const auto& name : *names) bytes_held += sizeof(name) + name.capacity();
   }
-  for (const auto& frames_of : sites_) {
-    bytes_held += sizeof(frames_of);
-    for (const auto& frame : frames_of) bytes_held += sizeof(frame) + frame.capacity();
-  }
+  bytes_held += sites_.capacity() * sizeof(sites_[0]) + frames_.memory_bytes();
   bytes_held += seqs_.memory_bytes();
   if (building_ != nullptr) {
     bytes_held += building_->seqs.memory_bytes();

@@ -10,6 +10,7 @@
 #include "base/ids.hpp"
 #include "base/result.hpp"
 #include "trace/event.hpp"
+#include "trace/frame_table.hpp"
 #include "trace/id_table.hpp"
 #include "trace/operation.hpp"
 
@@ -86,7 +87,8 @@ class Trace final : public OperationSink {
   const std::vector<std::string>& streams() const noexcept { return streams_; }   ///< [0] is the default stream.
   std::uint64_t stream_number(StreamId stream) const noexcept { return stream_numbers_[index(stream)]; }
   const std::vector<std::string>& processes() const noexcept { return processes_; }  ///< [0] is the manager's.
-  const std::vector<std::string>& site_frames(SiteId site) const;                 ///< Innermost first; may be empty.
+  std::vector<std::string> site_frames(SiteId site) const;                        ///< Innermost first; may be empty.
+  std::string_view first_frame(SiteId site) const noexcept;                       ///< The innermost; empty without.
   std::size_t device_count() const noexcept;       ///< Devices that contexts are on.
   std::uint64_t capacity(std::uint32_t device) const noexcept;  ///< As recorded; 0: not said.
   std::uint64_t extensions_skipped() const noexcept { return extensions_skipped_; }
@@ -122,7 +124,8 @@ class Trace final : public OperationSink {
   std::vector<ContextInfo> contexts_;
   std::vector<std::string> threads_, streams_, processes_;
   std::vector<std::uint64_t> thread_numbers_, stream_numbers_;
-  std::vector<std::vector<std::string>> sites_{1};
+  std::vector<FrameTable::Stack> sites_{1};
+  FrameTable frames_;
   BlockVector<std::uint64_t> seqs_;         ///< Of each event, doubled; empty where counting tells.
   std::optional<std::uint64_t> first_seq_;  ///< Of the first event, where the trace has seqs.
   std::uint64_t extensions_skipped_ = 0;

@@ -6,6 +6,7 @@
 #include "cli/command.hpp"
 #include "cli/load.hpp"
 #include "format/byte_sink.hpp"
+#include "trace/exporters/torch_pickle.hpp"
 #include "trace/writer.hpp"
 
 namespace emm {
@@ -19,46 +20,128 @@ class Generate final : public CommandRun {
     std::vector<std::string_view> kinds;
     for (const auto& kind : trace::generate_kinds()) kinds.push_back(kind.name);
     arguments.positional("KIND", options_.kind, text::join(kinds));
-    arguments.positional("OUT", out_, "The trace: .json is one document, else JSON Lines; .gz and .zst pack; - is standard output",
+    arguments.positional("OUT", out_,
+                         "The trace: .json is one document, else JSON Lines; .gz and .zst pack; - "
+                         "is standard output",
                          false);
     arguments.count("--events", options_.events, "Operations memalloc and free together");
     arguments.count("--seed", options_.seed, "The same seed gives the same trace on every machine");
-    arguments.text("--min-size", min_size_, "BYTES", "Smallest allocation; the kind's own where not given");
+    arguments.text("--min-size", min_size_, "BYTES",
+                   "Smallest allocation; the kind's own where not given");
     arguments.text("--max-size", max_size_, "BYTES", "Largest allocation");
     arguments.count("--live", options_.live, "N", "How many allocations live at once, at most");
     arguments.count("--threads", options_.threads, "N", "How many threads");
     arguments.count("--streams", options_.streams, "N", "How many streams");
-    arguments.footer("See `emmctl list generators` for what each kind is like.");
+    arguments.text("--format", format_, "FORMAT",
+                   "What to write: emm, torch (a PyTorch snapshot), or another that `emmctl list "
+                   "formats` says is written");
+    arguments.count("--stacks", stacks_, "N",
+                    "torch: distinct call stacks, of which each allocation has one");
+    arguments.count("--depth", depth_, "N", "torch: frames of a stack");
+    arguments.count("--frames", shared_, "N",
+                    "torch: distinct frames, which stacks share; 0 gives each stack its own");
+    arguments.flag(
+        "--own-stacks", own_stacks_,
+        "torch: each allocation writes its stack anew, as PyTorch does, so that the file is mostly "
+        "frames; of --stacks 0 no two are alike");
+    arguments.footer(
+        "See `emmctl list generators` for what each kind is like.\n"
+        "Exit codes: 0 written; 2 usage; 3 not written to the end, as on a full disk; 130 "
+        "interrupted.");
   }
 
   Result<ExitCode> run(Console& console) override {
-    for (const auto& [text, into] : {std::pair{&min_size_, &options_.min_size}, std::pair{&max_size_, &options_.max_size}}) {
+    for (const auto& [text, into] :
+         {std::pair{&min_size_, &options_.min_size}, std::pair{&max_size_, &options_.max_size}}) {
       if (text->empty()) continue;
       auto size = units::parse_bytes(*text);
       if (!size) return std::move(size).error();
       *into = *size;
     }
+    trace::TorchFrames frames{.seed = options_.seed};
+    if (auto good = read_frames(frames); !good) return good.error();
+    const trace::Exporter* exporter = nullptr;
+    if (format_ != "emm" && !torch()) {
+      auto found = trace::find_exporter(format_);
+      if (!found) return std::move(found).error();
+      exporter = *found;
+    }
     auto sink = format::ByteSink::open(out_);
     if (!sink) return std::move(sink).error();
     handle_interrupts();
-    auto writer = trace::make_writer(**sink, form_of(out_));
-    const auto made = trace::generate(options_, *watched(console, nullptr, *writer));
+    if (torch()) return write_snapshot(console, **sink, frames);
+    if (exporter == nullptr)
+      return write(console, **sink, *trace::make_writer(**sink, form_of(out_)));
+    const auto exporting = exporter->open(**sink);
+    auto written = write(console, **sink, *exporting);
+    if (!written) return written;
+    for (const auto& note : exporting->notes())
+      console.say(text::format("{}: {}", exporter->name, note));
+    return written;
+  }
+
+ private:
+  bool torch() const { return format_ == "torch" || format_ == "torch-pickle"; }
+
+  Status read_frames(trace::TorchFrames& frames) const {
+    if (!torch() && (stacks_ || depth_ || shared_ || own_stacks_)) {
+      return fail(Errc::usage,
+                  "--stacks, --depth, --frames, --own-stacks: expected --format torch, which alone "
+                  "has them");
+    }
+    frames.own = own_stacks_;
+    frames.stacks = stacks_.value_or(kStacks);
+    frames.depth = depth_.value_or(frames.depth);
+    frames.frames = shared_.value_or(kFrames);
+    constexpr std::uint64_t kMost = 100'000'000;
+    if (frames.stacks > kMost || frames.frames > kMost || frames.depth == 0 ||
+        frames.depth > kMost) {
+      return fail(
+          Errc::usage,
+          "{} stacks of {} of {} frames: expected a depth of 1 at least, and at most {} of each",
+          frames.stacks, frames.depth, frames.frames, kMost);
+    }
+    return {};
+  }
+
+  Result<ExitCode> write(Console& console, format::ByteSink& sink, trace::OperationSink& writer) {
+    const auto made = trace::generate(options_, *watched(console, nullptr, writer));
     console.end_progress();
-    const auto closed = (*sink)->close();
+    const auto closed = sink.close();
     if (!made) return made.error();
     if (!closed) return closed.error();
     return ExitCode::fine;
   }
 
- private:
+  /// Says what the file holds, so that one may be told from another.
+  Result<ExitCode> write_snapshot(Console& console, format::ByteSink& sink,
+                                  const trace::TorchFrames& frames) {
+    trace::TorchPickleWriter writer(sink, frames);
+    auto written = write(console, sink, writer);
+    if (!written) return written;
+    for (const auto& note : writer.notes()) console.say(text::format("torch-pickle: {}", note));
+    console.say(text::format(
+        "torch-pickle: {} rows, seed {}; {} stacks of {} frames{}; frames {}",
+        text::grouped(writer.rows()), options_.seed,
+        frames.own && frames.stacks == 0 ? "all different" : text::grouped(frames.stacks),
+        text::grouped(frames.depth), frames.own ? ", each written anew" : "",
+        frames.frames == 0 ? "of their own" : text::grouped(frames.frames) + ", shared"));
+    return written;
+  }
+
+  static constexpr std::uint64_t kStacks = 500, kFrames = 2000;  // of a training run, about
   trace::GenerateOptions options_;
-  std::string out_ = "-", min_size_, max_size_;
+  std::string out_ = "-", min_size_, max_size_, format_ = "emm";
+  std::optional<std::uint64_t> stacks_, depth_, shared_;
+  bool own_stacks_ = false;
 };
 
 }  // namespace
 
 extern constinit const Command generate_command{
     "generate", "Make a synthetic trace, the same for the same seed", false,
-    [](Arguments& arguments) -> std::unique_ptr<CommandRun> { return std::make_unique<Generate>(arguments); }};
+    [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
+      return std::make_unique<Generate>(arguments);
+    }};
 
 }  // namespace emm

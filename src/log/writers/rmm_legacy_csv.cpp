@@ -9,9 +9,7 @@ namespace rmm = format::rmm;
 
 /// The first word of a frame, "model.py:88" of "model.py:88 forward", as far as it fits an unquoted
 /// field.
-std::string_view location(const std::vector<std::string>& frames) {
-  if (frames.empty()) return {};
-  const std::string_view frame = frames.front();
+std::string_view location(std::string_view frame) {
   return frame.substr(0, frame.find_first_of(" ,\"\t\r\n"));
 }
 
@@ -59,7 +57,7 @@ class RmmLegacyCsv final : public LineLog {
     at = put_seconds(put(at, ','), record.end_ns - record.begin_ns);
     lines.append(line, put(at, ','));
     if (record.seq < trace().size())
-      lines.append(location(trace().site_frames(trace()[record.seq].site)));
+      lines.append(location(trace().first_frame(trace()[record.seq].site)));
     lines.push_back('\n');
   }
 

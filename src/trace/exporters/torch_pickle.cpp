@@ -155,20 +155,22 @@ void TorchPickleWriter::put_stack(std::string_view site) {
 }
 
 void TorchPickleWriter::put_made_up_stack() {
-  if (!frames_.own) {
-    auto& written = made_up_stacks_[random_.below(frames_.stacks)];
+  const auto stack = frames_.stacks == 0 ? stacks_made_++ : random_.below(frames_.stacks);
+  if (frames_.own) {
+    pickle_.list();
+  } else {
+    auto& written = made_up_stacks_[stack];
     if (written != 0) return pickle_.again(written - 1);
     written = pickle_.list() + 1;
-  } else {
-    pickle_.list();
   }
+  Prng of_stack(frames_.seed ^ (stack + 1) << 20);  // the same frames each time that the stack is written
   pickle_.mark();
   for (std::uint64_t i = 0; i < frames_.depth; ++i) {
     if (frames_.frames == 0) {
-      put_made_up_frame(stacks_made_ * frames_.depth + i);
+      put_made_up_frame(stack * frames_.depth + i);
       continue;
     }
-    const auto number = random_.below(frames_.frames);
+    const auto number = of_stack.below(frames_.frames);
     if (made_up_frames_[number] != 0) {
       pickle_.again(made_up_frames_[number] - 1);
     } else {
@@ -176,7 +178,6 @@ void TorchPickleWriter::put_made_up_stack() {
     }
   }
   pickle_.appends();
-  ++stacks_made_;
 }
 
 void TorchPickleWriter::put_made_up_frame(std::uint64_t number) {

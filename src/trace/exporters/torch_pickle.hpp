@@ -17,10 +17,10 @@ namespace emm::trace {
 
 /// Call stacks to make up for allocations that name no site; 0 stacks: none.
 struct TorchFrames {
-  std::uint64_t stacks = 0;   ///< Distinct ones, shared by the rows; each row picks one.
+  std::uint64_t stacks = 0;   ///< Distinct ones, of which each allocation has one.
   std::uint64_t depth = 16;   ///< Frames of a stack.
   std::uint64_t frames = 1;   ///< Distinct frames that stacks share. 0: each frame is its stack's own.
-  bool own = false;           ///< Each allocation has a stack of its own.
+  bool own = false;           ///< Each allocation writes its stack anew, as PyTorch does; of 0 `stacks` all differ.
   std::uint64_t seed = 1;
 };
 

@@ -11,7 +11,7 @@ using format::Pickle;
 using format::PickleValue;
 
 // Frames that many stacks share are written once; what is beyond this is written each time.
-constexpr std::size_t kKeptBytes = std::size_t{64} << 20;
+constexpr std::size_t kKeptBytes = std::size_t{16} << 20;
 constexpr std::size_t kSetMax = std::size_t{1} << 20;
 constexpr std::uint32_t kFrame = std::uint32_t{1} << 31;  // beside the number of what is a frame
 constexpr std::uint32_t kAlone = ~std::uint32_t{0};       // the number of a frame that is in no set
