@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "cli/command.hpp"
+#include "conformance/clause.hpp"
 #include "driver/device_entry.hpp"
 #include "emm/manager_entry.hpp"
 #include "format/json_writer.hpp"
@@ -79,12 +80,26 @@ Rows generators() {
   return rows;
 }
 
+Rows clauses() {
+  Rows rows{{"clause", "asked of", "level", "rule"}};
+  for (const auto* group : conformance::clause_groups()) {
+    for (const auto& clause : group->clauses) {
+      rows.push_back({text_of(clause.id), text_of(name(clause.scope)), text_of(name(clause.level)), text_of(clause.rule)});
+    }
+  }
+  for (const auto& clause : conformance::unjudged_clauses()) {
+    rows.push_back({text_of(clause.id), "nobody", text_of(clause.why), text_of(clause.rule)});
+  }
+  return rows;
+}
+
 struct Listing {
   std::string_view name;
   Rows (*rows)();
 };
 constexpr Listing kListings[] = {
-    {"managers", managers}, {"adaptors", adaptors}, {"devices", devices}, {"formats", formats}, {"generators", generators}};
+    {"managers", managers}, {"adaptors", adaptors}, {"devices", devices}, {"formats", formats}, {"generators", generators},
+    {"clauses", clauses}};
 
 std::vector<std::string> listing_names() {
   std::vector<std::string> names;
@@ -133,7 +148,7 @@ class List final : public CommandRun {
 }  // namespace
 
 extern constinit const Command list_command{
-    "list", "What there is: managers, adaptors, devices, formats, generators", false,
+    "list", "What there is: managers, adaptors, devices, formats, generators, clauses", false,
     [](Arguments& arguments) -> std::unique_ptr<CommandRun> { return std::make_unique<List>(arguments); }};
 
 }  // namespace emm

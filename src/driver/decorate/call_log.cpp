@@ -35,6 +35,10 @@ CallEvent with_shown_addresses(const Driver& driver, CallEvent event) {
 
 }  // namespace
 
+std::string to_text(const CallEvent& event, const Driver& driver) {
+  return to_text(with_shown_addresses(driver, event));
+}
+
 void CallLog::after(const CallEvent& event) {
   const std::lock_guard lock(mutex_);
   events_.push_back(event);
@@ -48,7 +52,7 @@ std::vector<CallEvent> CallLog::events() const {
 std::string CallLog::text(const Driver& driver) const {
   std::string out;
   for (const auto& event : events()) {
-    out += to_text(with_shown_addresses(driver, event));
+    out += to_text(event, driver);
     out += '\n';
   }
   return out;

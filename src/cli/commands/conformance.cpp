@@ -1,0 +1,99 @@
+#include "conformance/suite.hpp"
+
+#include <memory>
+
+#include "cli/command.hpp"
+#include "cli/manager_choice.hpp"
+#include "driver/device_entry.hpp"
+
+namespace emm {
+namespace {
+
+using namespace emm::cli;
+using namespace emm::conformance;
+using Kind = Verdict::Kind;
+
+class Conformance final : public CommandRun {
+ public:
+  explicit Conformance(Arguments& arguments) {
+    manager_.offer(arguments);
+    arguments.flag("--own", own_, "Judge emmctl's own context, pointers, IPC and selection instead of a manager");
+    arguments.choice("--as", as_, {"any", "host-only", "default"},
+                     "What the manager is held to; where not given, what a bundled one of that name promises, else any");
+    arguments.list("--clause", globs_, "GLOB", "Only the clauses whose id this names, as 'PD-*'; repeatable");
+    arguments.choice("--level", level_, {"must", "should", "quirk"}, "Clauses of this level, and those that bind more");
+    arguments.text("--device", device_, "DEVICE", "sim or cuda[:N]");
+    arguments.count("--seed", seed_, "Of everything random");
+    arguments.text("--json", json_, "FILE|-", "Writes the verdicts as JSON (emmctl.conformance/1)");
+    arguments.text("--junit", junit_, "FILE|-", "Writes them as JUnit XML");
+    arguments.text("--tap", tap_, "FILE|-", "Writes them as TAP");
+    arguments.text("--traces", traces_, "FOLDER", "Writes for each failure that a trace can show, FOLDER/CLAUSE.json");
+    arguments.footer("Exit codes: 0 all that was judged passed; 1 a clause failed; 2 usage; 3 nothing was judged, or a clause\n"
+                     "could not be judged to its end; 5 no device.");
+  }
+
+  Result<ExitCode> run(Console& console) override {
+    auto factory = manager_.find();
+    if (!factory) return std::move(factory).error();
+    Subject subject{.manager = factory->name, .promise = promise_of(factory->name), .device = device_, .seed = seed_};
+    if (as_ == "default") subject.promise = Scope::deflt;
+    if (as_ == "host-only") subject.promise = Scope::host;
+    if (as_ == "any") subject.promise = Scope::all;
+    if (subject.manager.find("profile=numba") != std::string::npos) subject.profile = Profile::numba;
+    subject.factory = *std::move(factory);
+
+    Selection selection{.globs = globs_, .own = own_};
+    selection.level = level_ == "must" ? Level::must : level_ == "should" ? Level::should : Level::quirk;
+    const auto chosen = select(selection).size();
+    if (chosen == 0) return fail(Errc::usage, "no clause is named so: expected ids of `emmctl list clauses`");
+    if (auto opens = open_platform(device_, {}); !opens) return std::move(opens).error();
+    handle_interrupts();
+    std::uint64_t done = 0;
+    const auto report = run_suite(subject, selection, judge, [&](const Clause& clause) {
+      console.progress(clause.id, done++, chosen);
+      return !interrupted();
+    });
+    console.end_progress();
+
+    if (auto written = write(console, report); !written) return std::move(written).error();
+    if (report.count(Kind::fail) > 0) return ExitCode::failure;
+    if (report.count(Kind::pass) > 0 && report.count(Kind::inconclusive) == 0) return ExitCode::fine;
+    if (report.count(Kind::pass) == 0) console.say("nothing was judged");
+    return ExitCode::inconclusive;
+  }
+
+ private:
+  Status write(Console& console, const Report& report) const {
+    bool on_stdout = false;
+    const auto write_as = [&](const std::string& path, std::string (*form)(const Report&)) -> Status {
+      if (path.empty()) return {};
+      on_stdout |= path == "-";
+      return console.write(path, form(report));
+    };
+    if (auto written = write_as(json_, to_json); !written) return written;
+    if (auto written = write_as(junit_, to_junit); !written) return written;
+    if (auto written = write_as(tap_, to_tap); !written) return written;
+    for (const auto& one : report.judged) {
+      if (traces_.empty() || one.verdict.trace.empty()) continue;
+      std::string name(one.clause->id);
+      for (auto& c : name) c = c == '/' ? '-' : c;
+      if (auto written = console.write(traces_ + "/" + name + ".json", one.verdict.trace); !written) return written;
+    }
+    if (!on_stdout) console.result(to_text(report));
+    return {};
+  }
+
+  ManagerChoice manager_;
+  std::string as_, level_ = "quirk", device_ = "sim", json_, junit_, tap_, traces_;
+  std::vector<std::string> globs_;
+  std::uint64_t seed_ = 0;
+  bool own_ = false;
+};
+
+}  // namespace
+
+extern constinit const Command conformance_command{
+    "conformance", "Judge a manager by the contract, clause by clause", false,
+    [](Arguments& arguments) -> std::unique_ptr<CommandRun> { return std::make_unique<Conformance>(arguments); }};
+
+}  // namespace emm

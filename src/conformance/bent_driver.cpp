@@ -1,0 +1,82 @@
+#include "conformance/bent_driver.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace emm::conformance {
+namespace {
+
+// What a handle of loopback carries: the address it was made of.
+IpcMemHandle handle_of(DevicePtr ptr) noexcept {
+  IpcMemHandle handle;
+  std::memcpy(handle.bytes.data(), &ptr.value, sizeof ptr.value);
+  return handle;
+}
+
+}  // namespace
+
+CallHook& BentDriver::none() noexcept {
+  static CallHook hook;
+  return hook;
+}
+
+Result<DevicePtr> BentDriver::mem_alloc(std::uint64_t size) {
+  if (gives_again) return last_;
+  auto ptr = inner_.mem_alloc(size);
+  if (ptr) last_ = *ptr;
+  return ptr;
+}
+
+Result<DevicePtr> BentDriver::mem_alloc_managed(std::uint64_t size, AttachFlags attach) {
+  if (gives_again) return last_;
+  auto ptr = inner_.mem_alloc_managed(size, attach);
+  if (ptr) last_ = *ptr;
+  return ptr;
+}
+
+Result<HostPtr> BentDriver::mem_host_alloc(std::uint64_t size, HostAllocFlags flags) {
+  if (gives_again) return last_host_;
+  auto ptr = inner_.mem_host_alloc(size, flags);
+  if (ptr) last_host_ = *ptr;
+  return ptr;
+}
+
+Result<DevicePtr> BentDriver::mem_host_get_device_pointer(HostPtr ptr) {
+  auto address = inner_.mem_host_get_device_pointer(ptr);
+  if (address) *address = *address + host_to_device;
+  return address;
+}
+
+Result<MemoryInfo> BentDriver::mem_get_info() {
+  auto info = inner_.mem_get_info();
+  if (info && total) *info = {.free = std::min(info->free, *total), .total = *total};
+  return info;
+}
+
+bool BentDriver::can_map_host_memory() const noexcept {
+  return maps_host_memory && inner_.can_map_host_memory();
+}
+
+Result<bool> BentDriver::can_access_peer(const DeviceIdentity& peer) {
+  if (reaches_peers) return *reaches_peers;
+  return inner_.can_access_peer(peer);
+}
+
+Result<IpcMemHandle> BentDriver::ipc_get_mem_handle(DevicePtr ptr) {
+  if (loops_back) return handle_of(ptr);
+  return inner_.ipc_get_mem_handle(ptr);
+}
+
+Result<DevicePtr> BentDriver::ipc_open_mem_handle(const IpcMemHandle& handle) {
+  if (!loops_back) return inner_.ipc_open_mem_handle(handle);
+  DevicePtr ptr;
+  std::memcpy(&ptr.value, handle.bytes.data(), sizeof ptr.value);
+  return ptr;
+}
+
+Status BentDriver::ipc_close_mem_handle(DevicePtr ptr) {
+  if (loops_back) return {};
+  return inner_.ipc_close_mem_handle(ptr);
+}
+
+}  // namespace emm::conformance

@@ -1,0 +1,46 @@
+#include "conformance/block.hpp"
+
+#include <utility>
+
+#include "conformance/bench.hpp"
+
+namespace emm::conformance {
+
+Block::Block(Block&& other) noexcept
+    : bench_(other.bench_),
+      id_(std::exchange(other.id_, 0)),
+      address_(other.address_),
+      device_(other.device_),
+      host_(other.host_),
+      size_(other.size_),
+      mapped_(other.mapped_),
+      owner_(std::move(other.owner_)),
+      lifetime_(std::move(other.lifetime_)) {}
+
+Block& Block::operator=(Block&& other) noexcept {
+  if (this == &other) return *this;
+  drop();
+  bench_ = other.bench_;
+  id_ = std::exchange(other.id_, 0);
+  address_ = other.address_;
+  device_ = other.device_;
+  host_ = other.host_;
+  size_ = other.size_;
+  mapped_ = other.mapped_;
+  owner_ = std::move(other.owner_);
+  lifetime_ = std::move(other.lifetime_);
+  return *this;
+}
+
+Status Block::free(StreamHandle stream) {
+  if (id_ != 0) bench_->note_free(std::exchange(id_, 0), stream, false);
+  return lifetime_.free(stream);
+}
+
+void Block::drop() noexcept {
+  if (id_ != 0) bench_->note_free(std::exchange(id_, 0), {}, !lifetime_.alive());
+  lifetime_ = {};
+  owner_.reset();
+}
+
+}  // namespace emm::conformance

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "emm/memory_manager.hpp"
+
+namespace emm::conformance {
+
+class Bench;
+
+/// One piece of memory of any kind that a manager handed out; its end is the end of that memory. Move-only.
+class Block {
+ public:
+  Block() = default;
+  Block(Block&& other) noexcept;
+  Block& operator=(Block&& other) noexcept;
+  ~Block() { drop(); }
+
+  std::uint64_t address() const noexcept { return address_; }  ///< The host's of host memory, else the device's.
+  DevicePtr device() const noexcept { return device_; }        ///< Null where devices do not see it.
+  HostPtr host() const noexcept { return host_; }              ///< Null of device memory.
+  std::uint64_t size() const noexcept { return size_; }
+  MemoryView view() const noexcept { return {.device_pointer = device_, .size = size_}; }
+  bool is_mapped() const noexcept { return mapped_; }
+  bool alive() const noexcept { return lifetime_.alive(); }
+  std::uint64_t id() const noexcept { return id_; }
+
+  /// An explicit free; what it answers is the manager's.
+  Status free(StreamHandle stream = {});
+  /// The end of the last reference.
+  void drop() noexcept;
+
+ private:
+  friend class Bench;
+  Bench* bench_ = nullptr;
+  std::uint64_t id_ = 0;  // in the bench's trace; 0: no memory
+  std::uint64_t address_ = 0;
+  DevicePtr device_;
+  HostPtr host_ = nullptr;
+  std::uint64_t size_ = 0;
+  bool mapped_ = false;
+  std::shared_ptr<const void> owner_;
+  Lifetime lifetime_;
+};
+
+}  // namespace emm::conformance

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace emm::conformance {
+
+class Bench;
+
+/// What the contract says of a clause: normative text is `must`; behaviour of Numba's code where the text is silent is
+/// `should`; a quirk of that code is judged by the profile, and never on a foreign manager.
+enum class Level : std::uint8_t { must, should, quirk };
+
+/// Of whom a clause is asked.
+enum class Scope : std::uint8_t {
+  all,      ///< Every manager.
+  host,     ///< Those that are NBEP-7's HostOnlyCUDAMemoryManager for host memory.
+  deflt,    ///< Numba's default manager.
+  own,      ///< emmctl's context, pointers, IPC and selection; judged once, on no manager of anybody's.
+};
+
+std::string_view name(Level level) noexcept;  ///< "must", "should", "quirk"
+std::string_view name(Scope scope) noexcept;  ///< "every manager", "host-only and below", "default", "emmctl"
+
+/// One rule that can be judged.
+struct Clause {
+  std::string_view id;      ///< The catalogue's, as PD-11; or of what is beyond it, as live/overlap.
+  std::string_view rule;    ///< One sentence.
+  std::string_view source;  ///< Where the rule is from.
+  Level level;
+  Scope scope;
+  /// The ids of the clauses that may also fail where this one's rule is broken, and no others may.
+  std::string_view kin;
+  /// Judges by Bench::expect. Makes what it needs, and leaves no thread behind.
+  void (*check)(Bench& bench);
+};
+
+/// The clauses of one file.
+struct ClauseGroup {
+  std::string_view title;
+  std::span<const Clause> clauses;
+};
+
+std::span<const ClauseGroup* const> clause_groups();
+
+/// Null where there is none of that name.
+const Clause* find_clause(std::string_view id) noexcept;
+
+/// Whether `id` is what `glob` says: `*` is any text, `?` any character, all else itself.
+bool matches(std::string_view glob, std::string_view id) noexcept;
+
+/// A clause of the contract that no clause here judges, and why.
+struct Unjudged {
+  std::string_view id;
+  std::string_view rule;
+  std::string_view source;
+  std::string_view why;
+};
+std::span<const Unjudged> unjudged_clauses() noexcept;
+
+}  // namespace emm::conformance

@@ -1,0 +1,181 @@
+#include <optional>
+
+#include "base/units.hpp"
+#include "conformance/bench.hpp"
+
+// Beyond the catalogue: what was taken from the device comes back, whatever fails.
+
+namespace emm {
+namespace {
+
+using namespace emm::conformance;
+
+/// Every operation, with what ends early, late, twice and never.
+void use_everything(Bench& b) {
+  const auto first = b.stream();
+  const auto second = b.stream();
+  auto kept = b.try_memalloc(600_KiB, first);
+  auto large = b.try_memalloc(5_MiB, first);
+  {
+    const auto dropped = b.try_memalloc(700_KiB, second);
+    const auto managed = b.try_managed(1000);
+    const auto mapped = b.try_hosted(64, {.mapped = true});
+    const auto pinned = b.try_hosted(64, {});
+    const auto region = b.try_pin(b.buffer(), {.mapped = true});
+    const auto unmapped = b.try_pin(b.buffer());
+  }
+  if (large) {
+    const auto freed = large->free(second);
+  }
+  const auto other = b.try_memalloc(5_MiB, second);
+  {
+    const auto outer = b.defer();
+    const auto inner = b.defer();
+    const auto inside = b.try_memalloc(900_KiB);
+    const auto host = b.try_hosted(64, {.mapped = true});
+  }
+  if (kept) {
+    const auto handle = b.manager().get_ipc_handle(kept->view());
+  }
+  const auto info = b.manager().get_memory_info();
+  const auto flushed = b.manager().flush();
+  const auto late = b.try_hosted(64, {.mapped = true});
+  b.reset();
+  const auto after = b.try_memalloc(4_KiB);
+}
+
+std::uint64_t owed(Bench& b) {
+  std::uint64_t count = 0;
+  for (std::size_t kind = 0; kind < CallLedger::kKinds; ++kind) {
+    count += b.watch().ledger().live(static_cast<CallLedger::Kind>(kind)).count;
+  }
+  return count;
+}
+
+std::uint64_t refused_ends(Bench& b) {
+  std::uint64_t count = 0;
+  for (const auto& event : b.watch().events()) count += is_end(event.call) && event.native != 0 ? 1u : 0u;
+  return count;
+}
+
+/// Fails each call that ends nothing, or each that does, in turn, on a device of its own each time.
+void fail_in_turn(Bench& b, bool of_ends, std::int32_t native) {
+  constexpr std::uint64_t kMost = 300;
+  b.untraceable();
+  for (std::uint64_t n = 1; n < kMost && !b.decided(); ++n) {
+    auto fresh = Bench::create(b.subject(), "accounts/every_call_failed");
+    if (!fresh) return b.inconclusive(describe(fresh.error()));
+    auto& trial = **fresh;
+    trial.manager();
+    if (trial.decided()) return b.inconclusive("initialize fails");
+    trial.watch().fail_nth(n, native, of_ends);
+    use_everything(trial);
+    const auto reached = trial.watch().failed_nth();
+    trial.watch().fail_nth(0, 0, of_ends);
+    const auto flushed = trial.manager().flush();
+    trial.end_manager();
+    if (trial.watch().total() == 0) return b.inconclusive("the driver calls of this manager are not seen here");
+    const auto done = text::format("every operation, driver call {} failing with {}", n, native);
+    const auto& ledger = trial.watch().ledger();
+    b.expect(owed(trial) <= refused_ends(trial), done, ledger.verdict(),
+             "only what the driver refused to take back is left");
+    b.expect(ledger.double_ends() == 0 && ledger.foreign_ends() == 0, done, ledger.verdict(), "each thing ended once");
+    if (!reached) return;
+  }
+}
+
+constexpr Clause kClauses[] = {
+    {.id = "accounts/balance",
+     .rule = "After every operation, and the manager's end, all that came from the device is back, once.",
+     .source = "what a manager is for",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "accounts/every_call_failed accounts/refused_frees",
+     .check =
+         [](Bench& b) {
+           use_everything(b);
+           b.reset();
+           if (b.is_numba()) b.expect_ok("flush()", b.manager().flush());
+           b.expect_balance("every operation, a reset, the manager's end");
+         }},
+
+    {.id = "accounts/live_bytes",
+     .rule = "What a manager says is live is what was handed out and has not ended.",
+     .source = "emm/memory_manager.hpp",
+     .level = Level::should,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           b.manager();
+           if (!b.manager().state().live_bytes) return b.not_applicable("this manager does not say what is live");
+           auto first = b.any(1000);
+           const auto second = b.managed(24);
+           b.expect_equal("live bytes of blocks of 1000 and 24", *b.manager().state().live_bytes, 1024u);
+           first.drop();
+           b.expect_equal("live bytes after the first ended", *b.manager().state().live_bytes, 24u);
+           b.reset();
+           b.expect_equal("live bytes after reset", *b.manager().state().live_bytes, 0u);
+         }},
+
+    {.id = "accounts/every_call_failed",
+     .rule = "Whichever driver call fails, nothing is leaked and nothing ended twice.",
+     .source = "emm/memory_manager.hpp: a call that fails changes nothing",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           if (b.is_numba()) return b.not_applicable("numba leaks where a call fails, by its quirks");
+           fail_in_turn(b, false, 2);
+           fail_in_turn(b, false, 700);
+         }},
+
+    {.id = "accounts/refused_frees",
+     .rule = "A free that the driver refuses ends nothing but itself.",
+     .source = "emm/memory_manager.hpp",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           if (b.is_numba()) return b.not_applicable("numba leaks where a call fails, by its quirks");
+           fail_in_turn(b, true, 700);
+         }},
+
+    {.id = "accounts/out_of_memory_deferred",
+     .rule = "Memory that runs out inside nested deferrals costs nothing but the request.",
+     .source = "NBEP 7, defer_cleanup; numba#2046",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           const auto kept = b.any(1_MiB);
+           b.fill(kept, 0x42);
+           b.leave_on_device(64_MiB);
+           {
+             const auto outer = b.defer();
+             b.any(1_MiB).drop();
+             const auto inner = b.defer();
+             b.any(1_MiB).drop();
+             const auto refused = b.try_memalloc(100_MiB);
+             if (!refused && refused.error().code != Errc::not_supported) {
+               b.expect_error("a request for more than is left, inside two deferrals", refused, Errc::out_of_memory);
+             }
+             b.expect(b.holds(kept, 0x42), "a request for more than is left, inside two deferrals", "other memory is lost",
+                      "it is as it was");
+           }
+           b.expect_ok("flush()", b.manager().flush());
+           auto next = b.any(32_MiB);
+           b.expect(b.fill(next, 1), "32 of 64 MiB after the deferrals", "no memory", "memory");
+           next.drop();
+           b.expect(b.holds(kept, 0x42), "everything after", "the first block is lost", "it is as it was");
+         }},
+};
+
+}  // namespace
+
+extern constinit const ClauseGroup accounts_clauses{"Beyond the catalogue: accounts", kClauses};
+
+}  // namespace emm

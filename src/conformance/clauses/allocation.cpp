@@ -1,0 +1,288 @@
+#include <algorithm>
+#include <thread>
+
+#include "base/units.hpp"
+#include "conformance/bench.hpp"
+
+// Beyond the catalogue: what RMM's suite asks of a memory resource, with content looked at throughout.
+
+namespace emm {
+namespace {
+
+using namespace emm::conformance;
+
+constexpr std::uint64_t kAlignment = 256;  // what CUDA promises of cuMemAlloc
+
+/// A block and the byte that it was filled with.
+struct Filled {
+  Block block;
+  std::uint8_t value = 0;
+};
+
+/// Allocates and frees at random, and looks at what it frees.
+void churn(Bench& b, Prng& random, int steps, bool mixed, std::vector<StreamHandle> streams = {{}}) {
+  std::vector<Filled> live;
+  const auto look = [&](const Filled& one) {
+    return b.expect(b.holds(one.block, one.value), text::format("random requests, seed {}", b.seed()),
+                    text::format("a live block of {} bytes has other content", one.block.size()), "what was written");
+  };
+  for (int i = 0; i < steps && !b.decided(); ++i) {
+    if (live.size() > 20 || (!live.empty() && random.chance(0.4))) {
+      const auto at = static_cast<std::ptrdiff_t>(random.below(live.size()));
+      auto one = std::move(live[static_cast<std::size_t>(at)]);
+      live.erase(live.begin() + at);
+      if (!look(one)) return;
+      if (random.chance(0.5)) {
+        b.expect_ok("free()", one.block.free(streams[random.below(streams.size())]));
+      } else {
+        one.block.drop();
+      }
+      continue;
+    }
+    const auto size = random.log_uniform(1, 1_MiB);
+    const auto kind = mixed ? random.below(4) : 0;
+    auto block = kind == 1   ? b.managed(size)
+                 : kind == 2 ? b.mapped(size)
+                 : kind == 3 ? b.pinned(size)
+                             : b.any(size);
+    const auto value = static_cast<std::uint8_t>(random.below(256));
+    if (block.size() == 0) return;
+    b.expect(b.fill(block, value), "a block filled", "the device refuses", "it is memory");
+    live.push_back({std::move(block), value});
+  }
+  for (const auto& one : live) look(one);
+}
+
+constexpr Clause kClauses[] = {
+    {.id = "suite/alignment",
+     .rule = "Device memory is aligned to 256 bytes, as cuMemAlloc's is.",
+     .source = "rmm, mr_ref_test; CUDA C programming guide",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           std::vector<Block> blocks;
+           for (const std::uint64_t size : {1u, 2u, 3u, 255u, 256u, 257u, 511u, 4097u, 65537u, 1048577u}) {
+             blocks.push_back(b.memalloc(size));
+             b.expect_equal(text::format("address of memalloc({}) modulo 256", size), blocks.back().address() % kAlignment, 0u);
+           }
+         }},
+
+    {.id = "suite/sizes",
+     .rule = "Any size up to the device's is given whole: its first and its last byte are memory.",
+     .source = "rmm, mr_ref_test",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           for (std::uint64_t size = 1; size <= 32_MiB; size *= 2) {
+             for (const auto exact : {size - size / 4, size, size + size / 4}) {
+               auto block = b.any(exact);
+               if (b.decided()) return;
+               b.expect_equal("the size of a block", block.size(), exact);
+               b.expect(b.fill(block, 0x3c) && b.holds(block, 0x3c), text::format("{} bytes written and read", exact),
+                        "not all of it is memory", "what was written");
+             }
+           }
+         }},
+
+    {.id = "suite/too_large",
+     .rule = "A request that no device can serve is out of memory, and the manager serves on.",
+     .source = "rmm, mr_ref_test",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           const auto kept = b.memalloc(64_KiB);
+           if (b.decided()) return;
+           b.fill(kept, 6);
+           for (const auto size : {std::uint64_t{1} << 50, (std::uint64_t{1} << 63) + 1, ~std::uint64_t{0} - 4095, ~std::uint64_t{0}}) {
+             const auto block = b.try_memalloc(size);
+             b.expect_error(text::format("memalloc({})", size), block, Errc::out_of_memory);
+           }
+           b.expect(b.holds(kept, 6), "requests that are too large", "other memory is lost", "it is as it was");
+           b.expect_ok("memalloc(65536) after them", b.try_memalloc(64_KiB));
+         }},
+
+    {.id = "suite/random",
+     .rule = "Through random requests and ends, live memory keeps its content.",
+     .source = "rmm, mr_ref_test",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "suite/threads",
+     .check = [](Bench& b) { churn(b, b.random(), 400, false); }},
+
+    {.id = "suite/mixed",
+     .rule = "So does memory of all kinds, side by side.",
+     .source = "rmm, mr_ref_test",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "",
+     .check = [](Bench& b) { churn(b, b.random(), 300, true); }},
+
+    {.id = "suite/threads",
+     .rule = "Threads that ask at once get memory of their own.",
+     .source = "rmm, mr_ref_multithreaded_test",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           b.untraceable();
+           b.manager();
+           std::vector<std::thread> threads;
+           for (std::uint64_t i = 0; i < 4; ++i) {
+             threads.emplace_back([&b, i] {
+               Prng random(b.seed() + i);
+               churn(b, random, 100, false);
+             });
+           }
+           for (auto& thread : threads) thread.join();
+           b.expect_balance("four threads' requests and ends, then the manager's end");
+         }},
+
+    {.id = "suite/cross_thread_free",
+     .rule = "Memory of one thread may be ended by another while the first asks for more.",
+     .source = "rmm, mr_ref_multithreaded_test",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           b.untraceable();
+           std::vector<Block> handed;
+           for (int i = 0; i < 100; ++i) handed.push_back(b.any(4_KiB));
+           std::thread other([&] { handed.clear(); });
+           std::vector<Filled> own;
+           for (int i = 0; i < 50; ++i) {
+             own.push_back({b.any(4_KiB), static_cast<std::uint8_t>(i)});
+             b.fill(own.back().block, own.back().value);
+           }
+           other.join();
+           for (const auto& one : own) {
+             b.expect(b.holds(one.block, one.value), "memory asked for while another thread frees", "other content",
+                      "what was written");
+           }
+           own.clear();
+           b.expect_balance("one thread's memory ended by another, then the manager's end");
+         }},
+
+    {.id = "suite/cross_stream_free",
+     .rule = "Memory may be asked for on one stream and freed on another.",
+     .source = "rmm, mr_ref_multithreaded_test, cccl_mr_ref_test",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           const std::vector<StreamHandle> streams{{}, b.stream(), b.stream()};
+           std::vector<Filled> live;
+           for (std::uint8_t i = 0; i < 60; ++i) {
+             live.push_back({b.memalloc(64_KiB, streams[i % 3u]), i});
+             if (b.decided()) return;
+             b.fill(live.back().block, i);
+             if (live.size() < 8) continue;
+             b.expect(b.holds(live.front().block, live.front().value), "memory of three streams", "other content",
+                      "what was written");
+             b.expect_ok("free() on another stream", live.front().block.free(streams[(i + 1u) % 3u]));
+             live.erase(live.begin());
+           }
+         }},
+
+    {.id = "suite/fill",
+     .rule = "Memory can be had up to the device's limit, and again after it was freed.",
+     .source = "rmm, mr_ref_test; numba, deallocation tests",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           constexpr std::uint64_t kPiece = 4_MiB;
+           b.leave_on_device(96_MiB);
+           const auto fill_up = [&](std::vector<Block>& blocks) {
+             for (int i = 0; i < 30; ++i) {
+               auto block = b.try_memalloc(kPiece);
+               if (!block) return b.expect_error("a request that finds the device full", block, Errc::out_of_memory);
+               blocks.push_back(*std::move(block));
+             }
+             return b.expect(false, "96 MiB left on the device, 30 blocks of 4 MiB asked for", "all given", "out of memory");
+           };
+           if (auto first = b.memalloc(kPiece); b.decided()) return;
+           std::vector<Block> once;
+           if (!fill_up(once)) return;
+           b.expect(once.size() >= 16, "96 MiB left on the device, filled with blocks of 4 MiB",
+                    text::format("{} blocks", once.size()), "16 or more");
+           const auto had = once.size();
+           once.clear();
+           std::vector<Block> again;
+           if (!fill_up(again)) return;
+           b.expect_equal("blocks the second time", again.size(), had);
+         }},
+
+    {.id = "suite/steady",
+     .rule = "Memory that was freed serves again: a program that holds little never runs out.",
+     .source = "rmm, pool_mr_tests; numba, deallocation tests",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           b.leave_on_device(64_MiB);
+           for (int i = 0; i < 200 && !b.decided(); ++i) {
+             auto block = b.try_memalloc(3_MiB + static_cast<std::uint64_t>(i % 7) * 4_KiB);
+             if (!block && block.error().code == Errc::not_supported) return b.not_applicable(describe(block.error()));
+             b.expect_ok("the next of 200 blocks of 3 MiB, one at a time, 64 MiB being left", block);
+           }
+         }},
+
+    {.id = "live/overlap_address",
+     .rule = "No two live blocks share an address.",
+     .source = "what memory is",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "suite/sizes suite/random suite/mixed suite/threads suite/cross_thread_free suite/cross_stream_free live/overlap_content",
+     .check =
+         [](Bench& b) {
+           std::vector<Block> blocks;
+           for (int i = 0; i < 120 && !b.decided(); ++i) {
+             blocks.push_back(b.any(b.random().log_uniform(1, 256_KiB)));
+             if (i % 3 == 2) blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(b.random().below(blocks.size())));
+           }
+           std::sort(blocks.begin(), blocks.end(), [](const auto& x, const auto& y) { return x.address() < y.address(); });
+           for (std::size_t i = 1; i < blocks.size(); ++i) {
+             const auto end = blocks[i - 1].address() + blocks[i - 1].size();
+             b.expect(blocks[i].address() >= end, text::format("80 live blocks, seed {}", b.seed()),
+                      text::format("{} begins inside {} of {} bytes", text::hex(blocks[i].address()),
+                                   text::hex(blocks[i - 1].address()), blocks[i - 1].size()),
+                      "disjoint ranges");
+           }
+         }},
+
+    {.id = "live/overlap_content",
+     .rule = "What is written to one live block changes no other.",
+     .source = "what memory is",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "suite/random suite/mixed suite/threads",
+     .check =
+         [](Bench& b) {
+           std::vector<Block> blocks;
+           for (std::uint8_t i = 0; i < 60; ++i) {
+             blocks.push_back(b.any(1 + i * std::uint64_t{37}));
+             b.fill(blocks.back(), i);
+           }
+           for (std::size_t i = 0; i < blocks.size() && !b.decided(); ++i) {
+             b.expect(b.holds(blocks[i], static_cast<std::uint8_t>(i)), "60 blocks, each filled with its number",
+                      text::format("block {} of {} bytes holds others", i, blocks[i].size()), "each its own");
+           }
+         }},
+};
+
+}  // namespace
+
+extern constinit const ClauseGroup allocation_clauses{"Beyond the catalogue: allocation", kClauses};
+
+}  // namespace emm

@@ -1,0 +1,149 @@
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <thread>
+
+#include "base/units.hpp"
+#include "conformance/bench.hpp"
+
+// ERR: where and when memory ends: late, elsewhere, while others wait, in another process.
+
+namespace emm {
+namespace {
+
+using namespace emm::conformance;
+
+constexpr std::int32_t kNotInitialized = 3;  // what CUDA answers in a forked child
+
+/// What a forked child does with what its parent had.
+[[noreturn]] void go_on_in_child(Bench& b, Block& block) {
+  alarm(20);
+  b.watch().fail_all(kNotInitialized);
+  block.drop();
+  const auto flushed = b.manager().flush();
+  const auto next = b.manager().memalloc(4_KiB);
+  b.manager().reset();
+  _exit(0);
+}
+
+constexpr Clause kClauses[] = {
+    {.id = "ERR-3",
+     .rule = "The end of a manager frees what is pending and what is alive (numba abandons it to the driver).",
+     .source = "drv:975-1045; MEM",
+     .level = Level::quirk,
+     .scope = Scope::host,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           b.pinned(64).drop();
+           const auto alive = b.mapped(64);
+           b.watch().forget();
+           b.end_manager();
+           b.expect_equal("frees by the end of a manager, with one pending and one alive", b.ends(), b.is_numba() ? 0u : 2u);
+         }},
+
+    {.id = "ERR-4",
+     .rule = "A pointer that ends after its manager does nothing.",
+     .source = "rmm#148, rmm#157",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "RST-5",
+     .check =
+         [](Bench& b) {
+           auto dropped = b.any(64_KiB);
+           auto freed = b.any(100);
+           b.end_manager();
+           b.watch().forget();
+           dropped.drop();
+           const auto done = freed.free();
+           b.expect_calls("two pointers that end after their manager", {});
+           b.expect(!freed.alive(), "a pointer after its manager's end", "alive", "dead");
+         }},
+
+    {.id = "ERR-5",
+     .rule = "Memory may end on any thread, also on one that never called CUDA.",
+     .source = "Python's finalizers",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           b.untraceable();
+           auto kept = b.any(64_KiB);
+           b.fill(kept, 5);
+           auto ended = b.any(64_KiB);
+           auto region = b.try_pin(b.buffer());
+           std::thread([&] {
+             ended.drop();
+             if (region) region->drop();
+           }).join();
+           b.expect_ok("flush()", b.manager().flush());
+           b.expect(b.holds(kept, 5), "memory ended by another thread", "other memory is lost", "it is as it was");
+           kept.drop();
+           b.expect_balance("memory ended by another thread, then the manager's end");
+         }},
+
+    {.id = "ERR-6",
+     .rule = "No lock that a free needs is held while the driver is called.",
+     .source = "numba-cuda#317, rmm#2026",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           b.untraceable();
+           auto first = b.any(64_KiB);
+           auto second = b.any(64_KiB);
+           std::mutex mutex;
+           std::condition_variable ended;
+           std::thread other;
+           bool done = false;
+           bool in_time = true;
+           b.watch().during = [&](const CallEvent&) {
+             if (other.joinable() || other.get_id() == std::this_thread::get_id()) return;
+             std::unique_lock lock(mutex);
+             other = std::thread([&] {
+               second.drop();
+               const std::lock_guard guard(mutex);
+               done = true;
+               ended.notify_one();
+             });
+             in_time = ended.wait_for(lock, b.subject().patience, [&] { return done; });
+           };
+           first.drop();
+           const auto flushed = b.manager().flush();
+           const auto large = b.try_memalloc(b.is_simulated() ? 40_MiB : 512_MiB);
+           b.watch().during = nullptr;
+           if (!other.joinable()) return b.inconclusive("the driver calls of this manager are not seen here");
+           other.join();
+           b.expect(in_time, "a free by another thread, while this one is in the driver", "it waits", "it is made");
+         }},
+
+    {.id = "ERR-7",
+     .rule = "In a forked child, where the driver answers nothing, ends and requests neither crash nor hang.",
+     .source = "drv:357-361; T:test_fork",
+     .level = Level::should,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           auto block = b.any(64_KiB);
+           if (b.decided()) return;
+           const auto child = fork();
+           if (child < 0) return b.inconclusive("this process cannot fork");
+           if (child == 0) go_on_in_child(b, block);
+           int status = 0;
+           while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+           }
+           b.expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the end of memory and a request in a forked child",
+                    WIFSIGNALED(status) ? text::format("signal {}", WTERMSIG(status)) : text::format("exit {}", WEXITSTATUS(status)),
+                    "it goes on");
+         }},
+};
+
+}  // namespace
+
+extern constinit const ClauseGroup endings_clauses{"Late ends, threads, processes", kClauses};
+
+}  // namespace emm

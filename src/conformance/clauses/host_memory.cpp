@@ -1,0 +1,380 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/units.hpp"
+#include "conformance/bench.hpp"
+
+// HST, PIN and MAN: host and managed memory.
+
+namespace emm {
+namespace {
+
+using namespace emm::conformance;
+
+/// Through a pipe, which refuses what would be a fault here.
+bool host_can_read(std::uint64_t address, std::span<std::byte> into) {
+  int ends[2];
+  if (pipe(ends) != 0) return false;
+  const auto size = static_cast<ssize_t>(into.size());
+  const auto passed = write(ends[1], reinterpret_cast<const void*>(address), into.size()) == size &&
+                      read(ends[0], into.data(), into.size()) == size;
+  close(ends[0]);
+  close(ends[1]);
+  return passed;
+}
+
+/// Of the first such call since the last forget().
+std::uint64_t flags_of(Bench& b, Call call) {
+  for (const auto& event : b.watch().events()) {
+    if (event.call == call) return event.other;
+  }
+  b.inconclusive(text::format("no call of {} is seen here", call_info(call).cuda_name));
+  return 0;
+}
+
+constexpr Clause kClauses[] = {
+    {.id = "HST-1",
+     .rule = "mapped, portable and wc reach cuMemHostAlloc as its flags 2, 1 and 4.",
+     .source = "drv:753-762",
+     .level = Level::must,
+     .scope = Scope::host,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           b.manager();
+           for (unsigned bits = 0; bits < 8; ++bits) {
+             b.watch().forget();
+             const auto block = b.hosted(64, {.mapped = (bits & 2) != 0, .portable = (bits & 1) != 0, .wc = (bits & 4) != 0});
+             b.expect_equal("flags of cuMemHostAlloc", flags_of(b, Call::mem_host_alloc), bits);
+           }
+         }},
+
+    {.id = "HST-2",
+     .rule = "memhostalloc gives mapped memory where that was asked for, else pinned memory; of the size asked for.",
+     .source = "NBEP 7; drv:775-779",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           const auto mapped = b.mapped(64);
+           const auto pinned = b.pinned(64);
+           b.expect(mapped.is_mapped() && mapped.device(), "memhostalloc(64, mapped)", "no device address", "mapped memory");
+           b.expect(!pinned.is_mapped(), "memhostalloc(64)", "mapped memory", "pinned memory");
+           b.expect_equal("size of mapped memory of 64", mapped.size(), 64u);
+           b.expect_equal("size of pinned memory of 64", pinned.size(), 64u);
+         }},
+
+    {.id = "HST-3",
+     .rule = "Any memhostalloc that is out of memory is tried once more (numba: mapped memory alone).",
+     .source = "drv:764-767",
+     .level = Level::quirk,
+     .scope = Scope::host,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           for (const bool mapped : {false, true}) {
+             b.watch().forget();
+             b.watch().fail(Call::mem_host_alloc, {2});
+             const auto block = b.try_hosted(64, {.mapped = mapped});
+             const auto retried = mapped || !b.is_numba();
+             b.expect_equal(mapped ? "calls of cuMemHostAlloc, mapped" : "calls of cuMemHostAlloc, unmapped",
+                            b.count(Call::mem_host_alloc), retried ? 2u : 1u);
+           }
+         }},
+
+    {.id = "HST-5",
+     .rule = "The end of page-locked memory queues its free, and makes none itself.",
+     .source = "drv:1328-1348",
+     .level = Level::should,
+     .scope = Scope::host,
+     .kin = "ERR-3 HST-9 MAN-2",
+     .check =
+         [](Bench& b) {
+           if (b.queue_waits()) b.mapped(64).drop();
+           b.pinned(64).drop();
+           b.expect_equal("frees by the ends of page-locked memory", b.ends(), 0u);
+           b.expect_ok("flush()", b.manager().flush());
+           b.expect_equal("calls of cuMemFreeHost by flush()", b.count(Call::mem_free_host), b.queue_waits() ? 2u : 1u);
+         }},
+
+    {.id = "HST-6",
+     .rule = "Mapped memory has the host address, and the device address that cuMemHostGetDevicePointer gives.",
+     .source = "drv:1757-1769",
+     .level = Level::should,
+     .scope = Scope::host,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           b.bent().host_to_device = 1_MiB;
+           const auto block = b.mapped(64);
+           b.expect_equal("device address less host address, where the driver has them 1048576 apart",
+                          block.device().value - block.address(), 1_MiB);
+         }},
+
+    {.id = "HST-7",
+     .rule = "Page-locked memory that cannot be mapped is given back (numba leaks it).",
+     .source = "drv:1757-1769",
+     .level = Level::quirk,
+     .scope = Scope::host,
+     .kin = "accounts/every_call_failed",
+     .check =
+         [](Bench& b) {
+           b.watch().fail(Call::mem_host_get_device_pointer, {1});
+           b.expect_error("memhostalloc(64, mapped), which cannot be mapped", b.try_hosted(64, {.mapped = true}),
+                          Errc::invalid_value);
+           b.expect_equal("calls of cuMemFreeHost", b.count(Call::mem_free_host), 1u);
+         }},
+
+    {.id = "HST-8",
+     .rule = "Pending frees of unmapped page-locked memory count their bytes (numba: none).",
+     .source = "drv:1340; numba#9507",
+     .level = Level::quirk,
+     .scope = Scope::host,
+     .kin = "MAN-2",
+     .check =
+         [](Bench& b) {
+           b.bent().total = 1000;
+           b.pinned(150).drop();
+           b.pinned(150).drop();
+           b.expect_equal("frees after 300 of 1000 bytes were dropped", b.ends(), b.is_numba() ? 0u : 2u);
+         }},
+
+    {.id = "HST-9",
+     .rule = "An unsized free and a sized one wait alike (numba, host-only plugin: the sized one takes all with it).",
+     .source = "drv:1002-1008",
+     .level = Level::quirk,
+     .scope = Scope::host,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           b.pinned(64).drop();
+           b.expect_equal("frees by the end of pinned memory", b.ends(), 0u);
+           b.mapped(64).drop();
+           b.expect_equal("frees by the end of mapped memory", b.ends(), b.queue_waits() ? 0u : 2u);
+         }},
+
+    {.id = "HST-11",
+     .rule = "The host can write and read all of it, and sees what the device writes.",
+     .source = "drv:1764-1769; T:test_host_alloc",
+     .level = Level::should,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           const auto mapped = b.mapped(4_KiB);
+           const auto pinned = b.pinned(4_KiB);
+           if (b.decided()) return;
+           b.fill(mapped, 1);
+           b.fill(pinned, 2);
+           b.expect(b.holds(mapped, 1) && b.holds(pinned, 2), "all bytes written by the host", "others", "what was written");
+           b.expect_ok("a memset by the device", b.device().memset_d8(mapped.device(), 3, 4_KiB));
+           b.expect(b.holds(mapped, 3), "a memset by the device", "the host does not see it", "3 everywhere");
+         }},
+
+    {.id = "PIN-1",
+     .rule = "mempin registers with flag 2 where it maps, else with none.",
+     .source = "drv:789-798",
+     .level = Level::should,
+     .scope = Scope::host,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           b.manager();
+           for (const bool mapped : {false, true}) {
+             b.watch().forget();
+             const auto block = b.pin(b.buffer(), {.mapped = mapped});
+             b.expect_equal("flags of cuMemHostRegister", flags_of(b, Call::mem_host_register), mapped ? 2u : 0u);
+           }
+         }},
+
+    {.id = "PIN-2",
+     .rule = "Any mempin that is out of memory is tried once more (numba: a mapped one alone).",
+     .source = "drv:800-803",
+     .level = Level::quirk,
+     .scope = Scope::host,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           for (const bool mapped : {false, true}) {
+             b.watch().forget();
+             b.watch().fail(Call::mem_host_register, {2});
+             const auto block = b.try_pin(b.buffer(), {.mapped = mapped});
+             b.expect_equal(mapped ? "calls of cuMemHostRegister, mapped" : "calls of cuMemHostRegister, unmapped",
+                            b.count(Call::mem_host_register), mapped || !b.is_numba() ? 2u : 1u);
+           }
+         }},
+
+    {.id = "PIN-3",
+     .rule = "mempin gives the region that was asked for: mapped where that was asked for, else pinned.",
+     .source = "drv:805-817",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "PIN-1",
+     .check =
+         [](Bench& b) {
+           const auto first = b.buffer();
+           const auto second = b.buffer();
+           const auto mapped = b.pin(first, {.mapped = true});
+           const auto pinned = b.pin(second);
+           b.expect(mapped.is_mapped() && !pinned.is_mapped(), "mempin, mapped and not", "the other kind", "what was asked for");
+           b.expect(mapped.host() == first.pointer && pinned.host() == second.pointer, "mempin", "another address",
+                    "the region's");
+           b.expect_equal("size of a pinned region of 4096", pinned.size(), 4096u);
+         }},
+
+    {.id = "PIN-4",
+     .rule = "The owner of a pinned region lives until the region's pointer ends, and no longer.",
+     .source = "drv:1758, 1795",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           auto owner = std::make_shared<const int>(0);
+           const std::weak_ptr<const int> watched = owner;
+           {
+             auto memory = b.manager().mempin(b.buffer(), {}, std::move(owner));
+             if (!memory) return b.not_applicable(describe(memory.error()));
+             b.expect(!watched.expired(), "mempin with an owner", "the owner has ended", "it lives as long as the result");
+           }
+           b.expect(watched.expired(), "the end of a pinned region", "its owner lives on", "the owner is let go");
+         }},
+
+    {.id = "PIN-5",
+     .rule = "Unpinning waits for nothing, not even for a deferral, so that the region can be pinned again at once.",
+     .source = "drv:1351-1371; numba#3508",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "DFR-7",
+     .check =
+         [](Bench& b) {
+           const auto range = b.buffer();
+           b.pin(range).drop();
+           b.expect_ok("mempin of a region whose pointer has ended", b.try_pin(range));
+           const auto deferred = b.defer();
+           for (const bool mapped : {true, false}) {
+             b.expect_ok("the same while cleanup is deferred", b.try_pin(range, {.mapped = mapped}));
+           }
+         }},
+
+    {.id = "PIN-7",
+     .rule = "Pinning what is pinned gives the driver's error.",
+     .source = "the driver; numba#3508",
+     .level = Level::should,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           const auto range = b.buffer();
+           const auto first = b.pin(range);
+           b.expect_error("mempin of a pinned region", b.try_pin(range), Errc::already_registered);
+           b.expect(first.alive(), "mempin of a pinned region", "the first pointer is dead", "it is as it was");
+         }},
+
+    {.id = "PIN-8",
+     .rule = "A region that cannot be mapped does not stay registered.",
+     .source = "drv:805-817",
+     .level = Level::quirk,
+     .scope = Scope::host,
+     .kin = "accounts/every_call_failed",
+     .check =
+         [](Bench& b) {
+           const auto range = b.buffer();
+           b.watch().fail(Call::mem_host_get_device_pointer, {1});
+           b.expect_error("mempin, which cannot map", b.try_pin(range, {.mapped = true}), Errc::invalid_value);
+           b.expect_equal("calls of cuMemHostUnregister", b.count(Call::mem_host_unregister), 1u);
+         }},
+
+    {.id = "PIN-10",
+     .rule = "An explicit free unpins, whoever still refers to the region; the end of the pointer later is silent.",
+     .source = "api:427-467",
+     .level = Level::should,
+     .scope = Scope::all,
+     .kin = "DFR-7",
+     .check =
+         [](Bench& b) {
+           auto block = b.pin(b.buffer());
+           b.watch().forget();
+           b.expect_ok("free()", block.free());
+           b.expect_equal("calls of cuMemHostUnregister by free()", b.count(Call::mem_host_unregister), 1u);
+           block.drop();
+           b.expect_equal("... and after the pointer's end", b.count(Call::mem_host_unregister), 1u);
+         }},
+
+    {.id = "MAN-1",
+     .rule = "Managed memory is attached as asked: 1 to all streams, 2 to the host.",
+     .source = "drv:819-828",
+     .level = Level::should,
+     .scope = Scope::host,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           b.manager();
+           for (const auto attach : {AttachFlags::global, AttachFlags::host}) {
+             b.watch().forget();
+             const auto block = b.managed(64, attach);
+             b.expect_equal("flags of cuMemAllocManaged", flags_of(b, Call::mem_alloc_managed), static_cast<std::uint64_t>(attach));
+           }
+         }},
+
+    {.id = "MAN-2",
+     .rule = "Where memory is out, the pending frees are made and managed memory asked for once more.",
+     .source = "drv:830",
+     .level = Level::should,
+     .scope = Scope::host,
+     .kin = "DEV-5",
+     .check =
+         [](Bench& b) {
+           b.pinned(64).drop();
+           b.watch().forget();
+           b.watch().fail(Call::mem_alloc_managed, {2});
+           const auto block = b.try_managed(64);
+           b.expect_ok("memallocmanaged, which ran out of memory once", block);
+           b.expect_calls("memallocmanaged, which ran out of memory once",
+                          {Call::mem_alloc_managed, Call::mem_free_host, Call::mem_alloc_managed});
+         }},
+
+    {.id = "MAN-3",
+     .rule = "Managed memory is freed by cuMemFree, through the queue.",
+     .source = "drv:834-838, 1316",
+     .level = Level::should,
+     .scope = Scope::host,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           auto deferred = std::optional<Deferral>();
+           if (!b.queue_waits()) deferred.emplace(b.defer());
+           b.managed(64).drop();
+           b.expect_equal("frees by the end of managed memory", b.ends(), 0u);
+           b.watch().forget();
+           if (deferred) return;
+           b.expect_ok("flush()", b.manager().flush());
+           b.expect_calls("flush()", {Call::mem_free});
+         }},
+
+    {.id = "MAN-4",
+     .rule = "Managed memory has one address, which the host can read and write too.",
+     .source = "drv:1813-1845",
+     .level = Level::should,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           const auto block = b.managed(256);
+           if (b.decided() || !b.expect(b.fill(block, 9), "a memset of managed memory", "an error", "success")) return;
+           std::array<std::byte, 256> bytes{};
+           b.expect(host_can_read(block.address(), bytes), "managed memory read by the host", "it is not the host's to read",
+                    "one address for both");
+           b.expect(std::all_of(bytes.begin(), bytes.end(), [](std::byte byte) { return byte == std::byte{9}; }),
+                    "managed memory read by the host", "other bytes", "what the device wrote");
+         }},
+};
+
+}  // namespace
+
+extern constinit const ClauseGroup host_memory_clauses{"Host and managed memory", kClauses};
+
+}  // namespace emm

@@ -1,0 +1,165 @@
+#include "base/units.hpp"
+#include "conformance/bench.hpp"
+
+// INF and the exporting half of IPC.
+
+namespace emm {
+namespace {
+
+using namespace emm::conformance;
+
+/// The memory's own place, by the driver; false where the driver knows none.
+bool place_of(Bench& b, MemoryView memory, AddressRange& range) {
+  const auto found = b.device().mem_get_address_range(memory.device_pointer);
+  if (!found) {
+    b.inconclusive(describe(found.error()));
+    return false;
+  }
+  range = *found;
+  return true;
+}
+
+std::optional<IpcHandle> exported(Bench& b, MemoryView memory) {
+  auto handle = b.manager().get_ipc_handle(memory);
+  if (handle) return *std::move(handle);
+  if (handle.error().code == Errc::not_supported) {
+    b.not_applicable(describe(handle.error()));
+  } else {
+    b.expect_ok("get_ipc_handle", handle);
+  }
+  return std::nullopt;
+}
+
+constexpr Clause kClauses[] = {
+    {.id = "INF-1",
+     .rule = "get_memory_info gives free and total bytes, and free is at most total.",
+     .source = "NBEP 7; DOC; T:test_context_memory",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "INF-2",
+     .check =
+         [](Bench& b) {
+           const auto block = b.any(8_MiB);
+           const auto info = b.manager().get_memory_info();
+           if (!info) return b.not_applicable(describe(info.error()));
+           b.expect(info->total > 0, "get_memory_info()", "a total of 0", "bytes");
+           b.expect(info->free <= info->total, "get_memory_info()", text::format("{} free of {}", info->free, info->total),
+                    "free <= total");
+         }},
+
+    {.id = "INF-2",
+     .rule = "The default manager's answer is the device's.",
+     .source = "drv:904",
+     .level = Level::should,
+     .scope = Scope::deflt,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           const auto block = b.memalloc(8_MiB);
+           b.watch().forget();
+           const auto info = b.manager().get_memory_info();
+           if (!b.expect_ok("get_memory_info()", info)) return;
+           b.expect_calls("get_memory_info()", {Call::mem_get_info});
+           const auto truth = b.device().mem_get_info();
+           b.expect(truth && *truth == *info, "get_memory_info()", text::format("{} free of {}", info->free, info->total),
+                    "what cuMemGetInfo says");
+         }},
+
+    {.id = "INF-4",
+     .rule = "A manager that does not tell its memory answers not_supported, and nothing else.",
+     .source = "drv:668; DOC; rmm",
+     .level = Level::quirk,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           const auto info = b.manager().get_memory_info();
+           b.expect(info || info.error().code == Errc::not_supported, "get_memory_info()", info ? "" : describe(info.error()),
+                    "figures, or not_supported");
+         }},
+
+    {.id = "INF-5",
+     .rule = "get_memory_info may be asked at any time after initialize.",
+     .source = "NBEP 7",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           if (const auto first = b.manager().get_memory_info(); !first) return b.not_applicable(describe(first.error()));
+           const auto ask = [&](std::string_view when) { b.expect_ok(when, b.manager().get_memory_info()); };
+           {
+             const auto block = b.any(64_KiB);
+             ask("get_memory_info() with memory alive");
+             const auto deferred = b.defer();
+             ask("get_memory_info() while cleanup is deferred");
+           }
+           ask("get_memory_info() after memory has ended");
+           b.reset();
+           ask("get_memory_info() after reset");
+         }},
+
+    {.id = "IPC-2",
+     .rule = "A handle tells the size that was exported, its offset in the driver's allocation, and the device.",
+     .source = "drv:872-878, 499; DOC",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           const auto block = b.memalloc(64_KiB);
+           if (b.decided()) return;
+           for (const auto& memory : {block.view(), *block.view().view(64, 128)}) {
+             AddressRange range;
+             if (!place_of(b, memory, range)) return;
+             const auto handle = exported(b, memory);
+             if (!handle) return;
+             b.expect_equal("size in the handle", handle->fields().size, memory.size);
+             b.expect_equal("offset in the handle", handle->fields().offset, memory.device_pointer - range.base);
+             b.expect(handle->fields().source_info == b.device().device_identity(), "get_ipc_handle", "another device",
+                      "the device that the memory is on");
+           }
+         }},
+
+    {.id = "IPC-3",
+     .rule = "Exporting asks for the allocation around the address, and for the handle of its base; nothing else.",
+     .source = "drv:861-878; numba#5429",
+     .level = Level::should,
+     .scope = Scope::host,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           const auto block = b.memalloc(64_KiB);
+           AddressRange range;
+           if (b.decided() || !place_of(b, block.view(), range)) return;
+           b.watch().forget();
+           if (!exported(b, *block.view().view(64, 128))) return;
+           b.expect_calls("get_ipc_handle of a slice", {Call::mem_get_address_range, Call::ipc_get_mem_handle});
+           b.expect(b.decided() || b.watch().events()[1].pointer == range.base.value, "get_ipc_handle of a slice",
+                    "the handle of another address", "that of the allocation's base");
+         }},
+
+    {.id = "IPC-4",
+     .rule = "Two blocks that are alive never export the same place.",
+     .source = "numba#3310; ucx#11724",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "IPC-2",
+     .check =
+         [](Bench& b) {
+           const auto first = b.memalloc(64_KiB);
+           const auto second = b.memalloc(64_KiB);
+           if (b.decided()) return;
+           const auto one = exported(b, first.view());
+           const auto other = exported(b, second.view());
+           if (!one || !other) return;
+           const auto same = one->fields().handle == other->fields().handle && one->fields().offset == other->fields().offset;
+           b.expect(!same, "two blocks exported", "one handle and one offset", "another handle, or another offset");
+         }},
+};
+
+}  // namespace
+
+extern constinit const ClauseGroup questions_clauses{"Memory info and IPC", kClauses};
+
+}  // namespace emm

@@ -1,0 +1,97 @@
+#include "base/text.hpp"
+#include "conformance/suite.hpp"
+#include "format/json_writer.hpp"
+
+namespace emm::conformance {
+namespace {
+
+using Kind = Verdict::Kind;
+
+std::string_view subject_name(const Report& report) {
+  return report.own ? std::string_view("emmctl") : std::string_view(report.subject.manager);
+}
+
+/// `text` inside an XML attribute or element; what XML cannot hold becomes a question mark.
+std::string xml(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '&': out += "&amp;"; break;
+      case '"': out += "&quot;"; break;
+      default: out += static_cast<unsigned char>(c) < 32 && c != '\n' && c != '\t' ? '?' : c;
+    }
+  }
+  return out;
+}
+
+std::string told(const Verdict& verdict) {
+  return text::format("{}: {}, expected {}", verdict.words, verdict.seen, verdict.expected);
+}
+
+}  // namespace
+
+std::string to_json(const Report& report) {
+  std::string out;
+  format::JsonWriter json(out, 2);
+  json.begin_object().member("schema", "emmctl.conformance/1").member("subject", subject_name(report));
+  json.member("device", report.subject.device).member("profile", report.subject.profile == Profile::numba ? "numba" : "standard");
+  json.member("seed", report.subject.seed);
+  for (const auto kind : {Kind::pass, Kind::fail, Kind::not_applicable, Kind::inconclusive}) {
+    std::string key(name(kind));
+    for (auto& c : key) c = c == ' ' ? '_' : c;
+    json.member(key, static_cast<std::uint64_t>(report.count(kind)));
+  }
+  json.key("clauses").begin_array();
+  for (const auto& [clause, verdict] : report.judged) {
+    json.begin_object().member("id", clause->id).member("rule", clause->rule).member("source", clause->source);
+    json.member("level", name(clause->level)).member("scope", name(clause->scope)).member("verdict", name(verdict.kind));
+    if (verdict.kind == Kind::fail) {
+      json.member("done", verdict.words).member("seen", verdict.seen).member("expected", verdict.expected);
+      json.member("calls", verdict.calls);
+      if (!verdict.trace.empty()) json.member("replay_options", verdict.options).member("trace", verdict.trace);
+    } else if (!verdict.words.empty()) {
+      json.member("why", verdict.words);
+    }
+    json.end_object();
+  }
+  json.end_array().end_object();
+  return out + '\n';
+}
+
+std::string to_junit(const Report& report) {
+  auto out = text::format(
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"emmctl conformance {}\" tests=\"{}\" failures=\"{}\" "
+      "skipped=\"{}\">\n",
+      xml(subject_name(report)), report.judged.size(), report.count(Kind::fail),
+      report.count(Kind::not_applicable) + report.count(Kind::inconclusive));
+  for (const auto& [clause, verdict] : report.judged) {
+    out += text::format("  <testcase classname=\"{}\" name=\"{}\"", name(clause->level), xml(clause->id));
+    if (verdict.kind == Kind::pass) {
+      out += "/>\n";
+    } else if (verdict.kind == Kind::fail) {
+      out += text::format(">\n    <failure message=\"{}\">{}\n{}</failure>\n  </testcase>\n", xml(told(verdict)),
+                          xml(clause->rule), xml(verdict.calls));
+    } else {
+      out += text::format(">\n    <skipped message=\"{}: {}\"/>\n  </testcase>\n", name(verdict.kind), xml(verdict.words));
+    }
+  }
+  return out + "</testsuite>\n";
+}
+
+std::string to_tap(const Report& report) {
+  auto out = text::format("TAP version 13\n1..{}\n", report.judged.size());
+  for (std::size_t i = 0; i < report.judged.size(); ++i) {
+    const auto& [clause, verdict] = report.judged[i];
+    out += text::format("{} {} - {} {}", verdict.kind == Kind::fail ? "not ok" : "ok", i + 1, clause->id, clause->rule);
+    if (verdict.kind == Kind::not_applicable || verdict.kind == Kind::inconclusive) {
+      out += text::format(" # SKIP {}: {}", name(verdict.kind), verdict.words);
+    }
+    out += '\n';
+    if (verdict.kind == Kind::fail) out += text::format("# {}\n", told(verdict));
+  }
+  return out;
+}
+
+}  // namespace emm::conformance

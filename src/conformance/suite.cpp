@@ -1,0 +1,72 @@
+#include "conformance/suite.hpp"
+
+#include <algorithm>
+
+#include "conformance/bench.hpp"
+
+namespace emm::conformance {
+namespace {
+
+std::string_view why_not_asked(const Clause& clause, const Subject& subject) {
+  if (clause.scope == Scope::own) return {};
+  if (clause.scope > subject.promise) {
+    return clause.scope == Scope::deflt ? "asked of the default manager alone"
+                                        : "asked of managers that are host-only for host memory";
+  }
+  if (clause.level == Level::quirk && subject.promise == Scope::all) {
+    return "a quirk of Numba's code; asked of bundled managers alone";
+  }
+  return {};
+}
+
+}  // namespace
+
+Verdict judge(const Clause& clause, const Subject& subject) {
+  if (const auto why = why_not_asked(clause, subject); !why.empty()) {
+    return {.kind = Verdict::Kind::not_applicable, .words = std::string(why)};
+  }
+  auto bench = Bench::create(subject, clause.id);
+  if (!bench) return {.words = describe(bench.error())};
+  clause.check(**bench);
+  return (*bench)->verdict();
+}
+
+Scope promise_of(std::string_view manager) noexcept {
+  const auto name = manager.substr(0, manager.find(':'));
+  if (name == "default") return Scope::deflt;
+  if (name == "host-only" || name == "cudart" || name == "pool") return Scope::host;
+  return Scope::all;
+}
+
+std::vector<const Clause*> select(const Selection& selection) {
+  std::vector<const Clause*> chosen;
+  for (const auto* group : clause_groups()) {
+    for (const auto& clause : group->clauses) {
+      if ((clause.scope == Scope::own) != selection.own || clause.level > selection.level) continue;
+      const auto named = [&](const std::string& glob) { return matches(glob, clause.id); };
+      if (selection.globs.empty() || std::any_of(selection.globs.begin(), selection.globs.end(), named)) {
+        chosen.push_back(&clause);
+      }
+    }
+  }
+  return chosen;
+}
+
+std::size_t Report::count(Verdict::Kind kind) const noexcept {
+  return static_cast<std::size_t>(std::count_if(
+      judged.begin(), judged.end(), [&](const Judged& one) { return one.verdict.kind == kind; }));
+}
+
+Report run_suite(const Subject& subject, const Selection& selection, const Judge& with,
+                 const std::function<bool(const Clause&)>& before) {
+  Report report{.subject = subject, .own = selection.own};
+  bool goes_on = true;
+  for (const auto* clause : select(selection)) {
+    goes_on = goes_on && (!before || before(*clause));
+    report.judged.push_back(
+        {.clause = clause, .verdict = goes_on ? with(*clause, subject) : Verdict{.words = "interrupted"}});
+  }
+  return report;
+}
+
+}  // namespace emm::conformance

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "conformance/clause.hpp"
+#include "conformance/subject.hpp"
+#include "conformance/verdict.hpp"
+
+namespace emm::conformance {
+
+/// Judges one clause on one subject, in this process. Whoever runs subjects that may crash or hang does this in a child
+/// and sends the verdict back as bytes.
+Verdict judge(const Clause& clause, const Subject& subject);
+
+struct Selection {
+  std::vector<std::string> globs{};   ///< Of ids; empty: all.
+  Level level = Level::quirk;         ///< This and what binds more: must alone, must and should, or all three.
+  bool own = false;                   ///< emmctl's own promises, instead of a manager's.
+};
+
+/// The clauses that a selection names, in the order of the catalogue.
+std::vector<const Clause*> select(const Selection& selection);
+
+struct Judged {
+  const Clause* clause = nullptr;
+  Verdict verdict{};
+};
+
+struct Report {
+  Subject subject{};
+  bool own = false;
+  std::vector<Judged> judged{};
+
+  std::size_t count(Verdict::Kind kind) const noexcept;
+};
+
+/// Where a clause is run: judge(), or a child process.
+using Judge = std::function<Verdict(const Clause&, const Subject&)>;
+
+/// `before` hears of each clause, and ends the run by answering false; then the rest is inconclusive.
+Report run_suite(const Subject& subject, const Selection& selection, const Judge& with = judge,
+                 const std::function<bool(const Clause&)>& before = {});
+
+/// For a person: failures in full, then what was not judged and why, then the counts.
+std::string to_text(const Report& report);
+std::string to_json(const Report& report);   ///< "emmctl.conformance/1"
+std::string to_junit(const Report& report);
+std::string to_tap(const Report& report);    ///< Version 13.
+
+}  // namespace emm::conformance

@@ -1,0 +1,99 @@
+#include "conformance/watch.hpp"
+
+#include "base/text.hpp"
+
+namespace emm::conformance {
+
+bool is_end(Call call) noexcept {
+  switch (call) {
+    case Call::mem_free:
+    case Call::mem_free_host:
+    case Call::mem_host_unregister:
+    case Call::event_destroy:
+    case Call::stream_destroy:
+    case Call::library_unload:
+    case Call::runtime_free:
+    case Call::mem_release:
+    case Call::mem_unmap:
+    case Call::mem_address_free:
+    case Call::mem_pool_destroy:
+    case Call::mem_free_async:
+    case Call::ipc_close_mem_handle:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::int32_t Watch::before(const CallEvent& event) {
+  if (during) during(event);
+  const std::lock_guard lock(mutex_);
+  ++total_;
+  const auto count = ++counts_[event.call];
+  auto native = all_;
+  if (auto& answers = answers_[event.call]; !answers.empty()) {
+    native = answers.front();
+    answers.pop_front();
+  }
+  if (until_fault_ != 0 && of_ends_ == is_end(event.call) && --until_fault_ == 0) {
+    native = native_;
+    failed_nth_ = true;
+  }
+  if (native == 0) return 0;
+  if (all_ == 0) faults_ += text::format(" --fault {}:{}={}", call_info(event.call).name, count, native);
+  auto refused = event;
+  refused.native = native;
+  events_.push_back(refused);
+  return native;
+}
+
+void Watch::after(const CallEvent& event) {
+  ledger_.after(event);
+  const std::lock_guard lock(mutex_);
+  events_.push_back(event);
+}
+
+void Watch::fail(Call call, std::initializer_list<std::int32_t> natives) {
+  const std::lock_guard lock(mutex_);
+  answers_[call].assign(natives.begin(), natives.end());
+}
+
+void Watch::fail_nth(std::uint64_t n, std::int32_t native, bool of_ends) {
+  const std::lock_guard lock(mutex_);
+  until_fault_ = n;
+  native_ = native;
+  of_ends_ = of_ends;
+  failed_nth_ = false;
+}
+
+bool Watch::failed_nth() const {
+  const std::lock_guard lock(mutex_);
+  return failed_nth_;
+}
+
+void Watch::fail_all(std::int32_t native) {
+  const std::lock_guard lock(mutex_);
+  all_ = native;
+}
+
+std::vector<CallEvent> Watch::events() const {
+  const std::lock_guard lock(mutex_);
+  return events_;
+}
+
+void Watch::forget() {
+  const std::lock_guard lock(mutex_);
+  events_.clear();
+}
+
+std::uint64_t Watch::total() const {
+  const std::lock_guard lock(mutex_);
+  return total_;
+}
+
+std::string Watch::faults() const {
+  const std::lock_guard lock(mutex_);
+  return faults_;
+}
+
+}  // namespace emm::conformance

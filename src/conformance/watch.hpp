@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "driver/decorate/call_ledger.hpp"
+
+namespace emm::conformance {
+
+/// Sees every call that a manager makes: keeps their log and their ledger, and fails them as told. Any thread may call.
+class Watch final : public CallHook {
+ public:
+  std::int32_t before(const CallEvent& event) override;
+  void after(const CallEvent& event) override;
+
+  /// The next calls of this kind answer so, 0 being the device's own answer.
+  void fail(Call call, std::initializer_list<std::int32_t> natives);
+  /// The n-th call from here on that ends nothing, or of those that do, counted from 1, answers `native`. 0: none.
+  void fail_nth(std::uint64_t n, std::int32_t native, bool of_ends);
+  bool failed_nth() const;  ///< It has come to that.
+  /// Every call from here on answers `native`; 0: no more.
+  void fail_all(std::int32_t native);
+  /// Called before each call, without a lock; the call waits for it.
+  std::function<void(const CallEvent&)> during;
+
+  std::vector<CallEvent> events() const;  ///< Since the last forget(), refused ones too, as they ended.
+  void forget();
+  std::uint64_t total() const;            ///< Calls since the beginning.
+  /// "--fault mem_alloc:3=2 ...": what fails the same calls of a replay.
+  std::string faults() const;
+  CallLedger& ledger() noexcept { return ledger_; }
+
+ private:
+  mutable std::mutex mutex_;
+  CallLedger ledger_;
+  std::vector<CallEvent> events_;
+  std::map<Call, std::deque<std::int32_t>> answers_;
+  std::map<Call, std::uint64_t> counts_;
+  std::string faults_;
+  std::uint64_t total_ = 0;
+  std::uint64_t until_fault_ = 0;  // 0: none to come
+  std::int32_t native_ = 0;
+  std::int32_t all_ = 0;
+  bool of_ends_ = false;
+  bool failed_nth_ = false;
+};
+
+/// Whether a call ends what another made: a free, a destroy, an unload.
+bool is_end(Call call) noexcept;
+
+}  // namespace emm::conformance

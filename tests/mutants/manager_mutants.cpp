@@ -1,0 +1,951 @@
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "base/units.hpp"
+#include "wrong.hpp"
+
+// Each breaks one rule. They are written from the rules, before the clauses.
+
+namespace emm::mutants {
+namespace {
+
+using W = WrongManager&;
+
+void flush(MemoryManager& manager) {
+  if (!manager.flush()) return;
+}
+/// A flag or a number that a wrong manager remembers; any thread may.
+template <class T>
+std::shared_ptr<T> remembers(T value = {}) {
+  return std::make_shared<T>(value);
+}
+
+const Error kOutOfMemory = driver_error(Call::mem_alloc, 2);
+Error fault(Errc code) { return {.code = code}; }
+
+const Mutant kMutants[] = {
+    {"SEL-4", "says version 2", "default", [](W m) { m.version = 2; }},
+    {"SEL-5", "asks the device while it is made", "default",
+     [](W m) {
+       if (m.driver && !m.driver->mem_get_info()) m.version = 0;
+     }},
+    {"BASE-4", "answers not_found to managed memory", "default",
+     [](W m) { m.on_memallocmanaged = [](auto, auto) { return fault(Errc::not_found); }; }},
+    {"BASE-7", "frees the first block of 1 MiB in a flush", "default",
+     [](W m) {
+       auto first = remembers<DevicePtr>();
+       m.on_memalloc = [&m, first](auto size, auto stream) {
+         auto memory = m.up->memalloc(size, stream);
+         if (memory && !*first && size == 1_MiB) *first = memory->device_pointer();
+         return memory;
+       };
+       m.on_flush = [&m, first] {
+         if (*first && m.driver->to.mem_free(*first)) *first = {};
+         return m.up->flush();
+       };
+     }},
+    {"BASE-10", "takes an address twice", "default",
+     [](W m) {
+       auto last = remembers<DevicePtr>();
+       m.on_memallocmanaged = [&m, last](auto size, auto attach) -> Result<ManagedMemory> {
+         auto memory = m.up->memallocmanaged(size, attach);
+         if (!memory && memory.error().native == 0 && *last) return ManagedMemory(MemoryPointer(*last, size));
+         if (memory) *last = memory->device_pointer();
+         return memory;
+       };
+     }},
+    {"INI-2", "starts anew at each initialize", "default",
+     [](W m) {
+       m.on_initialize = [&m, again = false]() mutable {
+         if (std::exchange(again, true)) m.up->reset();
+         return m.up->initialize();
+       };
+     }},
+    {"INI-3", "asks for the total each time", "default",
+     [](W m) {
+       m.on_initialize = [&m] {
+         const auto info = m.driver->mem_get_info();
+         return m.up->initialize();
+       };
+     }},
+    {"INI-4", "asks again for a total of 0", "default",
+     [](W m) {
+       m.on_initialize = [&m, again = false]() mutable -> Status {
+         if (again) {
+           const auto info = m.driver->mem_get_info();
+         }
+         m.driver->on_mem_get_info = [&] {
+           auto info = m.driver->to.mem_get_info();
+           again = info && info->total == 0;
+           return info;
+         };
+         auto done = m.up->initialize();
+         m.driver->on_mem_get_info = nullptr;
+         return done;
+       };
+     }},
+    {"INI-5", "sets no capacity", "default", [](W m) { m.on_initialize = [] { return Status(); }; }},
+    {"INI-6", "leaves scratch memory where it was never used", "default",
+     [](W m) {
+       auto used = remembers(false);
+       m.on_memalloc = [&m, used](auto size, auto stream) {
+         *used = true;
+         return m.up->memalloc(size, stream);
+       };
+       m.on_ending = [&m, used] {
+         if (!*used && m.driver && !m.driver->mem_alloc(4_KiB)) *used = true;
+       };
+     }},
+
+    {"DEV-1", "says a byte less than was asked for", "default",
+     [](W m) {
+       m.on_memalloc = [&m](auto size, auto stream) -> Result<MemoryPointer> {
+         auto memory = m.up->memalloc(size, stream);
+         if (!memory) return memory;
+         const auto ptr = memory->device_pointer();
+         return MemoryPointer(ptr, size - 1, (*std::move(memory)).take_lifetime());
+       };
+     }},
+    {"DEV-1", "takes a byte less for 255", "default",
+     [](W m) {
+       m.driver->on_mem_alloc = [&m](auto size) { return m.driver->to.mem_alloc(size == 255 ? 254 : size); };
+     }},
+    {"DEV-2", "gives null for size 0", "default",
+     [](W m) {
+       m.on_memalloc = [&m](auto size, auto stream) -> Result<MemoryPointer> {
+         if (size == 0) return MemoryPointer();
+         return m.up->memalloc(size, stream);
+       };
+     }},
+    {"DEV-3", "flushes where memory is out, and gives up", "default",
+     [](W m) {
+       m.driver->on_mem_alloc = [&m, out = false](auto size) mutable -> Result<DevicePtr> {
+         if (std::exchange(out, false)) return kOutOfMemory;
+         auto ptr = m.driver->to.mem_alloc(size);
+         out = !ptr && ptr.error().code == Errc::out_of_memory;
+         return ptr;
+       };
+     }},
+    {"DEV-4", "tries again whatever the error", "default",
+     [](W m) {
+       m.on_memalloc = [&m](auto size, auto stream) {
+         auto memory = m.up->memalloc(size, stream);
+         if (memory || memory.error().native != 700) return memory;
+         return m.up->memalloc(size, stream);
+       };
+     }},
+    {"DEV-5", "does not try again while cleanup is deferred", "default",
+     [](W m) {
+       auto guards = count_guards(m);
+       m.driver->on_mem_alloc_managed = [&m, guards, out = false](auto size, auto attach) mutable -> Result<DevicePtr> {
+         if (std::exchange(out, false)) return kOutOfMemory;
+         auto ptr = m.driver->to.mem_alloc_managed(size, attach);
+         out = !ptr && guards->alive > 0;
+         return ptr;
+       };
+     }},
+    {"DEV-7", "a free that fails ends the request", "default",
+     [](W m) {
+       auto failed = remembers(false);
+       m.driver->on_mem_free_host = [&m, failed](auto ptr) {
+         auto freed = m.driver->to.mem_free_host(ptr);
+         *failed = !freed;
+         return freed;
+       };
+       m.driver->on_mem_alloc = [&m, failed](auto size) -> Result<DevicePtr> {
+         if (std::exchange(*failed, false)) return driver_error(Call::mem_free_host, 700);
+         return m.driver->to.mem_alloc(size);
+       };
+     }},
+    {"DEV-8", "forgets no end", "default",
+     [](W m) {
+       auto most = remembers<std::uint64_t>(0);
+       m.on_state = [&m, most] {
+         auto state = m.up->state();
+         *most = std::max(*most, *state.live_bytes);
+         state.live_bytes = *most;
+         return state;
+       };
+     }},
+    {"DEV-9", "frees device memory at once", "default",
+     [](W m) {
+       shell_memalloc(m, [&m, home = std::this_thread::get_id()](Shell& shell, StreamHandle) {
+         shell.end();
+         if (home == std::this_thread::get_id()) flush(*m.up);
+       });
+     }},
+    {"DEV-10", "rounds sizes up", "default",
+     [](W m) {
+       m.driver->on_mem_alloc = [&m](auto size) { return m.driver->to.mem_alloc(size < 1_MiB ? (size + 511) & ~std::uint64_t{511} : size); };
+     }},
+    {"DEV-11", "frees again what a reset has freed", "default",
+     [](W m) {
+       auto life = std::make_shared<Epoch>();
+       m.memory = life;
+       m.on_memalloc = [&m, life](auto size, auto stream) -> Result<MemoryPointer> {
+         auto memory = m.up->memalloc(size, stream);
+         if (!memory) return memory;
+         const auto ptr = memory->device_pointer();
+         const auto end = [&m, ptr](Shell& shell, StreamHandle) {
+           if (shell.up.alive()) return shell.end();
+           if (!m.driver->mem_free(ptr)) shell.up = {};
+         };
+         return MemoryPointer(ptr, size, in_shell(Shell{(*std::move(memory)).take_lifetime(), ptr.value, size, end}, life->mark()));
+       };
+       m.on_ending = [life] { life->advance(); };
+     }},
+
+    {"HST-1", "forgets portable", "default",
+     [](W m) {
+       m.driver->on_mem_host_alloc = [&m](auto size, auto flags) {
+         flags.portable = false;
+         return m.driver->to.mem_host_alloc(size, flags);
+       };
+     }},
+    {"HST-2", "maps all of it", "default",
+     [](W m) {
+       m.on_memhostalloc = [&m](auto size, auto flags) -> Result<HostMemory> {
+         auto memory = m.up->memhostalloc(size, flags);
+         if (!memory || flags.mapped) return memory;
+         auto& pinned = std::get<PinnedMemory>(*memory);
+         const HostRange range{pinned.host_pointer(), size};
+         return HostMemory(MappedMemory(range, {reinterpret_cast<std::uint64_t>(range.pointer)}, std::move(pinned).take_lifetime()));
+       };
+     }},
+    {"HST-3", "does not try again for unmapped memory", "default",
+     [](W m) {
+       m.driver->on_mem_host_alloc = [&m, out = false](auto size, auto flags) mutable -> Result<HostPtr> {
+         if (std::exchange(out, false)) return kOutOfMemory;
+         auto ptr = m.driver->to.mem_host_alloc(size, flags);
+         out = !ptr && !flags.mapped && ptr.error().code == Errc::out_of_memory;
+         return ptr;
+       };
+     }},
+    {"HST-5", "frees pinned memory at once", "default",
+     [](W m) {
+       shell_hosted(m, false, [&m](Shell& shell, StreamHandle) {
+         shell.end();
+         flush(*m.up);
+       });
+     }},
+    {"HST-6", "takes the host address for the device's", "default",
+     [](W m) {
+       m.driver->on_mem_host_get_device_pointer = [&m](auto ptr) -> Result<DevicePtr> {
+         auto device = m.driver->to.mem_host_get_device_pointer(ptr);
+         if (device) device->value = reinterpret_cast<std::uint64_t>(ptr);
+         return device;
+       };
+     }},
+    {"HST-7", "leaks what cannot be mapped", "default",
+     [](W m) {
+       auto unmapped = remembers<HostPtr>(nullptr);
+       m.driver->on_mem_host_get_device_pointer = [&m, unmapped](auto ptr) {
+         auto device = m.driver->to.mem_host_get_device_pointer(ptr);
+         if (!device) *unmapped = ptr;
+         return device;
+       };
+       m.driver->on_mem_free_host = [&m, unmapped](auto ptr) {
+         if (ptr == std::exchange(*unmapped, nullptr)) return Status();
+         return m.driver->to.mem_free_host(ptr);
+       };
+     }},
+    {"HST-8", "counts the ends of pinned memory, and not its bytes", "default",
+     [](W m) {
+       auto waiting = std::make_shared<std::vector<Lifetime>>();
+       m.memory = waiting;
+       shell_hosted(m, false, [waiting = waiting.get()](Shell& shell, StreamHandle) {
+         waiting->push_back(std::move(shell.up));
+         if (waiting->size() > 10) waiting->clear();
+       });
+       m.on_flush = [&m, waiting = waiting.get()] {
+         waiting->clear();
+         return m.up->flush();
+       };
+       m.on_ending = [waiting = waiting.get()] { waiting->clear(); };
+     }},
+    {"HST-9", "a sized free takes the unsized ones along", "default",
+     [](W m) {
+       auto unsized = remembers(false);
+       m.on_memhostalloc = [&m, unsized](auto size, auto flags) -> Result<HostMemory> {
+         auto memory = m.up->memhostalloc(size, flags);
+         if (!memory) return memory;
+         return in_shell(*std::move(memory), [&m, unsized, mapped = flags.mapped](Shell& shell, StreamHandle) {
+           shell.end();
+           if (!mapped) *unsized = true;
+           if (mapped && std::exchange(*unsized, false)) flush(*m.up);
+         });
+       };
+     }},
+    {"HST-11", "gives the host a copy of mapped memory", "default",
+     [](W m) {
+       auto copies = std::make_shared<std::vector<std::unique_ptr<std::byte[]>>>();
+       m.memory = copies;
+       m.on_memhostalloc = [&m, copies = copies.get()](auto size, auto flags) -> Result<HostMemory> {
+         auto memory = m.up->memhostalloc(size, flags);
+         if (!memory || !flags.mapped || size < 4_KiB) return memory;
+         auto& mapped = std::get<MappedMemory>(*memory);
+         copies->push_back(std::make_unique<std::byte[]>(size));
+         const auto device = mapped.device_pointer();
+         return HostMemory(MappedMemory({copies->back().get(), size}, device, std::move(mapped).take_lifetime()));
+       };
+     }},
+
+    {"PIN-1", "maps every region", "default",
+     [](W m) {
+       m.driver->on_mem_host_register = [&m](auto range, auto) {
+         return m.driver->to.mem_host_register(range, {.mapped = true});
+       };
+     }},
+    {"PIN-2", "does not try again for unmapped regions", "default",
+     [](W m) {
+       m.driver->on_mem_host_register = [&m, out = false](auto range, auto flags) mutable -> Status {
+         if (std::exchange(out, false)) return kOutOfMemory;
+         auto done = m.driver->to.mem_host_register(range, flags);
+         out = !done && !flags.mapped && done.error().code == Errc::out_of_memory;
+         return done;
+       };
+     }},
+    {"PIN-3", "maps regions that were only to be pinned", "default",
+     [](W m) {
+       m.on_mempin = [&m](auto range, auto flags, auto owner) {
+         flags.mapped = true;
+         return m.up->mempin(range, flags, std::move(owner));
+       };
+     }},
+    {"PIN-4", "keeps owners for ever", "default",
+     [](W m) {
+       auto owners = std::make_shared<std::vector<std::shared_ptr<const void>>>();
+       m.memory = owners;
+       m.on_mempin = [&m, owners = owners.get()](auto range, auto flags, auto owner) {
+         owners->push_back(owner);
+         return m.up->mempin(range, flags, std::move(owner));
+       };
+     }},
+    {"PIN-4", "lets the owner go at once", "default",
+     [](W m) { m.on_mempin = [&m](auto range, auto flags, auto) { return m.up->mempin(range, flags); }; }},
+    {"PIN-5", "unpins after the deferral", "default",
+     [](W m) {
+       auto waiting = std::make_shared<std::vector<Lifetime>>();
+       auto guards = count_guards(m, [waiting](Guards& all, std::size_t) {
+         if (all.alive == 0) waiting->clear();
+       });
+       shell_pinned(m, [waiting, guards](Shell& shell, StreamHandle) {
+         if (guards->alive == 0) return shell.end();
+         waiting->push_back(std::move(shell.up));
+       });
+     }},
+    {"PIN-7", "pins twice what is pinned", "default",
+     [](W m) {
+       m.on_mempin = [&m](auto range, auto flags, auto owner) -> Result<HostMemory> {
+         auto memory = m.up->mempin(range, flags, owner);
+         if (memory || memory.error().code != Errc::already_registered) return memory;
+         return HostMemory(PinnedMemory(range, {}, owner));
+       };
+     }},
+    {"PIN-8", "leaves registered what cannot be mapped", "default",
+     [](W m) {
+       auto unmapped = remembers<HostPtr>(nullptr);
+       m.driver->on_mem_host_get_device_pointer = [&m, unmapped](auto ptr) {
+         auto device = m.driver->to.mem_host_get_device_pointer(ptr);
+         if (!device) *unmapped = ptr;
+         return device;
+       };
+       m.driver->on_mem_host_unregister = [&m, unmapped](auto ptr) {
+         if (ptr == std::exchange(*unmapped, nullptr)) return Status();
+         return m.driver->to.mem_host_unregister(ptr);
+       };
+     }},
+    {"PIN-10", "unpins before the next pin", "default",
+     [](W m) {
+       auto waiting = std::make_shared<std::vector<Lifetime>>();
+       shell_pinned(m, [waiting](Shell& shell, StreamHandle) { waiting->push_back(std::move(shell.up)); });
+       m.on_mempin = [pin = m.on_mempin, waiting](auto range, auto flags, auto owner) {
+         waiting->clear();
+         return pin(range, flags, owner);
+       };
+       m.on_ending = [waiting] { waiting->clear(); };
+     }},
+
+    {"MAN-1", "attaches all managed memory to all streams", "default",
+     [](W m) {
+       m.driver->on_mem_alloc_managed = [&m](auto size, auto) {
+         return m.driver->to.mem_alloc_managed(size, AttachFlags::global);
+       };
+     }},
+    {"MAN-2", "does not try again for managed memory", "default",
+     [](W m) {
+       m.driver->on_mem_alloc_managed = [&m, out = false](auto size, auto attach) mutable -> Result<DevicePtr> {
+         if (std::exchange(out, false)) return kOutOfMemory;
+         auto ptr = m.driver->to.mem_alloc_managed(size, attach);
+         out = !ptr && ptr.error().code == Errc::out_of_memory;
+         return ptr;
+       };
+     }},
+    {"MAN-3", "frees managed memory at once", "default",
+     [](W m) {
+       shell_managed(m, [&m](Shell& shell, StreamHandle) {
+         shell.end();
+         flush(*m.up);
+       });
+     }},
+    {"MAN-4", "gives device memory for managed", "default",
+     [](W m) {
+       m.on_memallocmanaged = [&m](auto size, auto attach) -> Result<ManagedMemory> {
+         if (size != 256 || attach != AttachFlags::global) return m.up->memallocmanaged(size, attach);
+         auto memory = m.up->memalloc(size);
+         if (!memory) return std::move(memory).error();
+         return ManagedMemory(*std::move(memory));
+       };
+     }},
+
+    {"PD-1", "does not count pending bytes", "default",
+     [](W m) {
+       m.on_state = [&m] {
+         auto state = m.up->state();
+         state.pending_bytes = 0;
+         return state;
+       };
+     }},
+    {"PD-2", "flushes at the tenth", "default:count=9"},
+    {"PD-2", "flushes at a fifth", "default:ratio=0.1999"},
+    {"PD-3", "flushes at the twelfth", "default:count=11"},
+    {"PD-4", "rounds the limit up", "default:ratio=0.2003"},
+    {"PD-6", "asks for the capacity when it is first needed", "default",
+     [](W m) {
+       m.on_memhostalloc = [&m](auto size, auto flags) -> Result<HostMemory> {
+         if (auto ready = m.up->initialize(); !ready) return std::move(ready).error();
+         return m.up->memhostalloc(size, flags);
+       };
+     }},
+    {"PD-8", "frees the youngest first", "default",
+     [](W m) {
+       m.on_flush = [&m] {
+         std::vector<HostPtr> waiting;
+         m.driver->on_mem_free_host = [&](auto ptr) {
+           waiting.insert(waiting.begin(), ptr);
+           return Status();
+         };
+         auto done = m.up->flush();
+         m.driver->on_mem_free_host = nullptr;
+         for (const auto ptr : waiting) {
+           if (auto freed = m.driver->to.mem_free_host(ptr); !freed) done = freed;
+         }
+         return done;
+       };
+     }},
+    {"PD-9", "goes on counting after a flush by bytes", "default",
+     [](W m) {
+       auto sum = remembers<std::uint64_t>(0);
+       shell_hosted(m, true, [&m, sum](Shell& shell, StreamHandle) {
+         *sum += shell.size;
+         shell.end();
+         if (*sum > 400 && shell.size == 200) flush(*m.up);
+       });
+     }},
+    {"PD-11", "stops a flush at the first failure", "default",
+     [](W m) {
+       auto left = std::make_shared<std::vector<HostPtr>>();
+       auto failed = remembers(false);
+       m.driver->on_mem_free_host = [&m, left, failed](auto ptr) {
+         if (*failed) {
+           left->push_back(ptr);
+           return Status();
+         }
+         auto freed = m.driver->to.mem_free_host(ptr);
+         *failed = !freed;
+         return freed;
+       };
+       m.on_flush = [&m, left, failed] {
+         *failed = false;
+         for (const auto ptr : std::exchange(*left, {})) {
+           if (auto freed = m.driver->mem_free_host(ptr); !freed) return freed;
+         }
+         return m.up->flush();
+       };
+       m.on_ending = [&m] { flush(m); };
+     }},
+    {"PD-12", "the inner guard ends the outer", "default",
+     [](W m) {
+       count_guards(m, [](Guards& all, std::size_t) { all.real.end(); });
+     }},
+    {"PD-13", "frees inside a deferral what is over the count", "default",
+     [](W m) {
+       auto guards = count_guards(m);
+       auto count = remembers(0);
+       shell_hosted(m, true, [&m, guards, count](Shell& shell, StreamHandle) {
+         shell.end();
+         if (guards->alive == 0 || ++*count <= 10) return;
+         guards->real.end();
+         flush(*m.up);
+         guards->real = m.up->defer_cleanup();
+       });
+     }},
+    {"PD-14", "flushes ten or more at the end of a deferral", "default",
+     [](W m) {
+       count_guards(m, [&m](Guards& all, std::size_t) {
+         if (all.alive > 0 || m.up->state().pending_count < 10u) return;
+         all.real.end();
+         flush(*m.up);
+       });
+     }},
+    {"PD-15", "waits for the device in a flush of nothing", "default",
+     [](W m) {
+       m.on_flush = [&m] {
+         if (m.up->state().pending_count == 0u) return m.driver->ctx_synchronize();
+         return m.up->flush();
+       };
+     }},
+    {"PD-16", "tells nobody of queued frees", "default",
+     [](W m) {
+       struct Quiet final : ManagerObserver {
+         ManagerObserver* to = nullptr;
+         void flushed(std::size_t count, std::uint64_t bytes) noexcept override { to->flushed(count, bytes); }
+         void free_failed(const Error& error) noexcept override { to->free_failed(error); }
+       };
+       if (m.context.observer == nullptr) return;
+       auto quiet = std::make_shared<Quiet>();
+       quiet->to = std::exchange(m.context.observer, quiet.get());
+       m.memory = quiet;
+       m.up = *find_manager("default")->make(m.context);
+     }},
+    {"PD-17", "frees twice what another thread ends", "default",
+     [](W m) {
+       m.driver->on_mem_free_host = [&m, home = std::this_thread::get_id()](auto ptr) {
+         auto freed = m.driver->to.mem_free_host(ptr);
+         if (freed && home != std::this_thread::get_id()) return m.driver->to.mem_free_host(ptr);
+         return freed;
+       };
+     }},
+    {"PD-18", "ends managed memory as if it were the host's", "default",
+     [](W m) {
+       auto managed = std::make_shared<std::set<std::uint64_t>>();
+       m.driver->on_mem_alloc_managed = [&m, managed](auto size, auto attach) {
+         auto ptr = m.driver->to.mem_alloc_managed(size, attach);
+         if (ptr) managed->insert(ptr->value);
+         return ptr;
+       };
+       m.driver->on_mem_free = [&m, managed](auto ptr) {
+         if (managed->count(ptr.value) != 0) return m.driver->to.mem_free_host(reinterpret_cast<HostPtr>(ptr.value));
+         return m.driver->to.mem_free(ptr);
+       };
+     }},
+
+    {"DFR-2", "gives nothing after a nested deferral", "default",
+     [](W m) {
+       auto nested = remembers(false);
+       count_guards(m, [nested](Guards& all, std::size_t) { *nested = *nested || all.alive > 0; });
+       m.on_memalloc = [&m, nested](auto size, auto stream) -> Result<MemoryPointer> {
+         if (*nested) return fault(Errc::not_initialized);
+         return m.up->memalloc(size, stream);
+       };
+       m.on_memallocmanaged = [&m, nested](auto size, auto attach) -> Result<ManagedMemory> {
+         if (*nested) return fault(Errc::not_initialized);
+         return m.up->memallocmanaged(size, attach);
+       };
+       m.on_memhostalloc = [&m, nested](auto size, auto flags) -> Result<HostMemory> {
+         if (*nested) return fault(Errc::not_initialized);
+         return m.up->memhostalloc(size, flags);
+       };
+     }},
+    {"DFR-3", "does not defer managed memory", "default",
+     [](W m) {
+       auto guards = count_guards(m);
+       shell_managed(m, [&m, guards](Shell& shell, StreamHandle) {
+         if (guards->alive == 0) return shell.end();
+         guards->real.end();
+         shell.end();
+         flush(*m.up);
+         guards->real = m.up->defer_cleanup();
+       });
+     }},
+    {"DFR-7", "frees by a reset inside a deferral", "default",
+     [](W m) {
+       auto guards = count_guards(m);
+       m.on_reset = [&m, guards] {
+         guards->real.end();
+         m.up->reset();
+         if (guards->alive > 0) guards->real = m.up->defer_cleanup();
+       };
+     }},
+    {"DFR-8", "a guard that ends out of turn ends all", "default",
+     [](W m) {
+       count_guards(m, [](Guards& all, std::size_t number) {
+         if (number != 0) all.real.end();
+       });
+     }},
+
+    {"RST-2", "frees the youngest first in a reset", "default",
+     [](W m) {
+       m.on_reset = [&m] {
+         std::vector<HostPtr> waiting;
+         if (m.driver) {
+           m.driver->on_mem_free_host = [&](auto ptr) {
+             waiting.insert(waiting.begin(), ptr);
+             return Status();
+           };
+         }
+         m.up->reset();
+         m.driver->on_mem_free_host = nullptr;
+         for (const auto ptr : waiting) {
+           if (!m.driver->to.mem_free_host(ptr)) continue;
+         }
+       };
+     }},
+    {"RST-3", "cannot be initialized after a reset", "default",
+     [](W m) {
+       auto broken = remembers(true);
+       auto ready = remembers(false);
+       m.on_reset = [&m, broken, ready] {
+         *broken = !*ready;
+         m.up->reset();
+       };
+       *broken = false;
+       m.on_initialize = [&m, broken, ready]() -> Status {
+         if (*broken) return fault(Errc::not_initialized);
+         *ready = true;
+         return m.up->initialize();
+       };
+     }},
+    {"RST-5", "leaves regions registered", "default",
+     [](W m) {
+       m.on_reset = [&m] {
+         m.driver->on_mem_host_unregister = [](auto) { return Status(); };
+         m.up->reset();
+         m.driver->on_mem_host_unregister = nullptr;
+       };
+     }},
+    {"RST-7", "frees the last block twice in a reset", "default",
+     [](W m) {
+       auto last = remembers<DevicePtr>();
+       m.on_memalloc = [&m, last](auto size, auto stream) {
+         auto memory = m.up->memalloc(size, stream);
+         if (memory && size == 100) *last = memory->device_pointer();
+         return memory;
+       };
+       m.on_reset = [&m, last] {
+         m.up->reset();
+         if (*last && !m.driver->mem_free(*last)) *last = {};
+       };
+     }},
+    {"RST-8", "flushes in a reset inside a deferral", "default",
+     [](W m) {
+       auto guards = count_guards(m);
+       m.on_reset = [&m, guards] {
+         m.up->reset();
+         guards->real.end();
+         flush(*m.up);
+         if (guards->alive > 0) guards->real = m.up->defer_cleanup();
+       };
+     }},
+    {"RST-9", "frees again mapped memory that a reset has freed", "default",
+     [](W m) {
+       auto life = std::make_shared<Epoch>();
+       m.memory = life;
+       m.on_memhostalloc = [&m, life](auto size, auto flags) -> Result<HostMemory> {
+         auto memory = m.up->memhostalloc(size, flags);
+         if (!memory || !flags.mapped || size != 72) return memory;
+         auto& mapped = std::get<MappedMemory>(*memory);
+         const HostRange range{mapped.host_pointer(), size};
+         const auto device = mapped.device_pointer();
+         const auto end = [&m, range](Shell& shell, StreamHandle) {
+           if (shell.up.alive()) return shell.end();
+           if (!m.driver->mem_free_host(range.pointer)) shell.up = {};
+         };
+         return HostMemory(MappedMemory(range, device, in_shell(Shell{std::move(mapped).take_lifetime(), 0, size, end}, life->mark())));
+       };
+       m.on_ending = [life] { life->advance(); };
+     }},
+
+    {"INF-1", "takes free for total", "default",
+     [](W m) {
+       m.on_get_memory_info = [&m]() -> Result<MemoryInfo> {
+         auto info = m.up->get_memory_info();
+         if (info) std::swap(info->free, info->total);
+         return info;
+       };
+     }},
+    {"INF-2", "keeps a page to itself", "default",
+     [](W m) {
+       m.on_get_memory_info = [&m]() -> Result<MemoryInfo> {
+         auto info = m.up->get_memory_info();
+         if (info) info->free -= 4_KiB;
+         return info;
+       };
+     }},
+    {"INF-4", "answers not_found", "cudart", [](W m) { m.on_get_memory_info = [] { return fault(Errc::not_found); }; }},
+    {"INF-5", "knows nothing after a reset", "default",
+     [](W m) {
+       auto reset = remembers(false);
+       m.on_reset = [&m, reset] {
+         m.up->reset();
+         *reset = true;
+       };
+       m.on_get_memory_info = [&m, reset]() -> Result<MemoryInfo> {
+         if (*reset) return fault(Errc::not_initialized);
+         return m.up->get_memory_info();
+       };
+     }},
+    {"IPC-2", "exports a slice as if it began where the allocation does", "default",
+     [](W m) {
+       m.on_get_ipc_handle = [&m](auto view) -> Result<IpcHandle> {
+         auto handle = m.up->get_ipc_handle(view);
+         if (!handle) return handle;
+         auto fields = handle->fields();
+         fields.offset = 0;
+         return IpcHandle::exported(fields);
+       };
+     }},
+    {"IPC-2", "tells sizes in whole pages", "default",
+     [](W m) {
+       m.on_get_ipc_handle = [&m](auto view) -> Result<IpcHandle> {
+         auto handle = m.up->get_ipc_handle(view);
+         if (!handle) return handle;
+         auto fields = handle->fields();
+         fields.size = (view.size + 4095) & ~std::uint64_t{4095};
+         return IpcHandle::exported(fields);
+       };
+     }},
+    {"IPC-3", "asks for the handle of the address itself", "default",
+     [](W m) {
+       auto asked = remembers<DevicePtr>();
+       m.driver->on_mem_get_address_range = [&m, asked](auto ptr) {
+         *asked = ptr;
+         return m.driver->to.mem_get_address_range(ptr);
+       };
+       m.driver->on_ipc_get_mem_handle = [&m, asked](auto) { return m.driver->to.ipc_get_mem_handle(*asked); };
+     }},
+    {"IPC-4", "exports slabs, without offsets", "pool",
+     [](W m) {
+       m.on_get_ipc_handle = [&m](auto view) -> Result<IpcHandle> {
+         auto handle = m.up->get_ipc_handle(view);
+         if (!handle) return handle;
+         auto fields = handle->fields();
+         fields.offset = 0;
+         return IpcHandle::exported(fields);
+       };
+     }},
+
+    {"ERR-3", "abandons what is pending at its end", "default",
+     [](W m) {
+       m.on_ending = [&m] {
+         if (m.driver) m.driver->on_mem_free_host = [](auto) { return Status(); };
+       };
+     }},
+    {"ERR-4", "frees what ends after it", "default",
+     [](W m) {
+       m.on_memalloc = [&m](auto size, auto stream) -> Result<MemoryPointer> {
+         auto memory = m.up->memalloc(size, stream);
+         if (!memory) return memory;
+         const auto ptr = memory->device_pointer();
+         auto over = std::make_shared<bool>(false);
+         const auto before = m.on_ending;
+         m.on_ending = [before, over] {
+           *over = true;
+           if (before) before();
+         };
+         const auto end = [over, ptr, driver = &m.driver->to](Shell& shell, StreamHandle) {
+           if (shell.up.alive()) return shell.end();
+           if (*over && !driver->mem_free(ptr)) shell.up = {};
+         };
+         return MemoryPointer(ptr, size, in_shell(Shell{(*std::move(memory)).take_lifetime(), 0, size, end}, {}));
+       };
+     }},
+    {"ERR-5", "frees twice what another thread ends", "default",
+     [](W m) {
+       shell_memalloc(m, [&m, home = std::this_thread::get_id()](Shell& shell, StreamHandle) {
+         const auto twice = home != std::this_thread::get_id() && shell.size == 64_KiB;
+         if (twice && !m.driver->mem_free({shell.address})) return;
+         shell.end();
+       });
+     }},
+    {"ERR-6", "holds its lock while it calls the driver", "default",
+     [](W m) {
+       auto lock = std::make_shared<std::mutex>();
+       shell_memalloc(m, [lock](Shell& shell, StreamHandle) {
+         const std::lock_guard guard(*lock);
+         shell.end();
+       });
+       m.on_memalloc = [lock, memalloc = m.on_memalloc](auto size, auto stream) {
+         const std::lock_guard guard(*lock);
+         return memalloc(size, stream);
+       };
+       m.on_flush = [&m, lock] {
+         const std::lock_guard guard(*lock);
+         return m.up->flush();
+       };
+     }},
+    {"ERR-7", "aborts where a free fails", "default",
+     [](W m) {
+       m.driver->on_mem_free = [&m](auto ptr) {
+         auto freed = m.driver->to.mem_free(ptr);
+         if (!freed && freed.error().native == 3) std::_Exit(1);
+         return freed;
+       };
+     }},
+
+    {"suite/alignment", "aligns to 128", "pool:alignment=128"},
+    {"suite/sizes", "takes a page less than 9 to 15 MiB", "default",
+     [](W m) {
+       m.driver->on_mem_alloc = [&m](auto size) {
+         return m.driver->to.mem_alloc(size >= 9_MiB && size <= 15_MiB ? size - 4_KiB : size);
+       };
+     }},
+    {"suite/too_large", "rounds the largest sizes up to nothing", "default",
+     [](W m) {
+       m.on_memalloc = [&m](auto size, auto stream) -> Result<MemoryPointer> {
+         if (size < ~std::uint64_t{0} - 4095) return m.up->memalloc(size, stream);
+         auto memory = m.up->memalloc(512, stream);
+         if (!memory) return memory;
+         const auto ptr = memory->device_pointer();
+         return MemoryPointer(ptr, size, (*std::move(memory)).take_lifetime());
+       };
+     }},
+    {"suite/random", "gives blocks of about 900,000 bytes twice", "default",
+     [](W m) {
+       auto last = std::make_shared<std::pair<std::mutex, DevicePtr>>();
+       m.on_memalloc = [&m, last](auto size, auto stream) -> Result<MemoryPointer> {
+         if (size < 800'000 || size > 1'000'000) return m.up->memalloc(size, stream);
+         const std::lock_guard lock(last->first);
+         if (last->second) return MemoryPointer(std::exchange(last->second, {}), size);
+         auto memory = m.up->memalloc(1'000'000, stream);
+         if (!memory) return memory;
+         last->second = memory->device_pointer();
+         return MemoryPointer(last->second, size, (*std::move(memory)).take_lifetime());
+       };
+     }},
+    {"suite/mixed", "takes a page less of managed memory from 100,000 bytes up", "default",
+     [](W m) {
+       m.driver->on_mem_alloc_managed = [&m](auto size, auto attach) {
+         return m.driver->to.mem_alloc_managed(size > 100'000 ? size - 4_KiB : size, attach);
+       };
+     }},
+    {"suite/threads", "leaks what another thread asks for", "default",
+     [](W m) {
+       m.on_memalloc = [&m, home = std::this_thread::get_id()](auto size, auto stream) -> Result<MemoryPointer> {
+         if (home == std::this_thread::get_id()) return m.up->memalloc(size, stream);
+         auto ptr = m.driver->mem_alloc(size);
+         if (!ptr) return std::move(ptr).error();
+         return MemoryPointer(*ptr, size);
+       };
+     }},
+    {"suite/cross_thread_free", "frees twice small blocks that another thread ends", "default",
+     [](W m) {
+       shell_memalloc(m, [&m, home = std::this_thread::get_id()](Shell& shell, StreamHandle) {
+         const auto twice = home != std::this_thread::get_id() && shell.size == 4_KiB;
+         if (twice && !m.driver->mem_free({shell.address})) return;
+         shell.end();
+       });
+     }},
+    {"suite/cross_stream_free", "gives twice what was freed on another stream", "default",
+     [](W m) {
+       auto again = std::make_shared<std::vector<DevicePtr>>();
+       auto born = std::make_shared<std::map<std::uint64_t, StreamHandle>>();
+       shell_memalloc(m, [again, born](Shell& shell, StreamHandle stream) {
+         if (stream.value == 0 || (*born)[shell.address] == stream) return shell.end();
+         again->insert(again->end(), 2, DevicePtr{shell.address});
+       });
+       m.on_memalloc = [again, born, memalloc = m.on_memalloc](auto size, auto stream) -> Result<MemoryPointer> {
+         if (stream.value != 0 && !again->empty()) {
+           const auto ptr = again->back();
+           again->pop_back();
+           return MemoryPointer(ptr, size);
+         }
+         auto memory = memalloc(size, stream);
+         if (memory && stream.value != 0) (*born)[memory->device_pointer().value] = stream;
+         return memory;
+       };
+     }},
+    {"suite/fill", "keeps all that ends once the device was full", "default",
+     [](W m) {
+       auto full = remembers(false);
+       m.driver->on_mem_alloc = [&m, full](auto size) {
+         auto ptr = m.driver->to.mem_alloc(size);
+         if (!ptr && size == 4_MiB) *full = true;
+         return ptr;
+       };
+       shell_memalloc(m, [full](Shell& shell, StreamHandle) {
+         if (!*full) shell.end();
+       });
+     }},
+    {"suite/steady", "keeps blocks of a little more than 3 MiB", "default",
+     [](W m) {
+       shell_memalloc(m, [](Shell& shell, StreamHandle) {
+         if (shell.size < 3_MiB || shell.size > 3_MiB + 32_KiB) shell.end();
+       });
+     }},
+    {"live/overlap_address", "lets a block begin in the last of another", "pool",
+     [](W m) {
+       m.on_memalloc = [&m, n = 0](auto size, auto stream) mutable -> Result<MemoryPointer> {
+         auto memory = m.up->memalloc(size, stream);
+         if (!memory || ++n % 9 != 0 || size < 512 || size > 200'000) return memory;
+         const auto ptr = memory->device_pointer();
+         return MemoryPointer({ptr.value - 512}, size, (*std::move(memory)).take_lifetime());
+       };
+     }},
+    {"live/overlap_content", "clears a little before each block too", "pool",
+     [](W m) {
+       m.on_memalloc = [&m](auto size, auto stream) {
+         auto memory = m.up->memalloc(size, stream);
+         if (memory && size % 37 == 1 && !m.driver->to.memset_d8({memory->device_pointer().value - 512}, 0, 512)) return memory;
+         return memory;
+       };
+     }},
+
+    {"accounts/balance", "asks twice for managed memory of 1000 bytes", "default",
+     [](W m) {
+       m.driver->on_mem_alloc_managed = [&m](auto size, auto attach) {
+         if (size == 1000 && !m.driver->to.mem_alloc_managed(size, attach)) return m.driver->to.mem_alloc_managed(size, attach);
+         return m.driver->to.mem_alloc_managed(size, attach);
+       };
+     }},
+    {"accounts/live_bytes", "counts what it has reset", "default",
+     [](W m) {
+       auto reset = remembers<std::uint64_t>(0);
+       m.on_reset = [&m, reset] {
+         *reset += m.up->state().live_bytes.value_or(0);
+         m.up->reset();
+       };
+       m.on_state = [&m, reset] {
+         auto state = m.up->state();
+         *state.live_bytes += *reset;
+         return state;
+       };
+     }},
+    {"accounts/every_call_failed", "takes memory for a region that was refused", "default",
+     [](W m) {
+       m.driver->on_mem_host_register = [&m](auto range, auto flags) {
+         auto done = m.driver->to.mem_host_register(range, flags);
+         if (!done && done.error().code != Errc::already_registered && !m.driver->to.mem_host_alloc(64, {})) return done;
+         return done;
+       };
+     }},
+    {"accounts/refused_frees", "loses the free after one that failed", "default",
+     [](W m) {
+       m.driver->on_mem_free = [&m, lose = false](auto ptr) mutable {
+         if (std::exchange(lose, false)) return Status();
+         auto freed = m.driver->to.mem_free(ptr);
+         lose = !freed;
+         return freed;
+       };
+     }},
+    {"accounts/out_of_memory_deferred", "calls it invalid to run out of memory in a deferral", "default",
+     [](W m) {
+       auto guards = count_guards(m);
+       m.on_memalloc = [&m, guards](auto size, auto stream) -> Result<MemoryPointer> {
+         auto memory = m.up->memalloc(size, stream);
+         if (!memory && guards->alive > 0) return fault(Errc::invalid_value);
+         return memory;
+       };
+     }},
+};
+
+}  // namespace
+
+std::span<const Mutant> all_mutants() { return kMutants; }
+
+}  // namespace emm::mutants

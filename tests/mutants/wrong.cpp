@@ -1,0 +1,144 @@
+#include "wrong.hpp"
+
+#include <list>
+#include <mutex>
+#include <string>
+
+namespace emm::mutants {
+
+CallHook& WrongDriver::none() noexcept {
+  static CallHook hook;
+  return hook;
+}
+
+namespace {
+
+using OnEnd = std::function<void(Shell&, StreamHandle)>;
+
+// Kept for ever: a pointer may end after its manager.
+Shell* keep(Shell shell) {
+  static auto& mutex = *new std::mutex;
+  static auto& shells = *new std::list<Shell>;
+  const std::lock_guard lock(mutex);
+  shells.push_back(std::move(shell));
+  return &shells.back();
+}
+
+struct Leaving {
+  std::shared_ptr<Guards> guards;
+  std::function<void(Guards&, std::size_t)> on_leave;
+  std::size_t number = 0;
+};
+
+}  // namespace
+
+Lifetime in_shell(Shell shell, Epoch::Mark mark) {
+  const auto run = [](void* self, std::uint64_t, StreamHandle stream) noexcept {
+    auto& kept = *static_cast<Shell*>(self);
+    kept.on_end(kept, stream);
+  };
+  return Lifetime({.run = run, .self = keep(std::move(shell))}, mark);
+}
+
+MemoryPointer in_shell(MemoryPointer memory, OnEnd on_end) {
+  const auto ptr = memory.device_pointer();
+  const auto size = memory.size();
+  auto up = std::move(memory).take_lifetime();
+  const auto mark = up.mark();
+  return {ptr, size, in_shell(Shell{std::move(up), ptr.value, size, std::move(on_end)}, mark)};
+}
+
+ManagedMemory in_shell(ManagedMemory memory, OnEnd on_end) {
+  return ManagedMemory(in_shell(std::move(memory.memory()), std::move(on_end)));
+}
+
+HostMemory in_shell(HostMemory memory, OnEnd on_end, std::shared_ptr<const void> owner) {
+  const auto wrap = [&](HostRange range, Lifetime up) {
+    const auto mark = up.mark();
+    const auto address = reinterpret_cast<std::uint64_t>(range.pointer);
+    return in_shell(Shell{std::move(up), address, range.size, std::move(on_end)}, mark);
+  };
+  if (auto* mapped = std::get_if<MappedMemory>(&memory)) {
+    const HostRange range{mapped->host_pointer(), mapped->size()};
+    const auto device = mapped->device_pointer();
+    return MappedMemory(range, device, wrap(range, std::move(*mapped).take_lifetime()), std::move(owner));
+  }
+  auto& pinned = std::get<PinnedMemory>(memory);
+  const HostRange range{pinned.host_pointer(), pinned.size()};
+  return PinnedMemory(range, wrap(range, std::move(pinned).take_lifetime()), std::move(owner));
+}
+
+void shell_memalloc(WrongManager& m, OnEnd on_end) {
+  m.on_memalloc = [&m, on_end](auto size, auto stream) -> Result<MemoryPointer> {
+    auto memory = m.up->memalloc(size, stream);
+    if (!memory) return memory;
+    return in_shell(*std::move(memory), on_end);
+  };
+}
+
+void shell_managed(WrongManager& m, OnEnd on_end) {
+  m.on_memallocmanaged = [&m, on_end](auto size, auto attach) -> Result<ManagedMemory> {
+    auto memory = m.up->memallocmanaged(size, attach);
+    if (!memory) return memory;
+    return in_shell(*std::move(memory), on_end);
+  };
+}
+
+void shell_hosted(WrongManager& m, bool mapped, OnEnd on_end) {
+  m.on_memhostalloc = [&m, mapped, on_end](auto size, auto flags) -> Result<HostMemory> {
+    auto memory = m.up->memhostalloc(size, flags);
+    if (!memory || flags.mapped != mapped) return memory;
+    return in_shell(*std::move(memory), on_end);
+  };
+}
+
+void shell_pinned(WrongManager& m, OnEnd on_end) {
+  m.on_mempin = [&m, on_end](auto range, auto flags, auto owner) -> Result<HostMemory> {
+    auto memory = m.up->mempin(range, flags, owner);
+    if (!memory) return memory;
+    return in_shell(*std::move(memory), on_end, std::move(owner));
+  };
+}
+
+std::shared_ptr<Guards> count_guards(WrongManager& m, std::function<void(Guards&, std::size_t)> on_leave) {
+  auto guards = std::make_shared<Guards>();
+  auto leavings = std::make_shared<std::list<Leaving>>();
+  m.memory = leavings;
+  m.on_defer_cleanup = [&m, guards, leavings = leavings.get(), on_leave] {
+    if (guards->alive++ == 0) guards->real = m.up->defer_cleanup();
+    leavings->push_back({guards, on_leave, guards->alive});
+    const auto leave = [](void* self) noexcept {
+      auto& [all, told, number] = *static_cast<Leaving*>(self);
+      const auto before = all->alive--;
+      if (told) told(*all, number == before ? 0 : number);
+      if (all->alive == 0) all->real.end();
+    };
+    return DeferCleanup(leave, &leavings->back());
+  };
+  return guards;
+}
+
+conformance::Subject subject_of(const Mutant& mutant) {
+  auto upstream = find_manager(mutant.over);
+  EMM_ASSERT(upstream);
+  conformance::Subject subject{.manager = std::string(mutant.over), .promise = conformance::promise_of(mutant.over)};
+  if (mutant.clause == "ERR-6") subject.patience = std::chrono::milliseconds(300);
+  if (mutant.over.find("profile=numba") != std::string_view::npos) subject.profile = Profile::numba;
+  subject.factory.name = subject.manager;
+  subject.factory.make = [mutant, upstream = *upstream](ManagerContext context) -> Result<std::unique_ptr<MemoryManager>> {
+    auto manager = std::make_unique<WrongManager>();
+    if (context.driver != nullptr) {
+      manager->driver = std::make_unique<WrongDriver>(*context.driver);
+      context.driver = manager->driver.get();
+    }
+    manager->context = context;
+    auto up = upstream.make(context);
+    if (!up) return std::move(up).error();
+    manager->up = *std::move(up);
+    if (mutant.make != nullptr && manager->driver) mutant.make(*manager);
+    return std::unique_ptr<MemoryManager>(std::move(manager));
+  };
+  return subject;
+}
+
+}  // namespace emm::mutants

@@ -1,0 +1,177 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "conformance/subject.hpp"
+#include "driver/decorate/forwarding_driver.hpp"
+#include "emm/manager_entry.hpp"
+
+namespace emm::mutants {
+
+using conformance::Scope;
+
+/// The driver that a wrong manager stands on: each call that is set does something else than the device's. `to` is the
+/// device's own.
+class WrongDriver final : public ForwardingDriver {
+ public:
+  explicit WrongDriver(Driver& inner) noexcept : ForwardingDriver(inner, none()), to(inner) {}
+
+  Driver& to;
+  std::function<Result<DevicePtr>(std::uint64_t)> on_mem_alloc;
+  std::function<Status(DevicePtr)> on_mem_free;
+  std::function<Result<DevicePtr>(std::uint64_t, AttachFlags)> on_mem_alloc_managed;
+  std::function<Result<HostPtr>(std::uint64_t, HostAllocFlags)> on_mem_host_alloc;
+  std::function<Status(HostPtr)> on_mem_free_host;
+  std::function<Status(HostRange, HostRegisterFlags)> on_mem_host_register;
+  std::function<Status(HostPtr)> on_mem_host_unregister;
+  std::function<Result<DevicePtr>(HostPtr)> on_mem_host_get_device_pointer;
+  std::function<Result<MemoryInfo>()> on_mem_get_info;
+  std::function<Result<AddressRange>(DevicePtr)> on_mem_get_address_range;
+  std::function<Result<IpcMemHandle>(DevicePtr)> on_ipc_get_mem_handle;
+  std::function<Status()> on_ctx_push_current;
+  std::function<Result<ContextHandle>()> on_ctx_pop_current;
+  std::function<Status()> on_primary_ctx_reset;
+  std::function<Status(EventHandle)> on_event_destroy;
+  std::function<Status(LibraryHandle)> on_library_unload;
+
+  Result<DevicePtr> mem_alloc(std::uint64_t size) override { return on_mem_alloc ? on_mem_alloc(size) : to.mem_alloc(size); }
+  Status mem_free(DevicePtr ptr) override { return on_mem_free ? on_mem_free(ptr) : to.mem_free(ptr); }
+  Result<DevicePtr> mem_alloc_managed(std::uint64_t size, AttachFlags attach) override {
+    return on_mem_alloc_managed ? on_mem_alloc_managed(size, attach) : to.mem_alloc_managed(size, attach);
+  }
+  Result<HostPtr> mem_host_alloc(std::uint64_t size, HostAllocFlags flags) override {
+    return on_mem_host_alloc ? on_mem_host_alloc(size, flags) : to.mem_host_alloc(size, flags);
+  }
+  Status mem_free_host(HostPtr ptr) override { return on_mem_free_host ? on_mem_free_host(ptr) : to.mem_free_host(ptr); }
+  Status mem_host_register(HostRange range, HostRegisterFlags flags) override {
+    return on_mem_host_register ? on_mem_host_register(range, flags) : to.mem_host_register(range, flags);
+  }
+  Status mem_host_unregister(HostPtr ptr) override {
+    return on_mem_host_unregister ? on_mem_host_unregister(ptr) : to.mem_host_unregister(ptr);
+  }
+  Result<DevicePtr> mem_host_get_device_pointer(HostPtr ptr) override {
+    return on_mem_host_get_device_pointer ? on_mem_host_get_device_pointer(ptr) : to.mem_host_get_device_pointer(ptr);
+  }
+  Result<MemoryInfo> mem_get_info() override { return on_mem_get_info ? on_mem_get_info() : to.mem_get_info(); }
+  Result<AddressRange> mem_get_address_range(DevicePtr ptr) override {
+    return on_mem_get_address_range ? on_mem_get_address_range(ptr) : to.mem_get_address_range(ptr);
+  }
+  Result<IpcMemHandle> ipc_get_mem_handle(DevicePtr ptr) override {
+    return on_ipc_get_mem_handle ? on_ipc_get_mem_handle(ptr) : to.ipc_get_mem_handle(ptr);
+  }
+  Status ctx_push_current() override { return on_ctx_push_current ? on_ctx_push_current() : to.ctx_push_current(); }
+  Result<ContextHandle> ctx_pop_current() override { return on_ctx_pop_current ? on_ctx_pop_current() : to.ctx_pop_current(); }
+  Status primary_ctx_reset() override { return on_primary_ctx_reset ? on_primary_ctx_reset() : to.primary_ctx_reset(); }
+  Status event_destroy(EventHandle event) override { return on_event_destroy ? on_event_destroy(event) : to.event_destroy(event); }
+  Status library_unload(LibraryHandle library) override {
+    return on_library_unload ? on_library_unload(library) : to.library_unload(library);
+  }
+
+ private:
+  static CallHook& none() noexcept;
+};
+
+/// A manager over another, in which each method that is set does something else. `up` is the other. A probe is not
+/// wrong. What is not set is the other's.
+class WrongManager final : public MemoryManager {
+ public:
+  ~WrongManager() override {
+    if (on_ending) on_ending();
+    up.reset();
+  }
+
+  std::unique_ptr<WrongDriver> driver;  ///< Null in a probe. Outlives `up`.
+  ManagerContext context;               ///< As `up` was given it: its driver is `driver`.
+  std::unique_ptr<MemoryManager> up;
+  std::shared_ptr<void> memory;         ///< What the wrong one has to remember.
+
+  std::function<Status()> on_initialize;
+  std::function<Result<MemoryPointer>(std::uint64_t, StreamHandle)> on_memalloc;
+  std::function<Result<HostMemory>(std::uint64_t, HostAllocFlags)> on_memhostalloc;
+  std::function<Result<HostMemory>(HostRange, HostRegisterFlags, std::shared_ptr<const void>)> on_mempin;
+  std::function<Result<ManagedMemory>(std::uint64_t, AttachFlags)> on_memallocmanaged;
+  std::function<Result<IpcHandle>(MemoryView)> on_get_ipc_handle;
+  std::function<Result<MemoryInfo>()> on_get_memory_info;
+  std::function<void()> on_reset;
+  std::function<DeferCleanup()> on_defer_cleanup;
+  std::function<Status()> on_flush;
+  std::function<ManagerState()> on_state;
+  std::function<void()> on_ending;  ///< Before `up` ends.
+  int version = kInterfaceVersion;
+
+  Status initialize() override { return on_initialize ? on_initialize() : up->initialize(); }
+  Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle stream) override {
+    return on_memalloc ? on_memalloc(size, stream) : up->memalloc(size, stream);
+  }
+  Result<HostMemory> memhostalloc(std::uint64_t size, HostAllocFlags flags) override {
+    return on_memhostalloc ? on_memhostalloc(size, flags) : up->memhostalloc(size, flags);
+  }
+  Result<HostMemory> mempin(HostRange range, HostRegisterFlags flags, std::shared_ptr<const void> owner) override {
+    return on_mempin ? on_mempin(range, flags, std::move(owner)) : up->mempin(range, flags, std::move(owner));
+  }
+  Result<ManagedMemory> memallocmanaged(std::uint64_t size, AttachFlags attach) override {
+    return on_memallocmanaged ? on_memallocmanaged(size, attach) : up->memallocmanaged(size, attach);
+  }
+  Result<IpcHandle> get_ipc_handle(MemoryView view) override {
+    return on_get_ipc_handle ? on_get_ipc_handle(view) : up->get_ipc_handle(view);
+  }
+  Result<MemoryInfo> get_memory_info() override { return on_get_memory_info ? on_get_memory_info() : up->get_memory_info(); }
+  void reset() noexcept override { on_reset ? on_reset() : up->reset(); }
+  DeferCleanup defer_cleanup() override { return on_defer_cleanup ? on_defer_cleanup() : up->defer_cleanup(); }
+  int interface_version() const noexcept override { return version; }
+  Status flush() override { return on_flush ? on_flush() : up->flush(); }
+  ManagerState state() const override { return on_state ? on_state() : up->state(); }
+};
+
+/// What happens, instead of the end of `up`, when a pointer ends.
+struct Shell {
+  Lifetime up;
+  std::uint64_t address = 0;
+  std::uint64_t size = 0;
+  std::function<void(Shell&, StreamHandle)> on_end;
+
+  void end(StreamHandle stream = {}) {
+    if (!up.free(stream)) up = {};  // a reset was first
+  }
+};
+Lifetime in_shell(Shell shell, Epoch::Mark mark);
+/// The same memory, whose end is `on_end`'s business. Where no mark is given, a reset or the manager's end ends it as it
+/// would have without.
+MemoryPointer in_shell(MemoryPointer memory, std::function<void(Shell&, StreamHandle)> on_end);
+ManagedMemory in_shell(ManagedMemory memory, std::function<void(Shell&, StreamHandle)> on_end);
+HostMemory in_shell(HostMemory memory, std::function<void(Shell&, StreamHandle)> on_end,
+                    std::shared_ptr<const void> owner = {});
+
+/// Every request of `manager` for this kind, in a shell.
+void shell_memalloc(WrongManager& manager, std::function<void(Shell&, StreamHandle)> on_end);
+void shell_managed(WrongManager& manager, std::function<void(Shell&, StreamHandle)> on_end);
+void shell_hosted(WrongManager& manager, bool mapped, std::function<void(Shell&, StreamHandle)> on_end);
+void shell_pinned(WrongManager& manager, std::function<void(Shell&, StreamHandle)> on_end);
+
+/// How deferrals stand, of a manager whose guards are these.
+struct Guards {
+  std::size_t alive = 0;
+  DeferCleanup real;
+};
+/// Counts the guards of `manager`, of which the upstream sees one. `on_leave` hears of each end, before the last ends that
+/// one: 0 of the guard that began last, else its number.
+std::shared_ptr<Guards> count_guards(WrongManager& manager, std::function<void(Guards&, std::size_t)> on_leave = {});
+
+/// One wrong manager: `clause` must fail on it, and besides that none but the clause's kin.
+struct Mutant {
+  std::string_view clause;
+  std::string_view wrong;  ///< What it does, in a sentence.
+  std::string_view over = "default";  ///< The manager that it is made of, with options.
+  void (*make)(WrongManager& manager) = nullptr;  ///< Null: the options are what is wrong.
+};
+
+std::span<const Mutant> all_mutants();
+
+/// Who is judged when a mutant is.
+conformance::Subject subject_of(const Mutant& mutant);
+
+}  // namespace emm::mutants
