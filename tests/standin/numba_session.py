@@ -131,7 +131,7 @@ def main():
     import numba_recorder
     cuda.set_memory_manager(numba_recorder.RecordingManager)
     assert cuda.current_context().get_memory_info().total == 64 * MIB
-    for part in (arrays, host_memory, many_frees, large_frees, deferred, out_of_memory, other_process, reset):
+    for part in (arrays, host_memory, streams, many_frees, large_frees, deferred, out_of_memory, other_process, reset):
         part()
         gc.collect()
         print(part.__name__)
