@@ -88,6 +88,24 @@ std::string lower(std::string_view value) {
   return out;
 }
 
+std::string printable(std::string_view value, std::size_t most) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string out;
+  for (std::size_t at = 0; at < value.size(); ++at) {
+    const auto c = static_cast<unsigned char>(value[at]);
+    const auto continues = (c & 0xc0u) == 0x80;
+    if (out.size() >= most && !continues) return out += "...";
+    // 0xc2 before 0x80 to 0x9f are control characters too, of eight bits.
+    const auto long_control = c == 0xc2 && at + 1 < value.size() && static_cast<unsigned char>(value[at + 1]) < 0xa0;
+    if (c >= 0x20 && c != 0x7f && !long_control) {
+      out += value[at];
+      continue;
+    }
+    out += {'\\', 'x', kDigits[c / 16], kDigits[c % 16]};
+  }
+  return out;
+}
+
 std::string_view trim(std::string_view value) {
   constexpr std::string_view kSpace = " \t\r\n";
   const auto begin = value.find_first_not_of(kSpace);

@@ -45,6 +45,9 @@ std::optional<std::uint64_t> to_u64(std::string_view digits);   ///< Decimal, or
 std::optional<double> to_double(std::string_view digits);
 std::string lower(std::string_view value);
 std::string_view trim(std::string_view value);
+/// What may be shown on a terminal of text that came from a file: control characters as "\x1b", and no more than about
+/// `most` bytes, then "...".
+std::string printable(std::string_view value, std::size_t most);
 /// "a, b, c"
 template <class Range>
 std::string join(const Range& parts, std::string_view separator = ", ") {

@@ -45,7 +45,8 @@ void Console::result(std::string_view text) {
 
 void Console::say(std::string_view words) {
   end_progress();
-  const auto line = text::format("emmctl: {}\n", words);
+  constexpr std::size_t kLong = 4000;  // whole paths and lists of names, but no line of a damaged file
+  const auto line = text::format("emmctl: {}\n", text::printable(words, kLong));
   std::fflush(stdout);
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
@@ -134,7 +135,7 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
       line += is_number(row[i]) ? padding + row[i] : row[i] + padding;
     }
     line.erase(line.find_last_not_of(' ') + 1);
-    out += line + '\n';
+    out += text::printable(line, std::string::npos) + '\n';
   }
   return out;
 }

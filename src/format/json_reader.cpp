@@ -39,10 +39,15 @@ class Characters {
   const std::optional<Error>& failed() const noexcept { return failed_; }
 
  private:
+  static constexpr std::size_t kTokenBytesMax = std::size_t{16} << 20;
   enum class Where : std::uint8_t { between, scalar, string, escape };
 
   void refill() {
     auto more = source_->next();
+    if (more && token_is_too_long(more->size())) {
+      more = fail(Errc::parse_error, "{}:{}:{}: a string or number of more than {} bytes: expected less",
+                  source_->name(), token_.line, token_.column, kTokenBytesMax);
+    }
     if (!more) {
       failed_ = std::move(more).error();
       at_ = end_ = nullptr;
@@ -50,6 +55,14 @@ class Characters {
       at_ = more->data();
       end_ = at_ + more->size();
     }
+  }
+
+  /// It is held in memory whole. Told by chunks, not by characters: those are many.
+  bool token_is_too_long(std::size_t more) noexcept {
+    const auto same = where_ != Where::between && token_ == chunk_token_;
+    token_bytes_ = same ? token_bytes_ + more : more;
+    chunk_token_ = token_;
+    return token_bytes_ > kTokenBytesMax;
   }
 
   void follow(char c) noexcept {
@@ -80,7 +93,8 @@ class Characters {
   ByteSource* source_ = nullptr;
   const char* at_ = nullptr;
   const char* end_ = nullptr;
-  JsonPosition here_{}, last_{}, token_{};
+  JsonPosition here_{}, last_{}, token_{}, chunk_token_{};
+  std::size_t token_bytes_ = 0;
   Where where_ = Where::between;
   bool number_may_end_here_ = false;
   bool wanted_more_ = false;

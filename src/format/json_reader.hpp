@@ -98,8 +98,13 @@ class JsonValue {
 };
 
 /// One value, from memory. Errors are parse_error as of read_json; `name` and `line` are for their
-/// words. Nesting deeper than 200 is an error too.
+/// words. Nesting deeper than 200 and more than kJsonValuesMax values are errors too.
 Result<JsonValue> parse_json(std::string_view text, const std::string& name = "<json>",
                              std::uint64_t line = 1);
+
+/// As many values as a piece of JSON may hold that is in memory whole: it is then below 200 MB. A parse_error for one
+/// that holds more.
+inline constexpr std::size_t kJsonValuesMax = std::size_t{1} << 20;
+Error too_many_json_values(const std::string& name, JsonPosition at);
 
 }  // namespace emm::format

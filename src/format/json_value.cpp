@@ -10,30 +10,30 @@ class JsonBuilder final : public JsonHandler {
  public:
   JsonBuilder(JsonValue& root, const std::string& name) : name_(name) { open_.push_back(&root); }
 
-  Status on_null(JsonPosition) override {
+  Status on_null(JsonPosition at) override {
     place();
-    return {};
+    return count(at);
   }
-  Status on_bool(bool value, JsonPosition) override {
+  Status on_bool(bool value, JsonPosition at) override {
     auto& made = place();
     made.type_ = JsonValue::Type::boolean;
     made.number_ = value ? 1 : 0;
-    return {};
+    return count(at);
   }
-  Status on_number(const JsonNumber& number, JsonPosition) override {
+  Status on_number(const JsonNumber& number, JsonPosition at) override {
     auto& made = place();
     made.type_ = JsonValue::Type::number;
     made.negative_ = number.kind == JsonNumber::Kind::negative;
     made.fractional_ = number.kind == JsonNumber::Kind::other;
     made.number_ = made.negative_ ? static_cast<std::uint64_t>(number.negative) : number.value;
     if (made.fractional_) made.text_ = number.text;
-    return {};
+    return count(at);
   }
-  Status on_string(std::string_view value, JsonPosition) override {
+  Status on_string(std::string_view value, JsonPosition at) override {
     auto& made = place();
     made.type_ = JsonValue::Type::string;
     made.text_ = value;
-    return {};
+    return count(at);
   }
   Status on_key(std::string_view key, JsonPosition) override {
     open_.back()->members_.emplace_back(key, JsonValue());
@@ -61,14 +61,19 @@ class JsonBuilder final : public JsonHandler {
     auto& made = place();
     made.type_ = type;
     open_.push_back(&made);
-    return {};
+    return count(at);
   }
   Status close() {
     open_.pop_back();
     return {};
   }
+  Status count(JsonPosition at) {
+    if (++values_ <= kJsonValuesMax) return {};
+    return too_many_json_values(name_, at);
+  }
 
   const std::string& name_;
+  std::size_t values_ = 0;
   std::vector<JsonValue*> open_;  // a container grows only while it is the last: no pointer dangles
 };
 
@@ -104,6 +109,11 @@ const JsonValue* JsonValue::find(std::string_view key) const noexcept {
   const auto found = std::find_if(members_.rbegin(), members_.rend(),
                                   [&](const auto& m) { return m.first == key; });
   return found == members_.rend() ? nullptr : &found->second;
+}
+
+Error too_many_json_values(const std::string& name, JsonPosition at) {
+  return fail(Errc::parse_error, "{}:{}:{}: more than {} values in one: expected less", name, at.line, at.column,
+              kJsonValuesMax);
 }
 
 Result<JsonValue> parse_json(std::string_view text, const std::string& name, std::uint64_t line) {

@@ -69,6 +69,8 @@ Status DocumentReader::on_value() {
       break;
     case State::header:
       header_.members.back().value = std::move(nodes().root());
+      taken = nodes().enough(header_.members.back().at, header_values_);
+      header_values_ += nodes().values();
       break;
     case State::before_events:
       taken = values_.wrong("events", root(), "an array of operations");

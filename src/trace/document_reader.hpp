@@ -38,6 +38,7 @@ class DocumentReader final : public NodeHandler {
   Take take_event_;
   State state_ = State::start;
   JsonNode header_;
+  std::size_t header_values_ = 0;
   bool torn_ = false;
   format::JsonPosition torn_at_{};
 };

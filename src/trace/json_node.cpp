@@ -68,10 +68,17 @@ void append_json(std::string& out, const JsonNode& node) {
 
 void NodeBuilder::clear() {
   root_ = JsonNode();
+  values_ = 0;
   open_.clear();
 }
 
+Status NodeBuilder::enough(JsonPosition at, std::size_t before) const {
+  if (before + values_ <= format::kJsonValuesMax) return {};
+  return format::too_many_json_values(source_, at);
+}
+
 JsonNode& NodeBuilder::place(JsonNode::Type type, JsonPosition at) {
+  ++values_;
   auto* made = &root_;
   if (!open_.empty()) {
     auto& in = *open_.back();
@@ -95,17 +102,22 @@ Status NodeBuilder::open(JsonNode::Type type, JsonPosition at) {
   }
   auto& made = place(type, at);
   open_.push_back(&made);
-  return {};
+  return enough(at);
+}
+
+Status NodeHandler::placed(JsonPosition at) {
+  if (auto enough = nodes_.enough(at); !enough) return enough;
+  return done();
 }
 
 Status NodeHandler::on_null(JsonPosition at) {
   nodes_.place(JsonNode::Type::null, at);
-  return done();
+  return placed(at);
 }
 
 Status NodeHandler::on_bool(bool value, JsonPosition at) {
   nodes_.place(JsonNode::Type::boolean, at).boolean = value;
-  return done();
+  return placed(at);
 }
 
 Status NodeHandler::on_number(const JsonNumber& number, JsonPosition at) {
@@ -113,12 +125,12 @@ Status NodeHandler::on_number(const JsonNumber& number, JsonPosition at) {
   node.number_kind = number.kind;
   node.number = number.value;
   node.text = number.text;
-  return done();
+  return placed(at);
 }
 
 Status NodeHandler::on_string(std::string_view value, JsonPosition at) {
   nodes_.place(JsonNode::Type::string, at).text = value;
-  return done();
+  return placed(at);
 }
 
 Status NodeHandler::on_key(std::string_view key, JsonPosition at) {

@@ -47,17 +47,21 @@ class NodeBuilder {
   /// Begins another value.
   void clear();
   std::size_t depth() const noexcept { return open_.size(); }
+  std::size_t values() const noexcept { return values_; }  ///< So many are in this one.
   JsonNode& root() noexcept { return root_; }
 
-  /// The next value, to be filled in by the caller.
+  /// The next value, to be filled in by the caller, who asks enough() whether it was one too many.
   JsonNode& place(JsonNode::Type type, format::JsonPosition at);
   void key(std::string_view key, format::JsonPosition at);
   Status open(JsonNode::Type type, format::JsonPosition at);
   void close() { open_.pop_back(); }
+  /// parse_error where this value and `before` others hold more than JSON may in memory.
+  Status enough(format::JsonPosition at, std::size_t before = 0) const;
 
  private:
   const std::string& source_;
   JsonNode root_;
+  std::size_t values_ = 0;
   std::vector<JsonNode*> open_;  // a container grows only while it is the last: no pointer dangles
 };
 
@@ -86,6 +90,7 @@ class NodeHandler : public format::JsonHandler {
 
  private:
   Status done() { return nodes_.depth() == 0 ? on_value() : Status(); }
+  Status placed(format::JsonPosition at);
   NodeBuilder nodes_;
 };
 

@@ -9,6 +9,15 @@ TEST(Text, FormatFillsHolesInOrder) { EXPECT_EQ(format("{}:{}: {}", "run.json", 
 
 TEST(Text, FormatKeepsWhatHasNoArgument) { EXPECT_EQ(format("a {} b {}", 1), "a 1 b {}"); }
 
+TEST(Text, ShowsOfAFileWhatATerminalMayBeGiven) {
+  EXPECT_EQ(printable("plain, \xc3\xbc", 60), "plain, \xc3\xbc");
+  EXPECT_EQ(printable("\x1b[2J\n\x7f", 60), "\\x1b[2J\\x0a\\x7f");
+  EXPECT_EQ(printable("\xc2\x9b", 60).substr(0, 4), "\\xc2");
+  EXPECT_EQ(printable("abcdef", 3), "abc...");
+  EXPECT_EQ(printable("ab\xc3\xbc", 3), "ab\xc3\xbc") << "not cut inside a character";
+  EXPECT_EQ(printable("abc", 3), "abc");
+}
+
 TEST(Text, ReadsDecimalAndHexToTheLastBit) {
   EXPECT_EQ(to_u64("18446744073709551615"), ~std::uint64_t{0});
   EXPECT_EQ(to_u64("0xffffffffffffffff"), ~std::uint64_t{0});

@@ -120,7 +120,9 @@ std::optional<BadField> parse(std::string_view line, const std::vector<Column>& 
     if (bad) return bad;
     at = std::min(comma + 1, line.size());
   }
-  return std::nullopt;
+  const auto rest = line.substr(at);
+  if (text::trim(rest).empty()) return std::nullopt;
+  return BadField{.what = "the rest", .value = rest, .at = at, .expected = "the end of the line"};
 }
 
 Result<ImportCounts> read_problem(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {

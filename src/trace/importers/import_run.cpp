@@ -8,21 +8,30 @@ namespace emm::trace {
 Result<bool> ImportRun::next(std::string_view& line) {
   for (;;) {
     auto more = lines_.next(line);
+    if (more && !*more && line_number() == 0) {
+      return fail(Errc::parse_error, "{}: the file is empty: expected a recording", source_name());
+    }
     if (!more || !*more) return more;
     if (lines_.line_number() == 1 && line.starts_with("\xef\xbb\xbf")) line.remove_prefix(3);
-    if (!text::trim(line).empty()) return true;
+    const auto words = text::trim(line);
+    if (words.empty()) continue;
+    may_go_on_ = lines_.unterminated() && !words.ends_with('}') && !words.ends_with(']');
+    return true;
   }
 }
 
 Status ImportRun::refuse(const BadField& field) {
+  constexpr std::size_t kLong = 60;
   return refuse(fail(Errc::parse_error, "{}:{}:{}: {} is \"{}\": expected {}", source_name(), line_number(),
-                     field.at + 1, field.what, field.value, field.expected));
+                     field.at + 1, field.what, text::printable(field.value, kLong), field.expected));
 }
 
 Status ImportRun::refuse(Error error) {
   if (!lines_.unterminated()) return error;
   if (!options_.partial) {
-    return fail(Errc::parse_error, "{}:{}: the file ends {}", source_name(), line_number(), "inside a line");
+    if (line_number() == 1) return error;  // a file of one line is something else rather than cut
+    return fail(Errc::parse_error, "{}:{}: the file ends {}: expected {}", source_name(), line_number(),
+                "inside a line", "a whole row");
   }
   ++counts_.rows;
   ++counts_.truncated;
@@ -46,7 +55,11 @@ Result<ImportCounts> ImportRun::finish(std::uint64_t live, std::uint64_t live_by
   constexpr std::string_view kCut = "before the end of its packed data";
   const auto cut = lines_.source().truncated();
   if (cut && !options_.partial) {
-    return fail(Errc::parse_error, "{}:{}: the file ends {}", source_name(), line_number(), kCut);
+    return fail(Errc::parse_error, "{}:{}: the file ends {}: expected {}", source_name(), line_number(), kCut,
+                "a whole file");
+  }
+  if (!cut && counts_.truncated == 0 && may_go_on_) {
+    counts_.notes.push_back("the last line has no line end: if it was cut there, its row is not as it was");
   }
   if (cut && counts_.truncated == 0) counts_.notes.push_back(text::format("the file ends {}", kCut));
   if (!cut && counts_.truncated == 0) {

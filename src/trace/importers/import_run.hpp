@@ -25,7 +25,8 @@ class ImportRun {
   ImportRun(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) noexcept
       : lines_(source), sink_(sink), options_(options) {}
 
-  /// The next line that is not blank, not counted yet: the caller says what it was. False at the end of the file.
+  /// The next line that is not blank, not counted yet: the caller says what it was. False at the end of the file,
+  /// which is a parse_error where it has nothing in it.
   Result<bool> next(std::string_view& line);
   /// The line begun with next() is not a row of the format. Where it is the end of a file that was cut, and
   /// ImportOptions::partial, it is counted as truncated and the import may finish; else an error in words.
@@ -64,6 +65,7 @@ class ImportRun {
   ImportCounts counts_;
   std::uint64_t last_id_ = 0, id_step_ = 1;
   std::uint64_t emitted_ = 0;
+  bool may_go_on_ = false;  // the last line lacks its end, and does not say by itself that it is whole
 };
 
 }  // namespace emm::trace

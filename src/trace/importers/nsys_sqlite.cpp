@@ -1,4 +1,5 @@
 // The SQLite export of an Nsight Systems profile: its table CUDA_GPU_MEMORY_USAGE_EVENTS.
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -89,12 +90,29 @@ class NsysRows {
   bool started_ = false;
 };
 
+/// The file, which is held in memory whole; one that grows as it is unpacked, not beyond all bounds.
 Result<std::string> bytes_of(format::ByteSource& source) {
+  constexpr std::size_t kUnpackedMax = std::size_t{1} << 30, kPageBytesAt = 16;
+  const auto refused = [&](std::string_view words) {
+    return fail(Errc::parse_error, "{}: {}: expected {}", source.name(), words, kExpected);
+  };
+  const auto begin = source.peek(kPageBytesAt + 2);
+  if (!begin) return begin.error();
+  // Two bytes that are a power of two from 512, or 1 for 65536: no gigabytes are read of what is no database.
+  const auto page_bytes = begin->size() < kPageBytesAt + 2
+                              ? 0
+                              : static_cast<unsigned char>((*begin)[kPageBytesAt]) * 256 +
+                                    static_cast<unsigned char>((*begin)[kPageBytesAt + 1]);
+  const auto is_page = page_bytes == 1 || (page_bytes >= 512 && (page_bytes & (page_bytes - 1)) == 0);
+  if (!begin->starts_with(kMagic) || !is_page) return refused("the file is no database of SQLite");
   std::string all;
+  const auto bytes_max = std::max<std::uint64_t>(source.total(), kUnpackedMax);
+  all.reserve(source.total());
   for (;;) {
     auto some = source.next();
     if (!some) return std::move(some).error();
     if (some->empty()) return all;
+    if (all.size() + some->size() > bytes_max) return refused("there is more than 1 GiB in a packed file");
     all += *some;
   }
 }
@@ -153,7 +171,9 @@ Result<ImportCounts> read_database(format::ByteSource& source, OperationSink& si
     for (int column = start; column <= operation; ++column) {
       const auto number = events->number(column);
       if (number && (column != device || *number <= kDeviceMax)) continue;
-      return database->refused(text::format("{} of event {} is no number that it can be", kColumnNames[column], line));
+      return fail(Errc::parse_error, "{}: {}: expected {}", source.name(),
+                  text::format("{} of event {} is not as it should be", kColumnNames[column], line),
+                  column == device ? "a device's number" : "an integer");
     }
     if (auto taken = rows.row(*events, line); !taken) return std::move(taken).error();
   }

@@ -265,7 +265,7 @@ TEST(NumbaCalls, TakesARecordingThatWasCutUpToItsLastWholeRowIfAsked) {
       "\n"
       R"({"op":"alloc","size":10,"pt)";
 
-  EXPECT_EQ(read_calls(kCut).error, "run.log:2: the file ends inside a line");
+  EXPECT_EQ(read_calls(kCut).error, "run.log:2: the file ends inside a line: expected a whole row");
   const auto log = read_calls(kCut, true);
   EXPECT_EQ(summary(log.counts), "rows 2: used 1, truncated 1");
   EXPECT_EQ(log.text(), "initialize seq=1 time_ns=1 @1");

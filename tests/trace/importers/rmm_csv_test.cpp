@@ -150,7 +150,7 @@ TEST(RmmCsv, TakesALogThatWasCutUpToItsLastWholeRowIfAsked) {
       "1,00:00:00.000000,allocate,0x100,16,0\n"
       "1,00:00:00.000001,fre";
 
-  EXPECT_EQ(read_log(kCut).error, "run.log:3: the file ends inside a line");
+  EXPECT_EQ(read_log(kCut).error, "run.log:3: the file ends inside a line: expected a whole row");
 
   const auto log = read_log(kCut, true);
   EXPECT_EQ(summary(log.counts), "rows 2: used 1, truncated 1");

@@ -106,7 +106,7 @@ TEST(TorchEvents, SaysWhereARowIsDamaged) {
   };
 
   for (const auto& [row, words] : rows) EXPECT_EQ(read_events(std::string(row) + "\n").error, words) << row;
-  EXPECT_EQ(read_events("[\"alloc\",1,2,").error, "run.log:2: the file ends inside a line");
+  EXPECT_EQ(read_events("[\"alloc\",1,2,").error, "run.log:2: the file ends inside a line: expected a whole row");
   EXPECT_EQ(summary(read_events("[\"alloc\",1,2,", true).counts), "rows 1: truncated 1");
 }
 
