@@ -3,6 +3,7 @@
 
 #include "base/text.hpp"
 #include "emm/manager_entry.hpp"
+#include "plugin/imported_manager.hpp"
 
 namespace emm {
 namespace {
@@ -13,6 +14,13 @@ struct Chosen {
   Options options;
 };
 
+template <class Entry>
+std::string names_of(std::span<const Entry* const> known) {
+  std::vector<std::string_view> names;
+  for (const auto* entry : known) names.push_back(entry->name);
+  return text::join(names);
+}
+
 // "NAME[:key=value,...]". `family` is "manager" or "adaptor".
 template <class Entry>
 Result<Chosen<Entry>> choose(std::string_view family, std::string_view spec, std::span<const Entry* const> known) {
@@ -20,19 +28,38 @@ Result<Chosen<Entry>> choose(std::string_view family, std::string_view spec, std
   const auto name = spec.substr(0, colon);
   const auto found = std::find_if(known.begin(), known.end(), [&](const Entry* entry) { return entry->name == name; });
   if (found == known.end()) {
-    std::vector<std::string_view> names;
-    for (const auto* entry : known) names.push_back(entry->name);
-    return fail(Errc::usage, "no {} '{}': known are {}", family, name, text::join(names));
+    return fail(Errc::usage, "no {} '{}': known are {}", family, name, names_of(known));
   }
   auto options = Options::parse(colon == std::string_view::npos ? std::string_view() : spec.substr(colon + 1));
   if (!options) return fail(Errc::usage, "{} {}: {}", family, name, describe(options.error()));
   return Chosen<Entry>{.entry = *found, .options = *std::move(options)};
 }
 
+bool is_bundled(std::string_view name) {
+  const auto known = bundled_managers();
+  return std::any_of(known.begin(), known.end(), [&](const auto* entry) { return entry->name == name; });
+}
+
+// A bundled manager, else one of a shared object.
+Result<ManagerFactory> find_base(std::string_view spec) {
+  if (is_bundled(spec.substr(0, spec.find(':')))) {
+    auto chosen = choose("manager", spec, bundled_managers());
+    if (!chosen) return std::move(chosen).error();
+    return ManagerFactory{.name = std::string(spec), .make = [base = *std::move(chosen)](const ManagerContext& context) {
+                            return base.entry->make(context, base.options);
+                          }};
+  }
+  auto plugin = plugin::find_plugin(spec);
+  if (plugin || plugin.error().code != Errc::not_found) return plugin;
+  const auto& tried = plugin.error().message;
+  return fail(Errc::usage, "no manager '{}': known are {}{}", spec, names_of(bundled_managers()),
+              tried.empty() ? "" : "; tried " + tried);
+}
+
 }  // namespace
 
 Result<ManagerFactory> find_manager(std::string_view spec, std::span<const std::string> adaptors) {
-  auto manager = choose("manager", spec, bundled_managers());
+  auto manager = find_base(spec);
   if (!manager) return std::move(manager).error();
   std::vector<Chosen<AdaptorEntry>> over;
   for (const auto& adaptor : adaptors) {
@@ -43,7 +70,7 @@ Result<ManagerFactory> find_manager(std::string_view spec, std::span<const std::
   ManagerFactory factory{
       .name = std::string(spec),
       .make = [base = *std::move(manager), over = std::move(over)](const ManagerContext& context) {
-        auto made = base.entry->make(context, base.options);
+        auto made = base.make(context);
         for (const auto& adaptor : over) {
           if (!made) break;
           made = adaptor.entry->make(context, *std::move(made), adaptor.options);

@@ -5,8 +5,9 @@
 namespace emm::cli {
 
 void ManagerChoice::offer(Arguments& arguments) {
-  arguments.text("--manager", manager_, "NAME[:key=value,...]",
-                 "The manager, of `emmctl list managers` (EMM_MEMORY_MANAGER, else default, where not given)");
+  arguments.text("--manager", manager_, "NAME|FILE[:key=value,...]",
+                 "The manager, of `emmctl list managers` or a shared object's; torch:LIB,ALLOC,FREE or "
+                 "cupy:LIB,MALLOC,FREE (EMM_MEMORY_MANAGER, else default, where not given)");
   arguments.list("--adaptor", adaptors_, "NAME[:key=value,...]",
                  "An adaptor over it, of `emmctl list adaptors`; repeatable, innermost first");
   arguments.text("--profile", profile_, "numba", "The same as the manager's option profile=numba");

@@ -51,8 +51,9 @@ struct ManagerFactory {
   std::function<Result<std::unique_ptr<MemoryManager>>(const ManagerContext&)> make;
 };
 
-/// "NAME[:key=value,...]" and adaptors of the same form, innermost first. Options are checked here, by a
-/// probe. Errors: usage, listing the known names.
+/// "NAME[:key=value,...]" of a bundled manager; else a manager in a shared object, as plugin::find_plugin takes it. And
+/// adaptors of the first form, innermost first. Options are checked here, by a probe. Errors: usage, listing the known
+/// names and the files tried.
 Result<ManagerFactory> find_manager(std::string_view spec, std::span<const std::string> adaptors = {});
 
 }  // namespace emm

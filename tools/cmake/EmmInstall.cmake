@@ -1,7 +1,9 @@
 # `cmake --install`: the program, the libraries behind it, their headers, and a CMake package, so that
 #   find_package(emmctl REQUIRED)
 #   target_link_libraries(mine PRIVATE emmctl::emm)
-# builds against them.
+# builds against them; and for a manager in a shared object, which needs one C header and no library,
+#   find_package(emmctl REQUIRED COMPONENTS plugin)
+#   target_link_libraries(mine PRIVATE emmctl::plugin)
 include(CMakePackageConfigHelpers)
 
 get_property(layers GLOBAL PROPERTY EMM_LAYERS)
@@ -11,6 +13,14 @@ target_link_libraries(emm INTERFACE ${layers})
 
 set(EMM_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/emmctl)
 install(TARGETS emmctl RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+add_library(plugin INTERFACE)
+add_library(emmctl::plugin ALIAS plugin)
+target_include_directories(plugin INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src/plugin>
+  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/emmctl/plugin>)
+install(FILES src/plugin/emm_plugin.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/emmctl/plugin)
+install(TARGETS plugin EXPORT emmctl_plugin)
+install(EXPORT emmctl_plugin NAMESPACE emmctl:: FILE emmctlPlugin.cmake DESTINATION ${EMM_PACKAGE_DIR})
+install(TARGETS libemm LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS emm ${layers} EXPORT emmctl ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY src/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/emmctl
   FILES_MATCHING PATTERN "*.hpp" PATTERN cli EXCLUDE)

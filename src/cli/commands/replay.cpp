@@ -8,6 +8,7 @@
 #include "emm/manager_entry.hpp"
 #include "harness/device_stack.hpp"
 #include "log/writer.hpp"
+#include "plugin/running_call.hpp"
 #include "replay/engine.hpp"
 
 namespace emm {
@@ -45,6 +46,10 @@ class Replay final : public CommandRun {
     if (repeat_ == 0 || repeat_ > 1'000'000) {
       return fail(Errc::usage, "--repeat {}: expected a count of passes from 1 to 1,000,000", repeat_);
     }
+    std::unique_ptr<log::LogWriter> writer;
+    const plugin::LastWords last_words([&] {
+      if (writer && !writer->finish()) return;  // what can be said has been said
+    });
     auto manager = manager_.find();
     if (!manager) return std::move(manager).error();
 
@@ -67,7 +72,6 @@ class Replay final : public CommandRun {
     if (!stack) return std::move(stack).error();
     if (!said.empty()) console.say(said);
 
-    std::unique_ptr<log::LogWriter> writer;
     if (!log_.empty()) {
       auto opened = log::open_log(log_, log_format_, trace, log::LogOptions::of((*stack)->clock()));
       if (!opened) return std::move(opened).error();

@@ -1,0 +1,125 @@
+#include "libemm/exported_manager.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.hpp"
+#include "plugin/abi.hpp"
+
+namespace emm::libemm {
+namespace {
+
+constexpr std::string_view kOwner = "libemm";
+
+Result<const ManagerEntry*> entry_named(const std::string& name) {
+  std::vector<std::string_view> names;
+  for (const auto* entry : bundled_managers()) {
+    if (entry->name == name) return entry;
+    names.push_back(entry->name);
+  }
+  return fail(Errc::usage, "{}: option 'name' is '{}': expected one of {}", kOwner, name,
+              text::join(names));
+}
+
+/// "sim;capacity=8GiB;devices=2", which has no comma, as a device is written elsewhere.
+std::string device_spec(std::string given) {
+  const auto first = given.find(';');
+  if (first == std::string::npos) return given;
+  std::replace(given.begin(), given.end(), ';', ',');
+  given[first] = ':';
+  return given;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ExportedManager>> ExportedManager::create(const emm_create_v1& given) {
+  const auto create = plugin::as_known_here(given);
+  auto options = Options::parse(create.options != nullptr ? create.options : "");
+  if (!options) return fail(Errc::usage, "{}: {}", kOwner, describe(options.error()));
+  const auto entry = entry_named(options->text("name", ""));
+  if (!entry) return entry.error();
+  const auto device = device_spec(options->text("open", "cuda"));
+
+  std::unique_ptr<ExportedManager> made(new ExportedManager);
+  ManagerContext context{.profile = (create.flags & EMM_CREATE_PROFILE_NUMBA) != 0
+                                        ? Profile::numba
+                                        : Profile::standard};
+  if (create.host != nullptr) {
+    const auto host = plugin::as_known_here(*create.host);
+    context.clock = &made->clock_.emplace(host);
+    context.observer = &made->observer_.emplace(host);
+  }
+  if (create.driver != nullptr) {
+    context.driver = &made->driver_.emplace(*create.driver);
+    if (auto& runtime = made->runtime_.emplace(*create.driver); runtime.is_there())
+      context.runtime = &runtime;
+  } else if ((create.flags & EMM_CREATE_PROBE) == 0) {
+    if (auto opened = made->open(device, create.device); !opened) return opened.error();
+    context.driver = made->opened_.driver.get();
+    context.runtime = made->opened_.runtime.get();
+    context.clock = &made->platform_->clock();
+  }
+  auto manager = (*entry)->make(context, *std::move(options));
+  if (!manager) return std::move(manager).error();
+  made->manager_ = *std::move(manager);
+  return made;
+}
+
+Status ExportedManager::open(const std::string& device, int ordinal) {
+  auto platform = open_platform(device, {.capacity = 0, .devices = ordinal + 1});
+  if (!platform) return std::move(platform).error();
+  platform_ = *std::move(platform);
+  auto opened = platform_->open(ordinal);
+  if (!opened) return std::move(opened).error();
+  opened_ = *std::move(opened);
+  return {};
+}
+
+ExportedManager::~ExportedManager() {
+  while (!guards_.empty()) guards_.pop_back();
+  manager_.reset();  // from here on what is held does nothing when it ends
+}
+
+emm_token ExportedManager::hold(Lifetime lifetime) {
+  if (!lifetime.managed()) return 0;
+  const std::lock_guard lock(mutex_);
+  if (idle_.empty()) {
+    idle_.push_back(static_cast<std::uint32_t>(held_.size()));
+    held_.emplace_back();
+    idle_.reserve(held_.capacity());
+  }
+  const auto at = idle_.back();
+  idle_.pop_back();
+  held_[at].lifetime = std::move(lifetime);
+  return (emm_token{++held_[at].generation} << 32) | at;
+}
+
+Status ExportedManager::free(emm_token token, StreamHandle stream) {
+  const auto at = static_cast<std::uint32_t>(token);
+  Lifetime lifetime;
+  {
+    const std::lock_guard lock(mutex_);
+    if (at >= held_.size() || held_[at].generation != token >> 32 || held_[at].generation % 2 == 0)
+      return {};
+    lifetime = std::move(held_[at].lifetime);
+    ++held_[at].generation;
+    idle_.push_back(at);
+  }
+  return lifetime.alive() ? lifetime.free(stream) : Status();
+}
+
+void ExportedManager::defer_cleanup() {
+  auto guard = manager_->defer_cleanup();
+  const std::lock_guard lock(mutex_);
+  guards_.push_back(std::move(guard));
+}
+
+void ExportedManager::end_defer_cleanup() {
+  DeferCleanup last;
+  const std::lock_guard lock(mutex_);
+  if (guards_.empty()) return;
+  last = std::move(guards_.back());
+  guards_.pop_back();
+}
+
+}  // namespace emm::libemm

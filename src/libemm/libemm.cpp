@@ -1,0 +1,211 @@
+// The C face of libemm.so: emmctl's managers as a plugin.
+#include <exception>
+
+#include "libemm/exported_manager.hpp"
+#include "plugin/abi.hpp"
+
+namespace emm::libemm {
+namespace {
+
+thread_local std::string last_words;
+
+emm_status failed(const Error& error) {
+  last_words = describe(error);
+  return plugin::status_of(error);
+}
+
+/// Runs `body`, which returns a status, and lets nothing out of it.
+template <class Body>
+emm_status guarded(Body body) noexcept {
+  try {
+    return body();
+  } catch (const std::exception& error) {
+    last_words = error.what();  // of the library's own: no memory for the books
+  }
+  return EMM_UNKNOWN_ERROR;
+}
+
+ExportedManager& of(emm_manager* self) noexcept {
+  return *reinterpret_cast<ExportedManager*>(self);
+}
+MemoryManager& manager(emm_manager* self) noexcept { return of(self).manager(); }
+
+/// `answer` as the host's struct, as far as that reaches.
+template <class Answer>
+void put(Answer answer, Answer* into) noexcept {
+  answer.struct_size = std::min(into->struct_size, sizeof(Answer));
+  std::memcpy(into, &answer, answer.struct_size);
+}
+
+/// Memory of any kind, into the books and into the host's struct.
+void hand_out(emm_manager* self, DevicePtr ptr, HostPtr host, Lifetime lifetime,
+              emm_memory* memory) {
+  put({.struct_size = 0,
+       .token = of(self).hold(std::move(lifetime)),
+       .device_pointer = ptr.value,
+       .host_pointer = host},
+      memory);
+}
+emm_status hand_out(emm_manager* self, Result<HostMemory> made, emm_memory* memory) {
+  if (!made) return failed(made.error());
+  if (auto* mapped = std::get_if<MappedMemory>(&*made)) {
+    const auto ptr = mapped->device_pointer();
+    const auto host = mapped->host_pointer();
+    hand_out(self, ptr, host, std::move(*mapped).take_lifetime(), memory);
+  } else {
+    auto& pinned = std::get<PinnedMemory>(*made);
+    const auto host = pinned.host_pointer();
+    hand_out(self, {}, host, std::move(pinned).take_lifetime(), memory);
+  }
+  return EMM_SUCCESS;
+}
+
+emm_status create(const emm_create_v1* create, emm_manager** self) {
+  return guarded([&]() -> emm_status {
+    auto made = ExportedManager::create(*create);
+    if (!made) return failed(made.error());
+    *self = reinterpret_cast<emm_manager*>(made->release());
+    return EMM_SUCCESS;
+  });
+}
+
+emm_status answer(const Status& done) { return done ? EMM_SUCCESS : failed(done.error()); }
+
+emm_status memalloc(emm_manager* self, std::uint64_t size, emm_stream stream, emm_memory* memory) {
+  return guarded([&]() -> emm_status {
+    auto made = manager(self).memalloc(size, {stream});
+    if (!made) return failed(made.error());
+    const auto ptr = made->device_pointer();
+    hand_out(self, ptr, nullptr, (*std::move(made)).take_lifetime(), memory);
+    return EMM_SUCCESS;
+  });
+}
+
+emm_status memallocmanaged(emm_manager* self, std::uint64_t size, std::uint32_t attach,
+                           emm_memory* memory) {
+  return guarded([&]() -> emm_status {
+    auto made = manager(self).memallocmanaged(size, static_cast<AttachFlags>(attach));
+    if (!made) return failed(made.error());
+    const auto ptr = made->device_pointer();
+    // One address on both sides, as far as the device is a real one.
+    hand_out(self, ptr, reinterpret_cast<HostPtr>(ptr.value),
+             std::move(made->memory()).take_lifetime(), memory);
+    return EMM_SUCCESS;
+  });
+}
+
+emm_status memhostalloc(emm_manager* self, std::uint64_t size, std::uint32_t flags,
+                        emm_memory* memory) {
+  return guarded([&] {
+    return hand_out(self, manager(self).memhostalloc(size, plugin::host_alloc_flags(flags)),
+                    memory);
+  });
+}
+
+emm_status mempin(emm_manager* self, void* pointer, std::uint64_t size, std::uint32_t flags,
+                  emm_memory* memory) {
+  return guarded([&] {
+    const HostRange range{.pointer = static_cast<HostPtr>(pointer), .size = size};
+    return hand_out(self, manager(self).mempin(range, plugin::host_register_flags(flags)), memory);
+  });
+}
+
+emm_status get_ipc_handle(emm_manager* self, emm_device_ptr pointer, std::uint64_t size,
+                          emm_ipc_handle* handle) {
+  return guarded([&]() -> emm_status {
+    const auto made = manager(self).get_ipc_handle({.device_pointer = {pointer}, .size = size});
+    if (!made) return failed(made.error());
+    const auto& fields = made->fields();
+    const auto source = fields.source_info.value_or(DeviceIdentity{-1, -1, -1});
+    emm_ipc_handle given{.struct_size = 0,
+                         .bytes = {},
+                         .offset = fields.offset,
+                         .pci_domain_id = source.pci_domain_id,
+                         .pci_bus_id = source.pci_bus_id,
+                         .pci_device_id = source.pci_device_id};
+    std::memcpy(given.bytes, fields.handle.bytes.data(), sizeof given.bytes);
+    put(given, handle);
+    return EMM_SUCCESS;
+  });
+}
+
+emm_status get_memory_info(emm_manager* self, emm_memory_info* info) {
+  return guarded([&]() -> emm_status {
+    const auto given = manager(self).get_memory_info();
+    if (!given) return failed(given.error());
+    put({.struct_size = 0, .free = given->free, .total = given->total}, info);
+    return EMM_SUCCESS;
+  });
+}
+
+void state(emm_manager* self, emm_state* into) {
+  const auto given = manager(self).state();
+  put({.struct_size = 0,
+       .live_bytes = given.live_bytes.value_or(EMM_NOT_KNOWN),
+       .reserved_bytes = given.reserved_bytes.value_or(EMM_NOT_KNOWN),
+       .largest_free_bytes = given.largest_free_bytes.value_or(EMM_NOT_KNOWN),
+       .pending_count = given.pending_count.value_or(EMM_NOT_KNOWN),
+       .pending_bytes = given.pending_bytes.value_or(EMM_NOT_KNOWN)},
+      into);
+}
+
+constexpr emm_plugin_table_v1 kTable{
+    .struct_size = sizeof(emm_plugin_table_v1),
+    .abi_version = EMM_PLUGIN_ABI_VERSION,
+    .flags = 0,
+    .name = "libemm",
+    .summary = "emmctl's bundled managers, by name",
+    .options = "name, open, and those of the manager",
+    .create = create,
+    .destroy = [](emm_manager* self) { delete &of(self); },
+    .last_error = [](emm_manager*, char* buffer,
+                     std::size_t size) { return plugin::put_text(last_words, buffer, size); },
+    .initialize =
+        [](emm_manager* self) {
+          return guarded([&] { return answer(manager(self).initialize()); });
+        },
+    .memalloc = memalloc,
+    .free =
+        [](emm_manager* self, emm_token token, emm_stream stream) {
+          return guarded([&] { return answer(of(self).free(token, {stream})); });
+        },
+    .memhostalloc = memhostalloc,
+    .mempin = mempin,
+    .memallocmanaged = memallocmanaged,
+    .get_ipc_handle = get_ipc_handle,
+    .get_memory_info = get_memory_info,
+    .reset = [](emm_manager* self) { manager(self).reset(); },
+    .defer_cleanup = [](emm_manager* self) { of(self).defer_cleanup(); },
+    .end_defer_cleanup = [](emm_manager* self) { of(self).end_defer_cleanup(); },
+    .interface_version = [](emm_manager* self) -> std::int32_t {
+      return manager(self).interface_version();
+    },
+    .flush =
+        [](emm_manager* self) { return guarded([&] { return answer(manager(self).flush()); }); },
+    .state = state,
+    .report =
+        [](emm_manager* self, char* buffer, std::size_t size) {
+          return plugin::put_text(manager(self).report(), buffer, size);
+        },
+    .trim =
+        [](emm_manager* self, std::uint64_t keep) {
+          return guarded([&] { return answer(manager(self).trim(keep)); });
+        },
+};
+
+}  // namespace
+}  // namespace emm::libemm
+
+extern "C" const emm_plugin_table_v1* emm_plugin_v1() { return &emm::libemm::kTable; }
+
+extern "C" emm_status emm_bundled_manager(size_t index, emm_manager_info* info) {
+  const auto all = emm::bundled_managers();
+  if (index >= all.size()) return EMM_NOT_FOUND;
+  const auto& entry = *all[index];
+  emm::libemm::put({.struct_size = 0,
+                    .name = entry.name.data(),  // literals, all of them
+                    .summary = entry.summary.data(),
+                    .options = entry.options.data()},
+                   info);
+  return EMM_SUCCESS;
+}

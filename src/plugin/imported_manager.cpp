@@ -1,0 +1,385 @@
+#include "plugin/imported_manager.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <utility>
+
+#include "base/text.hpp"
+#include "plugin/abi.hpp"
+#include "plugin/running_call.hpp"
+
+namespace emm::plugin {
+namespace {
+
+/// Makes a context current for one call of a plugin that calls CUDA itself.
+class Current {
+ public:
+  explicit Current(Driver* driver) noexcept : driver_(driver) {
+    if (driver_ != nullptr && !driver_->ctx_push_current())
+      driver_ = nullptr;  // the plugin's own calls will tell why
+  }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+  ~Current() {
+    if (driver_ != nullptr && !driver_->ctx_pop_current()) return;
+  }
+
+ private:
+  Driver* driver_;
+};
+
+/// An answer that a plugin fills in, and what must still be there behind it.
+template <class Answer>
+struct Guarded {
+  static constexpr std::uint64_t kPattern = 0xa5a5a5a5a5a5a5a5;
+  Answer value{};
+  std::array<std::uint64_t, 16> behind{};
+
+  explicit Guarded(const Answer& empty) noexcept : value(empty) {
+    value.struct_size = sizeof(Answer);
+    behind.fill(kPattern);
+  }
+  bool whole() const noexcept {
+    for (const auto word : behind) {
+      if (word != kPattern) return false;
+    }
+    return value.struct_size == sizeof(Answer);
+  }
+};
+
+std::optional<std::uint64_t> known(std::uint64_t value) noexcept {
+  return value == EMM_NOT_KNOWN ? std::nullopt : std::optional(value);
+}
+
+struct Parts {
+  std::string_view name, options;
+};
+
+/// At the last colon, unless all of it is a file.
+Parts split(std::string_view spec) {
+  const auto colon = spec.rfind(':');
+  if (colon == std::string_view::npos || access(std::string(spec).c_str(), F_OK) == 0)
+    return {spec, {}};
+  return {spec.substr(0, colon), spec.substr(colon + 1)};
+}
+
+}  // namespace
+
+Result<ManagerFactory> find_plugin(std::string_view spec) {
+  constexpr std::string_view kTorch = "torch:", kCupy = "cupy:";
+  const auto parts = split(spec);
+  std::string options;
+  auto plugin = [&]() -> Result<Plugin> {
+    if (spec.starts_with(kTorch)) return load_torch_functions(spec.substr(kTorch.size()));
+    if (spec.starts_with(kCupy)) return load_cupy_functions(spec.substr(kCupy.size()));
+    options = parts.options;
+    return load_plugin(parts.name);
+  }();
+  if (!plugin) return std::move(plugin).error();
+  return ManagerFactory{
+      .name = std::string(spec),
+      .make = [plugin = *std::move(plugin), options](const ManagerContext& context) {
+        return ImportedManager::create(plugin, options, context);
+      }};
+}
+
+ImportedManager::ImportedManager(const Plugin& plugin, const ManagerContext& context)
+    : plugin_(plugin),
+      driver_(context.driver),
+      observer_(context.observer),
+      host_(context.clock, context.observer) {
+  if (driver_ != nullptr) driver_table_.emplace(*driver_, context.runtime);
+}
+
+/// Runs one slot. `body` returns its status.
+template <class Body>
+Status ImportedManager::ask(const char* slot, Body body) const {
+  const Current current((plugin_.table.flags & EMM_PLUGIN_CALLS_CUDA) != 0 ? driver_ : nullptr);
+  const RunningCall running(plugin_.name, slot);
+  emm_status status = EMM_SUCCESS;
+  try {
+    status = body();
+  } catch (...) {
+    return fail(Errc::driver_error, "{}: an exception came out of {}: expected a status",
+                plugin_.name, slot);
+  }
+  if (status == EMM_SUCCESS) [[likely]]
+    return {};
+  return error_of(status, slot);
+}
+
+/// Runs one slot that fills in a struct. `body(struct*)` returns its status.
+template <class Answer, class Body>
+Result<Answer> ImportedManager::answer(const char* slot, Answer empty, Body body) const {
+  Guarded<Answer> answer(empty);
+  auto done = ask(slot, [&] { return body(&answer.value); });
+  if (!answer.whole()) {
+    return fail(Errc::driver_error, "{}: {} wrote outside the {} bytes of its answer", plugin_.name,
+                slot, sizeof(Answer));
+  }
+  if (!done) return std::move(done).error();
+  return answer.value;
+}
+
+template <class Body>
+Result<emm_memory> ImportedManager::memory(const char* slot, Body body) {
+  return answer(slot, emm_memory{}, body);
+}
+
+Error ImportedManager::error_of(emm_status status, const char* slot) const {
+  Error error{.code = meaning_of(status), .native = status, .call = slot};
+  if (plugin_.table.last_error == nullptr) return error;
+  const RunningCall running(plugin_.name, "last_error");
+  try {
+    error.message = get_text([&](char* buffer, std::size_t size) {
+      return plugin_.table.last_error(self_, buffer, size);
+    });
+  } catch (...) {
+    error.message.clear();  // the status says enough
+  }
+  return error;
+}
+
+Error ImportedManager::without_address(const char* slot, std::uint64_t size) const {
+  return fail(Errc::driver_error, "{}: {} of {} bytes answered success without an address",
+              plugin_.name, slot, size);
+}
+
+Result<std::unique_ptr<MemoryManager>> ImportedManager::create(const Plugin& plugin,
+                                                               const std::string& options,
+                                                               const ManagerContext& context) {
+  std::unique_ptr<ImportedManager> manager(new ImportedManager(plugin, context));
+  const bool probe = context.driver == nullptr;
+  const emm_create_v1 create{
+      .struct_size = sizeof create,
+      .flags = (probe ? EMM_CREATE_PROBE : 0) |
+               (context.profile == Profile::numba ? EMM_CREATE_PROFILE_NUMBA : 0),
+      .device = probe ? 0 : context.driver->device_ordinal(),
+      .options = options.c_str(),
+      .driver = probe ? nullptr : &manager->driver_table_->table(),
+      .host = &manager->host_.table()};
+  auto made = manager->ask("create", [&] { return plugin.create(&create, &manager->self_); });
+  if (made && manager->self_ != nullptr) return std::unique_ptr<MemoryManager>(std::move(manager));
+  manager->self_ = nullptr;
+  if (made)
+    return fail(Errc::driver_error, "{}: create answered success without a manager", plugin.name);
+  const bool refused = probe && made.error().code == Errc::invalid_value;
+  return fail(refused ? Errc::usage : made.error().code, "{}: {}", plugin.name,
+              describe(made.error()));
+}
+
+ImportedManager::~ImportedManager() {
+  if (self_ == nullptr) return;
+  epoch_.advance();
+  free_all();
+  auto ended = ask("destroy", [&] {
+    plugin_.table.destroy(self_);
+    return EMM_SUCCESS;
+  });
+  if (!ended) tell(ended.error());
+}
+
+Status ImportedManager::initialize() {
+  if (plugin_.table.initialize == nullptr) return {};
+  return ask("initialize", [&] { return plugin_.table.initialize(self_); });
+}
+
+Lifetime ImportedManager::hold(const emm_memory& memory) {
+  if (memory.token == 0) return {};
+  if (plugin_.table.reset == nullptr) {
+    const std::lock_guard lock(mutex_);
+    const auto number = ++made_;
+    alive_.emplace(number, memory.token);
+    numbers_[memory.token] = number;
+  }
+  return {{.run = finalize, .self = this, .cookie = memory.token}, epoch_.mark()};
+}
+
+void ImportedManager::finalize(void* self, std::uint64_t token, StreamHandle stream) noexcept {
+  auto& manager = *static_cast<ImportedManager*>(self);
+  if (manager.plugin_.table.reset == nullptr) {
+    const std::lock_guard lock(manager.mutex_);
+    const auto found = manager.numbers_.find(token);
+    if (found == manager.numbers_.end()) return;
+    manager.alive_.erase(found->second);
+    manager.numbers_.erase(found);
+  }
+  manager.free(token, stream);
+}
+
+void ImportedManager::free(emm_token token, StreamHandle stream) noexcept {
+  auto freed = ask("free", [&] { return plugin_.table.free(self_, token, stream.value); });
+  if (!freed) tell(freed.error());
+}
+
+void ImportedManager::tell(const Error& error) const noexcept {
+  if (observer_ != nullptr) observer_->free_failed(error);
+}
+
+void ImportedManager::free_all() noexcept {
+  std::map<std::uint64_t, emm_token> all;
+  {
+    const std::lock_guard lock(mutex_);
+    all.swap(alive_);
+    numbers_.clear();
+  }
+  for (const auto& [number, token] : all) free(token, {});
+}
+
+Result<MemoryPointer> ImportedManager::memalloc(std::uint64_t size, StreamHandle stream) {
+  auto made = memory("memalloc", [&](auto* answer) {
+    return plugin_.table.memalloc(self_, size, stream.value, answer);
+  });
+  if (!made) return std::move(made).error();
+  if (made->device_pointer == 0 && size != 0) return without_address("memalloc", size);
+  return MemoryPointer({made->device_pointer}, size, hold(*made));
+}
+
+Result<HostMemory> ImportedManager::memhostalloc(std::uint64_t size, HostAllocFlags flags) {
+  if (plugin_.table.memhostalloc == nullptr) return Error{.code = Errc::not_supported};
+  auto made = memory("memhostalloc", [&](auto* answer) {
+    return plugin_.table.memhostalloc(self_, size, flags.bits(), answer);
+  });
+  if (!made) return std::move(made).error();
+  const HostRange range{.pointer = static_cast<HostPtr>(made->host_pointer), .size = size};
+  if (size != 0 && (range.pointer == nullptr || (flags.mapped && made->device_pointer == 0))) {
+    return without_address("memhostalloc", size);
+  }
+  if (!flags.mapped) return PinnedMemory(range, hold(*made));
+  return MappedMemory(range, {made->device_pointer}, hold(*made));
+}
+
+Result<HostMemory> ImportedManager::mempin(HostRange range, HostRegisterFlags flags,
+                                           std::shared_ptr<const void> owner) {
+  if (plugin_.table.mempin == nullptr) return Error{.code = Errc::not_supported};
+  auto made = memory("mempin", [&](auto* answer) {
+    return plugin_.table.mempin(self_, range.pointer, range.size, flags.bits(), answer);
+  });
+  if (!made) return std::move(made).error();
+  if (!flags.mapped) return PinnedMemory(range, hold(*made), std::move(owner));
+  if (range.size != 0 && made->device_pointer == 0) return without_address("mempin", range.size);
+  return MappedMemory(range, {made->device_pointer}, hold(*made), std::move(owner));
+}
+
+Result<ManagedMemory> ImportedManager::memallocmanaged(std::uint64_t size, AttachFlags attach) {
+  if (plugin_.table.memallocmanaged == nullptr) return Error{.code = Errc::not_supported};
+  auto made = memory("memallocmanaged", [&](auto* answer) {
+    return plugin_.table.memallocmanaged(self_, size, static_cast<std::uint32_t>(attach), answer);
+  });
+  if (!made) return std::move(made).error();
+  if (made->device_pointer == 0 && size != 0) return without_address("memallocmanaged", size);
+  return ManagedMemory(MemoryPointer({made->device_pointer}, size, hold(*made)));
+}
+
+Result<IpcHandle> ImportedManager::get_ipc_handle(MemoryView view) {
+  if (plugin_.table.get_ipc_handle == nullptr) return Error{.code = Errc::not_supported};
+  emm_ipc_handle empty{};
+  empty.pci_domain_id = empty.pci_bus_id = empty.pci_device_id = -1;
+  const auto made = answer("get_ipc_handle", empty, [&](auto* handle) {
+    return plugin_.table.get_ipc_handle(self_, view.device_pointer.value, view.size, handle);
+  });
+  if (!made) return made.error();
+  IpcHandle::Fields fields{
+      .handle = {}, .size = view.size, .offset = made->offset, .source_info = {}};
+  std::memcpy(fields.handle.bytes.data(), made->bytes, sizeof made->bytes);
+  if (made->pci_bus_id >= 0) {
+    fields.source_info = {.pci_domain_id = made->pci_domain_id,
+                          .pci_bus_id = made->pci_bus_id,
+                          .pci_device_id = made->pci_device_id};
+  } else if (driver_ != nullptr) {
+    fields.source_info = driver_->device_identity();
+  }
+  return IpcHandle::exported(fields);
+}
+
+Result<MemoryInfo> ImportedManager::get_memory_info() {
+  if (plugin_.table.get_memory_info == nullptr) return Error{.code = Errc::not_supported};
+  const auto info = answer("get_memory_info", emm_memory_info{}, [&](auto* answer) {
+    return plugin_.table.get_memory_info(self_, answer);
+  });
+  if (!info) return info.error();
+  return MemoryInfo{.free = info->free, .total = info->total};
+}
+
+void ImportedManager::reset() noexcept {
+  epoch_.advance();
+  if (plugin_.table.reset == nullptr) return free_all();
+  auto done = ask("reset", [&] {
+    plugin_.table.reset(self_);
+    return EMM_SUCCESS;
+  });
+  if (!done) tell(done.error());
+}
+
+DeferCleanup ImportedManager::defer_cleanup() {
+  if (plugin_.table.defer_cleanup == nullptr) return {};
+  auto begun = ask("defer_cleanup", [&] {
+    plugin_.table.defer_cleanup(self_);
+    return EMM_SUCCESS;
+  });
+  if (!begun) {
+    tell(begun.error());
+    return {};
+  }
+  return {end_deferring, this};
+}
+
+void ImportedManager::end_deferring(void* self) noexcept {
+  auto& manager = *static_cast<ImportedManager*>(self);
+  auto ended = manager.ask("end_defer_cleanup", [&] {
+    manager.plugin_.table.end_defer_cleanup(manager.self_);
+    return EMM_SUCCESS;
+  });
+  if (!ended) manager.tell(ended.error());
+}
+
+int ImportedManager::interface_version() const noexcept {
+  if (plugin_.table.interface_version == nullptr) return kInterfaceVersion;
+  int version = 0;
+  auto asked = ask("interface_version", [&] {
+    version = plugin_.table.interface_version(self_);
+    return EMM_SUCCESS;
+  });
+  return asked ? version : 0;
+}
+
+Status ImportedManager::flush() {
+  if (plugin_.table.flush == nullptr) return {};
+  return ask("flush", [&] { return plugin_.table.flush(self_); });
+}
+
+Status ImportedManager::trim(std::uint64_t keep) {
+  if (plugin_.table.trim == nullptr) return {};
+  return ask("trim", [&] { return plugin_.table.trim(self_, keep); });
+}
+
+ManagerState ImportedManager::state() const {
+  if (plugin_.table.state == nullptr) return {};
+  emm_state empty{};
+  empty.live_bytes = empty.reserved_bytes = empty.largest_free_bytes = EMM_NOT_KNOWN;
+  empty.pending_count = empty.pending_bytes = EMM_NOT_KNOWN;
+  const auto state = answer("state", empty, [&](auto* answer) -> emm_status {
+    plugin_.table.state(self_, answer);
+    return EMM_SUCCESS;
+  });
+  if (!state) return {};
+  return {.live_bytes = known(state->live_bytes),
+          .reserved_bytes = known(state->reserved_bytes),
+          .largest_free_bytes = known(state->largest_free_bytes),
+          .pending_count = known(state->pending_count),
+          .pending_bytes = known(state->pending_bytes)};
+}
+
+std::string ImportedManager::report() const {
+  if (plugin_.table.report == nullptr) return {};
+  std::string text;
+  auto asked = ask("report", [&] {
+    text = get_text(
+        [&](char* buffer, std::size_t size) { return plugin_.table.report(self_, buffer, size); });
+    return EMM_SUCCESS;
+  });
+  return asked ? text : describe(asked.error()) + "\n";
+}
+
+}  // namespace emm::plugin

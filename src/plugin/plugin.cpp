@@ -1,0 +1,98 @@
+#include "plugin/plugin.hpp"
+
+#include <dlfcn.h>
+
+#include <optional>
+
+#include "base/text.hpp"
+#include "plugin/abi.hpp"
+#include "plugin/running_call.hpp"
+
+namespace emm::plugin {
+namespace {
+
+constexpr const char* kFunction = "emm_plugin_v1";
+using Table = emm_plugin_table_v1;
+
+// Never freed: what a late finalizer or a crash handler still names.
+const char* kept(const std::string& text) { return (new std::string(text))->c_str(); }
+
+/// Why this cannot be used; empty where it can.
+std::string defect(const Table* given) {
+  constexpr auto kNeeded = offsetof(Table, free) + sizeof(Table::free);
+  if (given == nullptr) return "emm_plugin_v1() gives no table";
+  if (given->struct_size < kNeeded) {
+    return text::format("its table has {} bytes: expected at least {}", given->struct_size,
+                        kNeeded);
+  }
+  if (given->abi_version != EMM_PLUGIN_ABI_VERSION) {
+    return text::format("its table has version {}: expected {}", given->abi_version,
+                        EMM_PLUGIN_ABI_VERSION);
+  }
+  const auto table = as_known_here(*given);
+  for (const auto& [slot, present] : {std::pair("create", table.create != nullptr),
+                                      {"destroy", table.destroy != nullptr},
+                                      {"memalloc", table.memalloc != nullptr},
+                                      {"free", table.free != nullptr}}) {
+    if (!present) return text::format("its table has no {}", slot);
+  }
+  if ((table.defer_cleanup == nullptr) != (table.end_defer_cleanup == nullptr)) {
+    return "its table has only one of defer_cleanup and end_defer_cleanup";
+  }
+  return {};
+}
+
+const Table* table_of(void* library, const char* name) {
+  using Function = const Table* (*)(void);
+  const auto function = reinterpret_cast<Function>(dlsym(library, kFunction));
+  const RunningCall running(name, kFunction);
+  return function();
+}
+
+}  // namespace
+
+void* open_library(const std::vector<std::string>& files, std::string& opened,
+                   std::vector<std::string>& tried) {
+  for (const auto& file : files) {
+    if (void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL); library != nullptr) {
+      opened = file;
+      return library;
+    }
+    const std::string_view why = dlerror();
+    const bool missing = why.find("No such file or directory") != std::string_view::npos;
+    tried.push_back(missing ? file + ": not found" : std::string(why));
+  }
+  return nullptr;
+}
+
+std::vector<std::string> library_names(std::string_view name) {
+  const std::string given(name);
+  if (name.empty()) return {};
+  if (name.find('/') != std::string_view::npos) return {given};
+  return {"./" + given, given, "libemm-" + given + ".so"};
+}
+
+Result<Plugin> load_plugin(std::string_view name) {
+  std::vector<std::string> tried;
+  for (const auto& file : library_names(name)) {
+    std::string opened;
+    void* library = open_library({file}, opened, tried);
+    if (library == nullptr) continue;
+    if (dlsym(library, kFunction) == nullptr) {
+      tried.push_back(text::format("{}: it has no function {}", file, kFunction));
+      continue;
+    }
+    const char* const path = kept(file);
+    const auto* table = table_of(library, path);
+    if (const auto why = defect(table); !why.empty()) {
+      tried.push_back(text::format("{}: {}", file, why));
+      continue;
+    }
+    Plugin plugin{.name = path, .table = as_known_here(*table), .create = {}};
+    plugin.create = plugin.table.create;
+    return plugin;
+  }
+  return Error{.code = Errc::not_found, .message = text::join(tried, "; ")};
+}
+
+}  // namespace emm::plugin

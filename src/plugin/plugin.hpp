@@ -1,0 +1,47 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.hpp"
+#include "plugin/emm_plugin.h"
+
+namespace emm::plugin {
+
+/// A plugin that can be called: its table as far as this side knows it, checked, and how its
+/// managers are made. The library behind it stays loaded to the end of the process, so that a
+/// finalizer may run as late as it likes.
+struct Plugin {
+  const char* name = nullptr;  ///< As it was found, for messages; never freed.
+  emm_plugin_table_v1 table{};
+  std::function<emm_status(const emm_create_v1*, emm_manager**)> create;
+};
+
+/// Opens the first of `files` that can be, as dlopen takes them. Null where none can: `tried` then
+/// has a reason for each, with what dlopen said.
+void* open_library(const std::vector<std::string>& files, std::string& opened,
+                   std::vector<std::string>& tried);
+
+/// "NAME" or "PATH" as files to try: a path as it is; a name as a file here, as a library, as
+/// libemm-NAME.so.
+std::vector<std::string> library_names(std::string_view name);
+
+/// The plugin of a library that exports emm_plugin_v1(): one of `library_names(name)`. Error
+/// not_found with every name tried and why it was not taken: not there, no such function, another
+/// version, a table too short, a slot missing.
+Result<Plugin> load_plugin(std::string_view name);
+
+/// Two functions of a library written for another program, as a plugin. `spec` is "LIB,alloc,free"
+/// and after that what is said at each. What they cannot do is not offered.
+///
+/// PyTorch's CUDAPluggableAllocator: void* alloc(ssize_t, int device, cudaStream_t) and void
+/// free(void*, ssize_t, int device, cudaStream_t); "init=NAME" is void(int device_count),
+/// "reset=NAME" is void(), which empties its cache and is trim() here.
+Result<Plugin> load_torch_functions(std::string_view spec);
+/// CuPy's CFunctionAllocator: void* malloc(void* param, size_t, int device) and void free(void*
+/// param, void*, int device); `param` is null. No streams.
+Result<Plugin> load_cupy_functions(std::string_view spec);
+
+}  // namespace emm::plugin
