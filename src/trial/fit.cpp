@@ -5,7 +5,9 @@
 namespace emm::trial {
 namespace {
 
-constexpr std::uint64_t round_up(std::uint64_t bytes) { return (bytes + kStep - 1) / kStep * kStep; }
+constexpr std::uint64_t round_up(std::uint64_t bytes) {
+  return (bytes + kStep - 1) / kStep * kStep;
+}
 
 class Search {
  public:
@@ -75,8 +77,8 @@ class Search {
     return std::nullopt;
   }
 
-  /// The greatest capacity known to fail below one that passes, or, by steps of doubling length, one
-  /// that is found to; 0, which no device has, where all pass.
+  /// The greatest capacity known to fail below one that passes, or, by steps of doubling length,
+  /// one that is found to; 0, which no device has, where all pass.
   std::uint64_t failing_below(std::uint64_t good) {
     auto known = fit_.trials.lower_bound(good);
     while (known != fit_.trials.begin()) {
@@ -99,7 +101,8 @@ class Search {
       const auto start = round_up(options_.start) / kStep;
       const auto lowest = start < steps - near ? std::max<std::uint64_t>(start, 1) : 1;
       const auto span = steps - near - lowest + 1;
-      for (std::uint64_t i = 0; i < kNear; ++i) wanted.push_back(steps - (lowest + span * i / kNear));
+      for (std::uint64_t i = 0; i < kNear; ++i)
+        wanted.push_back(steps - (lowest + span * i / kNear));
     }
     // What was tried on the way is passed over, and what is as near to it tried instead.
     for (auto below : wanted) {

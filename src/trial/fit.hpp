@@ -21,16 +21,16 @@ struct Fit {
   /// The trace passes here, and not at kStep less. Nothing where no capacity was found that it
   /// passes at, or it was interrupted before.
   std::optional<std::uint64_t> capacity;
-  /// How the trial one step below `capacity` failed; nothing where there is no smaller device. Where
-  /// no capacity passes, how the one at kCapacityMost went wrong.
+  /// How the trial one step below `capacity` failed; nothing where there is no smaller device.
+  /// Where no capacity passes, how the one at kCapacityMost went wrong.
   std::optional<log::Summary> below;
   std::uint64_t peak_reserved = 0;  ///< At `capacity`.
   /// Capacities below `capacity` that were tried once that was known, by size; and those at which
   /// the trace passes all the same, of all trials.
   std::vector<std::uint64_t> tried_below, passing_below;
   std::map<std::uint64_t, bool> trials;  ///< Each capacity that was tried: does the trace pass?
-  bool judged_nothing = false;  ///< There was nothing to judge at any capacity.
-  bool interrupted = false;     ///< Before all was tried; `trials` holds what is known.
+  bool judged_nothing = false;           ///< There was nothing to judge at any capacity.
+  bool interrupted = false;              ///< Before all was tried; `trials` holds what is known.
 };
 
 struct FitOptions {
@@ -40,9 +40,9 @@ struct FitOptions {
 };
 
 /// Looks for the smallest capacity at which `trace` passes: by doubling steps up from `start` (or
-/// down, where it passes there), then by halving, then at kTriesBelow others below what it found, as
-/// managers are not monotone: half of them next to it, half evenly down to `start`. Errors are those
-/// of a run that leaves nothing to report.
+/// down, where it passes there), then by halving, then at kTriesBelow others below what it found,
+/// as managers are not monotone: half of them next to it, half evenly down to `start`. Errors are
+/// those of a run that leaves nothing to report.
 Result<Fit> fit(const trace::Trace& trace, const Setting& setting, const FitOptions& options);
 
 }  // namespace emm::trial

@@ -55,7 +55,8 @@ std::string answer(const Fit& fit, const FitShown& shown) {
   } else if (capacity == need) {
     words += ", so the manager wastes nothing.";
   } else {
-    words += " if all is served that the recording served; the manager declined or refused some of it.";
+    words +=
+        " if all is served that the recording served; the manager declined or refused some of it.";
   }
   return words;
 }
@@ -80,9 +81,9 @@ std::vector<std::vector<std::string>> rows(const Fit& fit) {
     if (!tried.empty()) {
       out.push_back({"below", format("{} further capacities tried, {} to {}", tried.size(),
                                      units::bytes(tried.front()), units::bytes(tried.back()))});
-      out.push_back({"", fit.passing_below.empty()
-                             ? std::string("the trace passes at none of them")
-                             : format("the trace passes all the same at {}", sizes(fit.passing_below))});
+      out.push_back({"", fit.passing_below.empty() ? std::string("the trace passes at none of them")
+                                                   : format("the trace passes all the same at {}",
+                                                            sizes(fit.passing_below))});
     }
   }
   out.push_back({"trials", format("{}", fit.trials.size())});
@@ -102,9 +103,9 @@ std::string to_text(const Fit& fit, const FitShown& shown) {
   out += inspect::columns("ll", rows(fit));
   out += inspect::to_text(shown.needs);
   if (fit.below && fit.below->first_failure) {
-    const auto heading =
-        fit.capacity ? format("\nWith {} it fails", units::bytes(*fit.capacity - kStep))
-                     : format("\nWith {} it fails", units::bytes(kCapacityMost));
+    const auto heading = fit.capacity
+                             ? format("\nWith {} it fails", units::bytes(*fit.capacity - kStep))
+                             : format("\nWith {} it fails", units::bytes(kCapacityMost));
     out += log::failure_to_text(heading, *fit.below->first_failure, shown.width);
     out.pop_back();
   }

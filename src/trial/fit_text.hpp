@@ -16,7 +16,8 @@ struct FitShown {
   int width = 100;
 };
 
-/// The neediest device's peak of what is live, in whole pages: no device with less serves the trace.
+/// The neediest device's peak of what is live, in whole pages: no device with less serves the
+/// trace.
 std::uint64_t need_of(const std::vector<inspect::Need>& needs) noexcept;
 
 /// For a person.

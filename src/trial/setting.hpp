@@ -12,7 +12,7 @@
 
 namespace emm::trial {
 
-inline constexpr std::uint64_t kStep = std::uint64_t{2} << 20;       ///< A page of the device.
+inline constexpr std::uint64_t kStep = std::uint64_t{2} << 20;          ///< A page of the device.
 inline constexpr std::uint64_t kCapacityMost = std::uint64_t{4} << 40;  ///< Of a simulated device.
 
 /// What stays the same while a trace is tried again and again.
@@ -23,8 +23,8 @@ struct Setting {
   const std::atomic<bool>* interrupted = nullptr;  ///< Ends a trial after its current event.
 };
 
-/// Replays `trace` on fresh simulated devices of `capacity` bytes each, up to the first request that
-/// runs out of memory and that was not to. Nothing of one trial is left for the next.
+/// Replays `trace` on fresh simulated devices of `capacity` bytes each, up to the first request
+/// that runs out of memory and that was not to. Nothing of one trial is left for the next.
 Result<log::Summary> run(const trace::Trace& trace, const Setting& setting, std::uint64_t capacity);
 
 /// The exit code that a replay with this summary has: 0, 1 (it found a failure) or 3 (nothing could

@@ -16,16 +16,21 @@ using namespace emm::cli;
 class FitRun final : public CommandRun {
  public:
   explicit FitRun(Arguments& arguments) {
-    arguments.positional("TRACE", trace_, "The trace: any format of `emmctl list formats`; - is standard input");
+    arguments.positional("TRACE", trace_,
+                         "The trace: any format of `emmctl list formats`; - is standard input");
     manager_.offer(arguments);
-    arguments.text("--from", from_, "FORMAT", "The trace's format, where its content does not tell");
+    arguments.text("--from", from_, "FORMAT",
+                   "The trace's format, where its content does not tell");
     arguments.flag("--partial", partial_, "Take a torn tail as the end");
     arguments.text("--search-time", search_time_, "TIME",
                    "How long to search for a better layout of what the program needs");
     arguments.text("--json", json_, "FILE|-", "Writes the answer as JSON (emmctl.fit/1)");
-    arguments.footer("Each trial is a replay on fresh simulated devices, all of one capacity, in steps of 2 MiB; it passes where\n"
-                     "the replay's exit code would be 0. Exit codes: 0 found; 1 the trace passes at no capacity; 3 nothing\n"
-                     "could be judged; 128+n ended by signal n.");
+    arguments.footer(
+        "Each trial is a replay on fresh simulated devices, all of one capacity, in steps of 2 "
+        "MiB; it passes where\n"
+        "the replay's exit code would be 0. Exit codes: 0 found; 1 the trace passes at no "
+        "capacity; 3 nothing\n"
+        "could be judged; 128+n ended by signal n.");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -39,24 +44,29 @@ class FitRun final : public CommandRun {
     if (!loaded) return std::move(loaded).error();
     const auto& trace = loaded->trace;
 
-    trial::FitShown shown{.trace = trace, .manager = manager->name, .needs = {}, .width = console.width()};
+    trial::FitShown shown{
+        .trace = trace, .manager = manager->name, .needs = {}, .width = console.width()};
     shown.needs = inspect::needs(inspect::Lives(trace), SteadyClock(), *search_ns);
     const trial::Setting setting{.manager = std::move(*manager),
                                  .profile = manager_.profile(),
                                  .peer_program = console.program(),
                                  .interrupted = &interrupted()};
-    auto fit = trial::fit(trace, setting,
-                          {.start = trial::need_of(shown.needs),
-                           .hint = trace.capacity(0),
-                           .progress = [&](std::uint64_t trials) { console.progress("trials", trials, 0); }});
+    auto fit = trial::fit(
+        trace, setting,
+        {.start = trial::need_of(shown.needs),
+         .hint = trace.capacity(0),
+         .progress = [&](std::uint64_t trials) { console.progress("trials", trials, 0); }});
     console.end_progress();
     if (!fit) return std::move(fit).error();
 
     if (!json_.empty()) {
-      if (auto written = console.write(json_, trial::to_json(*fit, shown)); !written) return written.error();
+      if (auto written = console.write(json_, trial::to_json(*fit, shown)); !written)
+        return written.error();
     }
     if (fit->judged_nothing) {
-      console.say("nothing was judged: the trace has no operations, or the manager declined every allocation");
+      console.say(
+          "nothing was judged: the trace has no operations, or the manager declined every "
+          "allocation");
       return ExitCode::inconclusive;
     }
     if (json_ != "-") console.result(trial::to_text(*fit, shown));
@@ -72,8 +82,12 @@ class FitRun final : public CommandRun {
 
 }  // namespace
 
-extern constinit const Command fit_command{
-    "fit", "Find the smallest capacity at which a trace passes: the program's need, and the manager's waste", false,
-    [](Arguments& arguments) -> std::unique_ptr<CommandRun> { return std::make_unique<FitRun>(arguments); }};
+extern constinit const Command fit_command{"fit",
+                                           "Find the smallest capacity at which a trace passes: "
+                                           "the program's need, and the manager's waste",
+                                           false,
+                                           [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
+                                             return std::make_unique<FitRun>(arguments);
+                                           }};
 
 }  // namespace emm

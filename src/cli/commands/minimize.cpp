@@ -1,0 +1,230 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <memory>
+#include <utility>
+
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "cli/command.hpp"
+#include "cli/load.hpp"
+#include "cli/manager_choice.hpp"
+#include "driver/sim/sim_platform.hpp"
+#include "format/byte_sink.hpp"
+#include "log/writer.hpp"
+#include "trial/minimize_text.hpp"
+#include "trial/rewrite.hpp"
+
+namespace emm {
+namespace {
+
+using namespace emm::cli;
+
+/// All of a file as it is: it is read several times, and standard input can be only once.
+Result<std::string> bytes_of(const std::string& path) {
+  const bool is_stdin = path == "-";
+  const int file = is_stdin ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  std::string bytes;
+  std::array<char, 65536> some;
+  ssize_t got = -1;
+  while (file >= 0 && (got = read(file, some.data(), some.size())) > 0)
+    bytes.append(some.data(), static_cast<std::size_t>(got));
+  if (file >= 0 && !is_stdin) close(file);
+  if (got == 0) return bytes;
+  auto source = format::ByteSource::open(path);  // says what is wrong
+  if (!source) return std::move(source).error();
+  return Error{.code = Errc::io_error,
+               .message = text::format("{}: it cannot be read to its end", path)};
+}
+
+class Minimize final : public CommandRun {
+ public:
+  explicit Minimize(Arguments& arguments) {
+    arguments.positional("TRACE", trace_,
+                         "The trace: any format of `emmctl list formats`; - is standard input");
+    arguments.text("--fails-with", fails_with_, "oom|exit:N|more:P",
+                   "What the smaller trace must still do: run out of memory, give that exit code, "
+                   "or need P % more than "
+                   "--against");
+    manager_.offer(arguments);
+    arguments.text("--capacity", capacity_, "SIZE",
+                   "Of each simulated device; else as the trace says, else an H200's");
+    arguments.text("--against", against_, "NAME[:key=value,...]",
+                   "Of more:P: the manager that needs less");
+    arguments.text("-o,--output", output_, "FILE",
+                   "The smaller trace: .json is one document, else JSON Lines; .gz and .zst pack; "
+                   "- is standard output");
+    arguments.text("--from", from_, "FORMAT",
+                   "The trace's format, where its content does not tell");
+    arguments.text("--json", json_, "FILE|-", "Writes what was done as JSON (emmctl.minimize/1)");
+    arguments.footer(
+        "Requests are left out together with their ends, merged with others beside them, or made "
+        "smaller; nothing\n"
+        "grows, and the request that fails stays the one that fails. Of more:P the other manager "
+        "goes on needing at least\n"
+        "half of what it did. An interrupt ends the search, and what was found until then is "
+        "written.\n"
+        "Exit codes: 0 written; 3 the trace does not fail so; 128+n ended by signal n.");
+  }
+
+  Result<ExitCode> run(Console& console) override {
+    if (output_ == "-" && json_ == "-")
+      return fail(Errc::usage, "the trace and --json cannot both go to standard output");
+    auto options = examined();
+    if (!options) return std::move(options).error();
+    if (auto apart = refuse_same_file({trace_, output_, json_}); !apart) return apart.error();
+    handle_interrupts();
+    auto bytes = bytes_of(trace_);
+    if (!bytes) return std::move(bytes).error();
+    const auto name = trace_ == "-" ? std::string("<stdin>") : trace_;
+    auto source = format::ByteSource::memory(*bytes, name);
+    auto importer = choose_importer(*source, from_);
+    if (!importer) return std::move(importer).error();
+    trace::Trace trace;
+    trace.set_source(name);
+    auto counts = read_with_progress(console, **importer, *source, trace, false);
+    if (!counts) return std::move(counts).error();
+    if ((*importer)->name != "emm") console.say(describe(**importer, *counts));
+    for (const auto& note : counts->notes) console.say(note);
+
+    if (options->capacity == 0)
+      options->capacity = trace.capacity(0) != 0 ? trace.capacity(0) : SimOptions::kH200Total;
+    trial::Examiner examiner(*options);
+    auto reduction = trial::minimize(trace, examiner, {.progress = [&](std::uint64_t left) {
+                                       console.progress("minimize, events left", left, 0);
+                                     }});
+    console.end_progress();
+    if (!reduction) return std::move(reduction).error();
+    trial::ReductionShown shown{.trace = trace,
+                                .manager = options->setting.manager.name,
+                                .against = against_,
+                                .fails_with = fails_with_,
+                                .capacity = options->capacity};
+    auto code = ExitCode::fine;
+    if (!reduction->shown) {
+      say_otherwise(console, *reduction, shown);
+      code = ExitCode::inconclusive;
+    } else {
+      const auto read = [&](trace::OperationSink& to) -> Status {
+        const auto again = format::ByteSource::memory(*bytes, name);
+        const auto done = (*importer)->read(*again, to, {});
+        return done ? Status() : Status(done.error());
+      };
+      std::string text;
+      if (auto written = rewritten(*reduction, shown, read, text); !written) return written.error();
+      options->setting.interrupted = nullptr;
+      auto verified = verify(text, trial::Examiner(*options), *reduction);
+      if (!verified) return std::move(verified).error();
+      shown.verified = *verified;
+      if (auto written = console.write(output_, text); !written) return written.error();
+      console.aside(trial::to_text(*reduction, shown));
+      if (reduction->after.failure) {
+        console.aside(
+            log::failure_to_text("  it fails", *reduction->after.failure, console.width()));
+      }
+      if (!shown.verified) {
+        console.say(
+            "what was written did not fail in the same way when it was read again: is the manager "
+            "deterministic?");
+        code = ExitCode::inconclusive;
+      }
+      if (reduction->interrupted)
+        console.say("interrupted; the smallest trace found until then was written");
+    }
+    if (!json_.empty()) {
+      if (auto written = console.write(json_, trial::to_json(*reduction, shown)); !written)
+        return written.error();
+    }
+    return code;
+  }
+
+ private:
+  Result<trial::Examiner::Options> examined() const {
+    trial::Examiner::Options options;
+    auto symptom = trial::Symptom::parse(fails_with_);
+    if (!symptom) return std::move(symptom).error();
+    options.symptom = *symptom;
+    if ((symptom->kind == trial::Symptom::Kind::more) != !against_.empty()) {
+      return fail(Errc::usage,
+                  "--fails-with {}, --against '{}': expected both more:P and a manager, or neither",
+                  fails_with_, against_);
+    }
+    if (!against_.empty()) {
+      auto against = find_manager(against_);
+      if (!against) return std::move(against).error();
+      options.against = std::move(*against);
+    }
+    auto manager = manager_.find();
+    if (!manager) return std::move(manager).error();
+    if (!capacity_.empty()) {
+      auto size = units::parse_bytes(capacity_);
+      if (!size) return std::move(size).error();
+      options.capacity = *size;
+    }
+    options.setting.manager = std::move(*manager);
+    options.setting.profile = manager_.profile();
+    options.setting.interrupted = &interrupted();
+    options.code_of = [](const Error& error) { return static_cast<int>(exit_code_of(error)); };
+    return options;
+  }
+
+  Status rewritten(const trial::Reduction& reduction, const trial::ReductionShown& shown,
+                   const std::function<Status(trace::OperationSink&)>& read,
+                   std::string& text) const {
+    const auto sink = format::ByteSink::to_string(text);
+    const auto writer = trace::make_writer(*sink, form_of(output_));
+    const trial::Rewriting rewriting{.trace = shown.trace,
+                                     .draft = reduction.draft,
+                                     .read = read,
+                                     .note = trial::note_of(shown),
+                                     .capacity = capacity_.empty() ? 0 : shown.capacity};
+    if (auto done = trial::rewrite(rewriting, *writer); !done) return done;
+    return sink->close();
+  }
+
+  /// Does what was written fail as the draft did?
+  /// `reduction.after` then speaks of it.
+  static Result<bool> verify(const std::string& text, const trial::Examiner& examiner,
+                             trial::Reduction& reduction) {
+    trace::Trace trace;
+    const auto source = format::ByteSource::memory(text);
+    if (auto read = trace::read(*source, trace); !read) return std::move(read).error();
+    auto found = examiner.examine(trace);
+    if (!found) return std::move(found).error();
+    const auto failure = std::exchange(reduction.after, *found).failure;
+    return found->shown && found->failure.has_value() == failure.has_value() &&
+           (!failure || (found->failure->op == failure->op &&
+                         found->failure->live_bytes == failure->live_bytes &&
+                         found->failure->reserved_bytes == failure->reserved_bytes));
+  }
+
+  static void say_otherwise(Console& console, const trial::Reduction& reduction,
+                            const trial::ReductionShown& shown) {
+    const auto& found = reduction.before;
+    if (found.interrupted) return console.say("interrupted before the trace was seen to fail");
+    console.say(text::format("{} with {} at {}: expected it to fail with {}, and it does not",
+                             shown.trace.source(), shown.manager, units::bytes(shown.capacity),
+                             shown.fails_with));
+    if (found.failure) {
+      console.aside(log::failure_to_text("  it fails", *found.failure, console.width()));
+    } else if (found.reserved_by_other != 0) {
+      console.aside(text::format("  {} reserves {}, {} {}\n", shown.manager,
+                                 units::bytes(found.reserved), shown.against,
+                                 units::bytes(found.reserved_by_other)));
+    }
+  }
+
+  std::string trace_, fails_with_ = "oom", capacity_, against_, output_ = "-", from_, json_;
+  ManagerChoice manager_;
+};
+
+}  // namespace
+
+extern constinit const Command minimize_command{
+    "minimize", "Make a failing trace small: the fewest events that still fail in the same way",
+    false, [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
+      return std::make_unique<Minimize>(arguments);
+    }};
+
+}  // namespace emm

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "trial/draft.hpp"
+
+namespace emm::trial {
+
+/// A draft as a trace for people: the original operations with all that they say, those that the
+/// draft has.
+struct Rewriting {
+  const trace::Trace& trace;  ///< The original;
+  const Draft& draft;         ///< and what is left of it.
+  /// Reads the original from its beginning; the same each time.
+  std::function<Status(trace::OperationSink&)> read{};
+  std::string note{};  ///< JSON of the header's member "x-minimized".
+  std::uint64_t capacity =
+      0;  ///< Of each device, in the header, so that a replay takes it over; 0: as it was.
+};
+
+/// Writes it to `to`, in the original's order. An operation that asks for less than it did, or
+/// stands for several, says so in "x-recorded_size", the bytes that were asked for, and
+/// "x-stands_for"; its own address and granted size are left out then. Definitions stay where they
+/// are used. An `end` follows that counts what is there. Errors are those of the reading and of
+/// `to`.
+Status rewrite(const Rewriting& rewriting, trace::OperationSink& to);
+
+}  // namespace emm::trial

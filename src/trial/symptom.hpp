@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "trial/setting.hpp"
+
+namespace emm::trial {
+
+/// How a trace fails, as `--fails-with` says it.
+struct Symptom {
+  enum class Kind : std::uint8_t {
+    oom,   ///< "oom": the first operation that fails and was not to is out of memory;
+    exit,  ///< "exit:N": the replay's exit code is N;
+    more,  ///< "more:P": the manager reserves P % more than another does.
+  };
+  Kind kind = Kind::oom;
+  int code = 0;
+  double percent = 0;
+
+  /// Usage errors.
+  static Result<Symptom> parse(std::string_view words);
+};
+
+/// What one trial of a trace showed.
+struct Finding {
+  bool shown = false;  ///< It fails in the way that is looked for.
+  bool interrupted = false;
+  std::optional<log::Failure> failure;                ///< Its first, whatever it is.
+  std::uint64_t reserved = 0, reserved_by_other = 0;  ///< Of more: peaks.
+};
+
+/// Tries traces for a symptom, at one capacity.
+class Examiner {
+ public:
+  struct Options {
+    Symptom symptom{};
+    Setting setting{};
+    std::uint64_t capacity = 0;
+    std::optional<ManagerFactory> against{};  ///< Of more.
+    /// The exit code of a run that ends with an error.
+    std::function<int(const Error&)> code_of{};
+  };
+  explicit Examiner(Options options) : options_(std::move(options)) {}
+
+  const Symptom& symptom() const noexcept { return options_.symptom; }
+  /// Where codes above 3 are looked for, the run is a process of its own, as it may be ended by a
+  /// signal. Errors are those that leave nothing to report.
+  Result<Finding> examine(const trace::Trace& trace) const;
+  /// From here on a trace shows `more` only where the other manager still reserves `bytes` or more:
+  /// one request of a few bytes would show the managers' rounding and nothing else.
+  void set_least_of_other(std::uint64_t bytes) noexcept { least_of_other_ = bytes; }
+  std::uint64_t trials() const noexcept { return trials_; }
+
+ private:
+  Result<log::Summary> run(const trace::Trace& trace, const ManagerFactory& manager) const;
+  Result<Finding> examine_exit(const trace::Trace& trace) const;
+  Result<int> code_in_child(const trace::Trace& trace) const;
+
+  Options options_;
+  std::uint64_t least_of_other_ = 0;
+  mutable std::uint64_t trials_ = 0;
+};
+
+}  // namespace emm::trial
