@@ -23,13 +23,14 @@ enum Native : std::int32_t {
   kNotSupported = 801,
 };
 
-/// What a device says to a call: a code, a value where that is success, and the bytes it was about,
-/// on which its cost depends.
+/// What a device says to a call: a code, a value where that is success, the bytes it was about, on
+/// which its cost depends, and what it cost beyond that.
 template <class T>
 struct Answer {
   std::int32_t native = kSuccess;
   T value{};
   std::uint64_t size = 0;
+  std::uint64_t extra_ns = 0;
 };
 struct Nothing {};
 

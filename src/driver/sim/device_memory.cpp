@@ -75,6 +75,12 @@ std::uint64_t DeviceMemory::free(std::uint64_t address) {
   return size;
 }
 
+bool DeviceMemory::take_unplaced(std::uint64_t pages) noexcept {
+  if (pages > pages_ - taken_) return false;
+  taken_ += static_cast<std::uint32_t>(pages);
+  return true;
+}
+
 DeviceMemory::Found DeviceMemory::find(std::uint64_t address) noexcept {
   if (address < base_) return {};
   const auto page = (address - base_) / kPageBytes;

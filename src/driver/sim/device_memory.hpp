@@ -41,6 +41,9 @@ class DeviceMemory {
   std::uint64_t allocate(std::uint64_t size);
   /// The size of what was freed; 0 where no allocation begins at `address`.
   std::uint64_t free(std::uint64_t address);
+  /// Physical pages that get their addresses elsewhere. False where there are not that many.
+  bool take_unplaced(std::uint64_t pages) noexcept;
+  void give_unplaced(std::uint64_t pages) noexcept { taken_ -= static_cast<std::uint32_t>(pages); }
   /// The allocation whose bytes `address` is among.
   Found find(std::uint64_t address) noexcept;
   void clear();

@@ -53,7 +53,7 @@ void HostSpace::reserve() {
     if (range == MAP_FAILED) continue;
     size_ = size;
     base_ = value_of(static_cast<std::byte*>(range));
-    give(0, size);
+    holes_.give(0, size);
     return;
   }
 }
@@ -62,11 +62,11 @@ HostPtr HostSpace::allocate(Kind kind, std::uint64_t size, ContextHandle owner) 
   if (size > kMost) return nullptr;
   const std::lock_guard lock(mutex_);
   reserve();
-  const auto offset = take(whole_pages(size));
+  const auto offset = holes_.take(whole_pages(size));
   if (!offset) return nullptr;
   auto* ptr = pointer_to(base_ + *offset);
   if (mprotect(ptr, whole_pages(size), PROT_READ | PROT_WRITE) != 0) {
-    give(*offset, whole_pages(size));
+    holes_.give(*offset, whole_pages(size));
     return nullptr;
   }
   blocks_[value_of(ptr)] = {.size = size, .kind = kind, .owner = owner};
@@ -137,39 +137,6 @@ std::uint64_t HostSpace::log_address(const std::byte* ptr) const noexcept {
   return kShownBase + (value - base);
 }
 
-std::optional<std::uint64_t> HostSpace::take(std::uint64_t size) {
-  const auto fit = by_size_.lower_bound({size, 0});
-  if (fit == by_size_.end()) return std::nullopt;
-  const auto [hole, offset] = *fit;
-  by_size_.erase(fit);
-  holes_.erase(offset);
-  if (hole > size) {
-    holes_.emplace(offset + size, hole - size);
-    by_size_.emplace(hole - size, offset + size);
-  }
-  return offset;
-}
-
-void HostSpace::give(std::uint64_t offset, std::uint64_t size) {
-  auto next = holes_.lower_bound(offset);
-  if (next != holes_.end() && next->first == offset + size) {
-    size += next->second;
-    by_size_.erase({next->second, next->first});
-    next = holes_.erase(next);
-  }
-  if (next != holes_.begin()) {
-    const auto previous = std::prev(next);
-    if (previous->first + previous->second == offset) {
-      offset = previous->first;
-      size += previous->second;
-      by_size_.erase({previous->second, previous->first});
-      holes_.erase(previous);
-    }
-  }
-  holes_.emplace(offset, size);
-  by_size_.emplace(size, offset);
-}
-
 void HostSpace::end(Blocks::iterator block) {
   const auto [address, what] = *block;
   blocks_.erase(block);
@@ -178,7 +145,7 @@ void HostSpace::end(Blocks::iterator block) {
   // Mapping afresh gives the memory back and makes the addresses fault, in one step.
   mmap(pointer_to(address), size, PROT_NONE,
        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  give(address - base_, size);
+  holes_.give(address - base_, size);
 }
 
 HostSpace::Blocks::const_iterator HostSpace::around(std::uint64_t address) const {

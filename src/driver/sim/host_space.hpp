@@ -5,9 +5,8 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <set>
-#include <utility>
 
+#include "driver/sim/holes.hpp"
 #include "driver/types.hpp"
 
 namespace emm::sim {
@@ -67,16 +66,13 @@ class HostSpace {
   using Blocks = std::map<std::uint64_t, Block>;
 
   void reserve();
-  std::optional<std::uint64_t> take(std::uint64_t size);
-  void give(std::uint64_t offset, std::uint64_t size);
   void end(Blocks::iterator block);
   Blocks::const_iterator around(std::uint64_t address) const;
 
   mutable std::mutex mutex_;
-  Blocks blocks_;                                              // by address
-  std::map<std::uint64_t, std::uint64_t> holes_;               // of the range: offset, size
-  std::set<std::pair<std::uint64_t, std::uint64_t>> by_size_;  // the same: size, offset
-  std::atomic<std::uint64_t> base_{0};                         // of the range; 0 until it is needed
+  Blocks blocks_;                       // by address
+  Holes holes_;                         // of the range, by offset
+  std::atomic<std::uint64_t> base_{0};  // of the range; 0 until it is needed
   std::atomic<std::uint64_t> size_{0};
 };
 

@@ -32,10 +32,13 @@ constexpr Point kEventRecord[] = {{0, 325}};
 constexpr Point kEventQuery[] = {{0, 186}};
 constexpr Point kAllocAsync[] = {{0, 285}};
 constexpr Point kFreeAsync[] = {{0, 405}};
-constexpr Point kCreate[] = {{2_MiB, 7'000}, {32_MiB, 7'500}, {256_MiB, 10'800}, {1_GiB, 67'000}};
-constexpr Point kRelease[] = {{2_MiB, 8'800}, {32_MiB, 16'600}, {256_MiB, 81'000}};
+// In bulk, by the page: the table of batches.
+constexpr Point kCreate[] = {{2_MiB, 5'900}, {32_MiB, 7'500}, {256_MiB, 10'800}, {1_GiB, 67'000}};
+constexpr Point kRelease[] = {
+    {2_MiB, 8'800}, {32_MiB, 16'600}, {256_MiB, 81'000}, {1_GiB, 230'000}};
 constexpr Point kReserve[] = {{0, 1'400}};
-constexpr Point kMap[] = {{2_MiB, 1'000}, {1_GiB, 7'800}};
+constexpr Point kMap[] = {{2_MiB, 900}, {1_GiB, 7'800}};
+constexpr Point kUnmap[] = {{2_MiB, 13'300}, {256_MiB, 20'600}};
 constexpr Point kAccess[] = {{2_MiB, 22'000}, {1_GiB, 99'000}};
 constexpr Point kReset[] = {{0, 55'000'000}};
 // Not measured: the order of magnitude that the bandwidths of PCIe 5 and of the device's memory
@@ -112,6 +115,7 @@ std::span<const Point> points_of(Call call) noexcept {
     case Call::mem_map:
       return kMap;
     case Call::mem_unmap:
+      return kUnmap;
     case Call::mem_set_access:
       return kAccess;
     case Call::mem_pool_create:
@@ -189,6 +193,7 @@ bool does_nothing(Call call, std::uint64_t size) noexcept {
     case Call::mem_free:
     case Call::mem_free_host:
     case Call::mem_host_alloc:
+    case Call::mem_release:  // of a handle that is mapped
     case Call::runtime_malloc:
     case Call::runtime_free:
       return size == 0;

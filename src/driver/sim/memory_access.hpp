@@ -9,24 +9,27 @@
 
 namespace emm::sim {
 
-/// Reads and writes at addresses of any device and of host memory that a device can see, which
-/// share one space. While it lives, the memory that its addresses belong to cannot be freed. Each
-/// answer is a native code: invalid value where the bytes are not all within one allocation.
+/// Reads and writes at addresses of any device, of virtual memory and of host memory that a device
+/// can see, which share one space. While it lives, the memory that its addresses belong to cannot
+/// be freed. Each answer is a native code: invalid value where the bytes are not all within one
+/// allocation, or in mappings that follow each other and may be accessed; then nothing has been
+/// done.
 class MemoryAccess {
  public:
   /// For one address, or for two.
   MemoryAccess(SimPlatform& platform, DevicePtr first, DevicePtr second);
   MemoryAccess(SimPlatform& platform, DevicePtr only) : MemoryAccess(platform, only, only) {}
 
-  /// As work of a device does, which reaches another's memory only where that was enabled. Copies
-  /// always do (documented: unified addressing, staged where need be).
+  /// As a kernel of a device does, which reaches another's memory only where that was enabled, and
+  /// virtual memory where it has access itself. Copies reach everything that any device does
+  /// (documented: unified addressing, staged where need be).
   MemoryAccess& by(int device) noexcept {
     device_ = device;
     return *this;
   }
 
-  /// Whether there are `size` bytes at `at`.
-  bool holds(DevicePtr at, std::uint64_t size);
+  /// Whether there are `size` bytes at `at` that may be used so.
+  bool holds(DevicePtr at, std::uint64_t size, Use use);
   /// `value` repeats every 4 bytes from `at` on.
   std::int32_t fill(DevicePtr at, std::uint32_t value, std::uint64_t size);
   std::int32_t write(DevicePtr at, std::span<const std::byte> bytes);
@@ -34,17 +37,21 @@ class MemoryAccess {
   std::int32_t copy(DevicePtr to, DevicePtr from, std::uint64_t size);
 
  private:
-  /// One of the two, or neither.
+  /// One of the two, or neither; up to the end of what is asked for, or of the mapping before that.
   struct Spot {
     Content* content = nullptr;
     std::uint64_t offset = 0;
     std::byte* bytes = nullptr;
+    std::uint64_t size = 0;  ///< 0: there is nothing.
   };
-  Spot find(DevicePtr at, std::uint64_t size);
+  Spot find(DevicePtr at, std::uint64_t size, Use use);
+  template <class Act>
+  std::int32_t each(DevicePtr at, std::uint64_t size, Use use, Act act);
+  static void move(const Spot& to, const Spot& from, std::uint64_t size);
 
   SimPlatform& platform_;
   int device_ = -1;
-  std::unique_lock<std::mutex> lower_, higher_, host_;
+  std::unique_lock<std::mutex> virtual_, lower_, higher_, host_;
 };
 
 }  // namespace emm::sim

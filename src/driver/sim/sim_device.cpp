@@ -100,6 +100,17 @@ std::uint64_t SimDevice::largest_free_bytes(ContextHandle context) const {
   return context == context_ ? memory_.largest_free_bytes() : 0;
 }
 
+std::int32_t SimDevice::take_pages(ContextHandle context, std::uint64_t pages) {
+  const std::lock_guard lock(mutex_);
+  if (const auto native = state_locked(context); native != 0) return native;
+  return memory_.take_unplaced(pages) ? kSuccess : kOutOfMemory;
+}
+
+void SimDevice::give_pages(ContextHandle context, std::uint64_t pages) {
+  const std::lock_guard lock(mutex_);
+  if (context == context_) memory_.give_unplaced(pages);
+}
+
 Answer<IpcMemHandle> SimDevice::ipc_get_mem_handle(DevicePtr ptr) {
   const std::lock_guard lock(mutex_);
   const auto found = memory_.find(ptr.value);

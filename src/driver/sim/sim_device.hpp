@@ -61,6 +61,11 @@ class SimDevice {
   std::uint64_t held_bytes(ContextHandle context) const;
   std::uint64_t largest_free_bytes(ContextHandle context) const;
 
+  /// Physical pages for virtual memory: 0, 2 where there are not that many, or the context's state.
+  /// Those of a context that is gone came back with it.
+  std::int32_t take_pages(ContextHandle context, std::uint64_t pages);
+  void give_pages(ContextHandle context, std::uint64_t pages);
+
   Answer<IpcMemHandle> ipc_get_mem_handle(DevicePtr ptr);
   Answer<DevicePtr> ipc_open_mem_handle(ContextHandle context, const IpcMemHandle& handle);
   Answer<Nothing> ipc_close_mem_handle(ContextHandle context, DevicePtr ptr);

@@ -92,6 +92,8 @@ Result<AddressRange> SimDriver::mem_get_address_range(DevicePtr ptr) {
     return platform_.conclude(Call::mem_get_address_range, answer);
   } else if (auto* owner = platform_.device_at(ptr.value)) {
     answer = owner->mem_get_address_range(ptr);
+  } else if (sim::VirtualMemory::owns(ptr.value)) {
+    answer = platform_.virtual_memory().find(ptr);
   } else if (const auto found = platform_.host().find(ptr.value)) {
     answer.value = {.base = {found->base}, .size = found->size};
   } else {
@@ -209,6 +211,7 @@ Status SimDriver::primary_ctx_reset() {
   const auto answer = device_.reset(context_);
   if (answer.native == sim::kSuccess) {
     platform_.scheduler().drop(ordinal());
+    platform_.virtual_memory().drop(ordinal());
     platform_.forget_peer(ordinal());
   }
   return platform_.conclude(Call::primary_ctx_reset, answer);

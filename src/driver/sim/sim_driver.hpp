@@ -53,6 +53,16 @@ class SimDriver final : public Driver {
   Status memcpy_dtod_async(DevicePtr to, DevicePtr from, std::uint64_t size,
                            StreamHandle stream) override;
   Status launch_host_func(StreamHandle stream, HostFunction function, void* argument) override;
+  Result<std::uint64_t> mem_get_allocation_granularity() override;
+  Result<DevicePtr> mem_address_reserve(std::uint64_t size, std::uint64_t alignment,
+                                        DevicePtr at) override;
+  Status mem_address_free(DevicePtr ptr, std::uint64_t size) override;
+  Result<PhysicalHandle> mem_create(std::uint64_t size) override;
+  Status mem_release(PhysicalHandle handle) override;
+  Status mem_map(DevicePtr ptr, std::uint64_t size, std::uint64_t offset,
+                 PhysicalHandle handle) override;
+  Status mem_unmap(DevicePtr ptr, std::uint64_t size) override;
+  Status mem_set_access(DevicePtr ptr, std::uint64_t size, AccessFlags access) override;
   Result<LibraryHandle> library_load(std::span<const std::byte> image) override;
   Status library_unload(LibraryHandle library) override;
   Status ctx_synchronize() override;
@@ -78,6 +88,8 @@ class SimDriver final : public Driver {
   Status put(Call call, StreamHandle stream, const sim::Work& work);
   template <class Ask>
   Status ask(Call call, Ask&& question);
+  template <class Value, class Ask>
+  Result<Value> ask_memory(Call call, Ask&& question);
   Status set(Call call, DevicePtr ptr, std::uint32_t value, std::uint64_t size);
 
   SimPlatform& platform_;

@@ -84,8 +84,8 @@ Status SimDriver::put(Call call, StreamHandle stream, const Work& work) {
     {
       const bool copies = work.kind == Work::Kind::copy;
       MemoryAccess access(platform_, work.to, copies ? work.from : work.to);
-      if (!access.holds(work.to, work.size)) return sim::kInvalidValue;
-      if (copies && !access.holds(work.from, work.size)) return sim::kInvalidValue;
+      if (!access.holds(work.to, work.size, sim::Use::write)) return sim::kInvalidValue;
+      if (copies && !access.holds(work.from, work.size, sim::Use::read)) return sim::kInvalidValue;
     }
     return scheduler.put(asker(), stream, work);
   });

@@ -11,19 +11,27 @@ namespace emm {
 
 using sim::SimDevice;
 
+namespace {
+
+sim::Pattern fresh_memory(std::uint64_t seed) {
+  return {static_cast<std::uint32_t>(Prng(seed).next() >> 32)};
+}
+
+}  // namespace
+
 SimPlatform::SimPlatform(const SimOptions& options)
     : options_(options),
       number_(sim::thread_contexts::number_for_platform()),
-      scheduler_(*this, options.devices, options.order, options.seed) {
+      scheduler_(*this, options.devices, options.order, options.seed),
+      virtual_memory_(*this, fresh_memory(options.seed)) {
   EMM_ASSERT(options.capacity <= SimOptions::kMostCapacity && options.reserved < options.capacity);
   EMM_ASSERT(options.capacity - options.reserved >= SimOptions::kLeastCapacity);
   EMM_ASSERT(options.devices >= 1 && options.devices <= SimOptions::kMostDevices);
-  const sim::Pattern fresh{static_cast<std::uint32_t>(Prng(options.seed).next() >> 32)};
   for (int ordinal = 0; ordinal < options.devices; ++ordinal) {
     const sim::DeviceSpec spec{.ordinal = ordinal,
                                .total = options.capacity,
                                .reserved = options.reserved,
-                               .fresh = fresh};
+                               .fresh = fresh_memory(options.seed)};
     devices_.push_back(std::make_unique<SimDevice>(spec, host_));
   }
 }

@@ -12,6 +12,7 @@
 #include "driver/sim/latency.hpp"
 #include "driver/sim/scheduler.hpp"
 #include "driver/sim/sim_device.hpp"
+#include "driver/sim/virtual_memory.hpp"
 
 namespace emm {
 
@@ -52,6 +53,7 @@ class SimPlatform final : public Platform {
   sim::HostSpace& host() noexcept { return host_; }
   std::uint64_t number() const noexcept { return number_; }  ///< As thread_contexts knows it.
   sim::Scheduler& scheduler() noexcept { return scheduler_; }
+  sim::VirtualMemory& virtual_memory() noexcept { return virtual_memory_; }
   DeviceIdentity identity(int ordinal) const noexcept;
   sim::SimDevice& device(int ordinal) noexcept {
     return *devices_[static_cast<std::size_t>(ordinal)];
@@ -63,19 +65,19 @@ class SimPlatform final : public Platform {
   /// Adds a call's time to the clock, and gives its answer the form that Driver has.
   template <class T>
   Result<T> conclude(Call call, sim::Answer<T> answer) {
-    spend(call, answer.size, answer.native);
+    spend(call, answer.size, answer.native, answer.extra_ns);
     if (answer.native != sim::kSuccess) return driver_error(call, answer.native);
     return std::move(answer.value);
   }
   Status conclude(Call call, const sim::Answer<sim::Nothing>& answer) {
-    spend(call, answer.size, answer.native);
+    spend(call, answer.size, answer.native, answer.extra_ns);
     if (answer.native != sim::kSuccess) return driver_error(call, answer.native);
     return {};
   }
 
  private:
-  void spend(Call call, std::uint64_t size, std::int32_t native) noexcept {
-    if (options_.costs) clock_.advance(sim::latency_ns(call, size, native));
+  void spend(Call call, std::uint64_t size, std::int32_t native, std::uint64_t extra_ns) noexcept {
+    if (options_.costs) clock_.advance(sim::latency_ns(call, size, native) + extra_ns);
   }
 
   SimOptions options_;
@@ -84,6 +86,7 @@ class SimPlatform final : public Platform {
   sim::HostSpace host_;
   std::vector<std::unique_ptr<sim::SimDevice>> devices_;
   sim::Scheduler scheduler_;
+  sim::VirtualMemory virtual_memory_;
 };
 
 }  // namespace emm
