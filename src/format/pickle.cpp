@@ -62,7 +62,6 @@ Pickle::Fields Pickle::fields(PickleValue dict) const noexcept {
   if (PickleStore::shape_of(of) == kNoShape) return {};
   return {.shape = PickleStore::shape_of(of), .values = store_->values_from(of.first)};
 }
-std::uint32_t Pickle::identity(PickleValue container) const noexcept { return store_->identity(container); }
 std::uint32_t Pickle::container_count() const noexcept { return store_->container_count(); }
 std::uint64_t Pickle::memory_bytes() const noexcept { return store_->bytes(); }
 

@@ -26,6 +26,8 @@ class PickleValue {
   constexpr explicit PickleValue(std::uint32_t bits) noexcept : bits_(bits) {}
   constexpr bool is_small() const noexcept { return (bits_ & 1u) != 0; }  // an integer that is here itself
   constexpr std::int32_t small() const noexcept { return static_cast<std::int32_t>(bits_) >> 1; }
+  constexpr bool is_container() const noexcept { return (bits_ & 3u) == 2; }
+  constexpr std::uint32_t container() const noexcept { return bits_ >> 2; }
   std::uint32_t bits_ = 0;  // the low ones say what the others are: see PickleStore
 };
 
@@ -67,6 +69,8 @@ class Pickle {
   std::optional<bool> boolean(PickleValue value) const noexcept;
   std::optional<std::string_view> string(PickleValue value) const noexcept;
 
+  /// A list, tuple or dict.
+  static bool is_container(PickleValue value) noexcept { return value.is_container(); }
   /// Elements of a list or tuple, pairs of a dict; 0 of others.
   std::uint32_t size(PickleValue value) const noexcept;
   /// What a dict has under `key`, the last one where it says it twice; absent where there is none, and of others.
@@ -85,7 +89,7 @@ class Pickle {
   Fields fields(PickleValue dict) const noexcept;
 
   /// A number for each list, tuple and dict, below container_count(): which object it is.
-  std::uint32_t identity(PickleValue container) const noexcept;
+  static std::uint32_t identity(PickleValue container) noexcept { return container.container(); }
   std::uint32_t container_count() const noexcept;
 
   /// Walks the elements of a list or tuple, or a dict's keys and values in turn.

@@ -57,9 +57,9 @@ class PickleStore {
   double real(PickleValue value) const noexcept { return reals_[value.bits_ >> kOtherShift]; }  // REQUIRES: it is one
   bool is_true(PickleValue value) const noexcept { return value == boolean(true); }
   std::string_view string(PickleValue value) const noexcept;                        // REQUIRES: it is one
-  static bool is_container(PickleValue value) noexcept { return (value.bits_ & kContainerMask) == kContainer; }
+  static bool is_container(PickleValue value) noexcept { return value.is_container(); }
   static bool is_string(PickleValue value) noexcept { return (value.bits_ & kStringMask) == kString; }
-  static std::uint32_t identity(PickleValue value) noexcept { return value.bits_ >> kContainerShift; }
+  static std::uint32_t identity(PickleValue value) noexcept { return value.container(); }
 
   struct Container {
     std::uint32_t first = 0;  ///< Its first run; of a dict with a shape, its first value. 0: it is empty.
@@ -97,7 +97,7 @@ class PickleStore {
  private:
   // The low bits of a value: ...1 an integer of 31 bits, ..10 a container, .100 a string, 0000 a wide integer (never
   // the first, since 0 is absent), 1000 what there are few of.
-  static constexpr std::uint32_t kContainer = 2, kContainerMask = 3, kString = 4, kStringMask = 7;
+  static constexpr std::uint32_t kContainer = 2, kString = 4, kStringMask = 7;
   static constexpr std::uint32_t kOther = 8, kOtherMask = 15;
   static constexpr unsigned kContainerShift = 2, kStringShift = 3, kWideShift = 4, kOtherShift = 6;
   enum class Other : std::uint32_t { constant, real, unsigned_integer };
