@@ -14,6 +14,7 @@ std::vector<std::uint8_t> bytes_at(Driver& driver, DevicePtr ptr, std::size_t si
   return bytes;
 }
 
+// Documented: cuMemcpyHtoD and cuMemcpyDtoH, at any address.
 TEST_P(DriverContract, WhatIsCopiedInComesBack) {
   const auto ptr = must(driver().mem_alloc(4_KiB));
   std::vector<std::uint8_t> bytes(1000);
@@ -25,6 +26,7 @@ TEST_P(DriverContract, WhatIsCopiedInComesBack) {
   EXPECT_TRUE(driver().mem_free(ptr));
 }
 
+// Documented: cuMemsetD32.
 TEST_P(DriverContract, FillsRepeatTheirValueFromWhereTheyBegin) {
   const auto ptr = must(driver().mem_alloc(4_KiB));
   ASSERT_TRUE(driver().memset_d8(ptr, 0xaa, 4_KiB));
@@ -44,6 +46,7 @@ TEST_P(DriverContract, FillsOfWordsAreAligned) {
   EXPECT_TRUE(driver().mem_free(ptr));
 }
 
+// Documented: cuMemcpyDtoD, at any address.
 TEST_P(DriverContract, CopiesOnTheDeviceKeepEveryByte) {
   const auto from = must(driver().mem_alloc(4_KiB));
   const auto to = must(driver().mem_alloc(3_MiB));
@@ -57,6 +60,7 @@ TEST_P(DriverContract, CopiesOnTheDeviceKeepEveryByte) {
   EXPECT_TRUE(driver().mem_free(to));
 }
 
+// Documented: cuMemAlloc: the memory is not cleared.
 TEST_P(DriverContract, MemoryThatNobodyWroteToCanBeRead) {
   const auto ptr = must(driver().mem_alloc(4_KiB));
   std::array<std::byte, 4096> bytes;

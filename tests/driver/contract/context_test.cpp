@@ -6,6 +6,7 @@
 namespace emm {
 namespace {
 
+// Documented: cuCtxPushCurrent and cuCtxPopCurrent.
 TEST_P(DriverContract, ContextsArePushedAndPopped) {
   ASSERT_TRUE(driver().ctx_push_current());
 
@@ -51,8 +52,8 @@ TEST_P(DriverContract, AResetEndsTheContext) {
   EXPECT_EQ(driver().held_bytes(), 0u);
 }
 
-// Measured: after retain and set, cuMemAlloc works. cuMemFree of an address from before the reset has answered 0
-// and has answered an error, so nothing may rely on either.
+// Measured: after retain and set, cuMemAlloc works. cuMemFree of an address from before the reset
+// has answered 0 and has answered an error, so nothing may rely on either.
 TEST_P(DriverContract, ADeviceIsOpenedAgainAfterAReset) {
   const auto free = must(driver().mem_get_info()).free;
   must(driver().mem_alloc(64_MiB));

@@ -37,6 +37,28 @@ TEST_P(DriverContract, AddressesAreMultiplesOf512) {
   for (const auto ptr : held) EXPECT_TRUE(driver().mem_free(ptr));
 }
 
+// Measured: next at +512 of 1 to 511 bytes, +1024 of 513, +4096, +65536 and +1048576 of 1048575.
+TEST_P(DriverContract, SmallAllocationsLieSideBySide) {
+  for (const std::uint64_t size : {1u, 255u, 256u, 257u, 511u, 513u, 4096u, 65536u, 1048575u}) {
+    const auto first = must(driver().mem_alloc(size));
+    const auto second = must(driver().mem_alloc(size));
+
+    EXPECT_EQ(first.value % 2_MiB, 0u) << size;
+    EXPECT_EQ(second - first, (size + 511) / 512 * 512) << size;
+    EXPECT_TRUE(driver().mem_free(first));
+    EXPECT_TRUE(driver().mem_free(second));
+  }
+}
+
+// Measured: addr % 2M is 0 of 1048577 and 2097153 bytes.
+TEST_P(DriverContract, LargeAllocationsBeginAtAPage) {
+  for (const auto size : {1_MiB + 1, 2_MiB + 1, 3_MiB}) {
+    const auto ptr = must(driver().mem_alloc(size));
+    EXPECT_EQ(ptr.value % 2_MiB, 0u) << size;
+    EXPECT_TRUE(driver().mem_free(ptr));
+  }
+}
+
 // Measured, each in a device with no other small allocation.
 TEST_P(DriverContract, AllocationsTakeWholePagesOf2MiB) {
   const std::pair<std::uint64_t, std::uint64_t> taken[] = {
@@ -120,6 +142,7 @@ TEST_P(DriverContract, AnUnknownAddressHasNoRange) {
   EXPECT_EQ(range.error().code, Errc::not_found);
 }
 
+// Documented: cuMemGetInfo.
 TEST_P(DriverContract, NoMoreIsFreeThanThereIs) {
   const auto info = driver().mem_get_info();
 

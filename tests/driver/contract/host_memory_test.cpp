@@ -37,6 +37,7 @@ TEST_P(DriverContract, HostMemoryHasOneAddressOnBothSides) {
   EXPECT_TRUE(driver().mem_free_host(*ptr));
 }
 
+// Documented: cuMemHostAlloc: directly accessible by the device.
 TEST_P(DriverContract, HostMemoryIsReadAndWrittenByBothSides) {
   const auto ptr =
       must(driver().mem_host_alloc(64_KiB, {.mapped = true, .portable = true, .wc = true}));

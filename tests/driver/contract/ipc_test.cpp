@@ -46,6 +46,7 @@ TEST_P(DriverContract, OwnMemoryIsNotClosed) {
   EXPECT_TRUE(driver().mem_free(ptr));
 }
 
+// Documented: cuIpcOpenMemHandle.
 TEST_P(DriverContract, TwoProcessesSeeOneMemory) {
   Peer peer(platform().spec());
   const auto ptr = must(driver().mem_alloc(4_MiB));

@@ -7,6 +7,7 @@ namespace {
 
 std::span<const std::byte> image(std::string_view text) { return std::as_bytes(std::span(text)); }
 
+// Documented: cuEventCreate and cuEventDestroy.
 TEST_P(DriverContract, EventsAreMadeAndDestroyed) {
   const auto first = driver().event_create();
   const auto second = driver().event_create();
@@ -17,6 +18,7 @@ TEST_P(DriverContract, EventsAreMadeAndDestroyed) {
   EXPECT_TRUE(driver().event_destroy(*second));
 }
 
+// Documented: cuStreamCreate, cuStreamSynchronize and cuStreamDestroy.
 TEST_P(DriverContract, StreamsAreMadeSynchronizedAndDestroyed) {
   const auto stream = driver().stream_create();
   ASSERT_TRUE(stream);
@@ -27,6 +29,7 @@ TEST_P(DriverContract, StreamsAreMadeSynchronizedAndDestroyed) {
   EXPECT_TRUE(driver().stream_destroy(*stream));
 }
 
+// Documented: cuLibraryLoadData.
 TEST_P(DriverContract, LibrariesAreLoadedFromPtx) {
   const auto library =
       driver().library_load(image(".version 7.0\n.target sm_50\n.address_size 64\n"));
@@ -35,7 +38,8 @@ TEST_P(DriverContract, LibrariesAreLoadedFromPtx) {
   EXPECT_TRUE(driver().library_unload(*library));
 }
 
-// Measured (driver 580.159.04): loading is lazy, so that an image is not looked at before it is used.
+// Measured (driver 580.159.04): loading is lazy, so that an image is not looked at before it is
+// used.
 TEST_P(DriverContract, LoadingALibraryDoesNotLookAtIt) {
   const auto library = driver().library_load(image("not an image"));
 
@@ -43,12 +47,14 @@ TEST_P(DriverContract, LoadingALibraryDoesNotLookAtIt) {
   EXPECT_TRUE(driver().library_unload(*library));
 }
 
+// Documented: cuDeviceGetName and CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY.
 TEST_P(DriverContract, ADeviceSaysWhatItIs) {
   EXPECT_FALSE(driver().device_name().empty());
   EXPECT_EQ(driver().device_ordinal(), 0);
   EXPECT_TRUE(driver().can_map_host_memory());
 }
 
+// driver.hpp: an error and not a yes.
 TEST_P(DriverContract, AnUnknownDeviceIsNoPeer) {
   EXPECT_FALSE(
       driver().can_access_peer({.pci_domain_id = 99, .pci_bus_id = 99, .pci_device_id = 9}));

@@ -33,6 +33,7 @@ TEST_P(DriverContract, TheRuntimeRunsOutOfMemoryAndRecovers) {
   EXPECT_TRUE(runtime()->free(*ptr));
 }
 
+// Documented: the runtime works in the primary context.
 TEST_P(DriverContract, TheRuntimeAndTheDriverShareADevice) {
   if (runtime() == nullptr) GTEST_SKIP() << "no libcudart";
   const auto held = driver().held_bytes();
