@@ -121,8 +121,8 @@ void Context::drop_event(EventHandle event) noexcept {
   if (!deallocations_.add(Call::event_destroy, event.value, {})) return;
 }
 
-Result<StreamHandle> Context::create_stream() {
-  auto stream = driver_.stream_create();
+Result<StreamHandle> Context::create_stream(StreamKind kind) {
+  auto stream = driver_.stream_create(kind);
   if (stream) deallocations_.reserve_slot();
   return stream;
 }

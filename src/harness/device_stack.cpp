@@ -30,13 +30,15 @@ Result<std::unique_ptr<DeviceStack>> DeviceStack::create(StackOptions options, s
   return stack;
 }
 
-Result<std::unique_ptr<Context>> DeviceStack::make_context(std::uint32_t device, ManagerObserver* observer) {
+Result<std::unique_ptr<Context>> DeviceStack::make_context(std::uint32_t device, ManagerObserver* observer,
+                                                           order::Checker* order) {
   if (device >= static_cast<std::uint32_t>(platform_->device_count())) {
     return fail(Errc::no_device, "the trace uses device {}, and {} has {}", device, platform_->kind(),
                 platform_->device_count());
   }
   auto opened = platform_->open(static_cast<int>(device));
   if (!opened) return std::move(opened).error();
+  if (order != nullptr) *opened = order->watch(std::move(*opened), device);
   for (const auto& injector : faults_->injectors) *opened = hooked(std::move(*opened), *injector);
   opened_.push_back(std::make_unique<OpenedDevice>(std::move(*opened)));
   return Context::create(*opened_.back(), clock(), options_.manager, observer, options_.profile);

@@ -27,7 +27,8 @@ class DeviceStack final : public replay::Stack {
   static Result<std::unique_ptr<DeviceStack>> create(StackOptions options, std::string* said);
   ~DeviceStack() override;
 
-  Result<std::unique_ptr<Context>> make_context(std::uint32_t device, ManagerObserver* observer) override;
+  Result<std::unique_ptr<Context>> make_context(std::uint32_t device, ManagerObserver* observer,
+                                                order::Checker* order = nullptr) override;
   Clock& clock() override { return platform_->clock(); }
   Result<std::unique_ptr<replay::Peer>> start_peer(std::uint32_t device) override;
   std::string describe_manager() const override { return options_.manager.name; }

@@ -61,7 +61,7 @@ void Run::overlap(const Live& live, const Live& other) {
 void Run::fill(const Live& live) {
   const auto ptr = live.memory.device_pointer();
   if (!options_.verify || !ptr || ptr.value % 4 != 0 || live.memory.size() < live.size) return;
-  const Hidden hidden(*this);
+  const Ours quiet(*this);
   if (auto filled =
           fill_device(lanes_[index(live.context)]->driver(), ptr, live.size, Pattern(live.id));
       !filled) {
@@ -73,7 +73,7 @@ void Run::fill(const Live& live) {
 void Run::check_content(const Live& live) {
   const auto ptr = live.memory.device_pointer();
   if (!options_.verify || !ptr || ptr.value % 4 != 0 || live.memory.size() < live.size) return;
-  const Hidden hidden(*this);
+  const Ours quiet(*this);
   if (const auto difference =
           check_device(lanes_[index(live.context)]->driver(), ptr, live.size, Pattern(live.id))) {
     report(live.id, live.size, ptr.value, *difference);
@@ -82,7 +82,7 @@ void Run::check_content(const Live& live) {
 
 void Run::check_content(AllocId id, const Host& host) {
   if (!host.filled) return;
-  const Hidden hidden(*this);
+  const Ours quiet(*this);
   if (const auto difference =
           replay::check_host(range_of(host.memory).pointer, host.size, Pattern(id))) {
     report(id, host.size, host.shown, *difference);

@@ -10,6 +10,10 @@ bool Run::open(Lane& lane) {
   }
   lane.shared = &devices_[lane.device()];
   if (log_ != nullptr) lane.note_capacity();
+  const auto& names = trace_.streams();
+  for (std::size_t stream = 1; stream < names.size(); ++stream) {
+    if (names[stream] == "per_thread") lane.set_per_thread(stream);
+  }
   return true;
 }
 
@@ -81,6 +85,11 @@ void Run::ending_all(const Event& event, Call call) {
     }
   }
 
+  if (order_) {
+    for (const auto slot : slots) {
+      if (ends(live_[slot])) order_ending(live_[slot], {});
+    }
+  }
   Times times{.begin_ns = now(), .end_ns = 0};
   const Status done = call(*lane);
   times.end_ns = now();
@@ -101,6 +110,7 @@ void Run::ending_all(const Event& event, Call call) {
     host_bytes_ -= host.size;
     record_ended(event.op, AllocId{id}, host.context, times, host.shown, host.size, host.made_by);
   }
+  if (order_) report_hazards();
   if (options_.checks && lane->open()) measure_reserved(*lane);
   const auto outcome = done ? Outcome::ok : outcome_of(done.error());
   record(event, outcome, times, 0, 0);
@@ -129,14 +139,6 @@ void Run::destroy_context(const Event& event) {
     if (!share) reserved_ -= std::exchange(lane.shared->held, 0);
     return lane.destroy(share);
   });
-}
-
-void Run::stream_create(const Event& event) {
-  if (auto* lane = this->lane(event.context)) lane->stream(index(event.stream));
-}
-
-void Run::stream_destroy(const Event& event) {
-  if (auto* lane = this->lane(event.context)) lane->drop_stream(index(event.stream));
 }
 
 }  // namespace emm::replay

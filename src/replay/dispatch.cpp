@@ -50,12 +50,19 @@ inline void Run::dispatch(const Event& event) {
       ++gaps_;
       return;
     case Op::device_sync:
+      return device_sync(event);
     case Op::stream_sync:
+      return stream_sync(event);
     case Op::event_record:
+      return event_record(event);
     case Op::stream_wait:
+      return stream_wait(event);
     case Op::event_sync:
+      return event_sync(event);
     case Op::use:
+      return use(event);
     case Op::record_stream:
+      return record_stream(event);
     case Op::pool_create:
     case Op::pool_destroy:
     case Op::pool_trim:
@@ -108,6 +115,7 @@ inline void Run::made(const Event& event, Lane& lane, Result<MemoryPointer>& mem
   live.memory = std::move(*memory);
   live.size = event.size;
   live.context = event.context;
+  live.stream = event.stream;
   live.made_by = event.op;
   live.ended = false;
   live.placed = false;
@@ -135,6 +143,7 @@ inline void Run::made(const Event& event, Lane& lane, Result<MemoryPointer>& mem
     measure_reserved(lane);
   }
   if constexpr ((F & feature::watched) != 0) {
+    if (order_) order_allocated(live);
     fill(live);
     record(event, Outcome::ok, times, live.memory.device_pointer().value, event.size);
   }
@@ -159,6 +168,9 @@ inline void Run::free(const Event& event) {
     if (live.placed) lane.shared->addresses.erase(address.value);
   }
   const auto stream = lane.stream(index(event.stream));
+  if constexpr ((F & feature::watched) != 0) {
+    if (order_) order_ending(live, stream);
+  }
   constexpr bool kTimed = (F & (feature::times | feature::watched)) != 0;
   Times times;
   if constexpr (kTimed) times.begin_ns = now();
@@ -172,8 +184,10 @@ inline void Run::free(const Event& event) {
     ++pass_.frees;
   if constexpr ((F & feature::checks) != 0) measure_reserved(lane);
   const auto outcome = freed ? Outcome::ok : outcome_of(freed.error());
-  if constexpr ((F & feature::watched) != 0)
+  if constexpr ((F & feature::watched) != 0) {
     record(event, outcome, times, address.value, size, made_by);
+    if (order_) report_hazards();
+  }
   if (event.outcomes != 0 || !freed) [[unlikely]]
     settle(event, outcome, freed ? nullptr : &freed.error());
 }
@@ -197,7 +211,7 @@ std::size_t Run::walk_with(std::size_t begin, std::size_t end) {
 
 std::size_t Run::walk(std::size_t begin, std::size_t end) {
   using namespace feature;
-  const bool watch = log_ != nullptr || options_.verify;
+  const bool watch = log_ != nullptr || options_.verify || order_;
   switch ((options_.checks ? checks : 0) | (options_.latency ? times : 0) | (watch ? watched : 0)) {
     case 0:
       return walk_with<0>(begin, end);

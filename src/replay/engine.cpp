@@ -9,6 +9,23 @@ namespace {
 
 constexpr std::size_t kChunk = 1024;  ///< Events between two calls of ReplayOptions::progress.
 
+/// Is there order to look at: memory, or work on it, on more streams than one?
+bool has_several_streams(const trace::Trace& trace) {
+  if (trace.streams().size() < 2) return false;
+  std::optional<StreamId> only;
+  for (std::size_t at = 0; at < trace.size(); ++at) {
+    const auto& event = trace[at];
+    if (event.has(trace::event_flag::backing)) continue;
+    const bool says_stream = event.op == trace::Op::memalloc || event.op == trace::Op::use ||
+                             event.op == trace::Op::record_stream ||
+                             (event.op == trace::Op::free && index(event.stream) != 0);
+    if (!says_stream) continue;
+    if (only.value_or(event.stream) != event.stream) return true;
+    only = event.stream;
+  }
+  return false;
+}
+
 }  // namespace
 
 Run::Run(const trace::Trace& trace, Stack& stack, const ReplayOptions& options,
@@ -20,14 +37,18 @@ Run::Run(const trace::Trace& trace, Stack& stack, const ReplayOptions& options,
       clock_(stack.clock()),
       live_(trace.alloc_count(), static_cast<std::size_t>(trace.peak_live_allocs())),
       host_buffers_(trace) {
+  if (options.checks && has_several_streams(trace)) {
+    order_ = std::make_unique<order::Checker>(&serving);
+  }
   for (const auto& context : trace.contexts()) {
-    lanes_.push_back(std::make_unique<Lane>(context.device, at_, seen_));
+    lanes_.push_back(std::make_unique<Lane>(context.device, seen_, order_.get()));
   }
 }
 
 Run::~Run() = default;
 
 Result<log::Summary> Run::run() {
+  const Serving serving(at_);
   const auto passes = std::max(options_.repeat, 1u);
   for (number_ = 0; number_ < passes && !stop_; ++number_) pass(number_);
   if (fatal_) return *std::move(fatal_);
@@ -124,6 +145,8 @@ void Run::end_leftovers(bool logged) {
   const auto refused = [&](const Status& ended) {
     if (!ended && seen_.failed_frees++ == 0) seen_.first_failed_free = describe(ended.error());
   };
+  order_all_done();
+  drop_records();
   for (const auto& lane : lanes_) lane->leave_all();
   for (auto& [id, import] : imports_) refused(close_import(import));
   imports_.clear();
@@ -145,10 +168,13 @@ void Run::end_leftovers(bool logged) {
         record_ended(Op::free, live.id, live.context, {now(), now()},
                      live.memory.device_pointer().value, live.size, live.made_by);
       }
+      if (order_) order_ending(live, {});
       refused(live.memory.free());
     }
     live_.end(slot);
   }
+  if (order_) report_hazards();
+  reached_.clear();
   live_bytes_ = refused_bytes_ = host_bytes_ = live_count_ = 0;
   refused_.clear();
 }

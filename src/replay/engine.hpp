@@ -10,6 +10,7 @@
 #include "emm/context.hpp"
 #include "log/record.hpp"
 #include "log/summary.hpp"
+#include "order/checker.hpp"
 #include "replay/peer.hpp"
 #include "trace/trace.hpp"
 
@@ -35,9 +36,10 @@ class Stack {
  public:
   virtual ~Stack() = default;
   /// A context on device `device` with a manager of its own. `observer` hears of its flushes.
-  /// Outlived by the Stack.
+  /// Where there is an `order`, it watches the device, nearest to it. Outlived by the Stack.
   virtual Result<std::unique_ptr<Context>> make_context(std::uint32_t device,
-                                                        ManagerObserver* observer) = 0;
+                                                        ManagerObserver* observer,
+                                                        order::Checker* order = nullptr) = 0;
   virtual Clock& clock() = 0;
   /// Starts the second process of an IPC section, on the same kind of device.
   virtual Result<std::unique_ptr<Peer>> start_peer(std::uint32_t device) = 0;

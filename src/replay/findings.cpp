@@ -146,7 +146,7 @@ std::string Run::described(const Live& live) const {
 }
 
 log::Failure Run::capture(Outcome outcome, std::string error) {
-  const Hidden hidden(*this);
+  const Ours quiet(*this);
   log::Failure failure;
   failure.event = at_;
   failure.outcome = outcome;

@@ -136,7 +136,7 @@ void Run::compare_exchanged(const Live& exporter, std::string_view who,
 void Run::exchange_content(const Export& exported, const Import& import) {
   const auto slot = live_.slot(exported.of);
   if (slot == LiveSet::kNone || live_[slot].ended) return;
-  const Hidden hidden(*this);
+  const Ours quiet(*this);
   const auto& exporter = live_[slot];
   auto& driver = lanes_[index(exporter.context)]->driver();
   const auto ptr = exporter.memory.device_pointer();

@@ -7,11 +7,12 @@ namespace emm::replay {
 Lane::~Lane() { leave_all(); }
 
 Status Lane::create(Stack& stack) {
-  auto made = stack.make_context(device_, this);
+  auto made = stack.make_context(device_, this, order_);
   if (!made) return std::move(made).error();
   context_ = std::move(*made);
   driver_ = &context_->driver();
   streams_.clear();
+  if (order_ != nullptr) order_->name_stream(device_, {}, 0);
   return {};
 }
 
@@ -28,20 +29,37 @@ Status Lane::destroy(bool share) {
 }
 
 StreamHandle Lane::other_stream(std::size_t stream) {
+  if (stream >= streams_.size() || streams_[stream].value == 0) {
+    make_stream(stream, StreamKind::blocking);
+  }
+  return streams_[stream];
+}
+
+void Lane::make_stream(std::size_t stream, StreamKind kind) {
   if (stream >= streams_.size()) streams_.resize(stream + 1);
   auto& handle = streams_[stream];
-  if (handle.value == 0) {
-    if (auto made = context_->create_stream()) {
-      handle = *made;
-    } else {
-      ++seen_.streams_refused;
+  if (stream == 0 || handle.value != 0) return;
+  if (auto made = context_->create_stream(kind)) {
+    handle = *made;
+    if (order_ != nullptr) {
+      order_->name_stream(device_, handle, static_cast<std::uint32_t>(stream));
     }
+  } else {
+    ++seen_.streams_refused;
   }
-  return handle;
+}
+
+void Lane::set_per_thread(std::size_t stream) {
+  if (stream >= streams_.size()) streams_.resize(stream + 1);
+  streams_[stream] = kPerThreadStream;
+  if (order_ != nullptr) {
+    order_->name_stream(device_, kPerThreadStream, static_cast<std::uint32_t>(stream));
+  }
 }
 
 void Lane::drop_stream(std::size_t stream) {
   if (stream >= streams_.size() || streams_[stream].value == 0) return;
+  if (streams_[stream] == kPerThreadStream) return;
   context_->drop_stream(std::exchange(streams_[stream], {}));
 }
 
@@ -59,10 +77,13 @@ void Lane::note_capacity() {
 }
 
 void Lane::flushed(std::size_t count, std::uint64_t bytes) noexcept {
-  seen_.flushes.push_back({.event = event_, .seq = event_, .count = count, .bytes = bytes});
+  const std::lock_guard lock(seen_.mutex);
+  const auto event = serving();
+  seen_.flushes.push_back({.event = event, .seq = event, .count = count, .bytes = bytes});
 }
 
 void Lane::free_failed(const Error& error) noexcept {
+  const std::lock_guard lock(seen_.mutex);
   if (seen_.failed_frees++ == 0) seen_.first_failed_free = describe(error);
 }
 

@@ -2,13 +2,16 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "emm/context.hpp"
 #include "emm/manager_observer.hpp"
 #include "log/summary.hpp"
+#include "order/checker.hpp"
 #include "replay/address_map.hpp"
 #include "replay/engine.hpp"
+#include "replay/serving.hpp"
 
 namespace emm::replay {
 
@@ -20,15 +23,16 @@ namespace emm::replay {
 class Lane final : public ManagerObserver {
  public:
   struct Seen {
+    std::mutex mutex;  ///< Managers tell of their doings on any thread.
     std::vector<log::Flush> flushes;
     std::uint64_t failed_frees = 0;  ///< That a manager had deferred.
     std::string first_failed_free;
     std::uint64_t streams_refused = 0;
   };
 
-  /// `event` is the index of the event being served; flushes are put down to it.
-  Lane(std::uint32_t device, const std::uint64_t& event, Seen& seen)
-      : device_(device), event_(event), seen_(seen) {}
+  /// `order` hears of streams and stands around the driver; null: nobody does.
+  Lane(std::uint32_t device, Seen& seen, order::Checker* order) noexcept
+      : device_(device), seen_(seen), order_(order) {}
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
   ~Lane() override;
@@ -48,6 +52,10 @@ class Lane final : public ManagerObserver {
   StreamHandle stream(std::size_t stream) {
     return stream == 0 ? StreamHandle{} : other_stream(stream);
   }
+  /// Makes stream number `stream`, unless it is there.
+  void make_stream(std::size_t stream, StreamKind kind);
+  /// Stream number `stream` is the thread's own default stream: "per_thread".
+  void set_per_thread(std::size_t stream);
   void drop_stream(std::size_t stream);
 
   void enter() { guards_.push_back(context_->defer_cleanup()); }
@@ -74,8 +82,8 @@ class Lane final : public ManagerObserver {
   StreamHandle other_stream(std::size_t stream);
 
   std::uint32_t device_;
-  const std::uint64_t& event_;
   Seen& seen_;
+  order::Checker* order_;
   std::vector<std::unique_ptr<Context>> destroyed_;
   std::unique_ptr<Context> context_;
   Driver* driver_ = nullptr;

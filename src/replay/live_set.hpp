@@ -17,6 +17,7 @@ struct Live {
   std::uint64_t size = 0;  ///< As requested.
   AllocId id{};
   ContextId context{};
+  StreamId stream{};
   trace::Op made_by = trace::Op::memalloc;
   bool ended = false;   ///< By a reset: not live any more, but its finalizer is still to run.
   bool placed = false;  ///< Stands in the address map of its device.

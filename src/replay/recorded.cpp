@@ -91,6 +91,12 @@ void Run::note_recording() {
     notes.push_back(text::format("the device made no stream {} times; the default stream stood in",
                                  seen_.streams_refused));
   }
+  if (order_refused_ != 0) {
+    notes.push_back(text::format(
+        "{} operations of streams and events were not carried out, which the device does not "
+        "offer; their order was looked at all the same",
+        order_refused_));
+  }
   if (seen_.failed_frees != 0) {
     notes.push_back(text::format("{} frees that a manager had put off failed; the first: {}",
                                  seen_.failed_frees, seen_.first_failed_free));

@@ -21,8 +21,9 @@ namespace emm::replay {
 /// so that the bare one tests for nothing.
 namespace feature {
 inline constexpr unsigned checks = 1;
-inline constexpr unsigned times = 2;    ///< A time for each operation.
-inline constexpr unsigned watched = 4;  ///< There is a log, or content is verified.
+inline constexpr unsigned times = 2;  ///< A time for each operation.
+inline constexpr unsigned watched =
+    4;  ///< There is a log, or content or stream order is looked at.
 }  // namespace feature
 
 inline constexpr std::uint64_t kAlignment = 256;  ///< Of device memory where a trace does not say.
@@ -120,10 +121,33 @@ class Run {
   void reset(const Event& event);
   void create_context(const Event& event);
   void destroy_context(const Event& event);
-  void stream_create(const Event& event);
-  void stream_destroy(const Event& event);
   template <class Call>
   void ending_all(const Event& event, Call call);
+
+  // stream_ops.cpp
+  void stream_create(const Event& event);
+  void stream_destroy(const Event& event);
+  void stream_sync(const Event& event);
+  void device_sync(const Event& event);
+  void event_record(const Event& event);
+  void stream_wait(const Event& event);
+  void event_sync(const Event& event);
+  void use(const Event& event);
+  void record_stream(const Event& event);
+  void done_in_order(const Event& event, const Status& done);
+  void last_mention(const Event& event, std::uint32_t number);
+  void drop_records();
+  StreamHandle handle_of(const Event& event, Lane& lane);
+
+  // stream_order.cpp
+  void order_allocated(const Live& live);
+  /// Before the manager hears that it ends on `freed_on`.
+  void order_ending(const Live& live, StreamHandle freed_on);
+  void order_reaches(AllocId id, StreamId stream);
+  void order_after(Lane& lane, StreamHandle stream, StreamHandle other);
+  void order_all_done();
+  void report_hazards();
+  std::string whose(const order::Hazard& hazard) const;
 
   // host_memory.cpp
   void memhostalloc(const Event& event);
@@ -143,8 +167,9 @@ class Run {
   Result<Import> open_import(const Event& event, Export& exported);
   Result<Peer*> peer(std::uint32_t process, std::uint32_t device);
   void exchange_content(const Export& exported, const Import& import);
-  void compare_exchanged(const Live& exporter, std::string_view who, std::span<const std::byte> found,
-                         std::span<const std::byte> expected, std::uint64_t at);
+  void compare_exchanged(const Live& exporter, std::string_view who,
+                         std::span<const std::byte> found, std::span<const std::byte> expected,
+                         std::uint64_t at);
 
   // recorded.cpp: what the recording says that is not carried out
   void backing(const Event& event);
@@ -205,6 +230,11 @@ class Run {
     std::uint64_t begin_ns_;
   };
 
+  /// As Hidden; and what is asked of the driver meanwhile orders nothing.
+  struct Ours : Hidden, order::Quiet {
+    using Hidden::Hidden;
+  };
+
   const trace::Trace& trace_;
   Stack& stack_;
   const ReplayOptions& options_;
@@ -227,6 +257,17 @@ class Run {
   std::uint64_t live_count_ = 0;
   std::uint64_t reserved_ = 0;
   Histogram alloc_times_, free_times_;
+
+  /// An event_record of the trace, until its last mention.
+  struct Recorded {
+    EventHandle event;
+    Lane* lane = nullptr;
+  };
+  std::unique_ptr<order::Checker> order_;             ///< Null where all is on one stream.
+  std::map<std::uint32_t, Recorded> recorded_;        ///< By record.
+  std::vector<std::uint64_t> last_mention_;           ///< Event, by record.
+  std::map<AllocId, std::vector<StreamId>> reached_;  ///< By `use` and record_stream.
+  std::uint64_t order_refused_ = 0;                   ///< Operations that the device has not.
 
   // What is held. Lanes are first: memory ends before its context.
   Lane::Seen seen_;

@@ -43,7 +43,8 @@ class NullManager final : public MemoryManager {
 
 class NullStack final : public Stack {
  public:
-  Result<std::unique_ptr<Context>> make_context(std::uint32_t, ManagerObserver* observer) override {
+  Result<std::unique_ptr<Context>> make_context(std::uint32_t, ManagerObserver* observer,
+                                                order::Checker*) override {
     device_.driver = std::make_unique<FakeDriver>();
     const ManagerFactory factory{
         .name = "null",

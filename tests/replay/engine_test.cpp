@@ -729,15 +729,22 @@ TEST(Engine, ServesWhatWasAliveBeforeTheRecordingBeforeTheClockStarts) {
 }
 
 TEST(Engine, NamesTheOperationsThatItDoesNotCarryOut) {
+  const auto trim = [] {
+    trace::Operation operation;
+    operation.op = Op::pool_trim;
+    operation.members = trace::Members(trace::Member::pool);
+    operation.pool = trace::Id::of(std::uint64_t{1});
+    return operation;
+  };
   const auto trace =
-      TraceBuilder().op(Op::device_sync).op(Op::device_sync).alloc(1, 64).free(1).done();
+      TraceBuilder().add(trim()).add(trim()).alloc(1, 64).free(1).done();
   FakeStack stack;
 
   const auto summary = replay(trace, stack);
 
   EXPECT_EQ(summary.skipped, 2u);
   ASSERT_EQ(summary.notes.size(), 1u);
-  EXPECT_EQ(summary.notes[0], "2 operations were not carried out: device_sync");
+  EXPECT_EQ(summary.notes[0], "2 operations were not carried out: pool_trim");
 }
 
 TEST(Engine, WithoutAContextThereIsNothingToReport) {

@@ -36,9 +36,9 @@ struct Seen {
 /// its script says.
 class ScriptedManager final : public MemoryManager {
  public:
-  ScriptedManager(const ManagerContext& context, const Script& script, Seen& seen,
+  ScriptedManager(const ManagerContext& context, FakeDriver& driver, const Script& script, Seen& seen,
                   ManualClock& clock)
-      : driver_(static_cast<FakeDriver&>(*context.driver)),
+      : driver_(driver),
         observer_(context.observer),
         script_(script),
         seen_(seen),
@@ -190,16 +190,18 @@ class FakeStack final : public Stack {
   explicit FakeStack(Script wrong = {}) : script(std::move(wrong)) {}
 
   Result<std::unique_ptr<Context>> make_context(std::uint32_t device,
-                                                ManagerObserver* observer) override {
+                                                ManagerObserver* observer,
+                                                order::Checker* order) override {
     if (refuses_contexts) return fail(Errc::no_device, "no device {}", device);
     auto opened = std::make_unique<OpenedDevice>();
     opened->driver = std::make_unique<FakeDriver>(static_cast<int>(device));
     drivers.push_back(static_cast<FakeDriver*>(opened->driver.get()));
+    if (order != nullptr) *opened = order->watch(std::move(*opened), device);
     const ManagerFactory factory{
         .name = "scripted",
         .make = [&](const ManagerContext& context) -> Result<std::unique_ptr<MemoryManager>> {
           ++managers_made;
-          return std::make_unique<ScriptedManager>(context, script, seen, manual);
+          return std::make_unique<ScriptedManager>(context, *drivers.back(), script, seen, manual);
         }};
     opened_.push_back(std::move(opened));
     return Context::create(*opened_.back(), manual, factory, observer);

@@ -1,0 +1,198 @@
+#include "order/checker.hpp"
+
+#include <algorithm>
+
+#include "order/watch.hpp"
+
+namespace emm::order {
+namespace {
+
+thread_local unsigned quiet_depth = 0;
+
+void last_use(std::vector<Point>& uses, Point point) {
+  const auto known = std::find_if(uses.begin(), uses.end(),
+                                  [&](const Point& use) { return use.timeline == point.timeline; });
+  if (known == uses.end()) {
+    uses.push_back(point);
+  } else {
+    known->at = std::max(known->at, point.at);
+  }
+}
+
+}  // namespace
+
+Quiet::Quiet() noexcept { ++quiet_depth; }
+Quiet::~Quiet() { --quiet_depth; }
+bool Quiet::now() noexcept { return quiet_depth != 0; }
+
+Checker::Checker(std::uint64_t (*serving)() noexcept) noexcept : serving_(serving) {}
+Checker::~Checker() = default;
+
+void Checker::found(Hazard::How how, const Block& block, std::uint32_t timeline, std::uint32_t to,
+                    std::uint32_t to_stream) {
+  found_.push_back({.how = how,
+                    .id = block.id,
+                    .born = block.born,
+                    .ended = block.live ? std::nullopt : std::optional(block.ended),
+                    .stream = streams_.tag(timeline),
+                    .event = serving_(),
+                    .to = to,
+                    .to_stream = to_stream});
+  any_found_.store(true, std::memory_order_relaxed);
+}
+
+std::vector<Hazard> Checker::take_found() {
+  const std::lock_guard lock(mutex_);
+  any_found_.store(false, std::memory_order_relaxed);
+  return std::exchange(found_, {});
+}
+
+template <class Ordered>
+std::optional<std::uint32_t> Checker::unordered(const Block& block, Ordered ordered) const {
+  if (block.live) return block.birth.timeline;
+  for (const auto& use : block.uses) {
+    if (!ordered(use)) return use.timeline;
+  }
+  return std::nullopt;
+}
+
+void Checker::name_stream(std::uint32_t device, StreamHandle stream, std::uint32_t tag) {
+  const std::lock_guard lock(mutex_);
+  streams_.set_tag(device, stream, tag);
+}
+
+void Checker::allocated(std::uint32_t device, std::uint32_t id, DevicePtr ptr, std::uint64_t size,
+                        StreamHandle stream) {
+  if (size == 0 || ptr.value == 0 || ptr.value + size < ptr.value) return;
+  const std::lock_guard lock(mutex_);
+  auto& on = devices_[device];
+  const auto timeline = streams_.find(device, stream);
+  const auto end = ptr.value + size;
+  bool taken = false;
+  on.touched.overlapping(ptr.value, end, [&](const Block& block) {
+    // Memory that is live has been given twice: the overlap is found by others.
+    taken = taken || block.live;
+    if (block.live) return;
+    const auto work =
+        unordered(block, [&](const Point& use) { return streams_.before_next(use, timeline); });
+    if (work) {
+      found(Hazard::How::handed_out, block, *work, id, streams_.tag(timeline));
+    }
+  });
+  if (taken) return;
+  on.touched.carve(ptr.value, end, false);
+  on.touched.add(ptr.value, {.end = end,
+                             .id = id,
+                             .live = true,
+                             .born = serving_(),
+                             .ended = 0,
+                             .birth = streams_.mark(timeline),
+                             .uses = {}});
+}
+
+void Checker::used(std::uint32_t device, std::uint32_t id, DevicePtr ptr, StreamHandle stream) {
+  const std::lock_guard lock(mutex_);
+  const auto timeline = streams_.find(device, stream);
+  streams_.enter(timeline);
+  const auto point = streams_.mark(timeline);
+  if (auto* block = devices_[device].touched.live(ptr.value, id)) last_use(block->uses, point);
+}
+
+void Checker::ending(std::uint32_t device, std::uint32_t id, DevicePtr ptr, StreamHandle stream,
+                     const std::vector<StreamHandle>& also) {
+  const std::lock_guard lock(mutex_);
+  auto& on = devices_[device];
+  auto* block = on.touched.live(ptr.value, id);
+  if (block == nullptr) return;
+  const auto own = block->birth.timeline;
+  for (const auto other : also) {
+    const auto timeline = streams_.find(device, other);
+    const auto point = streams_.mark(timeline);
+    last_use(block->uses, point);
+    streams_.after(own, streams_.upto(timeline));
+  }
+  const auto freed_on = stream.value == 0 ? own : streams_.find(device, stream);
+  if (freed_on == own) {
+    last_use(block->uses, streams_.mark(own));
+  } else {
+    // Where the freeing stream has waited for the memory's own since its birth, it was handed over
+    // by that wait, which is where the work on the own stream ended.
+    const auto known = streams_.known(freed_on, own);
+    const bool handed_over = known >= block->birth.at;
+    last_use(block->uses, handed_over ? Point{own, known} : streams_.mark(own));
+    last_use(block->uses, streams_.mark(freed_on));
+  }
+  block->live = false;
+  block->ended = serving_();
+  sweep(on);
+}
+
+void Checker::event_recorded(std::uint32_t record, std::uint32_t device, StreamHandle stream) {
+  const std::lock_guard lock(mutex_);
+  const auto timeline = streams_.find(device, stream);
+  streams_.enter(timeline);
+  records_[record] = streams_.upto(timeline);
+}
+
+void Checker::stream_waits(std::uint32_t device, StreamHandle stream, std::uint32_t record) {
+  const std::lock_guard lock(mutex_);
+  const auto timeline = streams_.find(device, stream);
+  streams_.enter(timeline);
+  const auto known = records_.find(record);
+  if (known != records_.end()) streams_.after(timeline, known->second);
+}
+
+void Checker::host_waits(std::uint32_t record) {
+  const std::lock_guard lock(mutex_);
+  const auto known = records_.find(record);
+  if (known != records_.end()) streams_.complete(known->second);
+}
+
+void Checker::host_waits(std::uint32_t device, StreamHandle stream) {
+  const std::lock_guard lock(mutex_);
+  const auto timeline = streams_.find(device, stream);
+  streams_.enter(timeline);
+  streams_.complete(streams_.upto(timeline));
+}
+
+void Checker::host_waits_for_device(std::uint32_t device) {
+  const std::lock_guard lock(mutex_);
+  streams_.complete(streams_.all(device));
+}
+
+void Checker::forget_record(std::uint32_t record) {
+  const std::lock_guard lock(mutex_);
+  records_.erase(record);
+}
+
+void Checker::forget_device(std::uint32_t device) {
+  const std::lock_guard lock(mutex_);
+  streams_.complete(streams_.all(device));
+  devices_.erase(device);
+}
+
+/// The driver gets [begin, begin + size) back: without a wait for anything, or in the order of the
+/// stream that `on` is.
+void Checker::end_of_range(Device& device, std::uint64_t begin, std::uint64_t size, Hazard::How how,
+                           std::optional<std::uint32_t> on) {
+  if (size == 0) return;
+  device.touched.overlapping(begin, begin + size, [&](const Block& block) {
+    const auto work = unordered(block, [&](const Point& use) {
+      return on ? streams_.before_next(use, *on) : streams_.done(use);
+    });
+    if (work) found(how, block, *work);
+  });
+  device.touched.carve(begin, begin + size, true);
+}
+
+/// Forgets what is over, whenever twice as much is held as after the last time.
+void Checker::sweep(Device& device) {
+  if (device.touched.size() < device.sweep_at) return;
+  device.touched.sweep([&](const Block& block) {
+    return std::all_of(block.uses.begin(), block.uses.end(),
+                       [&](const Point& use) { return streams_.done(use); });
+  });
+  device.sweep_at = std::max<std::size_t>(1024, 2 * device.touched.size());
+}
+
+}  // namespace emm::order

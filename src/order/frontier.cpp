@@ -1,0 +1,32 @@
+#include "order/frontier.hpp"
+
+#include <algorithm>
+
+namespace emm::order {
+namespace {
+
+constexpr auto kByTimeline = [](const Point& point, std::uint32_t timeline) {
+  return point.timeline < timeline;
+};
+
+}  // namespace
+
+std::uint64_t Frontier::of(std::uint32_t timeline) const noexcept {
+  const auto found = std::lower_bound(points_.begin(), points_.end(), timeline, kByTimeline);
+  return found != points_.end() && found->timeline == timeline ? found->at : 0;
+}
+
+void Frontier::raise(Point point) {
+  const auto found = std::lower_bound(points_.begin(), points_.end(), point.timeline, kByTimeline);
+  if (found != points_.end() && found->timeline == point.timeline) {
+    found->at = std::max(found->at, point.at);
+  } else {
+    points_.insert(found, point);
+  }
+}
+
+void Frontier::join(const Frontier& other) {
+  for (const auto& point : other.points_) raise(point);
+}
+
+}  // namespace emm::order

@@ -1,0 +1,195 @@
+#include "order/watch.hpp"
+
+#include <utility>
+
+namespace emm::order {
+namespace {
+
+/// What a call that this thread has under way will have waited for: work that other threads put on
+/// a stream meanwhile is none of it.
+thread_local Frontier under_way;
+
+/// Tells when host functions begin: all that was on their stream is over then.
+class HostFunctions final : public ForwardingDriver {
+ public:
+  HostFunctions(std::unique_ptr<Driver> inner, Checker& checker, std::uint32_t device)
+      : ForwardingDriver(*inner, none_), inner_(std::move(inner)), watch_(checker, device) {}
+
+  Status launch_host_func(StreamHandle stream, HostFunction function, void* argument) override {
+    auto launched =
+        std::make_unique<Launched>(Launched{&watch_, watch_.launched(stream), function, argument});
+    auto answer = inner_->launch_host_func(stream, &begin, launched.get());
+    if (answer) launched.release();  // its function has it
+    return answer;
+  }
+
+ private:
+  struct Launched {
+    Watch* watch;
+    Frontier frontier;
+    HostFunction function;
+    void* argument;
+  };
+  static void begin(void* self) {
+    const std::unique_ptr<Launched> launched(static_cast<Launched*>(self));
+    launched->watch->began(launched->frontier);
+    launched->function(launched->argument);
+  }
+
+  CallHook none_;
+  std::unique_ptr<Driver> inner_;
+  Watch watch_;
+};
+
+}  // namespace
+
+OpenedDevice Checker::watch(OpenedDevice device, std::uint32_t ordinal) {
+  watches_.push_back(std::make_unique<Watch>(*this, ordinal));
+  device.driver = std::make_unique<HostFunctions>(std::move(device.driver), *this, ordinal);
+  return hooked(std::move(device), *watches_.back());
+}
+
+Frontier Watch::launched(StreamHandle stream) {
+  const std::lock_guard lock(checker_.mutex_);
+  const auto timeline = checker_.streams_.find(device_, stream);
+  checker_.streams_.enter(timeline);
+  return checker_.streams_.upto(timeline);
+}
+
+void Watch::began(const Frontier& frontier) {
+  const std::lock_guard lock(checker_.mutex_);
+  checker_.streams_.complete(frontier);
+}
+
+Frontier Watch::waited_for(const CallEvent& event) {
+  auto& streams = checker_.streams_;
+  const auto on = [&](StreamHandle stream) {
+    const auto timeline = streams.find(device_, stream);
+    streams.enter(timeline);
+    return streams.upto(timeline);
+  };
+  switch (event.call) {
+    case Call::mem_free:
+    case Call::runtime_free:
+    case Call::mem_free_host:
+    case Call::mem_host_unregister:
+      return event.pointer == 0 ? Frontier() : streams.all(device_);
+    case Call::ctx_synchronize:
+    case Call::primary_ctx_reset:
+      return streams.all(device_);
+    case Call::stream_synchronize:
+    case Call::stream_query:
+      return on({event.pointer});
+    case Call::event_synchronize:
+    case Call::event_query: {
+      const auto& events = checker_.devices_[device_].events;
+      const auto known = events.find(event.pointer);
+      return known == events.end() ? Frontier() : known->second;
+    }
+    case Call::memset_d8:
+    case Call::memset_d32:
+    case Call::memcpy_htod:
+    case Call::memcpy_dtoh:
+    case Call::memcpy_dtod:
+    case Call::memcpy_peer:
+      return on({});
+    default:
+      return {};
+  }
+}
+
+std::int32_t Watch::before(const CallEvent& event) {
+  if (Quiet::now()) return 0;
+  const std::lock_guard lock(checker_.mutex_);
+  under_way = waited_for(event);
+  if (event.call == Call::mem_unmap || (event.call == Call::mem_set_access && event.other == 0)) {
+    checker_.end_of_range(checker_.devices_[device_], event.pointer, event.size,
+                          Hazard::How::unmapped, std::nullopt);
+  }
+  return 0;
+}
+
+void Watch::after(const CallEvent& event) {
+  if (event.native != 0 || Quiet::now()) return;
+  const std::lock_guard lock(checker_.mutex_);
+  apply(event);
+}
+
+void Watch::apply(const CallEvent& event) {
+  auto& streams = checker_.streams_;
+  auto& device = checker_.devices_[device_];
+  const auto take_back = [&](Hazard::How how, std::optional<std::uint32_t> on) {
+    const auto given = device.given.find(event.pointer);
+    if (given == device.given.end()) return;
+    checker_.end_of_range(device, given->first, given->second, how, on);
+    device.given.erase(given);
+  };
+  switch (event.call) {
+    case Call::mem_alloc:
+    case Call::mem_alloc_managed:
+    case Call::runtime_malloc:
+    case Call::mem_alloc_async:
+    case Call::mem_alloc_from_pool_async:
+      // The driver orders what it hands out itself.
+      device.touched.carve(event.result, event.result + event.size, false);
+      device.given[event.result] = event.size;
+      return;
+    case Call::mem_free:
+    case Call::runtime_free:
+      streams.complete(under_way);
+      return take_back(Hazard::How::given_back, std::nullopt);
+    case Call::mem_free_async: {
+      const auto timeline = streams.find(device_, event.stream);
+      streams.enter(timeline);
+      return take_back(Hazard::How::given_back, timeline);
+    }
+    case Call::stream_query:
+    case Call::event_query:
+      if (event.result != 0) streams.complete(under_way);
+      return;
+    case Call::mem_free_host:
+    case Call::mem_host_unregister:
+    case Call::ctx_synchronize:
+    case Call::stream_synchronize:
+    case Call::event_synchronize:
+    case Call::memset_d8:
+    case Call::memset_d32:
+    case Call::memcpy_htod:
+    case Call::memcpy_dtoh:
+    case Call::memcpy_dtod:
+    case Call::memcpy_peer:
+      return streams.complete(under_way);
+    case Call::primary_ctx_reset:
+      streams.complete(under_way);
+      device = {};
+      return;
+    case Call::event_record: {
+      const auto timeline = streams.find(device_, event.stream);
+      streams.enter(timeline);
+      device.events[event.pointer] = streams.upto(timeline);
+      return;
+    }
+    case Call::event_destroy:
+      device.events.erase(event.pointer);
+      return;
+    case Call::stream_wait_event: {
+      const auto timeline = streams.find(device_, {event.pointer});
+      streams.enter(timeline);
+      const auto known = device.events.find(event.other);
+      if (known != device.events.end()) streams.after(timeline, known->second);
+      return;
+    }
+    case Call::memset_d8_async:
+    case Call::memcpy_dtod_async:
+    case Call::launch_host_func:
+      return streams.enter(streams.find(device_, event.stream));
+    case Call::stream_create:
+      return streams.created(device_, {event.result}, static_cast<StreamKind>(event.other));
+    case Call::stream_destroy:
+      return streams.destroyed(device_, {event.pointer});
+    default:
+      return;
+  }
+}
+
+}  // namespace emm::order

@@ -1,0 +1,101 @@
+#include <algorithm>
+
+#include "replay/run.hpp"
+
+namespace emm::replay {
+
+void Run::order_allocated(const Live& live) {
+  auto& lane = *lanes_[index(live.context)];
+  order_->allocated(lane.device(), static_cast<std::uint32_t>(live.id),
+                    live.memory.device_pointer(), live.size, lane.stream(index(live.stream)));
+  report_hazards();
+}
+
+void Run::order_reaches(AllocId id, StreamId stream) {
+  auto& streams = reached_[id];
+  if (std::find(streams.begin(), streams.end(), stream) == streams.end()) {
+    streams.push_back(stream);
+  }
+}
+
+/// What comes on `stream` comes after what is on `other` now.
+void Run::order_after(Lane& lane, StreamHandle stream, StreamHandle other) {
+  auto& driver = lane.driver();
+  auto event = driver.event_create();
+  auto done = event ? driver.event_record(*event, other) : Status(event.error());
+  if (done) done = driver.stream_wait_event(stream, *event);
+  if (event) {
+    if (auto ended = driver.event_destroy(*event); !ended && done) done = ended;
+  }
+  if (!done && !driver.stream_synchronize(other)) ++order_refused_;
+}
+
+/// A manager knows one stream of an allocation. Where the trace says that others use it too, its
+/// own is made to wait for them, as the program must that gives it back.
+void Run::order_ending(const Live& live, StreamHandle freed_on) {
+  auto& lane = *lanes_[index(live.context)];
+  std::vector<StreamHandle> also;
+  if (const auto found = reached_.find(live.id); found != reached_.end()) {
+    const Ours quiet(*this);
+    const auto own = lane.stream(index(live.stream));
+    for (const auto stream : found->second) {
+      const auto handle = lane.stream(index(stream));
+      if (handle == own) continue;
+      also.push_back(handle);
+      order_after(lane, own, handle);
+    }
+    reached_.erase(found);
+  }
+  order_->ending(lane.device(), static_cast<std::uint32_t>(live.id), live.memory.device_pointer(),
+                 freed_on, also);
+}
+
+/// The program ends when its work has.
+void Run::order_all_done() {
+  if (!order_) return;
+  const Ours quiet(*this);
+  for (const auto& lane : lanes_) {
+    if (!lane->open()) continue;
+    if (auto done = lane->driver().ctx_synchronize(); !done) ++order_refused_;
+    order_->host_waits_for_device(lane->device());
+  }
+}
+
+std::string Run::whose(const order::Hazard& hazard) const {
+  const auto line = [&](std::uint64_t event) {
+    return event < trace_.size() ? trace_[event].line : 0;
+  };
+  auto words = text::format("{} ({} at line {}", trace_.name(AllocId{hazard.id}),
+                            trace::name(trace_[hazard.born].op), line(hazard.born));
+  if (!hazard.ended) return words + ", live)";
+  return words + (*hazard.ended < trace_.size()
+                      ? text::format(", {} at line {})", trace::name(trace_[*hazard.ended].op),
+                                     line(*hazard.ended))
+                      : std::string(", live to the end)"));
+}
+
+void Run::report_hazards() {
+  if (!order_->any_found()) return;
+  const auto stream = [&](std::uint32_t tag) {
+    return tag < trace_.streams().size() ? text::format("stream {}", trace_.streams()[tag])
+                                         : std::string("a stream of the manager's");
+  };
+  using How = order::Hazard::How;
+  for (const auto& hazard : order_->take_found()) {
+    ++pass_.hazards;
+    const auto work = text::format("the work on {} of {}", stream(hazard.stream), whose(hazard));
+    if (hazard.how == How::handed_out) {
+      violation(
+          log::Violation::Kind::hazard,
+          text::format("{} on {} has memory of {}, and nothing orders it after the work on {}",
+                       trace_.name(AllocId{hazard.to}), stream(hazard.to_stream), whose(hazard),
+                       stream(hazard.stream)));
+    } else {
+      violation(log::Violation::Kind::hazard,
+                text::format("memory was {} before {} was over",
+                             hazard.how == How::unmapped ? "unmapped" : "given back", work));
+    }
+  }
+}
+
+}  // namespace emm::replay
