@@ -1,0 +1,91 @@
+// Every bundled manager through libemm.so, which stands on the host's device by the driver table,
+// does to every trace what it does without.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "harness/device_stack.hpp"
+#include "log/writer.hpp"
+#include "trace/importer.hpp"
+
+namespace emm::plugin {
+namespace {
+
+/// The summary and the log of a replay. Pins are of this process's own memory, whose addresses are
+/// nobody's business.
+struct Outcome {
+  std::string summary, log;
+};
+
+void without_pins(std::string& log) {
+  std::string kept;
+  for (std::size_t at = 0; at < log.size();) {
+    const auto end = log.find('\n', at) + 1;
+    const auto line = std::string_view(log).substr(at, end - at);
+    if (line.find(",mempin,") == line.npos) kept += line;
+    at = end;
+  }
+  log = kept;
+}
+
+Outcome replay(const trace::Trace& trace, const std::string& manager, Profile profile) {
+  auto found = find_manager(manager);
+  EXPECT_TRUE(found) << describe(found.error());
+  found->name = "the manager";
+  StackOptions options;
+  options.device = "sim";
+  options.device_defaults = {.capacity = trace.capacity(0),
+                             .devices = static_cast<int>(trace.device_count())};
+  options.manager = *std::move(found);
+  options.profile = profile;
+  options.peer_program = EMMCTL;
+  std::string said;
+  auto stack = DeviceStack::create(std::move(options), &said);
+  EXPECT_TRUE(stack) << describe(stack.error());
+
+  Outcome outcome;
+  const auto* entry = *std::find_if(log::bundled_logs().begin(), log::bundled_logs().end(),
+                                    [](const auto* one) { return one->name == "emm"; });
+  auto writer = entry->make(format::ByteSink::to_string(outcome.log), trace, -1, {});
+  EXPECT_TRUE(writer) << describe(writer.error());
+  auto summary = replay::Engine(trace, **stack, {.verify = true}, writer->get()).run();
+  EXPECT_TRUE(summary) << describe(summary.error());
+  EXPECT_TRUE((*writer)->finish());
+  outcome.summary = log::to_json(*summary) + summary->reports;
+  without_pins(outcome.log);
+  return outcome;
+}
+
+class RoundTrip : public testing::TestWithParam<const ManagerEntry*> {};
+INSTANTIATE_TEST_SUITE_P(Bundled, RoundTrip,
+                         testing::ValuesIn(bundled_managers().begin(), bundled_managers().end()),
+                         [](const auto& param) {
+                           std::string name(param.param->name);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST_P(RoundTrip, DoesToEveryBasicTraceWhatTheManagerDoes) {
+  const std::string name(GetParam()->name);
+  std::size_t replayed = 0;
+  for (const auto& file : std::filesystem::directory_iterator(EMM_SOURCE_DIR "/traces/basics")) {
+    SCOPED_TRACE(file.path());
+    trace::Trace trace;
+    trace.set_source(file.path());
+    auto source = format::ByteSource::open(file.path());
+    ASSERT_TRUE(source) << describe(source.error());
+    ASSERT_TRUE((*trace::detect(**source))->read(**source, trace, {}));
+
+    const auto direct = replay(trace, name, Profile::standard);
+    const auto through = replay(trace, LIBEMM ":name=" + name, Profile::standard);
+
+    EXPECT_EQ(through.summary, direct.summary);
+    EXPECT_EQ(through.log, direct.log);
+    ++replayed;
+  }
+  EXPECT_GT(replayed, 20u);
+}
+
+}  // namespace
+}  // namespace emm::plugin

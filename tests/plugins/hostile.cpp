@@ -1,0 +1,123 @@
+// A plugin that passes everything to the driver but for the one thing that its option says:
+// "memalloc=throws" is how its memalloc goes wrong, from the second on.
+#include <plugin/emm_plugin.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+struct emm_manager {
+  const emm_driver_v1* driver = nullptr;
+  std::string slot, does;
+  int calls = 0;
+  emm_device_ptr first = 0;
+
+  /// What the option says of `name`, from its second call on.
+  std::string in(const char* name) {
+    if (slot != name) return "";
+    return ++calls > 1 || slot != "memalloc" ? does : "";
+  }
+};
+
+namespace {
+
+/// Does what ends or harms the process; false where `does` is none of that.
+void do_harm(const std::string& does) {
+  if (does == "crashes") std::raise(SIGSEGV);
+  if (does == "aborts") std::abort();
+  if (does == "exits") std::exit(0);
+  if (does == "leaves") _exit(0);
+  if (does == "hangs") {
+    while (true) pause();
+  }
+  if (does == "throws") throw std::runtime_error("thrown by a plugin");
+  if (does == "damages") {
+    auto* block = static_cast<char*>(std::malloc(24));
+    auto* volatile behind = block;  // so that nobody sees it coming
+    std::free(block);
+    std::free(behind);
+  }
+}
+
+emm_status create(const emm_create_v1* create, emm_manager** self) {
+  const std::string options = create->options;
+  const auto equals = options.find('=');
+  auto* made = new emm_manager;
+  made->driver = create->driver;
+  if (equals != std::string::npos) {
+    made->slot = options.substr(0, equals);
+    made->does = options.substr(equals + 1);
+  }
+  const auto does = made->in("create");
+  if (does == "null" || does == "fails" || does == "refuses") delete made, made = nullptr;
+  *self = made;
+  if (does == "fails") return EMM_OUT_OF_MEMORY;
+  return does == "refuses" ? EMM_INVALID_VALUE : EMM_SUCCESS;
+}
+
+emm_status memalloc(emm_manager* self, uint64_t size, emm_stream, emm_memory* memory) {
+  const auto does = self->in("memalloc");
+  do_harm(does);
+  if (does == "status") return 12345;
+  if (does == "minus") return -1;
+  if (does == "nothing") return EMM_SUCCESS;
+  if (does == "beyond") std::memset(memory, 0, sizeof *memory + 16);
+  if (does == "resizes") memory->struct_size = 4;
+  const auto status =
+      self->driver->mem_alloc(self->driver->user, size + 512, &memory->device_pointer);
+  memory->token = memory->device_pointer;
+  if (self->first == 0) self->first = memory->device_pointer;
+  if (does == "misaligned") memory->device_pointer += 8;
+  if (does == "same") memory->device_pointer = self->first;
+  return status;
+}
+
+emm_status free_memory(emm_manager* self, emm_token token, emm_stream) {
+  const auto does = self->in("free");
+  do_harm(does);
+  if (does == "refuses") return EMM_INVALID_VALUE;
+  return self->driver->mem_free(self->driver->user, token);
+}
+
+}  // namespace
+
+extern "C" const emm_plugin_table_v1* emm_plugin_v1() {
+  static const emm_plugin_table_v1 table = [] {
+    emm_plugin_table_v1 slots{};
+    slots.struct_size = sizeof slots;
+    slots.abi_version = EMM_PLUGIN_ABI_VERSION;
+    slots.name = "hostile";
+    slots.create = create;
+    slots.destroy = [](emm_manager* self) {
+      do_harm(self->in("destroy"));
+      delete self;
+    };
+    slots.memalloc = memalloc;
+    slots.free = free_memory;
+    slots.memhostalloc = [](emm_manager*, uint64_t, uint32_t, emm_memory*) -> emm_status {
+      return EMM_SUCCESS;
+    };
+    slots.mempin = [](emm_manager*, void*, uint64_t, uint32_t, emm_memory*) -> emm_status {
+      return EMM_SUCCESS;
+    };
+    slots.memallocmanaged = [](emm_manager*, uint64_t, uint32_t, emm_memory*) -> emm_status {
+      return EMM_SUCCESS;
+    };
+    slots.defer_cleanup = [](emm_manager* self) { do_harm(self->in("defer_cleanup")); };
+    slots.end_defer_cleanup = [](emm_manager* self) { do_harm(self->in("end_defer_cleanup")); };
+    slots.interface_version = [](emm_manager* self) -> int32_t {
+      do_harm(self->in("interface_version"));
+      return 1;
+    };
+    slots.report = [](emm_manager* self, char* buffer, size_t size) {
+      do_harm(self->in("report"));
+      std::strncpy(buffer, "hostile: done\n", size);
+      return std::strlen("hostile: done\n");
+    };
+    return slots;
+  }();
+  return &table;
+}
