@@ -40,27 +40,35 @@ Console::Console(std::string program)
 
 void Console::result(std::string_view text) {
   end_progress();
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  written(std::fwrite(text.data(), 1, text.size(), stdout) == text.size());
+}
+
+/// stdio forgets why a write failed once it was tried.
+void Console::written(bool whole) noexcept {
+  if (!whole && stdout_failed_ == 0) stdout_failed_ = errno;
 }
 
 void Console::say(std::string_view words) {
   end_progress();
   constexpr std::size_t kLong = 4000;  // whole paths and lists of names, but no line of a damaged file
   const auto line = text::format("emmctl: {}\n", text::printable(words, kLong));
-  std::fflush(stdout);
+  written(std::fflush(stdout) == 0);
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 void Console::aside(std::string_view lines) {
   if (lines.empty()) return;
   end_progress();
-  std::fflush(stdout);
+  written(std::fflush(stdout) == 0);
   std::fwrite(lines.data(), 1, lines.size(), stderr);
 }
 
 Status Console::finish() {
   end_progress();
-  if (std::fflush(stdout) != 0) return fail(Errc::io_error, "cannot write {}: {}", "<stdout>", std::strerror(errno));
+  written(std::fflush(stdout) == 0);
+  if (stdout_failed_ != 0) {
+    return fail(Errc::io_error, "cannot write {}: {}", "<stdout>", std::strerror(stdout_failed_));
+  }
   return {};
 }
 

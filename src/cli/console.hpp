@@ -18,7 +18,7 @@ class Console {
   void result(std::string_view text);             ///< To stdout, as it is.
   void say(std::string_view words);               ///< "emmctl: <words>" to stderr.
   void aside(std::string_view lines);             ///< To stderr, as it is.
-  Status finish();                                ///< Flushes stdout; io_error where that fails.
+  Status finish();                                ///< Flushes stdout; io_error where a write to it failed.
 
   /// Shows how far long work is, on a terminal and after a second of it: a line that overwrites itself.
   void progress(std::string_view what, std::uint64_t done, std::uint64_t total);
@@ -31,7 +31,10 @@ class Console {
   const std::string& program() const noexcept { return program_; }  ///< Path of this executable.
 
  private:
+  void written(bool whole) noexcept;
+
   std::string program_;
+  int stdout_failed_ = 0;  // the errno of the first write that failed
   std::uint64_t started_ns_ = 0;
   std::uint64_t shown_ns_ = 0;
   bool stderr_is_terminal_;

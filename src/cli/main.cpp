@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <sstream>
 
 #include "cli/command.hpp"
 
@@ -97,6 +98,16 @@ int no_such_command(std::string_view given) {
   return static_cast<int>(ExitCode::usage);
 }
 
+/// The exit code, once all that was to be printed is.
+int finished(Console& console, ExitCode code) {
+  if (auto done = console.finish(); !done) {
+    console.say(describe(done.error()));
+    return static_cast<int>(ExitCode::inconclusive);
+  }
+  if (const auto signal = interrupting_signal(); signal != 0) return 128 + signal;
+  return static_cast<int>(code);
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Replays allocation traces against CUDA External Memory Management (NBEP 7) managers.\n"
                "No GPU is needed: --device sim is one, in this process.", "emmctl");
@@ -123,14 +134,17 @@ int run(int argc, char** argv) {
   if (argc < 2 || (argv[1][0] != '-' && !is_command(argv[1]))) {
     return no_such_command(argc < 2 ? "" : argv[1]);
   }
+  Console console(executable_path());
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     // CLI11 gives every mistake a code of its own; a shell gets ours. Help and version are successes.
-    return static_cast<int>(app.exit(error) == 0 ? ExitCode::fine : ExitCode::usage);
+    std::ostringstream told, wrong;
+    const auto code = app.exit(error, told, wrong) == 0 ? ExitCode::fine : ExitCode::usage;
+    console.result(told.str());
+    console.aside(wrong.str());
+    return finished(console, code);
   }
-
-  Console console(executable_path());
   for (auto& [sub, command] : offered) {
     if (!sub->parsed()) continue;
     auto code = command->run(console);
@@ -138,12 +152,7 @@ int run(int argc, char** argv) {
       console.say(describe(code.error()));
       code = exit_code_of(code.error());
     }
-    if (auto done = console.finish(); !done) {
-      console.say(describe(done.error()));
-      return static_cast<int>(ExitCode::inconclusive);
-    }
-    if (const auto signal = interrupting_signal(); signal != 0) return 128 + signal;
-    return static_cast<int>(*code);
+    return finished(console, *code);
   }
   return static_cast<int>(ExitCode::usage);
 }
