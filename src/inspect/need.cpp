@@ -18,9 +18,7 @@ struct Part {
   std::vector<std::uint64_t> streams;
 };
 
-}  // namespace
-
-std::vector<Need> needs(const Lives& lives, const Clock& clock, std::uint64_t search_ns) {
+std::map<std::uint32_t, Part> parts_of(const Lives& lives) {
   std::map<std::uint32_t, Part> parts;
   for (const auto& life : lives.all()) {
     if (life.what != Life::What::device) continue;
@@ -29,18 +27,38 @@ std::vector<Need> needs(const Lives& lives, const Clock& clock, std::uint64_t se
     part.buffers.push_back({.lower = life.birth, .upper = end, .size = life.size});
     part.streams.push_back(index(life.stream));
   }
+  return parts;
+}
+
+Need bound(std::uint32_t device, const Part& part) {
+  Need need;
+  need.device = device;
+  need.allocs = part.buffers.size();
+  need.requested = limit::requested_bound(part.buffers);
+  need.aligned = limit::aligned_bound(part.buffers, Need::kAlignment);
+  need.paged = limit::paged_bound(part.buffers, Need::kPage);
+  need.per_stream = limit::per_stream_bound(part.buffers, part.streams);
+  return need;
+}
+
+}  // namespace
+
+std::vector<Need> bounds(const Lives& lives) {
   std::vector<Need> out;
-  for (const auto& [device, part] : parts) {
+  for (const auto& [device, part] : parts_of(lives)) out.push_back(bound(device, part));
+  return out;
+}
+
+std::vector<Need> needs(const Lives& lives, const Clock& clock, std::uint64_t search_ns) {
+  std::vector<Need> out;
+  for (const auto& [device, part] : parts_of(lives)) {
     const auto bracket = limit::minimal_capacity(part.buffers, kGap, {.clock = &clock, .time_ns = search_ns});
-    out.push_back({.device = device,
-                   .allocs = part.buffers.size(),
-                   .requested = limit::requested_bound(part.buffers),
-                   .aligned = limit::aligned_bound(part.buffers, Need::kAlignment),
-                   .paged = limit::paged_bound(part.buffers, Need::kPage),
-                   .per_stream = limit::per_stream_bound(part.buffers, part.streams),
-                   .lower = bracket.lower,
-                   .greedy = bracket.greedy_height,
-                   .upper = bracket.upper});
+    auto need = bound(device, part);
+    need.laid_out = true;
+    need.lower = bracket.lower;
+    need.greedy = bracket.greedy_height;
+    need.upper = bracket.upper;
+    out.push_back(need);
   }
   return out;
 }
@@ -50,14 +68,19 @@ std::string to_text(const std::vector<Need>& needs) {
   std::string out;
   for (const auto& need : needs) {
     out += needs.size() > 1 ? text::format("\nWhat any manager needs of device {}\n", need.device) : std::string("\nWhat any manager needs\n");
-    const auto over = need.lower == 0 ? 0 : 100 * (static_cast<double>(need.upper) / static_cast<double>(need.lower) - 1);
-    out += columns("ll", {{"at least", text::format("{}, the peak of what is live", bytes_in_full(need.requested))},
-                          {"", text::format("{} with sizes rounded up to {} bytes", bytes_in_full(need.aligned), Need::kAlignment)},
-                          {"", text::format("{} in pages of 2 MiB", bytes_in_full(need.paged))},
-                          {"", text::format("{} if no stream uses what another freed", bytes_in_full(need.per_stream))},
-                          {"proven", bytes_in_full(need.lower)},
-                          {"enough", text::format("{}, a layout that was checked; {} % over what is proven", bytes_in_full(need.upper), text::fixed(over, 2))},
-                          {"", text::format("{} by the best greedy order alone", bytes_in_full(need.greedy))}});
+    std::vector<std::vector<std::string>> rows{
+        {"at least", text::format("{}, the peak of what is live", bytes_in_full(need.requested))},
+        {"", text::format("{} with sizes rounded up to {} bytes", bytes_in_full(need.aligned), Need::kAlignment)},
+        {"", text::format("{} in pages of 2 MiB", bytes_in_full(need.paged))},
+        {"", text::format("{} if no stream uses what another freed", bytes_in_full(need.per_stream))}};
+    if (need.laid_out) {
+      const auto over = need.lower == 0 ? 0 : 100 * (static_cast<double>(need.upper) / static_cast<double>(need.lower) - 1);
+      rows.push_back({"proven", bytes_in_full(need.lower)});
+      rows.push_back({"enough", text::format("{}, a layout that was checked; {} % over what is proven",
+                                             bytes_in_full(need.upper), text::fixed(over, 2))});
+      rows.push_back({"", text::format("{} by the best greedy order alone", bytes_in_full(need.greedy))});
+    }
+    out += columns("ll", rows);
   }
   return out;
 }
@@ -67,8 +90,11 @@ void to_json(format::JsonWriter& json, const std::vector<Need>& needs) {
   for (const auto& need : needs) {
     json.begin_object().member("device", need.device).member("allocs", need.allocs);
     json.member("requested_bytes", need.requested).member("aligned_bytes", need.aligned).member("paged_bytes", need.paged);
-    json.member("per_stream_bytes", need.per_stream).member("lower_bytes", need.lower).member("greedy_bytes", need.greedy);
-    json.member("upper_bytes", need.upper).end_object();
+    json.member("per_stream_bytes", need.per_stream);
+    if (need.laid_out) {
+      json.member("lower_bytes", need.lower).member("greedy_bytes", need.greedy).member("upper_bytes", need.upper);
+    }
+    json.end_object();
   }
   json.end_array();
 }

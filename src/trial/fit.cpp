@@ -61,7 +61,10 @@ class Search {
     look_below();
     if (*good > kStep) keep_failure(*good - kStep);
     const auto at_it = again(*good);
-    if (at_it) fit_.peak_reserved = at_it->pass.peak_reserved_bytes;
+    if (!at_it) return;
+    fit_.peak_reserved = at_it->pass.peak_reserved_bytes;
+    fit_.refused = at_it->outcomes.fails_fails;
+    fit_.served = at_it->outcomes.fails_works;
   }
 
   std::optional<std::uint64_t> passing() {

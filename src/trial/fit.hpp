@@ -24,7 +24,9 @@ struct Fit {
   /// How the trial one step below `capacity` failed; nothing where there is no smaller device.
   /// Where no capacity passes, how the one at kCapacityMost went wrong.
   std::optional<log::Summary> below;
-  std::uint64_t peak_reserved = 0;  ///< At `capacity`.
+  std::uint64_t peak_reserved = 0;  ///< At `capacity`;
+  std::uint64_t refused = 0;  ///< operations that the recording refused, and that fail there too;
+  std::uint64_t served = 0;   ///< and that work there.
   /// Capacities below `capacity` that were tried once that was known, by size; and those at which
   /// the trace passes all the same, of all trials.
   std::vector<std::uint64_t> tried_below, passing_below;

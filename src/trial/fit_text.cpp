@@ -78,6 +78,11 @@ std::vector<std::vector<std::string>> rows(const Fit& fit) {
   } else {
     const auto& tried = fit.tried_below;
     out.push_back({"reserved", format("{} at most", bytes_in_full(fit.peak_reserved))});
+    if (fit.refused + fit.served != 0) {
+      out.push_back(
+          {"refused", format("of the {} operations that the recording refused, {} fail here too",
+                             fit.refused + fit.served, fit.refused)});
+    }
     if (!tried.empty()) {
       out.push_back({"below", format("{} further capacities tried, {} to {}", tried.size(),
                                      units::bytes(tried.front()), units::bytes(tried.back()))});
@@ -130,6 +135,7 @@ std::string to_json(const Fit& fit, const FitShown& shown) {
   json.member("need_bytes", need).key("waste_bytes");
   fit.capacity ? json.value(*fit.capacity - std::min(need, *fit.capacity)) : json.null();
   json.member("peak_reserved_bytes", fit.peak_reserved);
+  json.member("refused", fit.refused).member("served", fit.served);
   json.key("fails_at_bytes");
   fit.below ? json.value(fit.capacity ? *fit.capacity - kStep : kCapacityMost) : json.null();
   log::failure_to_json(json, "failure", fit.below ? fit.below->first_failure : std::nullopt);

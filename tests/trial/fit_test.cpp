@@ -15,7 +15,7 @@ constexpr std::string_view kGuard = "{\"op\":\"defer_cleanup\"}\n";
 constexpr std::string_view kGuardEnds = "{\"op\":\"end_defer_cleanup\"}\n";
 
 std::vector<inspect::Need> needs(const trace::Trace& trace) {
-  return inspect::needs(inspect::Lives(trace), SteadyClock(), 0);
+  return inspect::bounds(inspect::Lives(trace));
 }
 
 Fit fit_of(const trace::Trace& trace, const Setting& setting) {

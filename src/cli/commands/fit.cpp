@@ -22,8 +22,10 @@ class FitRun final : public CommandRun {
     arguments.text("--from", from_, "FORMAT",
                    "The trace's format, where its content does not tell");
     arguments.flag("--partial", partial_, "Take a torn tail as the end");
-    arguments.text("--search-time", search_time_, "TIME",
-                   "How long to search for a better layout of what the program needs");
+    arguments.flag("--limit", limit_,
+                   "Also says what is enough if all is known beforehand: a layout, which takes "
+                   "time where much is live");
+    arguments.text("--search-time", search_time_, "TIME", "How long to search for a better layout");
     arguments.text("--json", json_, "FILE|-", "Writes the answer as JSON (emmctl.fit/1)");
     arguments.footer(
         "Each trial is a replay on fresh simulated devices, all of one capacity, in steps of 2 "
@@ -46,7 +48,9 @@ class FitRun final : public CommandRun {
 
     trial::FitShown shown{
         .trace = trace, .manager = manager->name, .needs = {}, .width = console.width()};
-    shown.needs = inspect::needs(inspect::Lives(trace), SteadyClock(), *search_ns);
+    const inspect::Lives lives(trace);
+    shown.needs =
+        limit_ ? inspect::needs(lives, SteadyClock(), *search_ns) : inspect::bounds(lives);
     const trial::Setting setting{.manager = std::move(*manager),
                                  .profile = manager_.profile(),
                                  .peer_program = console.program(),
@@ -75,9 +79,9 @@ class FitRun final : public CommandRun {
   }
 
  private:
-  std::string trace_, from_, json_, search_time_ = "0s";
+  std::string trace_, from_, json_, search_time_ = "10s";
   ManagerChoice manager_;
-  bool partial_ = false;
+  bool partial_ = false, limit_ = false;
 };
 
 }  // namespace
