@@ -1,6 +1,8 @@
 #include "format/rmm_csv_reader.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "base/text.hpp"
 
@@ -33,7 +35,7 @@ class Columns {
     return decimal(column, take(), expected);
   }
   std::uint64_t decimal(std::string_view column, std::string_view value, std::string_view expected) noexcept {
-    const auto number = value.find_first_of("xX") == std::string_view::npos ? text::to_u64(value) : std::nullopt;
+    const auto number = value.starts_with("0x") || value.starts_with("0X") ? std::nullopt : text::to_u64(value);
     expect(number.has_value(), column, value, expected);
     return number.value_or(0);
   }
@@ -61,24 +63,85 @@ class Columns {
 
 /// "01:54:00.576568" or "01:54:00:576568" in microseconds.
 std::optional<std::uint64_t> time_of_day(std::string_view text) noexcept {
-  constexpr std::string_view kShape = "00:00:00.000000";
-  if (text.size() != kShape.size()) return std::nullopt;
-  for (std::size_t i = 0; i < kShape.size(); ++i) {
-    const auto c = text[i];
-    const auto good = kShape[i] == '0'   ? c >= '0' && c <= '9'
-                      : kShape[i] == '.' ? c == '.' || c == ':'
-                                         : c == kShape[i];
-    if (!good) return std::nullopt;
-  }
+  if (text.size() != std::string_view("00:00:00.000000").size()) return std::nullopt;
+  unsigned worst = 0;  // of the digits: above 9 where one is none
   const auto digits = [&](std::size_t at, std::size_t count) {
     std::uint64_t value = 0;
-    for (const auto c : text.substr(at, count)) value = value * 10 + static_cast<std::uint64_t>(c - '0');
+    for (const auto c : text.substr(at, count)) {
+      const auto digit = static_cast<std::uint8_t>(c - '0');
+      worst = std::max<unsigned>(worst, digit);
+      value = value * 10 + digit;
+    }
     return value;
   };
-  const auto hours = digits(0, 2), minutes = digits(3, 2), seconds = digits(6, 2);
+  const auto hours = digits(0, 2), minutes = digits(3, 2), seconds = digits(6, 2), us = digits(9, 6);
+  if (worst > 9 || text[2] != ':' || text[5] != ':' || (text[8] != '.' && text[8] != ':')) return std::nullopt;
   if (hours > 23 || minutes > 59 || seconds > 60) return std::nullopt;  // 60: a leap second
-  return ((hours * 60 + minutes) * 60 + seconds) * 1'000'000 + digits(9, 6);
+  return ((hours * 60 + minutes) * 60 + seconds) * 1'000'000 + us;
 }
+
+/// A row as RMM itself writes it, read without looking back; false, and `row` half read, for any other line.
+class PlainRow {
+ public:
+  explicit PlainRow(std::string_view line) noexcept : at_(line.data()), end_(at_ + line.size()) {}
+
+  bool read(Dialect dialect, Row& row) noexcept {
+    constexpr std::size_t kTime = 15;
+    row.thread = 0;
+    if (dialect == Dialect::with_thread && !(decimal(row.thread) && comma())) return false;
+    if (left() <= kTime) return false;
+    const auto time_us = time_of_day({at_, kTime});
+    if (!time_us) return false;
+    row.time_us = *time_us;
+    at_ += kTime;
+    if (!comma()) return false;
+    if (take("allocate,")) {
+      row.action = Action::allocate;
+    } else if (take("free,")) {
+      row.action = Action::free;
+    } else {
+      return false;
+    }
+    return hex(row.pointer) && comma() && decimal(row.size) && comma() && stream(row.stream) && left() == 0;
+  }
+
+ private:
+  std::size_t left() const noexcept { return static_cast<std::size_t>(end_ - at_); }
+  bool take(std::string_view word) noexcept {
+    if (left() < word.size() || std::memcmp(at_, word.data(), word.size()) != 0) return false;
+    at_ += word.size();
+    return true;
+  }
+  bool comma() noexcept { return left() != 0 && *at_++ == ','; }
+  bool decimal(std::uint64_t& value) noexcept {
+    constexpr std::ptrdiff_t kMostDigits = 19;
+    const auto* const begin = at_;
+    for (value = 0; at_ != end_ && *at_ >= '0' && *at_ <= '9'; ++at_) {
+      value = value * 10 + static_cast<std::uint64_t>(*at_ - '0');
+    }
+    return at_ != begin && at_ - begin <= kMostDigits;
+  }
+  bool hex(std::uint64_t& value) noexcept {
+    constexpr std::ptrdiff_t kMostDigits = 16;
+    if (!take("0x")) return false;
+    const auto* const begin = at_;
+    for (value = 0; at_ != end_; ++at_) {
+      const auto digit = static_cast<std::uint8_t>(*at_ - '0'), letter = static_cast<std::uint8_t>(*at_ - 'a');
+      if (digit > 9 && letter > 5) break;
+      value = value << 4 | (digit <= 9 ? digit : letter + 10u);
+    }
+    return at_ != begin && at_ - begin <= kMostDigits;
+  }
+  bool stream(std::uint64_t& value) noexcept {
+    if (left() != 1 || *at_ != '0') return hex(value);
+    value = 0;
+    ++at_;
+    return true;
+  }
+
+  const char* at_;
+  const char* end_;
+};
 
 template <std::size_t N>
 std::optional<std::size_t> position(const std::array<std::string_view, N>& names, std::string_view name) noexcept {
@@ -97,6 +160,7 @@ std::optional<Dialect> dialect_of(std::string_view header) noexcept {
 }
 
 std::optional<BadColumn> parse(std::string_view line, Dialect dialect, Row& row) noexcept {
+  if (PlainRow(line).read(dialect, row)) return std::nullopt;
   Columns columns(line);
   row.thread = dialect == Dialect::with_thread ? columns.decimal("Thread", "a thread's number") : 0;
   const auto time = columns.take();

@@ -8,8 +8,8 @@
 
 namespace emm::trace {
 
-/// A value by address: a hash table without order, for files of millions of rows. Any address is one, 0 too. Memory is
-/// bounded by the most that it held at once.
+/// A value by address: a hash table without order, for files of millions of rows. Any address is
+/// one, 0 too. Memory is bounded by the most that it held at once.
 template <class Value>
 class AddressTable {
  public:
@@ -47,7 +47,8 @@ class AddressTable {
       if (slots_[at].address == kNone) return std::nullopt;
     }
     const auto value = slots_[at].value;
-    // Whatever could not have its place because of this one moves up, so that no search ends too early.
+    // Whatever could not have its place because of this one moves up, so that no search ends too
+    // early.
     for (auto hole = at;;) {
       at = next(at);
       if (slots_[at].address == kNone) {
@@ -64,7 +65,9 @@ class AddressTable {
     return value;
   }
   /// Asks the memory for what will soon be looked for.
-  void prefetch(std::uint64_t address) const noexcept { __builtin_prefetch(&slots_[home(address)]); }
+  void prefetch(std::uint64_t address) const noexcept {
+    __builtin_prefetch(&slots_[home(address)]);
+  }
 
   std::size_t count() const noexcept { return count_ + (at_none_ ? 1 : 0); }
 

@@ -64,15 +64,38 @@ struct Fields {
   std::size_t id_at = 0;
 };
 
+/// The decimal number that a column is, where it is nothing else and sure to fit.
+struct PlainNumber {
+  std::uint64_t value = 0;
+  std::size_t digits = 0;
+};
+std::optional<PlainNumber> plain_number(std::string_view rest) {
+  constexpr std::size_t kMostDigits = 19;
+  PlainNumber number;
+  for (const auto c : rest) {
+    if (c == ',') break;
+    if (c < '0' || c > '9' || number.digits == kMostDigits) return std::nullopt;
+    number.value = number.value * 10 + static_cast<std::uint64_t>(c - '0');
+    ++number.digits;
+  }
+  if (number.digits == 0) return std::nullopt;
+  return number;
+}
+
 std::optional<BadField> parse(std::string_view line, const std::vector<Column>& columns, Fields& fields) {
   fields = {};
   auto& row = fields.row;
   std::size_t at = 0;
   for (const auto column : columns) {
-    const auto comma = std::min(line.find(',', at), line.size());
-    const auto value = text::trim(line.substr(at, comma - at));
+    const auto plain = plain_number(line.substr(at));
+    const auto comma = plain ? at + plain->digits : std::min(line.find(',', at), line.size());
+    const auto value = plain ? line.substr(at, plain->digits) : text::trim(line.substr(at, comma - at));
     const auto number = [&](std::string_view what, std::string_view expected,
                             std::uint64_t& into) -> std::optional<BadField> {
+      if (plain) {
+        into = plain->value;
+        return std::nullopt;
+      }
       const auto said = value.find_first_of("xX") == std::string_view::npos ? text::to_u64(value) : std::nullopt;
       if (!said) return BadField{.what = what, .value = value, .at = at, .expected = expected};
       into = *said;
@@ -84,7 +107,7 @@ std::optional<BadField> parse(std::string_view line, const std::vector<Column>& 
       case Column::id:
         row.id = value;
         fields.id_at = at;
-        if (value.empty() || value.size() > kIdBytes || !std::all_of(value.begin(), value.end(), is_id_character)) {
+        if (!plain && (value.empty() || value.size() > kIdBytes || !std::all_of(value.begin(), value.end(), is_id_character))) {
           bad = BadField{.what = "id", .value = value, .at = at,
                          .expected = "an id: a count, or 1 to 64 letters, digits and _.:/-"};
         }

@@ -13,6 +13,10 @@ Result<bool> ImportRun::next(std::string_view& line) {
     }
     if (!more || !*more) return more;
     if (lines_.line_number() == 1 && line.starts_with("\xef\xbb\xbf")) line.remove_prefix(3);
+    if (!lines_.unterminated() && !line.empty() && static_cast<unsigned char>(line.front()) > ' ') {
+      may_go_on_ = false;
+      return true;  // as almost every line
+    }
     const auto words = text::trim(line);
     if (words.empty()) continue;
     may_go_on_ = lines_.unterminated() && !words.ends_with('}') && !words.ends_with(']');

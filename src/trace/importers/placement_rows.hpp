@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "trace/importers/address_table.hpp"
 #include "trace/importers/import_run.hpp"
-#include "trace/importers/live_table.hpp"
 
 namespace emm::trace {
 
@@ -33,21 +33,34 @@ class PlacementRows {
 
  private:
   struct Buffer {
-    std::uint64_t lower, upper, size, align;
+    std::uint64_t size;
     std::uint64_t id;       // a number, or which of names_
     std::uint32_t line;
+    std::uint8_t align;     // the power of two; 0: not said
     bool named;
+  };
+  /// A time, and which buffer begins or ends at it.
+  struct Moment {
+    std::uint64_t time;
+    std::uint32_t buffer;
   };
 
   bool take_id(std::string_view id, Buffer& buffer);
+  bool take_number(std::uint64_t number);
+  static void sort_by_time(std::vector<Moment>& moments);
   Status emit(const Buffer& buffer, bool begins);
 
   ImportRun& run_;
   std::vector<Buffer> buffers_;
-  LiveTable numbers_;  // plus one
+  std::vector<Moment> begins_, ends_;  // of the buffers, in their order
+  // The numbers that are ids: those of a run, as most files count, or else in a table.
+  std::uint64_t first_number_ = 0, numbers_in_run_ = 0;
+  bool in_table_ = false;
+  AddressTable<bool> numbers_;
   std::unordered_map<std::string, std::uint64_t> places_;
   std::vector<const std::string*> names_;
   std::uint64_t no_bytes_ = 0;
+  Operation operation_;  // the last: it is large, and but a few of its members change
 };
 
 /// The header of a trace made of a placement problem.

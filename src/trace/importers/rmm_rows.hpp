@@ -49,7 +49,11 @@ class RmmRows {
 
   Status row(const format::rmm::Row& row, std::uint64_t time_ns, bool with_thread) {
     using format::rmm::Action;
-    Operation op{.members = Members(Member::time_ns)};
+    auto& op = operation_;
+    op.op = Op::memalloc;
+    op.members = Members(Member::time_ns);
+    op.line = 0;
+    op.result = {};
     op.time_ns = time_ns;
     if (with_thread) {
       op.thread = Id::of(row.thread);
@@ -68,6 +72,7 @@ class RmmRows {
  private:
   PairedRows pairs_;
   StreamName stream_;
+  Operation operation_;  // of the last row: it is large, and rows set but a few members of it
 };
 
 /// The next row of the log; false at the end of the file. A row that is not as it should be is refused as

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -15,13 +16,21 @@ class StreamName {
   /// Sets `operation.stream`, whose text lives until the next call.
   void put(Operation& operation, std::uint64_t handle) {
     if (handle == 0) return;
-    name_ = handle == 1 ? "legacy" : handle == 2 ? "per_thread" : text::hex(handle);
-    operation.stream = Id{.text = name_};
+    auto& kept = names_[handle >> 4 & (names_.size() - 1)];  // there are few, and rows name them in turns
+    if (kept.handle != handle) {
+      kept.handle = handle;
+      kept.name = handle == 1 ? "legacy" : handle == 2 ? "per_thread" : text::hex(handle);
+    }
+    operation.stream = Id{.text = kept.name};
     operation.members.add(Member::stream);
   }
 
  private:
-  std::string name_;
+  struct Kept {
+    std::uint64_t handle = 0;
+    std::string name;
+  };
+  std::array<Kept, 16> names_;
 };
 
 }  // namespace emm::trace
