@@ -57,7 +57,7 @@ class Context {
   // What is not memory. Dropping queues its end, unsized (OBJ-2, OBJ-3).
   Result<EventHandle> create_event();
   void drop_event(EventHandle event) noexcept;
-  Result<StreamHandle> create_stream();
+  Result<StreamHandle> create_stream(StreamKind kind = StreamKind::blocking);
   void drop_stream(StreamHandle stream) noexcept;
   Result<LibraryHandle> load_module(std::span<const std::byte> image);
   void unload_module(LibraryHandle library) noexcept;  ///< Nothing where it is not loaded here.
