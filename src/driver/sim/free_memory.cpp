@@ -13,6 +13,13 @@ Answer<Nothing> free_memory(SimPlatform& platform, Asker asker, DevicePtr ptr) {
   }
   if (const auto native = device.state(asker.context); native != 0) return {.native = native};
   if (!ptr) return {};
+  if (VirtualMemory::owns(ptr.value)) {
+    const auto found = platform.pools().find(ptr);
+    if (found.native != kSuccess || found.range.base != ptr) return {.native = kInvalidValue};
+    platform.scheduler().finish(found.device);
+    if (const auto native = device.state(asker.context); native != 0) return {.native = native};
+    return platform.pools().free(ptr);
+  }
   if (!platform.scheduler().is_quiet() && platform.host().find(ptr.value))
     platform.scheduler().finish(asker.device);
   const auto freed = platform.host().free(HostSpace::Kind::managed,

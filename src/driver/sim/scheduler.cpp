@@ -162,6 +162,45 @@ void Scheduler::finish_lane(int device, bool blocking_only) {
   if (quiet) quiet_.store(true, std::memory_order_release);
 }
 
+Answer<Point> Scheduler::now_on(Asker asker, StreamHandle handle) {
+  const std::lock_guard lock(mutex_);
+  const auto* stream = stream_of(asker, handle);
+  if (stream == nullptr) return {.native = kInvalidHandle};
+  return {.native = kSuccess, .value = {stream->id, stream->put}};
+}
+
+Answer<Point> Scheduler::mark(Asker asker, StreamHandle handle) {
+  Lock lock(mutex_);
+  auto* stream = stream_of(asker, handle);
+  if (stream == nullptr) return {.native = kInvalidHandle};
+  if (stream->pending.empty() && before(*stream).points().empty())
+    return {.native = kSuccess, .value = {stream->id, stream->put}};
+  const auto id = append(*stream, {}, lock);
+  stream = table_.find(id);
+  return {.native = kSuccess, .value = {id, stream != nullptr ? stream->put : 0}};
+}
+
+bool Scheduler::is_over(Point point) {
+  const std::lock_guard lock(mutex_);
+  const auto* stream = table_.find(point.stream);
+  return stream == nullptr || (stream->done >= point.number && stream->end_ns <= now_ns());
+}
+
+bool Scheduler::follows(std::uint64_t id, Point point) {
+  const std::lock_guard lock(mutex_);
+  const auto* stream = table_.find(id);
+  return stream != nullptr && stream->known.covers(point);
+}
+
+void Scheduler::order(std::uint64_t id, Point point) {
+  Lock lock(mutex_);
+  auto* stream = table_.find(id);
+  if (stream == nullptr || table_.is_done(point)) return;
+  Piece piece;
+  piece.after.add(point);
+  append(*stream, std::move(piece), lock);
+}
+
 Stream* Scheduler::stream_of(Asker asker, StreamHandle handle) {
   return table_.resolve(asker.device, asker.context, handle);
 }

@@ -66,6 +66,19 @@ class Scheduler {
   std::int32_t synchronize(Asker asker, StreamHandle stream);
   std::int32_t synchronize(EventHandle event);
 
+  // For pools of memory, which streams hand on to each other.
+  /// Where a stream stands: the last piece that it was given.
+  Answer<Point> now_on(Asker asker, StreamHandle stream);
+  /// The same after a piece that does nothing, where anything is pending: a free is work of its
+  /// own.
+  Answer<Point> mark(Asker asker, StreamHandle stream);
+  /// It is done, and has had its time.
+  bool is_over(Point point);
+  /// What `stream` is given next comes after `point`, by events.
+  bool follows(std::uint64_t stream, Point point);
+  /// From here on it does.
+  void order(std::uint64_t stream, Point point);
+
   /// Nothing is pending on any device, and all that was done has had its time.
   bool is_quiet() const noexcept { return quiet_.load(std::memory_order_acquire); }
   /// Waits for all work of a device, or for that before a call that is made on its legacy stream.

@@ -48,6 +48,7 @@ Answer<Nothing> SimDevice::reset(ContextHandle context) {
   leaving_.clear();
   context_ = {};
   fault_ = kSuccess;
+  peers_ = 0;
   return {};
 }
 

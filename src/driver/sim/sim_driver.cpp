@@ -93,7 +93,12 @@ Result<AddressRange> SimDriver::mem_get_address_range(DevicePtr ptr) {
   } else if (auto* owner = platform_.device_at(ptr.value)) {
     answer = owner->mem_get_address_range(ptr);
   } else if (sim::VirtualMemory::owns(ptr.value)) {
-    answer = platform_.virtual_memory().find(ptr);
+    if (platform_.pools().owns(ptr)) {
+      const auto found = platform_.pools().find(ptr);
+      answer = {.native = found.native, .value = found.range};
+    } else {
+      answer = platform_.virtual_memory().find(ptr);
+    }
   } else if (const auto found = platform_.host().find(ptr.value)) {
     answer.value = {.base = {found->base}, .size = found->size};
   } else {
@@ -211,6 +216,7 @@ Status SimDriver::primary_ctx_reset() {
   const auto answer = device_.reset(context_);
   if (answer.native == sim::kSuccess) {
     platform_.scheduler().drop(ordinal());
+    platform_.pools().drop(ordinal());
     platform_.virtual_memory().drop(ordinal());
     platform_.forget_peer(ordinal());
   }

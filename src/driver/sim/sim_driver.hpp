@@ -63,6 +63,21 @@ class SimDriver final : public Driver {
                  PhysicalHandle handle) override;
   Status mem_unmap(DevicePtr ptr, std::uint64_t size) override;
   Status mem_set_access(DevicePtr ptr, std::uint64_t size, AccessFlags access) override;
+  Result<PoolHandle> mem_pool_create(std::uint64_t max_size) override;
+  Status mem_pool_destroy(PoolHandle pool) override;
+  Result<PoolHandle> device_get_default_mem_pool() override;
+  Status mem_pool_trim_to(PoolHandle pool, std::uint64_t keep) override;
+  Status mem_pool_set_attribute(PoolHandle pool, PoolAttribute attribute,
+                                std::uint64_t value) override;
+  Result<std::uint64_t> mem_pool_get_attribute(PoolHandle pool, PoolAttribute attribute) override;
+  Result<DevicePtr> mem_alloc_async(std::uint64_t size, StreamHandle stream) override;
+  Result<DevicePtr> mem_alloc_from_pool_async(std::uint64_t size, PoolHandle pool,
+                                              StreamHandle stream) override;
+  Status mem_free_async(DevicePtr ptr, StreamHandle stream) override;
+  Status ctx_enable_peer_access(ContextHandle peer) override;
+  Status ctx_disable_peer_access(ContextHandle peer) override;
+  Status memcpy_peer(DevicePtr to, ContextHandle to_context, DevicePtr from,
+                     ContextHandle from_context, std::uint64_t size) override;
   Result<LibraryHandle> library_load(std::span<const std::byte> image) override;
   Status library_unload(LibraryHandle library) override;
   Status ctx_synchronize() override;
@@ -88,6 +103,9 @@ class SimDriver final : public Driver {
   Status put(Call call, StreamHandle stream, const sim::Work& work);
   template <class Ask>
   Status ask(Call call, Ask&& question);
+  std::int32_t set_peer_access(ContextHandle peer, bool enable);
+  template <class Value, class Ask>
+  Result<Value> ask_pools(Call call, Ask&& question);
   template <class Value, class Ask>
   Result<Value> ask_memory(Call call, Ask&& question);
   Status set(Call call, DevicePtr ptr, std::uint32_t value, std::uint64_t size);

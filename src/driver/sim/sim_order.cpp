@@ -40,8 +40,11 @@ Result<bool> SimDriver::event_query(EventHandle event) {
 }
 
 Status SimDriver::event_synchronize(EventHandle event) {
-  return ask(Call::event_synchronize,
-             [&](auto& scheduler) { return scheduler.synchronize(event); });
+  return ask(Call::event_synchronize, [&](auto& scheduler) {
+    const auto native = scheduler.synchronize(event);
+    platform_.pools().synchronized(ordinal());
+    return native;
+  });
 }
 
 Result<StreamHandle> SimDriver::stream_create(StreamKind kind) {
@@ -57,8 +60,11 @@ Status SimDriver::stream_destroy(StreamHandle stream) {
 }
 
 Status SimDriver::stream_synchronize(StreamHandle stream) {
-  return ask(Call::stream_synchronize,
-             [&](auto& scheduler) { return scheduler.synchronize(asker(), stream); });
+  return ask(Call::stream_synchronize, [&](auto& scheduler) {
+    const auto native = scheduler.synchronize(asker(), stream);
+    platform_.pools().synchronized(ordinal());
+    return native;
+  });
 }
 
 Result<bool> SimDriver::stream_query(StreamHandle stream) {
@@ -73,7 +79,9 @@ Status SimDriver::stream_wait_event(StreamHandle stream, EventHandle event) {
 }
 
 Status SimDriver::ctx_synchronize() {
-  return platform_.conclude(Call::ctx_synchronize, {.native = finish_all()});
+  const auto native = finish_all();
+  platform_.pools().synchronized(ordinal());
+  return platform_.conclude(Call::ctx_synchronize, {.native = native});
 }
 
 // An address that belongs to nothing is refused when the work is put there. What becomes of it

@@ -23,7 +23,8 @@ SimPlatform::SimPlatform(const SimOptions& options)
     : options_(options),
       number_(sim::thread_contexts::number_for_platform()),
       scheduler_(*this, options.devices, options.order, options.seed),
-      virtual_memory_(*this, fresh_memory(options.seed)) {
+      virtual_memory_(*this, fresh_memory(options.seed)),
+      pools_(*this) {
   EMM_ASSERT(options.capacity <= SimOptions::kMostCapacity && options.reserved < options.capacity);
   EMM_ASSERT(options.capacity - options.reserved >= SimOptions::kLeastCapacity);
   EMM_ASSERT(options.devices >= 1 && options.devices <= SimOptions::kMostDevices);
@@ -63,6 +64,13 @@ DeviceIdentity SimPlatform::identity(int ordinal) const noexcept {
 
 void SimPlatform::forget_peer(int ordinal) noexcept {
   for (auto& device : devices_) device->set_reach(ordinal, false);
+}
+
+SimDevice* SimPlatform::device_of(ContextHandle context) noexcept {
+  for (auto& device : devices_) {
+    if (device->state(context) != sim::kContextDestroyed) return device.get();
+  }
+  return nullptr;
 }
 
 SimDevice* SimPlatform::device_at(std::uint64_t address) noexcept {

@@ -10,6 +10,7 @@
 #include "driver/sim/answer.hpp"
 #include "driver/sim/host_space.hpp"
 #include "driver/sim/latency.hpp"
+#include "driver/sim/pool_table.hpp"
 #include "driver/sim/scheduler.hpp"
 #include "driver/sim/sim_device.hpp"
 #include "driver/sim/virtual_memory.hpp"
@@ -54,10 +55,13 @@ class SimPlatform final : public Platform {
   std::uint64_t number() const noexcept { return number_; }  ///< As thread_contexts knows it.
   sim::Scheduler& scheduler() noexcept { return scheduler_; }
   sim::VirtualMemory& virtual_memory() noexcept { return virtual_memory_; }
+  sim::PoolTable& pools() noexcept { return pools_; }
   DeviceIdentity identity(int ordinal) const noexcept;
   sim::SimDevice& device(int ordinal) noexcept {
     return *devices_[static_cast<std::size_t>(ordinal)];
   }
+  /// The device whose context that is, null where it is none.
+  sim::SimDevice* device_of(ContextHandle context) noexcept;
   /// The device that an address belongs to, null for one of host memory.
   sim::SimDevice* device_at(std::uint64_t address) noexcept;
   /// After a reset of a device: none reaches it.
@@ -87,6 +91,7 @@ class SimPlatform final : public Platform {
   std::vector<std::unique_ptr<sim::SimDevice>> devices_;
   sim::Scheduler scheduler_;
   sim::VirtualMemory virtual_memory_;
+  sim::PoolTable pools_;
 };
 
 }  // namespace emm

@@ -73,14 +73,12 @@ Answer<Nothing> VirtualMemory::release(PhysicalHandle handle) {
 
 Answer<Nothing> VirtualMemory::map(DevicePtr ptr, std::uint64_t size, std::uint64_t offset,
                                    PhysicalHandle handle) {
-  if (size == 0 || !is_whole(ptr.value) || !is_whole(size) || !is_whole(offset))
-    return {.native = kInvalidValue};
+  if (size == 0 || !is_whole(ptr.value) || !is_whole(offset)) return {.native = kInvalidValue};
   const std::lock_guard lock(mutex_);
   const auto found = physical_.find(handle.value);
   if (found == physical_.end() || found->second.released) return {.native = kInvalidValue};
   auto& physical = found->second;
-  if (offset > physical.size || size > physical.size - offset) return {.native = kInvalidValue};
-  if (size != physical.size) return {.native = kNotSupported};
+  if (offset != 0 || size != physical.size) return {.native = kNotSupported};
   if (!is_reserved(ptr.value, size)) return {.native = kInvalidValue};
   const auto next = mappings_.lower_bound(ptr.value);
   if (next != mappings_.end() && next->first - ptr.value < size) return {.native = kInvalidValue};
@@ -93,8 +91,12 @@ Answer<Nothing> VirtualMemory::map(DevicePtr ptr, std::uint64_t size, std::uint6
 
 Answer<Nothing> VirtualMemory::unmap(DevicePtr ptr, std::uint64_t size) {
   const std::lock_guard lock(mutex_);
-  const auto first = first_of(ptr.value, size);
-  if (first == mappings_.end()) return {.native = kInvalidValue};
+  if (size == 0 || !is_reserved(ptr.value, size) || is_inside(ptr.value) ||
+      is_inside(ptr.value + size))
+    return {.native = kInvalidValue};
+  const auto first = mappings_.lower_bound(ptr.value);
+  const bool is_any = first != mappings_.end() && first->first - ptr.value < size;
+  if (!is_any) return {};
   Answer<Nothing> answer{.native = kSuccess, .value = {}, .size = first->second.size};
   auto last = first;
   for (; last != mappings_.end() && last->first - ptr.value < size; ++last) {
@@ -182,6 +184,11 @@ VirtualMemory::Mappings::iterator VirtualMemory::first_of(std::uint64_t address,
     end += at->second.size;
   }
   return end - address == size ? first : mappings_.end();
+}
+
+bool VirtualMemory::is_inside(std::uint64_t address) const {
+  const auto* found = around(address);
+  return found != nullptr && found->first != address;
 }
 
 bool VirtualMemory::unmap(const Mapping& mapping) {

@@ -19,12 +19,12 @@ enum class Use : std::uint8_t { read, write };
 /// Addresses that are apart from memory, of all devices of a platform: reservations, physical
 /// memory by handle, and the mappings of one on the other.
 ///
-/// Measured on an H200: all is in multiples of 2 MiB; a handle is mapped whole (part: 801) and as
-/// often as one likes, every mapping showing one content; mappings are unmapped whole, several at
-/// once (part: 1); a released handle's memory comes back at its last unmap; nothing waits for
-/// running work. A reservation with mappings is not freed, mappings do not overlap and lie in one
-/// reservation, access is set for whole mappings (documented; code 1). Physical pages are counted,
-/// not placed.
+/// Measured on an H200: all is in multiples of 2 MiB; a handle is mapped whole (any other size: 801)
+/// and as often as one likes, every mapping showing one content; mappings are unmapped whole (part:
+/// 1), several at once, whatever of the range is mapped; a released handle's memory comes back at
+/// its last unmap; nothing waits for running work. A reservation with mappings is not freed, mappings
+/// do not overlap and access is set for whole mappings (code 1). That a mapping lies in one
+/// reservation is documented, and not what an H200 looks at. Physical pages are counted, not placed.
 ///
 /// Costs are logarithmic in the number of mappings, and linear in those that a call covers. Any
 /// thread may call. REQUIRES of every asker: its context has been found fit.
@@ -86,6 +86,8 @@ class VirtualMemory {
   bool is_reserved(std::uint64_t address, std::uint64_t size) const;
   /// The first of the mappings that make up the range exactly, or end().
   Mappings::iterator first_of(std::uint64_t address, std::uint64_t size);
+  /// Whether a mapping lies across `address`.
+  bool is_inside(std::uint64_t address) const;
   /// True where that gave memory back.
   bool unmap(const Mapping& mapping);
   void give_back(std::uint64_t handle);

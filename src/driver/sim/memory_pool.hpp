@@ -1,0 +1,91 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "driver/sim/answer.hpp"
+#include "driver/sim/free_ranges.hpp"
+#include "driver/sim/scheduler.hpp"
+
+namespace emm::sim {
+
+/// One stream-ordered pool: memory that it reserves from its device, and hands out in the order of
+/// streams.
+///
+/// A stream gets at once what it freed itself, and what is free for everyone. What others freed it
+/// gets where it waits for the free (reuse_follow_event_dependencies) or the free is done
+/// (reuse_allow_opportunistic; without it what is done is anyone's after a synchronisation only).
+/// Then the pool grows, and where it cannot, the stream is made to wait for another's free
+/// (reuse_allow_internal_dependencies). (CUDA programming guide, stream ordered memory allocator.)
+/// Growing by multiples of 32 MiB, where these fit, and handing out multiples of 512 bytes is a
+/// model.
+///
+/// One thread at a time.
+class MemoryPool {
+ public:
+  /// `max_size` 0: no limit but the device's.
+  MemoryPool(SimPlatform& platform, Asker owner, std::uint64_t max_size) noexcept
+      : platform_(platform), owner_(owner), max_size_(max_size) {}
+
+  int device() const noexcept { return owner_.device; }
+  static std::uint64_t rounded(std::uint64_t size) noexcept { return (size + 511) / 512 * 512; }
+
+  bool owns(std::uint64_t address) const {
+    const auto next = segments_.upper_bound(address);
+    return next != segments_.begin() &&
+           address - std::prev(next)->first < std::prev(next)->second.size;
+  }
+
+  /// REQUIRES: size > 0. `point` is where the stream stands.
+  Answer<DevicePtr> allocate(std::uint64_t size, Point point);
+  /// Ends an allocation; free after `point`, or for everyone where that is of stream 0.
+  void free(std::uint64_t at, std::uint64_t size, Point point);
+  /// Gives back segments that nobody uses while no less than `keep` bytes are left.
+  void trim(std::uint64_t keep);
+  /// What a synchronisation of the host's does: above the threshold, idle memory goes back.
+  void synchronized() {
+    if (reserved_ > threshold_) trim(threshold_);
+  }
+
+  std::int32_t set(PoolAttribute attribute, std::uint64_t value);
+  Answer<std::uint64_t> get(PoolAttribute attribute) const;
+
+  /// From then on nothing idle is kept.
+  void destroy() {
+    threshold_ = 0;
+    trim(0);
+  }
+  bool is_empty() const noexcept { return reserved_ == 0; }
+
+ private:
+  struct Segment {
+    std::uint64_t size = 0;
+    PhysicalHandle handle;
+  };
+  bool policy(PoolAttribute attribute) const noexcept {
+    return policies_[static_cast<std::size_t>(attribute)];
+  }
+  std::optional<FreeRanges::Range> find(std::uint64_t size, Point point);
+  std::optional<FreeRanges::Range> grow(std::uint64_t size, std::uint64_t& spent_ns);
+  std::optional<FreeRanges::Range> reserve(std::uint64_t size, std::uint64_t& spent_ns);
+  void give_to_everyone();
+  void add(const FreeRanges::Range& range);
+  void give_back(std::uint64_t at);
+
+  SimPlatform& platform_;
+  const Asker owner_;
+  const std::uint64_t max_size_;
+  std::array<bool, 4> policies_{true, true, true, true};  // by attribute
+  std::uint64_t threshold_ = 0;
+  std::uint64_t reserved_ = 0, reserved_high_ = 0;
+  std::uint64_t used_ = 0, used_high_ = 0;
+  std::map<std::uint64_t, Segment> segments_;  // by address
+  std::set<std::uint64_t> idle_;               // of these, all of which is anyone's
+  FreeRanges free_;
+};
+
+}  // namespace emm::sim

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include "driver/sim/memory_pool.hpp"
+
+namespace emm::sim {
+
+/// The stream-ordered pools of a platform, and what they have handed out. Each answer is a native
+/// code. Any thread may call. REQUIRES of every asker: its context has been found fit.
+class PoolTable {
+ public:
+  explicit PoolTable(SimPlatform& platform) noexcept : platform_(platform) {}
+
+  PoolHandle create(Asker asker, std::uint64_t max_size);
+  /// Its memory lives until it is freed. Default pools are not destroyed.
+  std::int32_t destroy(PoolHandle pool);
+  PoolHandle default_pool(Asker asker);
+  std::int32_t trim(PoolHandle pool, std::uint64_t keep);
+  std::int32_t set(PoolHandle pool, PoolAttribute attribute, std::uint64_t value);
+  Answer<std::uint64_t> get(PoolHandle pool, PoolAttribute attribute);
+
+  Answer<DevicePtr> allocate(Asker asker, std::uint64_t size, PoolHandle pool, StreamHandle stream);
+  /// cuMemFreeAsync, of memory of a pool's; invalid value of any other.
+  std::int32_t free(Asker asker, DevicePtr ptr, StreamHandle stream);
+  /// cuMemFree of the same, after all work has been waited for.
+  Answer<Nothing> free(DevicePtr ptr);
+  /// The allocation that `ptr` is in; not found also in a part of a pool that nobody has.
+  struct Found {
+    std::int32_t native = kNotFound;
+    AddressRange range;
+    int device = 0;
+  };
+  Found find(DevicePtr ptr) const;
+  /// Whether an address is of any pool's.
+  bool owns(DevicePtr ptr) const;
+
+  /// After the host has waited for a stream, an event or the context of a device.
+  void synchronized(int device) {
+    if (any_.load(std::memory_order_relaxed)) give_back_idle(device);
+  }
+  /// Ends the pools of a device, before its virtual memory is ended.
+  void drop(int device);
+
+ private:
+  struct Block {
+    std::uint64_t size = 0;  // as asked for
+    std::uint64_t pool = 0;
+  };
+  MemoryPool* pool_of(PoolHandle handle);
+  void end(std::map<std::uint64_t, Block>::iterator block, Point point);
+  void give_back_idle(int device);
+
+  SimPlatform& platform_;
+  mutable std::mutex mutex_;
+  std::atomic<bool> any_{false};
+  std::uint64_t last_ = 0;
+  std::map<std::uint64_t, MemoryPool>
+      pools_;  // those that were destroyed while they held memory, too
+  std::map<std::uint64_t, MemoryPool*> live_;  // those that have a handle
+  std::map<int, std::uint64_t> defaults_;      // by device
+  std::map<std::uint64_t, Block> blocks_;      // by address
+};
+
+}  // namespace emm::sim

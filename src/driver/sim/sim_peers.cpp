@@ -1,0 +1,50 @@
+#include "driver/sim/memory_access.hpp"
+#include "driver/sim/sim_driver.hpp"
+
+// Access between devices.
+namespace emm {
+
+using sim::Answer;
+using sim::Nothing;
+
+/// Enables or disables access of work here to another device's memory. Documented: 201 where the
+/// context is none of another device, 217 where the devices are no peers.
+std::int32_t SimDriver::set_peer_access(ContextHandle peer, bool enable) {
+  if (const auto native = state(); native != sim::kSuccess) return native;
+  const auto* other = platform_.device_of(peer);
+  if (other == nullptr || other == &device_) return sim::kInvalidContext;
+  if (!platform_.options().peers)
+    return enable ? sim::kPeerAccessUnsupported : sim::kPeerAccessNotEnabled;
+  if (device_.set_reach(other->ordinal(), enable)) return sim::kSuccess;
+  return enable ? sim::kPeerAccessAlreadyEnabled : sim::kPeerAccessNotEnabled;
+}
+
+Status SimDriver::ctx_enable_peer_access(ContextHandle peer) {
+  return platform_.conclude(Call::ctx_enable_peer_access, {.native = set_peer_access(peer, true)});
+}
+
+Status SimDriver::ctx_disable_peer_access(ContextHandle peer) {
+  return platform_.conclude(Call::ctx_disable_peer_access,
+                            {.native = set_peer_access(peer, false)});
+}
+
+// Documented: serialized with all work of all three contexts.
+Status SimDriver::memcpy_peer(DevicePtr to, ContextHandle to_context, DevicePtr from,
+                              ContextHandle from_context, std::uint64_t size) {
+  Answer<Nothing> answer{.native = state(), .value = {}, .size = size};
+  for (const auto context : {context_, to_context, from_context}) {
+    if (answer.native != sim::kSuccess) break;
+    const auto* device = platform_.device_of(context);
+    if (device == nullptr) {
+      answer.native = sim::kInvalidContext;
+    } else {
+      platform_.scheduler().finish(device->ordinal());
+      answer.native = device->state(context);
+    }
+  }
+  if (answer.native == sim::kSuccess && size != 0)
+    answer.native = sim::MemoryAccess(platform_, to, from).copy(to, from, size);
+  return platform_.conclude(Call::memcpy_peer, answer);
+}
+
+}  // namespace emm
