@@ -27,6 +27,7 @@ struct LiveRecord {
   std::uint64_t address = 0;  ///< Of the device for device and managed memory, else of the host.
   std::uint64_t size = 0;     ///< Bytes, as requested.
   MemoryKind kind = MemoryKind::device;
+  StreamHandle stream{};  ///< That it was asked for on, where its end needs it.
 };
 
 /// numba's `allocations`: the memory that is alive, in the order in which it was made. A record is named by

@@ -34,7 +34,7 @@ Verdict judge(const Clause& clause, const Subject& subject) {
 Scope promise_of(std::string_view manager) noexcept {
   const auto name = manager.substr(0, manager.find(':'));
   if (name == "default") return Scope::deflt;
-  if (name == "host-only" || name == "cudart" || name == "pool") return Scope::host;
+  if (name == "host-only" || name == "cudart" || name == "pool" || name == "async") return Scope::host;
   return Scope::all;
 }
 

@@ -96,7 +96,7 @@ TEST_P(Bundled, ManagerIsNeverAccused) {
   none_accused(*factory, kPrograms);
 }
 
-INSTANTIATE_TEST_SUITE_P(Hazards, Bundled, ::testing::Values("default", "cudart", "pool"),
+INSTANTIATE_TEST_SUITE_P(Hazards, Bundled, ::testing::Values("default", "cudart", "pool", "async"),
                          [](const auto& name) { return std::string(name.param); });
 
 class Hasty : public ::testing::TestWithParam<Haste> {};
