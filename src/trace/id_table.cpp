@@ -1,5 +1,6 @@
 #include "trace/id_table.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <string_view>
 
@@ -42,6 +43,13 @@ IdTable::Found IdTable::find_or_add(const Id& id) {
 IdTable::Found IdTable::find_in_slots(const Id& id) {
   const bool is_next = id.is_number() && id.number - first_number_ == words_.size();
   const auto index = static_cast<std::uint32_t>(words_.size());
+  if (id.is_number() && in_dense(id.number, is_next)) {
+    auto& found = dense_[static_cast<std::size_t>(id.number)];
+    if (found != 0) return {found - 1, false};
+    add(id);
+    found = index + 1;
+    return {index, true};
+  }
   if (slots_.empty()) {
     if (is_next) {
       add(id);
@@ -59,6 +67,23 @@ IdTable::Found IdTable::find_in_slots(const Id& id) {
     if (++used_slots_ * 8 >= slots_.size() * 7) grow();
   }
   return {index, true};
+}
+
+/// Whether dense_ says what there is of that number; it grows to where that costs a few words an
+/// id.
+bool IdTable::in_dense(std::uint64_t number, bool is_next) {
+  if (number < dense_.size()) return true;
+  constexpr std::uint64_t kFew = 1024, kWords = 4;
+  const auto limit = kWords * (words_.size() + kFew);
+  const auto wanted =
+      std::max<std::uint64_t>(number + 1, 2 * dense_.size());  // twice, for it is made anew
+  if (is_next || number >= limit || wanted > limit) return false;
+  dense_.assign(static_cast<std::size_t>(wanted), 0);
+  for (std::size_t index = 0; index < words_.size(); ++index) {
+    if (words_[index] < dense_.size())
+      dense_[static_cast<std::size_t>(words_[index])] = static_cast<std::uint32_t>(index + 1);
+  }
+  return true;
 }
 
 bool IdTable::same(std::uint32_t index, const Id& id) const noexcept {
@@ -112,10 +137,14 @@ std::optional<std::uint64_t> IdTable::number(std::uint32_t index) const noexcept
   return word;
 }
 
-void IdTable::freeze() { slots_ = {}; }
+void IdTable::freeze() {
+  slots_ = {};
+  dense_ = {};
+}
 
 std::uint64_t IdTable::memory_bytes() const noexcept {
-  return words_.memory_bytes() + texts_.capacity() + slots_.capacity() * sizeof(slots_[0]);
+  return words_.memory_bytes() + texts_.capacity() +
+         (slots_.capacity() + dense_.capacity()) * sizeof(slots_[0]);
 }
 
 }  // namespace emm::trace

@@ -39,7 +39,7 @@ class BlockVector {
 };
 
 /// Numbers the ids of a file in the order of first mention, from 0. An id takes 8 bytes while a
-/// file counts its ids up by one, about 12 to 16 else, and its length more where it is text.
+/// file counts its ids up by one, about 12 to 24 else, and its length more where it is text.
 class IdTable {
  public:
   struct Found {
@@ -62,11 +62,14 @@ class IdTable {
   Found find_in_slots(const Id& id);
   void add(const Id& id);
   void grow();
+  bool in_dense(std::uint64_t number, bool is_next);
 
   BlockVector<std::uint64_t> words_;
   std::string texts_;                 // each after a byte that is its length
   std::vector<std::uint32_t> slots_;  // index + 1, of ids that are not where counting puts them
   std::size_t used_slots_ = 0;
+  std::vector<std::uint32_t>
+      dense_;  // index + 1, by the number, of numbers that are not far above the count of ids
   std::uint64_t first_number_ = 0;  // what the id with index 0 would be if all were counted
   bool counting_ = false;
   std::uint32_t last_found_ = 0;  // most operations of a thread name the same context and stream
