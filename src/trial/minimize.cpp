@@ -79,7 +79,7 @@ class Minimizer {
   void reduce() {
     cut_the_end();
     leave_out_noise();
-    leave_out_by_size();
+    leave_out_in_bulk();
     leave_out(parts_here(), steps().size());
     for (std::size_t before = 0; before != steps().size() && !stopped();) {
       before = steps().size();
@@ -149,10 +149,11 @@ class Minimizer {
     return parts;
   }
 
-  /// Tries the draft without runs of `parts`: half of them at a time, a quarter, and so on to one.
-  void leave_out(std::vector<std::uint32_t> parts, std::size_t longest) {
+  /// Tries the draft without runs of `parts`: half of them at a time, a quarter, and so on, at most
+  /// `longest` and to one, or while there are no more than `runs`.
+  void leave_out(std::vector<std::uint32_t> parts, std::size_t longest, std::size_t runs = kAll) {
     auto length = std::max<std::size_t>(std::min(longest, parts.size()) / 2, 1);
-    for (; !parts.empty() && !stopped(); length /= 2) {
+    for (; !parts.empty() && parts.size() / length <= runs && !stopped(); length /= 2) {
       std::vector<std::uint32_t> kept;
       for (std::size_t at = 0; at < parts.size(); at += length) {
         const auto end = std::min(at + length, parts.size());
@@ -165,26 +166,48 @@ class Minimizer {
     }
   }
 
-  /// What ended before the failure, then what is small: most events are, and most bytes are not.
-  void leave_out_by_size() {
+  /// Tries the draft without the first of `parts`, as many as halving finds; returns the others.
+  std::vector<std::uint32_t> leave_out_beginning(std::vector<std::uint32_t> parts) {
+    for (auto length = parts.size(); length > 0 && !stopped();) {
+      const auto end = parts.begin() + static_cast<std::ptrdiff_t>(length);
+      if (try_without({parts.begin(), end})) {
+        parts.erase(parts.begin(), end);
+        length = std::min(length, parts.size());
+      } else {
+        length /= 2;
+      }
+    }
+    return parts;
+  }
+
+  /// Of what ended before the failure what is small, as most events are and most bytes are not, and
+  /// what ended long ago; then what is small of what was live.
+  void leave_out_in_bulk() {
     struct Found {
       std::uint64_t size = 0;
-      bool ends = false;
+      std::uint32_t end = kNone;
     };
     std::vector<Found> found(parts_.count);
     for (const auto& step : steps()) {
       found[step.part].size = std::max(found[step.part].size, step.size);
-      if (event_of(step).op == Op::free) found[step.part].ends = true;
+      if (event_of(step).op == Op::free) found[step.part].end = step.event;
     }
+    const auto by = [&](auto key) {
+      return
+          [&found, key](std::uint32_t a, std::uint32_t b) { return found[a].*key < found[b].*key; };
+    };
     auto parts = parts_here();
-    std::stable_sort(parts.begin(), parts.end(), [&](std::uint32_t a, std::uint32_t b) {
-      if (found[a].ends != found[b].ends) return found[a].ends;
-      return found[a].size < found[b].size;
-    });
-    const auto ended = std::find_if(parts.begin(), parts.end(),
-                                    [&](std::uint32_t part) { return !found[part].ends; });
-    if (!try_without({parts.begin(), ended})) leave_out({parts.begin(), ended}, kAll);
-    leave_out({ended, parts.end()}, kAll);
+    std::stable_sort(parts.begin(), parts.end(), by(&Found::end));
+    const auto first_live = std::find_if(
+        parts.begin(), parts.end(), [&](std::uint32_t part) { return found[part].end == kNone; });
+    std::vector<std::uint32_t> ended(parts.begin(), first_live), live(first_live, parts.end());
+    std::stable_sort(ended.begin(), ended.end(), by(&Found::size));
+    ended = leave_out_beginning(std::move(ended));
+    std::stable_sort(ended.begin(), ended.end(), by(&Found::end));
+    leave_out(leave_out_beginning(std::move(ended)), kAll, kCoarse);
+    std::stable_sort(live.begin(), live.end(), by(&Found::size));
+    leave_out(leave_out_beginning(std::move(live)), kAll, kCoarse);
+    merge();
   }
 
   /// Where each part's one end is in the draft, by part; kNone where it has none, or is more than a
@@ -311,6 +334,7 @@ class Minimizer {
 
   static constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
   static constexpr std::size_t kFine = 8;
+  static constexpr std::size_t kCoarse = 64;
 
   const trace::Trace& trace_;
   Examiner& examiner_;
