@@ -228,6 +228,30 @@ TEST(TorchPickle, SaysWhereRecordStreamHeldMemoryBack) {
   EXPECT_EQ(notes(log), "1 frees completed later than they were asked for, as record_stream makes them");
 }
 
+TEST(TorchPickle, TakesARowThatSaysNoStreamAndNoTime) {
+  const auto log = read(snapshot(R"({"action": "alloc", "addr": 4096, "size": 100},
+                                    {"action": "free_completed", "addr": 4096, "size": 100})"));
+
+  EXPECT_EQ(log.error, "");
+  EXPECT_EQ(log.text(),
+            "memalloc id=1 size=100 addr=0x1000\n"
+            "free id=1\n"
+            "end events=2 live=0 live_bytes=0");
+}
+
+TEST(TorchPickle, TakesTuplesAsLists) {
+  // {"device_traces": (({"action": "alloc", "addr": 7, "size": 9, "stream": None, "time_us": None},),)}
+  std::string bytes = "\x80\x04}\x8c\x0d" "device_traces}(\x8c\x06" "action\x8c\x05" "alloc\x8c\x04" "addrK\x07\x8c\x04" "sizeK\x09"
+                      "\x8c\x06" "streamN\x8c\x07" "time_usNu\x85\x85s.";
+
+  const auto log = import_text("torch-pickle", bytes);
+
+  EXPECT_EQ(log.error, "");
+  EXPECT_EQ(log.text(),
+            "memalloc id=1 size=9 addr=0x7\n"
+            "end events=1 live=1 live_bytes=9");
+}
+
 TEST(TorchPickle, OrdersTheRowsOfSeveralDevicesByTime) {
   const auto log = read(
       R"({"segments": [{"device": 3, "address": 4096, "total_size": 512, "stream": 0, "blocks": []}],

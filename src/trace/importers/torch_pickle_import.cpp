@@ -55,14 +55,17 @@ Status TorchPickleImport::find_devices() {
                  "a snapshot of PyTorch 2.0 or later, with \"device_traces\"");
   }
   const auto traces = pickle_.find(root, "device_traces");
+  const auto is_sequence = [&](PickleValue value) {  // as a list; whoever writes the dict anew may have made it a tuple
+    return pickle_.type(value) == Type::list || pickle_.type(value) == Type::tuple;
+  };
   if (pickle_.type(root) != Type::dict || (traces == PickleValue() && !pickle_.torn()) ||
-      (traces != PickleValue() && pickle_.type(traces) != Type::list)) {
+      (traces != PickleValue() && !is_sequence(traces))) {
     return wrong("the pickle is no snapshot of PyTorch's memory", "a dict with \"segments\" and \"device_traces\"");
   }
   PickleValue rows;
   std::uint32_t number = 0;
   for (auto each = pickle_.elements(traces); each.next(rows); ++number) {
-    if (pickle_.size(rows) == 0 || pickle_.type(rows) != Type::list) continue;
+    if (pickle_.size(rows) == 0 || !is_sequence(rows)) continue;
     if (number >= kDevicesMax) return wrong(text::format("device {}", number), "a snapshot of fewer devices");
     devices_[number].rows = rows;
   }

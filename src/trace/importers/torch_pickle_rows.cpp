@@ -45,13 +45,17 @@ TorchPickleRows::Found TorchPickleRows::read(PickleValue value, TorchRow& row) {
   row.has_address = pickle_.get(field(oom ? Field::device_free : Field::addr), row.address);
   if (!row.has_address && !oom && row.action != TorchAction::snapshot) return bad("\"addr\"", "an address");
   if (!pickle_.get(field(Field::size), row.size)) return bad("\"size\"", "a count of bytes");
-  if (const auto stream = field(Field::stream); !pickle_.get(stream, row.stream)) {
+  const auto said = [&](PickleValue member) {
+    return member != PickleValue() && pickle_.type(member) != PickleValue::Type::none;
+  };
+  row.stream = 0;
+  if (const auto stream = field(Field::stream); said(stream) && !pickle_.get(stream, row.stream)) {
     const auto negative = pickle_.i64(stream);
     if (!negative) return bad("\"stream\"", "a stream's handle");
     row.stream = static_cast<std::uint64_t>(*negative);
   }
   const auto time = field(Field::time_us);
-  row.has_time = time != PickleValue();
+  row.has_time = said(time);
   if (row.has_time && !pickle_.get(time, row.time_us)) return bad("\"time_us\"", "microseconds");
   return Found::row;
 }
