@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
+
 #include "conformance/suite.hpp"
 
 namespace emm::conformance {
@@ -28,6 +31,75 @@ TEST_P(EveryBundledManager, FailsNoClause) {
 INSTANTIATE_TEST_SUITE_P(Managers, EveryBundledManager,
                          ::testing::Values("default", "default:profile=numba", "host-only", "host-only:profile=numba",
                                            "cudart", "cudart:profile=numba", "pool", "pool:profile=numba", "pool:slab=2MiB"));
+
+TEST(Catalogue, HoldsEveryClauseOfTheContractOnce) {
+  const std::map<std::string, int> kSections{{"SEL", 17}, {"BASE", 10}, {"CTX", 15}, {"INI", 6}, {"DEV", 12}, {"HST", 11},
+                                             {"PIN", 10}, {"MAN", 6},   {"PD", 18},  {"DFR", 9}, {"RST", 13}, {"INF", 7},
+                                             {"PTR", 23}, {"IPC", 21},  {"OBJ", 6},  {"ARR", 8}, {"ERR", 8}};
+  std::map<std::string, std::set<std::string>> listed;
+  std::size_t count = 0;
+  const auto list = [&](std::string_view id) {
+    const auto dash = id.find('-');
+    if (dash == std::string_view::npos) return;  // beyond the catalogue
+    listed[std::string(id.substr(0, dash))].insert(std::string(id));
+    ++count;
+  };
+
+  for (const auto* group : clause_groups()) {
+    for (const auto& clause : group->clauses) list(clause.id);
+  }
+  for (const auto& clause : unjudged_clauses()) list(clause.id);
+
+  EXPECT_EQ(count, 200u);
+  for (const auto& [section, size] : kSections) {
+    ASSERT_EQ(listed[section].size(), static_cast<std::size_t>(size)) << section;
+    for (int i = 1; i <= size; ++i) EXPECT_EQ(listed[section].count(section + "-" + std::to_string(i)), 1u) << section << i;
+  }
+}
+
+TEST(Verdict, GoesThroughBytesAndComesBackTheSame) {
+  const Verdict verdict{.kind = Verdict::Kind::fail, .words = "a:b", .seen = "", .expected = "3:", .calls = "x\ny\n"};
+
+  const auto back = Verdict::from_bytes(verdict.to_bytes());
+
+  ASSERT_TRUE(back);
+  EXPECT_EQ(*back, verdict);
+}
+
+TEST(Verdict, RefusesBytesThatAreTornAnywhere) {
+  const auto bytes = Verdict{.kind = Verdict::Kind::inconclusive, .words = "why", .trace = "{}"}.to_bytes();
+
+  for (std::size_t size = 0; size < bytes.size(); ++size) EXPECT_FALSE(Verdict::from_bytes(bytes.substr(0, size))) << size;
+  EXPECT_FALSE(Verdict::from_bytes(bytes + "x"));
+}
+
+TEST(Glob, NamesClauses) {
+  EXPECT_TRUE(matches("PD-*", "PD-11"));
+  EXPECT_TRUE(matches("*/overlap_*", "live/overlap_content"));
+  EXPECT_TRUE(matches("PD-?", "PD-3"));
+  EXPECT_FALSE(matches("PD-?", "PD-11"));
+  EXPECT_FALSE(matches("PD", "PD-1"));
+  EXPECT_TRUE(matches("*", ""));
+}
+
+TEST(Suite, JudgesTheSameWithTheSameSeed) {
+  auto subject = subject_of("pool");
+  subject.seed = 7;
+
+  const auto once = to_json(run_suite(subject, {.globs = {"suite/random", "live/*", "PD-*"}}));
+
+  EXPECT_EQ(to_json(run_suite(subject, {.globs = {"suite/random", "live/*", "PD-*"}})), once);
+}
+
+TEST(OwnParts, FailNoClause) {
+  for (const auto* spec : {"default", "default:profile=numba"}) {
+    const auto subject = subject_of(spec);
+
+    const auto report = run_suite(subject, {.own = true});
+
+    EXPECT_EQ(report.count(Verdict::Kind::pass), report.judged.size()) << to_text(report);
+  }
+}
 
 }  // namespace
 }  // namespace emm::conformance

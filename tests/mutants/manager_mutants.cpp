@@ -730,6 +730,18 @@ const Mutant kMutants[] = {
        };
      }},
 
+    {"ERR-2", "tells nobody of frees that failed", "default",
+     [](W m) {
+       struct Proud final : ManagerObserver {
+         ManagerObserver* to = nullptr;
+         void pending_added(Call dtor, std::optional<std::uint64_t> size) noexcept override { to->pending_added(dtor, size); }
+         void flushed(std::size_t count, std::uint64_t bytes) noexcept override { to->flushed(count, bytes); }
+       };
+       auto proud = std::make_shared<Proud>();
+       proud->to = std::exchange(m.context.observer, proud.get());
+       m.memory = proud;
+       m.up = *find_manager("default")->make(m.context);
+     }},
     {"ERR-3", "abandons what is pending at its end", "default",
      [](W m) {
        m.on_ending = [&m] {
@@ -738,16 +750,12 @@ const Mutant kMutants[] = {
      }},
     {"ERR-4", "frees what ends after it", "default",
      [](W m) {
-       m.on_memalloc = [&m](auto size, auto stream) -> Result<MemoryPointer> {
+       auto over = remembers(false);
+       m.on_ending = [over] { *over = true; };
+       m.on_memalloc = [&m, over](auto size, auto stream) -> Result<MemoryPointer> {
          auto memory = m.up->memalloc(size, stream);
          if (!memory) return memory;
          const auto ptr = memory->device_pointer();
-         auto over = std::make_shared<bool>(false);
-         const auto before = m.on_ending;
-         m.on_ending = [before, over] {
-           *over = true;
-           if (before) before();
-         };
          const auto end = [over, ptr, driver = &m.driver->to](Shell& shell, StreamHandle) {
            if (shell.up.alive()) return shell.end();
            if (*over && !driver->mem_free(ptr)) shell.up = {};
@@ -860,6 +868,8 @@ const Mutant kMutants[] = {
          return memory;
        };
      }},
+    {"stream/reuse_waits", "waits for no stream", "pool",
+     [](W m) { m.driver->on_stream_synchronize = [](auto) { return Status(); }; }},
     {"suite/fill", "keeps all that ends once the device was full", "default",
      [](W m) {
        auto full = remembers(false);

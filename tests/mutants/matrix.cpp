@@ -1,14 +1,23 @@
-// Prints which clauses fail on each wrong manager: one line a mutant, "clause<TAB>wrong<TAB>over<TAB>failing...".
+// Prints which clauses fail on each wrong manager: one line a mutant, "clause<TAB>wrong<TAB>over<TAB>failing...". With
+// `operators`, which clause first fails on each mechanical one: "name<TAB>clause".
 
 #include <cstdio>
 
 #include "base/text.hpp"
 #include "conformance/suite.hpp"
-#include "wrong.hpp"
+#include "operators.hpp"
+#include "wrong_own.hpp"
 
 int main(int argc, char** argv) {
   using namespace emm;
   using namespace emm::conformance;
+  if (argc > 1 && std::string_view(argv[1]) == "operators") {
+    for (const auto& mistake : mutants::all_operators()) {
+      const auto* by = mutants::first_that_fails(mistake);
+      std::fputs(text::format("{}\t{}\n", mistake.name(), by == nullptr ? std::string_view() : by->id).c_str(), stdout);
+    }
+    return 0;
+  }
   for (const auto& mutant : mutants::all_mutants()) {
     if (argc > 1 && !matches(argv[1], mutant.clause)) continue;
     auto subject = mutants::subject_of(mutant);
@@ -21,6 +30,16 @@ int main(int argc, char** argv) {
     }
     std::fputs((line + "\n" + words).c_str(), stdout);
     std::fflush(stdout);
+  }
+  for (const auto& mutant : mutants::all_own_mutants()) {
+    if (argc > 1 && !matches(argv[1], mutant.clause)) continue;
+    mutants::WrongOwn own;
+    const auto subject = mutants::subject_of(mutant, own);
+    auto line = text::format("{}\t{}\temmctl\t", mutant.clause, mutant.wrong);
+    for (const auto& one : run_suite(subject, {.own = true}).judged) {
+      if (one.verdict.kind == Verdict::Kind::fail) line += text::format("{} ", one.clause->id);
+    }
+    std::fputs((line + "\n").c_str(), stdout);
   }
   return 0;
 }

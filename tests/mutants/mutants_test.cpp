@@ -5,7 +5,7 @@
 #include <string>
 
 #include "conformance/suite.hpp"
-#include "wrong.hpp"
+#include "wrong_own.hpp"
 
 namespace emm::mutants {
 namespace {
@@ -22,31 +22,47 @@ bool is_kin(const Clause& clause, std::string_view other) {
   return false;
 }
 
-TEST(Mutants, EveryManagerClauseHasOne) {
+TEST(Mutants, EveryClauseHasOne) {
   std::set<std::string_view> broken;
   for (const auto& mutant : all_mutants()) broken.insert(mutant.clause);
-  for (const auto* clause : select({})) {
-    EXPECT_EQ(broken.count(clause->id), 1u) << clause->id << " has no mutant that breaks it";
+  for (const auto& mutant : all_own_mutants()) broken.insert(mutant.clause);
+  for (const bool own : {false, true}) {
+    for (const auto* clause : select({.own = own})) {
+      EXPECT_EQ(broken.count(clause->id), 1u) << clause->id << " has no mutant that breaks it";
+    }
   }
 }
 
-TEST(Mutants, EachIsCaughtByItsClauseAndByNoOthersThanItsKin) {
+/// The clause fails, and besides it no clause but its kin.
+void expect_caught(std::string_view id, const Report& report) {
+  const auto* clause = find_clause(id);
+  ASSERT_NE(clause, nullptr);
+  for (const auto& one : report.judged) {
+    if (one.clause == clause) {
+      EXPECT_EQ(one.verdict.kind, Verdict::Kind::fail) << one.verdict.words;
+    } else if (!is_kin(*clause, one.clause->id)) {
+      EXPECT_NE(one.verdict.kind, Verdict::Kind::fail)
+          << one.clause->id << " is no kin: " << to_text(Report{.subject = report.subject, .judged = {one}});
+    }
+  }
+}
+
+TEST(Mutants, EachWrongManagerIsCaughtByItsClauseAndByNoOthersThanItsKin) {
   for (const auto& mutant : all_mutants()) {
     SCOPED_TRACE(std::string(mutant.clause) + ", " + std::string(mutant.over) + ": " + std::string(mutant.wrong));
-    const auto* clause = find_clause(mutant.clause);
-    ASSERT_NE(clause, nullptr);
-
     const auto subject = subject_of(mutant);
-    const auto report = run_suite(subject, {});
 
-    for (const auto& one : report.judged) {
-      if (one.clause == clause) {
-        EXPECT_EQ(one.verdict.kind, Verdict::Kind::fail) << one.verdict.words;
-      } else if (!is_kin(*clause, one.clause->id)) {
-        EXPECT_NE(one.verdict.kind, Verdict::Kind::fail)
-            << one.clause->id << " is no kin: " << to_text(Report{.subject = subject, .judged = {one}});
-      }
-    }
+    expect_caught(mutant.clause, run_suite(subject, {}));
+  }
+}
+
+TEST(Mutants, EachWrongPartOfEmmctlIsCaughtByItsClauseAndByNoOthersThanItsKin) {
+  for (const auto& mutant : all_own_mutants()) {
+    SCOPED_TRACE(std::string(mutant.clause) + ": " + std::string(mutant.wrong));
+    WrongOwn own;
+    const auto subject = subject_of(mutant, own);
+
+    expect_caught(mutant.clause, run_suite(subject, {.own = true}));
   }
 }
 

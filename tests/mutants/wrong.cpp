@@ -118,26 +118,32 @@ std::shared_ptr<Guards> count_guards(WrongManager& m, std::function<void(Guards&
   return guards;
 }
 
+ManagerFactory wrong_factory(ManagerFactory factory, std::function<void(WrongManager&)> make) {
+  auto name = factory.name;
+  return {.name = std::move(name),
+          .make = [factory = std::move(factory), make = std::move(make)](
+                      ManagerContext context) -> Result<std::unique_ptr<MemoryManager>> {
+            if (context.driver == nullptr) return factory.make(context);
+            auto manager = std::make_unique<WrongManager>();
+            manager->driver = std::make_unique<WrongDriver>(*context.driver);
+            context.driver = manager->driver.get();
+            manager->context = context;
+            auto up = factory.make(context);
+            if (!up) return std::move(up).error();
+            manager->up = *std::move(up);
+            make(*manager);
+            return std::unique_ptr<MemoryManager>(std::move(manager));
+          }};
+}
+
 conformance::Subject subject_of(const Mutant& mutant) {
   auto upstream = find_manager(mutant.over);
   EMM_ASSERT(upstream);
   conformance::Subject subject{.manager = std::string(mutant.over), .promise = conformance::promise_of(mutant.over)};
   if (mutant.clause == "ERR-6") subject.patience = std::chrono::milliseconds(300);
   if (mutant.over.find("profile=numba") != std::string_view::npos) subject.profile = Profile::numba;
-  subject.factory.name = subject.manager;
-  subject.factory.make = [mutant, upstream = *upstream](ManagerContext context) -> Result<std::unique_ptr<MemoryManager>> {
-    auto manager = std::make_unique<WrongManager>();
-    if (context.driver != nullptr) {
-      manager->driver = std::make_unique<WrongDriver>(*context.driver);
-      context.driver = manager->driver.get();
-    }
-    manager->context = context;
-    auto up = upstream.make(context);
-    if (!up) return std::move(up).error();
-    manager->up = *std::move(up);
-    if (mutant.make != nullptr && manager->driver) mutant.make(*manager);
-    return std::unique_ptr<MemoryManager>(std::move(manager));
-  };
+  subject.factory = *std::move(upstream);
+  if (mutant.make != nullptr) subject.factory = wrong_factory(std::move(subject.factory), mutant.make);
   return subject;
 }
 

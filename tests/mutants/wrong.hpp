@@ -21,6 +21,7 @@ class WrongDriver final : public ForwardingDriver {
   explicit WrongDriver(Driver& inner) noexcept : ForwardingDriver(inner, none()), to(inner) {}
 
   Driver& to;
+  bool can_map = false;  ///< Says that the device maps host memory.
   std::function<Result<DevicePtr>(std::uint64_t)> on_mem_alloc;
   std::function<Status(DevicePtr)> on_mem_free;
   std::function<Result<DevicePtr>(std::uint64_t, AttachFlags)> on_mem_alloc_managed;
@@ -37,6 +38,7 @@ class WrongDriver final : public ForwardingDriver {
   std::function<Status()> on_primary_ctx_reset;
   std::function<Status(EventHandle)> on_event_destroy;
   std::function<Status(LibraryHandle)> on_library_unload;
+  std::function<Status(StreamHandle)> on_stream_synchronize;
 
   Result<DevicePtr> mem_alloc(std::uint64_t size) override { return on_mem_alloc ? on_mem_alloc(size) : to.mem_alloc(size); }
   Status mem_free(DevicePtr ptr) override { return on_mem_free ? on_mem_free(ptr) : to.mem_free(ptr); }
@@ -56,6 +58,7 @@ class WrongDriver final : public ForwardingDriver {
   Result<DevicePtr> mem_host_get_device_pointer(HostPtr ptr) override {
     return on_mem_host_get_device_pointer ? on_mem_host_get_device_pointer(ptr) : to.mem_host_get_device_pointer(ptr);
   }
+  bool can_map_host_memory() const noexcept override { return can_map || to.can_map_host_memory(); }
   Result<MemoryInfo> mem_get_info() override { return on_mem_get_info ? on_mem_get_info() : to.mem_get_info(); }
   Result<AddressRange> mem_get_address_range(DevicePtr ptr) override {
     return on_mem_get_address_range ? on_mem_get_address_range(ptr) : to.mem_get_address_range(ptr);
@@ -67,6 +70,9 @@ class WrongDriver final : public ForwardingDriver {
   Result<ContextHandle> ctx_pop_current() override { return on_ctx_pop_current ? on_ctx_pop_current() : to.ctx_pop_current(); }
   Status primary_ctx_reset() override { return on_primary_ctx_reset ? on_primary_ctx_reset() : to.primary_ctx_reset(); }
   Status event_destroy(EventHandle event) override { return on_event_destroy ? on_event_destroy(event) : to.event_destroy(event); }
+  Status stream_synchronize(StreamHandle stream) override {
+    return on_stream_synchronize ? on_stream_synchronize(stream) : to.stream_synchronize(stream);
+  }
   Status library_unload(LibraryHandle library) override {
     return on_library_unload ? on_library_unload(library) : to.library_unload(library);
   }
@@ -170,6 +176,9 @@ struct Mutant {
 };
 
 std::span<const Mutant> all_mutants();
+
+/// `factory`, with a wrong manager over each that it makes for a device.
+ManagerFactory wrong_factory(ManagerFactory factory, std::function<void(WrongManager&)> make);
 
 /// Who is judged when a mutant is.
 conformance::Subject subject_of(const Mutant& mutant);

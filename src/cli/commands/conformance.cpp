@@ -42,6 +42,12 @@ class Conformance final : public CommandRun {
     if (subject.manager.find("profile=numba") != std::string::npos) subject.profile = Profile::numba;
     subject.factory = *std::move(factory);
 
+    if (own_) {
+      auto standard = find_manager(subject.profile == Profile::numba ? "default:profile=numba" : "default");
+      if (!standard) return std::move(standard).error();
+      subject.factory = *std::move(standard);
+    }
+
     Selection selection{.globs = globs_, .own = own_};
     selection.level = level_ == "must" ? Level::must : level_ == "should" ? Level::should : Level::quirk;
     const auto chosen = select(selection).size();

@@ -96,6 +96,7 @@ constexpr Clause kClauses[] = {
            use_everything(b);
            b.reset();
            if (b.is_numba()) b.expect_ok("flush()", b.manager().flush());
+           b.expect_equal("frees that the observer heard to have failed", b.heard().failures(), 0u);
            b.expect_balance("every operation, a reset, the manager's end");
          }},
 
@@ -136,7 +137,7 @@ constexpr Clause kClauses[] = {
      .source = "emm/memory_manager.hpp",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
+     .kin = "ERR-2",
      .check =
          [](Bench& b) {
            if (b.is_numba()) return b.not_applicable("numba leaks where a call fails, by its quirks");

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <thread>
 
 #include "base/units.hpp"
@@ -189,6 +190,37 @@ constexpr Clause kClauses[] = {
                       "what was written");
              b.expect_ok("free() on another stream", live.front().block.free(streams[(i + 1u) % 3u]));
              live.erase(live.begin());
+           }
+         }},
+
+    {.id = "stream/reuse_waits",
+     .rule = "Memory freed on one stream is given to another only after the first was waited for.",
+     .source = "emm/memory_manager.hpp: stream orders memory after work on it",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           constexpr std::uint64_t kSize = 40_MiB;
+           const std::array<StreamHandle, 2> streams{b.stream(), b.stream()};
+           b.leave_on_device(64_MiB);
+           auto block = b.memalloc(kSize, streams[0]);
+           for (std::size_t i = 0; i < 2 && !b.decided(); ++i) {
+             const auto address = block.address();
+             b.watch().forget();
+             b.expect_ok("free() on a stream", block.free(streams[i]));
+             block = b.memalloc(kSize, streams[1 - i]);
+             const auto calls = b.watch().events();
+             const auto waits = [&](const CallEvent& event) {
+               return event.call == Call::ctx_synchronize ||
+                      (event.call == Call::stream_synchronize && event.pointer == streams[i].value) ||
+                      event.call == Call::event_synchronize || event.call == Call::stream_wait_event ||
+                      event.call == Call::mem_free || event.call == Call::runtime_free || event.call == Call::mem_free_async;
+             };
+             if (b.watch().total() == 0) return b.inconclusive("the driver calls of this manager are not seen here");
+             b.expect(block.address() != address || std::any_of(calls.begin(), calls.end(), waits),
+                      "40 MiB freed on one stream and asked for on another, with no room for both", "nothing waits for the first",
+                      "a wait for it, by stream, event or context");
            }
          }},
 

@@ -28,6 +28,31 @@ constexpr std::int32_t kNotInitialized = 3;  // what CUDA answers in a forked ch
 }
 
 constexpr Clause kClauses[] = {
+    {.id = "ERR-2",
+     .rule = "A free that the driver refuses raises nothing where memory ends; whoever observes the manager hears of it.",
+     .source = "CPython, sys.unraisablehook",
+     .level = Level::should,
+     .scope = Scope::host,
+     .kin = "PD-11",
+     .check =
+         [](Bench& b) {
+           if (b.is_numba()) return b.not_applicable("as Numba, a flush stops at the first: PD-11");
+           for (std::size_t round = 1; round <= 2; ++round) {
+             auto block = b.any(64_KiB);
+             auto mapped = b.mapped(64);
+             auto region = b.pin(b.buffer());
+             for (const auto call : {Call::mem_free, Call::runtime_free, Call::mem_free_host, Call::mem_host_unregister}) {
+               b.watch().fail(call, {700});
+             }
+             block.drop();
+             mapped.drop();
+             region.drop();
+             b.reset();
+             b.expect_equal("failures heard of, where a free of each of three kinds is refused", b.heard().failures(), 3 * round);
+             for (const auto call : {Call::mem_free, Call::runtime_free}) b.watch().fail(call, {});
+           }
+         }},
+
     {.id = "ERR-3",
      .rule = "The end of a manager frees what is pending and what is alive (numba abandons it to the driver).",
      .source = "drv:975-1045; MEM",

@@ -25,18 +25,20 @@ bool host_can_read(std::uint64_t address, std::span<std::byte> into) {
   return passed;
 }
 
-/// Of the first such call since the last forget().
-std::uint64_t flags_of(Bench& b, Call call) {
+/// The first such call since the last forget() has these flags and this size.
+void expect_asked(Bench& b, Call call, std::uint64_t flags, std::uint64_t size) {
   for (const auto& event : b.watch().events()) {
-    if (event.call == call) return event.other;
+    if (event.call != call) continue;
+    b.expect_equal(text::format("flags of {}", call_info(call).cuda_name), event.other, flags);
+    b.expect_equal(text::format("bytes asked of {}", call_info(call).cuda_name), event.size, size);
+    return;
   }
   b.inconclusive(text::format("no call of {} is seen here", call_info(call).cuda_name));
-  return 0;
 }
 
 constexpr Clause kClauses[] = {
     {.id = "HST-1",
-     .rule = "mapped, portable and wc reach cuMemHostAlloc as its flags 2, 1 and 4.",
+     .rule = "The size reaches cuMemHostAlloc unchanged, and mapped, portable and wc as its flags 2, 1 and 4.",
      .source = "drv:753-762",
      .level = Level::must,
      .scope = Scope::host,
@@ -47,7 +49,7 @@ constexpr Clause kClauses[] = {
            for (unsigned bits = 0; bits < 8; ++bits) {
              b.watch().forget();
              const auto block = b.hosted(64, {.mapped = (bits & 2) != 0, .portable = (bits & 1) != 0, .wc = (bits & 4) != 0});
-             b.expect_equal("flags of cuMemHostAlloc", flags_of(b, Call::mem_host_alloc), bits);
+             expect_asked(b, Call::mem_host_alloc, bits, 64);
            }
          }},
 
@@ -109,9 +111,19 @@ constexpr Clause kClauses[] = {
      .check =
          [](Bench& b) {
            b.bent().host_to_device = 1_MiB;
-           const auto block = b.mapped(64);
-           b.expect_equal("device address less host address, where the driver has them 1048576 apart",
-                          block.device().value - block.address(), 1_MiB);
+           b.manager();
+           for (int i = 0; i < 2; ++i) {
+             b.watch().forget();
+             const auto block = b.mapped(64);
+             b.expect_equal("device address less host address, where the driver has them 1048576 apart",
+                            block.device().value - block.address(), 1_MiB);
+             b.expect_calls("memhostalloc(64, mapped)", {Call::mem_host_alloc, Call::mem_host_get_device_pointer});
+             b.watch().forget();
+             const auto region = b.try_pin(b.buffer(), {.mapped = true});
+             if (!b.expect_ok("mempin, mapped", region)) return;
+             b.expect_equal("the same of a mapped region", region->device().value - region->address(), 1_MiB);
+             b.expect_calls("mempin, mapped", {Call::mem_host_register, Call::mem_host_get_device_pointer});
+           }
          }},
 
     {.id = "HST-7",
@@ -122,10 +134,12 @@ constexpr Clause kClauses[] = {
      .kin = "accounts/every_call_failed",
      .check =
          [](Bench& b) {
-           b.watch().fail(Call::mem_host_get_device_pointer, {1});
-           b.expect_error("memhostalloc(64, mapped), which cannot be mapped", b.try_hosted(64, {.mapped = true}),
-                          Errc::invalid_value);
-           b.expect_equal("calls of cuMemFreeHost", b.count(Call::mem_free_host), 1u);
+           b.watch().fail(Call::mem_host_get_device_pointer, {1, 1});
+           for (int i = 0; i < 2; ++i) {
+             b.expect_error("memhostalloc(64, mapped), which cannot be mapped", b.try_hosted(64, {.mapped = true}),
+                            Errc::invalid_value);
+           }
+           b.expect_equal("calls of cuMemFreeHost by two of them", b.count(Call::mem_free_host), 2u);
          }},
 
     {.id = "HST-8",
@@ -175,7 +189,7 @@ constexpr Clause kClauses[] = {
          }},
 
     {.id = "PIN-1",
-     .rule = "mempin registers with flag 2 where it maps, else with none.",
+     .rule = "mempin registers the whole region, with flag 2 where it maps, else with none.",
      .source = "drv:789-798",
      .level = Level::should,
      .scope = Scope::host,
@@ -186,7 +200,7 @@ constexpr Clause kClauses[] = {
            for (const bool mapped : {false, true}) {
              b.watch().forget();
              const auto block = b.pin(b.buffer(), {.mapped = mapped});
-             b.expect_equal("flags of cuMemHostRegister", flags_of(b, Call::mem_host_register), mapped ? 2u : 0u);
+             expect_asked(b, Call::mem_host_register, mapped ? 2u : 0u, 4096);
            }
          }},
 
@@ -293,7 +307,7 @@ constexpr Clause kClauses[] = {
      .source = "api:427-467",
      .level = Level::should,
      .scope = Scope::all,
-     .kin = "DFR-7",
+     .kin = "HST-6 DFR-7",
      .check =
          [](Bench& b) {
            auto block = b.pin(b.buffer());
@@ -305,7 +319,7 @@ constexpr Clause kClauses[] = {
          }},
 
     {.id = "MAN-1",
-     .rule = "Managed memory is attached as asked: 1 to all streams, 2 to the host.",
+     .rule = "Managed memory is asked for in its size, and attached as asked: 1 to all streams, 2 to the host.",
      .source = "drv:819-828",
      .level = Level::should,
      .scope = Scope::host,
@@ -316,7 +330,7 @@ constexpr Clause kClauses[] = {
            for (const auto attach : {AttachFlags::global, AttachFlags::host}) {
              b.watch().forget();
              const auto block = b.managed(64, attach);
-             b.expect_equal("flags of cuMemAllocManaged", flags_of(b, Call::mem_alloc_managed), static_cast<std::uint64_t>(attach));
+             expect_asked(b, Call::mem_alloc_managed, static_cast<std::uint64_t>(attach), 64);
            }
          }},
 

@@ -22,7 +22,7 @@ constexpr Clause kClauses[] = {
      .source = "NBEP 7, Import order",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "INI-3 INI-4",
+     .kin = "INI-3 INI-4 INI-5",
      .check =
          [](Bench& b) {
            auto probe = b.subject().factory.make({});
@@ -103,7 +103,7 @@ constexpr Clause kClauses[] = {
      .source = "drv:885-889",
      .level = Level::should,
      .scope = Scope::deflt,
-     .kin = "INI-4",
+     .kin = "INI-4 INI-5",
      .check =
          [](Bench& b) {
            for (int i = 0; i < 3; ++i) b.expect_ok("initialize()", b.uninitialized().initialize());
@@ -135,6 +135,7 @@ constexpr Clause kClauses[] = {
            b.bent().total = 1000;
            b.mapped(64).drop();
            b.expect_equal("frees after 64 of 1000 bytes were dropped", b.ends(), b.queue_waits() ? 0u : 1u);
+           b.expect_equal("questions for the total", b.count(Call::mem_get_info), b.queue_waits() ? 1u : 0u);
          }},
 
     {.id = "INI-6",

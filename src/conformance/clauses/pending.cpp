@@ -150,7 +150,7 @@ constexpr Clause kClauses[] = {
      .source = "drv:1016-1021",
      .level = Level::quirk,
      .scope = Scope::host,
-     .kin = "",
+     .kin = "ERR-2",
      .check =
          [](Bench& b) {
            auto blocks = b.mapped_blocks(3, 64);

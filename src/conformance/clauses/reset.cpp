@@ -14,7 +14,7 @@ constexpr Clause kClauses[] = {
      .source = "drv:840-847",
      .level = Level::must,
      .scope = Scope::host,
-     .kin = "",
+     .kin = "ERR-2",
      .check =
          [](Bench& b) {
            auto waiting = b.mapped(64);

@@ -1,0 +1,245 @@
+#include "operators.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "base/text.hpp"
+#include "conformance/suite.hpp"
+#include "wrong.hpp"
+
+namespace emm::mutants {
+namespace {
+
+using Kind = Operator::Kind;
+
+constexpr std::array<std::string_view, 12> kNames{"dropped",       "made twice",     "made late",     "its error ignored",
+                                                  "its success denied", "a byte less", "a byte more",   "half the size",
+                                                  "twice the size", "512 bytes off", "other flags", "the default stream"};
+
+/// Counts the calls of one kind, and does wrong to those that are meant.
+class Mistake {
+ public:
+  Mistake(Kind kind, std::uint64_t nth) noexcept : kind_(kind), nth_(nth) {}
+
+  bool is(Kind kind) const noexcept { return kind == kind_; }
+  bool hits() noexcept {
+    const auto n = seen_.fetch_add(1) + 1;
+    return nth_ == 0 || n == nth_;
+  }
+  std::uint64_t size(std::uint64_t size) const noexcept {
+    switch (kind_) {
+      case Kind::size_less: return size > 1 ? size - 1 : size;
+      case Kind::size_more: return size + 1;
+      case Kind::size_half: return size > 1 ? size / 2 : size;
+      case Kind::size_twice: return size * 2;
+      default: return size;
+    }
+  }
+
+ private:
+  const Kind kind_;
+  const std::uint64_t nth_;
+  std::atomic<std::uint64_t> seen_{0};
+};
+
+/// A request: `make(size)` gives what the device answers.
+template <class Make>
+auto wrong_request(Mistake& mistake, Call call, std::uint64_t size, Make make) -> decltype(make(size)) {
+  if (!mistake.hits()) return make(size);
+  if (mistake.is(Kind::twice)) {
+    auto first = make(size);
+    const auto second = make(size);
+    return first;
+  }
+  auto answer = make(mistake.size(size));
+  if (mistake.is(Kind::invent_error) && answer) return driver_error(call, 2);
+  if constexpr (std::is_same_v<typename decltype(make(size))::value_type, DevicePtr>) {
+    if (mistake.is(Kind::next_address) && answer) answer->value += 512;
+    if (mistake.is(Kind::ignore_error) && !answer) return DevicePtr{0x5000};
+  }
+  return answer;
+}
+
+/// An end, of what `end` ends.
+template <class Handle, class End>
+Status wrong_end(Mistake& mistake, Call call, Handle what, Handle& waiting, End end) {
+  if (!mistake.hits()) return end(what);
+  if (mistake.is(Kind::drop)) return {};
+  if (mistake.is(Kind::late)) {
+    const auto before = std::exchange(waiting, what);
+    return before == Handle{} ? Status() : end(before);
+  }
+  auto done = end(what);
+  if (mistake.is(Kind::twice) && !end(what)) return done;
+  if (mistake.is(Kind::ignore_error)) return {};
+  if (mistake.is(Kind::invent_error) && done) return driver_error(call, 1);
+  return done;
+}
+
+template <class Handle>
+std::function<Status(Handle)> wrong_end(const std::shared_ptr<Mistake>& mistake, Call call, std::function<Status(Handle)> end) {
+  auto waiting = std::make_shared<Handle>();
+  auto mutex = std::make_shared<std::mutex>();
+  return [=](Handle what) {
+    const std::lock_guard lock(*mutex);
+    return wrong_end(*mistake, call, what, *waiting, end);
+  };
+}
+
+void put(WrongDriver& driver, Call call, const std::shared_ptr<Mistake>& mistake) {
+  auto& to = driver.to;
+  switch (call) {
+    case Call::mem_alloc:
+      driver.on_mem_alloc = [=, &to](auto size) {
+        return wrong_request(*mistake, call, size, [&](auto asked) { return to.mem_alloc(asked); });
+      };
+      return;
+    case Call::mem_alloc_managed:
+      driver.on_mem_alloc_managed = [=, &to](auto size, auto attach) {
+        const auto flags = mistake->is(Kind::other_flags) ? (attach == AttachFlags::global ? AttachFlags::host : AttachFlags::global) : attach;
+        return wrong_request(*mistake, call, size, [&](auto asked) { return to.mem_alloc_managed(asked, flags); });
+      };
+      return;
+    case Call::mem_host_alloc:
+      driver.on_mem_host_alloc = [=, &to](auto size, auto flags) {
+        if (mistake->is(Kind::other_flags)) flags.wc = !flags.wc;
+        return wrong_request(*mistake, call, size, [&](auto asked) { return to.mem_host_alloc(asked, flags); });
+      };
+      return;
+    case Call::mem_host_register:
+      driver.on_mem_host_register = [=, &to](auto range, auto flags) -> Status {
+        if (!mistake->hits()) return to.mem_host_register(range, flags);
+        if (mistake->is(Kind::drop)) return {};
+        if (mistake->is(Kind::other_flags)) flags.mapped = !flags.mapped;
+        range.size = mistake->size(range.size);
+        auto done = to.mem_host_register(range, flags);
+        if (mistake->is(Kind::ignore_error)) return {};
+        if (mistake->is(Kind::invent_error) && done) return driver_error(call, 2);
+        return done;
+      };
+      return;
+    case Call::mem_host_get_device_pointer:
+      driver.on_mem_host_get_device_pointer = [=, &to](auto ptr) {
+        return wrong_request(*mistake, call, 0, [&](auto) { return to.mem_host_get_device_pointer(ptr); });
+      };
+      return;
+    case Call::mem_get_info:
+      driver.on_mem_get_info = [=, &to]() -> Result<MemoryInfo> {
+        auto info = to.mem_get_info();
+        if (!mistake->hits()) return info;
+        if (mistake->is(Kind::twice)) return to.mem_get_info();
+        if (mistake->is(Kind::invent_error)) return driver_error(call, 2);
+        if (info && !mistake->is(Kind::drop)) info->total = mistake->size(info->total);
+        if (mistake->is(Kind::drop)) return MemoryInfo{};
+        return info;
+      };
+      return;
+    case Call::mem_get_address_range:
+      driver.on_mem_get_address_range = [=, &to](auto ptr) -> Result<AddressRange> {
+        auto range = to.mem_get_address_range(ptr);
+        if (!mistake->hits()) return range;
+        if (mistake->is(Kind::twice)) return to.mem_get_address_range(ptr);
+        if (range && mistake->is(Kind::next_address)) range->base.value += 512;
+        if (range && mistake->is(Kind::drop)) range->base = ptr;
+        return range;
+      };
+      return;
+    case Call::ipc_get_mem_handle:
+      driver.on_ipc_get_mem_handle = [=, &to](auto ptr) -> Result<IpcMemHandle> {
+        if (!mistake->hits()) return to.ipc_get_mem_handle(ptr);
+        if (mistake->is(Kind::drop)) return IpcMemHandle{};
+        if (mistake->is(Kind::twice)) {
+          const auto first = to.ipc_get_mem_handle(ptr);
+        }
+        return to.ipc_get_mem_handle(ptr);
+      };
+      return;
+    case Call::mem_free:
+      driver.on_mem_free = wrong_end<DevicePtr>(mistake, call, [&to](auto ptr) { return to.mem_free(ptr); });
+      return;
+    case Call::mem_free_host:
+      driver.on_mem_free_host = wrong_end<HostPtr>(mistake, call, [&to](auto ptr) { return to.mem_free_host(ptr); });
+      return;
+    case Call::mem_host_unregister:
+      driver.on_mem_host_unregister = wrong_end<HostPtr>(mistake, call, [&to](auto ptr) { return to.mem_host_unregister(ptr); });
+      return;
+    case Call::stream_synchronize:
+      driver.on_stream_synchronize = [=, &to](auto stream) -> Status {
+        if (!mistake->hits()) return to.stream_synchronize(stream);
+        if (mistake->is(Kind::drop)) return {};
+        return to.stream_synchronize(mistake->is(Kind::wrong_stream) ? StreamHandle{} : stream);
+      };
+      return;
+    default: return;
+  }
+}
+
+struct Applied {
+  Call call;
+  std::initializer_list<Kind> kinds;
+};
+
+}  // namespace
+
+std::string Operator::name() const {
+  return text::format("{}: {}, {}, {}", manager, call_info(call).name, kNames[static_cast<std::size_t>(kind)],
+                      nth == 0 ? std::string("all") : text::format("call {}", nth));
+}
+
+std::vector<Operator> all_operators() {
+  const Applied kApplied[] = {
+      {Call::mem_alloc,
+       {Kind::twice, Kind::ignore_error, Kind::invent_error, Kind::size_less, Kind::size_more, Kind::size_half, Kind::size_twice,
+        Kind::next_address}},
+      {Call::mem_alloc_managed,
+       {Kind::twice, Kind::ignore_error, Kind::invent_error, Kind::size_less, Kind::size_more, Kind::size_half, Kind::size_twice,
+        Kind::next_address, Kind::other_flags}},
+      {Call::mem_host_alloc,
+       {Kind::twice, Kind::invent_error, Kind::size_less, Kind::size_more, Kind::size_half, Kind::size_twice, Kind::other_flags}},
+      {Call::mem_host_register,
+       {Kind::drop, Kind::ignore_error, Kind::invent_error, Kind::size_less, Kind::size_more, Kind::size_half, Kind::size_twice,
+        Kind::other_flags}},
+      {Call::mem_host_get_device_pointer, {Kind::twice, Kind::ignore_error, Kind::invent_error, Kind::next_address}},
+      {Call::mem_get_info, {Kind::drop, Kind::twice, Kind::invent_error, Kind::size_half, Kind::size_twice}},
+      {Call::mem_get_address_range, {Kind::drop, Kind::twice, Kind::next_address}},
+      {Call::ipc_get_mem_handle, {Kind::drop, Kind::twice}},
+      {Call::mem_free, {Kind::drop, Kind::twice, Kind::late, Kind::ignore_error, Kind::invent_error}},
+      {Call::mem_free_host, {Kind::drop, Kind::twice, Kind::late, Kind::ignore_error, Kind::invent_error}},
+      {Call::mem_host_unregister, {Kind::drop, Kind::twice, Kind::late, Kind::ignore_error, Kind::invent_error}},
+      {Call::stream_synchronize, {Kind::drop, Kind::wrong_stream}},
+  };
+  std::vector<Operator> operators;
+  for (const auto* manager : {"default", "pool"}) {
+    for (const auto& [call, kinds] : kApplied) {
+      if (call == Call::stream_synchronize && manager == std::string_view("default")) continue;  // it makes none
+      for (const auto kind : kinds) {
+        for (const std::uint64_t nth : {0u, 1u, 2u}) operators.push_back({manager, kind, call, nth});
+      }
+    }
+  }
+  return operators;
+}
+
+conformance::Subject subject_of(const Operator& mistake) {
+  auto upstream = find_manager(mistake.manager);
+  EMM_ASSERT(upstream);
+  conformance::Subject subject{.manager = mistake.manager, .promise = conformance::promise_of(mistake.manager)};
+  subject.factory = wrong_factory(*std::move(upstream), [kind = mistake.kind, nth = mistake.nth, call = mistake.call](WrongManager& m) {
+    put(*m.driver, call, std::make_shared<Mistake>(kind, nth));
+  });
+  return subject;
+}
+
+const conformance::Clause* first_that_fails(const Operator& mistake) {
+  auto subject = subject_of(mistake);
+  subject.patience = std::chrono::milliseconds(2000);
+  for (const auto* clause : conformance::select({})) {
+    if (conformance::judge(*clause, subject).kind == conformance::Verdict::Kind::fail) return clause;
+  }
+  return nullptr;
+}
+
+}  // namespace emm::mutants

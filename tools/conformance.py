@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""docs/conformance.md: every clause, who is judged by it, what wrong managers it catches; and the table of verdicts in
+managers/README.md. Needs a build with tests.
+
+    tools/conformance.py --build FOLDER            writes them
+    tools/conformance.py --build FOLDER --check    fails where what is committed is not what is true
+"""
+import argparse
+import collections
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs/conformance.md"
+README = ROOT / "managers/README.md"
+SURVIVORS = ROOT / "tests/mutants/survivors.txt"
+MARKS = ("<!-- verdicts: made by tools/conformance.py -->\n", "<!-- end of verdicts -->\n")
+MANAGERS = ("default", "default:profile=numba", "host-only", "host-only:profile=numba", "cudart", "cudart:profile=numba",
+            "pool", "pool:profile=numba")
+LEAST_KILLED = 0.95
+HEAD = """# The clauses, and the wrong managers that they catch
+
+Made by `tools/conformance.py`, and compared with the truth by the tests. `emmctl conformance --manager M` judges a manager
+by the first table, `emmctl conformance --own` emmctl's own parts by the second. *must* is normative text; *should* what
+Numba's code does where the text is silent; *quirk* what that code does and should not: judged by the profile, and never on
+a foreign manager. Under *caught*: deliberately wrong managers (`tests/mutants`) on which the clause fails, and no clause
+but it and those under *kin*.
+"""
+
+
+def run(*command):
+    environment = dict(os.environ)
+    environment.pop("EMM_MEMORY_MANAGER", None)
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+def verdicts(emmctl, *options):
+    done = run(emmctl, "conformance", *options, "--json", "-")
+    if done.returncode not in (0, 1, 3):
+        sys.exit(f"conformance {' '.join(options)}: {done.stderr}")
+    return json.loads(done.stdout)["clauses"]
+
+
+def clause_table(clauses, mutants):
+    text = "| clause | level | asked of | rule | caught | kin |\n| --- | --- | --- | --- | --- | --- |\n"
+    for clause in clauses:
+        caught = mutants[clause["id"]]
+        kin = sorted({other for _, _, failing in caught for other in failing} - {clause["id"]})
+        wrong = "; ".join(f"{words} ({over})" if over not in ("default", "emmctl") else words for words, over, _ in caught)
+        text += f"| {clause['id']} | {clause['level']} | {clause['scope']} | {clause['rule']} | {wrong} | {', '.join(kin)} |\n"
+    return text
+
+
+def summary(judged):
+    text = "| manager | passed | failed | inconclusive | not applicable |\n| --- | --- | --- | --- | --- |\n"
+    for manager, clauses in judged.items():
+        count = collections.Counter(clause["verdict"] for clause in clauses)
+        text += (f"| `{manager}` | {count['pass']} | {count['fail']} | {count['inconclusive']} | "
+                 f"{count['not applicable']} |\n")
+    return text
+
+
+def operators_section(matrix):
+    rows = [line.split("\t") for line in run(matrix, "operators").stdout.splitlines()]
+    why = dict(line.split("\t") for line in SURVIVORS.read_text().splitlines() if "\t" in line)
+    survivors = [name for name, by in rows if not by]
+    killed = len(rows) - len(survivors)
+    unexplained = [name for name in survivors if name not in why]
+    text = "\n## Mechanical mistakes\n\n"
+    text += ("Every kind of driver call of `default` and `pool` is dropped, made twice, made late, given another size, address,\n"
+             "stream or flags, its errors ignored and its successes denied: all calls of a kind, the first alone, the second alone.\n")
+    text += f"{killed} of {len(rows)} are caught by some clause ({100 * killed / max(1, len(rows)):.1f} %).\n\n"
+    text += "| survivor | why |\n| --- | --- |\n"
+    for name in survivors:
+        text += f"| {name} | {why.get(name, '**unexplained**')} |\n"
+    good = bool(rows) and killed >= LEAST_KILLED * len(rows) and not unexplained
+    if not good:
+        print(f"operators: {killed} of {len(rows)} killed; unexplained: {unexplained}", file=sys.stderr)
+    return text, good
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    build = pathlib.Path(arguments.build)
+    emmctl = str(build / "bin/emmctl")
+    matrix = str(build / "tests/mutants/mutant_matrix")
+
+    mutants = collections.defaultdict(list)
+    for line in run(matrix).stdout.splitlines():
+        clause, words, over, failing = line.split("\t")
+        mutants[clause].append((words, over, failing.split()))
+    judged = {manager: verdicts(emmctl, "--manager", manager) for manager in MANAGERS}
+    own = verdicts(emmctl, "--own")
+    listed = json.loads(run(emmctl, "list", "clauses", "--json", "-").stdout)
+    unjudged = [row for row in listed if row["asked of"] == "nobody"]
+    mistakes, good = operators_section(matrix)
+
+    page = HEAD + f"\n## What a manager promises: {len(judged['default'])} clauses\n\n" + clause_table(judged["default"], mutants)
+    page += f"\n## What emmctl's own parts promise: {len(own)} clauses\n\n" + clause_table(own, mutants)
+    page += f"\n## What nobody is judged by: {len(unjudged)} clauses\n\n| clause | rule | why not |\n| --- | --- | --- |\n"
+    for row in unjudged:
+        page += f"| {row['clause']} | {row['rule']} | {row['level']} |\n"
+    page += mistakes
+    table = MARKS[0] + summary(judged) + MARKS[1]
+
+    failed = [f"{manager}: {clause['id']}" for manager, clauses in {**judged, "emmctl": own}.items() for clause in clauses
+              if clause["verdict"] in ("fail", "inconclusive")]
+    for one in failed:
+        print(f"{one} does not pass", file=sys.stderr)
+    readme = README.read_text()
+    begin, end = readme.find(MARKS[0]), readme.find(MARKS[1])
+    if begin < 0 or end < begin:
+        sys.exit(f"{README.relative_to(ROOT)} has no place for the table of verdicts")
+    told = readme[:begin] + table + readme[end + len(MARKS[1]):]
+    if arguments.check:
+        stale = [str(path.relative_to(ROOT)) for path, text in ((PAGE, page), (README, told))
+                 if not path.exists() or path.read_text() != text]
+        for path in stale:
+            print(f"{path} is not what is true; run tools/conformance.py", file=sys.stderr)
+        return 1 if stale or failed or not good else 0
+    PAGE.write_text(page)
+    README.write_text(told)
+    print(f"{len(judged['default'])} clauses of managers, {len(own)} of emmctl, {sum(map(len, mutants.values()))} mutants")
+    return 1 if failed or not good else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
