@@ -10,6 +10,7 @@
 #include "base/text.hpp"
 #include "plugin/abi.hpp"
 #include "plugin/plugin.hpp"
+#include "plugin/running_call.hpp"
 
 namespace emm::plugin {
 namespace {
@@ -173,9 +174,8 @@ Result<Plugin> load(std::string_view kind, std::string_view spec, bool takes_mor
     }
   }
 
-  const auto& kept = *new std::string(text::format("{}:{}", kind, spec));
   return Plugin{
-      .name = kept.c_str(),
+      .name = kept_name(text::format("{}:{}", kind, spec)),
       .table = pair_table(),
       .create = [functions](const emm_create_v1* create, emm_manager** self) -> emm_status {
         *self = reinterpret_cast<emm_manager*>(

@@ -14,9 +14,6 @@ namespace {
 constexpr const char* kFunction = "emm_plugin_v1";
 using Table = emm_plugin_table_v1;
 
-// Never freed: what a late finalizer or a crash handler still names.
-const char* kept(const std::string& text) { return (new std::string(text))->c_str(); }
-
 /// Why this cannot be used; empty where it can.
 std::string defect(const Table* given) {
   constexpr auto kNeeded = offsetof(Table, free) + sizeof(Table::free);
@@ -82,7 +79,7 @@ Result<Plugin> load_plugin(std::string_view name) {
       tried.push_back(text::format("{}: it has no function {}", file, kFunction));
       continue;
     }
-    const char* const path = kept(file);
+    const char* const path = kept_name(file);
     const auto* table = table_of(library, path);
     if (const auto why = defect(table); !why.empty()) {
       tried.push_back(text::format("{}: {}", file, why));

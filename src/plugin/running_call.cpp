@@ -6,6 +6,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <mutex>
 #include <utility>
 
 namespace emm::plugin {
@@ -82,6 +84,13 @@ extern "C" void on_exit_of_process() {
 }
 
 }  // namespace
+
+const char* kept_name(std::string name) {
+  static auto& mutex = *new std::mutex;
+  static auto& names = *new std::deque<std::string>;
+  const std::lock_guard lock(mutex);
+  return names.emplace_back(std::move(name)).c_str();
+}
 
 RunningCall::RunningCall(const char* plugin, const char* slot) noexcept
     : outer_plugin_(this_plugin), outer_slot_(this_slot) {

@@ -7,12 +7,15 @@
 
 namespace emm::plugin {
 
+/// `name` for as long as the process lives, for what may have to be named at any time.
+const char* kept_name(std::string name);
+
 /// Says, for as long as it lives, that a slot of a foreign manager runs on this thread. What is
 /// said survives the process where a child of run_in_child says it. Nests, as in a plugin that
 /// loads another. Costs two stores.
 class RunningCall {
  public:
-  /// Both outlive the process's last call of a plugin: a literal, and a name that is never freed.
+  /// Both outlive the process's last call of a plugin: a kept_name() and a literal.
   RunningCall(const char* plugin, const char* slot) noexcept;
   ~RunningCall();
   RunningCall(const RunningCall&) = delete;

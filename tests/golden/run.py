@@ -31,6 +31,8 @@ def run(path, build):
     environment = {
         "PATH": ":".join([*(str(build / f) for f in ("bin", "tests/cli", "tests/emm")), "/usr/bin", "/bin"]),
         "FAKE_CUDA": str(build / "tests/fake_cuda"),
+        "LIBEMM": str(build / "lib/libemm.so"),
+        "PLUGINS": str(build / "tests/plugins"),
         "LD_LIBRARY_PATH": str(build / "tests/fake_cuda/none"),  # no driver, also where there is one
         "LC_ALL": "C.UTF-8",
         "TZ": "UTC",

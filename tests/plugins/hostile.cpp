@@ -92,8 +92,9 @@ extern "C" const emm_plugin_table_v1* emm_plugin_v1() {
     slots.name = "hostile";
     slots.create = create;
     slots.destroy = [](emm_manager* self) {
-      do_harm(self->in("destroy"));
+      const auto does = self->in("destroy");
       delete self;
+      do_harm(does);
     };
     slots.memalloc = memalloc;
     slots.free = free_memory;

@@ -1,4 +1,5 @@
-/* NAME, a memory manager: every request is one call of the driver. A beginning: see emm_plugin.h for all that it can do. */
+/* NAME, a memory manager: every request is one call of the driver. A beginning: see emm_plugin.h
+ * for all that it can do. */
 #include <emm_plugin.h>
 #include <stdlib.h>
 
@@ -18,9 +19,11 @@ static emm_status create(const emm_create_v1* create, emm_manager** self) {
 
 static void destroy(emm_manager* self) { free(self); }
 
-static emm_status memalloc(emm_manager* self, uint64_t size, emm_stream stream, emm_memory* memory) {
+static emm_status memalloc(emm_manager* self, uint64_t size, emm_stream stream,
+                           emm_memory* memory) {
   (void)stream; /* The driver's own frees wait for all streams. */
-  const emm_status status = self->driver->mem_alloc(self->driver->user, size, &memory->device_pointer);
+  const emm_status status =
+      self->driver->mem_alloc(self->driver->user, size, &memory->device_pointer);
   memory->token = memory->device_pointer; /* Any number but 0 that names it while it is alive. */
   return status;
 }
@@ -34,7 +37,8 @@ static emm_status get_memory_info(emm_manager* self, emm_memory_info* info) {
   return self->driver->mem_get_info(self->driver->user, &info->free, &info->total);
 }
 
-/* What is not here is answered for it: reset() frees what is alive, memhostalloc and its like are not supported. */
+/* What is not here is answered for it: reset() frees what is alive, memhostalloc and its like are
+ * not supported. */
 const emm_plugin_table_v1* emm_plugin_v1(void) {
   static const emm_plugin_table_v1 table = {
       .struct_size = sizeof table,

@@ -1,4 +1,4 @@
-// NAME, a memory manager: freed blocks are kept, and serve requests of the same size. See emm_plugin.h for all it can do.
+// NAME, a memory manager: freed blocks are kept, and serve requests of the same size.
 #include <emm_plugin.h>
 
 #include <map>
