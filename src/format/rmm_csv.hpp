@@ -61,6 +61,5 @@ struct LegacyRow {
 
 /// The row and its line end, put after what `out` holds.
 void append(std::string& out, const Row& row);
-void append(std::string& out, const LegacyRow& row);
 
 }  // namespace emm::format::rmm
