@@ -4,6 +4,8 @@ namespace emm::sim {
 
 Answer<Nothing> free_memory(SimPlatform& platform, Asker asker, DevicePtr ptr) {
   auto& device = platform.device(asker.device);
+  if (device.owns(ptr.value) && platform.scheduler().is_quiet())
+    return device.mem_free(asker.context, ptr);
   if (auto* owner = platform.device_at(ptr.value)) {
     if (!platform.scheduler().is_quiet() && owner->mem_get_address_range(ptr).value.base == ptr)
       platform.scheduler().finish(owner->ordinal());
@@ -14,10 +16,6 @@ Answer<Nothing> free_memory(SimPlatform& platform, Asker asker, DevicePtr ptr) {
   if (const auto native = device.state(asker.context); native != 0) return {.native = native};
   if (!ptr) return {};
   if (VirtualMemory::owns(ptr.value)) {
-    const auto found = platform.pools().find(ptr);
-    if (found.native != kSuccess || found.range.base != ptr) return {.native = kInvalidValue};
-    platform.scheduler().finish(found.device);
-    if (const auto native = device.state(asker.context); native != 0) return {.native = native};
     return platform.pools().free(ptr);
   }
   if (!platform.scheduler().is_quiet() && platform.host().find(ptr.value))

@@ -5,7 +5,7 @@
 
 namespace emm::sim {
 
-void FreeRanges::add(Range range, std::uint64_t begin, std::uint64_t end) {
+void FreeRanges::add(Range range) {
   const auto next = ranges_.lower_bound(range.at);
   const auto join = [&](const Range& other) {
     if (other.free_after.stream != range.free_after.stream) return;
@@ -15,12 +15,8 @@ void FreeRanges::add(Range range, std::uint64_t begin, std::uint64_t end) {
     range.free_after.number = std::max(range.free_after.number, other.free_after.number);
   };
   std::optional<Range> above, below;
-  if (next != ranges_.end() && next->first == range.at + range.size && next->first != end)
-    above = range_at(next->first);
-  if (next != ranges_.begin() && range.at != begin) {
-    const auto& [at, entry] = *std::prev(next);
-    if (at + entry.size == range.at) below = range_at(at);
-  }
+  if (next != ranges_.end() && next->first == range.at + range.size) above = range_at(next->first);
+  below = ending_at(range.at);
   if (above) join(*above);
   if (below) join(*below);
   insert(range);
@@ -51,9 +47,28 @@ std::optional<FreeRanges::Range> FreeRanges::first_of_any_stream(std::uint64_t a
 }
 
 bool FreeRanges::is_free(std::uint64_t begin, std::uint64_t size) const {
-  const auto found = ranges_.find(begin);
-  return found != ranges_.end() && found->second.size == size &&
-         found->second.free_after.stream == 0;
+  const auto found = around(begin);
+  return found && found->free_after.stream == 0 && begin + size <= found->at + found->size;
+}
+
+void FreeRanges::cut(std::uint64_t begin, std::uint64_t size) {
+  const auto range = *around(begin);
+  const auto end = begin + size, last = range.at + range.size;
+  erase(range);
+  if (range.at < begin) insert({range.at, begin - range.at, range.free_after});
+  if (end < last) insert({end, last - end, range.free_after});
+}
+
+std::optional<FreeRanges::Range> FreeRanges::ending_at(std::uint64_t end) const {
+  const auto found = around(end - 1);
+  return found && found->at + found->size == end ? found : std::nullopt;
+}
+
+std::optional<FreeRanges::Range> FreeRanges::around(std::uint64_t at) const {
+  const auto next = ranges_.upper_bound(at);
+  if (next == ranges_.begin()) return std::nullopt;
+  const auto& [begin, entry] = *std::prev(next);
+  return at - begin < entry.size ? std::optional(range_at(begin)) : std::nullopt;
 }
 
 FreeRanges::Range FreeRanges::range_at(std::uint64_t at) const {

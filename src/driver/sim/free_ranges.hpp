@@ -12,7 +12,8 @@ namespace emm::sim {
 
 /// What a stream-ordered pool has to give, by address: each range is free once what its stream was
 /// given before the free is done. A range of stream 0 is anyone's. Ranges that touch are one where
-/// they are of one stream and one segment. Costs are logarithmic. One thread at a time.
+/// they are of one
+/// stream. Costs are logarithmic. One thread at a time.
 class FreeRanges {
  public:
   struct Range {
@@ -21,8 +22,7 @@ class FreeRanges {
     Point free_after{};  ///< Of its stream.
   };
 
-  /// `begin` and `end` are the segment's.
-  void add(Range range, std::uint64_t begin, std::uint64_t end);
+  void add(Range range);
   /// Takes `size` bytes from the start of a range; what is left stays as it was.
   void take(const Range& range, std::uint64_t size);
   /// The smallest range of a stream's, or anyone's, that is large enough, the lowest of those.
@@ -45,6 +45,10 @@ class FreeRanges {
   /// The range of a stream that is free first; nothing where it has none.
   std::optional<Range> first_of_any_stream(std::uint64_t after_stream) const;
   bool is_free(std::uint64_t begin, std::uint64_t size) const;  ///< Anyone's, all of it.
+  /// Takes a part of a range that is anyone's. REQUIRES: is_free(begin, size).
+  void cut(std::uint64_t begin, std::uint64_t size);
+  /// The range that ends there.
+  std::optional<Range> ending_at(std::uint64_t end) const;
 
  private:
   struct Entry {
@@ -56,6 +60,7 @@ class FreeRanges {
     std::set<std::pair<std::uint64_t, std::uint64_t>> by_point;  // number, address
   };
   Range range_at(std::uint64_t at) const;
+  std::optional<Range> around(std::uint64_t at) const;
   void insert(const Range& range);
   void erase(const Range& range);
 

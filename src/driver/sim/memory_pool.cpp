@@ -10,30 +10,30 @@
 namespace emm::sim {
 namespace {
 
-constexpr std::uint64_t kGrowth = 32_MiB;
-
-std::uint64_t round_up(std::uint64_t size, std::uint64_t unit) {
+constexpr std::uint64_t round_up(std::uint64_t size, std::uint64_t unit) {
   return (size + unit - 1) / unit * unit;
 }
+
+constexpr std::uint64_t kRow = 1_TiB;  // more than a device has memory for
+constexpr std::uint64_t kUnit = 512;
 
 }  // namespace
 
 Answer<DevicePtr> MemoryPool::allocate(std::uint64_t size, Point point) {
-  if (size > VirtualMemory::kAddresses) return {.native = kOutOfMemory};
-  size = rounded(size);
+  if (size > kRow) return {.native = kOutOfMemory};
+  const auto bytes = round_up(size, kUnit);
   Answer<DevicePtr> answer;
-  auto range = find(size, point);
-  if (!range) range = grow(size, answer.extra_ns);
-  if (!range && policy(PoolAttribute::reuse_allow_internal_dependencies)) {
-    range = free_.fit_of_others(point.stream, size, [](Point) { return true; });
+  auto range = find(bytes, point);
+  const auto grown = range ? std::nullopt : grow(bytes, point.stream, answer.extra_ns);
+  if (!range && !grown && policy(PoolAttribute::reuse_allow_internal_dependencies)) {
+    range = free_.fit_of_others(point.stream, bytes, [](Point) { return true; });
     if (range) platform_.scheduler().order(point.stream, range->free_after);
   }
-  if (!range) return {.native = kOutOfMemory};
-  idle_.erase(std::prev(segments_.upper_bound(range->at))->first);
-  free_.take(*range, size);
+  if (!range && !grown) return {.native = kOutOfMemory};
+  if (range) take(*range, bytes);
   used_ += size;
   used_high_ = std::max(used_high_, used_);
-  answer.value = {range->at};
+  answer.value = {range ? range->at : *grown};
   return answer;
 }
 
@@ -53,41 +53,92 @@ std::optional<FreeRanges::Range> MemoryPool::find(std::uint64_t size, Point poin
   return range;
 }
 
-std::optional<FreeRanges::Range> MemoryPool::grow(std::uint64_t size, std::uint64_t& spent_ns) {
-  auto range = reserve(round_up(size, kGrowth), spent_ns);
-  return range ? range : reserve(round_up(size, kPageBytes), spent_ns);
+std::optional<MemoryPool::Growth> MemoryPool::place(std::uint64_t size,
+                                                    std::uint64_t stream) const {
+  auto gap = row_;
+  for (auto piece = pieces_.begin();; ++piece) {
+    const auto end = piece == pieces_.end() ? row_ + kRow : piece->first;
+    if (gap < end) {
+      auto before = free_.ending_at(gap);
+      if (before && before->free_after.stream != 0 && before->free_after.stream != stream)
+        before.reset();
+      const auto at = before ? before->at : gap;
+      if (size <= end - at)
+        return Growth{.free_before = before,
+                      .at = at,
+                      .first = gap,
+                      .end = row_ + round_up(at + size - row_, kPiece)};
+    }
+    if (piece == pieces_.end()) return std::nullopt;
+    gap = piece->first + kPiece;
+  }
 }
 
-std::optional<FreeRanges::Range> MemoryPool::reserve(std::uint64_t size, std::uint64_t& spent_ns) {
-  if (max_size_ != 0 && size > max_size_ - std::min(max_size_, reserved_)) return std::nullopt;
+std::optional<std::uint64_t> MemoryPool::grow(std::uint64_t size, std::uint64_t stream,
+                                              std::uint64_t& spent_ns) {
   auto& memory = platform_.virtual_memory();
-  const auto handle = memory.create(owner_, size);
-  if (handle.native != kSuccess) return std::nullopt;
-  const auto at = memory.reserve(owner_, size, 0, {});
-  if (at.native != kSuccess) {
-    memory.release(handle.value);
+  if (pieces_.empty()) {
+    const auto row = memory.reserve(owner_, kRow, 0, {});
+    if (row.native != kSuccess) return std::nullopt;
+    row_ = row.value.value;
+  }
+  const auto found = place(size, stream);
+  const auto limit = max_size_ == 0 ? kRow : round_up(std::min(max_size_, kRow), kPiece);
+  bool grows = found && reserved_ + (found->end - found->first) <= limit;
+  for (auto at = found ? found->first : 0; grows && at < found->end; at += kPiece) {
+    grows = add_piece(at, spent_ns);
+    for (auto made = at; !grows && made > found->first;) drop_piece(made -= kPiece);
+  }
+  if (!grows) {
+    if (pieces_.empty()) memory.free({row_}, kRow);
     return std::nullopt;
   }
-  memory.map(at.value, size, 0, handle.value);
-  memory.set_access(owner_.device, at.value, size, AccessFlags::read_write);
-  for (const auto call : {Call::mem_create, Call::mem_map, Call::mem_set_access})
-    spent_ns += latency_ns(call, size, kSuccess);
-  segments_.emplace(at.value.value, Segment{.size = size, .handle = handle.value});
-  reserved_ += size;
   reserved_high_ = std::max(reserved_high_, reserved_);
-  add({at.value.value, size, {}});
-  return FreeRanges::Range{at.value.value, size, {}};
+  if (found->free_before) take(*found->free_before, found->free_before->size);
+  const auto used = found->at + size;
+  if (used < found->end) add({used, found->end - used, {}});
+  return found->at;
+}
+
+bool MemoryPool::add_piece(std::uint64_t at, std::uint64_t& spent_ns) {
+  auto& memory = platform_.virtual_memory();
+  const auto handle = memory.create(owner_, kPiece);
+  if (handle.native != kSuccess) return false;
+  memory.map({at}, kPiece, 0, handle.value);
+  memory.set_access(owner_.device, {at}, kPiece, AccessFlags::read_write);
+  for (const auto call : {Call::mem_create, Call::mem_map, Call::mem_set_access})
+    spent_ns += latency_ns(call, kPiece, kSuccess);
+  pieces_.emplace(at, handle.value);
+  reserved_ += kPiece;
+  return true;
+}
+
+void MemoryPool::drop_piece(std::uint64_t at) {
+  auto& memory = platform_.virtual_memory();
+  const auto piece = pieces_.find(at);
+  memory.unmap({at}, kPiece);
+  memory.release(piece->second);
+  pieces_.erase(piece);
+  reserved_ -= kPiece;
 }
 
 void MemoryPool::free(std::uint64_t at, std::uint64_t size, Point point) {
   used_ -= size;
-  add({at, size, point});
+  add({at, round_up(size, kUnit), point});
+}
+
+void MemoryPool::take(const FreeRanges::Range& range, std::uint64_t size) {
+  free_.take(range, size);
+  const auto begin = row_ + (range.at - row_) / kPiece * kPiece;
+  idle_.erase(idle_.lower_bound(begin), idle_.lower_bound(range.at + size));
 }
 
 void MemoryPool::add(const FreeRanges::Range& range) {
-  const auto& [begin, segment] = *std::prev(segments_.upper_bound(range.at));
-  free_.add(range, begin, begin + segment.size);
-  if (free_.is_free(begin, segment.size)) idle_.insert(begin);
+  free_.add(range);
+  const auto begin = row_ + (range.at - row_) / kPiece * kPiece;
+  for (auto piece = begin; piece < range.at + range.size; piece += kPiece) {
+    if (free_.is_free(piece, kPiece)) idle_.insert(piece);
+  }
 }
 
 // What was freed on a stream that has come so far since.
@@ -95,7 +146,7 @@ void MemoryPool::give_to_everyone() {
   std::uint64_t stream = 0;
   while (const auto range = free_.first_of_any_stream(stream)) {
     if (platform_.scheduler().is_over(range->free_after)) {
-      free_.take(*range, range->size);
+      take(*range, range->size);
       add({range->at, range->size, {}});
     } else {
       stream = range->free_after.stream;
@@ -105,26 +156,22 @@ void MemoryPool::give_to_everyone() {
 
 void MemoryPool::trim(std::uint64_t keep) {
   give_to_everyone();
-  for (auto at = idle_.end(); at != idle_.begin();) {
-    --at;
-    const auto begin = *at;
-    const auto size = segments_.at(begin).size;
-    if (reserved_ < keep || reserved_ - keep < size) continue;
-    at = idle_.erase(at);
-    give_back(begin);
-  }
+  while (!idle_.empty() && reserved_ >= keep && reserved_ - keep >= kPiece) give_back_highest();
 }
 
-void MemoryPool::give_back(std::uint64_t at) {
-  const auto segment = segments_.find(at);
-  const auto size = segment->second.size;
-  auto& memory = platform_.virtual_memory();
-  free_.take({at, size, {}}, size);
-  memory.unmap({at}, size);
-  memory.release(segment->second.handle);
-  memory.free({at}, size);
-  segments_.erase(segment);
-  reserved_ -= size;
+void MemoryPool::synchronized() {
+  if (reserved_ <= threshold_) return;
+  give_to_everyone();
+  while (!idle_.empty() && reserved_ > threshold_) give_back_highest();
+}
+
+void MemoryPool::give_back_highest() {
+  const auto highest = std::prev(idle_.end());
+  const auto at = *highest;
+  idle_.erase(highest);
+  free_.cut(at, kPiece);
+  drop_piece(at);
+  if (pieces_.empty()) platform_.virtual_memory().free({row_}, kRow);
 }
 
 // Documented: high marks are set to 0 only, current ones not at all.

@@ -21,8 +21,11 @@ namespace emm::sim {
 /// (reuse_allow_opportunistic; without it what is done is anyone's after a synchronisation only).
 /// Then the pool grows, and where it cannot, the stream is made to wait for another's free
 /// (reuse_allow_internal_dependencies). (CUDA programming guide, stream ordered memory allocator.)
-/// Growing by multiples of 32 MiB, where these fit, and handing out multiples of 512 bytes is a
-/// model.
+///
+/// Measured on an H200: a pool is one row of pieces of 32 MiB. It grows by whole pieces, which go
+/// on where its last free bytes begin, and each of them goes back alone; a trim keeps no less than
+/// it is to, a synchronisation no more than the threshold; blocks begin at multiples of 512 bytes.
+/// That a gap in the row is filled again, the lowest first, is a model.
 ///
 /// One thread at a time.
 class MemoryPool {
@@ -32,24 +35,21 @@ class MemoryPool {
       : platform_(platform), owner_(owner), max_size_(max_size) {}
 
   int device() const noexcept { return owner_.device; }
-  static std::uint64_t rounded(std::uint64_t size) noexcept { return (size + 511) / 512 * 512; }
 
   bool owns(std::uint64_t address) const {
-    const auto next = segments_.upper_bound(address);
-    return next != segments_.begin() &&
-           address - std::prev(next)->first < std::prev(next)->second.size;
+    const auto next = pieces_.upper_bound(address);
+    return next != pieces_.begin() && address - std::prev(next)->first < kPiece;
   }
 
   /// REQUIRES: size > 0. `point` is where the stream stands.
   Answer<DevicePtr> allocate(std::uint64_t size, Point point);
-  /// Ends an allocation; free after `point`, or for everyone where that is of stream 0.
+  /// Ends an allocation of `size` bytes; free after `point`, or for everyone where that is of
+  /// stream 0.
   void free(std::uint64_t at, std::uint64_t size, Point point);
-  /// Gives back segments that nobody uses while no less than `keep` bytes are left.
+  /// Gives back pieces that nobody uses while no less than `keep` bytes are left.
   void trim(std::uint64_t keep);
   /// What a synchronisation of the host's does: above the threshold, idle memory goes back.
-  void synchronized() {
-    if (reserved_ > threshold_) trim(threshold_);
-  }
+  void synchronized();
 
   std::int32_t set(PoolAttribute attribute, std::uint64_t value);
   Answer<std::uint64_t> get(PoolAttribute attribute) const;
@@ -62,19 +62,27 @@ class MemoryPool {
   bool is_empty() const noexcept { return reserved_ == 0; }
 
  private:
-  struct Segment {
-    std::uint64_t size = 0;
-    PhysicalHandle handle;
-  };
+  static constexpr std::uint64_t kPiece = std::uint64_t{32} << 20;
+
   bool policy(PoolAttribute attribute) const noexcept {
     return policies_[static_cast<std::size_t>(attribute)];
   }
   std::optional<FreeRanges::Range> find(std::uint64_t size, Point point);
-  std::optional<FreeRanges::Range> grow(std::uint64_t size, std::uint64_t& spent_ns);
-  std::optional<FreeRanges::Range> reserve(std::uint64_t size, std::uint64_t& spent_ns);
+  /// Where a block begins, the free bytes that it begins with, and the addresses of the pieces that
+  /// it lacks: [first, end).
+  struct Growth {
+    std::optional<FreeRanges::Range> free_before;
+    std::uint64_t at = 0, first = 0, end = 0;
+  };
+  std::optional<Growth> place(std::uint64_t size, std::uint64_t stream) const;
+  std::optional<std::uint64_t> grow(std::uint64_t size, std::uint64_t stream,
+                                    std::uint64_t& spent_ns);
+  bool add_piece(std::uint64_t at, std::uint64_t& spent_ns);
+  void drop_piece(std::uint64_t at);
+  void take(const FreeRanges::Range& range, std::uint64_t size);
   void give_to_everyone();
   void add(const FreeRanges::Range& range);
-  void give_back(std::uint64_t at);
+  void give_back_highest();
 
   SimPlatform& platform_;
   const Asker owner_;
@@ -83,8 +91,9 @@ class MemoryPool {
   std::uint64_t threshold_ = 0;
   std::uint64_t reserved_ = 0, reserved_high_ = 0;
   std::uint64_t used_ = 0, used_high_ = 0;
-  std::map<std::uint64_t, Segment> segments_;  // by address
-  std::set<std::uint64_t> idle_;               // of these, all of which is anyone's
+  std::uint64_t row_ = 0;                           // its addresses, while it has memory
+  std::map<std::uint64_t, PhysicalHandle> pieces_;  // by address
+  std::set<std::uint64_t> idle_;                    // of these, all of which is anyone's
   FreeRanges free_;
 };
 

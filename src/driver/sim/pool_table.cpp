@@ -94,7 +94,9 @@ Answer<Nothing> PoolTable::free(DevicePtr ptr) {
   const auto block = blocks_.find(ptr.value);
   if (block == blocks_.end()) return {.native = kInvalidValue};
   const auto size = block->second.size;
+  auto& pool = pools_.at(block->second.pool);
   end(block, {});
+  pool.synchronized();
   return {.native = kSuccess, .value = {}, .size = size};
 }
 
@@ -104,9 +106,7 @@ PoolTable::Found PoolTable::find(DevicePtr ptr) const {
   if (block == blocks_.begin()) return {};
   --block;
   if (ptr.value - block->first >= block->second.size) return {};
-  return {.native = kSuccess,
-          .range = {.base = {block->first}, .size = block->second.size},
-          .device = pools_.at(block->second.pool).device()};
+  return {.native = kSuccess, .range = {.base = {block->first}, .size = block->second.size}};
 }
 
 bool PoolTable::owns(DevicePtr ptr) const {
@@ -133,7 +133,7 @@ MemoryPool* PoolTable::pool_of(PoolHandle handle) {
 }
 
 void PoolTable::end(std::map<std::uint64_t, Block>::iterator block, Point point) {
-  pools_.at(block->second.pool).free(block->first, MemoryPool::rounded(block->second.size), point);
+  pools_.at(block->second.pool).free(block->first, block->second.size, point);
   blocks_.erase(block);
 }
 

@@ -26,13 +26,12 @@ class PoolTable {
   Answer<DevicePtr> allocate(Asker asker, std::uint64_t size, PoolHandle pool, StreamHandle stream);
   /// cuMemFreeAsync, of memory of a pool's; invalid value of any other.
   std::int32_t free(Asker asker, DevicePtr ptr, StreamHandle stream);
-  /// cuMemFree of the same, after all work has been waited for.
+  /// cuMemFree of the same: it waits for no work, and idle memory goes back (measured).
   Answer<Nothing> free(DevicePtr ptr);
   /// The allocation that `ptr` is in; not found also in a part of a pool that nobody has.
   struct Found {
     std::int32_t native = kNotFound;
     AddressRange range;
-    int device = 0;
   };
   Found find(DevicePtr ptr) const;
   /// Whether an address is of any pool's.

@@ -19,12 +19,13 @@ enum class Use : std::uint8_t { read, write };
 /// Addresses that are apart from memory, of all devices of a platform: reservations, physical
 /// memory by handle, and the mappings of one on the other.
 ///
-/// Measured on an H200: all is in multiples of 2 MiB; a handle is mapped whole (any other size: 801)
-/// and as often as one likes, every mapping showing one content; mappings are unmapped whole (part:
-/// 1), several at once, whatever of the range is mapped; a released handle's memory comes back at
-/// its last unmap; nothing waits for running work. A reservation with mappings is not freed, mappings
-/// do not overlap and access is set for whole mappings (code 1). That a mapping lies in one
-/// reservation is documented, and not what an H200 looks at. Physical pages are counted, not placed.
+/// Measured on an H200: all is in multiples of 2 MiB; a handle is mapped whole (any other size:
+/// 801) and as often as one likes, every mapping showing one content; mappings are unmapped whole
+/// (part: 1), several at once, whatever of the range is mapped; a released handle's memory comes
+/// back at its last unmap; nothing waits for running work. A reservation with mappings is not
+/// freed, mappings do not overlap and access is set for whole mappings (code 1). That a mapping
+/// lies in one reservation is documented, and not what an H200 looks at. Physical pages are
+/// counted, not placed.
 ///
 /// Costs are logarithmic in the number of mappings, and linear in those that a call covers. Any
 /// thread may call. REQUIRES of every asker: its context has been found fit.

@@ -150,14 +150,14 @@ TEST_P(DefaultStreams, AnEventOnTheLegacyStreamHoldsBlockingStreamsWork) {
   EXPECT_FALSE(must(driver().event_query(event)));
 }
 
-// To be measured.
+// Measured.
 TEST_P(DefaultStreams, AskingTheLegacyStreamAsksForBlockingStreamsToo) {
   Gate gate(driver(), new_stream(StreamKind::blocking));
 
   EXPECT_FALSE(must(driver().stream_query(kLegacyStream)));
 }
 
-// To be measured.
+// Measured.
 TEST_P(DefaultStreams, SynchronizingTheLegacyStreamWaitsForBlockingStreams) {
   Gate gate(driver(), new_stream(StreamKind::blocking));
   std::thread opener([&] {

@@ -178,7 +178,7 @@ TEST_P(DriverContract, AnEventIsDestroyedBeforeItIsDone) {
   EXPECT_FALSE(gate.is_done());
 }
 
-// To be measured.
+// Measured.
 TEST_P(DriverContract, DestroyingAnEventDoesNotEndTheWaitsForIt) {
   const auto busy = new_stream();
   const auto other = new_stream();
@@ -224,7 +224,7 @@ TEST_P(DriverContract, AnEventOrdersTheStreamsOfTwoThreads) {
   EXPECT_FALSE(must(driver().stream_query(second)));
 }
 
-// To be measured.
+// Measured.
 TEST_P(DriverContract, AStreamCanWaitForItself) {
   const auto stream = new_stream();
   const auto event = new_event();

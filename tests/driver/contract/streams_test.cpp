@@ -127,7 +127,7 @@ TEST_P(DriverContract, CopiesOnAStreamSeeWhatItWroteBefore) {
   EXPECT_TRUE(driver().mem_free(to));
 }
 
-// To be measured.
+// Measured.
 TEST_P(DriverContract, FillingOrCopyingNothingOnAStreamSucceeds) {
   const auto stream = new_stream();
   const auto ptr = must(driver().mem_alloc(4_KiB));
@@ -137,7 +137,7 @@ TEST_P(DriverContract, FillingOrCopyingNothingOnAStreamSucceeds) {
   EXPECT_TRUE(driver().mem_free(ptr));
 }
 
-// To be measured.
+// Measured.
 TEST_P(DriverContract, FillingAnUnknownAddressOnAStreamIsAnInvalidValue) {
   const auto stream = new_stream();
 

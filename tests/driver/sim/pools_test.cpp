@@ -61,19 +61,28 @@ TEST_F(PoolsTest, OrderIsInsertedWhereThePoolCannotGrow) {
   EXPECT_TRUE(*driver().stream_query(first));
 }
 
-TEST_F(PoolsTest, GrowthIsByLessWhereTheDeviceHasNoMore) {
-  const auto rest = *driver().mem_alloc(256_MiB - 40_MiB);
+TEST_F(PoolsTest, GrowthIsByWholePiecesOrNotAtAll) {
+  const auto rest = *driver().mem_alloc(256_MiB - 60_MiB);
   const auto on = stream();
-  const auto first = allocate(1, on);
+  const auto first = allocate(16_MiB, on);
 
-  const auto second = *driver().mem_alloc_from_pool_async(40_MiB - 32_MiB, pool(), on);
-  EXPECT_EQ(get(PoolAttribute::reserved_current), 32_MiB);
-  EXPECT_TRUE(driver().mem_alloc_from_pool_async(24_MiB - 512, pool(), on)) << "the rest of it";
-  EXPECT_TRUE(driver().mem_alloc_from_pool_async(8_MiB, pool(), on));
-  EXPECT_EQ(get(PoolAttribute::reserved_current), 40_MiB);
-  EXPECT_EQ(native(driver().mem_alloc_from_pool_async(1, pool(), on)), 2);
-  EXPECT_NE(first, second);
+  EXPECT_EQ(native(driver().mem_alloc_from_pool_async(24_MiB, pool(), on)), 2);
+  EXPECT_EQ(driver().held_bytes(), 256_MiB - 60_MiB + 32_MiB) << "and no piece of it is left";
+  EXPECT_EQ(allocate(16_MiB, on), first + 16_MiB);
   EXPECT_TRUE(driver().mem_free(rest));
+}
+
+TEST_F(PoolsTest, GapsInAPoolsRowAreFilledAgain) {
+  const auto on = stream();
+  const auto low = allocate(64_MiB, on), high = allocate(32_MiB, on);
+  ASSERT_TRUE(driver().mem_free_async(low, on));
+  ASSERT_TRUE(driver().stream_synchronize(on));
+  ASSERT_EQ(get(PoolAttribute::reserved_current), 32_MiB);
+
+  EXPECT_EQ(allocate(96_MiB, on), high + 32_MiB);
+  EXPECT_EQ(allocate(48_MiB, on), low);
+  EXPECT_EQ(allocate(16_MiB, on), low + 48_MiB);
+  EXPECT_EQ(get(PoolAttribute::reserved_current), 192_MiB);
 }
 
 TEST_F(PoolsTest, WorkThatComesAfterATrimIsAFault) {
@@ -145,13 +154,13 @@ TEST_F(PoolsTest, ManyRandomCallsNeverHandOutWhatAnotherHas) {
         ASSERT_TRUE(next == live.begin() ||
                     std::prev(next)->first + std::prev(next)->second <= *ptr);
         live.emplace(*ptr, size);
-        used += (size + 511) / 512 * 512;
+        used += size;
       }
     } else if (!live.empty()) {
       auto victim = std::next(live.begin(), static_cast<std::ptrdiff_t>(random.below(live.size())));
       ASSERT_TRUE(random.chance(0.9) ? driver().mem_free_async(victim->first, on)
                                      : driver().mem_free(victim->first));
-      used -= (victim->second + 511) / 512 * 512;
+      used -= victim->second;
       live.erase(victim);
     }
     if (random.chance(0.3)) keep_busy(on);

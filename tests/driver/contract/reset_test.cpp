@@ -1,0 +1,31 @@
+#include "base/units.hpp"
+#include "contract/fixture.hpp"
+
+namespace emm {
+namespace {
+
+// Measured: the context's streams, events, mappings and pools go with it.
+TEST_P(DriverContract, AResetEndsStreamsMappingsAndPools) {
+  const auto free = free_bytes();
+  const auto stream = must(driver().stream_create(StreamKind::non_blocking));
+  const auto event = must(driver().event_create());
+  ASSERT_TRUE(driver().event_record(event, stream));
+  const auto at = must(driver().mem_address_reserve(64_MiB));
+  const auto handle = must(driver().mem_create(64_MiB));
+  ASSERT_TRUE(driver().mem_map(at, 64_MiB, 0, handle));
+  const auto pool = must(driver().mem_pool_create());
+  must(driver().mem_alloc_from_pool_async(64_MiB, pool, stream));
+  must(driver().mem_alloc_async(64_MiB, stream));
+
+  ASSERT_TRUE(driver().primary_ctx_reset());
+  EXPECT_EQ(native(driver().stream_query(stream)), 709);
+  EXPECT_EQ(native(driver().event_record(event, stream)), 709);
+  EXPECT_EQ(native(driver().mem_create(2_MiB)), 709);
+  EXPECT_EQ(native(driver().mem_alloc_async(1_MiB, stream)), 709);
+
+  reopen();
+  EXPECT_EQ(free_bytes(), free);
+}
+
+}  // namespace
+}  // namespace emm
