@@ -23,18 +23,23 @@ SimDevice::SimDevice(const DeviceSpec& spec, HostSpace& host)
 ContextHandle SimDevice::retain() {
   static std::atomic<std::uint64_t> last{0};
   const std::lock_guard lock(mutex_);
-  if (context_.value == 0) context_.value = last.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (context_.value == 0) {
+    context_.value = last.fetch_add(1, std::memory_order_relaxed) + 1;
+    fit_.store(context_.value, std::memory_order_release);
+  }
   return context_;
 }
 
-std::int32_t SimDevice::state(ContextHandle context) const {
+std::int32_t SimDevice::state_of_unfit(ContextHandle context) const {
   const std::lock_guard lock(mutex_);
   return state_locked(context);
 }
 
 void SimDevice::fault(ContextHandle context) {
   const std::lock_guard lock(mutex_);
-  if (context == context_) fault_ = kIllegalAddress;
+  if (context != context_) return;
+  fault_ = kIllegalAddress;
+  fit_.store(0, std::memory_order_release);
 }
 
 Answer<Nothing> SimDevice::reset(ContextHandle context) {
@@ -48,6 +53,7 @@ Answer<Nothing> SimDevice::reset(ContextHandle context) {
   leaving_.clear();
   context_ = {};
   fault_ = kSuccess;
+  fit_.store(0, std::memory_order_release);
   peers_ = 0;
   return {};
 }

@@ -44,7 +44,10 @@ class SimDevice {
   ContextHandle retain();
   /// What every call in a context is answered: 0; 709 after its reset; 700 after work of its
   /// streams touched what it may not (documented: the error is sticky).
-  std::int32_t state(ContextHandle context) const;
+  std::int32_t state(ContextHandle context) const {
+    const bool fit = context.value != 0 && fit_.load(std::memory_order_acquire) == context.value;
+    return fit ? kSuccess : state_of_unfit(context);
+  }
   void fault(ContextHandle context);
   Answer<Nothing> reset(ContextHandle context);
 
@@ -105,6 +108,7 @@ class SimDevice {
   std::int32_t state_locked(ContextHandle context) const noexcept {
     return context == context_ ? fault_ : kContextDestroyed;
   }
+  std::int32_t state_of_unfit(ContextHandle context) const;
   Imports::iterator import_around(std::uint64_t address);
   Content& content_of(DeviceMemory::Block& block);
 
@@ -113,6 +117,7 @@ class SimDevice {
   HostSpace& host_;
 
   std::atomic<std::uint64_t> peers_{0};  // one bit a device that it reaches
+  std::atomic<std::uint64_t> fit_{0};    // the context, while it is without a fault
 
   mutable std::mutex mutex_;
   ContextHandle context_;          // 0: none

@@ -99,6 +99,8 @@ class SimDriver final : public Driver {
   /// The same after waiting: for what a call on the legacy stream waits for, or for everything.
   std::int32_t finish_before();
   std::int32_t finish_all();
+  /// The same after a wait for work.
+  std::int32_t synchronized();
   /// Puts work that touches `size` bytes at an address, or at two, on a stream.
   Status put(Call call, StreamHandle stream, const sim::Work& work);
   template <class Ask>

@@ -8,14 +8,18 @@ using sim::Answer;
 using sim::MemoryAccess;
 using sim::Work;
 
-/// A call that answers with a code alone; asked only where the context is fit, and after it, since
-/// waiting for work may find that it is not.
+/// A call that answers with a code alone, and is made only where the context is fit.
 template <class Ask>
 Status SimDriver::ask(Call call, Ask&& question) {
   auto native = state();
   if (native == sim::kSuccess) native = question(platform_.scheduler());
-  if (native == sim::kSuccess) native = state();
   return platform_.conclude(call, {.native = native});
+}
+
+// The host has waited: pools give back, and the work may turn out to have been a fault.
+std::int32_t SimDriver::synchronized() {
+  platform_.pools().synchronized(ordinal());
+  return state();
 }
 
 Result<EventHandle> SimDriver::event_create() {
@@ -42,8 +46,7 @@ Result<bool> SimDriver::event_query(EventHandle event) {
 Status SimDriver::event_synchronize(EventHandle event) {
   return ask(Call::event_synchronize, [&](auto& scheduler) {
     const auto native = scheduler.synchronize(event);
-    platform_.pools().synchronized(ordinal());
-    return native;
+    return native == sim::kSuccess ? synchronized() : native;
   });
 }
 
@@ -62,8 +65,7 @@ Status SimDriver::stream_destroy(StreamHandle stream) {
 Status SimDriver::stream_synchronize(StreamHandle stream) {
   return ask(Call::stream_synchronize, [&](auto& scheduler) {
     const auto native = scheduler.synchronize(asker(), stream);
-    platform_.pools().synchronized(ordinal());
-    return native;
+    return native == sim::kSuccess ? synchronized() : native;
   });
 }
 
@@ -79,9 +81,8 @@ Status SimDriver::stream_wait_event(StreamHandle stream, EventHandle event) {
 }
 
 Status SimDriver::ctx_synchronize() {
-  const auto native = finish_all();
-  platform_.pools().synchronized(ordinal());
-  return platform_.conclude(Call::ctx_synchronize, {.native = native});
+  platform_.scheduler().finish(ordinal());
+  return platform_.conclude(Call::ctx_synchronize, {.native = synchronized()});
 }
 
 // An address that belongs to nothing is refused when the work is put there. What becomes of it

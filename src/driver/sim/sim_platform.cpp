@@ -68,7 +68,7 @@ void SimPlatform::forget_peer(int ordinal) noexcept {
 
 SimDevice* SimPlatform::device_of(ContextHandle context) noexcept {
   for (auto& device : devices_) {
-    if (device->state(context) != sim::kContextDestroyed) return device.get();
+    if (context.value != 0 && device->state(context) != sim::kContextDestroyed) return device.get();
   }
   return nullptr;
 }
