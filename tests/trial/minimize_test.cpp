@@ -308,6 +308,20 @@ TEST(Minimize, WhatIsSaidOfTheEventsThatAreLeftIsKept) {
       "{\"op\":\"end\",\"events\":3,\"live\":2,\"live_bytes\":25165824}\n");
 }
 
+TEST(Minimize, ARecordedTrainingRunComesDownToOneEventInAHundred) {
+  const auto source =
+      format::ByteSource::open(EMM_SOURCE_DIR "/traces/torch/torch_gpt2_train_varlen.jsonl.gz");
+  ASSERT_TRUE(source);
+  trace::Trace trace;
+  ASSERT_TRUE(trace::read(**source, trace));
+  constexpr std::uint64_t kSmallest = 6'748'635'136;  // as `emmctl fit` says
+
+  const auto reduction = minimized(trace, examining("oom", with("cudart"), kSmallest / 100 * 95));
+
+  ASSERT_TRUE(reduction.shown);
+  EXPECT_LE(reduction.draft.steps.size(), trace.size() / 100);
+}
+
 TEST(Symptom, IsParsedOrRefused) {
   EXPECT_EQ(Symptom::parse("oom")->kind, Symptom::Kind::oom);
   EXPECT_EQ(Symptom::parse("exit:139")->code, 139);
