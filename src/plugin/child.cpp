@@ -68,8 +68,10 @@ class SharedMark {
   void* at_;
 };
 
+// The system's own refusals, which only a machine at its end gives.
 Error cannot(const char* what) {
-  return fail(Errc::io_error, "cannot {} for a child process: {}", what, std::strerror(errno));
+  return {.code = Errc::io_error,
+          .message = text::format("cannot {} for a child process: {}", what, std::strerror(errno))};
 }
 
 bool write_all(int fd, const void* data, std::size_t size) noexcept {
