@@ -14,6 +14,7 @@ class ManagerChoice {
   void offer(Arguments& arguments);
   /// What was chosen: where --manager was not given, EMM_MEMORY_MANAGER or `default`. Usage errors.
   Result<ManagerFactory> find() const;
+  const std::string& name() const noexcept { return manager_; }  ///< As given; empty where it was not.
   Profile profile() const noexcept { return profile_.empty() ? Profile::standard : Profile::numba; }
 
  private:

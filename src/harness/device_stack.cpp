@@ -44,6 +44,14 @@ Result<std::unique_ptr<Context>> DeviceStack::make_context(std::uint32_t device,
   return Context::create(*opened_.back(), clock(), options_.manager, observer, options_.profile);
 }
 
+std::vector<std::string> DeviceStack::unused_faults() const {
+  std::vector<std::string> unused;
+  for (std::size_t i = 0; i < faults_->injectors.size(); ++i) {
+    if (faults_->injectors[i]->injected() == 0) unused.push_back(options_.faults[i]);
+  }
+  return unused;
+}
+
 Result<std::unique_ptr<replay::Peer>> DeviceStack::start_peer(std::uint32_t device) {
   return replay::start_peer_process(
       {options_.peer_program, "ipc-peer", platform_->spec(), "--ordinal", text::format("{}", device)});

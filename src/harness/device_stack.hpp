@@ -33,6 +33,8 @@ class DeviceStack final : public replay::Stack {
   Result<std::unique_ptr<replay::Peer>> start_peer(std::uint32_t device) override;
   std::string describe_manager() const override { return options_.manager.name; }
   std::string describe_device() const override { return description_; }
+  /// The `--fault`s that failed no call.
+  std::vector<std::string> unused_faults() const;
   Platform& platform() noexcept { return *platform_; }
 
  private:

@@ -1,7 +1,12 @@
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <ctime>
+#include <utility>
 #include <vector>
 
 #include "log/whole_lines.hpp"
@@ -10,12 +15,40 @@
 namespace emm::log {
 namespace {
 
+/// Keeps other processes that write logs from a file. Of what is no file on disk it is nothing.
+class FileLock {
+ public:
+  /// Usage error where another process holds it.
+  static Result<FileLock> take(const std::string& path) {
+    FileLock lock;
+    struct stat status {};
+    const bool there = stat(path.c_str(), &status) == 0;
+    if (path == "-" || (there && !S_ISREG(status.st_mode))) return lock;
+    lock.file_ = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (lock.file_ >= 0 && flock(lock.file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      return fail(Errc::usage, "{} is being written by another run: expected a log of its own",
+                  path);
+    }
+    return lock;
+  }
+  FileLock() = default;
+  FileLock(FileLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+  FileLock& operator=(FileLock&&) = delete;
+  ~FileLock() {
+    if (file_ >= 0) close(file_);
+  }
+
+ private:
+  int file_ = -1;
+};
+
 /// The logs of a run, one a device or one for all, in files that a kill leaves whole. A record goes
 /// to all, and each takes its own.
 class LogFiles final : public LogWriter {
  public:
-  LogFiles(std::vector<std::unique_ptr<LogWriter>> logs, const std::vector<std::string>& paths)
-      : whole_lines_(paths), logs_(std::move(logs)) {}
+  LogFiles(std::vector<FileLock> locks, std::vector<std::unique_ptr<LogWriter>> logs,
+           const std::vector<std::string>& paths)
+      : locks_(std::move(locks)), whole_lines_(paths), logs_(std::move(logs)) {}
 
   void on_record(const Record& record, const Gauges& gauges) override {
     for (const auto& log : logs_) log->on_record(record, gauges);
@@ -29,6 +62,7 @@ class LogFiles final : public LogWriter {
   }
 
  private:
+  std::vector<FileLock> locks_;
   WholeLines whole_lines_;  // first: it ends when all is written
   std::vector<std::unique_ptr<LogWriter>> logs_;
 };
@@ -91,7 +125,11 @@ Result<std::unique_ptr<LogWriter>> open_log(const std::string& path, std::string
   const auto devices = devices_of(trace);
   std::vector<std::unique_ptr<LogWriter>> logs;
   std::vector<std::string> text_files;
+  std::vector<FileLock> locks;
   const auto open = [&](const std::string& file, int device) -> Status {
+    auto lock = FileLock::take(file);
+    if (!lock) return std::move(lock).error();
+    locks.push_back(std::move(*lock));
     auto out = format::ByteSink::open(file);
     if (!out) return std::move(out).error();
     auto log = entry->make(std::move(*out), trace, device, options);
@@ -108,7 +146,7 @@ Result<std::unique_ptr<LogWriter>> open_log(const std::string& path, std::string
       if (!opened) return opened.error();
     }
   }
-  return std::make_unique<LogFiles>(std::move(logs), text_files);
+  return std::make_unique<LogFiles>(std::move(locks), std::move(logs), text_files);
 }
 
 }  // namespace emm::log

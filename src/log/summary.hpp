@@ -124,6 +124,8 @@ struct Summary {
   Pass pass;                  ///< The first.
   std::vector<Pass> repeats;  ///< All of them, where there are several.
   std::optional<Percentiles> alloc_latency, free_latency;
+  std::optional<Percentiles> lateness;  ///< Of recorded times that were kept.
+  std::uint64_t threads = 1;            ///< That replayed at once.
   std::optional<Failure> first_failure;
   FourWay outcomes;
   std::vector<Flush> flushes;                       ///< Of the first pass.

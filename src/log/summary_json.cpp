@@ -156,6 +156,8 @@ std::string to_json(const Summary& summary) {
     json.end_object();
   }
   json.end_array();
+  percentiles(json, "lateness_ns", summary.lateness);
+  json.member("threads", summary.threads);
   json.member("skipped", summary.skipped);
   json.member("violation_count", summary.violation_count);
   json.key("violations").begin_array();

@@ -154,6 +154,17 @@ std::string latency(const Percentiles& of) {
                       ns(of.p99), ns(of.p999), ns(of.max));
 }
 
+/// The first pass, with the peaks of all.
+Pass with_peaks(Pass pass, const std::vector<Pass>& repeats) {
+  for (const auto& other : repeats) {
+    pass.peak_live_bytes = std::max(pass.peak_live_bytes, other.peak_live_bytes);
+    pass.peak_requested_bytes = std::max(pass.peak_requested_bytes, other.peak_requested_bytes);
+    pass.peak_reserved_bytes = std::max(pass.peak_reserved_bytes, other.peak_reserved_bytes);
+    pass.peak_host_bytes = std::max(pass.peak_host_bytes, other.peak_host_bytes);
+  }
+  return pass;
+}
+
 void show_pass(Page& page, const Pass& pass) {
   page.row("events", text::format("{} in {}, {} each", text::grouped(pass.events),
                                   units::ns(static_cast<double>(pass.elapsed_ns)),
@@ -238,9 +249,16 @@ std::string to_text(const Summary& summary, int width) {
   page.paragraph(summary.trace);
   page.row("manager", summary.manager);
   page.row("device", text::format("{}, {} clock", summary.device, summary.clock));
-  show_pass(page, summary.pass);
+  show_pass(page, with_peaks(summary.pass, summary.repeats));
   if (summary.alloc_latency) page.row("allocate", latency(*summary.alloc_latency));
   if (summary.free_latency) page.row("free", latency(*summary.free_latency));
+  if (const auto& late = summary.lateness) {
+    const auto ns = [](std::uint64_t value) { return units::ns(static_cast<double>(value)); };
+    page.row("lateness", text::format("p50 {}, p99 {}, max {}", ns(late->p50), ns(late->p99), ns(late->max)));
+  }
+  if (summary.threads > 1) {
+    page.row("threads", text::format("{} at once; peaks are of samples", summary.threads));
+  }
   show_outcomes(page, summary.outcomes);
   show_flushes(page, summary);
   for (const auto& declined : summary.declined) {

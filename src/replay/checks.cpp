@@ -1,3 +1,6 @@
+#include <utility>
+
+#include "replay/parallel.hpp"
 #include "replay/run.hpp"
 
 namespace emm::replay {
@@ -24,7 +27,8 @@ void Run::check_made(const Event& event, std::uint32_t slot) {
     violation(Violation::Kind::misaligned,
               text::format("{} is not at a multiple of {}", described(live), align));
   }
-  if (!detail.expect.distinct) return;
+  // Others make and end memory meanwhile: what lies elsewhere is not looked at.
+  if (!detail.expect.distinct || (parallel_ && parallel_->running())) return;
   for (const auto other : live_.by_id()) {
     // One that overlaps has been reported; this finds an address shared with memory of no bytes.
     if (other == slot || live_[other].ended ||
@@ -53,9 +57,23 @@ void Run::check_host(const Event& event, const Host& host) {
   }
 }
 
-void Run::overlap(const Live& live, const Live& other) {
+void Run::overlap(const Live& live, AllocId other) {
+  const auto slot = live_.slot(other);
+  const bool mine = slot != LiveSet::kNone && !(parallel_ && parallel_->running());
   violation(Violation::Kind::overlap,
-            text::format("{} overlaps {}, which is live", described(live), described(other)));
+            text::format("{} overlaps {}, which is live", described(live),
+                         mine ? described(live_[slot]) : trace_.name(other)));
+}
+
+void Run::unplace(Live& live) {
+  if (!std::exchange(live.placed, false)) return;
+  auto& shared = *lanes_[index(live.context)]->shared;
+  const auto address = live.memory.device_pointer().value;
+  if (shared.shards) {
+    shared.shards->erase(address, live.size);
+  } else {
+    shared.addresses.erase(address);
+  }
 }
 
 void Run::fill(const Live& live) {
@@ -101,7 +119,8 @@ void Run::report(AllocId id, std::uint64_t size, std::uint64_t address,
                             text::hex(std::to_integer<std::uint64_t>(difference.expected)));
   const auto owner = Pattern::owner(difference.word);
   if (index(owner) < trace_.alloc_count() && owner != id) {
-    if (const auto slot = live_.slot(owner); slot != LiveSet::kNone) {
+    if (const auto slot = live_.slot(owner);
+        slot != LiveSet::kNone && !(parallel_ && parallel_->running())) {
       words += text::format("; that is the content of {}", described(live_[slot]));
     } else if (hosts_.contains(static_cast<std::uint32_t>(owner))) {
       words += text::format("; that is the content of {}", trace_.name(owner));

@@ -9,6 +9,9 @@ bool Run::open(Lane& lane) {
     return false;
   }
   lane.shared = &devices_[lane.device()];
+  if (parallel_ && !lane.shared->shards) {
+    lane.shared->shards = std::make_unique<AddressShards>();
+  }
   if (log_ != nullptr) lane.note_capacity();
   const auto& names = trace_.streams();
   for (std::size_t stream = 1; stream < names.size(); ++stream) {
@@ -99,7 +102,7 @@ void Run::ending_all(const Event& event, Call call) {
     if (!ends(live)) continue;
     const auto address = live.memory.device_pointer().value;
     live.ended = true;
-    if (std::exchange(live.placed, false)) lane->shared->addresses.erase(address);
+    unplace(live);
     live_bytes_ -= live.size;
     --live_count_;
     record_ended(event.op, live.id, live.context, times, address, live.size, live.made_by);
@@ -110,6 +113,8 @@ void Run::ending_all(const Event& event, Call call) {
     host_bytes_ -= host.size;
     record_ended(event.op, AllocId{id}, host.context, times, host.shown, host.size, host.made_by);
   }
+  if (index(event.context) >= reset_at_.size()) reset_at_.resize(lanes_.size());
+  reset_at_[index(event.context)] = at_ + 1;
   if (order_) report_hazards();
   if (options_.checks && lane->open()) measure_reserved(*lane);
   const auto outcome = done ? Outcome::ok : outcome_of(done.error());

@@ -110,7 +110,8 @@ inline void Run::made(const Event& event, Lane& lane, Result<MemoryPointer>& mem
   if constexpr ((F & feature::times) != 0) alloc_times_.add(times.end_ns - times.begin_ns);
   if (!memory) [[unlikely]]
     return refused(event, memory.error(), times);
-  const auto slot = live_.add(event.id);
+  const auto slot = live_.add(event.id, live_.cache());
+  live_.show(slot);
   auto& live = live_[slot];
   live.memory = std::move(*memory);
   live.size = event.size;
@@ -129,9 +130,12 @@ inline void Run::made(const Event& event, Lane& lane, Result<MemoryPointer>& mem
   if constexpr ((F & feature::checks) != 0) {
     const auto address = live.memory.device_pointer().value;
     if (event.size > 0 && address != 0) [[likely]] {
-      if (const auto other = lane.shared->addresses.insert(address, event.size, slot))
-          [[unlikely]] {
-        overlap(live, live_[*other]);
+      const auto number = static_cast<std::uint32_t>(index(event.id));
+      const auto other = lane.shared->shards
+                             ? lane.shared->shards->insert(address, event.size, number)
+                             : lane.shared->addresses.insert(address, event.size, number);
+      if (other) [[unlikely]] {
+        overlap(live, AllocId{*other});
       } else {
         live.placed = true;
       }
@@ -165,7 +169,7 @@ inline void Run::free(const Event& event) {
   const auto made_by = live.made_by;
   if constexpr ((F & feature::watched) != 0) check_content(live);
   if constexpr ((F & feature::checks) != 0) {
-    if (live.placed) lane.shared->addresses.erase(address.value);
+    unplace(live);
   }
   const auto stream = lane.stream(index(event.stream));
   if constexpr ((F & feature::watched) != 0) {
@@ -177,7 +181,7 @@ inline void Run::free(const Event& event) {
   const auto freed = live.memory.free(stream);
   if constexpr (kTimed) times.end_ns = now();
   if constexpr ((F & feature::times) != 0) free_times_.add(times.end_ns - times.begin_ns);
-  live_.forget(slot);
+  live_.forget(slot, live_.cache());
   --live_count_;
   live_bytes_ -= size;
   if (freed) [[likely]]
@@ -197,6 +201,9 @@ std::size_t Run::walk_with(std::size_t begin, std::size_t end) {
   static constexpr std::atomic<bool> kNever{false};
   const auto& interrupted = options_.interrupted != nullptr ? *options_.interrupted : kNever;
   for (at_ = begin; at_ < end; ++at_) {
+    if constexpr ((F & feature::watched) != 0) {
+      if (pace_ && !parallel_) waited_ns_ += pace_->wait(trace_[at_].time_ns, lateness_);
+    }
     dispatch<F>(trace_[at_]);
     if (stop_) [[unlikely]]
       return at_ + 1;
@@ -209,9 +216,14 @@ std::size_t Run::walk_with(std::size_t begin, std::size_t end) {
   return end;
 }
 
+void Run::serve_rare(const Event& event) {
+  using namespace feature;
+  dispatch<checks | times | watched>(event);
+}
+
 std::size_t Run::walk(std::size_t begin, std::size_t end) {
   using namespace feature;
-  const bool watch = log_ != nullptr || options_.verify || order_;
+  const bool watch = log_ != nullptr || options_.verify || order_ || pace_;
   switch ((options_.checks ? checks : 0) | (options_.latency ? times : 0) | (watch ? watched : 0)) {
     case 0:
       return walk_with<0>(begin, end);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "replay/parallel.hpp"
 #include "replay/run.hpp"
 
 namespace emm::replay {
@@ -10,8 +11,13 @@ namespace {
 constexpr std::size_t kChunk = 1024;  ///< Events between two calls of ReplayOptions::progress.
 
 /// Is there order to look at: memory, or work on it, on more streams than one?
-bool has_several_streams(const trace::Trace& trace) {
+bool has_several_streams(const trace::Trace& trace, bool threads) {
   if (trace.streams().size() < 2) return false;
+  const auto& names = trace.streams();
+  if (threads && trace.threads().size() > 1 &&
+      std::find(names.begin(), names.end(), "per_thread") != names.end()) {
+    return true;
+  }
   std::optional<StreamId> only;
   for (std::size_t at = 0; at < trace.size(); ++at) {
     const auto& event = trace[at];
@@ -35,9 +41,14 @@ Run::Run(const trace::Trace& trace, Stack& stack, const ReplayOptions& options,
       options_(options),
       log_(log),
       clock_(stack.clock()),
-      live_(trace.alloc_count(), static_cast<std::size_t>(trace.peak_live_allocs())),
+      live_(trace.alloc_count(), options.threads == ReplayOptions::Threads::trace
+                                    ? 1
+                                    : trace.threads().size() + 1),
       host_buffers_(trace) {
-  if (options.checks && has_several_streams(trace)) {
+  if (options.pace > 0) {
+    pace_ = std::make_unique<Pace>(clock_, options.pace, options.interrupted);
+  }
+  if (options.checks && has_several_streams(trace, options.threads != ReplayOptions::Threads::trace)) {
     order_ = std::make_unique<order::Checker>(&serving);
   }
   for (const auto& context : trace.contexts()) {
@@ -45,15 +56,47 @@ Run::Run(const trace::Trace& trace, Stack& stack, const ReplayOptions& options,
   }
 }
 
-Run::~Run() = default;
+Run::~Run() { parallel_.reset(); }
 
 Result<log::Summary> Run::run() {
   const Serving serving(at_);
+  if (options_.threads != ReplayOptions::Threads::trace) {
+    if (auto begun = begin_threads(); !begun) return begun.error();
+  }
   const auto passes = std::max(options_.repeat, 1u);
   for (number_ = 0; number_ < passes && !stop_; ++number_) pass(number_);
   if (fatal_) return *std::move(fatal_);
   finish();
   return std::move(summary_);
+}
+
+Status Run::begin_threads() {
+  constexpr std::size_t kThreadsMax = 1024;
+  if (trace_.threads().size() > kThreadsMax) {
+    return fail(Errc::usage, "--threads: the trace has {} threads: expected at most {}",
+                trace_.threads().size(), kThreadsMax);
+  }
+  if (log_ != nullptr) {
+    record_order_ = std::make_unique<RecordOrder>(*log_);
+    log_ = record_order_.get();
+  }
+  parallel_ = std::make_unique<Parallel>(*this);
+  return parallel_->start();
+}
+
+/// Before threads use them at once: contexts, and the streams that are theirs without being made.
+void Run::open_all() {
+  std::vector<bool> made(trace_.streams().size());
+  for (std::size_t at = 0; at < trace_.size(); ++at) {
+    if (trace_[at].op == Op::stream_create) made[index(trace_[at].stream)] = true;
+  }
+  for (std::size_t at = 0; at < trace_.size(); ++at) {
+    const auto& event = trace_[at];
+    if (event.has(trace::event_flag::backing)) continue;
+    auto* used = lane(event.context);
+    if (used == nullptr) return;
+    if (index(event.stream) != 0 && !made[index(event.stream)]) used->stream(index(event.stream));
+  }
 }
 
 /// How many events at the beginning make what was alive before the recording began: they are served
@@ -73,6 +116,7 @@ std::size_t Run::preexisting() const {
 
 void Run::pass(unsigned number) {
   pass_ = {};
+  if (parallel_) parallel_->rewind();
   seen_.flushes.clear();
   const auto backing_before = backing_events_;
   const auto stop_at =
@@ -86,8 +130,15 @@ void Run::pass(unsigned number) {
     alloc_times_.clear();
     free_times_.clear();
   }
+  if (parallel_) open_all();
+  waited_ns_ = 0;
   const auto begin_ns = now();
-  while (done < end && !stop_) {
+  if (pace_ && done < end) pace_->begin(trace_[done].time_ns);
+  if (parallel_ && done < end && !stop_) {
+    done = parallel_->walk(done, end);
+    if (number == 0) parallel_->add_up_times();
+  }
+  while (!parallel_ && done < end && !stop_) {
     done = walk(done, std::min(end, done + kChunk));
     if (options_.progress) options_.progress(std::uint64_t{trace_.size()} * number + done, total);
   }
@@ -96,7 +147,8 @@ void Run::pass(unsigned number) {
 
   const auto timed = done - std::min(done, before_clock);
   pass_.ns_per_event =
-      timed == 0 ? 0 : static_cast<double>(pass_.elapsed_ns) / static_cast<double>(timed);
+      timed == 0 ? 0 : static_cast<double>(pass_.elapsed_ns - std::min(pass_.elapsed_ns, waited_ns_)) /
+                               static_cast<double>(timed);
   pass_.events = done - (backing_events_ - backing_before);
   for (const auto& lane : lanes_) {
     if (lane->open()) measure_reserved(*lane);
@@ -115,6 +167,7 @@ void Run::pass(unsigned number) {
   if (!stop_) count_leaks();
   const bool more = !stop_ && number + 1 < options_.repeat;
   end_leftovers(more);
+  if (record_order_) record_order_->pass_on();
   if (!stop_ && options_.checks) check_balance();
   if (number == 0) summary_.pass = pass_;
   if (options_.repeat > 1) summary_.repeats.push_back(pass_);
@@ -145,6 +198,9 @@ void Run::end_leftovers(bool logged) {
   const auto refused = [&](const Status& ended) {
     if (!ended && seen_.failed_frees++ == 0) seen_.first_failed_free = describe(ended.error());
   };
+  for (const auto slot : order_ ? live_.by_id() : std::vector<std::uint32_t>()) {
+    if (!live_[slot].ended) order_ending(live_[slot], {});
+  }
   order_all_done();
   drop_records();
   for (const auto& lane : lanes_) lane->leave_all();
@@ -161,17 +217,15 @@ void Run::end_leftovers(bool logged) {
   hosts_.clear();
   for (const auto slot : live_.by_id()) {
     auto& live = live_[slot];
-    auto& lane = *lanes_[index(live.context)];
-    if (live.placed) lane.shared->addresses.erase(live.memory.device_pointer().value);
+    unplace(live);
     if (!live.ended) {
       if (logged) {
         record_ended(Op::free, live.id, live.context, {now(), now()},
                      live.memory.device_pointer().value, live.size, live.made_by);
       }
-      if (order_) order_ending(live, {});
       refused(live.memory.free());
     }
-    live_.end(slot);
+    live_.end(slot, live_.cache());
   }
   if (order_) report_hazards();
   reached_.clear();
@@ -207,6 +261,9 @@ void Run::finish() {
   for (const auto& lane : lanes_) {
     if (lane->open()) summary_.reports += lane->context().memory_manager().report();
   }
+  for (const auto& lane : lanes_) lane->end();  // a manager frees what it holds, which may fail
+  if (pace_) summary_.lateness = lateness_.percentiles();
+  if (parallel_) summary_.threads = parallel_->thread_count();
   note_recording();
 }
 

@@ -23,6 +23,11 @@ struct ReplayOptions {
   bool checks = true;    ///< Overlap, alignment, size, balance. Off only in benchmarks.
   bool latency = false;  ///< A time for each operation; else two for each pass.
   bool verify = false;   ///< Fill each allocation, and look at it again at its end.
+  /// trace: one thread, in the order of the trace. recorded: each thread of the trace on its own,
+  /// waiting for the ids and records that it needs. free: for the ids alone.
+  enum class Threads : std::uint8_t { trace, recorded, free };
+  Threads threads = Threads::trace;
+  double pace = 0;  ///< Keeps the recorded times, so many times as fast; 0: does not.
   std::optional<std::uint64_t>
       stop_at{};  ///< Ends before this event; Summary::stop_state then holds the state.
   const std::atomic<bool>* interrupted =
@@ -47,7 +52,7 @@ class Stack {
   virtual std::string describe_device() const = 0;
 };
 
-/// Walks a trace over a manager stack: one thread, in the order of the trace.
+/// Walks a trace over a manager stack.
 ///
 /// What a manager does wrong is data (a Record, a Violation, Summary::first_failure), never the end
 /// of the run, unless options ask for that. Errors are only those that leave nothing to report: no

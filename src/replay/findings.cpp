@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "replay/parallel.hpp"
 #include "replay/run.hpp"
 
 namespace emm::replay {
@@ -151,7 +152,8 @@ log::Failure Run::capture(Outcome outcome, std::string error) {
   failure.event = at_;
   failure.outcome = outcome;
   failure.error = std::move(error);
-  failure.live_bytes = live_bytes_;
+  failure.live_bytes =
+      live_bytes_ + (parallel_ ? static_cast<std::uint64_t>(parallel_->live_bytes()) : 0);
   failure.reserved_bytes = reserved_;
   failure.holders = biggest();
   if (at_ >= trace_.size()) return failure;
@@ -179,7 +181,19 @@ std::vector<log::Holder> Run::biggest() {
     std::uint32_t id;
   };
   std::vector<Held> held;
-  for (const auto slot : live_.by_id()) {
+  const bool shared = parallel_ && parallel_->running();
+  // Entries may be changing hands now; the trace tells as well what is held.
+  for (std::size_t at = 0; shared && at < trace_.size(); ++at) {
+    const auto& event = trace_[at];
+    const bool makes = event.op == Op::memalloc || event.op == Op::memallocmanaged;
+    if (!makes || event.has(trace::event_flag::backing)) continue;
+    const bool reset =
+        index(event.context) < reset_at_.size() && at < reset_at_[index(event.context)];
+    if (!reset && live_.slot(event.id) != LiveSet::kNone) {
+      held.push_back({event.size, static_cast<std::uint32_t>(event.id)});
+    }
+  }
+  for (const auto slot : shared ? std::vector<std::uint32_t>() : live_.by_id()) {
     if (!live_[slot].ended)
       held.push_back({live_[slot].size, static_cast<std::uint32_t>(live_[slot].id)});
   }

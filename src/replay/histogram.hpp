@@ -18,6 +18,11 @@ class Histogram {
     ++count_;
     max_ = std::max(max_, ns);
   }
+  void add(const Histogram& other) noexcept {
+    for (std::size_t i = 0; i < buckets_.size(); ++i) buckets_[i] += other.buckets_[i];
+    count_ += other.count_;
+    max_ = std::max(max_, other.max_);
+  }
   void clear() noexcept { *this = Histogram(); }
   std::uint64_t count() const noexcept { return count_; }
 

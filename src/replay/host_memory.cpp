@@ -95,7 +95,7 @@ void Run::free_ended(const Event& event, std::uint32_t slot) {
   const bool watch = options_.checks && lane.open();
   const auto held = watch ? lane.driver().held_bytes() : 0;
   Times times{.begin_ns = now(), .end_ns = 0};
-  live_.end(slot);  // its finalizer runs, and must do nothing
+  live_.end(slot, live_.cache());  // its finalizer runs, and must do nothing
   times.end_ns = now();
   ++pass_.frees;
   if (watch) {

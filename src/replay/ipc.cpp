@@ -101,6 +101,8 @@ void Run::open_ipc_handle(const Event& event) {
   Times times{.begin_ns = now(), .end_ns = 0};
   auto import = open_import(event, found->second);
   times.end_ns = now();
+  // The other process is the harness's: what becomes of it says nothing of the manager.
+  if (!import && import.error().code == Errc::io_error) return fatal(import.error());
   const auto outcome = import ? Outcome::ok : outcome_of(import.error());
   record(event, outcome, times, import ? import->address : 0, import ? import->size : 0);
   settle(event, outcome, import ? nullptr : &import.error());
@@ -164,6 +166,7 @@ void Run::exchange_content(const Export& exported, const Import& import) {
   auto exchanged = exchange(0, std::min(size, kEdge));
   if (exchanged && size > kEdge)
     exchanged = exchange(std::max(kEdge, size - kEdge), std::min(kEdge, size - kEdge));
+  if (!exchanged && exchanged.error().code == Errc::io_error) return fatal(exchanged.error());
   if (!exchanged) {
     violation(log::Violation::Kind::wrong_address,
               text::format("{} cannot be used from both processes: {}", described(exporter),
@@ -185,6 +188,7 @@ void Run::close_ipc_handle(const Event& event) {
   const auto closed = close_import(found->second);
   times.end_ns = now();
   imports_.erase(found);
+  if (!closed && closed.error().code == Errc::io_error) return fatal(closed.error());
   const auto outcome = closed ? Outcome::ok : outcome_of(closed.error());
   record(event, outcome, times, address, size, Op::open_ipc_handle);
   settle(event, outcome, closed ? nullptr : &closed.error());

@@ -6,6 +6,12 @@ namespace emm::replay {
 
 Lane::~Lane() { leave_all(); }
 
+void Lane::end() {
+  leave_all();
+  context_.reset();
+  destroyed_.clear();
+}
+
 Status Lane::create(Stack& stack) {
   auto made = stack.make_context(device_, this, order_);
   if (!made) return std::move(made).error();

@@ -10,6 +10,7 @@
 #include "log/summary.hpp"
 #include "order/checker.hpp"
 #include "replay/address_map.hpp"
+#include "replay/address_shards.hpp"
 #include "replay/engine.hpp"
 #include "replay/serving.hpp"
 
@@ -47,10 +48,17 @@ class Lane final : public ManagerObserver {
   /// primary context is one and theirs too, it is reset instead.
   Status destroy(bool share);
 
+  /// Ends the context, and those that were destroyed before. What its manager still says is heard.
+  void end();
+
   /// The handle of stream number `stream`, made at its first use; the default stream where the
   /// device has no others.
   StreamHandle stream(std::size_t stream) {
     return stream == 0 ? StreamHandle{} : other_stream(stream);
+  }
+  /// As stream(), of one that is made; any thread may ask while none is being made.
+  StreamHandle known_stream(std::size_t stream) const noexcept {
+    return stream < streams_.size() ? streams_[stream] : StreamHandle{};
   }
   /// Makes stream number `stream`, unless it is there.
   void make_stream(std::size_t stream, StreamKind kind);
@@ -71,7 +79,8 @@ class Lane final : public ManagerObserver {
   /// context.
   struct Device {
     std::uint64_t held = 0;  ///< Bytes, when last asked.
-    AddressMap addresses;    ///< Of what is live.
+    AddressMap addresses;    ///< Of what is live; where threads replay at once in `shards`.
+    std::unique_ptr<AddressShards> shards;
   };
   Device* shared = nullptr;  ///< Set when the context is made.
 

@@ -1,7 +1,11 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "base/assert.hpp"
@@ -25,64 +29,131 @@ struct Live {
 
 /// The device and managed memory that a replay holds, by AllocId: four bytes for each id of the
 /// trace and an entry for each allocation that is held.
+///
+/// Threads that add and forget at once have a Cache each. What one thread added, another may look
+/// at once slot() shows it there.
 class LiveSet {
  public:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
-  LiveSet(std::size_t ids, std::size_t expected) : slots_(ids, kNone) {
-    entries_.reserve(expected);
+  /// Entries that one thread has to give, nobody's else.
+  class alignas(128) Cache {
+    friend class LiveSet;
+    std::uint32_t free = kNone;  ///< The first free entry, whose `size` is the next.
+    std::uint32_t next = 0, end = 0;
+    std::int64_t held = 0;
+  };
+
+  explicit LiveSet(std::size_t ids, std::size_t caches = 1)
+      : count_(ids),
+        slots_(std::make_unique<std::atomic<std::uint32_t>[]>(ids)),
+        blocks_(ids / kBlock + caches + 1),
+        caches_(caches) {
+    await_all();
+  }
+  /// Ids that one thread makes are then beside each other in memory: `place` is a permutation of
+  /// the ids. REQUIRES: nothing is held.
+  void group(std::vector<std::uint32_t> place) noexcept { place_ = std::move(place); }
+  /// Nothing has been asked for yet. REQUIRES: nothing is held.
+  void await_all() noexcept {
+    for (std::size_t i = 0; i < count_; ++i) slots_[i].store(kAwaited, std::memory_order_relaxed);
   }
 
-  /// REQUIRES: nothing is held for `id`.
-  std::uint32_t add(AllocId id) {
-    auto& slot = slots_[index(id)];
-    EMM_ASSERT(slot == kNone);
-    if (free_ == kNone) {
-      slot = static_cast<std::uint32_t>(entries_.size());
-      entries_.emplace_back();
-    } else {
-      slot = free_;
-      free_ = static_cast<std::uint32_t>(entries_[slot].size);
-    }
-    ++held_;
-    entries_[slot].id = id;
+  Cache& cache(std::size_t number = 0) noexcept { return caches_[number]; }
+  /// An entry for `id`, which nobody sees until show(). REQUIRES: nothing is held for `id`.
+  std::uint32_t add(AllocId id, Cache& cache) {
+    const auto slot = take(cache);
+    ++cache.held;
+    (*this)[slot].id = id;
     return slot;
   }
-  std::uint32_t slot(AllocId id) const noexcept { return slots_[index(id)]; }
-  Live& operator[](std::uint32_t slot) noexcept { return entries_[slot]; }
-  const Live& operator[](std::uint32_t slot) const noexcept { return entries_[slot]; }
+  void show(std::uint32_t slot) noexcept {
+    auto& shown = slot_of((*this)[slot].id);
+    EMM_ASSERT(shown.load(std::memory_order_relaxed) >= kSpecial);
+    shown.store(slot, std::memory_order_release);
+  }
+  std::uint32_t slot(AllocId id) const noexcept {
+    const auto slot = slot_of(id).load(std::memory_order_acquire);
+    return slot < kSpecial ? slot : kNone;
+  }
+  /// It is known what became of `id`: made, or refused.
+  bool settled(AllocId id) const noexcept {
+    return slot_of(id).load(std::memory_order_acquire) != kAwaited;
+  }
+  /// What was asked for is not held here.
+  void settle(AllocId id) noexcept {
+    auto& slot = slot_of(id);
+    if (slot.load(std::memory_order_relaxed) == kAwaited) {
+      slot.store(kSettled, std::memory_order_release);
+    }
+  }
+  Live& operator[](std::uint32_t slot) noexcept { return blocks_[slot / kBlock][slot % kBlock]; }
+  const Live& operator[](std::uint32_t slot) const noexcept {
+    return blocks_[slot / kBlock][slot % kBlock];
+  }
   /// Forgets the entry, whose memory has ended.
-  void forget(std::uint32_t slot) noexcept {
-    auto& entry = entries_[slot];
-    slots_[index(entry.id)] = kNone;
-    entry.size = free_;
-    free_ = slot;
-    --held_;
+  void forget(std::uint32_t slot, Cache& cache) noexcept {
+    auto& entry = (*this)[slot];
+    slot_of(entry.id).store(kSettled, std::memory_order_release);
+    entry.size = cache.free;
+    cache.free = slot;
+    --cache.held;
   }
   /// Ends the memory and forgets the entry.
-  void end(std::uint32_t slot) noexcept {
-    entries_[slot].memory = MemoryPointer();
-    forget(slot);
+  void end(std::uint32_t slot, Cache& cache) noexcept {
+    (*this)[slot].memory = MemoryPointer();
+    forget(slot, cache);
   }
-  std::size_t held() const noexcept { return held_; }
-  /// The slots in use, in the order of their ids.
+  std::size_t held() const noexcept {
+    std::int64_t held = 0;
+    for (const auto& cache : caches_) held += cache.held;
+    return static_cast<std::size_t>(held);
+  }
+  /// The slots in use, in the order of their ids. REQUIRES: no other thread adds or forgets.
   std::vector<std::uint32_t> by_id() const {
     std::vector<std::uint32_t> used;
-    if (held_ == 0) return used;
-    used.reserve(held_);
-    for (std::uint32_t slot = 0; slot < entries_.size(); ++slot) {
-      if (slots_[index(entries_[slot].id)] == slot) used.push_back(slot);
+    const auto count = held();
+    if (count == 0) return used;
+    used.reserve(count);
+    const auto entries = static_cast<std::uint32_t>(made_ * kBlock);
+    for (std::uint32_t at = 0; at < entries; ++at) {
+      if (slot((*this)[at].id) == at) used.push_back(at);
     }
     std::sort(used.begin(), used.end(),
-              [&](std::uint32_t a, std::uint32_t b) { return entries_[a].id < entries_[b].id; });
+              [&](std::uint32_t a, std::uint32_t b) { return (*this)[a].id < (*this)[b].id; });
     return used;
   }
 
  private:
-  std::vector<std::uint32_t> slots_;
-  std::vector<Live> entries_;
-  std::uint32_t free_ = kNone;  ///< The first free entry, whose `size` is the next.
-  std::size_t held_ = 0;
+  static constexpr std::size_t kBlock = 256;
+  static constexpr std::uint32_t kAwaited = kNone - 1, kSettled = kNone - 2, kSpecial = kNone - 2;
+
+  std::atomic<std::uint32_t>& slot_of(AllocId id) const noexcept {
+    return slots_[place_.empty() ? index(id) : place_[index(id)]];
+  }
+  std::uint32_t take(Cache& cache) {
+    if (cache.free != kNone) {
+      const auto slot = cache.free;
+      cache.free = static_cast<std::uint32_t>((*this)[slot].size);
+      return slot;
+    }
+    if (cache.next == cache.end) {
+      const std::lock_guard lock(growing_);
+      EMM_ASSERT(made_ < blocks_.size());
+      blocks_[made_] = std::make_unique<Live[]>(kBlock);
+      cache.next = static_cast<std::uint32_t>(made_++ * kBlock);
+      cache.end = cache.next + static_cast<std::uint32_t>(kBlock);
+    }
+    return cache.next++;
+  }
+
+  std::size_t count_;
+  std::unique_ptr<std::atomic<std::uint32_t>[]> slots_;
+  std::vector<std::uint32_t> place_;  ///< Empty: each id at its own.
+  std::vector<std::unique_ptr<Live[]>> blocks_;
+  std::size_t made_ = 0;  ///< Blocks.
+  std::mutex growing_;
+  std::vector<Cache> caches_;
 };
 
 }  // namespace emm::replay

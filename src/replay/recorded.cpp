@@ -98,7 +98,7 @@ void Run::note_recording() {
         order_refused_));
   }
   if (seen_.failed_frees != 0) {
-    notes.push_back(text::format("{} frees that a manager had put off failed; the first: {}",
+    notes.push_back(text::format("{} frees failed that a manager made later or at its end; the first: {}",
                                  seen_.failed_frees, seen_.first_failed_free));
   }
 }

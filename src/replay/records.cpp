@@ -1,3 +1,4 @@
+#include "replay/parallel.hpp"
 #include "replay/run.hpp"
 
 namespace emm::replay {
@@ -44,6 +45,29 @@ void Run::record(const Event& event, Outcome outcome, Times times, std::uint64_t
                    .repeat = byte_of(number_),
                    .late = late},
                   gauges(lane));
+}
+
+void Run::record_at(RecordOrder& order, std::uint64_t place, std::uint64_t at, const Event& event,
+                    Outcome outcome, Times times, std::uint64_t address, std::uint64_t size,
+                    Op freed_kind) const {
+  const auto& lane = *lanes_[index(event.context)];
+  order.add(place,
+            {.seq = at,
+             .begin_ns = times.begin_ns,
+             .end_ns = times.end_ns,
+             .pointer = address,
+             .size = size,
+             .id = index(event.id),
+             .thread = static_cast<std::uint32_t>(event.thread),
+             .stream = static_cast<std::uint16_t>(event.stream),
+             .context = static_cast<std::uint8_t>(event.context),
+             .op = event.op,
+             .freed_kind = freed_kind,
+             .outcome = outcome,
+             .device = byte_of(lane.device()),
+             .repeat = byte_of(number_),
+             .late = false},
+            gauges(lane));
 }
 
 void Run::record_ended(Op op, AllocId id, ContextId context, Times times, std::uint64_t address,

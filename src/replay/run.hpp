@@ -14,6 +14,7 @@
 #include "replay/host_buffers.hpp"
 #include "replay/lane.hpp"
 #include "replay/live_set.hpp"
+#include "replay/pace.hpp"
 
 namespace emm::replay {
 
@@ -37,7 +38,12 @@ constexpr bool names_memory(trace::Op op) noexcept {
 
 /// One replay: all of Engine::run(). Its parts are in files by what they do, and dispatch.cpp says
 /// which serves what.
+class Parallel;
+class RecordOrder;
+
 class Run {
+  friend class Parallel;
+
  public:
   Run(const trace::Trace& trace, Stack& stack, const ReplayOptions& options, log::RecordSink* log);
   ~Run();
@@ -83,6 +89,8 @@ class Run {
   };
 
   // engine.cpp
+  Status begin_threads();
+  void open_all();
   void pass(unsigned number);
   std::size_t preexisting() const;
   void count_leaks();
@@ -92,6 +100,8 @@ class Run {
   std::uint64_t now() const noexcept { return clock_.now_ns() - hidden_ns_; }
 
   // dispatch.cpp
+  /// What a thread leaves to the run: all but device memory.
+  void serve_rare(const Event& event);
   std::size_t walk(std::size_t begin,
                    std::size_t end);  ///< Returns where it stopped: after the last event served.
   template <unsigned F>
@@ -182,7 +192,8 @@ class Run {
   // checks.cpp
   void check_made(const Event& event, std::uint32_t slot);
   void check_host(const Event& event, const Host& host);
-  void overlap(const Live& live, const Live& other);
+  void overlap(const Live& live, AllocId other);
+  void unplace(Live& live);
   void measure_reserved(Lane& lane) {
     const auto held = lane.driver().held_bytes();
     reserved_ += held - std::exchange(lane.shared->held, held);
@@ -212,6 +223,9 @@ class Run {
   // records.cpp
   void record(const Event& event, Outcome outcome, Times times, std::uint64_t address,
               std::uint64_t size, Op freed_kind = Op::memalloc, bool late = false);
+  void record_at(RecordOrder& order, std::uint64_t place, std::uint64_t at, const Event& event,
+                 Outcome outcome, Times times, std::uint64_t address, std::uint64_t size,
+                 Op freed_kind) const;
   void record_ended(Op op, AllocId id, ContextId context, Times times, std::uint64_t address,
                     std::uint64_t size, Op made_by);
   log::Gauges gauges(const Lane& lane) const;
@@ -220,10 +234,14 @@ class Run {
   /// Time that this engine spends on its own account is on no one's.
   class Hidden {
    public:
-    explicit Hidden(Run& run) noexcept : run_(run), begin_ns_(run.clock_.now_ns()) {}
+    explicit Hidden(Run& run) noexcept : run_(run), begin_ns_(run.clock_.now_ns()) {
+      ++run.hidden_depth_;
+    }
     Hidden(const Hidden&) = delete;
     Hidden& operator=(const Hidden&) = delete;
-    ~Hidden() { run_.hidden_ns_ += run_.clock_.now_ns() - begin_ns_; }
+    ~Hidden() {
+      if (--run_.hidden_depth_ == 0) run_.hidden_ns_ += run_.clock_.now_ns() - begin_ns_;
+    }
 
    private:
     Run& run_;
@@ -239,6 +257,7 @@ class Run {
   Stack& stack_;
   const ReplayOptions& options_;
   log::RecordSink* log_;
+  std::unique_ptr<RecordOrder> record_order_;  ///< Where threads log; log_ then is it.
   Clock& clock_;
 
   // Where the run is
@@ -246,6 +265,7 @@ class Run {
   unsigned number_ = 0;   ///< Of the pass.
   bool stop_ = false;
   std::uint64_t hidden_ns_ = 0;
+  unsigned hidden_depth_ = 0;  ///< Within another, its time is counted already.
   std::optional<Error> fatal_;
   log::Summary summary_;
   log::Pass pass_;
@@ -256,7 +276,8 @@ class Run {
   std::uint64_t host_bytes_ = 0;
   std::uint64_t live_count_ = 0;
   std::uint64_t reserved_ = 0;
-  Histogram alloc_times_, free_times_;
+  Histogram alloc_times_, free_times_, lateness_;
+  std::uint64_t waited_ns_ = 0;  ///< For recorded times.
 
   /// An event_record of the trace, until its last mention.
   struct Recorded {
@@ -287,7 +308,11 @@ class Run {
   std::map<std::uint32_t, std::uint64_t> backing_;  ///< Bytes by AllocId, of the recorded manager.
   std::uint64_t backing_bytes_ = 0, backing_peak_ = 0;
   std::map<Op, std::uint64_t> skipped_;
+  std::vector<std::uint64_t> reset_at_;  ///< Event after the last, by context.
   std::uint64_t backing_events_ = 0, gaps_ = 0, elsewhere_ = 0;
+
+  std::unique_ptr<Pace> pace_;
+  std::unique_ptr<Parallel> parallel_;  ///< Last: its threads use all of this.
 };
 
 }  // namespace emm::replay

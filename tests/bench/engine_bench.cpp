@@ -4,54 +4,19 @@
 #include "../replay/fake_device.hpp"
 #include "base/prng.hpp"
 #include "replay/engine.hpp"
+#include "replay/null_manager.hpp"
 
 namespace emm::replay {
 namespace {
 
 constexpr std::size_t kEvents = 1'000'000;
 
-/// Hands out the addresses of a table that is larger than what is live, one after the other.
-class NullManager final : public MemoryManager {
- public:
-  Status initialize() override { return {}; }
-  Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle) override {
-    next_ = (next_ + 1) % kPlaces;
-    return MemoryPointer(
-        {FakeDriver::kBase + kStride * ((next_ * 40503) % kPlaces)}, size,
-        Lifetime(
-            {.run = [](void*, std::uint64_t, StreamHandle) noexcept {}, .self = this, .cookie = 0},
-            {}));
-  }
-  Result<HostMemory> memhostalloc(std::uint64_t, HostAllocFlags) override {
-    return Error{.code = Errc::not_supported};
-  }
-  Result<HostMemory> mempin(HostRange, HostRegisterFlags, std::shared_ptr<const void>) override {
-    return Error{.code = Errc::not_supported};
-  }
-  Result<IpcHandle> get_ipc_handle(MemoryView) override {
-    return Error{.code = Errc::not_supported};
-  }
-  Result<MemoryInfo> get_memory_info() override { return Error{.code = Errc::not_supported}; }
-  void reset() noexcept override {}
-  DeferCleanup defer_cleanup() override { return {}; }
-
- private:
-  static constexpr std::uint64_t kPlaces = 1 << 20;
-  static constexpr std::uint64_t kStride = 1 << 16;
-  std::uint64_t next_ = 0;
-};
-
 class NullStack final : public Stack {
  public:
   Result<std::unique_ptr<Context>> make_context(std::uint32_t, ManagerObserver* observer,
                                                 order::Checker*) override {
     device_.driver = std::make_unique<FakeDriver>();
-    const ManagerFactory factory{
-        .name = "null",
-        .make = [](const ManagerContext&) -> Result<std::unique_ptr<MemoryManager>> {
-          return std::make_unique<NullManager>();
-        }};
-    return Context::create(device_, clock_, factory, observer);
+    return Context::create(device_, clock_, factory_, observer);
   }
   Clock& clock() override { return clock_; }
   Result<std::unique_ptr<Peer>> start_peer(std::uint32_t) override {
@@ -61,6 +26,7 @@ class NullStack final : public Stack {
   std::string describe_device() const override { return "null"; }
 
  private:
+  const ManagerFactory factory_ = null_manager();
   OpenedDevice device_;
   SteadyClock clock_;
 };
@@ -117,6 +83,59 @@ void bare(benchmark::State& state) { replay(state, {.checks = false}); }
 void latencies(benchmark::State& state) { replay(state, {.checks = false, .latency = true}); }
 void checks(benchmark::State& state) { replay(state, {}); }
 
+/// Every thread the same: half allocations, half frees of its own, a hundred live.
+trace::Trace threaded(std::uint64_t threads) {
+  trace::Trace trace;
+  Prng random(7);
+  bool good = static_cast<bool>(trace.on_header({}));
+  const auto add = [&](trace::Op op, std::uint64_t thread, std::uint64_t id, std::uint64_t size) {
+    trace::Operation operation;
+    operation.op = op;
+    operation.members = trace::Members(trace::Member::id, trace::Member::thread);
+    if (op == trace::Op::memalloc) operation.members.add(trace::Member::size);
+    operation.id = trace::Id::of(id);
+    operation.thread = trace::Id::of(thread);
+    operation.size = size;
+    good = good && trace.on_operation(operation);
+  };
+  constexpr std::uint64_t kLive = 100;
+  const auto rounds = kEvents / 2 / threads;
+  for (std::uint64_t round = 0; round < rounds + kLive; ++round) {
+    for (std::uint64_t thread = 0; thread < threads; ++thread) {
+      if (round < rounds)
+        add(trace::Op::memalloc, thread, round * threads + thread, random.between(1, 60'000));
+      if (round >= kLive) add(trace::Op::free, thread, (round - kLive) * threads + thread, 0);
+    }
+  }
+  good = good && trace.finish();
+  EMM_ASSERT(good);
+  return trace;
+}
+
+/// Events of all threads together; the time is the replay's own, without the start of its threads.
+void threads(benchmark::State& state) {
+  const auto trace = threaded(static_cast<std::uint64_t>(state.range(0)));
+  double ns = 0;
+  for (auto _ : state) {
+    NullStack stack;
+    auto summary = Engine(trace, stack, {.threads = ReplayOptions::Threads::recorded}).run();
+    if (!summary || summary->violation_count != 0) {
+      state.SkipWithError("the null manager was accused");
+      return;
+    }
+    ns += summary->pass.ns_per_event;
+    state.SetIterationTime(static_cast<double>(summary->pass.elapsed_ns) * 1e-9);
+  }
+  state.counters["ns/event"] = benchmark::Counter(ns, benchmark::Counter::kAvgIterations);
+}
+
+BENCHMARK(threads)
+    ->Name("engine/threads")
+    ->Arg(1)
+    ->Arg(2)
+    ->Arg(16)
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
 BENCHMARK(bare)->Name("engine/bare")->Arg(1000)->Unit(benchmark::kMillisecond);
 BENCHMARK(latencies)->Name("engine/latencies")->Arg(1000)->Unit(benchmark::kMillisecond);
 BENCHMARK(checks)->Name("engine/checks")->Arg(1000)->Arg(100'000)->Unit(benchmark::kMillisecond);

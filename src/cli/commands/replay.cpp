@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
@@ -10,6 +11,7 @@
 #include "log/writer.hpp"
 #include "plugin/running_call.hpp"
 #include "replay/engine.hpp"
+#include "replay/null_manager.hpp"
 
 namespace emm {
 namespace {
@@ -23,7 +25,8 @@ class Replay final : public CommandRun {
     manager_.offer(arguments);
     arguments.text("--device", device_, "DEVICE", "auto, sim[:capacity=..,devices=..,seed=..,costs=h200] or cuda[:N]");
     arguments.list("--fault", faults_, "CALL:N|rate=..,seed=..",
-                   "Makes the N-th driver call of a kind fail, or any at a rate; repeatable");
+                   "Makes the N-th driver call of a kind fail, or any at a rate; CALL is any, or a name as mem_alloc is cuMemAlloc's; "
+                   "repeatable");
     arguments.text("--log", log_, "FILE", "Writes a row for each operation; - is standard output");
     arguments.text("--log-format", log_format_, "FORMAT", "The log's format: rmm, rmm-legacy or emm");
     arguments.text("--json", json_, "FILE|-", "Writes the summary as JSON (emmctl.replay/1)");
@@ -32,6 +35,10 @@ class Replay final : public CommandRun {
     arguments.flag("--verify", verify_, "Fill each allocation and look at its content again at its end");
     arguments.flag("--latency", latency_, "Measure each operation, and give percentiles");
     arguments.count("--stop-at", stop_at_, "EVENT", "Stop before this event, counted from 0, and show the state");
+    arguments.choice("--threads", threads_, {"trace", "recorded", "free"},
+                     "One thread in the trace's order; or each recorded thread on its own, waiting for the ids and "
+                     "records it needs, or for the ids alone");
+    arguments.text("--pace", pace_, "none|recorded|xF", "Keep the recorded times, or F times as fast; gives the lateness");
     arguments.flag("--partial", partial_, "Replay a damaged trace up to where the damage begins");
     arguments.list("--fail-on", fail_on_, "leak", "What else makes the exit code 1; repeatable");
     arguments.text("--from", from_, "FORMAT", "The trace's format, where its content does not tell");
@@ -50,7 +57,9 @@ class Replay final : public CommandRun {
     const plugin::LastWords last_words([&] {
       if (writer && !writer->finish()) return;  // what can be said has been said
     });
-    auto manager = manager_.find();
+    const auto pace = speed();
+    if (!pace) return pace.error();
+    auto manager = manager_.name() == "null" ? Result<ManagerFactory>(replay::null_manager()) : manager_.find();
     if (!manager) return std::move(manager).error();
 
     if (auto apart = refuse_same_file({trace_, log_, json_}); !apart) return apart.error();
@@ -59,6 +68,9 @@ class Replay final : public CommandRun {
     auto loaded = load_trace(console, trace_, {.format = from_, .partial = partial_});
     if (!loaded) return std::move(loaded).error();
     const auto& trace = loaded->trace;
+    if (*pace > 0 && !has_times(trace)) {
+      return fail(Errc::usage, "--pace {}: {} has no times: expected \"time_ns\" of its events", pace_, trace.source());
+    }
 
     std::string said;
     auto stack = DeviceStack::create({.device = device_,
@@ -80,6 +92,10 @@ class Replay final : public CommandRun {
 
     replay::ReplayOptions options;
     options.on_oom = on_oom_ == "stop" ? replay::ReplayOptions::OnOom::stop : replay::ReplayOptions::OnOom::record;
+    options.threads = threads_ == "recorded" ? replay::ReplayOptions::Threads::recorded
+                      : threads_ == "free"   ? replay::ReplayOptions::Threads::free
+                                             : replay::ReplayOptions::Threads::trace;
+    options.pace = *pace;
     options.repeat = static_cast<unsigned>(repeat_);
     options.latency = latency_;
     options.verify = verify_;
@@ -96,6 +112,9 @@ class Replay final : public CommandRun {
       }
     }
     if (!summary) return std::move(summary).error();
+    for (const auto& fault : (*stack)->unused_faults()) {
+      summary->notes.push_back(text::format("--fault {} failed no call: the run made too few", fault));
+    }
     for (auto& note : loaded->notes) summary->notes.push_back(std::move(note));
 
     if (!json_.empty()) {
@@ -119,6 +138,24 @@ class Replay final : public CommandRun {
   }
 
  private:
+  /// Of --pace; 0: none.
+  Result<double> speed() const {
+    if (pace_ == "none") return 0.0;
+    if (pace_ == "recorded") return 1.0;
+    const auto times = pace_.starts_with("x") ? text::to_double(std::string_view(pace_).substr(1)) : std::nullopt;
+    if (!times || !(*times >= 0.001 && *times <= 1e6)) {
+      return fail(Errc::usage, "--pace {}: expected none, recorded or x and a number from 0.001 to 1,000,000", pace_);
+    }
+    return *times;
+  }
+  static bool has_times(const trace::Trace& trace) {
+    for (std::size_t at = 0; at < trace.size(); ++at) {
+      if (trace[at].time_ns != 0) return true;
+    }
+    return false;
+  }
+
+  std::string threads_ = "trace", pace_ = "none";
   std::string trace_, device_ = "auto", log_, log_format_ = "rmm", json_, on_oom_ = "record", from_;
   ManagerChoice manager_;
   std::vector<std::string> faults_, fail_on_;

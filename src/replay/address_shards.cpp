@@ -1,0 +1,40 @@
+#include "replay/address_shards.hpp"
+
+#include <algorithm>
+
+namespace emm::replay {
+
+template <class Each>
+std::uint64_t AddressShards::for_each_part(std::uint64_t begin, std::uint64_t size, Each each) {
+  // A range that would pass the end of all addresses is taken to end there.
+  const auto last = begin + (size - 1) < begin ? ~std::uint64_t{0} : begin + (size - 1);
+  for (auto at = begin;;) {
+    const auto window = at >> kWindowBits;
+    const auto part_last = std::min(last, at | ((std::uint64_t{1} << kWindowBits) - 1));
+    if (!each(shard_of(window), at, part_last - at + 1) || part_last == last) return at;
+    at = part_last + 1;
+  }
+}
+
+std::optional<std::uint32_t> AddressShards::insert(std::uint64_t begin, std::uint64_t size,
+                                                   std::uint32_t number) {
+  std::optional<std::uint32_t> other;
+  const auto reached =
+      for_each_part(begin, size, [&](Shard& shard, std::uint64_t at, std::uint64_t count) {
+        const std::lock_guard lock(shard.mutex);
+        other = shard.map.insert(at, count, number);
+        return !other;
+      });
+  if (other && reached > begin) erase(begin, reached - begin);
+  return other;
+}
+
+void AddressShards::erase(std::uint64_t begin, std::uint64_t size) {
+  for_each_part(begin, size, [](Shard& shard, std::uint64_t at, std::uint64_t) {
+    const std::lock_guard lock(shard.mutex);
+    shard.map.erase(at);
+    return true;
+  });
+}
+
+}  // namespace emm::replay

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "emm/manager_entry.hpp"
+
+namespace emm::replay {
+
+/// A manager that does nothing, to measure what stands around managers: it hands out addresses that
+/// no device has, each thread from a range of its own, and forgets what is freed.
+ManagerFactory null_manager();
+
+}  // namespace emm::replay

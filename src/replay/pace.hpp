@@ -1,0 +1,39 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+#include "base/clock.hpp"
+#include "replay/histogram.hpp"
+
+namespace emm::replay {
+
+/// Keeps the recorded times, or a multiple of them: an event begins no earlier after the first than
+/// it did when it was recorded. A simulated clock is moved on instead of waited for. Any thread may
+/// wait.
+class Pace {
+ public:
+  /// `speed` 2 is twice as fast as recorded. A wait ends early once `interrupted`, which may be
+  /// null.
+  Pace(Clock& clock, double speed, const std::atomic<bool>* interrupted) noexcept;
+
+  /// From here on times count, those of the trace from `first_ns`.
+  void begin(std::uint64_t first_ns) noexcept;
+  /// Returns the nanoseconds waited for an event recorded at `time_ns`, or 0; how late it is then
+  /// goes to `lateness`.
+  std::uint64_t wait(std::uint64_t time_ns, Histogram& lateness);
+
+ private:
+  void sleep_until(std::uint64_t due_ns) const noexcept;
+
+  Clock& clock_;
+  ManualClock* simulated_;
+  std::mutex moving_;
+  double speed_;
+  const std::atomic<bool>* interrupted_;
+  std::uint64_t first_ns_ = 0;
+  std::uint64_t begin_ns_ = 0;
+};
+
+}  // namespace emm::replay
