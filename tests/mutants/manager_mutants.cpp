@@ -943,6 +943,20 @@ const Mutant kMutants[] = {
          return freed;
        };
      }},
+    {"accounts/reset_gives_back", "keeps large blocks through a reset", "default",
+     [](W m) {
+       auto life = std::make_shared<Epoch>();
+       m.on_memalloc = [&m, life](auto size, auto stream) -> Result<MemoryPointer> {
+         if (size != 40_MiB) return m.up->memalloc(size, stream);
+         auto ptr = m.driver->mem_alloc(size);
+         if (!ptr) return std::move(ptr).error();
+         const auto end = [&m](Shell& shell, StreamHandle) {
+           if (!m.driver->mem_free({shell.address})) shell.up = {};
+         };
+         return MemoryPointer(*ptr, size, in_shell(Shell{{}, ptr->value, size, end}, life->mark()));
+       };
+       m.on_ending = [life] { life->advance(); };
+     }},
     {"accounts/out_of_memory_deferred", "calls it invalid to run out of memory in a deferral", "default",
      [](W m) {
        auto guards = count_guards(m);

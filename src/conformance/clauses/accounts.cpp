@@ -144,6 +144,23 @@ constexpr Clause kClauses[] = {
            fail_in_turn(b, true, 700);
          }},
 
+    {.id = "accounts/reset_gives_back",
+     .rule = "What reset ended can be had again.",
+     .source = "emm/memory_manager.hpp; NBEP 7, reset",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           if (b.is_numba()) return b.not_applicable("as Numba, a plugin's device memory survives a reset: RST-5");
+           b.leave_on_device(64_MiB);
+           const auto held = b.memalloc(40_MiB);
+           if (b.decided()) return;
+           b.reset();
+           b.expect_ok("flush()", b.manager().flush());
+           b.expect_ok("40 of 64 MiB, after a reset of 40", b.try_memalloc(40_MiB));
+         }},
+
     {.id = "accounts/out_of_memory_deferred",
      .rule = "Memory that runs out inside nested deferrals costs nothing but the request.",
      .source = "NBEP 7, defer_cleanup; numba#2046",
@@ -157,7 +174,7 @@ constexpr Clause kClauses[] = {
            b.leave_on_device(64_MiB);
            {
              const auto outer = b.defer();
-             b.any(1_MiB).drop();
+             b.any(40_MiB).drop();
              const auto inner = b.defer();
              b.any(1_MiB).drop();
              const auto refused = b.try_memalloc(100_MiB);

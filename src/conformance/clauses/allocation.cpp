@@ -267,6 +267,7 @@ constexpr Clause kClauses[] = {
              auto block = b.try_memalloc(3_MiB + static_cast<std::uint64_t>(i % 7) * 4_KiB);
              if (!block && block.error().code == Errc::not_supported) return b.not_applicable(describe(block.error()));
              b.expect_ok("the next of 200 blocks of 3 MiB, one at a time, 64 MiB being left", block);
+             if (block && i % 2 == 0) b.expect_ok("free()", block->free());
            }
          }},
 

@@ -22,6 +22,7 @@ constexpr Clause kClauses[] = {
              if (!block && block.error().code == Errc::not_supported) return b.not_applicable(describe(block.error()));
              if (!b.expect_ok(text::format("memalloc({})", size), block)) return;
              b.expect_equal(text::format("the size of memalloc({})", size), block->size(), size);
+             b.expect(block->alive(), text::format("memalloc({})", size), "the pointer is dead", "alive");
              b.expect(block->address() != 0, text::format("memalloc({})", size), "null", "an address");
              b.expect(b.fill(*block, 0x2b) && b.holds(*block, 0x2b), text::format("all {} bytes written and read", size),
                       "not all of it is memory", "what was written");
@@ -173,7 +174,7 @@ constexpr Clause kClauses[] = {
      .source = "DOC; rmm's comments; the tutorial",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "accounts/balance accounts/every_call_failed accounts/refused_frees RST-5 RST-7",
+     .kin = "accounts/balance accounts/every_call_failed accounts/refused_frees RST-3 RST-5 RST-7",
      .check =
          [](Bench& b) {
            auto stale = b.any(64_KiB);

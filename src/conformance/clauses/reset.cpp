@@ -46,8 +46,10 @@ constexpr Clause kClauses[] = {
              b.reset();
              b.reset();
            }
-           const auto next = b.any(64_KiB);
+           auto next = b.any(64_KiB);
            b.expect(next.alive() && b.fill(next, 1), "a request after four resets", "no memory", "memory");
+           next.drop();
+           b.expect_balance("four resets, then the manager's end");
          }},
 
     {.id = "RST-5",
@@ -55,7 +57,7 @@ constexpr Clause kClauses[] = {
      .source = "NBEP 7 against drv:840-847",
      .level = Level::quirk,
      .scope = Scope::host,
-     .kin = "",
+     .kin = "RST-7",
      .check =
          [](Bench& b) {
            const auto block = b.any(64_KiB);
@@ -81,8 +83,14 @@ constexpr Clause kClauses[] = {
          [](Bench& b) {
            auto first = b.any(64_KiB);
            auto second = b.any(100);
+           auto mapped = b.try_hosted(64, {.mapped = true});
+           auto pinned = b.try_hosted(64, {});
+           auto region = b.try_pin(b.buffer());
            b.reset();
            first.drop();
+           for (auto* block : {&mapped, &pinned, &region}) {
+             if (*block) (*block)->drop();
+           }
            const auto freed = second.free();
            b.expect_balance("reset with memory alive, then its finalizers, then the manager's end");
          }},
