@@ -5,7 +5,8 @@
     tools/driver_contract.py --check [--program PROGRAM]                   fails where the committed one is not what is true
 
 The facts are the tests of tests/driver/contract, a fact's source is the comment above it, and what the simulated device
-says is asked of it. The real device's column is from a run of tools/gpu-check, else it stays as committed.
+says is asked of it. The real device's column is from a run of tools/gpu-check, else it stays as committed: "not run" is a
+fact that is younger than the last run.
 """
 import argparse
 import json
@@ -21,10 +22,20 @@ TESTS = ROOT / "tests/driver/contract"
 NOT_RUN = "not run"
 HEAD = """# What a device answers
 
-Made by `tools/driver_contract.py`, and compared with the truth by the tests. A row is a test of
-[tests/driver/contract](../tests/driver/contract), which runs on the simulated device and, where there is one, on a real one.
-*Measured* is an H200 with driver 580.159.04 and CUDA 13.0; *documented* is the CUDA driver API's reference; `driver.hpp` is
-what the seam promises over both.
+Made by `tools/driver_contract.py`; the test `driver_contract.table` compares it with the truth. A row is a test of
+[tests/driver/contract](../tests/driver/contract), which runs on the simulated device, through the stand-in for `libcuda.so.1`,
+and on a real device where there is one ([gpu.md](gpu.md)). *Measured* is an H200 with driver 580.159.04 and CUDA 13.0;
+*documented* is the CUDA driver API's reference; `driver.hpp` is what the seam promises over both.
+
+No facts, so nothing may lean on them:
+
+- What a used-up handle does. On the H200 a destroyed event that is recorded or destroyed again, and a released memory handle
+  that is released again, ended the process; a destroyed stream was 201. The simulated device answers 400, and 1 of memory.
+- A mapping that begins in a reservation and ends outside of it. The H200 takes it (0), and then the reservation cannot be
+  freed; the simulated device refuses it (1), as documented.
+- What mappings and pools that live at a reset hold afterwards. The H200 gives none of it back: of a mapped handle, a pool and the
+  default pool, each of 64 MiB, all 192 MiB stayed taken. The simulated device gives all of it back.
+- The used bytes of a pool whose memory `cuMemFree` freed: the H200 goes on to count it as used, the simulated device does not.
 
 """
 FACT = re.compile(r"((?:^//[^\n]*\n)*)^TEST_P\((\w+),\s*(\w+)\)", re.M)
@@ -69,15 +80,16 @@ def committed():
     if not TABLE.is_file():
         return {}, ""
     text = TABLE.read_text()
-    answers = {name: answer for answer, name in re.findall(r"^\| .* \| .* \| \w+ \| ([^|]*?) \| `(.*?)` \|$", text, re.M)}
-    machine = re.search(r"^The real device: .*$", text, re.M)
+    answers = {name: answer for answer, name in re.findall(r"^\| .* \| .* \| [\w ]+ \| ([^|]*?) \| `(.*?)` \|$", text, re.M)}
+    machine = re.search(r"^The \w+ column is .*$", text, re.M)
     return answers, machine[0] if machine else ""
 
 
 def machine_line(machine):
     device = machine["devices"][0]["name"]
-    more = f" (of {len(machine['devices'])})" if len(machine["devices"]) > 1 else ""
-    return f"The real device: {device}{more}, driver {machine['driver']}, CUDA {machine['cuda']}, {machine['date']}."
+    many = f"{len(machine['devices'])} of them, " if len(machine["devices"]) > 1 else ""
+    column = device.removeprefix("NVIDIA ").split()[0]
+    return f"The {column} column is {device}, {many}driver {machine['driver']}, CUDA {machine['cuda']}, {machine['date']}."
 
 
 def main():
@@ -100,13 +112,14 @@ def main():
               if sim.get(name) not in ("holds", "skipped")]
 
     answers = [real.get(name, NOT_RUN) for _, name, _ in listed]
+    column = machine.split()[1] if machine else "real"
     text = HEAD + (machine + "\n\n" if machine else "")
-    text += f"{len(listed)} facts: on the simulated device {sum(sim.get(n) == 'holds' for _, n, _ in listed)} hold; on the real one "
-    text += ", ".join(f"{answers.count(a)} {a}" for a in sorted(set(answers), key=lambda a: (a != "holds", a))) + ".\n"
+    text += f"{len(listed)} facts: on the simulated device {sum(sim.get(n) == 'holds' for _, n, _ in listed)} hold; on the {'real one' if column == 'real' else column} "
+    text += ", ".join(f"{answers.count(a)} {a if a != 'holds' else 'hold'}" for a in sorted(set(answers), key=lambda a: (a != "holds", a))) + ".\n"
     last = ""
     for section, name, source in listed:
         if section != last:
-            text += f"\n## {section}\n\n| fact | source | sim | real | test |\n| --- | --- | --- | --- | --- |\n"
+            text += f"\n## {section}\n\n| fact | source | sim | {column} | test |\n| --- | --- | --- | --- | --- |\n"
             last = section
         text += f"| {words(name.split('.')[1])} | {source.replace('|', '/')} | {sim.get(name, NOT_RUN)} | {real.get(name, NOT_RUN)} | `{name}` |\n"
 

@@ -114,7 +114,7 @@ TEST_P(Mappings, AnAddressThatIsNotReservedIsNotMapped) {
 
 // Documented: the address is a multiple of the granularity. The code is measured, as that of size
 // 0.
-TEST_P(Mappings, AMappingBeginsAtTheGranularity) {
+TEST_P(Mappings, AMappingBeginsAtAMultipleOfTheGranularity) {
   EXPECT_EQ(native(driver().mem_map(at_ + 4_KiB, kSize, 0, handle_)), 1);
   EXPECT_EQ(native(driver().mem_map(at_ + 1_MiB, kSize, 0, handle_)), 1);
   EXPECT_EQ(native(driver().mem_map(at_, 0, 0, handle_)), 1);

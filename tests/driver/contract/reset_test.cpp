@@ -4,8 +4,10 @@
 namespace emm {
 namespace {
 
-// Measured: the context's streams, events, mappings and pools go with it.
-TEST_P(DriverContract, AResetEndsStreamsMappingsAndPools) {
+// Measured: its streams and events are gone, 709. The three times 64 MiB of a mapped handle, of a
+// pool and of the default pool all stayed taken, so what is to be free again is given back before a
+// reset.
+TEST_P(DriverContract, AResetEndsStreamsAndMayKeepMappingsAndPools) {
   const auto free = free_bytes();
   const auto stream = must(driver().stream_create(StreamKind::non_blocking));
   const auto event = must(driver().event_create());
@@ -24,7 +26,9 @@ TEST_P(DriverContract, AResetEndsStreamsMappingsAndPools) {
   EXPECT_EQ(native(driver().mem_alloc_async(1_MiB, stream)), 709);
 
   reopen();
-  EXPECT_EQ(free_bytes(), free);
+  EXPECT_LE(free_bytes(), free);
+  EXPECT_GE(free_bytes(), free - 3 * 64_MiB) << "nothing but what they held";
+  EXPECT_TRUE(driver().mem_free(must(driver().mem_alloc(64_MiB))));
 }
 
 }  // namespace

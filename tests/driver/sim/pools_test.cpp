@@ -109,6 +109,23 @@ TEST_F(PoolsTest, ContentOfWorkThatWasNotOrderedIsLostToTheNextUser) {
   EXPECT_EQ(word_at(ptr), 0x01010101u);
 }
 
+TEST_F(PoolsTest, MappingsOfAPoolAreItsOwn) {
+  const auto ptr = allocate(32_MiB, stream());
+
+  EXPECT_EQ(native(driver().mem_unmap(ptr, 32_MiB)), 1);
+  EXPECT_EQ(native(driver().mem_set_access(ptr, 32_MiB, AccessFlags::none)), 1);
+}
+
+TEST_F(PoolsTest, AFullQueueTakesFreesToo) {
+  const auto on = stream();
+  const auto ptr = allocate(1_MiB, on);
+  for (int i = 0; i < 1024; ++i) keep_busy(on);
+
+  ASSERT_TRUE(driver().mem_free_async(ptr, on));
+  EXPECT_FALSE(*driver().stream_query(on));
+  EXPECT_EQ(allocate(1_MiB, on), ptr);
+}
+
 TEST_F(PoolsTest, PoolsThatAreGoneAreUnknown) {
   ASSERT_TRUE(driver().mem_pool_destroy(pool()));
 
