@@ -76,7 +76,7 @@ TEST_F(TraceFile, CannotBeOpenedWithoutAHeaderOrAPath) {
   EXPECT_EQ(emm_trace_open(path.c_str(), R"({"format":"other"})", &trace), EMM_INVALID_VALUE);
   EXPECT_EQ(trace, nullptr);
   EXPECT_NE(emm_trace_open("/nowhere/at/all", nullptr, &trace), 0);
-  EXPECT_EQ(error(), "cannot open /nowhere/at/all: No such file or directory");
+  EXPECT_EQ(error(), "cannot write /nowhere/at/all: No such file or directory");
   EXPECT_EQ(emm_trace_close(nullptr), 0);
 }
 
