@@ -73,6 +73,7 @@ class Minimize final : public CommandRun {
       return fail(Errc::usage, "the trace and --json cannot both go to standard output");
     auto options = examined();
     if (!options) return std::move(options).error();
+    options->setting.peer_program = console.program();
     if (auto apart = refuse_same_file({trace_, output_, json_}); !apart) return apart.error();
     handle_interrupts();
     auto bytes = bytes_of(trace_);
