@@ -3,8 +3,10 @@
 #include <memory>
 
 #include "cli/command.hpp"
+#include "cli/judge_apart.hpp"
 #include "cli/manager_choice.hpp"
 #include "driver/device_entry.hpp"
+#include "plugin/child.hpp"
 
 namespace emm {
 namespace {
@@ -24,6 +26,7 @@ class Conformance final : public CommandRun {
     arguments.choice("--level", level_, {"must", "should", "quirk"}, "Clauses of this level, and those that bind more");
     arguments.text("--device", device_, "DEVICE", "sim or cuda[:N]");
     arguments.count("--seed", seed_, "Of everything random");
+    arguments.count("--deadline", deadline_s_, "Seconds for a clause, of a manager in a shared object");
     arguments.text("--json", json_, "FILE|-", "Writes the verdicts as JSON (emmctl.conformance/1)");
     arguments.text("--junit", junit_, "FILE|-", "Writes them as JUnit XML");
     arguments.text("--tap", tap_, "FILE|-", "Writes them as TAP");
@@ -35,6 +38,9 @@ class Conformance final : public CommandRun {
   Result<ExitCode> run(Console& console) override {
     auto factory = manager_.find();
     if (!factory) return std::move(factory).error();
+    // A stranger is judged where it can do no harm.
+    const bool foreign = !own_ && is_foreign(factory->name);
+    if (foreign) plugin::enter_heap_checks();
     Subject subject{.manager = factory->name, .promise = promise_of(factory->name), .device = device_, .seed = seed_};
     if (as_ == "default") subject.promise = Scope::deflt;
     if (as_ == "host-only") subject.promise = Scope::host;
@@ -52,10 +58,15 @@ class Conformance final : public CommandRun {
     selection.level = level_ == "must" ? Level::must : level_ == "should" ? Level::should : Level::quirk;
     const auto chosen = select(selection).size();
     if (chosen == 0) return fail(Errc::usage, "no clause is named so: expected ids of `emmctl list clauses`");
-    if (auto opens = open_platform(device_, {}); !opens) return std::move(opens).error();
+    if (foreign) {
+      if (auto opens = device_opens_apart(device_); !opens) return std::move(opens).error();
+    } else if (auto opens = open_platform(device_, {}); !opens) {
+      return std::move(opens).error();
+    }
     handle_interrupts();
     std::uint64_t done = 0;
-    const auto report = run_suite(subject, selection, judge, [&](const Clause& clause) {
+    const Judge where = foreign ? judge_apart(std::chrono::seconds(deadline_s_)) : Judge(judge);
+    const auto report = run_suite(subject, selection, where, [&](const Clause& clause) {
       console.progress(clause.id, done++, chosen);
       return !interrupted();
     });
@@ -92,7 +103,7 @@ class Conformance final : public CommandRun {
   ManagerChoice manager_;
   std::string as_, level_ = "quirk", device_ = "sim", json_, junit_, tap_, traces_;
   std::vector<std::string> globs_;
-  std::uint64_t seed_ = 0;
+  std::uint64_t seed_ = 0, deadline_s_ = 60;
   bool own_ = false;
 };
 
