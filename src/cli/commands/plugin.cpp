@@ -89,7 +89,7 @@ class Plugin final : public CommandRun {
       for (const auto& [word, by] :
            {std::pair<std::string_view, std::string_view>("LANGUAGES LANGUAGE",
                                                           plain ? "LANGUAGES C" : "LANGUAGES CXX"),
-            {"PRIVATE STANDARD", plain ? "PRIVATE c_std_11" : "PRIVATE cxx_std_17"},
+            {"PRIVATE STANDARD", plain ? "PRIVATE c_std_11" : "PRIVATE cxx_std_20"},
             {"NAME.SUFFIX", plain ? "NAME.c" : "NAME.cpp"}}) {
         replace_all(text, word, by);
       }
