@@ -1,6 +1,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <thread>
 
@@ -129,10 +130,11 @@ constexpr Clause kClauses[] = {
            std::mutex mutex;
            std::condition_variable ended;
            std::thread other;
+           std::atomic<bool> started{false};
            bool done = false;
            bool in_time = true;
            b.watch().during = [&](const CallEvent&) {
-             if (other.joinable() || other.get_id() == std::this_thread::get_id()) return;
+             if (started.exchange(true)) return;
              std::unique_lock lock(mutex);
              other = std::thread([&] {
                second.drop();
@@ -145,9 +147,9 @@ constexpr Clause kClauses[] = {
            first.drop();
            const auto flushed = b.manager().flush();
            const auto large = b.try_memalloc(b.is_simulated() ? 40_MiB : 512_MiB);
-           b.watch().during = nullptr;
-           if (!other.joinable()) return b.inconclusive("the driver calls of this manager are not seen here");
+           if (!started) return b.inconclusive("the driver calls of this manager are not seen here");
            other.join();
+           b.watch().during = nullptr;
            b.expect(in_time, "a free by another thread, while this one is in the driver", "it waits", "it is made");
          }},
 
