@@ -82,6 +82,15 @@ TEST_P(TrainingTrace, StandsGreedilyWithin35HundredthsOfAPercentOfItsBound) {
       << greedy->layout.height << " over " << bound;
 }
 
+TEST_P(TrainingTrace, HasALeastCapacityBetweenItsBoundAndALayoutThatHolds) {
+  const auto bracket = minimal_capacity(buffers_, 0.01);
+
+  EXPECT_EQ(bracket.nodes, 0u) << "greedy is within a hundredth, so that nothing is searched";
+  EXPECT_GE(bracket.lower, requested_bound(buffers_));
+  EXPECT_LE(bracket.upper - bracket.lower, bracket.lower / 100);
+  EXPECT_FALSE(first_violation(buffers_, bracket.layout, bracket.upper));
+}
+
 INSTANTIATE_TEST_SUITE_P(Idealloc, TrainingTrace, testing::Values("resnet50.csv", "G_1.csv.gz"),
                          [](const auto& trace) { return std::string(trace.param).substr(0, 3); });
 
