@@ -170,14 +170,11 @@ Answer<Point> Scheduler::now_on(Asker asker, StreamHandle handle) {
 }
 
 Answer<Point> Scheduler::mark(Asker asker, StreamHandle handle) {
-  Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   auto* stream = stream_of(asker, handle);
   if (stream == nullptr) return {.native = kInvalidHandle};
-  if (stream->pending.empty() && before(*stream).points().empty())
-    return {.native = kSuccess, .value = {stream->id, stream->put}};
-  const auto id = append(*stream, {}, lock);
-  stream = table_.find(id);
-  return {.native = kSuccess, .value = {id, stream != nullptr ? stream->put : 0}};
+  if (!stream->pending.empty() || !before(*stream).points().empty()) push(*stream, {});
+  return {.native = kSuccess, .value = {stream->id, stream->put}};
 }
 
 bool Scheduler::is_over(Point point) {
@@ -193,12 +190,12 @@ bool Scheduler::follows(std::uint64_t id, Point point) {
 }
 
 void Scheduler::order(std::uint64_t id, Point point) {
-  Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   auto* stream = table_.find(id);
   if (stream == nullptr || table_.is_done(point)) return;
   Piece piece;
   piece.after.add(point);
-  append(*stream, std::move(piece), lock);
+  push(*stream, std::move(piece));
 }
 
 Stream* Scheduler::stream_of(Asker asker, StreamHandle handle) {

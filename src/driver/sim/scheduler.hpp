@@ -102,6 +102,7 @@ class Scheduler {
   std::optional<Point> first_undone(const Frontier& frontier);
   bool is_ready(const Stream& stream);
   std::uint64_t append(Stream& stream, Piece piece, Lock& lock);  // the stream's number
+  void push(Stream& stream, Piece piece);  // the same, however many are pending
   void turn(Lock& lock);
   bool pass_vain_query(Point point, Lock& lock);
   void run_to(Point target, Lock& lock, bool one_piece = false);

@@ -37,20 +37,20 @@ Frontier Scheduler::all_of(const Stream& stream) {
 
 std::uint64_t Scheduler::append(Stream& stream, Piece piece, Lock& lock) {
   const auto id = stream.id;
-  if (stream.pending.size() >= kQueueDepth) {
-    run_to({id, stream.put + 1 - kQueueDepth}, lock);
-    if (table_.find(id) == nullptr) return id;
-  }
-  auto& target = *table_.find(id);
-  piece.after.add(before(target));
-  piece.put_ns = now_ns();
-  target.known.add(piece.after);
-  target.known.drop_if([&](Point point) { return table_.is_done(point); });
-  target.pending.push_back(std::move(piece));
-  ++target.put;
-  table_.note(target);
-  quiet_.store(false, std::memory_order_release);
+  if (stream.pending.size() >= kQueueDepth) run_to({id, stream.put + 1 - kQueueDepth}, lock);
+  if (auto* same = table_.find(id)) push(*same, std::move(piece));
   return id;
+}
+
+void Scheduler::push(Stream& stream, Piece piece) {
+  piece.after.add(before(stream));
+  piece.put_ns = now_ns();
+  stream.known.add(piece.after);
+  stream.known.drop_if([&](Point point) { return table_.is_done(point); });
+  stream.pending.push_back(std::move(piece));
+  ++stream.put;
+  table_.note(stream);
+  quiet_.store(false, std::memory_order_release);
 }
 
 std::optional<Point> Scheduler::first_undone(const Frontier& frontier) {

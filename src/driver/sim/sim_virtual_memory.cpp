@@ -1,6 +1,6 @@
 #include "driver/sim/sim_driver.hpp"
 
-// Virtual memory. None of these waits for work that runs (measured).
+// Virtual memory. None of these waits for work that runs (measured). A pool's mappings are its own.
 namespace emm {
 
 using sim::Answer;
@@ -48,11 +48,15 @@ Status SimDriver::mem_map(DevicePtr ptr, std::uint64_t size, std::uint64_t offse
 }
 
 Status SimDriver::mem_unmap(DevicePtr ptr, std::uint64_t size) {
-  return ask_memory<void>(Call::mem_unmap, [&](auto& memory) { return memory.unmap(ptr, size); });
+  return ask_memory<void>(Call::mem_unmap, [&](auto& memory) {
+    if (platform_.pools().owns(ptr)) return Answer<Nothing>{.native = sim::kInvalidValue};
+    return memory.unmap(ptr, size);
+  });
 }
 
 Status SimDriver::mem_set_access(DevicePtr ptr, std::uint64_t size, AccessFlags access) {
   return ask_memory<void>(Call::mem_set_access, [&](auto& memory) {
+    if (platform_.pools().owns(ptr)) return Answer<Nothing>{.native = sim::kInvalidValue};
     return memory.set_access(ordinal(), ptr, size, access);
   });
 }
