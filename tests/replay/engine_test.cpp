@@ -747,6 +747,18 @@ TEST(Engine, NamesTheOperationsThatItDoesNotCarryOut) {
   EXPECT_EQ(summary.notes[0], "2 operations were not carried out: pool_trim");
 }
 
+TEST(Engine, ASecondProcessThatDiesEndsTheRunAndIsNotPutDownToTheManager) {
+  const auto trace =
+      TraceBuilder().alloc(1, 64).export_(1, 7).open(2, 7, "other").close(2, "other").done();
+  FakeStack stack;
+  stack.peer_dies = true;
+
+  const auto summary = Engine(trace, stack, {}).run();
+
+  ASSERT_FALSE(summary);
+  EXPECT_EQ(summary.error().code, Errc::io_error);
+}
+
 TEST(Engine, WithoutAContextThereIsNothingToReport) {
   const auto trace = TraceBuilder().alloc(1, 64).done();
   FakeStack stack;

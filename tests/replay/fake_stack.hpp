@@ -154,9 +154,10 @@ class ScriptedManager final : public MemoryManager {
 /// exported.
 class FakePeer final : public Peer {
  public:
-  explicit FakePeer(FakeDriver& driver) : driver_(driver) {}
+  explicit FakePeer(FakeDriver& driver, bool dies = false) : driver_(driver), dies_(dies) {}
 
   Result<std::uint32_t> open(const IpcHandle::Fields& fields) override {
+    if (dies_) return fail(Errc::io_error, "it was ended");
     auto base = driver_.ipc_open_mem_handle(fields.handle);
     if (!base) return std::move(base).error();
     views_.push_back({*base + fields.offset, fields.size});
@@ -180,6 +181,7 @@ class FakePeer final : public Peer {
 
  private:
   FakeDriver& driver_;
+  const bool dies_;
   std::vector<MemoryView> views_;
 };
 
@@ -209,7 +211,7 @@ class FakeStack final : public Stack {
   Clock& clock() override { return manual; }
   Result<std::unique_ptr<Peer>> start_peer(std::uint32_t) override {
     ++peers_started;
-    return std::make_unique<FakePeer>(*drivers.front());
+    return std::make_unique<FakePeer>(*drivers.front(), peer_dies);
   }
   std::string describe_manager() const override { return "scripted"; }
   std::string describe_device() const override { return "toy"; }
@@ -221,6 +223,7 @@ class FakeStack final : public Stack {
   int managers_made = 0;
   int peers_started = 0;
   bool refuses_contexts = false;
+  bool peer_dies = false;
 
  private:
   std::vector<std::unique_ptr<OpenedDevice>> opened_;
