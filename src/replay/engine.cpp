@@ -41,14 +41,14 @@ Run::Run(const trace::Trace& trace, Stack& stack, const ReplayOptions& options,
       options_(options),
       log_(log),
       clock_(stack.clock()),
-      live_(trace.alloc_count(), options.threads == ReplayOptions::Threads::trace
-                                    ? 1
-                                    : trace.threads().size() + 1),
+      live_(trace.alloc_count(),
+            options.threads == ReplayOptions::Threads::trace ? 1 : trace.threads().size() + 1),
       host_buffers_(trace) {
   if (options.pace > 0) {
     pace_ = std::make_unique<Pace>(clock_, options.pace, options.interrupted);
   }
-  if (options.checks && has_several_streams(trace, options.threads != ReplayOptions::Threads::trace)) {
+  if (options.checks &&
+      has_several_streams(trace, options.threads != ReplayOptions::Threads::trace)) {
     order_ = std::make_unique<order::Checker>(&serving);
   }
   for (const auto& context : trace.contexts()) {
@@ -147,8 +147,9 @@ void Run::pass(unsigned number) {
 
   const auto timed = done - std::min(done, before_clock);
   pass_.ns_per_event =
-      timed == 0 ? 0 : static_cast<double>(pass_.elapsed_ns - std::min(pass_.elapsed_ns, waited_ns_)) /
-                               static_cast<double>(timed);
+      timed == 0 ? 0
+                 : static_cast<double>(pass_.elapsed_ns - std::min(pass_.elapsed_ns, waited_ns_)) /
+                       static_cast<double>(timed);
   pass_.events = done - (backing_events_ - backing_before);
   for (const auto& lane : lanes_) {
     if (lane->open()) measure_reserved(*lane);

@@ -22,7 +22,8 @@ void Run::backing(const Event& event) {
 
 void Run::recorded_flush(const Event& event) {
   const auto& detail = trace_.detail(event);
-  // Recorded after the operation that caused it, which is then the last one of its thread in its context.
+  // Recorded after the operation that caused it, which is then the last one of its thread in its
+  // context.
   auto cause = at_;
   while (cause > 0) {
     const auto& before = trace_[--cause];
@@ -84,8 +85,8 @@ void Run::note_recording() {
   }
   if (gaps_ != 0) notes.push_back(text::format("the recording has {} gaps", gaps_));
   if (backing_peak_ != 0) {
-    notes.push_back(
-        text::format("the recorded manager held at most {} from the device", units::bytes(backing_peak_)));
+    notes.push_back(text::format("the recorded manager held at most {} from the device",
+                                 units::bytes(backing_peak_)));
   }
   if (seen_.streams_refused != 0) {
     notes.push_back(text::format("the device made no stream {} times; the default stream stood in",
@@ -98,8 +99,9 @@ void Run::note_recording() {
         order_refused_));
   }
   if (seen_.failed_frees != 0) {
-    notes.push_back(text::format("{} frees failed that a manager made later or at its end; the first: {}",
-                                 seen_.failed_frees, seen_.first_failed_free));
+    notes.push_back(
+        text::format("{} frees failed that a manager made later or at its end; the first: {}",
+                     seen_.failed_frees, seen_.first_failed_free));
   }
 }
 
