@@ -4,6 +4,7 @@
 
 #include "base/units.hpp"
 #include "cli/command.hpp"
+#include "cli/load.hpp"
 #include "format/json_writer.hpp"
 
 namespace emm {
@@ -54,6 +55,7 @@ class Check final : public CommandRun {
   }
 
   Result<ExitCode> run(Console& console) override {
+    if (auto apart = refuse_same_file({trace_, json_}); !apart) return apart.error();
     auto source = format::ByteSource::open(trace_);
     if (!source) return std::move(source).error();
     auto report = trace::check(**source, {.partial = partial_}, limit_);

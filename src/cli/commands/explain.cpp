@@ -33,6 +33,7 @@ class Explain final : public CommandRun {
       if (!size) return std::move(size).error();
       capacity = *size;
     }
+    if (auto apart = refuse_same_file({trace_, json_}); !apart) return apart.error();
     auto recording = load_recording(console, trace_, {.format = from_, .partial = partial_});
     if (!recording) return std::move(recording).error();
     const inspect::Lives lives(recording->trace());

@@ -34,6 +34,8 @@ class Inspect final : public CommandRun {
   Result<ExitCode> run(Console& console) override {
     auto search_ns = units::parse_ns(search_time_);
     if (!search_ns) return std::move(search_ns).error();
+    if (json_ == "-" && svg_ == "-") return fail(Errc::usage, "--svg and --json cannot both go to standard output");
+    if (auto apart = refuse_same_file({trace_, json_, svg_}); !apart) return apart.error();
     auto recording = load_recording(console, trace_, {.format = from_, .partial = partial_});
     if (!recording) return std::move(recording).error();
     const auto& trace = recording->trace();
