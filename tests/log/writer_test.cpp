@@ -10,8 +10,6 @@
 #include <fstream>
 #include <sstream>
 
-#include "base/prng.hpp"
-#include "format/rmm_csv.hpp"
 #include "rows.hpp"
 
 namespace emm::log {
@@ -150,26 +148,6 @@ TEST(RmmLegacyLog, HasTheDeviceItsMemoryTheLiveCountTheTimesAndTheSite) {
             "Alloc,1,0,0,99999999999999,1048064,1048576,1,6840.58,6840.58,1e-06,\n"
             "Free,0,0x700000000000,0x55aabbcc0010,10302908,1048064,1048576,0,6840.58,6840.58,0."
             "004961,model.py:88\n");
-}
-
-TEST(RmmLegacyLog, PrintsTimesAsAnOstreamDoes) {
-  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    Prng random(seed);
-    for (int i = 0; i < 2000; ++i) {
-      auto ns = random.log_uniform(1, 10'000'000'000'000'000);
-      if (i % 4 == 0) ns = ns / 1000 * 1000 + 500;  // ties among them
-      if (i % 4 == 1) ns = ns / 100'000 * 100'000;  // and zeros at the end
-      const auto value = static_cast<double>(ns) * 1e-9;
-      std::ostringstream expected;
-      expected.imbue(std::locale::classic());
-      expected << value;
-      std::string row;
-      format::rmm::append(row, {.start_s = value, .end_s = 0, .elapsed_s = value / 3});
-      const auto times = row.substr(row.find(",0,0,0,0,0,0,0,") + 15);
-      ASSERT_EQ(times.substr(0, times.find(',')), expected.str());
-    }
-  }
 }
 
 TEST(EmmLog, HasAColumnForEverything) {
