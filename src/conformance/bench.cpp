@@ -127,10 +127,19 @@ bool Bench::is_simulated() const noexcept { return platform_->kind() == "sim"; }
 
 void Bench::leave_on_device(std::uint64_t bytes) {
   traceable_ = false;
-  const auto info = opened_.driver->mem_get_info();
-  if (!info || info->free <= bytes) return;
-  auto held = opened_.driver->mem_alloc((info->free - bytes) & ~(2_MiB - 1));
-  if (held) ballast_.push_back(*held);
+  constexpr auto kPage = 2_MiB;
+  auto most = ~std::uint64_t{0};  // a real device may refuse in one piece what it gives in two
+  while (most >= kPage) {
+    const auto info = opened_.driver->mem_get_info();
+    if (!info || info->free < bytes + kPage) return;
+    const auto piece = std::min(most, info->free - bytes) & ~(kPage - 1);
+    if (auto held = opened_.driver->mem_alloc(piece)) {
+      ballast_.push_back(*held);
+    } else {
+      most = piece / 2;
+    }
+  }
+  inconclusive("the device says that memory is free, and gives none");
 }
 
 // Requests.

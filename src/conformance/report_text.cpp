@@ -38,9 +38,14 @@ std::string to_text(const Report& report) {
     ids += text::format("{}{}", ids.empty() ? "" : " ", one.clause->id);
   }
   for (const auto& [why, ids] : unjudged) out += text::format("{}\n  {}\n", why, ids);
-  out += text::format("{}: {} clauses, {} passed, {} failed, {} not applicable, {} inconclusive\n",
+  std::string failed;
+  for (const auto& one : report.judged) {
+    if (one.verdict.kind == Kind::fail) failed += text::format("{}{}", failed.empty() ? " (" : ", ", one.clause->id);
+  }
+  if (!failed.empty()) failed += ")";
+  out += text::format("{}: {} clauses, {} passed, {} failed{}, {} not applicable, {} inconclusive\n",
                       report.own ? std::string_view("emmctl") : std::string_view(report.subject.manager),
-                      report.judged.size(), report.count(Kind::pass), report.count(Kind::fail),
+                      report.judged.size(), report.count(Kind::pass), report.count(Kind::fail), failed,
                       report.count(Kind::not_applicable), report.count(Kind::inconclusive));
   return out;
 }

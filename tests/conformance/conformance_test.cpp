@@ -30,7 +30,8 @@ TEST_P(EveryBundledManager, FailsNoClause) {
 
 INSTANTIATE_TEST_SUITE_P(Managers, EveryBundledManager,
                          ::testing::Values("default", "default:profile=numba", "host-only", "host-only:profile=numba",
-                                           "cudart", "cudart:profile=numba", "pool", "pool:profile=numba", "pool:slab=2MiB"));
+                                           "cudart", "cudart:profile=numba", "pool", "pool:profile=numba", "pool:slab=2MiB", "async",
+                                           "async:profile=numba"));
 
 TEST(Catalogue, HoldsEveryClauseOfTheContractOnce) {
   const std::map<std::string, int> kSections{{"SEL", 17}, {"BASE", 10}, {"CTX", 15}, {"INI", 6}, {"DEV", 12}, {"HST", 11},

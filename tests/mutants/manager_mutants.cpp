@@ -742,6 +742,13 @@ const Mutant kMutants[] = {
        m.memory = proud;
        m.up = *find_manager("default")->make(m.context);
      }},
+    {"ERR-2", "takes no notice of a refused free in stream order", "async",
+     [](W m) {
+       m.driver->on_mem_free_async = [&m](auto ptr, auto stream) {
+         const auto unheard = m.driver->to.mem_free_async(ptr, stream);
+         return Status();
+       };
+     }},
     {"ERR-3", "abandons what is pending at its end", "default",
      [](W m) {
        m.on_ending = [&m] {
@@ -881,6 +888,13 @@ const Mutant kMutants[] = {
        shell_memalloc(m, [full](Shell& shell, StreamHandle) {
          if (!*full) shell.end();
        });
+     }},
+    {"suite/fill", "gives managed memory where the device is full", "default",
+     [](W m) {
+       m.driver->on_mem_alloc = [&m](auto size) {
+         auto ptr = m.driver->to.mem_alloc(size);
+         return ptr || size != 4_MiB ? ptr : m.driver->to.mem_alloc_managed(size, AttachFlags::global);
+       };
      }},
     {"suite/steady", "keeps blocks of a little more than 3 MiB", "default",
      [](W m) {

@@ -24,6 +24,7 @@ class WrongDriver final : public ForwardingDriver {
   bool can_map = false;  ///< Says that the device maps host memory.
   std::function<Result<DevicePtr>(std::uint64_t)> on_mem_alloc;
   std::function<Status(DevicePtr)> on_mem_free;
+  std::function<Status(DevicePtr, StreamHandle)> on_mem_free_async;
   std::function<Result<DevicePtr>(std::uint64_t, AttachFlags)> on_mem_alloc_managed;
   std::function<Result<HostPtr>(std::uint64_t, HostAllocFlags)> on_mem_host_alloc;
   std::function<Status(HostPtr)> on_mem_free_host;
@@ -42,6 +43,9 @@ class WrongDriver final : public ForwardingDriver {
 
   Result<DevicePtr> mem_alloc(std::uint64_t size) override { return on_mem_alloc ? on_mem_alloc(size) : to.mem_alloc(size); }
   Status mem_free(DevicePtr ptr) override { return on_mem_free ? on_mem_free(ptr) : to.mem_free(ptr); }
+  Status mem_free_async(DevicePtr ptr, StreamHandle stream) override {
+    return on_mem_free_async ? on_mem_free_async(ptr, stream) : to.mem_free_async(ptr, stream);
+  }
   Result<DevicePtr> mem_alloc_managed(std::uint64_t size, AttachFlags attach) override {
     return on_mem_alloc_managed ? on_mem_alloc_managed(size, attach) : to.mem_alloc_managed(size, attach);
   }

@@ -233,14 +233,17 @@ constexpr Clause kClauses[] = {
      .check =
          [](Bench& b) {
            constexpr std::uint64_t kPiece = 4_MiB;
+           const auto most = (96_MiB + (b.is_simulated() ? 24_MiB : 1_GiB)) / kPiece;  // it has more than it says
+           constexpr auto kKept = 32_MiB / kPiece;  // a real device may keep a segment of what was freed
            b.leave_on_device(96_MiB);
            const auto fill_up = [&](std::vector<Block>& blocks) {
-             for (int i = 0; i < 30; ++i) {
+             while (blocks.size() < most) {
                auto block = b.try_memalloc(kPiece);
                if (!block) return b.expect_error("a request that finds the device full", block, Errc::out_of_memory);
                blocks.push_back(*std::move(block));
              }
-             return b.expect(false, "96 MiB left on the device, 30 blocks of 4 MiB asked for", "all given", "out of memory");
+             return b.expect(false, text::format("96 MiB left on the device, {} blocks of 4 MiB asked for", most), "all given",
+                             "out of memory");
            };
            if (auto first = b.memalloc(kPiece); b.decided()) return;
            std::vector<Block> once;
@@ -251,7 +254,9 @@ constexpr Clause kClauses[] = {
            once.clear();
            std::vector<Block> again;
            if (!fill_up(again)) return;
-           b.expect_equal("blocks the second time", again.size(), had);
+           b.expect(b.is_simulated() ? again.size() == had : again.size() + kKept >= had,
+                    "96 MiB left on the device, filled a second time", text::format("{} blocks", again.size()),
+                    text::format("{}", had));
          }},
 
     {.id = "suite/steady",
