@@ -19,6 +19,8 @@ using Outcome = Solution::Outcome;
 constexpr std::uint64_t kGreedyWork =
     20'000'000;                            // before a search, which has better uses for the time
 constexpr std::uint64_t kSpareWeight = 6;  // sixteenths, every other attempt; found by trying
+constexpr std::uint64_t kFirstShare = 20'000;     // nodes for one capacity, at first
+constexpr std::uint64_t kLowerShare = 500'000;    // and for the bound, before
 constexpr std::size_t kSearchedItemsMax = 4'000;  // a path of the search holds the square of it
 
 class Budget {
@@ -119,22 +121,31 @@ Bracket minimal_capacity(std::span<const Buffer> buffers, double gap, const Solv
   const auto allowed = [&] {
     return static_cast<std::uint64_t>(gap * static_cast<double>(bracket.lower));
   };
-  auto tried = bracket.lower;  // below it, nothing more is asked
-  auto capacity = bracket.lower;
-  auto share = limits.nodes / 2;
-  while (bracket.upper > tried && bracket.upper - bracket.lower > allowed() &&
-         budget.nodes_left() > 0 && !budget.out_of_time()) {
+  const auto goes_on = [&] {
+    return bracket.upper - bracket.lower > allowed() && budget.nodes_left() > 0 &&
+           !budget.out_of_time();
+  };
+  const auto ask = [&](std::uint64_t capacity, std::uint64_t nodes) {
     Layout layout;
-    const auto outcome = search_all(buffers, capacity, share, budget, layout);
+    const auto outcome = search_all(buffers, capacity, nodes, budget, layout);
+    if (outcome == Outcome::infeasible) bracket.lower = capacity + 1;
     if (outcome == Outcome::placed) {
       bracket.upper = layout.height;
       bracket.layout = std::move(layout);
-    } else {
-      tried = capacity + 1;
-      if (outcome == Outcome::infeasible) bracket.lower = tried;
     }
-    capacity = tried + (bracket.upper - tried) / 2;
-    share = std::max<std::uint64_t>(limits.nodes / 10, 1);
+    return outcome == Outcome::placed;
+  };
+  // Most capacities are decided by few nodes, and one that is not may take any number: so each is
+  // asked with few, then with more; the bound, which is often met, with more from the first.
+  for (auto share = kFirstShare; goes_on(); share = saturating_add(share, 3 * share)) {
+    const auto before = budget.spent();
+    auto tried = bracket.lower;  // below it, nothing more is asked in this round
+    while (bracket.upper - tried > allowed() / 2 && goes_on()) {
+      const auto capacity = tried + (bracket.upper - tried) / 2;
+      if (!ask(capacity, share)) tried = capacity + 1;
+    }
+    if (bracket.upper > bracket.lower) ask(bracket.lower, std::max(share, kLowerShare));
+    if (budget.spent() == before) break;  // too large to be searched
   }
   bracket.nodes = budget.spent();
   return bracket;
