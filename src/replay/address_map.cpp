@@ -35,7 +35,7 @@ std::size_t AddressMap::leaf_of(std::uint64_t begin) const noexcept {
 }
 
 std::optional<std::uint32_t> AddressMap::insert(std::uint64_t begin, std::uint64_t size,
-                                                std::uint32_t number) {
+                                                std::uint32_t number, std::uint64_t* other_begin) {
   EMM_ASSERT(size > 0);
   if (leaves_.empty()) {
     lows_.push_back(0);
@@ -45,19 +45,23 @@ std::optional<std::uint32_t> AddressMap::insert(std::uint64_t begin, std::uint64
   const auto last = begin + (size - 1) < begin ? ~std::uint64_t{0} : begin + (size - 1);
   const auto at_leaf = leaf_of(begin);
   const auto& leaf = *leaves_[at_leaf];
+  const auto overlapped = [&](const Leaf& in, std::size_t which) {
+    if (other_begin != nullptr) *other_begin = in.begin[which];
+    return in.number[which];
+  };
   const auto at = count_not_above(leaf.begin, leaf.count, begin);
   if (at > 0) {
-    if (leaf.last[at - 1] >= begin) return leaf.number[at - 1];
+    if (leaf.last[at - 1] >= begin) return overlapped(leaf, at - 1);
   } else if (at_leaf > 0) {
     const auto& before = *leaves_[at_leaf - 1];
     if (before.count > 0 && before.last[before.count - 1] >= begin)
-      return before.number[before.count - 1];
+      return overlapped(before, before.count - 1);
   }
   if (at < leaf.count) {
-    if (leaf.begin[at] <= last) return leaf.number[at];
+    if (leaf.begin[at] <= last) return overlapped(leaf, at);
   } else if (at_leaf + 1 < leaves_.size()) {
     const auto& after = *leaves_[at_leaf + 1];
-    if (after.begin[0] <= last) return after.number[0];
+    if (after.begin[0] <= last) return overlapped(after, 0);
   }
   put(at_leaf, at, begin, last, number);
   ++size_;
@@ -97,10 +101,26 @@ void AddressMap::put(std::size_t at_leaf, std::size_t at, std::uint64_t begin, s
 
 void AddressMap::erase(std::uint64_t begin) {
   const auto at_leaf = leaf_of(begin);
-  auto& leaf = *leaves_[at_leaf];
+  const auto& leaf = *leaves_[at_leaf];
   const auto after = count_not_above(leaf.begin, leaf.count, begin);
   EMM_ASSERT(after > 0 && leaf.begin[after - 1] == begin);
-  const auto at = after - 1;
+  erase_at(at_leaf, after - 1);
+}
+
+bool AddressMap::erase(std::uint64_t begin, std::uint32_t number) {
+  if (leaves_.empty()) return false;
+  const auto at_leaf = leaf_of(begin);
+  const auto& leaf = *leaves_[at_leaf];
+  const auto after = count_not_above(leaf.begin, leaf.count, begin);
+  if (after == 0 || leaf.begin[after - 1] != begin || leaf.number[after - 1] != number) {
+    return false;
+  }
+  erase_at(at_leaf, after - 1);
+  return true;
+}
+
+void AddressMap::erase_at(std::size_t at_leaf, std::size_t at) {
+  auto& leaf = *leaves_[at_leaf];
   move_down(leaf.begin, at, leaf.count);
   move_down(leaf.last, at, leaf.count);
   move_down(leaf.number, at, leaf.count);

@@ -14,12 +14,14 @@ namespace emm::replay {
 /// search in two short arrays and a move within one.
 class AddressMap {
  public:
-  /// Takes [begin, begin + size) in, unless it overlaps a range here: then the number of that one.
-  /// REQUIRES: size > 0.
-  std::optional<std::uint32_t> insert(std::uint64_t begin, std::uint64_t size,
-                                      std::uint32_t number);
+  /// Takes [begin, begin + size) in, unless it overlaps a range here: then the number of that one,
+  /// which begins at `*other_begin`. REQUIRES: size > 0.
+  std::optional<std::uint32_t> insert(std::uint64_t begin, std::uint64_t size, std::uint32_t number,
+                                      std::uint64_t* other_begin = nullptr);
   /// REQUIRES: a range that insert() took in begins at `begin`.
   void erase(std::uint64_t begin);
+  /// False where no range of that number begins there.
+  bool erase(std::uint64_t begin, std::uint32_t number);
   std::optional<std::uint32_t> find(
       std::uint64_t begin) const noexcept;  ///< The range that begins there.
   std::size_t size() const noexcept { return size_; }
@@ -35,6 +37,7 @@ class AddressMap {
   };
 
   std::size_t leaf_of(std::uint64_t begin) const noexcept;
+  void erase_at(std::size_t leaf, std::size_t at);
   void put(std::size_t leaf, std::size_t at, std::uint64_t begin, std::uint64_t last,
            std::uint32_t number);
 

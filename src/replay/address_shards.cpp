@@ -22,17 +22,20 @@ std::optional<std::uint32_t> AddressShards::insert(std::uint64_t begin, std::uin
   const auto reached =
       for_each_part(begin, size, [&](Shard& shard, std::uint64_t at, std::uint64_t count) {
         const std::lock_guard lock(shard.mutex);
-        other = shard.map.insert(at, count, number);
-        return !other;
+        for (std::uint64_t its_begin = 0;;) {
+          other = shard.map.insert(at, count, number, &its_begin);
+          if (!other || !live_.over(AllocId{*other})) return !other;
+          shard.map.erase(its_begin);
+        }
       });
-  if (other && reached > begin) erase(begin, reached - begin);
+  if (other && reached > begin) erase(begin, reached - begin, number);
   return other;
 }
 
-void AddressShards::erase(std::uint64_t begin, std::uint64_t size) {
-  for_each_part(begin, size, [](Shard& shard, std::uint64_t at, std::uint64_t) {
+void AddressShards::erase(std::uint64_t begin, std::uint64_t size, std::uint32_t number) {
+  for_each_part(begin, size, [number](Shard& shard, std::uint64_t at, std::uint64_t) {
     const std::lock_guard lock(shard.mutex);
-    shard.map.erase(at);
+    shard.map.erase(at, number);
     return true;
   });
 }

@@ -70,7 +70,7 @@ void Run::unplace(Live& live) {
   auto& shared = *lanes_[index(live.context)]->shared;
   const auto address = live.memory.device_pointer().value;
   if (shared.shards) {
-    shared.shards->erase(address, live.size);
+    shared.shards->erase(address, live.size, static_cast<std::uint32_t>(live.id));
   } else {
     shared.addresses.erase(address);
   }

@@ -10,7 +10,7 @@ bool Run::open(Lane& lane) {
   }
   lane.shared = &devices_[lane.device()];
   if (parallel_ && !lane.shared->shards) {
-    lane.shared->shards = std::make_unique<AddressShards>();
+    lane.shared->shards = std::make_unique<AddressShards>(live_);
   }
   if (log_ != nullptr) lane.note_capacity();
   const auto& names = trace_.streams();

@@ -117,6 +117,7 @@ inline void Run::made(const Event& event, Lane& lane, Result<MemoryPointer>& mem
   live.size = event.size;
   live.context = event.context;
   live.stream = event.stream;
+  live.made_on = event.thread;
   live.made_by = event.op;
   live.ended = false;
   live.placed = false;

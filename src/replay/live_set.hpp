@@ -15,13 +15,15 @@
 
 namespace emm::replay {
 
-/// Device or managed memory that a replay holds.
-struct Live {
+/// Device or managed memory that a replay holds. Two cache lines of its own: its neighbours may be
+/// other threads'.
+struct alignas(128) Live {
   MemoryPointer memory;
   std::uint64_t size = 0;  ///< As requested.
   AllocId id{};
   ContextId context{};
   StreamId stream{};
+  ThreadId made_on{};
   trace::Op made_by = trace::Op::memalloc;
   bool ended = false;   ///< By a reset: not live any more, but its finalizer is still to run.
   bool placed = false;  ///< Stands in the address map of its device.
@@ -79,6 +81,29 @@ class LiveSet {
   /// It is known what became of `id`: made, or refused.
   bool settled(AllocId id) const noexcept {
     return slot_of(id).load(std::memory_order_acquire) != kAwaited;
+  }
+  /// It was held, or is not to be.
+  bool over(AllocId id) const noexcept {
+    return slot_of(id).load(std::memory_order_acquire) == kSettled;
+  }
+  /// From here on it is over; its entry is the caller's to forget.
+  void hide(std::uint32_t slot) noexcept {
+    slot_of((*this)[slot].id).store(kSettled, std::memory_order_release);
+  }
+  /// Bring to the processor what slot() looks at, in two steps; then, of what is shown, the entry.
+  void prefetch_place(AllocId id) const noexcept {
+    if (index(id) < place_.size()) __builtin_prefetch(&place_[index(id)]);
+  }
+  void prefetch_slot(AllocId id) const noexcept {
+    if (index(id) < count_) __builtin_prefetch(&slot_of(id));
+  }
+  void prefetch_entry(AllocId id) const noexcept {
+    if (index(id) >= count_) return;
+    const auto found = slot(id);
+    if (found == kNone) return;
+    const auto* entry = &(*this)[found];
+    __builtin_prefetch(entry);
+    __builtin_prefetch(reinterpret_cast<const char*>(entry) + 64);
   }
   /// What was asked for is not held here.
   void settle(AllocId id) noexcept {
@@ -138,9 +163,10 @@ class LiveSet {
       return slot;
     }
     if (cache.next == cache.end) {
+      auto block = std::make_unique<Live[]>(kBlock);
       const std::lock_guard lock(growing_);
       EMM_ASSERT(made_ < blocks_.size());
-      blocks_[made_] = std::make_unique<Live[]>(kBlock);
+      blocks_[made_] = std::move(block);
       cache.next = static_cast<std::uint32_t>(made_++ * kBlock);
       cache.end = cache.next + static_cast<std::uint32_t>(kBlock);
     }

@@ -13,15 +13,27 @@ using trace::Outcome;
 
 constexpr std::size_t kLogged = 1 << 20;  ///< Events between two writings of a log.
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
-constexpr unsigned kSampleEvery = 64, kSampleAll = 4096;
+constexpr std::size_t kSamples = 128;  ///< Of a pass, by each thread.
+constexpr unsigned kSpins = 2048;      ///< Looks before a processor is given to others: 0.1 ms.
+constexpr std::size_t kMail = 32;      ///< Ranges sent at once.
+
+/// For a wait of some nanoseconds: this processor's other thread has the rest.
+void relax() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb");
+#endif
+}
 
 /// Looks again and again, less and less often; false where it is to be given up.
 template <class Ready>
-bool await(const std::atomic<bool>& give_up, Ready ready) {
+bool await(const std::atomic<bool>& give_up, unsigned spins, Ready ready) {
   for (unsigned looked = 0; !ready(); ++looked) {
-    if (looked < 64) continue;
+    relax();
+    if (looked < spins) continue;
     if (give_up.load(std::memory_order_relaxed)) return false;
-    if (looked < 1024) {
+    if (looked < spins + 1024) {
       std::this_thread::yield();
     } else {
       const timespec pause{.tv_sec = 0, .tv_nsec = 50'000};
@@ -75,18 +87,91 @@ void RecordOrder::pass_on() {
 /// One thread of the trace. What it counts is its own until the run adds it up.
 class alignas(128) Parallel::Worker {
  public:
-  Worker(Parallel& all, LiveSet::Cache& cache)
-      : all_(all), run_(all.run_), cache_(cache), log_(run_.record_order_.get()) {}
+  Worker(Parallel& all, LiveSet::Cache& cache, std::size_t threads)
+      : all_(all),
+        run_(all.run_),
+        cache_(cache),
+        log_(run_.record_order_.get()),
+        spins_(threads <= std::thread::hardware_concurrency() ? kSpins : 64),
+        outgoing_(threads) {}
 
   std::vector<std::uint32_t> events;  ///< Of this thread, in order.
   std::size_t next = 0;               ///< Of those.
   std::thread thread;
-  std::atomic<std::int64_t> live_bytes{0};
   std::int64_t live_count = 0;
   std::uint64_t allocs = 0, frees = 0, worked_worked = 0, waited_ns = 0;
   Histogram alloc_times, free_times, lateness;
 
   void serve(std::size_t end) {
+    sample_every_ = std::max<std::size_t>(1, events.size() / kSamples);
+    serve_events(end);
+    for (std::size_t maker = 0; maker < outgoing_.size(); ++maker) send(maker);
+  }
+  /// Erases what others have ended of the memory that this thread made.
+  void take_mail() {
+    {
+      const std::lock_guard lock(mail_.mutex);
+      taken_.swap(mail_.gone);
+      mail_.any.store(false, std::memory_order_relaxed);
+    }
+    for (const auto& range : taken_) range.shards->erase(range.begin, range.size, range.number);
+    taken_.clear();
+  }
+
+  /// Looked at by others now and then.
+  alignas(128) std::atomic<std::int64_t> live_bytes{0};
+
+ private:
+  /// A range that is over, and still in its map.
+  struct Gone {
+    AddressShards* shards;
+    std::uint64_t begin, size;
+    std::uint32_t number;
+  };
+  struct alignas(128) Mail {
+    std::atomic<bool> any{false};
+    std::mutex mutex;
+    std::vector<Gone> gone;
+  };
+
+  void send(std::size_t maker) {
+    auto& ranges = outgoing_[maker];
+    if (ranges.empty()) return;
+    auto& mail = all_.workers_[maker]->mail_;
+    {
+      const std::lock_guard lock(mail.mutex);
+      mail.gone.insert(mail.gone.end(), ranges.begin(), ranges.end());
+      mail.any.store(true, std::memory_order_relaxed);
+    }
+    ranges.clear();
+  }
+  /// The map's lines are with the thread that made the range: it is left to that one to erase it.
+  void displace(const Live& live, Lane& lane, std::uint64_t address) {
+    auto& shards = *lane.shared->shards;
+    const auto number = static_cast<std::uint32_t>(live.id);
+    const auto maker = index(live.made_on);
+    if (all_.workers_[maker].get() == this) return shards.erase(address, live.size, number);
+    outgoing_[maker].push_back({&shards, address, live.size, number});
+    if (outgoing_[maker].size() >= kMail) send(maker);
+  }
+
+  /// What events to come will look at is asked for in the order in which one leads to the next.
+  void prefetch() const {
+    const auto ahead = [&](std::size_t by) {
+      return next + by < events.size() ? &run_.trace_[events[next + by]] : nullptr;
+    };
+    if (const auto* event = ahead(12)) {
+      __builtin_prefetch(event);
+      __builtin_prefetch(&event->op);
+    }
+    if (const auto* event = ahead(8)) run_.live_.prefetch_place(event->id);
+    if (const auto* event = ahead(5)) run_.live_.prefetch_slot(event->id);
+    if (const auto* event = ahead(2); event != nullptr && event->op == Op::free) {
+      run_.live_.prefetch_entry(event->id);
+    }
+  }
+
+  void serve_events(std::size_t end) {
     const Serving serving(at_);
     static constexpr std::atomic<bool> kNotInterrupted{false};
     const auto& interrupted =
@@ -99,14 +184,13 @@ class alignas(128) Parallel::Worker {
         return stop();
       }
       at_ = events[next];
-      if (next + 4 < events.size()) __builtin_prefetch(&run_.trace_[events[next + 4]]);
+      prefetch();
       const auto& event = run_.trace_[events[next]];
       if (run_.pace_) waited_ns += run_.pace_->wait(event.time_ns, lateness);
       if (!serve_one(event)) return;
     }
   }
 
- private:
   void stop() {
     run_.stop_ = true;
     all_.stopping_.store(true, std::memory_order_relaxed);
@@ -120,12 +204,12 @@ class alignas(128) Parallel::Worker {
     if (run_.stop_) stop();
   }
   bool await_id(AllocId id) {
-    return await(all_.stopping_, [&] { return run_.live_.settled(id); });
+    return await(all_.stopping_, spins_, [&] { return run_.live_.settled(id); });
   }
   bool await_record(std::uint32_t record) {
     if (run_.options_.threads == ReplayOptions::Threads::free) return true;
     if (record >= all_.recorded_at_.size() || all_.recorded_at_[record] > at_) return true;
-    return await(all_.stopping_,
+    return await(all_.stopping_, spins_,
                  [&] { return all_.recorded_[record].load(std::memory_order_acquire); });
   }
 
@@ -174,6 +258,7 @@ class alignas(128) Parallel::Worker {
   }
 
   void allocate(const Event& event) {
+    if (mail_.any.load(std::memory_order_relaxed)) take_mail();
     auto& lane = *run_.lanes_[index(event.context)];
     const auto stream = lane.known_stream(index(event.stream));
     const bool timed = run_.options_.latency || log_ != nullptr;
@@ -195,6 +280,7 @@ class alignas(128) Parallel::Worker {
     live.size = event.size;
     live.context = event.context;
     live.stream = event.stream;
+    live.made_on = event.thread;
     live.made_by = event.op;
     live.ended = false;
     live.placed = false;
@@ -216,7 +302,7 @@ class alignas(128) Parallel::Worker {
     }
     run_.live_.show(slot);
     settle(event);
-    if (++since_sample_ >= kSampleEvery || next < kSampleAll) {
+    if (++since_sample_ >= sample_every_) {
       since_sample_ = 0;
       all_.sample();
     }
@@ -267,7 +353,8 @@ class alignas(128) Parallel::Worker {
     const auto size = live.size;
     const auto made_by = live.made_by;
     if (run_.options_.verify) rarely([&] { run_.check_content(live); });
-    if (live.placed) lane.shared->shards->erase(address.value, size);
+    run_.live_.hide(slot);  // its range overlaps nothing, also where it is erased late
+    if (live.placed) displace(live, lane, address.value);
     const auto stream = lane.known_stream(index(event.stream));
     if (run_.order_) rarely([&] { run_.order_ending(live, stream); });
     const auto place = log_ != nullptr ? log_->place() : 0;
@@ -295,8 +382,12 @@ class alignas(128) Parallel::Worker {
   Run& run_;
   LiveSet::Cache& cache_;
   RecordOrder* log_;
+  const unsigned spins_;
   std::uint64_t at_ = 0;
-  unsigned since_sample_ = 0;
+  std::size_t since_sample_ = 0, sample_every_ = 1;
+  std::vector<std::vector<Gone>> outgoing_;  ///< By the thread that made them.
+  std::vector<Gone> taken_;                  ///< Empty but for its room.
+  Mail mail_;
 };
 
 bool Parallel::alone(Op op) noexcept {
@@ -319,7 +410,8 @@ bool Parallel::alone(Op op) noexcept {
 Parallel::Parallel(Run& run) : run_(run) {
   const auto& trace = run.trace_;
   for (std::size_t i = 0; i < trace.threads().size(); ++i) {
-    workers_.push_back(std::make_unique<Worker>(*this, run.live_.cache(i + 1)));
+    workers_.push_back(
+        std::make_unique<Worker>(*this, run.live_.cache(i + 1), trace.threads().size()));
   }
   std::vector<std::vector<std::uint32_t>> made(workers_.size());
   std::uint32_t records = 0;
@@ -410,6 +502,7 @@ void Parallel::serve_all(std::size_t end) {
     done_.wait(lock, [&] { return busy_ == 0; });
   }
   running_ = false;
+  for (const auto& worker : workers_) worker->take_mail();
   run_.hidden_ns_ = hidden;  // it ran beside other threads
   add_up();
   if (run_.record_order_) run_.record_order_->pass_on();

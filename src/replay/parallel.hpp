@@ -72,14 +72,17 @@ class Parallel {
 
   Run& run_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::vector<std::size_t> alone_;  ///< Events that are served alone.
-  std::mutex rare_;                 ///< Around everything of the run but what threads have alone.
-  std::atomic<bool> stopping_{false};
+  std::vector<std::size_t> alone_;                 ///< Events that are served alone.
   std::unique_ptr<std::atomic<bool>[]> recorded_;  ///< By record.
   std::vector<std::uint64_t> recorded_at_;         ///< Event, by record; 2^64-1: none.
-  std::atomic<std::uint64_t> peak_live_{0}, peak_reserved_{0};
+  std::atomic<bool> stopping_{false};
 
-  std::mutex turn_;
+  // What follows is written while threads run, apart from what they only read.
+  alignas(128) std::mutex rare_;  ///< Around everything of the run but what threads have alone.
+  alignas(128) std::atomic<std::uint64_t> peak_live_{0};
+  std::atomic<std::uint64_t> peak_reserved_{0};
+
+  alignas(128) std::mutex turn_;
   std::condition_variable begun_, done_;
   std::uint64_t round_ = 0;
   std::size_t end_ = 0, busy_ = 0;

@@ -6,6 +6,7 @@
 
 #include "base/prng.hpp"
 #include "fake_device.hpp"
+#include "replay/address_shards.hpp"
 #include "replay/engine.hpp"
 #include "replay/null_manager.hpp"
 #include "trace_builder.hpp"
@@ -248,6 +249,24 @@ TEST_P(Parallel, AnInterruptEndsEveryThread) {
 
   EXPECT_TRUE(summary.interrupted);
   EXPECT_EQ(summary.pass.events, 0u);
+}
+
+TEST(AddressShards, WhatIsOverOverlapsNothingUntilItIsErased) {
+  LiveSet live(4);
+  AddressShards shards(live);
+  const std::uint64_t window = std::uint64_t{1} << 28;
+  const auto held = live.add(AllocId{1}, live.cache());
+  live.show(held);
+  ASSERT_FALSE(shards.insert(window - 512, 1024, 1));
+  EXPECT_EQ(shards.insert(window, 256, 2), 1u) << "while it is live it does";
+
+  live.hide(held);
+
+  EXPECT_FALSE(shards.insert(window, 256, 2));
+  shards.erase(window - 512, 1024, 1);
+  EXPECT_EQ(shards.insert(window, 256, 3), 2u) << "the late end of one is not the other's";
+  EXPECT_FALSE(shards.insert(window - 512, 512, 3)) << "of the first nothing is left";
+  live.forget(held, live.cache());
 }
 
 TEST(NullManager, GivesEachThreadAddressesOfItsOwn) {
