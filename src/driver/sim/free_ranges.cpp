@@ -32,10 +32,13 @@ std::optional<FreeRanges::Range> FreeRanges::fit(std::uint64_t stream, std::uint
   for (const auto owner : {std::uint64_t{0}, stream}) {
     const auto found = owners_.find(owner);
     if (found == owners_.end()) continue;
-    const auto at = found->second.by_size.lower_bound({size, 0});
-    if (at == found->second.by_size.end()) continue;
-    const auto range = range_at(at->second);
-    if (!best || std::pair(range.size, range.at) < std::pair(best->size, best->at)) best = range;
+    const auto& by_size = found->second.by_size;
+    const auto lowest = by_size.lower_bound({size, 0});
+    if (lowest == by_size.end()) continue;
+    const auto highest = std::prev(by_size.lower_bound({lowest->first + 1, 0}));
+    const auto range = range_at(highest->second);
+    if (!best || range.size < best->size || (range.size == best->size && range.at > best->at))
+      best = range;
   }
   return best;
 }

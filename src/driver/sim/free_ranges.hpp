@@ -25,7 +25,7 @@ class FreeRanges {
   void add(Range range);
   /// Takes `size` bytes from the start of a range; what is left stays as it was.
   void take(const Range& range, std::uint64_t size);
-  /// The smallest range of a stream's, or anyone's, that is large enough, the lowest of those.
+  /// The smallest range of a stream's, or anyone's, that is large enough, the highest of those.
   std::optional<Range> fit(std::uint64_t stream, std::uint64_t size) const;
   /// The same of all other streams', of the first 64 that fit each, where `allowed` says so.
   template <class Allowed>

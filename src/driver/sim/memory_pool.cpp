@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "base/units.hpp"
 #include "driver/sim/latency.hpp"
@@ -83,21 +84,45 @@ std::optional<std::uint64_t> MemoryPool::grow(std::uint64_t size, std::uint64_t 
     row_ = row.value.value;
   }
   const auto found = place(size, stream);
-  const auto limit = max_size_ == 0 ? kRow : round_up(std::min(max_size_, kRow), kPiece);
-  bool grows = found && reserved_ + (found->end - found->first) <= limit;
-  for (auto at = found ? found->first : 0; grows && at < found->end; at += kPiece) {
-    grows = add_piece(at, spent_ns);
-    for (auto made = at; !grows && made > found->first;) drop_piece(made -= kPiece);
-  }
-  if (!grows) {
+  if (found && found->free_before) take(*found->free_before, found->free_before->size);
+  if (!found || !fill(*found, spent_ns)) {
+    if (found && found->free_before) add(*found->free_before);
     if (pieces_.empty()) memory.free({row_}, kRow);
     return std::nullopt;
   }
-  reserved_high_ = std::max(reserved_high_, reserved_);
-  if (found->free_before) take(*found->free_before, found->free_before->size);
   const auto used = found->at + size;
   if (used < found->end) add({used, found->end - used, {}});
   return found->at;
+}
+
+bool MemoryPool::fill(const Growth& growth, std::uint64_t& spent_ns) {
+  const auto lacking = (growth.end - growth.first) / kPiece;
+  const auto middle = growth.first + std::min<std::uint64_t>(lacking, idle_.size()) * kPiece;
+  const auto limit = max_size_ == 0 ? kRow : round_up(std::min(max_size_, kRow), kPiece);
+  bool grows = reserved_ + (growth.end - middle) <= limit;
+  for (auto at = middle; grows && at < growth.end; at += kPiece) {
+    grows = add_piece(at, spent_ns);
+    for (auto made = at; !grows && made > middle;) drop_piece(made -= kPiece);
+  }
+  if (!grows) return false;
+  for (auto at = growth.first; at < middle; at += kPiece) move_highest(at, spent_ns);
+  reserved_high_ = std::max(reserved_high_, reserved_);
+  return true;
+}
+
+void MemoryPool::move_highest(std::uint64_t to, std::uint64_t& spent_ns) {
+  auto& memory = platform_.virtual_memory();
+  const auto from = *std::prev(idle_.end());
+  idle_.erase(from);
+  free_.cut(from, kPiece);
+  auto piece = pieces_.extract(from);
+  memory.unmap({from}, kPiece);
+  memory.map({to}, kPiece, 0, piece.mapped());
+  memory.set_access(owner_.device, {to}, kPiece, AccessFlags::read_write);
+  for (const auto call : {Call::mem_unmap, Call::mem_map, Call::mem_set_access})
+    spent_ns += latency_ns(call, kPiece, kSuccess);
+  piece.key() = to;
+  pieces_.insert(std::move(piece));
 }
 
 bool MemoryPool::add_piece(std::uint64_t at, std::uint64_t& spent_ns) {

@@ -8,12 +8,13 @@ using sim::Answer;
 using sim::Nothing;
 
 /// Enables or disables access of work here to another device's memory. Documented: 201 where the
-/// context is none of another device, 217 where the devices are no peers.
+/// context is of no device, 217 where the devices are no peers. Measured: a device is none of its
+/// own.
 std::int32_t SimDriver::set_peer_access(ContextHandle peer, bool enable) {
   if (const auto native = state(); native != sim::kSuccess) return native;
   const auto* other = platform_.device_of(peer);
-  if (other == nullptr || other == &device_) return sim::kInvalidContext;
-  if (!platform_.options().peers)
+  if (other == nullptr) return sim::kInvalidContext;
+  if (other == &device_ || !platform_.options().peers)
     return enable ? sim::kPeerAccessUnsupported : sim::kPeerAccessNotEnabled;
   if (device_.set_reach(other->ordinal(), enable)) return sim::kSuccess;
   return enable ? sim::kPeerAccessAlreadyEnabled : sim::kPeerAccessNotEnabled;

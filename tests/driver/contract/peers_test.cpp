@@ -34,9 +34,9 @@ TEST_P(Peers, AccessIsEnabledAndDisabledOnce) {
   EXPECT_EQ(native(driver().ctx_disable_peer_access(other)), 705);
 }
 
-// Documented: CUDA_ERROR_INVALID_CONTEXT.
+// Measured: 217.
 TEST_P(Peers, AContextIsNotItsOwnPeer) {
-  EXPECT_EQ(native(driver().ctx_enable_peer_access(driver().context_handle())), 201);
+  EXPECT_EQ(native(driver().ctx_enable_peer_access(driver().context_handle())), 217);
 }
 
 // Documented: access is one way.
