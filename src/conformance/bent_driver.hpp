@@ -37,8 +37,8 @@ class BentDriver final : public ForwardingDriver {
   static CallHook& none() noexcept;
 
   Driver& inner_;
-  DevicePtr last_;
-  HostPtr last_host_ = nullptr;
+  std::atomic<DevicePtr> last_{};
+  std::atomic<HostPtr> last_host_{nullptr};
 };
 
 }  // namespace emm::conformance
