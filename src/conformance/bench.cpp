@@ -160,14 +160,7 @@ Result<Block> Bench::try_memalloc(std::uint64_t size, StreamHandle stream) {
   const auto id = note("memalloc", text::format(",\"size\":{}{}", size, on(stream)), true);
   auto memory = to.memalloc(size, stream);
   if (!memory) return std::move(memory).error();
-  Block block;
-  block.bench_ = this;
-  block.id_ = id;
-  block.device_ = memory->device_pointer();
-  block.address_ = block.device_.value;
-  block.size_ = memory->size();
-  block.lifetime_ = (*std::move(memory)).take_lifetime();
-  return block;
+  return wrap(id, *std::move(memory));
 }
 
 Result<Block> Bench::try_managed(std::uint64_t size, AttachFlags attach) {
@@ -175,14 +168,19 @@ Result<Block> Bench::try_managed(std::uint64_t size, AttachFlags attach) {
   const auto id = note("memallocmanaged", text::format(",\"size\":{}", size), true);
   auto memory = to.memallocmanaged(size, attach);
   if (!memory) return std::move(memory).error();
+  auto block = wrap(id, std::move(memory->memory()));
+  block.mapped_ = true;
+  return block;
+}
+
+Block Bench::wrap(std::uint64_t id, MemoryPointer memory) {
   Block block;
   block.bench_ = this;
   block.id_ = id;
-  block.device_ = memory->device_pointer();
+  block.device_ = memory.device_pointer();
   block.address_ = block.device_.value;
-  block.size_ = memory->size();
-  block.mapped_ = true;
-  block.lifetime_ = std::move(memory->memory()).take_lifetime();
+  block.size_ = memory.size();
+  block.lifetime_ = std::move(memory).take_lifetime();
   return block;
 }
 

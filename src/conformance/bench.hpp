@@ -178,6 +178,7 @@ class Bench {
   void decide(Verdict verdict);
   std::uint64_t note(std::string_view op, std::string_view members, bool allocates);
   void note_free(std::uint64_t id, StreamHandle stream, bool late);
+  Block wrap(std::uint64_t id, MemoryPointer memory);
   Block wrap(std::uint64_t id, HostMemory memory);
   std::string trace() const;
   std::string last_calls() const;

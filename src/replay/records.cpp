@@ -25,49 +25,37 @@ log::Gauges Run::gauges(const Lane& lane) const {
   return gauges;
 }
 
+log::Record Run::record_of(std::uint64_t at, const Event& event, Outcome outcome, Times times,
+                           std::uint64_t address, std::uint64_t size, Op freed_kind) const {
+  return {.seq = at,
+          .begin_ns = times.begin_ns,
+          .end_ns = times.end_ns,
+          .pointer = address,
+          .size = size,
+          .id = names_memory(event.op) ? index(event.id) : log::kNoId,
+          .thread = static_cast<std::uint32_t>(event.thread),
+          .stream = static_cast<std::uint16_t>(event.stream),
+          .context = static_cast<std::uint8_t>(event.context),
+          .op = event.op,
+          .freed_kind = freed_kind,
+          .outcome = outcome,
+          .device = byte_of(lanes_[index(event.context)]->device()),
+          .repeat = byte_of(number_)};
+}
+
 void Run::record(const Event& event, Outcome outcome, Times times, std::uint64_t address,
                  std::uint64_t size, Op freed_kind, bool late) {
   if (log_ == nullptr) return;
-  const auto& lane = *lanes_[index(event.context)];
-  log_->on_record({.seq = at_,
-                   .begin_ns = times.begin_ns,
-                   .end_ns = times.end_ns,
-                   .pointer = address,
-                   .size = size,
-                   .id = names_memory(event.op) ? index(event.id) : log::kNoId,
-                   .thread = static_cast<std::uint32_t>(event.thread),
-                   .stream = static_cast<std::uint16_t>(event.stream),
-                   .context = static_cast<std::uint8_t>(event.context),
-                   .op = event.op,
-                   .freed_kind = freed_kind,
-                   .outcome = outcome,
-                   .device = byte_of(lane.device()),
-                   .repeat = byte_of(number_),
-                   .late = late},
-                  gauges(lane));
+  auto made = record_of(at_, event, outcome, times, address, size, freed_kind);
+  made.late = late;
+  log_->on_record(made, gauges(*lanes_[index(event.context)]));
 }
 
 void Run::record_at(RecordOrder& order, std::uint64_t place, std::uint64_t at, const Event& event,
                     Outcome outcome, Times times, std::uint64_t address, std::uint64_t size,
                     Op freed_kind) const {
-  const auto& lane = *lanes_[index(event.context)];
-  order.add(place,
-            {.seq = at,
-             .begin_ns = times.begin_ns,
-             .end_ns = times.end_ns,
-             .pointer = address,
-             .size = size,
-             .id = index(event.id),
-             .thread = static_cast<std::uint32_t>(event.thread),
-             .stream = static_cast<std::uint16_t>(event.stream),
-             .context = static_cast<std::uint8_t>(event.context),
-             .op = event.op,
-             .freed_kind = freed_kind,
-             .outcome = outcome,
-             .device = byte_of(lane.device()),
-             .repeat = byte_of(number_),
-             .late = false},
-            gauges(lane));
+  order.add(place, record_of(at, event, outcome, times, address, size, freed_kind),
+            gauges(*lanes_[index(event.context)]));
 }
 
 void Run::record_ended(Op op, AllocId id, ContextId context, Times times, std::uint64_t address,

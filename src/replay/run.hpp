@@ -221,6 +221,8 @@ class Run {
   std::string described(const Live& live) const;
 
   // records.cpp
+  log::Record record_of(std::uint64_t at, const Event& event, Outcome outcome, Times times,
+                        std::uint64_t address, std::uint64_t size, Op freed_kind) const;
   void record(const Event& event, Outcome outcome, Times times, std::uint64_t address,
               std::uint64_t size, Op freed_kind = Op::memalloc, bool late = false);
   void record_at(RecordOrder& order, std::uint64_t place, std::uint64_t at, const Event& event,

@@ -4,16 +4,8 @@
 // Streams, events, the work on them, and access between devices.
 namespace emm {
 
-using cuda::handle_of;
+using cuda::native;
 using cuda::number;
-
-namespace {
-
-CUstream native(StreamHandle stream) { return handle_of<CUstream>(stream.value); }
-CUevent native(EventHandle event) { return handle_of<CUevent>(event.value); }
-CUcontext native(ContextHandle context) { return handle_of<CUcontext>(context.value); }
-
-}  // namespace
 
 Result<EventHandle> CudaDriver::event_create() {
   CUevent event = nullptr;

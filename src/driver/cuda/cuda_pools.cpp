@@ -6,13 +6,10 @@
 // Stream-ordered memory.
 namespace emm {
 
-using cuda::handle_of;
+using cuda::native;
 using cuda::number;
 
 namespace {
-
-CUstream native(StreamHandle stream) { return handle_of<CUstream>(stream.value); }
-CUmemoryPool native(PoolHandle pool) { return handle_of<CUmemoryPool>(pool.value); }
 
 /// The policies are an int, the rest are 64 bits (CUmemPool_attribute).
 bool is_policy(PoolAttribute attribute) { return attribute < PoolAttribute::release_threshold; }
