@@ -1,0 +1,218 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/prng.hpp"
+#include "tools/peers/json_line.hpp"
+#include "tools/peers/requests.hpp"
+#include "tools/peers/ticks.hpp"
+
+/// How an allocator is measured, the same for all. An Allocator, made anew for each list of
+/// requests, has
+///
+///   using Memory                            what it hands out: default made it is nothing; can be
+///   moved bool allocate(Memory&, size, stream)    false where it cannot void free(Memory&, stream)
+///   nothing where the memory is nothing; leaves nothing void synchronize() waits for the device
+///   std::uint64_t reserved_peak()           by its own account, since restart_peak(); 0: it keeps
+///   none void restart_peak() std::optional<std::uint64_t> device_free()   bytes, asked of the
+///   device; nothing without one
+///
+/// and gives everything back when it ends. Streams are counted from 0, the default one.
+namespace emm::peers {
+
+struct Passes {
+  unsigned warm = 15;  ///< Passes after the first; their median counts.
+  unsigned latency =
+      5;  ///< Passes in which each request is timed; the median of their p99.9 counts.
+};
+
+namespace detail {
+
+template <class Allocator>
+using Slots = std::vector<typename Allocator::Memory>;
+
+/// Returns how many allocations failed.
+template <class Allocator>
+std::uint64_t walk(Allocator& allocator, const Requests& requests, Slots<Allocator>& slots) {
+  std::uint64_t failed = 0;
+  for (const auto& request : requests.all) {
+    auto& memory = slots[request.slot];
+    if (request.allocates) {
+      failed += !allocator.allocate(memory, request.size, request.stream);
+    } else {
+      allocator.free(memory, request.stream);
+    }
+  }
+  return failed;
+}
+
+/// What the program left alive.
+template <class Allocator>
+void free_left(Allocator& allocator, Slots<Allocator>& slots) {
+  for (auto& memory : slots) allocator.free(memory, 0);
+  allocator.synchronize();
+}
+
+struct Latency {
+  double p50 = 0, p999 = 0, max = 0;
+};
+inline Latency latency_of(std::vector<std::uint64_t>& spans, const TickScale& scale) {
+  if (spans.empty()) return {};
+  return {.p50 = scale.ns(quantile(spans, 0.5)),
+          .p999 = scale.ns(quantile(spans, 0.999)),
+          .max = scale.ns(*std::max_element(spans.begin(), spans.end()))};
+}
+
+template <class Allocator>
+std::pair<Latency, Latency> time_each(Allocator& allocator, const Requests& requests,
+                                      Slots<Allocator>& slots, const TickScale& scale) {
+  std::vector<std::uint64_t> allocations, frees;
+  allocations.reserve(requests.allocations);
+  frees.reserve(requests.all.size() - requests.allocations);
+  for (const auto& request : requests.all) {
+    auto& memory = slots[request.slot];
+    const auto begin = ticks();
+    if (request.allocates) {
+      (void)allocator.allocate(memory, request.size, request.stream);
+      allocations.push_back(ticks() - begin);
+    } else {
+      allocator.free(memory, request.stream);
+      frees.push_back(ticks() - begin);
+    }
+  }
+  free_left(allocator, slots);
+  return {latency_of(allocations, scale), latency_of(frees, scale)};
+}
+
+/// The most that the device was short of, asked at some hundreds of requests and where most is
+/// live.
+template <class Allocator>
+std::optional<std::uint64_t> device_peak(Allocator& allocator, const Requests& requests,
+                                         Slots<Allocator>& slots,
+                                         std::optional<std::uint64_t> free_before) {
+  if (!free_before) return std::nullopt;
+  constexpr std::size_t kQuestions = 256;
+  const auto every = requests.all.size() / kQuestions + 1;
+  std::uint64_t least = *free_before;
+  for (std::size_t at = 0; at < requests.all.size(); ++at) {
+    const auto& request = requests.all[at];
+    if (request.allocates) {
+      (void)allocator.allocate(slots[request.slot], request.size, request.stream);
+    } else {
+      allocator.free(slots[request.slot], request.stream);
+    }
+    if (at % every == 0 || at == requests.peak_at)
+      least = std::min(least, *allocator.device_free());
+  }
+  free_left(allocator, slots);
+  return *free_before - least;
+}
+
+}  // namespace detail
+
+/// One trace: a first pass, warm ones, one with each request timed, and one in which the device is
+/// asked.
+template <class Make>
+void measure_trace(const std::string& peer, const Make& make, const Requests& requests,
+                   const Passes& passes, const TickScale& scale) {
+  auto allocator = make(requests.streams);
+  if (!allocator) return;
+  using Allocator = typename decltype(allocator)::element_type;
+  detail::Slots<Allocator> slots(requests.slots);
+  const auto free_before = allocator->device_free();
+  std::vector<double> ns;
+  std::vector<std::uint64_t> reserved;
+  std::uint64_t failed = 0;
+  for (unsigned pass = 0; pass <= passes.warm; ++pass) {
+    allocator->restart_peak();
+    const auto begin = now_ns();
+    failed += detail::walk(*allocator, requests, slots);
+    ns.push_back(static_cast<double>(now_ns() - begin) / static_cast<double>(requests.all.size()));
+    reserved.push_back(allocator->reserved_peak());
+    detail::free_left(*allocator, slots);
+  }
+  std::vector<double> alloc_p999, free_p999, alloc_p50, free_p50, most;
+  for (unsigned pass = 0; pass < passes.latency; ++pass) {
+    const auto [allocations, frees] = detail::time_each(*allocator, requests, slots, scale);
+    alloc_p50.push_back(allocations.p50);
+    free_p50.push_back(frees.p50);
+    alloc_p999.push_back(allocations.p999);
+    free_p999.push_back(frees.p999);
+    most.push_back(std::max(allocations.max, frees.max));
+  }
+  const auto on_device = detail::device_peak(*allocator, requests, slots, free_before);
+
+  const std::vector<double> warm(ns.begin() + 1, ns.end());
+  JsonLine line;
+  line.text("peer", peer).text("trace", requests.name).bytes("requests", requests.all.size());
+  line.bytes("failed", failed)
+      .bytes("peak_live_bytes", requests.peak_live)
+      .number("first_ns", ns.front());
+  if (!warm.empty()) {
+    line.number("warm_ns", median(warm)).numbers("warm_passes_ns", warm);
+    if (reserved.front() != 0) {
+      line.bytes("reserved_warm_bytes", *std::max_element(reserved.begin() + 1, reserved.end()));
+    }
+  }
+  if (reserved.front() != 0) line.bytes("reserved_first_bytes", reserved.front());
+  if (on_device) line.bytes("device_peak_bytes", *on_device);
+  if (!alloc_p999.empty()) {
+    line.number("alloc_p50_ns", median(alloc_p50)).number("free_p50_ns", median(free_p50));
+    line.number("alloc_p999_ns", median(alloc_p999)).number("free_p999_ns", median(free_p999));
+    line.number("max_ns", median(most)).number("clock_cost_ns", scale.cost_ns());
+  }
+  line.print();
+}
+
+/// Uniformly random frees, each followed by an allocation of log-uniform size in its place, with so
+/// many live.
+struct Scaling {
+  std::vector<std::uint64_t> live{1'000, 100'000, 1'000'000};
+  std::uint64_t min_size = 512, max_size = std::uint64_t{256} << 10;  ///< A million fit an H200.
+  unsigned passes = 5;
+  std::uint64_t seed = 1;
+};
+
+template <class Make>
+void measure_scaling(const std::string& peer, const Make& make, const Scaling& scaling) {
+  for (const auto live : scaling.live) {
+    auto allocator = make(1);
+    if (!allocator) return;
+    using Allocator = typename decltype(allocator)::element_type;
+    detail::Slots<Allocator> slots(live);
+    Prng random(scaling.seed);
+    const auto any_size = [&] { return random.log_uniform(scaling.min_size, scaling.max_size); };
+    std::uint64_t failed = 0;
+    for (auto& memory : slots) failed += !allocator->allocate(memory, any_size(), 0);
+    std::vector<Request> replacements(std::max<std::uint64_t>(live, 200'000));
+    std::vector<double> ns;
+    for (unsigned pass = 0; pass <= scaling.passes; ++pass) {  // the first is not counted
+      for (auto& each : replacements) {
+        each.slot = static_cast<std::uint32_t>(random.below(live));
+        each.size = any_size();
+      }
+      const auto begin = now_ns();
+      for (const auto& each : replacements) {
+        auto& memory = slots[each.slot];
+        allocator->free(memory, 0);
+        failed += !allocator->allocate(memory, each.size, 0);
+      }
+      const auto requests = 2 * static_cast<double>(replacements.size());
+      if (pass > 0) ns.push_back(static_cast<double>(now_ns() - begin) / requests);
+    }
+    JsonLine line;
+    line.text("peer", peer)
+        .text("scaling", "random frees")
+        .bytes("live", live)
+        .number("ns", median(ns));
+    line.numbers("passes_ns", ns).bytes("failed", failed).bytes("min_size", scaling.min_size);
+    line.bytes("max_size", scaling.max_size);
+    if (const auto reserved = allocator->reserved_peak()) line.bytes("reserved_bytes", reserved);
+    line.print();
+    detail::free_left(*allocator, slots);
+  }
+}
+
+}  // namespace emm::peers

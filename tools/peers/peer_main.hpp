@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdlib>
+#include <string_view>
+
+#include "tools/peers/threads.hpp"
+
+namespace emm::peers {
+
+inline constexpr int kNotHere = 3;  ///< Exit code of a peer that is not on this machine.
+
+/// What every peer's program takes:
+///
+///   PEER [--name NAME] [--warm N] [--latency N] [--scale] [--threads] [--live N,..] [--counts
+///   N,..] FILE.ops...
+///
+/// and prints, a JSON object on a line for each measurement.
+struct PeerArguments {
+  std::string name;
+  std::vector<std::string> files;
+  Passes passes;
+  bool scale = false, threads = false;
+  Scaling scaling;
+  Threading threading;
+
+  static std::vector<std::uint64_t> list(const char* text) {
+    std::vector<std::uint64_t> numbers;
+    char* end = nullptr;
+    for (;;) {
+      numbers.push_back(std::strtoull(text, &end, 10));
+      if (*end != ',') return numbers;
+      text = end + 1;
+    }
+  }
+
+  /// Takes away what it knows; `extra` gets the rest, each with its value.
+  template <class Extra>
+  bool parse(int argc, char** argv, const Extra& extra) {
+    for (int at = 1; at < argc; ++at) {
+      const std::string_view key = argv[at];
+      if (!key.starts_with("--")) {
+        files.emplace_back(key);
+        continue;
+      }
+      if (key == "--scale" || key == "--threads") {
+        (key == "--scale" ? scale : threads) = true;
+        continue;
+      }
+      if (at + 1 == argc) return refuse(key);
+      const char* const value = argv[++at];
+      const auto number = static_cast<unsigned>(std::strtoul(value, nullptr, 10));
+      if (key == "--name") {
+        name = value;
+      } else if (key == "--warm") {
+        passes.warm = number;
+      } else if (key == "--latency") {
+        passes.latency = number;
+      } else if (key == "--live") {
+        scaling.live = list(value);
+      } else if (key == "--counts") {
+        threading.threads = list(value);
+      } else if (key == "--requests") {
+        threading.requests = number;
+      } else if (!extra(key, value)) {
+        return refuse(key);
+      }
+    }
+    return true;
+  }
+  static bool refuse(std::string_view key) {
+    std::fprintf(stderr, "%s: not an option of this peer, or without its value\n",
+                 std::string(key).c_str());
+    return false;
+  }
+};
+
+/// Measures all that was asked for. `make(streams)` gives an allocator, or null after saying why on
+/// stderr.
+template <class Make>
+int measure(const PeerArguments& arguments, const Make& make) {
+  const TickScale scale;
+  for (const auto& file : arguments.files) {
+    const auto requests = read_requests(file);
+    if (!requests) return 1;
+    if (requests->all.empty()) continue;
+    measure_trace(arguments.name, make, *requests, arguments.passes, scale);
+  }
+  if (arguments.scale) measure_scaling(arguments.name, make, arguments.scaling);
+  if (arguments.threads) measure_threads(arguments.name, make, arguments.threading);
+  return 0;
+}
+
+}  // namespace emm::peers

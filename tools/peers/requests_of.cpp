@@ -1,0 +1,99 @@
+#include "tools/peers/requests_of.hpp"
+
+#include <map>
+#include <vector>
+
+#include "base/text.hpp"
+#include "format/byte_sink.hpp"
+#include "format/byte_source.hpp"
+#include "trace/importer.hpp"
+#include "trace/trace.hpp"
+
+namespace emm::peers {
+namespace {
+
+class Slots {
+ public:
+  std::uint32_t take(AllocId id) {
+    if (empty_.empty()) empty_.push_back(count_++);
+    const auto slot = empty_.back();
+    empty_.pop_back();
+    taken_.emplace(id, slot);
+    return slot;
+  }
+  /// False where `id` has none.
+  bool give_back(AllocId id, std::uint32_t& slot) {
+    const auto found = taken_.find(id);
+    if (found == taken_.end()) return false;
+    slot = found->second;
+    empty_.push_back(slot);
+    taken_.erase(found);
+    return true;
+  }
+  std::vector<AllocId> taken() const {
+    std::vector<AllocId> ids;
+    for (const auto& [id, slot] : taken_) ids.push_back(id);
+    return ids;
+  }
+
+ private:
+  std::map<AllocId, std::uint32_t> taken_;
+  std::vector<std::uint32_t> empty_;
+  std::uint32_t count_ = 0;
+};
+
+std::string lines_of(const trace::Trace& trace) {
+  std::string out;
+  Slots slots;
+  const auto free = [&](AllocId id, StreamId stream) {
+    std::uint32_t slot = 0;
+    if (slots.give_back(id, slot))
+      text::append(out, text::format("f {} {}\n", slot, index(stream)));
+  };
+  std::uint32_t device = 0;
+  bool seen = false;
+  for (std::size_t at = 0; at < trace.size(); ++at) {
+    const auto& event = trace[at];
+    const auto of = trace.contexts()[index(event.context)].device;
+    if (event.has(trace::event_flag::backing)) continue;
+    switch (event.op) {
+      case trace::Op::memalloc:
+      case trace::Op::memallocmanaged:
+        if (!seen) device = of;
+        seen = true;
+        if (of != device || event.size == 0 || event.recorded() == trace::Outcome::oom) break;
+        text::append(out, text::format("a {} {} {}\n", slots.take(event.id), event.size,
+                                       index(event.stream)));
+        break;
+      case trace::Op::free:
+        free(event.id, event.stream);
+        break;
+      case trace::Op::reset:
+        if (of != device) break;
+        for (const auto id : slots.taken()) free(id, StreamId{});
+        break;
+      default:
+        break;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Status write_requests(const std::string& trace, const std::string& to) {
+  auto source = format::ByteSource::open(trace);
+  if (!source) return std::move(source).error();
+  auto importer = trace::detect(**source);
+  if (!importer) return std::move(importer).error();
+  trace::Trace loaded;
+  loaded.set_source((*source)->name());
+  auto counts = (*importer)->read(**source, loaded, {});
+  if (!counts) return std::move(counts).error();
+  auto sink = format::ByteSink::open(to);
+  if (!sink) return std::move(sink).error();
+  if (auto written = (*sink)->write(lines_of(loaded)); !written) return written;
+  return (*sink)->close();
+}
+
+}  // namespace emm::peers

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+#include "base/result.hpp"
+
+namespace emm::peers {
+
+/// Writes what a trace's program asks of a manager as read_requests() takes it: device and managed
+/// memory of the first device that the program uses, in the trace's order. Slots are taken again,
+/// the last freed first, so that there are as many as live at once; what a reset ends is freed
+/// there. Order between streams is left out, since the peers have no word for it. Errors are those
+/// of reading and writing.
+Status write_requests(const std::string& trace, const std::string& to);
+
+}  // namespace emm::peers
