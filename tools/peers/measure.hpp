@@ -172,6 +172,7 @@ struct Scaling {
   std::vector<std::uint64_t> live{1'000, 100'000, 1'000'000};
   std::uint64_t min_size = 512, max_size = std::uint64_t{256} << 10;  ///< A million fit an H200.
   unsigned passes = 5;
+  std::uint64_t most_ns = 20'000'000'000;  ///< No pass begins later.
   std::uint64_t seed = 1;
 };
 
@@ -188,7 +189,9 @@ void measure_scaling(const std::string& peer, const Make& make, const Scaling& s
     for (auto& memory : slots) failed += !allocator->allocate(memory, any_size(), 0);
     std::vector<Request> replacements(std::max<std::uint64_t>(live, 200'000));
     std::vector<double> ns;
+    const auto filled_ns = now_ns();
     for (unsigned pass = 0; pass <= scaling.passes; ++pass) {  // the first is not counted
+      if (!ns.empty() && now_ns() - filled_ns > scaling.most_ns) break;
       for (auto& each : replacements) {
         each.slot = static_cast<std::uint32_t>(random.below(live));
         each.size = any_size();

@@ -21,6 +21,7 @@ struct PeerArguments {
   Passes passes;
   bool scale = false, threads = false;
   Scaling scaling;
+  std::vector<std::uint64_t> counts{1, 16};
   Threading threading;
 
   static std::vector<std::uint64_t> list(const char* text) {
@@ -58,7 +59,7 @@ struct PeerArguments {
       } else if (key == "--live") {
         scaling.live = list(value);
       } else if (key == "--counts") {
-        threading.threads = list(value);
+        counts = list(value);
       } else if (key == "--requests") {
         threading.requests = number;
       } else if (!extra(key, value)) {
@@ -86,7 +87,11 @@ int measure(const PeerArguments& arguments, const Make& make) {
     measure_trace(arguments.name, make, *requests, arguments.passes, scale);
   }
   if (arguments.scale) measure_scaling(arguments.name, make, arguments.scaling);
-  if (arguments.threads) measure_threads(arguments.name, make, arguments.threading);
+  for (const auto count : arguments.threads ? arguments.counts : std::vector<std::uint64_t>{}) {
+    auto threading = arguments.threading;
+    threading.threads = count;
+    measure_threads(arguments.name, make, threading);
+  }
   return 0;
 }
 

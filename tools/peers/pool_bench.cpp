@@ -31,15 +31,13 @@ class PeakHook final : public CallHook {
  public:
   void watch(const Driver& driver) { driver_ = &driver; }
   void restart() { peak_ = driver_->held_bytes(); }
-  std::uint64_t peak() const { return peak_; }
+  std::uint64_t peak() const { return std::max<std::uint64_t>(peak_, driver_->held_bytes()); }
 
   void after(const CallEvent& event) override {
     switch (event.call) {
       case Call::mem_alloc:
       case Call::mem_alloc_managed:
       case Call::mem_create:
-      case Call::mem_alloc_async:
-      case Call::mem_alloc_from_pool_async:
       case Call::runtime_malloc:
         break;
       default:

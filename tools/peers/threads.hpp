@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <barrier>
 #include <thread>
 
 #include "tools/peers/measure.hpp"
@@ -12,12 +13,14 @@ namespace emm::peers {
 /// share of its frees made by the next thread, on the stream of the allocation. Requests of the
 /// allocator only; nothing runs on the device.
 struct Threading {
-  std::vector<std::uint64_t> threads{1, 16};
+  std::uint64_t threads = 16;
   std::uint64_t min_size = 512, max_size = std::uint64_t{64} << 20;
-  std::uint64_t live = 64;           ///< Of each thread, at most.
-  std::uint64_t requests = 200'000;  ///< Of each thread, at least.
-  double elsewhere = 0.2;            ///< The share of frees that another thread makes.
-  unsigned passes = 5;               ///< The median counts; one more before them does not.
+  std::uint64_t live = 64;                 ///< Of each thread, at most.
+  std::uint64_t requests = 200'000;        ///< Of each thread, at least.
+  double elsewhere = 0.2;                  ///< The share of frees that another thread makes.
+  unsigned passes = 5;                     ///< The median counts; one more before them does not.
+  std::uint64_t pass_ns = 200'000'000;     ///< About what a pass takes, where one round takes less.
+  std::uint64_t most_ns = 10'000'000'000;  ///< No pass begins later.
   std::uint64_t seed = 1;
 };
 
@@ -57,95 +60,147 @@ inline std::vector<Step> steps_of(const Threading& threading, std::uint64_t thre
   return steps;
 }
 
-/// Memory on its way from the thread before to this one: one writer, one reader.
+/// Memory on its way from the thread before to this one: one writer, one reader. Each looks at what
+/// the other writes only where it must.
 template <class Memory>
 class Inbox {
  public:
   bool put(Memory& memory) {
-    const auto at = written_.load(std::memory_order_relaxed);
-    if (at - read_.load(std::memory_order_acquire) == kPlaces) return false;
-    places_[at % kPlaces] = std::move(memory);
+    if (end_ - known_read_ == kPlaces) {
+      known_read_ = read_.load(std::memory_order_acquire);
+      if (end_ - known_read_ == kPlaces) return false;
+    }
+    places_[end_ % kPlaces] = std::move(memory);
     memory = Memory();
-    written_.store(at + 1, std::memory_order_release);
+    written_.store(++end_, std::memory_order_release);
     return true;
   }
   template <class Take>
   void drain(const Take& take) {
-    auto at = read_.load(std::memory_order_relaxed);
     const auto end = written_.load(std::memory_order_acquire);
-    if (at == end) return;
-    for (; at != end; ++at) take(places_[at % kPlaces]);
-    read_.store(at, std::memory_order_release);
+    if (begin_ == end) return;
+    for (; begin_ != end; ++begin_) take(places_[begin_ % kPlaces]);
+    read_.store(begin_, std::memory_order_release);
   }
 
  private:
-  static constexpr std::size_t kPlaces = 256;
+  static constexpr std::size_t kPlaces = 1024;
   alignas(64) std::atomic<std::size_t> written_{0};
   alignas(64) std::atomic<std::size_t> read_{0};
+  alignas(64) std::size_t end_ = 0, known_read_ = 0;  // the writer's
+  alignas(64) std::size_t begin_ = 0;                 // the reader's
   alignas(64) std::array<Memory, kPlaces> places_{};
+};
+
+/// One thread of a crew, for all its passes.
+template <class Allocator>
+class Worker {
+ public:
+  using Memory = typename Allocator::Memory;
+
+  Worker(Allocator& allocator, const Threading& threading, std::uint64_t me)
+      : allocator_(allocator),
+        steps_(steps_of(threading, me)),
+        slots_(threading.live),
+        me_(me),
+        threads_(threading.threads) {}
+
+  void follow(Worker& next) { next_ = &next; }
+  std::size_t steps() const { return steps_.size(); }
+  std::uint64_t failed() const { return failed_; }
+
+  void work() {
+    constexpr unsigned kStepsBetweenLooks = 32;
+    unsigned until_look = kStepsBetweenLooks;
+    for (const auto& step : steps_) {
+      auto& memory = slots_[step.slot];
+      if (step.what == Step::What::allocate) {
+        failed_ += !allocator_.allocate(memory, step.size, stream_of(me_));
+      } else if (step.what == Step::What::free || next_ == this || !next_->inbox_.put(memory)) {
+        allocator_.free(memory, stream_of(me_));
+      }
+      if (--until_look > 0) continue;
+      until_look = kStepsBetweenLooks;
+      drain();
+    }
+  }
+  void drain() {
+    const auto before = stream_of((me_ + threads_ - 1) % threads_);
+    inbox_.drain([&](Memory& memory) { allocator_.free(memory, before); });
+  }
+
+ private:
+  static std::uint16_t stream_of(std::uint64_t thread) {
+    return static_cast<std::uint16_t>(thread + 1);
+  }
+
+  Allocator& allocator_;
+  std::vector<Step> steps_;
+  std::vector<Memory> slots_;
+  std::uint64_t me_, threads_;
+  Worker* next_ = this;
+  std::uint64_t failed_ = 0;
+  Inbox<Memory> inbox_;
 };
 
 }  // namespace detail
 
+/// With `threading.threads` threads, which live through all passes.
 template <class Make>
 void measure_threads(const std::string& peer, const Make& make, const Threading& threading) {
-  for (const auto threads : threading.threads) {
-    auto allocator = make(static_cast<std::uint32_t>(threads) + 1);
-    if (!allocator) return;
-    using Memory = typename decltype(allocator)::element_type::Memory;
-    std::vector<std::vector<detail::Step>> steps;
-    std::uint64_t total = 0;
-    for (std::uint64_t thread = 0; thread < threads; ++thread) {
-      steps.push_back(detail::steps_of(threading, thread));
-      total += steps.back().size();
-    }
-    std::vector<detail::Inbox<Memory>> inboxes(threads);
-    std::atomic<std::uint64_t> failed{0};
-    std::vector<double> rates;
-    for (unsigned pass = 0; pass <= threading.passes; ++pass) {
-      std::atomic<std::uint64_t> ready{0}, done{0};
-      std::atomic<std::uint64_t> begin_ns{0}, end_ns{0};
-      const auto work = [&](std::uint64_t me) {
-        const auto next = (me + 1) % threads;
-        const auto stream = static_cast<std::uint16_t>(me + 1);
-        const auto before = static_cast<std::uint16_t>((me + threads - 1) % threads + 1);
-        std::vector<Memory> slots(threading.live);
-        std::uint64_t refused = 0;
-        const auto drain = [&] {
-          inboxes[me].drain([&](Memory& memory) { allocator->free(memory, before); });
-        };
-        if (ready.fetch_add(1) + 1 == threads) begin_ns = now_ns();
-        while (begin_ns.load(std::memory_order_acquire) == 0) std::this_thread::yield();
-        for (const auto& step : steps[me]) {
-          auto& memory = slots[step.slot];
-          if (step.what == detail::Step::What::allocate) {
-            refused += !allocator->allocate(memory, step.size, stream);
-          } else if (step.what == detail::Step::What::free || next == me ||
-                     !inboxes[next].put(memory)) {
-            allocator->free(memory, stream);
-          }
-          if (next != me) drain();
-        }
-        if (done.fetch_add(1) + 1 == threads) end_ns = now_ns();
-        while (done.load(std::memory_order_acquire) != threads) std::this_thread::yield();
-        drain();
-        failed += refused;
-      };
-      std::vector<std::thread> running;
-      for (std::uint64_t thread = 0; thread < threads; ++thread) running.emplace_back(work, thread);
-      for (auto& thread : running) thread.join();
-      allocator->synchronize();
-      if (pass > 0)
-        rates.push_back(static_cast<double>(total) * 1e3 / static_cast<double>(end_ns - begin_ns));
-    }
-    JsonLine line;
-    line.text("peer", peer).text("threading", "own streams").bytes("threads", threads);
-    line.number("million_per_second", median(rates))
-        .numbers("passes", rates)
-        .bytes("failed", failed);
-    line.bytes("processors", std::thread::hardware_concurrency());
-    line.print();
+  const auto threads = threading.threads;
+  auto allocator = make(static_cast<std::uint32_t>(threads) + 1);
+  if (!allocator) return;
+  using Allocator = typename decltype(allocator)::element_type;
+  std::vector<std::unique_ptr<detail::Worker<Allocator>>> workers;
+  std::uint64_t total = 0;
+  for (std::uint64_t thread = 0; thread < threads; ++thread) {
+    workers.push_back(std::make_unique<detail::Worker<Allocator>>(*allocator, threading, thread));
+    total += workers.back()->steps();
   }
+  for (std::size_t i = 0; i < workers.size(); ++i) workers[i]->follow(*workers[(i + 1) % threads]);
+
+  std::barrier together(static_cast<std::ptrdiff_t>(threads) + 1);
+  unsigned rounds = 1;  // in a pass; 0: no more
+  std::vector<std::thread> running;
+  for (auto& worker : workers) {
+    running.emplace_back([&together, &rounds, &worker] {
+      for (;;) {
+        together.arrive_and_wait();
+        if (rounds == 0) return;
+        for (unsigned round = 0; round < rounds; ++round) worker->work();
+        together.arrive_and_wait();
+        worker->drain();
+      }
+    });
+  }
+  const auto pass = [&] {
+    together.arrive_and_wait();
+    const auto begin_ns = now_ns();
+    together.arrive_and_wait();
+    return now_ns() - begin_ns;
+  };
+  const auto begin_ns = now_ns();
+  rounds =
+      static_cast<unsigned>(std::clamp<std::uint64_t>(threading.pass_ns / (pass() + 1), 1, 1000));
+  std::vector<double> rates;
+  while (rates.size() < threading.passes &&
+         (rates.empty() || now_ns() - begin_ns < threading.most_ns)) {
+    const auto requests = static_cast<double>(total) * rounds;
+    rates.push_back(requests * 1e3 / static_cast<double>(pass()));
+  }
+  rounds = 0;
+  together.arrive_and_wait();
+  for (auto& thread : running) thread.join();
+  allocator->synchronize();
+
+  std::uint64_t failed = 0;
+  for (const auto& worker : workers) failed += worker->failed();
+  JsonLine line;
+  line.text("peer", peer).text("threading", "own streams").bytes("threads", threads);
+  line.number("million_per_second", median(rates)).numbers("passes", rates).bytes("failed", failed);
+  line.bytes("processors", std::thread::hardware_concurrency());
+  line.print();
 }
 
 }  // namespace emm::peers
