@@ -108,6 +108,11 @@ Status ExportedManager::free(emm_token token, StreamHandle stream) {
   return lifetime.alive() ? lifetime.free(stream) : Status();
 }
 
+bool ExportedManager::is_idle() {
+  const std::lock_guard lock(mutex_);
+  return idle_.size() == held_.size() && guards_.empty();
+}
+
 void ExportedManager::defer_cleanup() {
   auto guard = manager_->defer_cleanup();
   const std::lock_guard lock(mutex_);

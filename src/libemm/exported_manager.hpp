@@ -26,6 +26,10 @@ class ExportedManager {
   ExportedManager& operator=(const ExportedManager&) = delete;
 
   MemoryManager& manager() noexcept { return *manager_; }
+  /// What the manager stands on. Not where it was made as a probe.
+  Driver& driver() noexcept { return driver_ ? *driver_ : *opened_.driver; }
+  /// Whether nothing is handed out and cleanup is not deferred.
+  bool is_idle();
 
   /// What is given back by free(); 0 for a lifetime that owns nothing.
   emm_token hold(Lifetime lifetime);

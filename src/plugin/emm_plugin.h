@@ -350,6 +350,39 @@ EMM_PLUGIN_EXPORT emm_status emm_trace_close(emm_trace* trace);
 /* The words of the last failure on this thread, written as last_error() writes. */
 EMM_PLUGIN_EXPORT size_t emm_trace_error(char* buffer, size_t size);
 
+/* The managers that the frameworks of one process share: one for each device, made when it is first
+ * asked for and initialized. Options and flags as of emm_create_v1; EMM_INVALID_VALUE where others
+ * are in use. Any thread. */
+EMM_PLUGIN_EXPORT emm_status emm_shared_use(const char* options, uint32_t flags);
+/* The manager of a device, for the slots of the table but destroy(). On failure `*self` is NULL.
+ * Any thread. */
+EMM_PLUGIN_EXPORT emm_status emm_shared_manager(int32_t device, emm_manager** self);
+/* Ends the manager of a device. EMM_NOT_READY, and nothing done, while memory of it lives. One
+ * thread, when no other call for the device runs. */
+EMM_PLUGIN_EXPORT emm_status emm_shared_end(int32_t device);
+/* Forgets the manager of a device whose context somebody else has reset: what it handed out is
+ * gone. Its tokens must not be used again. As emm_shared_end(). */
+EMM_PLUGIN_EXPORT void emm_shared_abandon(int32_t device);
+/* The words of the last failure on this thread of these and of emm_cupy_malloc(), written as
+ * last_error() writes. */
+EMM_PLUGIN_EXPORT size_t emm_shared_error(char* buffer, size_t size);
+
+/* For PyTorch's CUDAPluggableAllocator, with its names and types; `stream` is a cudaStream_t. They
+ * draw on the shared managers. No memory is an exception, std::bad_alloc, since PyTorch knows no
+ * other word for it. Any thread. */
+EMM_PLUGIN_EXPORT void* emm_torch_alloc(ptrdiff_t size, int device, void* stream);
+EMM_PLUGIN_EXPORT void emm_torch_free(void* ptr, ptrdiff_t size, int device, void* stream);
+EMM_PLUGIN_EXPORT void emm_torch_record_stream(void* ptr, void* stream);
+EMM_PLUGIN_EXPORT void emm_torch_reset(void); /* What PyTorch's empty_cache() asks for. */
+EMM_PLUGIN_EXPORT void* emm_torch_base_alloc(void* ptr, size_t* size);
+EMM_PLUGIN_EXPORT void emm_torch_memory_fraction(double fraction, int device);
+
+/* For CuPy's CFunctionAllocator. `current_stream` is its parameter: NULL for the default stream, or
+ * the address of an intptr_t(void) that gives the calling thread's. Memory is freed in the order of
+ * the stream it was made on. No memory is NULL. Any thread. */
+EMM_PLUGIN_EXPORT void* emm_cupy_malloc(void* current_stream, size_t size, int device);
+EMM_PLUGIN_EXPORT void emm_cupy_free(void* current_stream, void* ptr, int device);
+
 #ifdef __cplusplus
 }
 #endif

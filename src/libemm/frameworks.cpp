@@ -1,0 +1,159 @@
+// The C face of libemm.so for frameworks in one process: the managers that they share, and the
+// functions that PyTorch's and CuPy's pluggable allocators take.
+#include <cstddef>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "libemm/shared_managers.hpp"
+#include "plugin/abi.hpp"
+
+namespace emm::libemm {
+namespace {
+
+thread_local std::string last_words;
+
+SharedManagers& all() { return SharedManagers::of_process(); }
+
+/// Runs `body`, which gives a Status, and lets nothing out of it.
+template <class Body>
+emm_status answer(Body body) noexcept {
+  try {
+    const Status done = body();
+    if (done) return EMM_SUCCESS;
+    last_words = describe(done.error());
+    return plugin::status_of(done.error());
+  } catch (const std::exception& error) {
+    last_words = error.what();
+  }
+  return EMM_UNKNOWN_ERROR;
+}
+
+/// PyTorch takes an address of null for memory; only an exception tells it that there is none.
+class NoMemory final : public std::bad_alloc {
+ public:
+  explicit NoMemory(std::string words) noexcept : words_(std::move(words)) {}
+  const char* what() const noexcept override { return words_.c_str(); }
+
+ private:
+  std::string words_;
+};
+
+StreamHandle handle_of(const void* stream) noexcept {
+  return {reinterpret_cast<std::uint64_t>(stream)};
+}
+DevicePtr address_of(const void* ptr) noexcept { return {reinterpret_cast<std::uint64_t>(ptr)}; }
+void* pointer_to(DevicePtr ptr) noexcept { return reinterpret_cast<void*>(ptr.value); }
+
+Result<DevicePtr> take(std::uint64_t size, int device, StreamHandle stream) {
+  const auto shared = all().device(device);
+  if (!shared) return shared.error();
+  return (*shared)->addressed.take(size, stream);
+}
+
+void give_back(void* ptr, int device) noexcept {
+  static_cast<void>(answer([&]() -> Status {
+    if (auto* shared = all().known(device)) shared->addressed.give_back(address_of(ptr));
+    return {};
+  }));
+}
+
+}  // namespace
+}  // namespace emm::libemm
+
+using namespace emm;
+using libemm::all;
+using libemm::answer;
+
+extern "C" {
+
+emm_status emm_shared_use(const char* options, std::uint32_t flags) {
+  return answer([&] { return all().use(options, flags); });
+}
+
+emm_status emm_shared_manager(std::int32_t device, emm_manager** self) {
+  *self = nullptr;
+  return answer([&]() -> Status {
+    const auto shared = all().device(device);
+    if (!shared) return shared.error();
+    *self = reinterpret_cast<emm_manager*>((*shared)->manager.get());
+    return {};
+  });
+}
+
+emm_status emm_shared_end(std::int32_t device) {
+  bool ended = true;
+  const auto status = answer([&]() -> Status {
+    ended = all().end(device);
+    return {};
+  });
+  return ended ? status : EMM_NOT_READY;
+}
+
+void emm_shared_abandon(std::int32_t device) { all().abandon(device); }
+
+size_t emm_shared_error(char* buffer, size_t size) {
+  return plugin::put_text(libemm::last_words, buffer, size);
+}
+
+void* emm_torch_alloc(ptrdiff_t size, int device, void* stream) {
+  const auto taken =
+      libemm::take(static_cast<std::uint64_t>(size), device, libemm::handle_of(stream));
+  if (taken) return libemm::pointer_to(*taken);
+  throw libemm::NoMemory(text::format("CUDA out of memory: {} on device {}: {}",
+                                      units::bytes(static_cast<std::uint64_t>(size)), device,
+                                      describe(taken.error())));
+}
+
+void emm_torch_free(void* ptr, ptrdiff_t, int device, void*) { libemm::give_back(ptr, device); }
+
+void emm_torch_record_stream(void* ptr, void* stream) {
+  if (auto* shared = all().holder_of(libemm::address_of(ptr)))
+    shared->addressed.record_stream(libemm::address_of(ptr), libemm::handle_of(stream));
+}
+
+void emm_torch_reset() { all().trim(); }
+
+void* emm_torch_base_alloc(void* ptr, size_t* size) {
+  AddressRange range;
+  if (auto* shared = all().holder_of(libemm::address_of(ptr)))
+    range = shared->manager->driver()
+                .mem_get_address_range(libemm::address_of(ptr))
+                .value_or(AddressRange{});
+  if (size != nullptr) *size = range.size;
+  return libemm::pointer_to(range.base);
+}
+
+void emm_torch_memory_fraction(double fraction, int device) {
+  static_cast<void>(answer([&]() -> Status {
+    const auto shared = all().device(device);
+    if (!shared) return shared.error();
+    const auto info = (*shared)->manager->driver().mem_get_info();
+    if (!info) return info.error();
+    (*shared)->addressed.set_limit(
+        static_cast<std::uint64_t>(fraction * static_cast<double>(info->total)));
+    return {};
+  }));
+}
+
+void* emm_cupy_malloc(void* current_stream, size_t size, int device) {
+  void* given = nullptr;
+  static_cast<void>(answer([&]() -> Status {
+    StreamHandle stream;
+    if (current_stream != nullptr) {
+      const auto ask = reinterpret_cast<std::intptr_t (*)()>(current_stream);
+      stream = {static_cast<std::uint64_t>(ask())};
+    }
+    const auto taken = libemm::take(size, device, stream);
+    if (!taken) return taken.error();
+    given = libemm::pointer_to(*taken);
+    return {};
+  }));
+  return given;
+}
+
+void emm_cupy_free(void*, void* ptr, int device) { libemm::give_back(ptr, device); }
+
+}  // extern "C"

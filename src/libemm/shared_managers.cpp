@@ -1,0 +1,93 @@
+#include "libemm/shared_managers.hpp"
+
+#include <utility>
+
+namespace emm::libemm {
+
+SharedManagers& SharedManagers::of_process() {
+  static auto* const all = new SharedManagers;
+  return *all;
+}
+
+Status SharedManagers::use(const std::string& options, std::uint32_t flags) {
+  const std::lock_guard lock(mutex_);
+  if (options == options_ && flags == flags_) return {};
+  if (!devices_.empty()) {
+    return Error{.code = Errc::usage,
+                 .message = text::format(
+                     "the manager of this process is '{}', in use: it cannot become '{}'", options_,
+                     options)};
+  }
+  const emm_create_v1 probe{.struct_size = sizeof(emm_create_v1),
+                            .flags = flags | EMM_CREATE_PROBE,
+                            .device = 0,
+                            .options = options.c_str(),
+                            .driver = nullptr,
+                            .host = nullptr};
+  if (auto looked = ExportedManager::create(probe); !looked) return std::move(looked).error();
+  options_ = options;
+  flags_ = flags;
+  return {};
+}
+
+Result<SharedDevice*> SharedManagers::device(int ordinal) {
+  const std::lock_guard lock(mutex_);
+  auto& found = devices_[ordinal];
+  if (found) return found.get();
+  const emm_create_v1 create{.struct_size = sizeof(emm_create_v1),
+                             .flags = flags_,
+                             .device = ordinal,
+                             .options = options_.c_str(),
+                             .driver = nullptr,
+                             .host = nullptr};
+  auto made = ExportedManager::create(create);
+  auto ready = made ? (*made)->manager().initialize() : Status(made.error());
+  if (!ready) {
+    devices_.erase(ordinal);
+    return std::move(ready).error();
+  }
+  found = std::make_unique<SharedDevice>(*std::move(made));
+  return found.get();
+}
+
+SharedDevice* SharedManagers::known(int ordinal) {
+  const std::lock_guard lock(mutex_);
+  const auto found = devices_.find(ordinal);
+  return found != devices_.end() ? found->second.get() : nullptr;
+}
+
+SharedDevice* SharedManagers::holder_of(DevicePtr ptr) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [ordinal, device] : devices_) {
+    if (device->addressed.holds(ptr)) return device.get();
+  }
+  return nullptr;
+}
+
+bool SharedManagers::end(int ordinal) {
+  const std::lock_guard lock(mutex_);
+  const auto found = devices_.find(ordinal);
+  if (found == devices_.end()) return true;
+  found->second->addressed.wait();
+  if (!found->second->manager->is_idle()) return false;
+  devices_.erase(found);
+  return true;
+}
+
+void SharedManagers::abandon(int ordinal) {
+  const std::lock_guard lock(mutex_);
+  const auto found = devices_.find(ordinal);
+  if (found == devices_.end()) return;
+  abandoned_.push_back(std::move(found->second));
+  devices_.erase(found);
+}
+
+void SharedManagers::trim() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [ordinal, device] : devices_) {
+    device->addressed.wait();
+    static_cast<void>(device->manager->manager().trim(0));
+  }
+}
+
+}  // namespace emm::libemm

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "libemm/addressed_memory.hpp"
+#include "libemm/exported_manager.hpp"
+
+namespace emm::libemm {
+
+/// The manager of one device that all frameworks of this process draw on.
+struct SharedDevice {
+  explicit SharedDevice(std::unique_ptr<ExportedManager> made)
+      : manager(std::move(made)), addressed(*manager) {}
+
+  std::unique_ptr<ExportedManager> manager;
+  AddressedMemory addressed;  ///< What is named by its address, not by a token.
+};
+
+/// One manager a device, made when it is first asked for, all with the same options. Any thread.
+class SharedManagers {
+ public:
+  /// Of this process. It never ends: memory is freed to the very end of a process.
+  static SharedManagers& of_process();
+
+  /// Options and flags as of emm_create_v1. Fails where a device is in use with others.
+  Status use(const std::string& options, std::uint32_t flags);
+  Result<SharedDevice*> device(int ordinal);
+  /// The same, where it is made; else null.
+  SharedDevice* known(int ordinal);
+  /// The device where `ptr` was taken from its addressed memory; null where on none.
+  SharedDevice* holder_of(DevicePtr ptr);
+  /// Ends the manager of a device. False, and nothing done, while memory or a guard of it lives.
+  bool end(int ordinal);
+  /// The context of the device was reset by somebody else: what it held is gone, and the manager is
+  /// never called again, not even to end it.
+  void abandon(int ordinal);
+  /// Gives idle memory of every device back.
+  void trim();
+
+ private:
+  std::mutex mutex_;
+  std::string options_;
+  std::uint32_t flags_ = 0;
+  std::map<int, std::unique_ptr<SharedDevice>> devices_;
+  std::vector<std::unique_ptr<SharedDevice>> abandoned_;  ///< Never ended: their handles are dead.
+};
+
+}  // namespace emm::libemm

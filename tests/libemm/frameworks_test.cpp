@@ -1,0 +1,149 @@
+// The functions of libemm.so that PyTorch's and CuPy's allocators are given, called as those call
+// them.
+#include <gtest/gtest.h>
+#include <plugin/emm_plugin.h>
+
+#include <cstring>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace emm::libemm {
+namespace {
+
+constexpr std::size_t kKiB = 1024, kMiB = kKiB * 1024;
+
+struct Frameworks : testing::Test {
+  void SetUp() override {
+    ASSERT_EQ(emm_shared_use("name=pool,open=sim;capacity=64MiB,slab=2MiB", 0), EMM_SUCCESS)
+        << words();
+  }
+  void TearDown() override { EXPECT_EQ(emm_shared_end(0), EMM_SUCCESS) << "memory is left"; }
+
+  static std::string words() {
+    char text[256];
+    emm_shared_error(text, sizeof text);
+    return text;
+  }
+  static std::uint64_t live_bytes() {
+    emm_manager* self = nullptr;
+    EXPECT_EQ(emm_shared_manager(0, &self), EMM_SUCCESS);
+    emm_state state{.struct_size = sizeof(emm_state),
+                    .live_bytes = 0,
+                    .reserved_bytes = 0,
+                    .largest_free_bytes = 0,
+                    .pending_count = 0,
+                    .pending_bytes = 0};
+    emm_plugin_v1()->state(self, &state);
+    return state.live_bytes;
+  }
+};
+
+TEST_F(Frameworks, ShareOneManager) {
+  void* torch = emm_torch_alloc(kKiB, 0, nullptr);
+  void* cupy = emm_cupy_malloc(nullptr, 3 * kKiB, 0);
+
+  EXPECT_NE(torch, cupy);
+  EXPECT_EQ(live_bytes(), 4 * kKiB);
+  emm_torch_free(torch, kKiB, 0, nullptr);
+  emm_cupy_free(nullptr, cupy, 0);
+  EXPECT_EQ(live_bytes(), 0U);
+}
+
+TEST_F(Frameworks, AreToldWhereThereIsNoMemory) {
+  try {
+    emm_torch_alloc(65 * kMiB, 0, nullptr);
+    FAIL() << "65 MiB of 64 were given";
+  } catch (const std::bad_alloc& error) {
+    EXPECT_STREQ(error.what(),
+                 "CUDA out of memory: 65.00 MiB on device 0: [2] Call to cuMemAlloc results in "
+                 "CUDA_ERROR_OUT_OF_MEMORY");
+  }
+  EXPECT_EQ(emm_cupy_malloc(nullptr, 65 * kMiB, 0), nullptr);
+  EXPECT_EQ(words(), "[2] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY");
+}
+
+TEST_F(Frameworks, KeepTorchToItsFraction) {
+  emm_torch_memory_fraction(0.5, 0);
+  void* within = emm_torch_alloc(32 * kMiB, 0, nullptr);
+
+  EXPECT_THROW(emm_torch_alloc(kKiB, 0, nullptr), std::bad_alloc);
+
+  emm_torch_memory_fraction(1.0, 0);
+  void* beyond = emm_torch_alloc(kKiB, 0, nullptr);
+  emm_torch_free(within, 32 * kMiB, 0, nullptr);
+  emm_torch_free(beyond, kKiB, 0, nullptr);
+}
+
+TEST_F(Frameworks, HoldMemoryThatAnotherStreamWasRecordedFor) {
+  void* stream = reinterpret_cast<void*>(1);  // the legacy one, which always is there
+  void* used = emm_torch_alloc(kMiB, 0, nullptr);
+  emm_torch_record_stream(used, stream);
+
+  emm_torch_free(used, kMiB, 0, nullptr);
+
+  emm_torch_reset();  // waits for it
+  EXPECT_EQ(live_bytes(), 0U);
+}
+
+TEST_F(Frameworks, FindTheBaseOfAnAllocation) {
+  void* first = emm_torch_alloc(kKiB, 0, nullptr);
+  void* second = emm_torch_alloc(kKiB, 0, nullptr);
+  std::size_t size = 0;
+
+  EXPECT_EQ(emm_torch_base_alloc(second, &size), first) << "one slab holds both";
+  EXPECT_EQ(size, 2 * kMiB);
+  emm_torch_free(first, kKiB, 0, nullptr);
+  emm_torch_free(second, kKiB, 0, nullptr);
+  EXPECT_EQ(emm_torch_base_alloc(second, &size), nullptr) << "it was freed";
+}
+
+TEST_F(Frameworks, AskForTheStreamThatTheyAreOn) {
+  static thread_local int asked = 0;
+  auto* current = +[]() -> std::intptr_t { return ++asked, 2; };
+
+  void* memory = emm_cupy_malloc(reinterpret_cast<void*>(current), kKiB, 0);
+  emm_cupy_free(reinterpret_cast<void*>(current), memory, 0);
+
+  EXPECT_EQ(asked, 1) << "freed in the order of the stream of its birth";
+}
+
+TEST_F(Frameworks, MayNotChangeTheManagerWhileItIsInUse) {
+  void* memory = emm_cupy_malloc(nullptr, kKiB, 0);
+  EXPECT_EQ(emm_shared_use("name=default,open=sim", 0), EMM_INVALID_VALUE);
+  EXPECT_EQ(emm_shared_end(0), EMM_NOT_READY);
+  EXPECT_EQ(emm_shared_use("name=pool,open=sim;capacity=64MiB,slab=2MiB", 0), EMM_SUCCESS);
+  emm_cupy_free(nullptr, memory, 0);
+}
+
+TEST_F(Frameworks, ForgetADeviceThatWasReset) {
+  void* before = emm_torch_alloc(kKiB, 0, nullptr);
+  emm_shared_abandon(0);
+  void* after = emm_torch_alloc(3 * kKiB, 0, nullptr);
+
+  if (before != after) emm_torch_free(before, kKiB, 0, nullptr);
+
+  EXPECT_EQ(live_bytes(), 3 * kKiB);
+  emm_torch_free(after, 3 * kKiB, 0, nullptr);
+}
+
+TEST_F(Frameworks, ServeManyThreads) {
+  std::vector<std::thread> threads;
+  for (std::uintptr_t n = 0; n < 4; ++n) {
+    threads.emplace_back([n] {
+      void* stream = reinterpret_cast<void*>(n % 3);
+      for (std::ptrdiff_t i = 1; i <= 200; ++i) {
+        void* memory = emm_torch_alloc(i * 100, 0, stream);
+        if (i % 7 == 0) emm_torch_record_stream(memory, reinterpret_cast<void*>(n % 2 + 1));
+        emm_torch_free(memory, i * 100, 0, stream);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  emm_torch_reset();
+  EXPECT_EQ(live_bytes(), 0U);
+}
+
+}  // namespace
+}  // namespace emm::libemm
