@@ -45,6 +45,10 @@ def _ipc_handle(content):
     return handle
 
 
+def _ordinal(device):
+    return int(getattr(device, "id", device))  # a context around somebody else's has the driver's device
+
+
 def _default_stream():
     return 2 if getattr(_drv.config, "CUDA_PER_THREAD_DEFAULT_STREAM", 0) else 0
 
@@ -96,7 +100,7 @@ class EmmctlManager(_drv.HostOnlyCUDAMemoryManager):
     def _open(self):
         self._was_reset = False
         if self._manager is None or not self._manager.is_open:
-            device = int(self.context.device.id)
+            device = _ordinal(self.context.device)
             before, _last_of[device] = _last_of.get(device), self
             # Another context on this device, after a reset of the last one's memory: Numba has reset the device.
             if before not in (None, self) and before._was_reset and before._manager.is_open:

@@ -1,0 +1,104 @@
+"""emmctl.cupy, emmctl.torch and emmctl.core on stand-ins for the entry points of CuPy, PyTorch and cuda.core, in one
+process, with Numba's own memory beside them where Debian's Numba is there."""
+import unittest
+
+import cupy
+import torch
+
+import emmctl
+import emmctl.cupy
+import emmctl.torch
+
+KIB, MIB = 1 << 10, 1 << 20
+SPEC = "pool:slab=2MiB"
+
+
+def state():
+    return emmctl.manager(0).state()
+
+
+class OnePool(unittest.TestCase):
+    def setUp(self):
+        emmctl.cupy.use(SPEC)
+        emmctl.torch.use()
+
+    def tearDown(self):
+        torch.cuda.memory.empty_cache()
+        self.assertEqual(state()["live_bytes"], 0)
+
+    def test_serves_cupy_and_torch_and_numba_from_the_same_slab(self):
+        ours = [cupy.cuda.alloc(KIB), torch.cuda.memory.Block(KIB)]
+        addresses = [memory.ptr for memory in ours]
+        try:
+            from numba import cuda
+        except ImportError:
+            pass
+        else:
+            import emmctl.numba
+            emmctl.numba.use()
+            ours.append(cuda.device_array(KIB, dtype="uint8"))
+            addresses.append(ours[-1].device_ctypes_pointer.value)
+        self.assertEqual(len(set(addresses)), len(ours))
+        self.assertLess(max(addresses) - min(addresses), 2 * MIB)
+        self.assertEqual((state()["live_bytes"], state()["reserved_bytes"]), (len(ours) * KIB, 2 * MIB))
+        self.assertEqual(emmctl.torch.stats()["allocated"], len(ours) * KIB)
+
+    def test_says_cupys_own_error_where_there_is_no_memory(self):
+        with self.assertRaises(cupy.cuda.memory.OutOfMemoryError):
+            cupy.cuda.alloc(65 * MIB)
+        self.assertEqual(cupy.cuda.alloc(0).ptr, 0)
+
+    def test_frees_a_cycle_before_it_says_so(self):
+        class Node:
+            pass
+        node = Node()
+        node.itself, node.memory = node, cupy.cuda.alloc(40 * MIB)
+        del node
+        self.assertNotEqual(cupy.cuda.alloc(40 * MIB).ptr, 0)
+
+    def test_orders_cupys_memory_on_its_current_stream(self):
+        with cupy.cuda.Stream(2):
+            on_two = cupy.cuda.alloc(MIB)
+        address = on_two.ptr
+        del on_two
+        with cupy.cuda.Stream(2):
+            self.assertEqual(cupy.cuda.alloc(MIB).ptr, address, "at once on the stream where it was freed")
+
+    def test_serves_cupy_without_its_c_functions(self):
+        cupy.cuda.set_allocator(emmctl.cupy._by_python_functions(cupy).malloc)
+        memory = cupy.cuda.alloc(KIB)
+        self.assertEqual(state()["live_bytes"], KIB)
+        self.assertNotEqual(memory.ptr, 0)
+        self.assertEqual(cupy.cuda.alloc(65 * MIB).ptr, 0)
+
+    def test_gives_idle_memory_back_when_torch_empties_its_cache(self):
+        block = torch.cuda.memory.Block(16 * MIB)
+        del block
+        self.assertGreaterEqual(state()["reserved_bytes"], 16 * MIB)
+        torch.cuda.memory.empty_cache()
+        self.assertEqual(state()["reserved_bytes"], 0)
+
+    def test_tells_torch_the_base_of_an_allocation(self):
+        first, second = torch.cuda.memory.Block(KIB), torch.cuda.memory.Block(KIB)
+        self.assertEqual(torch.cuda.memory.base_allocation(second), (first.ptr, 2 * MIB))
+
+    def test_holds_a_block_that_another_stream_uses(self):
+        block = torch.cuda.memory.Block(MIB)
+        block.record_stream(1)
+        del block
+        torch.cuda.memory.empty_cache()
+        self.assertEqual(state()["live_bytes"], 0)
+
+    def test_takes_torchs_fraction(self):
+        torch.cuda.memory.set_per_process_memory_fraction(0.5)
+        torch.cuda.memory.Block(32 * MIB)
+        torch.cuda.memory.set_per_process_memory_fraction(1.0)
+
+    def test_is_chosen_once(self):
+        self.assertEqual(emmctl.use(), SPEC)
+        with self.assertRaises(emmctl.EmmError):
+            emmctl.torch.use("default")
+
+
+if __name__ == "__main__":
+    unittest.main()

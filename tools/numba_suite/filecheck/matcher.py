@@ -1,0 +1,4 @@
+import unittest
+
+def Matcher(*arguments, **named):
+    raise unittest.SkipTest("filecheck is not installed")

@@ -1,0 +1,85 @@
+"""CuPy's device memory from emmctl's managers.
+
+    emmctl.cupy.use("pool:max=8GiB")     # for all threads; what is alive already stays where it is
+
+Memory is ordered on the stream that is CuPy's current one when it is asked for, and freed in that stream's order.
+"""
+import ctypes
+import gc
+
+from emmctl import _library, _manager
+
+_STREAM_SIGNATURE = b"intptr_t (void)"
+
+
+def _current_stream_function():
+    """The address of CuPy's C function that gives the calling thread's stream; None where it has none."""
+    try:
+        from cupy_backends.cuda import stream
+        capsule = stream.__pyx_capi__["get_current_stream_ptr"]
+    except (ImportError, AttributeError, KeyError):
+        return None
+    name_of, pointer_of = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    name = name_of(capsule)
+    return pointer_of(capsule, name) if name == _STREAM_SIGNATURE else None
+
+
+def _by_c_functions(cupy, stream_function):
+    library = _library.library()
+    return cupy.cuda.CFunctionAllocator(stream_function, library.address_of("emm_cupy_malloc"),
+                                        library.address_of("emm_cupy_free"), library)
+
+
+def _by_python_functions(cupy):
+    alive = {}  # by address
+
+    def malloc(size, device):
+        manager = _manager.manager(device)
+        try:
+            address, token = manager.memalloc(size, cupy.cuda.get_current_stream().ptr)
+        except _library.EmmError as error:
+            if error.is_out_of_memory:
+                return 0
+            raise
+        alive[address] = manager, token
+        return address
+
+    def free(address, device):
+        manager, token = alive.pop(address)
+        manager.free(token)
+
+    return cupy.cuda.PythonFunctionAllocator(malloc, free)
+
+
+def allocator():
+    """A function for cupy.cuda.set_allocator() and cupy.cuda.using_allocator()."""
+    import cupy
+    stream_function = _current_stream_function()
+    inner = _by_c_functions(cupy, stream_function) if stream_function else _by_python_functions(cupy)
+    allocate = inner.malloc
+
+    def malloc(size):
+        memory = allocate(size)
+        if memory.ptr or not size:
+            return memory
+        del memory
+        gc.collect()  # as CuPy's own pool does: a cycle may hold what is missing
+        memory = allocate(size)
+        if memory.ptr:
+            return memory
+        state = _manager.manager(cupy.cuda.get_device_id() if hasattr(cupy.cuda, "get_device_id")
+                                 else cupy.cuda.Device().id).state()
+        raise cupy.cuda.memory.OutOfMemoryError(size, state["live_bytes"] or 0)
+
+    return malloc
+
+
+def use(spec=None):
+    """Makes CuPy's memory come from the manager `spec`, "NAME" or "NAME:key=value,...". Without a spec: what another
+    framework of this process uses, else EMM_MEMORY_MANAGER, else "pool". Returns the spec."""
+    spec = _manager.use(spec)
+    import cupy
+    cupy.cuda.set_allocator(allocator())
+    return spec
