@@ -91,14 +91,19 @@ std::string describe(const trace::Importer& importer, const trace::ImportCounts&
   return words;
 }
 
-std::string to_json(const trace::Importer& importer, const trace::ImportCounts& counts) {
-  std::string out;
-  format::JsonWriter json(out);
-  json.begin_object().member("schema", "emmctl.import/1").member("format", importer.name).member("rows", counts.rows);
+void put_counts(format::JsonWriter& json, const trace::ImportCounts& counts) {
+  json.member("rows", counts.rows);
   for (const auto& [word, value] : named(counts)) json.member(word, value);
   json.key("notes").begin_array();
   for (const auto& note : counts.notes) json.value(note);
   json.end_array().end_object();
+}
+
+std::string to_json(const trace::Importer& importer, const trace::ImportCounts& counts) {
+  std::string out;
+  format::JsonWriter json(out);
+  json.begin_object().member("schema", "emmctl.import/1").member("format", importer.name);
+  put_counts(json, counts);
   return out + '\n';
 }
 
@@ -122,7 +127,7 @@ Result<LoadedTrace> load_trace(Console& console, const std::string& path, const 
   auto counts = read_with_progress(console, **importer, **source, loaded.trace, options.partial);
   if (!counts) return std::move(counts).error();
   loaded.counts = std::move(*counts);
-  if ((*importer)->name != "emm") console.say(describe(**importer, loaded.counts));
+  if ((*importer)->name != kTraceFormat) console.say(describe(**importer, loaded.counts));
   for (const auto& note : loaded.counts.notes) {
     console.say(note);
     loaded.notes.push_back(note);

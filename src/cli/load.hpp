@@ -6,11 +6,15 @@
 
 #include "base/result.hpp"
 #include "cli/console.hpp"
+#include "format/json_writer.hpp"
 #include "trace/importer.hpp"
 #include "trace/trace.hpp"
 #include "trace/writer.hpp"
 
 namespace emm::cli {
+
+/// The importer of the trace format itself.
+inline constexpr std::string_view kTraceFormat = "emm";
 
 struct LoadOptions {
   std::string format{};  ///< An importer's name; empty: by content.
@@ -42,6 +46,8 @@ Result<trace::ImportCounts> read_with_progress(Console& console, const trace::Im
 
 /// "rmm-csv: 120 rows read, 118 used, 2 unmatched"; only counts that are not 0.
 std::string describe(const trace::Importer& importer, const trace::ImportCounts& counts);
+/// The counts as members of an open JSON object, and the notes; ends it.
+void put_counts(format::JsonWriter& json, const trace::ImportCounts& counts);
 /// The same as a JSON object.
 std::string to_json(const trace::Importer& importer, const trace::ImportCounts& counts);
 

@@ -12,7 +12,7 @@ Result<inspect::Recording> load_recording(Console& console, const std::string& p
   recording.set_source((*source)->name());
   auto counts = read_with_progress(console, **importer, **source, recording, options.partial);
   if (!counts) return std::move(counts).error();
-  if ((*importer)->name != "emm") console.say(describe(**importer, *counts));
+  if ((*importer)->name != kTraceFormat) console.say(describe(**importer, *counts));
   for (const auto& note : counts->notes) console.say(note);
   return recording;
 }

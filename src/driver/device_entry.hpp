@@ -36,6 +36,7 @@ class Platform {
 struct DeviceDefaults {
   std::uint64_t capacity = 0;  ///< Of the simulated device where the options name none; 0: an H200's.
   int devices = 1;
+  bool from_trace = false;     ///< A trace's header says the capacity; for messages.
 };
 
 /// One kind of device: its name, a sentence for `emmctl list devices`, and how to open it.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -28,8 +29,8 @@ class Pages {
 };
 
 /// A growing row of T in blocks that never move, so that growing copies nothing and needs no second
-/// room. The first blocks are small ones, for the many small files.
-template <class T, unsigned Shift>
+/// room. Blocks are cut from pieces of memory that grow with the row, up to `PieceBytes` or a block.
+template <class T, unsigned Shift, std::size_t PieceBytes = std::size_t{2} << 20>
 class BlockRow {
   static_assert(std::is_trivially_destructible_v<T> && std::is_trivially_copyable_v<T>);
 
@@ -67,15 +68,13 @@ class BlockRow {
   }
 
  private:
-  // Small blocks are cut from larger pieces of memory, which are large pages.
-  static constexpr std::size_t kPieceBytes = std::size_t{2} << 20;
   static constexpr std::size_t kBlockBytes = kBlock * sizeof(T);
   static constexpr std::size_t kBlocksOfPiece =
-      kBlockBytes < kPieceBytes ? kPieceBytes / kBlockBytes : 1;
+      kBlockBytes < PieceBytes ? PieceBytes / kBlockBytes : 1;
 
   void add_block() {
     if (left_ == 0) {
-      left_ = blocks_.size() < kBlocksOfPiece ? 1 : kBlocksOfPiece;
+      left_ = std::clamp<std::size_t>(blocks_.size(), 1, kBlocksOfPiece);
       pieces_.emplace_back(left_ * kBlockBytes);
       next_ = static_cast<T*>(pieces_.back().get());
     }

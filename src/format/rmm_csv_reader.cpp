@@ -9,12 +9,49 @@
 namespace emm::format::rmm {
 namespace {
 
-/// Takes a line apart, column by column; remembers the first that is bad.
+// Of a log, and of a legacy log: as their own headers have them.
+enum LogColumn : std::uint8_t { kThread, kTime, kAction, kPointer, kSize, kStream };
+constexpr CsvColumnName kLogColumns[] = {{"thread", kThread},   {"time", kTime}, {"action", kAction},
+                                         {"pointer", kPointer}, {"size", kSize}, {"stream", kStream}};
+enum LegacyColumn : std::uint8_t {
+  kEvent, kDevice, kAddress, kLegacyStream, kLegacySize, kFree, kTotal, kAllocs, kStart, kEnd, kElapsed, kLocation,
+};
+constexpr CsvColumnName kLegacyColumns[] = {
+    {"event type", kEvent},          {"device id", kDevice},     {"address", kAddress},
+    {"stream", kLegacyStream},       {"size (bytes)", kLegacySize}, {"free memory", kFree},
+    {"total memory", kTotal},        {"current allocs", kAllocs}, {"start", kStart},
+    {"end", kEnd},                   {"elapsed", kElapsed},      {"location", kLocation}};
+
+template <class... Column>
+constexpr std::uint64_t bits(Column... columns) noexcept {
+  return ((std::uint64_t{1} << columns) | ...);
+}
+
+/// Takes a line apart, column by column; remembers the first that is bad. Either the line is walked through, its
+/// columns asked for in the order of RMM's own header, or it is split by the rules of CSV.
 class Columns {
  public:
-  explicit Columns(std::string_view line) noexcept : line_(line) {}
+  enum class Way { walk, split };
 
-  std::string_view take() noexcept {
+  Columns(std::string_view line, Dialect& dialect, Way way)
+      : line_(line), dialect_(dialect), by_layout_(way == Way::split) {
+    if (!by_layout_) return;
+    dialect.line.split(line);
+    const auto count = dialect.layout.columns().size();
+    const auto surplus = dialect.line[count];
+    expect(surplus.empty(), "the rest", surplus, dialect.line.at(count), "the end of the line");
+  }
+
+  /// Empty where the file has no such column.
+  std::string_view take(std::uint8_t column) noexcept {
+    if (by_layout_) {
+      const auto& columns = dialect_.layout.columns();
+      const auto place = static_cast<std::size_t>(std::find(columns.begin(), columns.end(), column) - columns.begin());
+      if (place == columns.size()) return {};
+      at_ = dialect_.line.at(place);
+      return dialect_.line[place];
+    }
+    if (!dialect_.layout.has(column)) return {};
     at_ = next_;
     const auto comma = line_.find(',', at_);
     const auto end = comma == std::string_view::npos ? line_.size() : comma;
@@ -22,18 +59,17 @@ class Columns {
     return line_.substr(at_, end - at_);
   }
   /// The last column, to the end of the line.
-  std::string_view take_rest() noexcept {
+  std::string_view take_rest(std::uint8_t column) noexcept {
+    if (by_layout_) return take(column);
     at_ = next_;
     next_ = line_.size();
     return line_.substr(at_);
   }
+  bool has(std::uint8_t column) const noexcept { return dialect_.layout.has(column); }
   void expect(bool good, std::string_view column, std::string_view value, std::string_view expected) noexcept {
-    if (!good && !bad_) bad_ = BadColumn{.column = column, .value = value, .at = at_, .expected = expected};
+    expect(good, column, value, at_, expected);
   }
 
-  std::uint64_t decimal(std::string_view column, std::string_view expected) noexcept {
-    return decimal(column, take(), expected);
-  }
   std::uint64_t decimal(std::string_view column, std::string_view value, std::string_view expected) noexcept {
     const auto number = value.starts_with("0x") || value.starts_with("0X") ? std::nullopt : text::to_u64(value);
     expect(number.has_value(), column, value, expected);
@@ -45,8 +81,7 @@ class Columns {
     expect(number.has_value(), column, value, "0x and hex digits, (nil) or 0");
     return number.value_or(0);
   }
-  double seconds(std::string_view column) noexcept {
-    const auto value = take();
+  double seconds(std::string_view column, std::string_view value) noexcept {
     const auto number = text::to_double(value);
     const auto good = number.has_value() && *number >= 0 && *number < 1e9;
     expect(good, column, value, "seconds");
@@ -55,7 +90,14 @@ class Columns {
   const std::optional<BadColumn>& bad() const noexcept { return bad_; }
 
  private:
+  void expect(bool good, std::string_view column, std::string_view value, std::size_t at,
+              std::string_view expected) noexcept {
+    if (!good && !bad_) bad_ = BadColumn{.column = column, .value = value, .at = at, .expected = expected};
+  }
+
   std::string_view line_;
+  Dialect& dialect_;
+  bool by_layout_;
   std::size_t at_ = 0;
   std::size_t next_ = 0;
   std::optional<BadColumn> bad_;
@@ -85,10 +127,10 @@ class PlainRow {
  public:
   explicit PlainRow(std::string_view line) noexcept : at_(line.data()), end_(at_ + line.size()) {}
 
-  bool read(Dialect dialect, Row& row) noexcept {
+  bool read(bool with_thread, Row& row) noexcept {
     constexpr std::size_t kTime = 15;
     row.thread = 0;
-    if (dialect == Dialect::with_thread && !(decimal(row.thread) && comma())) return false;
+    if (with_thread && !(decimal(row.thread) && comma())) return false;
     if (left() <= kTime) return false;
     const auto time_us = time_of_day({at_, kTime});
     if (!time_us) return false;
@@ -153,51 +195,89 @@ std::optional<std::size_t> position(const std::array<std::string_view, N>& names
 
 }  // namespace
 
-std::optional<Dialect> dialect_of(std::string_view header) noexcept {
-  if (header == kHeader) return Dialect::with_thread;
-  if (header == kHeaderWithoutThread) return Dialect::without_thread;
-  return std::nullopt;
+bool Dialect::has_thread() const noexcept { return layout.has(kThread); }
+
+std::optional<Dialect> dialect_of(std::string_view header) {
+  auto layout = CsvLayout::of(header, kLogColumns, bits(kTime, kAction, kPointer, kSize));
+  if (!layout) return std::nullopt;
+  return Dialect{.layout = *std::move(layout), .is_own = header == kHeader || header == kHeaderWithoutThread};
 }
 
-std::optional<BadColumn> parse(std::string_view line, Dialect dialect, Row& row) noexcept {
-  if (PlainRow(line).read(dialect, row)) return std::nullopt;
-  Columns columns(line);
-  row.thread = dialect == Dialect::with_thread ? columns.decimal("Thread", "a thread's number") : 0;
-  const auto time = columns.take();
+std::optional<Dialect> legacy_dialect_of(std::string_view header) {
+  auto layout = CsvLayout::of(header, kLegacyColumns, bits(kEvent, kAddress, kLegacySize));
+  if (!layout) return std::nullopt;
+  return Dialect{.layout = *std::move(layout), .is_own = header == kLegacyHeader};
+}
+
+namespace {
+
+std::optional<BadColumn> fill(Row& row, Columns columns) {
+  row.thread = columns.has(kThread) ? columns.decimal("Thread", columns.take(kThread), "a thread's number") : 0;
+  const auto time = columns.take(kTime);
   const auto time_us = time_of_day(time);
   columns.expect(time_us.has_value(), "Time", time, "a time of day as 01:54:00.576568");
   row.time_us = time_us.value_or(0);
-  const auto word = columns.take();
+  const auto word = columns.take(kAction);
   const auto action = position(kActionNames, word);
   columns.expect(action.has_value(), "Action", word, "allocate, allocate failure or free");
   row.action = static_cast<Action>(action.value_or(0));
-  row.pointer = columns.pointer("Pointer", columns.take());
-  row.size = columns.decimal("Size", "a count of bytes");
-  row.stream = columns.pointer("Stream", columns.take_rest());
+  row.pointer = columns.pointer("Pointer", columns.take(kPointer));
+  row.size = columns.decimal("Size", columns.take(kSize), "a count of bytes");
+  row.stream = columns.has(kStream) ? columns.pointer("Stream", columns.take_rest(kStream)) : 0;
   return columns.bad();
 }
 
-std::optional<BadColumn> parse(std::string_view line, LegacyRow& row) noexcept {
-  Columns columns(line);
-  const auto word = columns.take();
+std::optional<BadColumn> fill(LegacyRow& row, Columns columns) {
+  const auto count = [&](std::uint8_t column, std::string_view name, std::string_view expected) {
+    return columns.has(column) ? columns.decimal(name, columns.take(column), expected) : 0;
+  };
+  const auto seconds = [&](std::uint8_t column, std::string_view name) {
+    return columns.has(column) ? columns.seconds(name, columns.take(column)) : 0;
+  };
+  const auto word = columns.take(kEvent);
   const auto event = position(kLegacyEventNames, word);
   columns.expect(event.has_value(), "Event Type", word, "Alloc, Realloc or Free");
   row.event = static_cast<LegacyEvent>(event.value_or(0));
-  const auto device = columns.take();
-  const auto number = columns.decimal("Device ID", device, "a device's number");
-  columns.expect(number < 256, "Device ID", device, "a device's number");
-  row.device = static_cast<std::uint32_t>(number);
-  row.address = columns.pointer("Address", columns.take());
-  row.stream = columns.pointer("Stream", columns.take());
-  row.size = columns.decimal("Size (bytes)", "a count of bytes");
-  row.free = columns.decimal("Free Memory", "a count of bytes");
-  row.total = columns.decimal("Total Memory", "a count of bytes");
-  row.current_allocs = columns.decimal("Current Allocs", "a count");
-  row.start_s = columns.seconds("Start");
-  row.end_s = columns.seconds("End");
-  row.elapsed_s = columns.seconds("Elapsed");
-  row.location = columns.take_rest();
+  row.device = 0;
+  if (columns.has(kDevice)) {
+    const auto device = columns.take(kDevice);
+    const auto number = columns.decimal("Device ID", device, "a device's number");
+    columns.expect(number < 256, "Device ID", device, "a device's number");
+    row.device = static_cast<std::uint32_t>(number);
+  }
+  row.address = columns.pointer("Address", columns.take(kAddress));
+  row.stream = columns.has(kLegacyStream) ? columns.pointer("Stream", columns.take(kLegacyStream)) : 0;
+  row.size = count(kLegacySize, "Size (bytes)", "a count of bytes");
+  row.free = count(kFree, "Free Memory", "a count of bytes");
+  row.total = count(kTotal, "Total Memory", "a count of bytes");
+  row.current_allocs = count(kAllocs, "Current Allocs", "a count");
+  row.start_s = seconds(kStart, "Start");
+  row.end_s = seconds(kEnd, "End");
+  row.elapsed_s = seconds(kElapsed, "Elapsed");
+  row.location = columns.take_rest(kLocation);
   return columns.bad();
+}
+
+/// RMM quotes nothing: what looks quoted in a line of its own may be so, and the line no other.
+template <class AnyRow>
+std::optional<BadColumn> parse_quoted_or_not(std::string_view line, Dialect& dialect, AnyRow& row) {
+  auto bad = fill(row, Columns(line, dialect, dialect.is_own ? Columns::Way::walk : Columns::Way::split));
+  if (!dialect.is_own || line.find('"') == std::string_view::npos) return bad;
+  AnyRow quoted;
+  if (fill(quoted, Columns(line, dialect, Columns::Way::split))) return bad;
+  row = quoted;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<BadColumn> parse(std::string_view line, Dialect& dialect, Row& row) {
+  if (dialect.is_own && PlainRow(line).read(dialect.has_thread(), row)) return std::nullopt;
+  return parse_quoted_or_not(line, dialect, row);
+}
+
+std::optional<BadColumn> parse(std::string_view line, Dialect& dialect, LegacyRow& row) {
+  return parse_quoted_or_not(line, dialect, row);
 }
 
 }  // namespace emm::format::rmm

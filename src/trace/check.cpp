@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "base/byte_sum.hpp"
 #include "base/text.hpp"
 #include "trace/field.hpp"
 #include "trace/id_table.hpp"
@@ -27,8 +28,10 @@ bool makes(Op op) {
 /// itself.
 class Checker final : public OperationSink {
  public:
-  Checker(const std::string& source, CheckReport& report, std::size_t limit)
-      : source_(source), report_(report), limit_(limit) {
+  enum class Of { trace, recording };
+
+  Checker(const std::string& source, CheckReport& report, std::size_t limit, Of of)
+      : source_(source), report_(report), limit_(limit), of_(of) {
     trace_.set_source(source);
     trace_.set_fault_handler(
         [this](std::uint32_t line, const Error& fault) { error(line, fault); });
@@ -69,6 +72,7 @@ class Checker final : public OperationSink {
   }
 
   bool begun() const noexcept { return begun_; }
+  std::uint64_t operations() const noexcept { return operations_; }
   std::uint32_t last_line() const noexcept { return last_line_; }
 
   void list_findings() {
@@ -117,7 +121,8 @@ class Checker final : public OperationSink {
     if (to.size() >= limit_) return;
     to.push_back({.severity = Finding::Severity::warning,
                   .line = line,
-                  .words = text::format("{}:{}: ", source_, line) + text::format(words, args...)});
+                  .words = (line == 0 ? text::format("{}: ", source_) : text::format("{}:{}: ", source_, line)) +
+                           text::format(words, args...)});
   }
 
   bool worked(const Operation& operation) const {
@@ -218,8 +223,12 @@ class Checker final : public OperationSink {
               .on_host = operation.op == Op::memhostalloc || operation.op == Op::mempin,
               .live = true};
     live_.insert(index);
-    live_bytes_ += memory.size;
-    report_.peak_live_bytes = std::max(report_.peak_live_bytes, live_bytes_);
+    live_bytes_.add(memory.size);
+    report_.peak_live_bytes = std::max(report_.peak_live_bytes, live_bytes_.value());
+    if (live_bytes_.exceeds() && !std::exchange(exceeded_, true)) {
+      warn_by_order(operation.line,
+                    "2^64 bytes or more are live at once: expected sizes that a device could have");
+    }
     const bool opaque =
         operation.has(Member::kind) && operation.kind != Kind::device;  // has no address of its own
     if (memory.addr == 0 || memory.size == 0 || opaque || operation.op == Op::open_ipc_handle) {
@@ -228,10 +237,13 @@ class Checker final : public OperationSink {
     }
     auto& space = space_of(memory);
     auto next = space.lower_bound(memory.addr);
+    // By differences, since what a file says may reach beyond the last address.
     if (next != space.begin() &&
-        std::prev(next)->first + std::prev(next)->second.size > memory.addr)
+        std::prev(next)->second.size > memory.addr - std::prev(next)->first)
       --next;
-    if (next != space.end() && next->first < memory.addr + memory.size) {
+    const bool meets = next != space.end() && (next->first <= memory.addr ||
+                                               next->first - memory.addr < memory.size);
+    if (meets) {
       const auto& other = next->second;
       warn_by_order(operation.line,
                     "id {} is recorded at {}, where id {} of line {} lives: expected free memory",
@@ -249,7 +261,7 @@ class Checker final : public OperationSink {
     auto& memory = memory_[index];
     if (!std::exchange(memory.live, false)) return;
     live_.erase(index);
-    live_bytes_ -= memory.size;
+    live_bytes_.subtract(memory.size);
     if (memory.addr != 0) space_of(memory).erase(memory.addr);
   }
 
@@ -258,7 +270,7 @@ class Checker final : public OperationSink {
     const std::array<std::pair<Member, std::uint64_t>, 3> counts{
         {{Member::events, operations_ - 1},
          {Member::live, live_.size()},
-         {Member::live_bytes, live_bytes_}}};
+         {Member::live_bytes, live_bytes_.value()}}};
     const std::array<std::uint64_t, 3> stated{operation.events, operation.live,
                                               operation.live_bytes};
     for (std::size_t i = 0; i < counts.size(); ++i) {
@@ -272,13 +284,13 @@ class Checker final : public OperationSink {
 
   void look_at_end() {
     report_.leaked = live_.size();
-    report_.leaked_bytes = live_bytes_;
+    report_.leaked_bytes = live_bytes_.value();
     if (!live_.empty()) {
       const auto first = *live_.begin();
       warn_by_order(
           memory_[first].line,
           "{} allocations of {} bytes are never freed, id {} first: expected a free of each",
-          live_.size(), live_bytes_, ids_.name(first));
+          live_.size(), live_bytes_.value(), ids_.name(first));
     }
     for (const auto& [thread, state] : threads_) {
       if (state.begun)
@@ -291,6 +303,7 @@ class Checker final : public OperationSink {
                       context.empty() ? "without name" : context);
       }
     }
+    if (of_ == Of::recording) return;
     if (header_.has_complete && header_.complete && !ended_) {
       warn(last_line_, "no end in a trace that says it is complete: expected the operation end");
     }
@@ -316,6 +329,7 @@ class Checker final : public OperationSink {
   const std::string& source_;
   CheckReport& report_;
   std::size_t limit_;
+  Of of_;
   Trace trace_;
   Header header_;
   std::vector<Finding> errors_, by_order_, others_;
@@ -337,7 +351,8 @@ class Checker final : public OperationSink {
   IdTable ids_;
   std::vector<Memory> memory_;
   std::set<std::uint32_t> live_;
-  std::uint64_t live_bytes_ = 0;
+  ByteSum live_bytes_;
+  bool exceeded_ = false;
   std::map<std::pair<std::string, bool>, Space> spaces_;
 };
 
@@ -346,7 +361,7 @@ class Checker final : public OperationSink {
 Result<CheckReport> check(format::ByteSource& source, const ReadOptions& options,
                           std::size_t limit) {
   CheckReport report;
-  Checker checker(source.name(), report, limit);
+  Checker checker(source.name(), report, limit, Checker::Of::trace);
   auto tolerant = options;
   tolerant.on_fault = [&](std::uint32_t line, const Error& fault) { checker.error(line, fault); };
   tolerant.partial = true;
@@ -362,6 +377,24 @@ Result<CheckReport> check(format::ByteSource& source, const ReadOptions& options
     checker.error(checker.last_line() + 1, summary.error());
     if (auto done = checker.finish(); !done) return std::move(done).error();
   }
+  checker.list_findings();
+  return report;
+}
+
+Result<CheckReport> check(format::ByteSource& source, const Importer& importer,
+                          const ImportOptions& options, std::size_t limit) {
+  CheckReport report;
+  Checker checker(source.name(), report, limit, Checker::Of::recording);
+  auto counts = importer.read(source, checker, options);
+  if (counts) {
+    report.summary.torn = counts->truncated != 0;
+    report.rows = *std::move(counts);
+  } else {
+    if (!checker.begun()) return std::move(counts).error();
+    checker.error(checker.last_line() + 1, counts.error());
+    if (auto done = checker.finish(); !done) return std::move(done).error();
+  }
+  report.summary.operations = checker.operations();
   checker.list_findings();
   return report;
 }

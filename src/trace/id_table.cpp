@@ -25,6 +25,13 @@ IdTable::Found IdTable::find_or_add(const Id& id) {
       const auto digits = text::format("{}", id.number);
       return find_in_slots(Id{.text = digits});
     }
+    if (id.number < dense_.size()) {
+      auto& found = dense_[static_cast<std::size_t>(id.number)];
+      if (found != 0) return {found - 1, false};
+      add(id);
+      found = static_cast<std::uint32_t>(words_.size());
+      return {found - 1, true};
+    }
     const auto counted = id.number - first_number_;
     if (counting_ && counted < words_.size() && words_[counted] == id.number) {
       return {static_cast<std::uint32_t>(counted), false};
@@ -64,7 +71,7 @@ IdTable::Found IdTable::find_in_slots(const Id& id) {
   add(id);
   if (!is_next) {
     slots_[slot] = index + 1;
-    if (++used_slots_ * 8 >= slots_.size() * 7) grow();
+    if (++used_slots_ * 4 >= slots_.size() * 3) grow();
   }
   return {index, true};
 }
@@ -73,7 +80,7 @@ IdTable::Found IdTable::find_in_slots(const Id& id) {
 /// id.
 bool IdTable::in_dense(std::uint64_t number, bool is_next) {
   if (number < dense_.size()) return true;
-  constexpr std::uint64_t kFew = 1024, kWords = 4;
+  constexpr std::uint64_t kFew = 16384, kWords = 4;
   const auto limit = kWords * (words_.size() + kFew);
   const auto wanted =
       std::max<std::uint64_t>(number + 1, 2 * dense_.size());  // twice, for it is made anew

@@ -121,7 +121,7 @@ Status Trace::on_operation(const Operation& operation) {
   Event event;
   if (auto placed = place(operation, event); !placed) return fault(operation.line, placed.error());
   note_seq(operation, true);
-  append(event);
+  events_.push(event);
   return {};
 }
 
@@ -137,11 +137,6 @@ Status Trace::finish() {
   seqs_ = std::move(building_->seqs);
   building_.reset();
   return {};
-}
-
-void Trace::append(const Event& event) {
-  if ((size_ & (kBlockEvents - 1)) == 0) blocks_.emplace_back(new Event[kBlockEvents]);
-  at(size_++) = event;
 }
 
 Status Trace::place(const Operation& operation, Event& event) {
@@ -220,14 +215,17 @@ Status Trace::place_context(const Operation& operation, Event& event) {
     name = &*made.default_context;
   }
   if (name == nullptr) {
-    const auto found = made.unnamed_contexts.find(on_device);
-    if (found != made.unnamed_contexts.end()) {
-      event.context = found->second;
-      return {};
+    auto& last = made.last_unnamed_context;
+    if (!last || last->first != on_device) {
+      auto known = made.unnamed_contexts.find(on_device);
+      if (known == made.unnamed_contexts.end()) {
+        auto added = add({}, true);
+        if (!added) return std::move(added).error();
+        known = made.unnamed_contexts.emplace(on_device, *added).first;
+      }
+      last = *known;
     }
-    auto added = add({}, true);
-    if (!added) return std::move(added).error();
-    event.context = made.unnamed_contexts[on_device] = *added;
+    event.context = last->second;
     return {};
   }
   const auto found = made.contexts.find_or_add(*name);
@@ -260,7 +258,7 @@ void Trace::place_detail(const Operation& operation, Event& event) {
     return table.find_or_add(name).index + 1;
   };
   if (operation.has(process)) {
-    if (!made.main_process_named && size_ == 0) {  // a recording names its process on every event
+    if (!made.main_process_named && events_.size() == 0) {  // a recording names its process on every event
       made.processes.find_or_add(operation.process);
       made.main_process_named = true;
       processes_[0] = made.processes.name(0);
@@ -346,8 +344,7 @@ std::uint64_t Trace::capacity(std::uint32_t device) const noexcept {
 }
 
 std::uint64_t Trace::memory_bytes() const noexcept {
-  std::uint64_t bytes_held =
-      blocks_.size() * kBlockEvents * sizeof(Event) + blocks_.capacity() * sizeof(blocks_[0]);
+  std::uint64_t bytes_held = events_.bytes();
   bytes_held += ids_.memory_bytes() + details_.capacity() * sizeof(Detail);
   for (const auto& detail : details_)
     bytes_held += detail.label.capacity() + detail.uses.capacity() * sizeof(AllocId);

@@ -9,6 +9,7 @@
 
 #include "base/ids.hpp"
 #include "base/result.hpp"
+#include "format/block_row.hpp"
 #include "trace/event.hpp"
 #include "trace/frame_table.hpp"
 #include "trace/id_table.hpp"
@@ -70,9 +71,9 @@ class Trace final : public OperationSink {
 
   const std::string& source() const noexcept { return source_; }
   const Header& header() const noexcept { return header_; }
-  std::size_t size() const noexcept { return size_; }
+  std::size_t size() const noexcept { return events_.size(); }
   const Event& operator[](std::size_t index) const noexcept {
-    return blocks_[index >> kBlockShift][index & (kBlockEvents - 1)];
+    return events_[index];
   }
   /// The operation's own `seq`; that of the one before it where it has none, and the index in a trace without any.
   std::uint64_t seq(std::size_t index) const noexcept;
@@ -96,12 +97,9 @@ class Trace final : public OperationSink {
   std::uint64_t memory_bytes() const noexcept;     ///< What this holds on the heap.
 
  private:
-  static constexpr std::size_t kBlockShift = 14;
-  static constexpr std::size_t kBlockEvents = std::size_t{1} << kBlockShift;
   struct Building;  // what only on_operation needs; gone after finish()
 
-  void append(const Event& event);
-  Event& at(std::size_t index) noexcept { return blocks_[index >> kBlockShift][index & (kBlockEvents - 1)]; }
+  Event& at(std::size_t index) noexcept { return events_[index]; }
   Status fault(std::uint32_t line, Error error) const;
 
   Error too_many(const Operation& operation, std::string_view what) const;
@@ -117,8 +115,7 @@ class Trace final : public OperationSink {
 
   std::string source_ = "<trace>";
   Header header_;
-  std::vector<std::unique_ptr<Event[]>> blocks_;
-  std::size_t size_ = 0;
+  format::BlockRow<Event, 14, std::size_t{16} << 20> events_;
   std::vector<Detail> details_{1};
   IdTable ids_;
   std::vector<ContextInfo> contexts_;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "trace/id_table.hpp"
 #include "trace/trace.hpp"
@@ -15,6 +16,7 @@ struct Trace::Building {
   std::vector<std::int32_t> context_of_name;                      // -1: not met as a context
   std::vector<bool> device_said;                                  // of each context
   std::unordered_map<std::uint32_t, ContextId> unnamed_contexts;  // by device
+  std::optional<std::pair<std::uint32_t, ContextId>> last_unnamed_context;
   std::unordered_map<std::uint64_t, std::uint32_t> details;       // by hash of content
   std::optional<Id> default_context, default_thread;
   std::string default_context_text, default_thread_text;

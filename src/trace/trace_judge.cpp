@@ -58,7 +58,7 @@ Status Trace::judge() {
     return {};
   };
 
-  for (std::size_t i = 0; i < size_; ++i) {
+  for (std::size_t i = 0; i < size(); ++i) {
     auto& event = at(i);
     const bool backing = event.has(event_flag::backing);
     Status good;

@@ -14,13 +14,13 @@ void Trace::note_seq(const Operation& operation, bool kept) {
   if (!has_seq && !made.any_seq) return;
   const bool counted =
       has_seq && kept && made.last_seq.has_value() && operation.seq == *made.last_seq + 1;
-  const bool first = has_seq && kept && !made.any_seq && size_ == 0;
+  const bool first = has_seq && kept && !made.any_seq && size() == 0;
   if (first) made.first_seq = operation.seq;
   if (!made.seqs_kept && !counted && !first) {
     // From here on counting does not tell: keep each. What came before any seq keeps its place at
     // the front.
     made.seqs_kept = true;
-    for (std::size_t i = 0; i < size_; ++i)
+    for (std::size_t i = 0; i < size(); ++i)
       made.seqs.push_back(made.first_seq ? (*made.first_seq + i) * 2 : 1);
   }
   if (has_seq && made.last_seq.has_value() && operation.seq <= *made.last_seq) made.sorted = false;
@@ -33,13 +33,13 @@ void Trace::note_seq(const Operation& operation, bool kept) {
 Status Trace::sort_by_seq() {
   auto& made = *building_;
   if (made.sorted) return {};
-  std::vector<std::uint32_t> order(size_);
+  std::vector<std::uint32_t> order(size());
   std::iota(order.begin(), order.end(), 0u);
   const auto& seqs = made.seqs;
   std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
     return seqs[a] != seqs[b] ? seqs[a] < seqs[b] : a < b;
   });
-  for (std::size_t i = 1; i < size_; ++i) {
+  for (std::size_t i = 1; i < size(); ++i) {
     const auto seq = seqs[order[i]];
     if (seq != seqs[order[i - 1]] || (seq & 1) != 0) continue;
     const auto line = at(order[i]).line;
@@ -49,7 +49,7 @@ Status Trace::sort_by_seq() {
     if (!good) return good;
   }
   // Each cycle of the permutation in turn, so that no second copy of the events is needed.
-  for (std::size_t start = 0; start < size_; ++start) {
+  for (std::size_t start = 0; start < size(); ++start) {
     if (order[start] == start) continue;
     const auto first = at(start);
     auto to = start;
@@ -62,10 +62,10 @@ Status Trace::sort_by_seq() {
     at(to) = first;
     order[to] = static_cast<std::uint32_t>(to);
   }
-  std::vector<std::uint64_t> in_order(size_);
-  for (std::size_t i = 0; i < size_; ++i) in_order[i] = made.seqs[i];
+  std::vector<std::uint64_t> in_order(size());
+  for (std::size_t i = 0; i < size(); ++i) in_order[i] = made.seqs[i];
   std::sort(in_order.begin(), in_order.end());
-  for (std::size_t i = 0; i < size_; ++i) made.seqs[i] = in_order[i];
+  for (std::size_t i = 0; i < size(); ++i) made.seqs[i] = in_order[i];
   return {};
 }
 
@@ -78,7 +78,7 @@ void Trace::settle_times() noexcept {
   constexpr auto kNone = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t start = kNone;
   std::uint64_t last = 0;
-  for (std::size_t i = 0; i < size_; ++i) {
+  for (std::size_t i = 0; i < size(); ++i) {
     auto& event = at(i);
     if (event.time_ns != kNone) {
       if (start == kNone) start = event.time_ns;

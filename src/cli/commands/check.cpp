@@ -16,10 +16,11 @@ std::string_view name(trace::Finding::Severity severity) {
   return severity == trace::Finding::Severity::error ? "error" : "warning";
 }
 
-std::string to_json(const std::string& source, const trace::CheckReport& report) {
+std::string to_json(const std::string& source, const trace::Importer& importer, const trace::CheckReport& report) {
   std::string out;
   format::JsonWriter json(out);
-  json.begin_object().member("schema", "emmctl.check/1").member("trace", source);
+  json.begin_object().member("schema", "emmctl.check/1").member("trace", source).member("format", importer.name);
+  if (report.rows) put_counts(json.key("rows").begin_object(), *report.rows);
   json.member("operations", report.summary.operations).member("extensions", report.summary.extensions);
   json.member("allocations", report.allocations).member("leaked", report.leaked);
   json.member("leaked_bytes", report.leaked_bytes).member("peak_live_bytes", report.peak_live_bytes);
@@ -47,7 +48,8 @@ std::string to_text(const std::string& source, const trace::CheckReport& report)
 class Check final : public CommandRun {
  public:
   explicit Check(Arguments& arguments) {
-    arguments.positional("TRACE", trace_, "The trace; - is standard input");
+    arguments.positional("TRACE", trace_, "A trace, or a recording of any format of `emmctl list formats`; - is standard input");
+    arguments.text("--from", from_, "FORMAT", "The format, where the content does not tell");
     arguments.flag("--partial", partial_, "Take a torn tail as the end");
     arguments.count("--limit", limit_, "How many findings to list");
     arguments.text("--json", json_, "FILE|-", "Writes the findings as JSON (emmctl.check/1)");
@@ -58,18 +60,26 @@ class Check final : public CommandRun {
     if (auto apart = refuse_same_file({trace_, json_}); !apart) return apart.error();
     auto source = format::ByteSource::open(trace_);
     if (!source) return std::move(source).error();
-    auto report = trace::check(**source, {.partial = partial_}, limit_);
+    auto importer = choose_importer(**source, from_);
+    if (!importer) return std::move(importer).error();
+    const auto is_trace = (*importer)->name == kTraceFormat;
+    auto report = is_trace ? trace::check(**source, trace::ReadOptions{.partial = partial_}, limit_)
+                           : trace::check(**source, **importer, {.partial = partial_}, limit_);
     if (!report) return std::move(report).error();
+    if (report->rows) {
+      console.say(describe(**importer, *report->rows));
+      for (const auto& note : report->rows->notes) console.say(note);
+    }
     const auto& name = (*source)->name();
     if (!json_.empty()) {
-      if (auto written = console.write(json_, to_json(name, *report)); !written) return written.error();
+      if (auto written = console.write(json_, to_json(name, **importer, *report)); !written) return written.error();
     }
     if (json_ != "-") console.result(to_text(name, *report));
     return report->errors > 0 ? ExitCode::damaged : ExitCode::fine;
   }
 
  private:
-  std::string trace_, json_;
+  std::string trace_, from_, json_;
   bool partial_ = false;
   std::uint64_t limit_ = 100;
 };

@@ -9,12 +9,36 @@
 #include "trace/anonymize.hpp"
 #include "trace/exporter.hpp"
 #include "trace/importers/rmm_devices.hpp"
+#include "trace/trace.hpp"
 #include "trace/writer.hpp"
 
 namespace emm {
 namespace {
 
 using namespace emm::cli;
+
+/// Judges a trace as a replay would, and passes it on.
+class Judged final : public trace::OperationSink {
+ public:
+  Judged(const std::string& source, trace::OperationSink& to) : to_(to) { trace_.set_source(source); }
+
+  Status on_header(const trace::Header& header) override {
+    if (auto judged = trace_.on_header(header); !judged) return judged;
+    return to_.on_header(header);
+  }
+  Status on_operation(const trace::Operation& operation) override {
+    if (auto judged = trace_.on_operation(operation); !judged) return judged;
+    return to_.on_operation(operation);
+  }
+  Status finish() override {
+    if (auto judged = trace_.finish(); !judged) return judged;
+    return to_.finish();
+  }
+
+ private:
+  trace::Trace trace_;
+  trace::OperationSink& to_;
+};
 
 class Convert final : public CommandRun {
  public:
@@ -34,7 +58,7 @@ class Convert final : public CommandRun {
   Result<ExitCode> run(Console& console) override {
     if (out_ == "-" && json_ == "-") return fail(Errc::usage, "the trace and --json cannot both go to standard output");
     const trace::Exporter* exporter = nullptr;
-    if (to_ != "emm") {
+    if (to_ != kTraceFormat) {
       auto found = trace::find_exporter(to_);
       if (!found) return std::move(found).error();
       exporter = *found;
@@ -63,8 +87,11 @@ class Convert final : public CommandRun {
     }
     trace::Anonymizer anonymizer(*writer);
     auto& to = anonymize_ ? static_cast<trace::OperationSink&>(anonymizer) : *writer;
+    Judged judged(inputs->front()->name(), to);
+    // What the importers of other formats make is sound.
+    auto& first = (*importer)->name == kTraceFormat ? static_cast<trace::OperationSink&>(judged) : to;
     auto counts = inputs->size() > 1 ? read_devices(*inputs, to)
-                                     : read_with_progress(console, **importer, *inputs->front(), to, partial_);
+                                     : read_with_progress(console, **importer, *inputs->front(), first, partial_);
     const auto closed = (*sink)->close();
     if (!counts) return std::move(counts).error();
     if (!closed) return closed.error();

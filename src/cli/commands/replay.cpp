@@ -75,7 +75,8 @@ class Replay final : public CommandRun {
     std::string said;
     auto stack = DeviceStack::create({.device = device_,
                                       .device_defaults = {.capacity = trace.capacity(0),
-                                                          .devices = static_cast<int>(trace.device_count())},
+                                                          .devices = static_cast<int>(trace.device_count()),
+                                                          .from_trace = trace.capacity(0) != 0},
                                       .manager = std::move(*manager),
                                       .faults = faults_,
                                       .profile = manager_.profile(),

@@ -24,6 +24,12 @@ Result<std::unique_ptr<Platform>> open_sim(std::string_view text, const DeviceDe
   if (auto done = options->finish("device sim"); !done) return std::move(done).error();
 
   if (sim.capacity < SimOptions::kLeastCapacity || sim.capacity > SimOptions::kMostCapacity) {
+    if (defaults.from_trace && !options->has("capacity")) {
+      return fail(Errc::usage,
+                  "device sim: the trace's header gives its device a capacity of {}: expected 2MiB "
+                  "to 4TiB, or --device sim:capacity=SIZE",
+                  sim.capacity);
+    }
     return fail(Errc::usage, "device sim: option 'capacity' is {}: expected 2MiB to 4TiB",
                 sim.capacity);
   }

@@ -4,6 +4,8 @@
 #include <map>
 #include <optional>
 
+#include "base/byte_sum.hpp"
+
 namespace emm::trace {
 
 /// Addresses of a foreign file as allocations, across reuse: an address names whichever allocation lives there, in
@@ -23,7 +25,7 @@ class AddressBook {
   /// False, and nothing done, where something lives at `address` already.
   bool add(std::uint64_t address, Entry entry) {
     if (!live_.emplace(address, entry).second) return false;
-    bytes_ += entry.size;
+    bytes_.add(entry.size);
     return true;
   }
   /// Ends what lives at `address`; nothing where nothing does.
@@ -32,7 +34,7 @@ class AddressBook {
     if (found == live_.end()) return std::nullopt;
     const auto entry = found->second;
     live_.erase(found);
-    bytes_ -= entry.size;
+    bytes_.subtract(entry.size);
     return entry;
   }
   bool has(std::uint64_t address) const { return live_.count(address) != 0; }
@@ -47,16 +49,16 @@ class AddressBook {
   }
   void clear() {
     live_.clear();
-    bytes_ = 0;
+    bytes_ = {};
   }
 
   std::uint64_t count() const noexcept { return live_.size(); }
-  std::uint64_t bytes() const noexcept { return bytes_; }
+  const ByteSum& bytes() const noexcept { return bytes_; }
   const std::map<std::uint64_t, Entry>& live() const noexcept { return live_; }
 
  private:
   std::map<std::uint64_t, Entry> live_;
-  std::uint64_t bytes_ = 0;
+  ByteSum bytes_;
 };
 
 }  // namespace emm::trace

@@ -1,12 +1,16 @@
 // Problems of dynamic storage allocation, as MiniMalloc and idealloc have them: buffers with lifetimes, to be placed.
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/text.hpp"
+#include "format/csv_line.hpp"
+#include "format/plain_number.hpp"
 #include "trace/field.hpp"
 #include "trace/importers/each_row.hpp"
 #include "trace/importers/placement_rows.hpp"
@@ -16,42 +20,24 @@ namespace {
 
 using namespace trace;
 
-enum class Column { id, lower, upper, end, size, alignment, hint, gaps, offset };
-constexpr std::pair<std::string_view, Column> kColumns[] = {
-    {"id", Column::id},         {"buffer", Column::id},     {"buffer_id", Column::id},
-    {"lower", Column::lower},   {"begin", Column::lower},   {"start", Column::lower},
-    {"upper", Column::upper},   {"end", Column::end},  // inclusive
-    {"size", Column::size},     {"alignment", Column::alignment},
-    {"hint", Column::hint},     {"gaps", Column::gaps},     {"offset", Column::offset},
+using format::CsvLayout;
+
+enum Column : std::uint8_t { kId, kLower, kUpper, kEnd, kSize, kAlignment, kHint, kGaps, kOffset, kColumnCount };
+constexpr format::CsvColumnName kColumns[] = {
+    {"id", kId},       {"buffer", kId},   {"buffer_id", kId}, {"lower", kLower}, {"begin", kLower},
+    {"start", kLower}, {"upper", kUpper}, {"end", kEnd},  // inclusive
+    {"size", kSize},   {"alignment", kAlignment}, {"hint", kHint}, {"gaps", kGaps}, {"offset", kOffset},
 };
+constexpr std::string_view kHeader = "id,lower,upper,size, and any of alignment,hint,gaps,offset";
 
 /// The columns that a line names; nothing where it is no header.
-std::optional<std::vector<Column>> columns_of(std::string_view line) {
-  std::vector<Column> columns;
-  std::array<int, 9> named{};
-  for (auto more = true; more;) {
-    const auto comma = line.find(',');
-    const auto name = text::trim(line.substr(0, comma));
-    const auto* const known = std::find_if(std::begin(kColumns), std::end(kColumns),
-                                           [&](const auto& column) { return column.first == name; });
-    if (known == std::end(kColumns)) return std::nullopt;
-    columns.push_back(known->second);
-    ++named[static_cast<std::size_t>(known->second)];
-    more = comma != std::string_view::npos;
-    if (more) line.remove_prefix(comma + 1);
-  }
-  const auto times = [&](Column column) { return named[static_cast<std::size_t>(column)]; };
-  const auto whole = times(Column::id) == 1 && times(Column::lower) == 1 && times(Column::size) == 1 &&
-                     times(Column::upper) + times(Column::end) == 1;
-  if (!whole || *std::max_element(named.begin(), named.end()) > 1) return std::nullopt;
-  return columns;
+std::optional<CsvLayout> layout_of(std::string_view line) {
+  auto layout = CsvLayout::of(line, kColumns, 1u << kId | 1u << kLower | 1u << kSize);
+  if (!layout || layout->has(kUpper) == layout->has(kEnd)) return std::nullopt;
+  return layout;
 }
-
-int sniff(std::string_view prefix) {
-  auto sure = 0;
-  first_lines(prefix, 1, [&](std::string_view line) { sure = columns_of(line) ? 95 : 0; });
-  return sure;
-}
+/// Of a file without a header: rows of four numbers.
+CsvLayout without_header() { return *layout_of("id,lower,upper,size"); }
 
 /// What a row says that a trace has no place for.
 struct LeftOut {
@@ -62,90 +48,124 @@ struct Fields {
   PlacementRow row;
   bool hint = false, gaps = false, offset = false;
   std::size_t id_at = 0;
+  std::string_view id{};  // as it stands there
 };
 
-/// The decimal number that a column is, where it is nothing else and sure to fit.
-struct PlainNumber {
-  std::uint64_t value = 0;
-  std::size_t digits = 0;
-};
-std::optional<PlainNumber> plain_number(std::string_view rest) {
-  constexpr std::size_t kMostDigits = 19;
-  PlainNumber number;
-  for (const auto c : rest) {
-    if (c == ',') break;
-    if (c < '0' || c > '9' || number.digits == kMostDigits) return std::nullopt;
-    number.value = number.value * 10 + static_cast<std::uint64_t>(c - '0');
-    ++number.digits;
+/// A row of numbers alone, as almost every one is; false for any other, and `fields` half read.
+bool parse_plain(std::string_view line, const std::vector<std::uint8_t>& columns, Fields& fields) {
+  fields.hint = fields.gaps = fields.offset = false;
+  std::array<std::uint64_t, kColumnCount + 1> values{};  // the last one of columns that are not known
+  const auto* at = line.data();
+  const auto* const end = at + line.size();
+  for (const auto column : columns) {
+    const auto* const begin = at;
+    if (begin == end || !format::take_plain_number(at, values[std::min<std::size_t>(column, kColumnCount)]) || at > end) {
+      return false;
+    }
+    const auto size = static_cast<std::size_t>(at - begin);
+    if (column == kId) {
+      if (size > 1 && *begin == '0') return false;  // not a number, but a name
+      fields.id_at = static_cast<std::size_t>(begin - line.data());
+      fields.id = {begin, size};
+    }
+    fields.hint |= column == kHint;
+    fields.gaps |= column == kGaps;
+    fields.offset |= column == kOffset;
+    if (at != end && *at++ != ',') return false;
   }
-  if (number.digits == 0) return std::nullopt;
-  return number;
+  const auto value = [&](Column column) { return values[column]; };
+  const auto inclusive = value(kEnd);
+  auto& row = fields.row;
+  row = {.id = Id::of(value(kId)), .has_id = true, .lower = value(kLower),
+         .upper = inclusive == 0 ? value(kUpper) : inclusive + 1, .size = value(kSize)};
+  const auto align = value(kAlignment);
+  row.align = align == 1 ? 0 : align;
+  return at == end && row.upper > row.lower && (align & (align - 1)) == 0;
 }
 
-std::optional<BadField> parse(std::string_view line, const std::vector<Column>& columns, Fields& fields) {
+/// `line` has been split into `values`.
+std::optional<BadField> parse(const format::CsvLine& values, const std::vector<std::uint8_t>& columns, Fields& fields) {
   fields = {};
   auto& row = fields.row;
-  std::size_t at = 0;
-  for (const auto column : columns) {
-    const auto plain = plain_number(line.substr(at));
-    const auto comma = plain ? at + plain->digits : std::min(line.find(',', at), line.size());
-    const auto value = plain ? line.substr(at, plain->digits) : text::trim(line.substr(at, comma - at));
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    const auto value = values[i];
+    const auto wrong = [&](std::string_view what, std::string_view expected) {
+      return BadField{.what = what, .value = value, .at = values.at(i), .expected = expected};
+    };
     const auto number = [&](std::string_view what, std::string_view expected,
                             std::uint64_t& into) -> std::optional<BadField> {
-      if (plain) {
-        into = plain->value;
-        return std::nullopt;
-      }
       const auto said = value.find_first_of("xX") == std::string_view::npos ? text::to_u64(value) : std::nullopt;
-      if (!said) return BadField{.what = what, .value = value, .at = at, .expected = expected};
+      if (!said) return wrong(what, expected);
       into = *said;
       return std::nullopt;
     };
     std::optional<BadField> bad;
     std::uint64_t unused = 0;
-    switch (column) {
-      case Column::id:
-        row.id = value;
-        fields.id_at = at;
-        if (!plain && (value.empty() || value.size() > kIdBytes || !std::all_of(value.begin(), value.end(), is_id_character))) {
-          bad = BadField{.what = "id", .value = value, .at = at,
-                         .expected = "an id: a count, or 1 to 64 letters, digits and _.:/-"};
+    switch (columns[i]) {
+      case kId:
+        fields.id_at = values.at(i);
+        fields.id = value;
+        row.id = Id::of(value);
+        row.has_id = true;
+        if (value.empty() || value.size() > kIdBytes || !std::all_of(value.begin(), value.end(), is_id_character)) {
+          bad = wrong("id", "an id: a count, or 1 to 64 letters, digits and _.:/-");
         }
         break;
-      case Column::lower: bad = number("lower", "a time", row.lower); break;
-      case Column::upper:
-      case Column::end: {
-        const auto inclusive = column == Column::end;
+      case kLower: bad = number("lower", "a time", row.lower); break;
+      case kUpper:
+      case kEnd: {
+        const auto inclusive = columns[i] == kEnd;
+        const std::string_view what = inclusive ? "end" : "upper";
         constexpr std::string_view kAfter = "a time after the buffer's first";
-        bad = number(inclusive ? "end" : "upper", kAfter, row.upper);
+        bad = number(what, kAfter, row.upper);
         if (!bad && inclusive) ++row.upper;
-        if (!bad && row.upper <= row.lower) {
-          bad = BadField{.what = inclusive ? "end" : "upper", .value = value, .at = at, .expected = kAfter};
-        }
         break;
       }
-      case Column::size: bad = number("size", "a count of bytes", row.size); break;
-      case Column::alignment:
+      case kSize: bad = number("size", "a count of bytes", row.size); break;
+      case kAlignment:
         if (value.empty()) break;
         bad = number("alignment", "a power of two", row.align);
-        if (!bad && (row.align & (row.align - 1)) != 0) {
-          bad = BadField{.what = "alignment", .value = value, .at = at, .expected = "a power of two"};
-        }
+        if (!bad && (row.align & (row.align - 1)) != 0) bad = wrong("alignment", "a power of two");
         if (row.align == 1) row.align = 0;
         break;
-      case Column::hint: fields.hint = !value.empty() && value != "-1"; break;
-      case Column::gaps: fields.gaps = !value.empty(); break;
-      case Column::offset:
+      case kHint: fields.hint = !value.empty() && value != "-1"; break;
+      case kGaps: fields.gaps = !value.empty(); break;
+      case kOffset:
         fields.offset = !value.empty();
         if (fields.offset) bad = number("offset", "a count of bytes", unused);
         break;
+      default: break;
     }
     if (bad) return bad;
-    at = std::min(comma + 1, line.size());
   }
-  const auto rest = line.substr(at);
-  if (text::trim(rest).empty()) return std::nullopt;
-  return BadField{.what = "the rest", .value = rest, .at = at, .expected = "the end of the line"};
+  for (std::size_t i = 0; i < columns.size(); ++i) {  // when both are known, in whatever order they stand
+    const auto inclusive = columns[i] == kEnd;
+    if ((!inclusive && columns[i] != kUpper) || row.upper > row.lower) continue;
+    return BadField{.what = inclusive ? "end" : "upper", .value = values[i], .at = values.at(i),
+                    .expected = "a time after the buffer's first"};
+  }
+  for (std::size_t i = columns.size(); i < values.size(); ++i) {
+    if (values[i].empty()) continue;
+    return BadField{.what = "the rest", .value = values[i], .at = values.at(i), .expected = "the end of the line"};
+  }
+  return std::nullopt;
+}
+
+int sniff(std::string_view prefix) {
+  constexpr std::size_t kLines = 20;
+  std::size_t seen = 0, rows = 0;
+  auto headed = false, begins_with_row = false;
+  const auto four = without_header();
+  format::CsvLine values;
+  first_lines(prefix, kLines, [&](std::string_view line) {
+    if (seen++ == 0) headed = layout_of(line).has_value();
+    Fields fields;
+    const auto is_row = values.split(line) && values.size() == four.columns().size() &&
+                        !parse(values, four.columns(), fields);
+    begins_with_row = begins_with_row || (is_row && seen == 1);
+    rows += is_row ? 1 : 0;
+  });
+  return headed ? 95 : begins_with_row ? (rows == seen ? 50 : 20) : 0;
 }
 
 Result<ImportCounts> read_problem(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {
@@ -154,31 +174,37 @@ Result<ImportCounts> read_problem(format::ByteSource& source, OperationSink& sin
 
   PlacementRows rows(run);
   LeftOut left_out;
-  std::vector<Column> columns;
+  std::optional<CsvLayout> layout;
   Fields fields;
+  format::CsvLine values;
+  bool headed = true;
   auto read = each_row(
       run,
       [&](std::string_view line) -> Result<std::optional<BadField>> {
-        if (columns.empty()) {
-          if (auto named = columns_of(line)) {
-            columns = *std::move(named);
-            fields = {};
-            return std::optional<BadField>{};
-          }
-          return std::optional(BadField{.what = "the header", .value = line, .at = 0,
-                                        .expected = "id,lower,upper,size, and any of alignment,hint,gaps,offset"});
+        if (!layout) {
+          layout = layout_of(line);
+          if (layout) return std::optional<BadField>{};
+          layout = without_header();
+          headed = false;
         }
-        if (auto bad = parse(line, columns, fields)) return bad;
-        const auto id = fields.row.id;
+        if (!parse_plain(line, layout->columns(), fields)) {
+          values.split(line);
+          if (auto bad = parse(values, layout->columns(), fields)) {
+            if (headed || run.counts().rows != 0) return bad;
+            return std::optional(BadField{.what = "the header", .value = line, .at = 0, .expected = kHeader});
+          }
+        }
         left_out.hints += fields.hint ? 1 : 0;
         left_out.gaps += fields.gaps ? 1 : 0;
         left_out.offsets += fields.offset ? 1 : 0;
         if (rows.add(fields.row)) return std::optional<BadField>{};
-        return std::optional(BadField{.what = "id", .value = line.substr(fields.id_at, id.size()), .at = fields.id_at,
+        return std::optional(BadField{.what = "id", .value = fields.id, .at = fields.id_at,
                                       .expected = "one that no row before it has"});
       },
       []() -> Status { return {}; });
   if (!read) return std::move(read).error();
+  if (!headed) run.counts().notes.emplace_back("the file has no header: its columns are taken as id,lower,upper,size");
+  if (layout) run.note_columns(layout->others());
   run.note(left_out.gaps, "buffers have gaps, in which their memory is not needed: taken as needed");
   run.note(left_out.hints, "buffers have a hint, which a trace does not keep");
   run.note(left_out.offsets, "buffers have been placed, which a trace does not keep");

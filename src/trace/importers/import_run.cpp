@@ -55,7 +55,12 @@ void ImportRun::note(std::uint64_t count, std::string_view words) {
   if (count != 0) counts_.notes.push_back(text::format("{} {}", count, words));
 }
 
-Result<ImportCounts> ImportRun::finish(std::uint64_t live, std::uint64_t live_bytes) {
+void ImportRun::note_columns(const std::vector<std::string>& names) {
+  constexpr std::size_t kLong = 200;
+  note(names.size(), text::format("columns are not read: {}", text::printable(text::join(names), kLong)));
+}
+
+Result<ImportCounts> ImportRun::finish(std::uint64_t live, const ByteSum& live_bytes) {
   constexpr std::string_view kCut = "before the end of its packed data";
   const auto cut = lines_.source().truncated();
   if (cut && !options_.partial) {
@@ -66,12 +71,15 @@ Result<ImportCounts> ImportRun::finish(std::uint64_t live, std::uint64_t live_by
     counts_.notes.push_back("the last line has no line end: if it was cut there, its row is not as it was");
   }
   if (cut && counts_.truncated == 0) counts_.notes.push_back(text::format("the file ends {}", kCut));
+  if (live_bytes.exceeds()) {
+    counts_.notes.emplace_back("2^64 bytes or more are live at the end: no program was given that much");
+  }
   if (!cut && counts_.truncated == 0) {
     Operation end{.op = Op::end,
                   .members = Members(Member::events, Member::lost, Member::live, Member::live_bytes)};
     end.events = emitted_;
     end.live = live;
-    end.live_bytes = live_bytes;
+    end.live_bytes = live_bytes.value();
     if (auto given = emit(end); !given) return std::move(given).error();
   }
   if (auto finished = sink_.finish(); !finished) return std::move(finished).error();

@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/byte_sum.hpp"
 #include "base/result.hpp"
 #include "format/byte_source.hpp"
 #include "trace/importer.hpp"
@@ -52,11 +54,13 @@ class ImportRun {
   void other() noexcept { ++counts_.rows, ++counts_.other; }
   /// "3 frees name another size than their allocation", where `count` is not 0.
   void note(std::uint64_t count, std::string_view words);
+  /// "2 columns are not read: notes, host".
+  void note_columns(const std::vector<std::string>& names);
   std::uint64_t line_number() const noexcept { return lines_.line_number(); }
   const std::string& source_name() noexcept { return lines_.source().name(); }
 
   /// The trace's `end`, unless the file was cut, with what is live then, and the sink's own.
-  Result<ImportCounts> finish(std::uint64_t live, std::uint64_t live_bytes);
+  Result<ImportCounts> finish(std::uint64_t live, const ByteSum& live_bytes);
 
  private:
   format::LineReader lines_;

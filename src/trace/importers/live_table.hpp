@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/byte_sum.hpp"
 #include "trace/importers/address_table.hpp"
 
 namespace emm::trace {
@@ -20,23 +21,23 @@ class LiveTable {
   /// False, and nothing done, where something lives at `address` already.
   bool add(std::uint64_t address, Entry entry) {
     if (!live_.add(address, entry).second) return false;
-    bytes_ += entry.size;
+    bytes_.add(entry.size);
     return true;
   }
   /// Ends what lives at `address`; nothing where nothing does.
   std::optional<Entry> remove(std::uint64_t address) {
     const auto ended = live_.remove(address);
-    if (ended) bytes_ -= ended->size;
+    if (ended) bytes_.subtract(ended->size);
     return ended;
   }
   bool has(std::uint64_t address) const noexcept { return live_.find(address) != nullptr; }
 
   std::uint64_t count() const noexcept { return live_.count(); }
-  std::uint64_t bytes() const noexcept { return bytes_; }
+  const ByteSum& bytes() const noexcept { return bytes_; }
 
  private:
   AddressTable<Entry> live_;
-  std::uint64_t bytes_ = 0;
+  ByteSum bytes_;
 };
 
 }  // namespace emm::trace

@@ -92,7 +92,9 @@ Result<ImportCounts> NumbaSession::finish() {
   for (const auto& [call, count] : unknown_) {
     run_.counts().notes.push_back(text::format("{} rows are of an unknown call, \"{}\"", count, call));
   }
-  return run_.finish(memory_.count() + pins_.count(), memory_.bytes() + pins_.bytes());
+  auto live_bytes = memory_.bytes();
+  live_bytes.add(pins_.bytes());
+  return run_.finish(memory_.count() + pins_.count(), live_bytes);
 }
 
 Operation NumbaSession::common(const NumbaRow& row, Op op) const {

@@ -71,8 +71,12 @@ Result<ImportCounts> PairedRows::finish() {
   run_.note(no_bytes_, "rows give or take back 0 bytes");
   run_.note(live_again_, "rows allocate at an address that is live");
   run_.note(other_size_, "rows free another size than was allocated");
-  std::uint64_t live = 0, bytes = 0;
-  for (const auto& [process, book] : books_) live += book.count(), bytes += book.bytes();
+  std::uint64_t live = 0;
+  ByteSum bytes;
+  for (const auto& [process, book] : books_) {
+    live += book.count();
+    bytes.add(book.bytes());
+  }
   return run_.finish(live, bytes);
 }
 

@@ -15,12 +15,12 @@ Header placement_header() {
   return header;
 }
 
-bool PlacementRows::take_id(std::string_view said, Buffer& buffer) {
-  const auto id = said.empty() ? Id::of(run_.next_id()) : Id::of(said);
+bool PlacementRows::take_id(const PlacementRow& row, Buffer& buffer) {
+  const auto id = row.has_id ? row.id : Id::of(run_.next_id());
   buffer.named = !id.is_number();
   buffer.id = id.number;
   if (!buffer.named) return take_number(id.number);
-  const auto [at, added] = places_.emplace(said, names_.size());
+  const auto [at, added] = places_.emplace(id.text, names_.size());
   if (!added) return false;
   buffer.id = names_.size();
   names_.push_back(&at->first);
@@ -43,65 +43,88 @@ bool PlacementRows::take_number(std::uint64_t number) {
 bool PlacementRows::add(const PlacementRow& row) {
   Buffer buffer{.size = row.size, .id = 0, .line = static_cast<std::uint32_t>(run_.line_number()),
                 .align = static_cast<std::uint8_t>(row.align == 0 ? 0 : std::countr_zero(row.align)), .named = false};
-  if (!take_id(row.id, buffer)) return false;
+  if (!take_id(row, buffer)) return false;
   if (row.size == 0) {
     ++no_bytes_;
     run_.other();
     return true;
   }
   run_.used();
-  const auto number = static_cast<std::uint32_t>(buffers_.size());
-  begins_.push_back({.time = row.lower, .buffer = number});
-  ends_.push_back({.time = row.upper, .buffer = number});
-  buffers_.push_back(buffer);
+  rows_.push_back({.lower = row.lower, .upper = row.upper, .buffer = buffer});
   return true;
 }
 
-/// Stably, by digits of the time: files have millions of rows, in any order, and times that are ordinals.
-void PlacementRows::sort_by_time(std::vector<Moment>& moments) {
-  const auto earlier = [](const Moment& a, const Moment& b) { return a.time < b.time; };
-  if (std::is_sorted(moments.begin(), moments.end(), earlier)) return;
-  constexpr unsigned kDigitBits = 11, kMostDigits = 4;
-  std::uint64_t all = 0;
-  for (const auto& moment : moments) all |= moment.time;
-  const auto digits = (static_cast<unsigned>(std::bit_width(all)) + kDigitBits - 1) / kDigitBits;
-  if (digits > kMostDigits) return std::stable_sort(moments.begin(), moments.end(), earlier);
-  std::vector<Moment> sorted(moments.size());
-  for (unsigned digit = 0; digit < digits; ++digit) {
-    const auto place = [&](const Moment& moment) {
-      return static_cast<std::size_t>(moment.time >> (digit * kDigitBits)) & ((1u << kDigitBits) - 1);
-    };
-    std::array<std::size_t, (std::size_t{1} << kDigitBits) + 1> begin{};
-    for (const auto& moment : moments) ++begin[place(moment) + 1];
-    std::partial_sum(begin.begin(), begin.end(), begin.begin());
-    for (const auto& moment : moments) sorted[begin[place(moment)]++] = moment;
-    moments.swap(sorted);
+PlacementRows::Order PlacementRows::by_time(std::uint64_t Row::* time) const {
+  std::uint64_t all_bits = 0, last = 0;
+  bool sorted = true;
+  for (const auto& row : rows_) {
+    all_bits |= row.*time;
+    sorted = sorted && row.*time >= last;
+    last = row.*time;
   }
+  constexpr unsigned kShort = 32;
+  if (!sorted && std::bit_width(all_bits) <= kShort) return by_short_time(time, all_bits);
+  Order order(rows_.size());
+  std::iota(order.begin(), order.end(), 0u);
+  if (sorted) return order;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::uint32_t a, std::uint32_t b) { return rows_[a].*time < rows_[b].*time; });
+  return order;
+}
+
+/// By digits of the time, the lowest first: files have millions of rows, in any order. What is moved is a word, the time
+/// above the row's number.
+PlacementRows::Order PlacementRows::by_short_time(std::uint64_t Row::* time, std::uint64_t all_bits) const {
+  constexpr unsigned kTimeShift = 32, kDigitBits = 11, kMostDigits = 3;
+  constexpr std::size_t kDigits = std::size_t{1} << kDigitBits;
+  const auto digits = (static_cast<unsigned>(std::bit_width(all_bits)) + kDigitBits - 1) / kDigitBits;
+  const auto place = [](std::uint64_t word, unsigned digit) {
+    return static_cast<std::size_t>(word >> (kTimeShift + digit * kDigitBits)) & (kDigits - 1);
+  };
+  std::vector<std::uint64_t> words(rows_.size()), sorted(rows_.size());
+  std::array<std::array<std::uint32_t, kDigits>, kMostDigits> begin{};
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    words[i] = (rows_[i].*time << kTimeShift) | i;
+    for (unsigned digit = 0; digit < digits; ++digit) ++begin[digit][place(words[i], digit)];
+  }
+  for (unsigned digit = 0; digit < digits; ++digit) {
+    std::exclusive_scan(begin[digit].begin(), begin[digit].end(), begin[digit].begin(), 0u);
+    for (const auto word : words) sorted[begin[digit][place(word, digit)]++] = word;
+    words.swap(sorted);
+  }
+  Order order(rows_.size());
+  std::transform(words.begin(), words.end(), order.begin(), [](auto word) { return static_cast<std::uint32_t>(word); });
+  return order;
 }
 
 Result<ImportCounts> PlacementRows::finish() {
-  sort_by_time(begins_);
-  sort_by_time(ends_);
-  constexpr std::size_t kAhead = 16;  // rows in no order are far apart in memory
-  const auto soon = [&](const std::vector<Moment>& moments, std::size_t at) {
-    if (at + kAhead < moments.size()) __builtin_prefetch(&buffers_[moments[at + kAhead].buffer]);
-  };
+  // The rows in the order in which they begin: what ends soon after it begins is then still at hand.
+  auto ends = by_time(&Row::upper);
+  {
+    const auto begins = by_time(&Row::lower);
+    std::vector<Row> in_order(rows_.size());
+    Order place(rows_.size());
+    for (std::uint32_t i = 0; i < begins.size(); ++i) {
+      in_order[i] = rows_[begins[i]];
+      place[begins[i]] = i;
+    }
+    for (auto& end : ends) end = place[end];
+    rows_ = std::move(in_order);
+  }
   std::size_t ended = 0;
   const auto end_before = [&](std::uint64_t time) -> Status {
-    for (; ended < ends_.size() && ends_[ended].time <= time; ++ended) {
-      soon(ends_, ended);
-      if (auto given = emit(buffers_[ends_[ended].buffer], false); !given) return given;
+    for (; ended < ends.size() && rows_[ends[ended]].upper <= time; ++ended) {
+      if (auto given = emit(rows_[ends[ended]].buffer, false); !given) return given;
     }
     return {};
   };
-  for (std::size_t begun = 0; begun < begins_.size(); ++begun) {
-    if (auto given = end_before(begins_[begun].time); !given) return std::move(given).error();
-    soon(begins_, begun);
-    if (auto given = emit(buffers_[begins_[begun].buffer], true); !given) return std::move(given).error();
+  for (const auto& row : rows_) {
+    if (auto given = end_before(row.lower); !given) return std::move(given).error();
+    if (auto given = emit(row.buffer, true); !given) return std::move(given).error();
   }
   if (auto given = end_before(~std::uint64_t{0}); !given) return std::move(given).error();
   run_.note(no_bytes_, "rows are of 0 bytes");
-  return run_.finish(0, 0);
+  return run_.finish(0, {});
 }
 
 Status PlacementRows::emit(const Buffer& buffer, bool begins) {

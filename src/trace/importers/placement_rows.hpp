@@ -14,14 +14,16 @@ namespace emm::trace {
 
 /// One buffer of a placement problem: needed from `lower` until before `upper`.
 struct PlacementRow {
-  std::string_view id{};    ///< Empty: the row's own number.
+  Id id{};
+  bool has_id = false;      ///< Else the row's own number is its id.
   std::uint64_t lower = 0, upper = 0;
   std::uint64_t size = 0;   ///< Bytes.
   std::uint64_t align = 0;  ///< 0: not said.
 };
 
 /// Buffers with lifetimes, in any order, as allocations and frees in the order of time. Times are ordinals: what ends
-/// at a time ends before what begins at it, and both stand in the order of their rows. Holds all rows.
+/// at a time ends before what begins at it, and both stand in the order of their rows. Holds all rows, which may be no
+/// more than 2^32.
 class PlacementRows {
  public:
   explicit PlacementRows(ImportRun& run) noexcept : run_(run) {}
@@ -39,20 +41,20 @@ class PlacementRows {
     std::uint8_t align;     // the power of two; 0: not said
     bool named;
   };
-  /// A time, and which buffer begins or ends at it.
-  struct Moment {
-    std::uint64_t time;
-    std::uint32_t buffer;
+  struct Row {
+    std::uint64_t lower, upper;
+    Buffer buffer;
   };
+  using Order = std::vector<std::uint32_t>;  // rows, by their number
 
-  bool take_id(std::string_view id, Buffer& buffer);
+  bool take_id(const PlacementRow& row, Buffer& buffer);
   bool take_number(std::uint64_t number);
-  static void sort_by_time(std::vector<Moment>& moments);
+  Order by_time(std::uint64_t Row::* time) const;
+  Order by_short_time(std::uint64_t Row::* time, std::uint64_t all_bits) const;
   Status emit(const Buffer& buffer, bool begins);
 
   ImportRun& run_;
-  std::vector<Buffer> buffers_;
-  std::vector<Moment> begins_, ends_;  // of the buffers, in their order
+  std::vector<Row> rows_;
   // The numbers that are ids: those of a run, as most files count, or else in a table.
   std::uint64_t first_number_ = 0, numbers_in_run_ = 0;
   bool in_table_ = false;

@@ -21,7 +21,8 @@ int sniff(std::string_view prefix) {
   const auto line = first_line(prefix);
   if (rmm::dialect_of(line)) return 100;
   rmm::Row row;
-  return rmm::parse(line, rmm::Dialect::with_thread, row) ? 0 : 60;  // a piece of a log, its header cut off
+  auto own = *rmm::dialect_of(rmm::kHeader);
+  return rmm::parse(line, own, row) ? 0 : 60;  // a piece of a log, its header cut off
 }
 
 Result<ImportCounts> read_log(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {
@@ -30,16 +31,18 @@ Result<ImportCounts> read_log(format::ByteSource& source, OperationSink& sink, c
 
   RmmRows rows(run);
   DayClock clock;
-  auto dialect = rmm::Dialect::with_thread;
+  auto dialect = *rmm::dialect_of(rmm::kHeader);
   rmm::Row row;
   for (;;) {
     auto more = next_rmm_row(run, dialect, row);
     if (!more) return std::move(more).error();
-    if (!*more) return rows.finish();
+    if (!*more) break;
     const auto time_ns = clock.since_start_ns(row.time_us);
-    auto taken = rows.row(row, time_ns, dialect == rmm::Dialect::with_thread);
+    auto taken = rows.row(row, time_ns, dialect.has_thread());
     if (!taken) return std::move(taken).error();
   }
+  run.note_columns(dialect.layout.others());
+  return rows.finish();
 }
 
 }  // namespace
@@ -61,8 +64,9 @@ Result<bool> next_rmm_row(ImportRun& run, rmm::Dialect& dialect, rmm::Row& row) 
     auto more = run.next(line);
     if (!more || !*more) return more;
     if (const auto bad = rmm::parse(line, dialect, row)) {
-      if (const auto named = rmm::dialect_of(line)) {
-        dialect = *named;
+      if (auto named = rmm::dialect_of(line)) {
+        named->layout.add_others(dialect.layout);
+        dialect = *std::move(named);
         continue;
       }
       auto cut = run.refuse(BadField{bad->column, bad->value, bad->at, bad->expected});
@@ -77,7 +81,7 @@ Result<bool> next_rmm_row(ImportRun& run, rmm::Dialect& dialect, rmm::Row& row) 
 
 extern constinit const Importer rmm_csv_importer{
     .name = "rmm-csv",
-    .summary = "RMM's log: Thread,Time,Action,Pointer,Size,Stream; and v0.14's, without Thread",
+    .summary = "RMM's log: Thread,Time,Action,Pointer,Size,Stream, in any order and among others",
     .from_documentation = true,
     .sniff = sniff,
     .read = read_log,

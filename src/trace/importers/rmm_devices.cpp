@@ -1,5 +1,6 @@
 #include "trace/importers/rmm_devices.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -21,7 +22,7 @@ class OnDevice final : public OperationSink {
   Status on_operation(const Operation& operation) override {
     if (operation.op == Op::end) {
       end_.live += operation.live;
-      end_.live_bytes += operation.live_bytes;
+      end_.live_bytes += std::min(operation.live_bytes, ~std::uint64_t{0} - end_.live_bytes);
       ++end_.count;
       return {};
     }
@@ -56,7 +57,7 @@ class Log {
     tell_time();
   }
   Status take() {
-    if (auto taken = rows_.row(row_, time_ns_, dialect_ == rmm::Dialect::with_thread); !taken) return taken;
+    if (auto taken = rows_.row(row_, time_ns_, dialect_.has_thread()); !taken) return taken;
     if (auto more = read(); !more) return more;
     tell_time();
     return {};
@@ -66,7 +67,10 @@ class Log {
   bool ended() const noexcept { return ended_; }
   std::uint64_t time_us() const noexcept { return row_.time_us; }
   std::uint64_t time_ns() const noexcept { return time_ns_; }
-  Result<ImportCounts> finish() { return rows_.finish(); }
+  Result<ImportCounts> finish() {
+    run_.note_columns(dialect_.layout.others());
+    return rows_.finish();
+  }
 
  private:
   void tell_time() {
@@ -77,7 +81,7 @@ class Log {
   ImportRun run_;
   RmmRows rows_;
   DayClock clock_;
-  rmm::Dialect dialect_ = rmm::Dialect::with_thread;
+  rmm::Dialect dialect_ = *rmm::dialect_of(rmm::kHeader);
   rmm::Row row_;
   std::uint64_t time_ns_ = 0;
   bool ended_ = false;

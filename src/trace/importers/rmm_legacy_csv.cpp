@@ -1,11 +1,12 @@
 // What rmm.csv_log() gave, until 0.14.
 #include <cmath>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "format/rmm_csv_reader.hpp"
-#include "trace/importers/import_run.hpp"
+#include "trace/importers/each_row.hpp"
 #include "trace/importers/live_table.hpp"
 #include "trace/importers/stream_name.hpp"
 
@@ -16,8 +17,9 @@ using namespace trace;
 namespace rmm = format::rmm;
 
 int sniff(std::string_view prefix) {
-  if (prefix.starts_with("\xef\xbb\xbf")) prefix.remove_prefix(3);
-  return prefix.starts_with(rmm::kLegacyHeader) ? 100 : 0;
+  auto sure = 0;
+  first_lines(prefix, 1, [&](std::string_view line) { sure = rmm::legacy_dialect_of(line) ? 100 : 0; });
+  return sure;
 }
 
 std::uint64_t ns(double seconds) { return static_cast<std::uint64_t>(std::llround(seconds * 1e9)); }
@@ -147,14 +149,17 @@ class LegacyLog {
 
 /// Of the first row, which has no capacity where the manager did not ask the device.
 DeviceInfo first_device(std::string_view prefix) {
-  rmm::LegacyRow row;
-  const auto begin = prefix.find('\n');
-  if (begin == std::string_view::npos) return {};
-  const auto line = prefix.substr(begin + 1, prefix.find('\n', begin + 1) - begin - 1);
-  if (rmm::parse(line, row)) return {};
+  std::optional<rmm::Dialect> dialect;
   DeviceInfo device;
-  device.id = row.device;
-  device.capacity = row.total;
+  first_lines(prefix, 2, [&](std::string_view line) {
+    rmm::LegacyRow row;
+    if (!dialect) {
+      dialect = rmm::legacy_dialect_of(line);
+    } else if (!rmm::parse(line, *dialect, row)) {
+      device.id = row.device;
+      device.capacity = row.total;
+    }
+  });
   return device;
 }
 
@@ -171,14 +176,19 @@ Result<ImportCounts> read_log(format::ByteSource& source, OperationSink& sink, c
   ImportRun run(source, sink, options);
   if (auto begun = run.header(header); !begun) return std::move(begun).error();
   LegacyLog log(run);
+  auto dialect = *rmm::legacy_dialect_of(rmm::kLegacyHeader);
   std::string_view line;
+  rmm::LegacyRow row;
   for (;;) {
     auto more = run.next(line);
     if (!more) return std::move(more).error();
     if (!*more) break;
-    if (line == rmm::kLegacyHeader) continue;
-    rmm::LegacyRow row;
-    if (const auto bad = rmm::parse(line, row)) {
+    if (const auto bad = rmm::parse(line, dialect, row)) {
+      if (auto named = rmm::legacy_dialect_of(line)) {
+        named->layout.add_others(dialect.layout);
+        dialect = *std::move(named);
+        continue;
+      }
       if (auto cut = run.refuse(BadField{bad->column, bad->value, bad->at, bad->expected}); !cut) {
         return std::move(cut).error();
       }
@@ -186,6 +196,7 @@ Result<ImportCounts> read_log(format::ByteSource& source, OperationSink& sink, c
     }
     if (auto taken = log.row(row); !taken) return std::move(taken).error();
   }
+  run.note_columns(dialect.layout.others());
   return log.finish();
 }
 

@@ -107,15 +107,15 @@ void TorchBaseline::finish() {
             [](const auto& a, const auto& b) { return a.address < b.address; });
 }
 
-std::uint64_t TorchBaseline::bytes() const noexcept {
-  std::uint64_t sum = 0;
-  for (const auto& memory : allocations_) sum += memory.size;
+ByteSum TorchBaseline::bytes() const noexcept {
+  ByteSum sum;
+  for (const auto& memory : allocations_) sum.add(memory.size);
   return sum;
 }
 
-std::uint64_t TorchBaseline::reserved() const noexcept {
-  std::uint64_t sum = 0;
-  for (const auto& memory : segments_) sum += memory.size;
+ByteSum TorchBaseline::reserved() const noexcept {
+  ByteSum sum;
+  for (const auto& memory : segments_) sum.add(memory.size);
   return sum;
 }
 

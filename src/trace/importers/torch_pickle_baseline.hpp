@@ -14,9 +14,10 @@ namespace emm::trace {
 
 /// What a snapshot's "segments" add up to, of one device: its state at the end of the rows.
 struct TorchState {
-  std::uint64_t segments = 0, reserved = 0;      ///< Bytes, as `reserved` is.
+  std::uint64_t segments = 0;
+  ByteSum reserved;                              ///< Bytes of segments.
   std::uint64_t blocks = 0;                      ///< Active ones.
-  std::uint64_t allocated = 0, requested = 0;    ///< Bytes of active blocks, rounded and as asked for.
+  ByteSum allocated, requested;                  ///< Bytes of active blocks, rounded and as asked for.
   std::uint64_t pending = 0;                     ///< Blocks that are freed and not yet free.
 };
 
@@ -34,8 +35,8 @@ class TorchBaseline {
   /// After finish(); by address.
   const std::vector<TorchMemory>& allocations() const noexcept { return allocations_; }
   const std::vector<TorchMemory>& segments() const noexcept { return segments_; }
-  std::uint64_t bytes() const noexcept;
-  std::uint64_t reserved() const noexcept;
+  ByteSum bytes() const noexcept;
+  ByteSum reserved() const noexcept;
   /// Blocks that the rows freed, and that are active at the end all the same.
   std::uint64_t contradictions() const noexcept { return contradictions_; }
 

@@ -82,9 +82,9 @@ std::string torch_pickle_options(const Pickle& pickle, PickleValue settings, con
     JsonOf(pickle, json).put(settings);
   }
   json.key("at_end").begin_object();
-  json.member("segments", state.segments).member("reserved_bytes", state.reserved);
-  json.member("active_blocks", state.blocks).member("allocated_bytes", state.allocated);
-  json.member("requested_bytes", state.requested).member("pending_blocks", state.pending);
+  json.member("segments", state.segments).member("reserved_bytes", state.reserved.value());
+  json.member("active_blocks", state.blocks).member("allocated_bytes", state.allocated.value());
+  json.member("requested_bytes", state.requested.value()).member("pending_blocks", state.pending);
   json.end_object().end_object();
   return out;
 }

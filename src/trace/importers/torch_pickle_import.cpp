@@ -25,11 +25,12 @@ Result<ImportCounts> TorchPickleImport::read() {
                           &TorchPickleImport::rows}) {
     if (auto done = (this->*step)(); !done) return std::move(done).error();
   }
-  std::uint64_t live = 0, live_bytes = 0;
+  std::uint64_t live = 0;
+  ByteSum live_bytes;
   for (auto& [number, device] : devices_) {
     say(number, device);
     live += device.session->live_count();
-    live_bytes += device.session->live_bytes();
+    live_bytes.add(device.session->live_bytes());
   }
   for (const auto& [action, count] : unknown_actions_) {
     run_.note(count, text::format("rows say \"{}\", which is no action of the allocator's that is known", action));
@@ -102,13 +103,13 @@ Status TorchPickleImport::find_state() {
     auto& device = devices_[segment.device];
     device.before.segment(segment.memory);
     ++device.state.segments;
-    device.state.reserved += segment.memory.size;
+    device.state.reserved.add(segment.memory.size);
     device.state.pending += segment.pending;
     for (const auto& block : segment.active) {
       device.before.active_block(block);
       ++device.state.blocks;
-      device.state.allocated += block.granted;
-      device.state.requested += block.size;
+      device.state.allocated.add(block.granted);
+      device.state.requested.add(block.size);
     }
   }
   for (auto& [number, device] : devices_) device.before.finish();
@@ -132,10 +133,10 @@ Status TorchPickleImport::header() {
     header.devices.push_back(std::move(info));
     header.complete = header.complete && device.before.allocations().empty() && device.before.segments().empty();
     all.segments += device.state.segments;
-    all.reserved += device.state.reserved;
+    all.reserved.add(device.state.reserved);
     all.blocks += device.state.blocks;
-    all.allocated += device.state.allocated;
-    all.requested += device.state.requested;
+    all.allocated.add(device.state.allocated);
+    all.requested.add(device.state.requested);
     all.pending += device.state.pending;
   }
   if (pickle_.torn()) header.complete = false;
@@ -318,8 +319,8 @@ void TorchPickleImport::say(std::uint32_t number, Device& device) {
                                  "ring lost the oldest rows",
                                  count, what, bytes, where));
   };
-  say_before(before.allocations().size(), "allocations", before.bytes());
-  say_before(before.segments().size(), "segments", before.reserved());
+  say_before(before.allocations().size(), "allocations", before.bytes().value());
+  say_before(before.segments().size(), "segments", before.reserved().value());
   device.session->finish();
   if (pickle_.torn()) return;
   run_.note(before.contradictions(), "blocks are active at the end though the rows free them");
@@ -328,8 +329,8 @@ void TorchPickleImport::say(std::uint32_t number, Device& device) {
     notes.push_back(text::format("{}{}: {} by the rows, {} by the segments at the end", what, where, rows, end));
   };
   compare("live allocations", device.session->live_count(), device.state.blocks);
-  compare("live bytes", device.session->live_bytes(), device.state.requested);
-  compare("reserved bytes", device.session->reserved_bytes(), device.state.reserved);
+  compare("live bytes", device.session->live_bytes().value(), device.state.requested.value());
+  compare("reserved bytes", device.session->reserved_bytes().value(), device.state.reserved.value());
 }
 
 }  // namespace emm::trace

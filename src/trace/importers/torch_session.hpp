@@ -53,9 +53,9 @@ class TorchSession {
   void finish();
 
   std::uint64_t live_count() const noexcept { return live_.count(); }
-  std::uint64_t live_bytes() const noexcept { return live_.bytes(); }
+  const ByteSum& live_bytes() const noexcept { return live_.bytes(); }
   std::uint64_t segment_count() const noexcept { return segments_.count(); }
-  std::uint64_t reserved_bytes() const noexcept { return segments_.bytes(); }
+  const ByteSum& reserved_bytes() const noexcept { return segments_.bytes(); }
 
  private:
   // Operations are large: they are made in one place, and completed there.

@@ -32,7 +32,7 @@ TEST(LiveTable, AnswersAsAMapDoes) {
         map.erase(found);
       }
       ASSERT_EQ(table.count(), map.size());
-      ASSERT_EQ(table.bytes(), bytes);
+      ASSERT_EQ(table.bytes().value(), bytes);
     }
   }
 }

@@ -63,9 +63,70 @@ TEST(DsaCsv, NamesWhatIsWrongAndWhere) {
   }
   EXPECT_EQ(import_text("dsa-csv", "id,lower,upper,size,alignment\n0,0,1,1,3\n").error,
             "run.log:2:9: alignment is \"3\": expected a power of two");
+  EXPECT_EQ(import_text("dsa-csv", "id,lower,upper,size\n1,0,4,10,7\n").error,
+            "run.log:2:10: the rest is \"7\": expected the end of the line");
+  EXPECT_EQ(import_text("dsa-csv", "id,lower,upper,size\n1,0,4,\"10\n").error,
+            "run.log:2:7: size is \"\"10\": expected a count of bytes");
   EXPECT_EQ(import_text("dsa-csv", "id,lower,size\n").error,
             "run.log:1:1: the header is \"id,lower,size\": expected id,lower,upper,size, and any of "
             "alignment,hint,gaps,offset");
+}
+
+TEST(DsaCsv, FindsItsColumnsInAnyOrderAmongOthersInQuotesOrNot) {
+  const auto trace = import_text("dsa-csv",
+                                 "Size,\"name\",UPPER, lower ,id,color\r\n"
+                                 "100,\"a, b\",9,5,007,red\r\n"
+                                 "\r\n"
+                                 "200,\"c \"\"d\"\"\",\"5\",0,7,,\r\n");
+
+  EXPECT_EQ(trace.error, "");
+  EXPECT_EQ(trace.text(),
+            "memalloc id=7 size=200 @4\n"
+            "free id=7 @4\n"
+            "memalloc id=007 size=100 @2\n"
+            "free id=007 @2\n"
+            "end events=4 live=0 live_bytes=0");
+  EXPECT_EQ(text::join(trace.counts.notes, "\n"), "2 columns are not read: name, color");
+}
+
+TEST(DsaCsv, TakesAFileWithoutAHeaderAndSaysSo) {
+  const auto trace = import_text("dsa-csv", "7,0,5,100\n8,5,9,200\n");
+
+  EXPECT_EQ(trace.error, "");
+  EXPECT_EQ(summary(trace.counts), "rows 2: used 2");
+  EXPECT_EQ(text::join(trace.counts.notes),
+            "the file has no header: its columns are taken as id,lower,upper,size");
+}
+
+TEST(DsaCsv, ReadsNumbersOfAnyLength) {
+  std::string file = "id,lower,upper,size\n", expected;
+  std::uint64_t value = 0;
+  for (int digits = 1; digits <= 20; ++digits) {
+    value = digits == 20 ? ~std::uint64_t{0} : value * 10 + static_cast<std::uint64_t>(digits % 10 == 0 ? 1 : digits % 10);
+    file += text::format("{},{},{},{}\n", digits, value - 1, value, value);
+    expected += text::format("memalloc id={} size={} @{}\nfree id={} @{}\n", digits, value, digits + 1, digits, digits + 1);
+  }
+
+  const auto trace = import_text("dsa-csv", file);
+
+  EXPECT_EQ(trace.error, "");
+  EXPECT_EQ(trace.text(), expected + "end events=40 live=0 live_bytes=0");
+}
+
+TEST(DsaCsv, SortsTimesBeyondThirtyTwoBitsAsOthers) {
+  for (const std::uint64_t far : {std::uint64_t{100}, std::uint64_t{1} << 33}) {
+    const auto trace = import_text("dsa-csv", text::format("id,lower,upper,size\n1,{},{},8\n2,50,60,8\n3,50,{},8\n", far,
+                                                           far + 1, far));
+
+    EXPECT_EQ(trace.text(),
+              "memalloc id=2 size=8 @3\n"
+              "memalloc id=3 size=8 @4\n"
+              "free id=2 @3\n"
+              "free id=3 @4\n"
+              "memalloc id=1 size=8 @2\n"
+              "free id=1 @2\n"
+              "end events=6 live=0 live_bytes=0");
+  }
 }
 
 TEST(AllocatorSim, IsAPlacementProblemWithoutIds) {

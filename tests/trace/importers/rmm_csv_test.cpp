@@ -118,6 +118,28 @@ TEST(RmmCsv, ReadsOnWhereOneLogWasAppendedToAnother) {
             "end events=2 live=0 live_bytes=0");
 }
 
+TEST(RmmCsv, FindsItsColumnsInAnyOrderAmongOthersInQuotesOrNot) {
+  const auto log = read_log(
+      "\"\",Time,Action,Pointer,Size,host,Thread\n"
+      "0,01:54:00.576568,\"allocate\",0x700000000000,\"10302908\",\"a, b\",23150\n"
+      "1,01:54:00.576569,allocate failure,(nil),5,c,23150\n"
+      "Thread,Time,Action,Pointer,Size,Stream,gpu\n"
+      "23150,01:54:00.576607,free,0x700000000000,10302908,0x10,A\n");
+
+  EXPECT_EQ(log.error, "");
+  EXPECT_EQ(log.text(),
+            "memalloc id=1 size=10302908 addr=0x700000000000 thread=23150 time_ns=0 @2\n"
+            "memalloc id=2 size=5 thread=23150 time_ns=1000 oom @3\n"
+            "free id=1 stream=0x10 thread=23150 time_ns=39000 @5\n"
+            "end events=3 live=0 live_bytes=0");
+  EXPECT_EQ(summary(log.counts), "rows 3: used 3");
+  EXPECT_EQ(text::join(log.counts.notes), "2 columns are not read: gpu, host");
+  EXPECT_EQ(read_log("size,time,action,pointer\n\"8\",00:00:00.000000,free,\"7f\"\n").error,
+            R"(run.log:2:27: Pointer is "7f": expected 0x and hex digits, (nil) or 0)");
+  EXPECT_EQ(read_log("size,time,action,pointer\n8,00:00:00.000000,free,0x7f,9\n").error,
+            R"(run.log:2:29: the rest is "9": expected the end of the line)");
+}
+
 TEST(RmmCsv, SaysWhereARowIsDamagedAndWhatItExpected) {
   const std::string header = "Thread,Time,Action,Pointer,Size,Stream\n";
   const std::pair<std::string_view, std::string_view> rows[] = {

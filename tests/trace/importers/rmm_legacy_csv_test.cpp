@@ -84,5 +84,17 @@ TEST(RmmLegacyCsv, RefusesADeviceThatATraceCannotName) {
             "run.log:2:7: Device ID is \"256\": expected a device's number");
 }
 
+TEST(RmmLegacyCsv, FindsItsColumnsInAnyOrderAmongOthersInQuotesOrNot) {
+  const auto log = import_text("rmm-legacy-csv",
+                               "Address,Size (bytes),Event Type,Location,run\n"
+                               "0x100,10,Alloc,\"a \"\"b\"\", c.py:7\",1\n"
+                               "0x100,10,Free,,1\n");
+
+  EXPECT_EQ(log.error, "");
+  EXPECT_EQ(summary(log.counts), "rows 2: used 2");
+  EXPECT_EQ(text::join(log.counts.notes), "1 columns are not read: run");
+  EXPECT_NE(log.text().find("a \"b\", c.py:7"), std::string::npos) << log.text();
+}
+
 }  // namespace
 }  // namespace emm::trace
