@@ -5,6 +5,7 @@
 #include "base/text.hpp"
 #include "inspect/columns.hpp"
 #include "inspect/places.hpp"
+#include "inspect/stream_need.hpp"
 #include "limit/bounds.hpp"
 #include "limit/solve.hpp"
 
@@ -13,31 +14,26 @@ namespace {
 
 constexpr double kGap = 0.01;
 
-struct Part {
-  std::vector<limit::Buffer> buffers;
-  std::vector<std::uint64_t> streams;
-};
+using Buffers = std::vector<limit::Buffer>;
 
-std::map<std::uint32_t, Part> parts_of(const Lives& lives) {
-  std::map<std::uint32_t, Part> parts;
+std::map<std::uint32_t, Buffers> parts_of(const Lives& lives) {
+  std::map<std::uint32_t, Buffers> parts;
   for (const auto& life : lives.all()) {
     if (life.what != Life::What::device) continue;
-    auto& part = parts[lives.device(life)];
     const auto end = life.death == kNever ? std::uint64_t{lives.trace().size()} : std::uint64_t{life.death};
-    part.buffers.push_back({.lower = life.birth, .upper = end, .size = life.size});
-    part.streams.push_back(index(life.stream));
+    parts[lives.device(life)].push_back({.lower = life.birth, .upper = end, .size = life.size});
   }
   return parts;
 }
 
-Need bound(std::uint32_t device, const Part& part) {
+Need bound(const Lives& lives, std::uint32_t device, const Buffers& buffers) {
   Need need;
   need.device = device;
-  need.allocs = part.buffers.size();
-  need.requested = limit::requested_bound(part.buffers);
-  need.aligned = limit::aligned_bound(part.buffers, Need::kAlignment);
-  need.paged = limit::paged_bound(part.buffers, Need::kPage);
-  need.per_stream = limit::per_stream_bound(part.buffers, part.streams);
+  need.allocs = buffers.size();
+  need.requested = limit::requested_bound(buffers);
+  need.aligned = limit::aligned_bound(buffers, Need::kAlignment);
+  need.paged = limit::paged_bound(buffers, Need::kPage);
+  need.per_stream = stream_need(lives, device);
   return need;
 }
 
@@ -45,15 +41,15 @@ Need bound(std::uint32_t device, const Part& part) {
 
 std::vector<Need> bounds(const Lives& lives) {
   std::vector<Need> out;
-  for (const auto& [device, part] : parts_of(lives)) out.push_back(bound(device, part));
+  for (const auto& [device, buffers] : parts_of(lives)) out.push_back(bound(lives, device, buffers));
   return out;
 }
 
 std::vector<Need> needs(const Lives& lives, const Clock& clock, std::uint64_t search_ns) {
   std::vector<Need> out;
-  for (const auto& [device, part] : parts_of(lives)) {
-    const auto bracket = limit::minimal_capacity(part.buffers, kGap, {.clock = &clock, .time_ns = search_ns});
-    auto need = bound(device, part);
+  for (const auto& [device, buffers] : parts_of(lives)) {
+    const auto bracket = limit::minimal_capacity(buffers, kGap, {.clock = &clock, .time_ns = search_ns});
+    auto need = bound(lives, device, buffers);
     need.laid_out = true;
     need.lower = bracket.lower;
     need.greedy = bracket.greedy_height;
@@ -72,7 +68,7 @@ std::string to_text(const std::vector<Need>& needs) {
         {"at least", text::format("{}, the peak of what is live", bytes_in_full(need.requested))},
         {"", text::format("{} with sizes rounded up to {} bytes", bytes_in_full(need.aligned), Need::kAlignment)},
         {"", text::format("{} in pages of 2 MiB", bytes_in_full(need.paged))},
-        {"", text::format("{} if no stream uses what another freed", bytes_in_full(need.per_stream))}};
+        {"", text::format("{} if streams share only what the trace orders", bytes_in_full(need.per_stream))}};
     if (need.laid_out) {
       const auto over = need.lower == 0 ? 0 : 100 * (static_cast<double>(need.upper) / static_cast<double>(need.lower) - 1);
       rows.push_back({"proven", bytes_in_full(need.lower)});

@@ -20,7 +20,7 @@ struct Need {
   std::uint64_t requested = 0;   ///< Peak live: the least for any manager.
   std::uint64_t aligned = 0;     ///< Where sizes are rounded up to kAlignment.
   std::uint64_t paged = 0;       ///< Where the device hands out kPage at a time.
-  std::uint64_t per_stream = 0;  ///< Where memory freed on one stream never serves another.
+  std::uint64_t per_stream = 0;  ///< Where memory freed on one stream serves another only in an order that the trace has.
   bool laid_out = false;         ///< Were layouts looked for? Else what follows is 0.
   std::uint64_t lower = 0;       ///< Proven: no layout is lower.
   std::uint64_t greedy = 0;      ///< The best of several greedy orders.

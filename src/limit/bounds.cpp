@@ -1,10 +1,7 @@
 #include "limit/bounds.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <vector>
-
-#include "base/assert.hpp"
 
 namespace emm::limit {
 namespace {
@@ -61,27 +58,6 @@ std::uint64_t aligned_bound(std::span<const Buffer> buffers, std::uint64_t align
 
 std::uint64_t paged_bound(std::span<const Buffer> buffers, std::uint64_t page) {
   return align_up(requested_bound(buffers), page);
-}
-
-std::uint64_t per_stream_bound(std::span<const Buffer> buffers,
-                               std::span<const std::uint64_t> streams) {
-  EMM_ASSERT(buffers.size() == streams.size());
-  std::vector<std::size_t> order(buffers.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](auto a, auto b) { return streams[a] < streams[b]; });
-
-  std::uint64_t sum = 0;
-  std::vector<Edge> edges;
-  for (std::size_t i = 0; i < order.size();) {
-    const auto stream = streams[order[i]];
-    edges.clear();
-    for (; i < order.size() && streams[order[i]] == stream; ++i) {
-      add_edges(edges, buffers[order[i]], buffers[order[i]].size);
-    }
-    sum = saturating_add(sum, peak_of(edges));
-  }
-  return sum;
 }
 
 }  // namespace emm::limit

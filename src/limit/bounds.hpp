@@ -23,10 +23,4 @@ std::uint64_t aligned_bound(std::span<const Buffer> buffers, std::uint64_t align
 std::uint64_t paged_bound(std::span<const Buffer> buffers,
                           std::uint64_t page = std::uint64_t{2} << 20);
 
-/// The sum over streams of each stream's own peak: what is needed where memory freed on one stream
-/// cannot serve another. `streams` names the stream of each buffer, in their order.
-/// REQUIRES: as many streams as buffers.
-std::uint64_t per_stream_bound(std::span<const Buffer> buffers,
-                               std::span<const std::uint64_t> streams);
-
 }  // namespace emm::limit

@@ -8,6 +8,7 @@
 #include "base/assert.hpp"
 #include "limit/instance.hpp"
 #include "limit/shelf.hpp"
+#include "limit/sweep.hpp"
 #include "limit/validate.hpp"
 
 namespace emm::limit {
@@ -16,8 +17,8 @@ namespace {
 __extension__ using Wide = unsigned __int128;
 using Order = std::vector<std::uint32_t>;
 
-constexpr std::uint64_t kLeastWork = 200'000'000;
-constexpr std::uint64_t kWorkPerBuffer = 12'000;
+constexpr std::uint64_t kLeastWork = 80'000'000;
+constexpr std::uint64_t kMostWork = 700'000'000;
 constexpr int kMendings = 4'000;
 
 struct Sorting {
@@ -52,9 +53,10 @@ constexpr std::array kSortings{
             [](const Item& item, std::uint64_t) -> Wide {
               return (Wide{item.size} << 64) + ~std::uint64_t{item.first};
             }},
-    Sorting{"time", Shelf::Fit::best,
-            [](const Item& item, std::uint64_t) -> Wide { return ~std::uint64_t{item.first}; }},
 };
+constexpr Sorting kInTime{"time", Shelf::Fit::best, [](const Item& item, std::uint64_t) -> Wide {
+                            return (Wide{~std::uint64_t{item.first}} << 64) + item.size;
+                          }};
 
 // The most live bytes in any section of each item, by a sparse table of maxima over powers of two.
 std::vector<std::uint64_t> contentions(const Instance& instance) {
@@ -89,35 +91,34 @@ Order sorted_by(const Sorting& sorting, const Instance& instance,
 
 class Placer {
  public:
-  explicit Placer(const Instance& instance)
+  Placer(const Instance& instance, std::uint64_t budget)
       : instance_(instance),
+        budget_(budget),
         shelf_(instance.items, instance.sections),
         offsets_(instance.items.size()) {}
 
-  std::uint64_t work() const noexcept { return shelf_.work(); }
-  std::uint64_t height() const noexcept { return height_; }
+  bool spent() const noexcept { return shelf_.work() >= budget_; }
   const std::vector<std::uint64_t>& offsets() const noexcept { return offsets_; }
 
-  // Places all below `limit`, or tells which place in the order is the first that does not fit.
+  // Places all below `limit`, or tells which place in the order is the first that does not fit, or
+  // that the budget does not reach.
   std::optional<std::size_t> try_order(const Order& order, Shelf::Fit fit, std::uint64_t limit) {
     shelf_.clear();
-    height_ = 0;
     for (std::size_t i = 0; i < order.size(); ++i) {
       const auto& item = instance_.items[order[i]];
-      const auto offset = shelf_.find(item, fit, limit);
+      const auto offset = spent() ? std::nullopt : shelf_.find(item, fit, limit);
       if (!offset) return i;
       shelf_.place(item, *offset);
       offsets_[order[i]] = *offset;
-      height_ = std::max(height_, *offset + item.size);
     }
     return std::nullopt;
   }
 
  private:
   const Instance& instance_;
+  std::uint64_t budget_;
   Shelf shelf_;
   std::vector<std::uint64_t> offsets_;
-  std::uint64_t height_ = 0;
 };
 
 }  // namespace
@@ -131,38 +132,43 @@ std::optional<Greedy> place_greedily(std::span<const Buffer> buffers, const Gree
   const auto totals = instance.section_totals();
   const auto bound = *std::max_element(totals.begin(), totals.end());
   const auto contention = contentions(instance);
+  const std::uint64_t count = instance.items.size();
   const auto budget =
-      limits.work != 0 ? limits.work : std::max(kLeastWork, kWorkPerBuffer * instance.items.size());
-  Placer placer(instance);
+      limits.work != 0 ? limits.work : std::clamp(count * count / 5, kLeastWork, kMostWork);
+  Placer placer(instance, budget);
   bool found = false;
   Order best_order;
   auto best_fit = Shelf::Fit::first;
 
-  const auto keep = [&](std::string_view name) {
+  const auto keep = [&](const Sorting& by, const std::vector<std::uint64_t>& offsets) {
     found = true;
-    best.order = name;
-    best.layout.height = placer.height();
+    best.order = by.name;
+    best_fit = by.fit;
+    best.layout.height = 0;
     for (std::size_t i = 0; i < instance.items.size(); ++i) {
-      best.layout.offsets[instance.positions[i]] = placer.offsets()[i];
+      best.layout.offsets[instance.positions[i]] = offsets[i];
+      best.layout.height = std::max(best.layout.height, offsets[i] + instance.items[i].size);
     }
   };
-  const auto done = [&] {
-    return found && (best.layout.height <= bound || placer.work() >= budget);
-  };
+  const auto done = [&] { return (found && best.layout.height <= bound) || placer.spent(); };
   const auto limit = [&] { return found ? best.layout.height - 1 : kTooMany; };
 
+  // Whatever is live at once, this one is done soon: there is a layout before the budget counts.
+  if (const auto in_time = place_in_time(instance)) {
+    keep(kInTime, *in_time);
+    best_order = sorted_by(kInTime, instance, contention);
+  }
   for (const auto& sorting : kSortings) {
     if (done()) break;
     auto order = sorted_by(sorting, instance, contention);
     if (placer.try_order(order, sorting.fit, limit())) continue;
-    keep(sorting.name);
+    keep(sorting, placer.offsets());
     best_order = std::move(order);
-    best_fit = sorting.fit;
   }
   for (int i = 0; found && i < kMendings && !done(); ++i) {
     const auto stuck = placer.try_order(best_order, best_fit, limit());
     if (!stuck) {
-      keep(best.order);
+      keep({.name = best.order, .fit = best_fit, .key = nullptr}, placer.offsets());
       continue;
     }
     const auto to = static_cast<std::ptrdiff_t>(*stuck / 2);

@@ -7,6 +7,7 @@ namespace emm::limit {
 namespace {
 
 constexpr std::uint64_t kListsPerItem = 10;
+constexpr std::size_t kRunMost = 64;
 
 std::uint32_t first_piece(const Item& item, unsigned shift) { return item.first >> shift; }
 std::uint32_t last_piece(const Item& item, unsigned shift) { return (item.last - 1) >> shift; }
@@ -26,7 +27,8 @@ Shelf::Shelf(std::span<const Item> items, std::uint32_t sections) {
 
 void Shelf::clear() noexcept {
   for (auto& level : levels_) {
-    for (auto& piece : level.pieces) piece.clear();
+    for (auto& piece : level.pieces) piece.used = 0;
+    work_ += level.pieces.size();
   }
 }
 
@@ -40,53 +42,136 @@ const Shelf::Level& Shelf::level_for(const Item& item) const noexcept {
 
 std::optional<std::uint64_t> Shelf::find(const Item& item, Fit fit, std::uint64_t limit) {
   const auto& level = level_for(item);
-  const auto& left = level.pieces[first_piece(item, level.shift)];
-  const auto& right = level.pieces[last_piece(item, level.shift)];
-  auto at_left = left.begin();
-  auto at_right = &left == &right ? right.end() : right.begin();
+  Cursor left{.piece = &level.pieces[first_piece(item, level.shift)]};
+  Cursor right{.piece = &level.pieces[last_piece(item, level.shift)]};
+  if (left.piece == right.piece) right.run = right.piece->used;
 
   std::uint64_t top = 0;  // of what has been passed
   std::optional<std::uint64_t> best;
   std::uint64_t best_gap = kTooMany;
-  while (at_left != left.end() || at_right != right.end()) {
-    const bool take_left =
-        at_right == right.end() || (at_left != left.end() && at_left->begin <= at_right->begin);
-    const auto& other = take_left ? *at_left++ : *at_right++;
-    ++work_;
-    if (other.last <= item.first || item.last <= other.first) continue;
-    if (other.begin > top) {
-      const auto offset = align_up(top, item.alignment);
-      if (offset < other.begin && other.begin - offset >= item.size) {
-        if (fit == Fit::first) {
-          best = offset;
-          break;
-        }
-        if (other.begin - top < best_gap) {
-          best = offset;
-          best_gap = other.begin - top;
-        }
+  while (!left.done() || !right.done()) {
+    const bool is_left = right.done() || (!left.done() && left.next().begin <= right.next().begin);
+    auto& from = is_left ? left : right;
+    const auto& against = is_left ? right : left;
+    const auto& run = from.whole();
+    if (from.at == 0) {
+      ++work_;
+      const bool none_live = run.last_most <= item.first || item.last <= run.first_least;
+      const bool all_live = run.first_most < item.last && item.first < run.last_least;
+      if (none_live || (all_live && run.gap < item.size &&
+                        run.placed.front().begin <= saturating_add(top, item.size - 1))) {
+        if (all_live) top = std::max(top, run.end);
+        if (!best && top >= limit) return std::nullopt;
+        from.pass();
+        continue;
       }
     }
-    top = std::max(top, other.end);
+    // As far as the other list has nothing lower.
+    const auto stop = against.done() ? kTooMany : against.next().begin;
+    const auto* at = run.placed.data() + from.at;
+    const auto* const end = run.placed.data() + run.placed.size();
+    const auto* const begin = at;
+    for (; at != end && at->begin <= stop; ++at) {
+      if (at->last <= item.first || item.last <= at->first) continue;
+      if (at->begin > top && at->begin - top >= item.size) {
+        const auto offset = align_up(top, item.alignment);
+        if (offset < at->begin && at->begin - offset >= item.size) {
+          if (fit == Fit::first) {
+            work_ += static_cast<std::uint64_t>(at - begin);
+            return offset > limit || limit - offset < item.size ? std::nullopt
+                                                                : std::optional(offset);
+          }
+          if (at->begin - top < best_gap) {
+            best = offset;
+            best_gap = at->begin - top;
+          }
+        }
+      }
+      top = std::max(top, at->end);
+    }
+    work_ += static_cast<std::uint64_t>(at - begin);
     if (!best && top >= limit) return std::nullopt;
+    from.at += static_cast<std::size_t>(at - begin);
+    if (at == end) from.pass();
   }
   if (!best) best = align_up(top, item.alignment);
   if (*best > limit || limit - *best < item.size) return std::nullopt;
   return best;
 }
 
+void Shelf::Run::measure() noexcept {
+  const auto& front = placed.front();
+  end = front.begin;
+  gap = 0;
+  added = 0;
+  first_least = first_most = front.first;
+  last_least = last_most = front.last;
+  for (const auto& each : placed) {
+    if (each.begin > end) gap = std::max(gap, each.begin - end);
+    end = std::max(end, each.end);
+    first_least = std::min(first_least, each.first);
+    first_most = std::max(first_most, each.first);
+    last_least = std::min(last_least, each.last);
+    last_most = std::max(last_most, each.last);
+  }
+}
+
+// What was between others only gets smaller, so that it need not be measured each time.
+void Shelf::Run::add(const Placed& one) {
+  if (one.begin < placed.front().begin && one.end < placed.front().begin) {
+    gap = std::max(gap, placed.front().begin - one.end);
+  }
+  if (one.begin > end) gap = std::max(gap, one.begin - end);
+  end = std::max(end, one.end);
+  first_least = std::min(first_least, one.first);
+  first_most = std::max(first_most, one.first);
+  last_least = std::min(last_least, one.last);
+  last_most = std::max(last_most, one.last);
+  placed.insert(std::upper_bound(
+                    placed.begin(), placed.end(), one.begin,
+                    [](std::uint64_t value, const Placed& other) { return value < other.begin; }),
+                one);
+  if (++added > kRunMost / 4) measure();
+}
+
+Shelf::Run& Shelf::add_run(Piece& piece, std::size_t at) {
+  if (piece.used == piece.runs.size()) piece.runs.emplace_back();
+  const auto spare = piece.runs.begin() + static_cast<std::ptrdiff_t>(piece.used++);
+  const auto to = piece.runs.begin() + static_cast<std::ptrdiff_t>(at);
+  std::rotate(to, spare, spare + 1);
+  to->placed.clear();
+  return *to;
+}
+
+void Shelf::insert(Piece& piece, const Placed& placed) {
+  if (piece.used == 0) {
+    auto& run = add_run(piece, 0);
+    run.placed.push_back(placed);
+    run.measure();
+    return;
+  }
+  const auto begin = piece.runs.begin();
+  const auto above = std::upper_bound(
+      begin, begin + static_cast<std::ptrdiff_t>(piece.used), placed.begin,
+      [](std::uint64_t value, const Run& other) { return value < other.placed.front().begin; });
+  const auto at = static_cast<std::size_t>(std::max(above, begin + 1) - begin) - 1;
+  piece.runs[at].add(placed);
+  work_ += 32;
+  if (piece.runs[at].placed.size() <= kRunMost) return;
+  auto& upper = add_run(piece, at + 1);
+  auto& lower = piece.runs[at].placed;
+  upper.placed.assign(lower.begin() + kRunMost / 2, lower.end());
+  lower.resize(kRunMost / 2);
+  upper.measure();
+  piece.runs[at].measure();
+}
+
 void Shelf::place(const Item& item, std::uint64_t offset) {
   const Placed placed{
       .begin = offset, .end = offset + item.size, .first = item.first, .last = item.last};
   for (auto& level : levels_) {
-    for (auto i = first_piece(item, level.shift); i <= last_piece(item, level.shift); ++i) {
-      auto& piece = level.pieces[i];
-      const auto at = std::upper_bound(
-          piece.begin(), piece.end(), offset,
-          [](std::uint64_t value, const Placed& other) { return value < other.begin; });
-      work_ += static_cast<std::uint64_t>(piece.end() - at) / 2 + 16;
-      piece.insert(at, placed);
-    }
+    for (auto i = first_piece(item, level.shift); i <= last_piece(item, level.shift); ++i)
+      insert(level.pieces[i], placed);
   }
 }
 

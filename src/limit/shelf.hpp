@@ -13,7 +13,9 @@ namespace emm::limit {
 ///
 /// Time is cut into pieces, at several levels of coarseness; each piece lists what is placed in it
 /// by offset. A gap for an item is looked for in the one or two pieces about as long as the item,
-/// so that little is read that is not live with it. One thread at a time.
+/// so that little is read that is not live with it. The lists are in runs that know their largest
+/// gap: where all of a run is live with the item, or none of it, and that gap is too small, it is
+/// passed over as one. One thread at a time.
 class Shelf {
  public:
   /// Levels are chosen so that `items`, which are to be placed, stand in about ten lists each.
@@ -39,7 +41,34 @@ class Shelf {
     std::uint32_t first;
     std::uint32_t last;
   };
-  using Piece = std::vector<Placed>;
+  /// Neighbours in a list, by begin.
+  struct Run {
+    std::vector<Placed> placed;
+    std::uint64_t end = 0;  // the highest
+    std::uint64_t gap = 0;  // at least the largest between them, where all count
+    std::size_t added = 0;  // since it was measured
+    std::uint32_t first_least = 0, first_most = 0;
+    std::uint32_t last_least = 0, last_most = 0;
+
+    void measure() noexcept;
+    void add(const Placed& one);
+  };
+  struct Piece {
+    std::vector<Run> runs;  // kept, with what they hold, for the next use
+    std::size_t used = 0;   // of them; none of these is empty
+  };
+  /// Where a reader of a list is.
+  struct Cursor {
+    const Piece* piece;
+    std::size_t run = 0, at = 0;
+
+    bool done() const noexcept { return run == piece->used; }
+    const Run& whole() const noexcept { return piece->runs[run]; }
+    const Placed& next() const noexcept { return whole().placed[at]; }
+    void pass() noexcept { ++run, at = 0; }
+  };
+  static Run& add_run(Piece& piece, std::size_t at);
+  void insert(Piece& piece, const Placed& placed);
   struct Level {
     unsigned shift;  // a piece is 2^shift sections long
     std::vector<Piece> pieces;

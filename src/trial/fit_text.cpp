@@ -84,8 +84,8 @@ std::vector<std::vector<std::string>> rows(const Fit& fit) {
                              fit.refused + fit.served, fit.refused)});
     }
     if (!tried.empty()) {
-      out.push_back({"below", format("{} further capacities tried, {} to {}", tried.size(),
-                                     units::bytes(tried.front()), units::bytes(tried.back()))});
+      out.push_back({"below", format("{} further capacities tried, {} to {} bytes", tried.size(),
+                                     text::grouped(tried.front()), text::grouped(tried.back()))});
       out.push_back({"", fit.passing_below.empty() ? std::string("the trace passes at none of them")
                                                    : format("the trace passes all the same at {}",
                                                             sizes(fit.passing_below))});
@@ -108,9 +108,9 @@ std::string to_text(const Fit& fit, const FitShown& shown) {
   out += inspect::columns("ll", rows(fit));
   out += inspect::to_text(shown.needs);
   if (fit.below && fit.below->first_failure) {
-    const auto heading = fit.capacity
-                             ? format("\nWith {} it fails", units::bytes(*fit.capacity - kStep))
-                             : format("\nWith {} it fails", units::bytes(kCapacityMost));
+    const auto heading = fit.capacity ? format("\nWith 2 MiB less ({} bytes) it fails",
+                                               text::grouped(*fit.capacity - kStep))
+                                      : format("\nWith {} it fails", bytes_in_full(kCapacityMost));
     out += log::failure_to_text(heading, *fit.below->first_failure, shown.width);
     out.pop_back();
   }

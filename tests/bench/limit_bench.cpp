@@ -30,6 +30,19 @@ std::vector<Buffer> generational(std::size_t count) {
   return buffers;
 }
 
+// Many at once: each lives for up to half of the trace.
+std::vector<Buffer> crowded(std::size_t count) {
+  Prng random(12);
+  std::vector<Buffer> buffers;
+  for (std::size_t i = 0; i < count; ++i) {
+    buffers.push_back({.lower = i,
+                       .upper = i + 1 + random.below(count / 2),
+                       .size = random.log_uniform(512, std::uint64_t{64} << 20),
+                       .alignment = 1});
+  }
+  return buffers;
+}
+
 void run_greedy(benchmark::State& state, const std::vector<Buffer>& buffers) {
   std::uint64_t bound = 0;
   std::uint64_t height = 0;
@@ -49,6 +62,11 @@ void greedy_generational(benchmark::State& state) {
   run_greedy(state, generational(static_cast<std::size_t>(state.range(0))));
 }
 BENCHMARK(greedy_generational)->Arg(20'000)->Arg(60'000)->Unit(benchmark::kMillisecond);
+
+void greedy_crowded(benchmark::State& state) {
+  run_greedy(state, crowded(static_cast<std::size_t>(state.range(0))));
+}
+BENCHMARK(greedy_crowded)->Arg(20'000)->Arg(60'000)->Unit(benchmark::kMillisecond);
 
 void greedy_recorded(benchmark::State& state, const char* name) {
   const auto buffers = read_dsa_file(extra_traces() + "/dsa/" + name);

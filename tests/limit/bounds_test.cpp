@@ -44,24 +44,12 @@ TEST(Bounds, RoundEachSizeUpToTheAlignmentAndThePeakToPages) {
   EXPECT_EQ(paged_bound(buffers, 512), 1024u);
 }
 
-TEST(Bounds, AddTheOwnPeakOfEachStream) {
-  const std::array<Buffer, 3> buffers{{{.lower = 0, .upper = 2, .size = 10},
-                                       {.lower = 2, .upper = 4, .size = 20},
-                                       {.lower = 4, .upper = 6, .size = 15}}};
-  const std::array<std::uint64_t, 3> streams{7, 3, 7};
-
-  EXPECT_EQ(requested_bound(buffers), 20u);
-  EXPECT_EQ(per_stream_bound(buffers, streams), 35u);
-}
-
 TEST(Bounds, SaturateWhereSumsPass64Bits) {
   const std::vector<Buffer> buffers(5, {.lower = 0, .upper = 2, .size = std::uint64_t{1} << 63});
-  const std::array<std::uint64_t, 5> streams{1, 2, 3, 4, 5};
 
   EXPECT_EQ(requested_bound(buffers), kTooMany);
   EXPECT_EQ(aligned_bound(buffers, 512), kTooMany);
   EXPECT_EQ(paged_bound(buffers), kTooMany);
-  EXPECT_EQ(per_stream_bound(buffers, streams), kTooMany);
 }
 
 TEST(Bounds, DoNotDependOnTheOrderOfRowsNorOnTheDirectionOfTime) {

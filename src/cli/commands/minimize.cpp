@@ -12,6 +12,7 @@
 #include "cli/manager_choice.hpp"
 #include "driver/sim/sim_platform.hpp"
 #include "format/byte_sink.hpp"
+#include "inspect/places.hpp"
 #include "log/writer.hpp"
 #include "trial/minimize_text.hpp"
 #include "trial/rewrite.hpp"
@@ -205,8 +206,8 @@ class Minimize final : public CommandRun {
     const auto& found = reduction.before;
     if (found.interrupted) return console.say("interrupted before the trace was seen to fail");
     console.say(text::format("{} with {} at {}: expected it to fail with {}, and it does not",
-                             shown.trace.source(), shown.manager, units::bytes(shown.capacity),
-                             shown.fails_with));
+                             shown.trace.source(), shown.manager,
+                             inspect::bytes_in_full(shown.capacity), shown.fails_with));
     if (found.failure) {
       console.aside(log::failure_to_text("  it fails", *found.failure, console.width()));
     } else if (found.reserved_by_other != 0) {

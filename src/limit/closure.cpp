@@ -1,0 +1,106 @@
+#include "limit/closure.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace emm::limit {
+namespace {
+
+using Wide = Choice::Wide;
+
+constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+
+// Dinic's maximal flow: along shortest ways, as many at a time as do not block one another.
+class Flow {
+ public:
+  explicit Flow(std::size_t nodes) : first_(nodes, kNone), level_(nodes), next_(nodes) {}
+
+  void add(std::uint32_t from, std::uint32_t to, Wide room) {
+    edges_.push_back({.to = to, .next = first_[from], .room = room});
+    first_[from] = static_cast<std::uint32_t>(edges_.size() - 1);
+    edges_.push_back({.to = from, .next = first_[to], .room = 0});
+    first_[to] = static_cast<std::uint32_t>(edges_.size() - 1);
+  }
+
+  Wide greatest(std::uint32_t source, std::uint32_t sink) {
+    Wide total = 0;
+    while (find_levels(source, sink)) {
+      next_ = first_;
+      while (const auto pushed = push(source, sink)) total += pushed;
+    }
+    return total;
+  }
+
+ private:
+  struct Edge {
+    std::uint32_t to;
+    std::uint32_t next;  // of the same node
+    Wide room;
+  };
+
+  bool find_levels(std::uint32_t source, std::uint32_t sink) {
+    std::fill(level_.begin(), level_.end(), kNone);
+    level_[source] = 0;
+    std::vector<std::uint32_t> queue{source};
+    for (std::size_t at = 0; at < queue.size() && level_[sink] == kNone; ++at) {
+      for (auto e = first_[queue[at]]; e != kNone; e = edges_[e].next) {
+        if (edges_[e].room == 0 || level_[edges_[e].to] != kNone) continue;
+        level_[edges_[e].to] = level_[queue[at]] + 1;
+        queue.push_back(edges_[e].to);
+      }
+    }
+    return level_[sink] != kNone;
+  }
+
+  // One way from source to sink, as deep as it may be, so without recursion.
+  Wide push(std::uint32_t source, std::uint32_t sink) {
+    std::vector<std::uint32_t> way;
+    auto at = source;
+    while (at != sink) {
+      auto& e = next_[at];
+      while (e != kNone && (edges_[e].room == 0 || level_[edges_[e].to] != level_[at] + 1)) {
+        e = edges_[e].next;
+      }
+      if (e != kNone) {
+        way.push_back(e);
+        at = edges_[e].to;
+        continue;
+      }
+      if (at == source) return 0;
+      level_[at] = kNone;  // leads nowhere
+      at = edges_[way.back() ^ 1u].to;
+      way.pop_back();
+    }
+    auto room = edges_[way.front()].room;
+    for (const auto e : way) room = std::min(room, edges_[e].room);
+    for (const auto e : way) {
+      edges_[e].room -= room;
+      edges_[e ^ 1u].room += room;
+    }
+    return room;
+  }
+
+  std::vector<std::uint32_t> first_;
+  std::vector<std::uint32_t> level_;
+  std::vector<std::uint32_t> next_;  // edge to try, by node
+  std::vector<Edge> edges_;
+};
+
+}  // namespace
+
+Wide greatest_gain(const std::vector<Choice>& choices) {
+  const auto source = static_cast<std::uint32_t>(choices.size());
+  const auto sink = source + 1;
+  Flow flow(choices.size() + 2);
+  Wide gains = 0;
+  for (const auto& choice : choices) gains += std::max<Wide>(choice.gain, 0);
+  for (std::uint32_t i = 0; i < choices.size(); ++i) {
+    const auto gain = choices[i].gain;
+    if (gain > 0) flow.add(source, i, gain);
+    if (gain < 0) flow.add(i, sink, -gain);
+    for (const auto need : choices[i].needs) flow.add(i, need, gains + 1);
+  }
+  return gains - flow.greatest(source, sink);
+}
+
+}  // namespace emm::limit
