@@ -1,0 +1,482 @@
+#include "managers/pool/arena.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.hpp"
+#include "base/units.hpp"
+
+namespace emm::pool {
+namespace {
+
+constexpr auto kPage = Backing::kPage;
+constexpr std::uint64_t kRange = 64_GiB;  // addresses are free, but not without end
+constexpr std::uint64_t kLargestSpan = 256_MiB;
+constexpr std::uint64_t kPiecesFrom =
+    1_MiB;  // less is not worth a mapping while there is other memory
+
+constexpr std::uint64_t in_pages(std::uint64_t size) noexcept {
+  return (size + kPage - 1) & ~(kPage - 1);
+}
+
+Error full() noexcept { return {.code = Errc::out_of_memory, .native = 2}; }
+bool out_of_memory(const Error& error) noexcept { return error.code == Errc::out_of_memory; }
+
+}  // namespace
+
+Statistics::Count& Statistics::Count::operator+=(const Count& other) noexcept {
+  current += other.current;
+  peak += other.peak;
+  total += other.total;
+  return *this;
+}
+
+Statistics& Statistics::operator+=(const Statistics& other) noexcept {
+  requested += other.requested;
+  allocated += other.allocated;
+  allocation += other.allocation;
+  active += other.active;
+  reserved += other.reserved;
+  inactive_split += other.inactive_split;
+  largest_free = std::max(largest_free, other.largest_free);
+  spans += other.spans;
+  mappings += other.mappings;
+  metadata += other.metadata;
+  return *this;
+}
+
+Arena::Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream,
+             unsigned granule_shift) noexcept
+    : owner_(owner), driver_(driver), backing_(backing), stream_(stream), blocks_(granule_shift) {}
+
+Arena::~Arena() {
+  for (const auto& range : ranges_) (void)backing_.free_addresses(range.base, range.size);
+}
+
+Result<Arena::Taken> Arena::allocate(std::uint64_t size) {
+  if (size >= blocks_.largest()) return full();
+  const std::lock_guard lock(lock_);
+  const auto granules = blocks_.granules(size);
+  ++since_start_;
+  if (auto taken = take(size, granules)) return *taken;
+  if (leaves_too_little(size)) return full();
+  return take_slowly(size, granules);
+}
+
+bool Arena::leaves_too_little(std::uint64_t size) const noexcept {
+  const auto left = backing_.max() - std::min(backing_.max(), statistics_.allocated.current);
+  return size > left;
+}
+
+bool Arena::beyond_max(std::uint64_t size) const noexcept {
+  const std::lock_guard lock(lock_);
+  return leaves_too_little(size);
+}
+
+std::optional<Arena::Taken> Arena::take(std::uint64_t size, std::uint32_t granules) {
+  const auto block = blocks_.take(granules);
+  if (block == kNone) return std::nullopt;
+  blocks_.note(block) = size;
+  count(size, blocks_.bytes(granules));
+  return Taken{.address = {blocks_.address(block)}, .cookie = blocks_.cookie(block)};
+}
+
+void Arena::count(std::uint64_t size, std::uint64_t allocated) noexcept {
+  statistics_.requested.add(size);
+  statistics_.allocated.add(allocated);
+  statistics_.allocation.add(1);
+  policy_peak_ = std::max(policy_peak_, statistics_.allocated.current);
+}
+
+bool Arena::release(std::uint64_t cookie, StreamHandle stream) noexcept {
+  const std::lock_guard lock(lock_);
+  const auto block = blocks_.find(cookie);
+  if (block == kNone) return false;
+  const bool elsewhere = stream != StreamHandle{} && stream != stream_;
+  const auto end = [&](std::uint32_t part) {
+    statistics_.allocated.subtract(blocks_.bytes(blocks_.size(part)));
+    if (elsewhere) {
+      parked_bytes_ += blocks_.bytes(blocks_.size(part));
+      blocks_.park(part);
+      parked_.push_back({.block = part, .stream = stream});
+    } else {
+      blocks_.release(part);
+    }
+  };
+  statistics_.allocation.subtract(1);
+  const auto note = blocks_.note(block);
+  if ((note & kComposite) == 0) {
+    statistics_.requested.subtract(note);
+    end(block);
+  } else {
+    const auto index = static_cast<std::uint32_t>(note);
+    auto& composite = composites_[index];
+    statistics_.requested.subtract(composite.requested);
+    for (const auto part : composite.parts) end(part);
+    composite.parts.clear();
+    idle_composites_.push_back(index);
+  }
+  // Who begins again with the same requests is to find the same places: the same mappings hold
+  // then.
+  if (statistics_.allocation.current == 0 && since_start_ > blocks_.slots()) start_over();
+  return true;
+}
+
+// In order of cost: what waiting on another stream makes free, memory that the arena affords, holes
+// that are mapped as one, memory that it has once held in use, holes that are to be mapped as one,
+// and more memory than it should have.
+Result<Arena::Taken> Arena::take_slowly(std::uint64_t size, std::uint32_t granules) {
+  if (settle()) {
+    if (auto taken = take(size, granules)) return *taken;
+  }
+  if (backing_.kind() == Backing::Kind::cumem) return take_from_slabs(size, granules);
+  const auto wanted = blocks_.bytes(granules);
+  auto enlarged = enlarge(wanted, true);
+  if (!enlarged && !out_of_memory(enlarged.error())) return std::move(enlarged).error();
+  if (enlarged && *enlarged) return *take(size, granules);
+  if (wanted >= kPiecesFrom) {
+    auto taken = take_in_pieces(size, wanted, 64_KiB);
+    if (!taken) return std::move(taken).error();
+    if (*taken) return **taken;
+  }
+  if (enlarged = enlarge(wanted, false); enlarged) return *take(size, granules);
+  if (out_of_memory(enlarged.error())) {
+    auto taken = take_in_pieces(size, wanted, 1);
+    if (!taken) return std::move(taken).error();
+    if (*taken) return **taken;
+  }
+  return std::move(enlarged).error();
+}
+
+// A hundredth more than what was in use at most, so that reserved stays near live; and a little for
+// those that start.
+bool Arena::affords(std::uint64_t bytes, std::uint64_t wanted) const noexcept {
+  const auto peak = std::max(policy_peak_, statistics_.allocated.current + wanted);
+  return in_play_ + bytes <= peak + peak / 80 + 8_MiB;
+}
+
+std::uint64_t Arena::tail() const noexcept {
+  const auto last = blocks_.last();
+  if (last == kNone || blocks_.state(last) != Blocks::State::free) return 0;
+  return blocks_.bytes(blocks_.size(last));
+}
+
+// The bytes of the next spans that have been out of use since the arena started over, until they
+// are `needed`.
+std::uint64_t Arena::next_in_play(std::uint64_t needed) const noexcept {
+  std::uint64_t sum = 0;
+  for (auto span = playing_; span < spans_.size() && sum < needed; ++span) sum += spans_[span].size;
+  return sum;
+}
+
+bool Arena::play_next() noexcept {
+  if (playing_ == spans_.size()) return false;
+  const auto& span = spans_[playing_++];
+  const auto last = blocks_.last();
+  const bool joined =
+      backing_.kind() == Backing::Kind::vmm && last != kNone && end_of(last) == span.address;
+  blocks_.extend(joined, span.address, blocks_.granules(span.size));
+  in_play_ += span.size;
+  return true;
+}
+
+bool Arena::start_over() noexcept {
+  if (!parked_.empty()) return false;
+  blocks_.clear();
+  playing_ = 0;
+  in_play_ = 0;
+  policy_peak_ = 0;
+  since_start_ = 0;
+  return true;
+}
+
+// False where that would be more than the arena affords, and `within_means` is asked for.
+Result<bool> Arena::enlarge(std::uint64_t wanted, bool within_means) {
+  for (;;) {
+    const auto had = tail();
+    if (had >= wanted) return true;
+    const auto needed = in_pages(wanted - had);
+    if (playing_ < spans_.size()) {
+      const auto next = next_in_play(needed);
+      if (within_means && !affords(next, wanted)) return false;
+      for (const auto until = in_play_ + next; in_play_ < until;) play_next();
+      continue;
+    }
+    const auto piece = std::clamp(in_pages(in_play_ / 100), kPage, kLargestSpan);
+    if (needed < piece && affords(piece, wanted)) {
+      if (auto grown = add_spans(piece)) continue;
+    }
+    if (within_means && !affords(needed, wanted)) return false;
+    if (auto grown = add_spans(needed); !grown) return std::move(grown).error();
+  }
+}
+
+Status Arena::grow(std::uint64_t size) {
+  const std::lock_guard lock(lock_);
+  if (backing_.kind() == Backing::Kind::cumem) return add_slab(in_pages(size));
+  return add_spans(in_pages(size));
+}
+
+Status Arena::use_range_for(std::uint64_t bytes) {
+  if (!ranges_.empty() && bytes <= ranges_.back().base.value + ranges_.back().size - next_address_)
+    return {};
+  const auto size = std::max(kRange, bytes);
+  auto base = backing_.reserve_addresses(size);
+  if (!base) return std::move(base).error();
+  ranges_.push_back({.base = *base, .size = size});
+  next_address_ = base->value;
+  return {};
+}
+
+// In spans of a hundredth of the whole: many enough that most holes reach the end of one, and few
+// enough that mapping them is cheap (22 us each on an H200, whatever their size).
+Status Arena::add_spans(std::uint64_t bytes) {
+  while (play_next()) {
+  }
+  if (auto done = use_range_for(bytes); !done) return done;
+  std::vector<std::uint64_t> sizes;
+  for (std::uint64_t cut = 0; cut < bytes; cut += sizes.back()) {
+    const auto piece = std::clamp(in_pages((in_play_ + bytes) / 100), kPage, kLargestSpan);
+    sizes.push_back(std::min(piece, bytes - cut));
+  }
+  const auto first = spans_.size();
+  if (auto done = backing_.create(next_address_, sizes, spans_); !done) return done;
+  next_address_ += bytes;
+  for (auto span = first; span < spans_.size(); ++span) {
+    const auto place =
+        std::lower_bound(by_address_.begin(), by_address_.end(), spans_[span].address,
+                         [&](std::uint32_t at, std::uint64_t a) { return spans_[at].address < a; });
+    by_address_.insert(place, static_cast<std::uint32_t>(span));
+    play_next();
+  }
+  return {};
+}
+
+Status Arena::add_slab(std::uint64_t bytes) {
+  auto span = backing_.allocate(bytes);
+  if (!span) return std::move(span).error();
+  spans_.push_back(*span);
+  while (play_next()) {
+  }
+  return {};
+}
+
+// A slab for `size` and what may follow; one of its own where it is large, or where there is no
+// room for more.
+Result<Arena::Taken> Arena::take_from_slabs(std::uint64_t size, std::uint32_t granules) {
+  while (play_next()) {
+    if (auto taken = take(size, granules)) return *taken;
+  }
+  const auto alone = in_pages(size);
+  const auto slab = std::clamp(in_pages(in_play_ / 16), 2_MiB, 64_MiB);
+  Status grown = full();
+  if (alone < slab) grown = add_slab(slab);
+  if (!grown && out_of_memory(grown.error())) grown = add_slab(alone);
+  if (!grown) return std::move(grown).error();
+  return *take(size, granules);
+}
+
+// Work of this stream comes after what has been put on the others, and so after their use of what
+// they freed.
+bool Arena::settle() noexcept {
+  if (parked_.empty()) return false;
+  std::sort(parked_.begin(), parked_.end(), [](const Parked& a, const Parked& b) {
+    return std::pair(a.stream, a.block) < std::pair(b.stream, b.block);
+  });
+  bool ordered = true;
+  for (std::size_t at = 0; at < parked_.size() && ordered; ++at) {
+    if (at > 0 && parked_[at].stream == parked_[at - 1].stream) continue;
+    const auto event = driver_.event_create();
+    ordered = event && driver_.event_record(*event, parked_[at].stream) &&
+              driver_.stream_wait_event(stream_, *event);
+    if (event) ordered = driver_.event_destroy(*event).has_value() && ordered;
+  }
+  // A stream that is gone can be waited for with the whole context only.
+  if (!ordered && !driver_.ctx_synchronize()) return false;
+  for (const auto& parked : parked_) {
+    parked_bytes_ -= blocks_.bytes(blocks_.size(parked.block));
+    blocks_.release(parked.block);
+  }
+  parked_.clear();
+  return true;
+}
+
+// Nothing that this stream was given runs any more.
+bool Arena::finish(bool wait) noexcept {
+  settle();
+  if (!parked_.empty()) return false;
+  if (!wait) {
+    const auto done = driver_.stream_query(stream_);
+    return done && *done;
+  }
+  return driver_.stream_synchronize(stream_) || driver_.ctx_synchronize();
+}
+
+void Arena::release_all() noexcept {
+  const std::lock_guard lock(lock_);
+  parked_.clear();
+  parked_bytes_ = 0;
+  statistics_.requested.current = 0;
+  statistics_.allocated.current = 0;
+  statistics_.allocation.current = 0;
+  composites_.clear();
+  idle_composites_.clear();
+  start_over();
+}
+
+// Those out of play, the last first, and those that no block in use or waiting reaches into.
+std::vector<std::uint32_t> Arena::idle_spans(std::uint64_t keep) const {
+  std::vector<std::uint32_t> idle;
+  const auto reserved = backing_.reserved_bytes();
+  std::uint64_t sum = 0;
+  const auto add = [&](std::uint32_t span) {
+    if (reserved - std::min(reserved, sum) <= keep) return;
+    sum += spans_[span].size;
+    idle.push_back(span);
+  };
+  for (auto span = static_cast<std::uint32_t>(spans_.size()); span-- > playing_;) add(span);
+  blocks_.for_each_free(blocks_.granules(kPage) / 2, [&](std::uint32_t block) {
+    const auto start = blocks_.address(block);
+    const auto end = end_of(block);
+    auto place =
+        std::lower_bound(by_address_.begin(), by_address_.end(), start,
+                         [&](std::uint32_t at, std::uint64_t a) { return spans_[at].address < a; });
+    for (; place != by_address_.end() && spans_[*place].end() <= end; ++place) {
+      if (*place < playing_) add(*place);
+    }
+  });
+  return idle;
+}
+
+void Arena::take_out_of_play(std::vector<std::uint32_t> idle) {
+  idle.erase(std::remove_if(idle.begin(), idle.end(),
+                            [&](std::uint32_t span) { return span >= playing_; }),
+             idle.end());
+  std::vector<std::uint32_t> holes;
+  blocks_.for_each_free(1, [&](std::uint32_t block) { holes.push_back(block); });
+  std::sort(idle.begin(), idle.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return spans_[a].address < spans_[b].address;
+  });
+  std::sort(holes.begin(), holes.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return blocks_.address(a) < blocks_.address(b);
+  });
+  auto hole = holes.begin();
+  for (const auto span : idle) {
+    while (*hole == kNone || end_of(*hole) <= spans_[span].address) ++hole;
+    const auto block = blocks_.cut(*hole, spans_[span].address);
+    *hole = end_of(block) > spans_[span].end() ? blocks_.cut(block, spans_[span].end()) : kNone;
+    blocks_.remove(block);
+    in_play_ -= spans_[span].size;
+  }
+}
+
+void Arena::give_back(std::uint64_t keep, bool wait, std::vector<Error>& failed) {
+  const std::lock_guard lock(lock_);
+  if (backing_.reserved_bytes() <= keep || spans_.empty()) return;
+  if (statistics_.allocation.current == 0) {
+    settle();
+    start_over();
+  }
+  auto idle = idle_spans(keep);
+  if (idle.empty()) return;
+  // cuMemFree waits by itself, cuMemUnmap does not (H200).
+  if (backing_.kind() == Backing::Kind::vmm) {
+    if (!finish(wait)) return;
+    idle = idle_spans(keep);
+  }
+  take_out_of_play(idle);
+  forget(idle, failed);
+}
+
+void Arena::forget(const std::vector<std::uint32_t>& idle, std::vector<Error>& failed) {
+  const auto tell = [&](Status done) {
+    if (!done) failed.push_back(std::move(done).error());
+  };
+  std::vector<std::uint32_t> names(spans_.size(), 0);
+  for (const auto span : idle) names[span] = kNone;
+  const auto gone = [&](std::uint32_t span) { return names[span] == kNone; };
+  std::vector<Span> mapped;
+  for (const auto& mapping : mappings_) {
+    if (std::none_of(mapping.spans.begin(), mapping.spans.end(), gone)) continue;
+    mapped.clear();
+    for (const auto span : mapping.spans) mapped.push_back(spans_[span]);
+    tell(backing_.unmap(mapping.base, mapped));
+  }
+  mappings_.erase(std::remove_if(mappings_.begin(), mappings_.end(),
+                                 [&](const Mapping& mapping) {
+                                   return std::any_of(mapping.spans.begin(), mapping.spans.end(),
+                                                      gone);
+                                 }),
+                  mappings_.end());
+  for (const auto span : idle) tell(backing_.give_back(spans_[span]));
+
+  std::uint32_t kept = 0;
+  auto playing = playing_;
+  for (std::uint32_t span = 0; span < spans_.size(); ++span) {
+    if (gone(span)) {
+      if (span < playing_) --playing;
+      continue;
+    }
+    names[span] = kept;
+    spans_[kept++] = spans_[span];
+  }
+  spans_.resize(kept);
+  playing_ = playing;
+  for (auto& mapping : mappings_) {
+    for (auto& span : mapping.spans) span = names[span];
+  }
+  by_address_.erase(std::remove_if(by_address_.begin(), by_address_.end(), gone),
+                    by_address_.end());
+  for (auto& span : by_address_) span = names[span];
+  if (ranges_.empty()) return;
+  next_address_ = ranges_.back().base.value;
+  for (const auto& span : spans_) {
+    if (span.address - ranges_.back().base.value < ranges_.back().size)
+      next_address_ = std::max(next_address_, span.end());
+  }
+}
+
+Statistics Arena::statistics() const {
+  const std::lock_guard lock(lock_);
+  auto result = statistics_;
+  result.active = statistics_.allocated.current + parked_bytes_;
+  for (const auto& span : spans_) result.reserved += span.size;
+  result.inactive_split = result.reserved - result.active;
+  for (const auto span : idle_spans(0)) result.inactive_split -= spans_[span].size;
+  result.largest_free = blocks_.bytes(blocks_.largest_free());
+  result.spans = spans_.size();
+  for (const auto& mapping : mappings_) result.mappings += mapping.spans.size();
+  result.metadata = blocks_.metadata_bytes() + spans_.capacity() * sizeof(Span) +
+                    ends_.capacity() * sizeof(Ends) + result.mappings * sizeof(std::uint32_t) +
+                    mappings_.capacity() * sizeof(Mapping);
+  return result;
+}
+
+std::string Arena::map() const {
+  const std::lock_guard lock(lock_);
+  std::vector<std::uint32_t> blocks;
+  for (std::uint32_t block = 0; block < blocks_.slots(); ++block) {
+    if (blocks_.state(block) != Blocks::State::absent) blocks.push_back(block);
+  }
+  std::sort(blocks.begin(), blocks.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return blocks_.address(a) < blocks_.address(b);
+  });
+  static constexpr const char* kStates[] = {"", "active_allocated", "inactive",
+                                            "active_awaiting_free"};
+  std::string out = text::format("{\"stream\":{},\"segments\":[", stream_.value);
+  for (const auto span : by_address_) {
+    if (out.back() != '[') out += ',';
+    out +=
+        text::format("{\"address\":{},\"total_size\":{}}", spans_[span].address, spans_[span].size);
+  }
+  out += "],\"blocks\":[";
+  for (const auto block : blocks) {
+    if (out.back() != '[') out += ',';
+    out += text::format("{\"address\":{},\"size\":{},\"state\":\"{}\"}", blocks_.address(block),
+                        blocks_.bytes(blocks_.size(block)),
+                        kStates[static_cast<std::size_t>(blocks_.state(block))]);
+  }
+  return out + "]}";
+}
+
+}  // namespace emm::pool

@@ -1,0 +1,180 @@
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "driver/driver.hpp"
+#include "managers/pool/backing.hpp"
+#include "managers/pool/blocks.hpp"
+#include "managers/pool/spin_lock.hpp"
+
+namespace emm::pool {
+
+/// What arenas count. Bytes unless said. The names are PyTorch's (memory_stats) and RMM's
+/// (statistics adaptor).
+struct Statistics {
+  struct Count {
+    std::uint64_t current = 0;
+    std::uint64_t peak = 0;
+    std::uint64_t total = 0;  ///< Ever.
+    void add(std::uint64_t n) noexcept {
+      current += n;
+      total += n;
+      if (current > peak) peak = current;
+    }
+    void subtract(std::uint64_t n) noexcept { current -= n; }
+    /// Of a sum the peak is that of its parts, each at its own time: no less than the true one.
+    Count& operator+=(const Count& other) noexcept;
+  };
+  Count requested;                   ///< As asked for.
+  Count allocated;                   ///< The blocks handed out.
+  Count allocation;                  ///< How many.
+  std::uint64_t active = 0;          ///< Allocated, or freed and waiting for a stream.
+  std::uint64_t reserved = 0;        ///< Held from the device.
+  std::uint64_t inactive_split = 0;  ///< Free, in spans that are in use.
+  std::uint64_t largest_free = 0;
+  std::uint64_t spans = 0;     ///< How many pieces the driver gave.
+  std::uint64_t mappings = 0;  ///< How many times spans are mapped besides.
+  std::uint64_t metadata = 0;  ///< Of the host's memory.
+  Statistics& operator+=(const Statistics& other) noexcept;
+};
+
+/// The memory of one stream, behind one lock: requests on that stream are cut from spans of the
+/// backing, and what is freed may be handed out on it at once, because its work comes after. Memory
+/// that another stream freed waits here until this stream has been made to wait for that one.
+///
+/// Where no hole fits, the arena grows, as long as that keeps it within a hundredth of its peak;
+/// else it puts holes of several spans together by mapping them once more, one behind the other
+/// (managers/pool/README.md). Such a mapping is kept, and holds again when its parts are free
+/// again.
+///
+/// Any thread may call. Sizes are bytes.
+class Arena {
+ public:
+  /// `owner` is for owner() alone.
+  Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream,
+        unsigned granule_shift) noexcept;
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  void* owner() const noexcept { return owner_; }
+
+  struct Taken {
+    DevicePtr address;
+    std::uint64_t cookie = 0;  ///< For release(); names this allocation for ever.
+  };
+  /// 0 < `size` <= what the device has. Error out_of_memory where neither holes nor the driver nor
+  /// `max` have it; else the driver's.
+  Result<Taken> allocate(std::uint64_t size);
+  /// False where the cookie names nothing that is alive. `stream` is where it was freed, 0 where
+  /// nobody said.
+  bool release(std::uint64_t cookie, StreamHandle stream) noexcept;
+
+  /// No giving back elsewhere makes room for `size` bytes: what is handed out here leaves too
+  /// little of `max`.
+  bool beyond_max(std::uint64_t size) const noexcept;
+
+  /// Memory for `size` bytes more, before anybody asks.
+  Status grow(std::uint64_t size);
+  /// Ends all memory that is handed out: what is freed late is refused.
+  void release_all() noexcept;
+  /// Gives idle spans back until the pool holds no more than `keep` bytes, or this none that are
+  /// idle. Waits for the stream, unless `wait` is false: then it gives nothing where work is
+  /// pending. What fails is added to `failed`.
+  void give_back(std::uint64_t keep, bool wait, std::vector<Error>& failed);
+
+  Statistics statistics() const;
+  /// "segments" and their "blocks" as a JSON array, lowest address first.
+  std::string map() const;
+
+ private:
+  struct Composite {
+    DevicePtr address;
+    std::uint64_t requested = 0;
+    std::vector<std::uint32_t> parts;  ///< Its blocks; the first names it.
+  };
+  /// Spans mapped a second time, one behind the other.
+  struct Mapping {
+    DevicePtr base;
+    std::vector<std::uint32_t> spans;  ///< Their indexes.
+  };
+  /// What is free at the ends of a span.
+  struct Ends {
+    std::uint64_t low = 0;   ///< Bytes from its start.
+    std::uint64_t high = 0;  ///< Bytes up to its end.
+    std::uint32_t low_block = kNone;
+    std::uint32_t high_block = kNone;
+  };
+  struct Parked {
+    std::uint32_t block = kNone;
+    StreamHandle stream;
+  };
+  static constexpr std::uint64_t kComposite = std::uint64_t{1} << 63;
+
+  std::optional<Taken> take(std::uint64_t size, std::uint32_t granules);
+  Result<Taken> take_slowly(std::uint64_t size, std::uint32_t granules);
+  void count(std::uint64_t size, std::uint64_t allocated) noexcept;
+
+  // Growth
+  bool leaves_too_little(std::uint64_t size) const noexcept;
+  bool affords(std::uint64_t bytes, std::uint64_t wanted) const noexcept;
+  std::uint64_t tail() const noexcept;
+  std::uint64_t next_in_play(std::uint64_t needed) const noexcept;
+  bool play_next() noexcept;
+  bool start_over() noexcept;
+  Status add_spans(std::uint64_t bytes);
+  Status add_slab(std::uint64_t bytes);
+  Status use_range_for(std::uint64_t bytes);
+  Result<bool> enlarge(std::uint64_t wanted, bool within_means);
+  Result<Taken> take_from_slabs(std::uint64_t size, std::uint32_t granules);
+
+  // Memory in pieces
+  std::uint32_t span_at(std::uint64_t address) const noexcept;
+  std::uint64_t end_of(std::uint32_t block) const noexcept {
+    return blocks_.address(block) + blocks_.bytes(blocks_.size(block));
+  }
+  void look_at_ends(std::uint64_t least);
+  bool has(const Mapping& mapping, std::uint64_t wanted) const noexcept;
+  std::optional<Taken> take_mapped(std::uint64_t size, std::uint64_t wanted);
+  Result<std::optional<Taken>> stitch(std::uint64_t size, std::uint64_t wanted,
+                                      std::uint64_t least);
+  Result<std::optional<Taken>> take_in_pieces(std::uint64_t size, std::uint64_t wanted,
+                                              std::uint64_t least);
+  Taken take_through(const Mapping& mapping, std::uint64_t size, std::uint64_t wanted);
+
+  // Order
+  bool settle() noexcept;
+  bool finish(bool wait) noexcept;
+
+  std::vector<std::uint32_t> idle_spans(std::uint64_t keep) const;
+  void take_out_of_play(std::vector<std::uint32_t> idle);
+  void forget(const std::vector<std::uint32_t>& idle, std::vector<Error>& failed);
+
+  void* owner_;
+  Driver& driver_;
+  Backing& backing_;
+  const StreamHandle stream_;
+  mutable SpinLock lock_;
+  Blocks blocks_;
+  std::uint64_t policy_peak_ = 0;  ///< Of allocated, since the arena was last empty.
+  std::uint64_t in_play_ = 0;      ///< Bytes of the first `playing_` spans.
+  std::uint32_t playing_ = 0;
+  std::uint32_t since_start_ = 0;  ///< Allocations since the arena started over.
+  Statistics statistics_;          ///< Its counts.
+  std::uint64_t parked_bytes_ = 0;
+  std::vector<Parked> parked_;
+  std::vector<Span> spans_;        ///< As they came. The first `playing_` are in blocks_.
+  std::vector<Mapping> mappings_;  ///< In the order in which they were made.
+  std::vector<Composite> composites_;
+  std::vector<std::uint32_t> idle_composites_;
+  std::vector<std::uint32_t> by_address_;  ///< The indexes of spans_.
+  std::vector<Ends> ends_;                 ///< Of spans_, as look_at_ends() saw them.
+  std::vector<AddressRange> ranges_;       ///< vmm: reserved; the last one is being filled.
+  std::uint64_t next_address_ = 0;         ///< In the last of ranges_.
+};
+
+}  // namespace emm::pool

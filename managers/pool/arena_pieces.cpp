@@ -1,0 +1,249 @@
+// An arena's memory in pieces: holes at the ends of spans, and spans that are wholly free, mapped
+// as one.
+#include <algorithm>
+#include <array>
+
+#include "base/assert.hpp"
+#include "managers/pool/arena.hpp"
+
+namespace emm::pool {
+namespace {
+
+constexpr auto kPage = Backing::kPage;
+constexpr std::size_t kMostMappings = std::size_t{1}
+                                      << 16;  // of spans; each costs the driver some memory
+
+constexpr std::uint64_t in_pages(std::uint64_t size) noexcept {
+  return (size + kPage - 1) & ~(kPage - 1);
+}
+
+}  // namespace
+
+// Only of addresses in spans.
+std::uint32_t Arena::span_at(std::uint64_t address) const noexcept {
+  const auto above =
+      std::upper_bound(by_address_.begin(), by_address_.end(), address,
+                       [&](std::uint64_t a, std::uint32_t at) { return a < spans_[at].address; });
+  return *std::prev(above);
+}
+
+// Holes of less than `least` bytes are passed over.
+void Arena::look_at_ends(std::uint64_t least) {
+  ends_.assign(spans_.size(), {});
+  for (auto span = playing_; span < spans_.size(); ++span)
+    ends_[span].low = ends_[span].high = spans_[span].size;
+  blocks_.for_each_free(blocks_.granules(least), [&](std::uint32_t block) {
+    const auto start = blocks_.address(block);
+    const auto end = end_of(block);
+    for (auto at = start; at < end;) {
+      const auto index = span_at(at);
+      const auto& span = spans_[index];
+      auto& ends = ends_[index];
+      if (at == span.address) {
+        ends.low = std::min(end, span.end()) - at;
+        ends.low_block = block;
+      }
+      if (end >= span.end()) {
+        ends.high = span.end() - at;
+        ends.high_block = block;
+      }
+      at = span.end();
+    }
+  });
+}
+
+bool Arena::has(const Mapping& mapping, std::uint64_t wanted) const noexcept {
+  const auto first = mapping.spans.front();
+  const auto last = mapping.spans.back();
+  if (ends_[first].high == 0 || ends_[last].low == 0) return false;
+  if (first == last && ends_[first].high == spans_[first].size) return false;
+  std::uint64_t middle = 0;
+  std::uint32_t out_of_play = 0;
+  std::uint32_t highest = 0;
+  for (std::size_t at = 0; at < mapping.spans.size(); ++at) {
+    const auto span = mapping.spans[at];
+    if (span >= playing_) {
+      ++out_of_play;
+      highest = std::max(highest, span);
+    }
+    if (at == 0 || at + 1 == mapping.spans.size()) continue;
+    if (ends_[span].low < spans_[span].size) return false;
+    middle += spans_[span].size;
+  }
+  // What is out of play comes back in its order.
+  if (out_of_play > 0 && highest + 1 - playing_ > out_of_play) return false;
+  const auto granule = blocks_.bytes(1);
+  return middle + granule < wanted && ends_[first].high + middle + ends_[last].low >= wanted;
+}
+
+// The oldest that has room: the one that was made when the same requests came before.
+std::optional<Arena::Taken> Arena::take_mapped(std::uint64_t size, std::uint64_t wanted) {
+  for (const auto& mapping : mappings_) {
+    if (has(mapping, wanted)) return take_through(mapping, size, wanted);
+  }
+  return std::nullopt;
+}
+
+Arena::Taken Arena::take_through(const Mapping& mapping, std::uint64_t size, std::uint64_t wanted) {
+  const auto played = playing_;
+  for (const auto span : mapping.spans) {
+    while (span >= playing_) play_next();
+  }
+  if (played != playing_) look_at_ends(1);
+
+  const auto first = mapping.spans.front();
+  const auto last = mapping.spans.back();
+  const auto granule = blocks_.bytes(1);
+  auto rest = wanted;
+  for (std::size_t at = 1; at + 1 < mapping.spans.size(); ++at)
+    rest -= spans_[mapping.spans[at]].size;
+  // The end that is a hole already is used up first, so that a whole span stays as whole as can be.
+  const bool spare_first =
+      ends_[first].high == spans_[first].size && ends_[last].low < spans_[last].size;
+  auto upper = spare_first ? std::min(ends_[last].low, rest - granule)
+                           : rest - std::min(ends_[first].high, rest - granule);
+  const auto lower = rest - upper;
+
+  std::uint32_t index = 0;
+  if (idle_composites_.empty()) {
+    index = static_cast<std::uint32_t>(composites_.size());
+    composites_.emplace_back();
+  } else {
+    index = idle_composites_.back();
+    idle_composites_.pop_back();
+  }
+  auto& composite = composites_[index];
+  composite.requested = size;
+  composite.address = mapping.base + (spans_[first].size - lower);
+
+  const auto carve = [&](std::uint32_t block, std::uint64_t start, std::uint64_t end) {
+    while (end_of(block) <= start) block = blocks_.after(block);
+    composite.parts.push_back(blocks_.carve(block, start, blocks_.granules(end - start)));
+  };
+  for (std::size_t at = 0; at < mapping.spans.size(); ++at) {
+    const auto& span = spans_[mapping.spans[at]];
+    const auto& ends = ends_[mapping.spans[at]];
+    if (at == 0) {
+      carve(ends.high_block, span.end() - lower, span.end());
+    } else if (at + 1 == mapping.spans.size()) {
+      carve(ends.low_block, span.address, span.address + upper);
+    } else {
+      carve(ends.low_block, span.address, span.end());
+    }
+  }
+  for (const auto part : composite.parts) blocks_.note(part) = 0;
+  blocks_.note(composite.parts.front()) = kComposite | index;
+  count(size, wanted);
+  return {.address = composite.address, .cookie = blocks_.cookie(composite.parts.front())};
+}
+
+Result<std::optional<Arena::Taken>> Arena::take_in_pieces(std::uint64_t size, std::uint64_t wanted,
+                                                          std::uint64_t least) {
+  if (wanted <= blocks_.bytes(1)) return std::optional<Taken>();
+  look_at_ends(least);
+  if (auto taken = take_mapped(size, wanted)) return taken;
+  if (playing_ < spans_.size())
+    return std::optional<Taken>();  // memory that needs no mapping is there
+  return stitch(size, wanted, least);
+}
+
+// The hole with most before the end of a span comes first, the one with most behind the start of a
+// span last, and spans that are wholly free between them, from as few holes as can be. What is
+// missing then is asked of the driver.
+Result<std::optional<Arena::Taken>> Arena::stitch(std::uint64_t size, std::uint64_t wanted,
+                                                  std::uint64_t least) {
+  struct Hole {
+    std::uint64_t start = 0;
+    std::uint64_t end = 0;
+    std::uint64_t whole_start = 0;  ///< The first start of a span in it, or its end,
+    std::uint64_t whole_end = 0;    ///< and the last end of one.
+    std::uint64_t as_first() const noexcept { return whole_end > start ? whole_end - start : 0; }
+    std::uint64_t as_last() const noexcept { return end > whole_start ? end - whole_start : 0; }
+    std::uint64_t whole() const noexcept {
+      return whole_end > whole_start ? whole_end - whole_start : 0;
+    }
+  };
+  std::vector<Hole> holes;
+  blocks_.for_each_free(blocks_.granules(least), [&](std::uint32_t block) {
+    Hole hole{.start = blocks_.address(block), .end = end_of(block)};
+    const auto& low = spans_[span_at(hole.start)];
+    const auto& high = spans_[span_at(hole.end - 1)];
+    hole.whole_start = hole.start == low.address ? hole.start : low.end();
+    hole.whole_end = hole.end == high.end() ? hole.end : high.address;
+    if (hole.as_first() > 0 || (hole.as_last() > 0 && hole.whole_start < hole.end))
+      holes.push_back(hole);
+  });
+  if (holes.empty()) return std::optional<Taken>();
+
+  const auto most = [&](auto by, const Hole* but) {
+    const Hole* found = nullptr;
+    for (const auto& hole : holes) {
+      if (&hole != but && by(hole) > 0 && (found == nullptr || by(hole) > by(*found)))
+        found = &hole;
+    }
+    return found;
+  };
+  const auto* first = most([](const Hole& hole) { return hole.as_first(); }, nullptr);
+  const auto* last = most([](const Hole& hole) { return hole.as_last(); }, first);
+  std::vector<const Hole*> between;
+  for (const auto& hole : holes) {
+    if (&hole != first && &hole != last && hole.whole() > 0) between.push_back(&hole);
+  }
+  std::sort(between.begin(), between.end(), [](const Hole* a, const Hole* b) {
+    return a->whole() != b->whole() ? a->whole() > b->whole() : a->start < b->start;
+  });
+
+  std::vector<std::uint32_t> chosen;
+  std::uint64_t sum = 0;
+  const auto add = [&](std::uint64_t start, std::uint64_t end) {
+    sum += end - start;
+    while (start < end) {
+      chosen.push_back(span_at(start));
+      start = spans_[chosen.back()].end();
+    }
+  };
+  const auto at_the_end = last != nullptr ? last->as_last() : 0;
+  if (first != nullptr) add(first->start, first->whole_end);
+  for (const auto* hole : between) {
+    if (sum + at_the_end >= wanted) break;
+    add(hole->whole_start, hole->whole_end);
+  }
+  if (sum + at_the_end < wanted) {
+    const auto missing = in_pages(wanted - sum - at_the_end);
+    const auto had = spans_.size();
+    if (auto grown = add_spans(missing); !grown) {
+      if (grown.error().code == Errc::out_of_memory) return std::optional<Taken>();
+      return std::move(grown).error();
+    }
+    for (auto span = had; span < spans_.size(); ++span)
+      add(spans_[span].address, spans_[span].end());
+  }
+  if (sum < wanted && last != nullptr) add(last->whole_start, last->end);
+  look_at_ends(least);
+
+  // Spans that are not needed after all, from the side of the first hole.
+  const auto excess_without_first = [&] {
+    std::uint64_t rest = ends_[chosen.back()].low;
+    for (std::size_t at = 1; at + 1 < chosen.size(); ++at) rest += spans_[chosen[at]].size;
+    return rest;
+  };
+  while (chosen.size() > 2 && excess_without_first() >= wanted) chosen.erase(chosen.begin());
+  Mapping mapping{.base = {}, .spans = std::move(chosen)};
+  if (mapping.spans.size() < 2 || !has(mapping, wanted)) return std::optional<Taken>();
+
+  std::size_t mapped = mapping.spans.size();
+  for (const auto& other : mappings_) mapped += other.spans.size();
+  if (mapped > kMostMappings) return std::optional<Taken>();
+  std::vector<Span> parts;
+  for (const auto span : mapping.spans) parts.push_back(spans_[span]);
+  auto base = backing_.map_again(parts);
+  if (!base) {
+    if (base.error().code == Errc::out_of_memory) return std::optional<Taken>();
+    return std::move(base).error();
+  }
+  mapping.base = *base;
+  mappings_.push_back(std::move(mapping));
+  return std::optional(take_through(mappings_.back(), size, wanted));
+}
+
+}  // namespace emm::pool

@@ -1,0 +1,41 @@
+#include "managers/pool/arenas.hpp"
+
+namespace emm::pool {
+
+std::uint64_t Arenas::thread_key() noexcept {
+  static std::atomic<std::uint64_t> threads{0};
+  thread_local const std::uint64_t key = ~threads.fetch_add(1, std::memory_order_relaxed);
+  return key;  // no address of a stream is that high
+}
+
+// The table is never filled to its end, so that a search in it ends.
+Arena& Arenas::make(std::uint64_t key, StreamHandle stream) {
+  const std::lock_guard lock(mutex_);
+  auto slot = slot_of(key);
+  for (Arena* arena = nullptr;
+       (arena = table_[slot].arena.load(std::memory_order_acquire)) != nullptr;
+       slot = (slot + 1) % kSlots) {
+    if (table_[slot].key == key) return *arena;
+  }
+  const auto other = others_.find(key);
+  if (other != others_.end()) return *other->second;
+  auto& arena = *arenas_.emplace_back(
+      std::make_unique<Arena>(owner_, *driver_, backing_,
+                              stream == kLegacyStream ? StreamHandle{} : stream, granule_shift_));
+  if (arenas_.size() > kSlots / 2) {
+    others_.emplace(key, &arena);
+    return arena;
+  }
+  table_[slot].key = key;
+  table_[slot].arena.store(&arena, std::memory_order_release);
+  return arena;
+}
+
+std::vector<Arena*> Arenas::all() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Arena*> all;
+  for (const auto& arena : arenas_) all.push_back(arena.get());
+  return all;
+}
+
+}  // namespace emm::pool

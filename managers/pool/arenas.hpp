@@ -1,0 +1,64 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "managers/pool/arena.hpp"
+
+namespace emm::pool {
+
+/// The arenas of a pool by stream. Finding one that is there takes no lock. Arenas stay until the
+/// pool ends. Any thread may call.
+class Arenas {
+ public:
+  /// `driver` may be null in a probe.
+  Arenas(void* owner, Driver* driver, Backing& backing, unsigned granule_shift) noexcept
+      : owner_(owner), driver_(driver), backing_(backing), granule_shift_(granule_shift) {}
+
+  /// CU_STREAM_LEGACY is the default stream; CU_STREAM_PER_THREAD is another stream on every
+  /// thread.
+  Arena& of(StreamHandle stream) {
+    const auto key = key_of(stream);
+    for (auto slot = slot_of(key);; slot = (slot + 1) % kSlots) {
+      const auto& entry = table_[slot];
+      auto* arena = entry.arena.load(std::memory_order_acquire);
+      if (arena == nullptr) return make(key, stream);
+      if (entry.key == key) return *arena;
+    }
+  }
+  /// In the order in which they were made.
+  std::vector<Arena*> all() const;
+
+ private:
+  static constexpr std::size_t kSlots = 1024;
+  struct Entry {
+    std::uint64_t key = 0;  ///< Written before `arena`, and never again.
+    std::atomic<Arena*> arena{nullptr};
+  };
+
+  static std::uint64_t key_of(StreamHandle stream) noexcept {
+    if (stream == kLegacyStream) return 0;
+    return stream == kPerThreadStream ? thread_key() : stream.value;
+  }
+  static std::uint64_t thread_key() noexcept;
+  static std::size_t slot_of(std::uint64_t key) noexcept {
+    return static_cast<std::size_t>((key * 0x9e3779b97f4a7c15u) >> 54);
+  }
+  Arena& make(std::uint64_t key, StreamHandle stream);
+
+  void* owner_;
+  Driver* driver_;
+  Backing& backing_;
+  unsigned granule_shift_;
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<Arena>> arenas_;
+  std::map<std::uint64_t, Arena*> others_;  ///< Those that the table has no room for.
+  std::array<Entry, kSlots> table_{};
+};
+
+}  // namespace emm::pool

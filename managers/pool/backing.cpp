@@ -1,0 +1,122 @@
+#include "managers/pool/backing.hpp"
+
+#include <utility>
+
+namespace emm::pool {
+namespace {
+
+void keep_first(Status& first, Status next) {
+  if (first && !next) first = std::move(next);
+}
+
+std::uint64_t sum(std::span<const Span> spans) noexcept {
+  std::uint64_t size = 0;
+  for (const auto& span : spans) size += span.size;
+  return size;
+}
+
+}  // namespace
+
+Status Backing::count(std::uint64_t size) noexcept {
+  auto reserved = reserved_.load(std::memory_order_relaxed);
+  do {
+    if (size > max_ || reserved > max_ - size)
+      return Error{.code = Errc::out_of_memory, .native = 2};
+  } while (!reserved_.compare_exchange_weak(reserved, reserved + size, std::memory_order_relaxed));
+  auto peak = peak_.load(std::memory_order_relaxed);
+  while (peak < reserved + size &&
+         !peak_.compare_exchange_weak(peak, reserved + size, std::memory_order_relaxed)) {
+  }
+  return {};
+}
+
+// One call gives access to all of it: 22 us a handle, but 38 us for one alone (H200).
+Status Backing::map(std::uint64_t address, std::span<const Span> spans) {
+  std::size_t mapped = 0;
+  Status done;
+  auto at = address;
+  for (; mapped < spans.size(); ++mapped) {
+    done = driver_->mem_map({at}, spans[mapped].size, 0, spans[mapped].handle);
+    if (!done) break;
+    at += spans[mapped].size;
+  }
+  if (done) done = driver_->mem_set_access({address}, at - address, AccessFlags::read_write);
+  if (done) return done;
+  while (mapped-- > 0) {
+    at -= spans[mapped].size;
+    (void)driver_->mem_unmap({at}, spans[mapped].size);  // what is told is why it was not to be
+  }
+  return done;
+}
+
+Status Backing::create(std::uint64_t address, std::span<const std::uint64_t> sizes,
+                       std::vector<Span>& spans) {
+  const auto first = spans.size();
+  auto at = address;
+  Status done;
+  for (const auto size : sizes) {
+    if (done = count(size); !done) break;
+    auto handle = driver_->mem_create(size);
+    if (!handle) {
+      discount(size);
+      done = std::move(handle).error();
+      break;
+    }
+    spans.push_back({.address = at, .size = size, .handle = *handle});
+    at += size;
+  }
+  if (done) done = map(address, std::span(spans).subspan(first));
+  if (done) return done;
+  for (auto at_span = first; at_span < spans.size(); ++at_span) {
+    (void)driver_->mem_release(spans[at_span].handle);
+    discount(spans[at_span].size);
+  }
+  spans.resize(first);
+  return done;
+}
+
+Result<DevicePtr> Backing::map_again(std::span<const Span> spans) {
+  const auto size = sum(spans);
+  auto base = reserve_addresses(size);
+  if (!base) return base;
+  if (auto done = map(base->value, spans); !done) {
+    (void)free_addresses(*base, size);
+    return std::move(done).error();
+  }
+  return base;
+}
+
+Status Backing::unmap(DevicePtr base, std::span<const Span> spans) {
+  Status first;
+  auto at = base.value;
+  for (const auto& span : spans) {
+    keep_first(first, driver_->mem_unmap({at}, span.size));
+    at += span.size;
+  }
+  keep_first(first, free_addresses(base, at - base.value));
+  return first;
+}
+
+Result<Span> Backing::allocate(std::uint64_t size) {
+  if (auto done = count(size); !done) return std::move(done).error();
+  auto base = driver_->mem_alloc(size);
+  if (!base) {
+    discount(size);
+    return std::move(base).error();
+  }
+  return Span{.address = base->value, .size = size};
+}
+
+Status Backing::give_back(const Span& span) {
+  Status done;
+  if (span.handle == PhysicalHandle{}) {
+    done = driver_->mem_free({span.address});
+  } else {
+    done = driver_->mem_unmap({span.address}, span.size);
+    keep_first(done, driver_->mem_release(span.handle));
+  }
+  discount(span.size);
+  return done;
+}
+
+}  // namespace emm::pool

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "driver/driver.hpp"
+
+namespace emm::pool {
+
+/// Memory that the driver gave in one piece: a physical handle, mapped at `address`, or what
+/// cuMemAlloc gave.
+struct Span {
+  std::uint64_t address = 0;
+  std::uint64_t size = 0;
+  PhysicalHandle handle{};  ///< 0 of cuMemAlloc.
+  std::uint64_t end() const noexcept { return address + size; }
+};
+
+/// Where the arenas of one pool have their memory from, all together no more than `max` bytes.
+/// Whatever fails leaves all as it was. Any thread may call.
+class Backing {
+ public:
+  /// vmm: physical handles in reserved addresses, so that memory which is free in pieces can be
+  /// mapped as one. cumem: cuMemAlloc, whose memory 64-byte IPC handles can name.
+  enum class Kind : std::uint8_t { vmm, cumem };
+  static constexpr std::uint64_t kPage = std::uint64_t{2}
+                                         << 20;  ///< What the driver gives comes in these (H200).
+
+  Backing(Driver* driver, Kind kind, std::uint64_t max) noexcept
+      : driver_(driver), kind_(kind), max_(max) {}
+
+  /// The kind that is in use. Where it was not asked for, that is what the device offers, at the
+  /// first need.
+  Kind kind() const noexcept { return kind_; }
+  std::uint64_t max() const noexcept { return max_; }
+  std::uint64_t reserved_bytes() const noexcept {
+    return reserved_.load(std::memory_order_relaxed);
+  }
+  std::uint64_t peak_reserved_bytes() const noexcept {
+    return peak_.load(std::memory_order_relaxed);
+  }
+
+  // vmm
+  Result<DevicePtr> reserve_addresses(std::uint64_t size) {
+    return driver_->mem_address_reserve(size);
+  }
+  Status free_addresses(DevicePtr base, std::uint64_t size) {
+    return driver_->mem_address_free(base, size);
+  }
+  /// Handles of `sizes` bytes, mapped one behind the other from `address` on, and appended to
+  /// `spans`.
+  Status create(std::uint64_t address, std::span<const std::uint64_t> sizes,
+                std::vector<Span>& spans);
+  /// The memory of `spans`, one behind the other, at addresses of their own besides.
+  Result<DevicePtr> map_again(std::span<const Span> spans);
+  /// Ends what map_again() gave. Nobody may be using it.
+  Status unmap(DevicePtr base, std::span<const Span> spans);
+
+  // cumem
+  Result<Span> allocate(std::uint64_t size);
+
+  /// Back to the device. Nobody may be using it, except that cuMemFree waits by itself. It is no
+  /// longer counted, also where that fails.
+  Status give_back(const Span& span);
+
+ private:
+  Status count(std::uint64_t size) noexcept;
+  void discount(std::uint64_t size) noexcept {
+    reserved_.fetch_sub(size, std::memory_order_relaxed);
+  }
+  Status map(std::uint64_t address, std::span<const Span> spans);
+
+  Driver* driver_;
+  Kind kind_;
+  std::uint64_t max_;
+  std::atomic<std::uint64_t> reserved_{0};
+  std::atomic<std::uint64_t> peak_{0};
+};
+
+}  // namespace emm::pool
