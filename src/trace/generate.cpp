@@ -93,8 +93,10 @@ class Maker {
     give(op, 0, to);
   }
 
-  void begin(const GenerateOptions& options) {
+  /// `capacity` 0: the device is not said.
+  void begin(const GenerateOptions& options, std::uint64_t capacity) {
     Header header;
+    if (capacity != 0) header.devices.push_back({.id = 0, .name = {}, .uuid = {}, .capacity = capacity});
     header.name = text::format("{}, seed {}", options.kind, options.seed);
     header.level = Level::synthetic;
     header.complete = header.has_complete = true;
@@ -225,6 +227,22 @@ void wander(Maker& maker) {
   }
 }
 
+/// Large blocks are freed, small ones take their places, and as many large ones are wanted: there is room, but in
+/// pieces.
+void split(Maker& maker) {
+  const auto row = std::max<std::uint64_t>(maker.live_target / 2, 1);
+  const auto fill = [&](std::uint64_t size) {
+    for (std::uint64_t i = 0; i < row && !maker.full() && maker.more(); ++i) maker.alloc(size);
+  };
+  while (maker.more()) {
+    fill(maker.max_size);
+    maker.free_from(0);
+    fill(maker.min_size);
+    fill(maker.max_size);
+    maker.free_from(0);
+  }
+}
+
 /// Each thread makes its own; one free in four is another thread's.
 void multi_thread(Maker& maker) {
   while (maker.more()) {
@@ -257,7 +275,7 @@ void multi_stream(Maker& maker) {
   }
 }
 
-constexpr std::array<GenerateKind, 8> kKinds{{
+constexpr std::array<GenerateKind, 9> kKinds{{
     {.name = "ramps", .summary = "sizes climb from the smallest to the largest, then all is freed"},
     {.name = "comb", .summary = "every second of a row is freed, and what comes next does not fit in the gaps"},
     {.name = "sawtooth", .summary = "up to the full number and down again, newest first"},
@@ -265,11 +283,13 @@ constexpr std::array<GenerateKind, 8> kKinds{{
     {.name = "log-uniform", .summary = "any size is as likely as its double, and any block is freed next"},
     {.name = "many-live", .summary = "very many small blocks at once, one replaced at a time", .min_size = 16,
      .max_size = 4096, .live = 1'000'000},
+    {.name = "split", .summary = "large blocks are wanted again whose places small ones have taken",
+     .min_size = std::uint64_t{1} << 30, .max_size = std::uint64_t{4} << 30, .live = 2, .tight = true},
     {.name = "multi-thread", .summary = "several threads, which free each other's", .threads = 8},
     {.name = "multi-stream", .summary = "several streams, which wait for each other's", .streams = 8},
 }};
 constexpr std::array<void (*)(Maker&), kKinds.size()> kPatterns{ramps,  comb,    sawtooth,     generational,
-                                                                wander, replace, multi_thread, multi_stream};
+                                                                wander, replace, split, multi_thread, multi_stream};
 
 Status check(const Maker& maker) {
   if (maker.min_size == 0 || maker.min_size > maker.max_size) {
@@ -300,7 +320,9 @@ Status generate(const GenerateOptions& options, OperationSink& sink) {
   }
   Maker maker(options, *kind, sink);
   if (auto good = check(maker); !good) return good;
-  maker.begin(options);
+  // Half a large block more than what lives at once.
+  const auto rows = std::max<std::uint64_t>(maker.live_target / 2, 1);
+  maker.begin(options, kind->tight ? rows * (maker.max_size + maker.min_size) + maker.max_size / 2 : 0);
   kPatterns[static_cast<std::size_t>(kind - kKinds.begin())](maker);
   maker.end();
   return maker.status();

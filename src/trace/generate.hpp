@@ -31,6 +31,7 @@ struct GenerateKind {
   std::uint64_t live = 1000;
   std::uint64_t threads = 1;
   std::uint64_t streams = 1;  ///< 1 is the default stream alone.
+  bool tight = false;         ///< The trace names a device with little more than what lives at once.
 };
 
 std::span<const GenerateKind> generate_kinds();

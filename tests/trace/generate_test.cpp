@@ -105,8 +105,19 @@ TEST(Generate, GivesTheSameTraceForTheSameSeedAndAnotherForAnother) {
     };
 
     EXPECT_EQ(digest(7), digest(7)) << kind.name;
-    EXPECT_EQ(digest(7) == digest(8), kind.name == "ramps") << kind.name << ": ramps have nothing to draw";
+    const bool draws = kind.name != "ramps" && kind.name != "split";
+    EXPECT_EQ(digest(7) == digest(8), !draws) << kind.name;
   }
+}
+
+TEST(Generate, SplitsOnADeviceWithRoomForWhatLives) {
+  Followed trace;
+
+  ASSERT_TRUE(generate({.kind = "split", .events = 6}, trace));
+
+  EXPECT_EQ(trace.peak_live, 2u);
+  ASSERT_EQ(trace.header.devices.size(), 1u);
+  EXPECT_EQ(trace.header.devices[0].capacity, std::uint64_t{7} << 30) << "of which 5 GiB live";
 }
 
 TEST(Generate, NamesThreadsAndStreamsWhereThereAreSeveral) {
@@ -127,7 +138,7 @@ TEST(Generate, RefusesWhatContradictsItself) {
   Followed trace;
 
   EXPECT_EQ(generate({.kind = "ramp"}, trace).error().message,
-            "unknown kind of trace 'ramp': known are ramps, comb, sawtooth, generational, log-uniform, many-live, "
+            "unknown kind of trace 'ramp': known are ramps, comb, sawtooth, generational, log-uniform, many-live, split, "
             "multi-thread, multi-stream");
   EXPECT_EQ(generate({.kind = "ramps", .min_size = 10, .max_size = 9}, trace).error().message,
             "sizes from 10 to 9 bytes: expected at least 1, and the smaller first");

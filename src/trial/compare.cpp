@@ -1,0 +1,185 @@
+#include "trial/compare.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "harness/device_stack.hpp"
+#include "inspect/need.hpp"
+#include "replay/null_manager.hpp"
+#include "trial/setting.hpp"
+
+namespace emm::trial {
+namespace {
+
+constexpr std::uint64_t kRounds =
+    7;  ///< On a clock that measures: the fewest with 95 % and one to spare.
+
+double median(std::vector<double> numbers) {
+  const auto middle = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2);
+  std::nth_element(numbers.begin(), middle, numbers.end());
+  return *middle;
+}
+
+/// A stack whose times are measured.
+class Measured final : public replay::Stack {
+ public:
+  explicit Measured(replay::Stack& of) : of_(of) {}
+
+  Result<std::unique_ptr<Context>> make_context(std::uint32_t device, ManagerObserver* observer,
+                                                order::Checker* order) override {
+    return of_.make_context(device, observer, order);
+  }
+  Clock& clock() override { return clock_; }
+  Result<std::unique_ptr<replay::Peer>> start_peer(std::uint32_t device) override {
+    return of_.start_peer(device);
+  }
+  std::string describe_manager() const override { return of_.describe_manager(); }
+  std::string describe_device() const override { return of_.describe_device(); }
+
+ private:
+  replay::Stack& of_;
+  SteadyClock clock_;
+};
+
+class Contest {
+ public:
+  Contest(const trace::Trace& trace, const CompareOptions& options)
+      : trace_(trace), options_(options) {}
+
+  Result<Comparison> run(const std::vector<ManagerFactory>& managers) {
+    for (const auto& manager : managers) {
+      auto judged = replay(manager, {.on_oom = replay::ReplayOptions::OnOom::record});
+      if (!judged) return std::move(judged).error();
+      result_.device = judged->device;
+      result_.clock = judged->clock;
+      const auto code = exit_code(*judged);
+      result_.contestants.push_back(
+          {.manager = manager.name, .judged = std::move(*judged), .exit_code = code});
+      step();
+    }
+    result_.bound = bound();
+    const bool simulated = result_.clock == "simulated";
+    result_.passes = options_.passes;
+    result_.rounds = options_.rounds.value_or(simulated ? 1 : kRounds);
+    std::vector<double> engine;
+    for (std::uint64_t round = 0; round < result_.rounds && !stopped(); ++round) {
+      for (std::size_t i = 0; i < managers.size() && !stopped(); ++i) {
+        const auto turn = (i + round) % managers.size();
+        auto& contestant = result_.contestants[turn];
+        if (auto timed = time(managers[turn], contestant.first_ns, contestant.warm_ns); !timed) {
+          return timed.error();
+        }
+        step();
+      }
+      std::vector<double> unused;
+      if (simulated || stopped()) continue;
+      if (auto timed = time(replay::null_manager(), unused, engine); !timed) return timed.error();
+    }
+    result_.interrupted = stopped();
+    if (!result_.interrupted) judge(engine);
+    return std::move(result_);
+  }
+
+ private:
+  Result<log::Summary> replay(const ManagerFactory& manager, replay::ReplayOptions options) {
+    std::string said;
+    auto stack = DeviceStack::create(
+        {.device = options_.device,
+         .device_defaults = {.capacity = trace_.capacity(0),
+                             .devices = static_cast<int>(trace_.device_count())},
+         .manager = manager,
+         .peer_program = options_.peer_program},
+        &said);
+    if (!stack) return std::move(stack).error();
+    if (!said.empty() && result_.notes.empty()) result_.notes.push_back(said);
+    options.interrupted = options_.interrupted;
+    if (!options_.host_clock) return replay::Engine(trace_, **stack, std::move(options)).run();
+    Measured measured(**stack);
+    return replay::Engine(trace_, measured, std::move(options)).run();
+  }
+
+  Status time(const ManagerFactory& manager, std::vector<double>& first,
+              std::vector<double>& warm) {
+    replay::ReplayOptions options;
+    options.checks = false;
+    options.repeat = static_cast<unsigned>(1 + options_.passes);
+    auto summary = replay(manager, std::move(options));
+    if (!summary) return std::move(summary).error();
+    if (stopped()) return {};
+    std::vector<double> passes;
+    for (const auto& pass : summary->repeats) passes.push_back(pass.ns_per_event);
+    first.push_back(passes.front());
+    passes.erase(passes.begin());
+    warm.push_back(median(std::move(passes)));
+    return {};
+  }
+
+  void judge(std::vector<double>& engine) {
+    if (!engine.empty()) result_.engine = spread_of(std::move(engine));
+    const auto& first = result_.contestants.front();
+    for (auto& contestant : result_.contestants) {
+      contestant.first = spread_of(contestant.first_ns);
+      contestant.warm = spread_of(contestant.warm_ns);
+      std::vector<double> ratios;
+      for (std::size_t round = 0; round < contestant.warm_ns.size(); ++round) {
+        if (first.warm_ns[round] > 0)
+          ratios.push_back(contestant.warm_ns[round] / first.warm_ns[round]);
+      }
+      if (!ratios.empty()) contestant.over_first = spread_of(std::move(ratios));
+    }
+  }
+
+  /// On one device; where there are several, what was live on all of them at once.
+  std::uint64_t bound() const {
+    const inspect::Lives lives(trace_);
+    const auto needs = inspect::bounds(lives);
+    if (needs.size() == 1) return std::max(needs.front().requested, needs.front().per_stream);
+    return result_.contestants.front().judged.pass.peak_requested_bytes;
+  }
+
+  bool stopped() const {
+    return options_.interrupted != nullptr && options_.interrupted->load(std::memory_order_relaxed);
+  }
+  void step() {
+    const auto managers = result_.contestants.size();
+    if (options_.progress) options_.progress(++done_, managers + managers * result_.rounds);
+  }
+
+  const trace::Trace& trace_;
+  const CompareOptions& options_;
+  Comparison result_;
+  std::uint64_t done_ = 0;
+};
+
+}  // namespace
+
+Spread spread_of(std::vector<double> numbers) {
+  EMM_ASSERT(!numbers.empty());
+  std::sort(numbers.begin(), numbers.end());
+  const auto count = numbers.size();
+  Spread spread{.median = numbers[count / 2], .low = numbers.front(), .high = numbers.back()};
+  if (count % 2 == 0) spread.median = (numbers[count / 2 - 1] + numbers[count / 2]) / 2;
+  // The median lies outside of the k-th number from either end where fewer than k of `count` coins
+  // fall on one side.
+  double one_side = 1;  // that none does
+  for (std::size_t i = 0; i < count; ++i) one_side /= 2;
+  spread.confidence = 1 - 2 * one_side;
+  double exactly = one_side;
+  for (std::size_t k = 1; 2 * k < count; ++k) {
+    exactly *= static_cast<double>(count - k + 1) / static_cast<double>(k);
+    one_side += exactly;
+    if (1 - 2 * one_side < 0.95) break;
+    spread.low = numbers[k];
+    spread.high = numbers[count - 1 - k];
+    spread.confidence = 1 - 2 * one_side;
+  }
+  return spread;
+}
+
+Result<Comparison> compare(const trace::Trace& trace, const std::vector<ManagerFactory>& managers,
+                           const CompareOptions& options) {
+  EMM_ASSERT(!managers.empty() && options.passes > 0);
+  return Contest(trace, options).run(managers);
+}
+
+}  // namespace emm::trial

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.hpp"
+#include "emm/manager_entry.hpp"
+#include "log/summary.hpp"
+#include "trace/trace.hpp"
+
+namespace emm::trial {
+
+/// Where the median of what a number was drawn from lies: the median of what was drawn, and the
+/// narrowest two of the drawn numbers that it lies between with `confidence`. Needs no assumption
+/// on how they are spread.
+struct Spread {
+  double median = 0, low = 0, high = 0;
+  double confidence = 0;  ///< 0.95 or more, but with fewer than six numbers.
+};
+/// REQUIRES: there is a number.
+Spread spread_of(std::vector<double> numbers);
+
+/// One manager's part in a comparison. Times are nanoseconds an event, on the comparison's clock.
+struct Contestant {
+  std::string manager;
+  /// By round: of the first pass; the median of the others.
+  std::vector<double> first_ns{}, warm_ns{};
+  Spread first{}, warm{};
+  Spread over_first{};    ///< `warm` over the first manager's, round by round.
+  log::Summary judged{};  ///< One pass with all checks: what was served, what was reserved.
+  int exit_code = 0;      ///< That a replay would end with: 0, 1 or 3.
+};
+
+struct Comparison {
+  std::string device, clock;
+  std::uint64_t rounds = 0, passes = 0;
+  /// What the replay itself takes of an event, by a manager that does nothing; nothing on a
+  /// simulated clock.
+  std::optional<Spread> engine;
+  std::uint64_t bound =
+      0;  ///< Bytes that every manager must reserve, in the order that the trace has.
+  std::vector<Contestant> contestants;
+  std::vector<std::string> notes;  ///< On the device, for a person.
+  bool interrupted = false;  ///< Before all was measured: the contestants are not to be shown.
+};
+
+struct CompareOptions {
+  std::string device = "auto";
+  bool host_clock = false;                ///< Measure also where the device has a clock of its own.
+  std::optional<std::uint64_t> rounds{};  ///< Nothing: 1 on a simulated clock, else 7.
+  std::uint64_t passes = 5;               ///< After the first, in each round.
+  std::string peer_program{};
+  const std::atomic<bool>* interrupted = nullptr;
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress{};
+};
+
+/// Replays `trace` by each manager on devices of its own: once with all checks, then in rounds, the
+/// managers in turn and each round beginning with another, without the checks, so that the times
+/// are the managers'. On a simulated clock the times are the device's calls, and the same in every
+/// round. Errors are those of a run that leaves nothing to report.
+Result<Comparison> compare(const trace::Trace& trace, const std::vector<ManagerFactory>& managers,
+                           const CompareOptions& options);
+
+}  // namespace emm::trial

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+#include "trial/compare.hpp"
+
+namespace emm::trial {
+
+/// For a person: a table of the managers, and how each that failed did. REQUIRES: not interrupted.
+std::string to_text(const Comparison& comparison, const trace::Trace& trace, int width);
+/// "emmctl.compare/1"
+std::string to_json(const Comparison& comparison, const trace::Trace& trace);
+
+}  // namespace emm::trial
