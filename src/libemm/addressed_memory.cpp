@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "libemm/recording.hpp"
+
 namespace emm::libemm {
 
 Result<MemoryPointer> AddressedMemory::request(std::uint64_t size, StreamHandle stream) {
@@ -21,11 +23,17 @@ Result<MemoryPointer> AddressedMemory::request(std::uint64_t size, StreamHandle 
 
 Result<DevicePtr> AddressedMemory::take(std::uint64_t size, StreamHandle stream) {
   auto made = request(size, stream);
-  if (!made) return std::move(made).error();
+  auto& recording = Recording::of_process();
+  if (!made) {
+    recording.refused(device_, size, stream, made.error());
+    return std::move(made).error();
+  }
   const auto ptr = made->device_pointer();
   const auto token = manager_.hold((*std::move(made)).take_lifetime());
+  const auto number = recording.made(device_, size, stream, ptr);
   const std::lock_guard lock(mutex_);
-  blocks_[ptr.value] = {.token = token, .size = size, .stream = stream, .others = {}};
+  blocks_[ptr.value] = {
+      .token = token, .size = size, .number = number, .stream = stream, .others = {}};
   live_bytes_ += size;
   return ptr;
 }
@@ -40,6 +48,7 @@ void AddressedMemory::give_back(DevicePtr ptr) {
     blocks_.erase(found);
     live_bytes_ -= block.size;
   }
+  Recording::of_process().freed(block.number, device_, block.stream);
   auto& driver = manager_.driver();
   std::vector<EventHandle> events;
   for (const auto stream : block.others) {
@@ -69,7 +78,9 @@ void AddressedMemory::record_stream(DevicePtr ptr, StreamHandle stream) {
   const auto found = blocks_.find(ptr.value);
   if (found == blocks_.end() || found->second.stream == stream) return;
   auto& others = found->second.others;
-  if (std::find(others.begin(), others.end(), stream) == others.end()) others.push_back(stream);
+  if (std::find(others.begin(), others.end(), stream) != others.end()) return;
+  others.push_back(stream);
+  Recording::of_process().used_on(found->second.number, device_, stream);
 }
 
 void AddressedMemory::set_limit(std::uint64_t bytes) {

@@ -20,7 +20,8 @@ namespace emm::libemm {
 class AddressedMemory {
  public:
   /// `manager` must outlive it.
-  explicit AddressedMemory(ExportedManager& manager) noexcept : manager_(manager) {}
+  AddressedMemory(ExportedManager& manager, int device) noexcept
+      : manager_(manager), device_(device) {}
 
   Result<DevicePtr> take(std::uint64_t size, StreamHandle stream);
   /// In the order of the stream that it was taken on. An address that is not known is ignored.
@@ -37,6 +38,7 @@ class AddressedMemory {
   struct Block {
     emm_token token = 0;
     std::uint64_t size = 0;
+    std::uint64_t number = 0;  ///< In the recording; 0 where it was made before.
     StreamHandle stream;
     std::vector<StreamHandle> others;
   };
@@ -52,6 +54,7 @@ class AddressedMemory {
   bool is_done(const Waiting& waiting);
 
   ExportedManager& manager_;
+  const int device_;
   std::mutex mutex_;
   std::unordered_map<std::uint64_t, Block> blocks_;  // by address; its order reaches no output
   std::deque<Waiting> waiting_;

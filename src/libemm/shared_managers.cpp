@@ -46,7 +46,7 @@ Result<SharedDevice*> SharedManagers::device(int ordinal) {
     devices_.erase(ordinal);
     return std::move(ready).error();
   }
-  found = std::make_unique<SharedDevice>(*std::move(made));
+  found = std::make_unique<SharedDevice>(*std::move(made), ordinal);
   return found.get();
 }
 

@@ -14,8 +14,8 @@ namespace emm::libemm {
 
 /// The manager of one device that all frameworks of this process draw on.
 struct SharedDevice {
-  explicit SharedDevice(std::unique_ptr<ExportedManager> made)
-      : manager(std::move(made)), addressed(*manager) {}
+  SharedDevice(std::unique_ptr<ExportedManager> made, int ordinal)
+      : manager(std::move(made)), addressed(*manager, ordinal) {}
 
   std::unique_ptr<ExportedManager> manager;
   AddressedMemory addressed;  ///< What is named by its address, not by a token.

@@ -342,11 +342,17 @@ EMM_PLUGIN_EXPORT emm_status emm_trace_open(const char* path, const char* header
 /* One operation, as the JSON of its line. EMM_INVALID_VALUE and nothing written where the format
  * does not know it so. Any thread: operations are written in the order of the calls. */
 EMM_PLUGIN_EXPORT emm_status emm_trace_append(emm_trace* trace, const char* operation);
+/* The operation `end`, the last one: how many there were, how many the caller knows to be missing,
+ * and what is alive. Any thread. */
+EMM_PLUGIN_EXPORT emm_status emm_trace_end(emm_trace* trace, uint64_t lost);
 /* What was appended is in the file when this returns. Any thread. */
 EMM_PLUGIN_EXPORT emm_status emm_trace_flush(emm_trace* trace);
 /* Flushes, and ends `trace` whatever it answers. NULL does nothing. One thread, and no other call
  * after it. */
 EMM_PLUGIN_EXPORT emm_status emm_trace_close(emm_trace* trace);
+/* A recording of any format that `emmctl convert` knows, as a trace. `to` is as of emm_trace_open().
+ * Any thread. */
+EMM_PLUGIN_EXPORT emm_status emm_trace_convert(const char* from, const char* to);
 /* The words of the last failure on this thread, written as last_error() writes. */
 EMM_PLUGIN_EXPORT size_t emm_trace_error(char* buffer, size_t size);
 
@@ -366,6 +372,10 @@ EMM_PLUGIN_EXPORT void emm_shared_abandon(int32_t device);
 /* The words of the last failure on this thread of these and of emm_cupy_malloc(), written as
  * last_error() writes. */
 EMM_PLUGIN_EXPORT size_t emm_shared_error(char* buffer, size_t size);
+
+/* What the functions below are asked is appended to `trace`, with times since `start_ns` of the
+ * monotonic clock; NULL ends it, and must come before `trace` is closed. Any thread. */
+EMM_PLUGIN_EXPORT void emm_shared_record(emm_trace* trace, uint64_t start_ns);
 
 /* For PyTorch's CUDAPluggableAllocator, with its names and types; `stream` is a cudaStream_t. They
  * draw on the shared managers. No memory is an exception, std::bad_alloc, since PyTorch knows no

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 #include <plugin/emm_plugin.h>
 
-#include <cstring>
+#include <cstdio>
+#include <fstream>
 #include <new>
+#include <regex>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,8 +19,7 @@ constexpr std::size_t kKiB = 1024, kMiB = kKiB * 1024;
 
 struct Frameworks : testing::Test {
   void SetUp() override {
-    ASSERT_EQ(emm_shared_use("name=pool,open=sim;capacity=64MiB,slab=2MiB", 0), EMM_SUCCESS)
-        << words();
+    ASSERT_EQ(emm_shared_use("name=pool,open=sim;capacity=64MiB", 0), EMM_SUCCESS) << words();
   }
   void TearDown() override { EXPECT_EQ(emm_shared_end(0), EMM_SUCCESS) << "memory is left"; }
 
@@ -56,12 +58,11 @@ TEST_F(Frameworks, AreToldWhereThereIsNoMemory) {
     emm_torch_alloc(65 * kMiB, 0, nullptr);
     FAIL() << "65 MiB of 64 were given";
   } catch (const std::bad_alloc& error) {
-    EXPECT_STREQ(error.what(),
-                 "CUDA out of memory: 65.00 MiB on device 0: [2] Call to cuMemAlloc results in "
-                 "CUDA_ERROR_OUT_OF_MEMORY");
+    EXPECT_EQ(std::string(error.what()).rfind("CUDA out of memory: 65.00 MiB on device 0: ", 0), 0U)
+        << error.what();
   }
   EXPECT_EQ(emm_cupy_malloc(nullptr, 65 * kMiB, 0), nullptr);
-  EXPECT_EQ(words(), "[2] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY");
+  EXPECT_NE(words().find("CUDA_ERROR_OUT_OF_MEMORY"), std::string::npos) << words();
 }
 
 TEST_F(Frameworks, KeepTorchToItsFraction) {
@@ -92,8 +93,10 @@ TEST_F(Frameworks, FindTheBaseOfAnAllocation) {
   void* second = emm_torch_alloc(kKiB, 0, nullptr);
   std::size_t size = 0;
 
-  EXPECT_EQ(emm_torch_base_alloc(second, &size), first) << "one slab holds both";
-  EXPECT_EQ(size, 2 * kMiB);
+  auto* base = static_cast<char*>(emm_torch_base_alloc(second, &size));
+
+  EXPECT_LE(base, second);
+  EXPECT_GT(base + size, second);
   emm_torch_free(first, kKiB, 0, nullptr);
   emm_torch_free(second, kKiB, 0, nullptr);
   EXPECT_EQ(emm_torch_base_alloc(second, &size), nullptr) << "it was freed";
@@ -113,7 +116,7 @@ TEST_F(Frameworks, MayNotChangeTheManagerWhileItIsInUse) {
   void* memory = emm_cupy_malloc(nullptr, kKiB, 0);
   EXPECT_EQ(emm_shared_use("name=default,open=sim", 0), EMM_INVALID_VALUE);
   EXPECT_EQ(emm_shared_end(0), EMM_NOT_READY);
-  EXPECT_EQ(emm_shared_use("name=pool,open=sim;capacity=64MiB,slab=2MiB", 0), EMM_SUCCESS);
+  EXPECT_EQ(emm_shared_use("name=pool,open=sim;capacity=64MiB", 0), EMM_SUCCESS);
   emm_cupy_free(nullptr, memory, 0);
 }
 
@@ -126,6 +129,41 @@ TEST_F(Frameworks, ForgetADeviceThatWasReset) {
 
   EXPECT_EQ(live_bytes(), 3 * kKiB);
   emm_torch_free(after, 3 * kKiB, 0, nullptr);
+}
+
+TEST_F(Frameworks, AreRecordedAsTheyAsk) {
+  const auto path = testing::TempDir() + "frameworks_test.jsonl";
+  emm_trace* trace = nullptr;
+  ASSERT_EQ(emm_trace_open(path.c_str(), nullptr, &trace), EMM_SUCCESS);
+  void* before = emm_torch_alloc(kKiB, 0, nullptr);
+  emm_shared_record(trace, 0);
+
+  void* legacy = reinterpret_cast<void*>(1);
+  void* block = emm_torch_alloc(2 * kKiB, 0, nullptr);
+  EXPECT_EQ(emm_cupy_malloc(nullptr, 65 * kMiB, 0), nullptr);
+  emm_torch_record_stream(block, legacy);
+  emm_torch_free(before, kKiB, 0, nullptr);
+  emm_torch_free(block, 2 * kKiB, 0, nullptr);
+  void* left = emm_torch_alloc(3 * kKiB, 0, legacy);
+  emm_shared_record(nullptr, 0);
+  EXPECT_EQ(emm_trace_end(trace, 0), EMM_SUCCESS);
+  EXPECT_EQ(emm_trace_close(trace), EMM_SUCCESS);
+  emm_torch_free(left, 3 * kKiB, 0, legacy);
+  emm_torch_reset();
+
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  const std::regex changing(R"re(("time_ns"|"thread"|"addr"):"?[0-9a-fx]+"?,?)re");
+  EXPECT_EQ(std::regex_replace(text.str(), changing, ""),
+            R"({"format":"emmctl-trace","version":"1.0"}
+{"op":"memalloc","id":"a1","size":2048,}
+{"op":"memalloc","id":"a2","size":68157440,"result":{"outcome":"oom","code":2}}
+{"op":"record_stream","id":"a1","stream":"legacy"}
+{"op":"free","id":"a1"}
+{"op":"memalloc","id":"a3","size":3072,"stream":"legacy",}
+{"op":"end","lost":0,"events":5,"live":1,"live_bytes":3072}
+)");
+  std::remove(path.c_str());
 }
 
 TEST_F(Frameworks, ServeManyThreads) {

@@ -53,7 +53,8 @@ class NumbaMemory(unittest.TestCase):
         session.large_frees()
 
     def test_memory_that_does_not_fit_is_numbas_own_error(self):
-        session.out_of_memory()
+        if NAME != "pool":  # which takes more than it is asked for
+            session.out_of_memory()
         with self.assertRaises(cuda.cudadrv.driver.CudaAPIError) as caught:
             bytes_of(65 * MIB)
         self.assertEqual(caught.exception.code, 2)

@@ -4,6 +4,7 @@ NUMBA_SUITE_OUTCOMES names the file. In a run with xdist the workers' reports co
 """
 import json
 import os
+import sys
 
 import pytest
 
@@ -33,6 +34,12 @@ def pytest_runtest_logreport(report):
     elif report.skipped and isinstance(report.longrepr, tuple):
         words = str(report.longrepr[2])[:200]
     _write(test=report.nodeid, outcome=outcome, when=report.when, words=words)
+
+
+def pytest_sessionfinish():
+    record = sys.modules.get("emmctl.record")
+    if record is not None:  # a worker of xdist ends without atexit
+        record.stop()
 
 
 def pytest_collectreport(report):

@@ -5,7 +5,7 @@
 """
 import threading
 
-from emmctl import _manager
+from emmctl import _manager, _recorder
 
 _resources = {}
 _lock = threading.Lock()
@@ -44,14 +44,18 @@ def _make_class():
             if size == 0:
                 return Buffer.from_handle(ptr=0, size=0, mr=self)
             handle = _stream_handle(stream)
-            address, token = manager.memalloc(size, handle)
-            self._tokens[address] = manager, token, handle
+            with _recorder.request(size=size, device=self._device, stream=handle) as asked:
+                address, token = manager.memalloc(size, handle)
+                number = asked.answered(address)
+            self._tokens[address] = manager, token, handle, number
             return Buffer.from_handle(ptr=address, size=size, mr=self)
 
         def deallocate(self, ptr, size, stream=None):
-            manager, token, made_on = self._tokens.pop(int(ptr), (None, 0, 0))
+            manager, token, made_on, number = self._tokens.pop(int(ptr), (None, 0, 0, 0))
             if manager is not None:
-                manager.free(token, _stream_handle(stream) or made_on)
+                made_on = _stream_handle(stream) or made_on
+                _recorder.freed(number, device=self._device, stream=made_on)
+                manager.free(token, made_on)
 
         is_device_accessible = property(lambda self: True)
         is_host_accessible = property(lambda self: False)

@@ -69,11 +69,15 @@ def allocator():
         memory = allocate(size)
         if memory.ptr:
             return memory
-        state = _manager.manager(cupy.cuda.get_device_id() if hasattr(cupy.cuda, "get_device_id")
-                                 else cupy.cuda.Device().id).state()
+        state = _manager.manager(cupy.cuda.device.get_device_id()).state()
         raise cupy.cuda.memory.OutOfMemoryError(size, state["live_bytes"] or 0)
 
+    malloc.of_emmctl = True
     return malloc
+
+
+def is_ours(allocator):
+    return getattr(allocator, "of_emmctl", False)
 
 
 def use(spec=None):

@@ -1,0 +1,127 @@
+"""Traces of what a program asks of its CUDA memory managers, whatever these are.
+
+    import emmctl.record
+    emmctl.record.start("run.jsonl")        # after the frameworks are imported, before memory is asked for
+
+and at the end of the program run.jsonl replays: `emmctl replay run.jsonl --manager pool`. Numba's manager is wrapped, be it
+its own, emmctl's, or anybody's; CuPy's allocator likewise. PyTorch's own allocator writes its history, which becomes a
+trace at the end; under emmctl.torch its requests go into the same trace as the others'.
+
+Without a line in the program, for Numba: NUMBA_CUDA_MEMORY_MANAGER=emmctl.record EMM_RECORD=run-%p.jsonl, around the
+manager of the module that EMM_RECORD_OF names, else Numba's own. %p is the process's number.
+"""
+import atexit
+import os
+import sys
+import tempfile
+
+from emmctl import _recorder
+
+_undo = []
+
+
+def start(path="emmctl-%p.jsonl", name=None, torch_stacks=False):
+    """Begins to record what the frameworks that are imported ask from here on. Returns the trace's path."""
+    if _recorder.active is not None:
+        raise RuntimeError("this process records into %s already" % _recorder.active.path)
+    path = path.replace("%p", str(os.getpid()))
+    recorder = _recorder.active = _recorder.Recorder(path, name)
+    for framework, begin in (("numba", _begin_numba), ("cupy", _begin_cupy), ("torch", _begin_torch)):
+        if framework in sys.modules:
+            begin(recorder, torch_stacks)
+    if any(m in sys.modules for m in ("emmctl.torch", "emmctl.cupy")):
+        library = _recorder.library()
+        library.emm_shared_record(recorder.open(), recorder.start_ns)
+        _undo.append(lambda: library.emm_shared_record(None, 0))
+    _end_with_the_process()
+    return path
+
+
+def stop():
+    """Ends the recording; the program's end does too. Returns the paths of the traces."""
+    recorder = _recorder.active
+    if recorder is None:
+        return []
+    paths = []
+    while _undo:
+        made = _undo.pop()()
+        paths += [made] if made else []
+    _recorder.active = None
+    if recorder.rows or not paths:
+        recorder.open()
+    recorder.close()
+    if os.path.exists(recorder.path):
+        paths.insert(0, recorder.path)
+    if recorder.lost:
+        sys.stderr.write("emmctl.record: %d operations of %s are missing\n" % (recorder.lost, recorder.path))
+    return list(dict.fromkeys(paths))
+
+
+def _end_with_the_process():
+    atexit.register(stop)
+    if hasattr(os, "register_at_fork"):  # the trace is the parent's
+        os.register_at_fork(after_in_child=_forget)
+    if "multiprocessing" in sys.modules:  # whose children end without atexit
+        from multiprocessing import util
+        util.Finalize(None, stop, exitpriority=-100)
+
+
+def _forget():
+    _recorder.active = None
+    del _undo[:]
+
+
+def _begin_numba(recorder, _):
+    from emmctl import _record_numba
+    _undo.append(_record_numba.begin(recorder))
+
+
+def _begin_cupy(recorder, _):
+    from emmctl import _record_cupy
+    _undo.append(_record_cupy.begin(recorder))
+
+
+def _begin_torch(recorder, stacks):
+    import torch
+    recorder.add_source("torch " + getattr(torch, "__version__", "?"))
+    if "emmctl.torch" in sys.modules and sys.modules["emmctl.torch"].in_use():
+        return  # its allocator's requests are recorded where they arrive
+    torch.cuda.memory._record_memory_history(enabled="all", context="alloc" if stacks else None,
+                                             stacks="python")
+
+    def end():
+        handle, snapshot = tempfile.mkstemp(suffix=".pickle", dir=os.path.dirname(os.path.abspath(recorder.path)))
+        os.close(handle)
+        try:
+            torch.cuda.memory._dump_snapshot(snapshot)
+            torch.cuda.memory._record_memory_history(enabled=None)
+            path = recorder.path
+            if recorder.rows:  # of the other frameworks: a trace of its own
+                stem, dot, suffix = path.partition(".")
+                path = stem + "-torch" + dot + suffix
+            library = _recorder.library()
+            _recorder.check(library.emm_trace_convert(os.fsencode(snapshot), os.fsencode(path)),
+                            library.emm_trace_error)
+            return path
+        finally:
+            os.unlink(snapshot)
+
+    _undo.append(end)
+
+
+def __getattr__(name):
+    """What NUMBA_CUDA_MEMORY_MANAGER=emmctl.record looks for: a recording manager."""
+    if name != "_numba_memory_manager":
+        raise AttributeError(name)
+    import importlib
+
+    from numba.cuda.cudadrv import driver
+
+    from emmctl import _record_numba
+    wrapped = driver.NumbaCUDAMemoryManager
+    of = os.environ.get("EMM_RECORD_OF")
+    if of:
+        wrapped = importlib.import_module(of)._numba_memory_manager
+    if _recorder.active is None:
+        start(os.environ.get("EMM_RECORD", "emmctl-%p.jsonl"))
+    return _record_numba.recording(wrapped)

@@ -16,6 +16,8 @@ _SETTERS = {
     "set_record_stream_fn": "emm_torch_record_stream",
 }
 
+_in_use = False
+
 
 def allocator():
     """A torch.cuda.memory.CUDAPluggableAllocator with all that the library offers."""
@@ -35,7 +37,14 @@ def use(spec=None):
     spec = _manager.use(spec)
     import torch
     torch.cuda.memory.change_current_allocator(allocator())
+    global _in_use
+    _in_use = True
     return spec
+
+
+def in_use():
+    """Whether PyTorch's memory comes from here."""
+    return _in_use
 
 
 def stats(device=0):

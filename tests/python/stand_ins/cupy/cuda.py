@@ -72,5 +72,18 @@ def get_current_stream():
     return Stream(_stream.current)
 
 
-def get_device_id():
-    return DEVICE
+device = types.SimpleNamespace(get_device_id=lambda: DEVICE)
+
+
+class UnownedMemory:
+    def __init__(self, ptr, size, owner, device_id=-1):
+        self.ptr, self.size, self._owner, self.device_id = ptr, size, owner, device_id
+
+
+class MemoryPointer:
+    def __init__(self, mem, offset):
+        self.mem, self.ptr = mem, mem.ptr + offset
+
+
+def get_allocator():
+    return _allocator

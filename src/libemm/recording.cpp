@@ -1,0 +1,95 @@
+#include "libemm/recording.hpp"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <ctime>
+#include <string>
+
+#include "base/text.hpp"
+#include "libemm/trace_file.hpp"
+
+namespace emm::libemm {
+namespace {
+
+std::uint64_t monotonic_ns() noexcept {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+std::string hex(std::uint64_t value) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string digits;
+  do {
+    digits.insert(digits.begin(), kDigits[value % 16]);
+  } while ((value /= 16) != 0);
+  return "0x" + digits;
+}
+
+/// A stream as traces name it; empty for the default one.
+std::string member_of(StreamHandle stream) {
+  if (stream.value == 0) return "";
+  if (stream == kLegacyStream) return R"(,"stream":"legacy")";
+  if (stream == kPerThreadStream) return R"(,"stream":"per_thread")";
+  return text::format(R"(,"stream":"{}")", hex(stream.value));
+}
+
+}  // namespace
+
+Recording& Recording::of_process() {
+  static auto* const one = new Recording;
+  return *one;
+}
+
+void Recording::write_to(TraceFile* file, std::uint64_t start_ns) {
+  const std::lock_guard lock(mutex_);
+  file_ = file;
+  start_ns_ = start_ns;
+  on_.store(file != nullptr, std::memory_order_release);
+}
+
+std::uint64_t Recording::made(int device, std::uint64_t size, StreamHandle stream, DevicePtr ptr) {
+  if (!on_.load(std::memory_order_acquire)) return 0;
+  const auto number = 1 + last_number_.fetch_add(1, std::memory_order_relaxed);
+  write("memalloc", number, device, text::format(R"(,"size":{},"addr":"{}")", size, hex(ptr.value)),
+        stream);
+  return number;
+}
+
+void Recording::refused(int device, std::uint64_t size, StreamHandle stream, const Error& error) {
+  if (!on_.load(std::memory_order_acquire)) return;
+  const auto number = 1 + last_number_.fetch_add(1, std::memory_order_relaxed);
+  const auto* outcome = error.code == Errc::out_of_memory   ? "oom"
+                        : error.code == Errc::not_supported ? "unsupported"
+                                                            : "error";
+  write("memalloc", number, device,
+        text::format(R"(,"size":{},"result":{"outcome":"{}","code":{}})", size, outcome,
+                     error.native),
+        stream);
+}
+
+void Recording::freed(std::uint64_t number, int device, StreamHandle stream) {
+  write("free", number, device, "", stream);
+}
+
+void Recording::used_on(std::uint64_t number, int device, StreamHandle stream) {
+  // The default stream has no other name here, and must have one.
+  write("record_stream", number, device, "", stream.value != 0 ? stream : kLegacyStream);
+}
+
+void Recording::write(std::string_view op, std::uint64_t number, int device,
+                      std::string_view members, StreamHandle stream) {
+  if (number == 0 || !on_.load(std::memory_order_acquire)) return;
+  const auto where =
+      device == 0 ? std::string() : text::format(R"(,"context":"c{}","device":{})", device, device);
+  const std::lock_guard lock(mutex_);
+  if (file_ == nullptr) return;
+  static_cast<void>(file_->append(
+      text::format(R"({"op":"{}","time_ns":{},"thread":{},"id":"a{}"{}{}{}})", op,
+                   monotonic_ns() - start_ns_, static_cast<std::uint64_t>(::syscall(SYS_gettid)),
+                   number, where, members, member_of(stream))));
+}
+
+}  // namespace emm::libemm

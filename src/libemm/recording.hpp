@@ -1,0 +1,44 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "driver/types.hpp"
+
+namespace emm::libemm {
+
+class TraceFile;
+
+/// What the frameworks of this process ask of addressed memory, written down as they ask: a request
+/// when it was answered, a free when it was asked for. So no address lives twice in the trace. Any
+/// thread.
+class Recording {
+ public:
+  static Recording& of_process();
+
+  /// From here on to `file`, with times since `start_ns` of the monotonic clock; null ends it. When
+  /// this returns nobody uses the file before.
+  void write_to(TraceFile* file, std::uint64_t start_ns);
+
+  /// The number of the memory in the trace; 0 where nothing is recorded.
+  std::uint64_t made(int device, std::uint64_t size, StreamHandle stream, DevicePtr ptr);
+  void refused(int device, std::uint64_t size, StreamHandle stream, const Error& error);
+  /// Of memory with a number other than 0.
+  void freed(std::uint64_t number, int device, StreamHandle stream);
+  void used_on(std::uint64_t number, int device, StreamHandle stream);
+
+ private:
+  void write(std::string_view op, std::uint64_t number, int device, std::string_view members,
+             StreamHandle stream);
+
+  std::atomic<bool> on_{false};
+  std::atomic<std::uint64_t> last_number_{0};
+  std::mutex mutex_;
+  TraceFile* file_ = nullptr;
+  std::uint64_t start_ns_ = 0;
+};
+
+}  // namespace emm::libemm

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "format/byte_sink.hpp"
+#include "trace/json_node.hpp"
+#include "trace/operation_reader.hpp"
+#include "trace/writer.hpp"
+
+namespace emm::libemm {
+
+/// Text given by a caller, read as the format's rules say and written as the writer writes. Any
+/// thread but for close().
+class TraceFile {
+ public:
+  static Result<std::unique_ptr<TraceFile>> open(const char* path, const char* header);
+
+  Status append(std::string_view text);
+  /// The operation `end`: how many there were, and what of the requests lives.
+  Status append_end(std::uint64_t lost);
+  Status flush();
+  Status close();
+
+ private:
+  TraceFile(const char* path, std::unique_ptr<format::ByteSink> sink);
+  Status parse(std::string_view text);
+  void count(const trace::Operation& operation);
+
+  struct Live {
+    std::uint64_t size = 0;
+    std::string context;
+  };
+  static std::string name_of(const trace::Id& id);
+
+  const std::string name_;
+  std::unique_ptr<format::ByteSink> sink_;
+  std::unique_ptr<trace::OperationSink> writer_;
+  std::mutex mutex_;
+  std::unique_ptr<trace::NodeHandler> nodes_;
+  trace::OperationReader operations_;
+  trace::Operation operation_;
+  std::uint64_t line_ = 0, events_ = 0;
+  std::map<std::string, Live> live_;
+};
+
+}  // namespace emm::libemm

@@ -1,0 +1,44 @@
+"""A recording allocator around the one that CuPy has."""
+import sys
+
+from emmctl import _recorder
+
+
+class _Block:
+    """Owns memory of the allocator below; its end is a free."""
+
+    __slots__ = ("memory", "number", "device", "stream")
+
+    def __init__(self, memory, number, device, stream):
+        self.memory, self.number, self.device, self.stream = memory, number, device, stream
+
+    def __del__(self):
+        _recorder.freed(self.number, device=self.device, stream=self.stream)
+
+
+def begin(recorder):
+    import cupy
+    recorder.add_source("cupy %s" % getattr(cupy, "__version__", "?"))
+    ours = sys.modules.get("emmctl.cupy")
+    below = cupy.cuda.get_allocator()
+    if ours is not None and ours.is_ours(below):
+        return lambda: None  # its requests are recorded where they arrive
+
+    def malloc(size):
+        if not size or _recorder.active is None:
+            return below(size)
+        stream = cupy.cuda.get_current_stream().ptr
+        device = cupy.cuda.device.get_device_id()
+        with _recorder.request(size=size, device=device, stream=stream) as asked:
+            memory = below(size)
+            number = asked.answered(memory.ptr)
+        block = _Block(memory, number, device, stream)
+        return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(memory.ptr, size, block, device), 0)
+
+    cupy.cuda.set_allocator(malloc)
+
+    def end():
+        if cupy.cuda.get_allocator() is malloc:
+            cupy.cuda.set_allocator(below)
+
+    return end

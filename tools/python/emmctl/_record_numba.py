@@ -1,0 +1,253 @@
+"""A recording manager around any manager of Numba's."""
+import contextlib
+import itertools
+import threading
+import weakref
+
+from numba.cuda.cudadrv import driver as _drv
+
+from emmctl import _recorder
+
+_classes = {}
+_inside = threading.local()  # .flushes: of the request that this thread makes, whose row is still to come
+
+
+def _number(pointer):
+    return int(pointer.value or 0) if hasattr(pointer, "value") else int(pointer)
+
+
+def _owner_of(memory):
+    """The object that owns the memory of `memory`, which may be a reference to it."""
+    inner = getattr(memory, "_mem", memory)
+    own = getattr(inner, "own", None)  # a method of a weak proxy knows the object
+    return getattr(own, "__self__", inner)
+
+
+def _on_end(owner, ended):
+    """Calls `ended` where the finalizer of `owner` is called, before it."""
+    finalizer = getattr(owner, "_finalizer", None)
+    found = finalizer.detach() if finalizer is not None else None
+    if found is None:
+        weakref.finalize(owner, ended)  # the last one that is made is called first
+        return
+    _, end, arguments, named = found
+
+    def both():
+        ended()
+        end(*arguments, **named)
+
+    owner._finalizer = weakref.finalize(owner, both)
+
+
+def _record_flushes(manager, pending):
+    """`pending` is Numba's own queue: what it frees when it empties is a row behind the operation that made it do so."""
+    clear = pending.clear
+
+    def recorded_clear():
+        count, size = len(pending), int(getattr(pending, "_size", 0))
+        clear()
+        if count and not len(pending):
+            row = dict(count=count, bytes=size, layer="backing", device=manager._emm_device())
+            waiting = getattr(_inside, "flushes", None)
+            if waiting is None:
+                if _recorder.active is not None:
+                    _recorder.active.write("flush", **row)
+            else:
+                waiting.append(row)
+
+    pending.clear = recorded_clear
+
+
+@contextlib.contextmanager
+def _request():
+    """Flushes on the way to an answer come behind its row."""
+    before = getattr(_inside, "flushes", None)
+    _inside.flushes = []
+    try:
+        yield
+    finally:
+        flushes, _inside.flushes = _inside.flushes, before
+        for row in flushes:
+            if _recorder.active is not None:
+                _recorder.active.write("flush", **row)
+
+
+@contextlib.contextmanager
+def _at_once():
+    """Flushes here come as they are made: the row of what makes them is written."""
+    before = getattr(_inside, "flushes", None)
+    _inside.flushes = None
+    try:
+        yield
+    finally:
+        _inside.flushes = before
+
+
+class _Recording:
+    """Mixed in before a manager's own class."""
+
+    def _emm_device(self):
+        device = getattr(self.context, "device", 0)
+        return int(getattr(device, "id", device))
+
+    def _emm_begin(self):
+        """State of an instance, also of one that was made before the recording began."""
+        if "_emm_buffers" in self.__dict__:
+            return
+        self._emm_quiet = False
+        self._emm_buffers = {}
+        self._emm_handles = itertools.count(1)
+        self._emm_in_reset = None
+        pending = getattr(self, "deallocations", None)
+        if type(pending) is _drv._PendingDeallocs:
+            _record_flushes(self, pending)
+
+    def _emm_make(self, op, ask, size, **members):
+        self._emm_begin()
+        with _request(), _recorder.request(op, size=size, device=self._emm_device(), **members) as asked:
+            memory = ask()
+            owner = _owner_of(memory)
+            pointer = getattr(owner, "host_pointer", None)
+            address = _number(pointer if pointer is not None else owner.device_pointer)
+            number = asked.answered(address)
+        if number:
+            self._emm_follow(owner, number, address)
+        return memory
+
+    def _emm_follow(self, owner, number, address):
+        device, manager = self._emm_device(), weakref.ref(self)
+
+        def ended():
+            alive = manager()
+            if alive is None or alive._emm_in_reset != threading.get_ident():  # what reset() ends is its own
+                _recorder.freed(number, device=device)
+
+        owner._emm_number, owner._emm_address = number, address
+        _on_end(owner, ended)
+
+    def initialize(self):
+        self._emm_begin()
+        recorder = _recorder.active
+        self._emm_quiet = True  # questions here are the managers' own
+        try:
+            if recorder is not None:
+                if not recorder.knows(self._emm_device()):
+                    with contextlib.suppress(Exception):  # not every manager can say
+                        recorder.add_device(self._emm_device(), *super().get_memory_info())
+                recorder.write("initialize", device=self._emm_device())
+            return super().initialize()
+        finally:
+            self._emm_quiet = False
+
+    def memalloc(self, size):
+        return self._emm_make("memalloc", lambda: super(_Recording, self).memalloc(size), size)
+
+    def memallocmanaged(self, size, attach_global=True):
+        return self._emm_make("memallocmanaged", lambda: super(_Recording, self).memallocmanaged(size, attach_global),
+                              size, attach="global" if attach_global else "host")
+
+    def memhostalloc(self, size, mapped=False, portable=False, wc=False):
+        return self._emm_make("memhostalloc", lambda: super(_Recording, self).memhostalloc(size, mapped, portable, wc),
+                              size, mapped=bool(mapped), portable=bool(portable), wc=bool(wc))
+
+    def mempin(self, owner, pointer, size, mapped=False):
+        self._emm_begin()
+        address = _number(pointer)
+        buffer = self._emm_buffers.setdefault(address, "b%d" % (len(self._emm_buffers) + 1))
+        return self._emm_make("mempin", lambda: super(_Recording, self).mempin(owner, pointer, size, mapped), size,
+                              mapped=bool(mapped), buffer=buffer, page_offset=address % 4096)
+
+    def get_ipc_handle(self, memory):
+        self._emm_begin()
+        owner = _owner_of(memory)
+        number = getattr(owner, "_emm_number", 0)
+        if not number:  # a view without an owned reference
+            owner = _owner_of(getattr(memory, "owner", memory))
+            number = getattr(owner, "_emm_number", 0)
+        recorder = _recorder.active
+        if recorder is None or not number:  # memory of somebody else's
+            return super().get_ipc_handle(memory)
+        row = dict(id=number, size=memory.size, offset=_drv.device_pointer(memory) - owner._emm_address,
+                   handle="h%d" % next(self._emm_handles), device=self._emm_device())
+        try:
+            handle = super().get_ipc_handle(memory)
+        except Exception as error:
+            recorder.write("get_ipc_handle", result=_recorder.result_of(error), **row)
+            raise
+        recorder.write("get_ipc_handle", **row)
+        return handle
+
+    def get_memory_info(self):
+        self._emm_begin()
+        recorder = _recorder.active if not self._emm_quiet else None
+        try:
+            info = super().get_memory_info()
+        except Exception as error:
+            if recorder is not None:
+                recorder.write("get_memory_info", result=_recorder.result_of(error), device=self._emm_device())
+            raise
+        if recorder is not None:
+            recorder.add_device(self._emm_device(), info.free, info.total)
+            recorder.write("get_memory_info", free=info.free, total=info.total, device=self._emm_device())
+        return info
+
+    def reset(self):
+        self._emm_begin()
+        if _recorder.active is not None and self.context is not None:
+            _recorder.active.write("reset", device=self._emm_device())
+        self._emm_in_reset = threading.get_ident()
+        try:
+            with _at_once():
+                super().reset()
+        finally:
+            self._emm_in_reset = None
+
+    @contextlib.contextmanager
+    def defer_cleanup(self):
+        self._emm_begin()
+        with super().defer_cleanup():
+            if _recorder.active is not None:
+                _recorder.active.write("defer_cleanup", device=self._emm_device())
+            try:
+                yield
+            finally:
+                if _recorder.active is not None:
+                    _recorder.active.write("end_defer_cleanup", device=self._emm_device())
+
+
+def recording(manager):
+    """The class `manager`, which records what it is asked."""
+    if issubclass(manager, _Recording):
+        return manager
+    if manager not in _classes:
+        _classes[manager] = type("Recording" + manager.__name__, (_Recording, manager), {})
+    return _classes[manager]
+
+
+def begin(recorder):
+    """From here on the managers of all contexts record, those that are and those that will be."""
+    import numba
+    recorder.add_source("numba %s" % numba.__version__)
+    _drv._ensure_memory_manager()
+    plain = _drv._memory_manager
+    _drv._memory_manager = recording(plain)
+    changed = []
+    for device in _devices():
+        manager = getattr(getattr(device, "primary_context", None), "memory_manager", None)
+        if manager is not None and not isinstance(manager, _Recording):
+            changed.append((manager, type(manager)))
+            manager.__class__ = recording(type(manager))
+            manager._emm_begin()
+            with contextlib.suppress(Exception):
+                recorder.add_device(manager._emm_device(), *changed[-1][1].get_memory_info(manager))
+
+    def end():
+        if _drv._memory_manager is _classes.get(plain):
+            _drv._memory_manager = plain
+
+    return end
+
+
+def _devices():
+    """Those that Numba has opened, without opening one."""
+    return [entry for entry in getattr(_drv.driver, "devices", {}).values()]

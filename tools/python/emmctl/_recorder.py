@@ -1,0 +1,145 @@
+"""The trace that this process writes, if any: requests when they were answered, frees when they were asked for, each
+at once, so that the order of the file is the order in which things happened.
+
+Finalizers may run between any two lines here, on any thread: nothing holds a lock of Python's.
+"""
+import itertools
+import json
+import os
+import threading
+import time
+from ctypes import byref, c_void_p
+
+from emmctl import _library
+from emmctl._library import check, library
+
+FORMAT = {"format": "emmctl-trace", "version": "1.0"}
+REQUIRES = ["ipc", "multi-device", "streams", "threads"]  # what such a trace may hold
+
+_thread_id = getattr(threading, "get_native_id", threading.get_ident)
+
+
+class Recorder:
+    """A trace file. Its header is written with the first operation, when the devices are known."""
+
+    def __init__(self, path, name=None):
+        self.path = path
+        self.rows = 0
+        self.lost = 0
+        self.start_ns = time.monotonic_ns() if hasattr(time, "monotonic_ns") else int(time.monotonic() * 1e9)
+        self._realtime_ns = int(time.time() * 1e9)
+        self._name = name
+        self._numbers = itertools.count(1)
+        self._devices = {}
+        self._sources = []
+        self._trace = None
+        self._opening = threading.RLock()
+
+    def add_source(self, words):
+        if words not in self._sources:
+            self._sources.append(words)
+
+    def add_device(self, device, free, total):
+        self._devices.setdefault(device, {"id": device, "capacity": total, "free_at_start": free})
+
+    def knows(self, device):
+        return device in self._devices
+
+    def _header(self):
+        header = dict(FORMAT, level="emm", complete=True, requires=REQUIRES)
+        if self._name:
+            header["name"] = self._name
+        header["clock"] = {"source": "CLOCK_MONOTONIC", "start_ns": self.start_ns,
+                           "start_realtime_ns": str(self._realtime_ns)}
+        header["source"] = {"tool": "emmctl.record", "framework": ", ".join(self._sources) or "none"}
+        if self._devices:
+            header["devices"] = [self._devices[key] for key in sorted(self._devices)]
+        return header
+
+    def open(self):
+        with self._opening:
+            if self._trace is None:
+                trace = c_void_p()
+                check(library().emm_trace_open(os.fsencode(self.path), json.dumps(self._header()).encode(),
+                                               byref(trace)), library().emm_trace_error)
+                self._trace = trace
+        return self._trace
+
+    def number(self):
+        return next(self._numbers)
+
+    def write(self, op, **members):
+        """One operation, in the file when the process ends in whatever way."""
+        device = members.pop("device", 0)
+        row = {"op": op, "time_ns": time.monotonic_ns() - self.start_ns, "thread": _thread_id()}
+        if device:
+            row.update(context="c%d" % device, device=device)
+        stream = stream_name(members.pop("stream", 0))
+        if stream is not None:
+            row["stream"] = stream
+        row.update(members)
+        trace = self.open()
+        lib = library()
+        if lib.emm_trace_append(trace, json.dumps(row).encode()) != _library.SUCCESS:
+            self.lost += 1
+            return
+        self.rows += 1
+        if self.rows % 64 == 0:
+            lib.emm_trace_flush(trace)
+
+    def flush(self):
+        if self._trace is not None:
+            library().emm_trace_flush(self._trace)
+
+    def close(self):
+        if self._trace is None:
+            return
+        trace, self._trace = self._trace, None
+        library().emm_trace_end(trace, self.lost)
+        check(library().emm_trace_close(trace), library().emm_trace_error)
+
+
+def stream_name(handle):
+    return {0: None, 1: "legacy", 2: "per_thread"}.get(handle, "0x%x" % handle)
+
+
+active = None  # the Recorder of this process
+
+
+def result_of(error):
+    """What a trace says of an exception that a request ended with."""
+    code = getattr(error, "status", getattr(error, "code", None))
+    code = int(code) if isinstance(code, int) or hasattr(code, "__int__") else 0
+    if isinstance(error, NotImplementedError) or code == _library.NOT_SUPPORTED:
+        return {"outcome": "unsupported"}
+    if code == _library.OUT_OF_MEMORY or isinstance(error, MemoryError):
+        return {"outcome": "oom", "code": code or 2}
+    return {"outcome": "error", "code": code} if code else {"outcome": "error"}
+
+
+class request:
+    """`with request(size=...) as asked: ...; number = asked.answered(address)`: a row for what was asked in the body,
+    be it answered or refused. The number is the memory's in the trace, 0 where nothing is recorded."""
+
+    def __init__(self, op="memalloc", **members):
+        self._op, self._members, self.number = op, members, 0
+
+    def __enter__(self):
+        self._recorder = active
+        return self
+
+    def answered(self, address, **members):
+        if self._recorder is not None:
+            self.number = self._recorder.number()
+            self._recorder.write(self._op, id=self.number, addr="0x%x" % address, **dict(self._members, **members))
+        return self.number
+
+    def __exit__(self, kind, error, trace):
+        if error is not None and self._recorder is not None and not self.number:
+            self._recorder.write(self._op, id=self._recorder.number(), result=result_of(error), **self._members)
+        return False
+
+
+def freed(number, **members):
+    if number and active is not None:
+        active.write("free", id=number, **members)
