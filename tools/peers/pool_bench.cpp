@@ -2,6 +2,7 @@
 // harness that the peers go through.
 //
 //   pool_bench --export TRACE --to FILE.ops               the trace's requests, for every peer
+//   pool_bench --generate KIND --streams N --to FILE.ops  those of 6,000 operations of a pattern
 //   pool_bench [--manager SPEC] [--device D] ...          a manager on a device, as `emmctl replay`
 //   takes them pool_bench --floor mimalloc|none ...                  mimalloc on sizes/1024; none:
 //   the harness alone
@@ -10,7 +11,9 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <map>
 
+#include "base/text.hpp"
 #include "driver/decorate/forwarding_driver.hpp"
 #include "driver/device_entry.hpp"
 #include "emm/manager_entry.hpp"
@@ -179,20 +182,25 @@ class Mimalloc {
 
 int run(int argc, char** argv) {
   PeerArguments arguments;
-  std::string manager = "pool", device = "auto", floor, trace, to;
+  std::string manager = "pool", device = "auto", floor, trace, kind, streams_made = "1", to;
   const auto extra = [&](std::string_view key, const char* value) {
-    auto* const into = key == "--manager"  ? &manager
-                       : key == "--device" ? &device
-                       : key == "--floor"  ? &floor
-                       : key == "--export" ? &trace
-                       : key == "--to"     ? &to
-                                           : nullptr;
-    if (into != nullptr) *into = value;
-    return into != nullptr;
+    const std::map<std::string_view, std::string*> known{{"--manager", &manager},
+                                                         {"--device", &device},
+                                                         {"--floor", &floor},
+                                                         {"--export", &trace},
+                                                         {"--generate", &kind},
+                                                         {"--streams", &streams_made},
+                                                         {"--to", &to}};
+    const auto into = known.find(key);
+    if (into != known.end()) *into->second = value;
+    return into != known.end();
   };
   if (!arguments.parse(argc, argv, extra)) return 2;
-  if (!trace.empty()) {
-    const auto written = write_requests(trace, to);
+  if (!trace.empty() || !kind.empty()) {
+    constexpr std::uint64_t kEvents = 6'000;
+    const auto written =
+        kind.empty() ? write_requests(trace, to)
+                     : generate_requests(kind, text::to_u64(streams_made).value_or(1), kEvents, to);
     return written ? 0 : say(written.error());
   }
   if (arguments.name.empty()) arguments.name = floor.empty() ? manager : floor;

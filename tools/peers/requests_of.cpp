@@ -1,11 +1,13 @@
 #include "tools/peers/requests_of.hpp"
 
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "base/text.hpp"
 #include "format/byte_sink.hpp"
 #include "format/byte_source.hpp"
+#include "trace/generate.hpp"
 #include "trace/importer.hpp"
 #include "trace/trace.hpp"
 
@@ -14,21 +16,26 @@ namespace {
 
 class Slots {
  public:
-  std::uint32_t take(AllocId id) {
+  struct Slot {
+    std::uint32_t number = 0;
+    StreamId stream{};
+  };
+
+  std::uint32_t take(AllocId id, StreamId stream) {
     if (empty_.empty()) empty_.push_back(count_++);
     const auto slot = empty_.back();
     empty_.pop_back();
-    taken_.emplace(id, slot);
+    taken_.emplace(id, Slot{.number = slot, .stream = stream});
     return slot;
   }
-  /// False where `id` has none.
-  bool give_back(AllocId id, std::uint32_t& slot) {
+  /// Nothing where `id` has none.
+  std::optional<Slot> give_back(AllocId id) {
     const auto found = taken_.find(id);
-    if (found == taken_.end()) return false;
-    slot = found->second;
-    empty_.push_back(slot);
+    if (found == taken_.end()) return std::nullopt;
+    const auto slot = found->second;
+    empty_.push_back(slot.number);
     taken_.erase(found);
-    return true;
+    return slot;
   }
   std::vector<AllocId> taken() const {
     std::vector<AllocId> ids;
@@ -37,7 +44,7 @@ class Slots {
   }
 
  private:
-  std::map<AllocId, std::uint32_t> taken_;
+  std::map<AllocId, Slot> taken_;
   std::vector<std::uint32_t> empty_;
   std::uint32_t count_ = 0;
 };
@@ -45,10 +52,9 @@ class Slots {
 std::string lines_of(const trace::Trace& trace) {
   std::string out;
   Slots slots;
-  const auto free = [&](AllocId id, StreamId stream) {
-    std::uint32_t slot = 0;
-    if (slots.give_back(id, slot))
-      text::append(out, text::format("f {} {}\n", slot, index(stream)));
+  const auto free = [&](AllocId id) {
+    const auto slot = slots.give_back(id);
+    if (slot) out += text::format("f {} {}\n", slot->number, index(slot->stream));
   };
   std::uint32_t device = 0;
   bool seen = false;
@@ -62,15 +68,15 @@ std::string lines_of(const trace::Trace& trace) {
         if (!seen) device = of;
         seen = true;
         if (of != device || event.size == 0 || event.recorded() == trace::Outcome::oom) break;
-        text::append(out, text::format("a {} {} {}\n", slots.take(event.id), event.size,
-                                       index(event.stream)));
+        out += text::format("a {} {} {}\n", slots.take(event.id, event.stream), event.size,
+                            index(event.stream));
         break;
       case trace::Op::free:
-        free(event.id, event.stream);
+        free(event.id);
         break;
       case trace::Op::reset:
         if (of != device) break;
-        for (const auto id : slots.taken()) free(id, StreamId{});
+        for (const auto id : slots.taken()) free(id);
         break;
       default:
         break;
@@ -79,7 +85,23 @@ std::string lines_of(const trace::Trace& trace) {
   return out;
 }
 
+Status write_lines(const std::string& lines, const std::string& to) {
+  auto sink = format::ByteSink::open(to);
+  if (!sink) return std::move(sink).error();
+  if (auto written = (*sink)->write(lines); !written) return written;
+  return (*sink)->close();
+}
+
 }  // namespace
+
+Status generate_requests(const std::string& kind, std::uint64_t streams, std::uint64_t events,
+                         const std::string& to) {
+  trace::Trace made;
+  if (auto done = trace::generate({.kind = kind, .events = events, .streams = streams}, made);
+      !done)
+    return done;
+  return write_lines(lines_of(made), to);
+}
 
 Status write_requests(const std::string& trace, const std::string& to) {
   auto source = format::ByteSource::open(trace);
@@ -90,10 +112,7 @@ Status write_requests(const std::string& trace, const std::string& to) {
   loaded.set_source((*source)->name());
   auto counts = (*importer)->read(**source, loaded, {});
   if (!counts) return std::move(counts).error();
-  auto sink = format::ByteSink::open(to);
-  if (!sink) return std::move(sink).error();
-  if (auto written = (*sink)->write(lines_of(loaded)); !written) return written;
-  return (*sink)->close();
+  return write_lines(lines_of(loaded), to);
 }
 
 }  // namespace emm::peers

@@ -9,8 +9,14 @@ namespace emm::peers {
 /// Writes what a trace's program asks of a manager as read_requests() takes it: device and managed
 /// memory of the first device that the program uses, in the trace's order. Slots are taken again,
 /// the last freed first, so that there are as many as live at once; what a reset ends is freed
-/// there. Order between streams is left out, since the peers have no word for it. Errors are those
-/// of reading and writing.
+/// there. Memory is given back on the stream that it was asked for on, which is where PyTorch puts
+/// it whatever a program says; order between streams is left out, since the peers have no word for
+/// it. Errors are those of reading and writing.
 Status write_requests(const std::string& trace, const std::string& to);
+
+/// The same of a pattern of `emmctl generate` with `streams` streams and `events` operations:
+/// seed 1.
+Status generate_requests(const std::string& kind, std::uint64_t streams, std::uint64_t events,
+                         const std::string& to);
 
 }  // namespace emm::peers
