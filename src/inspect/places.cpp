@@ -19,13 +19,14 @@ std::string shortened(const std::string& frame, std::size_t width) {
   return "..." + frame.substr(frame.size() - (width - 3));
 }
 
-bool is_python(const std::string& frame) { return frame.find(".py:") != std::string::npos; }
+bool is_python(std::string_view frame) { return frame.find(".py:") != frame.npos; }
 
 /// Which frame is the innermost of the program's own: Python's before others, those outside of installed packages before
 /// those inside. 0 where there are none.
-std::size_t own_frame(const std::vector<std::string>& frames) {
-  const auto own = [](const std::string& frame) {
-    return is_python(frame) && frame.find("-packages/") == std::string::npos && frame.find("/lib/python") == std::string::npos;
+template <class Frames>
+std::size_t own_frame(const Frames& frames) {
+  const auto own = [](std::string_view frame) {
+    return is_python(frame) && frame.find("-packages/") == frame.npos && frame.find("/lib/python") == frame.npos;
   };
   auto from = std::find_if(frames.begin(), frames.end(), own);
   if (from == frames.end()) from = std::find_if(frames.begin(), frames.end(), is_python);
@@ -77,6 +78,15 @@ std::vector<std::string> telling_frames(const trace::Trace& trace, SiteId site, 
   const auto left = frames.size() - from;
   const auto begin = frames.begin() + static_cast<std::ptrdiff_t>(from);
   return {begin, begin + static_cast<std::ptrdiff_t>(std::min(count, left))};
+}
+
+std::vector<std::string_view> telling_part(std::span<const std::string_view> frames, std::size_t count) {
+  const auto own = own_frame(frames);
+  const auto inner = static_cast<std::size_t>(std::find_if(frames.begin(), frames.end(), is_python) - frames.begin());
+  std::vector<std::string_view> part;
+  if (inner < own) part.push_back(frames[inner]);
+  for (auto i = own; i < frames.size() && part.size() < count; ++i) part.push_back(frames[i]);
+  return part;
 }
 
 std::string site_name(const trace::Trace& trace, SiteId site, std::size_t width) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,9 @@ std::string place_of(const trace::Trace& trace, std::uint32_t event);
 /// The frames of a site that tell a reader most: from the innermost one of the program's own on, at most `count`.
 /// Python's before others, those outside of installed packages before those inside.
 std::vector<std::string> telling_frames(const trace::Trace& trace, SiteId site, std::size_t count);
+/// The part of a stack that those two use, at most `count` frames: the innermost one of Python, and from the program's own
+/// on.
+std::vector<std::string_view> telling_part(std::span<const std::string_view> frames, std::size_t count);
 /// The first of them and what it called innermost, at most `width` characters: "train.py:13 step, in adam.py:178 step";
 /// "(no call site)".
 std::string site_name(const trace::Trace& trace, SiteId site, std::size_t width);

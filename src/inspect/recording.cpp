@@ -3,11 +3,14 @@
 #include <string_view>
 
 #include "base/text.hpp"
+#include "inspect/places.hpp"
 
 namespace emm::inspect {
 namespace {
 
 using trace::Member;
+
+constexpr std::uint64_t kEventBytesMost = 64;  // as trace::Trace promises
 
 void put(std::vector<std::uint64_t>& values, AllocId id, std::uint64_t value) {
   if (values.size() <= index(id)) values.resize(index(id) + 1);
@@ -28,7 +31,21 @@ std::optional<std::uint64_t> number_of(std::string_view members, std::string_vie
 
 }  // namespace
 
+bool Recording::stacks_are_many() {
+  if (!many_ && stacks_++ % kLookEvery == 0) {
+    many_ = trace_.memory_bytes() > stack_bytes_most_ + kEventBytesMost * trace_.size();
+  }
+  return many_;
+}
+
 Status Recording::on_operation(const trace::Operation& operation) {
+  if (operation.op == trace::Op::define && operation.frames.size() > kFramesKept && stacks_are_many()) {
+    auto cut = operation;
+    const auto kept = telling_part(operation.frames, kFramesKept);
+    cut.frames = kept;
+    ++stacks_cut_;
+    return trace_.on_operation(cut);
+  }
   const auto before = trace_.size();
   if (auto taken = trace_.on_operation(operation); !taken) return taken;
   if (trace_.size() == before || operation.op == trace::Op::free || !operation.has(Member::id)) return {};

@@ -13,10 +13,15 @@
 namespace emm::inspect {
 
 /// A trace together with what a replay has no use for and a look at the recording does: where memory was, what it was
-/// granted, and what the device had left when a request failed. At most 80 bytes an event. Any thread may read once
-/// it is finished.
+/// granted, and what the device had left when a request failed. At most 80 bytes an event, beside the call stacks. Of
+/// these there is no end in a recording whose frames all differ: past kStackBytesMost only the frames of a stack that
+/// tell a reader most are kept. Any thread may read once it is finished.
 class Recording final : public trace::OperationSink {
  public:
+  static constexpr std::uint64_t kStackBytesMost = std::uint64_t{128} << 20;
+  static constexpr std::size_t kFramesKept = 8;
+
+  explicit Recording(std::uint64_t stack_bytes_most = kStackBytesMost) : stack_bytes_most_(stack_bytes_most) {}
   /// Names the trace in messages.
   void set_source(std::string source) { trace_.set_source(std::move(source)); }
   Status on_header(const trace::Header& header) override { return trace_.on_header(header); }
@@ -24,6 +29,7 @@ class Recording final : public trace::OperationSink {
   Status finish() override { return trace_.finish(); }
 
   const trace::Trace& trace() const noexcept { return trace_; }
+  std::uint64_t stacks_cut() const noexcept { return stacks_cut_; }  ///< Of which only a part was kept.
   bool has_addresses() const noexcept { return !addresses_.empty(); }
   std::uint64_t address(AllocId id) const noexcept { return at(addresses_, id); }  ///< 0: not recorded.
   std::uint64_t granted(AllocId id) const noexcept { return at(granted_, id); }    ///< Bytes; 0: not recorded.
@@ -31,6 +37,10 @@ class Recording final : public trace::OperationSink {
   std::optional<std::uint64_t> device_free(AllocId id) const;
 
  private:
+  static constexpr std::uint64_t kLookEvery = 1024;  // stacks
+
+  bool stacks_are_many();
+
   static std::uint64_t at(const std::vector<std::uint64_t>& values, AllocId id) noexcept {
     return index(id) < values.size() ? values[index(id)] : 0;
   }
@@ -38,6 +48,8 @@ class Recording final : public trace::OperationSink {
   trace::Trace trace_;
   std::vector<std::uint64_t> addresses_, granted_;  // by AllocId, as far as the last that has one
   std::map<std::uint32_t, std::uint64_t> device_free_;
+  std::uint64_t stack_bytes_most_, stacks_ = 0, stacks_cut_ = 0;
+  bool many_ = false;
 };
 
 }  // namespace emm::inspect

@@ -36,6 +36,9 @@ class Explain final : public CommandRun {
     if (auto apart = refuse_same_file({trace_, json_}); !apart) return apart.error();
     auto recording = load_recording(console, trace_, {.format = from_, .partial = partial_});
     if (!recording) return std::move(recording).error();
+    if (const auto cut = recording->stacks_cut(); cut > 0) {
+      console.say(text::format("of {} call stacks only the frames that tell most are kept: there are too many", text::grouped(cut)));
+    }
     const inspect::Lives lives(recording->trace());
     const auto report = inspect::find_ooms(*recording, lives, capacity);
     std::size_t which = 0;

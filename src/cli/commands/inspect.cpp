@@ -38,6 +38,9 @@ class Inspect final : public CommandRun {
     if (auto apart = refuse_same_file({trace_, json_, svg_}); !apart) return apart.error();
     auto recording = load_recording(console, trace_, {.format = from_, .partial = partial_});
     if (!recording) return std::move(recording).error();
+    if (const auto cut = recording->stacks_cut(); cut > 0) {
+      console.say(text::format("of {} call stacks only the frames that tell most are kept: there are too many", text::grouped(cut)));
+    }
     const auto& trace = recording->trace();
     if (map_ && *map_ >= trace.size()) {
       return fail(Errc::usage, "{}: there is no event {}: expected one below {}", trace_, *map_, trace.size());
