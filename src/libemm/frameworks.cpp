@@ -99,6 +99,7 @@ size_t emm_shared_error(char* buffer, size_t size) {
 }
 
 void* emm_torch_alloc(ptrdiff_t size, int device, void* stream) {
+  if (size == 0) return nullptr;  // PyTorch asks for that, and never uses it
   const auto taken =
       libemm::take(static_cast<std::uint64_t>(size), device, libemm::handle_of(stream));
   if (taken) return libemm::pointer_to(*taken);

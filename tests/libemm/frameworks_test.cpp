@@ -65,6 +65,12 @@ TEST_F(Frameworks, AreToldWhereThereIsNoMemory) {
   EXPECT_NE(words().find("CUDA_ERROR_OUT_OF_MEMORY"), std::string::npos) << words();
 }
 
+TEST_F(Frameworks, GiveNothingWhereNothingIsAskedFor) {
+  void* nothing = emm_torch_alloc(0, 0, nullptr);
+  EXPECT_EQ(nothing, nullptr);
+  emm_torch_free(nothing, 0, 0, nullptr);
+}
+
 TEST_F(Frameworks, KeepTorchToItsFraction) {
   emm_torch_memory_fraction(0.5, 0);
   void* within = emm_torch_alloc(32 * kMiB, 0, nullptr);
