@@ -97,6 +97,19 @@ TEST(Requests, AreReadWithTheirPeak) {
   EXPECT_EQ(requests->streams, 3u);
   EXPECT_EQ(requests->peak_live, 150u);
   EXPECT_EQ(requests->peak_at, 1u);
+  EXPECT_EQ(requests->bound(), 150u);
+}
+
+TEST(Requests, OfSeveralStreamsNeedTheSumOfTheirPeaks) {
+  Requests requests;
+
+  requests.add({.size = 100, .slot = 0, .stream = 0, .allocates = true});
+  requests.add({.slot = 0, .stream = 0});
+  requests.add({.size = 80, .slot = 0, .stream = 1, .allocates = true});
+  requests.add({.slot = 0, .stream = 1});
+
+  EXPECT_EQ(requests.peak_live, 100u);
+  EXPECT_EQ(requests.bound(), 180u);
 }
 
 TEST(Requests, ThatAreNoneAreRefused) {

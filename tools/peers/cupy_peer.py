@@ -19,21 +19,25 @@ except Exception as error:  # not installed, no driver, no device
 
 
 def read(path):
-    requests, slots, live, peak, streams = [], {}, 0, 0, 1
+    requests, slots, live, peak, streams, by_stream = [], {}, 0, 0, 1, {}
     with open(path) as file:
         for line in file:
             what, slot, *rest = line.split()
+            mine = by_stream.setdefault(rest[-1], [0, 0])  # live, and its peak
             if what == "a":
                 size = int(rest[0])
                 slots[slot] = size
                 live += size
                 peak = max(peak, live)
+                mine[0] += size
+                mine[1] = max(mine)
             else:
                 size = 0
                 live -= slots[slot]
+                mine[0] -= slots[slot]
             streams = max(streams, int(rest[-1]) + 1)
             requests.append((size, int(slot), int(rest[-1])))
-    return requests, max(int(slot) for slot in slots) + 1, peak, streams
+    return requests, max(int(slot) for slot in slots) + 1, peak, sum(most for _, most in by_stream.values()), streams
 
 
 def walk(requests, slots, make, streams):
@@ -74,7 +78,7 @@ class Still:
 
 
 def measure(name, path, warm, latency):
-    requests, places, peak, count = read(path)
+    requests, places, peak, bound, count = read(path)
     pool = cupy.cuda.MemoryPool()
     streams = [cupy.cuda.Stream.null] + [cupy.cuda.Stream(non_blocking=True) for _ in range(count - 1)]
     free_before = cupy.cuda.runtime.memGetInfo()[0]
@@ -99,7 +103,7 @@ def measure(name, path, warm, latency):
                 tails[what].append(max(0, spans[min(len(spans) - 1, int(0.999 * len(spans)))] - clock))
         finish()
     line = {"peer": name, "trace": path.rsplit("/", 1)[-1].removesuffix(".ops"), "requests": len(requests), "failed": 0,
-            "peak_live_bytes": peak, "first_ns": round(times[0], 2), "warm_ns": round(statistics.median(times[1:]), 2),
+            "peak_live_bytes": peak, "bound_bytes": bound, "first_ns": round(times[0], 2), "warm_ns": round(statistics.median(times[1:]), 2),
             "warm_passes_ns": [round(each, 2) for each in times[1:]], "loop_ns": round(loop / len(requests), 2),
             # The pool gives nothing back while it is not asked to, so what it holds now is the most it held.
             "reserved_first_bytes": pool.total_bytes(), "reserved_warm_bytes": pool.total_bytes(),

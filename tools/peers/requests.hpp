@@ -28,12 +28,26 @@ struct Requests {
   std::uint64_t peak_live = 0;
   std::size_t peak_at = 0;  ///< The allocation that makes it so.
 
+  /// What must be reserved where memory stays on its stream: the sum of what each has live at its
+  /// own peak.
+  std::uint64_t bound() const {
+    std::uint64_t sum = 0;
+    for (const auto& each : by_stream_) sum += each.peak;
+    return sum;
+  }
+
   void add(const Request& request) {
-    auto& size = sizes_.size() > request.slot ? sizes_[request.slot]
-                                              : (sizes_.resize(request.slot + 1), sizes_.back());
+    slots = std::max(slots, request.slot + 1);
+    streams = std::max(streams, std::uint32_t{request.stream} + 1);
+    sizes_.resize(slots);
+    by_stream_.resize(streams);
+    auto& size = sizes_[request.slot];
+    auto& stream = by_stream_[request.stream];
     if (request.allocates) {
       size = request.size;
       live_ += size;
+      stream.live += size;
+      stream.peak = std::max(stream.peak, stream.live);
       ++allocations;
       if (live_ > peak_live) {
         peak_live = live_;
@@ -41,14 +55,18 @@ struct Requests {
       }
     } else {
       live_ -= size;
+      stream.live -= size;
     }
-    slots = std::max(slots, request.slot + 1);
-    streams = std::max(streams, std::uint32_t{request.stream} + 1);
     all.push_back(request);
   }
 
  private:
+  struct OfStream {
+    std::uint64_t live = 0, peak = 0;
+  };
+
   std::vector<std::uint64_t> sizes_;  // by slot
+  std::vector<OfStream> by_stream_;
   std::uint64_t live_ = 0;
 };
 
