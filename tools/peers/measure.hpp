@@ -173,6 +173,7 @@ struct Scaling {
   std::vector<std::uint64_t> live{1'000, 100'000, 1'000'000};
   std::uint64_t min_size = 512, max_size = std::uint64_t{256} << 10;  ///< A million fit an H200.
   unsigned passes = 5;
+  double enough_ns = 5'000;  ///< Where a request takes longer, no more are made live.
   std::uint64_t most_ns =
       15'000'000'000;  ///< No pass begins later; none takes more than its share.
   std::uint64_t seed = 1;
@@ -221,6 +222,7 @@ void measure_scaling(const std::string& peer, const Make& make, const Scaling& s
     if (const auto reserved = allocator->reserved_peak()) line.bytes("reserved_bytes", reserved);
     line.print();
     detail::free_left(*allocator, slots);
+    if (median(ns) > scaling.enough_ns) return;
   }
 }
 

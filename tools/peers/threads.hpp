@@ -72,9 +72,10 @@ class Inbox {
     }
     places_[end_ % kPlaces] = std::move(memory);
     memory = Memory();
-    written_.store(++end_, std::memory_order_release);
+    if (++end_ % kTogether == 0) pass_on();
     return true;
   }
+  void pass_on() { written_.store(end_, std::memory_order_release); }
   template <class Take>
   void drain(const Take& take) {
     const auto end = written_.load(std::memory_order_acquire);
@@ -84,7 +85,7 @@ class Inbox {
   }
 
  private:
-  static constexpr std::size_t kPlaces = 1024;
+  static constexpr std::size_t kPlaces = 1024, kTogether = 32;
   alignas(64) std::atomic<std::size_t> written_{0};
   alignas(64) std::atomic<std::size_t> read_{0};
   alignas(64) std::size_t end_ = 0, known_read_ = 0;  // the writer's
@@ -123,6 +124,7 @@ class Worker {
       until_look = kStepsBetweenLooks;
       drain();
     }
+    next_->inbox_.pass_on();
   }
   void drain() {
     const auto before = stream_of((me_ + threads_ - 1) % threads_);
