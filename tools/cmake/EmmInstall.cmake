@@ -20,7 +20,7 @@ target_include_directories(plugin INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_D
 install(FILES src/plugin/emm_plugin.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/emmctl/plugin)
 install(TARGETS plugin EXPORT emmctl_plugin)
 install(EXPORT emmctl_plugin NAMESPACE emmctl:: FILE emmctlPlugin.cmake DESTINATION ${EMM_PACKAGE_DIR})
-install(TARGETS libemm LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS libemm libemm_python LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS emm ${layers} EXPORT emmctl ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY src/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/emmctl
   FILES_MATCHING PATTERN "*.hpp" PATTERN cli EXCLUDE)
