@@ -13,6 +13,8 @@ namespace event_flag = trace::event_flag;
 
 constexpr std::size_t kPeriodsMin = 3;
 constexpr std::size_t kStepAllocsMin = 4;  // fewer that repeat are a loop, not a step
+constexpr std::uint32_t kFloors = 10;
+constexpr std::uint32_t kFloorEventsMin = 200;  // of the trace; less has no course
 
 /// "step 12" and "step 13" are of one kind.
 std::string_view kind_of(std::string_view text) {
@@ -110,6 +112,30 @@ std::vector<Iteration> by_steps(const Lives& lives) {
   return steps;
 }
 
+/// The trace cut where the least is live in each tenth of it, at the last such event.
+std::vector<Iteration> by_floors(const Lives& lives) {
+  const auto size = static_cast<std::uint32_t>(lives.trace().size());
+  if (size < kFloorEventsMin) return {};
+  std::vector<Iteration> floors(kFloors);
+  std::uint64_t bytes = 0, least = 0;
+  std::uint32_t part = kFloors;
+  const auto device = [&](AllocId id) { return lives[id].what == Life::What::device; };
+  bool any = false;
+  lives.walk([&](std::uint32_t, AllocId id) { if (device(id)) bytes += lives[id].size, any = true; },
+             [&](std::uint32_t, AllocId id) { if (device(id)) bytes -= lives[id].size; },
+             [&](std::uint32_t event) {
+               const auto now = static_cast<std::uint32_t>(std::uint64_t{event} * kFloors / size);
+               if (now != part || bytes <= least) {
+                 least = bytes;
+                 floors[now].last = event;
+               }
+               part = now;
+             });
+  if (!any) return {};
+  for (std::uint32_t i = 1; i < kFloors; ++i) floors[i].first = floors[i - 1].last + 1;
+  return floors;
+}
+
 void measure(const Lives& lives, std::vector<Iteration>& iterations) {
   // Live bytes and count after each event of interest; iterations may lie in one another's range.
   std::vector<std::pair<std::uint32_t, std::size_t>> starts;
@@ -146,6 +172,10 @@ Growth growth(const Lives& lives) {
   if (out.iterations.empty()) {
     out.iterations = by_steps(lives);
     out.source = Growth::Source::steps;
+  }
+  if (out.iterations.empty()) {
+    out.iterations = by_floors(lives);
+    out.source = Growth::Source::floors;
   }
   if (out.iterations.empty()) {
     out.source = Growth::Source::none;

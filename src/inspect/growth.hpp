@@ -25,9 +25,11 @@ struct Iteration {
 /// repeats: the shortest series of request sizes that the trace ends with at least three times over, so often that it is
 /// half of all requests; less may be the layers of a model. Of three or more that nothing ends, the last is left out:
 /// the end of the program may be in it.
+/// Where nothing repeats either, the least that is live in each tenth of the trace is compared, as if an iteration ended
+/// there.
 /// The first iteration is warm-up, and compared with nothing, where there are at least three.
 struct Growth {
-  enum class Source : std::uint8_t { none, marks, steps };
+  enum class Source : std::uint8_t { none, marks, steps, floors };
   Source source = Source::none;
   std::string name;                   ///< What the marks have in common.
   std::vector<Iteration> iterations;
@@ -36,6 +38,9 @@ struct Growth {
   bool steady = false;                ///< It never went down from one to the next.
   BySite by_site;                     ///< Born after the base and live at the last's end: the growth's sites, and
   BySize by_size;                     ///< its sizes.
+
+  /// It looks like a leak: more each time, over several iterations.
+  bool grows() const noexcept { return bytes > 0 && steady && iterations.size() > 3; }
 };
 Growth growth(const Lives& lives);
 

@@ -4,6 +4,7 @@
 #include "base/units.hpp"
 #include "format/json_writer.hpp"
 #include "inspect/columns.hpp"
+#include "inspect/growth.hpp"
 #include "inspect/places.hpp"
 #include "inspect/survey.hpp"
 
@@ -133,6 +134,29 @@ std::string why(const Oom& oom) {
   return of_not_known(oom);
 }
 
+/// Where what is live only ever grew, until then.
+std::string of_growth(const trace::Trace& trace, const Growth& growth, const Oom& oom) {
+  if (!growth.grows()) return "";
+  const auto& base = growth.iterations[growth.base];
+  const auto& last = growth.iterations.back();
+  if (base.last >= oom.event || last.live_at_end_bytes > oom.live) return "";
+  const auto by = static_cast<std::uint64_t>(growth.bytes);
+  const auto steps = growth.iterations.size() - 1 - growth.base;
+  auto out = growth.source == Growth::Source::floors
+                 ? format("What stays live only ever grew, tenth by tenth of the trace: from {} to {}", bytes_in_full(base.live_at_end_bytes),
+                          bytes_in_full(last.live_at_end_bytes))
+                 : format("What stays live grew by {} in each of {}, from {} to {}, and never went down", units::bytes(by / steps),
+                          counted(steps, "iteration"), bytes_in_full(base.live_at_end_bytes), bytes_in_full(last.live_at_end_bytes));
+  out += ", as a leak does";
+  if (!growth.by_site.empty() && index(growth.by_site.front().key) != 0) {
+    out += format("; {} of it from {}", units::bytes(growth.by_site.front().bytes), site_name(trace, growth.by_site.front().key, kWidth));
+  } else if (!growth.by_size.empty()) {
+    const auto& most = growth.by_size.front();
+    out += format("; {} of it are {} of {}", units::bytes(most.bytes), counted(most.count, "allocation"), bytes_in_full(most.key));
+  }
+  return out + ". ";
+}
+
 void write(format::JsonWriter& json, std::string_view name, const std::optional<std::uint64_t>& value) {
   json.key(name);
   value ? json.value(*value) : json.null();
@@ -154,7 +178,7 @@ std::string to_text(const Recording& recording, const Lives& lives, const OomRep
                     std::size_t top, std::size_t frames) {
   const auto& trace = recording.trace();
   const auto& oom = report.all[which];
-  auto out = wrapped(happened(trace, oom) + ' ' + why(oom) + ' ' + enough(report, oom), kWidth);
+  auto out = wrapped(happened(trace, oom) + ' ' + why(oom) + ' ' + of_growth(trace, growth(lives), oom) + enough(report, oom), kWidth);
   if (index(oom.site) != 0) {
     out += "\nThe request came from\n";
     for (const auto& frame : telling_frames(trace, oom.site, frames)) out += "  " + frame + '\n';
@@ -187,6 +211,7 @@ std::string to_json(const Recording& recording, const Lives& lives, const OomRep
   json.member("peak_live_bytes", report.peak_live).member("peak_needed_bytes", report.peak_needed);
   json.key("failures").begin_array();
   constexpr std::size_t kListed = 100;
+  const auto grown = growth(lives);
   for (std::size_t i = 0; i < report.all.size() && i < kListed; ++i) {
     const auto& oom = report.all[i];
     json.begin_object().member("event", oom.event).member("line", oom.line).member("time_ns", oom.time_ns);
@@ -200,7 +225,7 @@ std::string to_json(const Recording& recording, const Lives& lives, const OomRep
     json.key("largest_free_bytes");
     oom.space && oom.space->segments ? json.value(oom.space->largest_free) : json.null();
     json.member("excess_bytes", oom.excess).member("enough_bytes", oom.enough);
-    json.key("words").value(why(oom) + ' ' + enough(report, oom));
+    json.key("words").value(why(oom) + ' ' + of_growth(trace, grown, oom) + enough(report, oom));
     write(json, trace, held_after(lives, oom.event, oom.device).by_site, top);
     json.end_object();
   }

@@ -247,7 +247,7 @@ std::string picture(const Recording& recording, const Lives& lives, const Survey
     outline.push_back({kLeft, kBottom});
     svg.polygon(outline, areas.colour(area), areas.name(area));
   }
-  if (growth.iterations.size() <= kIterationsMax) {
+  if (growth.source != Growth::Source::floors && growth.iterations.size() <= kIterationsMax) {
     for (const auto& iteration : growth.iterations) {
       svg.line({plot.x(iteration.first), kBottom - 8}, {plot.x(iteration.first), kBottom}, "#000000");
     }

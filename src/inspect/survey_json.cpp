@@ -4,6 +4,8 @@
 #include "format/json_writer.hpp"
 #include "inspect/survey_text.hpp"
 
+#include <array>
+
 namespace emm::inspect {
 namespace {
 
@@ -59,7 +61,8 @@ void write(Json& json, const trace::Trace& trace, const Growth& growth, std::siz
     json.null();
     return;
   }
-  json.begin_object().member("by", growth.source == Growth::Source::marks ? "marks" : "steps").member("name", growth.name);
+  constexpr std::array<std::string_view, 4> kSources{"none", "marks", "steps", "floors"};
+  json.begin_object().member("by", kSources[static_cast<std::size_t>(growth.source)]).member("name", growth.name);
   json.member("base", std::uint64_t{growth.base}).member("bytes", growth.bytes).member("steady", growth.steady);
   json.key("iterations").begin_array();
   for (const auto& each : growth.iterations) {

@@ -58,8 +58,8 @@ std::string summary(const Recording& recording, const Survey& survey) {
     rows.push_back({"", place_of(trace, at.event)});
   };
   if (survey.allocs + survey.failed + survey.host.count == 0) return "\nNo device memory is allocated\n";
-  rows.push_back({"allocations", text::format("{} of {} in all{}", grouped(survey.allocs), bytes(survey.bytes),
-                                         survey.failed == 0 ? "" : text::format("; {} more failed", grouped(survey.failed)))});
+  const auto served = survey.allocs == 0 ? std::string("none") : text::format("{} of {} in all", grouped(survey.allocs), bytes(survey.bytes));
+  rows.push_back({"allocations", served + (survey.failed == 0 ? "" : text::format("; {} more failed", grouped(survey.failed)))});
   if (survey.live.count > 0) peak("peak live", survey.live);
   if (survey.live_by_device.size() > 1) {
     for (const auto& [device, at] : survey.live_by_device) peak(text::format("  device {}", device), at);
@@ -144,30 +144,50 @@ std::string backing(const Recording& recording, const Survey& survey) {
   return "\nWhat the recorded manager held\n" + columns("ll", rows);
 }
 
+/// Do the names of iterations tell them apart?
+bool all_named(const Growth& growth) {
+  return growth.source == Growth::Source::marks && growth.iterations.front().name != growth.iterations.back().name;
+}
+
+std::string growth_heading(const Growth& growth) {
+  const auto count = grouped(growth.iterations.size());
+  switch (growth.source) {
+    case Growth::Source::none: break;
+    case Growth::Source::marks: return text::format("\nGrowth between iterations: {} by marks \"{}\"\n", count, growth.name);
+    case Growth::Source::steps: return text::format("\nGrowth between iterations: {} by sizes that repeat; there are no marks\n", count);
+    case Growth::Source::floors:
+      return "\nGrowth: no marks are alike, and no series of sizes repeats; the least live in each tenth of the trace\n";
+  }
+  return "";
+}
+
 std::string growth_text(const Recording& recording, const Growth& growth, const Shown& shown) {
   if (growth.source == Growth::Source::none) {
     return "\nGrowth between iterations: nothing to compare; no marks are alike, and no series of sizes repeats\n";
   }
   const auto& all = growth.iterations;
-  const auto by_marks = growth.source == Growth::Source::marks;
-  auto out = text::format("\nGrowth between iterations: {} {}\n", grouped(all.size()),
-                          by_marks ? text::format("by marks \"{}\"", growth.name) : std::string("by sizes that repeat; there are no marks"));
-  Rows rows{{"iteration", "events", "peak live", "live at end", "allocations"}};
+  const bool by_floors = growth.source == Growth::Source::floors;
+  if (by_floors && std::all_of(all.begin(), all.end(), [](const Iteration& each) { return each.live_at_end == 0; })) {
+    return "\nGrowth between iterations: no marks are alike, and no series of sizes repeats; nothing stays live\n";
+  }
+  auto out = growth_heading(growth);
+  Rows rows{{by_floors ? "tenth" : "iteration", by_floors ? "least at" : "events", "peak live", by_floors ? "least live" : "live at end", "allocations"}};
   constexpr std::size_t kEnds = 4;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all.size() > 2 * kEnds + 1 && i == kEnds) {
+    if (!by_floors && all.size() > 2 * kEnds + 1 && i == kEnds) {
       rows.push_back({"...", "", "", "", ""});
       i = all.size() - kEnds;
     }
-    rows.push_back({by_marks ? all[i].name : text::format("{}", i + 1), text::format("{} to {}", grouped(all[i].first), grouped(all[i].last)),
+    rows.push_back({all_named(growth) ? all[i].name : text::format("{}", i + 1),
+                    by_floors ? grouped(all[i].last) : text::format("{} to {}", grouped(all[i].first), grouped(all[i].last)),
                     bytes(all[i].peak_bytes), bytes(all[i].live_at_end_bytes), grouped(all[i].live_at_end)});
   }
   out += columns("lrrrr", rows);
   const auto steps = all.size() - 1 - growth.base;
-  const auto& base = all[growth.base];
-  const auto name = by_marks ? base.name : text::format("iteration {}", growth.base + 1);
-  out += text::format("  At the end of the last, {} than at the end of {}, {} before", change(growth.bytes), name,
-                      counted(steps, "iteration"));
+  out += by_floors ? text::format("  In the last, {} than in the second", change(growth.bytes))
+                   : text::format("  At the end of the last, {} than at the end of {}, {} before", change(growth.bytes),
+                                  all_named(growth) ? all[growth.base].name : text::format("iteration {}", growth.base + 1),
+                                  counted(steps, "iteration"));
   if (growth.bytes > 0 && growth.steady) {
     out += text::format("\n  It never went down: {} in each, on average", change(growth.bytes / static_cast<std::int64_t>(steps)));
   } else if (growth.bytes != 0) {

@@ -107,5 +107,44 @@ TEST(Growth, ThatGoesUpAndDownIsNotSteady) {
   EXPECT_FALSE(found.steady);
 }
 
+/// 60 iterations of different sizes, of which each keeps `kept` bytes of site 1.
+std::string restless(std::uint64_t kept) {
+  std::string lines = "{\"op\":\"define\",\"kind\":\"site\",\"id\":1,\"frames\":[\"cache.py:7 keep\"]}\n";
+  unsigned id = 0;
+  for (unsigned i = 1; i <= 60; ++i) {
+    lines += text::format("{\"op\":\"memalloc\",\"id\":{},\"size\":{}}\n", ++id, 1000 + i * i);
+    lines += text::format("{\"op\":\"memalloc\",\"id\":{},\"size\":{}}\n", ++id, 7000 - i * i);
+    lines += text::format("{\"op\":\"free\",\"id\":{}}\n{\"op\":\"free\",\"id\":{}}\n", id, id - 1);
+    if (kept > 0) lines += text::format("{\"op\":\"memalloc\",\"id\":{},\"size\":{},\"site\":1}\n", ++id, kept);
+  }
+  return lines;
+}
+
+TEST(Growth, IsMeasuredBetweenTheLeastLiveInTenthsWhereNothingRepeats) {
+  const auto recording = recorded(restless(64));
+
+  const auto found = growth(Lives(recording->trace()));
+
+  EXPECT_EQ(found.source, Growth::Source::floors);
+  ASSERT_EQ(found.iterations.size(), 10u);
+  EXPECT_EQ(found.iterations[0].first, 0u);
+  EXPECT_EQ(found.iterations[1].last, 33u) << "after the second of the frees of the seventh";
+  EXPECT_EQ(found.iterations[1].live_at_end_bytes, 6u * 64u);
+  EXPECT_EQ(found.iterations[9].live_at_end_bytes, 54u * 64u);
+  EXPECT_EQ(found.bytes, 48 * 64);
+  EXPECT_TRUE(found.grows());
+  ASSERT_EQ(found.by_site.size(), 1u);
+  EXPECT_EQ(found.by_site[0], (Group<SiteId>{.key = SiteId{1}, .count = 48, .bytes = 48 * 64}));
+}
+
+TEST(Growth, IsNoneWhereWhatIsLeastLiveStaysTheSame) {
+  const auto recording = recorded(restless(0));
+
+  const auto found = growth(Lives(recording->trace()));
+
+  EXPECT_EQ(found.bytes, 0);
+  EXPECT_FALSE(found.grows());
+}
+
 }  // namespace
 }  // namespace emm::inspect
