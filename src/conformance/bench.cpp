@@ -82,8 +82,8 @@ Bench::~Bench() {
 
 MemoryManager& Bench::uninitialized() {
   if (manager_) return *manager_;
-  auto made = subject_.factory.make({.driver = &watched_,
-                                     .runtime = runtime(),
+  auto made = subject_.factory.make({.driver = order_ ? ordered_.driver.get() : &watched_,
+                                     .runtime = order_ ? ordered_.runtime.get() : runtime(),
                                      .clock = &platform_->clock(),
                                      .observer = &heard_,
                                      .profile = subject_.profile});
@@ -121,6 +121,13 @@ StreamHandle Bench::stream() {
   note("stream_create", text::format(",\"id\":{}", made->value), false);
   streams_.push_back(*made);
   return *made;
+}
+
+order::Checker& Bench::watch_order() {
+  EMM_ASSERT(!manager_);
+  order_ = std::make_unique<order::Checker>([]() noexcept -> std::uint64_t { return 0; });
+  ordered_ = order_->watch(watched_device(), 0);
+  return *order_;
 }
 
 bool Bench::is_simulated() const noexcept { return platform_->kind() == "sim"; }
@@ -338,6 +345,10 @@ std::string Bench::trace() const {
 void Bench::decide(Verdict verdict) {
   const std::lock_guard lock(mutex_);
   if (!verdict_) verdict_ = std::move(verdict);
+}
+
+void Bench::take(Verdict verdict) {
+  if (verdict.kind != Verdict::Kind::pass) decide(std::move(verdict));
 }
 
 bool Bench::decided() const {

@@ -16,6 +16,7 @@
 #include "conformance/subject.hpp"
 #include "conformance/verdict.hpp"
 #include "conformance/watch.hpp"
+#include "order/checker.hpp"
 
 namespace emm::conformance {
 
@@ -99,6 +100,10 @@ class Bench {
   Watch& watch() noexcept { return watch_; }
   Heard& heard() noexcept { return heard_; }
   StreamHandle stream();  ///< A stream of its own; ends with this.
+  /// Looks at the order of streams from here on: before the manager is made. The checker hears of its driver calls, and
+  /// of those of ordered(); of memory the check tells it.
+  order::Checker& watch_order();
+  Driver& ordered() noexcept { return *ordered_.driver; }  ///< After watch_order().
   bool is_simulated() const noexcept;
   /// So many bytes are all that the device says is free from here on, to a page of 2 MiB; what is over is held by the
   /// bench. A real device gives somewhat more than it says (measured on an H200, driver 580.159.04, CUDA 13.0).
@@ -165,6 +170,8 @@ class Bench {
   void inconclusive(std::string_view why);
   /// The operations that led here cannot be told by a trace.
   void untraceable() { traceable_ = false; }
+  /// What a bench of this check's own came to: a failure is this one's.
+  void take(Verdict verdict);
   bool decided() const;
 
   Verdict verdict();
@@ -191,6 +198,8 @@ class Bench {
   Watch watch_;
   ForwardingDriver watched_;
   std::optional<ForwardingRuntime> runtime_;
+  std::unique_ptr<order::Checker> order_;
+  OpenedDevice ordered_;
   Heard heard_;
   Prng random_;
   std::unique_ptr<MemoryManager> manager_;

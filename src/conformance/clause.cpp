@@ -1,5 +1,6 @@
 #include "conformance/clause.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace emm::conformance {
@@ -12,6 +13,16 @@ std::string_view name(Level level) noexcept {
 std::string_view name(Scope scope) noexcept {
   constexpr std::array<std::string_view, 4> kNames{"every manager", "host-only and below", "default", "emmctl"};
   return kNames[static_cast<std::size_t>(scope)];
+}
+
+bool may_fail_with(const Clause& clause, const Clause& other) noexcept {
+  if (&clause == &other || other.kin == "*") return true;
+  for (auto rest = clause.kin; !rest.empty();) {
+    const auto end = std::min(rest.find(' '), rest.size());
+    if (rest.substr(0, end) == other.id) return true;
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return false;
 }
 
 const Clause* find_clause(std::string_view id) noexcept {

@@ -32,6 +32,7 @@ Result<MemoryView> MappedMemory::view(std::uint64_t start, std::optional<std::ui
 
 Status OwnedPointer::free(StreamHandle stream) {
   if (memory_ == nullptr) return fail(Errc::dead_pointer, "Freeing dead memory");
+  if (is_view_ && memory_->alive()) return {};
   return memory_->free(stream);
 }
 
@@ -39,12 +40,12 @@ Result<OwnedPointer> OwnedPointer::view(std::uint64_t start, std::optional<std::
   if (!alive()) return Error{.code = Errc::dead_pointer};
   auto part = view_.view(start, stop);
   if (!part) return std::move(part).error();
-  return OwnedPointer(memory_, *part);
+  return OwnedPointer(memory_, *part, true);
 }
 
 OwnedPointer own(MemoryPointer memory) {
   const MemoryView whole{.device_pointer = memory.device_pointer(), .size = memory.size()};
-  return {std::make_shared<MemoryPointer>(std::move(memory)), whole};
+  return {std::make_shared<MemoryPointer>(std::move(memory)), whole, false};
 }
 
 }  // namespace emm

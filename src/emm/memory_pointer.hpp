@@ -186,17 +186,19 @@ class OwnedPointer {
   bool alive() const noexcept { return memory_ != nullptr && memory_->alive(); }
   /// How many OwnedPointers share the memory (numba's refct).
   long references() const noexcept { return memory_.use_count(); }
-  /// Ends the memory now for everyone. Later ends of the references are silent (PTR-6).
+  /// Ends the memory now for everyone. Later ends of the references are silent (PTR-6). A view owns nothing, and its
+  /// free() ends nothing (PTR-5, PTR-9).
   Status free(StreamHandle stream = {});
   Result<OwnedPointer> view(std::uint64_t start = 0, std::optional<std::uint64_t> stop = {}) const;
 
  private:
   friend OwnedPointer own(MemoryPointer memory);
-  OwnedPointer(std::shared_ptr<MemoryPointer> memory, MemoryView view) noexcept
-      : memory_(std::move(memory)), view_(view) {}
+  OwnedPointer(std::shared_ptr<MemoryPointer> memory, MemoryView view, bool is_view) noexcept
+      : memory_(std::move(memory)), view_(view), is_view_(is_view) {}
 
   std::shared_ptr<MemoryPointer> memory_;
   MemoryView view_;
+  bool is_view_ = false;
 };
 
 /// Turns sole ownership into shared: numba's AutoFreePointer, which frees itself when its last owned

@@ -47,6 +47,16 @@ class Machine::Log final : public CallHook {
   bool complained_ = false;
 };
 
+Tap& Machine::tap() noexcept {
+  static auto& tap = *new Tap;
+  return tap;
+}
+
+Script& Machine::script() noexcept {
+  static auto& script = *new Script;
+  return script;
+}
+
 Machine* Machine::started() noexcept { return the_machine.load(std::memory_order_acquire); }
 
 std::int32_t Machine::start() {
@@ -79,6 +89,10 @@ std::unique_ptr<Machine::Context> Machine::open(int ordinal) {
   auto context = std::make_unique<Context>();
   context->ordinal = ordinal;
   context->device = log_ ? hooked(std::move(*device), *log_) : std::move(*device);
+  if (variable("EMM_STANDIN_SCRIPT", nullptr) != nullptr) {
+    context->device = hooked(std::move(context->device), script());
+  }
+  context->device = hooked(std::move(context->device), tap());
   return context;
 }
 

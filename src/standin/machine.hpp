@@ -8,14 +8,15 @@
 
 #include "driver/decorate/call_hook.hpp"
 #include "driver/device_entry.hpp"
+#include "standin/script.hpp"
+#include "standin/tap.hpp"
 
 namespace emm::standin {
 
 /// What the functions of the stand-in for libcuda.so.1 act on: the devices that EMM_STANDIN_DEVICE
-/// names
-/// ("sim" where it is not set), one for the process, and each thread's stack of contexts. Where
-/// EMM_STANDIN_LOG names a file, every call that reaches a device is a line at its end, written
-/// before the function returns.
+/// names ("sim" where it is not set), one for the process, and each thread's stack of contexts.
+/// Where EMM_STANDIN_LOG names a file, every call that reaches a device is a line at its end,
+/// written before the function returns; where EMM_STANDIN_SCRIPT is set, a test scripts failures.
 ///
 /// Codes are CUresults. Any thread may call. It is never destroyed: programs free in their exit
 /// handlers.
@@ -35,6 +36,10 @@ class Machine {
   static Machine* started() noexcept;
   /// cuInit. 100, no device, where EMM_STANDIN_DEVICE names none; then stderr says why.
   static std::int32_t start();
+
+  /// What hears of every call of every device.
+  static Tap& tap() noexcept;
+  static Script& script() noexcept;
 
   int device_count() const noexcept { return platform_->device_count(); }
   Clock& clock() noexcept { return platform_->clock(); }

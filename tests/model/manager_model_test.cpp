@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "base/text.hpp"
-#include "comparison.hpp"
-#include "manager_subject.hpp"
+#include "conformance/model/comparison.hpp"
+#include "conformance/model/manager_subject.hpp"
 #include "wrong_rules.hpp"
 
 namespace emm::model {

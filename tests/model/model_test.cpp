@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "comparison.hpp"
-#include "contract_model.hpp"
+#include "conformance/model/comparison.hpp"
+#include "conformance/model/contract_model.hpp"
 #include "wrong_rules.hpp"
 
 namespace emm::model {

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "contract_model.hpp"
+#include "conformance/model/contract_model.hpp"
 
 namespace emm::model {
 

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -780,7 +781,7 @@ const Mutant kMutants[] = {
      }},
     {"ERR-6", "holds its lock while it calls the driver", "default",
      [](W m) {
-       auto lock = std::make_shared<std::mutex>();
+       auto lock = std::make_shared<std::recursive_mutex>();
        shell_memalloc(m, [lock](Shell& shell, StreamHandle) {
          const std::lock_guard guard(*lock);
          shell.end();
@@ -979,6 +980,47 @@ const Mutant kMutants[] = {
          if (!memory && guards->alive > 0) return fault(Errc::invalid_value);
          return memory;
        };
+     }},
+
+    {"suite/large", "cuts what is above 1 GiB", "default",
+     [](W m) { m.driver->on_mem_alloc = [&m](auto size) { return m.driver->to.mem_alloc(std::min<std::uint64_t>(size, 1_GiB)); }; }},
+    {"suite/many", "has no more than 100 blocks", "default",
+     [](W m) {
+       auto alive = std::make_shared<std::atomic<int>>();
+       m.on_memalloc = [&m, alive](auto size, auto stream) -> Result<MemoryPointer> {
+         if (alive->load() >= 100) return kOutOfMemory;
+         auto memory = m.up->memalloc(size, stream);
+         if (!memory) return memory;
+         ++*alive;
+         return in_shell(*std::move(memory), [alive](Shell& shell, StreamHandle on) { --*alive, shell.end(on); });
+       };
+     }},
+    {"random/model", "nests deferrals two deep", "default",
+     [](W m) {
+       count_guards(m, [](Guards& guards, std::size_t) {
+         if (guards.alive == 2) guards.real.end();  // the third's end ends all
+       });
+     }},
+    {"random/program", "is of version 2 once it is initialized", "default",
+     [](W m) {
+       m.on_initialize = [&m] {
+         m.version = 2;
+         return m.up->initialize();
+       };
+     }},
+    {"random/program", "leaks what ends on a stream", "default",
+     [](W m) {
+       shell_memalloc(m, [](Shell& shell, StreamHandle on) {
+         if (on.value == 0) return shell.end(on);
+         static std::mutex mutex;
+         static auto& kept = *new std::vector<Lifetime>;
+         const std::lock_guard lock(mutex);
+         kept.push_back(std::move(shell.up));
+       });
+     }},
+    {"stream/hazards", "frees on the default stream what a stream works on", "async",
+     [](W m) {
+       m.driver->on_mem_free_async = [&m](DevicePtr ptr, StreamHandle) { return m.driver->to.mem_free_async(ptr, {}); };
      }},
 };
 

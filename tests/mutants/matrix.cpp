@@ -6,6 +6,7 @@
 #include "base/text.hpp"
 #include "conformance/suite.hpp"
 #include "operators.hpp"
+#include "strangers.hpp"
 #include "wrong_own.hpp"
 
 int main(int argc, char** argv) {
@@ -13,8 +14,24 @@ int main(int argc, char** argv) {
   using namespace emm::conformance;
   if (argc > 1 && std::string_view(argv[1]) == "operators") {
     for (const auto& mistake : mutants::all_operators()) {
-      const auto* by = mutants::first_that_fails(mistake);
+      const auto* by = mutants::first_that_fails(mutants::subject_of(mistake));
       std::fputs(text::format("{}\t{}\n", mistake.name(), by == nullptr ? std::string_view() : by->id).c_str(), stdout);
+    }
+    return 0;
+  }
+  if (argc > 1 && std::string_view(argv[1]) == "strangers") {
+    for (const auto& stranger : mutants::all_strangers()) {
+      if (argc > 2 && std::string_view(argv[2]) != "-" && !matches(argv[2], stranger.wrong)) continue;
+      if (argc > 2 && std::string_view(argv[2]) == "-") {
+        std::puts(std::string(stranger.wrong).c_str());
+        continue;
+      }
+      auto line = text::format("{}\t{}\t", stranger.wrong, stranger.over);
+      for (const auto& one : run_suite(mutants::subject_of(stranger), {}).judged) {
+        if (one.verdict.kind == Verdict::Kind::fail) line += text::format("{} ", one.clause->id);
+      }
+      std::fputs((line + "\n").c_str(), stdout);
+      std::fflush(stdout);
     }
     return 0;
   }

@@ -1,26 +1,18 @@
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <set>
 #include <string>
 
+#include "../order/stream_pool.hpp"
 #include "conformance/suite.hpp"
+#include "operators.hpp"
+#include "strangers.hpp"
 #include "wrong_own.hpp"
 
 namespace emm::mutants {
 namespace {
 
 using namespace emm::conformance;
-
-bool is_kin(const Clause& clause, std::string_view other) {
-  auto rest = clause.kin;
-  while (!rest.empty()) {
-    const auto end = std::min(rest.find(' '), rest.size());
-    if (rest.substr(0, end) == other) return true;
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
-  return false;
-}
 
 TEST(Mutants, EveryClauseHasOne) {
   std::set<std::string_view> broken;
@@ -40,7 +32,7 @@ void expect_caught(std::string_view id, const Report& report) {
   for (const auto& one : report.judged) {
     if (one.clause == clause) {
       EXPECT_EQ(one.verdict.kind, Verdict::Kind::fail) << one.verdict.words;
-    } else if (!is_kin(*clause, one.clause->id)) {
+    } else if (!may_fail_with(*clause, *one.clause)) {
       EXPECT_NE(one.verdict.kind, Verdict::Kind::fail)
           << one.clause->id << " is no kin: " << to_text(Report{.subject = report.subject, .judged = {one}});
     }
@@ -53,6 +45,45 @@ TEST(Mutants, EachWrongManagerIsCaughtByItsClauseAndByNoOthersThanItsKin) {
     const auto subject = subject_of(mutant);
 
     expect_caught(mutant.clause, run_suite(subject, {}));
+  }
+}
+
+TEST(Mutants, EachStrangerIsCaughtBySomeClause) {
+  for (const auto& stranger : all_strangers()) {
+    const auto subject = subject_of(stranger);
+
+    EXPECT_NE(first_that_fails(subject), nullptr) << stranger.wrong << ", over " << stranger.over;
+  }
+}
+
+/// A small pool in the order of streams, which is too hasty in one way, or in none.
+Subject hasty(order::Haste haste) {
+  Subject subject{.manager = std::string(order::kHasteNames[static_cast<std::size_t>(haste)])};
+  subject.factory = {.name = subject.manager,
+                     .make = [haste](const ManagerContext& context) -> Result<std::unique_ptr<MemoryManager>> {
+                       return std::make_unique<order::StreamPool>(*context.driver, haste);
+                     }};
+  return subject;
+}
+
+TEST(Hasty, ManagersAreCaughtByTheClauseOfStreamOrder) {
+  using order::Haste;
+  for (const auto haste : {Haste::no_event, Haste::wrong_stream, Haste::event_too_early, Haste::unmap_without_order,
+                           Haste::cross_thread_free, Haste::async_free_without_order}) {
+    const auto subject = hasty(haste);
+
+    EXPECT_EQ(judge(*find_clause("stream/hazards"), subject).kind, Verdict::Kind::fail) << subject.manager;
+  }
+}
+
+TEST(Hasty, NotWhereOneWaitsAsItShould) {
+  for (std::uint64_t seed = 0; seed < 1'000; seed += 100) {
+    auto subject = hasty(order::Haste::none);
+    subject.seed = seed;
+
+    const auto verdict = judge(*find_clause("stream/hazards"), subject);
+
+    EXPECT_EQ(verdict.kind, Verdict::Kind::pass) << "seed " << seed << ": " << verdict.words << ": " << verdict.seen;
   }
 }
 

@@ -230,12 +230,11 @@ conformance::Subject subject_of(const Operator& mistake) {
   subject.factory = wrong_factory(*std::move(upstream), [kind = mistake.kind, nth = mistake.nth, call = mistake.call](WrongManager& m) {
     put(*m.driver, call, std::make_shared<Mistake>(kind, nth));
   });
+  subject.patience = std::chrono::milliseconds(2000);
   return subject;
 }
 
-const conformance::Clause* first_that_fails(const Operator& mistake) {
-  auto subject = subject_of(mistake);
-  subject.patience = std::chrono::milliseconds(2000);
+const conformance::Clause* first_that_fails(const conformance::Subject& subject) {
   for (const auto* clause : conformance::select({})) {
     if (conformance::judge(*clause, subject).kind == conformance::Verdict::Kind::fail) return clause;
   }

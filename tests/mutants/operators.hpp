@@ -39,6 +39,6 @@ std::vector<Operator> all_operators();
 conformance::Subject subject_of(const Operator& mistake);
 
 /// The first clause that fails on it; null where it survives.
-const conformance::Clause* first_that_fails(const Operator& mistake);
+const conformance::Clause* first_that_fails(const conformance::Subject& subject);
 
 }  // namespace emm::mutants

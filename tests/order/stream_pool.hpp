@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "driver/driver.hpp"
 #include "emm/epoch.hpp"
 #include "emm/memory_manager.hpp"
 

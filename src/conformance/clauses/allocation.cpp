@@ -108,6 +108,51 @@ constexpr Clause kClauses[] = {
            b.expect_ok("memalloc(65536) after them", b.try_memalloc(64_KiB));
          }},
 
+    {.id = "suite/large",
+     .rule = "A request of many GiB is given whole, where the device has as much.",
+     .source = "rmm, mr_ref_test",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           auto subject = b.subject();
+           if (b.is_simulated()) subject.device = text::format("sim:capacity=64GiB,seed={}", b.seed());
+           auto fresh = Bench::create(subject, "suite/large");
+           if (!fresh) return b.inconclusive(describe(fresh.error()));
+           auto& on = **fresh;
+           const auto info = on.device().mem_get_info();
+           if (!info || info->free < 24_GiB) return b.not_applicable("the device has less than 24 GiB free");
+           for (const std::uint64_t size : {1_GiB + 1, 5_GiB, 17_GiB - 1}) {
+             const auto block = on.memalloc(size);
+             if (on.decided()) break;
+             on.expect_equal("the size of a block", block.size(), size);
+             for (const auto at : {std::uint64_t{0}, size / 2, size - 1}) {
+               const auto written = on.device().memset_d8(block.device() + at, 0x3c, 1);
+               on.expect(written.has_value(), text::format("byte {} of {} written", at, size), "it is no memory", "it is memory");
+             }
+           }
+           b.expect(true, {}, {}, {});
+           b.take(on.verdict());
+         }},
+
+    {.id = "suite/many",
+     .rule = "Thousands of small blocks live side by side.",
+     .source = "rmm, mr_ref_test",
+     .level = Level::must,
+     .scope = Scope::all,
+     .kin = "",
+     .check =
+         [](Bench& b) {
+           constexpr std::uint64_t kBlocks = 4000;
+           std::vector<Block> blocks;
+           for (std::uint64_t i = 0; i < kBlocks && !b.decided(); ++i) {
+             auto block = b.try_memalloc(1 + i % 256);
+             if (!block && block.error().code == Errc::not_supported) return b.not_applicable(describe(block.error()));
+             if (b.expect_ok(text::format("block {} of {}", i + 1, kBlocks), block)) blocks.push_back(*std::move(block));
+           }
+         }},
+
     {.id = "suite/random",
      .rule = "Through random requests and ends, live memory keeps its content.",
      .source = "rmm, mr_ref_test",
@@ -176,7 +221,7 @@ constexpr Clause kClauses[] = {
      .source = "rmm, mr_ref_multithreaded_test, cccl_mr_ref_test",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
+     .kin = "stream/hazards",
      .check =
          [](Bench& b) {
            const std::vector<StreamHandle> streams{{}, b.stream(), b.stream()};
@@ -198,7 +243,7 @@ constexpr Clause kClauses[] = {
      .source = "emm/memory_manager.hpp: stream orders memory after work on it",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
+     .kin = "stream/hazards",
      .check =
          [](Bench& b) {
            constexpr std::uint64_t kSize = 40_MiB;
@@ -281,7 +326,7 @@ constexpr Clause kClauses[] = {
      .source = "what memory is",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "suite/sizes suite/random suite/mixed suite/threads suite/cross_thread_free suite/cross_stream_free live/overlap_content",
+     .kin = "suite/sizes suite/random suite/mixed suite/threads suite/cross_thread_free suite/cross_stream_free live/overlap_content stream/hazards",
      .check =
          [](Bench& b) {
            std::vector<Block> blocks;

@@ -14,7 +14,7 @@ constexpr Clause kClauses[] = {
      .source = "NBEP 7; DOC",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "suite/sizes suite/random",
+     .kin = "suite/sizes suite/random suite/large suite/many",
      .check =
          [](Bench& b) {
            for (const std::uint64_t size : {std::uint64_t{1}, std::uint64_t{255}, 4_KiB, 1_MiB + 1}) {
@@ -158,7 +158,7 @@ constexpr Clause kClauses[] = {
      .check =
          [](Bench& b) {
            b.manager();
-           for (const std::uint64_t size : {1u, 513u, 513u, 4097u}) {
+           for (const std::uint64_t size : {std::uint64_t{1}, std::uint64_t{513}, std::uint64_t{513}, 4_KiB + 1, 2_MiB + 1, 33_MiB}) {
              b.watch().forget();
              auto block = b.memalloc(size);
              b.expect_calls(text::format("memalloc({})", size), {Call::mem_alloc});

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <thread>
 
 #include "base/units.hpp"
@@ -27,6 +28,35 @@ constexpr auto kDeviceFrees = {Call::mem_free, Call::runtime_free, Call::mem_fre
   const auto next = b.manager().memalloc(4_KiB);
   b.manager().reset();
   _exit(0);
+}
+
+/// Does `operation`, and where it is in the driver for the first time ends memory on another thread, which then flushes
+/// where it `flushes`. False where it never is, as far as can be seen.
+bool free_meanwhile(Bench& b, bool flushes, const std::function<void()>& operation) {
+  auto block = b.any(64_KiB);
+  std::mutex mutex;
+  std::condition_variable ended;
+  std::thread other;
+  std::atomic<bool> started{false};
+  bool done = false;
+  bool in_time = true;
+  b.watch().during = [&](const CallEvent&) {
+    if (started.exchange(true)) return;
+    std::unique_lock lock(mutex);
+    other = std::thread([&] {
+      block.drop();
+      const auto flushed = flushes ? b.manager().flush() : Status();
+      const std::lock_guard guard(mutex);
+      done = true;
+      ended.notify_one();
+    });
+    in_time = ended.wait_for(lock, b.subject().patience, [&] { return done; });
+  };
+  operation();
+  if (started) other.join();
+  b.watch().during = nullptr;
+  b.expect(in_time, "a free by another thread, while this one is in the driver", "it waits", "it is made");
+  return started;
 }
 
 constexpr Clause kClauses[] = {
@@ -126,32 +156,23 @@ constexpr Clause kClauses[] = {
      .check =
          [](Bench& b) {
            b.untraceable();
-           auto first = b.any(64_KiB);
-           auto second = b.any(64_KiB);
-           std::mutex mutex;
-           std::condition_variable ended;
-           std::thread other;
-           std::atomic<bool> started{false};
-           bool done = false;
-           bool in_time = true;
-           b.watch().during = [&](const CallEvent&) {
-             if (started.exchange(true)) return;
-             std::unique_lock lock(mutex);
-             other = std::thread([&] {
-               second.drop();
-               const std::lock_guard guard(mutex);
-               done = true;
-               ended.notify_one();
-             });
-             in_time = ended.wait_for(lock, b.subject().patience, [&] { return done; });
+           const auto request = [&b] {
+             const auto large = b.try_memalloc(b.is_simulated() ? 40_MiB : 512_MiB);
+             const auto managed = b.try_managed(64_KiB);
            };
-           first.drop();
-           const auto flushed = b.manager().flush();
-           const auto large = b.try_memalloc(b.is_simulated() ? 40_MiB : 512_MiB);
-           if (!started) return b.inconclusive("the driver calls of this manager are not seen here");
-           other.join();
-           b.watch().during = nullptr;
-           b.expect(in_time, "a free by another thread, while this one is in the driver", "it waits", "it is made");
+           const auto request_on_host = [&b] {
+             const auto mapped = b.try_hosted(64, {.mapped = true});
+             const auto region = b.try_pin(b.buffer());
+           };
+           const auto end = [&b, block = std::make_shared<Block>(b.any(64_KiB))] {
+             block->drop();
+             if (!b.manager().flush()) return;
+           };
+           bool any = free_meanwhile(b, false, end);
+           any |= free_meanwhile(b, true, request);
+           any |= free_meanwhile(b, true, request_on_host);
+           any |= free_meanwhile(b, false, [&b] { b.reset(); });
+           if (!any) b.inconclusive("the driver calls of this manager are not seen here");
          }},
 
     {.id = "ERR-7",

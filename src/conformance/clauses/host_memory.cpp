@@ -247,14 +247,16 @@ constexpr Clause kClauses[] = {
      .kin = "",
      .check =
          [](Bench& b) {
-           auto owner = std::make_shared<const int>(0);
-           const std::weak_ptr<const int> watched = owner;
-           {
-             auto memory = b.manager().mempin(b.buffer(), {}, std::move(owner));
-             if (!memory) return b.not_applicable(describe(memory.error()));
-             b.expect(!watched.expired(), "mempin with an owner", "the owner has ended", "it lives as long as the result");
+           for (const bool mapped : {false, true}) {
+             auto owner = std::make_shared<const int>(0);
+             const std::weak_ptr<const int> watched = owner;
+             {
+               auto memory = b.manager().mempin(b.buffer(), {.mapped = mapped}, std::move(owner));
+               if (!memory) return b.not_applicable(describe(memory.error()));
+               b.expect(!watched.expired(), "mempin with an owner", "the owner has ended", "it lives as long as the result");
+             }
+             b.expect(watched.expired(), "the end of a pinned region", "its owner lives on", "the owner is let go");
            }
-           b.expect(watched.expired(), "the end of a pinned region", "its owner lives on", "the owner is let go");
          }},
 
     {.id = "PIN-5",

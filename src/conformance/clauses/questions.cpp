@@ -124,7 +124,7 @@ constexpr Clause kClauses[] = {
          }},
 
     {.id = "IPC-3",
-     .rule = "Exporting asks for the allocation around the address, and for the handle of its base; nothing else.",
+     .rule = "Exporting asks for the allocation around the address, and for the handle of its base; nothing else, and what it answers is final.",
      .source = "drv:861-878; numba#5429",
      .level = Level::should,
      .scope = Scope::host,
@@ -134,6 +134,7 @@ constexpr Clause kClauses[] = {
            const auto block = b.memalloc(64_KiB);
            AddressRange range;
            if (b.decided() || !place_of(b, block.view(), range)) return;
+           if (b.queue_waits()) b.mapped(64).drop();  // a free that waits goes on waiting
            for (int i = 0; i < 2; ++i) {
              b.watch().forget();
              if (!exported(b, *block.view().view(64, 128))) return;
@@ -141,6 +142,10 @@ constexpr Clause kClauses[] = {
              b.expect(b.decided() || b.watch().events()[1].pointer == range.base.value, "get_ipc_handle of a slice",
                       "the handle of another address", "that of the allocation's base");
            }
+           b.watch().fail(Call::ipc_get_mem_handle, {700});
+           const auto refused = b.manager().get_ipc_handle(block.view());
+           b.expect(!refused && refused.error().native == 700, "get_ipc_handle, where the driver answers 700",
+                    refused ? "a handle" : describe(refused.error()), "that error");
          }},
 
     {.id = "IPC-4",

@@ -1,5 +1,6 @@
-#include "manager_subject.hpp"
+#include "conformance/model/manager_subject.hpp"
 
+#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -32,13 +33,14 @@ Outcome outcome_of(const Status& status) { return {.code = status ? 0 : code_of(
 
 }  // namespace
 
-ManagerSubject::ManagerSubject(const ManagerFactory& factory, ScriptedDevice& device, Trail& trail)
-    : factory_(factory), driver_(device), trail_(trail) {}
+ManagerSubject::ManagerSubject(const ManagerFactory& factory, Profile profile,
+                               ScriptedDevice& device, Trail& trail)
+    : factory_(factory), profile_(profile), driver_(device), trail_(trail) {}
 
 ManagerSubject::~ManagerSubject() = default;
 
 void ManagerSubject::restart(int slots) {
-  auto made = factory_.make({.driver = &driver_, .clock = &clock_, .observer = this});
+  auto made = factory_.make({.driver = &driver_, .clock = &clock_, .observer = this, .profile = profile_});
   EMM_ASSERT(made);
   manager_ = std::move(*made);
   slots_.resize(static_cast<std::size_t>(slots));
@@ -47,7 +49,12 @@ void ManagerSubject::restart(int slots) {
 Outcome ManagerSubject::perform(const Operation& operation) {
   told_failures_ = 0;
   const auto first_call = trail_.calls.size();
-  auto outcome = ask(operation);
+  Outcome outcome;
+  if (operation.elsewhere) {
+    std::thread([&] { outcome = ask(operation); }).join();
+  } else {
+    outcome = ask(operation);
+  }
   const auto failed = failed_frees(trail_, first_call);
   const std::size_t answered = outcome.code > 0 ? 1 : 0;  // the caller may have been told of one
   if (told_failures_ > failed || told_failures_ + answered < failed) {
@@ -94,7 +101,7 @@ Outcome ManagerSubject::ask(const Operation& operation) {
       guards_.push_back(manager_->defer_cleanup());
       return {};
     case Ask::end_defer_cleanup:
-      if (!guards_.empty()) guards_.pop_back();
+      end_guard(operation.which);
       return {};
     case Ask::reset:
       return reset();
@@ -153,6 +160,14 @@ Outcome ManagerSubject::reset() {
   return outcome;
 }
 
+/// Any of them: which one ends makes no difference (DFR-8).
+void ManagerSubject::end_guard(std::size_t which) {
+  if (guards_.empty()) return;
+  const auto at = guards_.begin() + static_cast<std::ptrdiff_t>(which % guards_.size());
+  const auto ending = std::move(*at);
+  guards_.erase(at);
+}
+
 void ManagerSubject::drop(int slot) {
   // Out of its slot first: its end may drop others, which must find the slots as they should be.
   const auto ending = std::exchange(slots_[static_cast<std::size_t>(slot)], Memory{});
@@ -186,25 +201,29 @@ void ManagerSubject::pending_added(Call dtor, std::optional<std::uint64_t> size)
 
 void ManagerSubject::free_failed(const Error&) noexcept { told_failures_++; }
 
-Playing playing_of_manager(std::string_view spec) {
-  auto factory = find_manager(spec);
-  EMM_ASSERT(factory);
+Playing playing_of(ManagerFactory factory, Profile profile) {
   struct Stage {
     ManagerFactory factory;
     ScriptedDevice device;
     Trail trail;
     ManagerSubject manager;
-    explicit Stage(ManagerFactory made)
-        : factory(std::move(made)), manager(factory, device, trail) {}
+    Stage(ManagerFactory made, Profile as)
+        : factory(std::move(made)), manager(factory, as, device, trail) {}
   };
-  return [stage = std::make_shared<Stage>(std::move(*factory))](const Sequence& sequence,
-                                                                Trail& trail) {
+  return [stage = std::make_shared<Stage>(std::move(factory), profile)](const Sequence& sequence,
+                                                                        Trail& trail) {
     std::swap(stage->trail, trail);
-    stage->manager.restart(sequence.slots);
     stage->device.restart(sequence.setup, stage->trail.calls);
+    stage->manager.restart(sequence.slots);
     play(sequence, stage->device, stage->manager, stage->trail);
     std::swap(stage->trail, trail);
   };
+}
+
+Playing playing_of_manager(std::string_view spec) {
+  auto factory = find_manager(spec);
+  EMM_ASSERT(factory);
+  return playing_of(std::move(*factory), Profile::standard);
 }
 
 }  // namespace emm::model

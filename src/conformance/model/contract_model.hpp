@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "operation.hpp"
-#include "scripted_device.hpp"
-#include "trail.hpp"
+#include "conformance/model/operation.hpp"
+#include "conformance/model/scripted_device.hpp"
+#include "conformance/model/trail.hpp"
 
 namespace emm::model {
 

@@ -1,4 +1,4 @@
-#include "contract_model.hpp"
+#include "conformance/model/contract_model.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "scripted_device.hpp"
+#include "conformance/model/scripted_device.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -18,7 +18,7 @@ constexpr std::uint64_t kHostBase = 0x5000'0000'0000;
 constexpr std::uint64_t kRegionBase = 0x6000'0000'0000;
 constexpr std::uint64_t kDeviceViewOfHost =
     0x0100'0000'0000;  ///< A device address less its host address.
-constexpr int kStrideBits = 20;
+constexpr int kStrideBits = 28;
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-#include "operation.hpp"
+#include "conformance/model/operation.hpp"
 
 #include <array>
 #include <string_view>
@@ -42,6 +42,8 @@ std::string describe(const Operation& operation) {
     default:
       break;
   }
+  if (operation.ask == Ask::end_defer_cleanup) out += text::format(" guard {}", operation.which);
+  if (operation.elsewhere) out += ", on another thread";
   if (operation.nested != kNoSlot)
     out += text::format(", its first free drops slot {}", operation.nested);
   for (unsigned call = 0; call < 64; ++call) {

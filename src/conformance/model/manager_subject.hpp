@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "comparison.hpp"
+#include "conformance/model/comparison.hpp"
 #include "emm/manager_entry.hpp"
-#include "model_driver.hpp"
-#include "trail.hpp"
+#include "conformance/model/model_driver.hpp"
+#include "conformance/model/trail.hpp"
 
 namespace emm::model {
 
@@ -16,7 +16,8 @@ namespace emm::model {
 class ManagerSubject final : public Subject, private ManagerObserver {
  public:
   /// All outlive this; adds and flushes are pushed to `trail`.
-  ManagerSubject(const ManagerFactory& factory, ScriptedDevice& device, Trail& trail);
+  ManagerSubject(const ManagerFactory& factory, Profile profile, ScriptedDevice& device,
+                 Trail& trail);
   ~ManagerSubject() override;
   /// Ready for another sequence, whose slots are below `slots`, with another manager.
   void restart(int slots);
@@ -38,8 +39,10 @@ class ManagerSubject final : public Subject, private ManagerObserver {
   Outcome keep_host(int slot, Result<HostMemory> memory);
   Outcome free(int slot);
   Outcome reset();
+  void end_guard(std::size_t which);
 
   const ManagerFactory& factory_;
+  const Profile profile_;
   ModelDriver driver_;
   Trail& trail_;
   ManualClock clock_;
@@ -49,6 +52,8 @@ class ManagerSubject final : public Subject, private ManagerObserver {
   std::size_t told_failures_ = 0;
 };
 
+/// Of the managers that `factory` makes, which must make them.
+Playing playing_of(ManagerFactory factory, Profile profile);
 /// Of the manager that `spec` names, as `--manager` takes it. Asserts that there is one.
 Playing playing_of_manager(std::string_view spec);
 

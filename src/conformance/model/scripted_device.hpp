@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "driver/types.hpp"
-#include "operation.hpp"
+#include "conformance/model/operation.hpp"
 
 namespace emm::model {
 

@@ -1,4 +1,4 @@
-#include "trail.hpp"
+#include "conformance/model/trail.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "model_driver.hpp"
+#include "conformance/model/model_driver.hpp"
 
 namespace emm::model {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "driver/driver.hpp"
-#include "scripted_device.hpp"
+#include "conformance/model/scripted_device.hpp"
 
 namespace emm::model {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/prng.hpp"
-#include "operation.hpp"
+#include "conformance/model/operation.hpp"
 
 namespace emm::model {
 namespace {
@@ -20,6 +20,9 @@ struct Mood {
   std::uint64_t parts = 4;         ///< Sizes are mostly the byte limit divided by 1 to so many.
   std::uint64_t size_divisor = 1;  ///< Of all sizes.
 };
+
+/// Of so many sequences one is played on several threads.
+constexpr std::uint64_t kElsewhere = 256;
 
 class Generator {
  public:
@@ -40,6 +43,7 @@ class Generator {
   void choose_device() {
     auto& setup = sequence_.setup;
     setup.total = random_.log_uniform(1'000, 100'000);
+    if (sequence_.seed % 8 == 0) setup.total *= 1'000;
     if (random_.chance(0.7))
       setup.total -= setup.total % 500;  // so that parts add up to the limit exactly
     limit_ = static_cast<std::uint64_t>(static_cast<double>(setup.total) * 0.2);
@@ -166,6 +170,9 @@ class Generator {
     } else if (random_.chance(mood_.fault_rate)) {
       operation.faults = choose_faults();
     }
+    const auto at = sequence_.operations.size();
+    operation.which = at;
+    operation.elsewhere = sequence_.seed % kElsewhere == 0 && at % 3 != 0;
     sequence_.operations.push_back(operation);
   }
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "driver/types.hpp"
-#include "operation.hpp"
-#include "scripted_device.hpp"
+#include "conformance/model/operation.hpp"
+#include "conformance/model/scripted_device.hpp"
 
 namespace emm::model {
 

@@ -1,4 +1,4 @@
-#include "comparison.hpp"
+#include "conformance/model/comparison.hpp"
 
 #include <algorithm>
 #include <memory>

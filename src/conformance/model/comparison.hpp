@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "contract_model.hpp"
-#include "operation.hpp"
-#include "trail.hpp"
+#include "conformance/model/contract_model.hpp"
+#include "conformance/model/operation.hpp"
+#include "conformance/model/trail.hpp"
 
 namespace emm::model {
 

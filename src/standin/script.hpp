@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "driver/decorate/call_hook.hpp"
+
+namespace emm::standin {
+
+/// Fails the calls that a test says and keeps the text of those that change memory, or ask how much
+/// there is. Any thread.
+class Script final : public CallHook {
+ public:
+  /// From here on bit k of `mask` is the k-th such call: it fails with `first` where k is 0, else
+  /// with `later`.
+  void fail(std::uint64_t mask, std::int32_t first, std::int32_t later);
+  /// What was kept since the last time, a line a call.
+  std::string take();
+
+  std::int32_t before(const CallEvent& event) override;
+  void after(const CallEvent& event) override;
+
+ private:
+  std::mutex mutex_;
+  std::string kept_;
+  std::uint64_t mask_ = 0;
+  std::int32_t first_ = 0;
+  std::int32_t later_ = 0;
+  unsigned made_ = 0;
+};
+
+}  // namespace emm::standin
