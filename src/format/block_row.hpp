@@ -45,11 +45,12 @@ class BlockRow {
     return blocks_[index >> Shift][index & (kBlock - 1)];
   }
   void push(const T& value) {
-    if (room() == 0) add_block();
-    (*this)[size_++] = value;
+    if (at_ == end_) add_block();
+    *at_++ = value;
+    ++size_;
   }
   /// Elements that fit before the next block begins; 0 where a block must begin.
-  std::size_t room() const noexcept { return (blocks_.size() << Shift) - size_; }
+  std::size_t room() const noexcept { return static_cast<std::size_t>(end_ - at_); }
   /// Leaves the rest of a block that has no room for `count` side by side. REQUIRES: count <=
   /// kBlock.
   void want(std::size_t count) {
@@ -60,6 +61,7 @@ class BlockRow {
   /// `count` places side by side, not written yet. REQUIRES: count <= kBlock.
   std::size_t claim(std::size_t count) {
     want(count);
+    at_ += count;
     return std::exchange(size_, size_ + count);
   }
   std::uint64_t bytes() const noexcept {
@@ -79,13 +81,15 @@ class BlockRow {
       next_ = static_cast<T*>(pieces_.back().get());
     }
     blocks_.push_back(next_);
-    next_ += kBlock;
+    at_ = next_;
+    end_ = next_ += kBlock;
     --left_;
   }
 
   std::vector<T*> blocks_;
   std::vector<Pages> pieces_;
-  T* next_ = nullptr;
+  T *at_ = nullptr, *end_ = nullptr;  // the next place, and where its block ends
+  T* next_ = nullptr;                 // where the next block begins
   std::size_t left_ = 0;  // blocks of the last piece that are not used
   std::size_t size_ = 0;
 };

@@ -1,5 +1,6 @@
 #include "format/json_writer.hpp"
 
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -54,7 +55,31 @@ std::size_t plain_length(std::string_view text) noexcept {
 
 }  // namespace
 
+namespace {
+
+/// `before`, the string and `after`, put there at once, as almost all are short and plain; false where this one is not.
+bool append_short(std::string& out, std::string_view before, std::string_view value, std::string_view after) {
+  constexpr std::size_t kShort = 120, kAround = 8;
+  if (value.size() > kShort || plain_length(value) != value.size()) return false;
+  std::array<char, kShort + kAround> text;
+  auto* at = text.data();
+  const auto put = [&](std::string_view part) {
+    std::memcpy(at, part.data(), part.size());
+    at += part.size();
+  };
+  put(before);
+  *at++ = '"';
+  put(value);
+  *at++ = '"';
+  put(after);
+  out.append(text.data(), static_cast<std::size_t>(at - text.data()));
+  return true;
+}
+
+}  // namespace
+
 void append_json_string(std::string& out, std::string_view value) {
+  if (append_short(out, {}, value, {})) return;
   out.push_back('"');
   for (;;) {
     const auto plain = plain_length(value);
@@ -96,6 +121,11 @@ void append_json_string(std::string& out, std::string_view value) {
 
 JsonWriter& JsonWriter::key(std::string_view name) {
   EMM_ASSERT(!after_key_ && depth_ != 0);
+  if (indent_ == 0 && append_short(*out_, filled_[depth_ - 1] ? "," : "", name, ":")) {
+    filled_[depth_ - 1] = true;
+    after_key_ = true;
+    return *this;
+  }
   separate();
   append_json_string(*out_, name);
   out_->append(indent_ > 0 ? ": " : ":");

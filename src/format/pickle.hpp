@@ -8,38 +8,18 @@
 
 #include "base/result.hpp"
 #include "format/byte_source.hpp"
+#include "format/pickle_store.hpp"
+#include "format/pickle_value.hpp"
 
 namespace emm::format {
 
-/// A value of a Pickle, in four bytes; means something only to the Pickle that gave it. Two that are equal are the
-/// same object.
-class PickleValue {
- public:
-  enum class Type : std::uint8_t { absent, none, boolean, integer, real, string, list, tuple, dict };
-
-  constexpr PickleValue() = default;  ///< absent
-  bool operator==(const PickleValue&) const = default;
-
- private:
-  friend class Pickle;
-  friend class PickleStore;
-  constexpr explicit PickleValue(std::uint32_t bits) noexcept : bits_(bits) {}
-  constexpr bool is_small() const noexcept { return (bits_ & 1u) != 0; }  // an integer that is here itself
-  constexpr std::int32_t small() const noexcept { return static_cast<std::int32_t>(bits_) >> 1; }
-  constexpr bool is_container() const noexcept { return (bits_ & 3u) == 2; }
-  constexpr std::uint32_t container() const noexcept { return bits_ >> 2; }
-  std::uint32_t bits_ = 0;  // the low ones say what the others are: see PickleStore
-};
-
-class PickleStore;
-
-/// A pickle of plain data (dicts, lists, tuples, strings, numbers, True, False and None) in memory. An object that
+/// A pickle of plain data (dicts, lists, tuples, sets, strings, bytes, numbers, True, False and None) in memory. An object that
 /// the file names many times is there once, as in the file: nothing is ever expanded, so that values may be shared
 /// and lists may even hold themselves. Dicts with the same keys in the same order share them, and have a shape.
 /// Immutable; any thread may read. Views live as long as this.
 class Pickle {
  public:
-  static constexpr std::uint32_t kNoShape = ~std::uint32_t{0};
+  static constexpr std::uint32_t kNoShape = PickleStore::kNoShape;
 
   Pickle(Pickle&&) noexcept;
   Pickle& operator=(Pickle&&) noexcept;
@@ -113,6 +93,8 @@ class Pickle {
   bool torn() const noexcept { return torn_; }                      ///< Only with ReadPickleOptions::partial.
   std::uint64_t bytes_read() const noexcept { return bytes_read_; }
   std::uint64_t bytes_after() const noexcept { return bytes_after_; }  ///< That follow the pickle's end.
+  /// Values of Type::opaque: bytes, integers beyond 64 bits; they are there, and are not kept.
+  std::uint64_t opaque_count() const noexcept { return opaque_count_; }
   std::uint64_t memory_bytes() const noexcept;                      ///< What this holds on the heap.
 
  private:
@@ -122,16 +104,78 @@ class Pickle {
   std::unique_ptr<PickleStore> store_;
   PickleValue root_;
   std::uint64_t bytes_read_ = 0, bytes_after_ = 0;
+  std::uint64_t opaque_count_ = 0;
   bool torn_ = false;
 };
+
+inline PickleValue::Type Pickle::type(PickleValue value) const noexcept { return store_->type(value); }
+inline std::optional<std::uint64_t> Pickle::wide_u64(PickleValue value) const noexcept { return store_->u64(value); }
+inline std::optional<std::int64_t> Pickle::i64(PickleValue value) const noexcept { return store_->i64(value); }
+
+inline std::optional<std::string_view> Pickle::string(PickleValue value) const noexcept {
+  if (!PickleStore::is_string(value)) return std::nullopt;
+  return store_->string(value);
+}
+
+inline std::uint32_t Pickle::size(PickleValue value) const noexcept {
+  return store_->is_container(value) ? store_->size_of(store_->container_at(store_->identity(value))) : 0;
+}
+
+inline std::uint32_t Pickle::shape(PickleValue dict) const noexcept {
+  return store_->is_container(dict) ? PickleStore::shape_of(store_->container_at(store_->identity(dict))) : kNoShape;
+}
+inline Pickle::Fields Pickle::fields(PickleValue dict) const noexcept {
+  if (!store_->is_container(dict)) return {};
+  const auto& of = store_->container_at(store_->identity(dict));
+  if (PickleStore::shape_of(of) == kNoShape) return {};
+  return {.shape = PickleStore::shape_of(of), .values = store_->values_from(of.first)};
+}
+
+inline Pickle::Elements Pickle::elements(PickleValue container) const noexcept {
+  Elements elements;
+  if (!store_->is_container(container)) return elements;
+  elements.store_ = store_.get();
+  elements.container_ = store_->identity(container);
+  const auto& of = store_->container_at(elements.container_);
+  elements.shaped_ = PickleStore::shape_of(of) != kNoShape;
+  elements.after_ = elements.shaped_ ? 0 : of.first;
+  return elements;
+}
+
+inline bool Pickle::Elements::next(PickleValue& value) noexcept {
+  if (shaped_) {
+    const auto& of = store_->container_at(container_);
+    if (slot_ == store_->size_of(of)) return false;
+    value = of_value_ ? store_->value_at(of.first + slot_) : store_->key_at(PickleStore::shape_of(of), slot_);
+    slot_ += of_value_ ? 1 : 0;
+    of_value_ = !of_value_;
+    return true;
+  }
+  if (left_ == 0) {
+    if (after_ == 0) return false;
+    const auto run = store_->run_at(after_, after_ == store_->container_at(container_).first);
+    at_ = run.begin;
+    left_ = run.count;
+    after_ = run.next;
+  }
+  constexpr std::uint32_t kFar = 16, kNear = 8;  // rows of a snapshot, which take some 100 ns each
+  if (left_ > kFar) {
+    store_->prefetch_container(store_->value_at(at_ + kFar));
+    store_->prefetch_values(store_->value_at(at_ + kNear));
+  }
+  --left_;
+  value = store_->value_at(at_++);
+  return true;
+}
 
 struct ReadPickleOptions {
   bool partial = false;  ///< A file that ends inside gives what had been read by then.
 };
 
 /// Reads a pickle of protocol 2 to 5 to its end, and the source to its own, in about the file's size of memory and a
-/// third, and never more than 32 MiB and six times it. Runs nothing: what would make Python call a function or an object
-/// (GLOBAL, REDUCE, BUILD, ...) is refused. Errors: the source's, and parse_error, worded
+/// third, and never more than 32 MiB and six times it. Sets are lists. Runs nothing: what would make Python call a
+/// function or an object (GLOBAL, REDUCE, BUILD, ...) is refused, but for the calls that are how Python writes bytes in
+/// protocol 2, which are not made either. Errors: the source's, and parse_error, worded
 /// "run.pickle: byte 1841: the file ends inside the pickle: expected STOP".
 Result<Pickle> read_pickle(ByteSource& source, const ReadPickleOptions& options = {});
 

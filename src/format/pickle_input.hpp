@@ -37,6 +37,15 @@ class PickleInput {
     at_ += size;
     return true;
   }
+  bool skip(std::uint64_t size) noexcept {
+    while (size > static_cast<std::uint64_t>(end_ - at_)) {
+      size -= static_cast<std::uint64_t>(end_ - at_);
+      at_ = end_;
+      if (!refill()) return false;
+    }
+    at_ += size;
+    return true;
+  }
   /// `size` bytes, at most 8, as an integer, least byte first.
   bool little(std::size_t size, std::uint64_t& value) noexcept {
     value = 0;

@@ -20,13 +20,23 @@ enum Opcode : std::uint8_t {
   kTuple = 't', kSetitems = 'u', kBinfloat = 'G', kEmptyDict = '}', kEmptyList = ']', kEmptyTuple = ')',
   kProto = 0x80, kTuple1 = 0x85, kTuple2 = 0x86, kTuple3 = 0x87, kNewtrue = 0x88, kNewfalse = 0x89,
   kLong1 = 0x8a, kLong4 = 0x8b, kShortBinunicode = 0x8c, kBinunicode8 = 0x8d, kMemoize = 0x94, kFrame = 0x95,
+  kShortBinstring = 'U', kBinstring = 'T', kShortBinbytes = 'C', kBinbytes = 'B', kBinbytes8 = 0x8e,
+  kBytearray8 = 0x96, kEmptySet = 0x8f, kAdditems = 0x90, kFrozenset = 0x91, kGlobal = 'c', kStackGlobal = 0x93,
+  kReduce = 'R',
 };
 
 /// The opcodes by which a pickle makes Python call or look up something.
 constexpr std::array<std::pair<std::uint8_t, std::string_view>, 13> kCalls{{
-    {'c', "GLOBAL"}, {0x93, "STACK_GLOBAL"}, {'R', "REDUCE"}, {'b', "BUILD"}, {'i', "INST"}, {'o', "OBJ"},
+    {kGlobal, "GLOBAL"}, {kStackGlobal, "STACK_GLOBAL"}, {kReduce, "REDUCE"}, {'b', "BUILD"}, {'i', "INST"}, {'o', "OBJ"},
     {0x81, "NEWOBJ"}, {0x92, "NEWOBJ_EX"}, {'P', "PERSID"}, {'Q', "BINPERSID"}, {0x82, "EXT1"}, {0x83, "EXT2"},
     {0x84, "EXT4"},
+}};
+
+/// By which protocol 2 has no opcode: what Python calls to make bytes and sets of strings and lists.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kPlainMakers{{
+    {"_codecs", "encode"}, {"__builtin__", "bytes"}, {"__builtin__", "bytearray"}, {"__builtin__", "set"},
+    {"__builtin__", "frozenset"}, {"builtins", "bytes"}, {"builtins", "bytearray"}, {"builtins", "set"},
+    {"builtins", "frozenset"},
 }};
 
 constexpr std::string_view kPlainData = "plain data: dicts, lists, tuples, strings and numbers";
@@ -107,13 +117,18 @@ void PickleReader::run_ahead() {
   const auto little32 = [](const char* from) { return static_cast<std::uint32_t>(little64(from)); };
   for (; end - at >= kLongest; input_.skip_to(at)) {
     switch (static_cast<std::uint8_t>(*at)) {
-      case kBinget:
-      case kLongBinget: {
-        const auto is_short = *at == kBinget;
-        const std::size_t index = is_short ? static_cast<std::uint8_t>(at[1]) : little32(at + 1);
+      case kBinget: {
+        const std::size_t index = static_cast<std::uint8_t>(at[1]);
         if (index >= memo_.size()) return;
         stack_.push_back(memo_[index]);
-        at += is_short ? 2 : 5;
+        at += 2;
+        break;
+      }
+      case kLongBinget: {
+        const std::size_t index = little32(at + 1);
+        if (index >= memo_.size()) return;
+        stack_.push_back(memo_[index]);
+        at += 5;
         break;
       }
       case kMemoize:
@@ -153,6 +168,17 @@ void PickleReader::run_ahead() {
         stack_.push_back(store_.container(Type::list));
         at += 1;
         break;
+      case kSetitems: {
+        const auto mark = marks_.empty() ? 0 : marks_.back();
+        if (mark <= (marks_.size() > 1 ? marks_[marks_.size() - 2] : 0)) return;
+        const auto count = stack_.size() - mark;
+        if (count % 2 != 0 || store_.type(stack_[mark - 1]) != Type::dict) return;
+        store_.set_items(stack_[mark - 1], {stack_.data() + mark, count});
+        marks_.pop_back();
+        stack_.resize(mark);
+        at += 1;
+        break;
+      }
       case kShortBinunicode: {
         const std::size_t length = static_cast<std::uint8_t>(at[1]);
         if (static_cast<std::size_t>(end - at) < 2 + length) return;
@@ -182,18 +208,30 @@ PickleReader::Step PickleReader::take(std::uint8_t opcode) {
     case kLong1: return push_long(1);
     case kLong4: return push_long(4);
     case kBinfloat: return push_float();
-    case kShortBinunicode: return push_string(1);
-    case kBinunicode: return push_string(4);
+    case kShortBinunicode:
+    case kShortBinstring: return push_string(1);
+    case kBinunicode:
+    case kBinstring: return push_string(4);
     case kBinunicode8: return push_string(8);
+    case kShortBinbytes: return push_opaque(1);
+    case kBinbytes: return push_opaque(4);
+    case kBinbytes8:
+    case kBytearray8: return push_opaque(8);
+    case kGlobal: return push_global();
+    case kStackGlobal: return push_stack_global();
+    case kReduce: return reduce();
     case kEmptyDict: return push_container(Type::dict);
-    case kEmptyList: return push_container(Type::list);
+    case kEmptyList:
+    case kEmptySet: return push_container(Type::list);
     case kEmptyTuple: return push_tuple(0);
     case kTuple1: return push_tuple(1);
     case kTuple2: return push_tuple(2);
     case kTuple3: return push_tuple(3);
-    case kTuple: return push_marked_tuple();
+    case kTuple:
+    case kFrozenset: return push_marked_tuple();
     case kAppend: return append();
-    case kAppends: return append_marked();
+    case kAppends:
+    case kAdditems: return append_marked();
     case kSetitem: return set_item();
     case kSetitems: return set_items_marked();
     case kMemoize: return memoize(memo_.size());
@@ -230,16 +268,74 @@ PickleReader::Step PickleReader::push_signed32() {
 PickleReader::Step PickleReader::push_long(std::size_t length_bytes) {
   std::uint64_t length = 0, value = 0, top = 0;
   if (!input_.little(length_bytes, length)) return Step::ends;
-  if (length > kLongMax) return refuse(text::format("an integer of {} bytes", length), "one of 64 bits");
+  if (length > kLongMax) return push_opaque_of(length);
   const auto low = length < 8 ? length : 8;
   if (!input_.little(low, value)) return Step::ends;
   if (length == kLongMax) {
     if (!input_.little(1, top)) return Step::ends;
-    if (top != 0) return refuse("an integer of 9 bytes", "one of 64 bits");
+    if (top != 0) return push_opaque_of(0);
     return push(store_.unsigned_integer(value));
   }
   if (low != 0 && low < 8 && (value >> (8 * low - 1)) != 0) value |= ~std::uint64_t{0} << (8 * low);
   return push(store_.integer(static_cast<std::int64_t>(value)));
+}
+
+PickleReader::Step PickleReader::push_opaque(std::size_t length_bytes) {
+  std::uint64_t length = 0;
+  return input_.little(length_bytes, length) ? push_opaque_of(length) : Step::ends;
+}
+
+PickleReader::Step PickleReader::push_opaque_of(std::uint64_t length) {
+  if (!input_.skip(length)) return Step::ends;
+  ++pickle_.opaque_count_;
+  return push(PickleStore::opaque());
+}
+
+bool PickleReader::read_line(std::string& line) {
+  constexpr std::size_t kNameMax = 256;
+  std::uint8_t next = 0;
+  for (line.clear(); input_.byte(next); line.push_back(static_cast<char>(next))) {
+    if (next == '\n' || line.size() == kNameMax) return true;
+  }
+  return false;
+}
+
+PickleReader::Step PickleReader::push_global() {
+  std::string module, name;
+  if (!read_line(module) || !read_line(name)) return Step::ends;
+  return push_maker("GLOBAL", module, name);
+}
+
+PickleReader::Step PickleReader::push_stack_global() {
+  const auto above = stack_.size() - (marks_.empty() ? 0 : marks_.back());
+  if (above < 2) return push_maker("STACK_GLOBAL", {}, {});
+  const auto name = stack_.back(), module = stack_[stack_.size() - 2];
+  const auto word = [&](PickleValue value) {
+    return PickleStore::is_string(value) ? store_.string(value) : std::string_view();
+  };
+  stack_.resize(stack_.size() - 2);
+  return push_maker("STACK_GLOBAL", word(module), word(name));
+}
+
+PickleReader::Step PickleReader::push_maker(std::string_view opcode, std::string_view module, std::string_view name) {
+  for (const auto& maker : kPlainMakers) {
+    if (maker.first == module && maker.second == name) return push(PickleStore::plain_maker());
+  }
+  return refuse(text::format("{} asks to run code", opcode), kPlainData);
+}
+
+PickleReader::Step PickleReader::reduce() {
+  const auto above = stack_.size() - (marks_.empty() ? 0 : marks_.back());
+  const auto is_plain = above >= 2 && stack_[stack_.size() - 2] == PickleStore::plain_maker() &&
+                        store_.type(stack_.back()) == Type::tuple;
+  if (!is_plain) {
+    return refuse("REDUCE asks to run code", kPlainData);
+  }
+  const auto& arguments = store_.container_at(PickleStore::identity(stack_.back()));
+  const auto of_bytes = arguments.first != 0 &&
+                        store_.value_at(store_.run_at(arguments.first, true).begin) == PickleStore::opaque();
+  stack_.resize(stack_.size() - 2);
+  return of_bytes ? push(PickleStore::opaque()) : push_opaque_of(0);  // they were counted
 }
 
 PickleReader::Step PickleReader::push_float() {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -36,6 +37,15 @@ class PickleReader {
   Step push_unsigned(std::size_t bytes);
   Step push_signed32();
   Step push_long(std::size_t length_bytes);
+  /// Bytes that follow their length, and what they say is not kept.
+  Step push_opaque(std::size_t length_bytes);
+  Step push_opaque_of(std::uint64_t length);
+  /// A function by its name, which is known to be harmless, and its call, which is not made.
+  Step push_global();
+  Step push_stack_global();
+  Step push_maker(std::string_view opcode, std::string_view module, std::string_view name);
+  Step reduce();
+  bool read_line(std::string& line);
   Step push_float();
   Step push_string(std::size_t length_bytes);
   Step push_tuple(std::size_t count);

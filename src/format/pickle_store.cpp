@@ -51,15 +51,6 @@ std::pair<PickleValue, char*> PickleStore::string(std::size_t size) {
   return {PickleValue((unit << kStringShift) | kString), place + kLength};
 }
 
-std::string_view PickleStore::string(PickleValue value) const noexcept {
-  const auto unit = value.bits_ >> kStringShift;
-  const auto* const block = static_cast<const char*>(text_[unit >> kTextShift].get());
-  const auto* const place = block + std::size_t{unit & ((1u << kTextShift) - 1)} * kTextUnit;
-  std::uint32_t length = 0;
-  std::memcpy(&length, place, sizeof length);
-  return {place + sizeof length, length};
-}
-
 bool PickleStore::fits(std::size_t values) const noexcept {
   constexpr std::size_t kMargin = std::size_t{1} << 25;
   const auto room = [&](std::size_t used, unsigned bits, std::size_t more) {
@@ -69,34 +60,6 @@ bool PickleStore::fits(std::size_t values) const noexcept {
          room(wides_.size(), 32 - kWideShift, 0) && room(reals_.size(), 32 - kOtherShift, 0) &&
          room(unsigned_.size(), 32 - kOtherShift, 0) &&
          text_.size() + kMargin / kTextBlock < (std::size_t{1} << (32 - kStringShift - kTextShift));
-}
-
-PickleStore::Type PickleStore::type(PickleValue value) const noexcept {
-  if (is_container(value)) return type_of(containers_[identity(value)]);
-  if (is_string(value)) return Type::string;
-  if (value.is_small() || is_wide(value) || is_other(value, Other::unsigned_integer)) return Type::integer;
-  if (is_other(value, Other::real)) return Type::real;
-  if (value == PickleValue()) return Type::absent;
-  return value == none() ? Type::none : Type::boolean;
-}
-
-std::optional<std::uint64_t> PickleStore::u64(PickleValue value) const noexcept {
-  if (is_other(value, Other::unsigned_integer)) return unsigned_[value.bits_ >> kOtherShift];
-  const auto integer = i64(value);
-  if (!integer || *integer < 0) return std::nullopt;
-  return static_cast<std::uint64_t>(*integer);
-}
-
-std::optional<std::int64_t> PickleStore::i64(PickleValue value) const noexcept {
-  if (value.is_small()) return value.small();
-  if (is_wide(value)) return wides_[value.bits_ >> kWideShift];
-  return std::nullopt;
-}
-
-std::uint32_t PickleStore::size_of(const Container& c) const noexcept {
-  if (shape_of(c) != Pickle::kNoShape) return static_cast<std::uint32_t>(shapes_[shape_of(c)].keys.size());
-  if (c.first == 0) return 0;
-  return number(c.first + kSize) / (type_of(c) == Type::dict ? 2 : 1);
 }
 
 std::uint32_t PickleStore::open_run(Container& container) {

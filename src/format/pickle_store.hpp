@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,7 +14,7 @@
 #include <vector>
 
 #include "format/block_row.hpp"
-#include "format/pickle.hpp"
+#include "format/pickle_value.hpp"
 
 namespace emm::format {
 
@@ -23,12 +24,17 @@ namespace emm::format {
 class PickleStore {
  public:
   using Type = PickleValue::Type;
+  static constexpr std::uint32_t kNoShape = ~std::uint32_t{0};
 
   PickleStore();
 
   // Making values.
   static PickleValue none() noexcept { return other(Other::constant, kNone); }
   static PickleValue boolean(bool value) noexcept { return other(Other::constant, value ? kTrue : kFalse); }
+  /// What is there, and not kept: bytes, an integer beyond 64 bits.
+  static PickleValue opaque() noexcept { return other(Other::constant, kOpaque); }
+  /// A function of Python's that makes plain data of plain data; while reading, in the place of its name.
+  static PickleValue plain_maker() noexcept { return other(Other::constant, kPlainMaker); }
   PickleValue integer(std::int64_t value) {
     constexpr std::int64_t kLimit = std::int64_t{1} << 30;
     if (value >= -kLimit && value < kLimit) return PickleValue((static_cast<std::uint32_t>(value) << 1) | 1u);
@@ -101,7 +107,7 @@ class PickleStore {
   static constexpr std::uint32_t kOther = 8, kOtherMask = 15;
   static constexpr unsigned kContainerShift = 2, kStringShift = 3, kWideShift = 4, kOtherShift = 6;
   enum class Other : std::uint32_t { constant, real, unsigned_integer };
-  static constexpr std::uint32_t kNone = 1, kFalse = 2, kTrue = 3;
+  static constexpr std::uint32_t kNone = 1, kFalse = 2, kTrue = 3, kOpaque = 4, kPlainMaker = 5;
 
   static constexpr unsigned kTypeBits = 4;
   static constexpr std::uint32_t kTypeMask = (1u << kTypeBits) - 1;
@@ -148,5 +154,43 @@ class PickleStore {
   std::unordered_map<std::string_view, std::uint32_t> key_numbers_;
   std::map<std::vector<std::uint32_t>, std::uint32_t> shapes_by_keys_;
 };
+
+inline PickleStore::Type PickleStore::type(PickleValue value) const noexcept {
+  if (is_container(value)) return type_of(containers_[identity(value)]);
+  if (is_string(value)) return Type::string;
+  if (value.is_small() || is_wide(value) || is_other(value, Other::unsigned_integer)) return Type::integer;
+  if (is_other(value, Other::real)) return Type::real;
+  if (value == PickleValue()) return Type::absent;
+  if (value == none()) return Type::none;
+  return value == opaque() || value == plain_maker() ? Type::opaque : Type::boolean;
+}
+
+inline std::optional<std::uint64_t> PickleStore::u64(PickleValue value) const noexcept {
+  const auto integer = i64(value);
+  if (integer && *integer >= 0) return static_cast<std::uint64_t>(*integer);
+  if (is_other(value, Other::unsigned_integer)) return unsigned_[value.bits_ >> kOtherShift];
+  return std::nullopt;
+}
+
+inline std::optional<std::int64_t> PickleStore::i64(PickleValue value) const noexcept {
+  if (value.is_small()) return value.small();
+  if (is_wide(value)) return wides_[value.bits_ >> kWideShift];
+  return std::nullopt;
+}
+
+inline std::uint32_t PickleStore::size_of(const Container& c) const noexcept {
+  if (shape_of(c) != kNoShape) return static_cast<std::uint32_t>(shapes_[shape_of(c)].keys.size());
+  if (c.first == 0) return 0;
+  return number(c.first + kSize) / (type_of(c) == Type::dict ? 2 : 1);
+}
+
+inline std::string_view PickleStore::string(PickleValue value) const noexcept {
+  const auto unit = value.bits_ >> kStringShift;
+  const auto* const block = static_cast<const char*>(text_[unit >> kTextShift].get());
+  const auto* const place = block + std::size_t{unit & ((1u << kTextShift) - 1)} * kTextUnit;
+  std::uint32_t length = 0;
+  std::memcpy(&length, place, sizeof length);
+  return {place + sizeof length, length};
+}
 
 }  // namespace emm::format

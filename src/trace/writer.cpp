@@ -1,6 +1,10 @@
 #include "trace/writer.hpp"
 
+#include <algorithm>
+#include <array>
 #include <bit>
+#include <charconv>
+#include <utility>
 
 #include "base/text.hpp"
 #include "format/json_writer.hpp"
@@ -107,9 +111,8 @@ void put_special(JsonWriter& json, Member member, const Operation& operation) {
   }
 }
 
-void put_member(JsonWriter& json, Member member, const Operation& operation) {
+void put_value(JsonWriter& json, Member member, const Operation& operation) {
   const auto& at = field(member);
-  json.key(name(member));
   switch (at.type) {
     case FieldType::bytes:
     case FieldType::count:
@@ -134,11 +137,56 @@ void put_member(JsonWriter& json, Member member, const Operation& operation) {
   }
 }
 
+/// What stands before a member's value: `,"size":`. Names need no escapes.
+class Key {
+ public:
+  constexpr explicit Key(std::string_view name) {
+    put(",\"");
+    put(name);
+    put("\":");
+  }
+  constexpr operator std::string_view() const { return {text_.data(), size_}; }
+
+ private:
+  constexpr void put(std::string_view part) {
+    for (const char c : part) text_[size_++] = c;
+  }
+  std::array<char, 31> text_{};
+  std::uint8_t size_ = 0;
+};
+
+template <std::size_t... member>
+constexpr std::array<Key, kMemberCount> make_keys(std::index_sequence<member...>) {
+  return {Key(kMemberNames[member])...};
+}
+constexpr auto kKeys = make_keys(std::make_index_sequence<kMemberCount>());
+
+/// A member whose value is an exact number, or an address, which almost all are; false for any other.
+bool put_plain_member(std::string& out, Member member, const Operation& operation) {
+  const auto& at = field(member);
+  const bool is_id = at.type == FieldType::id, is_address = at.type == FieldType::address;
+  if (is_id ? !(operation.*at.id).is_number()
+            : at.type == FieldType::flag || at.type == FieldType::text || at.type == FieldType::special) {
+    return false;
+  }
+  const auto number = is_id ? (operation.*at.id).number : operation.*at.number;
+  if (number > kExactInteger && !is_address) return false;
+  constexpr std::size_t kMost = 64;
+  constexpr std::string_view kHex = "\"0x";
+  std::array<char, kMost> text;
+  const std::string_view key = kKeys[static_cast<std::size_t>(member)];
+  auto* end = std::copy(key.begin(), key.end(), text.data());
+  if (is_address) end = std::copy(kHex.begin(), kHex.end(), end);
+  end = std::to_chars(end, text.data() + kMost, number, is_address ? 16 : 10).ptr;
+  if (is_address) *end++ = '"';
+  out.append(text.data(), static_cast<std::size_t>(end - text.data()));
+  return true;
+}
+
 void put_operation(std::string& out, const Operation& operation) {
   JsonWriter json(out);
-  json.begin_object();
   if (operation.op == Op::extension) {
-    json.member("op", operation.extension);
+    json.begin_object().member("op", operation.extension);
     if (!operation.text.empty()) out.append(",").append(operation.text);
     json.end_object();
     return;
@@ -147,11 +195,16 @@ void put_operation(std::string& out, const Operation& operation) {
   EMM_ASSERT(operation.members
                  .without(rules.required | rules.allowed | common_members() | Members(Member::op))
                  .empty());
-  json.member("op", name(operation.op));
+  out.append("{\"op\":\"").append(name(operation.op)).append("\"");
   auto left = operation.members.without(Members(Member::op, Member::extension)).bits();
-  for (; left != 0; left &= left - 1) put_member(json, static_cast<Member>(std::countr_zero(left)), operation);
+  for (; left != 0; left &= left - 1) {
+    const auto member = static_cast<Member>(std::countr_zero(left));
+    if (put_plain_member(out, member, operation)) continue;
+    out.append(kKeys[static_cast<std::size_t>(member)]);
+    put_value(json, member, operation);
+  }
   if (operation.has(Member::extension)) out.append(",").append(operation.extension);
-  json.end_object();
+  out.push_back('}');
 }
 
 void put_device(JsonWriter& json, const DeviceInfo& device) {

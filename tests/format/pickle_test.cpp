@@ -174,6 +174,44 @@ TEST(Pickle, RefusesWhatAsksToRunCode) {
   }
 }
 
+TEST(Pickle, PassesOverBytesAndLargeIntegersAndCountsThem) {
+  const std::string kValues[] = {
+      "\x8a\x0a"s + std::string(10, '\1'),  // an integer of 80 bits
+      "\x8a\x09"s + std::string(9, '\1'), "\x8b\x0c\x00\x00\x00"s + std::string(12, '\1'),
+      "C\x02" "ab"s, "B\x02\x00\x00\x00" "ab"s, "\x8e\x02\x00\x00\x00\x00\x00\x00\x00" "ab"s,
+      "\x96\x02\x00\x00\x00\x00\x00\x00\x00" "ab"s,
+      "c_codecs\nencode\nX\x02\x00\x00\x00" "abX\x06\x00\x00\x00latin1\x86R"s,  // bytes, by protocol 2
+      "c__builtin__\nbytes\n)R"s, "c__builtin__\nset\n](K\x01" "e\x85R"s,
+      "\x8c\x08" "builtins\x8c\x09" "bytearray\x93" "C\x01x\x85R"s,
+  };
+  for (const auto& value : kValues) {
+    const auto pickle = read("\x80\x04](" + value + "K\x07" "e.");
+
+    ASSERT_TRUE(pickle) << pickle.error().message;
+    EXPECT_EQ(pickle->opaque_count(), 1u);
+    PickleValue first, second;
+    auto each = pickle->elements(pickle->root());
+    ASSERT_TRUE(each.next(first) && each.next(second));
+    EXPECT_EQ(pickle->type(first), PickleValue::Type::opaque);
+    EXPECT_EQ(pickle->u64(first), std::nullopt);
+    EXPECT_EQ(pickle->string(first), std::nullopt);
+    EXPECT_EQ(pickle->u64(second), 7u);
+  }
+  EXPECT_EQ(value_of("\x80\x04\x8f\x94(K\x01K\x02\x90."s), "[1, 2]") << "a set";
+  EXPECT_EQ(value_of("\x80\x04(K\x01K\x02\x91."s), "(1, 2)") << "a frozenset";
+  EXPECT_EQ(value_of("\x80\x02U\x02ok."s), "'ok'") << "a string of Python 2";
+}
+
+TEST(Pickle, MakesNoCallThatItDoesNotKnowToBeHarmless) {
+  constexpr std::string_view kCalled = "asks to run code: expected plain data: dicts, lists, tuples, strings and numbers";
+  EXPECT_EQ(error_of("\x80\x02" "cos\nsystem\n."s), text::format("run.pickle: byte 2: GLOBAL {}", kCalled));
+  EXPECT_EQ(error_of("\x80\x02" "c_codecs\ndecode\n."s), text::format("run.pickle: byte 2: GLOBAL {}", kCalled));
+  EXPECT_EQ(error_of("\x80\x02" "c_codecs\nencode\nN" "R."s), text::format("run.pickle: byte 19: REDUCE {}", kCalled));
+  EXPECT_EQ(error_of("\x80\x02X\x02\x00\x00\x00os)R."s), text::format("run.pickle: byte 10: REDUCE {}", kCalled));
+  EXPECT_EQ(error_of("\x80\x04\x8c\x02os\x8c\x06system\x93)R."s),
+            text::format("run.pickle: byte 14: STACK_GLOBAL {}", kCalled));
+}
+
 TEST(Pickle, SaysWhereDamageIs) {
   const std::pair<std::string, std::string_view> kDamage[] = {
       {""s, "byte 0: the file ends inside the pickle: expected STOP"},
@@ -203,9 +241,9 @@ TEST(Pickle, SaysWhereDamageIs) {
       {"\x80\x04]NNs."s, "byte 5: SETITEM of what is no dict: expected a dict"},
       {"\x80\x04](NNu."s, "byte 6: SETITEMS of what is no dict: expected a dict"},
       {"\x80\x04}(NNNu."s, "byte 7: a key without a value: expected pairs"},
-      {"\x80\x04\x8a\x0a"s + std::string(10, '\1') + ".", "byte 2: an integer of 10 bytes: expected one of 64 bits"},
-      {"\x80\x04\x8a\x09"s + std::string(9, '\1') + ".", "byte 2: an integer of 9 bytes: expected one of 64 bits"},
-      {"\x80\x04\x8b\xff\xff\xff\xff."s, "byte 2: an integer of 4294967295 bytes: expected one of 64 bits"},
+      {"\x80\x04\x8b\xff\xff\xff\xff."s, "byte 8: the file ends inside the pickle: expected STOP"},
+      {"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\xff."s, "byte 12: the file ends inside the pickle: expected STOP"},
+      {"\x80\x02" "c_codecs\nenco"s, "byte 15: the file ends inside the pickle: expected STOP"},
       {"\x80\x04X\xff\xff\xff\xff."s, "byte 2: a string of 4294967295 bytes: expected one of at most 16777216"},
       {"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff."s,
        "byte 2: a string of 18446744073709551615 bytes: expected one of at most 16777216"},

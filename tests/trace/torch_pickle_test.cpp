@@ -496,5 +496,22 @@ TEST(TorchPickle, AgreesWithWhatARunThatRanOutOfMemoryRecorded) {
             "a memory fraction");
 }
 
+TEST(TorchPickle, TakesASnapshotWithoutRowsForWhatLivedAtItsEnd) {
+  const auto log = read(R"({"segments": [{"device": 0, "address": 4096, "total_size": 2097152, "stream": 0, "blocks": [
+      {"address": 4096, "size": 512, "requested_size": 300, "state": "active_allocated"}]}]})");
+
+  EXPECT_EQ(log.error, "");
+  EXPECT_EQ(summary(log.counts), "rows 0:");
+  EXPECT_NE(log.text().find("size=300"), std::string::npos) << log.text();
+}
+
+TEST(TorchPickle, SaysThatTheEndIsNotKnownWithoutSegments) {
+  const auto log = read(R"({"device_traces": [[{"action": "alloc", "addr": 4096, "size": 100, "stream": 0, "time_us": 5.5}]]})");
+
+  EXPECT_EQ(log.error, "");
+  EXPECT_EQ(summary(log.counts), "rows 1: used 1");
+  EXPECT_EQ(notes(log), "the snapshot has no \"segments\": the state at its end is not known");
+}
+
 }  // namespace
 }  // namespace emm::trace

@@ -35,8 +35,12 @@ Result<ImportCounts> TorchPickleImport::read() {
   for (const auto& [action, count] : unknown_actions_) {
     run_.note(count, text::format("rows say \"{}\", which is no action of the allocator's that is known", action));
   }
+  if (!has_segments_ && !pickle_.torn()) {
+    run_.counts().notes.emplace_back("the snapshot has no \"segments\": the state at its end is not known");
+  }
   run_.note(compile_contexts_, "rows name a compile context, which a trace does not keep");
   run_.note(forward_frames_, "rows have frames of the forward pass, which a trace does not keep");
+  run_.note(pickle_.opaque_count(), "values are bytes, sets or integers beyond 64 bits, which are not read");
   run_.note(pickle_.bytes_after(), "bytes follow the end of the pickle");
   if (pickle_.torn()) {
     run_.counts().notes.push_back(text::format("the file ends inside the pickle, at byte {}", pickle_.bytes_read()));
@@ -59,8 +63,9 @@ Status TorchPickleImport::find_devices() {
   const auto is_sequence = [&](PickleValue value) {  // as a list; whoever writes the dict anew may have made it a tuple
     return pickle_.type(value) == Type::list || pickle_.type(value) == Type::tuple;
   };
-  if (pickle_.type(root) != Type::dict || (traces == PickleValue() && !pickle_.torn()) ||
-      (traces != PickleValue() && !is_sequence(traces))) {
+  has_segments_ = is_sequence(pickle_.find(root, "segments"));
+  const auto has_rows = traces != PickleValue();
+  if (pickle_.type(root) != Type::dict || (has_rows ? !is_sequence(traces) : !has_segments_ && !pickle_.torn())) {
     return wrong("the pickle is no snapshot of PyTorch's memory", "a dict with \"segments\" and \"device_traces\"");
   }
   PickleValue rows;
@@ -322,7 +327,7 @@ void TorchPickleImport::say(std::uint32_t number, Device& device) {
   say_before(before.allocations().size(), "allocations", before.bytes().value());
   say_before(before.segments().size(), "segments", before.reserved().value());
   device.session->finish();
-  if (pickle_.torn()) return;
+  if (pickle_.torn() || !has_segments_) return;
   run_.note(before.contradictions(), "blocks are active at the end though the rows free them");
   const auto compare = [&](std::string_view what, std::uint64_t rows, std::uint64_t end) {
     if (rows == end) return;

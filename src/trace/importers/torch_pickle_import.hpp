@@ -76,7 +76,7 @@ class TorchPickleImport {
   format::PickleValue no_context_;  // what the last row that has no compile context says
   std::uint64_t compile_contexts_ = 0, forward_frames_ = 0;
   std::string extension_;
-  bool overflowed_ = false;
+  bool overflowed_ = false, has_segments_ = false;
 };
 
 }  // namespace emm::trace

@@ -56,8 +56,19 @@ TorchPickleRows::Found TorchPickleRows::read(PickleValue value, TorchRow& row) {
   }
   const auto time = field(Field::time_us);
   row.has_time = said(time);
-  if (row.has_time && !pickle_.get(time, row.time_us)) return bad("\"time_us\"", "microseconds");
+  if (row.has_time && !pickle_.get(time, row.time_us) && !whole_part(time, row.time_us)) {
+    return bad("\"time_us\"", "microseconds");
+  }
   return Found::row;
+}
+
+/// Of a time that somebody's program has made a real number of.
+bool TorchPickleRows::whole_part(PickleValue value, std::uint64_t& out) const noexcept {
+  constexpr double kMost = 9e18;
+  const auto real = pickle_.real(value);
+  if (!real || !(*real >= 0) || *real > kMost) return false;
+  out = static_cast<std::uint64_t>(*real);
+  return true;
 }
 
 /// Its word is one object in the whole file, as a rule.

@@ -47,6 +47,7 @@ class TorchPickleRows {
   using Slots = std::array<std::int16_t, kFields>;  // -1: not there
 
   format::PickleValue unshaped(Field field) const noexcept;
+  bool whole_part(format::PickleValue value, std::uint64_t& out) const noexcept;
   bool action_of(format::PickleValue word, TorchAction& action);
   Found bad(std::string_view member, std::string_view expected) noexcept;
 

@@ -1,5 +1,8 @@
 #include "trace/importers/torch_pickle_sites.hpp"
 
+#include <array>
+#include <charconv>
+#include <functional>
 #include <utility>
 
 #include "base/text.hpp"
@@ -23,9 +26,7 @@ class Hash {
     state_ ^= state_ >> 32;
   }
   void add(std::string_view text) noexcept {
-    std::uint64_t sum = text.size();
-    for (const auto c : text) sum = (sum ^ static_cast<std::uint8_t>(c)) * 0x100000001b3u;
-    add(sum);
+    add(std::hash<std::string_view>()(text));
   }
   std::uint32_t value() const noexcept { return static_cast<std::uint32_t>(state_ >> 16); }
 
@@ -176,13 +177,16 @@ Status TorchPickleSites::define(std::uint32_t stack) {
 
 void TorchPickleSites::write(PickleValue frame, std::string& out) const {
   const auto its = read(frame);
-  text::append(out, pickle_.string(its.file).value_or("?"));
+  std::array<char, 24> number{};
+  auto* end = number.data();
   if (const auto line = pickle_.u64(its.line).value_or(0); line != 0) {
-    text::append(out, ':');
-    text::append(out, line);
+    *end++ = ':';
+    end = std::to_chars(end, number.data() + number.size() - 1, line).ptr;
   }
-  text::append(out, ' ');
-  text::append(out, pickle_.string(its.name).value_or("?"));
+  *end++ = ' ';
+  out.append(pickle_.string(its.file).value_or("?"));
+  out.append(number.data(), static_cast<std::size_t>(end - number.data()));
+  out.append(pickle_.string(its.name).value_or("?"));
 }
 
 }  // namespace emm::trace
