@@ -31,7 +31,7 @@ Answer<DevicePtr> MemoryPool::allocate(std::uint64_t size, Point point) {
     if (range) platform_.scheduler().order(point.stream, range->free_after);
   }
   if (!range && !grown) return {.native = kOutOfMemory};
-  if (range) take(*range, bytes);
+  if (range) take(range->at, bytes);
   used_ += size;
   used_high_ = std::max(used_high_, used_);
   answer.value = {range ? range->at : *grown};
@@ -39,40 +39,88 @@ Answer<DevicePtr> MemoryPool::allocate(std::uint64_t size, Point point) {
 }
 
 std::optional<FreeRanges::Range> MemoryPool::find(std::uint64_t size, Point point) {
-  auto range = free_.fit(point.stream, size);
-  if (range && range->size == size) return range;
-  if (policy(PoolAttribute::reuse_allow_opportunistic)) {
-    give_to_everyone();
-    range = free_.fit(point.stream, size);
-  }
+  settle_before_work(point);
+  if (const auto range = free_.recent_fit(point.stream, size)) return range;
+  const bool opportunistic = policy(PoolAttribute::reuse_allow_opportunistic);
+  if (opportunistic) give_to_everyone(point.stream);
+  auto range = free_.fit(point.stream, size, top());
   if (policy(PoolAttribute::reuse_follow_event_dependencies)) {
     const auto other = free_.fit_of_others(point.stream, size, [&](Point freed) {
       return platform_.scheduler().follows(point.stream, freed);
     });
     if (other && (!range || other->size < range->size)) range = other;
   }
-  return range;
+  if (range) return range;
+  settle(point.stream);
+  return free_.fit(point.stream, size, top());
+}
+
+void MemoryPool::settle(std::uint64_t stream) {
+  const bool opportunistic = policy(PoolAttribute::reuse_allow_opportunistic);
+  for (auto& range : free_.take_recent(stream)) {
+    range.recent = false;
+    if (opportunistic && platform_.scheduler().is_over(range.free_after)) range.free_after = {};
+    add(range);
+  }
+}
+
+void MemoryPool::settle_before_work(Point point) {
+  const auto last = last_free_.find(point.stream);
+  if (last != last_free_.end() && point.number > last->second) settle(point.stream);
 }
 
 std::optional<MemoryPool::Growth> MemoryPool::place(std::uint64_t size,
                                                     std::uint64_t stream) const {
+  const auto usable = [&](const std::optional<FreeRanges::Range>& range) {
+    return range && range->usable_on(stream);
+  };
+  std::uint64_t begin = row_, end = row_;  // of the hole that is looked at
+  std::uint64_t best = ~std::uint64_t{0};
+  Growth growth;
+  const auto look = [&] {
+    if (end - begin < size || end - begin >= best) return;
+    best = end - begin;
+    growth.at = begin;
+  };
   auto gap = row_;
   for (auto piece = pieces_.begin();; ++piece) {
-    const auto end = piece == pieces_.end() ? row_ + kRow : piece->first;
-    if (gap < end) {
-      auto before = free_.ending_at(gap);
-      if (before && before->free_after.stream != 0 && before->free_after.stream != stream)
-        before.reset();
-      const auto at = before ? before->at : gap;
-      if (size <= end - at)
-        return Growth{.free_before = before,
-                      .at = at,
-                      .first = gap,
-                      .end = row_ + round_up(at + size - row_, kPiece)};
+    const bool is_last = piece == pieces_.end();
+    const auto gap_end = is_last ? row_ + kRow : piece->first;
+    if (gap < gap_end) {
+      if (end < gap) {
+        look();
+        begin = gap;
+        for (auto below = free_.ending_at(begin); usable(below); below = free_.ending_at(begin))
+          begin = below->at;
+      }
+      end = gap_end;
+      for (auto above = free_.beginning_at(end); usable(above); above = free_.beginning_at(end))
+        end = above->end();
     }
-    if (piece == pieces_.end()) return std::nullopt;
+    if (is_last) break;
     gap = piece->first + kPiece;
   }
+  look();
+  if (best == ~std::uint64_t{0}) return std::nullopt;
+  for (auto piece = piece_of(growth.at); piece < growth.at + size; piece += kPiece) {
+    if (pieces_.count(piece) == 0) growth.lacking.push_back(piece);
+  }
+  return growth;
+}
+
+bool MemoryPool::add_pieces(const Growth& growth, std::uint64_t size, std::uint64_t& spent_ns) {
+  const auto inside =
+      std::distance(idle_.lower_bound(piece_of(growth.at)), idle_.lower_bound(growth.at + size));
+  const auto idle = idle_.size() - static_cast<std::size_t>(inside);
+  const auto moved = std::min(growth.lacking.size(), idle);
+  const auto limit = max_size_ == 0 ? kRow : round_up(std::min(max_size_, kRow), kPiece);
+  if (reserved_ + (growth.lacking.size() - moved) * kPiece > limit) return false;
+  for (auto next = moved; next < growth.lacking.size(); ++next) {
+    if (add_piece(growth.lacking[next], spent_ns)) continue;
+    while (next-- > moved) drop_piece(growth.lacking[next]);
+    return false;
+  }
+  return true;
 }
 
 std::optional<std::uint64_t> MemoryPool::grow(std::uint64_t size, std::uint64_t stream,
@@ -84,37 +132,26 @@ std::optional<std::uint64_t> MemoryPool::grow(std::uint64_t size, std::uint64_t 
     row_ = row.value.value;
   }
   const auto found = place(size, stream);
-  if (found && found->free_before) take(*found->free_before, found->free_before->size);
-  if (!found || !fill(*found, spent_ns)) {
-    if (found && found->free_before) add(*found->free_before);
+  if (!found || !add_pieces(*found, size, spent_ns)) {
     if (pieces_.empty()) memory.free({row_}, kRow);
     return std::nullopt;
   }
-  const auto used = found->at + size;
-  if (used < found->end) add({used, found->end - used, {}});
-  return found->at;
-}
-
-bool MemoryPool::fill(const Growth& growth, std::uint64_t& spent_ns) {
-  const auto lacking = (growth.end - growth.first) / kPiece;
-  const auto middle = growth.first + std::min<std::uint64_t>(lacking, idle_.size()) * kPiece;
-  const auto limit = max_size_ == 0 ? kRow : round_up(std::min(max_size_, kRow), kPiece);
-  bool grows = reserved_ + (growth.end - middle) <= limit;
-  for (auto at = middle; grows && at < growth.end; at += kPiece) {
-    grows = add_piece(at, spent_ns);
-    for (auto made = at; !grows && made > middle;) drop_piece(made -= kPiece);
+  take(found->at, size);
+  for (const auto piece : found->lacking) {
+    if (pieces_.count(piece) == 0) move_highest(piece, spent_ns);
   }
-  if (!grows) return false;
-  for (auto at = growth.first; at < middle; at += kPiece) move_highest(at, spent_ns);
   reserved_high_ = std::max(reserved_high_, reserved_);
-  return true;
+  const auto used = found->at + size;
+  const auto end = found->lacking.empty() ? used : found->lacking.back() + kPiece;
+  if (used < end) add({.at = used, .size = end - used});
+  return found->at;
 }
 
 void MemoryPool::move_highest(std::uint64_t to, std::uint64_t& spent_ns) {
   auto& memory = platform_.virtual_memory();
   const auto from = *std::prev(idle_.end());
   idle_.erase(from);
-  free_.cut(from, kPiece);
+  free_.remove(from, from + kPiece);
   auto piece = pieces_.extract(from);
   memory.unmap({from}, kPiece);
   memory.map({to}, kPiece, 0, piece.mapped());
@@ -147,35 +184,32 @@ void MemoryPool::drop_piece(std::uint64_t at) {
   reserved_ -= kPiece;
 }
 
-void MemoryPool::free(std::uint64_t at, std::uint64_t size, Point point) {
+void MemoryPool::free(std::uint64_t at, std::uint64_t size, Point before, Point point) {
   used_ -= size;
-  add({at, round_up(size, kUnit), point});
+  if (point.stream != 0) {
+    settle_before_work(before);
+    last_free_[point.stream] = point.number;
+  }
+  add({at, round_up(size, kUnit), point, point.stream != 0});
 }
 
-void MemoryPool::take(const FreeRanges::Range& range, std::uint64_t size) {
-  free_.take(range, size);
-  const auto begin = row_ + (range.at - row_) / kPiece * kPiece;
-  idle_.erase(idle_.lower_bound(begin), idle_.lower_bound(range.at + size));
+void MemoryPool::take(std::uint64_t at, std::uint64_t size) {
+  free_.remove(at, at + size);
+  idle_.erase(idle_.lower_bound(piece_of(at)), idle_.lower_bound(at + size));
 }
 
 void MemoryPool::add(const FreeRanges::Range& range) {
   free_.add(range);
-  const auto begin = row_ + (range.at - row_) / kPiece * kPiece;
-  for (auto piece = begin; piece < range.at + range.size; piece += kPiece) {
+  for (auto piece = piece_of(range.at); piece < range.end(); piece += kPiece) {
     if (free_.is_free(piece, kPiece)) idle_.insert(piece);
   }
 }
 
 // What was freed on a stream that has come so far since.
-void MemoryPool::give_to_everyone() {
-  std::uint64_t stream = 0;
-  while (const auto range = free_.first_of_any_stream(stream)) {
-    if (platform_.scheduler().is_over(range->free_after)) {
-      take(*range, range->size);
-      add({range->at, range->size, {}});
-    } else {
-      stream = range->free_after.stream;
-    }
+void MemoryPool::give_to_everyone(std::uint64_t but) {
+  const auto is_over = [&](Point point) { return platform_.scheduler().is_over(point); };
+  while (const auto range = free_.take_over(but, is_over)) {
+    add({.at = range->at, .size = range->size});
   }
 }
 
@@ -194,7 +228,7 @@ void MemoryPool::give_back_highest() {
   const auto highest = std::prev(idle_.end());
   const auto at = *highest;
   idle_.erase(highest);
-  free_.cut(at, kPiece);
+  free_.remove(at, at + kPiece);
   drop_piece(at);
   if (pieces_.empty()) platform_.virtual_memory().free({row_}, kRow);
 }

@@ -84,8 +84,9 @@ std::int32_t PoolTable::free(Asker asker, DevicePtr ptr, StreamHandle stream) {
   const std::lock_guard lock(mutex_);
   const auto block = blocks_.find(ptr.value);
   if (block == blocks_.end()) return kInvalidValue;
+  const auto before = platform_.scheduler().now_on(asker, stream);
   const auto point = platform_.scheduler().mark(asker, stream);
-  if (point.native == kSuccess) end(block, point.value);
+  if (point.native == kSuccess) end(block, before.value, point.value);
   return point.native;
 }
 
@@ -95,7 +96,7 @@ Answer<Nothing> PoolTable::free(DevicePtr ptr) {
   if (block == blocks_.end()) return {.native = kInvalidValue};
   const auto size = block->second.size;
   auto& pool = pools_.at(block->second.pool);
-  end(block, {});
+  end(block, {}, {});
   pool.synchronized();
   return {.native = kSuccess, .value = {}, .size = size};
 }
@@ -132,9 +133,18 @@ MemoryPool* PoolTable::pool_of(PoolHandle handle) {
   return found == live_.end() ? nullptr : found->second;
 }
 
-void PoolTable::end(std::map<std::uint64_t, Block>::iterator block, Point point) {
-  pools_.at(block->second.pool).free(block->first, block->second.size, point);
+void PoolTable::end(std::map<std::uint64_t, Block>::iterator block, Point before, Point point) {
+  pools_.at(block->second.pool).free(block->first, block->second.size, before, point);
   blocks_.erase(block);
+}
+
+void PoolTable::settle(Asker asker) {
+  const std::lock_guard lock(mutex_);
+  const auto legacy = platform_.scheduler().now_on(asker, {});
+  if (legacy.native != kSuccess) return;
+  for (auto& [handle, pool] : pools_) {
+    if (pool.device() == asker.device) pool.settle(legacy.value.stream);
+  }
 }
 
 void PoolTable::give_back_idle(int device) {

@@ -41,6 +41,10 @@ class PoolTable {
   void synchronized(int device) {
     if (any_.load(std::memory_order_relaxed)) give_back_idle(device);
   }
+  /// After the legacy default stream has filled memory while the host waited.
+  void worked(Asker asker) {
+    if (any_.load(std::memory_order_relaxed)) settle(asker);
+  }
   /// Ends the pools of a device, before its virtual memory is ended.
   void drop(int device);
 
@@ -50,8 +54,9 @@ class PoolTable {
     std::uint64_t pool = 0;
   };
   MemoryPool* pool_of(PoolHandle handle);
-  void end(std::map<std::uint64_t, Block>::iterator block, Point point);
+  void end(std::map<std::uint64_t, Block>::iterator block, Point before, Point point);
   void give_back_idle(int device);
+  void settle(Asker asker);
 
   SimPlatform& platform_;
   mutable std::mutex mutex_;

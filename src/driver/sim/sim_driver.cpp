@@ -152,6 +152,7 @@ Status SimDriver::set(Call call, DevicePtr ptr, std::uint32_t value, std::uint64
   Answer<Nothing> answer{.native = finish_before(), .value = {}, .size = size};
   if (answer.native == sim::kSuccess && size != 0) {
     answer.native = MemoryAccess(platform_, ptr).fill(ptr, value, size);
+    platform_.pools().worked(asker());
   }
   return platform_.conclude(call, answer);
 }

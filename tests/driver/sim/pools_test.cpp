@@ -85,6 +85,42 @@ TEST_F(PoolsTest, GapsInAPoolsRowAreFilledAgain) {
   EXPECT_EQ(get(PoolAttribute::reserved_current), 192_MiB);
 }
 
+TEST_F(PoolsTest, WhatAStreamFreedLastServesBeforeWhatFitsBetter) {
+  const auto small = allocate(1_MiB, {}), between = allocate(1_MiB, {});
+  const auto large = allocate(4_MiB, {});
+  allocate(1_MiB, {});
+  ASSERT_TRUE(driver().mem_free_async(small, {}));
+  ASSERT_TRUE(driver().memset_d8(between, 1, 512));
+  ASSERT_TRUE(driver().mem_free_async(large, {}));
+
+  EXPECT_EQ(allocate(1_MiB, {}), large);
+  EXPECT_EQ(allocate(1_MiB, {}), large + 1_MiB) << "and so does what is left of it";
+  EXPECT_EQ(allocate(3_MiB, {}), large + 5_MiB) << "what fits in neither goes to the end";
+  EXPECT_EQ(allocate(1_MiB, {}), small) << "for which that store was given up";
+}
+
+TEST_F(PoolsTest, AfterOtherWorkOnItsStreamWhatWasFreedIsAsAllElse) {
+  const auto small = allocate(1_MiB, {}), between = allocate(1_MiB, {});
+  const auto large = allocate(4_MiB, {});
+  allocate(1_MiB, {});
+  ASSERT_TRUE(driver().mem_free_async(small, {}));
+  ASSERT_TRUE(driver().mem_free_async(large, {}));
+  ASSERT_TRUE(driver().memset_d8(between, 1, 512));
+
+  EXPECT_EQ(allocate(1_MiB, {}), small);
+  EXPECT_EQ(allocate(1_MiB, {}), large);
+}
+
+TEST_F(PoolsTest, IdlePiecesAreMappedWhereABlockIsToLie) {
+  const auto low = allocate(32_MiB, {}), high = allocate(8_MiB, {});
+  ASSERT_TRUE(driver().mem_free_async(low, {}));
+
+  EXPECT_EQ(allocate(56_MiB, {}), high + 8_MiB);
+  EXPECT_EQ(get(PoolAttribute::reserved_current), 64_MiB);
+  EXPECT_EQ(allocate(16_MiB, {}), low) << "where they were is a hole to be filled again";
+  EXPECT_EQ(get(PoolAttribute::reserved_current), 96_MiB);
+}
+
 TEST_F(PoolsTest, WorkThatComesAfterATrimIsAFault) {
   const auto on = stream(), other = stream();
   const auto ptr = allocate(1_MiB, on);
