@@ -63,10 +63,7 @@ bool append_short(std::string& out, std::string_view before, std::string_view va
   if (value.size() > kShort || plain_length(value) != value.size()) return false;
   std::array<char, kShort + kAround> text;
   auto* at = text.data();
-  const auto put = [&](std::string_view part) {
-    std::memcpy(at, part.data(), part.size());
-    at += part.size();
-  };
+  const auto put = [&](std::string_view part) { at += part.copy(at, part.size()); };
   put(before);
   *at++ = '"';
   put(value);

@@ -5,10 +5,11 @@
 
 #include <cstdio>
 #include <fstream>
+#include <initializer_list>
 #include <new>
-#include <regex>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -16,6 +17,16 @@ namespace emm::libemm {
 namespace {
 
 constexpr std::size_t kKiB = 1024, kMiB = kKiB * 1024;
+
+/// JSON Lines without the members of these names, whose values have no comma.
+std::string without(std::string text, std::initializer_list<std::string_view> names) {
+  for (const auto name : names) {
+    const auto member = ",\"" + std::string(name) + "\":";
+    for (auto at = text.find(member); at != std::string::npos; at = text.find(member, at))
+      text.erase(at, text.find_first_of(",}", at + 1) - at);
+  }
+  return text;
+}
 
 struct Frameworks : testing::Test {
   void SetUp() override {
@@ -159,14 +170,13 @@ TEST_F(Frameworks, AreRecordedAsTheyAsk) {
 
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
-  const std::regex changing(R"re(("time_ns"|"thread"|"addr"):"?[0-9a-fx]+"?,?)re");
-  EXPECT_EQ(std::regex_replace(text.str(), changing, ""),
+  EXPECT_EQ(without(text.str(), {"time_ns", "thread", "addr"}),
             R"({"format":"emmctl-trace","version":"1.0"}
-{"op":"memalloc","id":"a1","size":2048,}
+{"op":"memalloc","id":"a1","size":2048}
 {"op":"memalloc","id":"a2","size":68157440,"result":{"outcome":"oom","code":2}}
 {"op":"record_stream","id":"a1","stream":"legacy"}
 {"op":"free","id":"a1"}
-{"op":"memalloc","id":"a3","size":3072,"stream":"legacy",}
+{"op":"memalloc","id":"a3","size":3072,"stream":"legacy"}
 {"op":"end","lost":0,"events":5,"live":1,"live_bytes":3072}
 )");
   std::remove(path.c_str());
