@@ -19,7 +19,7 @@ constexpr auto kUnlimited = std::numeric_limits<std::uint64_t>::max();
 
 struct PoolSettings {
   HostOnlyManager::Settings host;
-  Backing::Kind backing = Backing::Kind::vmm;
+  std::optional<Backing::Kind> backing{};
   std::uint64_t initial = 0;
   std::uint64_t max = kUnlimited;
   std::uint64_t release_threshold = kUnlimited;
@@ -55,16 +55,12 @@ class PoolManager final : public HostOnlyManager {
   Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle stream) override {
     if (size == 0) return driver_error(Call::mem_alloc, 1);
     auto& arena = arenas_.of(stream);
-    auto taken = arena.allocate(size);
-    if (!taken) {
-      if (taken.error().code != Errc::out_of_memory || arena.beyond_max(size))
-        return std::move(taken).error();
+    if (const auto taken = arena.allocate_at_once(size)) return handed_out(arena, taken, size);
+    auto taken = arena.allocate_slowly(size);
+    if (!taken && taken.error().code == Errc::out_of_memory && !arena.beyond_max(size))
       taken = allocate_again(arena, size);
-      if (!taken) return std::move(taken).error();
-    }
-    return MemoryPointer(
-        taken->address, size,
-        Lifetime({.run = finalize, .self = &arena, .cookie = taken->cookie}, epoch_.mark()));
+    if (!taken) return std::move(taken).error();
+    return handed_out(arena, *taken, size);
   }
 
   /// Of memory that cuMemAlloc gave: CUDA has no 64-byte handles of mapped memory.
@@ -121,10 +117,15 @@ class PoolManager final : public HostOnlyManager {
   }
 
  private:
+  static MemoryPointer handed_out(Arena& arena, const Arena::Taken& taken, std::uint64_t size) {
+    return MemoryPointer(
+        taken.address, size,
+        Lifetime({.run = finalize, .self = &arena, .cookie = taken.cookie}, taken.mark));
+  }
   static void finalize(void* self, std::uint64_t cookie, StreamHandle stream) noexcept {
     auto& arena = *static_cast<Arena*>(self);
     auto& pool = *static_cast<PoolManager*>(arena.owner());
-    if (!arena.release(cookie, stream)) pool.tell(Error{.code = Errc::dead_pointer});
+    arena.release(cookie, stream);
     const auto threshold = pool.settings_.release_threshold;
     if (threshold != kUnlimited && pool.backing_.reserved_bytes() > threshold &&
         pool.deferrals_.load() == 0) {
@@ -136,15 +137,15 @@ class PoolManager final : public HostOnlyManager {
   // holds idle.
   Result<Arena::Taken> allocate_again(Arena& arena, std::uint64_t size) {
     const std::lock_guard making_room(making_room_);
-    auto taken = arena.allocate(size);  // another thread may have made room
+    auto taken = arena.allocate_slowly(size);  // another thread may have made room
     if (taken || taken.error().code != Errc::out_of_memory) return taken;
     auto flushed = deallocations().clear();
     if (!flushed && profile() == Profile::numba) return std::move(flushed).error();  // DEV-7
     if (deferrals_.load() == 0) give_back(0, true, &arena);
-    taken = arena.allocate(size);
+    taken = arena.allocate_slowly(size);
     if (taken || taken.error().code != Errc::out_of_memory || deferrals_.load() > 0) return taken;
     give_back(0, true);
-    return arena.allocate(size);
+    return arena.allocate_slowly(size);
   }
 
   void give_back(std::uint64_t keep, bool wait, const Arena* but = nullptr) noexcept {
@@ -156,7 +157,6 @@ class PoolManager final : public HostOnlyManager {
   }
 
   void end_all() noexcept {
-    epoch_.advance();
     for (auto* arena : arenas_.all()) arena->release_all();
   }
 
@@ -176,14 +176,13 @@ class PoolManager final : public HostOnlyManager {
 
   pool::Statistics statistics() const {
     pool::Statistics sum;
-    for (const auto* arena : arenas_.all()) sum += arena->statistics();
+    for (auto* arena : arenas_.all()) sum += arena->statistics();
     return sum;
   }
 
   const PoolSettings settings_;
   Backing backing_;
   Arenas arenas_;
-  Epoch epoch_;
   std::mutex making_room_;  ///< Held while one thread makes room for all; never in a free.
   std::mutex deferring_;
   std::atomic<std::size_t> deferrals_{0};
@@ -197,9 +196,9 @@ Result<std::unique_ptr<MemoryManager>> make_pool(const ManagerContext& context, 
   const auto host = HostOnlyManager::read_settings(context, options, kOwner);
   if (!host) return host.error();
   PoolSettings settings{.host = *host};
-  settings.backing = options.choice("backing", "vmm", {"vmm", "cumem"}) == "vmm"
-                         ? Backing::Kind::vmm
-                         : Backing::Kind::cumem;
+  const auto backing = options.choice("backing", "vmm", {"vmm", "cumem"});
+  if (options.has("backing"))
+    settings.backing = backing == "vmm" ? Backing::Kind::vmm : Backing::Kind::cumem;
   settings.initial = options.bytes("initial", settings.initial);
   settings.max = options.bytes("max", settings.max);
   settings.release_threshold = options.bytes("release_threshold", settings.release_threshold);
@@ -208,6 +207,10 @@ Result<std::unique_ptr<MemoryManager>> make_pool(const ManagerContext& context, 
   if (settings.initial > settings.max) {
     return fail(Errc::usage, "{}: option 'initial' is {}: expected at most max, {}", kOwner,
                 settings.initial, settings.max);
+  }
+  if (settings.max < Backing::kPage && settings.backing == Backing::Kind::vmm) {
+    return fail(Errc::usage, "{}: option 'max' is {}: expected {} or more with backing=vmm", kOwner,
+                settings.max, Backing::kPage);
   }
   if (!std::has_single_bit(settings.alignment) || settings.alignment < 256 ||
       settings.alignment > Backing::kPage) {

@@ -11,13 +11,15 @@ namespace {
 
 constexpr auto kPage = Backing::kPage;
 constexpr std::uint64_t kRange = 64_GiB;  // addresses are free, but not without end
-constexpr std::uint64_t kLargestSpan = 256_MiB;
+constexpr std::uint64_t kLeastSpanAtMost = 64_MiB;
 constexpr std::uint64_t kPiecesFrom =
     1_MiB;  // less is not worth a mapping while there is other memory
 
 constexpr std::uint64_t in_pages(std::uint64_t size) noexcept {
   return (size + kPage - 1) & ~(kPage - 1);
 }
+
+constexpr std::uint64_t whole_pages(std::uint64_t size) noexcept { return size & ~(kPage - 1); }
 
 Error full() noexcept { return {.code = Errc::out_of_memory, .native = 2}; }
 bool out_of_memory(const Error& error) noexcept { return error.code == Errc::out_of_memory; }
@@ -53,12 +55,12 @@ Arena::~Arena() {
   for (const auto& range : ranges_) (void)backing_.free_addresses(range.base, range.size);
 }
 
-Result<Arena::Taken> Arena::allocate(std::uint64_t size) {
+Result<Arena::Taken> Arena::allocate_slowly(std::uint64_t size) {
   if (size >= blocks_.largest()) return full();
   const std::lock_guard lock(lock_);
+  take_late_frees();
   const auto granules = blocks_.granules(size);
-  ++since_start_;
-  if (auto taken = take(size, granules)) return *taken;
+  if (const auto taken = take(size, granules)) return taken;
   if (leaves_too_little(size)) return full();
   return take_slowly(size, granules);
 }
@@ -68,32 +70,27 @@ bool Arena::leaves_too_little(std::uint64_t size) const noexcept {
   return size > left;
 }
 
-bool Arena::beyond_max(std::uint64_t size) const noexcept {
+bool Arena::beyond_max(std::uint64_t size) noexcept {
   const std::lock_guard lock(lock_);
+  take_late_frees();
   return leaves_too_little(size);
 }
 
-std::optional<Arena::Taken> Arena::take(std::uint64_t size, std::uint32_t granules) {
-  const auto block = blocks_.take(granules);
-  if (block == kNone) return std::nullopt;
-  blocks_.note(block) = size;
-  count(size, blocks_.bytes(granules));
-  return Taken{.address = {blocks_.address(block)}, .cookie = blocks_.cookie(block)};
+void Arena::end_late() noexcept {
+  {
+    const std::lock_guard lock(late_lock_);
+    std::swap(late_, ending_);
+    has_late_.store(false, std::memory_order_relaxed);
+  }
+  for (const auto& late : ending_) end(late.cookie, late.stream);
+  ending_.clear();
 }
 
-void Arena::count(std::uint64_t size, std::uint64_t allocated) noexcept {
-  statistics_.requested.add(size);
-  statistics_.allocated.add(allocated);
-  statistics_.allocation.add(1);
-  policy_peak_ = std::max(policy_peak_, statistics_.allocated.current);
-}
-
-bool Arena::release(std::uint64_t cookie, StreamHandle stream) noexcept {
-  const std::lock_guard lock(lock_);
+void Arena::end(std::uint64_t cookie, StreamHandle stream) noexcept {
   const auto block = blocks_.find(cookie);
-  if (block == kNone) return false;
+  if (block == kNone) return;
   const bool elsewhere = stream != StreamHandle{} && stream != stream_;
-  const auto end = [&](std::uint32_t part) {
+  const auto let_go = [&](std::uint32_t part) {
     statistics_.allocated.subtract(blocks_.bytes(blocks_.size(part)));
     if (elsewhere) {
       parked_bytes_ += blocks_.bytes(blocks_.size(part));
@@ -107,19 +104,18 @@ bool Arena::release(std::uint64_t cookie, StreamHandle stream) noexcept {
   const auto note = blocks_.note(block);
   if ((note & kComposite) == 0) {
     statistics_.requested.subtract(note);
-    end(block);
+    let_go(block);
   } else {
     const auto index = static_cast<std::uint32_t>(note);
     auto& composite = composites_[index];
     statistics_.requested.subtract(composite.requested);
-    for (const auto part : composite.parts) end(part);
+    for (const auto part : composite.parts) let_go(part);
     composite.parts.clear();
     idle_composites_.push_back(index);
   }
   // Who begins again with the same requests is to find the same places: the same mappings hold
   // then.
-  if (statistics_.allocation.current == 0 && since_start_ > blocks_.slots()) start_over();
-  return true;
+  if (statistics_.allocation.current == 0 && playing_ > 1) start_over();
 }
 
 // In order of cost: what waiting on another stream makes free, memory that the arena affords, holes
@@ -127,23 +123,23 @@ bool Arena::release(std::uint64_t cookie, StreamHandle stream) noexcept {
 // and more memory than it should have.
 Result<Arena::Taken> Arena::take_slowly(std::uint64_t size, std::uint32_t granules) {
   if (settle()) {
-    if (auto taken = take(size, granules)) return *taken;
+    if (const auto taken = take(size, granules)) return taken;
   }
   if (backing_.kind() == Backing::Kind::cumem) return take_from_slabs(size, granules);
   const auto wanted = blocks_.bytes(granules);
   auto enlarged = enlarge(wanted, true);
   if (!enlarged && !out_of_memory(enlarged.error())) return std::move(enlarged).error();
-  if (enlarged && *enlarged) return *take(size, granules);
+  if (enlarged && *enlarged) return take(size, granules);
   if (wanted >= kPiecesFrom) {
     auto taken = take_in_pieces(size, wanted, 64_KiB);
     if (!taken) return std::move(taken).error();
-    if (*taken) return **taken;
+    if (*taken) return *taken;
   }
-  if (enlarged = enlarge(wanted, false); enlarged) return *take(size, granules);
+  if (enlarged = enlarge(wanted, false); enlarged) return take(size, granules);
   if (out_of_memory(enlarged.error())) {
     auto taken = take_in_pieces(size, wanted, 1);
     if (!taken) return std::move(taken).error();
-    if (*taken) return **taken;
+    if (*taken) return *taken;
   }
   return std::move(enlarged).error();
 }
@@ -180,14 +176,12 @@ bool Arena::play_next() noexcept {
   return true;
 }
 
-bool Arena::start_over() noexcept {
-  if (!parked_.empty()) return false;
-  blocks_.clear();
+void Arena::start_over() noexcept {
+  if (!parked_.empty()) return;
+  blocks_.remove_all_free();
   playing_ = 0;
   in_play_ = 0;
   policy_peak_ = 0;
-  since_start_ = 0;
-  return true;
 }
 
 // False where that would be more than the arena affords, and `within_means` is asked for.
@@ -202,7 +196,7 @@ Result<bool> Arena::enlarge(std::uint64_t wanted, bool within_means) {
       for (const auto until = in_play_ + next; in_play_ < until;) play_next();
       continue;
     }
-    const auto piece = std::clamp(in_pages(in_play_ / 100), kPage, kLargestSpan);
+    const auto piece = least_span();
     if (needed < piece && affords(piece, wanted)) {
       if (auto grown = add_spans(piece)) continue;
     }
@@ -213,6 +207,7 @@ Result<bool> Arena::enlarge(std::uint64_t wanted, bool within_means) {
 
 Status Arena::grow(std::uint64_t size) {
   const std::lock_guard lock(lock_);
+  take_late_frees();
   if (backing_.kind() == Backing::Kind::cumem) return add_slab(in_pages(size));
   return add_spans(in_pages(size));
 }
@@ -228,16 +223,23 @@ Status Arena::use_range_for(std::uint64_t bytes) {
   return {};
 }
 
-// In spans of a hundredth of the whole: many enough that most holes reach the end of one, and few
-// enough that mapping them is cheap (22 us each on an H200, whatever their size).
+// Large, since each costs the driver 22 us to map, whatever its size (H200); and no larger, since
+// what is free in the midst of one cannot be put together with anything.
+std::uint64_t Arena::least_span() const noexcept {
+  return std::clamp(whole_pages(in_play_ / 320), kPage, kLeastSpanAtMost);
+}
+
+// Smaller ones towards both ends, where blocks of other sizes will begin and end.
 Status Arena::add_spans(std::uint64_t bytes) {
   while (play_next()) {
   }
   if (auto done = use_range_for(bytes); !done) return done;
   std::vector<std::uint64_t> sizes;
   for (std::uint64_t cut = 0; cut < bytes; cut += sizes.back()) {
-    const auto piece = std::clamp(in_pages((in_play_ + bytes) / 100), kPage, kLargestSpan);
-    sizes.push_back(std::min(piece, bytes - cut));
+    const auto left = bytes - cut;
+    const auto least = least_span();
+    sizes.push_back(
+        std::min({left, 4 * least, std::max(least, cut), std::max(least, whole_pages(left / 2))}));
   }
   const auto first = spans_.size();
   if (auto done = backing_.create(next_address_, sizes, spans_); !done) return done;
@@ -265,15 +267,16 @@ Status Arena::add_slab(std::uint64_t bytes) {
 // room for more.
 Result<Arena::Taken> Arena::take_from_slabs(std::uint64_t size, std::uint32_t granules) {
   while (play_next()) {
-    if (auto taken = take(size, granules)) return *taken;
+    if (const auto taken = take(size, granules)) return taken;
   }
-  const auto alone = in_pages(size);
-  const auto slab = std::clamp(in_pages(in_play_ / 16), 2_MiB, 64_MiB);
+  const auto left = backing_.max() - std::min(backing_.max(), backing_.reserved_bytes());
+  const auto alone = std::max(std::min(in_pages(size), left), blocks_.bytes(granules));
+  const auto slab = std::max(in_pages(in_play_ / 3), kPage);
   Status grown = full();
-  if (alone < slab) grown = add_slab(slab);
+  if (alone < slab && slab <= left) grown = add_slab(slab);
   if (!grown && out_of_memory(grown.error())) grown = add_slab(alone);
   if (!grown) return std::move(grown).error();
-  return *take(size, granules);
+  return take(size, granules);
 }
 
 // Work of this stream comes after what has been put on the others, and so after their use of what
@@ -314,6 +317,8 @@ bool Arena::finish(bool wait) noexcept {
 
 void Arena::release_all() noexcept {
   const std::lock_guard lock(lock_);
+  take_late_frees();
+  epoch_.advance();
   parked_.clear();
   parked_bytes_ = 0;
   statistics_.requested.current = 0;
@@ -321,6 +326,7 @@ void Arena::release_all() noexcept {
   statistics_.allocation.current = 0;
   composites_.clear();
   idle_composites_.clear();
+  blocks_.clear();
   start_over();
 }
 
@@ -372,6 +378,7 @@ void Arena::take_out_of_play(std::vector<std::uint32_t> idle) {
 
 void Arena::give_back(std::uint64_t keep, bool wait, std::vector<Error>& failed) {
   const std::lock_guard lock(lock_);
+  take_late_frees();
   if (backing_.reserved_bytes() <= keep || spans_.empty()) return;
   if (statistics_.allocation.current == 0) {
     settle();
@@ -436,8 +443,9 @@ void Arena::forget(const std::vector<std::uint32_t>& idle, std::vector<Error>& f
   }
 }
 
-Statistics Arena::statistics() const {
+Statistics Arena::statistics() {
   const std::lock_guard lock(lock_);
+  take_late_frees();
   auto result = statistics_;
   result.active = statistics_.allocated.current + parked_bytes_;
   for (const auto& span : spans_) result.reserved += span.size;
@@ -452,8 +460,9 @@ Statistics Arena::statistics() const {
   return result;
 }
 
-std::string Arena::map() const {
+std::string Arena::map() {
   const std::lock_guard lock(lock_);
+  take_late_frees();
   std::vector<std::uint32_t> blocks;
   for (std::uint32_t block = 0; block < blocks_.slots(); ++block) {
     if (blocks_.state(block) != Blocks::State::absent) blocks.push_back(block);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "driver/driver.hpp"
+#include "emm/epoch.hpp"
 #include "managers/pool/backing.hpp"
 #include "managers/pool/blocks.hpp"
 #include "managers/pool/spin_lock.hpp"
@@ -66,17 +68,37 @@ class Arena {
   struct Taken {
     DevicePtr address;
     std::uint64_t cookie = 0;  ///< For release(); names this allocation for ever.
+    Epoch::Mark mark{};        ///< Current until release_all().
+    explicit operator bool() const noexcept { return bool(address); }
   };
-  /// 0 < `size` <= what the device has. Error out_of_memory where neither holes nor the driver nor
+  /// `size` > 0 bytes out of a hole that is there; nothing where none fits.
+  Taken allocate_at_once(std::uint64_t size) {
+    if (size >= blocks_.largest()) return {};
+    const std::lock_guard lock(lock_);
+    take_late_frees();
+    return take(size, blocks_.granules(size));
+  }
+  /// The same, or by all that it takes. Error out_of_memory where neither holes nor the driver nor
   /// `max` have it; else the driver's.
-  Result<Taken> allocate(std::uint64_t size);
-  /// False where the cookie names nothing that is alive. `stream` is where it was freed, 0 where
-  /// nobody said.
-  bool release(std::uint64_t cookie, StreamHandle stream) noexcept;
+  Result<Taken> allocate_slowly(std::uint64_t size);
+  /// Nothing where the cookie names nothing that is alive: a free that comes late, or again.
+  /// `stream` is where it was freed, 0 where nobody said.
+  /// Does not wait for who is in the driver meanwhile: then it is done before anything else is.
+  void release(std::uint64_t cookie, StreamHandle stream) noexcept {
+    if (lock_.try_lock()) {
+      const std::lock_guard lock(lock_, std::adopt_lock);
+      take_late_frees();
+      end(cookie, stream);
+    } else {
+      const std::lock_guard lock(late_lock_);
+      late_.push_back({cookie, stream});
+      has_late_.store(true, std::memory_order_release);
+    }
+  }
 
   /// No giving back elsewhere makes room for `size` bytes: what is handed out here leaves too
   /// little of `max`.
-  bool beyond_max(std::uint64_t size) const noexcept;
+  bool beyond_max(std::uint64_t size) noexcept;
 
   /// Memory for `size` bytes more, before anybody asks.
   Status grow(std::uint64_t size);
@@ -87,9 +109,9 @@ class Arena {
   /// pending. What fails is added to `failed`.
   void give_back(std::uint64_t keep, bool wait, std::vector<Error>& failed);
 
-  Statistics statistics() const;
+  Statistics statistics();
   /// "segments" and their "blocks" as a JSON array, lowest address first.
-  std::string map() const;
+  std::string map();
 
  private:
   struct Composite {
@@ -115,17 +137,36 @@ class Arena {
   };
   static constexpr std::uint64_t kComposite = std::uint64_t{1} << 63;
 
-  std::optional<Taken> take(std::uint64_t size, std::uint32_t granules);
+  Taken take(std::uint64_t size, std::uint32_t granules) {
+    const auto block = blocks_.take(granules);
+    if (block == kNone) return {};
+    blocks_.note(block) = size;
+    count(size, blocks_.bytes(granules));
+    return {.address = {blocks_.address(block)},
+            .cookie = blocks_.cookie(block),
+            .mark = epoch_.mark()};
+  }
   Result<Taken> take_slowly(std::uint64_t size, std::uint32_t granules);
-  void count(std::uint64_t size, std::uint64_t allocated) noexcept;
+  void end(std::uint64_t cookie, StreamHandle stream) noexcept;
+  void take_late_frees() noexcept {
+    if (has_late_.load(std::memory_order_acquire)) end_late();
+  }
+  void end_late() noexcept;
+  void count(std::uint64_t size, std::uint64_t allocated) noexcept {
+    statistics_.requested.add(size);
+    statistics_.allocated.add(allocated);
+    statistics_.allocation.add(1);
+    if (policy_peak_ < statistics_.allocated.current) policy_peak_ = statistics_.allocated.current;
+  }
 
   // Growth
   bool leaves_too_little(std::uint64_t size) const noexcept;
   bool affords(std::uint64_t bytes, std::uint64_t wanted) const noexcept;
   std::uint64_t tail() const noexcept;
+  std::uint64_t least_span() const noexcept;
   std::uint64_t next_in_play(std::uint64_t needed) const noexcept;
   bool play_next() noexcept;
-  bool start_over() noexcept;
+  void start_over() noexcept;
   Status add_spans(std::uint64_t bytes);
   Status add_slab(std::uint64_t bytes);
   Status use_range_for(std::uint64_t bytes);
@@ -139,11 +180,9 @@ class Arena {
   }
   void look_at_ends(std::uint64_t least);
   bool has(const Mapping& mapping, std::uint64_t wanted) const noexcept;
-  std::optional<Taken> take_mapped(std::uint64_t size, std::uint64_t wanted);
-  Result<std::optional<Taken>> stitch(std::uint64_t size, std::uint64_t wanted,
-                                      std::uint64_t least);
-  Result<std::optional<Taken>> take_in_pieces(std::uint64_t size, std::uint64_t wanted,
-                                              std::uint64_t least);
+  Taken take_mapped(std::uint64_t size, std::uint64_t wanted);
+  Result<Taken> stitch(std::uint64_t size, std::uint64_t wanted, std::uint64_t least);
+  Result<Taken> take_in_pieces(std::uint64_t size, std::uint64_t wanted, std::uint64_t least);
   Taken take_through(const Mapping& mapping, std::uint64_t size, std::uint64_t wanted);
 
   // Order
@@ -158,13 +197,21 @@ class Arena {
   Driver& driver_;
   Backing& backing_;
   const StreamHandle stream_;
-  mutable SpinLock lock_;
+  mutable SpinLock lock_;  ///< Held also in the driver.
+  mutable SpinLock late_lock_;
+  std::atomic<bool> has_late_{false};
+  struct Late {
+    std::uint64_t cookie = 0;
+    StreamHandle stream;
+  };
+  std::vector<Late> late_;    ///< Frees that came while the lock was held.
+  std::vector<Late> ending_;  ///< Those that are being made: late_ of before.
+  Epoch epoch_;
   Blocks blocks_;
   std::uint64_t policy_peak_ = 0;  ///< Of allocated, since the arena was last empty.
   std::uint64_t in_play_ = 0;      ///< Bytes of the first `playing_` spans.
   std::uint32_t playing_ = 0;
-  std::uint32_t since_start_ = 0;  ///< Allocations since the arena started over.
-  Statistics statistics_;          ///< Its counts.
+  Statistics statistics_;  ///< Its counts.
   std::uint64_t parked_bytes_ = 0;
   std::vector<Parked> parked_;
   std::vector<Span> spans_;        ///< As they came. The first `playing_` are in blocks_.

@@ -77,11 +77,11 @@ bool Arena::has(const Mapping& mapping, std::uint64_t wanted) const noexcept {
 }
 
 // The oldest that has room: the one that was made when the same requests came before.
-std::optional<Arena::Taken> Arena::take_mapped(std::uint64_t size, std::uint64_t wanted) {
+Arena::Taken Arena::take_mapped(std::uint64_t size, std::uint64_t wanted) {
   for (const auto& mapping : mappings_) {
     if (has(mapping, wanted)) return take_through(mapping, size, wanted);
   }
-  return std::nullopt;
+  return {};
 }
 
 Arena::Taken Arena::take_through(const Mapping& mapping, std::uint64_t size, std::uint64_t wanted) {
@@ -134,24 +134,24 @@ Arena::Taken Arena::take_through(const Mapping& mapping, std::uint64_t size, std
   for (const auto part : composite.parts) blocks_.note(part) = 0;
   blocks_.note(composite.parts.front()) = kComposite | index;
   count(size, wanted);
-  return {.address = composite.address, .cookie = blocks_.cookie(composite.parts.front())};
+  return {.address = composite.address,
+          .cookie = blocks_.cookie(composite.parts.front()),
+          .mark = epoch_.mark()};
 }
 
-Result<std::optional<Arena::Taken>> Arena::take_in_pieces(std::uint64_t size, std::uint64_t wanted,
-                                                          std::uint64_t least) {
-  if (wanted <= blocks_.bytes(1)) return std::optional<Taken>();
+Result<Arena::Taken> Arena::take_in_pieces(std::uint64_t size, std::uint64_t wanted,
+                                           std::uint64_t least) {
+  if (wanted <= blocks_.bytes(1)) return Taken();
   look_at_ends(least);
-  if (auto taken = take_mapped(size, wanted)) return taken;
-  if (playing_ < spans_.size())
-    return std::optional<Taken>();  // memory that needs no mapping is there
+  if (const auto taken = take_mapped(size, wanted)) return taken;
+  if (playing_ < spans_.size()) return Taken();  // memory that needs no mapping is there
   return stitch(size, wanted, least);
 }
 
 // The hole with most before the end of a span comes first, the one with most behind the start of a
 // span last, and spans that are wholly free between them, from as few holes as can be. What is
 // missing then is asked of the driver.
-Result<std::optional<Arena::Taken>> Arena::stitch(std::uint64_t size, std::uint64_t wanted,
-                                                  std::uint64_t least) {
+Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std::uint64_t least) {
   struct Hole {
     std::uint64_t start = 0;
     std::uint64_t end = 0;
@@ -173,7 +173,7 @@ Result<std::optional<Arena::Taken>> Arena::stitch(std::uint64_t size, std::uint6
     if (hole.as_first() > 0 || (hole.as_last() > 0 && hole.whole_start < hole.end))
       holes.push_back(hole);
   });
-  if (holes.empty()) return std::optional<Taken>();
+  if (holes.empty()) return Taken();
 
   const auto most = [&](auto by, const Hole* but) {
     const Hole* found = nullptr;
@@ -212,7 +212,7 @@ Result<std::optional<Arena::Taken>> Arena::stitch(std::uint64_t size, std::uint6
     const auto missing = in_pages(wanted - sum - at_the_end);
     const auto had = spans_.size();
     if (auto grown = add_spans(missing); !grown) {
-      if (grown.error().code == Errc::out_of_memory) return std::optional<Taken>();
+      if (grown.error().code == Errc::out_of_memory) return Taken();
       return std::move(grown).error();
     }
     for (auto span = had; span < spans_.size(); ++span)
@@ -229,21 +229,21 @@ Result<std::optional<Arena::Taken>> Arena::stitch(std::uint64_t size, std::uint6
   };
   while (chosen.size() > 2 && excess_without_first() >= wanted) chosen.erase(chosen.begin());
   Mapping mapping{.base = {}, .spans = std::move(chosen)};
-  if (mapping.spans.size() < 2 || !has(mapping, wanted)) return std::optional<Taken>();
+  if (mapping.spans.size() < 2 || !has(mapping, wanted)) return Taken();
 
   std::size_t mapped = mapping.spans.size();
   for (const auto& other : mappings_) mapped += other.spans.size();
-  if (mapped > kMostMappings) return std::optional<Taken>();
+  if (mapped > kMostMappings) return Taken();
   std::vector<Span> parts;
   for (const auto span : mapping.spans) parts.push_back(spans_[span]);
   auto base = backing_.map_again(parts);
   if (!base) {
-    if (base.error().code == Errc::out_of_memory) return std::optional<Taken>();
+    if (base.error().code == Errc::out_of_memory) return Taken();
     return std::move(base).error();
   }
   mapping.base = *base;
   mappings_.push_back(std::move(mapping));
-  return std::optional(take_through(mappings_.back(), size, wanted));
+  return take_through(mappings_.back(), size, wanted);
 }
 
 }  // namespace emm::pool

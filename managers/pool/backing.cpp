@@ -17,6 +17,20 @@ std::uint64_t sum(std::span<const Span> spans) noexcept {
 
 }  // namespace
 
+Backing::Kind Backing::kind() noexcept {
+  if (!decided_.load(std::memory_order_acquire)) {
+    const std::lock_guard lock(deciding_);
+    if (!kind_) {
+      const auto granularity = driver_->mem_get_allocation_granularity();
+      const bool offered =
+          granularity ? kPage % *granularity == 0 : granularity.error().code != Errc::not_supported;
+      kind_ = offered ? Kind::vmm : Kind::cumem;
+    }
+    decided_.store(true, std::memory_order_release);
+  }
+  return *kind_;
+}
+
 Status Backing::count(std::uint64_t size) noexcept {
   auto reserved = reserved_.load(std::memory_order_relaxed);
   do {

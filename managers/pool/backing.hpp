@@ -3,8 +3,8 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "driver/driver.hpp"
@@ -30,12 +30,12 @@ class Backing {
   static constexpr std::uint64_t kPage = std::uint64_t{2}
                                          << 20;  ///< What the driver gives comes in these (H200).
 
-  Backing(Driver* driver, Kind kind, std::uint64_t max) noexcept
-      : driver_(driver), kind_(kind), max_(max) {}
+  /// `asked_for` empty: vmm, or cumem where the device has no virtual memory to offer.
+  Backing(Driver* driver, std::optional<Kind> asked_for, std::uint64_t max) noexcept
+      : driver_(driver), kind_(asked_for), max_(max) {}
 
-  /// The kind that is in use. Where it was not asked for, that is what the device offers, at the
-  /// first need.
-  Kind kind() const noexcept { return kind_; }
+  /// Asks the device at the first need.
+  Kind kind() noexcept;
   std::uint64_t max() const noexcept { return max_; }
   std::uint64_t reserved_bytes() const noexcept {
     return reserved_.load(std::memory_order_relaxed);
@@ -75,7 +75,9 @@ class Backing {
   Status map(std::uint64_t address, std::span<const Span> spans);
 
   Driver* driver_;
-  Kind kind_;
+  std::mutex deciding_;
+  std::optional<Kind> kind_;
+  std::atomic<bool> decided_{false};
   std::uint64_t max_;
   std::atomic<std::uint64_t> reserved_{0};
   std::atomic<std::uint64_t> peak_{0};

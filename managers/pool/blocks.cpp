@@ -182,6 +182,10 @@ void Blocks::remove(std::uint32_t block) noexcept {
   drop(block);
 }
 
+void Blocks::remove_all_free() noexcept {
+  for (auto bin = next_bin(0); bin != kNone; bin = next_bin(bin)) remove(heads_[bin]);
+}
+
 void Blocks::clear() noexcept {
   heads_.fill(kNone);
   filled_.fill(0);

@@ -53,6 +53,9 @@ class Blocks {
   void remove(std::uint32_t block) noexcept;
   /// Cuts a free block so that one starts at `address`, which lies in it; that one.
   std::uint32_t cut(std::uint32_t block, std::uint64_t address);
+  /// Takes every free block out of the map.
+  void remove_all_free() noexcept;
+  /// Takes every block out of the map: all uses are over.
   void clear() noexcept;
 
   /// Names this use of the block: no other use of any block has the same. `block` is used.

@@ -30,7 +30,7 @@ TEST_P(EveryBundledManager, FailsNoClause) {
 
 INSTANTIATE_TEST_SUITE_P(Managers, EveryBundledManager,
                          ::testing::Values("default", "default:profile=numba", "host-only", "host-only:profile=numba",
-                                           "cudart", "cudart:profile=numba", "pool", "pool:profile=numba", "pool:slab=2MiB", "async",
+                                           "cudart", "cudart:profile=numba", "pool", "pool:profile=numba", "pool:backing=cumem", "async",
                                            "async:profile=numba"));
 
 TEST(Catalogue, HoldsEveryClauseOfTheContractOnce) {

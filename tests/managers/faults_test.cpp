@@ -14,8 +14,8 @@ class EveryCallFailedInTurn : public ::testing::TestWithParam<Stack> {};
 INSTANTIATE_TEST_SUITE_P(
     Managers, EveryCallFailedInTurn,
     ::testing::Values(Stack{"default", {}}, Stack{"default:profile=numba", {}}, Stack{"host-only", {}},
-                      Stack{"cudart", {}}, Stack{"cudart:profile=numba", {}}, Stack{"pool:slab=2MiB", {}},
-                      Stack{"pool:slab=2MiB,max=8MiB,initial=2MiB,release_threshold=2MiB", {}},
+                      Stack{"cudart", {}}, Stack{"cudart:profile=numba", {}}, Stack{"pool", {}},
+                      Stack{"pool:max=8MiB,initial=2MiB,release_threshold=2MiB", {}},
                       Stack{"default", {"limiting:max=1GiB", "statistics", "tracking"}}),
     [](const auto& instance) { return "Stack" + std::to_string(instance.index); });
 

@@ -36,8 +36,8 @@ TEST(FindManager, RefusesAnUnknownOptionAndListsTheKnown) {
   EXPECT_EQ(refusal("default:max=3"),
             "manager default: unknown option 'max': known are profile, count, ratio, capacity");
   EXPECT_EQ(refusal("pool:initail=3"),
-            "manager pool: unknown option 'initail': known are profile, count, ratio, capacity, initial, max, "
-            "release_threshold, slab, alignment");
+            "manager pool: unknown option 'initail': known are profile, count, ratio, capacity, backing, initial, max, "
+            "release_threshold, alignment");
   EXPECT_EQ(refusal("pool", {"limiting:min=3"}), "adaptor limiting: unknown option 'min': known are max");
   EXPECT_EQ(refusal("pool", {"statistics:x=1"}), "adaptor statistics: unknown option 'x': it takes none");
 }
@@ -49,8 +49,10 @@ TEST(FindManager, RefusesAValueThatMakesNoSense) {
   EXPECT_EQ(refusal("default:ratio=nan"), "manager default: option 'ratio' is nan: expected a number from 0 up");
   EXPECT_EQ(refusal("pool:initial=2KiB,max=1KiB"),
             "manager pool: option 'initial' is 2048: expected at most max, 1024");
+  EXPECT_EQ(refusal("pool:backing=vmm,max=1MiB"),
+            "manager pool: option 'max' is 1048576: expected 2097152 or more with backing=vmm");
   EXPECT_EQ(refusal("pool:alignment=3"),
-            "manager pool: option 'alignment' is 3: expected a power of two up to 2097152");
+            "manager pool: option 'alignment' is 3: expected a power of two from 256 to 2097152");
   EXPECT_EQ(refusal("pool:max=much"),
             "manager pool: option 'max' is 'much': expected a count of bytes such as 512, 4KiB or 1.5GiB");
   EXPECT_EQ(refusal("pool:max=1,max=2"), "manager pool: option 'max' is given twice");

@@ -44,7 +44,7 @@ class ManyThreads : public ::testing::TestWithParam<Stack> {
 
 INSTANTIATE_TEST_SUITE_P(Managers, ManyThreads,
                          ::testing::Values(Stack{"default", {}}, Stack{"default:profile=numba", {}}, Stack{"cudart", {}},
-                                           Stack{"pool:slab=2MiB,release_threshold=4MiB", {}},
+                                           Stack{"pool:release_threshold=4MiB", {}},
                                            Stack{"default", {"limiting:max=1GiB", "statistics", "tracking"}}),
                          [](const auto& instance) { return "Stack" + std::to_string(instance.index); });
 

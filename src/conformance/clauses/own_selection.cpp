@@ -129,8 +129,8 @@ constexpr Clause kClauses[] = {
      .check =
          [](Bench& b) {
            const CleanSetting setting(b);
-           CleanSetting::variable("pool:slab=2MiB");
-           b.expect_equal("the manager of EMM_MEMORY_MANAGER=pool:slab=2MiB", chosen(b), "pool:slab=2MiB");
+           CleanSetting::variable("pool:backing=cumem");
+           b.expect_equal("the manager of EMM_MEMORY_MANAGER=pool:backing=cumem", chosen(b), "pool:backing=cumem");
          }},
 
     {.id = "SEL-11",
@@ -142,7 +142,7 @@ constexpr Clause kClauses[] = {
      .check =
          [](Bench& b) {
            const CleanSetting setting(b);
-           for (const auto* value : {"nonesuch", "pool:slab=many", "default:unknown=1"}) {
+           for (const auto* value : {"nonesuch", "pool:max=many", "default:unknown=1"}) {
              CleanSetting::variable(value);
              const auto factory = own_of(b).get();
              b.expect(!factory, text::format("EMM_MEMORY_MANAGER={}", value), "success", "an error");

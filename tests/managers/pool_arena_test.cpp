@@ -1,0 +1,210 @@
+// The pool over virtual memory, on a simulated device, where memory that is mapped twice has one content.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <vector>
+
+#include "base/prng.hpp"
+#include "base/units.hpp"
+#include "driver/decorate/call_hook.hpp"
+#include "driver/decorate/forwarding_driver.hpp"
+#include "driver/device_entry.hpp"
+#include "emm/manager_entry.hpp"
+#include "tests/emm/scripted_driver.hpp"
+
+namespace emm::test {
+namespace {
+
+class CountingHook final : public CallHook {
+ public:
+  void after(const CallEvent&) override { ++calls; }
+  int calls = 0;
+};
+
+class PoolOverVirtualMemory : public ::testing::Test {
+ protected:
+  void make(const std::string& spec) {
+    manager.reset();
+    device = *platform->open(0);
+    counting = std::make_unique<ForwardingDriver>(*device.driver, hook);
+    manager = *find_manager(spec)->make(
+        {.driver = counting.get(), .runtime = nullptr, .clock = &platform->clock(), .observer = &observer});
+    ASSERT_TRUE(manager->initialize());
+  }
+  MemoryPointer memory(std::uint64_t size, StreamHandle stream = {}) {
+    auto made = manager->memalloc(size, stream);
+    EXPECT_TRUE(made) << describe(made.error());
+    return made ? *std::move(made) : MemoryPointer();
+  }
+  Driver& driver() { return *device.driver; }
+  void fill(const MemoryPointer& memory, std::uint8_t with) {
+    ASSERT_TRUE(driver().memset_d8(memory.device_pointer(), with, memory.size()));
+  }
+  std::uint8_t byte(const MemoryPointer& memory, std::uint64_t at) {
+    std::array<std::byte, 1> read{};
+    EXPECT_TRUE(driver().memcpy_dtoh(read, memory.device_pointer() + at));
+    return std::to_integer<std::uint8_t>(read[0]);
+  }
+  void expect_filled(const MemoryPointer& memory, std::uint8_t with) {
+    for (std::uint64_t at = 0; at < memory.size(); at += 256_KiB) ASSERT_EQ(byte(memory, at), with) << at;
+    ASSERT_EQ(byte(memory, memory.size() - 1), with);
+  }
+
+  std::unique_ptr<Platform> platform = *open_platform("sim:capacity=512MiB,costs=none", {});
+  OpenedDevice device;
+  CountingHook hook;
+  std::unique_ptr<ForwardingDriver> counting;
+  RecordingObserver observer;
+  std::unique_ptr<MemoryManager> manager;
+};
+
+TEST_F(PoolOverVirtualMemory, HolesApartServeWhatNoneOfThemHolds) {
+  make("pool:max=64MiB");
+  auto first = memory(24_MiB);
+  const auto kept = memory(16_MiB);
+  auto last = memory(24_MiB);
+  fill(kept, 7);
+  ASSERT_TRUE(first.free());
+  ASSERT_TRUE(last.free());
+
+  const auto whole = memory(48_MiB);
+  fill(whole, 9);
+  expect_filled(kept, 7);
+  expect_filled(whole, 9);
+  EXPECT_EQ(driver().held_bytes(), 64_MiB);
+}
+
+TEST_F(PoolOverVirtualMemory, WhatIsAskedForAgainComesBackWithoutTheDriver) {
+  make("pool");
+  Prng random(3);
+  std::vector<std::pair<bool, std::uint64_t>> requests;  // allocate so much, or free the n-th
+  std::uint64_t live = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const bool allocates = live == 0 || (live < 40 && random.chance(0.5));
+    requests.emplace_back(allocates, allocates ? random.log_uniform(512, 16_MiB) : random.below(live));
+    live = allocates ? live + 1 : live - 1;
+  }
+  const auto pass = [&] {
+    std::vector<MemoryPointer> pieces;
+    for (const auto& [allocates, number] : requests) {
+      if (allocates) {
+        pieces.push_back(memory(number));
+      } else {
+        pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(number));
+      }
+    }
+  };
+  pass();
+  const auto held = driver().held_bytes();
+  hook.calls = 0;
+  pass();
+  EXPECT_EQ(hook.calls, 0);
+  EXPECT_EQ(driver().held_bytes(), held);
+}
+
+TEST_F(PoolOverVirtualMemory, BlocksNeverShareMemoryWhateverTheyAreMadeOf) {
+  for (const auto* spec : {"pool:max=200MiB", "pool:max=200MiB,backing=cumem", "pool:max=200MiB,release_threshold=32MiB"}) {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      SCOPED_TRACE(std::string(spec) + ", seed " + std::to_string(seed));
+      make(spec);
+      Prng random(seed);
+      struct Piece {
+        MemoryPointer memory;
+        std::uint8_t fill;
+      };
+      std::vector<Piece> pieces;
+      for (int step = 0; step < 1200; ++step) {
+        if (pieces.empty() || random.chance(0.52)) {
+          const StreamHandle stream{random.chance(0.8) ? 0u : kPerThreadStream.value};
+          auto made = manager->memalloc(random.log_uniform(512, 48_MiB), stream);
+          if (!made) {
+            ASSERT_EQ(made.error().code, Errc::out_of_memory);
+            continue;
+          }
+          pieces.push_back({*std::move(made), static_cast<std::uint8_t>(random.below(256))});
+          fill(pieces.back().memory, pieces.back().fill);
+        } else {
+          const auto which = random.below(pieces.size());
+          expect_filled(pieces[which].memory, pieces[which].fill);
+          pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(which));
+        }
+        if (step % 300 == 299) {
+          ASSERT_TRUE(manager->trim(64_MiB));
+        }
+      }
+      for (const auto& piece : pieces) expect_filled(piece.memory, piece.fill);
+      EXPECT_LE(driver().held_bytes(), 200_MiB);
+      pieces.clear();
+      manager->reset();
+      EXPECT_EQ(driver().held_bytes(), 0u);
+      EXPECT_EQ(observer.failures, std::vector<int>());
+    }
+  }
+}
+
+TEST_F(PoolOverVirtualMemory, KeepsWithinAFewHundredthsOfWhatIsLive) {
+  make("pool");
+  Prng random(11);
+  std::vector<MemoryPointer> pieces;
+  std::uint64_t live = 0;
+  std::uint64_t peak = 0;
+  for (int step = 0; step < 3000; ++step) {
+    const auto size = random.log_uniform(1_MiB, 32_MiB);
+    while (live + size > 400_MiB || (!pieces.empty() && random.chance(0.3))) {
+      const auto which = random.below(pieces.size());
+      live -= pieces[which].size();
+      pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(which));
+    }
+    pieces.push_back(memory(size));
+    live += size;
+    peak = std::max(peak, live);
+  }
+  EXPECT_LE(driver().held_bytes(), peak + peak / 8);
+}
+
+TEST_F(PoolOverVirtualMemory, MemoryFreedOnAnotherStreamWaitsForAnOrderBetweenThem) {
+  make("pool:max=4MiB");
+  const auto own = *driver().stream_create(StreamKind::non_blocking);
+  const auto other = *driver().stream_create(StreamKind::non_blocking);
+  auto piece = memory(4_MiB, own);
+  ASSERT_TRUE(piece.free(other));
+  hook.calls = 0;
+  const auto again = memory(4_MiB, own);
+  EXPECT_EQ(hook.calls, 4) << "an event is made, recorded there, waited for here and destroyed";
+  EXPECT_EQ(manager->state().live_bytes, 4_MiB);
+}
+
+TEST_F(PoolOverVirtualMemory, AnotherStreamGetsTheMemoryOnceTheDeviceHasItBack) {
+  make("pool:max=8MiB");
+  { const auto piece = memory(8_MiB); }
+  const auto stream = *driver().stream_create(StreamKind::non_blocking);
+  const auto piece = memory(6_MiB, stream);
+  EXPECT_EQ(driver().held_bytes(), 6_MiB);
+}
+
+TEST_F(PoolOverVirtualMemory, TrimGivesBackWhatIsIdleAndNothingElse) {
+  make("pool");
+  const auto kept = memory(10_MiB);
+  fill(kept, 5);
+  { const auto piece = memory(100_MiB); }
+  EXPECT_GE(driver().held_bytes(), 110_MiB);
+  ASSERT_TRUE(manager->trim(64_MiB));
+  EXPECT_LE(driver().held_bytes(), 64_MiB);
+  ASSERT_TRUE(manager->trim(0));
+  EXPECT_LE(driver().held_bytes(), 12_MiB);
+  expect_filled(kept, 5);
+  const auto more = memory(100_MiB);
+  EXPECT_EQ(manager->state().live_bytes, 110_MiB);
+}
+
+TEST_F(PoolOverVirtualMemory, WhatCanBeExportedIsAskedForByItsBacking) {
+  make("pool");
+  const auto piece = memory(1_MiB);
+  EXPECT_EQ(manager->get_ipc_handle(*piece.view()).error().code, Errc::not_supported);
+  make("pool:backing=cumem");
+  const auto exported = memory(1_MiB);
+  EXPECT_TRUE(manager->get_ipc_handle(*exported.view()));
+}
+
+}  // namespace
+}  // namespace emm::test
