@@ -1,6 +1,7 @@
 #include "replay/address_shards.hpp"
 
 #include <algorithm>
+#include <mutex>
 
 namespace emm::replay {
 

@@ -2,11 +2,11 @@
 
 #include <array>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 
 #include "replay/address_map.hpp"
 #include "replay/live_set.hpp"
+#include "replay/spin.hpp"
 
 namespace emm::replay {
 
@@ -30,7 +30,7 @@ class AddressShards {
   static constexpr unsigned kWindowBits = 28;
   static constexpr std::size_t kShards = 4096;
   struct alignas(128) Shard {
-    std::mutex mutex;
+    SpinLock mutex;
     AddressMap map;
   };
   Shard& shard_of(std::uint64_t window) noexcept {

@@ -95,14 +95,18 @@ template <unsigned F>
 void Run::memallocmanaged(const Event& event) {
   auto* lane = this->lane(event.context);
   if (lane == nullptr) return;
+  Times times{.begin_ns = now(), .end_ns = 0};
+  auto memory = managed(event, *lane);
+  times.end_ns = now();
+  made<F>(event, *lane, memory, times);
+}
+
+Result<MemoryPointer> Run::managed(const Event& event, Lane& lane) {
   const auto attach =
       event.has(trace::event_flag::attach_host) ? AttachFlags::host : AttachFlags::global;
-  Times times{.begin_ns = now(), .end_ns = 0};
-  auto memory = lane->context().memallocmanaged(event.size, attach);
-  times.end_ns = now();
-  Result<MemoryPointer> pointer =
-      memory ? Result<MemoryPointer>(std::move(memory->memory())) : std::move(memory).error();
-  made<F>(event, *lane, pointer, times);
+  auto memory = lane.context().memallocmanaged(event.size, attach);
+  if (!memory) return std::move(memory).error();
+  return std::move(memory->memory());
 }
 
 template <unsigned F>
@@ -110,17 +114,9 @@ inline void Run::made(const Event& event, Lane& lane, Result<MemoryPointer>& mem
   if constexpr ((F & feature::times) != 0) alloc_times_.add(times.end_ns - times.begin_ns);
   if (!memory) [[unlikely]]
     return refused(event, memory.error(), times);
-  const auto slot = live_.add(event.id, live_.cache());
+  const auto slot = hold(event, *std::move(memory), live_.cache());
   live_.show(slot);
   auto& live = live_[slot];
-  live.memory = std::move(*memory);
-  live.size = event.size;
-  live.context = event.context;
-  live.stream = event.stream;
-  live.made_on = event.thread;
-  live.made_by = event.op;
-  live.ended = false;
-  live.placed = false;
   ++pass_.allocs;
   ++live_count_;
   live_bytes_ += event.size;
@@ -129,8 +125,8 @@ inline void Run::made(const Event& event, Lane& lane, Result<MemoryPointer>& mem
     pass_.peak_requested_bytes = live_bytes_ + refused_bytes_;
   }
   if constexpr ((F & feature::checks) != 0) {
-    const auto address = live.memory.device_pointer().value;
-    if (event.size > 0 && address != 0) [[likely]] {
+    if (has_place(live)) [[likely]] {
+      const auto address = live.memory.device_pointer().value;
       const auto number = static_cast<std::uint32_t>(index(event.id));
       const auto other = lane.shared->shards
                              ? lane.shared->shards->insert(address, event.size, number)
@@ -141,10 +137,8 @@ inline void Run::made(const Event& event, Lane& lane, Result<MemoryPointer>& mem
         live.placed = true;
       }
     }
-    if ((address % kAlignment) != 0 || address == 0 || live.memory.size() != event.size ||
-        event.detail != 0) [[unlikely]] {
+    if (stands_out(event, live)) [[unlikely]]
       check_made(event, slot);
-    }
     measure_reserved(lane);
   }
   if constexpr ((F & feature::watched) != 0) {

@@ -77,7 +77,7 @@ Status Run::begin_threads() {
                 trace_.threads().size(), kThreadsMax);
   }
   if (log_ != nullptr) {
-    record_order_ = std::make_unique<RecordOrder>(*log_);
+    record_order_ = std::make_unique<RecordOrder>(*log_, trace_.threads().size());
     log_ = record_order_.get();
   }
   parallel_ = std::make_unique<Parallel>(*this);

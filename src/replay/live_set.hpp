@@ -48,17 +48,21 @@ class LiveSet {
 
   explicit LiveSet(std::size_t ids, std::size_t caches = 1)
       : count_(ids),
-        slots_(std::make_unique<std::atomic<std::uint32_t>[]>(ids)),
+        lines_(ids / kPerLine + caches),
+        slots_(std::make_unique<Line[]>(lines_)),
         blocks_(ids / kBlock + caches + 1),
         caches_(caches) {
     await_all();
   }
-  /// Ids that one thread makes are then beside each other in memory: `place` is a permutation of
-  /// the ids. REQUIRES: nothing is held.
-  void group(std::vector<std::uint32_t> place) noexcept { place_ = std::move(place); }
+  /// No line of the processor's then has ids of two makers, nor two ids that one makes soon after
+  /// each other. `made`: the ids of each maker in the order in which they are made, of fewer makers
+  /// than there are caches; an id of nobody's is with the last. REQUIRES: nothing is held.
+  void group(const std::vector<std::vector<AllocId>>& made);
   /// Nothing has been asked for yet. REQUIRES: nothing is held.
   void await_all() noexcept {
-    for (std::size_t i = 0; i < count_; ++i) slots_[i].store(kAwaited, std::memory_order_relaxed);
+    for (std::size_t i = 0; i < lines_; ++i) {
+      for (auto& slot : slots_[i].of) slot.store(kAwaited, std::memory_order_relaxed);
+    }
   }
 
   Cache& cache(std::size_t number = 0) noexcept { return caches_[number]; }
@@ -86,24 +90,25 @@ class LiveSet {
   bool over(AllocId id) const noexcept {
     return slot_of(id).load(std::memory_order_acquire) == kSettled;
   }
-  /// From here on it is over; its entry is the caller's to forget.
+  /// From here on it is over; its entry is the caller's to give to reuse().
   void hide(std::uint32_t slot) noexcept {
     slot_of((*this)[slot].id).store(kSettled, std::memory_order_release);
   }
   /// Bring to the processor what slot() looks at, in two steps; then, of what is shown, the entry.
+  /// It is to be written to.
   void prefetch_place(AllocId id) const noexcept {
     if (index(id) < place_.size()) __builtin_prefetch(&place_[index(id)]);
   }
   void prefetch_slot(AllocId id) const noexcept {
-    if (index(id) < count_) __builtin_prefetch(&slot_of(id));
+    if (index(id) < count_) own(&slot_of(id));
   }
   void prefetch_entry(AllocId id) const noexcept {
     if (index(id) >= count_) return;
     const auto found = slot(id);
     if (found == kNone) return;
     const auto* entry = &(*this)[found];
-    __builtin_prefetch(entry);
-    __builtin_prefetch(reinterpret_cast<const char*>(entry) + 64);
+    own(entry);
+    own(reinterpret_cast<const char*>(entry) + kLine);
   }
   /// What was asked for is not held here.
   void settle(AllocId id) noexcept {
@@ -118,9 +123,12 @@ class LiveSet {
   }
   /// Forgets the entry, whose memory has ended.
   void forget(std::uint32_t slot, Cache& cache) noexcept {
-    auto& entry = (*this)[slot];
-    slot_of(entry.id).store(kSettled, std::memory_order_release);
-    entry.size = cache.free;
+    hide(slot);
+    reuse(slot, cache);
+  }
+  /// Takes back the entry of what is hidden, whose memory has ended.
+  void reuse(std::uint32_t slot, Cache& cache) noexcept {
+    (*this)[slot].size = cache.free;
     cache.free = slot;
     --cache.held;
   }
@@ -151,10 +159,23 @@ class LiveSet {
 
  private:
   static constexpr std::size_t kBlock = 256;
+  static constexpr std::size_t kLine = 64, kPerLine = kLine / sizeof(std::uint32_t);
+  struct alignas(kLine) Line {
+    std::atomic<std::uint32_t> of[kPerLine];
+  };
   static constexpr std::uint32_t kAwaited = kNone - 1, kSettled = kNone - 2, kSpecial = kNone - 2;
 
   std::atomic<std::uint32_t>& slot_of(AllocId id) const noexcept {
-    return slots_[place_.empty() ? index(id) : place_[index(id)]];
+    const std::size_t place = place_.empty() ? index(id) : place_[index(id)];
+    return slots_[place / kPerLine].of[place % kPerLine];
+  }
+  /// Has the line brought as one that is written to, which no other processor then has.
+  static void own(const void* line) noexcept {
+#if defined(__x86_64__)
+    asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line)));
+#else
+    __builtin_prefetch(line, 1);
+#endif
   }
   std::uint32_t take(Cache& cache) {
     if (cache.free != kNone) {
@@ -173,13 +194,36 @@ class LiveSet {
     return cache.next++;
   }
 
-  std::size_t count_;
-  std::unique_ptr<std::atomic<std::uint32_t>[]> slots_;
+  std::size_t count_, lines_;
+  std::unique_ptr<Line[]> slots_;
   std::vector<std::uint32_t> place_;  ///< Empty: each id at its own.
   std::vector<std::unique_ptr<Live[]>> blocks_;
-  std::size_t made_ = 0;  ///< Blocks.
-  std::mutex growing_;
   std::vector<Cache> caches_;
+  // What follows is written while threads look at the above.
+  alignas(128) std::mutex growing_;
+  std::size_t made_ = 0;  ///< Blocks.
 };
+
+inline void LiveSet::group(const std::vector<std::vector<AllocId>>& made) {
+  constexpr auto kNowhere = ~std::uint32_t{0};
+  place_.assign(count_, kNowhere);
+  std::size_t begin = 0;  // lines
+  for (std::size_t maker = 0; maker < made.size(); ++maker) {
+    std::vector<AllocId> ids;
+    for (const auto id : made[maker]) {
+      if (std::exchange(place_[index(id)], 0) == kNowhere) ids.push_back(id);
+    }
+    for (std::uint32_t id = 0; maker + 1 == made.size() && id < count_; ++id) {
+      if (place_[id] == kNowhere) ids.push_back(AllocId{id});
+    }
+    const auto lines = (ids.size() + kPerLine - 1) / kPerLine;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      place_[index(ids[i])] =
+          static_cast<std::uint32_t>((begin + i % lines) * kPerLine + i / lines);
+    }
+    begin += lines;
+  }
+  EMM_ASSERT(begin <= lines_);
+}
 
 }  // namespace emm::replay

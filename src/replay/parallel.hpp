@@ -1,42 +1,15 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
+#include "replay/processors.hpp"
 #include "replay/run.hpp"
 
 namespace emm::replay {
-
-/// Keeps the records of threads until there is an order for them: that in which memory began and
-/// ended to be theirs, so that an address is never live twice in a log. Any thread may give one.
-class RecordOrder final : public log::RecordSink {
- public:
-  explicit RecordOrder(log::RecordSink& log) noexcept : log_(log) {}
-
-  /// A place in the order: of what gives memory after it was given, of what ends it before.
-  std::uint64_t place() noexcept { return places_.fetch_add(1, std::memory_order_relaxed); }
-  void add(std::uint64_t place, const log::Record& record, const log::Gauges& gauges);
-  void on_record(const log::Record& record, const log::Gauges& gauges) override {
-    add(place(), record, gauges);
-  }
-  /// Passes on what there is. REQUIRES: no thread is between place() and add().
-  void pass_on();
-
- private:
-  struct Kept {
-    std::uint64_t place;
-    log::Record record;
-    log::Gauges gauges;
-  };
-  log::RecordSink& log_;
-  std::atomic<std::uint64_t> places_{0};
-  std::mutex mutex_;
-  std::vector<Kept> kept_;
-  std::uint64_t live_bytes_ = 0, live_count_ = 0;
-};
 
 /// Replays each thread of a trace on a thread of its own. What changes more than one allocation
 /// (reset, contexts, IPC, the making and ending of streams) is served alone, between others; all
@@ -75,6 +48,9 @@ class Parallel {
   std::vector<std::size_t> alone_;                 ///< Events that are served alone.
   std::unique_ptr<std::atomic<bool>[]> recorded_;  ///< By record.
   std::vector<std::uint64_t> recorded_at_;         ///< Event, by record; 2^64-1: none.
+  std::size_t sample_every_ = 1;                   ///< Allocations of a thread.
+  const Processors processors_;
+  std::size_t first_processor_ = 0;  ///< Of the first thread; the others' follow.
   std::atomic<bool> stopping_{false};
 
   // What follows is written while threads run, apart from what they only read.

@@ -1,4 +1,3 @@
-#include "replay/parallel.hpp"
 #include "replay/run.hpp"
 
 namespace emm::replay {
@@ -51,11 +50,11 @@ void Run::record(const Event& event, Outcome outcome, Times times, std::uint64_t
   log_->on_record(made, gauges(*lanes_[index(event.context)]));
 }
 
-void Run::record_at(RecordOrder& order, std::uint64_t place, std::uint64_t at, const Event& event,
-                    Outcome outcome, Times times, std::uint64_t address, std::uint64_t size,
-                    Op freed_kind) const {
-  order.add(place, record_of(at, event, outcome, times, address, size, freed_kind),
-            gauges(*lanes_[index(event.context)]));
+void Run::record_at(RecordOrder::Buffer& buffer, std::uint64_t place, std::uint64_t at,
+                    const Event& event, Outcome outcome, Times times, std::uint64_t address,
+                    std::uint64_t size, Op freed_kind) const {
+  RecordOrder::add(buffer, place, record_of(at, event, outcome, times, address, size, freed_kind),
+                   gauges(*lanes_[index(event.context)]));
 }
 
 void Run::record_ended(Op op, AllocId id, ContextId context, Times times, std::uint64_t address,

@@ -15,6 +15,7 @@
 #include "replay/lane.hpp"
 #include "replay/live_set.hpp"
 #include "replay/pace.hpp"
+#include "replay/record_order.hpp"
 
 namespace emm::replay {
 
@@ -31,6 +32,12 @@ inline constexpr std::uint64_t kAlignment = 256;  ///< Of device memory where a 
 
 trace::Outcome outcome_of(const Error& error) noexcept;
 
+/// Does it make memory, of the device or of the host?
+constexpr bool makes(trace::Op op) noexcept {
+  return op == trace::Op::memalloc || op == trace::Op::memallocmanaged ||
+         op == trace::Op::memhostalloc || op == trace::Op::mempin;
+}
+
 /// Is Event::id the id of an allocation?
 constexpr bool names_memory(trace::Op op) noexcept {
   return op >= trace::Op::memalloc && op <= trace::Op::close_ipc_handle;
@@ -39,7 +46,6 @@ constexpr bool names_memory(trace::Op op) noexcept {
 /// One replay: all of Engine::run(). Its parts are in files by what they do, and dispatch.cpp says
 /// which serves what.
 class Parallel;
-class RecordOrder;
 
 class Run {
   friend class Parallel;
@@ -112,8 +118,23 @@ class Run {
   void memalloc(const Event& event);
   template <unsigned F>
   void memallocmanaged(const Event& event);
+  static Result<MemoryPointer> managed(const Event& event, Lane& lane);
   template <unsigned F>
   void made(const Event& event, Lane& lane, Result<MemoryPointer>& memory, Times times);
+  /// Memory that `event` made, in an entry that nobody sees until LiveSet::show().
+  std::uint32_t hold(const Event& event, MemoryPointer&& memory, LiveSet::Cache& cache) {
+    const auto slot = live_.add(event.id, cache);
+    auto& live = live_[slot];
+    live.memory = std::move(memory);
+    live.size = event.size;
+    live.context = event.context;
+    live.stream = event.stream;
+    live.made_on = event.thread;
+    live.made_by = event.op;
+    live.ended = false;
+    live.placed = false;
+    return slot;
+  }
   template <unsigned F>
   void free(const Event& event);
 
@@ -190,6 +211,15 @@ class Run {
   void note_recording();
 
   // checks.cpp
+  static bool has_place(const Live& live) noexcept {
+    return live.size > 0 && live.memory.device_pointer().value != 0;
+  }
+  /// Is there something for check_made() to find?
+  static bool stands_out(const Event& event, const Live& live) noexcept {
+    const auto address = live.memory.device_pointer().value;
+    return (address % kAlignment) != 0 || address == 0 || live.memory.size() != event.size ||
+           event.detail != 0;
+  }
   void check_made(const Event& event, std::uint32_t slot);
   void check_host(const Event& event, const Host& host);
   void overlap(const Live& live, AllocId other);
@@ -225,9 +255,9 @@ class Run {
                         std::uint64_t address, std::uint64_t size, Op freed_kind) const;
   void record(const Event& event, Outcome outcome, Times times, std::uint64_t address,
               std::uint64_t size, Op freed_kind = Op::memalloc, bool late = false);
-  void record_at(RecordOrder& order, std::uint64_t place, std::uint64_t at, const Event& event,
-                 Outcome outcome, Times times, std::uint64_t address, std::uint64_t size,
-                 Op freed_kind) const;
+  void record_at(RecordOrder::Buffer& buffer, std::uint64_t place, std::uint64_t at,
+                 const Event& event, Outcome outcome, Times times, std::uint64_t address,
+                 std::uint64_t size, Op freed_kind) const;
   void record_ended(Op op, AllocId id, ContextId context, Times times, std::uint64_t address,
                     std::uint64_t size, Op made_by);
   log::Gauges gauges(const Lane& lane) const;

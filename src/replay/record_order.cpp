@@ -1,0 +1,51 @@
+#include "replay/record_order.hpp"
+
+#include <queue>
+#include <utility>
+
+namespace emm::replay {
+
+using trace::Op;
+
+void RecordOrder::pass_on() {
+  using First = std::pair<std::uint64_t, Buffer*>;  // the place of the next record of a buffer
+  const auto later = [](const First& a, const First& b) { return a.first > b.first; };
+  std::priority_queue<First, std::vector<First>, decltype(later)> firsts(later);
+  for (auto& buffer : buffers_) {
+    if (!buffer.kept.empty()) firsts.emplace(buffer.kept.front().place, &buffer);
+  }
+  while (!firsts.empty()) {
+    auto& buffer = *firsts.top().second;
+    firsts.pop();
+    // Mostly one alone has more: the others' next need not be asked for each.
+    do give(buffer.kept[buffer.next++]);
+    while (buffer.next < buffer.kept.size() &&
+           (firsts.empty() || buffer.kept[buffer.next].place < firsts.top().first));
+    if (buffer.next < buffer.kept.size()) {
+      firsts.emplace(buffer.kept[buffer.next].place, &buffer);
+    } else {
+      buffer.kept.clear();
+      buffer.next = 0;
+    }
+  }
+}
+
+void RecordOrder::give(Buffer::Kept& kept) {
+  auto& [place, record, gauges] = kept;
+  const auto on_device = [](Op op) { return op == Op::memalloc || op == Op::memallocmanaged; };
+  if (on_device(record.op) && record.outcome == trace::Outcome::ok) {
+    live_bytes_ += record.size;
+    ++live_count_;
+  } else if (!on_device(record.op) && record.id != log::kNoId && !record.late &&
+             on_device(record.freed_kind) &&
+             (record.op == Op::free || record.op == Op::reset ||
+              record.op == Op::context_destroy)) {
+    live_bytes_ -= record.size;
+    --live_count_;
+  }
+  gauges.live_bytes = live_bytes_;
+  gauges.live_count = live_count_;
+  log_.on_record(record, gauges);
+}
+
+}  // namespace emm::replay
