@@ -17,6 +17,12 @@ class Search {
   Result<Fit> run() {
     find();
     if (error_) return *std::move(error_);
+    if (fit_.capacity && fit_.refused != 0 && !interrupted_) {
+      Search all(trace_, setting_, options_);
+      all.all_served_ = true;
+      fit_.all_served = all.least();
+      interrupted_ = all.interrupted_;
+    }
     fit_.interrupted = interrupted_;
     return std::move(fit_);
   }
@@ -39,24 +45,33 @@ class Search {
     }
     const auto code = exit_code(*summary);
     fit_.judged_nothing = code == 3;
-    const bool passed = code == 0;
+    const bool passed = code == 0 && (!all_served_ || summary->outcomes.fails_fails == 0);
     fit_.trials.emplace(capacity, passed);
     if (options_.progress) options_.progress(fit_.trials.size());
     return passed;
   }
 
-  void find() {
+  /// A capacity that the trace passes at, and not at one step less.
+  std::optional<std::uint64_t> least() {
     auto good = passing();
-    if (!good) {
-      if (!fit_.judged_nothing) keep_failure(kCapacityMost);
-      return;
-    }
+    if (!good) return std::nullopt;
     auto bad = failing_below(*good);
     while (*good - bad > kStep && !stopped()) {
       const auto middle = bad + (*good - bad) / kStep / 2 * kStep;
       (passes(middle) ? *good : bad) = middle;
     }
-    if (stopped()) return;
+    if (stopped()) return std::nullopt;
+    return good;
+  }
+
+  void find() {
+    const auto good = least();
+    if (!good) {
+      if (!fit_.judged_nothing && fit_.trials.contains(kCapacityMost) && !stopped()) {
+        keep_failure(kCapacityMost);
+      }
+      return;
+    }
     fit_.capacity = *good;
     look_below();
     if (*good > kStep) keep_failure(*good - kStep);
@@ -140,6 +155,7 @@ class Search {
   Fit fit_;
   std::optional<Error> error_;
   bool interrupted_ = false;
+  bool all_served_ = false;  // nothing that the recording refused may fail, either
 };
 
 }  // namespace

@@ -27,6 +27,9 @@ struct Fit {
   std::uint64_t peak_reserved = 0;  ///< At `capacity`;
   std::uint64_t refused = 0;  ///< operations that the recording refused, and that fail there too;
   std::uint64_t served = 0;   ///< and that work there.
+  /// Where some of them fail at `capacity`: one at which none of them does, and at kStep less not
+  /// all are served. Nothing where they are, or no such capacity was found.
+  std::optional<std::uint64_t> all_served;
   /// Capacities below `capacity` that were tried once that was known, by size; and those at which
   /// the trace passes all the same, of all trials.
   std::vector<std::uint64_t> tried_below, passing_below;

@@ -82,6 +82,9 @@ std::vector<std::vector<std::string>> rows(const Fit& fit) {
       out.push_back(
           {"refused", format("of the {} operations that the recording refused, {} fail here too",
                              fit.refused + fit.served, fit.refused)});
+      if (fit.all_served) {
+        out.push_back({"", format("all are served with {}", bytes_in_full(*fit.all_served))});
+      }
     }
     if (!tried.empty()) {
       out.push_back({"below", format("{} further capacities tried, {} to {} bytes", tried.size(),
@@ -136,6 +139,8 @@ std::string to_json(const Fit& fit, const FitShown& shown) {
   fit.capacity ? json.value(*fit.capacity - std::min(need, *fit.capacity)) : json.null();
   json.member("peak_reserved_bytes", fit.peak_reserved);
   json.member("refused", fit.refused).member("served", fit.served);
+  json.key("all_served_bytes");
+  fit.all_served ? json.value(*fit.all_served) : json.null();
   json.key("fails_at_bytes");
   fit.below ? json.value(fit.capacity ? *fit.capacity - kStep : kCapacityMost) : json.null();
   log::failure_to_json(json, "failure", fit.below ? fit.below->first_failure : std::nullopt);

@@ -128,6 +128,21 @@ TEST(Fit, ARequestThatIsToFailMustFail) {
       << "where b is served the trace does not pass";
 }
 
+TEST(Fit, WhatTheRecordingRefusedMayFailAndIsServedByMore) {
+  const auto lines =
+      alloc("a", 4_MiB) + alloc("b", 16_MiB, ",\"result\":\"oom\"") + alloc("c", 2_MiB);
+
+  const auto fit = fit_of(lines, with("cudart"));
+  const auto never =
+      fit_of(alloc("a", 1ull << 50, ",\"result\":\"oom\"") + alloc("c", 2_MiB), with("cudart"));
+
+  EXPECT_EQ(fit.capacity, 6_MiB);
+  EXPECT_EQ(fit.refused, 1u);
+  EXPECT_EQ(fit.all_served, 22_MiB);
+  EXPECT_EQ(never.capacity, 2_MiB);
+  EXPECT_FALSE(never.all_served);
+}
+
 TEST(Fit, ATraceThatFailsAtAnyCapacitySaysHow) {
   const auto limited = fit_of(alloc("a", 12_MiB), with("cudart", {"limiting:max=8MiB"}));
   const auto impossible =
