@@ -1,7 +1,7 @@
 """Runs a script of this folder on its own allocator and on a manager, in pairs, one after the other, and says whether they
 compute the same, how the times compare and what each reserved.
 
-    compare.py gpt2.py [--manager pool] [--pairs 10] [-- further arguments of the script]
+    compare.py gpt2.py [--manager pool] [--pairs 10] [further arguments of the script]
 
 Exit 0: the same bits, and the upper 95 % bound of the paired ratio of times is at most --slower (1.02); 1: not; 3: two runs on
 the script's own allocator differ, so nothing can be said.
@@ -52,8 +52,7 @@ def main():
     parser.add_argument("--manager", default="pool")
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--slower", type=float, default=1.02)
-    parser.add_argument("arguments", nargs="*")
-    options = parser.parse_args()
+    options, options.arguments = parser.parse_known_args()
     native, ours = [], []
     for pair in range(options.pairs):
         order = [("native", native), (options.manager, ours)]
