@@ -26,15 +26,20 @@ class Watched final : public trace::OperationSink {
                     source_ != nullptr ? "reading " + source_->name() : "generating");
       }
     }
+    const auto is_linear = !operation.has(trace::Member::kind) || operation.op != trace::Op::memalloc ||
+                           operation.kind == trace::Kind::device ||
+                           (operation.has(trace::Member::layer) && operation.layer == trace::Layer::backing);
+    if (!is_linear) ++not_linear_;
     return to_.on_operation(operation);
   }
   Status finish() override { return to_.finish(); }
+  std::uint64_t not_linear() const noexcept { return not_linear_; }
 
  private:
   Console& console_;
   const format::ByteSource* source_;
   trace::OperationSink& to_;
-  std::uint64_t count_ = 0;
+  std::uint64_t count_ = 0, not_linear_ = 0;
 };
 
 struct Count {
@@ -124,8 +129,14 @@ Result<LoadedTrace> load_trace(Console& console, const std::string& path, const 
   LoadedTrace loaded;
   loaded.importer = *importer;
   loaded.trace.set_source((*source)->name());
-  auto counts = read_with_progress(console, **importer, **source, loaded.trace, options.partial);
+  Watched watching(console, source->get(), loaded.trace);
+  auto counts = (*importer)->read(**source, watching, {.partial = options.partial});
+  console.end_progress();
   if (!counts) return std::move(counts).error();
+  if (watching.not_linear() != 0) {
+    counts->notes.push_back(text::format("{} allocations are of kind array or physical, and taken as memory like any other",
+                                         watching.not_linear()));
+  }
   loaded.counts = std::move(*counts);
   if ((*importer)->name != kTraceFormat) console.say(describe(**importer, loaded.counts));
   for (const auto& note : loaded.counts.notes) {

@@ -258,11 +258,12 @@ std::optional<BadColumn> fill(LegacyRow& row, Columns columns) {
   return columns.bad();
 }
 
-/// RMM quotes nothing: what looks quoted in a line of its own may be so, and the line no other.
+/// RMM quotes nothing, and has no blanks: what looks so in a line of its own may be so, or the line no other.
 template <class AnyRow>
 std::optional<BadColumn> parse_quoted_or_not(std::string_view line, Dialect& dialect, AnyRow& row) {
   auto bad = fill(row, Columns(line, dialect, dialect.is_own ? Columns::Way::walk : Columns::Way::split));
-  if (!dialect.is_own || line.find('"') == std::string_view::npos) return bad;
+  const auto is_plain = line.find('"') == std::string_view::npos;
+  if (!dialect.is_own || (is_plain && !bad)) return bad;
   AnyRow quoted;
   if (fill(quoted, Columns(line, dialect, Columns::Way::split))) return bad;
   row = quoted;

@@ -14,6 +14,7 @@ using format::JsonValue;
 
 constexpr std::string_view kBytes = "a count of bytes";
 constexpr std::string_view kAddress = "an address";
+constexpr std::string_view kTime = "nanoseconds";
 constexpr std::string_view kDevice = "a device's number";
 
 /// ["alloc", ...]: elements hold no commas.
@@ -29,7 +30,10 @@ class ArrayRow {
   }
   std::uint64_t number(std::size_t index, std::string_view what, std::string_view expected) noexcept {
     const auto* const said = element(index);
-    const auto value = said != nullptr ? said->as_u64() : std::nullopt;
+    const auto value = said == nullptr ? std::nullopt
+                       : expected == kAddress ? address_in(*said)
+                       : expected == kTime ? time_in(*said)
+                                           : said->as_u64();
     if (!value) refuse(index, what, expected);
     return value.value_or(0);
   }
@@ -74,7 +78,7 @@ std::optional<BadField> parse_array(std::string_view line, const JsonValue& valu
   const auto device = array.number(3, "device", kDevice);
   if (device > kDeviceMax) array.refuse(3, "device", kDevice);
   row.device = static_cast<std::uint32_t>(device);
-  row.time_ns = array.number(4, "time", "nanoseconds");
+  row.time_ns = array.number(4, "time", kTime);
   row.has_time = true;
   row.rounded = row.action == CupyAction::alloc ? array.number(5, "rounded size", kBytes) : row.size;
   return array.bad();
@@ -99,7 +103,7 @@ std::optional<BadField> parse_hook(std::string_view line, const JsonValue& value
   row.device = static_cast<std::uint32_t>(device);
   row.rounded = json.u64("mem_size", kBytes);
   row.size = row.action == CupyAction::alloc ? json.u64("size", kBytes) : row.rounded;
-  row.pointer = json.u64("mem_ptr", kAddress);
+  row.pointer = json.address("mem_ptr", kAddress);
   return json.bad();
 }
 
@@ -107,7 +111,7 @@ std::optional<BadField> parse_hook(std::string_view line, const JsonValue& value
 
 Result<std::optional<BadField>> parse_cupy_row(std::string_view line, const std::string& name,
                                                std::uint64_t line_number, CupyRow& row) {
-  auto value = format::parse_json(line, name, line_number);
+  auto value = format::parse_json(without_comma(line), name, line_number);
   if (!value) return std::move(value).error();
   if (value->type() == JsonValue::Type::object) return parse_hook(line, *value, row);
   return parse_array(line, *value, row);

@@ -5,10 +5,31 @@
 #include <optional>
 #include <string_view>
 
+#include "base/text.hpp"
 #include "format/json_reader.hpp"
 #include "trace/importers/import_run.hpp"
 
 namespace emm::trace {
+
+/// A number, or a string of digits, in hex after 0x; nothing else.
+inline std::optional<std::uint64_t> address_in(const format::JsonValue& value) noexcept {
+  const auto text = value.as_string();
+  return text ? text::to_u64(*text) : value.as_u64();
+}
+/// A number from 0, whole or of parts, which are left off.
+inline std::optional<std::uint64_t> time_in(const format::JsonValue& value) noexcept {
+  constexpr double kMost = 9e18;
+  const auto whole = value.as_u64();
+  const auto real = whole ? std::nullopt : value.as_double();
+  if (!real || !(*real >= 0) || *real > kMost) return whole;
+  return static_cast<std::uint64_t>(*real);
+}
+/// A row that stood in an array of them has a comma after it.
+inline std::string_view without_comma(std::string_view line) noexcept {
+  line = text::trim(line);
+  if (line.ends_with(',')) line.remove_suffix(1);
+  return line;
+}
 
 /// Asks one line of JSON for members that must be there; remembers the first that is not as expected.
 class JsonRow {
@@ -18,27 +39,38 @@ class JsonRow {
   bool has(std::string_view key) const noexcept { return value_.find(key) != nullptr; }
   std::uint64_t u64(std::string_view key, std::string_view expected) noexcept {
     const auto* const member = value_.find(key);
-    const auto number = member != nullptr ? member->as_u64() : std::nullopt;
-    if (!number) refuse(key, expected);
-    return number.value_or(0);
+    return said(key, expected, member != nullptr ? member->as_u64() : std::nullopt);
+  }
+  std::uint64_t address(std::string_view key, std::string_view expected) noexcept {
+    const auto* const member = value_.find(key);
+    return said(key, expected, member != nullptr ? address_in(*member) : std::nullopt);
+  }
+  std::uint64_t time(std::string_view key, std::string_view expected) noexcept {
+    const auto* const member = value_.find(key);
+    return said(key, expected, member != nullptr ? time_in(*member) : std::nullopt);
   }
   bool boolean(std::string_view key) noexcept {
     const auto* const member = value_.find(key);
-    const auto said = member != nullptr ? member->as_bool() : std::nullopt;
-    if (!said) refuse(key, "true or false");
-    return said.value_or(false);
+    const auto truth = member != nullptr ? member->as_bool() : std::nullopt;
+    if (!truth) refuse(key, "true or false");
+    return truth.value_or(false);
   }
   /// Lives as long as the value.
   std::string_view string(std::string_view key, std::string_view expected) noexcept {
     const auto* const member = value_.find(key);
-    const auto said = member != nullptr ? member->as_string() : std::nullopt;
-    if (!said) refuse(key, expected);
-    return said.value_or(std::string_view{});
+    const auto text = member != nullptr ? member->as_string() : std::nullopt;
+    if (!text) refuse(key, expected);
+    return text.value_or(std::string_view{});
   }
   void refuse(std::string_view key, std::string_view expected) noexcept;
   const std::optional<BadField>& bad() const noexcept { return bad_; }
 
  private:
+  std::uint64_t said(std::string_view key, std::string_view expected, std::optional<std::uint64_t> number) noexcept {
+    if (!number) refuse(key, expected);
+    return number.value_or(0);
+  }
+
   std::string_view line_;
   const format::JsonValue& value_;
   std::optional<BadField> bad_;

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/text.hpp"
 #include "trace/field.hpp"
@@ -22,9 +23,11 @@ constexpr std::string_view kExpected =
 int sniff(std::string_view prefix) { return prefix.starts_with(kMagic) ? 90 : 0; }
 
 enum Column { start, process, device, address, bytes, kind, operation, stream };
-constexpr std::string_view kColumns = "start, globalPid, deviceId, address, bytes, memKind, memoryOperationType";
 constexpr std::string_view kColumnNames[] = {"start", "globalPid", "deviceId", "address", "bytes", "memKind",
-                                             "memoryOperationType"};
+                                             "memoryOperationType", "streamId"};
+// What stands for a column that a version of the export does not have: streams are there since 2022. Nothing for those
+// without which there is nothing to import.
+constexpr std::string_view kInstead[] = {"rowid", "0", "0", "", "", "2", "", "NULL"};
 // As the export's tables ENUM_CUDA_MEM_KIND and ENUM_CUDA_DEV_MEM_EVENT_OPER have them.
 constexpr std::uint64_t kPinned = 1, kDevice = 2, kArray = 3, kManaged = 4;
 constexpr std::uint64_t kAllocation = 0, kDeallocation = 1;
@@ -128,21 +131,32 @@ Status expect_table(SqliteDatabase& database) {
   return {};
 }
 
-Result<bool> has_processes(SqliteDatabase& database) {
+/// The columns of the table, or what stands for them; adds the names of those that are not there.
+Result<std::string> columns_of(SqliteDatabase& database, std::vector<std::string>& missing) {
+  std::string columns;
+  for (int column = start; column <= stream; ++column) {
+    std::string_view name = kColumnNames[column];
+    const auto known = database.query(text::format("SELECT {} FROM CUDA_GPU_MEMORY_USAGE_EVENTS LIMIT 0", name));
+    if (!known) {
+      if (kInstead[column].empty()) {
+        return database.refused(text::format("its CUDA_GPU_MEMORY_USAGE_EVENTS has no column {}", name));
+      }
+      if (column != stream) missing.emplace_back(name);
+      name = kInstead[column];
+    }
+    columns += columns.empty() ? "" : ", ";
+    columns += name;
+  }
+  return columns;
+}
+
+Result<bool> has_processes(SqliteDatabase& database, const std::vector<std::string>& missing) {
+  if (std::find(missing.begin(), missing.end(), kColumnNames[process]) != missing.end()) return false;
   auto counted = database.query("SELECT count(DISTINCT globalPid) FROM CUDA_GPU_MEMORY_USAGE_EVENTS");
   if (!counted) return std::move(counted).error();
   auto row = counted->next();
   if (!row) return std::move(row).error();
   return counted->number(0).value_or(0) > 1;
-}
-
-/// Streams have a column since Nsight Systems 2022.
-Result<SqliteDatabase::Query> events_of(SqliteDatabase& database) {
-  const auto sql = [](std::string_view streams) {
-    return text::format("SELECT {}, {} FROM CUDA_GPU_MEMORY_USAGE_EVENTS ORDER BY start, rowid", kColumns, streams);
-  };
-  auto with_streams = database.query(sql("streamId"));
-  return with_streams ? std::move(with_streams) : database.query(sql("NULL"));
 }
 
 Result<ImportCounts> read_database(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {
@@ -151,9 +165,13 @@ Result<ImportCounts> read_database(format::ByteSource& source, OperationSink& si
   auto database = SqliteDatabase::open(*std::move(all), source.name(), std::string(kExpected));
   if (!database) return std::move(database).error();
   if (auto known = expect_table(*database); !known) return std::move(known).error();
-  auto processes = has_processes(*database);
+  std::vector<std::string> missing;
+  auto columns = columns_of(*database, missing);
+  if (!columns) return std::move(columns).error();
+  auto processes = has_processes(*database, missing);
   if (!processes) return std::move(processes).error();
-  auto events = events_of(*database);
+  auto events =
+      database->query(text::format("SELECT {} FROM CUDA_GPU_MEMORY_USAGE_EVENTS ORDER BY 1, rowid", *columns));
   if (!events) return std::move(events).error();
 
   ImportRun run(source, sink, options);
@@ -167,7 +185,7 @@ Result<ImportCounts> read_database(format::ByteSource& source, OperationSink& si
   for (std::uint64_t line = 1;; ++line) {
     auto more = events->next();
     if (!more) return std::move(more).error();
-    if (!*more) return rows.finish();
+    if (!*more) break;
     for (int column = start; column <= operation; ++column) {
       const auto number = events->number(column);
       if (number && (column != device || *number <= kDeviceMax)) continue;
@@ -177,6 +195,8 @@ Result<ImportCounts> read_database(format::ByteSource& source, OperationSink& si
     }
     if (auto taken = rows.row(*events, line); !taken) return std::move(taken).error();
   }
+  run.note(missing.size(), text::format("columns are not there: {}", text::join(missing)));
+  return rows.finish();
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "trace/importers/numba_row.hpp"
+#include "trace/importers/each_row.hpp"
 #include "trace/importers/numba_session.hpp"
 
 namespace emm {
@@ -15,12 +16,13 @@ using namespace trace;
 constexpr std::size_t kPrefixBytes = std::size_t{64} << 10;
 
 int sniff(std::string_view prefix) {
-  const auto line = prefix.substr(0, prefix.find('\n'));
-  if (!line.starts_with('{')) return 0;
-  for (const std::string_view member : {"\"op\"", "\"seq\"", "\"t_ns\"", "\"tid\""}) {
-    if (line.find(member) == std::string_view::npos) return 0;
-  }
-  return 95;
+  auto sure = 0;
+  first_lines(prefix, 1, [&](std::string_view line) {
+    const auto has = [&](std::string_view member) { return line.find(member) != std::string_view::npos; };
+    const auto all = has("\"op\"") && has("\"seq\"") && has("\"t_ns\"") && has("\"tid\"");
+    sure = all && text::trim(line).starts_with('{') ? 95 : 0;
+  });
+  return sure;
 }
 
 /// What the beginning of the recording says: its first thread, and the device's memory.
@@ -30,23 +32,24 @@ Header header_of(std::string_view prefix, std::uint64_t& default_thread) {
   header.level = Level::emm;
   header.complete = header.has_complete = true;
   header.framework = "numba-cuda";
-  auto first = true;
-  for (auto end = prefix.find('\n'); end != std::string_view::npos; end = prefix.find('\n')) {
+  auto first = true, sought = true;
+  first_lines(prefix, prefix.size(), [&](std::string_view line) {
     NumbaRow row;
-    const auto bad = parse_numba_row(prefix.substr(0, end), "", 1, row);
-    prefix.remove_prefix(end + 1);
-    if (!bad || *bad) break;
+    if (!sought) return;
+    const auto bad = parse_numba_row(line, "", 1, row);
+    sought = bad && !*bad;
+    if (!sought) return;
     if (std::exchange(first, false)) {
       default_thread = row.thread;
       header.default_thread = text::format("{}", row.thread);
     }
-    if (row.call != NumbaCall::memory_info) continue;
+    if (row.call != NumbaCall::memory_info) return;
     DeviceInfo device;
     device.capacity = row.total;
     device.free_at_start = row.free;
     header.devices = {device};
-    break;
-  }
+    sought = false;
+  });
   return header;
 }
 

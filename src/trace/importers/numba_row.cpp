@@ -16,7 +16,7 @@ NumbaCall call_named(std::string_view name) {
 }
 
 void members_of(JsonRow& json, NumbaRow& row) {
-  const auto address = [&] { row.pointer = json.u64("ptr", kAddress); };
+  const auto address = [&] { row.pointer = json.address("ptr", kAddress); };
   const auto size = [&] { row.size = json.u64("size", kBytes); };
   switch (row.call) {
     case NumbaCall::memory_info:
@@ -78,7 +78,7 @@ Result<std::optional<BadField>> parse_numba_row(std::string_view line, const std
   row.call = call_named(op);
   if (row.call == NumbaCall::unknown) row.unknown = op;
   row.seq = json.u64("seq", "a count");
-  row.time_ns = json.u64("t_ns", "nanoseconds");
+  row.time_ns = json.time("t_ns", "nanoseconds");
   row.thread = json.u64("tid", "a thread's number");
   members_of(json, row);
   return json.bad();

@@ -2,6 +2,7 @@
 #include <string_view>
 
 #include "format/rmm_csv_reader.hpp"
+#include "trace/importers/each_row.hpp"
 #include "trace/importers/rmm_rows.hpp"
 
 namespace emm {
@@ -10,19 +11,14 @@ namespace {
 using namespace trace;
 namespace rmm = format::rmm;
 
-std::string_view first_line(std::string_view prefix) {
-  if (prefix.starts_with("\xef\xbb\xbf")) prefix.remove_prefix(3);
-  auto line = prefix.substr(0, prefix.find('\n'));
-  if (line.ends_with('\r')) line.remove_suffix(1);
-  return line;
-}
-
 int sniff(std::string_view prefix) {
-  const auto line = first_line(prefix);
-  if (rmm::dialect_of(line)) return 100;
-  rmm::Row row;
-  auto own = *rmm::dialect_of(rmm::kHeader);
-  return rmm::parse(line, own, row) ? 0 : 60;  // a piece of a log, its header cut off
+  auto sure = 0;
+  first_lines(prefix, 1, [&](std::string_view line) {
+    rmm::Row row;
+    auto own = *rmm::dialect_of(rmm::kHeader);
+    sure = rmm::dialect_of(line) ? 100 : rmm::parse(line, own, row) ? 0 : 60;  // a piece of a log, its header cut off
+  });
+  return sure;
 }
 
 Result<ImportCounts> read_log(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {

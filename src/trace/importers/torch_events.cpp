@@ -5,6 +5,7 @@
 
 #include "base/text.hpp"
 #include "format/json_reader.hpp"
+#include "trace/importers/each_row.hpp"
 #include "trace/importers/torch_row.hpp"
 #include "trace/importers/torch_session.hpp"
 
@@ -14,17 +15,20 @@ namespace {
 using namespace trace;
 
 int sniff(std::string_view prefix) {
-  auto line = text::trim(prefix.substr(0, prefix.find('\n')));
-  const auto headed = line.starts_with('{') && line.find("\"torch\"") != std::string_view::npos;
-  if (headed) {
-    const auto begin = prefix.find('\n');
-    if (begin == std::string_view::npos) return 30;
-    line = prefix.substr(begin + 1, prefix.find('\n', begin + 1) - begin - 1);
-  }
-  TorchRow row;
-  const auto bad = parse_torch_row(line, "", 1, row);
-  if (bad && !*bad) return headed ? 95 : 80;
-  return headed ? 40 : 0;
+  auto headed = false, at_first = true;
+  auto sure = 0;
+  first_lines(prefix, 2, [&](std::string_view line) {
+    if (!std::exchange(at_first, false) && !headed) return;
+    if (!headed && text::trim(line).starts_with('{') && line.find("\"torch\"") != std::string_view::npos) {
+      headed = true;
+      sure = prefix.find('\n') == std::string_view::npos ? 30 : 40;
+      return;
+    }
+    TorchRow row;
+    const auto bad = parse_torch_row(line, "", 1, row);
+    if (bad && !*bad) sure = headed ? 95 : 80;
+  });
+  return sure;
 }
 
 /// The run's line, kept whole in source.options: it has the allocator's own peaks and settings.

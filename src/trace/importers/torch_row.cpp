@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "format/json_reader.hpp"
+#include "trace/importers/json_row.hpp"
 
 namespace emm::trace {
 namespace {
@@ -24,7 +25,7 @@ std::size_t place_of(std::string_view line, std::size_t index) {
 
 Result<std::optional<BadField>> parse_torch_row(std::string_view line, const std::string& name,
                                                 std::uint64_t line_number, TorchRow& row) {
-  auto value = format::parse_json(line, name, line_number);
+  auto value = format::parse_json(without_comma(line), name, line_number);
   if (!value) return std::move(value).error();
 
   std::optional<BadField> bad;
@@ -43,7 +44,8 @@ Result<std::optional<BadField>> parse_torch_row(std::string_view line, const std
   const auto number = [&](std::size_t index, std::string_view what, std::string_view expected) -> std::uint64_t {
     const auto* const said = element(index);
     if (said != nullptr) {
-      if (const auto positive = said->as_u64()) return *positive;
+      const auto positive = index == 1 ? address_in(*said) : index == kTime ? time_in(*said) : said->as_u64();
+      if (positive) return *positive;
       if (const auto any = said->as_i64(); any && what == "stream") return static_cast<std::uint64_t>(*any);
     }
     refuse(index, what, expected);
@@ -63,7 +65,8 @@ Result<std::optional<BadField>> parse_torch_row(std::string_view line, const std
   if (row.has_address) row.address = number(1, "address", "an address");
   row.size = number(2, "size", "a count of bytes");
   row.stream = number(3, "stream", "a stream's handle");
-  row.time_us = number(kTime, "time", "microseconds");
+  row.has_time = element(kTime) != nullptr;  // PyTorch 2.2 had none
+  row.time_us = row.has_time ? number(kTime, "time", "microseconds") : 0;
   return bad;
 }
 

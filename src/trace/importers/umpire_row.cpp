@@ -59,7 +59,7 @@ std::string version_of(const JsonValue& numbers) {
 std::optional<BadField> parse_args(std::string_view line, const JsonValue& value, UmpireRow& row) {
   JsonRow json(line, value);
   row.event = event_named(json.string("name", "the name of an operation"));
-  row.time_ns = json.u64("timestamp", "nanoseconds");
+  row.time_ns = json.time("timestamp", "nanoseconds");
   const auto& numbers = member_of(value, "numeric_args");
   const auto& strings = member_of(value, "string_args");
   JsonRow sizes(line, numbers), pointers(line, strings);
@@ -97,7 +97,7 @@ std::optional<BadField> parse_args(std::string_view line, const JsonValue& value
 std::optional<BadField> parse_payload(std::string_view line, const JsonValue& value, UmpireRow& row) {
   JsonRow json(line, value);
   row.event = event_named(json.string("event", "the name of an operation"));
-  row.time_ns = json.u64("timestamp", "nanoseconds");
+  row.time_ns = json.time("timestamp", "nanoseconds");
   const auto& payload = member_of(value, "payload");
   const auto& result = member_of(value, "result");
   JsonRow asked(line, payload), given(line, result);

@@ -69,6 +69,19 @@ TEST(CupyHooks, FreeOfWhatWasNeverAllocatedIsUnmatched) {
   EXPECT_EQ(summary(trace.counts), "rows 1: unmatched 1");
 }
 
+TEST(CupyHooks, TakeHexAddressesTimesOfPartsAndCommasBetweenRows) {
+  const auto hooks = import_text("cupy-hooks",
+                                 "\xef\xbb\xbf\n"
+                                 "[\"alloc\", \"0x1000\", 24, 0, 100.75, 512],\r\n"
+                                 "[\"free\", 4096, 512, 0, 101],\r\n");
+
+  EXPECT_EQ(hooks.error, "");
+  EXPECT_EQ(hooks.text(),
+            "memalloc id=1 size=24 addr=0x1000 granted=512 time_ns=0 @2\n"
+            "free id=1 time_ns=1 @3\n"
+            "end events=2 live=0 live_bytes=0");
+}
+
 TEST(CupyHooks, NameWhatIsWrongAndWhere) {
   constexpr std::string_view kFiles[][2] = {
       {R"(["grow", 4096, 512, 0, 1])", "run.log:1:2: action is \"grow\": expected dev_alloc, alloc or free"},

@@ -140,6 +140,17 @@ TEST(RmmCsv, FindsItsColumnsInAnyOrderAmongOthersInQuotesOrNot) {
             R"(run.log:2:29: the rest is "9": expected the end of the line)");
 }
 
+TEST(RmmCsv, TakesBlanksAroundItsFieldsAndBlankLinesBeforeItsHeader) {
+  constexpr std::string_view kFile =
+      "\n\nThread,Time,Action,Pointer,Size,Stream\n"
+      "  7, 00:00:00.000001, allocate, 0x100, 16, 0\n";
+  const auto log = read_log(kFile);
+
+  EXPECT_EQ(log.error, "");
+  EXPECT_EQ(log.text(), "memalloc id=1 size=16 addr=0x100 thread=7 time_ns=0 @4\nend events=1 live=1 live_bytes=16");
+  EXPECT_EQ((*find_importer("rmm-csv"))->sniff(kFile), 100);
+}
+
 TEST(RmmCsv, SaysWhereARowIsDamagedAndWhatItExpected) {
   const std::string header = "Thread,Time,Action,Pointer,Size,Stream\n";
   const std::pair<std::string_view, std::string_view> rows[] = {
