@@ -81,6 +81,7 @@ std::string option(std::string_view options, std::string_view key) {
 struct emm_manager {
   emm_manager(int end, pid_t process) : fd(end), child(process) {}
   ~emm_manager() {
+    if (fd < 0) return;  // a look at the options
     ::close(fd);  // it ends when it reads no more
     ::waitpid(child, nullptr, 0);
   }

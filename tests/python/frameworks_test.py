@@ -4,8 +4,10 @@ import unittest
 
 import cupy
 import torch
+from cuda.core import Device
 
 import emmctl
+import emmctl.core
 import emmctl.cupy
 import emmctl.torch
 
@@ -95,6 +97,30 @@ class OnePool(unittest.TestCase):
         torch.cuda.memory.set_per_process_memory_fraction(0.5)
         torch.cuda.memory.Block(32 * MIB)
         torch.cuda.memory.set_per_process_memory_fraction(1.0)
+
+    def test_serves_cuda_core(self):
+        emmctl.core.use()
+        buffer = Device().allocate(KIB, stream=2)
+        self.assertEqual(state()["live_bytes"], KIB)
+        self.assertEqual((buffer.size, buffer.mr.device_id, buffer.mr.is_device_accessible), (KIB, 0, True))
+        self.assertEqual(Device().allocate(0, stream=None).handle, 0)
+        with self.assertRaises(emmctl.EmmError):
+            Device().allocate(65 * MIB, stream=None)
+        buffer.close()
+        self.assertEqual(state()["live_bytes"], 0)
+
+    def test_knows_the_streams_of_others(self):
+        class OfNumba:
+            handle = 5
+
+        class OfCore:
+            def __cuda_stream__(self):
+                return 0, 7
+
+        class WithoutCall:
+            __cuda_stream__ = 0, 9
+        streams = [None, 0, 3, OfNumba(), OfCore(), WithoutCall()]
+        self.assertEqual([emmctl.core._stream_handle(each) for each in streams], [0, 0, 3, 5, 7, 9])
 
     def test_is_chosen_once(self):
         self.assertEqual(emmctl.use(), SPEC)

@@ -184,6 +184,20 @@ del block"""))
         for manager in ("pool", "async", "default"):
             self.replay("run.jsonl", manager)
 
+    def test_begun_before_the_frameworks_are_told_is_the_same(self):
+        self.python("""
+import cupy, torch
+import emmctl.record
+torch.cuda.memory._record_memory_history = lambda **named: None
+emmctl.record.start("run.jsonl")
+import emmctl.cupy, emmctl.torch
+emmctl.torch.use("pool"); emmctl.cupy.use()
+cupy.cuda.alloc(1024)
+torch.cuda.memory.Block(2048)
+""")
+        rows = self.operations("run.jsonl")
+        self.assertEqual([row.get("size") for row in rows], [1024, None, 2048, None])
+
     def test_around_somebody_elses_allocator(self):
         self.python(FRAMEWORKS % ("""
 from emmctl import _library

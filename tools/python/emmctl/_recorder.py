@@ -95,6 +95,7 @@ class Recorder:
         if self._trace is None:
             return
         trace, self._trace = self._trace, None
+        library().emm_shared_record(None, 0)
         library().emm_trace_end(trace, self.lost)
         check(library().emm_trace_close(trace), library().emm_trace_error)
 
@@ -104,6 +105,12 @@ def stream_name(handle):
 
 
 active = None  # the Recorder of this process
+
+
+def record_shared():
+    """From here on what CuPy and PyTorch ask of the shared managers is recorded too, if anything is."""
+    if active is not None:
+        library().emm_shared_record(active.open(), active.start_ns)
 
 
 def result_of(error):

@@ -7,8 +7,9 @@ Memory is ordered on the stream that is CuPy's current one when it is asked for,
 import ctypes
 import gc
 
-from emmctl import _library, _manager
+from emmctl import _library, _manager, _recorder
 
+_in_use = False
 _STREAM_SIGNATURE = b"intptr_t (void)"
 
 
@@ -86,4 +87,12 @@ def use(spec=None):
     spec = _manager.use(spec)
     import cupy
     cupy.cuda.set_allocator(allocator())
+    global _in_use
+    _in_use = True
+    _recorder.record_shared()
     return spec
+
+
+def in_use():
+    """Whether CuPy was told to take its memory from here."""
+    return _in_use

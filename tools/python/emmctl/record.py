@@ -29,10 +29,8 @@ def start(path="emmctl-%p.jsonl", name=None, torch_stacks=False):
     for framework, begin in (("numba", _begin_numba), ("cupy", _begin_cupy), ("torch", _begin_torch)):
         if framework in sys.modules:
             begin(recorder, torch_stacks)
-    if any(m in sys.modules for m in ("emmctl.torch", "emmctl.cupy")):
-        library = _recorder.library()
-        library.emm_shared_record(recorder.open(), recorder.start_ns)
-        _undo.append(lambda: library.emm_shared_record(None, 0))
+    if any(m in sys.modules and sys.modules[m].in_use() for m in ("emmctl.torch", "emmctl.cupy")):
+        _recorder.record_shared()
     _end_with_the_process()
     return path
 
@@ -81,15 +79,21 @@ def _begin_cupy(recorder, _):
     _undo.append(_record_cupy.begin(recorder))
 
 
+def _torch_is_ours():
+    return "emmctl.torch" in sys.modules and sys.modules["emmctl.torch"].in_use()
+
+
 def _begin_torch(recorder, stacks):
     import torch
     recorder.add_source("torch " + getattr(torch, "__version__", "?"))
-    if "emmctl.torch" in sys.modules and sys.modules["emmctl.torch"].in_use():
+    if _torch_is_ours():
         return  # its allocator's requests are recorded where they arrive
     torch.cuda.memory._record_memory_history(enabled="all", context="alloc" if stacks else None,
                                              stacks="python")
 
     def end():
+        if _torch_is_ours():  # since
+            return None
         handle, snapshot = tempfile.mkstemp(suffix=".pickle", dir=os.path.dirname(os.path.abspath(recorder.path)))
         os.close(handle)
         try:

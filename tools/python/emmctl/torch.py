@@ -6,7 +6,7 @@ What PyTorch itself refuses with any pluggable allocator: torch.cuda.memory_stat
 answers), memory snapshots (emmctl.record does), cuDNN's benchmark mode. No memory is a RuntimeError that begins with
 "CUDA out of memory".
 """
-from emmctl import _library, _manager
+from emmctl import _library, _manager, _recorder
 
 # PyTorch's setter of each function; those that a version does not have are left out.
 _SETTERS = {
@@ -39,6 +39,7 @@ def use(spec=None):
     torch.cuda.memory.change_current_allocator(allocator())
     global _in_use
     _in_use = True
+    _recorder.record_shared()
     return spec
 
 
