@@ -17,6 +17,15 @@ using trace::Op;
 
 constexpr std::size_t kKept = 12;  ///< Programs that changes begin from.
 
+/// More than any manager could reserve for it with reason.
+std::uint64_t ample(const Program& program) {
+  std::uint64_t bytes = 0;
+  for (const auto& request : program) {
+    bytes = std::min(bytes + 2 * (request.size / kStep + 2) * kStep, kCapacityMost);
+  }
+  return bytes;
+}
+
 /// Sizes about which managers round, cut or change their ways.
 constexpr std::array<std::uint64_t, 9> kEdges{512,      4096,     1 << 16,  1 << 20, 2 << 20,
                                               10 << 20, 16 << 20, 20 << 20, 32 << 20};
@@ -105,7 +114,7 @@ class Search {
     trace.set_source(text::format("trial {}", result_.trials + 1));
     const auto written = write(program, "trial", trace);
     EMM_ASSERT(written.has_value());
-    auto summary = trial::run(trace, setting_, kCapacityMost);
+    auto summary = trial::run(trace, setting_, std::max(options_.capacity, ample(program)));
     if (!summary) return std::move(summary).error();
     if (summary->interrupted) {
       result_.interrupted = true;

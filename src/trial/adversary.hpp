@@ -34,6 +34,9 @@ struct AdversaryOptions {
   std::uint64_t requests = 400;                       ///< Of a program, at most.
   std::uint64_t size_max = std::uint64_t{1} << 30;    ///< Of a request.
   std::uint64_t live_least = std::uint64_t{1} << 30;  ///< A peak of less counts as this much.
+  /// Of the simulated device, which is larger where a program might need it. Most of a short trial
+  /// is making the device.
+  std::uint64_t capacity = std::uint64_t{128} << 30;
   std::function<void(std::uint64_t trials, double worst)> progress{};  ///< After each trial.
 };
 

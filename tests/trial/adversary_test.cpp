@@ -26,6 +26,7 @@ AdversaryOptions few() {
   options.requests = 40;
   options.size_max = 64_MiB;
   options.live_least = 16_MiB;
+  options.capacity = 1_GiB;
   return options;
 }
 
@@ -69,7 +70,7 @@ TEST(Adversary, WastesAsMuchAsItSays) {
 
 TEST(Adversary, GetsWorseByChanges) {
   auto options = few();
-  options.trials = 400;
+  options.trials = 200;
 
   const auto adversary = found(with("default"), options);
 
