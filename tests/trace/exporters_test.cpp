@@ -3,12 +3,14 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 
 #include "format/byte_sink.hpp"
 #include "format/json_reader.hpp"
 #include "tests/trace/importers/imported.hpp"
 #include "trace/anonymize.hpp"
 #include "trace/exporter.hpp"
+#include "trace/generate.hpp"
 #include "trace/trace.hpp"
 #include "trace/writer.hpp"
 
@@ -37,6 +39,60 @@ Exported write(std::string_view format, format::ByteSource& source) {
 
 Exported write(std::string_view format, std::string_view trace) {
   return write(format, *format::ByteSource::memory(trace));
+}
+
+/// What a program asked for and gave back, in order: "a 512", "x 512" where it was refused, "f 3" of the third that it
+/// was given. What a reset ends counts as given back.
+struct Requests final : OperationSink {
+  std::vector<std::string> asked;
+
+  Status on_header(const Header&) override { return {}; }
+  Status on_operation(const Operation& op) override {
+    if (op.has(Member::layer) && op.layer == Layer::backing) return {};
+    const auto id = op.id.is_number() ? text::format("{}", op.id.number) : std::string(op.id.text);
+    switch (op.op) {
+      case Op::memalloc:
+      case Op::memallocmanaged:
+      case Op::memhostalloc:
+        if (op.size == 0) break;
+        if (op.has(Member::result) && op.result.outcome != Outcome::ok) {
+          asked.push_back(text::format("x {}", op.size));
+          break;
+        }
+        asked.push_back(text::format("a {}", op.size));
+        live_[id] = ++given_;
+        break;
+      case Op::free: end(id); break;
+      case Op::reset: {
+        std::map<std::uint64_t, std::string> in_order;
+        for (const auto& [name, number] : live_) in_order[number] = name;
+        for (const auto& [number, name] : in_order) end(name);
+        break;
+      }
+      default: break;
+    }
+    return {};
+  }
+  Status finish() override { return {}; }
+
+ private:
+  void end(const std::string& id) {
+    const auto at = live_.find(id);
+    if (at == live_.end()) return;
+    asked.push_back(text::format("f {}", at->second));
+    live_.erase(at);
+  }
+
+  std::map<std::string, std::uint64_t> live_;
+  std::uint64_t given_ = 0;
+};
+
+std::vector<std::string> requests_of(format::ByteSource& source) {
+  Requests requests;
+  const auto importer = detect(source);
+  EXPECT_TRUE(importer);
+  EXPECT_TRUE((*importer)->read(source, requests, {}));
+  return requests.asked;
 }
 
 std::string trace_of(std::string_view operations, std::string_view header = "") {
@@ -258,6 +314,36 @@ TEST_F(Collected, FilesExportedAreTheSameExportedAgain) {
       EXPECT_EQ(first.error, "") << path;
       EXPECT_EQ(second.error, "") << path;
       EXPECT_TRUE(first.text == second.text) << path << " as " << format;
+    }
+  }
+}
+
+TEST_F(Collected, FilesExportedAreTheSameRequestsImported) {
+  for (const auto& path : paths_) {
+    const auto exported = write("rmm-csv", *open(path));
+
+    EXPECT_TRUE(requests_of(*open(path)) == requests_of(*format::ByteSource::memory(exported.text))) << path;
+  }
+}
+
+TEST(Exports, OfGeneratedTracesAreTheSameRequestsImported) {
+  for (const auto& kind : generate_kinds()) {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      std::string trace;
+      const auto out = format::ByteSink::to_string(trace);
+      ASSERT_TRUE(generate({.kind = std::string(kind.name), .events = 2000, .seed = seed},
+                           *make_writer(*out, Form::lines)));
+      ASSERT_TRUE(out->flush());
+      const auto expected = requests_of(*format::ByteSource::memory(trace));
+      ASSERT_FALSE(expected.empty());
+
+      for (const std::string_view format : {"rmm-csv", "torch-pickle"}) {
+        const auto exported = write(format, trace);
+        EXPECT_TRUE(requests_of(*format::ByteSource::memory(exported.text)) == expected)
+            << kind.name << ", seed " << seed << " as " << format;
+      }
+      const auto problem = write("dsa-csv", trace);
+      EXPECT_EQ(write("dsa-csv", problem.text).text, problem.text) << kind.name << ", seed " << seed;
     }
   }
 }
