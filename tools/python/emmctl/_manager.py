@@ -1,12 +1,13 @@
 """The manager of each device that all frameworks of this process share."""
 import os
 import threading
-from ctypes import byref, c_void_p
+from ctypes import byref, c_void_p, sizeof
 
 from emmctl import _library
 from emmctl._library import EmmError, check, library, made, text_of
 
 DEFAULT = "pool"
+_MEMORY_SIZE = sizeof(_library.Memory)
 
 _lock = threading.RLock()
 _chosen = None  # the spec, once somebody has said one
@@ -73,6 +74,7 @@ class Manager:
         handle = c_void_p()
         check(self._library.emm_shared_manager(device, byref(handle)), self._library.emm_shared_error)
         self._self = handle
+        self._memalloc, self._free = self._library.memalloc, self._library.free
 
     @property
     def is_open(self):
@@ -83,8 +85,10 @@ class Manager:
             raise EmmError(status, text_of(lambda buffer, size: self._library.last_error(self._self, buffer, size)))
 
     def memalloc(self, size, stream=0):
-        memory = made(_library.Memory)
-        self._check(self._library.memalloc(self._self, size, stream, byref(memory)))
+        memory = _library.Memory(_MEMORY_SIZE)
+        status = self._memalloc(self._self, size, stream, byref(memory))
+        if status:
+            self._check(status)
         return memory.device_pointer, memory.token
 
     def memallocmanaged(self, size, attach_global=True):
@@ -107,7 +111,7 @@ class Manager:
         """At any time, also late: nothing happens where reset() or the manager's end came first. It cannot fail."""
         self_ = self._self
         if self_ is not None and token:
-            self._library.free(self_, token, stream)
+            self._free(self_, token, stream)
 
     def get_ipc_handle(self, pointer, size):
         """The driver's 64 bytes, and the offset of `pointer` in what they name."""

@@ -53,17 +53,13 @@ def _default_stream():
     return 2 if getattr(_drv.config, "CUDA_PER_THREAD_DEFAULT_STREAM", 0) else 0
 
 
-@contextlib.contextmanager
-def _as_numba_says():
-    """Failures in Numba's own classes."""
-    try:
-        yield
-    except _library.EmmError as error:
-        if error.status == _library.NOT_SUPPORTED:
-            raise NotImplementedError(error.words) from None
-        words = error.words.split("] ", 1)[-1]  # CudaAPIError puts the code before them itself
-        code = _BINDING.CUresult(error.status) if _BINDING else error.status
-        raise _drv.CudaAPIError(code, words) from None
+def _as_numba_says(error):
+    """A failure in Numba's own classes."""
+    if error.status == _library.NOT_SUPPORTED:
+        return NotImplementedError(error.words)
+    words = error.words.split("] ", 1)[-1]  # CudaAPIError puts the code before them itself
+    code = _BINDING.CUresult(error.status) if _BINDING else error.status
+    return _drv.CudaAPIError(code, words)
 
 
 class _Deallocations(_drv._PendingDeallocs):
@@ -96,10 +92,12 @@ class EmmctlManager(_drv.HostOnlyCUDAMemoryManager):
         self._keys = itertools.count()
         self._manager = None
         self._was_reset = False
+        self._serves_copies = False
 
     def _open(self):
         self._was_reset = False
-        if self._manager is None or not self._manager.is_open:
+        manager = self._manager
+        if manager is None or not manager.is_open:
             device = _ordinal(self.context.device)
             before, _last_of[device] = _last_of.get(device), self
             # Another context on this device, after a reset of the last one's memory: Numba has reset the device.
@@ -112,9 +110,19 @@ class EmmctlManager(_drv.HostOnlyCUDAMemoryManager):
         return self._manager
 
     def initialize(self):
-        with _as_numba_says():
+        try:
             self._open()
-        _serve_implicit_copies(self.context.device)
+        except _library.EmmError as error:
+            raise _as_numba_says(error) from None
+        if not self._serves_copies:
+            self._serves_copies = True
+            _serve_implicit_copies(self.context.device)
+
+    def _ask(self, operation, *arguments):
+        try:
+            return getattr(self._open(), operation)(*arguments)
+        except _library.EmmError as error:
+            raise _as_numba_says(error) from None
 
     def _pointer(self, kind, address, size, token, recorded=True, **owner):
         """A pointer of Numba's class `kind` to memory that ends with it, or, where `recorded`, with reset()."""
@@ -136,44 +144,40 @@ class EmmctlManager(_drv.HostOnlyCUDAMemoryManager):
         return memory.own()
 
     def memalloc(self, size):
-        with _as_numba_says():
-            address, token = self._open().memalloc(size, _default_stream())
+        address, token = self._ask("memalloc", size, _default_stream())
         return self._pointer(_drv.AutoFreePointer, _device_address(address), size, token)
 
     def memallocmanaged(self, size, attach_global=True):
-        with _as_numba_says():
-            address, token = self._open().memallocmanaged(size, attach_global)
+        address, token = self._ask("memallocmanaged", size, attach_global)
         return self._pointer(_drv.ManagedMemory, _device_address(address), size, token)
 
     def memhostalloc(self, size, mapped=False, portable=False, wc=False):
-        with _as_numba_says():
-            address, token = self._open().memhostalloc(size, mapped, portable, wc)
+        address, token = self._ask("memhostalloc", size, mapped, portable, wc)
         kind = _drv.MappedMemory if mapped else _drv.PinnedMemory
         return self._pointer(kind, _host_address(address), size, token, recorded=mapped)
 
     def mempin(self, owner, pointer, size, mapped=False):
         address = _value(pointer)
-        with _as_numba_says():
-            _, token = self._open().mempin(address, size, mapped)
+        _, token = self._ask("mempin", address, size, mapped)
         kind = _drv.MappedMemory if mapped else _drv.PinnedMemory
         return self._pointer(kind, _host_address(address), size, token, recorded=mapped, owner=owner)
 
     def get_ipc_handle(self, memory):
-        with _as_numba_says():
-            content, offset = self._open().get_ipc_handle(_drv.device_pointer(memory), memory.size)
+        content, offset = self._ask("get_ipc_handle", _drv.device_pointer(memory), memory.size)
         return _drv.IpcHandle(memory, _ipc_handle(content), memory.size, self.context.device.get_device_identity(),
                               offset=offset)
 
     def get_memory_info(self):
-        with _as_numba_says():
-            free, total = self._open().get_memory_info()
+        free, total = self._ask("get_memory_info")
         return _drv.MemoryInfo(free=free, total=total)
 
     def flush(self):
         manager = self._manager
         if manager is not None and manager.is_open:
-            with _as_numba_says():
+            try:
                 manager.flush()
+            except _library.EmmError as error:
+                raise _as_numba_says(error) from None
 
     def pending_count(self):
         manager = self._manager
