@@ -163,10 +163,9 @@ def library():
     if _loaded is None:
         with _loading:
             if _loaded is None:
-                tried = candidates()
                 try:
-                    _loaded = Library(tried[0])
-                except OSError as error:
+                    _loaded = Library(candidates()[0])
+                except (OSError, AttributeError) as error:  # an older one lacks a function
                     raise ImportError("emmctl needs libemm.so: %s. EMM_LIBRARY names it; in a checkout of emmctl "
                                       "`cmake --preset release && cmake --build --preset release --target libemm` "
                                       "builds it" % error) from None
