@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -82,7 +84,7 @@ struct emm_manager {
   emm_manager(int end, pid_t process) : fd(end), child(process) {}
   ~emm_manager() {
     if (fd < 0) return;  // a look at the options
-    ::close(fd);  // it ends when it reads no more
+    ::close(fd);         // it ends when it reads no more
     ::waitpid(child, nullptr, 0);
   }
 
