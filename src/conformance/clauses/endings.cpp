@@ -17,7 +17,7 @@ namespace {
 using namespace emm::conformance;
 
 constexpr std::int32_t kNotInitialized = 3;  // what CUDA answers in a forked child
-constexpr auto kDeviceFrees = {Call::mem_free, Call::runtime_free, Call::mem_free_async};
+constexpr auto kDeviceFrees = {Call::mem_free, Call::runtime_free, Call::mem_free_async, Call::mem_unmap};
 
 /// What a forked child does with what its parent had.
 [[noreturn]] void go_on_in_child(Bench& b, Block& block) {
