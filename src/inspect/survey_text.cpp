@@ -156,7 +156,7 @@ std::string growth_heading(const Growth& growth) {
     case Growth::Source::marks: return text::format("\nGrowth between iterations: {} by marks \"{}\"\n", count, growth.name);
     case Growth::Source::steps: return text::format("\nGrowth between iterations: {} by sizes that repeat; there are no marks\n", count);
     case Growth::Source::floors:
-      return "\nGrowth: no marks are alike, and no series of sizes repeats; the least live in each tenth of the trace\n";
+      return "\nGrowth: no marks are alike and no series of sizes repeats; the least live in each tenth of the trace\n";
   }
   return "";
 }
