@@ -15,7 +15,7 @@ bool Run::open(Lane& lane) {
   if (log_ != nullptr) lane.note_capacity();
   const auto& names = trace_.streams();
   for (std::size_t stream = 1; stream < names.size(); ++stream) {
-    if (names[stream] == "per_thread") lane.set_per_thread(stream);
+    if (names[stream] == "per_thread") lane.set_per_thread(stream, parallel_ == nullptr);
   }
   return true;
 }
@@ -26,6 +26,19 @@ void Run::initialize(const Event& event) {
   Times times{.begin_ns = now(), .end_ns = 0};
   const auto done = lane->context().initialize();
   times.end_ns = now();
+  const auto outcome = done ? Outcome::ok : outcome_of(done.error());
+  record(event, outcome, times, 0, 0);
+  settle(event, outcome, done ? nullptr : &done.error());
+}
+
+void Run::trim(const Event& event) {
+  if (trace_.pool_count() != 1) return skip(event);
+  auto* lane = this->lane(event.context);
+  if (lane == nullptr) return;
+  Times times{.begin_ns = now(), .end_ns = 0};
+  const auto done = lane->context().memory_manager().trim(event.size);
+  times.end_ns = now();
+  if (options_.checks) measure_reserved(*lane);
   const auto outcome = done ? Outcome::ok : outcome_of(done.error());
   record(event, outcome, times, 0, 0);
   settle(event, outcome, done ? nullptr : &done.error());

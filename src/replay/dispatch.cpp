@@ -63,9 +63,10 @@ inline void Run::dispatch(const Event& event) {
       return use(event);
     case Op::record_stream:
       return record_stream(event);
-    case Op::pool_create:
     case Op::pool_destroy:
     case Op::pool_trim:
+      return trim(event);
+    case Op::pool_create:
       return skip(event);
     case Op::thread_begin:
     case Op::thread_end:
@@ -82,7 +83,7 @@ inline void Run::memalloc(const Event& event) {
   auto* lane = this->lane(event.context);
   if (lane == nullptr) [[unlikely]]
     return;
-  const auto stream = lane->stream(index(event.stream));
+  const auto stream = lane->stream(index(event.stream), event.thread);
   constexpr bool kTimed = (F & (feature::times | feature::watched)) != 0;
   Times times;
   if constexpr (kTimed) times.begin_ns = now();
@@ -166,7 +167,7 @@ inline void Run::free(const Event& event) {
   if constexpr ((F & feature::checks) != 0) {
     unplace(live);
   }
-  const auto stream = lane.stream(index(event.stream));
+  const auto stream = lane.stream(index(event.stream), event.thread);
   if constexpr ((F & feature::watched) != 0) {
     if (order_) order_ending(live, stream);
   }

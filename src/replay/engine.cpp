@@ -10,14 +10,17 @@ namespace {
 
 constexpr std::size_t kChunk = 1024;  ///< Events between two calls of ReplayOptions::progress.
 
-/// Is there order to look at: memory, or work on it, on more streams than one?
-bool has_several_streams(const trace::Trace& trace, bool threads) {
-  if (trace.streams().size() < 2) return false;
+std::optional<StreamId> find_per_thread(const trace::Trace& trace) {
   const auto& names = trace.streams();
-  if (threads && trace.threads().size() > 1 &&
-      std::find(names.begin(), names.end(), "per_thread") != names.end()) {
-    return true;
-  }
+  const auto found = std::find(names.begin(), names.end(), "per_thread");
+  if (found == names.end()) return std::nullopt;
+  return static_cast<StreamId>(found - names.begin());
+}
+
+/// Is there order to look at: memory, or work on it, on more streams than one?
+bool has_several_streams(const trace::Trace& trace, std::optional<StreamId> per_thread) {
+  if (trace.streams().size() < 2) return false;
+  if (per_thread && trace.threads().size() > 1) return true;
   std::optional<StreamId> only;
   for (std::size_t at = 0; at < trace.size(); ++at) {
     const auto& event = trace[at];
@@ -41,14 +44,14 @@ Run::Run(const trace::Trace& trace, Stack& stack, const ReplayOptions& options,
       options_(options),
       log_(log),
       clock_(stack.clock()),
+      per_thread_(find_per_thread(trace)),
       live_(trace.alloc_count(),
             options.threads == ReplayOptions::Threads::trace ? 1 : trace.threads().size() + 1),
       host_buffers_(trace) {
   if (options.pace > 0) {
     pace_ = std::make_unique<Pace>(clock_, options.pace, options.interrupted);
   }
-  if (options.checks &&
-      has_several_streams(trace, options.threads != ReplayOptions::Threads::trace)) {
+  if (options.checks && has_several_streams(trace, per_thread_)) {
     order_ = std::make_unique<order::Checker>(&serving);
   }
   for (const auto& context : trace.contexts()) {
@@ -95,7 +98,9 @@ void Run::open_all() {
     if (event.has(trace::event_flag::backing)) continue;
     auto* used = lane(event.context);
     if (used == nullptr) return;
-    if (index(event.stream) != 0 && !made[index(event.stream)]) used->stream(index(event.stream));
+    if (index(event.stream) != 0 && !made[index(event.stream)]) {
+      used->stream(index(event.stream), event.thread);
+    }
   }
 }
 

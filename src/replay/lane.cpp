@@ -18,6 +18,7 @@ Status Lane::create(Stack& stack) {
   context_ = std::move(*made);
   driver_ = &context_->driver();
   streams_.clear();
+  of_threads_.clear();
   if (order_ != nullptr) order_->name_stream(device_, {}, 0);
   return {};
 }
@@ -34,7 +35,8 @@ Status Lane::destroy(bool share) {
   return closed;
 }
 
-StreamHandle Lane::other_stream(std::size_t stream) {
+StreamHandle Lane::other_stream(std::size_t stream, ThreadId thread) {
+  if (one_thread_ && stream == per_thread_) return per_thread_stream(thread);
   if (stream >= streams_.size() || streams_[stream].value == 0) {
     make_stream(stream, StreamKind::blocking);
   }
@@ -45,17 +47,35 @@ void Lane::make_stream(std::size_t stream, StreamKind kind) {
   if (stream >= streams_.size()) streams_.resize(stream + 1);
   auto& handle = streams_[stream];
   if (stream == 0 || handle.value != 0) return;
-  if (auto made = context_->create_stream(kind)) {
-    handle = *made;
-    if (order_ != nullptr) {
-      order_->name_stream(device_, handle, static_cast<std::uint32_t>(stream));
-    }
-  } else {
-    ++seen_.streams_refused;
-  }
+  handle = create_stream(stream, kind);
 }
 
-void Lane::set_per_thread(std::size_t stream) {
+StreamHandle Lane::create_stream(std::size_t stream, StreamKind kind) {
+  const auto made = context_->create_stream(kind);
+  if (!made) {
+    ++seen_.streams_refused;
+    return {};
+  }
+  if (order_ != nullptr) {
+    order_->name_stream(device_, *made, static_cast<std::uint32_t>(stream));
+  }
+  return *made;
+}
+
+StreamHandle Lane::per_thread_stream(ThreadId thread) {
+  if (index(thread) >= of_threads_.size()) {
+    const bool first = of_threads_.empty();
+    of_threads_.resize(index(thread) + 1);
+    if (first) of_threads_.back() = kPerThreadStream;
+  }
+  auto& handle = of_threads_[index(thread)];
+  if (handle.value == 0) handle = create_stream(per_thread_, StreamKind::blocking);
+  return handle;
+}
+
+void Lane::set_per_thread(std::size_t stream, bool one_thread) {
+  per_thread_ = stream;
+  one_thread_ = one_thread;
   if (stream >= streams_.size()) streams_.resize(stream + 1);
   streams_[stream] = kPerThreadStream;
   if (order_ != nullptr) {

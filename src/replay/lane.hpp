@@ -51,10 +51,10 @@ class Lane final : public ManagerObserver {
   /// Ends the context, and those that were destroyed before. What its manager still says is heard.
   void end();
 
-  /// The handle of stream number `stream`, made at its first use; the default stream where the
-  /// device has no others.
-  StreamHandle stream(std::size_t stream) {
-    return stream == 0 ? StreamHandle{} : other_stream(stream);
+  /// The handle of stream number `stream` for a thread of the trace, made at its first use; the
+  /// default stream where the device has no others.
+  StreamHandle stream(std::size_t stream, ThreadId thread) {
+    return stream == 0 ? StreamHandle{} : other_stream(stream, thread);
   }
   /// As stream(), of one that is made; any thread may ask while none is being made.
   StreamHandle known_stream(std::size_t stream) const noexcept {
@@ -62,8 +62,10 @@ class Lane final : public ManagerObserver {
   }
   /// Makes stream number `stream`, unless it is there.
   void make_stream(std::size_t stream, StreamKind kind);
-  /// Stream number `stream` is the thread's own default stream: "per_thread".
-  void set_per_thread(std::size_t stream);
+  /// Stream number `stream` is each thread's own default stream: "per_thread". Where `one_thread`
+  /// replays all of the trace's, CUDA has but one for it: it is that of the first who uses it, and
+  /// a blocking stream is each other's.
+  void set_per_thread(std::size_t stream, bool one_thread);
   void drop_stream(std::size_t stream);
 
   void enter() { guards_.push_back(context_->defer_cleanup()); }
@@ -88,7 +90,9 @@ class Lane final : public ManagerObserver {
   void free_failed(const Error& error) noexcept override;
 
  private:
-  StreamHandle other_stream(std::size_t stream);
+  StreamHandle other_stream(std::size_t stream, ThreadId thread);
+  StreamHandle per_thread_stream(ThreadId thread);
+  StreamHandle create_stream(std::size_t stream, StreamKind kind);
 
   std::uint32_t device_;
   Seen& seen_;
@@ -97,6 +101,9 @@ class Lane final : public ManagerObserver {
   std::unique_ptr<Context> context_;
   Driver* driver_ = nullptr;
   std::vector<StreamHandle> streams_;
+  std::size_t per_thread_ = 0;            ///< Of those; 0: none.
+  bool one_thread_ = false;               ///< Replays all.
+  std::vector<StreamHandle> of_threads_;  ///< What per_thread then is, by thread.
   std::vector<Context::Deferred> guards_;
   MemoryInfo at_start_{};
   std::uint64_t held_at_start_ = 0;

@@ -149,6 +149,8 @@ class Run {
   void get_memory_info(const Event& event);
   void defer_cleanup(const Event& event);
   void end_defer_cleanup(const Event& event);
+  /// Of a trace's only pool, which the manager then is; the trims of one among others are left out.
+  void trim(const Event& event);
   void reset(const Event& event);
   void create_context(const Event& event);
   void destroy_context(const Event& event);
@@ -174,7 +176,22 @@ class Run {
   void order_allocated(const Live& live);
   /// Before the manager hears that it ends on `freed_on`.
   void order_ending(const Live& live, StreamHandle freed_on);
-  void order_reaches(AllocId id, StreamId stream);
+  /// A stream of the trace; "per_thread" is another one on each thread.
+  struct Stream {
+    StreamId id{};
+    ThreadId thread{};  ///< 0 of all others.
+    bool operator==(const Stream&) const = default;
+  };
+  Stream stream_of(StreamId id, ThreadId thread) const noexcept {
+    return {id, id == per_thread_ ? thread : ThreadId{}};
+  }
+  Stream stream_of(const Event& event) const noexcept {
+    return stream_of(event.stream, event.thread);
+  }
+  Stream stream_of(const Live& live) const noexcept { return stream_of(live.stream, live.made_on); }
+  /// Can this thread not name it: is it the default stream of another thread that runs?
+  bool is_others(const Stream& stream) const noexcept;
+  void order_reaches(AllocId id, const Stream& stream);
   void order_after(Lane& lane, StreamHandle stream, StreamHandle other);
   void order_all_done();
   void report_hazards();
@@ -291,6 +308,7 @@ class Run {
   log::RecordSink* log_;
   std::unique_ptr<RecordOrder> record_order_;  ///< Where threads log; log_ then is it.
   Clock& clock_;
+  const std::optional<StreamId> per_thread_;  ///< The stream "per_thread".
 
   // Where the run is
   std::uint64_t at_ = 0;  ///< Index of the event being served.
@@ -316,11 +334,11 @@ class Run {
     EventHandle event;
     Lane* lane = nullptr;
   };
-  std::unique_ptr<order::Checker> order_;             ///< Null where all is on one stream.
-  std::map<std::uint32_t, Recorded> recorded_;        ///< By record.
-  std::vector<std::uint64_t> last_mention_;           ///< Event, by record.
-  std::map<AllocId, std::vector<StreamId>> reached_;  ///< By `use` and record_stream.
-  std::uint64_t order_refused_ = 0;                   ///< Operations that the device has not.
+  std::unique_ptr<order::Checker> order_;           ///< Null where all is on one stream.
+  std::map<std::uint32_t, Recorded> recorded_;      ///< By record.
+  std::vector<std::uint64_t> last_mention_;         ///< Event, by record.
+  std::map<AllocId, std::vector<Stream>> reached_;  ///< By `use` and record_stream.
+  std::uint64_t order_refused_ = 0;                 ///< Operations that the device has not.
 
   // What is held. Lanes are first: memory ends before its context.
   Lane::Seen seen_;

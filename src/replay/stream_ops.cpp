@@ -20,7 +20,7 @@ void Run::done_in_order(const Event& event, const Status& done) {
 }
 
 StreamHandle Run::handle_of(const Event& event, Lane& lane) {
-  return lane.stream(index(event.stream));
+  return lane.stream(index(event.stream), event.thread);
 }
 
 void Run::stream_create(const Event& event) {
@@ -143,7 +143,7 @@ void Run::use(const Event& event) {
     const auto size = std::min(kTouched, std::min(live.size, live.memory.size()) / 2) & ~3ull;
     if (order_) {
       order_->used(lane->device(), static_cast<std::uint32_t>(id), ptr, stream);
-      if (event.stream != live.stream) order_reaches(id, event.stream);
+      if (stream_of(event) != stream_of(live)) order_reaches(id, stream_of(event));
     }
     if (size == 0 || !ptr) continue;
     done_in_order(event, lane->driver().memcpy_dtod_async(ptr + size, ptr, size, stream));
@@ -153,7 +153,7 @@ void Run::use(const Event& event) {
 void Run::record_stream(const Event& event) {
   const auto slot = live_.slot(event.id);
   if (slot == LiveSet::kNone || live_[slot].ended) return unmade(event);
-  if (event.stream != live_[slot].stream) order_reaches(event.id, event.stream);
+  if (stream_of(event) != stream_of(live_[slot])) order_reaches(event.id, stream_of(event));
 }
 
 }  // namespace emm::replay

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "replay/parallel.hpp"
 #include "replay/run.hpp"
 
 namespace emm::replay {
@@ -7,15 +8,21 @@ namespace emm::replay {
 void Run::order_allocated(const Live& live) {
   auto& lane = *lanes_[index(live.context)];
   order_->allocated(lane.device(), static_cast<std::uint32_t>(live.id),
-                    live.memory.device_pointer(), live.size, lane.stream(index(live.stream)));
+                    live.memory.device_pointer(), live.size,
+                    lane.stream(index(live.stream), live.made_on));
   report_hazards();
 }
 
-void Run::order_reaches(AllocId id, StreamId stream) {
+void Run::order_reaches(AllocId id, const Stream& stream) {
   auto& streams = reached_[id];
   if (std::find(streams.begin(), streams.end(), stream) == streams.end()) {
     streams.push_back(stream);
   }
+}
+
+bool Run::is_others(const Stream& stream) const noexcept {
+  if (!parallel_ || stream.id != per_thread_) return false;
+  return !parallel_->running() || trace_[at_].thread != stream.thread;
 }
 
 /// What comes on `stream` comes after what is on `other` now.
@@ -37,14 +44,22 @@ void Run::order_ending(const Live& live, StreamHandle freed_on) {
   std::vector<StreamHandle> also;
   if (const auto found = reached_.find(live.id); found != reached_.end()) {
     const Ours quiet(*this);
-    const auto own = lane.stream(index(live.stream));
-    for (const auto stream : found->second) {
-      const auto handle = lane.stream(index(stream));
-      if (handle == own) continue;
-      also.push_back(handle);
-      order_after(lane, own, handle);
+    const auto own = stream_of(live);
+    bool unnamed = false;
+    for (const auto& stream : found->second) {
+      if (stream == own) continue;
+      if (is_others(own) || is_others(stream)) {
+        unnamed = true;
+        continue;
+      }
+      also.push_back(lane.stream(index(stream.id), stream.thread));
+      order_after(lane, lane.stream(index(own.id), own.thread), also.back());
     }
     reached_.erase(found);
+    if (unnamed) {
+      if (auto done = lane.driver().ctx_synchronize(); !done) ++order_refused_;
+      order_->host_waits_for_device(lane.device());
+    }
   }
   order_->ending(lane.device(), static_cast<std::uint32_t>(live.id), live.memory.device_pointer(),
                  freed_on, also);

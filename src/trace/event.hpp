@@ -10,7 +10,7 @@ namespace emm::trace {
 
 /// What a replay needs of one operation, in 40 bytes. What few operations have is in Trace::detail().
 struct Event {
-  std::uint64_t size = 0;       ///< Bytes: of memalloc, memallocmanaged, memhostalloc, mempin.
+  std::uint64_t size = 0;       ///< Bytes: of memalloc, memallocmanaged, memhostalloc, mempin; of pool_trim, to keep.
   std::uint64_t time_ns = 0;    ///< As recorded, since the first event; 0 if the trace has no times.
   AllocId id{};                 ///< What the operation makes, uses or ends.
   std::uint32_t line = 0;       ///< Of the trace file; for errors.

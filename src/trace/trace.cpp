@@ -146,6 +146,11 @@ Status Trace::place(const Operation& operation, Event& event) {
   event.time_ns = operation.has(time_ns) ? operation.time_ns : kNoTime;
   event.flags = flags_of(operation);
   if (operation.has(Member::size)) event.size = operation.size;
+  if (operation.has(pool)) {
+    made.pools.find_or_add(operation.pool);
+    pools_ = made.pools.size();
+    if (operation.op == Op::pool_trim && operation.has(keep)) event.size = operation.keep;
+  }
   if (auto placed = place_context(operation, event); !placed) return placed;
 
   const bool makes_stream = operation.op == Op::stream_create;

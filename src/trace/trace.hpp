@@ -93,6 +93,7 @@ class Trace final : public OperationSink {
   std::size_t device_count() const noexcept;       ///< Devices that contexts are on.
   std::uint64_t capacity(std::uint32_t device) const noexcept;  ///< As recorded; 0: not said.
   std::uint64_t extensions_skipped() const noexcept { return extensions_skipped_; }
+  std::size_t pool_count() const noexcept { return pools_; }  ///< That have a name.
   std::uint64_t peak_live_allocs() const noexcept { return peak_live_; }  ///< At any event; sizes a live set.
   std::uint64_t memory_bytes() const noexcept;     ///< What this holds on the heap.
 
@@ -126,6 +127,7 @@ class Trace final : public OperationSink {
   BlockVector<std::uint64_t> seqs_;         ///< Of each event, doubled; empty where counting tells.
   std::optional<std::uint64_t> first_seq_;  ///< Of the first event, where the trace has seqs.
   std::uint64_t extensions_skipped_ = 0;
+  std::size_t pools_ = 0;
   std::uint64_t peak_live_ = 0;
   std::function<void(std::uint32_t, const Error&)> on_fault_;
   std::unique_ptr<Building> building_;

@@ -12,7 +12,7 @@ namespace emm::trace {
 
 /// What a Trace needs while it is being made.
 struct Trace::Building {
-  IdTable contexts, threads, streams, processes, sites, handles, buffers, records;
+  IdTable contexts, threads, streams, processes, sites, handles, buffers, records, pools;
   std::vector<std::int32_t> context_of_name;                      // -1: not met as a context
   std::vector<bool> device_said;                                  // of each context
   std::unordered_map<std::uint32_t, ContextId> unnamed_contexts;  // by device

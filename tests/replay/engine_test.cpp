@@ -661,6 +661,53 @@ TEST(Engine, GivesEachStreamAHandleOfItsOwn) {
   EXPECT_EQ(streams[3], streams[1]);
 }
 
+TEST(Engine, EachThreadHasAPerThreadStreamOfItsOwn) {
+  const auto hazards_of = [](std::uint64_t second_thread, std::vector<StreamHandle>& streams) {
+    FakeStack stack({.address = [](std::uint64_t, std::uint64_t) { return FakeDriver::kBase; }});
+    const auto trace = TraceBuilder()
+                           .on_per_thread()
+                           .on_thread(1)
+                           .alloc(1, 256)
+                           .free(1)
+                           .on_thread(second_thread)
+                           .alloc(2, 256)
+                           .free(2)
+                           .done();
+    const auto summary = Engine(trace, stack, {}).run();
+    EXPECT_TRUE(summary);
+    streams = stack.seen.streams;
+    return summary ? summary->pass.hazards : ~std::uint64_t{0};
+  };
+  std::vector<StreamHandle> streams;
+
+  EXPECT_EQ(hazards_of(1, streams), 0u);
+  EXPECT_EQ(streams, (std::vector{kPerThreadStream, kPerThreadStream}));
+  EXPECT_EQ(hazards_of(2, streams), 1u) << "nothing orders one thread's after the other's";
+  ASSERT_EQ(streams.size(), 2u);
+  EXPECT_EQ(streams[0], kPerThreadStream);
+  EXPECT_NE(streams[1], kPerThreadStream);
+}
+
+TEST(Engine, WorkOnAnotherThreadsPerThreadStreamIsWaitedForBeforeAFree) {
+  FakeStack stack({.address = [](std::uint64_t, std::uint64_t) { return FakeDriver::kBase; }});
+  const auto trace = TraceBuilder()
+                         .on_per_thread()
+                         .on_thread(1)
+                         .alloc(1, 256)
+                         .on_thread(2)
+                         .use(1)
+                         .on_thread(1)
+                         .free(1)
+                         .alloc(2, 256)
+                         .free(2)
+                         .done();
+
+  const auto summary = Engine(trace, stack, {}).run();
+
+  ASSERT_TRUE(summary);
+  EXPECT_EQ(summary->pass.hazards, 0u);
+}
+
 TEST(Engine, PinsOfOneBufferLieAtTheirOffsetsInIt) {
   using B = TraceBuilder;
   const auto pin = [](std::uint64_t id, std::uint64_t size, std::uint64_t offset,
@@ -728,16 +775,44 @@ TEST(Engine, ServesWhatWasAliveBeforeTheRecordingBeforeTheClockStarts) {
   EXPECT_EQ(summary.pass.allocs, 2u);
 }
 
+trace::Operation of_pool(Op op, std::uint64_t pool, std::optional<std::uint64_t> keep = {}) {
+  trace::Operation operation;
+  operation.op = op;
+  operation.members = trace::Members(trace::Member::pool);
+  operation.pool = trace::Id::of(pool);
+  if (keep) {
+    operation.members.add(trace::Member::keep);
+    operation.keep = *keep;
+  }
+  return operation;
+}
+
+TEST(Engine, TrimsTheManagerWhereATracesOnlyPoolIs) {
+  const auto trace = TraceBuilder()
+                         .add(of_pool(Op::pool_create, 1))
+                         .alloc(1, 64)
+                         .free(1)
+                         .add(of_pool(Op::pool_trim, 1, 4096))
+                         .add(of_pool(Op::pool_trim, 1))
+                         .add(of_pool(Op::pool_destroy, 1))
+                         .done();
+  FakeStack stack;
+
+  const auto summary = replay(trace, stack);
+
+  EXPECT_EQ(stack.seen.trims, (std::vector<std::uint64_t>{4096, 0, 0}));
+  EXPECT_EQ(summary.skipped, 1u);
+  ASSERT_EQ(summary.notes.size(), 1u);
+  EXPECT_EQ(summary.notes[0], "1 operations were not carried out: pool_create");
+}
+
 TEST(Engine, NamesTheOperationsThatItDoesNotCarryOut) {
-  const auto trim = [] {
-    trace::Operation operation;
-    operation.op = Op::pool_trim;
-    operation.members = trace::Members(trace::Member::pool);
-    operation.pool = trace::Id::of(std::uint64_t{1});
-    return operation;
-  };
-  const auto trace =
-      TraceBuilder().add(trim()).add(trim()).alloc(1, 64).free(1).done();
+  const auto trace = TraceBuilder()
+                         .add(of_pool(Op::pool_trim, 1))
+                         .add(of_pool(Op::pool_trim, 2))
+                         .alloc(1, 64)
+                         .free(1)
+                         .done();
   FakeStack stack;
 
   const auto summary = replay(trace, stack);

@@ -241,6 +241,27 @@ TEST_P(Parallel, FindsMemoryThatWasGivenTwice) {
   EXPECT_TRUE(found_failure(summary, false));
 }
 
+TEST_P(Parallel, MemoryOfOneThreadsPerThreadStreamIsNotOrderedOnAnothers) {
+  TraceBuilder builder;
+  builder.on_per_thread().on_thread(1).alloc(1, 100).free(1).host(2, 8);
+  builder.on_thread(2).free(2).alloc(3, 100).free(3);
+
+  const auto summary = replay(builder.done(), {.threads = GetParam()});
+
+  EXPECT_EQ(summary.pass.hazards, 1u);
+}
+
+TEST_P(Parallel, WorkOnAnotherThreadsPerThreadStreamIsWaitedForBeforeAFree) {
+  TraceBuilder builder;
+  builder.on_per_thread().on_thread(1).alloc(1, 100);
+  builder.on_thread(2).use(1).host(2, 8);
+  builder.on_thread(1).free(2).free(1).alloc(3, 100).free(3);
+
+  const auto summary = replay(builder.done(), {.threads = GetParam()});
+
+  EXPECT_EQ(summary.pass.hazards, 0u);
+}
+
 TEST_P(Parallel, AnInterruptEndsEveryThread) {
   std::atomic<bool> interrupted{true};
 

@@ -43,6 +43,10 @@ class TraceBuilder {
     stream_ = id;
     return *this;
   }
+  TraceBuilder& on_per_thread() {
+    per_thread_ = true;
+    return *this;
+  }
 
   TraceBuilder& alloc(std::uint64_t id, std::uint64_t size) {
     return add(sized(Op::memalloc, id, size));
@@ -60,6 +64,14 @@ class TraceBuilder {
   TraceBuilder& op(Op op) {
     trace::Operation operation;
     operation.op = op;
+    return add(operation);
+  }
+  TraceBuilder& use(std::uint64_t id) {
+    trace::Operation operation;
+    operation.op = Op::use;
+    operation.members = trace::Members(Member::ids);
+    const auto used = trace::Id::of(id);
+    operation.ids = {&used, 1};
     return add(operation);
   }
   TraceBuilder& flush(std::uint64_t count, std::uint64_t bytes) {
@@ -136,7 +148,12 @@ class TraceBuilder {
       operation.members.add(Member::thread);
       operation.thread = trace::Id::of(thread_);
     }
-    const bool streamed = operation.op == Op::memalloc || operation.op == Op::free;
+    const bool streamed =
+        operation.op == Op::memalloc || operation.op == Op::free || operation.op == Op::use;
+    if (per_thread_ && streamed) {
+      operation.members.add(Member::stream);
+      operation.stream = trace::Id::of("per_thread");
+    }
     if (stream_ != kUnset && streamed) {
       operation.members.add(Member::stream);
       operation.stream = trace::Id::of(stream_);
@@ -159,6 +176,7 @@ class TraceBuilder {
   std::uint32_t line_ = 1;
   std::uint64_t context_ = kUnset, thread_ = kUnset, stream_ = kUnset;
   std::uint32_t device_ = 0;
+  bool per_thread_ = false;
 };
 
 }  // namespace emm::replay
