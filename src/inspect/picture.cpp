@@ -187,8 +187,8 @@ void draw_map(Svg& svg, const Lives& lives, const Areas& areas, const Space& map
   std::uint64_t widest = 1;
   for (const auto& region : map.regions) widest = std::max(widest, region.size);
   auto y = top + 12;
-  for (std::size_t i = 0; i < map.regions.size() && i < kRegions; ++i, y += kRegionLine) {
-    const auto& region = map.regions[i];
+  for (const auto place : fullest(map, kRegions)) {
+    const auto& region = map.regions[place];
     const auto scale = kBarWidth / static_cast<double>(widest);
     svg.text({kBar - 8, y + 12}, text::format("{}  {}", text::hex(region.address), units::bytes(region.size)),
              {.anchor = Anchor::end, .size = 11});
@@ -212,8 +212,11 @@ void draw_map(Svg& svg, const Lives& lives, const Areas& areas, const Space& map
                     text::format("{} of {}", units::bytes(bytes), counted(last - b, "allocation")));
       b = last;
     }
+    y += kRegionLine;
   }
-  if (map.regions.size() > kRegions) svg.text({kBar, y + 12}, text::format("... and {} more", map.regions.size() - kRegions), {.size = 11});
+  if (map.regions.size() > kRegions) {
+    svg.text({kBar, y + 12}, text::format("... and {} more, with less in them", text::grouped(map.regions.size() - kRegions)), {.size = 11});
+  }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "inspect/space.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace emm::inspect {
 namespace {
@@ -104,6 +105,17 @@ std::optional<Space> space_after(const Recording& recording, const Lives& lives,
   space.regions = space.segments ? regions_of(segments) : runs_of(blocks);
   fill(space, blocks);
   return space;
+}
+
+std::vector<std::size_t> fullest(const Space& space, std::size_t count) {
+  std::vector<std::size_t> places(space.regions.size());
+  std::iota(places.begin(), places.end(), std::size_t{0});
+  if (places.size() <= count) return places;
+  const auto holds = [&](std::size_t place) { return space.regions[place].used + space.regions[place].pending; };
+  std::stable_sort(places.begin(), places.end(), [&](auto a, auto b) { return holds(a) > holds(b); });
+  places.resize(count);
+  std::sort(places.begin(), places.end());
+  return places;
 }
 
 }  // namespace emm::inspect

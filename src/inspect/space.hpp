@@ -40,4 +40,7 @@ struct Space {
 std::optional<Space> space_after(const Recording& recording, const Lives& lives, std::uint32_t event,
                                  std::optional<std::uint32_t> device = std::nullopt);
 
+/// The places of at most `count` regions, those with most in them, by address.
+std::vector<std::size_t> fullest(const Space& space, std::size_t count);
+
 }  // namespace emm::inspect

@@ -243,8 +243,8 @@ std::string to_text(const Recording&, const Space& map, const Shown& shown) {
   }
   Rows rows{{"address", "size", "used", "largest free", "#used  +partly  ~kept  .free"}};
   const auto limit = std::max<std::size_t>(4 * shown.top, 1);
-  for (std::size_t i = 0; i < map.regions.size() && i < limit; ++i) {
-    const auto& region = map.regions[i];
+  for (const auto place : fullest(map, limit)) {
+    const auto& region = map.regions[place];
     std::string shape;
     std::size_t block = 0;
     for (std::size_t c = 0; c < kBar; ++c) {
@@ -258,7 +258,7 @@ std::string to_text(const Recording&, const Space& map, const Shown& shown) {
     rows.push_back({text::hex(region.address), bytes(region.size), text::fixed(used, 0) + " %", bytes(region.largest_free), shape});
   }
   out += columns("lrrrl", rows);
-  if (map.regions.size() > limit) out += text::format("  ... and {} more\n", map.regions.size() - limit);
+  if (map.regions.size() > limit) out += text::format("  ... and {} more, with less in them\n", grouped(map.regions.size() - limit));
   return out;
 }
 

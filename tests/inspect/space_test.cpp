@@ -95,5 +95,15 @@ TEST(Space, BlocksAreAsLargeAsWasGranted) {
   EXPECT_EQ(space->free, 1536u);
 }
 
+TEST(Space, ShowsTheRegionsWithMostInThemByAddress) {
+  Space space;
+  for (const std::uint64_t used : {5u, 0u, 7u, 1u, 7u}) {
+    space.regions.push_back({.address = 100 * (space.regions.size() + 1), .size = 10, .blocks = {}, .used = used});
+  }
+
+  EXPECT_EQ(fullest(space, 3), (std::vector<std::size_t>{0, 2, 4}));
+  EXPECT_EQ(fullest(space, 9), (std::vector<std::size_t>{0, 1, 2, 3, 4}));
+}
+
 }  // namespace
 }  // namespace emm::inspect
