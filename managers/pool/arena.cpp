@@ -12,6 +12,7 @@ namespace {
 constexpr auto kPage = Backing::kPage;
 constexpr std::uint64_t kRange = 64_GiB;  // addresses are free, but not without end
 constexpr std::uint64_t kLeastSpanAtMost = 64_MiB;
+constexpr std::uint64_t kAskFrom = 256_MiB;  // cuMemGetInfo takes 4 us
 constexpr std::uint64_t kPiecesFrom =
     1_MiB;  // less is not worth a mapping while there is other memory
 
@@ -58,7 +59,7 @@ Arena::~Arena() {
 Result<Arena::Taken> Arena::allocate_slowly(std::uint64_t size) {
   if (size >= blocks_.largest()) return full();
   const std::lock_guard lock(lock_);
-  take_late_frees();
+  end_what_is_left();
   const auto granules = blocks_.granules(size);
   if (const auto taken = take(size, granules)) return taken;
   if (leaves_too_little(size)) return full();
@@ -72,17 +73,34 @@ bool Arena::leaves_too_little(std::uint64_t size) const noexcept {
 
 bool Arena::beyond_max(std::uint64_t size) noexcept {
   const std::lock_guard lock(lock_);
-  take_late_frees();
+  end_what_is_left();
   return leaves_too_little(size);
 }
 
-void Arena::end_late() noexcept {
-  {
-    const std::lock_guard lock(late_lock_);
-    std::swap(late_, ending_);
-    has_late_.store(false, std::memory_order_relaxed);
+void Arena::leave(std::uint64_t cookie, StreamHandle stream) noexcept {
+  const bool elsewhere = stream != StreamHandle{} && stream != stream_;
+  const std::lock_guard lock(inbox_.lock);
+  if (elsewhere || inbox_.count == inbox_.cookies.size()) {
+    overflow_.push_back({cookie, stream});
+    inbox_.overflowed = true;
+  } else {
+    inbox_.cookies[inbox_.count++] = cookie;
   }
-  for (const auto& late : ending_) end(late.cookie, late.stream);
+  inbox_.filled.store(true, std::memory_order_relaxed);
+}
+
+void Arena::end_what_is_left() noexcept {
+  since_left_ = 0;
+  if (!inbox_.filled.load(std::memory_order_relaxed)) return;
+  {
+    const std::lock_guard lock(inbox_.lock);
+    if (inbox_.overflowed) std::swap(overflow_, ending_);
+    for (std::size_t at = 0; at < inbox_.count; ++at) ending_.push_back({inbox_.cookies[at], {}});
+    inbox_.count = 0;
+    inbox_.overflowed = false;
+    inbox_.filled.store(false, std::memory_order_relaxed);
+  }
+  for (const auto& left : ending_) end(left.cookie, left.stream);
   ending_.clear();
 }
 
@@ -144,11 +162,17 @@ Result<Arena::Taken> Arena::take_slowly(std::uint64_t size, std::uint32_t granul
   return std::move(enlarged).error();
 }
 
-// A hundredth more than what was in use at most, so that reserved stays near live; and a little for
-// those that start.
+// A little more than what was in use at most, so that reserved stays near live. Where requests
+// never settle, mapping holes would go on for ever: the slack doubles for every four times that each
+// span has been mapped again.
+std::uint64_t Arena::slack() const noexcept {
+  const auto doublings = std::min<std::uint64_t>(mapped_ / (4 * spans_.size() + 64), 5);
+  return (policy_peak_ / 80 + 4_MiB) << doublings;
+}
+
 bool Arena::affords(std::uint64_t bytes, std::uint64_t wanted) const noexcept {
   const auto peak = std::max(policy_peak_, statistics_.allocated.current + wanted);
-  return in_play_ + bytes <= peak + peak / 80 + 8_MiB;
+  return in_play_ + bytes <= peak + slack();
 }
 
 std::uint64_t Arena::tail() const noexcept {
@@ -165,14 +189,24 @@ std::uint64_t Arena::next_in_play(std::uint64_t needed) const noexcept {
   return sum;
 }
 
-bool Arena::play_next() noexcept {
+// The next spans, until they are `bytes` or all. False where none is left.
+bool Arena::play(std::uint64_t bytes) noexcept {
   if (playing_ == spans_.size()) return false;
-  const auto& span = spans_[playing_++];
-  const auto last = blocks_.last();
-  const bool joined =
-      backing_.kind() == Backing::Kind::vmm && last != kNone && end_of(last) == span.address;
-  blocks_.extend(joined, span.address, blocks_.granules(span.size));
-  in_play_ += span.size;
+  const bool joins = backing_.kind() == Backing::Kind::vmm;
+  for (std::uint64_t sum = 0; playing_ < spans_.size() && sum < bytes;) {
+    const auto first = spans_[playing_];
+    auto end = first.end();
+    ++playing_;
+    while (joins && playing_ < spans_.size() && sum + (end - first.address) < bytes &&
+           spans_[playing_].address == end) {
+      end = spans_[playing_++].end();
+    }
+    const auto last = blocks_.last();
+    const bool joined = joins && last != kNone && end_of(last) == first.address;
+    blocks_.extend(joined, first.address, blocks_.granules(end - first.address));
+    sum += end - first.address;
+    in_play_ += end - first.address;
+  }
   return true;
 }
 
@@ -193,7 +227,7 @@ Result<bool> Arena::enlarge(std::uint64_t wanted, bool within_means) {
     if (playing_ < spans_.size()) {
       const auto next = next_in_play(needed);
       if (within_means && !affords(next, wanted)) return false;
-      for (const auto until = in_play_ + next; in_play_ < until;) play_next();
+      play(next);
       continue;
     }
     const auto piece = least_span();
@@ -207,9 +241,17 @@ Result<bool> Arena::enlarge(std::uint64_t wanted, bool within_means) {
 
 Status Arena::grow(std::uint64_t size) {
   const std::lock_guard lock(lock_);
-  take_late_frees();
+  end_what_is_left();
   if (backing_.kind() == Backing::Kind::cumem) return add_slab(in_pages(size));
   return add_spans(in_pages(size));
+}
+
+// Making handles until the device is full, and undoing that, takes long.
+Status Arena::has_free(std::uint64_t bytes) {
+  if (bytes < kAskFrom) return {};
+  const auto info = driver_.mem_get_info();
+  if (info && info->free < bytes) return full();
+  return {};
 }
 
 Status Arena::use_range_for(std::uint64_t bytes) {
@@ -231,15 +273,17 @@ std::uint64_t Arena::least_span() const noexcept {
 
 // Smaller ones towards both ends, where blocks of other sizes will begin and end.
 Status Arena::add_spans(std::uint64_t bytes) {
-  while (play_next()) {
-  }
+  play(~std::uint64_t{0});
+  if (bytes > backing_.max()) return full();
+  if (auto done = has_free(bytes); !done) return done;
   if (auto done = use_range_for(bytes); !done) return done;
   std::vector<std::uint64_t> sizes;
   for (std::uint64_t cut = 0; cut < bytes; cut += sizes.back()) {
     const auto left = bytes - cut;
     const auto least = least_span();
+    const auto most = std::max(4 * least, whole_pages(bytes / 12));
     sizes.push_back(
-        std::min({left, 4 * least, std::max(least, cut), std::max(least, whole_pages(left / 2))}));
+        std::min({left, most, std::max(least, cut), std::max(least, whole_pages(left / 2))}));
   }
   const auto first = spans_.size();
   if (auto done = backing_.create(next_address_, sizes, spans_); !done) return done;
@@ -249,8 +293,8 @@ Status Arena::add_spans(std::uint64_t bytes) {
         std::lower_bound(by_address_.begin(), by_address_.end(), spans_[span].address,
                          [&](std::uint32_t at, std::uint64_t a) { return spans_[at].address < a; });
     by_address_.insert(place, static_cast<std::uint32_t>(span));
-    play_next();
   }
+  play(bytes);
   return {};
 }
 
@@ -258,15 +302,14 @@ Status Arena::add_slab(std::uint64_t bytes) {
   auto span = backing_.allocate(bytes);
   if (!span) return std::move(span).error();
   spans_.push_back(*span);
-  while (play_next()) {
-  }
+  play(~std::uint64_t{0});
   return {};
 }
 
 // A slab for `size` and what may follow; one of its own where it is large, or where there is no
 // room for more.
 Result<Arena::Taken> Arena::take_from_slabs(std::uint64_t size, std::uint32_t granules) {
-  while (play_next()) {
+  while (play(1)) {
     if (const auto taken = take(size, granules)) return taken;
   }
   const auto left = backing_.max() - std::min(backing_.max(), backing_.reserved_bytes());
@@ -317,7 +360,7 @@ bool Arena::finish(bool wait) noexcept {
 
 void Arena::release_all() noexcept {
   const std::lock_guard lock(lock_);
-  take_late_frees();
+  end_what_is_left();
   epoch_.advance();
   parked_.clear();
   parked_bytes_ = 0;
@@ -378,7 +421,7 @@ void Arena::take_out_of_play(std::vector<std::uint32_t> idle) {
 
 void Arena::give_back(std::uint64_t keep, bool wait, std::vector<Error>& failed) {
   const std::lock_guard lock(lock_);
-  take_late_frees();
+  end_what_is_left();
   if (backing_.reserved_bytes() <= keep || spans_.empty()) return;
   if (statistics_.allocation.current == 0) {
     settle();
@@ -445,7 +488,7 @@ void Arena::forget(const std::vector<std::uint32_t>& idle, std::vector<Error>& f
 
 Statistics Arena::statistics() {
   const std::lock_guard lock(lock_);
-  take_late_frees();
+  end_what_is_left();
   auto result = statistics_;
   result.active = statistics_.allocated.current + parked_bytes_;
   for (const auto& span : spans_) result.reserved += span.size;
@@ -462,7 +505,7 @@ Statistics Arena::statistics() {
 
 std::string Arena::map() {
   const std::lock_guard lock(lock_);
-  take_late_frees();
+  end_what_is_left();
   std::vector<std::uint32_t> blocks;
   for (std::uint32_t block = 0; block < blocks_.slots(); ++block) {
     if (blocks_.state(block) != Blocks::State::absent) blocks.push_back(block);

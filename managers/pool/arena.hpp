@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -75,7 +76,10 @@ class Arena {
   Taken allocate_at_once(std::uint64_t size) {
     if (size >= blocks_.largest()) return {};
     const std::lock_guard lock(lock_);
-    take_late_frees();
+    if (allocates_.load(std::memory_order_relaxed) != this_thread()) {
+      allocates_.store(this_thread(), std::memory_order_relaxed);
+    }
+    if (++since_left_ == kLookEvery) end_what_is_left();
     return take(size, blocks_.granules(size));
   }
   /// The same, or by all that it takes. Error out_of_memory where neither holes nor the driver nor
@@ -83,16 +87,14 @@ class Arena {
   Result<Taken> allocate_slowly(std::uint64_t size);
   /// Nothing where the cookie names nothing that is alive: a free that comes late, or again.
   /// `stream` is where it was freed, 0 where nobody said.
-  /// Does not wait for who is in the driver meanwhile: then it is done before anything else is.
+  /// Does not wait for who is in the driver meanwhile: then, and where another thread than this one
+  /// allocates here, it is left for the arena to make.
   void release(std::uint64_t cookie, StreamHandle stream) noexcept {
-    if (lock_.try_lock()) {
+    if (allocates_.load(std::memory_order_relaxed) == this_thread() && lock_.try_lock()) {
       const std::lock_guard lock(lock_, std::adopt_lock);
-      take_late_frees();
       end(cookie, stream);
     } else {
-      const std::lock_guard lock(late_lock_);
-      late_.push_back({cookie, stream});
-      has_late_.store(true, std::memory_order_release);
+      leave(cookie, stream);
     }
   }
 
@@ -148,10 +150,12 @@ class Arena {
   }
   Result<Taken> take_slowly(std::uint64_t size, std::uint32_t granules);
   void end(std::uint64_t cookie, StreamHandle stream) noexcept;
-  void take_late_frees() noexcept {
-    if (has_late_.load(std::memory_order_acquire)) end_late();
+  void leave(std::uint64_t cookie, StreamHandle stream) noexcept;
+  void end_what_is_left() noexcept;
+  static std::uintptr_t this_thread() noexcept {
+    static thread_local char here;
+    return reinterpret_cast<std::uintptr_t>(&here);
   }
-  void end_late() noexcept;
   void count(std::uint64_t size, std::uint64_t allocated) noexcept {
     statistics_.requested.add(size);
     statistics_.allocated.add(allocated);
@@ -164,11 +168,13 @@ class Arena {
   bool affords(std::uint64_t bytes, std::uint64_t wanted) const noexcept;
   std::uint64_t tail() const noexcept;
   std::uint64_t least_span() const noexcept;
+  std::uint64_t slack() const noexcept;
   std::uint64_t next_in_play(std::uint64_t needed) const noexcept;
-  bool play_next() noexcept;
+  bool play(std::uint64_t bytes) noexcept;
   void start_over() noexcept;
   Status add_spans(std::uint64_t bytes);
   Status add_slab(std::uint64_t bytes);
+  Status has_free(std::uint64_t bytes);
   Status use_range_for(std::uint64_t bytes);
   Result<bool> enlarge(std::uint64_t wanted, bool within_means);
   Result<Taken> take_from_slabs(std::uint64_t size, std::uint32_t granules);
@@ -197,15 +203,29 @@ class Arena {
   Driver& driver_;
   Backing& backing_;
   const StreamHandle stream_;
-  mutable SpinLock lock_;  ///< Held also in the driver.
-  mutable SpinLock late_lock_;
-  std::atomic<bool> has_late_{false};
-  struct Late {
+  struct Left {
     std::uint64_t cookie = 0;
     StreamHandle stream;
   };
-  std::vector<Late> late_;    ///< Frees that came while the lock was held.
-  std::vector<Late> ending_;  ///< Those that are being made: late_ of before.
+  /// Frees that others than the allocating thread have left, in one cache line that they alone
+  /// write.
+  struct alignas(64) Inbox {
+    SpinLock lock;
+    std::atomic<bool> filled{false};
+    std::uint8_t count = 0;
+    bool overflowed = false;
+    std::array<std::uint64_t, 7> cookies{};
+  };
+  static_assert(sizeof(Inbox) == 64);
+  static constexpr std::uint32_t kLookEvery = 16;  ///< Allocations, and whenever no hole fits.
+
+  Inbox inbox_;
+  std::vector<Left>
+      overflow_;  ///< Of the inbox: what it has no room for, and frees on other streams.
+  alignas(64) SpinLock lock_;  ///< Held also in the driver.
+  std::uint32_t since_left_ = 0;
+  std::atomic<std::uintptr_t> allocates_{0};  ///< The thread that did last.
+  std::vector<Left> ending_;                  ///< What end_what_is_left() makes.
   Epoch epoch_;
   Blocks blocks_;
   std::uint64_t policy_peak_ = 0;  ///< Of allocated, since the arena was last empty.
@@ -216,6 +236,7 @@ class Arena {
   std::vector<Parked> parked_;
   std::vector<Span> spans_;        ///< As they came. The first `playing_` are in blocks_.
   std::vector<Mapping> mappings_;  ///< In the order in which they were made.
+  std::uint64_t mapped_ = 0;       ///< Spans that have been mapped once more, ever.
   std::vector<Composite> composites_;
   std::vector<std::uint32_t> idle_composites_;
   std::vector<std::uint32_t> by_address_;  ///< The indexes of spans_.

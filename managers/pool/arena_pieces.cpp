@@ -87,7 +87,7 @@ Arena::Taken Arena::take_mapped(std::uint64_t size, std::uint64_t wanted) {
 Arena::Taken Arena::take_through(const Mapping& mapping, std::uint64_t size, std::uint64_t wanted) {
   const auto played = playing_;
   for (const auto span : mapping.spans) {
-    while (span >= playing_) play_next();
+    while (span >= playing_) play(1);
   }
   if (played != playing_) look_at_ends(1);
 
@@ -120,17 +120,21 @@ Arena::Taken Arena::take_through(const Mapping& mapping, std::uint64_t size, std
     while (end_of(block) <= start) block = blocks_.after(block);
     composite.parts.push_back(blocks_.carve(block, start, blocks_.granules(end - start)));
   };
-  for (std::size_t at = 0; at < mapping.spans.size(); ++at) {
+  // What follows in the mapping and in the arena is one part.
+  std::uint64_t start = spans_[first].end() - lower;
+  std::uint64_t end = spans_[first].end();
+  auto block = ends_[first].high_block;
+  for (std::size_t at = 1; at < mapping.spans.size(); ++at) {
     const auto& span = spans_[mapping.spans[at]];
-    const auto& ends = ends_[mapping.spans[at]];
-    if (at == 0) {
-      carve(ends.high_block, span.end() - lower, span.end());
-    } else if (at + 1 == mapping.spans.size()) {
-      carve(ends.low_block, span.address, span.address + upper);
-    } else {
-      carve(ends.low_block, span.address, span.end());
+    const auto stop = at + 1 == mapping.spans.size() ? span.address + upper : span.end();
+    if (span.address != end || ends_[mapping.spans[at]].low_block != block) {
+      carve(block, start, end);
+      start = span.address;
+      block = ends_[mapping.spans[at]].low_block;
     }
+    end = stop;
   }
+  carve(block, start, end);
   for (const auto part : composite.parts) blocks_.note(part) = 0;
   blocks_.note(composite.parts.front()) = kComposite | index;
   count(size, wanted);
@@ -242,6 +246,7 @@ Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std
     return std::move(base).error();
   }
   mapping.base = *base;
+  mapped_ += mapping.spans.size();
   mappings_.push_back(std::move(mapping));
   return take_through(mappings_.back(), size, wanted);
 }

@@ -23,7 +23,8 @@ class SpinLock {
     }
   }
   bool try_lock() noexcept {
-    return !held_.load(std::memory_order_relaxed) && !held_.exchange(true, std::memory_order_acquire);
+    return !held_.load(std::memory_order_relaxed) &&
+           !held_.exchange(true, std::memory_order_acquire);
   }
   void unlock() noexcept { held_.store(false, std::memory_order_release); }
 
