@@ -28,13 +28,16 @@ class AddressShards {
 
  private:
   static constexpr unsigned kWindowBits = 28;
-  static constexpr std::size_t kShards = 4096;
+  /// Windows that are neighbours have different maps. Far parts of the address space share none, so
+  /// that a thread whose memory is in one of them has its maps' lines for itself.
+  static constexpr unsigned kPartBits = 46 - kWindowBits;
+  static constexpr std::size_t kParts = 64, kShardsOfPart = 64;
   struct alignas(128) Shard {
     SpinLock mutex;
     AddressMap map;
   };
   Shard& shard_of(std::uint64_t window) noexcept {
-    return shards_[static_cast<std::size_t>((window * 0x9e3779b97f4a7c15u) >> 52)];
+    return shards_[(window >> kPartBits) % kParts * kShardsOfPart + window % kShardsOfPart];
   }
   /// Calls `each` with the part in each window, until it answers false; returns the address
   /// reached.
@@ -42,7 +45,7 @@ class AddressShards {
   std::uint64_t for_each_part(std::uint64_t begin, std::uint64_t size, Each each);
 
   const LiveSet& live_;
-  std::array<Shard, kShards> shards_;
+  std::array<Shard, kParts * kShardsOfPart> shards_;
 };
 
 }  // namespace emm::replay

@@ -34,8 +34,9 @@ namespace emm::sim {
 /// addresses, the end of the row being the largest, is filled with idle pieces (the highest first),
 /// which are mapped anew, and with added ones. Pieces at the peak, on the H200 and here: GPT-2 210,
 /// 210, and the same after each of 92,688 operations; ResNet-50 238, 237; MLP 7, 7; linear algebra
-/// 147, 148; a model of 2.6 G parameters 302, 302, each block of 18,692 at the same place, and 203,
-/// 211 where memory is filled between. Which idle pieces are taken is what is not known.
+/// 147, 148; a model of 2.6 G parameters 302, 302, each block of 18,692 at the same place. The same
+/// where memory is filled between: 208, 209; 231, 229; 6, 6; 140, 142; 203, 211. Which idle pieces
+/// are taken is what is not known.
 ///
 /// One thread at a time.
 class MemoryPool {
