@@ -19,7 +19,7 @@ README = ROOT / "managers/README.md"
 SURVIVORS = ROOT / "tests/mutants/survivors.txt"
 MARKS = ("<!-- verdicts: made by tools/conformance.py -->\n", "<!-- end of verdicts -->\n")
 MANAGERS = ("default", "default:profile=numba", "host-only", "host-only:profile=numba", "cudart", "cudart:profile=numba",
-            "pool", "pool:profile=numba", "async", "async:profile=numba")
+            "pool", "pool:backing=cumem", "pool:profile=numba", "async", "async:profile=numba")
 LEAST_KILLED = 0.95
 HEAD = """# The clauses, and the wrong managers that they catch
 

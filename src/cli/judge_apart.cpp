@@ -1,55 +1,96 @@
 #include "cli/judge_apart.hpp"
 
-#include <algorithm>
+#include <cstdlib>
 
 #include "driver/device_entry.hpp"
-#include "emm/manager_entry.hpp"
 #include "plugin/child.hpp"
+#include "plugin/imported_manager.hpp"
 
 namespace emm::cli {
+namespace {
 
+using conformance::Subject;
 using conformance::Verdict;
 
-bool is_foreign(std::string_view manager) noexcept {
-  const auto known = bundled_managers();
-  return std::none_of(known.begin(), known.end(), [&](const auto* entry) {
-    return entry->name == manager.substr(0, manager.find(':'));
-  });
+/// What a child is to judge, in the child: the library loaded, the device told.
+struct Ready {
+  Subject subject;
+  std::optional<plugin::StandIns> standins;
+};
+
+Status make_ready(const ManagerChoice& manager, const Subject& given, Ready& ready) {
+  ready.subject = given;
+  const bool simulated = given.device.starts_with("sim");
+  if (simulated) ready.standins = plugin::StandIns::load();
+  auto factory = manager.find();
+  if (!factory) return std::move(factory).error();
+  const auto name = factory->name;
+  ready.subject.factory = *std::move(factory);
+  if (!simulated || !ready.standins || !plugin::calls_cuda(name)) return {};
+  const auto device = given.device == "sim" ? text::format("sim:capacity=134217728,devices=2,seed={}", given.seed) : given.device;
+  setenv("EMM_STANDIN_DEVICE", device.c_str(), 1);
+  ready.subject.device = "cuda";
+  ready.subject.standins = &*ready.standins;
+  return {};
 }
 
-conformance::Judge judge_apart(std::chrono::milliseconds deadline) {
-  return [deadline](const conformance::Clause& clause,
-                    const conformance::Subject& subject) -> Verdict {
-    const auto end = plugin::run_in_child(
-        deadline, [&] { return conformance::judge(clause, subject).to_bytes(); });
-    if (!end) return {.kind = Verdict::Kind::inconclusive, .words = describe(end.error())};
-    if (end->kind != plugin::ChildEnd::Kind::answered) {
-      return {.kind = Verdict::Kind::fail,
-              .words = "the clause was run in a process of its own",
-              .seen = plugin::describe(*end, deadline),
-              .expected = "an end without harm",
-              .calls = end->said};
-    }
-    auto verdict = Verdict::from_bytes(end->bytes);
-    if (!verdict) return {.kind = Verdict::Kind::inconclusive, .words = describe(verdict.error())};
-    return *std::move(verdict);
-  };
+/// Asks the manager for memory, once, to see what it asks of libcuda.
+std::string why_not_judged(const Ready& ready) {
+  if (ready.subject.standins == nullptr) return {};
+  const auto platform = open_platform(ready.subject.device, {});
+  if (!platform) return text::format("it calls CUDA itself, and this emmctl knows no CUDA: {}", describe(platform.error()));
+  auto device = (*platform)->open(0);
+  if (!device) return describe(device.error());
+  auto manager = ready.subject.factory.make(
+      {.driver = device->driver.get(), .runtime = device->runtime.get(), .clock = &(*platform)->clock()});
+  if (manager && (*manager)->initialize()) {
+    const auto memory = (*manager)->memalloc(4096);
+    if (ready.standins->asked_for_tables() == 0) return {};
+  }
+  if (ready.standins->asked_for_tables() == 0) return {};
+  return "its cudart is linked into it, and asks libcuda for what is not documented: it cannot be judged without a GPU";
 }
 
-Status device_opens_apart(const std::string& device) {
-  constexpr std::chrono::seconds kDeadline{60};
-  const auto end = plugin::run_in_child(kDeadline, [&] {
-    const auto opened = open_platform(device, {});
-    return opened ? std::string()
-                  : static_cast<char>(opened.error().code) + describe(opened.error());
+/// An error as the bytes of a child's answer, and back. The first is no digit.
+std::string to_bytes(const Error& error) {
+  return text::format("{}{}", static_cast<char>('A' + static_cast<int>(error.code)), describe(error));
+}
+Error from_bytes(std::string_view bytes) {
+  return {.code = static_cast<Errc>(bytes[0] - 'A'), .message = std::string(bytes.substr(1))};
+}
+
+}  // namespace
+
+Result<std::string> Apart::look() const {
+  const auto end = plugin::run_in_child(deadline_, [&]() -> std::string {
+    if (const auto opens = open_platform(subject_.device, {}); !opens) return to_bytes(opens.error());
+    Ready ready;
+    if (auto made = make_ready(manager_, subject_, ready); !made) return to_bytes(made.error());
+    return " " + why_not_judged(ready);
   });
   if (!end) return end.error();
+  if (end->kind != plugin::ChildEnd::Kind::answered) return std::string();
+  if (end->bytes[0] != ' ') return from_bytes(end->bytes);
+  return end->bytes.substr(1);
+}
+
+Verdict Apart::judge(const conformance::Clause& clause) const {
+  const auto end = plugin::run_in_child(deadline_, [&] {
+    Ready ready;
+    if (auto made = make_ready(manager_, subject_, ready); !made) return Verdict{.words = describe(made.error())}.to_bytes();
+    return conformance::judge(clause, ready.subject).to_bytes();
+  });
+  if (!end) return {.kind = Verdict::Kind::inconclusive, .words = describe(end.error())};
   if (end->kind != plugin::ChildEnd::Kind::answered) {
-    const auto why = plugin::describe(*end, kDeadline);
-    return Error{.code = Errc::no_device, .message = text::format("--device {}: {}", device, why)};
+    return {.kind = Verdict::Kind::fail,
+            .words = "the clause was run in a process of its own",
+            .seen = plugin::describe(*end, deadline_),
+            .expected = "an end without harm",
+            .calls = end->said};
   }
-  if (end->bytes.empty()) return {};
-  return Error{.code = static_cast<Errc>(end->bytes[0]), .message = end->bytes.substr(1)};
+  auto verdict = Verdict::from_bytes(end->bytes);
+  if (!verdict) return {.kind = Verdict::Kind::inconclusive, .words = describe(verdict.error())};
+  return *std::move(verdict);
 }
 
 }  // namespace emm::cli

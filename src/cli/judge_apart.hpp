@@ -1,22 +1,36 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
-#include <string_view>
 
+#include "cli/manager_choice.hpp"
 #include "conformance/suite.hpp"
 
 namespace emm::cli {
 
-/// Does `manager`, as --manager takes it, come from a shared object?
-bool is_foreign(std::string_view manager) noexcept;
+/// A manager of a shared object, judged in child processes: nothing of it is ever loaded into this one.
+///
+/// On the simulated device a child has the stand-ins for libcuda.so.1 and libcudart.so.13 before it loads the library, so
+/// that one which calls CUDA itself runs on the simulated device that they are.
+class Apart {
+ public:
+  /// `subject` has no factory.
+  Apart(const ManagerChoice& manager, const conformance::Subject& subject, std::chrono::milliseconds deadline)
+      : manager_(manager), subject_(subject), deadline_(deadline) {}
 
-/// Judges each clause in a child process: a crash, an exit, a damaged heap and a clause that takes
-/// longer than `deadline` are failures of the clause that say so, with what the child last wrote.
-conformance::Judge judge_apart(std::chrono::milliseconds deadline);
+  /// Whether it can be judged at all: usage errors of the manager, no_device of the device. A library that is harmful
+  /// already when it is loaded is for the clauses to tell. What comes back is why nothing can be judged; empty: it can.
+  Result<std::string> look() const;
 
-/// Can `device`, as --device takes it, be opened? Asked in a child, because a driver that was
-/// started here would not work in one.
-Status device_opens_apart(const std::string& device);
+  /// A crash, an exit, a damaged heap and a clause that takes longer than the deadline are failures of the clause that
+  /// say so, with what the child last wrote.
+  conformance::Verdict judge(const conformance::Clause& clause) const;
+
+ private:
+  const ManagerChoice& manager_;
+  const conformance::Subject& subject_;
+  const std::chrono::milliseconds deadline_;
+};
 
 }  // namespace emm::cli

@@ -6,6 +6,8 @@
 #include "base/units.hpp"
 #include "driver/decorate/call_log.hpp"
 #include "format/json_writer.hpp"
+#include "order/watch.hpp"
+#include "plugin/running_call.hpp"
 
 namespace emm::conformance {
 namespace {
@@ -19,6 +21,23 @@ std::string on(StreamHandle stream) {
 std::string_view true_or_false(bool value) { return value ? "true" : "false"; }
 
 }  // namespace
+
+Tapped::Tapped(const plugin::StandIns* standins, CallHook& to) : standins_(standins), to_(to) {
+  if (standins_ != nullptr) standins_->tap(this);
+}
+Tapped::~Tapped() {
+  if (standins_ != nullptr) standins_->tap(nullptr);
+}
+std::int32_t Tapped::before(const CallEvent& event) {
+  if (!plugin::RunningCall::here()) return 0;
+  const auto native = to_.before(event);
+  return native != 0 || order_ == nullptr ? native : order_->before(event);
+}
+void Tapped::after(const CallEvent& event) {
+  if (!plugin::RunningCall::here()) return;
+  to_.after(event);
+  if (order_ != nullptr) order_->after(event);
+}
 
 void Heard::pending_added(Call dtor, std::optional<std::uint64_t> size) noexcept {
   const std::lock_guard lock(mutex_);
@@ -63,6 +82,7 @@ Bench::Bench(const Subject& subject, std::string_view clause, std::unique_ptr<Pl
       platform_(std::move(platform)),
       opened_(std::move(opened)),
       bent_(*opened_.driver),
+      tapped_(subject.standins, watch_),
       watched_(bent_, watch_),
       random_(subject.seed) {
   if (opened_.runtime) runtime_.emplace(*opened_.runtime, watch_);
@@ -127,10 +147,12 @@ order::Checker& Bench::watch_order() {
   EMM_ASSERT(!manager_);
   order_ = std::make_unique<order::Checker>([]() noexcept -> std::uint64_t { return 0; });
   ordered_ = order_->watch(watched_device(), 0);
+  tapped_order_ = std::make_unique<order::Watch>(*order_, 0);
+  tapped_.also(*tapped_order_);
   return *order_;
 }
 
-bool Bench::is_simulated() const noexcept { return platform_->kind() == "sim"; }
+bool Bench::is_simulated() const noexcept { return platform_->kind() == "sim" || subject_.standins != nullptr; }
 
 void Bench::leave_on_device(std::uint64_t bytes) {
   traceable_ = false;
@@ -320,15 +342,19 @@ bool Bench::holds(const Block& block, std::uint8_t value) {
 std::uint64_t Bench::note(std::string_view op, std::string_view members, bool allocates) {
   const std::lock_guard lock(mutex_);
   const auto id = allocates ? ++next_id_ : 0;
-  notes_.push_back(text::format("{\"op\":\"{}\"", op) +
-                   (allocates ? text::format(",\"id\":{}", id) : std::string()) + std::string(members) + "}");
+  add_note(text::format("{\"op\":\"{}\"", op) + (allocates ? text::format(",\"id\":{}", id) : std::string()) +
+           std::string(members) + "}");
   return id;
 }
 
 void Bench::note_free(std::uint64_t id, StreamHandle stream, bool late) {
   const std::lock_guard lock(mutex_);
-  notes_.push_back(text::format("{\"op\":\"free\",\"id\":{}", id) + on(stream) +
-                   (late ? ",\"cause\":\"finalizer\"" : "") + "}");
+  add_note(text::format("{\"op\":\"free\",\"id\":{}", id) + on(stream) + (late ? ",\"cause\":\"finalizer\"" : "") + "}");
+}
+
+void Bench::add_note(std::string note) {
+  notes_.push_back(std::move(note));
+  plugin::mark_operation(text::format("operation {}: {}", notes_.size(), notes_.back()));
 }
 
 std::string Bench::trace() const {

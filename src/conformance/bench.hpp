@@ -43,6 +43,23 @@ class Heard final : public ManagerObserver {
 
 class Bench;
 
+/// The calls of a manager that calls CUDA itself, heard behind a stand-in: those that are made inside its slots.
+class Tapped final : public CallHook {
+ public:
+  Tapped(const plugin::StandIns* standins, CallHook& to);
+  ~Tapped() override;
+  Tapped(const Tapped&) = delete;
+  Tapped& operator=(const Tapped&) = delete;
+  void also(CallHook& order) { order_ = &order; }
+  std::int32_t before(const CallEvent& event) override;
+  void after(const CallEvent& event) override;
+
+ private:
+  const plugin::StandIns* standins_;
+  CallHook& to_;
+  CallHook* order_ = nullptr;
+};
+
 /// A deferral that a trace can tell of.
 class Deferral {
  public:
@@ -184,6 +201,7 @@ class Bench {
   Block need(Result<T> result);
   void decide(Verdict verdict);
   std::uint64_t note(std::string_view op, std::string_view members, bool allocates);
+  void add_note(std::string note);  ///< With mutex_.
   void note_free(std::uint64_t id, StreamHandle stream, bool late);
   Block wrap(std::uint64_t id, MemoryPointer memory);
   Block wrap(std::uint64_t id, HostMemory memory);
@@ -196,9 +214,11 @@ class Bench {
   OpenedDevice opened_;
   BentDriver bent_;
   Watch watch_;
+  Tapped tapped_;
   ForwardingDriver watched_;
   std::optional<ForwardingRuntime> runtime_;
   std::unique_ptr<order::Checker> order_;
+  std::unique_ptr<CallHook> tapped_order_;
   OpenedDevice ordered_;
   Heard heard_;
   Prng random_;

@@ -32,7 +32,7 @@ std::string told(const Verdict& verdict) {
 
 }  // namespace
 
-std::string to_json(const Report& report) {
+std::string to_json(const Report& report, bool times) {
   std::string out;
   format::JsonWriter json(out, 2);
   json.begin_object().member("schema", "emmctl.conformance/1").member("subject", subject_name(report));
@@ -44,9 +44,10 @@ std::string to_json(const Report& report) {
     json.member(key, static_cast<std::uint64_t>(report.count(kind)));
   }
   json.key("clauses").begin_array();
-  for (const auto& [clause, verdict] : report.judged) {
+  for (const auto& [clause, verdict, ns] : report.judged) {
     json.begin_object().member("id", clause->id).member("rule", clause->rule).member("source", clause->source);
     json.member("level", name(clause->level)).member("scope", name(clause->scope)).member("verdict", name(verdict.kind));
+    if (times) json.member("ns", ns);
     if (verdict.kind == Kind::fail) {
       json.member("done", verdict.words).member("seen", verdict.seen).member("expected", verdict.expected);
       json.member("calls", verdict.calls);
@@ -60,14 +61,15 @@ std::string to_json(const Report& report) {
   return out + '\n';
 }
 
-std::string to_junit(const Report& report) {
+std::string to_junit(const Report& report, bool times) {
   auto out = text::format(
       "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"emmctl conformance {}\" tests=\"{}\" failures=\"{}\" "
       "skipped=\"{}\">\n",
       xml(subject_name(report)), report.judged.size(), report.count(Kind::fail),
       report.count(Kind::not_applicable) + report.count(Kind::inconclusive));
-  for (const auto& [clause, verdict] : report.judged) {
+  for (const auto& [clause, verdict, ns] : report.judged) {
     out += text::format("  <testcase classname=\"{}\" name=\"{}\"", name(clause->level), xml(clause->id));
+    if (times) out += text::format(" time=\"{}\"", text::fixed(static_cast<double>(ns) / 1e9, 6));
     if (verdict.kind == Kind::pass) {
       out += "/>\n";
     } else if (verdict.kind == Kind::fail) {
@@ -83,7 +85,7 @@ std::string to_junit(const Report& report) {
 std::string to_tap(const Report& report) {
   auto out = text::format("TAP version 13\n1..{}\n", report.judged.size());
   for (std::size_t i = 0; i < report.judged.size(); ++i) {
-    const auto& [clause, verdict] = report.judged[i];
+    const auto& [clause, verdict, ns] = report.judged[i];
     out += text::format("{} {} - {} {}", verdict.kind == Kind::fail ? "not ok" : "ok", i + 1, clause->id, clause->rule);
     if (verdict.kind == Kind::not_applicable || verdict.kind == Kind::inconclusive) {
       out += text::format(" # SKIP {}: {}", name(verdict.kind), verdict.words);

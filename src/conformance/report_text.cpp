@@ -10,7 +10,7 @@ namespace {
 using Kind = Verdict::Kind;
 
 std::string failure(const Judged& one) {
-  const auto& [clause, verdict] = one;
+  const auto& [clause, verdict, ns] = one;
   auto out = text::format("FAILED {} ({}): {}\n", clause->id, name(clause->level), clause->rule);
   out += text::format("  done      {}\n  seen      {}\n  expected  {}\n  source    {}\n", verdict.words, verdict.seen,
                       verdict.expected, clause->source);

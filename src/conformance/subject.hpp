@@ -6,6 +6,7 @@
 
 #include "conformance/clause.hpp"
 #include "emm/manager_entry.hpp"
+#include "plugin/standin.hpp"
 
 namespace emm::conformance {
 
@@ -19,6 +20,9 @@ struct Subject {
   Profile profile = Profile::standard;
   std::string device = "sim";          ///< As `--device` takes it.
   std::uint64_t seed = 0;              ///< Of everything random.
+  /// The device is a simulated one behind the stand-in for libcuda.so.1, which tells of the manager's calls. Null: it is
+  /// what it says.
+  const plugin::StandIns* standins = nullptr;
   const Own* own = nullptr;            ///< emmctl's own parts; null: as they are.
   /// How long a clause waits for another thread before it says that it hangs.
   std::chrono::milliseconds patience{20'000};

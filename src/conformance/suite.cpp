@@ -1,6 +1,7 @@
 #include "conformance/suite.hpp"
 
 #include <algorithm>
+#include <chrono>
 
 #include "conformance/bench.hpp"
 
@@ -63,8 +64,11 @@ Report run_suite(const Subject& subject, const Selection& selection, const Judge
   bool goes_on = true;
   for (const auto* clause : select(selection)) {
     goes_on = goes_on && (!before || before(*clause));
+    const auto begin = std::chrono::steady_clock::now();
+    auto verdict = goes_on ? with(*clause, subject) : Verdict{.words = "interrupted"};
+    const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - begin;
     report.judged.push_back(
-        {.clause = clause, .verdict = goes_on ? with(*clause, subject) : Verdict{.words = "interrupted"}});
+        {.clause = clause, .verdict = std::move(verdict), .ns = static_cast<std::uint64_t>(took.count())});
   }
   return report;
 }

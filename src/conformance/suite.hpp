@@ -28,6 +28,7 @@ std::vector<const Clause*> select(const Selection& selection);
 struct Judged {
   const Clause* clause = nullptr;
   Verdict verdict{};
+  std::uint64_t ns = 0;  ///< That it took, by the host's clock.
 };
 
 struct Report {
@@ -47,8 +48,9 @@ Report run_suite(const Subject& subject, const Selection& selection, const Judge
 
 /// For a person: failures in full, then what was not judged and why, then the counts.
 std::string to_text(const Report& report);
-std::string to_json(const Report& report);   ///< "emmctl.conformance/1"
-std::string to_junit(const Report& report);
+/// With `times` also how long each clause took, which is never the same twice.
+std::string to_json(const Report& report, bool times = false);  ///< "emmctl.conformance/1"
+std::string to_junit(const Report& report, bool times = false);
 std::string to_tap(const Report& report);    ///< Version 13.
 
 }  // namespace emm::conformance

@@ -189,8 +189,9 @@ std::string name_of(int signal) {
 }  // namespace
 
 std::string describe(const ChildEnd& end, std::chrono::milliseconds deadline) {
-  const auto where = end.last_call.empty() ? std::string("before any call")
-                                           : (end.inside ? "in " : "after ") + end.last_call;
+  auto where = end.last_call.empty() ? std::string("before any call")
+                                     : (end.inside ? "in " : "after ") + end.last_call;
+  if (!end.operation.empty()) where += ", at " + end.operation;
   switch (end.kind) {
     case ChildEnd::Kind::answered:
       return {};
@@ -238,6 +239,7 @@ Result<ChildEnd> run_in_child(std::chrono::milliseconds deadline,
   const char* last = (*mark).last.load();
   end.last_call = last != nullptr ? last : "";
   end.inside = (*mark).inside.load() > 0;
+  end.operation = (*mark).operation.data();
   end.said = end_of(said.get());
   auto bytes = unframed(end.bytes);
   end.bytes.clear();

@@ -24,10 +24,11 @@ struct ChildEnd {
   std::string last_call;  ///< The slot of a foreign manager that was called last ("memalloc");
                           ///< empty: none was.
   bool inside = false;    ///< It had not returned.
+  std::string operation;  ///< What mark_operation() was told last; empty: nothing.
   std::string said;       ///< The end of what the child wrote on stdout and stderr, at most 4 KiB.
 };
 
-/// "crashed by SIGSEGV in memalloc", "did not come back from reset in 2 s": one line for a person.
+/// "crashed by SIGSEGV in memalloc, at operation 3: ...", "did not come back from reset in 2 s": one line for a person.
 /// Empty where the child answered.
 std::string describe(const ChildEnd& end, std::chrono::milliseconds deadline);
 

@@ -12,6 +12,8 @@
 namespace emm::plugin {
 namespace {
 
+constexpr const char* kCreate = "create";  // touches no device (SEL-5)
+
 /// Makes a context current for one call of a plugin that calls CUDA itself.
 class Current {
  public:
@@ -64,18 +66,26 @@ Parts split(std::string_view spec) {
   return {spec.substr(0, colon), spec.substr(colon + 1)};
 }
 
+Result<Plugin> load(std::string_view spec, std::string& options) {
+  constexpr std::string_view kTorch = "torch:", kCupy = "cupy:";
+  if (spec.starts_with(kTorch)) return load_torch_functions(spec.substr(kTorch.size()));
+  if (spec.starts_with(kCupy)) return load_cupy_functions(spec.substr(kCupy.size()));
+  const auto parts = split(spec);
+  options = parts.options;
+  return load_plugin(parts.name);
+}
+
 }  // namespace
 
-Result<ManagerFactory> find_plugin(std::string_view spec) {
-  constexpr std::string_view kTorch = "torch:", kCupy = "cupy:";
-  const auto parts = split(spec);
+bool calls_cuda(std::string_view spec) {
   std::string options;
-  auto plugin = [&]() -> Result<Plugin> {
-    if (spec.starts_with(kTorch)) return load_torch_functions(spec.substr(kTorch.size()));
-    if (spec.starts_with(kCupy)) return load_cupy_functions(spec.substr(kCupy.size()));
-    options = parts.options;
-    return load_plugin(parts.name);
-  }();
+  const auto plugin = load(spec, options);
+  return plugin && (plugin->table.flags & EMM_PLUGIN_CALLS_CUDA) != 0;
+}
+
+Result<ManagerFactory> find_plugin(std::string_view spec) {
+  std::string options;
+  auto plugin = load(spec, options);
   if (!plugin) return std::move(plugin).error();
   return ManagerFactory{
       .name = std::string(spec),
@@ -95,7 +105,8 @@ ImportedManager::ImportedManager(const Plugin& plugin, const ManagerContext& con
 /// Runs one slot. `body` returns its status.
 template <class Body>
 Status ImportedManager::ask(const char* slot, Body body) const {
-  const Current current((plugin_.table.flags & EMM_PLUGIN_CALLS_CUDA) != 0 ? driver_ : nullptr);
+  const bool needs_context = (plugin_.table.flags & EMM_PLUGIN_CALLS_CUDA) != 0 && slot != kCreate;
+  const Current current(needs_context ? driver_ : nullptr);
   const RunningCall running(plugin_.name, slot);
   emm_status status = EMM_SUCCESS;
   try {
@@ -159,7 +170,7 @@ Result<std::unique_ptr<MemoryManager>> ImportedManager::create(const Plugin& plu
       .options = options.c_str(),
       .driver = probe ? nullptr : &manager->driver_table_->table(),
       .host = &manager->host_.table()};
-  auto made = manager->ask("create", [&] { return plugin.create(&create, &manager->self_); });
+  auto made = manager->ask(kCreate, [&] { return plugin.create(&create, &manager->self_); });
   if (made && manager->self_ != nullptr) return std::unique_ptr<MemoryManager>(std::move(manager));
   manager->self_ = nullptr;
   if (made)

@@ -19,6 +19,8 @@ namespace emm::plugin {
 /// "cupy:LIB,malloc,free", as managers. Error not_found with all that was tried; usage for what is
 /// written wrongly.
 Result<ManagerFactory> find_plugin(std::string_view spec);
+/// Whether such a plugin calls CUDA itself, past the table of driver calls that it is given. False where there is none.
+bool calls_cuda(std::string_view spec);
 
 /// A plugin's manager as one of ours. What it answers is taken as it is: whoever judges managers
 /// judges it. Only what would harm this side is refused here, as an error of the call: an

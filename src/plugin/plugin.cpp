@@ -85,11 +85,31 @@ Result<Plugin> load_plugin(std::string_view name) {
       tried.push_back(text::format("{}: {}", file, why));
       continue;
     }
-    Plugin plugin{.name = path, .table = as_known_here(*table), .create = {}};
+    Plugin plugin{.name = path, .table = as_known_here(*table), .create = {}, .library = library};
     plugin.create = plugin.table.create;
     return plugin;
   }
   return Error{.code = Errc::not_found, .message = text::join(tried, "; ")};
+}
+
+Result<std::vector<ManagerWords>> managers_of(std::string_view name) {
+  auto plugin = load_plugin(name);
+  if (!plugin) return std::move(plugin).error();
+  const auto words = [](const char* text) { return text != nullptr ? std::string(text) : std::string(); };
+  std::vector<ManagerWords> all;
+  const auto bundled = reinterpret_cast<decltype(&emm_bundled_manager)>(dlsym(plugin->library, "emm_bundled_manager"));
+  if (bundled == nullptr) {
+    const auto& table = plugin->table;
+    all.push_back({words(table.name), words(table.summary), words(table.options)});
+    return all;
+  }
+  emm_manager_info info{};
+  info.struct_size = sizeof info;
+  const RunningCall running(plugin->name, "emm_bundled_manager");
+  for (std::size_t i = 0; bundled(i, &info) == EMM_SUCCESS; ++i) {
+    all.push_back({words(info.name), words(info.summary), words(info.options)});
+  }
+  return all;
 }
 
 }  // namespace emm::plugin

@@ -17,6 +17,7 @@ struct Plugin {
   const char* name = nullptr;  ///< As it was found, for messages; never freed.
   emm_plugin_table_v1 table{};
   std::function<emm_status(const emm_create_v1*, emm_manager**)> create;
+  void* library = nullptr;  ///< As dlopen gave it; null of a pair of functions.
 };
 
 /// Opens the first of `files` that can be, as dlopen takes them. Null where none can: `tried` then
@@ -32,6 +33,13 @@ std::vector<std::string> library_names(std::string_view name);
 /// not_found with every name tried and why it was not taken: not there, no such function, another
 /// version, a table too short, a slot missing.
 Result<Plugin> load_plugin(std::string_view name);
+
+/// What a library says of its managers. libemm.so has several, which its option `name` names.
+struct ManagerWords {
+  std::string name, summary, options;
+};
+/// Of one that load_plugin(name) loads; errors as there.
+Result<std::vector<ManagerWords>> managers_of(std::string_view name);
 
 /// Two functions of a library written for another program, as a plugin. `spec` is "LIB,alloc,free"
 /// and after that what is said at each. What they cannot do is not offered.

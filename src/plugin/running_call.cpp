@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdlib>
@@ -107,7 +108,16 @@ RunningCall::~RunningCall() {
   this_slot = outer_slot_;
 }
 
+bool RunningCall::here() noexcept { return this_slot != nullptr; }
+
 void mark_calls_in(CallMark& to) noexcept { mark.store(&to); }
+
+void mark_operation(std::string_view words) noexcept {
+  auto& to = mark.load(std::memory_order_relaxed)->operation;
+  const auto length = std::min(words.size(), to.size() - 1);
+  std::memcpy(to.data(), words.data(), length);
+  to[length] = '\0';
+}
 
 LastWords::LastWords(std::function<void()> work) {
   static const int registered = std::atexit(on_exit_of_process);

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 
 namespace emm::plugin {
 
@@ -18,6 +20,8 @@ class RunningCall {
   /// Both outlive the process's last call of a plugin: a kept_name() and a literal.
   RunningCall(const char* plugin, const char* slot) noexcept;
   ~RunningCall();
+  /// Whether a slot runs on this thread.
+  static bool here() noexcept;
   RunningCall(const RunningCall&) = delete;
   RunningCall& operator=(const RunningCall&) = delete;
 
@@ -28,12 +32,16 @@ class RunningCall {
 
 /// What was last said in a process.
 struct CallMark {
-  static constexpr std::size_t kLength = 32;
+  static constexpr std::size_t kLength = 120;
   std::atomic<std::uint32_t> inside{0};    ///< How many calls have not returned.
   std::atomic<const char*> last{nullptr};  ///< The slot of the call that began last; a literal.
+  std::array<char, kLength> operation{};   ///< What was being done, as mark_operation() was told.
 };
 /// Where this process says it: `mark` outlives every call from here on.
 void mark_calls_in(CallMark& mark) noexcept;
+/// Says what is being done from here on, for what may have to be told after this process has ended; cut where it is long.
+/// One thread at a time, else it may be torn.
+void mark_operation(std::string_view words) noexcept;
 
 /// What is done where a foreign manager ends this process, while one of these lives; one at a time.
 ///

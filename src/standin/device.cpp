@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@ using namespace emm::standin;
 namespace {
 
 constexpr int kDriverVersion = 13000;
+std::atomic<std::uint64_t> asked_for_tables{0};
 
 /// CU_DEVICE_ATTRIBUTE_*: an H200's where a program asks; 0 of the rest.
 int attribute_of(emm::Driver& driver, int attribute) {
@@ -293,7 +295,12 @@ Code cuGetProcAddress(const char* symbol, void** function, int version, std::uin
   return cuGetProcAddress_v2(symbol, function, version, flags, nullptr);
 }
 // What a statically linked cudart asks for: undocumented, and not here.
-Code cuGetExportTable(const void**, const void*) { return Machine::kNotSupported; }
+Code cuGetExportTable(const void**, const void*) {
+  ++asked_for_tables;
+  return Machine::kNotSupported;
+}
+/// No CUDA: for who runs programs on this library.
+std::uint64_t emm_standin_asked_for_tables() { return asked_for_tables; }
 
 }  // extern "C"
 #pragma GCC visibility pop

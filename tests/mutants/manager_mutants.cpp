@@ -720,7 +720,7 @@ const Mutant kMutants[] = {
        };
        m.driver->on_ipc_get_mem_handle = [&m, asked](auto) { return m.driver->to.ipc_get_mem_handle(*asked); };
      }},
-    {"IPC-4", "exports slabs, without offsets", "pool",
+    {"IPC-4", "exports slabs, without offsets", "pool:backing=cumem",
      [](W m) {
        m.on_get_ipc_handle = [&m](auto view) -> Result<IpcHandle> {
          auto handle = m.up->get_ipc_handle(view);
@@ -876,7 +876,7 @@ const Mutant kMutants[] = {
          return memory;
        };
      }},
-    {"stream/reuse_waits", "waits for no stream", "pool",
+    {"stream/reuse_waits", "waits for no stream", "pool:backing=cumem",
      [](W m) { m.driver->on_stream_synchronize = [](auto) { return Status(); }; }},
     {"suite/fill", "keeps all that ends once the device was full", "default",
      [](W m) {
@@ -903,7 +903,7 @@ const Mutant kMutants[] = {
          if (shell.size < 3_MiB || shell.size > 3_MiB + 32_KiB) shell.end();
        });
      }},
-    {"live/overlap_address", "lets a block begin in the last of another", "pool",
+    {"live/overlap_address", "lets a block begin in the last of another", "pool:backing=cumem",
      [](W m) {
        m.on_memalloc = [&m, n = 0](auto size, auto stream) mutable -> Result<MemoryPointer> {
          auto memory = m.up->memalloc(size, stream);
@@ -912,7 +912,7 @@ const Mutant kMutants[] = {
          return MemoryPointer({ptr.value - 512}, size, (*std::move(memory)).take_lifetime());
        };
      }},
-    {"live/overlap_content", "clears a little before each block too", "pool",
+    {"live/overlap_content", "clears a little before each block too", "pool:backing=cumem",
      [](W m) {
        m.on_memalloc = [&m](auto size, auto stream) {
          auto memory = m.up->memalloc(size, stream);

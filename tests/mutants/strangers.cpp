@@ -767,7 +767,7 @@ const Stranger kStrangers[] = {
      }},
     {"tells no offset of the middle of a block", "default",
      [](W m) { on_view(m, [](auto, auto fields) { return fields.offset = 0, fields; }); }},
-    {"tells the offset in the block, not in the slab", "pool",
+    {"tells the offset in the block, not in the slab", "pool:backing=cumem",
      [](W m) {
        auto live = std::make_shared<Live>();
        m.on_memalloc = [&m, live](auto size, auto stream) {

@@ -52,6 +52,7 @@ emm_status create(const emm_create_v1* create, emm_manager** self) {
     made->does = options.substr(equals + 1);
   }
   const auto does = made->in("create");
+  do_harm(does);
   if (does == "null" || does == "fails" || does == "refuses") delete made, made = nullptr;
   *self = made;
   if (does == "fails") return EMM_OUT_OF_MEMORY;

@@ -19,7 +19,7 @@ class Conformance final : public CommandRun {
  public:
   explicit Conformance(Arguments& arguments) {
     manager_.offer(arguments);
-    arguments.flag("--own", own_, "Judge emmctl's own context, pointers, IPC and selection instead of a manager");
+    arguments.flag("--own", own_, "Judge emmctl's own context, pointers, IPC and selection, over `default`, instead of a manager");
     arguments.choice("--as", as_, {"any", "host-only", "default"},
                      "What the manager is held to; where not given, what a bundled one of that name promises, else any");
     arguments.list("--clause", globs_, "GLOB", "Only the clauses whose id this names, as 'PD-*'; repeatable");
@@ -30,43 +30,49 @@ class Conformance final : public CommandRun {
     arguments.text("--json", json_, "FILE|-", "Writes the verdicts as JSON (emmctl.conformance/1)");
     arguments.text("--junit", junit_, "FILE|-", "Writes them as JUnit XML");
     arguments.text("--tap", tap_, "FILE|-", "Writes them as TAP");
+    arguments.flag("--times", times_, "Says in JSON and JUnit how long each clause took");
     arguments.text("--traces", traces_, "FOLDER", "Writes for each failure that a trace can show, FOLDER/CLAUSE.json");
     arguments.footer("Exit codes: 0 all that was judged passed; 1 a clause failed; 2 usage; 3 nothing was judged, or a clause\n"
                      "could not be judged to its end; 5 no device.");
   }
 
   Result<ExitCode> run(Console& console) override {
-    auto factory = manager_.find();
-    if (!factory) return std::move(factory).error();
+    auto spec = manager_.spec();
+    if (!spec) return std::move(spec).error();
     // A stranger is judged where it can do no harm.
-    const bool foreign = !own_ && is_foreign(factory->name);
+    const bool foreign = !own_ && is_foreign(*spec);
     if (foreign) plugin::enter_heap_checks();
-    Subject subject{.manager = factory->name, .promise = promise_of(factory->name), .device = device_, .seed = seed_};
+    Subject subject{.manager = *spec, .promise = promise_of(*spec), .device = device_, .seed = seed_};
     if (as_ == "default") subject.promise = Scope::deflt;
     if (as_ == "host-only") subject.promise = Scope::host;
     if (as_ == "any") subject.promise = Scope::all;
-    if (subject.manager.find("profile=numba") != std::string::npos) subject.profile = Profile::numba;
-    subject.factory = *std::move(factory);
-
-    if (own_) {
-      auto standard = find_manager(subject.profile == Profile::numba ? "default:profile=numba" : "default");
-      if (!standard) return std::move(standard).error();
-      subject.factory = *std::move(standard);
+    const auto numba = manager_.profile() == Profile::numba || spec->find("profile=numba") != std::string::npos;
+    subject.profile = numba ? Profile::numba : Profile::standard;
+    if (!foreign) {
+      auto factory = own_ ? find_manager(numba ? "default:profile=numba" : "default") : manager_.find();
+      if (!factory) return std::move(factory).error();
+      subject.factory = *std::move(factory);
     }
 
     Selection selection{.globs = globs_, .own = own_};
     selection.level = level_ == "must" ? Level::must : level_ == "should" ? Level::should : Level::quirk;
     const auto chosen = select(selection).size();
     if (chosen == 0) return fail(Errc::usage, "no clause is named so: expected ids of `emmctl list clauses`");
+    const Apart apart(manager_, subject, std::chrono::seconds(deadline_s_));
     if (foreign) {
-      if (auto opens = device_opens_apart(device_); !opens) return std::move(opens).error();
+      const auto why_not = apart.look();
+      if (!why_not) return why_not.error();
+      if (!why_not->empty()) {
+        console.say(text::format("nothing was judged: {}: {}", *spec, *why_not));
+        return ExitCode::inconclusive;
+      }
     } else if (auto opens = open_platform(device_, {}); !opens) {
       return std::move(opens).error();
     }
     handle_interrupts();
     std::uint64_t done = 0;
-    const Judge where = foreign ? judge_apart(std::chrono::seconds(deadline_s_)) : Judge(judge);
-    const auto report = run_suite(subject, selection, where, [&](const Clause& clause) {
+    const Judge elsewhere = [&](const Clause& clause, const Subject&) { return apart.judge(clause); };
+    const auto report = run_suite(subject, selection, foreign ? elsewhere : Judge(judge), [&](const Clause& clause) {
       console.progress(clause.id, done++, chosen);
       return !interrupted();
     });
@@ -82,14 +88,14 @@ class Conformance final : public CommandRun {
  private:
   Status write(Console& console, const Report& report) const {
     bool on_stdout = false;
-    const auto write_as = [&](const std::string& path, std::string (*form)(const Report&)) -> Status {
+    const auto write_as = [&](const std::string& path, const auto& form) -> Status {
       if (path.empty()) return {};
       on_stdout |= path == "-";
-      return console.write(path, form(report));
+      return console.write(path, form());
     };
-    if (auto written = write_as(json_, to_json); !written) return written;
-    if (auto written = write_as(junit_, to_junit); !written) return written;
-    if (auto written = write_as(tap_, to_tap); !written) return written;
+    if (auto written = write_as(json_, [&] { return to_json(report, times_); }); !written) return written;
+    if (auto written = write_as(junit_, [&] { return to_junit(report, times_); }); !written) return written;
+    if (auto written = write_as(tap_, [&] { return to_tap(report); }); !written) return written;
     for (const auto& one : report.judged) {
       if (traces_.empty() || one.verdict.trace.empty()) continue;
       std::string name(one.clause->id);
@@ -104,7 +110,7 @@ class Conformance final : public CommandRun {
   std::string as_, level_ = "quirk", device_ = "sim", json_, junit_, tap_, traces_;
   std::vector<std::string> globs_;
   std::uint64_t seed_ = 0, deadline_s_ = 60;
-  bool own_ = false;
+  bool own_ = false, times_ = false;
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <memory>
 
 #include "cli/command.hpp"
@@ -7,6 +8,8 @@
 #include "emm/manager_entry.hpp"
 #include "format/json_writer.hpp"
 #include "log/writer.hpp"
+#include "plugin/child.hpp"
+#include "plugin/plugin.hpp"
 #include "trace/exporter.hpp"
 #include "trace/generate.hpp"
 #include "trace/importer.hpp"
@@ -93,6 +96,35 @@ Rows clauses() {
   return rows;
 }
 
+/// The managers of a shared object, looked at in a child process: it may do harm where it is loaded.
+Result<Rows> managers_in(const std::string& file) {
+  constexpr std::chrono::seconds kDeadline{60};
+  constexpr char kPart = '\1', kRow = '\2';
+  const auto end = plugin::run_in_child(kDeadline, [&] {
+    const auto all = plugin::managers_of(file);
+    if (!all) return "E" + all.error().message;
+    std::string bytes = "M";
+    for (const auto& one : *all) bytes += one.name + kPart + one.summary + kPart + one.options + kRow;
+    return bytes;
+  });
+  if (!end) return end.error();
+  const bool answered = end->kind == plugin::ChildEnd::Kind::answered;
+  if (!answered || end->bytes[0] == 'E') {
+    return fail(Errc::usage, "list managers {}: {}", file, answered ? end->bytes.substr(1) : plugin::describe(*end, kDeadline));
+  }
+  Rows rows{{"manager", "what it is", "options"}};
+  std::string_view rest = std::string_view(end->bytes).substr(1);
+  while (!rest.empty()) {
+    rows.emplace_back();
+    for (const char stop : {kPart, kPart, kRow}) {
+      const auto at = rest.find(stop);
+      rows.back().push_back(text_of(rest.substr(0, at)));
+      rest.remove_prefix(at + 1);
+    }
+  }
+  return rows;
+}
+
 struct Listing {
   std::string_view name;
   Rows (*rows)();
@@ -125,13 +157,17 @@ class List final : public CommandRun {
  public:
   explicit List(Arguments& arguments) {
     arguments.positional("WHAT", what_, text::join(listing_names(), ", "));
+    arguments.positional("FILE", file_, "Of managers: those of this shared object, as --manager takes it", false);
     arguments.text("--json", json_, "FILE|-", "Writes the rows as JSON");
   }
 
   Result<ExitCode> run(Console& console) override {
     for (const auto& listing : kListings) {
       if (listing.name != what_) continue;
-      const auto rows = listing.rows();
+      if (!file_.empty() && what_ != "managers") return fail(Errc::usage, "list {}: it takes no file", what_);
+      auto of_file = file_.empty() ? Result<Rows>(listing.rows()) : managers_in(file_);
+      if (!of_file) return std::move(of_file).error();
+      const auto& rows = *of_file;
       if (!json_.empty()) {
         if (auto written = console.write(json_, to_json(rows)); !written) return written.error();
       }
@@ -142,7 +178,7 @@ class List final : public CommandRun {
   }
 
  private:
-  std::string what_, json_;
+  std::string what_, file_, json_;
 };
 
 }  // namespace

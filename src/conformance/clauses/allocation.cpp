@@ -117,7 +117,7 @@ constexpr Clause kClauses[] = {
      .check =
          [](Bench& b) {
            auto subject = b.subject();
-           if (b.is_simulated()) subject.device = text::format("sim:capacity=64GiB,seed={}", b.seed());
+           if (b.is_simulated() && b.subject().standins == nullptr) subject.device = text::format("sim:capacity=64GiB,seed={}", b.seed());
            auto fresh = Bench::create(subject, "suite/large");
            if (!fresh) return b.inconclusive(describe(fresh.error()));
            auto& on = **fresh;
