@@ -163,11 +163,11 @@ Result<Arena::Taken> Arena::take_slowly(std::uint64_t size, std::uint32_t granul
 }
 
 // A little more than what was in use at most, so that reserved stays near live. Where requests
-// never settle, mapping holes would go on for ever: the slack doubles for every four times that each
-// span has been mapped again.
+// never settle, mapping holes would go on for ever: the slack doubles for every four times that
+// each span has been mapped again.
 std::uint64_t Arena::slack() const noexcept {
   const auto doublings = std::min<std::uint64_t>(mapped_ / (4 * spans_.size() + 64), 5);
-  return (policy_peak_ / 80 + 4_MiB) << doublings;
+  return (policy_peak_ / 64 + 4_MiB) << doublings;
 }
 
 bool Arena::affords(std::uint64_t bytes, std::uint64_t wanted) const noexcept {
@@ -268,7 +268,7 @@ Status Arena::use_range_for(std::uint64_t bytes) {
 // Large, since each costs the driver 22 us to map, whatever its size (H200); and no larger, since
 // what is free in the midst of one cannot be put together with anything.
 std::uint64_t Arena::least_span() const noexcept {
-  return std::clamp(whole_pages(in_play_ / 320), kPage, kLeastSpanAtMost);
+  return std::clamp(whole_pages(in_play_ / 200), kPage, kLeastSpanAtMost);
 }
 
 // Smaller ones towards both ends, where blocks of other sizes will begin and end.
@@ -281,7 +281,7 @@ Status Arena::add_spans(std::uint64_t bytes) {
   for (std::uint64_t cut = 0; cut < bytes; cut += sizes.back()) {
     const auto left = bytes - cut;
     const auto least = least_span();
-    const auto most = std::max(4 * least, whole_pages(bytes / 12));
+    const auto most = std::max(4 * least, whole_pages(bytes / 8));
     sizes.push_back(
         std::min({left, most, std::max(least, cut), std::max(least, whole_pages(left / 2))}));
   }

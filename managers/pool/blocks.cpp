@@ -7,7 +7,7 @@
 
 namespace emm::pool {
 
-std::uint32_t Blocks::make() {
+inline std::uint32_t Blocks::make() {
   if (absent_ != kNone) {
     const auto block = absent_;
     absent_ = above(blocks_[block]);
@@ -18,12 +18,12 @@ std::uint32_t Blocks::make() {
   return static_cast<std::uint32_t>(blocks_.size() - 1);
 }
 
-void Blocks::drop(std::uint32_t block) noexcept {
+inline void Blocks::drop(std::uint32_t block) noexcept {
   set_state(blocks_[block], State::absent);
   link(blocks_[block], kNone, std::exchange(absent_, block));
 }
 
-void Blocks::insert(std::uint32_t block) noexcept {
+inline void Blocks::insert(std::uint32_t block) noexcept {
   auto& at = blocks_[block];
   const auto bin = class_of(at.size);
   const auto head = heads_[bin];
@@ -37,7 +37,7 @@ void Blocks::insert(std::uint32_t block) noexcept {
   heads_[bin] = block;
 }
 
-void Blocks::erase(std::uint32_t block) noexcept {
+inline void Blocks::erase(std::uint32_t block) noexcept {
   const auto& at = blocks_[block];
   const auto down = below(at);
   const auto up = above(at);
@@ -51,7 +51,7 @@ void Blocks::erase(std::uint32_t block) noexcept {
   if (up == kNone) filled_[bin / 64] &= ~(std::uint64_t{1} << (bin % 64));
 }
 
-void Blocks::use(std::uint32_t block) noexcept {
+inline void Blocks::use(std::uint32_t block) noexcept {
   auto& at = blocks_[block];
   at.tag = ((at.tag & ~3u) + 4) | static_cast<std::uint32_t>(State::used);
 }
@@ -73,7 +73,7 @@ std::uint32_t Blocks::split(std::uint32_t block, std::uint32_t granules) {
 }
 
 // Large blocks are few and worth a longer look than small ones.
-std::uint32_t Blocks::best_of(std::uint32_t bin, std::uint32_t granules) const noexcept {
+inline std::uint32_t Blocks::best_of(std::uint32_t bin, std::uint32_t granules) const noexcept {
   auto look = granules >= 2048 ? 32 : 4;
   auto best = kNone;
   for (auto at = heads_[bin]; at != kNone && look > 0; at = above(blocks_[at]), --look) {
@@ -97,16 +97,43 @@ std::uint32_t Blocks::next_bin(std::uint32_t bin) const noexcept {
   return word * 64 + static_cast<std::uint32_t>(std::countr_zero(bits));
 }
 
-std::uint32_t Blocks::take(std::uint32_t granules) {
-  const auto own = class_of(granules);
-  auto block = best_of(own, granules);
-  if (block == kNone) {
-    const auto bin = next_bin(own + 1);
-    if (bin == kNone) return kNone;
-    block = best_of(bin, granules);
+// What is left of the hole, or has been joined to one, stays where it is in the lists unless its
+// class changes.
+inline void Blocks::resize(std::uint32_t block, std::uint32_t granules) noexcept {
+  auto& at = blocks_[block];
+  if (class_of(at.size) == class_of(granules)) {
+    at.size = granules;
+    return;
   }
   erase(block);
-  if (blocks_[block].size > granules) insert(split(block, granules));
+  at.size = granules;
+  insert(block);
+}
+
+std::uint32_t Blocks::take(std::uint32_t granules) {
+  const auto own = class_of(granules);
+  auto hole = best_of(own, granules);
+  if (hole == kNone) {
+    const auto bin = next_bin(own + 1);
+    if (bin == kNone) return kNone;
+    hole = best_of(bin, granules);
+  }
+  if (blocks_[hole].size == granules) {
+    erase(hole);
+    use(hole);
+    return hole;
+  }
+  const auto block = make();
+  auto& lower = blocks_[block];
+  auto& upper = blocks_[hole];
+  lower.address = upper.address;
+  lower.size = granules;
+  lower.before = upper.before;
+  lower.after = hole;
+  if (lower.before != kNone) blocks_[lower.before].after = block;
+  upper.before = block;
+  upper.address += bytes(granules);
+  resize(hole, upper.size - granules);
   use(block);
   return block;
 }
@@ -130,28 +157,34 @@ std::uint32_t Blocks::carve(std::uint32_t block, std::uint64_t address, std::uin
 }
 
 void Blocks::release(std::uint32_t block) noexcept {
-  const auto upper = blocks_[block].after;
-  if (is_free(upper)) {
-    erase(upper);
-    auto& at = blocks_[block];
-    at.size += blocks_[upper].size;
-    at.after = blocks_[upper].after;
-    if (at.after != kNone) blocks_[at.after].before = block;
-    if (last_ == upper) last_ = block;
-    drop(upper);
-  }
-  const auto lower = blocks_[block].before;
+  auto& at = blocks_[block];
+  const auto lower = at.before;
+  const auto upper = at.after;
   if (is_free(lower)) {
-    erase(lower);
-    auto& at = blocks_[lower];
-    at.size += blocks_[block].size;
-    at.after = blocks_[block].after;
-    if (at.after != kNone) blocks_[at.after].before = lower;
+    auto size = blocks_[lower].size + at.size;
+    auto after = upper;
     if (last_ == block) last_ = lower;
+    if (is_free(upper)) {
+      erase(upper);
+      size += blocks_[upper].size;
+      after = blocks_[upper].after;
+      if (last_ == upper) last_ = lower;
+      drop(upper);
+    }
+    blocks_[lower].after = after;
+    if (after != kNone) blocks_[after].before = lower;
+    resize(lower, size);
     drop(block);
-    block = lower;
+  } else if (is_free(upper)) {
+    auto& hole = blocks_[upper];
+    hole.address = at.address;
+    hole.before = lower;
+    if (lower != kNone) blocks_[lower].after = upper;
+    resize(upper, hole.size + at.size);
+    drop(block);
+  } else {
+    insert(block);
   }
-  insert(block);
 }
 
 void Blocks::extend(bool joined, std::uint64_t address, std::uint32_t granules) {

@@ -139,6 +139,7 @@ class Blocks {
   void insert(std::uint32_t block) noexcept;
   void erase(std::uint32_t block) noexcept;
   void use(std::uint32_t block) noexcept;
+  void resize(std::uint32_t block, std::uint32_t granules) noexcept;
   std::uint32_t split(std::uint32_t block, std::uint32_t granules);
   std::uint32_t best_of(std::uint32_t bin, std::uint32_t granules) const noexcept;
   std::uint32_t next_bin(std::uint32_t bin) const noexcept;
