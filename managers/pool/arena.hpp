@@ -180,6 +180,7 @@ class Arena {
   Result<Taken> take_from_slabs(std::uint64_t size, std::uint32_t granules);
 
   // Memory in pieces
+  std::ptrdiff_t place_of(std::uint64_t address) const noexcept;
   std::uint32_t span_at(std::uint64_t address) const noexcept;
   std::uint64_t end_of(std::uint32_t block) const noexcept {
     return blocks_.address(block) + blocks_.bytes(blocks_.size(block));

@@ -19,12 +19,16 @@ constexpr std::uint64_t in_pages(std::uint64_t size) noexcept {
 
 }  // namespace
 
-// Only of addresses in spans.
-std::uint32_t Arena::span_at(std::uint64_t address) const noexcept {
+// Of addresses in spans.
+std::ptrdiff_t Arena::place_of(std::uint64_t address) const noexcept {
   const auto above =
       std::upper_bound(by_address_.begin(), by_address_.end(), address,
                        [&](std::uint64_t a, std::uint32_t at) { return a < spans_[at].address; });
-  return *std::prev(above);
+  return above - by_address_.begin() - 1;
+}
+
+std::uint32_t Arena::span_at(std::uint64_t address) const noexcept {
+  return by_address_[static_cast<std::size_t>(place_of(address))];
 }
 
 // Holes of less than `least` bytes are passed over.
@@ -35,19 +39,20 @@ void Arena::look_at_ends(std::uint64_t least) {
   blocks_.for_each_free(blocks_.granules(least), [&](std::uint32_t block) {
     const auto start = blocks_.address(block);
     const auto end = end_of(block);
-    for (auto at = start; at < end;) {
-      const auto index = span_at(at);
-      const auto& span = spans_[index];
-      auto& ends = ends_[index];
-      if (at == span.address) {
-        ends.low = std::min(end, span.end()) - at;
-        ends.low_block = block;
-      }
-      if (end >= span.end()) {
-        ends.high = span.end() - at;
-        ends.high_block = block;
-      }
-      at = span.end();
+    auto index = by_address_.begin() + place_of(start);
+    if (const auto& span = spans_[*index]; start != span.address) {
+      if (end < span.end()) return;
+      ends_[*index].high = span.end() - start;
+      ends_[*index].high_block = block;
+      ++index;
+    }
+    for (; index != by_address_.end() && spans_[*index].end() <= end; ++index) {
+      const auto size = spans_[*index].size;
+      ends_[*index] = {.low = size, .high = size, .low_block = block, .high_block = block};
+    }
+    if (index != by_address_.end() && spans_[*index].address < end) {
+      ends_[*index].low = end - spans_[*index].address;
+      ends_[*index].low_block = block;
     }
   });
 }
