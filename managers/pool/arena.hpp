@@ -204,6 +204,8 @@ class Arena {
   Driver& driver_;
   Backing& backing_;
   const StreamHandle stream_;
+  // Read by all and hardly ever written: apart from what the allocating thread writes.
+  std::atomic<std::uintptr_t> allocates_{0};  ///< The thread that did last.
   struct Left {
     std::uint64_t cookie = 0;
     StreamHandle stream;
@@ -225,8 +227,7 @@ class Arena {
       overflow_;  ///< Of the inbox: what it has no room for, and frees on other streams.
   alignas(64) SpinLock lock_;  ///< Held also in the driver.
   std::uint32_t since_left_ = 0;
-  std::atomic<std::uintptr_t> allocates_{0};  ///< The thread that did last.
-  std::vector<Left> ending_;                  ///< What end_what_is_left() makes.
+  std::vector<Left> ending_;  ///< What end_what_is_left() makes.
   Epoch epoch_;
   Blocks blocks_;
   std::uint64_t policy_peak_ = 0;  ///< Of allocated, since the arena was last empty.

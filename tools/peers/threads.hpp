@@ -85,7 +85,7 @@ class Inbox {
   }
 
  private:
-  static constexpr std::size_t kPlaces = 1024, kTogether = 32;
+  static constexpr std::size_t kPlaces = 128, kTogether = 32;
   alignas(64) std::atomic<std::size_t> written_{0};
   alignas(64) std::atomic<std::size_t> read_{0};
   alignas(64) std::size_t end_ = 0, known_read_ = 0;  // the writer's
