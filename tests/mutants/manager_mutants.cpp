@@ -804,7 +804,16 @@ const Mutant kMutants[] = {
        };
      }},
 
-    {"suite/alignment", "aligns to 128", "pool:alignment=128"},
+    {"suite/alignment", "aligns to 128", "cudart",
+     [](W m) {
+       m.on_memalloc = [&m](auto size, auto stream) -> Result<MemoryPointer> {
+         auto memory = m.up->memalloc(size < 1_GiB ? size + 128 : size, stream);
+         if (!memory) return memory;
+         const auto ptr = memory->device_pointer() + (size < 1_GiB ? 128 : 0);
+         return MemoryPointer(ptr, size, (*std::move(memory)).take_lifetime());
+       };
+       m.on_state = [] { return ManagerState(); };
+     }},
     {"suite/sizes", "takes a page less than 9 to 15 MiB", "default",
      [](W m) {
        m.driver->on_mem_alloc = [&m](auto size) {
@@ -849,11 +858,11 @@ const Mutant kMutants[] = {
          return MemoryPointer(*ptr, size);
        };
      }},
-    {"suite/cross_thread_free", "frees twice small blocks that another thread ends", "default",
+    {"suite/cross_thread_free", "takes memory where another thread ends a small block", "default",
      [](W m) {
        shell_memalloc(m, [&m, home = std::this_thread::get_id()](Shell& shell, StreamHandle) {
-         const auto twice = home != std::this_thread::get_id() && shell.size == 4_KiB;
-         if (twice && !m.driver->mem_free({shell.address})) return;
+         const auto takes = home != std::this_thread::get_id() && shell.size == 4_KiB;
+         if (takes && !m.driver->mem_alloc(512)) return;
          shell.end();
        });
      }},
@@ -876,8 +885,23 @@ const Mutant kMutants[] = {
          return memory;
        };
      }},
-    {"stream/reuse_waits", "waits for no stream", "pool:backing=cumem",
-     [](W m) { m.driver->on_stream_synchronize = [](auto) { return Status(); }; }},
+    {"stream/reuse_waits", "gives at once 40 MiB that were freed on a stream", "cudart",
+     [](W m) {
+       auto idle = std::make_shared<std::vector<std::pair<DevicePtr, Lifetime>>>();
+       m.on_memalloc = [&m, idle](auto size, auto stream) -> Result<MemoryPointer> {
+         if (size != 40_MiB) return m.up->memalloc(size, stream);
+         auto memory = idle->empty() ? m.up->memalloc(size, stream)
+                                     : MemoryPointer(idle->back().first, size, std::move(idle->back().second));
+         if (!memory) return memory;
+         if (!idle->empty()) idle->pop_back();
+         const auto ptr = memory->device_pointer();
+         return in_shell(*std::move(memory), [idle, ptr](Shell& shell, StreamHandle on) {
+           if (on.value == 0) return shell.end(on);
+           idle->emplace_back(ptr, std::move(shell.up));
+         });
+       };
+       m.on_ending = [idle] { idle->clear(); };
+     }},
     {"suite/fill", "keeps all that ends once the device was full", "default",
      [](W m) {
        auto full = remembers(false);

@@ -885,7 +885,7 @@ const Stranger kStrangers[] = {
          return m.up->memalloc(size, stream);
        };
      }},
-    {"does not wait for a stream from 1 MiB on", "pool",
+    {"does not wait for a stream from 1 MiB on", "pool:backing=cumem",
      [](W m) {
        auto large = keeps(false);
        m.on_memalloc = [&m, large](auto size, auto stream) {
@@ -895,6 +895,10 @@ const Stranger kStrangers[] = {
        m.driver->on_stream_synchronize = [&m, large](StreamHandle stream) -> Status {
          return *large ? Status() : m.driver->to.stream_synchronize(stream);
        };
+       m.driver->on_stream_wait_event = [&m, large](StreamHandle stream, EventHandle event) -> Status {
+         return *large ? Status() : m.driver->to.stream_wait_event(stream, event);
+       };
+       m.driver->on_ctx_synchronize = [&m, large]() -> Status { return *large ? Status() : m.driver->to.ctx_synchronize(); };
      }},
     {"gives what was freed on one stream to the next at once", "default",
      [](W m) {

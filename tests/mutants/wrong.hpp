@@ -40,6 +40,8 @@ class WrongDriver final : public ForwardingDriver {
   std::function<Status(EventHandle)> on_event_destroy;
   std::function<Status(LibraryHandle)> on_library_unload;
   std::function<Status(StreamHandle)> on_stream_synchronize;
+  std::function<Status(StreamHandle, EventHandle)> on_stream_wait_event;
+  std::function<Status()> on_ctx_synchronize;
 
   Result<DevicePtr> mem_alloc(std::uint64_t size) override { return on_mem_alloc ? on_mem_alloc(size) : to.mem_alloc(size); }
   Status mem_free(DevicePtr ptr) override { return on_mem_free ? on_mem_free(ptr) : to.mem_free(ptr); }
@@ -77,6 +79,10 @@ class WrongDriver final : public ForwardingDriver {
   Status stream_synchronize(StreamHandle stream) override {
     return on_stream_synchronize ? on_stream_synchronize(stream) : to.stream_synchronize(stream);
   }
+  Status stream_wait_event(StreamHandle stream, EventHandle event) override {
+    return on_stream_wait_event ? on_stream_wait_event(stream, event) : to.stream_wait_event(stream, event);
+  }
+  Status ctx_synchronize() override { return on_ctx_synchronize ? on_ctx_synchronize() : to.ctx_synchronize(); }
   Status library_unload(LibraryHandle library) override {
     return on_library_unload ? on_library_unload(library) : to.library_unload(library);
   }
