@@ -439,6 +439,7 @@ void Arena::give_back(std::uint64_t keep, bool wait, std::vector<Error>& failed)
 }
 
 void Arena::forget(const std::vector<std::uint32_t>& idle, std::vector<Error>& failed) {
+  const auto had_failed = failed.size();
   const auto tell = [&](Status done) {
     if (!done) failed.push_back(std::move(done).error());
   };
@@ -479,6 +480,10 @@ void Arena::forget(const std::vector<std::uint32_t>& idle, std::vector<Error>& f
                     by_address_.end());
   for (auto& span : by_address_) span = names[span];
   if (ranges_.empty()) return;
+  if (failed.size() > had_failed) {  // something may be mapped still: no address is used again
+    next_address_ = ranges_.back().base.value + ranges_.back().size;
+    return;
+  }
   next_address_ = ranges_.back().base.value;
   for (const auto& span : spans_) {
     if (span.address - ranges_.back().base.value < ranges_.back().size)

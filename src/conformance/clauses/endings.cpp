@@ -79,7 +79,7 @@ constexpr Clause kClauses[] = {
            if (b.is_numba()) return b.not_applicable("as Numba, a flush stops at the first: PD-11");
            std::size_t refused = 0;
            for (std::size_t round = 1; round <= 2; ++round) {
-             auto block = round == 1 ? b.any(64_KiB) : Block();
+             auto block = b.any(64_KiB);
              auto mapped = b.mapped(64);
              auto region = b.pin(b.buffer());
              for (const auto call : kDeviceFrees) b.watch().fail(call, {700});
