@@ -99,20 +99,18 @@ class PoolManager final : public HostOnlyManager {
 
   std::string report() const override {
     const auto of = statistics();
-    const auto line = [](std::string_view name, const pool::Statistics::Count& count) {
-      return text::format("pool: {}: {} current, {} peak, {} total\n", name, count.current,
-                          count.peak, count.total);
-    };
-    return line("requested_bytes", of.requested) + line("allocated_bytes", of.allocated) +
-           line("allocation", of.allocation) +
+    const auto shown = [](std::uint64_t bytes) { return units::bytes(bytes); };
+    return text::format(
+               "pool: requested {} (peak {}, ever {}), allocated {} (peak {}, ever {}), in {} "
+               "(peak {}, ever {}) blocks\n",
+               shown(of.requested.current), shown(of.requested.peak), shown(of.requested.total),
+               shown(of.allocated.current), shown(of.allocated.peak), shown(of.allocated.total),
+               of.allocation.current, of.allocation.peak, of.allocation.total) +
            text::format(
-               "pool: reserved_bytes: {} current, {} peak; active_bytes: {}; inactive_split_bytes: "
-               "{}\n",
-               backing_.reserved_bytes(), backing_.peak_reserved_bytes(), of.active,
-               of.inactive_split) +
-           text::format(
-               "pool: {} spans, {} mapped again; {} bytes of metadata, {} a block at the peak\n",
-               of.spans, of.mappings, of.metadata,
+               "pool: reserved {} (peak {}), active {}, inactive split {}; {} spans, {} mapped "
+               "again; {} bytes of metadata a block\n",
+               shown(backing_.reserved_bytes()), shown(backing_.peak_reserved_bytes()),
+               shown(of.active), shown(of.inactive_split), of.spans, of.mappings,
                of.metadata / std::max<std::uint64_t>(of.allocation.peak, 1));
   }
 
