@@ -89,6 +89,18 @@ std::function<Status(Handle)> wrong_end(const std::shared_ptr<Mistake>& mistake,
   };
 }
 
+/// A call that gives nothing and ends nothing that has a name.
+template <class Step>
+Status wrong_step(Mistake& mistake, Call call, Step step) {
+  if (!mistake.hits()) return step();
+  if (mistake.is(Kind::drop)) return {};
+  auto done = step();
+  if (mistake.is(Kind::twice) && done) return step();
+  if (mistake.is(Kind::ignore_error)) return {};
+  if (mistake.is(Kind::invent_error) && done) return driver_error(call, 1);
+  return done;
+}
+
 void put(WrongDriver& driver, Call call, const std::shared_ptr<Mistake>& mistake) {
   auto& to = driver.to;
   switch (call) {
@@ -173,6 +185,30 @@ void put(WrongDriver& driver, Call call, const std::shared_ptr<Mistake>& mistake
         return to.stream_synchronize(mistake->is(Kind::wrong_stream) ? StreamHandle{} : stream);
       };
       return;
+    case Call::mem_create:
+      driver.on_mem_create = [=, &to](auto size) {
+        return wrong_request(*mistake, call, size, [&](auto asked) { return to.mem_create(asked); });
+      };
+      return;
+    case Call::mem_release:
+      driver.on_mem_release = wrong_end<PhysicalHandle>(mistake, call, [&to](auto handle) { return to.mem_release(handle); });
+      return;
+    case Call::mem_map:
+      driver.on_mem_map = [=, &to](auto ptr, auto size, auto handle) {
+        return wrong_step(*mistake, call, [&] { return to.mem_map(ptr, size, 0, handle); });
+      };
+      return;
+    case Call::mem_set_access:
+      driver.on_mem_set_access = [=, &to](auto ptr, auto size) {
+        const auto access = mistake->is(Kind::other_flags) ? AccessFlags::read : AccessFlags::read_write;
+        return wrong_step(*mistake, call, [&] { return to.mem_set_access(ptr, size, access); });
+      };
+      return;
+    case Call::mem_unmap:
+      driver.on_mem_unmap = [=, &to](auto ptr, auto size) {
+        return wrong_step(*mistake, call, [&] { return to.mem_unmap(ptr, size); });
+      };
+      return;
     default: return;
   }
 }
@@ -209,17 +245,25 @@ std::vector<Operator> all_operators() {
       {Call::mem_free, {Kind::drop, Kind::twice, Kind::late, Kind::ignore_error, Kind::invent_error}},
       {Call::mem_free_host, {Kind::drop, Kind::twice, Kind::late, Kind::ignore_error, Kind::invent_error}},
       {Call::mem_host_unregister, {Kind::drop, Kind::twice, Kind::late, Kind::ignore_error, Kind::invent_error}},
-      {Call::stream_synchronize, {Kind::drop, Kind::wrong_stream}},
+  };
+  const Applied kMapping[] = {
+      {Call::mem_create, {Kind::twice, Kind::invent_error, Kind::size_half, Kind::size_twice}},
+      {Call::mem_map, {Kind::drop, Kind::twice, Kind::ignore_error, Kind::invent_error}},
+      {Call::mem_set_access, {Kind::drop, Kind::invent_error, Kind::other_flags}},
+      {Call::mem_unmap, {Kind::drop, Kind::twice, Kind::ignore_error, Kind::invent_error}},
+      {Call::mem_release, {Kind::drop, Kind::twice, Kind::late, Kind::ignore_error, Kind::invent_error}},
+      {Call::stream_synchronize, {Kind::drop}},
   };
   std::vector<Operator> operators;
-  for (const auto* manager : {"default", "pool"}) {
-    for (const auto& [call, kinds] : kApplied) {
-      if (call == Call::stream_synchronize && manager == std::string_view("default")) continue;  // it makes none
-      for (const auto kind : kinds) {
-        for (const std::uint64_t nth : {0u, 1u, 2u}) operators.push_back({manager, kind, call, nth});
-      }
+  const auto apply = [&](const char* manager, const Applied& applied) {
+    for (const auto kind : applied.kinds) {
+      for (const std::uint64_t nth : {0u, 1u, 2u}) operators.push_back({manager, kind, applied.call, nth});
     }
+  };
+  for (const auto* manager : {"default", "pool:backing=cumem"}) {
+    for (const auto& applied : kApplied) apply(manager, applied);
   }
+  for (const auto& applied : kMapping) apply("pool", applied);
   return operators;
 }
 

@@ -39,6 +39,11 @@ class WrongDriver final : public ForwardingDriver {
   std::function<Status()> on_primary_ctx_reset;
   std::function<Status(EventHandle)> on_event_destroy;
   std::function<Status(LibraryHandle)> on_library_unload;
+  std::function<Result<PhysicalHandle>(std::uint64_t)> on_mem_create;
+  std::function<Status(PhysicalHandle)> on_mem_release;
+  std::function<Status(DevicePtr, std::uint64_t, PhysicalHandle)> on_mem_map;
+  std::function<Status(DevicePtr, std::uint64_t)> on_mem_set_access;
+  std::function<Status(DevicePtr, std::uint64_t)> on_mem_unmap;
   std::function<Status(StreamHandle)> on_stream_synchronize;
   std::function<Status(StreamHandle, EventHandle)> on_stream_wait_event;
   std::function<Status()> on_ctx_synchronize;
@@ -65,6 +70,15 @@ class WrongDriver final : public ForwardingDriver {
     return on_mem_host_get_device_pointer ? on_mem_host_get_device_pointer(ptr) : to.mem_host_get_device_pointer(ptr);
   }
   bool can_map_host_memory() const noexcept override { return can_map || to.can_map_host_memory(); }
+  Result<PhysicalHandle> mem_create(std::uint64_t size) override { return on_mem_create ? on_mem_create(size) : to.mem_create(size); }
+  Status mem_release(PhysicalHandle handle) override { return on_mem_release ? on_mem_release(handle) : to.mem_release(handle); }
+  Status mem_map(DevicePtr ptr, std::uint64_t size, std::uint64_t offset, PhysicalHandle handle) override {
+    return on_mem_map ? on_mem_map(ptr, size, handle) : to.mem_map(ptr, size, offset, handle);
+  }
+  Status mem_set_access(DevicePtr ptr, std::uint64_t size, AccessFlags access) override {
+    return on_mem_set_access ? on_mem_set_access(ptr, size) : to.mem_set_access(ptr, size, access);
+  }
+  Status mem_unmap(DevicePtr ptr, std::uint64_t size) override { return on_mem_unmap ? on_mem_unmap(ptr, size) : to.mem_unmap(ptr, size); }
   Result<MemoryInfo> mem_get_info() override { return on_mem_get_info ? on_mem_get_info() : to.mem_get_info(); }
   Result<AddressRange> mem_get_address_range(DevicePtr ptr) override {
     return on_mem_get_address_range ? on_mem_get_address_range(ptr) : to.mem_get_address_range(ptr);
@@ -140,6 +154,7 @@ class WrongManager final : public MemoryManager {
   DeferCleanup defer_cleanup() override { return on_defer_cleanup ? on_defer_cleanup() : up->defer_cleanup(); }
   int interface_version() const noexcept override { return version; }
   Status flush() override { return on_flush ? on_flush() : up->flush(); }
+  Status trim(std::uint64_t keep) override { return up->trim(keep); }
   ManagerState state() const override { return on_state ? on_state() : up->state(); }
 };
 

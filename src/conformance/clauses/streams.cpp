@@ -60,7 +60,11 @@ class StreamProgram {
       case 0:
         return wait(any(), any());
       case 1:
-        if (random_.chance(0.3) && b_.ordered().ctx_synchronize()) return;
+        if (random_.chance(0.3)) {
+          if (b_.ordered().ctx_synchronize()) return;
+        } else if (random_.chance(0.4)) {
+          b_.expect_ok("trim(0)", b_.manager().trim(0));
+        }
         return;
       case 2:
         if (random_.chance(0.5) && b_.ordered().stream_synchronize(any())) return;
