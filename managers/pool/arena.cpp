@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/text.hpp"
 #include "base/units.hpp"
 
 namespace emm::pool {
@@ -506,34 +505,6 @@ Statistics Arena::statistics() {
                     ends_.capacity() * sizeof(Ends) + result.mappings * sizeof(std::uint32_t) +
                     mappings_.capacity() * sizeof(Mapping);
   return result;
-}
-
-std::string Arena::map() {
-  const std::lock_guard lock(lock_);
-  end_what_is_left();
-  std::vector<std::uint32_t> blocks;
-  for (std::uint32_t block = 0; block < blocks_.slots(); ++block) {
-    if (blocks_.state(block) != Blocks::State::absent) blocks.push_back(block);
-  }
-  std::sort(blocks.begin(), blocks.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return blocks_.address(a) < blocks_.address(b);
-  });
-  static constexpr const char* kStates[] = {"", "active_allocated", "inactive",
-                                            "active_awaiting_free"};
-  std::string out = text::format("{\"stream\":{},\"segments\":[", stream_.value);
-  for (const auto span : by_address_) {
-    if (out.back() != '[') out += ',';
-    out +=
-        text::format("{\"address\":{},\"total_size\":{}}", spans_[span].address, spans_[span].size);
-  }
-  out += "],\"blocks\":[";
-  for (const auto block : blocks) {
-    if (out.back() != '[') out += ',';
-    out += text::format("{\"address\":{},\"size\":{},\"state\":\"{}\"}", blocks_.address(block),
-                        blocks_.bytes(blocks_.size(block)),
-                        kStates[static_cast<std::size_t>(blocks_.state(block))]);
-  }
-  return out + "]}";
 }
 
 }  // namespace emm::pool

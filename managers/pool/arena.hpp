@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "driver/driver.hpp"
@@ -112,8 +111,6 @@ class Arena {
   void give_back(std::uint64_t keep, bool wait, std::vector<Error>& failed);
 
   Statistics statistics();
-  /// "segments" and their "blocks" as a JSON array, lowest address first.
-  std::string map();
 
  private:
   struct Composite {
