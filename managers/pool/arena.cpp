@@ -76,14 +76,25 @@ bool Arena::beyond_max(std::uint64_t size) noexcept {
   return leaves_too_little(size);
 }
 
-void Arena::leave(std::uint64_t cookie, StreamHandle stream) noexcept {
-  const bool elsewhere = stream != StreamHandle{} && stream != stream_;
+EventHandle Arena::record(StreamHandle stream) noexcept {
+  const auto event = driver_.event_create();
+  if (!event) return {};
+  if (driver_.event_record(*event, stream)) return *event;
+  forget(*event);
+  return {};
+}
+
+void Arena::forget(EventHandle event) noexcept {
+  if (event != EventHandle{}) (void)driver_.event_destroy(event);
+}
+
+void Arena::leave(const Free& free) noexcept {
   const std::lock_guard lock(inbox_.lock);
-  if (elsewhere || inbox_.count == inbox_.cookies.size()) {
-    overflow_.push_back({cookie, stream});
+  if (free.elsewhere || inbox_.count == inbox_.cookies.size()) {
+    overflow_.push_back(free);
     inbox_.overflowed = true;
   } else {
-    inbox_.cookies[inbox_.count++] = cookie;
+    inbox_.cookies[inbox_.count++] = free.cookie;
   }
   inbox_.filled.store(true, std::memory_order_relaxed);
 }
@@ -94,25 +105,27 @@ void Arena::end_what_is_left() noexcept {
   {
     const std::lock_guard lock(inbox_.lock);
     if (inbox_.overflowed) std::swap(overflow_, ending_);
-    for (std::size_t at = 0; at < inbox_.count; ++at) ending_.push_back({inbox_.cookies[at], {}});
+    for (std::size_t at = 0; at < inbox_.count; ++at) {
+      ending_.push_back({inbox_.cookies[at], false, {}});
+    }
     inbox_.count = 0;
     inbox_.overflowed = false;
     inbox_.filled.store(false, std::memory_order_relaxed);
   }
-  for (const auto& left : ending_) end(left.cookie, left.stream);
+  for (const auto& free : ending_) end(free);
   ending_.clear();
 }
 
-void Arena::end(std::uint64_t cookie, StreamHandle stream) noexcept {
-  const auto block = blocks_.find(cookie);
-  if (block == kNone) return;
-  const bool elsewhere = stream != StreamHandle{} && stream != stream_;
+void Arena::end(const Free& free) noexcept {
+  const auto block = blocks_.find(free.cookie);
+  if (block == kNone) return forget(free.event);
+  auto event = free.event;
   const auto let_go = [&](std::uint32_t part) {
     statistics_.allocated.subtract(blocks_.bytes(blocks_.size(part)));
-    if (elsewhere) {
+    if (free.elsewhere) {
       parked_bytes_ += blocks_.bytes(blocks_.size(part));
       blocks_.park(part);
-      parked_.push_back({.block = part, .stream = stream});
+      parked_.push_back({part, std::exchange(event, {}), free.event != EventHandle{}});
     } else {
       blocks_.release(part);
     }
@@ -139,7 +152,7 @@ void Arena::end(std::uint64_t cookie, StreamHandle stream) noexcept {
 // that are mapped as one, memory that it has once held in use, holes that are to be mapped as one,
 // and more memory than it should have.
 Result<Arena::Taken> Arena::take_slowly(std::uint64_t size, std::uint32_t granules) {
-  if (settle()) {
+  if (settle(By::events)) {
     if (const auto taken = take(size, granules)) return taken;
   }
   if (backing_.kind() == Backing::Kind::cumem) return take_from_slabs(size, granules);
@@ -321,24 +334,19 @@ Result<Arena::Taken> Arena::take_from_slabs(std::uint64_t size, std::uint32_t gr
   return take(size, granules);
 }
 
-// Work of this stream comes after what has been put on the others, and so after their use of what
-// they freed.
-bool Arena::settle() noexcept {
+// Work of this stream comes after what had been put on the others when they freed their memory. By
+// `context` where this stream may be gone: nobody asks for memory on it.
+bool Arena::settle(By by) noexcept {
   if (parked_.empty()) return false;
-  std::sort(parked_.begin(), parked_.end(), [](const Parked& a, const Parked& b) {
-    return std::pair(a.stream, a.block) < std::pair(b.stream, b.block);
-  });
-  bool ordered = true;
-  for (std::size_t at = 0; at < parked_.size() && ordered; ++at) {
-    if (at > 0 && parked_[at].stream == parked_[at - 1].stream) continue;
-    const auto event = driver_.event_create();
-    ordered = event && driver_.event_record(*event, parked_[at].stream) &&
-              driver_.stream_wait_event(stream_, *event);
-    if (event) ordered = driver_.event_destroy(*event).has_value() && ordered;
+  bool ordered = by == By::events;
+  for (const auto& parked : parked_) {
+    if (!ordered) break;
+    ordered = parked.recorded &&
+              (parked.event == EventHandle{} || driver_.stream_wait_event(stream_, parked.event));
   }
-  // A stream that is gone can be waited for with the whole context only.
   if (!ordered && !driver_.ctx_synchronize()) return false;
   for (const auto& parked : parked_) {
+    forget(parked.event);
     parked_bytes_ -= blocks_.bytes(blocks_.size(parked.block));
     blocks_.release(parked.block);
   }
@@ -346,21 +354,23 @@ bool Arena::settle() noexcept {
   return true;
 }
 
-// Nothing that this stream was given runs any more.
+// Nothing that this stream was given runs any more. A program may have ended it, and no driver may
+// be asked of a stream that is gone (it crashes: H200); those of CUDA's own stay.
 bool Arena::finish(bool wait) noexcept {
-  settle();
-  if (!parked_.empty()) return false;
-  if (!wait) {
+  if (!wait && (stream_ == StreamHandle{} || stream_ == kPerThreadStream)) {
     const auto done = driver_.stream_query(stream_);
-    return done && *done;
+    return parked_.empty() && done && *done;
   }
-  return driver_.stream_synchronize(stream_) || driver_.ctx_synchronize();
+  if (!driver_.ctx_synchronize()) return false;
+  settle(By::context);
+  return true;
 }
 
 void Arena::release_all() noexcept {
   const std::lock_guard lock(lock_);
   end_what_is_left();
   epoch_.advance();
+  for (const auto& parked : parked_) forget(parked.event);
   parked_.clear();
   parked_bytes_ = 0;
   statistics_.requested.current = 0;
@@ -423,7 +433,7 @@ void Arena::give_back(std::uint64_t keep, bool wait, std::vector<Error>& failed)
   end_what_is_left();
   if (backing_.reserved_bytes() <= keep || spans_.empty()) return;
   if (statistics_.allocation.current == 0) {
-    settle();
+    settle(By::context);
     start_over();
   }
   auto idle = idle_spans(keep);

@@ -89,11 +89,13 @@ class Arena {
   /// Does not wait for who is in the driver meanwhile: then, and where another thread than this one
   /// allocates here, it is left for the arena to make.
   void release(std::uint64_t cookie, StreamHandle stream) noexcept {
+    const bool elsewhere = stream != StreamHandle{} && stream != stream_;
+    const Free free{cookie, elsewhere, elsewhere ? record(stream) : EventHandle{}};
     if (allocates_.load(std::memory_order_relaxed) == this_thread() && lock_.try_lock()) {
       const std::lock_guard lock(lock_, std::adopt_lock);
-      end(cookie, stream);
+      end(free);
     } else {
-      leave(cookie, stream);
+      leave(free);
     }
   }
 
@@ -130,9 +132,17 @@ class Arena {
     std::uint32_t low_block = kNone;
     std::uint32_t high_block = kNone;
   };
+  /// What was freed on another stream: `event` was recorded there then, since a program may end its
+  /// streams at any time; 0 where that failed.
+  struct Free {
+    std::uint64_t cookie = 0;
+    bool elsewhere = false;
+    EventHandle event{};
+  };
   struct Parked {
     std::uint32_t block = kNone;
-    StreamHandle stream;
+    EventHandle event{};  ///< Of the first part of what was freed; 0 of the others.
+    bool recorded = true;
   };
   static constexpr std::uint64_t kComposite = std::uint64_t{1} << 63;
 
@@ -146,8 +156,10 @@ class Arena {
             .mark = epoch_.mark()};
   }
   Result<Taken> take_slowly(std::uint64_t size, std::uint32_t granules);
-  void end(std::uint64_t cookie, StreamHandle stream) noexcept;
-  void leave(std::uint64_t cookie, StreamHandle stream) noexcept;
+  void end(const Free& free) noexcept;
+  void leave(const Free& free) noexcept;
+  EventHandle record(StreamHandle stream) noexcept;
+  void forget(EventHandle event) noexcept;
   void end_what_is_left() noexcept;
   static std::uintptr_t this_thread() noexcept {
     static thread_local char here;
@@ -190,7 +202,8 @@ class Arena {
   Taken take_through(const Mapping& mapping, std::uint64_t size, std::uint64_t wanted);
 
   // Order
-  bool settle() noexcept;
+  enum class By : std::uint8_t { events, context };
+  bool settle(By by) noexcept;
   bool finish(bool wait) noexcept;
 
   std::vector<std::uint32_t> idle_spans(std::uint64_t keep) const;
@@ -203,10 +216,6 @@ class Arena {
   const StreamHandle stream_;
   // Read by all and hardly ever written: apart from what the allocating thread writes.
   std::atomic<std::uintptr_t> allocates_{0};  ///< The thread that did last.
-  struct Left {
-    std::uint64_t cookie = 0;
-    StreamHandle stream;
-  };
   /// Frees that others than the allocating thread have left, in one cache line that they alone
   /// write.
   struct alignas(64) Inbox {
@@ -220,11 +229,11 @@ class Arena {
   static constexpr std::uint32_t kLookEvery = 16;  ///< Allocations, and whenever no hole fits.
 
   Inbox inbox_;
-  std::vector<Left>
+  std::vector<Free>
       overflow_;  ///< Of the inbox: what it has no room for, and frees on other streams.
   alignas(64) SpinLock lock_;  ///< Held also in the driver.
   std::uint32_t since_left_ = 0;
-  std::vector<Left> ending_;  ///< What end_what_is_left() makes.
+  std::vector<Free> ending_;  ///< What end_what_is_left() makes.
   Epoch epoch_;
   Blocks blocks_;
   std::uint64_t policy_peak_ = 0;  ///< Of allocated, since the arena was last empty.

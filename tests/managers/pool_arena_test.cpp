@@ -1,4 +1,5 @@
-// The pool over virtual memory, on a simulated device, where memory that is mapped twice has one content.
+// The pool over virtual memory, on a simulated device, where memory that is mapped twice has one
+// content.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -17,8 +18,13 @@ namespace {
 
 class CountingHook final : public CallHook {
  public:
-  void after(const CallEvent&) override { ++calls; }
+  void after(const CallEvent& event) override {
+    ++calls;
+    of_streams += event.call == Call::stream_synchronize || event.call == Call::stream_query ||
+                  event.call == Call::stream_wait_event || event.call == Call::event_record;
+  }
   int calls = 0;
+  int of_streams = 0;
 };
 
 class PoolOverVirtualMemory : public ::testing::Test {
@@ -27,8 +33,10 @@ class PoolOverVirtualMemory : public ::testing::Test {
     manager.reset();
     device = *platform->open(0);
     counting = std::make_unique<ForwardingDriver>(*device.driver, hook);
-    manager = *find_manager(spec)->make(
-        {.driver = counting.get(), .runtime = nullptr, .clock = &platform->clock(), .observer = &observer});
+    manager = *find_manager(spec)->make({.driver = counting.get(),
+                                         .runtime = nullptr,
+                                         .clock = &platform->clock(),
+                                         .observer = &observer});
     ASSERT_TRUE(manager->initialize());
   }
   MemoryPointer memory(std::uint64_t size, StreamHandle stream = {}) {
@@ -46,7 +54,8 @@ class PoolOverVirtualMemory : public ::testing::Test {
     return std::to_integer<std::uint8_t>(read[0]);
   }
   void expect_filled(const MemoryPointer& memory, std::uint8_t with) {
-    for (std::uint64_t at = 0; at < memory.size(); at += 256_KiB) ASSERT_EQ(byte(memory, at), with) << at;
+    for (std::uint64_t at = 0; at < memory.size(); at += 256_KiB)
+      ASSERT_EQ(byte(memory, at), with) << at;
     ASSERT_EQ(byte(memory, memory.size() - 1), with);
   }
 
@@ -81,7 +90,8 @@ TEST_F(PoolOverVirtualMemory, WhatIsAskedForAgainComesBackWithoutTheDriver) {
   std::uint64_t live = 0;
   for (int i = 0; i < 2000; ++i) {
     const bool allocates = live == 0 || (live < 40 && random.chance(0.5));
-    requests.emplace_back(allocates, allocates ? random.log_uniform(512, 16_MiB) : random.below(live));
+    requests.emplace_back(allocates,
+                          allocates ? random.log_uniform(512, 16_MiB) : random.below(live));
     live = allocates ? live + 1 : live - 1;
   }
   const auto pass = [&] {
@@ -103,7 +113,8 @@ TEST_F(PoolOverVirtualMemory, WhatIsAskedForAgainComesBackWithoutTheDriver) {
 }
 
 TEST_F(PoolOverVirtualMemory, BlocksNeverShareMemoryWhateverTheyAreMadeOf) {
-  for (const auto* spec : {"pool:max=200MiB", "pool:max=200MiB,backing=cumem", "pool:max=200MiB,release_threshold=32MiB"}) {
+  for (const auto* spec : {"pool:max=200MiB", "pool:max=200MiB,backing=cumem",
+                           "pool:max=200MiB,release_threshold=32MiB"}) {
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {
       SCOPED_TRACE(std::string(spec) + ", seed " + std::to_string(seed));
       make(spec);
@@ -167,11 +178,30 @@ TEST_F(PoolOverVirtualMemory, MemoryFreedOnAnotherStreamWaitsForAnOrderBetweenTh
   const auto own = *driver().stream_create(StreamKind::non_blocking);
   const auto other = *driver().stream_create(StreamKind::non_blocking);
   auto piece = memory(4_MiB, own);
-  ASSERT_TRUE(piece.free(other));
   hook.calls = 0;
+  ASSERT_TRUE(piece.free(other));
   const auto again = memory(4_MiB, own);
   EXPECT_EQ(hook.calls, 4) << "an event is made, recorded there, waited for here and destroyed";
   EXPECT_EQ(manager->state().live_bytes, 4_MiB);
+}
+
+TEST_F(PoolOverVirtualMemory, AStreamThatIsGoneIsAskedForNothing) {
+  make("pool:release_threshold=2MiB");
+  const auto own = *driver().stream_create(StreamKind::non_blocking);
+  const auto other = *driver().stream_create(StreamKind::non_blocking);
+  auto freed_elsewhere = memory(4_MiB, own);
+  auto freed_late = memory(4_MiB, own);
+  ASSERT_TRUE(freed_elsewhere.free(other));
+  ASSERT_TRUE(driver().stream_destroy(own));
+  ASSERT_TRUE(driver().stream_destroy(other));
+  hook.of_streams = 0;
+
+  ASSERT_TRUE(freed_late.free());
+  ASSERT_TRUE(manager->trim(0));
+  EXPECT_EQ(driver().held_bytes(), 0u);
+  manager->reset();
+  manager.reset();
+  EXPECT_EQ(hook.of_streams, 0);
 }
 
 TEST_F(PoolOverVirtualMemory, AnotherStreamGetsTheMemoryOnceTheDeviceHasItBack) {
