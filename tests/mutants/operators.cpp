@@ -178,11 +178,17 @@ void put(WrongDriver& driver, Call call, const std::shared_ptr<Mistake>& mistake
     case Call::mem_host_unregister:
       driver.on_mem_host_unregister = wrong_end<HostPtr>(mistake, call, [&to](auto ptr) { return to.mem_host_unregister(ptr); });
       return;
-    case Call::stream_synchronize:
-      driver.on_stream_synchronize = [=, &to](auto stream) -> Status {
-        if (!mistake->hits()) return to.stream_synchronize(stream);
+    case Call::stream_wait_event:
+      driver.on_stream_wait_event = [=, &to](auto stream, auto event) -> Status {
+        if (!mistake->hits()) return to.stream_wait_event(stream, event);
         if (mistake->is(Kind::drop)) return {};
-        return to.stream_synchronize(mistake->is(Kind::wrong_stream) ? StreamHandle{} : stream);
+        return to.stream_wait_event(StreamHandle{}, event);
+      };
+      return;
+    case Call::ctx_synchronize:
+      driver.on_ctx_synchronize = [=, &to]() -> Status {
+        if (mistake->hits()) return {};
+        return to.ctx_synchronize();
       };
       return;
     case Call::mem_create:
@@ -252,7 +258,8 @@ std::vector<Operator> all_operators() {
       {Call::mem_set_access, {Kind::drop, Kind::invent_error, Kind::other_flags}},
       {Call::mem_unmap, {Kind::drop, Kind::twice, Kind::ignore_error, Kind::invent_error}},
       {Call::mem_release, {Kind::drop, Kind::twice, Kind::late, Kind::ignore_error, Kind::invent_error}},
-      {Call::stream_synchronize, {Kind::drop}},
+      {Call::ctx_synchronize, {Kind::drop}},
+      {Call::stream_wait_event, {Kind::drop, Kind::wrong_stream}},
   };
   std::vector<Operator> operators;
   const auto apply = [&](const char* manager, const Applied& applied) {

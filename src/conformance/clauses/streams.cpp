@@ -135,7 +135,7 @@ class StreamProgram {
 };
 
 void run_programs(Bench& b) {
-  constexpr std::uint64_t kPrograms = 12;
+  constexpr std::uint64_t kPrograms = 40;
   b.untraceable();
   b.expect(true, {}, {}, {});
   for (std::uint64_t i = 0; i < kPrograms && !b.decided(); ++i) {
