@@ -11,9 +11,9 @@ namespace {
 
 /// A CUresult, or what the model calls an error of the pointer itself. Any other is a mismatch.
 std::int32_t code_of(const Error& error) {
+  if (error.code == Errc::not_supported) return kNotSupported;
   if (error.native != 0) return error.native;
   if (error.code == Errc::dead_pointer) return kDeadPointer;
-  if (error.code == Errc::not_supported) return kNotSupported;
   return -1'000 - static_cast<std::int32_t>(error.code);
 }
 
