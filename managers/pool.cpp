@@ -71,9 +71,11 @@ class PoolManager final : public HostOnlyManager {
 
   void reset() noexcept override {
     end_all();
-    const bool now = deferrals_.load() == 0;
-    if (now) give_back(0, true);
-    if (!now) reset_waits_.store(true);
+    if (deferrals_.load() == 0) {
+      give_back(0, true);
+    } else {
+      reset_waits_.store(true);
+    }
     HostOnlyManager::reset();
   }
 

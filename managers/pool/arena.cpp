@@ -15,10 +15,7 @@ constexpr std::uint64_t kAskFrom = 256_MiB;  // cuMemGetInfo takes 4 us
 constexpr std::uint64_t kPiecesFrom =
     1_MiB;  // less is not worth a mapping while there is other memory
 
-constexpr std::uint64_t in_pages(std::uint64_t size) noexcept {
-  return (size + kPage - 1) & ~(kPage - 1);
-}
-
+constexpr auto in_pages = Backing::in_pages;
 constexpr std::uint64_t whole_pages(std::uint64_t size) noexcept { return size & ~(kPage - 1); }
 
 Error full() noexcept { return {.code = Errc::out_of_memory, .native = 2}; }
@@ -301,10 +298,8 @@ Status Arena::add_spans(std::uint64_t bytes) {
   if (auto done = backing_.create(next_address_, sizes, spans_); !done) return done;
   next_address_ += bytes;
   for (auto span = first; span < spans_.size(); ++span) {
-    const auto place =
-        std::lower_bound(by_address_.begin(), by_address_.end(), spans_[span].address,
-                         [&](std::uint32_t at, std::uint64_t a) { return spans_[at].address < a; });
-    by_address_.insert(place, static_cast<std::uint32_t>(span));
+    by_address_.insert(by_address_.begin() + place_from(spans_[span].address),
+                       static_cast<std::uint32_t>(span));
   }
   play(bytes);
   return {};
@@ -394,11 +389,8 @@ std::vector<std::uint32_t> Arena::idle_spans(std::uint64_t keep) const {
   };
   for (auto span = static_cast<std::uint32_t>(spans_.size()); span-- > playing_;) add(span);
   blocks_.for_each_free(blocks_.granules(kPage) / 2, [&](std::uint32_t block) {
-    const auto start = blocks_.address(block);
     const auto end = end_of(block);
-    auto place =
-        std::lower_bound(by_address_.begin(), by_address_.end(), start,
-                         [&](std::uint32_t at, std::uint64_t a) { return spans_[at].address < a; });
+    auto place = by_address_.begin() + place_from(blocks_.address(block));
     for (; place != by_address_.end() && spans_[*place].end() <= end; ++place) {
       if (*place < playing_) add(*place);
     }

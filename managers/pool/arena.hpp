@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 #include "driver/driver.hpp"
@@ -48,8 +47,8 @@ struct Statistics {
 /// backing, and what is freed may be handed out on it at once, because its work comes after. Memory
 /// that another stream freed waits here until this stream has been made to wait for that one.
 ///
-/// Where no hole fits, the arena grows, as long as that keeps it within a hundredth of its peak;
-/// else it puts holes of several spans together by mapping them once more, one behind the other
+/// Where no hole fits, the arena grows, as long as that keeps it near its peak (slack()); else it
+/// puts holes of several spans together by mapping them once more, one behind the other
 /// (managers/pool/README.md). Such a mapping is kept, and holds again when its parts are free
 /// again.
 ///
@@ -108,15 +107,14 @@ class Arena {
   /// Ends all memory that is handed out: what is freed late is refused.
   void release_all() noexcept;
   /// Gives idle spans back until the pool holds no more than `keep` bytes, or this none that are
-  /// idle. Waits for the stream, unless `wait` is false: then it gives nothing where work is
-  /// pending. What fails is added to `failed`.
+  /// idle. Waits for the device; where `wait` is false and the stream is one of CUDA's own, it
+  /// gives nothing while work is pending there. What fails is added to `failed`.
   void give_back(std::uint64_t keep, bool wait, std::vector<Error>& failed);
 
   Statistics statistics();
 
  private:
   struct Composite {
-    DevicePtr address;
     std::uint64_t requested = 0;
     std::vector<std::uint32_t> parts;  ///< Its blocks; the first names it.
   };
@@ -189,6 +187,7 @@ class Arena {
   Result<Taken> take_from_slabs(std::uint64_t size, std::uint32_t granules);
 
   // Memory in pieces
+  std::ptrdiff_t place_from(std::uint64_t address) const noexcept;
   std::ptrdiff_t place_of(std::uint64_t address) const noexcept;
   std::uint32_t span_at(std::uint64_t address) const noexcept;
   std::uint64_t end_of(std::uint32_t block) const noexcept {

@@ -1,30 +1,28 @@
 // An arena's memory in pieces: holes at the ends of spans, and spans that are wholly free, mapped
 // as one.
 #include <algorithm>
-#include <array>
 
-#include "base/assert.hpp"
 #include "managers/pool/arena.hpp"
 
 namespace emm::pool {
 namespace {
 
-constexpr auto kPage = Backing::kPage;
 constexpr std::size_t kMostMappings = std::size_t{1}
                                       << 16;  // of spans; each costs the driver some memory
 
-constexpr std::uint64_t in_pages(std::uint64_t size) noexcept {
-  return (size + kPage - 1) & ~(kPage - 1);
-}
-
 }  // namespace
 
-// Of addresses in spans.
+// Of the first span that begins at `address` or above it.
+std::ptrdiff_t Arena::place_from(std::uint64_t address) const noexcept {
+  const auto place =
+      std::lower_bound(by_address_.begin(), by_address_.end(), address,
+                       [&](std::uint32_t at, std::uint64_t a) { return spans_[at].address < a; });
+  return place - by_address_.begin();
+}
+
+// Of the span that an address lies in.
 std::ptrdiff_t Arena::place_of(std::uint64_t address) const noexcept {
-  const auto above =
-      std::upper_bound(by_address_.begin(), by_address_.end(), address,
-                       [&](std::uint64_t a, std::uint32_t at) { return a < spans_[at].address; });
-  return above - by_address_.begin() - 1;
+  return place_from(address + 1) - 1;
 }
 
 std::uint32_t Arena::span_at(std::uint64_t address) const noexcept {
@@ -119,7 +117,6 @@ Arena::Taken Arena::take_through(const Mapping& mapping, std::uint64_t size, std
   }
   auto& composite = composites_[index];
   composite.requested = size;
-  composite.address = mapping.base + (spans_[first].size - lower);
 
   const auto carve = [&](std::uint32_t block, std::uint64_t start, std::uint64_t end) {
     while (end_of(block) <= start) block = blocks_.after(block);
@@ -143,7 +140,7 @@ Arena::Taken Arena::take_through(const Mapping& mapping, std::uint64_t size, std
   for (const auto part : composite.parts) blocks_.note(part) = 0;
   blocks_.note(composite.parts.front()) = kComposite | index;
   count(size, wanted);
-  return {.address = composite.address,
+  return {.address = mapping.base + (spans_[first].size - lower),
           .cookie = blocks_.cookie(composite.parts.front()),
           .mark = epoch_.mark()};
 }
@@ -218,7 +215,7 @@ Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std
     add(hole->whole_start, hole->whole_end);
   }
   if (sum + at_the_end < wanted) {
-    const auto missing = in_pages(wanted - sum - at_the_end);
+    const auto missing = Backing::in_pages(wanted - sum - at_the_end);
     const auto had = spans_.size();
     if (auto grown = add_spans(missing); !grown) {
       if (grown.error().code == Errc::out_of_memory) return Taken();

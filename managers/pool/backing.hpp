@@ -30,6 +30,10 @@ class Backing {
   static constexpr std::uint64_t kPage = std::uint64_t{2}
                                          << 20;  ///< What the driver gives comes in these (H200).
 
+  static constexpr std::uint64_t in_pages(std::uint64_t size) noexcept {
+    return (size + kPage - 1) & ~(kPage - 1);
+  }
+
   /// `asked_for` empty: vmm, or cumem where the device has no virtual memory to offer.
   Backing(Driver* driver, std::optional<Kind> asked_for, std::uint64_t max) noexcept
       : driver_(driver), kind_(asked_for), max_(max) {}

@@ -1,12 +1,12 @@
 // The C face of libemm.so for frameworks in one process: the managers that they share, and the
 // functions that PyTorch's and CuPy's pluggable allocators take.
 #include <cstddef>
-#include <exception>
 #include <new>
 #include <string>
 
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "libemm/answer.hpp"
 #include "libemm/shared_managers.hpp"
 #include "plugin/abi.hpp"
 
@@ -16,20 +16,6 @@ namespace {
 thread_local std::string last_words;
 
 SharedManagers& all() { return SharedManagers::of_process(); }
-
-/// Runs `body`, which gives a Status, and lets nothing out of it.
-template <class Body>
-emm_status answer(Body body) noexcept {
-  try {
-    const Status done = body();
-    if (done) return EMM_SUCCESS;
-    last_words = describe(done.error());
-    return plugin::status_of(done.error());
-  } catch (const std::exception& error) {
-    last_words = error.what();
-  }
-  return EMM_UNKNOWN_ERROR;
-}
 
 /// PyTorch takes an address of null for memory; only an exception tells it that there is none.
 class NoMemory final : public std::bad_alloc {
@@ -54,7 +40,7 @@ Result<DevicePtr> take(std::uint64_t size, int device, StreamHandle stream) {
 }
 
 void give_back(void* ptr, int device) noexcept {
-  static_cast<void>(answer([&]() -> Status {
+  static_cast<void>(answer(libemm::last_words, [&]() -> Status {
     if (auto* shared = all().known(device)) shared->addressed.give_back(address_of(ptr));
     return {};
   }));
@@ -70,12 +56,12 @@ using libemm::answer;
 extern "C" {
 
 emm_status emm_shared_use(const char* options, std::uint32_t flags) {
-  return answer([&] { return all().use(options, flags); });
+  return answer(libemm::last_words, [&] { return all().use(options, flags); });
 }
 
 emm_status emm_shared_manager(std::int32_t device, emm_manager** self) {
   *self = nullptr;
-  return answer([&]() -> Status {
+  return answer(libemm::last_words, [&]() -> Status {
     const auto shared = all().device(device);
     if (!shared) return shared.error();
     *self = reinterpret_cast<emm_manager*>((*shared)->manager.get());
@@ -85,7 +71,7 @@ emm_status emm_shared_manager(std::int32_t device, emm_manager** self) {
 
 emm_status emm_shared_end(std::int32_t device) {
   bool ended = true;
-  const auto status = answer([&]() -> Status {
+  const auto status = answer(libemm::last_words, [&]() -> Status {
     ended = all().end(device);
     return {};
   });
@@ -128,7 +114,7 @@ void* emm_torch_base_alloc(void* ptr, size_t* size) {
 }
 
 void emm_torch_memory_fraction(double fraction, int device) {
-  static_cast<void>(answer([&]() -> Status {
+  static_cast<void>(answer(libemm::last_words, [&]() -> Status {
     const auto shared = all().device(device);
     if (!shared) return shared.error();
     const auto info = (*shared)->manager->driver().mem_get_info();
@@ -141,7 +127,7 @@ void emm_torch_memory_fraction(double fraction, int device) {
 
 void* emm_cupy_malloc(void* current_stream, size_t size, int device) {
   void* given = nullptr;
-  static_cast<void>(answer([&]() -> Status {
+  static_cast<void>(answer(libemm::last_words, [&]() -> Status {
     StreamHandle stream;
     if (current_stream != nullptr) {
       const auto ask = reinterpret_cast<std::intptr_t (*)()>(current_stream);

@@ -1,9 +1,9 @@
 // The C face of libemm.so: a trace file, an operation at a time, and foreign recordings as traces.
-#include <exception>
 #include <memory>
 #include <string>
 
 #include "format/byte_source.hpp"
+#include "libemm/answer.hpp"
 #include "libemm/recording.hpp"
 #include "libemm/trace_file.hpp"
 #include "plugin/abi.hpp"
@@ -15,19 +15,6 @@ namespace {
 thread_local std::string last_words;
 
 TraceFile& of(emm_trace* trace) noexcept { return *reinterpret_cast<TraceFile*>(trace); }
-
-template <class Body>
-emm_status answer(Body body) noexcept {
-  try {
-    const Status done = body();
-    if (done) return EMM_SUCCESS;
-    last_words = describe(done.error());
-    return plugin::status_of(done.error());
-  } catch (const std::exception& error) {
-    last_words = error.what();
-  }
-  return EMM_UNKNOWN_ERROR;
-}
 
 Status convert(const char* from, const char* to) {
   auto source = format::ByteSource::open(from);
@@ -50,7 +37,7 @@ using emm::libemm::TraceFile;
 
 extern "C" emm_status emm_trace_open(const char* path, const char* header, emm_trace** trace) {
   *trace = nullptr;
-  return answer([&]() -> emm::Status {
+  return answer(emm::libemm::last_words, [&]() -> emm::Status {
     auto opened = TraceFile::open(path, header);
     if (!opened) return std::move(opened).error();
     *trace = reinterpret_cast<emm_trace*>(opened->release());
@@ -59,25 +46,25 @@ extern "C" emm_status emm_trace_open(const char* path, const char* header, emm_t
 }
 
 extern "C" emm_status emm_trace_append(emm_trace* trace, const char* operation) {
-  return answer([&] { return emm::libemm::of(trace).append(operation); });
+  return answer(emm::libemm::last_words, [&] { return emm::libemm::of(trace).append(operation); });
 }
 
 extern "C" emm_status emm_trace_end(emm_trace* trace, std::uint64_t lost) {
-  return answer([&] { return emm::libemm::of(trace).append_end(lost); });
+  return answer(emm::libemm::last_words, [&] { return emm::libemm::of(trace).append_end(lost); });
 }
 
 extern "C" emm_status emm_trace_flush(emm_trace* trace) {
-  return answer([&] { return emm::libemm::of(trace).flush(); });
+  return answer(emm::libemm::last_words, [&] { return emm::libemm::of(trace).flush(); });
 }
 
 extern "C" emm_status emm_trace_close(emm_trace* trace) {
   if (trace == nullptr) return EMM_SUCCESS;
   const std::unique_ptr<TraceFile> file(&emm::libemm::of(trace));
-  return answer([&] { return file->close(); });
+  return answer(emm::libemm::last_words, [&] { return file->close(); });
 }
 
 extern "C" emm_status emm_trace_convert(const char* from, const char* to) {
-  return answer([&] { return emm::libemm::convert(from, to); });
+  return answer(emm::libemm::last_words, [&] { return emm::libemm::convert(from, to); });
 }
 
 extern "C" size_t emm_trace_error(char* buffer, size_t size) {

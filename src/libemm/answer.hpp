@@ -1,0 +1,26 @@
+#pragma once
+
+#include <exception>
+#include <string>
+
+#include "base/result.hpp"
+#include "plugin/abi.hpp"
+
+namespace emm::libemm {
+
+/// Runs `body`, which gives a Status, for a caller in C: lets nothing out of it, and leaves in
+/// `words` what went wrong.
+template <class Body>
+emm_status answer(std::string& words, Body body) noexcept {
+  try {
+    const Status done = body();
+    if (done) return EMM_SUCCESS;
+    words = describe(done.error());
+    return plugin::status_of(done.error());
+  } catch (const std::exception& error) {
+    words = error.what();
+  }
+  return EMM_UNKNOWN_ERROR;
+}
+
+}  // namespace emm::libemm
