@@ -1,6 +1,7 @@
 #include "order/checker.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "order/watch.hpp"
 
@@ -61,33 +62,48 @@ void Checker::name_stream(std::uint32_t device, StreamHandle stream, std::uint32
   streams_.set_tag(device, stream, tag);
 }
 
+Block* Checker::live(Device& device, DevicePtr ptr, std::uint32_t id) {
+  return device.touched.live(device.places.of(ptr.value), id);
+}
+
 void Checker::allocated(std::uint32_t device, std::uint32_t id, DevicePtr ptr, std::uint64_t size,
                         StreamHandle stream) {
-  if (size == 0 || ptr.value == 0 || ptr.value + size < ptr.value) return;
+  // No memory has such an address: it is what a defective manager says.
+  const bool nowhere = ptr.value >= Places::kPhysical || size > Places::kPhysical - ptr.value;
+  if (size == 0 || ptr.value == 0 || nowhere) return;
   const std::lock_guard lock(mutex_);
   auto& on = devices_[device];
   const auto timeline = streams_.find(device, stream);
-  const auto end = ptr.value + size;
+  const auto before = [&](const Point& use) { return streams_.before_next(use, timeline); };
   bool taken = false;
-  on.touched.overlapping(ptr.value, end, [&](const Block& block) {
-    // Memory that is live has been given twice: the overlap is found by others.
-    taken = taken || block.live;
-    if (block.live) return;
-    const auto work =
-        unordered(block, [&](const Point& use) { return streams_.before_next(use, timeline); });
-    if (work) {
-      found(Hazard::How::handed_out, block, *work, id, streams_.tag(timeline));
-    }
+  std::set<const Block*> accused;
+  on.places.each(ptr.value, size, [&](const Places::Mapping& at) {
+    on.touched.overlapping(at.place, at.place + at.size, [&](const Piece& piece) {
+      const auto& block = *piece.block;
+      if (block.live && block.reached_by(ptr.value, ptr.value + size)) {
+        taken = true;  // Addresses that are live were given twice, which is found by others.
+        return;
+      }
+      const auto work = unordered(block, before);
+      if (work && accused.insert(&block).second) {
+        found(Hazard::How::handed_out, block, *work, id, streams_.tag(timeline));
+      }
+    });
   });
   if (taken) return;
-  on.touched.carve(ptr.value, end, false);
-  on.touched.add(ptr.value, {.end = end,
-                             .id = id,
-                             .live = true,
-                             .born = serving_(),
-                             .ended = 0,
-                             .birth = streams_.mark(timeline),
-                             .uses = {}});
+  const auto block = std::make_shared<Block>(Block{.id = id,
+                                                   .live = true,
+                                                   .address = ptr.value,
+                                                   .size = size,
+                                                   .born = serving_(),
+                                                   .ended = 0,
+                                                   .birth = streams_.mark(timeline),
+                                                   .uses = {}});
+  on.places.each(ptr.value, size, [&](const Places::Mapping& at) {
+    const auto end = at.place + at.size;
+    on.touched.carve(at.place, end, [](const Piece&) { return true; });
+    on.touched.add(at.place, {.end = end, .block = block});
+  });
 }
 
 void Checker::used(std::uint32_t device, std::uint32_t id, DevicePtr ptr, StreamHandle stream) {
@@ -95,14 +111,14 @@ void Checker::used(std::uint32_t device, std::uint32_t id, DevicePtr ptr, Stream
   const auto timeline = streams_.find(device, stream);
   streams_.enter(timeline);
   const auto point = streams_.mark(timeline);
-  if (auto* block = devices_[device].touched.live(ptr.value, id)) last_use(block->uses, point);
+  if (auto* block = live(devices_[device], ptr, id)) last_use(block->uses, point);
 }
 
 void Checker::ending(std::uint32_t device, std::uint32_t id, DevicePtr ptr, StreamHandle stream,
                      const std::vector<StreamHandle>& also) {
   const std::lock_guard lock(mutex_);
   auto& on = devices_[device];
-  auto* block = on.touched.live(ptr.value, id);
+  auto* block = live(on, ptr, id);
   if (block == nullptr) return;
   const auto own = block->birth.timeline;
   for (const auto other : also) {
@@ -171,18 +187,27 @@ void Checker::forget_device(std::uint32_t device) {
   devices_.erase(device);
 }
 
-/// The driver gets [begin, begin + size) back: without a wait for anything, or in the order of the
-/// stream that `on` is.
+/// The driver gets what is at [begin, begin + size) back: without a wait for anything, or in the
+/// order of the stream that `on` is. Work that reaches the memory by other addresses goes on.
 void Checker::end_of_range(Device& device, std::uint64_t begin, std::uint64_t size, Hazard::How how,
                            std::optional<std::uint32_t> on) {
   if (size == 0) return;
-  device.touched.overlapping(begin, begin + size, [&](const Block& block) {
-    const auto work = unordered(block, [&](const Point& use) {
-      return on ? streams_.before_next(use, *on) : streams_.done(use);
+  const auto before = [&](const Point& use) {
+    return on ? streams_.before_next(use, *on) : streams_.done(use);
+  };
+  const auto by_these = [&](const Piece& piece) {
+    return piece.block->reached_by(begin, begin + size);
+  };
+  std::set<const Block*> accused;
+  device.places.each(begin, size, [&](const Places::Mapping& at) {
+    const auto end = at.place + at.size;
+    device.touched.overlapping(at.place, end, [&](const Piece& piece) {
+      if (!by_these(piece)) return;
+      const auto work = unordered(*piece.block, before);
+      if (work && accused.insert(piece.block.get()).second) found(how, *piece.block, *work);
     });
-    if (work) found(how, block, *work);
+    device.touched.carve(at.place, end, by_these);
   });
-  device.touched.carve(begin, begin + size, true);
 }
 
 /// Forgets what is over, whenever twice as much is held as after the last time.

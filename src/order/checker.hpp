@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "driver/device_entry.hpp"
+#include "order/places.hpp"
 #include "order/streams.hpp"
 #include "order/touched.hpp"
 
@@ -30,7 +31,7 @@ class Quiet {
 /// Memory went to somebody else while work that nothing orders may still touch it.
 struct Hazard {
   enum class How : std::uint8_t {
-    handed_out,  ///< To an allocation of the trace.
+    handed_out,  ///< To an allocation of the trace. Of what is live, at another address only.
     unmapped,    ///< mem_unmap, or its access was taken away.
     given_back,  ///< Freed in a way that does not wait for that work.
   };
@@ -49,7 +50,8 @@ class Watch;
 /// Finds hazards: by the stream rule, an allocation implies work on its stream from its birth until
 /// its free is asked for, and on each stream that record_stream or `use` names. Memory may be
 /// handed out only to a stream on which that work comes before, and unmapped or given back only
-/// when it is done.
+/// when it is done. Memory is followed by where it is, through whatever address it is reached: what
+/// is mapped at several (cuMemMap) is one memory.
 ///
 /// It is told what the trace does, and sees what a manager asks of a device by standing around its
 /// driver: events, waits, synchronisation, and which calls wait for running work (cuMemFree,
@@ -96,6 +98,7 @@ class Checker {
  private:
   friend class Watch;
   struct Device {
+    Places places;
     Touched touched;
     std::map<std::uint64_t, std::uint64_t> given;  ///< By the driver: base to size.
     std::map<std::uint64_t, Frontier> events;      ///< What each handle last recorded.
@@ -107,6 +110,7 @@ class Checker {
   /// Where the work that touches `block` would not be over: its timeline.
   template <class Ordered>
   std::optional<std::uint32_t> unordered(const Block& block, Ordered ordered) const;
+  static Block* live(Device& device, DevicePtr ptr, std::uint32_t id);
   void end_of_range(Device& device, std::uint64_t begin, std::uint64_t size, Hazard::How how,
                     std::optional<std::uint32_t> on);
   void sweep(Device& device);

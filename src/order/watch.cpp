@@ -5,9 +5,15 @@
 namespace emm::order {
 namespace {
 
-/// What a call that this thread has under way will have waited for: work that other threads put on
-/// a stream meanwhile is none of it.
-thread_local Frontier under_way;
+/// A call that this thread has under way.
+struct UnderWay {
+  /// What it will have waited for: work that other threads put on a stream meanwhile is none of it.
+  Frontier waits;
+  /// What it takes away, which another thread may be given before it returns.
+  std::vector<Places::Mapping> unmapped;
+  std::uint64_t released = 0;
+};
+thread_local UnderWay under_way;
 
 /// Tells when host functions begin: all that was on their stream is over then.
 class HostFunctions final : public ForwardingDriver {
@@ -101,18 +107,26 @@ Frontier Watch::waited_for(const CallEvent& event) {
 std::int32_t Watch::before(const CallEvent& event) {
   if (Quiet::now()) return 0;
   const std::lock_guard lock(checker_.mutex_);
-  under_way = waited_for(event);
+  auto& device = checker_.devices_[device_];
+  under_way = {.waits = waited_for(event), .unmapped = {}, .released = 0};
   if (event.call == Call::mem_unmap || (event.call == Call::mem_set_access && event.other == 0)) {
-    checker_.end_of_range(checker_.devices_[device_], event.pointer, event.size,
-                          Hazard::How::unmapped, std::nullopt);
+    checker_.end_of_range(device, event.pointer, event.size, Hazard::How::unmapped, std::nullopt);
+  }
+  if (event.call == Call::mem_unmap) {
+    under_way.unmapped = device.places.unmap(event.pointer, event.size);
+  } else if (event.call == Call::mem_release) {
+    under_way.released = device.places.release({event.pointer});
   }
   return 0;
 }
 
 void Watch::after(const CallEvent& event) {
-  if (event.native != 0 || Quiet::now()) return;
+  if (Quiet::now()) return;
   const std::lock_guard lock(checker_.mutex_);
-  apply(event);
+  if (event.native == 0) return apply(event);
+  auto& places = checker_.devices_[device_].places;
+  if (event.call == Call::mem_unmap) places.undo_unmap(under_way.unmapped);
+  if (event.call == Call::mem_release) places.undo_release({event.pointer}, under_way.released);
 }
 
 void Watch::apply(const CallEvent& event) {
@@ -131,12 +145,13 @@ void Watch::apply(const CallEvent& event) {
     case Call::mem_alloc_async:
     case Call::mem_alloc_from_pool_async:
       // The driver orders what it hands out itself.
-      device.touched.carve(event.result, event.result + event.size, false);
+      device.touched.carve(event.result, event.result + event.size,
+                           [](const Piece& piece) { return !piece.block->live; });
       device.given[event.result] = event.size;
       return;
     case Call::mem_free:
     case Call::runtime_free:
-      streams.complete(under_way);
+      streams.complete(under_way.waits);
       return take_back(Hazard::How::given_back, std::nullopt);
     case Call::mem_free_async: {
       const auto timeline = streams.find(device_, event.stream);
@@ -145,7 +160,7 @@ void Watch::apply(const CallEvent& event) {
     }
     case Call::stream_query:
     case Call::event_query:
-      if (event.result != 0) streams.complete(under_way);
+      if (event.result != 0) streams.complete(under_way.waits);
       return;
     case Call::mem_free_host:
     case Call::mem_host_unregister:
@@ -158,9 +173,9 @@ void Watch::apply(const CallEvent& event) {
     case Call::memcpy_dtoh:
     case Call::memcpy_dtod:
     case Call::memcpy_peer:
-      return streams.complete(under_way);
+      return streams.complete(under_way.waits);
     case Call::primary_ctx_reset:
-      streams.complete(under_way);
+      streams.complete(under_way.waits);
       device = {};
       return;
     case Call::event_record: {
@@ -179,6 +194,10 @@ void Watch::apply(const CallEvent& event) {
       if (known != device.events.end()) streams.after(timeline, known->second);
       return;
     }
+    case Call::mem_create:
+      return device.places.created({event.result}, event.size);
+    case Call::mem_map:
+      return device.places.map(event.pointer, event.size, {event.other});
     case Call::memset_d8_async:
     case Call::memcpy_dtod_async:
     case Call::launch_host_func:

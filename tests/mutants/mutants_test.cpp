@@ -69,7 +69,7 @@ Subject hasty(order::Haste haste) {
 TEST(Hasty, ManagersAreCaughtByTheClauseOfStreamOrder) {
   using order::Haste;
   for (const auto haste : {Haste::no_event, Haste::wrong_stream, Haste::event_too_early, Haste::unmap_without_order,
-                           Haste::cross_thread_free, Haste::async_free_without_order}) {
+                           Haste::cross_thread_free, Haste::async_free_without_order, Haste::other_address}) {
     const auto subject = hasty(haste);
 
     EXPECT_EQ(judge(*find_clause("stream/hazards"), subject).kind, Verdict::Kind::fail) << subject.manager;

@@ -18,7 +18,9 @@ class CheckerTest : public ::testing::Test {
  protected:
   CheckerTest() {
     OpenedDevice bare;
-    bare.driver = std::make_unique<OrderDevice>();
+    auto made = std::make_unique<OrderDevice>();
+    order_device = made.get();
+    bare.driver = std::move(made);
     device = checker.watch(std::move(bare), 0);
     a = *driver().stream_create(StreamKind::non_blocking);
     b = *driver().stream_create(StreamKind::non_blocking);
@@ -40,7 +42,25 @@ class CheckerTest : public ::testing::Test {
     return *event;
   }
 
+  PhysicalHandle memory(std::uint64_t size) {
+    const auto handle = driver().mem_create(size);
+    EXPECT_TRUE(handle);
+    return *handle;
+  }
+  void map(DevicePtr at, std::uint64_t size, PhysicalHandle handle) {
+    EXPECT_TRUE(driver().mem_map(at, size, 0, handle));
+  }
+  void live_and_end_at(DevicePtr ptr, StreamHandle stream) {
+    checker.allocated(0, 1, ptr, kSize, stream);
+    checker.ending(0, 1, ptr, stream);
+  }
+  std::vector<Hazard> given_at(DevicePtr ptr, std::uint64_t size, StreamHandle stream) {
+    checker.allocated(0, 2, ptr, size, stream);
+    return checker.take_found();
+  }
+
   Checker checker{&no_event};
+  OrderDevice* order_device = nullptr;
   OpenedDevice device;
   StreamHandle a, b, blocking;
 };
@@ -238,6 +258,127 @@ TEST_F(CheckerTest, ManyStreamsThatComeAndGoAreForgotten) {
     ASSERT_TRUE(driver().stream_destroy(*stream));
   }
   EXPECT_TRUE(checker.take_found().empty());
+}
+
+// Physical memory that is mapped at several addresses.
+
+constexpr DevicePtr kOne{0x200000000}, kOther{0x300000000};
+constexpr std::uint64_t kPage = 2 << 20;
+
+TEST_F(CheckerTest, MemoryIsTheSameAtEachOfItsAddresses) {
+  const auto handle = memory(kPage);
+  map(kOne, kPage, handle);
+  map(kOther, kPage, handle);
+  live_and_end_at(kOne + 8192, a);
+
+  EXPECT_TRUE(given_at(kOther, 8192, b).empty()) << "what is before it";
+  EXPECT_TRUE(given_at(kOther + 8192 + kSize, 8192, b).empty()) << "what is behind it";
+  const auto found = given_at(kOther + (8192 + kSize - 1), 1, b);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].how, Hazard::How::handed_out);
+  EXPECT_EQ(found[0].id, 1u);
+}
+
+TEST_F(CheckerTest, AnOrderHoldsAtEachOfItsAddresses) {
+  const auto handle = memory(kPage);
+  map(kOne, kPage, handle);
+  map(kOther, kPage, handle);
+  live_and_end_at(kOne, a);
+  ASSERT_TRUE(driver().stream_wait_event(b, recorded(a)));
+
+  EXPECT_TRUE(given_at(kOther, kPage, b).empty());
+}
+
+TEST_F(CheckerTest, ABlockOfSeveralPiecesIsFoundInEachAndAccusedOnce) {
+  const auto low = memory(kPage), high = memory(2 * kPage);
+  map(kOne, kPage, low);
+  map(kOne + kPage, 2 * kPage, high);
+  map(kOther, 2 * kPage, high);
+  map(kOther + 2 * kPage, kPage, low);
+  const auto in_pieces = kOther + kPage;  // the upper half of `high`, then `low`
+  checker.allocated(0, 1, in_pieces, 2 * kPage, a);
+  checker.used(0, 1, in_pieces, b);
+  checker.ending(0, 1, in_pieces, a);
+
+  EXPECT_TRUE(given_at(kOne + kPage, kPage, blocking).empty()) << "the lower half of `high`";
+  EXPECT_EQ(given_at(kOne, 3 * kPage, blocking).size(), 1u);
+}
+
+TEST_F(CheckerTest, EachPieceOfABlockIsRememberedUntilItIsGivenAway) {
+  const auto low = memory(kPage), high = memory(kPage);
+  map(kOne, kPage, low);
+  map(kOne + 2 * kPage, kPage, high);
+  map(kOther, kPage, high);
+  map(kOther + kPage, kPage, low);
+  checker.allocated(0, 1, kOther, 2 * kPage, a);
+  checker.ending(0, 1, kOther, a);
+
+  EXPECT_TRUE(given_at(kOne, kPage, a).empty());
+  checker.allocated(0, 3, kOne + 2 * kPage, kPage, b);
+  const auto found = checker.take_found();
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].id, 1u);
+}
+
+TEST_F(CheckerTest, LiveMemoryIsNotGivenAgainAtAnotherAddress) {
+  const auto handle = memory(kPage);
+  map(kOne, kPage, handle);
+  map(kOther, kPage, handle);
+  checker.allocated(0, 1, kOne, kSize, a);
+
+  const auto found = given_at(kOther, kSize, a);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].id, 1u);
+  EXPECT_FALSE(found[0].ended);
+}
+
+TEST_F(CheckerTest, UnmappingConcernsWorkThatGoesByThatMapping) {
+  const auto handle = memory(kPage);
+  map(kOne, kPage, handle);
+  map(kOther, kPage, handle);
+  live_and_end_at(kOne, a);
+
+  ASSERT_TRUE(driver().mem_unmap(kOther, kPage));
+  EXPECT_TRUE(checker.take_found().empty());
+  ASSERT_TRUE(driver().mem_unmap(kOne, kPage));
+  ASSERT_EQ(checker.take_found().size(), 1u) << "the work is not forgotten";
+}
+
+TEST_F(CheckerTest, OtherMemoryAtTheSameAddressIsOtherMemory) {
+  const auto handle = memory(kPage), other = memory(kPage);
+  map(kOne, kPage, handle);
+  map(kOther, kPage, handle);
+  live_and_end_at(kOther, a);
+  ASSERT_TRUE(driver().mem_unmap(kOne, kPage));
+  map(kOne, kPage, other);
+
+  EXPECT_TRUE(given_at(kOne, kPage, b).empty());
+}
+
+TEST_F(CheckerTest, ANameThatComesBackIsOtherMemory) {
+  order_device->name_all(7);
+  const auto first = memory(kPage);
+  map(kOne, kPage, first);
+  ASSERT_TRUE(driver().mem_release(first)) << "the memory lives as long as its mapping";
+  const auto second = memory(kPage);
+  map(kOther, kPage, second);
+  live_and_end_at(kOne, a);
+
+  EXPECT_TRUE(given_at(kOther, kPage, b).empty());
+}
+
+TEST_F(CheckerTest, AMappingThatIsNotUnmappedStays) {
+  const auto handle = memory(kPage);
+  map(kOne, kPage, handle);
+  live_and_end_at(kOne, a);
+  ASSERT_TRUE(driver().stream_synchronize(a));
+  order_device->refuse();
+  ASSERT_FALSE(driver().mem_unmap(kOne, kPage));
+  ASSERT_FALSE(driver().mem_release(handle));
+  map(kOther, kPage, handle);
+  live_and_end_at(kOne, a);
+
+  EXPECT_EQ(given_at(kOther, kPage, b).size(), 1u);
 }
 
 }  // namespace

@@ -47,15 +47,17 @@ TEST(Touched, CarvesLikeAListOfBytesFromASeed) {
     for (std::uint32_t id = 1; id <= 60; ++id) {
       const auto begin = random.below(200);
       const auto end = begin + random.between(1, 40);
-      touched.carve(begin, end, true);
+      touched.carve(begin, end, [](const Piece&) { return true; });
       for (auto at = begin; at < end; ++at) bytes.erase(at);
       if (!random.chance(0.6)) continue;
-      touched.add(begin, {.end = end, .id = id});
+      auto block = std::make_shared<Block>();
+      block->id = id;
+      touched.add(begin, {.end = end, .block = std::move(block)});
       for (auto at = begin; at < end; ++at) bytes[at] = id;
     }
     for (std::uint64_t at = 0; at < 240; ++at) {
       std::uint32_t found = 0;
-      touched.overlapping(at, at + 1, [&](const Block& block) { found = block.id; });
+      touched.overlapping(at, at + 1, [&](const Piece& piece) { found = piece.block->id; });
       const auto byte = bytes.find(at);
       EXPECT_EQ(found, byte == bytes.end() ? 0 : byte->second) << at;
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <vector>
 
 #include "base/prng.hpp"
@@ -16,6 +17,13 @@ class OrderDevice final : public Driver {
   static constexpr std::uint64_t kGranularity = 2 << 20;
 
   explicit OrderDevice(std::uint64_t seed = 0) : random_(seed) {}
+
+  /// Mappings of memory that was mapped before.
+  std::uint64_t mapped_again() const noexcept { return mapped_again_; }
+  /// From here on nothing is unmapped or released.
+  void refuse() noexcept { refuses_ = true; }
+  /// Physical memory is named so from here on, whatever was before.
+  void name_all(std::uint64_t handle) noexcept { always_ = handle; }
 
   Result<DevicePtr> mem_alloc(std::uint64_t size) override { return take(size); }
   Status mem_free(DevicePtr ptr) override { return give(ptr); }
@@ -76,10 +84,19 @@ class OrderDevice final : public Driver {
     return take(size);
   }
   Status mem_address_free(DevicePtr ptr, std::uint64_t) override { return give(ptr); }
-  Result<PhysicalHandle> mem_create(std::uint64_t) override { return PhysicalHandle{++handles_}; }
-  Status mem_release(PhysicalHandle) override { return {}; }
-  Status mem_map(DevicePtr, std::uint64_t, std::uint64_t, PhysicalHandle) override { return {}; }
-  Status mem_unmap(DevicePtr, std::uint64_t) override { return {}; }
+  Result<PhysicalHandle> mem_create(std::uint64_t) override {
+    return PhysicalHandle{always_ ? always_ : ++handles_};
+  }
+  Status mem_release(PhysicalHandle) override {
+    return refuses_ ? Status(Error{.code = Errc::invalid_value, .native = 1}) : Status();
+  }
+  Status mem_map(DevicePtr, std::uint64_t, std::uint64_t, PhysicalHandle handle) override {
+    if (!mapped_.insert(handle).second) ++mapped_again_;
+    return {};
+  }
+  Status mem_unmap(DevicePtr, std::uint64_t) override {
+    return refuses_ ? Status(Error{.code = Errc::invalid_value, .native = 1}) : Status();
+  }
   Status mem_set_access(DevicePtr, std::uint64_t, AccessFlags) override { return {}; }
   Result<DevicePtr> mem_alloc_async(std::uint64_t size, StreamHandle) override {
     return take(size);
@@ -117,6 +134,10 @@ class OrderDevice final : public Driver {
   }
 
   Prng random_;
+  bool refuses_ = false;
+  std::set<PhysicalHandle> mapped_;
+  std::uint64_t mapped_again_ = 0;
+  std::uint64_t always_ = 0;
   std::uint64_t handles_ = 0x100;
   std::uint64_t next_ = std::uint64_t{1} << 44;
   std::uint64_t held_ = 0;

@@ -12,9 +12,10 @@ namespace emm::order {
 
 /// A program on several streams and threads, from a seed: it allocates on one stream and frees
 /// there, elsewhere or without saying where, uses memory on other streams, and makes its streams
-/// wait for each other now and then. All sizes take one block, so that memory goes round.
+/// wait for each other now and then. Sizes of no more than 4,000 take one block, so that memory
+/// goes round.
 inline trace::Trace random_program(std::uint64_t seed, std::size_t length = 48,
-                                   std::uint64_t threads = 2) {
+                                   std::uint64_t threads = 2, std::uint64_t size_most = 4000) {
   using trace::Member;
   using trace::Op;
   Prng random(seed);
@@ -66,7 +67,7 @@ inline trace::Trace random_program(std::uint64_t seed, std::size_t length = 48,
       operation.op = Op::memalloc;
       operation.members = trace::Members(Member::id, Member::size);
       operation.id = trace::Id::of(++ids);
-      operation.size = random.between(1, 4000);
+      operation.size = random.between(1, size_most);
       const auto stream = any_stream();
       on(operation, stream);
       live.push_back({ids, stream});

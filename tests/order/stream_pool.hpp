@@ -20,6 +20,7 @@ enum class Haste : std::uint8_t {
   unmap_without_order,       ///< Unmaps what is idle without a wait.
   cross_thread_free,         ///< Takes the freeing stream to be the only one that worked there.
   async_free_without_order,  ///< Gives memory to the driver's pool on a stream that did not wait.
+  other_address,             ///< Takes memory at its other address to be other memory.
 };
 inline constexpr std::string_view kHasteNames[]{"none",
                                                 "no_event",
@@ -27,12 +28,14 @@ inline constexpr std::string_view kHasteNames[]{"none",
                                                 "event_too_early",
                                                 "unmap_without_order",
                                                 "cross_thread_free",
-                                                "async_free_without_order"};
+                                                "async_free_without_order",
+                                                "other_address"};
 
 /// A small caching manager in the order of streams. A block is cached with an event on each stream
 /// that may use it; the same stream has it again at once, another waits for those events, or finds
-/// by asking that they have come. Every so often it gives idle blocks back to the device: in one
-/// half of them after a wait for their events, by mem_free in the other.
+/// by asking that they have come. Half of the blocks are mapped at two addresses, which take turns.
+/// Every so often it gives idle blocks back to the device: in one half of them after a wait for
+/// their events, by mem_free in the other.
 class StreamPool final : public MemoryManager {
  public:
   StreamPool(Driver& driver, Haste haste) : driver_(driver), haste_(haste) {}
@@ -84,6 +87,7 @@ class StreamPool final : public MemoryManager {
     StreamHandle stream;  ///< That has it, or had it.
     std::vector<Wait> waits;
     PhysicalHandle physical;  ///< 0: of mem_alloc.
+    DevicePtr other;          ///< Where it is mapped besides.
     bool asynchronous = false;
   };
   static Error no() { return Error{.code = Errc::not_supported}; }
@@ -143,11 +147,13 @@ class StreamPool final : public MemoryManager {
       auto block = std::move(*at);
       idle_.erase(at);
       forget(block);
+      if (block.other) std::swap(block.ptr, block.other);
       return block;
     }
     return std::nullopt;
   }
   bool order(Block& block, StreamHandle stream) {
+    if (haste_ == Haste::other_address && block.other) return true;
     if (haste_ == Haste::no_event || (!block.waits.empty() && over(block))) return true;
     for (auto& wait : block.waits) {
       if (haste_ == Haste::wrong_stream && !driver_.event_record(wait.event, stream)) return false;
@@ -157,7 +163,8 @@ class StreamPool final : public MemoryManager {
   }
 
   Result<Block> grow(std::uint64_t size, StreamHandle stream) {
-    Block block{.ptr = {}, .size = size, .stream = stream, .waits = {}, .physical = {}};
+    Block block{
+        .ptr = {}, .size = size, .stream = stream, .waits = {}, .physical = {}, .other = {}};
     if (++grown_ % 2 == 0 && haste_ == Haste::async_free_without_order) {
       auto ptr = driver_.mem_alloc_async(size, stream);
       if (!ptr) return std::move(ptr).error();
@@ -166,13 +173,15 @@ class StreamPool final : public MemoryManager {
       return block;
     }
     if (grown_ % 2 == 0) {
-      auto ptr = driver_.mem_address_reserve(size);
       auto physical = driver_.mem_create(size);
-      if (!ptr || !physical) return no();
-      if (!driver_.mem_map(*ptr, size, 0, *physical)) return no();
-      if (!driver_.mem_set_access(*ptr, size, AccessFlags::read_write)) return no();
-      block.ptr = *ptr;
+      if (!physical) return no();
       block.physical = *physical;
+      for (auto* address : {&block.ptr, &block.other}) {
+        auto ptr = driver_.mem_address_reserve(size);
+        if (!ptr || !driver_.mem_map(*ptr, size, 0, *physical)) return no();
+        if (!driver_.mem_set_access(*ptr, size, AccessFlags::read_write)) return no();
+        *address = *ptr;
+      }
       return block;
     }
     auto ptr = driver_.mem_alloc(size);
@@ -196,9 +205,11 @@ class StreamPool final : public MemoryManager {
         }
         if (block.waits.empty() && !driver_.ctx_synchronize()) return;
       }
-      if (!driver_.mem_unmap(block.ptr, block.size)) return;
+      for (const auto address : {block.ptr, block.other}) {
+        if (!driver_.mem_unmap(address, block.size)) return;
+        if (!driver_.mem_address_free(address, block.size)) return;
+      }
       if (!driver_.mem_release(block.physical)) return;
-      if (!driver_.mem_address_free(block.ptr, block.size)) return;
     } else if (!driver_.mem_free(block.ptr)) {
       return;
     }
