@@ -5,6 +5,8 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "emm/memory_map.hpp"
+#include "emm/memory_statistics.hpp"
 #include "managers/host_only.hpp"
 #include "managers/pool/arenas.hpp"
 
@@ -59,6 +61,7 @@ class PoolManager final : public HostOnlyManager {
     auto taken = arena.allocate_slowly(size);
     if (!taken && taken.error().code == Errc::out_of_memory && !arena.beyond_max(size))
       taken = allocate_again(arena, size);
+    if (!taken && taken.error().code == Errc::out_of_memory) ++refused_;
     if (!taken) return std::move(taken).error();
     return handed_out(arena, *taken, size);
   }
@@ -80,8 +83,10 @@ class PoolManager final : public HostOnlyManager {
   }
 
   Status trim(std::uint64_t keep) override {
-    if (deferrals_.load() == 0) give_back(keep, true);
-    return {};
+    if (deferrals_.load() > 0) return {};
+    const auto failed = give_back(keep, true);
+    if (failed.empty()) return {};
+    return failed.front();
   }
 
   DeferCleanup defer_cleanup() override {
@@ -93,14 +98,14 @@ class PoolManager final : public HostOnlyManager {
 
   ManagerState state() const override {
     auto state = HostOnlyManager::state();
-    const auto counted = statistics();
+    const auto counted = this->counted();
     *state.live_bytes += counted.requested.current;
     state.largest_free_bytes = counted.largest_free;
     return state;
   }
 
   std::string report() const override {
-    const auto of = statistics();
+    const auto of = counted();
     const auto shown = [](std::uint64_t bytes) { return units::bytes(bytes); };
     return text::format(
                "pool: requested {} (peak {}, ever {}), allocated {} (peak {}, ever {}), in {} "
@@ -112,11 +117,49 @@ class PoolManager final : public HostOnlyManager {
                "pool: reserved {} (peak {}), active {}, inactive split {}; {} spans, {} mapped "
                "again; {} bytes of metadata a block\n",
                shown(backing_.reserved_bytes()), shown(backing_.peak_reserved_bytes()),
-               shown(of.active), shown(of.inactive_split), of.spans, of.mappings,
-               of.metadata / std::max<std::uint64_t>(of.allocation.peak, 1));
+               shown(of.active.current), shown(of.inactive_split), of.spans, of.mappings,
+               metadata_per_block(of));
+  }
+
+  MemoryStatistics statistics() const override {
+    const auto of = counted();
+    const auto count = [](const pool::Statistics::Count& given) {
+      return MemoryStatistics::Count{given.current, given.peak, given.total,
+                                     given.total - given.current};
+    };
+    const auto reserved = backing_.total_reserved_bytes();
+    return {.allocation = count(of.allocation),
+            .segment = {.current = of.segments},
+            .active = count(of.active_allocation),
+            .inactive_split = {.current = of.inactive_split_blocks},
+            .allocated_bytes = count(of.allocated),
+            .reserved_bytes = {.current = of.reserved,
+                               .peak = backing_.peak_reserved_bytes(),
+                               .allocated = reserved,
+                               .freed = reserved - of.reserved},
+            .active_bytes = count(of.active),
+            .inactive_split_bytes = {.current = of.inactive_split},
+            .requested_bytes = count(of.requested),
+            .num_alloc_retries = retries_.load(),
+            .num_ooms = refused_.load(),
+            .num_device_alloc = backing_.given(),
+            .num_device_free = backing_.given_back(),
+            .largest_free_bytes = of.largest_free,
+            .mapped_again = of.mappings,
+            .metadata_bytes = of.metadata,
+            .metadata_bytes_per_block = metadata_per_block(of)};
+  }
+
+  std::optional<MemoryMap> memory_map() const override {
+    MemoryMap map;
+    for (auto* arena : arenas_.all()) arena->add_to(map);
+    return map;
   }
 
  private:
+  static std::uint64_t metadata_per_block(const pool::Statistics& of) noexcept {
+    return of.metadata / std::max<std::uint64_t>(of.allocation.peak, 1);
+  }
   static MemoryPointer handed_out(Arena& arena, const Arena::Taken& taken, std::uint64_t size) {
     return MemoryPointer(
         taken.address, size,
@@ -136,6 +179,7 @@ class PoolManager final : public HostOnlyManager {
   // What others hold idle, what the queue of host memory's frees holds, and last what this arena
   // holds idle.
   Result<Arena::Taken> allocate_again(Arena& arena, std::uint64_t size) {
+    ++retries_;
     const std::lock_guard making_room(making_room_);
     auto taken = arena.allocate_slowly(size);  // another thread may have made room
     if (taken || taken.error().code != Errc::out_of_memory) return taken;
@@ -148,12 +192,14 @@ class PoolManager final : public HostOnlyManager {
     return arena.allocate_slowly(size);
   }
 
-  void give_back(std::uint64_t keep, bool wait, const Arena* but = nullptr) noexcept {
+  /// What failed: the observer has heard of it.
+  std::vector<Error> give_back(std::uint64_t keep, bool wait, const Arena* but = nullptr) noexcept {
     std::vector<Error> failed;
     for (auto* arena : arenas_.all()) {
       if (arena != but) arena->give_back(keep, wait, failed);
     }
     for (const auto& error : failed) tell(error);
+    return failed;
   }
 
   void end_all() noexcept {
@@ -174,7 +220,7 @@ class PoolManager final : public HostOnlyManager {
     }
   }
 
-  pool::Statistics statistics() const {
+  pool::Statistics counted() const {
     pool::Statistics sum;
     for (auto* arena : arenas_.all()) sum += arena->statistics();
     return sum;
@@ -187,6 +233,8 @@ class PoolManager final : public HostOnlyManager {
   std::mutex deferring_;
   std::atomic<std::size_t> deferrals_{0};
   std::atomic<bool> reset_waits_{false};
+  std::atomic<std::uint64_t> retries_{0};
+  std::atomic<std::uint64_t> refused_{0};
   DeferCleanup host_deferred_;
   bool initialized_ = false;
 };

@@ -3,12 +3,15 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "emm/manager_entry.hpp"
 #include "emm/memory_manager.hpp"
+#include "emm/memory_map.hpp"
+#include "emm/memory_statistics.hpp"
 #include "managers/live_records.hpp"
 
 namespace emm {
@@ -51,6 +54,8 @@ class Adaptor : public MemoryManager {
   Status trim(std::uint64_t keep) override { return upstream_->trim(keep); }
   ManagerState state() const override { return upstream_->state(); }
   std::string report() const override { return upstream_->report(); }
+  MemoryStatistics statistics() const override { return upstream_->statistics(); }
+  std::optional<MemoryMap> memory_map() const override { return upstream_->memory_map(); }
 
  protected:
   /// Before the upstream is asked. An error here is the answer, and nothing more is heard of the request.

@@ -23,27 +23,6 @@ bool out_of_memory(const Error& error) noexcept { return error.code == Errc::out
 
 }  // namespace
 
-Statistics::Count& Statistics::Count::operator+=(const Count& other) noexcept {
-  current += other.current;
-  peak += other.peak;
-  total += other.total;
-  return *this;
-}
-
-Statistics& Statistics::operator+=(const Statistics& other) noexcept {
-  requested += other.requested;
-  allocated += other.allocated;
-  allocation += other.allocation;
-  active += other.active;
-  reserved += other.reserved;
-  inactive_split += other.inactive_split;
-  largest_free = std::max(largest_free, other.largest_free);
-  spans += other.spans;
-  mappings += other.mappings;
-  metadata += other.metadata;
-  return *this;
-}
-
 Arena::Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream,
              unsigned granule_shift) noexcept
     : owner_(owner), driver_(driver), backing_(backing), stream_(stream), blocks_(granule_shift) {}
@@ -127,6 +106,7 @@ void Arena::end(const Free& free) noexcept {
       blocks_.release(part);
     }
   };
+  if (free.elsewhere) before_parked_changes();
   statistics_.allocation.subtract(1);
   const auto note = blocks_.note(block);
   if ((note & kComposite) == 0) {
@@ -140,6 +120,10 @@ void Arena::end(const Free& free) noexcept {
     composite.parts.clear();
     idle_composites_.push_back(index);
   }
+  if (free.elsewhere) {
+    ++parked_count_;
+    after_parked_changed();
+  }
   // Who begins again with the same requests is to find the same places: the same mappings hold
   // then.
   if (statistics_.allocation.current == 0 && playing_ > 1) start_over();
@@ -149,7 +133,7 @@ void Arena::end(const Free& free) noexcept {
 // that are mapped as one, memory that it has once held in use, holes that are to be mapped as one,
 // and more memory than it should have.
 Result<Arena::Taken> Arena::take_slowly(std::uint64_t size, std::uint32_t granules) {
-  if (settle(By::events)) {
+  if (const auto settled = settle(By::events); settled && *settled) {
     if (const auto taken = take(size, granules)) return taken;
   }
   if (backing_.kind() == Backing::Kind::cumem) return take_from_slabs(size, granules);
@@ -274,6 +258,10 @@ Status Arena::use_range_for(std::uint64_t bytes) {
   return {};
 }
 
+void Arena::put_in_order(std::uint32_t span) {
+  by_address_.insert(by_address_.begin() + place_from(spans_[span].address), span);
+}
+
 // Large, since each costs the driver 22 us to map, whatever its size (H200); and no larger, since
 // what is free in the midst of one cannot be put together with anything.
 std::uint64_t Arena::least_span() const noexcept {
@@ -294,13 +282,10 @@ Status Arena::add_spans(std::uint64_t bytes) {
     sizes.push_back(
         std::min({left, most, std::max(least, cut), std::max(least, whole_pages(left / 2))}));
   }
-  const auto first = spans_.size();
+  const auto first = static_cast<std::uint32_t>(spans_.size());
   if (auto done = backing_.create(next_address_, sizes, spans_); !done) return done;
   next_address_ += bytes;
-  for (auto span = first; span < spans_.size(); ++span) {
-    by_address_.insert(by_address_.begin() + place_from(spans_[span].address),
-                       static_cast<std::uint32_t>(span));
-  }
+  for (auto span = first; span < spans_.size(); ++span) put_in_order(span);
   play(bytes);
   return {};
 }
@@ -309,6 +294,7 @@ Status Arena::add_slab(std::uint64_t bytes) {
   auto span = backing_.allocate(bytes);
   if (!span) return std::move(span).error();
   spans_.push_back(*span);
+  put_in_order(static_cast<std::uint32_t>(spans_.size() - 1));
   play(~std::uint64_t{0});
   return {};
 }
@@ -331,7 +317,8 @@ Result<Arena::Taken> Arena::take_from_slabs(std::uint64_t size, std::uint32_t gr
 
 // Work of this stream comes after what had been put on the others when they freed their memory. By
 // `context` where this stream may be gone: nobody asks for memory on it.
-bool Arena::settle(By by) noexcept {
+// What cannot be ordered waits on. False where nothing waited.
+Result<bool> Arena::settle(By by) noexcept {
   if (parked_.empty()) return false;
   bool ordered = by == By::events;
   for (const auto& parked : parked_) {
@@ -339,41 +326,53 @@ bool Arena::settle(By by) noexcept {
     ordered = parked.recorded &&
               (parked.event == EventHandle{} || driver_.stream_wait_event(stream_, parked.event));
   }
-  if (!ordered && !driver_.ctx_synchronize()) return false;
+  if (!ordered) {
+    if (auto done = driver_.ctx_synchronize(); !done) return std::move(done).error();
+  }
+  before_parked_changes();
   for (const auto& parked : parked_) {
     forget(parked.event);
-    parked_bytes_ -= blocks_.bytes(blocks_.size(parked.block));
     blocks_.release(parked.block);
   }
   parked_.clear();
+  parked_bytes_ = 0;
+  parked_count_ = 0;
+  after_parked_changed();
   return true;
 }
 
 // Nothing that this stream was given runs any more. A program may have ended it, and no driver may
-// be asked of a stream that is gone (it crashes: H200); those of CUDA's own stay.
-bool Arena::finish(bool wait) noexcept {
+// be asked of a stream that is gone (it crashes: H200); those of CUDA's own stay. False where it
+// still runs, and is not waited for.
+Result<bool> Arena::finish(bool wait) noexcept {
   if (!wait && (stream_ == StreamHandle{} || stream_ == kPerThreadStream)) {
     const auto done = driver_.stream_query(stream_);
     return parked_.empty() && done && *done;
   }
-  if (!driver_.ctx_synchronize()) return false;
-  settle(By::context);
+  if (auto done = driver_.ctx_synchronize(); !done) return std::move(done).error();
+  if (auto settled = settle(By::context); !settled) return settled;
   return true;
 }
 
+// Memory that another stream freed waits on: this stream may be handed it again.
 void Arena::release_all() noexcept {
   const std::lock_guard lock(lock_);
   end_what_is_left();
   epoch_.advance();
-  for (const auto& parked : parked_) forget(parked.event);
-  parked_.clear();
-  parked_bytes_ = 0;
+  before_parked_changes();
   statistics_.requested.current = 0;
   statistics_.allocated.current = 0;
   statistics_.allocation.current = 0;
+  after_parked_changed();
   composites_.clear();
   idle_composites_.clear();
-  blocks_.clear();
+  if (parked_.empty()) {
+    blocks_.clear();
+  } else {
+    for (std::uint32_t block = 0; block < blocks_.slots(); ++block) {
+      if (blocks_.state(block) == Blocks::State::used) blocks_.release(block);
+    }
+  }
   start_over();
 }
 
@@ -425,14 +424,19 @@ void Arena::give_back(std::uint64_t keep, bool wait, std::vector<Error>& failed)
   end_what_is_left();
   if (backing_.reserved_bytes() <= keep || spans_.empty()) return;
   if (statistics_.allocation.current == 0) {
-    settle(By::context);
+    if (auto settled = settle(By::context); !settled) {
+      failed.push_back(std::move(settled).error());
+      return;
+    }
     start_over();
   }
   auto idle = idle_spans(keep);
   if (idle.empty()) return;
   // cuMemFree waits by itself, cuMemUnmap does not (H200).
   if (backing_.kind() == Backing::Kind::vmm) {
-    if (!finish(wait)) return;
+    auto finished = finish(wait);
+    if (!finished) failed.push_back(std::move(finished).error());
+    if (!finished || !*finished) return;
     idle = idle_spans(keep);
   }
   take_out_of_play(idle);
@@ -490,23 +494,6 @@ void Arena::forget(const std::vector<std::uint32_t>& idle, std::vector<Error>& f
     if (span.address - ranges_.back().base.value < ranges_.back().size)
       next_address_ = std::max(next_address_, span.end());
   }
-}
-
-Statistics Arena::statistics() {
-  const std::lock_guard lock(lock_);
-  end_what_is_left();
-  auto result = statistics_;
-  result.active = statistics_.allocated.current + parked_bytes_;
-  for (const auto& span : spans_) result.reserved += span.size;
-  result.inactive_split = result.reserved - result.active;
-  for (const auto span : idle_spans(0)) result.inactive_split -= spans_[span].size;
-  result.largest_free = blocks_.bytes(blocks_.largest_free());
-  result.spans = spans_.size();
-  for (const auto& mapping : mappings_) result.mappings += mapping.spans.size();
-  result.metadata = blocks_.metadata_bytes() + spans_.capacity() * sizeof(Span) +
-                    ends_.capacity() * sizeof(Ends) + result.mappings * sizeof(std::uint32_t) +
-                    mappings_.capacity() * sizeof(Mapping);
-  return result;
 }
 
 }  // namespace emm::pool

@@ -8,6 +8,7 @@
 
 #include "driver/driver.hpp"
 #include "emm/epoch.hpp"
+#include "emm/memory_map.hpp"
 #include "managers/pool/backing.hpp"
 #include "managers/pool/blocks.hpp"
 #include "managers/pool/spin_lock.hpp"
@@ -30,12 +31,15 @@ struct Statistics {
     /// Of a sum the peak is that of its parts, each at its own time: no less than the true one.
     Count& operator+=(const Count& other) noexcept;
   };
-  Count requested;                   ///< As asked for.
-  Count allocated;                   ///< The blocks handed out.
-  Count allocation;                  ///< How many.
-  std::uint64_t active = 0;          ///< Allocated, or freed and waiting for a stream.
-  std::uint64_t reserved = 0;        ///< Held from the device.
-  std::uint64_t inactive_split = 0;  ///< Free, in spans that are in use.
+  Count requested;                          ///< As asked for.
+  Count allocated;                          ///< The blocks handed out.
+  Count allocation;                         ///< How many.
+  Count active;                             ///< Allocated, or freed and waiting for a stream.
+  Count active_allocation;                  ///< How many.
+  std::uint64_t reserved = 0;               ///< Held from the device.
+  std::uint64_t inactive_split = 0;         ///< Free, in spans that are in use.
+  std::uint64_t inactive_split_blocks = 0;  ///< How many free blocks reach into such spans.
+  std::uint64_t segments = 0;               ///< Runs of addresses that spans make.
   std::uint64_t largest_free = 0;
   std::uint64_t spans = 0;     ///< How many pieces the driver gave.
   std::uint64_t mappings = 0;  ///< How many times spans are mapped besides.
@@ -112,9 +116,12 @@ class Arena {
   void give_back(std::uint64_t keep, bool wait, std::vector<Error>& failed);
 
   Statistics statistics();
+  /// Appends what it holds.
+  void add_to(MemoryMap& map);
 
  private:
   struct Composite {
+    DevicePtr address;
     std::uint64_t requested = 0;
     std::vector<std::uint32_t> parts;  ///< Its blocks; the first names it.
   };
@@ -181,6 +188,7 @@ class Arena {
   void start_over() noexcept;
   Status add_spans(std::uint64_t bytes);
   Status add_slab(std::uint64_t bytes);
+  void put_in_order(std::uint32_t span);
   Status has_free(std::uint64_t bytes);
   Status use_range_for(std::uint64_t bytes);
   Result<bool> enlarge(std::uint64_t wanted, bool within_means);
@@ -202,8 +210,16 @@ class Arena {
 
   // Order
   enum class By : std::uint8_t { events, context };
-  bool settle(By by) noexcept;
-  bool finish(bool wait) noexcept;
+  Result<bool> settle(By by) noexcept;
+
+  // What it says of itself (arena_map.cpp)
+  void before_parked_changes() noexcept;
+  void after_parked_changed() noexcept;
+  std::uint64_t metadata_bytes() const noexcept;
+  bool follows(const Span& span, std::uint64_t end) const noexcept;
+  void add_composites(MemoryMap& map, std::vector<MemoryMap::Block>& blocks) const;
+  MemoryMap::Block described(std::uint32_t block) const noexcept;
+  Result<bool> finish(bool wait) noexcept;
 
   std::vector<std::uint32_t> idle_spans(std::uint64_t keep) const;
   void take_out_of_play(std::vector<std::uint32_t> idle);
@@ -238,8 +254,10 @@ class Arena {
   std::uint64_t policy_peak_ = 0;  ///< Of allocated, since the arena was last empty.
   std::uint64_t in_play_ = 0;      ///< Bytes of the first `playing_` spans.
   std::uint32_t playing_ = 0;
-  Statistics statistics_;  ///< Its counts.
+  Statistics statistics_;  ///< Its counts; the peaks of allocated since parked_ last changed.
+  Statistics peaks_;       ///< Up to then.
   std::uint64_t parked_bytes_ = 0;
+  std::uint64_t parked_count_ = 0;  ///< Of what was freed, not of its parts.
   std::vector<Parked> parked_;
   std::vector<Span> spans_;        ///< As they came. The first `playing_` are in blocks_.
   std::vector<Mapping> mappings_;  ///< In the order in which they were made.

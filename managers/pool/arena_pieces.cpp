@@ -139,8 +139,9 @@ Arena::Taken Arena::take_through(const Mapping& mapping, std::uint64_t size, std
   carve(block, start, end);
   for (const auto part : composite.parts) blocks_.note(part) = 0;
   blocks_.note(composite.parts.front()) = kComposite | index;
+  composite.address = mapping.base + (spans_[first].size - lower);
   count(size, wanted);
-  return {.address = mapping.base + (spans_[first].size - lower),
+  return {.address = composite.address,
           .cookie = blocks_.cookie(composite.parts.front()),
           .mark = epoch_.mark()};
 }

@@ -80,7 +80,10 @@ Status Backing::create(std::uint64_t address, std::span<const std::uint64_t> siz
     at += size;
   }
   if (done) done = map(address, std::span(spans).subspan(first));
-  if (done) return done;
+  if (done) {
+    has_given(sizes.size(), at - address);
+    return done;
+  }
   for (auto at_span = first; at_span < spans.size(); ++at_span) {
     (void)driver_->mem_release(spans[at_span].handle);
     discount(spans[at_span].size);
@@ -118,6 +121,7 @@ Result<Span> Backing::allocate(std::uint64_t size) {
     discount(size);
     return std::move(base).error();
   }
+  has_given(1, size);
   return Span{.address = base->value, .size = size};
 }
 
@@ -130,6 +134,7 @@ Status Backing::give_back(const Span& span) {
     keep_first(done, driver_->mem_release(span.handle));
   }
   discount(span.size);
+  given_back_.fetch_add(1, std::memory_order_relaxed);
   return done;
 }
 

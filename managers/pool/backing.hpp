@@ -47,6 +47,13 @@ class Backing {
   std::uint64_t peak_reserved_bytes() const noexcept {
     return peak_.load(std::memory_order_relaxed);
   }
+  /// Ever.
+  std::uint64_t total_reserved_bytes() const noexcept {
+    return total_.load(std::memory_order_relaxed);
+  }
+  /// Pieces that the driver gave, ever, and those that it was given back.
+  std::uint64_t given() const noexcept { return given_.load(std::memory_order_relaxed); }
+  std::uint64_t given_back() const noexcept { return given_back_.load(std::memory_order_relaxed); }
 
   // vmm
   Result<DevicePtr> reserve_addresses(std::uint64_t size) {
@@ -76,6 +83,10 @@ class Backing {
   void discount(std::uint64_t size) noexcept {
     reserved_.fetch_sub(size, std::memory_order_relaxed);
   }
+  void has_given(std::size_t pieces, std::uint64_t size) noexcept {
+    given_.fetch_add(pieces, std::memory_order_relaxed);
+    total_.fetch_add(size, std::memory_order_relaxed);
+  }
   Status map(std::uint64_t address, std::span<const Span> spans);
 
   Driver* driver_;
@@ -85,6 +96,9 @@ class Backing {
   std::uint64_t max_;
   std::atomic<std::uint64_t> reserved_{0};
   std::atomic<std::uint64_t> peak_{0};
+  std::atomic<std::uint64_t> total_{0};
+  std::atomic<std::uint64_t> given_{0};
+  std::atomic<std::uint64_t> given_back_{0};
 };
 
 }  // namespace emm::pool

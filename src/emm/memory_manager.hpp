@@ -14,6 +14,9 @@
 
 namespace emm {
 
+struct MemoryMap;         // emm/memory_map.hpp
+struct MemoryStatistics;  // emm/memory_statistics.hpp
+
 /// The version of NBEP-7's interface; every manager answers this one (SEL-4).
 inline constexpr int kInterfaceVersion = 1;
 
@@ -62,6 +65,10 @@ class MemoryManager {
   /// keep none.
   virtual Status trim([[maybe_unused]] std::uint64_t keep) { return {}; }
   virtual ManagerState state() const { return {}; }
+  /// What it counts, under PyTorch's and RMM's names; empty where it does not count.
+  virtual MemoryStatistics statistics() const;
+  /// All device memory that it holds, and what is where in it; nothing where it keeps no account of that.
+  virtual std::optional<MemoryMap> memory_map() const;
   /// Lines for a person at the end of a run, each ended by a line feed; empty where there is nothing to say.
   virtual std::string report() const { return {}; }
 };

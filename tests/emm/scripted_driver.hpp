@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "driver/driver.hpp"
@@ -336,12 +337,14 @@ class RecordingObserver final : public ManagerObserver {
   void free_failed(const Error& error) noexcept override {
     const std::lock_guard lock(mutex);
     failures.push_back(error.native);
+    if (error.call != nullptr && error.call == std::string_view("cuCtxSynchronize")) ++waits;
   }
 
   std::mutex mutex;
   std::vector<std::pair<Call, std::optional<std::uint64_t>>> added;
   std::vector<Flush> flushes;
   std::vector<int> failures;
+  std::size_t waits = 0;  ///< Of the failures: the device could not be waited for, so nothing was freed yet.
 };
 
 }  // namespace emm::test

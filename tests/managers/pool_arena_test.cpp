@@ -1,71 +1,11 @@
-// The pool over virtual memory, on a simulated device, where memory that is mapped twice has one
-// content.
-#include <gtest/gtest.h>
-
-#include <array>
+// The pool over virtual memory.
 #include <vector>
 
 #include "base/prng.hpp"
-#include "base/units.hpp"
-#include "driver/decorate/call_hook.hpp"
-#include "driver/decorate/forwarding_driver.hpp"
-#include "driver/device_entry.hpp"
-#include "emm/manager_entry.hpp"
-#include "tests/emm/scripted_driver.hpp"
+#include "pool_rig.hpp"
 
 namespace emm::test {
 namespace {
-
-class CountingHook final : public CallHook {
- public:
-  void after(const CallEvent& event) override {
-    ++calls;
-    of_streams += event.call == Call::stream_synchronize || event.call == Call::stream_query ||
-                  event.call == Call::stream_wait_event || event.call == Call::event_record;
-  }
-  int calls = 0;
-  int of_streams = 0;
-};
-
-class PoolOverVirtualMemory : public ::testing::Test {
- protected:
-  void make(const std::string& spec) {
-    manager.reset();
-    device = *platform->open(0);
-    counting = std::make_unique<ForwardingDriver>(*device.driver, hook);
-    manager = *find_manager(spec)->make({.driver = counting.get(),
-                                         .runtime = nullptr,
-                                         .clock = &platform->clock(),
-                                         .observer = &observer});
-    ASSERT_TRUE(manager->initialize());
-  }
-  MemoryPointer memory(std::uint64_t size, StreamHandle stream = {}) {
-    auto made = manager->memalloc(size, stream);
-    EXPECT_TRUE(made) << describe(made.error());
-    return made ? *std::move(made) : MemoryPointer();
-  }
-  Driver& driver() { return *device.driver; }
-  void fill(const MemoryPointer& memory, std::uint8_t with) {
-    ASSERT_TRUE(driver().memset_d8(memory.device_pointer(), with, memory.size()));
-  }
-  std::uint8_t byte(const MemoryPointer& memory, std::uint64_t at) {
-    std::array<std::byte, 1> read{};
-    EXPECT_TRUE(driver().memcpy_dtoh(read, memory.device_pointer() + at));
-    return std::to_integer<std::uint8_t>(read[0]);
-  }
-  void expect_filled(const MemoryPointer& memory, std::uint8_t with) {
-    for (std::uint64_t at = 0; at < memory.size(); at += 256_KiB)
-      ASSERT_EQ(byte(memory, at), with) << at;
-    ASSERT_EQ(byte(memory, memory.size() - 1), with);
-  }
-
-  std::unique_ptr<Platform> platform = *open_platform("sim:capacity=512MiB,costs=none", {});
-  OpenedDevice device;
-  CountingHook hook;
-  std::unique_ptr<ForwardingDriver> counting;
-  RecordingObserver observer;
-  std::unique_ptr<MemoryManager> manager;
-};
 
 TEST_F(PoolOverVirtualMemory, HolesApartServeWhatNoneOfThemHolds) {
   make("pool:max=64MiB");
@@ -202,6 +142,27 @@ TEST_F(PoolOverVirtualMemory, AStreamThatIsGoneIsAskedForNothing) {
   manager->reset();
   manager.reset();
   EXPECT_EQ(hook.of_streams, 0);
+}
+
+TEST_F(PoolOverVirtualMemory, AResetAmidADeferralForgetsNoOrder) {
+  make("pool:max=4MiB");
+  const auto own = *driver().stream_create(StreamKind::non_blocking);
+  const auto other = *driver().stream_create(StreamKind::non_blocking);
+  const auto deferred = manager->defer_cleanup();
+  auto freed_elsewhere = memory(2_MiB, own);
+  const auto ended = memory(2_MiB, own);
+  ASSERT_TRUE(freed_elsewhere.free(other));
+  hook.calls = 0;
+  manager->reset();
+  EXPECT_EQ(hook.calls, 0) << "nobody needs the memory, and its stream may be gone";
+  EXPECT_FALSE(ended.alive());
+
+  const auto in_order = memory(2_MiB, own);
+  EXPECT_EQ(hook.calls, 0) << "what was freed on its own stream is there at once";
+  const auto ordered = memory(2_MiB, own);
+  EXPECT_EQ(hook.of_streams, 2) << "recorded at the free, and waited for here";
+  EXPECT_EQ(driver().held_bytes(), 4_MiB);
+  EXPECT_NE(in_order.device_pointer(), ordered.device_pointer());
 }
 
 TEST_F(PoolOverVirtualMemory, AnotherStreamGetsTheMemoryOnceTheDeviceHasItBack) {

@@ -195,6 +195,26 @@ TEST(PoolManager, ItsEndGivesAllBack) {
   EXPECT_FALSE(memory.alive());
 }
 
+TEST(PoolManager, GivesIdleSlabsBackBesideThoseInUse) {
+  Rig rig("pool:max=64MiB");
+  const auto kept = rig.memory(4_MiB);
+  { const auto dropped = rig.memory(40_MiB); }
+  const auto fits_only_without = rig.memory(50_MiB);
+  EXPECT_EQ(rig.driver.held_bytes(), 54_MiB);
+}
+
+TEST(PoolManager, SaysThatTheDeviceCouldNotBeWaitedFor) {
+  Rig rig("pool");
+  ASSERT_TRUE(rig.memory(100, {7}).free({8}));
+  rig.driver.answer(Call::ctx_synchronize, {700});
+  const auto trimmed = rig.manager->trim(0);
+  EXPECT_EQ(trimmed.error().native, 700);
+  EXPECT_EQ(rig.observer.failures, std::vector<int>{700});
+  EXPECT_EQ(rig.driver.alive(), 1u);
+  EXPECT_TRUE(rig.manager->trim(0)) << "the memory is there still, and goes back";
+  EXPECT_EQ(rig.driver.alive(), 0u);
+}
+
 TEST(PoolManager, CountsASlabThatCannotBeGivenBack) {
   Rig rig("pool");
   rig.memory(100);

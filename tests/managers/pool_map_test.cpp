@@ -1,0 +1,272 @@
+// What the pool says of itself: its statistics, and the map of its memory.
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "base/prng.hpp"
+#include "emm/memory_map.hpp"
+#include "emm/memory_statistics.hpp"
+#include "pool_rig.hpp"
+
+namespace emm::test {
+namespace {
+
+using State = MemoryMap::State;
+
+/// Where in the segments the memory at `address` of a mapping is at home.
+std::uint64_t at_home(const MemoryMap& map, const MemoryMap::Mapping& mapping,
+                      std::uint64_t address) {
+  auto rest = address - mapping.address;
+  for (const auto piece : mapping.pieces) {
+    for (const auto& segment : map.segments) {
+      for (const auto& found : segment.pieces) {
+        if (found.address != piece) continue;
+        if (rest < found.size) return piece + rest;
+        rest -= found.size;
+      }
+    }
+  }
+  ADD_FAILURE() << "no piece at " << address;
+  return 0;
+}
+
+void expect_tiled(const MemoryMap::Segment& segment) {
+  auto block_end = segment.address;
+  for (const auto& block : segment.blocks) {
+    ASSERT_EQ(block.address, block_end);
+    ASSERT_GT(block.size, 0u);
+    block_end += block.size;
+  }
+  EXPECT_EQ(block_end, segment.address + segment.size);
+  auto piece_end = segment.address;
+  for (const auto& piece : segment.pieces) {
+    ASSERT_EQ(piece.address, piece_end);
+    piece_end += piece.size;
+  }
+  EXPECT_EQ(piece_end, segment.address + segment.size);
+}
+
+/// What is free there, and reaches into pieces that are not wholly free: bytes and blocks.
+std::pair<std::uint64_t, std::uint64_t> inactive_split(const MemoryMap::Segment& segment) {
+  std::pair<std::uint64_t, std::uint64_t> sum{0, 0};
+  for (const auto& block : segment.blocks) {
+    if (block.state != State::inactive) continue;
+    auto rest = block.size;
+    for (const auto& piece : segment.pieces) {
+      if (piece.address >= block.address &&
+          piece.address + piece.size <= block.address + block.size)
+        rest -= piece.size;
+    }
+    sum.first += rest;
+    sum.second += rest > 0 ? 1 : 0;
+  }
+  return sum;
+}
+
+void expect_laid_out(const MemoryMap& map, const MemoryMap::Composite& composite,
+                     std::uint32_t index) {
+  const auto mapping =
+      std::find_if(map.mappings.begin(), map.mappings.end(), [&](const auto& candidate) {
+        return composite.address >= candidate.address &&
+               composite.address + composite.size <= candidate.address + candidate.size;
+      });
+  ASSERT_NE(mapping, map.mappings.end());
+  auto at = composite.address;
+  std::uint64_t requested = 0;
+  for (const auto& part : composite.parts) {
+    EXPECT_EQ(at_home(map, *mapping, at), part.address);
+    EXPECT_EQ(at_home(map, *mapping, at + part.size - 1), part.address + part.size - 1);
+    at += part.size;
+    for (const auto& segment : map.segments) {
+      for (const auto& block : segment.blocks) {
+        if (block.address != part.address) continue;
+        EXPECT_EQ(block.size, part.size);
+        EXPECT_EQ(block.state, State::active_allocated);
+        EXPECT_EQ(block.composite, index);
+        requested += block.requested_size;
+      }
+    }
+  }
+  EXPECT_EQ(at, composite.address + composite.size);
+  EXPECT_EQ(requested, composite.requested_size);
+}
+
+/// The map is whole, holds `live` (address to size) and nothing else, and adds up to the
+/// statistics.
+void expect_sound(const MemoryManager& manager,
+                  const std::map<std::uint64_t, std::uint64_t>& live) {
+  const auto map = *manager.memory_map();
+  const auto statistics = manager.statistics();
+  std::map<std::uint64_t, std::uint64_t> times;
+  for (const auto& mapping : map.mappings) {
+    for (const auto piece : mapping.pieces) ++times[piece];
+  }
+  std::map<std::uint64_t, std::uint64_t> found;
+  MemoryStatistics sum;
+  std::uint64_t reserved = 0, pieces = 0, requested = 0, allocated = 0, active = 0;
+  std::pair<std::uint64_t, std::uint64_t> split{0, 0};
+  for (const auto& segment : map.segments) {
+    ASSERT_NO_FATAL_FAILURE(expect_tiled(segment));
+    reserved += segment.size;
+    pieces += segment.pieces.size();
+    for (const auto& piece : segment.pieces) EXPECT_EQ(piece.mapped, 1 + times[piece.address]);
+    for (const auto& block : segment.blocks) {
+      requested += block.requested_size;
+      if (block.state != State::inactive) active += block.size;
+      if (block.state != State::active_allocated) continue;
+      allocated += block.size;
+      if (!block.composite) found[block.address] = block.requested_size;
+    }
+    const auto [bytes, blocks] = inactive_split(segment);
+    split.first += bytes;
+    split.second += blocks;
+  }
+  for (std::uint32_t index = 0; index < map.composites.size(); ++index) {
+    const auto& composite = map.composites[index];
+    ASSERT_NO_FATAL_FAILURE(expect_laid_out(map, composite, index));
+    found[composite.address] = composite.requested_size;
+  }
+  EXPECT_EQ(found, live);
+  EXPECT_EQ(statistics.requested_bytes.current, requested);
+  EXPECT_EQ(statistics.allocated_bytes.current, allocated);
+  EXPECT_EQ(statistics.active_bytes.current, active);
+  EXPECT_EQ(statistics.reserved_bytes.current, reserved);
+  EXPECT_EQ(statistics.inactive_split_bytes.current, split.first);
+  EXPECT_EQ(statistics.inactive_split.current, split.second);
+  EXPECT_EQ(statistics.allocation.current, live.size());
+  EXPECT_EQ(statistics.segment.current, map.segments.size());
+  EXPECT_EQ(*statistics.num_device_alloc - *statistics.num_device_free, pieces);
+}
+
+using PoolMap = PoolOverVirtualMemory;
+
+TEST_F(PoolMap, IsTiledAndAddsUpWhateverTheProgramDoes) {
+  std::size_t composites = 0, waiting = 0, streams_seen = 0;
+  for (const auto* spec : {"pool:max=200MiB", "pool:max=200MiB,backing=cumem",
+                           "pool:max=200MiB,release_threshold=64MiB"}) {
+    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+      SCOPED_TRACE(std::string(spec) + ", seed " + std::to_string(seed));
+      make(spec);
+      const std::array streams{StreamHandle{}, *driver().stream_create(StreamKind::non_blocking),
+                               *driver().stream_create(StreamKind::blocking)};
+      Prng random(seed);
+      std::vector<MemoryPointer> pieces;
+      for (int step = 0; step < 600; ++step) {
+        const auto stream = streams[random.chance(0.8) ? 0 : random.below(streams.size())];
+        if (pieces.empty() || random.chance(0.52)) {
+          auto made = manager->memalloc(random.log_uniform(1, 48_MiB), stream);
+          if (made) pieces.push_back(*std::move(made));
+        } else {
+          std::swap(pieces[random.below(pieces.size())], pieces.back());
+          ASSERT_TRUE(pieces.back().free(stream));
+          pieces.pop_back();
+        }
+        if (step % 200 == 150) {
+          ASSERT_TRUE(manager->trim(64_MiB));
+        }
+        if (step % 250 == 249) {
+          const auto deferred = manager->defer_cleanup();
+          manager->reset();
+          pieces.clear();
+        }
+        if (step % 20 != 19) continue;
+        std::map<std::uint64_t, std::uint64_t> live;
+        for (const auto& piece : pieces) live[piece.device_pointer().value] = piece.size();
+        ASSERT_NO_FATAL_FAILURE(expect_sound(*manager, live));
+        EXPECT_EQ(manager->statistics().reserved_bytes.current, driver().held_bytes());
+        const auto map = *manager->memory_map();
+        composites += map.composites.size();
+        for (const auto& segment : map.segments) {
+          streams_seen += segment.stream != StreamHandle{} ? 1 : 0;
+          for (const auto& block : segment.blocks)
+            waiting += block.state == State::active_awaiting_free ? 1 : 0;
+        }
+      }
+      pieces.clear();
+      manager->reset();
+      ASSERT_NO_FATAL_FAILURE(expect_sound(*manager, {}));
+      EXPECT_EQ(manager->memory_map()->segments.size(), 0u);
+    }
+  }
+  EXPECT_GT(composites, 20u);
+  EXPECT_GT(waiting, 20u);
+  EXPECT_GT(streams_seen, 20u);
+}
+
+TEST_F(PoolMap, CountsPeaksAndTotalsAsTheyCame) {
+  make("pool");
+  const auto own = *driver().stream_create(StreamKind::non_blocking);
+  const auto other = *driver().stream_create(StreamKind::non_blocking);
+  auto first = memory(1000, own);
+  auto second = memory(3000, own);
+  ASSERT_TRUE(first.free(other));  // waits: 1024 bytes
+  const auto third = memory(512, own);
+  ASSERT_TRUE(second.free(own));
+  const auto fourth = memory(600, own);
+
+  const auto of = manager->statistics();
+  const auto expect = [](const MemoryStatistics::Count& count, std::uint64_t current,
+                         std::uint64_t peak, std::uint64_t total) {
+    EXPECT_EQ(count.current, current);
+    EXPECT_EQ(count.peak, peak);
+    EXPECT_EQ(count.allocated, total);
+    EXPECT_EQ(count.freed, total - current);
+  };
+  expect(of.requested_bytes, 1112, 4000, 5112);
+  expect(of.allocated_bytes, 1536, 4096, 5632);
+  expect(of.active_bytes, 2560, 4608, 5632);
+  expect(of.allocation, 2, 2, 4);
+  expect(of.active, 3, 3, 4);
+  expect(of.reserved_bytes, 2_MiB, 2_MiB, 2_MiB);
+  EXPECT_EQ(of.inactive_split_bytes.current, 2_MiB - 2560);
+  EXPECT_EQ(of.num_device_alloc, 1u);
+}
+
+TEST_F(PoolMap, CountsRefusalsAndTheMemoryGivenBackForARequest) {
+  make("pool:max=8MiB");
+  const auto stream = *driver().stream_create(StreamKind::non_blocking);
+  { const auto idle = memory(8_MiB, stream); }
+  const auto moved = memory(6_MiB);
+  EXPECT_EQ(manager->memalloc(4_MiB).error().code, Errc::out_of_memory);
+
+  const auto of = manager->statistics();
+  EXPECT_EQ(of.num_alloc_retries, 1u);
+  EXPECT_EQ(of.num_ooms, 1u);
+  EXPECT_GT(*of.num_device_free, 0u);
+}
+
+TEST_F(PoolMap, CountsItsOwnMemoryByTheBlock) {
+  make("pool");
+  std::vector<MemoryPointer> pieces;
+  for (int i = 0; i < 10'000; ++i) pieces.push_back(memory(512));
+
+  const auto of = manager->statistics();
+  EXPECT_GE(*of.metadata_bytes, 32u * 10'000);
+  EXPECT_GE(*of.metadata_bytes_per_block, 32u);
+  EXPECT_LE(*of.metadata_bytes_per_block, 80u) << "32 bytes a block, in a vector that doubles";
+}
+
+TEST(MemoryStatistics, HaveTheNamesOfPyTorchAndOfRmm) {
+  const MemoryStatistics of{.allocation = {.current = 1, .peak = 2, .allocated = 3, .freed = 2},
+                            .requested_bytes = {.current = 10, .peak = 20, .allocated = 30},
+                            .num_ooms = 4,
+                            .metadata_bytes = 5};
+  EXPECT_EQ(torch_statistics(of), (NamedStatistics{{"allocation.all.current", 1},
+                                                   {"allocation.all.peak", 2},
+                                                   {"allocation.all.allocated", 3},
+                                                   {"allocation.all.freed", 2},
+                                                   {"requested_bytes.all.current", 10},
+                                                   {"requested_bytes.all.peak", 20},
+                                                   {"requested_bytes.all.allocated", 30},
+                                                   {"num_ooms", 4}}));
+  EXPECT_EQ(rmm_statistics(of), (NamedStatistics{{"current_bytes", 10},
+                                                 {"current_count", 1},
+                                                 {"peak_bytes", 20},
+                                                 {"peak_count", 2},
+                                                 {"total_bytes", 30},
+                                                 {"total_count", 3}}));
+  EXPECT_EQ(other_statistics(of), (NamedStatistics{{"metadata_bytes", 5}}));
+}
+
+}  // namespace
+}  // namespace emm::test
