@@ -96,7 +96,8 @@ class AdversaryRun final : public CommandRun {
     auto sink = format::ByteSink::open(out_);
     if (!sink) return std::move(sink).error();
     auto writer = trace::make_writer(**sink, form_of(out_));
-    const auto title = text::format("adversary of {}, seed {}", manager, options_.seed);
+    const auto title =
+        text::format("adversary of {}, seed {}, from {}", manager, options_.seed, found.begun_from);
     if (auto written = trial::write(found.program, title, *writer); !written) return written;
     return (*sink)->close();
   }
