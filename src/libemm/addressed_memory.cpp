@@ -3,94 +3,157 @@
 #include <algorithm>
 #include <utility>
 
+#include "libemm/capture_mode.hpp"
 #include "libemm/recording.hpp"
 
 namespace emm::libemm {
+namespace {
+
+/// CUDA has two names for its default stream, managers one.
+StreamHandle as_managers_say(StreamHandle stream) noexcept {
+  return stream == kLegacyStream ? StreamHandle{} : stream;
+}
+
+}  // namespace
 
 Result<MemoryPointer> AddressedMemory::request(std::uint64_t size, StreamHandle stream) {
-  bool some_wait = false;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!waiting_.empty()) reap(false);
-    if (size > limit_ || live_bytes_ > limit_ - size) return driver_error(Call::mem_alloc, 2);
-    some_wait = !waiting_.empty();
-  }
+  const bool capturing = is_capturing();
+  if (!capturing && some_wait_.load(std::memory_order_acquire)) reap(false);
+  const RelaxedCapture relaxed(capturing);
   auto made = manager_.manager().memalloc(size, stream);
-  if (made || made.error().code != Errc::out_of_memory || !some_wait) return made;
-  wait();
+  if (made || made.error().code != Errc::out_of_memory || capturing ||
+      !some_wait_.load(std::memory_order_acquire))
+    return made;
+  reap(true);
   return manager_.manager().memalloc(size, stream);
 }
 
-Result<DevicePtr> AddressedMemory::take(std::uint64_t size, StreamHandle stream) {
-  auto made = request(size, stream);
-  auto& recording = Recording::of_process();
-  if (!made) {
-    recording.refused(device_, size, stream, made.error());
-    return std::move(made).error();
+Result<AddressedMemory::Block> AddressedMemory::made(std::uint64_t size, StreamHandle stream,
+                                                     DevicePtr& ptr) {
+  std::uint64_t pool = 0;
+  if (is_capturing()) {
+    const std::lock_guard lock(captures_);
+    pool = pools_.of(stream);
+    if (auto kept = pools_.take(pool, size, stream); kept.size != 0) {
+      ptr = kept.address;
+      return Block{.lifetime = std::move(kept.lifetime),
+                   .size = size,
+                   .capacity = kept.size,
+                   .pool = pool,
+                   .stream = stream,
+                   .others = {}};
+    }
   }
-  const auto ptr = made->device_pointer();
-  const auto token = manager_.hold((*std::move(made)).take_lifetime());
-  const auto number = recording.made(device_, size, stream, ptr);
-  const std::lock_guard lock(mutex_);
-  blocks_[ptr.value] = {
-      .token = token, .size = size, .number = number, .stream = stream, .others = {}};
-  live_bytes_ += size;
+  auto made = request(size, as_managers_say(stream));
+  if (!made) return std::move(made).error();
+  ptr = made->device_pointer();
+  return Block{.lifetime = (*std::move(made)).take_lifetime(),
+               .size = size,
+               .capacity = size,
+               .pool = pool,
+               .stream = stream,
+               .others = {}};
+}
+
+Result<DevicePtr> AddressedMemory::take(std::uint64_t size, StreamHandle stream) {
+  auto& recording = Recording::of_process();
+  const auto limit = limit_.load(std::memory_order_relaxed);
+  const auto live = live_bytes_.fetch_add(size, std::memory_order_relaxed);
+  DevicePtr ptr;
+  auto block = size > limit || live > limit - size ? driver_error(Call::mem_alloc, 2)
+                                                   : made(size, stream, ptr);
+  if (!block) {
+    live_bytes_.fetch_sub(size, std::memory_order_relaxed);
+    recording.refused(device_, size, stream, block.error());
+    return std::move(block).error();
+  }
+  block->number = recording.made(device_, size, stream, ptr);
+  auto& shard = shard_of(ptr);
+  const std::lock_guard lock(shard.mutex);
+  shard.blocks.insert_or_assign(ptr.value, *std::move(block));
   return ptr;
 }
 
 void AddressedMemory::give_back(DevicePtr ptr) {
   Block block;
   {
-    const std::lock_guard lock(mutex_);
-    const auto found = blocks_.find(ptr.value);
-    if (found == blocks_.end()) return;
+    auto& shard = shard_of(ptr);
+    const std::lock_guard lock(shard.mutex);
+    const auto found = shard.blocks.find(ptr.value);
+    if (found == shard.blocks.end()) return;
     block = std::move(found->second);
-    blocks_.erase(found);
-    live_bytes_ -= block.size;
+    shard.blocks.erase(found);
   }
+  live_bytes_.fetch_sub(block.size, std::memory_order_relaxed);
   Recording::of_process().freed(block.number, device_, block.stream);
+  if (block.pool != 0) {
+    const std::lock_guard lock(captures_);
+    PrivatePools::Memory memory{ptr, block.capacity, block.stream, std::move(block.lifetime)};
+    if (pools_.keep(block.pool, memory, block.others.empty())) return;
+    block.lifetime = std::move(memory.lifetime);
+  }
+  if (block.others.empty()) return end(block.lifetime, block.stream);
+  if (is_capturing()) {
+    const std::lock_guard lock(captures_);
+    if (pools_.open() > 0) {
+      postponed_.push_back({std::move(block.lifetime), block.stream, std::move(block.others)});
+      return;
+    }
+  }
+  end_after(std::move(block.lifetime), block.stream, block.others);
+}
+
+void AddressedMemory::end(Lifetime& lifetime, StreamHandle stream) noexcept {
+  if (lifetime.alive()) static_cast<void>(lifetime.free(as_managers_say(stream)));
+}
+
+void AddressedMemory::end_after(Lifetime lifetime, StreamHandle stream,
+                                const std::vector<StreamHandle>& others) {
   auto& driver = manager_.driver();
   std::vector<EventHandle> events;
-  for (const auto stream : block.others) {
+  for (const auto other : others) {
     const auto event = driver.event_create();
-    if (event && driver.event_record(*event, stream)) {
+    if (event && driver.event_record(*event, other)) {
       events.push_back(*event);
       continue;
     }
     if (event) static_cast<void>(driver.event_destroy(*event));
     static_cast<void>(driver.ctx_synchronize());  // a stream that is gone has work all the same
   }
-  if (events.empty()) {
-    static_cast<void>(manager_.free(block.token, block.stream));
-    return;
-  }
-  const std::lock_guard lock(mutex_);
-  waiting_.push_back({.token = block.token, .stream = block.stream, .events = std::move(events)});
+  if (events.empty()) return end(lifetime, stream);
+  const std::lock_guard lock(waits_);
+  waiting_.push_back({std::move(lifetime), stream, std::move(events)});
+  some_wait_.store(true, std::memory_order_release);
 }
 
 bool AddressedMemory::holds(DevicePtr ptr) {
-  const std::lock_guard lock(mutex_);
-  return blocks_.count(ptr.value) != 0;
+  auto& shard = shard_of(ptr);
+  const std::lock_guard lock(shard.mutex);
+  return shard.blocks.count(ptr.value) != 0;
 }
 
 void AddressedMemory::record_stream(DevicePtr ptr, StreamHandle stream) {
-  const std::lock_guard lock(mutex_);
-  const auto found = blocks_.find(ptr.value);
-  if (found == blocks_.end() || found->second.stream == stream) return;
+  auto& shard = shard_of(ptr);
+  const std::lock_guard lock(shard.mutex);
+  const auto found = shard.blocks.find(ptr.value);
+  if (found == shard.blocks.end() || found->second.stream == stream) return;
   auto& others = found->second.others;
   if (std::find(others.begin(), others.end(), stream) != others.end()) return;
   others.push_back(stream);
   Recording::of_process().used_on(found->second.number, device_, stream);
 }
 
-void AddressedMemory::set_limit(std::uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
-  limit_ = bytes;
+void AddressedMemory::wait() {
+  if (!is_capturing()) reap(true);
 }
 
-void AddressedMemory::wait() {
-  const std::lock_guard lock(mutex_);
-  reap(true);
+bool AddressedMemory::is_idle() {
+  for (auto& shard : shards_) {
+    const std::lock_guard lock(shard.mutex);
+    if (!shard.blocks.empty()) return false;
+  }
+  const std::lock_guard lock(captures_);
+  return pools_.empty() && postponed_.empty() && !some_wait_.load();
 }
 
 bool AddressedMemory::is_done(const Waiting& waiting) {
@@ -102,15 +165,47 @@ bool AddressedMemory::is_done(const Waiting& waiting) {
 
 void AddressedMemory::reap(bool all) {
   auto& driver = manager_.driver();
+  const std::lock_guard lock(waits_);
   while (!waiting_.empty() && (all || is_done(waiting_.front()))) {
-    const auto first = std::move(waiting_.front());
+    auto first = std::move(waiting_.front());
     waiting_.pop_front();
     for (const auto event : first.events) {
       if (all) static_cast<void>(driver.event_synchronize(event));
       static_cast<void>(driver.event_destroy(event));
     }
-    static_cast<void>(manager_.free(first.token, first.stream));
+    end(first.lifetime, first.stream);
   }
+  some_wait_.store(!waiting_.empty(), std::memory_order_release);
+}
+
+void AddressedMemory::begin_private(const PrivatePools::Id& id, PrivatePools::Filter takes) {
+  const std::lock_guard lock(captures_);
+  pools_.begin(id, std::move(takes));
+  capturing_.store(true, std::memory_order_release);
+}
+
+void AddressedMemory::end_private(const PrivatePools::Id& id) {
+  const std::lock_guard lock(captures_);
+  pools_.end(id);
+  if (pools_.open() > 0) return;
+  capturing_.store(false, std::memory_order_release);
+  for (auto& each : std::exchange(postponed_, {}))
+    end_after(std::move(each.lifetime), each.stream, each.others);
+  end_unused_pools();
+}
+
+void AddressedMemory::release_private(const PrivatePools::Id& id) {
+  const std::lock_guard lock(captures_);
+  pools_.release(id);
+  if (pools_.open() == 0) end_unused_pools();
+}
+
+// A last replay may run still.
+void AddressedMemory::end_unused_pools() {
+  auto dropped = pools_.drop_unused();
+  if (dropped.empty()) return;
+  static_cast<void>(manager_.driver().ctx_synchronize());
+  for (auto& memory : dropped) end(memory.lifetime, memory.stream);
 }
 
 }  // namespace emm::libemm

@@ -1,6 +1,7 @@
 // The C face of libemm.so for frameworks in one process: the managers that they share, and the
 // functions that PyTorch's and CuPy's pluggable allocators take.
 #include <cstddef>
+#include <functional>
 #include <new>
 #include <string>
 
@@ -123,6 +124,28 @@ void emm_torch_memory_fraction(double fraction, int device) {
         static_cast<std::uint64_t>(fraction * static_cast<double>(info->total)));
     return {};
   }));
+}
+
+void emm_torch_begin_allocate_to_pool(int device, std::uint64_t first, std::uint64_t second,
+                                      const void* filter) {
+  using OfTorch = std::function<bool(void*)>;
+  static_cast<void>(answer(libemm::last_words, [&]() -> Status {
+    const auto shared = all().device(device);
+    if (!shared) return shared.error();
+    (*shared)->addressed.begin_private(
+        {first, second}, [takes = *static_cast<const OfTorch*>(filter)](StreamHandle stream) {
+          return takes(reinterpret_cast<void*>(stream.value));
+        });
+    return {};
+  }));
+}
+
+void emm_torch_end_allocate_to_pool(int device, std::uint64_t first, std::uint64_t second) {
+  if (auto* shared = all().known(device)) shared->addressed.end_private({first, second});
+}
+
+void emm_torch_release_pool(int device, std::uint64_t first, std::uint64_t second) {
+  if (auto* shared = all().known(device)) shared->addressed.release_private({first, second});
 }
 
 void* emm_cupy_malloc(void* current_stream, size_t size, int device) {

@@ -31,6 +31,7 @@ Status SharedManagers::use(const std::string& options, std::uint32_t flags) {
 }
 
 Result<SharedDevice*> SharedManagers::device(int ordinal) {
+  if (auto* there = known(ordinal)) return there;
   const std::lock_guard lock(mutex_);
   auto& found = devices_[ordinal];
   if (found) return found.get();
@@ -47,10 +48,18 @@ Result<SharedDevice*> SharedManagers::device(int ordinal) {
     return std::move(ready).error();
   }
   found = std::make_unique<SharedDevice>(*std::move(made), ordinal);
+  make_known(ordinal, found.get());
   return found.get();
 }
 
+void SharedManagers::make_known(int ordinal, SharedDevice* device) noexcept {
+  if (ordinal >= 0 && ordinal < kQuick)
+    quick_[static_cast<std::size_t>(ordinal)].store(device, std::memory_order_release);
+}
+
 SharedDevice* SharedManagers::known(int ordinal) {
+  if (ordinal >= 0 && ordinal < kQuick)
+    return quick_[static_cast<std::size_t>(ordinal)].load(std::memory_order_acquire);
   const std::lock_guard lock(mutex_);
   const auto found = devices_.find(ordinal);
   return found != devices_.end() ? found->second.get() : nullptr;
@@ -69,7 +78,8 @@ bool SharedManagers::end(int ordinal) {
   const auto found = devices_.find(ordinal);
   if (found == devices_.end()) return true;
   found->second->addressed.wait();
-  if (!found->second->manager->is_idle()) return false;
+  if (!found->second->manager->is_idle() || !found->second->addressed.is_idle()) return false;
+  make_known(ordinal, nullptr);
   devices_.erase(found);
   return true;
 }
@@ -78,6 +88,7 @@ void SharedManagers::abandon(int ordinal) {
   const std::lock_guard lock(mutex_);
   const auto found = devices_.find(ordinal);
   if (found == devices_.end()) return;
+  make_known(ordinal, nullptr);
   abandoned_.push_back(std::move(found->second));
   devices_.erase(found);
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -43,6 +45,11 @@ class SharedManagers {
   void trim();
 
  private:
+  static constexpr int kQuick = 64;
+  void make_known(int ordinal, SharedDevice* device) noexcept;
+
+  /// The same as devices_, of the first ordinals, for who takes no lock.
+  std::array<std::atomic<SharedDevice*>, kQuick> quick_{};
   std::mutex mutex_;
   std::string options_;
   std::uint32_t flags_ = 0;

@@ -386,6 +386,13 @@ EMM_PLUGIN_EXPORT void emm_torch_record_stream(void* ptr, void* stream);
 EMM_PLUGIN_EXPORT void emm_torch_reset(void); /* What PyTorch's empty_cache() asks for. */
 EMM_PLUGIN_EXPORT void* emm_torch_base_alloc(void* ptr, size_t* size);
 EMM_PLUGIN_EXPORT void emm_torch_memory_fraction(double fraction, int device);
+/* Around the capture of a CUDA graph, whose pool has the id (`first`, `second`): memory for the streams
+ * that `filter` takes is nobody else's until the pool is released as often as it was begun. `filter`
+ * is the address of a std::function<bool(cudaStream_t)> of libstdc++, copied here. */
+EMM_PLUGIN_EXPORT void emm_torch_begin_allocate_to_pool(int device, uint64_t first, uint64_t second,
+                                                        const void* filter);
+EMM_PLUGIN_EXPORT void emm_torch_end_allocate_to_pool(int device, uint64_t first, uint64_t second);
+EMM_PLUGIN_EXPORT void emm_torch_release_pool(int device, uint64_t first, uint64_t second);
 
 /* For CuPy's CFunctionAllocator. `current_stream` is its parameter: NULL for the default stream, or
  * the address of an intptr_t(void) that gives the calling thread's. Memory is freed in the order of

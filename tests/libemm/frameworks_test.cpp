@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <initializer_list>
 #include <new>
 #include <sstream>
@@ -119,6 +120,87 @@ TEST_F(Frameworks, FindTheBaseOfAnAllocation) {
   EXPECT_EQ(emm_torch_base_alloc(second, &size), nullptr) << "it was freed";
 }
 
+/// The stream that is captured; any that is not the default one will do.
+void* const kCaptured = reinterpret_cast<void*>(2);
+const std::function<bool(void*)> kTakesCaptured = [](void* stream) { return stream == kCaptured; };
+
+TEST_F(Frameworks, KeepTheMemoryOfAGraphFromOthers) {
+  emm_torch_begin_allocate_to_pool(0, 0, 1, &kTakesCaptured);
+  void* first = emm_torch_alloc(kMiB, 0, kCaptured);
+  emm_torch_free(first, kMiB, 0, kCaptured);
+  void* again = emm_torch_alloc(kMiB, 0, kCaptured);
+  void* elsewhere = emm_torch_alloc(kMiB, 0, nullptr);
+  emm_torch_free(again, kMiB, 0, kCaptured);
+  emm_torch_end_allocate_to_pool(0, 0, 1);
+  EXPECT_EQ(again, first) << "in the graph its work is in order";
+
+  void* after = emm_torch_alloc(kMiB, 0, kCaptured);
+  emm_torch_reset();
+
+  EXPECT_NE(after, first) << "a replay writes there";
+  EXPECT_NE(elsewhere, first);
+  EXPECT_EQ(live_bytes(), 3 * kMiB);
+  emm_torch_release_pool(0, 0, 1);
+  EXPECT_EQ(live_bytes(), 2 * kMiB);
+  emm_torch_free(after, kMiB, 0, kCaptured);
+  emm_torch_free(elsewhere, kMiB, 0, nullptr);
+}
+
+TEST_F(Frameworks, KeepTheMemoryOfGraphsThatShareAPoolToTheLast) {
+  void* first = nullptr;
+  for (int graph = 0; graph < 2; ++graph) {
+    emm_torch_begin_allocate_to_pool(0, 5, 0, &kTakesCaptured);
+    void* memory = emm_torch_alloc(kMiB, 0, kCaptured);
+    if (graph == 0) first = memory;
+    EXPECT_EQ(memory, first);
+    void* large = emm_torch_alloc(3 * kMiB, 0, kCaptured);
+    EXPECT_NE(large, first) << "it has no room for that";
+    emm_torch_free(large, 3 * kMiB, 0, kCaptured);
+    emm_torch_free(memory, kMiB, 0, kCaptured);
+    emm_torch_end_allocate_to_pool(0, 5, 0);
+  }
+
+  emm_torch_release_pool(0, 5, 0);
+  EXPECT_EQ(live_bytes(), 4 * kMiB);
+  emm_torch_release_pool(0, 5, 0);
+  EXPECT_EQ(live_bytes(), 0U);
+}
+
+TEST_F(Frameworks, FreeWhatOutlivesItsGraph) {
+  emm_torch_begin_allocate_to_pool(0, 0, 1, &kTakesCaptured);
+  void* output = emm_torch_alloc(kMiB, 0, kCaptured);
+  emm_torch_end_allocate_to_pool(0, 0, 1);
+  emm_torch_release_pool(0, 0, 1);
+  EXPECT_EQ(live_bytes(), kMiB);
+
+  emm_torch_free(output, kMiB, 0, kCaptured);
+
+  EXPECT_EQ(live_bytes(), 0U);
+}
+
+TEST_F(Frameworks, AskNothingOfStreamsInACapture) {
+  void* legacy = reinterpret_cast<void*>(1);
+  void* before = emm_torch_alloc(kMiB, 0, nullptr);
+  emm_torch_record_stream(before, legacy);
+  emm_torch_begin_allocate_to_pool(0, 0, 1, &kTakesCaptured);
+  void* within = emm_torch_alloc(kMiB, 0, kCaptured);
+  emm_torch_record_stream(within, legacy);
+  emm_torch_free(before, kMiB, 0, nullptr);
+  emm_torch_free(within, kMiB, 0, kCaptured);
+
+  void* more = emm_torch_alloc(kMiB, 0, kCaptured);
+  emm_torch_reset();
+
+  EXPECT_NE(more, within) << "another stream may use it in the graph";
+  EXPECT_EQ(live_bytes(), 3 * kMiB);
+  emm_torch_free(more, kMiB, 0, kCaptured);
+  emm_torch_end_allocate_to_pool(0, 0, 1);
+  emm_torch_reset();
+  EXPECT_EQ(live_bytes(), 2 * kMiB) << "the one that was made before is free";
+  emm_torch_release_pool(0, 0, 1);
+  EXPECT_EQ(live_bytes(), 0U);
+}
+
 TEST_F(Frameworks, AskForTheStreamThatTheyAreOn) {
   static thread_local int asked = 0;
   auto* current = +[]() -> std::intptr_t { return ++asked, 2; };
@@ -193,6 +275,12 @@ TEST_F(Frameworks, ServeManyThreads) {
         emm_torch_free(memory, i * 100, 0, stream);
       }
     });
+  }
+  for (std::uint64_t graph = 1; graph <= 50; ++graph) {
+    emm_torch_begin_allocate_to_pool(0, 0, graph, &kTakesCaptured);
+    emm_torch_free(emm_torch_alloc(kKiB, 0, kCaptured), kKiB, 0, kCaptured);
+    emm_torch_end_allocate_to_pool(0, 0, graph);
+    emm_torch_release_pool(0, 0, graph);
   }
   for (auto& thread : threads) thread.join();
   emm_torch_reset();

@@ -12,7 +12,7 @@ import emmctl.cupy
 import emmctl.torch
 
 KIB, MIB = 1 << 10, 1 << 20
-SPEC = "pool"
+SPEC = "pool:backing=vmm"
 
 
 def state():
@@ -93,6 +93,20 @@ class OnePool(unittest.TestCase):
         torch.cuda.memory.empty_cache()
         self.assertEqual(state()["live_bytes"], 0)
 
+    def test_keeps_what_torch_captured_a_graph_with(self):
+        with torch.cuda.memory.graph(stream=2) as graph:
+            within = torch.cuda.memory.Block(MIB, 0, 2)
+            address = within.ptr
+            del within
+        after = torch.cuda.memory.Block(MIB, 0, 2)
+        self.assertNotEqual(after.ptr, address)
+        with torch.cuda.memory.graph(stream=2, pool=graph.pool) as second:
+            self.assertEqual(torch.cuda.memory.Block(MIB, 0, 2).ptr, address)
+        for each in (graph, second):
+            self.assertEqual(state()["live_bytes"], 2 * MIB)
+            each.release()
+        self.assertEqual(state()["live_bytes"], MIB)
+
     def test_takes_torchs_fraction(self):
         torch.cuda.memory.set_per_process_memory_fraction(0.5)
         torch.cuda.memory.Block(32 * MIB)
@@ -124,6 +138,7 @@ class OnePool(unittest.TestCase):
 
     def test_is_chosen_once(self):
         self.assertEqual(emmctl.use(), SPEC)
+        self.assertEqual(emmctl.torch.use(SPEC), SPEC)
         with self.assertRaises(emmctl.EmmError):
             emmctl.torch.use("default")
 

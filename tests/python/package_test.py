@@ -53,6 +53,11 @@ class Package(unittest.TestCase):
                          PYTHONPATH=str(PACKAGE))
         self.assertEqual((code, said.strip()), (0, "None []"))
 
+    def test_what_frameworks_call_alike_is_one_manager(self):
+        said = "import emmctl; print(emmctl.use('pool', exportable=True), emmctl.use('pool'), emmctl.use())"
+        code, words = run([sys.executable, "-c", said], PYTHONPATH=str(PACKAGE), EMM_LIBRARY=os.environ["EMM_LIBRARY"])
+        self.assertEqual((code, words.split()), (0, 3 * ["pool:backing=cumem"]))
+
     def test_its_version_is_the_projects(self):
         root = PACKAGE.parent.parent
         project = (root / "CMakeLists.txt").read_text().split("VERSION ")[2].split()[0]

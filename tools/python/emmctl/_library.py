@@ -108,6 +108,9 @@ _FUNCTIONS = {
     "emm_torch_reset": (None, []),
     "emm_torch_base_alloc": (c_void_p, [c_void_p, POINTER(c_size_t)]),
     "emm_torch_memory_fraction": (None, [c_double, c_int]),
+    "emm_torch_begin_allocate_to_pool": (None, [c_int, c_uint64, c_uint64, c_void_p]),
+    "emm_torch_end_allocate_to_pool": (None, [c_int, c_uint64, c_uint64]),
+    "emm_torch_release_pool": (None, [c_int, c_uint64, c_uint64]),
     "emm_cupy_malloc": (c_void_p, [c_void_p, c_size_t, c_int]),
     "emm_cupy_free": (None, [c_void_p, c_void_p, c_int]),
 }

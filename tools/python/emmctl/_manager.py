@@ -10,7 +10,7 @@ DEFAULT = "pool"
 _MEMORY_SIZE = sizeof(_library.Memory)
 
 _lock = threading.RLock()
-_chosen = None  # the spec, once somebody has said one
+_chosen = _said = None  # the spec, once somebody has said one, and as it was said
 _managers = {}  # by device
 
 
@@ -20,7 +20,7 @@ def options_of(spec):
     return "name=" + name + ("," + options if options else "")
 
 
-def with_exportable_memory(spec):
+def _with_exportable_memory(spec):
     """`spec`, whose pool makes memory that 64-byte IPC handles can name, where it is not said how."""
     name, _, options = spec.partition(":")
     if name != "pool" or "backing=" in options:
@@ -30,23 +30,23 @@ def with_exportable_memory(spec):
     return "pool:" + ",".join(filter(None, ["backing=cumem", options]))
 
 
-def use(spec=None):
+def use(spec=None, exportable=False):
     """Chooses the manager of this process, "NAME" or "NAME:key=value,...", before memory is first asked for.
 
-    Without a spec: what was chosen, else what EMM_MEMORY_MANAGER names, else "pool". Returns the spec. EmmError where
-    the manager or an option is not known, or where another manager is in use already.
+    Without a spec: what was chosen, else what EMM_MEMORY_MANAGER names, else "pool". With `exportable` a pool that is
+    not told otherwise, and that nobody chose yet, makes memory that other processes can open. Returns the spec.
+    EmmError where the manager or an option is not known, or where another manager is in use already.
     """
-    global _chosen
+    global _chosen, _said
     with _lock:
-        if spec is None:
-            spec = _chosen or os.environ.get("EMM_MEMORY_MANAGER") or DEFAULT
-        check(library().emm_shared_use(options_of(spec).encode(), 0), library().emm_shared_error)
-        _chosen = spec
+        if _chosen is not None and spec in (None, _said, _chosen):
+            spec = _chosen
+        else:
+            said = spec or os.environ.get("EMM_MEMORY_MANAGER") or DEFAULT
+            spec = _with_exportable_memory(said) if exportable else said
+            check(library().emm_shared_use(options_of(spec).encode(), 0), library().emm_shared_error)
+            _chosen, _said = spec, said
         return spec
-
-
-def chosen():
-    return _chosen
 
 
 def manager(device=0):

@@ -82,9 +82,10 @@ def is_ours(allocator):
 
 
 def use(spec=None):
-    """Makes CuPy's memory come from the manager `spec`, "NAME" or "NAME:key=value,...". Without a spec: what another
-    framework of this process uses, else EMM_MEMORY_MANAGER, else "pool". Returns the spec."""
-    spec = _manager.use(spec)
+    """Makes CuPy's memory come from the manager `spec`, "NAME" or "NAME:key=value,...". A pool that is not told
+    otherwise makes memory that other processes can open, as CuPy's own does. Without a spec: what another framework of
+    this process uses, else EMM_MEMORY_MANAGER, else "pool". Returns the spec."""
+    spec = _manager.use(spec, exportable=True)
     import cupy
     cupy.cuda.set_allocator(allocator())
     global _in_use

@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import inspect
 import itertools
-import os
 import weakref
 
 from numba.cuda.cudadrv import driver as _drv
@@ -103,9 +102,7 @@ class EmmctlManager(_drv.HostOnlyCUDAMemoryManager):
             # Another context on this device, after a reset of the last one's memory: Numba has reset the device.
             if before not in (None, self) and before._was_reset and before._manager.is_open:
                 before._manager.abandon()
-            if _manager.chosen() is None:
-                spec = os.environ.get("EMM_MEMORY_MANAGER") or _manager.DEFAULT
-                _manager.use(_manager.with_exportable_memory(spec))
+            _manager.use(exportable=True)
             self._manager = _manager.manager(device)
         return self._manager
 
@@ -221,11 +218,7 @@ def use(spec=None):
     """Makes Numba's memory come from the manager `spec`, "NAME" or "NAME:key=value,...", for contexts that are made
     from here on. A pool that is not told otherwise makes memory that other processes can open. Without a spec: what
     another framework of this process uses, else EMM_MEMORY_MANAGER, else "pool". Returns the spec."""
-    if spec is None and _manager.chosen() is None:
-        spec = os.environ.get("EMM_MEMORY_MANAGER") or _manager.DEFAULT
-    if spec is not None and spec != _manager.chosen():
-        spec = _manager.with_exportable_memory(spec)
-    spec = _manager.use(spec)
+    spec = _manager.use(spec, exportable=True)
     from numba import cuda
     cuda.set_memory_manager(EmmctlManager)
     return spec

@@ -14,6 +14,9 @@ _SETTERS = {
     "set_memory_fraction_fn": "emm_torch_memory_fraction",
     "set_base_alloc_fn": "emm_torch_base_alloc",
     "set_record_stream_fn": "emm_torch_record_stream",
+    "set_begin_allocate_to_pool": "emm_torch_begin_allocate_to_pool",
+    "set_end_allocate_to_pool_fn": "emm_torch_end_allocate_to_pool",
+    "set_release_pool": "emm_torch_release_pool",
 }
 
 _in_use = False

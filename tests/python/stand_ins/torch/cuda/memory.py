@@ -6,6 +6,10 @@ _OF = {
     "set_memory_fraction_fn": ctypes.CFUNCTYPE(None, ctypes.c_double, ctypes.c_int),
     "set_base_alloc_fn": ctypes.CFUNCTYPE(_P, _P, ctypes.POINTER(ctypes.c_size_t)),
     "set_record_stream_fn": ctypes.CFUNCTYPE(None, _P, _P),
+    # MempoolId_t, two numbers, goes in registers; std::function by its address.
+    "set_begin_allocate_to_pool": ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, _P),
+    "set_end_allocate_to_pool_fn": ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64),
+    "set_release_pool": ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64),
 }
 
 
@@ -47,6 +51,40 @@ class Block:
 
     def record_stream(self, stream):
         current.given["set_record_stream_fn"](self.ptr, stream)
+
+
+_MANAGE = ctypes.CFUNCTYPE(ctypes.c_bool, _P, _P, ctypes.c_int)
+_INVOKE = ctypes.CFUNCTYPE(ctypes.c_bool, _P, ctypes.POINTER(_P))
+
+
+class _Function(ctypes.Structure):
+    """libstdc++'s std::function<bool(cudaStream_t)> of a function without a state."""
+
+    _fields_ = [("state", _P * 2), ("manage", _MANAGE), ("invoke", _INVOKE)]
+
+
+class graph:
+    """`with graph(stream):` is a capture; release() is the end of its torch.cuda.CUDAGraph."""
+
+    _last = 0
+
+    def __init__(self, stream, pool=None):
+        if pool is None:
+            graph._last += 1
+            pool = graph._last, 0
+        self.pool = pool
+        self._takes = _Function((None, None), _MANAGE(lambda to, of, ask: False),
+                                _INVOKE(lambda state, asked: asked[0] == stream))
+
+    def __enter__(self):
+        current.given["set_begin_allocate_to_pool"](0, *self.pool, ctypes.addressof(self._takes))
+        return self
+
+    def __exit__(self, *exception):
+        current.given["set_end_allocate_to_pool_fn"](0, *self.pool)
+
+    def release(self):
+        current.given["set_release_pool"](0, *self.pool)
 
 
 def empty_cache():

@@ -1,0 +1,20 @@
+#pragma once
+
+namespace emm::libemm {
+
+/// While this lives, this thread may ask the driver for memory although some stream is being
+/// captured into a CUDA graph (cuThreadExchangeStreamCaptureMode, relaxed; PyTorch's own allocator
+/// does the same). Nothing where libcuda is not loaded.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(bool wanted) noexcept;
+  ~RelaxedCapture();
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  bool exchanged_ = false;
+  int before_ = 0;
+};
+
+}  // namespace emm::libemm
