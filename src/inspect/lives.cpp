@@ -2,6 +2,8 @@
 
 #include <map>
 
+#include "base/byte_sum.hpp"
+
 namespace emm::inspect {
 namespace {
 
@@ -28,6 +30,23 @@ Life::What what(const Event& event) noexcept {
 }
 
 }  // namespace
+
+Status Lives::can_be_summed() const {
+  ByteSum sum;
+  for (std::uint32_t event = 0; event < trace_.size(); ++event) {
+    const auto& each = trace_[event];
+    if (each.op == Op::flush) {
+      sum.add(trace_.detail(each).bytes);
+    } else if (makes_or_ends(each.op) && lives_[index(each.id)].birth == event) {
+      sum.add(each.size);
+    }
+    if (sum.exceeds()) {
+      return fail(Errc::parse_error, "{}:{}: 2^64 bytes or more were asked for up to here: expected sizes that a device could have",
+                  trace_.source(), each.line);
+    }
+  }
+  return {};
+}
 
 bool Lives::makes_or_ends(Op op) noexcept {
   switch (op) {

@@ -40,6 +40,9 @@ class Lives {
  public:
   explicit Lives(const trace::Trace& trace);
 
+  /// parse_error where sizes are so large that sums of them would not fit into 64 bits: all that stand on this add up.
+  Status can_be_summed() const;
+
   const trace::Trace& trace() const noexcept { return trace_; }
   const std::vector<Life>& all() const noexcept { return lives_; }
   const Life& operator[](AllocId id) const noexcept { return lives_[index(id)]; }

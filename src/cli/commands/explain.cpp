@@ -40,6 +40,7 @@ class Explain final : public CommandRun {
       console.say(text::format("of {} call stacks only the frames that tell most are kept: there are too many", text::grouped(cut)));
     }
     const inspect::Lives lives(recording->trace());
+    if (auto summed = lives.can_be_summed(); !summed) return summed.error();
     const auto report = inspect::find_ooms(*recording, lives, capacity);
     std::size_t which = 0;
     if (event_) {

@@ -49,6 +49,7 @@ class FitRun final : public CommandRun {
     trial::FitShown shown{
         .trace = trace, .manager = manager->name, .needs = {}, .width = console.width()};
     const inspect::Lives lives(trace);
+    if (auto summed = lives.can_be_summed(); !summed) return summed.error();
     shown.needs =
         limit_ ? inspect::needs(lives, SteadyClock(), *search_ns) : inspect::bounds(lives);
     const trial::Setting setting{.manager = std::move(*manager),

@@ -46,6 +46,7 @@ class Inspect final : public CommandRun {
       return fail(Errc::usage, "{}: there is no event {}: expected one below {}", trace_, *map_, trace.size());
     }
     const inspect::Lives lives(trace);
+    if (auto summed = lives.can_be_summed(); !summed) return summed.error();
     const auto survey = inspect::survey(*recording, lives);
     const auto growth = inspect::growth(lives);
     std::optional<inspect::Space> map;
