@@ -201,15 +201,20 @@ Result<std::unique_ptr<ByteSink>> ByteSink::open(const std::string& path) {
     return std::make_unique<PlainSink>(
         std::make_unique<OutputFile>(STDOUT_FILENO, false, "<stdout>"));
   }
+  return open_as(path, path);
+}
+
+Result<std::unique_ptr<ByteSink>> ByteSink::open_as(const std::string& file,
+                                                    const std::string& name) {
   constexpr mode_t kMode = 0666;
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kMode);
+  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kMode);
   if (fd < 0) {
-    return fail(Errc::usage, "cannot write {}: {}", path, std::generic_category().message(errno));
+    return fail(Errc::usage, "cannot write {}: {}", name, std::generic_category().message(errno));
   }
-  auto file = std::make_unique<OutputFile>(fd, true, path);
-  if (path.ends_with(".gz")) return std::make_unique<GzipSink>(std::move(file));
-  if (path.ends_with(".zst")) return std::make_unique<ZstdSink>(std::move(file));
-  return std::make_unique<PlainSink>(std::move(file));
+  auto output = std::make_unique<OutputFile>(fd, true, name);
+  if (name.ends_with(".gz")) return std::make_unique<GzipSink>(std::move(output));
+  if (name.ends_with(".zst")) return std::make_unique<ZstdSink>(std::move(output));
+  return std::make_unique<PlainSink>(std::move(output));
 }
 
 std::unique_ptr<ByteSink> ByteSink::to_string(std::string& out) {

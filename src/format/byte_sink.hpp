@@ -9,12 +9,15 @@
 
 namespace emm::format {
 
-/// Bytes written in order to a file, standard output ("-") or a string; ".gz" and ".zst" in a path pack.
-/// write() takes whole records, and what reaches a plain file at any moment ends with a whole one: a
-/// killed run leaves no torn line. One thread at a time.
+/// Bytes written in order to a file, standard output ("-") or a string; ".gz" and ".zst" in a path
+/// pack. write() takes whole records, and what reaches a plain file at any moment ends with a whole
+/// one: a killed run leaves no torn line. One thread at a time.
 class ByteSink {
  public:
   static Result<std::unique_ptr<ByteSink>> open(const std::string& path);  ///< Truncates, now.
+  /// A file that is called otherwise in messages; what packs is what the name ends in.
+  static Result<std::unique_ptr<ByteSink>> open_as(const std::string& file,
+                                                   const std::string& name);
   static std::unique_ptr<ByteSink> to_string(std::string& out);
   virtual ~ByteSink() = default;  ///< Flushes; an error then is lost, so call close().
 

@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 
 #include "base/prng.hpp"
 #include "format/byte_sink.hpp"
+#include "format/whole_file.hpp"
 
 namespace emm::format {
 namespace {
@@ -23,6 +25,7 @@ class Folder {
   }
   ~Folder() { std::filesystem::remove_all(path_); }
   std::string file(const char* name) const { return (path_ / name).string(); }
+  const std::filesystem::path& path() const noexcept { return path_; }
 
  private:
   std::filesystem::path path_;
@@ -322,6 +325,91 @@ TEST(ByteSink, AFlushedPackedFileIsReadableSoFar) {
     EXPECT_EQ(read_all(**source), "a line\n") << name;
     EXPECT_TRUE((*source)->truncated()) << name;
   }
+}
+
+std::vector<std::string> names_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    names.push_back(file.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TEST(WholeFile, HasItsNameWhenItIsClosed) {
+  const Folder folder;
+  const auto path = folder.file("whole.txt");
+  auto sink = open_whole(path);
+  ASSERT_TRUE(sink);
+  ASSERT_TRUE((*sink)->write("all"));
+  ASSERT_TRUE((*sink)->flush());
+  EXPECT_FALSE(std::filesystem::exists(path));
+
+  ASSERT_TRUE((*sink)->close());
+  sink->reset();
+
+  EXPECT_EQ(contents(path), "all");
+  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"whole.txt"});
+}
+
+TEST(WholeFile, LeavesWhatWasThereWhereItIsNot) {
+  const Folder folder;
+  for (const char* name : {"torn.txt", "torn.txt.gz", "torn.txt.zst"}) {
+    const auto path = folder.file(name);
+    std::ofstream(path) << "before";
+    {
+      auto sink = open_whole(path);
+      ASSERT_TRUE(sink);
+      ASSERT_TRUE((*sink)->write("a part"));
+    }
+    EXPECT_EQ(contents(path), "before") << name;
+  }
+  EXPECT_EQ(names_in(folder.path()),
+            (std::vector<std::string>{"torn.txt", "torn.txt.gz", "torn.txt.zst"}));
+}
+
+TEST(WholeFile, KeepsTheModeAndTheLinkToIt) {
+  const Folder folder;
+  const auto path = folder.file("file.txt"), link = folder.file("link.txt");
+  std::ofstream(path) << "before";
+  std::filesystem::permissions(path, std::filesystem::perms(0640));
+  std::filesystem::create_symlink("file.txt", link);
+
+  auto sink = open_whole(link);
+  ASSERT_TRUE(sink && (*sink)->write("after") && (*sink)->close());
+
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(contents(path), "after");
+  EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms(0640));
+}
+
+TEST(WholeFile, AFileOfTwoNamesIsWrittenInPlace) {
+  const Folder folder;
+  const auto path = folder.file("one.txt"), other = folder.file("other.txt");
+  std::ofstream(path) << "before";
+  std::filesystem::create_hard_link(path, other);
+
+  auto sink = open_whole(path);
+  ASSERT_TRUE(sink && (*sink)->write("after") && (*sink)->close());
+
+  EXPECT_EQ(contents(other), "after");
+}
+
+TEST(WholeFile, WhatCannotBeWrittenIsNamedAsItWasAskedFor) {
+  const Folder folder;
+  const auto nowhere = open_whole(folder.file("nowhere/out.json"));
+  ASSERT_FALSE(nowhere);
+  EXPECT_EQ(nowhere.error().message,
+            "cannot write " + folder.file("nowhere/out.json") + ": No such file or directory");
+
+  const auto path = folder.file("out.json");
+  auto sink = open_whole(path);
+  ASSERT_TRUE(sink);
+  EXPECT_EQ((*sink)->name(), path);
+  std::filesystem::create_directory(path);
+  const auto closed = (*sink)->close();
+  ASSERT_FALSE(closed);
+  EXPECT_EQ(closed.error().message, "cannot write " + path + ": Is a directory");
 }
 
 }  // namespace

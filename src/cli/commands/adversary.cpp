@@ -7,7 +7,7 @@
 #include "cli/command.hpp"
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
-#include "format/byte_sink.hpp"
+#include "format/whole_file.hpp"
 #include "format/json_writer.hpp"
 #include "log/writer.hpp"
 #include "trace/writer.hpp"
@@ -93,7 +93,7 @@ class AdversaryRun final : public CommandRun {
 
  private:
   Status write(const trial::Adversary& found, const std::string& manager) const {
-    auto sink = format::ByteSink::open(out_);
+    auto sink = format::open_whole(out_);
     if (!sink) return std::move(sink).error();
     auto writer = trace::make_writer(**sink, form_of(out_));
     const auto title =

@@ -5,7 +5,7 @@
 
 #include "cli/command.hpp"
 #include "cli/load.hpp"
-#include "format/byte_sink.hpp"
+#include "format/whole_file.hpp"
 #include "trace/anonymize.hpp"
 #include "trace/exporter.hpp"
 #include "trace/importers/rmm_devices.hpp"
@@ -72,10 +72,10 @@ class Convert final : public CommandRun {
                   (*importer)->name);
     }
     if (auto apart = refuse_same_file({in_, out_, json_}); !apart) return apart.error();
-    auto sink = format::ByteSink::open(out_);
+    handle_interrupts();
+    auto sink = format::open_whole(out_);
     if (!sink) return std::move(sink).error();
 
-    handle_interrupts();
     std::unique_ptr<trace::OperationSink> writer;
     trace::ExportSink* exporting = nullptr;
     if (exporter != nullptr) {
@@ -92,9 +92,8 @@ class Convert final : public CommandRun {
     auto& first = (*importer)->name == kTraceFormat ? static_cast<trace::OperationSink&>(judged) : to;
     auto counts = inputs->size() > 1 ? read_devices(*inputs, to)
                                      : read_with_progress(console, **importer, *inputs->front(), first, partial_);
-    const auto closed = (*sink)->close();
     if (!counts) return std::move(counts).error();
-    if (!closed) return closed.error();
+    if (auto closed = (*sink)->close(); !closed) return closed.error();
     console.say(describe(**importer, *counts));
     for (const auto& note : counts->notes) console.say(note);
     if (exporting != nullptr) {

@@ -5,7 +5,7 @@
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
-#include "format/byte_sink.hpp"
+#include "format/whole_file.hpp"
 #include "trace/exporters/torch_pickle.hpp"
 #include "trace/writer.hpp"
 
@@ -66,9 +66,9 @@ class Generate final : public CommandRun {
       if (!found) return std::move(found).error();
       exporter = *found;
     }
-    auto sink = format::ByteSink::open(out_);
-    if (!sink) return std::move(sink).error();
     handle_interrupts();
+    auto sink = format::open_whole(out_);
+    if (!sink) return std::move(sink).error();
     if (torch()) return write_snapshot(console, **sink, frames);
     if (exporter == nullptr)
       return write(console, **sink, *trace::make_writer(**sink, form_of(out_)));
@@ -107,9 +107,8 @@ class Generate final : public CommandRun {
   Result<ExitCode> write(Console& console, format::ByteSink& sink, trace::OperationSink& writer) {
     const auto made = trace::generate(options_, *watched(console, nullptr, writer));
     console.end_progress();
-    const auto closed = sink.close();
     if (!made) return made.error();
-    if (!closed) return closed.error();
+    if (auto closed = sink.close(); !closed) return closed.error();
     return ExitCode::fine;
   }
 

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "format/byte_sink.hpp"
+
+namespace emm::format {
+
+/// As ByteSink::open(), but a file has its name, and takes the place of what had it, only when
+/// close() has succeeded: it is written under another name beside, which goes with the sink. So
+/// whoever finds it finds all of it. A pipe, a device, standard output, a file of several names or
+/// in a folder where nothing may be made is written as open() does.
+Result<std::unique_ptr<ByteSink>> open_whole(const std::string& path);
+
+}  // namespace emm::format
