@@ -61,7 +61,7 @@ class LoggingAdaptor final : public Adaptor {
     const std::lock_guard lock(mutex_);
     line_.clear();
     rmm::append(line_, {.thread = thread_number(),
-                        .time_us = time_of_day_us(),
+                        .time_ns = time_of_day_ns(),
                         .action = action,
                         .pointer = pointer,
                         .size = request.size,
@@ -76,14 +76,14 @@ class LoggingAdaptor final : public Adaptor {
     return threads_.emplace(std::this_thread::get_id(), threads_.size()).first->second;
   }
 
-  std::uint64_t time_of_day_us() const noexcept {
-    if (simulated()) return clock_->now_ns() / 1000 % rmm::kDayUs;
+  std::uint64_t time_of_day_ns() const noexcept {
+    if (simulated()) return clock_->now_ns() % rmm::kDayNs;
     std::timespec now{};
     std::timespec_get(&now, TIME_UTC);
     std::tm local{};
     localtime_r(&now.tv_sec, &local);
     const auto seconds = (local.tm_hour * 60 + local.tm_min) * 60 + local.tm_sec;
-    return static_cast<std::uint64_t>(seconds) * 1'000'000 + static_cast<std::uint64_t>(now.tv_nsec) / 1000;
+    return static_cast<std::uint64_t>(seconds) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
   }
 
   void note(const Status& done) {

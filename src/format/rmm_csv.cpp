@@ -70,7 +70,7 @@ void append(std::string& out, const Row& row) {
   Line line;
   line.decimal(row.thread);
   line.put(',');
-  line.time_of_day(row.time_us);
+  line.time_of_day(row.time_ns / 1000);
   line.put(',');
   line.put(name(row.action));
   line.put(',');

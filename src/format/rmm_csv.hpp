@@ -22,14 +22,15 @@ constexpr std::string_view name(Action action) noexcept {
 /// "23150,01:54:00.576568,allocate,0x700000000000,10302908,0"
 struct Row {
   std::uint64_t thread = 0;   ///< The operating system's number, decimal.
-  std::uint64_t time_us = 0;  ///< Local time of day, below 24 h; it wraps at midnight.
+  /// Local time of day, below 24 h; it wraps at midnight. RMM writes it in microseconds.
+  std::uint64_t time_ns = 0;
   Action action = Action::allocate;
   std::uint64_t pointer = 0;  ///< As glibc's %p prints it: 0 is "(nil)".
   std::uint64_t size = 0;     ///< As requested.
   std::uint64_t stream = 0;   ///< As an ostream prints a pointer: 0 is "0", else "0x..".
   bool operator==(const Row&) const = default;
 };
-inline constexpr std::uint64_t kDayUs = 86'400'000'000;
+inline constexpr std::uint64_t kDayNs = 86'400'000'000'000;
 
 // The log of rmm.csv_log(), up to 0.14.
 inline constexpr std::string_view kLegacyHeader =

@@ -103,9 +103,10 @@ class Columns {
   std::optional<BadColumn> bad_;
 };
 
-/// "01:54:00.576568" or "01:54:00:576568" in microseconds.
+/// "01:54:00.576568" or "01:54:00:576568" in nanoseconds, of which there may be from none to nine digits.
 std::optional<std::uint64_t> time_of_day(std::string_view text) noexcept {
-  if (text.size() != std::string_view("00:00:00.000000").size()) return std::nullopt;
+  constexpr std::size_t kSeconds = 8, kMost = 18;
+  if (text.size() < kSeconds || text.size() == kSeconds + 1 || text.size() > kMost) return std::nullopt;
   unsigned worst = 0;  // of the digits: above 9 where one is none
   const auto digits = [&](std::size_t at, std::size_t count) {
     std::uint64_t value = 0;
@@ -116,10 +117,17 @@ std::optional<std::uint64_t> time_of_day(std::string_view text) noexcept {
     }
     return value;
   };
-  const auto hours = digits(0, 2), minutes = digits(3, 2), seconds = digits(6, 2), us = digits(9, 6);
-  if (worst > 9 || text[2] != ':' || text[5] != ':' || (text[8] != '.' && text[8] != ':')) return std::nullopt;
+  const auto hours = digits(0, 2), minutes = digits(3, 2), seconds = digits(6, 2);
+  std::uint64_t ns = 0;
+  if (text.size() > kSeconds) {
+    if (text[kSeconds] != '.' && text[kSeconds] != ':') return std::nullopt;
+    constexpr std::uint64_t kOfLast[] = {100'000'000, 10'000'000, 1'000'000, 100'000, 10'000, 1'000, 100, 10, 1};
+    const auto count = text.size() - kSeconds - 1;
+    ns = digits(kSeconds + 1, count) * kOfLast[count - 1];
+  }
+  if (worst > 9 || text[2] != ':' || text[5] != ':') return std::nullopt;
   if (hours > 23 || minutes > 59 || seconds > 60) return std::nullopt;  // 60: a leap second
-  return ((hours * 60 + minutes) * 60 + seconds) * 1'000'000 + us;
+  return ((hours * 60 + minutes) * 60 + seconds) * 1'000'000'000 + ns;
 }
 
 /// A row as RMM itself writes it, read without looking back; false, and `row` half read, for any other line.
@@ -132,9 +140,9 @@ class PlainRow {
     row.thread = 0;
     if (with_thread && !(decimal(row.thread) && comma())) return false;
     if (left() <= kTime) return false;
-    const auto time_us = time_of_day({at_, kTime});
-    if (!time_us) return false;
-    row.time_us = *time_us;
+    const auto time_ns = time_of_day({at_, kTime});
+    if (!time_ns) return false;
+    row.time_ns = *time_ns;
     at_ += kTime;
     if (!comma()) return false;
     if (take("allocate,")) {
@@ -214,9 +222,9 @@ namespace {
 std::optional<BadColumn> fill(Row& row, Columns columns) {
   row.thread = columns.has(kThread) ? columns.decimal("Thread", columns.take(kThread), "a thread's number") : 0;
   const auto time = columns.take(kTime);
-  const auto time_us = time_of_day(time);
-  columns.expect(time_us.has_value(), "Time", time, "a time of day as 01:54:00.576568");
-  row.time_us = time_us.value_or(0);
+  const auto time_ns = time_of_day(time);
+  columns.expect(time_ns.has_value(), "Time", time, "a time of day as 01:54:00.576568");
+  row.time_ns = time_ns.value_or(0);
   const auto word = columns.take(kAction);
   const auto action = position(kActionNames, word);
   columns.expect(action.has_value(), "Action", word, "allocate, allocate failure or free");

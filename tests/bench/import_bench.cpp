@@ -30,7 +30,7 @@ std::string rmm_log(std::uint64_t live_max) {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> live;
   std::uint64_t next = 0x7f0000000000;
   for (std::uint64_t i = 0; i < kRows; ++i) {
-    rmm::Row row{.thread = 23150 + random.below(4), .time_us = 36'000'000'000 + 3 * i};
+    rmm::Row row{.thread = 23150 + random.below(4), .time_ns = 36'000'000'000'000 + 3'000 * i};
     row.stream = kStreams[random.below(3)];
     if (live.size() == live_max) {
       const auto at = random.below(live.size());

@@ -32,7 +32,7 @@ class RmmCsv final : public LineLog {
     rmm::append(
         lines,
         {.thread = trace().thread_number(ThreadId{static_cast<std::uint16_t>(record.thread)}),
-         .time_us = (day_ns_at_zero_ + at_ns) / 1000 % rmm::kDayUs,
+         .time_ns = (day_ns_at_zero_ + at_ns) % rmm::kDayNs,
          .action = !allocates ? rmm::Action::free
                    : worked   ? rmm::Action::allocate
                               : rmm::Action::allocate_failure,

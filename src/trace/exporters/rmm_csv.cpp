@@ -51,10 +51,10 @@ class RmmCsvExport final : public RequestExport {
   Status row(const Operation& operation, rmm::Action action, std::uint64_t pointer, std::uint64_t size) {
     if (operation.has(Member::time_ns)) {
       if (!start_ns_) start_ns_ = operation.time_ns;
-      time_us_ = operation.time_ns < *start_ns_ ? 0 : (operation.time_ns - *start_ns_) / 1000;
+      time_ns_ = operation.time_ns < *start_ns_ ? 0 : operation.time_ns - *start_ns_;
     }
     line_.clear();
-    append(line_, rmm::Row{.thread = thread_of(operation), .time_us = time_us_ % rmm::kDayUs, .action = action,
+    append(line_, rmm::Row{.thread = thread_of(operation), .time_ns = time_ns_ % rmm::kDayNs, .action = action,
                            .pointer = pointer, .size = size, .stream = stream_of(operation)});
     return out_.write(line_);
   }
@@ -63,7 +63,7 @@ class RmmCsvExport final : public RequestExport {
   AddressBook book_;
   std::string line_;
   std::optional<std::uint64_t> start_ns_;
-  std::uint64_t time_us_ = 0, next_ = kFirst, made_up_ = 0;
+  std::uint64_t time_ns_ = 0, next_ = kFirst, made_up_ = 0;
 };
 
 }  // namespace

@@ -36,6 +36,28 @@ std::optional<CsvLayout> layout_of(std::string_view line) {
   if (!layout || layout->has(kUpper) == layout->has(kEnd)) return std::nullopt;
   return layout;
 }
+/// A file whose first line has no comma may have semicolons or tabs in their stead.
+class Separator {
+ public:
+  explicit Separator(std::string_view first_line) noexcept {
+    for (const auto other : {';', '\t'}) {
+      if (!other_ && first_line.find(other) != std::string_view::npos) other_ = other;
+    }
+    if (first_line.find(',') != std::string_view::npos) other_.reset();
+  }
+  /// The line with commas; valid until the next.
+  std::string_view with_commas(std::string_view line) {
+    if (!other_) return line;
+    line_ = line;
+    std::replace(line_.begin(), line_.end(), *other_, ',');
+    return line_;
+  }
+
+ private:
+  std::optional<char> other_;
+  std::string line_;
+};
+
 /// Of a file without a header: rows of four numbers.
 CsvLayout without_header() { return *layout_of("id,lower,upper,size"); }
 
@@ -157,7 +179,10 @@ int sniff(std::string_view prefix) {
   auto headed = false, begins_with_row = false;
   const auto four = without_header();
   format::CsvLine values;
+  std::optional<Separator> separator;
   first_lines(prefix, kLines, [&](std::string_view line) {
+    if (!separator) separator.emplace(line);
+    line = separator->with_commas(line);
     if (seen++ == 0) headed = layout_of(line).has_value();
     Fields fields;
     const auto is_row = values.split(line) && values.size() == four.columns().size() &&
@@ -178,9 +203,12 @@ Result<ImportCounts> read_problem(format::ByteSource& source, OperationSink& sin
   Fields fields;
   format::CsvLine values;
   bool headed = true;
+  std::optional<Separator> separator;
   auto read = each_row(
       run,
-      [&](std::string_view line) -> Result<std::optional<BadField>> {
+      [&](std::string_view given) -> Result<std::optional<BadField>> {
+        if (!separator) separator.emplace(given);
+        const auto line = separator->with_commas(given);
         if (!layout) {
           layout = layout_of(line);
           if (layout) return std::optional<BadField>{};
@@ -191,7 +219,7 @@ Result<ImportCounts> read_problem(format::ByteSource& source, OperationSink& sin
           values.split(line);
           if (auto bad = parse(values, layout->columns(), fields)) {
             if (headed || run.counts().rows != 0) return bad;
-            return std::optional(BadField{.what = "the header", .value = line, .at = 0, .expected = kHeader});
+            return std::optional(BadField{.what = "the header", .value = given, .at = 0, .expected = kHeader});
           }
         }
         left_out.hints += fields.hint ? 1 : 0;

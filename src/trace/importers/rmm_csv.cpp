@@ -33,7 +33,7 @@ Result<ImportCounts> read_log(format::ByteSource& source, OperationSink& sink, c
     auto more = next_rmm_row(run, dialect, row);
     if (!more) return std::move(more).error();
     if (!*more) break;
-    const auto time_ns = clock.since_start_ns(row.time_us);
+    const auto time_ns = clock.since_start_ns(row.time_ns);
     auto taken = rows.row(row, time_ns, dialect.has_thread());
     if (!taken) return std::move(taken).error();
   }

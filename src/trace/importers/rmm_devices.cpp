@@ -52,8 +52,8 @@ class Log {
     ended_ = !*more;
     return {};
   }
-  void start(std::uint64_t time_us) {
-    clock_ = DayClock(time_us);
+  void start(std::uint64_t of_day_ns) {
+    clock_ = DayClock(of_day_ns);
     tell_time();
   }
   Status take() {
@@ -65,7 +65,7 @@ class Log {
 
   ImportRun& run() noexcept { return run_; }
   bool ended() const noexcept { return ended_; }
-  std::uint64_t time_us() const noexcept { return row_.time_us; }
+  std::uint64_t of_day_ns() const noexcept { return row_.time_ns; }
   std::uint64_t time_ns() const noexcept { return time_ns_; }
   Result<ImportCounts> finish() {
     run_.note_columns(dialect_.layout.others());
@@ -74,7 +74,7 @@ class Log {
 
  private:
   void tell_time() {
-    if (!ended_) time_ns_ = clock_.since_start_ns(row_.time_us);
+    if (!ended_) time_ns_ = clock_.since_start_ns(row_.time_ns);
   }
 
   OnDevice sink_;
@@ -94,10 +94,10 @@ std::uint64_t start_of(const Logs& logs) {
   std::optional<std::uint64_t> start;
   for (const auto& log : logs) {
     if (log->ended()) continue;
-    const auto time = log->time_us();
+    const auto time = log->of_day_ns();
     if (!start) start = time;
-    const auto ahead = (*start + rmm::kDayUs - time) % rmm::kDayUs;  // by how much `time` is before `start`
-    if (ahead < rmm::kDayUs / 2) start = time;
+    const auto ahead = (*start + rmm::kDayNs - time) % rmm::kDayNs;  // by how much `time` is before `start`
+    if (ahead < rmm::kDayNs / 2) start = time;
   }
   return start.value_or(0);
 }

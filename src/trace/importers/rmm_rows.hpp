@@ -9,17 +9,17 @@
 
 namespace emm::trace {
 
-/// Times of day as one growing time, from the first of them or from `start_us`. Rows of several threads may stand a
+/// Times of day as one growing time, from the first of them or from `start_ns`. Rows of several threads may stand a
 /// little out of order.
 class DayClock {
  public:
   DayClock() = default;
-  explicit DayClock(std::uint64_t start_us) noexcept
-      : start_(static_cast<std::int64_t>(start_us)), latest_(start_), started_(true) {}
+  explicit DayClock(std::uint64_t start_ns) noexcept
+      : start_(static_cast<std::int64_t>(start_ns)), latest_(start_), started_(true) {}
 
   /// Nanoseconds since the first row; 0 for a row that was stamped before it.
-  std::uint64_t since_start_ns(std::uint64_t time_us) {
-    const auto time = static_cast<std::int64_t>(time_us);
+  std::uint64_t since_start_ns(std::uint64_t time_ns) {
+    const auto time = static_cast<std::int64_t>(time_ns);
     if (!started_) {
       started_ = true;
       start_ = latest_ = time;
@@ -32,13 +32,13 @@ class DayClock {
     }
     latest_ = std::max(latest_, at);
     day_ = latest_ / kDay * kDay;
-    return at < start_ ? 0 : static_cast<std::uint64_t>(at - start_) * 1000;
+    return at < start_ ? 0 : static_cast<std::uint64_t>(at - start_);
   }
 
  private:
-  static constexpr auto kDay = static_cast<std::int64_t>(format::rmm::kDayUs);
-  static constexpr std::int64_t kDisorder = 60'000'000;
-  std::int64_t start_ = 0, latest_ = 0, day_ = 0;  // day_: midnights passed, in microseconds
+  static constexpr auto kDay = static_cast<std::int64_t>(format::rmm::kDayNs);
+  static constexpr std::int64_t kDisorder = 60'000'000'000;
+  std::int64_t start_ = 0, latest_ = 0, day_ = 0;  // day_: midnights passed, in nanoseconds
   bool started_ = false;
 };
 

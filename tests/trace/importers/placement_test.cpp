@@ -33,6 +33,30 @@ TEST(DsaCsv, TakesAnEndAsInclusiveAndAnUpperAsExclusive) {
   EXPECT_EQ(order("id,start,end,size"), "memalloc id=1 size=10 @2; memalloc id=2 size=10 @3");
 }
 
+TEST(DsaCsv, MayHaveSemicolonsOrTabsForCommas) {
+  for (const std::string_view separator : {";", "\t"}) {
+    std::string file;
+    for (const char c : std::string_view("id,lower,upper,size\n7,5,9,100\n\"x\",0,5,200\n")) {
+      file += c == ',' ? separator : std::string_view(&c, 1);
+    }
+    const auto trace = import_text("dsa-csv", file);
+
+    EXPECT_EQ(trace.error, "") << file;
+    EXPECT_EQ(trace.text(),
+              "memalloc id=x size=200 @3\n"
+              "free id=x @3\n"
+              "memalloc id=7 size=100 @2\n"
+              "free id=7 @2\n"
+              "end events=4 live=0 live_bytes=0");
+    EXPECT_EQ((*find_importer("dsa-csv"))->sniff(file), 95) << file;
+  }
+  EXPECT_EQ(import_text("dsa-csv", "id;lower;upper;size\n1;4;3;2\n").error,
+            "run.log:2:5: upper is \"3\": expected a time after the buffer's first");
+  EXPECT_EQ(import_text("dsa-csv", "id;lower;size\n").error,
+            "run.log:1:1: the header is \"id;lower;size\": expected id,lower,upper,size, and any of "
+            "alignment,hint,gaps,offset");
+}
+
 TEST(DsaCsv, KeepsAlignmentsAndSaysWhatItDoesNotKeep) {
   const auto trace = import_text("dsa-csv",
                                  "id,lower,upper,size,alignment,hint,gaps,offset\n"

@@ -140,6 +140,25 @@ TEST(RmmCsv, FindsItsColumnsInAnyOrderAmongOthersInQuotesOrNot) {
             R"(run.log:2:29: the rest is "9": expected the end of the line)");
 }
 
+TEST(RmmCsv, TakesFractionsOfASecondWithNoneToNineDigits) {
+  const auto log = read_log(
+      "Thread,Time,Action,Pointer,Size,Stream\n"
+      "7,23:59:59,allocate,0x100,16,0\n"
+      "7,23:59:59.5,allocate,0x200,16,0\n"
+      "7,23:59:59.50025,allocate,0x300,16,0\n"
+      "7,23:59:59.500250001,allocate,0x400,16,0\n"
+      "7,00:00:00,free,0x100,16,0\n");
+
+  EXPECT_EQ(log.error, "");
+  EXPECT_EQ(log.text(),
+            "memalloc id=1 size=16 addr=0x100 thread=7 time_ns=0 @2\n"
+            "memalloc id=2 size=16 addr=0x200 thread=7 time_ns=500000000 @3\n"
+            "memalloc id=3 size=16 addr=0x300 thread=7 time_ns=500250000 @4\n"
+            "memalloc id=4 size=16 addr=0x400 thread=7 time_ns=500250001 @5\n"
+            "free id=1 thread=7 time_ns=1000000000 @6\n"
+            "end events=5 live=3 live_bytes=48");
+}
+
 TEST(RmmCsv, TakesBlanksAroundItsFieldsAndBlankLinesBeforeItsHeader) {
   constexpr std::string_view kFile =
       "\n\nThread,Time,Action,Pointer,Size,Stream\n"
@@ -155,7 +174,11 @@ TEST(RmmCsv, SaysWhereARowIsDamagedAndWhatItExpected) {
   const std::string header = "Thread,Time,Action,Pointer,Size,Stream\n";
   const std::pair<std::string_view, std::string_view> rows[] = {
       {"x,00:00:00.000000,free,0x1,1,0\n", R"(run.log:2:1: Thread is "x": expected a thread's number)"},
-      {"1,00:00:00,free,0x1,1,0\n", R"(run.log:2:3: Time is "00:00:00": expected a time of day as 01:54:00.576568)"},
+      {"1,00:00,free,0x1,1,0\n", R"(run.log:2:3: Time is "00:00": expected a time of day as 01:54:00.576568)"},
+      {"1,00:00:00.,free,0x1,1,0\n", R"(run.log:2:3: Time is "00:00:00.": expected a time of day as 01:54:00.576568)"},
+      {"1,00:00:00.0000000001,free,0x1,1,0\n",
+       R"(run.log:2:3: Time is "00:00:00.0000000001": expected a time of day as 01:54:00.576568)"},
+      {"1,00:00:00 5,free,0x1,1,0\n", R"(run.log:2:3: Time is "00:00:00 5": expected a time of day as 01:54:00.576568)"},
       {"1,24:00:00.000000,free,0x1,1,0\n",
        R"(run.log:2:3: Time is "24:00:00.000000": expected a time of day as 01:54:00.576568)"},
       {"1,00:00:00.000000,resize,0x1,1,0\n",
