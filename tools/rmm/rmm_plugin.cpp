@@ -134,6 +134,16 @@ rmm::cuda_stream_view view(emm_stream stream) {
   return rmm::cuda_stream_view{reinterpret_cast<cudaStream_t>(stream)};
 }
 
+/// RMM knows one stream of a free, ours says that the memory's own counts too.
+void make_wait(rmm::cuda_stream_view stream, rmm::cuda_stream_view other) {
+  cudaEvent_t event = nullptr;
+  const bool ordered = cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess &&
+                       cudaEventRecord(event, other.value()) == cudaSuccess &&
+                       cudaStreamWaitEvent(stream.value(), event, 0) == cudaSuccess;
+  if (!ordered) static_cast<void>(cudaDeviceSynchronize());
+  if (event != nullptr) static_cast<void>(cudaEventDestroy(event));
+}
+
 emm_status create(const emm_create_v1* create, emm_manager** self) {
   std::string kind = create->options != nullptr ? create->options : "";
   for (const auto* known : {"pool", "arena", "async", "binning", "cuda"}) {
@@ -148,6 +158,8 @@ emm_status create(const emm_create_v1* create, emm_manager** self) {
 emm_status memalloc(emm_manager* self, std::uint64_t size, emm_stream stream, emm_memory* memory) {
   return guarded([&]() -> emm_status {
     auto* pointer = begin(self->resource(), size, view(stream));
+    if (pointer == nullptr && size != 0)  // a size that RMM rounds beyond 2^64
+      return failed(EMM_OUT_OF_MEMORY, "RMM gave no address");
     const std::lock_guard lock(self->mutex);
     memory->token = ++self->last;
     memory->device_pointer = reinterpret_cast<emm_device_ptr>(pointer);
@@ -158,15 +170,19 @@ emm_status memalloc(emm_manager* self, std::uint64_t size, emm_stream stream, em
   });
 }
 
-emm_status free_memory(emm_manager* self, emm_token token, emm_stream) {
+emm_status free_memory(emm_manager* self, emm_token token, emm_stream stream) {
   return guarded([&]() -> emm_status {
     std::unique_lock lock(self->mutex);
     const auto found = self->alive.find(token);
     if (found == self->alive.end()) return EMM_SUCCESS;
-    const auto memory = found->second;
+    auto memory = found->second;
     self->alive.erase(found);
     self->live_bytes -= memory.size;
     lock.unlock();
+    if (stream != 0 && view(stream) != memory.stream) {
+      make_wait(view(stream), memory.stream);
+      memory.stream = view(stream);
+    }
     self->give_back(memory);
     return EMM_SUCCESS;
   });
