@@ -86,7 +86,8 @@ class Contest {
     auto stack = DeviceStack::create(
         {.device = options_.device,
          .device_defaults = {.capacity = trace_.capacity(0),
-                             .devices = static_cast<int>(trace_.device_count())},
+                             .devices = static_cast<int>(trace_.device_count()),
+                             .from_trace = trace_.capacity(0) != 0},
          .manager = manager,
          .peer_program = options_.peer_program},
         &said);
