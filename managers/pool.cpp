@@ -222,6 +222,7 @@ class PoolManager final : public HostOnlyManager {
 
   pool::Statistics counted() const {
     pool::Statistics sum;
+    sum.metadata = sizeof *this;
     for (auto* arena : arenas_.all()) sum += arena->statistics();
     return sum;
   }

@@ -39,6 +39,16 @@ class StatisticsAdaptor final : public Adaptor {
     return lines;
   }
 
+  /// Of memalloc, whatever the upstream counts: what RMM's statistics_resource_adaptor does.
+  MemoryStatistics statistics() const override {
+    auto known = Adaptor::statistics();
+    const std::lock_guard lock(mutex_);
+    const auto& of = counts_[row_of(MemoryKind::device)];
+    known.allocation = {of.live, of.peak, of.allocations, of.allocations - of.live};
+    known.requested_bytes = {of.live_bytes, of.peak_bytes, of.total_bytes, of.total_bytes - of.live_bytes};
+    return known;
+  }
+
  protected:
   void failed(const Request& request, const Error&) override {
     const std::lock_guard lock(mutex_);
@@ -52,6 +62,7 @@ class StatisticsAdaptor final : public Adaptor {
     of.total_bytes += allocation.request.size;
     of.live_bytes += allocation.request.size;
     of.peak_bytes = std::max(of.peak_bytes, of.live_bytes);
+    of.peak = std::max(of.peak, of.live);
   }
   void ending(const Allocation& allocation, StreamHandle) noexcept override {
     const std::lock_guard lock(mutex_);
@@ -65,6 +76,7 @@ class StatisticsAdaptor final : public Adaptor {
     std::uint64_t allocations = 0;
     std::uint64_t failures = 0;
     std::uint64_t live = 0;
+    std::uint64_t peak = 0;  ///< Of live.
     std::uint64_t total_bytes = 0;
     std::uint64_t live_bytes = 0;
     std::uint64_t peak_bytes = 0;

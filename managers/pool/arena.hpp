@@ -215,6 +215,7 @@ class Arena {
   // What it says of itself (arena_map.cpp)
   void before_parked_changes() noexcept;
   void after_parked_changed() noexcept;
+  std::uint64_t largest_free() const noexcept;
   std::uint64_t metadata_bytes() const noexcept;
   bool follows(const Span& span, std::uint64_t end) const noexcept;
   void add_composites(MemoryMap& map, std::vector<MemoryMap::Block>& blocks) const;

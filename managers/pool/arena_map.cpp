@@ -82,11 +82,24 @@ Statistics Arena::statistics() {
     if (rest > 0) ++result.inactive_split_blocks;
     result.inactive_split += rest;
   });
-  result.largest_free = blocks_.bytes(blocks_.largest_free());
+  result.largest_free = largest_free();
   result.spans = spans_.size();
   for (const auto& mapping : mappings_) result.mappings += mapping.spans.size();
   result.metadata = metadata_bytes();
   return result;
+}
+
+// Spans out of play join what is free at the end of those in play.
+std::uint64_t Arena::largest_free() const noexcept {
+  auto largest = blocks_.bytes(blocks_.largest_free());
+  auto run = tail();
+  auto end = run > 0 ? end_of(blocks_.last()) : 0;
+  for (auto span = playing_; span < spans_.size(); ++span) {
+    run = follows(spans_[span], end) ? run + spans_[span].size : spans_[span].size;
+    end = spans_[span].end();
+    largest = std::max(largest, run);
+  }
+  return largest;
 }
 
 std::uint64_t Arena::metadata_bytes() const noexcept {

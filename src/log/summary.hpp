@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trace/op.hpp"
@@ -41,7 +42,11 @@ struct Failure {
   std::uint64_t reserved_bytes = 0;
   std::optional<std::uint64_t> free_bytes;  ///< Of the device, where it tells.
   std::optional<std::uint64_t> largest_free_bytes;
-  std::vector<Holder> holders;  ///< The biggest live allocations, at most ten.
+  // What the manager holds beside what is live, where it counts that:
+  std::optional<std::uint64_t> idle_bytes{};          ///< Free in its hands;
+  std::optional<std::uint64_t> largest_idle_bytes{};  ///< the largest piece of it;
+  std::optional<std::uint64_t> waiting_bytes{};  ///< freed, and waiting for work on another stream.
+  std::vector<Holder> holders;                   ///< The biggest live allocations, at most ten.
 };
 
 /// Something that a manager must never do.
@@ -90,6 +95,18 @@ struct FlushComparison {
 FlushComparison compare_flushes(const std::vector<Flush>& recorded,
                                 const std::vector<Flush>& replayed);
 
+/// What the manager of a context counted.
+struct Statistics {
+  struct Named {
+    std::string_view name;  ///< A literal.
+    std::uint64_t value = 0;
+  };
+  std::string context;
+  std::vector<Named> torch;  ///< Under the names of torch.cuda.memory_stats(),
+  std::vector<Named> rmm;    ///< of RMM's statistics_resource_adaptor,
+  std::vector<Named> other;  ///< and what neither has.
+};
+
 /// Operations that the manager answered with not_supported, by operation.
 struct Declined {
   trace::Op op = trace::Op::memalloc;
@@ -133,10 +150,12 @@ struct Summary {
   std::vector<Violation> violations;                ///< At most a hundred are kept;
   std::uint64_t violation_count = 0;                ///< all are counted.
   std::vector<Declined> declined;
+  std::vector<Statistics>
+      statistics;  ///< Before what was left was freed, where managers count; of the last pass.
   std::uint64_t skipped =
       0;  ///< Operations that this replay does not carry out yet, or by request;
   std::vector<std::string> notes;  ///< and what a person should know, a sentence each.
-  std::string reports;                 ///< What the managers and adaptors say at the end, in lines.
+  std::string reports;             ///< What the managers and adaptors say at the end, in lines.
   bool interrupted = false;
   std::optional<std::uint64_t> stopped_at;  ///< Event of --stop-at or --on-oom stop.
   std::optional<Failure> stop_state;        ///< The state before that event.

@@ -75,6 +75,17 @@ void holders(JsonWriter& json, std::string_view name, const std::vector<Holder>&
 
 }  // namespace
 
+void statistics_to_json(JsonWriter& json, const Statistics& statistics) {
+  const auto group = [&](std::string_view name, const std::vector<Statistics::Named>& all) {
+    json.key(name).begin_object();
+    for (const auto& one : all) json.member(one.name, one.value);
+    json.end_object();
+  };
+  group("torch", statistics.torch);
+  group("rmm", statistics.rmm);
+  group("other", statistics.other);
+}
+
 void failure_to_json(JsonWriter& json, std::string_view name, const std::optional<Failure>& of) {
   if (!of) {
     json.key(name).null();
@@ -97,6 +108,9 @@ void failure_to_json(JsonWriter& json, std::string_view name, const std::optiona
   json.member("context", of->context);
   json.member("error", of->error);
   count_or_null(json, "free_bytes", of->free_bytes);
+  count_or_null(json, "idle_bytes", of->idle_bytes);
+  count_or_null(json, "largest_idle_bytes", of->largest_idle_bytes);
+  count_or_null(json, "waiting_bytes", of->waiting_bytes);
   strings(json, "frames", of->frames);
   json.end_object();
 }
@@ -153,6 +167,14 @@ std::string to_json(const Summary& summary) {
     json.member("op", trace::name(declined.op));
     json.member("count", declined.count);
     json.member("why", declined.why);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("statistics").begin_array();
+  for (const auto& statistics : summary.statistics) {
+    json.begin_object();
+    json.member("context", statistics.context);
+    statistics_to_json(json, statistics);
     json.end_object();
   }
   json.end_array();

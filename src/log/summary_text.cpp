@@ -113,6 +113,14 @@ void show_state(Page& page, const Failure& failure) {
     state += text::format(", largest free block {}", units::bytes(*failure.largest_free_bytes));
   }
   page.paragraph(state, 2);
+  if (failure.idle_bytes) {
+    std::string idle = text::format("idle in the manager {}", units::bytes(*failure.idle_bytes));
+    if (failure.largest_idle_bytes)
+      idle += text::format(", largest piece {}", units::bytes(*failure.largest_idle_bytes));
+    if (failure.waiting_bytes.value_or(0) > 0)
+      idle += text::format(", waiting for other streams {}", units::bytes(*failure.waiting_bytes));
+    page.paragraph(idle, 2);
+  }
   if (!failure.holders.empty()) {
     page.paragraph("biggest live allocations:", 2);
     list_holders(page, failure.holders);
@@ -221,7 +229,8 @@ void show_flushes(Page& page, const Summary& summary) {
     if (flushes->unrecorded != 0)
       words += text::format(", {} more in the replay", text::grouped(flushes->unrecorded));
     // Only the manager that was recorded can be held to it.
-    if (!flushes->first_difference.empty() && summary.manager.find("profile=numba") != std::string::npos)
+    if (!flushes->first_difference.empty() &&
+        summary.manager.find("profile=numba") != std::string::npos)
       words += text::format("; first difference: {}", flushes->first_difference);
     page.row("flushes", words);
   } else if (!summary.flushes.empty()) {
@@ -254,7 +263,8 @@ std::string to_text(const Summary& summary, int width) {
   if (summary.free_latency) page.row("free", latency(*summary.free_latency));
   if (const auto& late = summary.lateness) {
     const auto ns = [](std::uint64_t value) { return units::ns(static_cast<double>(value)); };
-    page.row("lateness", text::format("p50 {}, p99 {}, max {}", ns(late->p50), ns(late->p99), ns(late->max)));
+    page.row("lateness",
+             text::format("p50 {}, p99 {}, max {}", ns(late->p50), ns(late->p99), ns(late->max)));
   }
   if (summary.threads > 1) {
     page.row("threads", text::format("{} at once; peaks are of samples", summary.threads));

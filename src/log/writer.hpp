@@ -55,8 +55,12 @@ std::string to_json(const Summary& summary);
 /// For a person, at most `width` columns.
 std::string to_text(const Summary& summary, int width = 100);
 
-/// A failure alone, as both have it: a member of an object, null where there is none; and lines that
-/// begin "<heading> at event ...", and a blank one.
+/// The statistics of one context, as the JSON has them: "torch", "rmm" and "other", members of an
+/// object that is open.
+void statistics_to_json(format::JsonWriter& json, const Statistics& statistics);
+
+/// A failure alone, as both have it: a member of an object, null where there is none; and lines
+/// that begin "<heading> at event ...", and a blank one.
 void failure_to_json(format::JsonWriter& json, std::string_view name,
                      const std::optional<Failure>& failure);
 std::string failure_to_text(std::string_view heading, const Failure& failure, int width = 100);

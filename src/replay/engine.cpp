@@ -172,6 +172,7 @@ void Run::pass(unsigned number) {
   }
   if (!stop_) count_leaks();
   const bool more = !stop_ && number + 1 < options_.repeat;
+  if (!more) look_at_managers();
   end_leftovers(more);
   if (record_order_) record_order_->pass_on();
   if (!stop_ && options_.checks) check_balance();

@@ -34,6 +34,11 @@ struct ReplayOptions {
       nullptr;  ///< Set from a signal handler: ends after the current event.
   std::function<void(std::uint64_t done, std::uint64_t total)>
       progress{};  ///< Every few thousand events.
+  /// Called for each context at the end, before what is left is freed, with what its manager
+  /// counts.
+  std::function<void(const log::Statistics& statistics, std::uint32_t device,
+                     const MemoryManager& manager)>
+      look{};
 };
 
 /// Makes the contexts of a trace: the engine knows neither devices nor managers.

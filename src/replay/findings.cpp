@@ -146,6 +146,35 @@ std::string Run::described(const Live& live) const {
                       text::hex(live.memory.device_pointer().value));
 }
 
+void Run::note_idle(log::Failure& failure, const MemoryStatistics& of) {
+  if (!of.reserved_bytes.current || !of.active_bytes.current) return;
+  failure.idle_bytes = *of.reserved_bytes.current - *of.active_bytes.current;
+  failure.largest_idle_bytes = of.largest_free_bytes;
+  if (of.allocated_bytes.current)
+    failure.waiting_bytes = *of.active_bytes.current - *of.allocated_bytes.current;
+}
+
+/// What managers count, and what `look` wants to see, while all is in its place.
+void Run::look_at_managers() {
+  const Ours quiet(*this);
+  const auto named = [](const NamedStatistics& given) {
+    std::vector<log::Statistics::Named> all;
+    for (const auto& [name, value] : given) all.push_back({name, value});
+    return all;
+  };
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    if (!lanes_[i]->open()) continue;
+    const auto& manager = lanes_[i]->context().memory_manager();
+    const auto counted = manager.statistics();
+    log::Statistics statistics{.context = trace_.contexts()[i].name,
+                               .torch = named(torch_statistics(counted)),
+                               .rmm = named(rmm_statistics(counted)),
+                               .other = named(other_statistics(counted))};
+    if (options_.look) options_.look(statistics, lanes_[i]->device(), manager);
+    if (!statistics.torch.empty()) summary_.statistics.push_back(std::move(statistics));
+  }
+}
+
 log::Failure Run::capture(Outcome outcome, std::string error) {
   const Ours quiet(*this);
   log::Failure failure;
@@ -171,6 +200,7 @@ log::Failure Run::capture(Outcome outcome, std::string error) {
     if (const auto info = lane.driver().mem_get_info()) failure.free_bytes = info->free;
     if (const auto largest = lane.driver().largest_free_bytes(); largest != 0)
       failure.largest_free_bytes = largest;
+    note_idle(failure, lane.context().memory_manager().statistics());
   }
   return failure;
 }

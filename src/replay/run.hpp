@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "emm/memory_statistics.hpp"
 #include "replay/address_map.hpp"
 #include "replay/content.hpp"
 #include "replay/engine.hpp"
@@ -263,6 +264,8 @@ class Run {
   void violation(log::Violation::Kind kind, const std::string& words);
   void fatal(Error error);
   log::Failure capture(Outcome outcome, std::string error);
+  static void note_idle(log::Failure& failure, const MemoryStatistics& of);
+  void look_at_managers();
   std::vector<log::Holder> biggest();
   void decline(Op op, const std::string& why);
   std::string described(const Live& live) const;

@@ -52,6 +52,9 @@ Summary failed_run() {
               .reserved_bytes = 4 << 20,
               .free_bytes = 1 << 20,
               .largest_free_bytes = 512 << 10,
+              .idle_bytes = 1 << 20,
+              .largest_idle_bytes = 256 << 10,
+              .waiting_bytes = 64 << 10,
               .holders = {{.id = "weights", .size = 2 << 20, .line = 3, .site = "model.py:10"},
                           {.id = "7", .size = 1000, .line = 21, .site = ""}}};
   summary.outcomes = {.worked_worked = 11, .worked_fails = 1, .fails_works = 0, .fails_fails = 2};
@@ -69,6 +72,10 @@ Summary failed_run() {
   summary.violation_count = 1;
   summary.declined = {
       {.op = Op::get_ipc_handle, .count = 3, .why = "virtual memory has no 64-byte handle"}};
+  summary.statistics = {{.context = "c1",
+                         .torch = {{"allocation.all.current", 2}, {"num_ooms", 1}},
+                         .rmm = {{"current_count", 2}},
+                         .other = {{"metadata_bytes", 4096}}}};
   summary.skipped = 4;
   summary.notes = {"4 operations were not carried out: use"};
   summary.leaks = {{.id = "9", .size = 1 << 20, .line = 30, .site = "a.py:1"}};
@@ -83,6 +90,7 @@ TEST(SummaryText, PutsWhatFailedFirst) {
     model.py:88 forward
     train.py:12 step
   live 3.00 MiB, reserved 4.00 MiB, free on the device 1.00 MiB, largest free block 512.00 KiB
+  idle in the manager 1.00 MiB, largest piece 256.00 KiB, waiting for other streams 64.00 KiB
   biggest live allocations:
     weights  2.00 MiB  line 3  model.py:10
     7          1000 B  line 21

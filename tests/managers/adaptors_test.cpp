@@ -5,6 +5,8 @@
 #include <sstream>
 #include <variant>
 
+#include "emm/memory_map.hpp"
+#include "emm/memory_statistics.hpp"
 #include "rig.hpp"
 
 namespace emm::test {
@@ -173,6 +175,22 @@ TEST(StatisticsAdaptor, CountsEachOperation) {
             "statistics: memalloc: 2 allocations, 0 failures, 150 bytes in all, 50 live in 1, 100 at the peak\n"
             "statistics: memhostalloc: 0 allocations, 1 failures, 0 bytes in all, 0 live in 0, 0 at the peak\n"
             "statistics: mempin: 1 allocations, 0 failures, 64 bytes in all, 64 live in 1, 64 at the peak\n");
+}
+
+TEST(StatisticsAdaptor, CountsAsRmmDoes) {
+  Rig rig("default", {"statistics"});
+  {
+    const auto a = rig.memory(100);
+    const auto b = rig.memory(30);
+  }
+  const auto memory = rig.memory(50);
+  EXPECT_EQ(rmm_statistics(rig.manager->statistics()), (NamedStatistics{{"current_bytes", 50},
+                                                                       {"current_count", 1},
+                                                                       {"peak_bytes", 130},
+                                                                       {"peak_count", 2},
+                                                                       {"total_bytes", 180},
+                                                                       {"total_count", 3}}));
+  EXPECT_FALSE(rig.manager->memory_map()) << "whose manager keeps none";
 }
 
 TEST(TrackingAdaptor, ListsWhatIsAliveOldestFirst) {

@@ -235,6 +235,20 @@ TEST_F(PoolMap, CountsRefusalsAndTheMemoryGivenBackForARequest) {
   EXPECT_GT(*of.num_device_free, 0u);
 }
 
+TEST_F(PoolMap, KnowsTheLargestPieceThatNeedsNoDriver) {
+  for (const auto* spec : {"pool", "pool:backing=cumem"}) {
+    SCOPED_TRACE(spec);
+    make(spec);
+    { const auto piece = memory(10_MiB); }
+    const auto largest = *manager->statistics().largest_free_bytes;
+    EXPECT_GE(largest, 10_MiB);
+    hook.calls = 0;
+    const auto all_of_it = memory(largest);
+    EXPECT_EQ(hook.calls, 0);
+    EXPECT_EQ(manager->statistics().largest_free_bytes, 0u);
+  }
+}
+
 TEST_F(PoolMap, CountsItsOwnMemoryByTheBlock) {
   make("pool");
   std::vector<MemoryPointer> pieces;

@@ -6,6 +6,7 @@
 #include "cli/command.hpp"
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
+#include "cli/memory_maps.hpp"
 #include "emm/manager_entry.hpp"
 #include "harness/device_stack.hpp"
 #include "log/writer.hpp"
@@ -30,6 +31,9 @@ class Replay final : public CommandRun {
     arguments.text("--log", log_, "FILE", "Writes a row for each operation; - is standard output");
     arguments.text("--log-format", log_format_, "FORMAT", "The log's format: rmm, rmm-legacy or emm");
     arguments.text("--json", json_, "FILE|-", "Writes the summary as JSON (emmctl.replay/1)");
+    arguments.text("--memory-map", memory_map_, "FILE|-",
+                   "Writes what is where in the managers' memory at the end, or where the run stops, as JSON "
+                   "(emmctl.memory-map/1)");
     arguments.choice("--on-oom", on_oom_, {"record", "stop"}, "What an out-of-memory does to the run");
     arguments.count("--repeat", repeat_, "Passes, without a reset between them");
     arguments.flag("--verify", verify_, "Fill each allocation and look at its content again at its end");
@@ -62,8 +66,8 @@ class Replay final : public CommandRun {
     auto manager = manager_.name() == "null" ? Result<ManagerFactory>(replay::null_manager()) : manager_.find();
     if (!manager) return std::move(manager).error();
 
-    if (auto apart = refuse_same_file({trace_, log_, json_}); !apart) return apart.error();
-    if (log_ == "-" && json_ == "-") return fail(Errc::usage, "--log and --json cannot both go to standard output");
+    if (auto apart = refuse_same_file({trace_, log_, json_, memory_map_}); !apart) return apart.error();
+    if (auto apart = refuse_two_on_stdout(); !apart) return apart.error();
     handle_interrupts();
     auto loaded = load_trace(console, trace_, {.format = from_, .partial = partial_});
     if (!loaded) return std::move(loaded).error();
@@ -103,6 +107,12 @@ class Replay final : public CommandRun {
     options.stop_at = stop_at_;
     options.interrupted = &interrupted();
     options.progress = [&](std::uint64_t done, std::uint64_t total) { console.progress("replay", done, total); };
+    MemoryMaps maps;
+    if (!memory_map_.empty()) {
+      options.look = [&](const log::Statistics& statistics, std::uint32_t device, const MemoryManager& of) {
+        maps.add(statistics, device, of.memory_map());
+      };
+    }
     replay::Engine engine(trace, **stack, options, writer.get());
     auto summary = engine.run();
     console.end_progress();
@@ -121,9 +131,12 @@ class Replay final : public CommandRun {
     if (!json_.empty()) {
       if (auto written = console.write(json_, log::to_json(*summary)); !written) return std::move(written).error();
     }
-    // stdout carries one result: the JSON or the log where one was sent there, else the summary.
+    if (!memory_map_.empty()) {
+      if (auto written = console.write(memory_map_, maps.to_json(*summary)); !written) return std::move(written).error();
+    }
+    // stdout carries one result: the JSON, the map or the log where one was sent there, else the summary.
     const auto text = log::to_text(*summary, console.width());
-    if (json_ == "-" || log_ == "-") {
+    if (json_ == "-" || log_ == "-" || memory_map_ == "-") {
       if (replay::found_failure(*summary, !fail_on_.empty())) console.say("failures were found; see the result");
     } else {
       console.result(text);
@@ -139,6 +152,17 @@ class Replay final : public CommandRun {
   }
 
  private:
+  Status refuse_two_on_stdout() const {
+    std::string_view first;
+    for (const auto& [option, path] : {std::pair<std::string_view, const std::string&>{"--log", log_},
+                                       {"--memory-map", memory_map_},
+                                       {"--json", json_}}) {
+      if (path != "-") continue;
+      if (!first.empty()) return fail(Errc::usage, "{} and {} cannot both go to standard output", first, option);
+      first = option;
+    }
+    return {};
+  }
   /// Of --pace; 0: none.
   Result<double> speed() const {
     if (pace_ == "none") return 0.0;
@@ -157,7 +181,7 @@ class Replay final : public CommandRun {
   }
 
   std::string threads_ = "trace", pace_ = "none";
-  std::string trace_, device_ = "auto", log_, log_format_ = "rmm", json_, on_oom_ = "record", from_;
+  std::string trace_, device_ = "auto", log_, log_format_ = "rmm", json_, memory_map_, on_oom_ = "record", from_;
   ManagerChoice manager_;
   std::vector<std::string> faults_, fail_on_;
   std::uint64_t repeat_ = 1;

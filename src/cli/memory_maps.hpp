@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "emm/memory_map.hpp"
+#include "log/summary.hpp"
+
+namespace emm::cli {
+
+/// The memory maps of a run's contexts.
+class MemoryMaps {
+ public:
+  /// `map` is nothing of a manager that keeps none.
+  void add(const log::Statistics& statistics, std::uint32_t device, std::optional<MemoryMap> map);
+  /// "emmctl.memory-map/1": one object, keys in a fixed order, a final newline.
+  std::string to_json(const log::Summary& summary) const;
+
+ private:
+  struct Entry {
+    log::Statistics statistics;
+    std::uint32_t device = 0;
+    std::optional<MemoryMap> map;
+  };
+  std::vector<Entry> entries_;
+};
+
+}  // namespace emm::cli
