@@ -57,6 +57,7 @@ Result<AddressedMemory::Block> AddressedMemory::made(std::uint64_t size, StreamH
 
 Result<DevicePtr> AddressedMemory::take(std::uint64_t size, StreamHandle stream) {
   auto& recording = Recording::of_process();
+  const auto began_ns = recording.now_ns();
   const auto limit = limit_.load(std::memory_order_relaxed);
   const auto live = live_bytes_.fetch_add(size, std::memory_order_relaxed);
   DevicePtr ptr;
@@ -64,10 +65,10 @@ Result<DevicePtr> AddressedMemory::take(std::uint64_t size, StreamHandle stream)
                                                    : made(size, stream, ptr);
   if (!block) {
     live_bytes_.fetch_sub(size, std::memory_order_relaxed);
-    recording.refused(device_, size, stream, block.error());
+    recording.refused(device_, size, stream, block.error(), began_ns);
     return std::move(block).error();
   }
-  block->number = recording.made(device_, size, stream, ptr);
+  block->number = recording.made(device_, size, stream, ptr, began_ns);
   auto& shard = shard_of(ptr);
   const std::lock_guard lock(shard.mutex);
   shard.blocks.insert_or_assign(ptr.value, *std::move(block));
@@ -141,6 +142,21 @@ void AddressedMemory::record_stream(DevicePtr ptr, StreamHandle stream) {
   if (std::find(others.begin(), others.end(), stream) != others.end()) return;
   others.push_back(stream);
   Recording::of_process().used_on(found->second.number, device_, stream);
+}
+
+void AddressedMemory::record_alive() {
+  std::vector<std::uint64_t> addresses;
+  for (auto& shard : shards_) {
+    const std::lock_guard lock(shard.mutex);
+    addresses.clear();
+    for (const auto& [address, block] : shard.blocks) addresses.push_back(address);
+    std::sort(addresses.begin(), addresses.end());
+    for (const auto address : addresses) {
+      auto& block = shard.blocks.at(address);
+      block.number = Recording::of_process().alive(block.number, device_, block.size, block.stream,
+                                                   DevicePtr{address});
+    }
+  }
 }
 
 void AddressedMemory::wait() {

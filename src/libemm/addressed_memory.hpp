@@ -33,6 +33,8 @@ class AddressedMemory {
   bool holds(DevicePtr ptr);
   /// `ptr`, which is alive, is used on `stream` too.
   void record_stream(DevicePtr ptr, StreamHandle stream);
+  /// Rows for what lives and has none in the trace that is written now.
+  void record_alive();
   /// What may be alive at a time; a request beyond it is out of memory.
   void set_limit(std::uint64_t bytes) { limit_.store(bytes); }
   /// Until everything that was given back is the manager's again.

@@ -45,28 +45,46 @@ Recording& Recording::of_process() {
 
 void Recording::write_to(TraceFile* file, std::uint64_t start_ns) {
   const std::lock_guard lock(mutex_);
+  if (file != nullptr && file != file_) first_ = last_number_ + 1;
   file_ = file;
   start_ns_ = start_ns;
   on_.store(file != nullptr, std::memory_order_release);
 }
 
-std::uint64_t Recording::made(int device, std::uint64_t size, StreamHandle stream, DevicePtr ptr) {
+std::uint64_t Recording::now_ns() const noexcept {
+  return on_.load(std::memory_order_acquire) ? monotonic_ns() - start_ns_ : 0;
+}
+
+std::uint64_t Recording::made(int device, std::uint64_t size, StreamHandle stream, DevicePtr ptr,
+                              std::uint64_t began_ns) {
   if (!on_.load(std::memory_order_acquire)) return 0;
   const auto number = 1 + last_number_.fetch_add(1, std::memory_order_relaxed);
-  write("memalloc", number, device, text::format(R"(,"size":{},"addr":"{}")", size, hex(ptr.value)),
+  write("memalloc", number, device,
+        text::format(R"(,"size":{},"duration_ns":{},"addr":"{}")", size, now_ns() - began_ns,
+                     hex(ptr.value)),
         stream);
   return number;
 }
 
-void Recording::refused(int device, std::uint64_t size, StreamHandle stream, const Error& error) {
+std::uint64_t Recording::alive(std::uint64_t number, int device, std::uint64_t size,
+                               StreamHandle stream, DevicePtr ptr) {
+  if (!on_.load(std::memory_order_acquire) || number >= first_) return number;
+  number = 1 + last_number_.fetch_add(1, std::memory_order_relaxed);
+  write("memalloc", number, device,
+        text::format(R"(,"size":{},"addr":"{}","preexisting":true)", size, hex(ptr.value)), stream);
+  return number;
+}
+
+void Recording::refused(int device, std::uint64_t size, StreamHandle stream, const Error& error,
+                        std::uint64_t began_ns) {
   if (!on_.load(std::memory_order_acquire)) return;
   const auto number = 1 + last_number_.fetch_add(1, std::memory_order_relaxed);
   const auto* outcome = error.code == Errc::out_of_memory   ? "oom"
                         : error.code == Errc::not_supported ? "unsupported"
                                                             : "error";
   write("memalloc", number, device,
-        text::format(R"(,"size":{},"result":{"outcome":"{}","code":{}})", size, outcome,
-                     error.native),
+        text::format(R"(,"size":{},"duration_ns":{},"result":{"outcome":"{}","code":{}})", size,
+                     now_ns() - began_ns, outcome, error.native),
         stream);
 }
 
@@ -81,15 +99,16 @@ void Recording::used_on(std::uint64_t number, int device, StreamHandle stream) {
 
 void Recording::write(std::string_view op, std::uint64_t number, int device,
                       std::string_view members, StreamHandle stream) {
-  if (number == 0 || !on_.load(std::memory_order_acquire)) return;
+  if (number < first_ || !on_.load(std::memory_order_acquire)) return;
   const auto where =
       device == 0 ? std::string() : text::format(R"(,"context":"c{}","device":{})", device, device);
   const std::lock_guard lock(mutex_);
   if (file_ == nullptr) return;
-  static_cast<void>(file_->append(
+  const auto written = file_->append(
       text::format(R"({"op":"{}","time_ns":{},"thread":{},"id":"a{}"{}{}{}})", op,
                    monotonic_ns() - start_ns_, static_cast<std::uint64_t>(::syscall(SYS_gettid)),
-                   number, where, members, member_of(stream))));
+                   number, where, members, member_of(stream)));
+  if (!written) file_->lose();
 }
 
 }  // namespace emm::libemm

@@ -23,10 +23,18 @@ class Recording {
   /// this returns nobody uses the file before.
   void write_to(TraceFile* file, std::uint64_t start_ns);
 
-  /// The number of the memory in the trace; 0 where nothing is recorded.
-  std::uint64_t made(int device, std::uint64_t size, StreamHandle stream, DevicePtr ptr);
-  void refused(int device, std::uint64_t size, StreamHandle stream, const Error& error);
-  /// Of memory with a number other than 0.
+  /// Of the clock of the rows; 0 where nothing is recorded.
+  std::uint64_t now_ns() const noexcept;
+  /// The number of the memory in the trace; 0 where nothing is recorded. The request began at
+  /// `began_ns`.
+  std::uint64_t made(int device, std::uint64_t size, StreamHandle stream, DevicePtr ptr,
+                     std::uint64_t began_ns);
+  void refused(int device, std::uint64_t size, StreamHandle stream, const Error& error,
+               std::uint64_t began_ns);
+  /// The same of memory that was made before, unless `number` is of this trace; then that.
+  std::uint64_t alive(std::uint64_t number, int device, std::uint64_t size, StreamHandle stream,
+                      DevicePtr ptr);
+  /// Nothing of a number that is not of this trace, as 0.
   void freed(std::uint64_t number, int device, StreamHandle stream);
   void used_on(std::uint64_t number, int device, StreamHandle stream);
 
@@ -36,9 +44,10 @@ class Recording {
 
   std::atomic<bool> on_{false};
   std::atomic<std::uint64_t> last_number_{0};
+  std::atomic<std::uint64_t> first_{1};  ///< Of this trace.
+  std::atomic<std::uint64_t> start_ns_{0};
   std::mutex mutex_;
   TraceFile* file_ = nullptr;
-  std::uint64_t start_ns_ = 0;
 };
 
 }  // namespace emm::libemm

@@ -93,6 +93,11 @@ void SharedManagers::abandon(int ordinal) {
   devices_.erase(found);
 }
 
+void SharedManagers::record_alive() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [ordinal, device] : devices_) device->addressed.record_alive();
+}
+
 void SharedManagers::trim() {
   const std::lock_guard lock(mutex_);
   for (auto& [ordinal, device] : devices_) {

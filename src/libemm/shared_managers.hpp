@@ -41,6 +41,8 @@ class SharedManagers {
   /// The context of the device was reset by somebody else: what it held is gone, and the manager is
   /// never called again, not even to end it.
   void abandon(int ordinal);
+  /// AddressedMemory::record_alive() of every device.
+  void record_alive();
   /// Gives idle memory of every device back.
   void trim();
 

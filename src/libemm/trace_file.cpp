@@ -6,6 +6,12 @@
 
 namespace emm::libemm {
 
+namespace {
+
+constexpr std::uint64_t kFlushEvery = 64;  // what a process that is killed may lose
+
+}  // namespace
+
 using trace::Member;
 using trace::Op;
 
@@ -34,7 +40,7 @@ Status TraceFile::append(std::string_view text) {
   if (auto read = operations_.read(nodes_->root(), operation_); !read) return read;
   if (auto written = writer_->on_operation(operation_); !written) return written;
   count(operation_);
-  return {};
+  return events_ % kFlushEvery == 0 ? sink_->flush() : Status();
 }
 
 std::string TraceFile::name_of(const trace::Id& id) {
@@ -75,7 +81,7 @@ Status TraceFile::append_end(std::uint64_t lost) {
       .op = Op::end,
       .members = trace::Members(Member::events, Member::lost, Member::live, Member::live_bytes)};
   end.events = events_;
-  end.lost = lost;
+  end.lost = lost + lost_;
   end.live = live_.size();
   end.live_bytes = bytes.value();
   return writer_->on_operation(end);

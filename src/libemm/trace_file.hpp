@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -22,7 +23,10 @@ class TraceFile {
   static Result<std::unique_ptr<TraceFile>> open(const char* path, const char* header);
 
   Status append(std::string_view text);
-  /// The operation `end`: how many there were, and what of the requests lives.
+  /// An operation has no line.
+  void lose() noexcept { lost_.fetch_add(1, std::memory_order_relaxed); }
+  /// The operation `end`: how many there were, how many have no line (`lost` besides those that
+  /// lose() says), and what of the requests lives.
   Status append_end(std::uint64_t lost);
   Status flush();
   Status close();
@@ -46,6 +50,7 @@ class TraceFile {
   trace::OperationReader operations_;
   trace::Operation operation_;
   std::uint64_t line_ = 0, events_ = 0;
+  std::atomic<std::uint64_t> lost_{0};
   std::map<std::string, Live> live_;
 };
 

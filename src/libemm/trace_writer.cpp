@@ -5,6 +5,7 @@
 #include "format/byte_source.hpp"
 #include "libemm/answer.hpp"
 #include "libemm/recording.hpp"
+#include "libemm/shared_managers.hpp"
 #include "libemm/trace_file.hpp"
 #include "plugin/abi.hpp"
 #include "trace/importer.hpp"
@@ -73,4 +74,5 @@ extern "C" size_t emm_trace_error(char* buffer, size_t size) {
 
 extern "C" void emm_shared_record(emm_trace* trace, std::uint64_t start_ns) {
   emm::libemm::Recording::of_process().write_to(reinterpret_cast<TraceFile*>(trace), start_ns);
+  if (trace != nullptr) emm::libemm::SharedManagers::of_process().record_alive();
 }

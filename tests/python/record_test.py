@@ -124,6 +124,7 @@ array[10:20].get_ipc_handle()
     def test_begins_and_ends_in_the_middle_of_a_program(self):
         self.python("""
 import gc
+import numpy as np
 from numba import cuda
 import emmctl.record
 before = cuda.device_array(100)
@@ -133,11 +134,21 @@ del before
 gc.collect()
 assert emmctl.record.stop() == ["run.jsonl"]
 after = cuda.device_array(300)
-emmctl.record.start("again.jsonl")
+with cuda.pinned(np.zeros(100)), cuda.mapped(np.zeros(100)):
+    emmctl.record.start("again.jsonl")
+    del within
+    gc.collect()
+    emmctl.record.stop()
 """)
-        self.assertEqual([row["size"] for row in self.operations("run.jsonl") if row["op"] == "memalloc"], [1600])
+        def requests(trace):
+            return [(row["op"], row.get("size"), row.get("preexisting")) for row in self.operations(trace)
+                    if row["op"] in ("memalloc", "free")]
+        self.assertEqual(requests("run.jsonl"), [("memalloc", 800, True), ("memalloc", 1600, None), ("free", None, None)])
         self.replay("run.jsonl", "default")
-        self.assertEqual(self.operations("again.jsonl"), [])
+        self.assertEqual(requests("again.jsonl"), [("memalloc", 1600, True), ("memalloc", 2400, True), ("free", None, None)])
+        self.replay("again.jsonl", "default")
+        header = json.loads((self.folder / "again.jsonl").read_text().splitlines()[0])
+        self.assertFalse(header["complete"], "a pinned array was there, and a free was put off")
 
 
 FRAMEWORKS = """

@@ -9,6 +9,7 @@ from numba.cuda.cudadrv import driver as _drv
 from emmctl import _recorder
 
 _classes = {}
+_begun = []  # the managers that were there when the recording began
 _inside = threading.local()  # .flushes: of the request that this thread makes, whose row is still to come
 
 
@@ -114,6 +115,18 @@ class _Recording:
             self._emm_follow(owner, number, address)
         return memory
 
+    def _emm_write_preexisting(self, recorder):
+        """Rows for what lives already, as far as the manager keeps account of that."""
+        for memory in list(getattr(self, "allocations", {}).values()):
+            owner = _owner_of(memory)
+            op, members = _kind_of(owner)
+            if op is not None:
+                address = _number(getattr(owner, "host_pointer", None) or owner.device_pointer)
+                number = recorder.number()
+                recorder.write(op, id=number, size=owner.size, addr="0x%x" % address, preexisting=True,
+                               device=self._emm_device(), **members)
+                self._emm_follow(owner, number, address)
+
     def _emm_follow(self, owner, number, address):
         device, manager = self._emm_device(), weakref.ref(self)
 
@@ -165,7 +178,7 @@ class _Recording:
             owner = _owner_of(getattr(memory, "owner", memory))
             number = getattr(owner, "_emm_number", 0)
         recorder = _recorder.active
-        if recorder is None or not number:  # memory of somebody else's
+        if recorder is None or not recorder.has_row_for(number or 0):  # memory of somebody else's
             return super().get_ipc_handle(memory)
         row = dict(id=number, size=memory.size, offset=_drv.device_pointer(memory) - owner._emm_address,
                    handle="h%d" % next(self._emm_handles), device=self._emm_device())
@@ -215,6 +228,14 @@ class _Recording:
                     _recorder.active.write("end_defer_cleanup", device=self._emm_device())
 
 
+def _kind_of(owner):
+    """The operation that made it, and its members; None of a pinned buffer, whose rows say which it is."""
+    if isinstance(owner, _drv.MappedMemory):
+        return ("memhostalloc", {"mapped": True}) if getattr(owner, "owner", None) is None else (None, {})
+    managed = getattr(_drv, "ManagedMemory", ())
+    return ("memallocmanaged", {"attach": "global"}) if isinstance(owner, managed) else ("memalloc", {})
+
+
 def recording(manager):
     """The class `manager`, which records what it is asked."""
     if issubclass(manager, _Recording):
@@ -231,21 +252,34 @@ def begin(recorder):
     _drv._ensure_memory_manager()
     plain = _drv._memory_manager
     _drv._memory_manager = recording(plain)
-    changed = []
+    _begun[:] = []
     for device in _devices():
         manager = getattr(getattr(device, "primary_context", None), "memory_manager", None)
-        if manager is not None and not isinstance(manager, _Recording):
-            changed.append((manager, type(manager)))
-            manager.__class__ = recording(type(manager))
-            manager._emm_begin()
-            with contextlib.suppress(Exception):
-                recorder.add_device(manager._emm_device(), *changed[-1][1].get_memory_info(manager))
+        if manager is None:
+            continue
+        _begun.append(manager)
+        manager.__class__ = recording(type(manager))
+        manager._emm_begin()
+        with contextlib.suppress(Exception):  # not every manager can say
+            recorder.add_device(manager._emm_device(), *type(manager).__bases__[1].get_memory_info(manager))
 
     def end():
         if _drv._memory_manager is _classes.get(plain):
             _drv._memory_manager = plain
 
     return end
+
+
+def write_preexisting(recorder):
+    """Rows for what the managers that begin() found have handed out before."""
+    for manager in _begun:
+        pending = getattr(manager, "deallocations", ())
+        alive = [_owner_of(memory) for memory in list(getattr(manager, "allocations", {}).values())]
+        if type(pending) is _drv._PendingDeallocs and len(pending) or any(_kind_of(owner)[0] is None for owner in alive):
+            recorder.complete = False
+    for manager in _begun:
+        manager._emm_write_preexisting(recorder)
+    _begun[:] = []
 
 
 def _devices():

@@ -3,6 +3,7 @@ at once, so that the order of the file is the order in which things happened.
 
 Finalizers may run between any two lines here, on any thread: nothing holds a lock of Python's.
 """
+import contextlib
 import itertools
 import json
 import os
@@ -19,17 +20,25 @@ REQUIRES = ["ipc", "multi-device", "streams", "threads"]  # what such a trace ma
 _thread_id = getattr(threading, "get_native_id", threading.get_ident)
 
 
+def _monotonic_ns():
+    return time.monotonic_ns() if hasattr(time, "monotonic_ns") else int(time.monotonic() * 1e9)
+
+
 class Recorder:
     """A trace file. Its header is written with the first operation, when the devices are known."""
+
+    _numbers = itertools.count(1)  # of all recorders of this process
 
     def __init__(self, path, name=None):
         self.path = path
         self.rows = 0
         self.lost = 0
-        self.start_ns = time.monotonic_ns() if hasattr(time, "monotonic_ns") else int(time.monotonic() * 1e9)
+        self.complete = True  # as long as nobody says that something lived before which has no row
+        self.start_ns = _monotonic_ns()
         self._realtime_ns = int(time.time() * 1e9)
         self._name = name
-        self._numbers = itertools.count(1)
+        self.first = next(Recorder._numbers)
+        Recorder._numbers = itertools.count(self.first)
         self._devices = {}
         self._sources = []
         self._trace = None
@@ -46,11 +55,13 @@ class Recorder:
         return device in self._devices
 
     def _header(self):
-        header = dict(FORMAT, level="emm", complete=True, requires=REQUIRES)
+        header = dict(FORMAT, level="emm", complete=self.complete, requires=REQUIRES)
         if self._name:
             header["name"] = self._name
         header["clock"] = {"source": "CLOCK_MONOTONIC", "start_ns": self.start_ns,
                            "start_realtime_ns": str(self._realtime_ns)}
+        with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as boot:
+            header["clock"]["boot_id"] = boot.read().strip()
         header["source"] = {"tool": "emmctl.record", "framework": ", ".join(self._sources) or "none"}
         if self._devices:
             header["devices"] = [self._devices[key] for key in sorted(self._devices)]
@@ -66,12 +77,16 @@ class Recorder:
         return self._trace
 
     def number(self):
-        return next(self._numbers)
+        return next(Recorder._numbers)
+
+    def has_row_for(self, number):
+        """Not of memory whose row stands in a trace that ended before this one."""
+        return number >= self.first
 
     def write(self, op, **members):
-        """One operation, in the file when the process ends in whatever way."""
+        """One operation. A process that is killed loses the last 64 at most; other ends lose none."""
         device = members.pop("device", 0)
-        row = {"op": op, "time_ns": time.monotonic_ns() - self.start_ns, "thread": _thread_id()}
+        row = {"op": op, "time_ns": self.now_ns(), "thread": _thread_id()}
         if device:
             row.update(context="c%d" % device, device=device)
         stream = stream_name(members.pop("stream", 0))
@@ -84,12 +99,9 @@ class Recorder:
             self.lost += 1
             return
         self.rows += 1
-        if self.rows % 64 == 0:
-            lib.emm_trace_flush(trace)
 
-    def flush(self):
-        if self._trace is not None:
-            library().emm_trace_flush(self._trace)
+    def now_ns(self):
+        return _monotonic_ns() - self.start_ns
 
     def close(self):
         if self._trace is None:
@@ -133,20 +145,25 @@ class request:
 
     def __enter__(self):
         self._recorder = active
+        self._began_ns = self._recorder.now_ns() if self._recorder is not None else 0
         return self
 
-    def answered(self, address, **members):
+    def _write(self, number, **members):
+        self._recorder.write(self._op, id=number, duration_ns=self._recorder.now_ns() - self._began_ns,
+                             **dict(self._members, **members))
+
+    def answered(self, address):
         if self._recorder is not None:
             self.number = self._recorder.number()
-            self._recorder.write(self._op, id=self.number, addr="0x%x" % address, **dict(self._members, **members))
+            self._write(self.number, addr="0x%x" % address)
         return self.number
 
     def __exit__(self, kind, error, trace):
         if error is not None and self._recorder is not None and not self.number:
-            self._recorder.write(self._op, id=self._recorder.number(), result=result_of(error), **self._members)
+            self._write(self._recorder.number(), result=result_of(error))
         return False
 
 
 def freed(number, **members):
-    if number and active is not None:
+    if number and active is not None and active.has_row_for(number):
         active.write("free", id=number, **members)

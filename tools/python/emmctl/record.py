@@ -29,6 +29,9 @@ def start(path="emmctl-%p.jsonl", name=None, torch_stacks=False):
     for framework, begin in (("numba", _begin_numba), ("cupy", _begin_cupy), ("torch", _begin_torch)):
         if framework in sys.modules:
             begin(recorder, torch_stacks)
+    if "numba" in sys.modules:  # rows begin when all that the header says is known
+        from emmctl import _record_numba
+        _record_numba.write_preexisting(recorder)
     if any(m in sys.modules and sys.modules[m].in_use() for m in ("emmctl.torch", "emmctl.cupy")):
         _recorder.record_shared()
     _end_with_the_process()
