@@ -374,7 +374,8 @@ EMM_PLUGIN_EXPORT void emm_shared_abandon(int32_t device);
 EMM_PLUGIN_EXPORT size_t emm_shared_error(char* buffer, size_t size);
 
 /* What the functions below are asked is appended to `trace`, with times since `start_ns` of the
- * monotonic clock; NULL ends it, and must come before `trace` is closed. Any thread. */
+ * monotonic clock, after rows for what is alive; NULL ends it, and must come before `trace` is
+ * closed. Any thread. */
 EMM_PLUGIN_EXPORT void emm_shared_record(emm_trace* trace, uint64_t start_ns);
 
 /* For PyTorch's CUDAPluggableAllocator, with its names and types; `stream` is a cudaStream_t. They
