@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include "base/text.hpp"
 #include "base/units.hpp"
@@ -186,8 +187,9 @@ void show_pass(Page& page, const Pass& pass) {
   page.row("peak", text::format("live {}, reserved {}", units::bytes(pass.peak_live_bytes),
                                 units::bytes(pass.peak_reserved_bytes)));
   if (pass.peak_requested_bytes != pass.peak_live_bytes) {
-    page.row("", text::format("{} if everything asked for had been served",
-                              units::bytes(pass.peak_requested_bytes)));
+    const bool exceeds = pass.peak_requested_bytes == std::numeric_limits<std::uint64_t>::max();
+    page.row("", text::format("{}{} if everything asked for had been served",
+                              units::bytes(pass.peak_requested_bytes), exceeds ? " or more" : ""));
   }
   if (pass.peak_host_bytes != 0)
     page.row("", text::format("host memory {}", units::bytes(pass.peak_host_bytes)));

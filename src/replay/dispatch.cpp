@@ -122,8 +122,8 @@ inline void Run::made(const Event& event, Lane& lane, Result<MemoryPointer>& mem
   ++live_count_;
   live_bytes_ += event.size;
   if (live_bytes_ > pass_.peak_live_bytes) pass_.peak_live_bytes = live_bytes_;
-  if (live_bytes_ + refused_bytes_ > pass_.peak_requested_bytes) {
-    pass_.peak_requested_bytes = live_bytes_ + refused_bytes_;
+  if (const auto requested = requested_bytes(live_bytes_); requested > pass_.peak_requested_bytes) {
+    pass_.peak_requested_bytes = requested;
   }
   if constexpr ((F & feature::checks) != 0) {
     if (has_place(live)) [[likely]] {

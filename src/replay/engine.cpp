@@ -236,7 +236,8 @@ void Run::end_leftovers(bool logged) {
   }
   if (order_) report_hazards();
   reached_.clear();
-  live_bytes_ = refused_bytes_ = host_bytes_ = live_count_ = 0;
+  live_bytes_ = host_bytes_ = live_count_ = 0;
+  refused_bytes_ = {};
   refused_.clear();
 }
 

@@ -97,8 +97,8 @@ void Run::refused(const Event& event, const Error& error, Times times) {
   // What was never to be served is not asked for in earnest.
   const auto bytes = of_device && !foretold(event, outcome) ? event.size : 0;
   refused_[static_cast<std::uint32_t>(event.id)] = {.bytes = bytes, .outcome = outcome};
-  refused_bytes_ += bytes;
-  pass_.peak_requested_bytes = std::max(pass_.peak_requested_bytes, live_bytes_ + refused_bytes_);
+  refused_bytes_.add(bytes);
+  pass_.peak_requested_bytes = std::max(pass_.peak_requested_bytes, requested_bytes(live_bytes_));
   if (options_.checks)
     measure_reserved(*lanes_[index(event.context)]);  // it may have grown and failed all the same
   record(event, outcome, times, 0, event.size);
@@ -115,7 +115,7 @@ void Run::unmade(const Event& event) {
   if (event.op != Op::free && event.op != Op::close_ipc_handle) return;
   const auto found = refused_.find(static_cast<std::uint32_t>(event.id));
   if (found == refused_.end()) return;
-  refused_bytes_ -= found->second.bytes;
+  refused_bytes_.subtract(found->second.bytes);
   refused_.erase(found);
 }
 

@@ -145,7 +145,7 @@ void Parallel::add_up() {
   run_.waited_ns_ += waited;
   pass.peak_live_bytes = std::max({pass.peak_live_bytes, run_.live_bytes_, peak_live_.exchange(0)});
   pass.peak_requested_bytes =
-      std::max(pass.peak_requested_bytes, pass.peak_live_bytes + run_.refused_bytes_);
+      std::max(pass.peak_requested_bytes, run_.requested_bytes(pass.peak_live_bytes));
   if (!run_.options_.checks) return;
   for (const auto& lane : run_.lanes_) {
     if (lane->open()) run_.measure_reserved(*lane);

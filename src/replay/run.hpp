@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/byte_sum.hpp"
 #include "emm/memory_statistics.hpp"
 #include "replay/address_map.hpp"
 #include "replay/content.hpp"
@@ -263,6 +264,12 @@ class Run {
   void unmade(const Event& event);
   void violation(log::Violation::Kind kind, const std::string& words);
   void fatal(Error error);
+  /// What would be live had all been served; 2^64 - 1 where that does not fit.
+  std::uint64_t requested_bytes(std::uint64_t live) const noexcept {
+    auto sum = refused_bytes_;
+    sum.add(live);
+    return sum.value();
+  }
   log::Failure capture(Outcome outcome, std::string error);
   static void note_idle(log::Failure& failure, const MemoryStatistics& of);
   void look_at_managers();
@@ -324,8 +331,8 @@ class Run {
   log::Pass pass_;
 
   // Accounts
-  std::uint64_t live_bytes_ = 0;     ///< Of device and managed memory.
-  std::uint64_t refused_bytes_ = 0;  ///< That would be live had they been served.
+  std::uint64_t live_bytes_ = 0;  ///< Of device and managed memory.
+  ByteSum refused_bytes_;         ///< That would be live had they been served.
   std::uint64_t host_bytes_ = 0;
   std::uint64_t live_count_ = 0;
   std::uint64_t reserved_ = 0;
