@@ -9,6 +9,8 @@ thread_local const std::uint64_t* served = nullptr;
 
 std::uint64_t serving() noexcept { return served == nullptr ? 0 : *served; }
 
+bool is_serving() noexcept { return served != nullptr; }
+
 Serving::Serving(const std::uint64_t& event) noexcept : outer_(served) { served = &event; }
 Serving::~Serving() { served = outer_; }
 

@@ -1,4 +1,8 @@
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <memory>
 
 #include "base/text.hpp"
@@ -13,6 +17,7 @@
 #include "plugin/running_call.hpp"
 #include "replay/engine.hpp"
 #include "replay/null_manager.hpp"
+#include "replay/serving.hpp"
 
 namespace emm {
 namespace {
@@ -58,7 +63,9 @@ class Replay final : public CommandRun {
       return fail(Errc::usage, "--repeat {}: expected a count of passes from 1 to 1,000,000", repeat_);
     }
     std::unique_ptr<log::LogWriter> writer;
+    const trace::Trace* replayed = nullptr;
     const plugin::LastWords last_words([&] {
+      if (replayed != nullptr && replay::is_serving()) say_where(*replayed);
       if (writer && !writer->finish()) return;  // what can be said has been said
     });
     const auto pace = speed();
@@ -72,6 +79,7 @@ class Replay final : public CommandRun {
     auto loaded = load_trace(console, trace_, {.format = from_, .partial = partial_});
     if (!loaded) return std::move(loaded).error();
     const auto& trace = loaded->trace;
+    replayed = &trace;
     if (*pace > 0 && !has_times(trace)) {
       return fail(Errc::usage, "--pace {}: {} has no times: expected \"time_ns\" of its events", pace_, trace.source());
     }
@@ -152,6 +160,17 @@ class Replay final : public CommandRun {
   }
 
  private:
+  /// Which event this thread serves, without memory of the heap, which may be what is damaged.
+  static void say_where(const trace::Trace& trace) noexcept {
+    const auto event = replay::serving();
+    if (event >= trace.size()) return;
+    const auto op = trace::name(trace[event].op);
+    std::array<char, 128> words;
+    const auto length =
+        std::snprintf(words.data(), words.size(), "  at event %llu (line %u): %.*s\n", static_cast<unsigned long long>(event),
+                      static_cast<unsigned>(trace[event].line), static_cast<int>(op.size()), op.data());
+    if (length > 0 && write(STDERR_FILENO, words.data(), static_cast<std::size_t>(length)) < 0) return;  // nobody listens
+  }
   Status refuse_two_on_stdout() const {
     std::string_view first;
     for (const auto& [option, path] : {std::pair<std::string_view, const std::string&>{"--log", log_},
