@@ -60,7 +60,7 @@ class PoolManager final : public HostOnlyManager {
     if (const auto taken = arena.allocate_at_once(size)) return handed_out(arena, taken, size);
     auto taken = arena.allocate_slowly(size);
     if (!taken && taken.error().code == Errc::out_of_memory && !arena.beyond_max(size))
-      taken = allocate_again(arena, size);
+      taken = allocate_again(arena, size, std::move(taken));
     if (!taken && taken.error().code == Errc::out_of_memory) ++refused_;
     if (!taken) return std::move(taken).error();
     return handed_out(arena, *taken, size);
@@ -177,19 +177,33 @@ class PoolManager final : public HostOnlyManager {
   }
 
   // What others hold idle, what the queue of host memory's frees holds, and last what this arena
-  // holds idle.
-  Result<Arena::Taken> allocate_again(Arena& arena, std::uint64_t size) {
-    ++retries_;
-    const std::lock_guard making_room(making_room_);
-    auto taken = arena.allocate_slowly(size);  // another thread may have made room
-    if (taken || taken.error().code != Errc::out_of_memory) return taken;
+  // holds idle. Nobody is asked once more where nothing has changed: a refusal of the driver's may
+  // take it long.
+  Result<Arena::Taken> allocate_again(Arena& arena, std::uint64_t size,
+                                      Result<Arena::Taken> taken) {
+    const auto served = [&](bool room_was_made) {
+      if (room_was_made) taken = arena.allocate_slowly(size);
+      return taken || taken.error().code != Errc::out_of_memory;
+    };
+    const auto gives_back = [&](const Arena* but) {
+      const auto before = backing_.given_back();
+      if (deferrals_.load() == 0) give_back(0, true, but);
+      if (backing_.given_back() == before) return false;
+      ++retries_;
+      return true;
+    };
+    std::unique_lock making_room(making_room_, std::try_to_lock);
+    const bool another_thread_did = !making_room;
+    if (another_thread_did) making_room.lock();
+    if (served(another_thread_did)) return taken;
+
+    const bool queued = deallocations().size() > 0;
     auto flushed = deallocations().clear();
     if (!flushed && profile() == Profile::numba) return std::move(flushed).error();  // DEV-7
-    if (deferrals_.load() == 0) give_back(0, true, &arena);
-    taken = arena.allocate_slowly(size);
-    if (taken || taken.error().code != Errc::out_of_memory || deferrals_.load() > 0) return taken;
-    give_back(0, true);
-    return arena.allocate_slowly(size);
+    if (served(gives_back(&arena) || queued)) return taken;
+    if (served(gives_back(nullptr))) return taken;
+    if (deferrals_.load() == 0) arena.refuse(size);
+    return taken;
   }
 
   /// What failed: the observer has heard of it.

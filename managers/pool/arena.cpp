@@ -38,12 +38,22 @@ Result<Arena::Taken> Arena::allocate_slowly(std::uint64_t size) {
   const auto granules = blocks_.granules(size);
   if (const auto taken = take(size, granules)) return taken;
   if (leaves_too_little(size)) return full();
+  driver_refuses_ = kNothing;
   return take_slowly(size, granules);
 }
 
 bool Arena::leaves_too_little(std::uint64_t size) const noexcept {
   const auto left = backing_.max() - std::min(backing_.max(), statistics_.allocated.current);
-  return size > left;
+  return size > left || (size >= refusal_.size && refusal_.frees == frees() &&
+                         refusal_.reserved == backing_.reserved_bytes());
+}
+
+void Arena::refuse(std::uint64_t size) noexcept {
+  const std::lock_guard lock(lock_);
+  std::uint64_t held = 0;
+  for (const auto& span : spans_) held += span.size;
+  if (driver_refuses_ != kNothing || held != backing_.reserved_bytes() || !parked_.empty()) return;
+  refusal_ = {.size = size, .frees = frees(), .reserved = held};
 }
 
 bool Arena::beyond_max(std::uint64_t size) noexcept {
@@ -235,16 +245,38 @@ Result<bool> Arena::enlarge(std::uint64_t wanted, bool within_means) {
 Status Arena::grow(std::uint64_t size) {
   const std::lock_guard lock(lock_);
   end_what_is_left();
+  driver_refuses_ = kNothing;
   if (backing_.kind() == Backing::Kind::cumem) return add_slab(in_pages(size));
   return add_spans(in_pages(size));
 }
 
-// Making handles until the device is full, and undoing that, takes long.
-Status Arena::has_free(std::uint64_t bytes) {
-  if (bytes < kAskFrom) return {};
-  const auto info = driver_.mem_get_info();
-  if (info && info->free < bytes) return full();
+// Making handles until the device is full, and undoing that, takes long, and so does it to be
+// refused: for one request only less is asked of the driver again. What was free when the device
+// was last asked tells when to ask it again.
+Status Arena::has_free(std::uint64_t bytes, std::size_t pieces) {
+  if (!backing_.allows(bytes) || bytes >= driver_refuses_) return full();
+  if ((bytes < kAskFrom && pieces == 1) || bytes <= room_ / 2) return {};
+  if (ask_what_is_free() && room_ < bytes) {
+    driver_refuses_ = room_ + 1;
+    return full();
+  }
   return {};
+}
+
+bool Arena::ask_what_is_free() noexcept {
+  const auto info = driver_.mem_get_info();
+  if (info) room_ = info->free;
+  return info.has_value();
+}
+
+// Of what it was asked for.
+Status Arena::answered(std::uint64_t bytes, Status by_driver) noexcept {
+  if (by_driver) {
+    room_ -= std::min(room_, bytes);
+  } else if (out_of_memory(by_driver.error()) && backing_.allows(bytes)) {
+    driver_refuses_ = ask_what_is_free() ? std::min(room_ + 1, bytes) : bytes;
+  }
+  return by_driver;
 }
 
 Status Arena::use_range_for(std::uint64_t bytes) {
@@ -271,9 +303,6 @@ std::uint64_t Arena::least_span() const noexcept {
 // Smaller ones towards both ends, where blocks of other sizes will begin and end.
 Status Arena::add_spans(std::uint64_t bytes) {
   play(~std::uint64_t{0});
-  if (bytes > backing_.max()) return full();
-  if (auto done = has_free(bytes); !done) return done;
-  if (auto done = use_range_for(bytes); !done) return done;
   std::vector<std::uint64_t> sizes;
   for (std::uint64_t cut = 0; cut < bytes; cut += sizes.back()) {
     const auto left = bytes - cut;
@@ -282,8 +311,11 @@ Status Arena::add_spans(std::uint64_t bytes) {
     sizes.push_back(
         std::min({left, most, std::max(least, cut), std::max(least, whole_pages(left / 2))}));
   }
+  if (auto done = has_free(bytes, sizes.size()); !done) return done;
+  if (auto done = use_range_for(bytes); !done) return done;
   const auto first = static_cast<std::uint32_t>(spans_.size());
-  if (auto done = backing_.create(next_address_, sizes, spans_); !done) return done;
+  if (auto done = answered(bytes, backing_.create(next_address_, sizes, spans_)); !done)
+    return done;
   next_address_ += bytes;
   for (auto span = first; span < spans_.size(); ++span) put_in_order(span);
   play(bytes);
@@ -291,8 +323,9 @@ Status Arena::add_spans(std::uint64_t bytes) {
 }
 
 Status Arena::add_slab(std::uint64_t bytes) {
+  if (auto done = has_free(bytes, 1); !done) return done;
   auto span = backing_.allocate(bytes);
-  if (!span) return std::move(span).error();
+  if (auto done = answered(bytes, span ? Status() : Status(span.error())); !done) return done;
   spans_.push_back(*span);
   put_in_order(static_cast<std::uint32_t>(spans_.size() - 1));
   play(~std::uint64_t{0});
@@ -366,6 +399,7 @@ void Arena::release_all() noexcept {
   after_parked_changed();
   composites_.clear();
   idle_composites_.clear();
+  refusal_ = {};
   if (parked_.empty()) {
     blocks_.clear();
   } else {
@@ -423,6 +457,7 @@ void Arena::give_back(std::uint64_t keep, bool wait, std::vector<Error>& failed)
   const std::lock_guard lock(lock_);
   end_what_is_left();
   if (backing_.reserved_bytes() <= keep || spans_.empty()) return;
+  refusal_ = {};
   if (statistics_.allocation.current == 0) {
     if (auto settled = settle(By::context); !settled) {
       failed.push_back(std::move(settled).error());

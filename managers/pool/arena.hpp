@@ -105,6 +105,9 @@ class Arena {
   /// No giving back elsewhere makes room for `size` bytes: what is handed out here leaves too
   /// little of `max`.
   bool beyond_max(std::uint64_t size) noexcept;
+  /// Nothing made room for `size` bytes, and no other arena has been left anything to give: where
+  /// it was `max` that decided, as much is beyond_max() until something is freed.
+  void refuse(std::uint64_t size) noexcept;
 
   /// Memory for `size` bytes more, before anybody asks.
   Status grow(std::uint64_t size);
@@ -149,6 +152,13 @@ class Arena {
     EventHandle event{};  ///< Of the first part of what was freed; 0 of the others.
     bool recorded = true;
   };
+  /// As much is refused while nothing has been freed here, and the pool holds this.
+  struct Refusal {
+    std::uint64_t size = kNothing;
+    std::uint64_t frees = 0;
+    std::uint64_t reserved = 0;
+  };
+  static constexpr std::uint64_t kNothing = ~std::uint64_t{0};
   static constexpr std::uint64_t kComposite = std::uint64_t{1} << 63;
 
   Taken take(std::uint64_t size, std::uint32_t granules) {
@@ -179,6 +189,9 @@ class Arena {
 
   // Growth
   bool leaves_too_little(std::uint64_t size) const noexcept;
+  std::uint64_t frees() const noexcept {
+    return statistics_.allocation.total - statistics_.allocation.current;
+  }
   bool affords(std::uint64_t bytes, std::uint64_t wanted) const noexcept;
   std::uint64_t tail() const noexcept;
   std::uint64_t least_span() const noexcept;
@@ -189,7 +202,9 @@ class Arena {
   Status add_spans(std::uint64_t bytes);
   Status add_slab(std::uint64_t bytes);
   void put_in_order(std::uint32_t span);
-  Status has_free(std::uint64_t bytes);
+  Status has_free(std::uint64_t bytes, std::size_t pieces);
+  bool ask_what_is_free() noexcept;
+  Status answered(std::uint64_t bytes, Status by_driver) noexcept;
   Status use_range_for(std::uint64_t bytes);
   Result<bool> enlarge(std::uint64_t wanted, bool within_means);
   Result<Taken> take_from_slabs(std::uint64_t size, std::uint32_t granules);
@@ -257,6 +272,9 @@ class Arena {
   std::uint32_t playing_ = 0;
   Statistics statistics_;  ///< Its counts; the peaks of allocated since parked_ last changed.
   Statistics peaks_;       ///< Up to then.
+  Refusal refusal_;
+  std::uint64_t driver_refuses_ = kNothing;  ///< As much, for the request that is served.
+  std::uint64_t room_ = 0;  ///< That the device had when it was asked, less what it gave since.
   std::uint64_t parked_bytes_ = 0;
   std::uint64_t parked_count_ = 0;  ///< Of what was freed, not of its parts.
   std::vector<Parked> parked_;

@@ -7,6 +7,11 @@
 namespace emm::pool {
 namespace {
 
+/// Does a span end or begin in [start, end]? All of them do on whole pages.
+constexpr bool may_touch_an_end(std::uint64_t start, std::uint64_t end) noexcept {
+  return Backing::in_pages(start) <= end;
+}
+
 constexpr std::size_t kMostMappings = std::size_t{1}
                                       << 16;  // of spans; each costs the driver some memory
 
@@ -37,6 +42,7 @@ void Arena::look_at_ends(std::uint64_t least) {
   blocks_.for_each_free(blocks_.granules(least), [&](std::uint32_t block) {
     const auto start = blocks_.address(block);
     const auto end = end_of(block);
+    if (!may_touch_an_end(start, end)) return;
     auto index = by_address_.begin() + place_of(start);
     if (const auto& span = spans_[*index]; start != span.address) {
       if (end < span.end()) return;
@@ -173,6 +179,7 @@ Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std
   std::vector<Hole> holes;
   blocks_.for_each_free(blocks_.granules(least), [&](std::uint32_t block) {
     Hole hole{.start = blocks_.address(block), .end = end_of(block)};
+    if (!may_touch_an_end(hole.start, hole.end)) return;
     const auto& low = spans_[span_at(hole.start)];
     const auto& high = spans_[span_at(hole.end - 1)];
     hole.whole_start = hole.start == low.address ? hole.start : low.end();

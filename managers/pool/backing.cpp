@@ -1,5 +1,6 @@
 #include "managers/pool/backing.hpp"
 
+#include <numeric>
 #include <utility>
 
 namespace emm::pool {
@@ -31,16 +32,22 @@ Backing::Kind Backing::kind() noexcept {
   return *kind_;
 }
 
+void Backing::has_given(std::size_t pieces, std::uint64_t size) noexcept {
+  given_.fetch_add(pieces, std::memory_order_relaxed);
+  total_.fetch_add(size, std::memory_order_relaxed);
+  const auto reserved = reserved_bytes();
+  auto peak = peak_.load(std::memory_order_relaxed);
+  while (peak < reserved &&
+         !peak_.compare_exchange_weak(peak, reserved, std::memory_order_relaxed)) {
+  }
+}
+
 Status Backing::count(std::uint64_t size) noexcept {
   auto reserved = reserved_.load(std::memory_order_relaxed);
   do {
     if (size > max_ || reserved > max_ - size)
       return Error{.code = Errc::out_of_memory, .native = 2};
   } while (!reserved_.compare_exchange_weak(reserved, reserved + size, std::memory_order_relaxed));
-  auto peak = peak_.load(std::memory_order_relaxed);
-  while (peak < reserved + size &&
-         !peak_.compare_exchange_weak(peak, reserved + size, std::memory_order_relaxed)) {
-  }
   return {};
 }
 
@@ -66,13 +73,13 @@ Status Backing::map(std::uint64_t address, std::span<const Span> spans) {
 Status Backing::create(std::uint64_t address, std::span<const std::uint64_t> sizes,
                        std::vector<Span>& spans) {
   const auto first = spans.size();
+  const auto all = std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
   auto at = address;
-  Status done;
+  Status done = count(all);
+  if (!done) return done;
   for (const auto size : sizes) {
-    if (done = count(size); !done) break;
     auto handle = driver_->mem_create(size);
     if (!handle) {
-      discount(size);
       done = std::move(handle).error();
       break;
     }
@@ -81,13 +88,13 @@ Status Backing::create(std::uint64_t address, std::span<const std::uint64_t> siz
   }
   if (done) done = map(address, std::span(spans).subspan(first));
   if (done) {
-    has_given(sizes.size(), at - address);
+    has_given(sizes.size(), all);
     return done;
   }
   for (auto at_span = first; at_span < spans.size(); ++at_span) {
     (void)driver_->mem_release(spans[at_span].handle);
-    discount(spans[at_span].size);
   }
+  discount(all);
   spans.resize(first);
   return done;
 }

@@ -41,6 +41,10 @@ class Backing {
   /// Asks the device at the first need.
   Kind kind() noexcept;
   std::uint64_t max() const noexcept { return max_; }
+  /// So many bytes more are within `max`.
+  bool allows(std::uint64_t size) const noexcept {
+    return size <= max_ && reserved_bytes() <= max_ - size;
+  }
   std::uint64_t reserved_bytes() const noexcept {
     return reserved_.load(std::memory_order_relaxed);
   }
@@ -83,10 +87,7 @@ class Backing {
   void discount(std::uint64_t size) noexcept {
     reserved_.fetch_sub(size, std::memory_order_relaxed);
   }
-  void has_given(std::size_t pieces, std::uint64_t size) noexcept {
-    given_.fetch_add(pieces, std::memory_order_relaxed);
-    total_.fetch_add(size, std::memory_order_relaxed);
-  }
+  void has_given(std::size_t pieces, std::uint64_t size) noexcept;
   Status map(std::uint64_t address, std::span<const Span> spans);
 
   Driver* driver_;

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "base/prng.hpp"
+#include "emm/memory_statistics.hpp"
 #include "pool_rig.hpp"
 
 namespace emm::test {
@@ -163,6 +164,71 @@ TEST_F(PoolOverVirtualMemory, AResetAmidADeferralForgetsNoOrder) {
   EXPECT_EQ(hook.of_streams, 2) << "recorded at the free, and waited for here";
   EXPECT_EQ(driver().held_bytes(), 4_MiB);
   EXPECT_NE(in_order.device_pointer(), ordered.device_pointer());
+}
+
+TEST_F(PoolOverVirtualMemory, WhatMaxRefusesIsNotAskedOfTheDriver) {
+  for (const auto* spec : {"pool:max=64MiB", "pool:max=64MiB,backing=cumem"}) {
+    SCOPED_TRACE(spec);
+    make(spec);
+    std::vector<MemoryPointer> pieces;
+    for (int i = 0; i < 56 * 4; ++i) pieces.push_back(memory(256_KiB));
+    hook.calls = 0;
+    EXPECT_EQ(manager->memalloc(16_MiB).error().code, Errc::out_of_memory) << "8 MiB are left";
+    EXPECT_EQ(hook.calls, 0);
+
+    while (auto more = manager->memalloc(256_KiB)) pieces.push_back(*std::move(more));
+    EXPECT_EQ(pieces.size(), 64u * 4) << "filled to the last page";
+    for (std::size_t i = 0; i < pieces.size(); i += 2) pieces[i] = {};
+    hook.calls = 0;
+    EXPECT_EQ(manager->memalloc(16_MiB).error().code, Errc::out_of_memory) << "32 MiB in holes";
+    EXPECT_EQ(hook.calls, 0);
+    EXPECT_EQ(manager->statistics().num_ooms, 3u);
+  }
+}
+
+TEST_F(PoolOverVirtualMemory, ARefusalIsForgottenAsSoonAsSomethingIsFreed) {
+  for (const auto* spec : {"pool:max=64MiB", "pool:max=64MiB,backing=cumem"}) {
+    SCOPED_TRACE(spec);
+    make(spec);
+    const auto other = *driver().stream_create(StreamKind::non_blocking);
+    auto elsewhere = memory(8_MiB, other);
+    std::vector<MemoryPointer> pieces;
+    for (int i = 0; i < 56; ++i) pieces.push_back(memory(1_MiB));
+    const auto refused = [&](std::uint64_t size) {
+      const auto made = manager->memalloc(size);
+      EXPECT_TRUE(made || made.error().code == Errc::out_of_memory);
+      return !made;
+    };
+    for (int i = 0; i < 16; i += 2) pieces[static_cast<std::size_t>(i)] = {};
+    EXPECT_TRUE(refused(12_MiB));
+    EXPECT_TRUE(refused(12_MiB));
+    ASSERT_TRUE(elsewhere.free());
+    EXPECT_FALSE(refused(8_MiB)) << "another stream's memory is idle";
+    for (int i = 1; i < 16; i += 2) pieces[static_cast<std::size_t>(i)] = {};
+    EXPECT_FALSE(refused(16_MiB)) << "the holes are one";
+    EXPECT_TRUE(refused(32_MiB));
+    pieces.clear();
+    EXPECT_FALSE(refused(32_MiB));
+  }
+}
+
+TEST_F(PoolOverVirtualMemory, ARefusalAsksTheDriverOnce) {
+  for (const auto* spec : {"pool", "pool:backing=cumem"}) {
+    SCOPED_TRACE(spec);
+    make(spec);
+    std::vector<MemoryPointer> pieces;
+    while (auto piece = manager->memalloc(5_MiB)) pieces.push_back(*std::move(piece));
+    while (auto piece = manager->memalloc(64_KiB)) pieces.push_back(*std::move(piece));
+    for (const auto size : {64_KiB, 7_MiB, 100_MiB, 400_MiB}) {
+      hook.asked = hook.refused = hook.calls = 0;
+      EXPECT_EQ(manager->memalloc(size).error().code, Errc::out_of_memory);
+      EXPECT_LE(hook.refused, 1);
+      EXPECT_LE(hook.asked, 1);
+      EXPECT_LE(hook.calls, 2) << "and what it has left";
+    }
+    pieces.resize(pieces.size() - 8);
+    const auto again = memory(256_KiB);
+  }
 }
 
 TEST_F(PoolOverVirtualMemory, AnotherStreamGetsTheMemoryOnceTheDeviceHasItBack) {

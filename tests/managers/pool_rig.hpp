@@ -21,10 +21,14 @@ class CountingHook final : public CallHook {
  public:
   void after(const CallEvent& event) override {
     ++calls;
+    asked += event.call == Call::mem_create || event.call == Call::mem_alloc;
+    refused += event.native == 2;
     of_streams += event.call == Call::stream_synchronize || event.call == Call::stream_query ||
                   event.call == Call::stream_wait_event || event.call == Call::event_record;
   }
   int calls = 0;
+  int asked = 0;    ///< For memory,
+  int refused = 0;  ///< and in vain.
   int of_streams = 0;
 };
 

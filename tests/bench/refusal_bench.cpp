@@ -1,0 +1,62 @@
+// A refusal beside a success: what `max` refuses is to cost at most twice a warm request.
+#include <benchmark/benchmark.h>
+
+#include <vector>
+
+#include "base/units.hpp"
+#include "driver/device_entry.hpp"
+#include "emm/manager_entry.hpp"
+
+namespace emm {
+namespace {
+
+/// A pool of 64 MiB, full: of 1 MiB blocks, or of 256 KiB blocks of which every second has been
+/// freed.
+struct FullPool {
+  explicit FullPool(bool in_holes) {
+    manager =
+        *find_manager("pool:max=64MiB")
+             ->make(
+                 {.driver = device.driver.get(), .runtime = nullptr, .clock = &platform->clock()});
+    const auto size = in_holes ? 256_KiB : 1_MiB;
+    for (std::uint64_t at = 0; at < 64_MiB / size; ++at) pieces.push_back(*manager->memalloc(size));
+    for (std::size_t at = 0; in_holes && at < pieces.size(); at += 2) pieces[at] = {};
+  }
+
+  std::unique_ptr<Platform> platform = *open_platform("sim:capacity=1GiB,costs=none", {});
+  OpenedDevice device = *platform->open(0);
+  std::unique_ptr<MemoryManager> manager;
+  std::vector<MemoryPointer> pieces;
+};
+
+void request_and_free(benchmark::State& state) {
+  FullPool pool(true);
+  for (auto _ : state) {
+    auto memory = pool.manager->memalloc(256_KiB);
+    benchmark::DoNotOptimize(memory);
+  }
+}
+BENCHMARK(request_and_free);
+
+void refused_beyond_max(benchmark::State& state) {
+  FullPool pool(false);
+  for (auto _ : state) {
+    auto memory = pool.manager->memalloc(256_KiB);
+    benchmark::DoNotOptimize(memory);
+  }
+}
+BENCHMARK(refused_beyond_max);
+
+void refused_for_holes(benchmark::State& state) {
+  FullPool pool(true);
+  for (auto _ : state) {
+    auto memory = pool.manager->memalloc(16_MiB);
+    benchmark::DoNotOptimize(memory);
+  }
+}
+BENCHMARK(refused_for_holes);
+
+}  // namespace
+}  // namespace emm
+
+BENCHMARK_MAIN();
