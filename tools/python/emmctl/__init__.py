@@ -8,7 +8,8 @@
     import emmctl.record
     emmctl.record.start("run.jsonl")    # replays with: emmctl replay run.jsonl --manager M
 
-Importing a module of this package touches no device and loads no framework. docs/python.md tells the rest.
+Importing a module of this package touches no device, and none but emmctl.numba loads a framework. docs/python.md
+tells the rest.
 """
 from emmctl._library import EmmError, bundled_managers, library_path
 from emmctl._manager import Manager, manager, use
