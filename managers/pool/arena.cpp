@@ -52,7 +52,8 @@ void Arena::refuse(std::uint64_t size) noexcept {
   const std::lock_guard lock(lock_);
   std::uint64_t held = 0;
   for (const auto& span : spans_) held += span.size;
-  if (driver_refuses_ != kNothing || held != backing_.reserved_bytes() || !parked_.empty()) return;
+  const bool can_change = !parked_.empty() || held != backing_.reserved_bytes();
+  if (driver_refuses_ != kNothing || can_change || !idle_spans(0).empty()) return;
   refusal_ = {.size = size, .frees = frees(), .reserved = held};
 }
 
