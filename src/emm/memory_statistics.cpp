@@ -43,6 +43,27 @@ constexpr std::array kTorchCounts{
                 "requested_bytes.all.allocated", "requested_bytes.all.freed"}},
 };
 
+struct NumberName {
+  Number MemoryStatistics::*number;
+  std::string_view name;
+};
+
+constexpr std::array kTorchNumbers{
+    NumberName{&MemoryStatistics::num_alloc_retries, "num_alloc_retries"},
+    NumberName{&MemoryStatistics::num_ooms, "num_ooms"},
+    NumberName{&MemoryStatistics::num_device_alloc, "num_device_alloc"},
+    NumberName{&MemoryStatistics::num_device_free, "num_device_free"},
+};
+
+constexpr std::array kOtherNumbers{
+    NumberName{&MemoryStatistics::largest_free_bytes, "largest_free_bytes"},
+    NumberName{&MemoryStatistics::mapped_again, "mapped_again"},
+    NumberName{&MemoryStatistics::metadata_bytes, "metadata_bytes"},
+    NumberName{&MemoryStatistics::metadata_bytes_per_block, "metadata_bytes_per_block"},
+};
+
+constexpr std::array kMembers{&Count::current, &Count::peak, &Count::allocated, &Count::freed};
+
 void add(NamedStatistics& to, std::string_view name, const Number& number) {
   if (number) to.push_back({name, *number});
 }
@@ -51,17 +72,10 @@ void add(NamedStatistics& to, std::string_view name, const Number& number) {
 
 NamedStatistics torch_statistics(const MemoryStatistics& of) {
   NamedStatistics all;
-  for (const auto& [member, names] : kTorchCounts) {
-    const auto& count = of.*member;
-    add(all, names[0], count.current);
-    add(all, names[1], count.peak);
-    add(all, names[2], count.allocated);
-    add(all, names[3], count.freed);
+  for (const auto& [count, names] : kTorchCounts) {
+    for (std::size_t at = 0; at < names.size(); ++at) add(all, names[at], of.*count.*kMembers[at]);
   }
-  add(all, "num_alloc_retries", of.num_alloc_retries);
-  add(all, "num_ooms", of.num_ooms);
-  add(all, "num_device_alloc", of.num_device_alloc);
-  add(all, "num_device_free", of.num_device_free);
+  for (const auto& [number, name] : kTorchNumbers) add(all, name, of.*number);
   return all;
 }
 
@@ -78,11 +92,23 @@ NamedStatistics rmm_statistics(const MemoryStatistics& of) {
 
 NamedStatistics other_statistics(const MemoryStatistics& of) {
   NamedStatistics all;
-  add(all, "largest_free_bytes", of.largest_free_bytes);
-  add(all, "mapped_again", of.mapped_again);
-  add(all, "metadata_bytes", of.metadata_bytes);
-  add(all, "metadata_bytes_per_block", of.metadata_bytes_per_block);
+  for (const auto& [number, name] : kOtherNumbers) add(all, name, of.*number);
   return all;
+}
+
+void set_statistic(MemoryStatistics& of, std::string_view name, std::uint64_t value) {
+  for (const auto& [count, names] : kTorchCounts) {
+    for (std::size_t at = 0; at < names.size(); ++at) {
+      if (names[at] == name) of.*count.*kMembers[at] = value;
+    }
+  }
+  const auto look = [&](const auto& numbers) {
+    for (const auto& [number, known] : numbers) {
+      if (known == name) of.*number = value;
+    }
+  };
+  look(kTorchNumbers);
+  look(kOtherNumbers);
 }
 
 }  // namespace emm

@@ -27,11 +27,11 @@ struct MemoryStatistics {
   Count active_bytes{};
   Count inactive_split_bytes{};  ///< Free, in memory that cannot go back to the device because a
                                  ///< part is active.
-  Count requested_bytes{};     ///< As asked for.
-  Number num_alloc_retries{};  ///< Requests for which idle memory was given back first.
-  Number num_ooms{};           ///< Requests refused as out of memory.
-  Number num_device_alloc{};   ///< Pieces that the device gave,
-  Number num_device_free{};    ///< and those that it has back.
+  Count requested_bytes{};       ///< As asked for.
+  Number num_alloc_retries{};    ///< Requests for which idle memory was given back first.
+  Number num_ooms{};             ///< Requests refused as out of memory.
+  Number num_device_alloc{};     ///< Pieces that the device gave,
+  Number num_device_free{};      ///< and those that it has back.
 
   // Not PyTorch's
   Number largest_free_bytes{};  ///< The largest block that could be handed out without the device.
@@ -54,5 +54,8 @@ NamedStatistics torch_statistics(const MemoryStatistics& of);
 NamedStatistics rmm_statistics(const MemoryStatistics& of);
 /// Those that neither has.
 NamedStatistics other_statistics(const MemoryStatistics& of);
+
+/// The reverse of torch_statistics() and other_statistics(). Nothing where the name is not known.
+void set_statistic(MemoryStatistics& of, std::string_view name, std::uint64_t value);
 
 }  // namespace emm

@@ -1,6 +1,7 @@
 // The C face of libemm.so: emmctl's managers as a plugin.
 #include <exception>
 
+#include "emm/memory_statistics.hpp"
 #include "libemm/exported_manager.hpp"
 #include "plugin/abi.hpp"
 
@@ -149,6 +150,18 @@ void state(emm_manager* self, emm_state* into) {
       into);
 }
 
+std::size_t statistics(emm_manager* self, emm_statistic* into, std::size_t count) {
+  std::size_t written = 0;
+  const auto given = manager(self).statistics();
+  for (const auto& all : {torch_statistics(given), other_statistics(given)}) {
+    for (const auto& [name, value] : all) {
+      if (written < count) into[written] = {name.data(), value};  // literals, all of them
+      ++written;
+    }
+  }
+  return written;
+}
+
 constexpr emm_plugin_table_v1 kTable{
     .struct_size = sizeof(emm_plugin_table_v1),
     .abi_version = EMM_PLUGIN_ABI_VERSION,
@@ -191,6 +204,7 @@ constexpr emm_plugin_table_v1 kTable{
         [](emm_manager* self, std::uint64_t keep) {
           return guarded([&] { return answer(manager(self).trim(keep)); });
         },
+    .statistics = statistics,
 };
 
 }  // namespace

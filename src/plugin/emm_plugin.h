@@ -106,6 +106,13 @@ typedef struct emm_state {
   uint64_t pending_bytes;
 } emm_state;
 
+/* A number that a manager counts, under the name that torch.cuda.memory_stats() has for it
+ * ("allocated_bytes.all.peak"), or a name of its own. The name lives as long as the library. */
+typedef struct emm_statistic {
+  const char* name;
+  uint64_t value;
+} emm_statistic;
+
 /* The host's device, for a plugin that makes its driver calls through this table: it then runs on a
  * simulated device too. Every function takes `user` first and may be called from any thread, not
  * from inside another; the context is made current around it. They do what the functions of the
@@ -312,6 +319,9 @@ typedef struct emm_plugin_table_v1 {
   /* Gives idle memory back to the device until no more than `keep` bytes of it are held. NULL: none
    * is kept. Any thread. */
   emm_status (*trim)(emm_manager* self, uint64_t keep);
+  /* What it counts: writes at most `count` of its numbers, and returns how many there are. NULL: it
+   * does not count. Any thread. */
+  size_t (*statistics)(emm_manager* self, emm_statistic* statistics, size_t count);
 } emm_plugin_table_v1;
 
 /* The one function of a plugin. The table lives as long as the library. Any thread. */

@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
+#include <vector>
 
 #include "base/text.hpp"
 #include "plugin/abi.hpp"
@@ -391,6 +393,24 @@ std::string ImportedManager::report() const {
     return EMM_SUCCESS;
   });
   return asked ? text : describe(asked.error()) + "\n";
+}
+
+MemoryStatistics ImportedManager::statistics() const {
+  if (plugin_.table.statistics == nullptr) return {};
+  constexpr std::size_t kMost = 256;
+  constexpr emm_statistic kUntouched{nullptr, EMM_NOT_KNOWN};
+  std::vector<emm_statistic> given(kMost + 1, kUntouched);
+  std::size_t count = 0;
+  const auto asked = ask("statistics", [&] {
+    count = plugin_.table.statistics(self_, given.data(), kMost);
+    return EMM_SUCCESS;
+  });
+  MemoryStatistics statistics;
+  if (!asked || given.back().name != nullptr) return statistics;
+  for (std::size_t at = 0; at < std::min(count, kMost); ++at) {
+    if (given[at].name != nullptr) set_statistic(statistics, given[at].name, given[at].value);
+  }
+  return statistics;
 }
 
 }  // namespace emm::plugin

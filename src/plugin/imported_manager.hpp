@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "emm/manager_entry.hpp"
+#include "emm/memory_statistics.hpp"
 #include "plugin/driver_table.hpp"
 #include "plugin/plugin.hpp"
 
@@ -53,6 +54,7 @@ class ImportedManager final : public MemoryManager {
   Status trim(std::uint64_t keep) override;
   ManagerState state() const override;
   std::string report() const override;
+  MemoryStatistics statistics() const override;
 
  private:
   ImportedManager(const Plugin& plugin, const ManagerContext& context);

@@ -163,6 +163,21 @@ TEST(ImportedManager, ExceptionsOfSlotsWithoutAnAnswerAreSurvived) {
   }
 }
 
+TEST(ImportedManager, TakesTheStatisticsWhoseNamesItKnows) {
+  for (const auto& [how, ooms] : {std::pair("counts", std::optional<std::uint64_t>(3)),
+                                  {"many", 3},
+                                  {"throws", std::nullopt},
+                                  {"beyond", std::nullopt}}) {
+    SCOPED_TRACE(how);
+    Rig rig(hostile(std::string("statistics=") + how));
+
+    const auto known = rig.manager().statistics();
+
+    EXPECT_EQ(known.num_ooms, ooms);
+    EXPECT_EQ(torch_statistics(known).size(), ooms ? 1u : 0u);
+  }
+}
+
 TEST(ImportedManager, AStatusThatNobodyKnowsIsAnError) {
   for (const auto& [how, native] : {std::pair("status", 12345), {"minus", -1}}) {
     Rig rig(hostile(std::string("memalloc=") + how));

@@ -119,6 +119,15 @@ extern "C" const emm_plugin_table_v1* emm_plugin_v1() {
       std::strncpy(buffer, "hostile: done\n", size);
       return std::strlen("hostile: done\n");
     };
+    slots.statistics = [](emm_manager* self, emm_statistic* statistics, size_t count) -> size_t {
+      const auto does = self->in("statistics");
+      do_harm(does);
+      statistics[0] = {"num_ooms", 3};
+      statistics[1] = {"of its own", 7};
+      statistics[2] = {nullptr, 1};
+      if (does == "beyond") statistics[count] = {"num_ooms", 4};
+      return does == "many" ? SIZE_MAX : 3;
+    };
     return slots;
   }();
   return &table;
