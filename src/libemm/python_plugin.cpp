@@ -215,6 +215,7 @@ constexpr emm_plugin_table_v1 kTable{
       return emm::plugin::put_text(text, buffer, size);
     },
     .trim = [](emm_manager* self, std::uint64_t keep) { return self->ask(Ask::trim, keep); },
+    .statistics = nullptr,
 };
 
 }  // namespace
