@@ -41,6 +41,8 @@ class PoolManager final : public HostOnlyManager {
   ~PoolManager() override {
     end_all();
     give_back(0, true);
+    for (auto* arena : arenas_.all()) arena->give_addresses_back();
+    tell_failures();
   }
 
   Status initialize() override {
@@ -62,6 +64,7 @@ class PoolManager final : public HostOnlyManager {
     if (!taken && taken.error().code == Errc::out_of_memory && !arena.beyond_max(size))
       taken = allocate_again(arena, size, std::move(taken));
     if (!taken && taken.error().code == Errc::out_of_memory) ++refused_;
+    tell_failures();
     if (!taken) return std::move(taken).error();
     return handed_out(arena, *taken, size);
   }
@@ -115,10 +118,10 @@ class PoolManager final : public HostOnlyManager {
                of.allocation.current, of.allocation.peak, of.allocation.total) +
            text::format(
                "pool: reserved {} (peak {}), active {}, inactive split {}; {} spans, {} mapped "
-               "again; {} bytes of metadata a block\n",
+               "again; {} bytes of metadata a block, and {} KiB\n",
                shown(backing_.reserved_bytes()), shown(backing_.peak_reserved_bytes()),
                shown(of.active.current), shown(of.inactive_split), of.spans, of.mappings,
-               metadata_per_block(of));
+               metadata_per_block(of), (of.metadata_fixed + 1_KiB - 1) / 1_KiB);
   }
 
   MemoryStatistics statistics() const override {
@@ -146,7 +149,7 @@ class PoolManager final : public HostOnlyManager {
             .num_device_free = backing_.given_back(),
             .largest_free_bytes = of.largest_free,
             .mapped_again = of.mappings,
-            .metadata_bytes = of.metadata,
+            .metadata_bytes = of.metadata + of.metadata_fixed,
             .metadata_bytes_per_block = metadata_per_block(of)};
   }
 
@@ -206,12 +209,15 @@ class PoolManager final : public HostOnlyManager {
     return taken;
   }
 
-  /// What failed: the observer has heard of it.
+  /// What failed meanwhile: the observer has heard of it.
   std::vector<Error> give_back(std::uint64_t keep, bool wait, const Arena* but = nullptr) noexcept {
-    std::vector<Error> failed;
     for (auto* arena : arenas_.all()) {
-      if (arena != but) arena->give_back(keep, wait, failed);
+      if (arena != but) arena->give_back(keep, wait);
     }
+    return tell_failures();
+  }
+  std::vector<Error> tell_failures() noexcept {
+    auto failed = backing_.take_failures();
     for (const auto& error : failed) tell(error);
     return failed;
   }
@@ -236,7 +242,7 @@ class PoolManager final : public HostOnlyManager {
 
   pool::Statistics counted() const {
     pool::Statistics sum;
-    sum.metadata = sizeof *this;
+    sum.metadata_fixed = sizeof *this;
     for (auto* arena : arenas_.all()) sum += arena->statistics();
     return sum;
   }

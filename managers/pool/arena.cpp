@@ -27,8 +27,11 @@ Arena::Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream,
              unsigned granule_shift) noexcept
     : owner_(owner), driver_(driver), backing_(backing), stream_(stream), blocks_(granule_shift) {}
 
-Arena::~Arena() {
-  for (const auto& range : ranges_) (void)backing_.free_addresses(range.base, range.size);
+void Arena::give_addresses_back() noexcept {
+  const std::lock_guard lock(lock_);
+  if (!spans_.empty()) return;
+  for (const auto& range : ranges_) backing_.free_addresses(range.base, range.size);
+  ranges_.clear();
 }
 
 Result<Arena::Taken> Arena::allocate_slowly(std::uint64_t size) {
@@ -315,12 +318,20 @@ Status Arena::add_spans(std::uint64_t bytes) {
   if (auto done = has_free(bytes, sizes.size()); !done) return done;
   if (auto done = use_range_for(bytes); !done) return done;
   const auto first = static_cast<std::uint32_t>(spans_.size());
-  if (auto done = answered(bytes, backing_.create(next_address_, sizes, spans_)); !done)
+  const auto failures = backing_.failures();
+  if (auto done = answered(bytes, backing_.create(next_address_, sizes, spans_)); !done) {
+    if (backing_.failures() != failures) leave_range();
     return done;
+  }
   next_address_ += bytes;
   for (auto span = first; span < spans_.size(); ++span) put_in_order(span);
   play(bytes);
   return {};
+}
+
+// Something may be mapped there still.
+void Arena::leave_range() noexcept {
+  next_address_ = ranges_.back().base.value + ranges_.back().size;
 }
 
 Status Arena::add_slab(std::uint64_t bytes) {
@@ -454,15 +465,14 @@ void Arena::take_out_of_play(std::vector<std::uint32_t> idle) {
   }
 }
 
-void Arena::give_back(std::uint64_t keep, bool wait, std::vector<Error>& failed) {
+void Arena::give_back(std::uint64_t keep, bool wait) {
   const std::lock_guard lock(lock_);
   end_what_is_left();
   if (backing_.reserved_bytes() <= keep || spans_.empty()) return;
   refusal_ = {};
   if (statistics_.allocation.current == 0) {
     if (auto settled = settle(By::context); !settled) {
-      failed.push_back(std::move(settled).error());
-      return;
+      return backing_.note(std::move(settled).error());
     }
     start_over();
   }
@@ -471,19 +481,16 @@ void Arena::give_back(std::uint64_t keep, bool wait, std::vector<Error>& failed)
   // cuMemFree waits by itself, cuMemUnmap does not (H200).
   if (backing_.kind() == Backing::Kind::vmm) {
     auto finished = finish(wait);
-    if (!finished) failed.push_back(std::move(finished).error());
-    if (!finished || !*finished) return;
+    if (!finished) return backing_.note(std::move(finished).error());
+    if (!*finished) return;
     idle = idle_spans(keep);
   }
   take_out_of_play(idle);
-  forget(idle, failed);
+  forget(idle);
 }
 
-void Arena::forget(const std::vector<std::uint32_t>& idle, std::vector<Error>& failed) {
-  const auto had_failed = failed.size();
-  const auto tell = [&](Status done) {
-    if (!done) failed.push_back(std::move(done).error());
-  };
+void Arena::forget(const std::vector<std::uint32_t>& idle) {
+  const auto failures = backing_.failures();
   std::vector<std::uint32_t> names(spans_.size(), 0);
   for (const auto span : idle) names[span] = kNone;
   const auto gone = [&](std::uint32_t span) { return names[span] == kNone; };
@@ -492,7 +499,7 @@ void Arena::forget(const std::vector<std::uint32_t>& idle, std::vector<Error>& f
     if (std::none_of(mapping.spans.begin(), mapping.spans.end(), gone)) continue;
     mapped.clear();
     for (const auto span : mapping.spans) mapped.push_back(spans_[span]);
-    tell(backing_.unmap(mapping.base, mapped));
+    backing_.unmap(mapping.base, mapped);
   }
   mappings_.erase(std::remove_if(mappings_.begin(), mappings_.end(),
                                  [&](const Mapping& mapping) {
@@ -500,7 +507,7 @@ void Arena::forget(const std::vector<std::uint32_t>& idle, std::vector<Error>& f
                                                       gone);
                                  }),
                   mappings_.end());
-  for (const auto span : idle) tell(backing_.give_back(spans_[span]));
+  for (const auto span : idle) backing_.give_back(spans_[span]);
 
   std::uint32_t kept = 0;
   auto playing = playing_;
@@ -521,10 +528,7 @@ void Arena::forget(const std::vector<std::uint32_t>& idle, std::vector<Error>& f
                     by_address_.end());
   for (auto& span : by_address_) span = names[span];
   if (ranges_.empty()) return;
-  if (failed.size() > had_failed) {  // something may be mapped still: no address is used again
-    next_address_ = ranges_.back().base.value + ranges_.back().size;
-    return;
-  }
+  if (backing_.failures() != failures) return leave_range();
   next_address_ = ranges_.back().base.value;
   for (const auto& span : spans_) {
     if (span.address - ranges_.back().base.value < ranges_.back().size)

@@ -43,7 +43,8 @@ struct Statistics {
   std::uint64_t largest_free = 0;
   std::uint64_t spans = 0;     ///< How many pieces the driver gave.
   std::uint64_t mappings = 0;  ///< How many times spans are mapped besides.
-  std::uint64_t metadata = 0;  ///< Of the host's memory.
+  std::uint64_t metadata = 0;  ///< Of the host's memory: what grows with the blocks and spans,
+  std::uint64_t metadata_fixed = 0;  ///< and what does not.
   Statistics& operator+=(const Statistics& other) noexcept;
 };
 
@@ -62,7 +63,6 @@ class Arena {
   /// `owner` is for owner() alone.
   Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream,
         unsigned granule_shift) noexcept;
-  ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
@@ -115,8 +115,10 @@ class Arena {
   void release_all() noexcept;
   /// Gives idle spans back until the pool holds no more than `keep` bytes, or this none that are
   /// idle. Waits for the device; where `wait` is false and the stream is one of CUDA's own, it
-  /// gives nothing while work is pending there. What fails is added to `failed`.
-  void give_back(std::uint64_t keep, bool wait, std::vector<Error>& failed);
+  /// gives nothing while work is pending there. What fails is noted by the backing.
+  void give_back(std::uint64_t keep, bool wait);
+  /// Before its end, when it holds nothing: the addresses too.
+  void give_addresses_back() noexcept;
 
   Statistics statistics();
   /// Appends what it holds.
@@ -239,7 +241,8 @@ class Arena {
 
   std::vector<std::uint32_t> idle_spans(std::uint64_t keep) const;
   void take_out_of_play(std::vector<std::uint32_t> idle);
-  void forget(const std::vector<std::uint32_t>& idle, std::vector<Error>& failed);
+  void forget(const std::vector<std::uint32_t>& idle);
+  void leave_range() noexcept;
 
   void* owner_;
   Driver& driver_;

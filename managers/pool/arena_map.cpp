@@ -34,6 +34,7 @@ Statistics& Statistics::operator+=(const Statistics& other) noexcept {
   spans += other.spans;
   mappings += other.mappings;
   metadata += other.metadata;
+  metadata_fixed += other.metadata_fixed;
   return *this;
 }
 
@@ -86,6 +87,7 @@ Statistics Arena::statistics() {
   result.spans = spans_.size();
   for (const auto& mapping : mappings_) result.mappings += mapping.spans.size();
   result.metadata = metadata_bytes();
+  result.metadata_fixed = sizeof *this;
   return result;
 }
 
@@ -103,8 +105,8 @@ std::uint64_t Arena::largest_free() const noexcept {
 }
 
 std::uint64_t Arena::metadata_bytes() const noexcept {
-  auto sum = sizeof *this - sizeof blocks_ + blocks_.metadata_bytes() + bytes_of(parked_) +
-             bytes_of(ending_) + bytes_of(spans_) + bytes_of(mappings_) + bytes_of(composites_) +
+  auto sum = blocks_.metadata_bytes() - sizeof blocks_ + bytes_of(parked_) + bytes_of(ending_) +
+             bytes_of(spans_) + bytes_of(mappings_) + bytes_of(composites_) +
              bytes_of(idle_composites_) + bytes_of(by_address_) + bytes_of(ends_) +
              bytes_of(ranges_);
   for (const auto& mapping : mappings_) sum += bytes_of(mapping.spans);

@@ -6,10 +6,6 @@
 namespace emm::pool {
 namespace {
 
-void keep_first(Status& first, Status next) {
-  if (first && !next) first = std::move(next);
-}
-
 std::uint64_t sum(std::span<const Span> spans) noexcept {
   std::uint64_t size = 0;
   for (const auto& span : spans) size += span.size;
@@ -65,7 +61,7 @@ Status Backing::map(std::uint64_t address, std::span<const Span> spans) {
   if (done) return done;
   while (mapped-- > 0) {
     at -= spans[mapped].size;
-    (void)driver_->mem_unmap({at}, spans[mapped].size);  // what is told is why it was not to be
+    note(driver_->mem_unmap({at}, spans[mapped].size));
   }
   return done;
 }
@@ -92,7 +88,7 @@ Status Backing::create(std::uint64_t address, std::span<const std::uint64_t> siz
     return done;
   }
   for (auto at_span = first; at_span < spans.size(); ++at_span) {
-    (void)driver_->mem_release(spans[at_span].handle);
+    note(driver_->mem_release(spans[at_span].handle));
   }
   discount(all);
   spans.resize(first);
@@ -104,21 +100,19 @@ Result<DevicePtr> Backing::map_again(std::span<const Span> spans) {
   auto base = reserve_addresses(size);
   if (!base) return base;
   if (auto done = map(base->value, spans); !done) {
-    (void)free_addresses(*base, size);
+    free_addresses(*base, size);
     return std::move(done).error();
   }
   return base;
 }
 
-Status Backing::unmap(DevicePtr base, std::span<const Span> spans) {
-  Status first;
+void Backing::unmap(DevicePtr base, std::span<const Span> spans) {
   auto at = base.value;
   for (const auto& span : spans) {
-    keep_first(first, driver_->mem_unmap({at}, span.size));
+    note(driver_->mem_unmap({at}, span.size));
     at += span.size;
   }
-  keep_first(first, free_addresses(base, at - base.value));
-  return first;
+  free_addresses(base, at - base.value);
 }
 
 Result<Span> Backing::allocate(std::uint64_t size) {
@@ -132,17 +126,30 @@ Result<Span> Backing::allocate(std::uint64_t size) {
   return Span{.address = base->value, .size = size};
 }
 
-Status Backing::give_back(const Span& span) {
-  Status done;
+void Backing::give_back(const Span& span) {
   if (span.handle == PhysicalHandle{}) {
-    done = driver_->mem_free({span.address});
+    note(driver_->mem_free({span.address}));
   } else {
-    done = driver_->mem_unmap({span.address}, span.size);
-    keep_first(done, driver_->mem_release(span.handle));
+    note(driver_->mem_unmap({span.address}, span.size));
+    note(driver_->mem_release(span.handle));
   }
   discount(span.size);
   given_back_.fetch_add(1, std::memory_order_relaxed);
-  return done;
+}
+
+void Backing::note(Status done) {
+  if (done) return;
+  const std::lock_guard lock(noting_);
+  noted_.push_back(std::move(done).error());
+  failures_.fetch_add(1, std::memory_order_relaxed);
+}
+
+std::vector<Error> Backing::take_failures() {
+  if (failures_.load(std::memory_order_relaxed) == taken_.load(std::memory_order_relaxed))
+    return {};
+  const std::lock_guard lock(noting_);
+  taken_.store(failures_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  return std::exchange(noted_, {});
 }
 
 }  // namespace emm::pool

@@ -21,7 +21,8 @@ struct Span {
 };
 
 /// Where the arenas of one pool have their memory from, all together no more than `max` bytes.
-/// Whatever fails leaves all as it was. Any thread may call.
+/// Whatever fails leaves all as it was, as far as the driver lets it: what it refuses to take back
+/// is in take_failures(). Any thread may call.
 class Backing {
  public:
   /// vmm: physical handles in reserved addresses, so that memory which is free in pieces can be
@@ -59,12 +60,19 @@ class Backing {
   std::uint64_t given() const noexcept { return given_.load(std::memory_order_relaxed); }
   std::uint64_t given_back() const noexcept { return given_back_.load(std::memory_order_relaxed); }
 
+  /// Where this failed, there is no caller to answer: for take_failures().
+  void note(Status done);
+  /// What failed so since the last call.
+  std::vector<Error> take_failures();
+  /// How many failures there have been.
+  std::uint64_t failures() const noexcept { return failures_.load(std::memory_order_relaxed); }
+
   // vmm
   Result<DevicePtr> reserve_addresses(std::uint64_t size) {
     return driver_->mem_address_reserve(size);
   }
-  Status free_addresses(DevicePtr base, std::uint64_t size) {
-    return driver_->mem_address_free(base, size);
+  void free_addresses(DevicePtr base, std::uint64_t size) {
+    note(driver_->mem_address_free(base, size));
   }
   /// Handles of `sizes` bytes, mapped one behind the other from `address` on, and appended to
   /// `spans`.
@@ -73,14 +81,14 @@ class Backing {
   /// The memory of `spans`, one behind the other, at addresses of their own besides.
   Result<DevicePtr> map_again(std::span<const Span> spans);
   /// Ends what map_again() gave. Nobody may be using it.
-  Status unmap(DevicePtr base, std::span<const Span> spans);
+  void unmap(DevicePtr base, std::span<const Span> spans);
 
   // cumem
   Result<Span> allocate(std::uint64_t size);
 
   /// Back to the device. Nobody may be using it, except that cuMemFree waits by itself. It is no
   /// longer counted, also where that fails.
-  Status give_back(const Span& span);
+  void give_back(const Span& span);
 
  private:
   Status count(std::uint64_t size) noexcept;
@@ -100,6 +108,10 @@ class Backing {
   std::atomic<std::uint64_t> total_{0};
   std::atomic<std::uint64_t> given_{0};
   std::atomic<std::uint64_t> given_back_{0};
+  std::atomic<std::uint64_t> failures_{0};
+  std::atomic<std::uint64_t> taken_{0};  ///< Of them.
+  std::mutex noting_;
+  std::vector<Error> noted_;
 };
 
 }  // namespace emm::pool

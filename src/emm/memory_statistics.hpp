@@ -37,7 +37,7 @@ struct MemoryStatistics {
   Number largest_free_bytes{};  ///< The largest block that could be handed out without the device.
   Number mapped_again{};    ///< How many times pieces are mapped besides where they are at home.
   Number metadata_bytes{};  ///< Of the host's memory, apart from the memory itself.
-  Number metadata_bytes_per_block{};  ///< By the peak of allocation.
+  Number metadata_bytes_per_block{};  ///< What grows with the blocks, by the peak of allocation.
 };
 
 /// A statistic and what it is called.

@@ -94,6 +94,58 @@ TEST_F(PoolOverVirtualMemory, BlocksNeverShareMemoryWhateverTheyAreMadeOf) {
   }
 }
 
+TEST_F(PoolOverVirtualMemory, WhateverCallsFailMemoryIsApartAndNothingIsLostUntold) {
+  for (const auto* spec : {"pool:max=200MiB", "pool:max=200MiB,backing=cumem",
+                           "pool:max=200MiB,release_threshold=64MiB"}) {
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+      SCOPED_TRACE(std::string(spec) + ", seed " + std::to_string(seed));
+      make(spec);
+      observer.failures.clear();
+      observer.waits = 0;
+      const auto held = driver().held_bytes();
+      const std::array streams{StreamHandle{}, *driver().stream_create(StreamKind::non_blocking)};
+      hook.failed.clear();
+      hook.faults.emplace(FaultPlan{.call = {}, .rate = 0.03, .seed = seed});
+      Prng random(seed);
+      struct Piece {
+        MemoryPointer memory;
+        std::uint8_t fill;
+      };
+      std::vector<Piece> pieces;
+      for (int step = 0; step < 600; ++step) {
+        const auto stream = streams[random.below(streams.size())];
+        if (pieces.empty() || random.chance(0.52)) {
+          auto made = manager->memalloc(random.log_uniform(512, 48_MiB), stream);
+          if (!made) continue;
+          pieces.push_back({*std::move(made), static_cast<std::uint8_t>(random.below(256))});
+          fill(pieces.back().memory, pieces.back().fill);
+        } else {
+          std::swap(pieces[random.below(pieces.size())], pieces.back());
+          expect_filled(pieces.back().memory, pieces.back().fill);
+          ASSERT_TRUE(pieces.back().memory.free(stream));
+          pieces.pop_back();
+        }
+        if (step % 100 == 50) {
+          const auto trimmed = manager->trim(64_MiB);
+        }
+        if (step % 250 == 249) {
+          pieces.clear();
+          manager->reset();
+        }
+      }
+      pieces.clear();
+      hook.faults.reset();
+      manager.reset();
+      auto untaken = observer.waits;
+      for (const auto call :
+           {Call::mem_free, Call::mem_unmap, Call::mem_release, Call::mem_address_free})
+        untaken += hook.failed[call];
+      EXPECT_EQ(observer.failures.size(), untaken) << "each is told, once";
+      EXPECT_TRUE(untaken > 0 || driver().held_bytes() == held);
+    }
+  }
+}
+
 TEST_F(PoolOverVirtualMemory, KeepsNearWhatIsLiveAlsoWhereNothingSettles) {
   make("pool");
   Prng random(11);

@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/units.hpp"
 #include "driver/decorate/call_hook.hpp"
+#include "driver/decorate/fault_injector.hpp"
 #include "driver/decorate/forwarding_driver.hpp"
 #include "driver/device_entry.hpp"
 #include "emm/manager_entry.hpp"
@@ -16,19 +19,27 @@
 
 namespace emm::test {
 
-/// Counts driver calls.
+/// Counts driver calls, and fails them where told.
 class CountingHook final : public CallHook {
  public:
+  std::int32_t before(const CallEvent& event) override {
+    const auto native = faults ? faults->before(event) : 0;
+    if (native != 0) ++failed[event.call];
+    return native;
+  }
   void after(const CallEvent& event) override {
     ++calls;
     asked += event.call == Call::mem_create || event.call == Call::mem_alloc;
     refused += event.native == 2;
+    if (event.native != 0) ++failed[event.call];
     of_streams += event.call == Call::stream_synchronize || event.call == Call::stream_query ||
                   event.call == Call::stream_wait_event || event.call == Call::event_record;
   }
   int calls = 0;
   int asked = 0;    ///< For memory,
   int refused = 0;  ///< and in vain.
+  std::optional<FaultInjector> faults;
+  std::map<Call, std::size_t> failed;  ///< By `faults` or the device.
   int of_streams = 0;
 };
 

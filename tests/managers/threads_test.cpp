@@ -4,6 +4,8 @@
 
 #include "base/prng.hpp"
 #include "base/units.hpp"
+#include "emm/memory_map.hpp"
+#include "emm/memory_statistics.hpp"
 #include "rig.hpp"
 
 namespace emm::test {
@@ -109,6 +111,14 @@ TEST_P(ManyThreads, ResetWhileOthersAllocateAndFree) {
       manager->reset();
       const auto state = manager->state();
       EXPECT_TRUE(state.live_bytes);
+      const auto counted = manager->statistics();
+      EXPECT_LE(counted.allocated_bytes.current, counted.active_bytes.current);
+      const auto map = manager->memory_map();
+      for (const auto& segment : map ? map->segments : std::vector<MemoryMap::Segment>()) {
+        std::uint64_t size = 0;
+        for (const auto& block : segment.blocks) size += block.size;
+        EXPECT_EQ(size, segment.size);
+      }
     }
   });
   for (auto& thread : threads) thread.join();
