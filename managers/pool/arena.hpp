@@ -142,6 +142,12 @@ class Arena {
     std::uint32_t low_block = kNone;
     std::uint32_t high_block = kNone;
   };
+  /// A free block that reaches an end of a span, and the spans that it begins and ends in.
+  struct Hole {
+    std::uint32_t block = kNone;
+    std::uint32_t low = kNone;
+    std::uint32_t high = kNone;
+  };
   /// What was freed on another stream: `event` was recorded there then, since a program may end its
   /// streams at any time; 0 where that failed.
   struct Free {
@@ -287,7 +293,8 @@ class Arena {
   std::vector<Composite> composites_;
   std::vector<std::uint32_t> idle_composites_;
   std::vector<std::uint32_t> by_address_;  ///< The indexes of spans_.
-  std::vector<Ends> ends_;                 ///< Of spans_, as look_at_ends() saw them.
+  std::vector<Ends> ends_;                 ///< Of spans_, as look_at_ends() saw them,
+  std::vector<Hole> holes_;                ///< and what it saw there.
   std::vector<AddressRange> ranges_;       ///< vmm: reserved; the last one is being filled.
   std::uint64_t next_address_ = 0;         ///< In the last of ranges_.
 };

@@ -37,6 +37,7 @@ std::uint32_t Arena::span_at(std::uint64_t address) const noexcept {
 // Holes of less than `least` bytes are passed over.
 void Arena::look_at_ends(std::uint64_t least) {
   ends_.assign(spans_.size(), {});
+  holes_.clear();
   for (auto span = playing_; span < spans_.size(); ++span)
     ends_[span].low = ends_[span].high = spans_[span].size;
   blocks_.for_each_free(blocks_.granules(least), [&](std::uint32_t block) {
@@ -44,6 +45,7 @@ void Arena::look_at_ends(std::uint64_t least) {
     const auto end = end_of(block);
     if (!may_touch_an_end(start, end)) return;
     auto index = by_address_.begin() + place_of(start);
+    Hole hole{.block = block, .low = *index, .high = *index};
     if (const auto& span = spans_[*index]; start != span.address) {
       if (end < span.end()) return;
       ends_[*index].high = span.end() - start;
@@ -51,13 +53,16 @@ void Arena::look_at_ends(std::uint64_t least) {
       ++index;
     }
     for (; index != by_address_.end() && spans_[*index].end() <= end; ++index) {
+      hole.high = *index;
       const auto size = spans_[*index].size;
       ends_[*index] = {.low = size, .high = size, .low_block = block, .high_block = block};
     }
     if (index != by_address_.end() && spans_[*index].address < end) {
       ends_[*index].low = end - spans_[*index].address;
       ends_[*index].low_block = block;
+      hole.high = *index;
     }
+    holes_.push_back(hole);
   });
 }
 
@@ -163,9 +168,9 @@ Result<Arena::Taken> Arena::take_in_pieces(std::uint64_t size, std::uint64_t wan
 
 // The hole with most before the end of a span comes first, the one with most behind the start of a
 // span last, and spans that are wholly free between them, from as few holes as can be. What is
-// missing then is asked of the driver.
+// missing then is asked of the driver. REQUIRES: look_at_ends(least).
 Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std::uint64_t least) {
-  struct Hole {
+  struct Candidate {
     std::uint64_t start = 0;
     std::uint64_t end = 0;
     std::uint64_t whole_start = 0;  ///< The first start of a span in it, or its end,
@@ -176,34 +181,33 @@ Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std
       return whole_end > whole_start ? whole_end - whole_start : 0;
     }
   };
-  std::vector<Hole> holes;
-  blocks_.for_each_free(blocks_.granules(least), [&](std::uint32_t block) {
-    Hole hole{.start = blocks_.address(block), .end = end_of(block)};
-    if (!may_touch_an_end(hole.start, hole.end)) return;
-    const auto& low = spans_[span_at(hole.start)];
-    const auto& high = spans_[span_at(hole.end - 1)];
+  std::vector<Candidate> holes;
+  for (const auto& seen : holes_) {
+    Candidate hole{.start = blocks_.address(seen.block), .end = end_of(seen.block)};
+    const auto& low = spans_[seen.low];
+    const auto& high = spans_[seen.high];
     hole.whole_start = hole.start == low.address ? hole.start : low.end();
     hole.whole_end = hole.end == high.end() ? hole.end : high.address;
     if (hole.as_first() > 0 || (hole.as_last() > 0 && hole.whole_start < hole.end))
       holes.push_back(hole);
-  });
+  }
   if (holes.empty()) return Taken();
 
-  const auto most = [&](auto by, const Hole* but) {
-    const Hole* found = nullptr;
+  const auto most = [&](auto by, const Candidate* but) {
+    const Candidate* found = nullptr;
     for (const auto& hole : holes) {
       if (&hole != but && by(hole) > 0 && (found == nullptr || by(hole) > by(*found)))
         found = &hole;
     }
     return found;
   };
-  const auto* first = most([](const Hole& hole) { return hole.as_first(); }, nullptr);
-  const auto* last = most([](const Hole& hole) { return hole.as_last(); }, first);
-  std::vector<const Hole*> between;
+  const auto* first = most([](const Candidate& hole) { return hole.as_first(); }, nullptr);
+  const auto* last = most([](const Candidate& hole) { return hole.as_last(); }, first);
+  std::vector<const Candidate*> between;
   for (const auto& hole : holes) {
     if (&hole != first && &hole != last && hole.whole() > 0) between.push_back(&hole);
   }
-  std::sort(between.begin(), between.end(), [](const Hole* a, const Hole* b) {
+  std::sort(between.begin(), between.end(), [](const Candidate* a, const Candidate* b) {
     return a->whole() != b->whole() ? a->whole() > b->whole() : a->start < b->start;
   });
 
@@ -222,7 +226,8 @@ Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std
     if (sum + at_the_end >= wanted) break;
     add(hole->whole_start, hole->whole_end);
   }
-  if (sum + at_the_end < wanted) {
+  const bool grows = sum + at_the_end < wanted;
+  if (grows) {
     const auto missing = Backing::in_pages(wanted - sum - at_the_end);
     const auto had = spans_.size();
     if (auto grown = add_spans(missing); !grown) {
@@ -233,7 +238,7 @@ Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std
       add(spans_[span].address, spans_[span].end());
   }
   if (sum < wanted && last != nullptr) add(last->whole_start, last->end);
-  look_at_ends(least);
+  if (grows) look_at_ends(least);
 
   // Spans that are not needed after all, from the side of the first hole.
   const auto excess_without_first = [&] {
