@@ -56,6 +56,12 @@ class PoolOverVirtualMemory : public ::testing::Test {
                                          .observer = &observer});
     ASSERT_TRUE(manager->initialize());
   }
+  void on_another_device() {
+    manager.reset();
+    counting.reset();
+    device = {};
+    platform = *open_platform(kDevice, {});
+  }
   MemoryPointer memory(std::uint64_t size, StreamHandle stream = {}) {
     auto made = manager->memalloc(size, stream);
     EXPECT_TRUE(made) << describe(made.error());
@@ -76,7 +82,8 @@ class PoolOverVirtualMemory : public ::testing::Test {
     ASSERT_EQ(byte(memory, memory.size() - 1), with);
   }
 
-  std::unique_ptr<Platform> platform = *open_platform("sim:capacity=512MiB,costs=none", {});
+  static constexpr auto kDevice = "sim:capacity=512MiB,costs=none";
+  std::unique_ptr<Platform> platform = *open_platform(kDevice, {});
   OpenedDevice device;
   CountingHook hook;
   std::unique_ptr<ForwardingDriver> counting;
