@@ -108,15 +108,16 @@ std::string MemoryMaps::to_json(const log::Summary& summary) const {
   json.key("stopped_at");
   summary.stopped_at ? json.value(*summary.stopped_at) : json.null();
   json.key("contexts").begin_array();
-  for (const auto& [statistics, device, map] : entries_) {
+  for (const auto& entry : entries_) {
+    const auto& map = entry.map;
     json.begin_object();
-    json.member("context", statistics.context);
+    json.member("context", entry.statistics.context);
     json.key("statistics").begin_object();
-    log::statistics_to_json(json, statistics);
+    log::statistics_to_json(json, entry.statistics);
     json.end_object();
     if (map) {
       write_all(json, "segments", map->segments,
-                [&](const auto& one) { write_segment(json, device, one); });
+                [&](const auto& one) { write_segment(json, entry.device, one); });
       write_all(json, "mappings", map->mappings,
                 [&](const auto& one) { write_mapping(json, one); });
       write_all(json, "composites", map->composites,

@@ -102,7 +102,6 @@ void expect_sound(const MemoryManager& manager,
     for (const auto piece : mapping.pieces) ++times[piece];
   }
   std::map<std::uint64_t, std::uint64_t> found;
-  MemoryStatistics sum;
   std::uint64_t reserved = 0, pieces = 0, requested = 0, allocated = 0, active = 0;
   std::pair<std::uint64_t, std::uint64_t> split{0, 0};
   for (const auto& segment : map.segments) {
