@@ -15,6 +15,14 @@ class Epoch {
   class Mark {
    public:
     Mark() = default;  ///< Of a pointer that no manager can end; always current.
+    // Word by word: what has just been written as two words and is read as one vector waits for the
+    // store buffer to drain, longer than an allocation from a pool takes otherwise.
+    Mark(const Mark& other) noexcept : counter_(other.counter_), at_(other.at_) {}
+    Mark& operator=(const Mark& other) noexcept {
+      counter_ = other.counter_;
+      at_ = other.at_;
+      return *this;
+    }
     bool current() const noexcept { return counter_ == nullptr || counter_->load(std::memory_order_acquire) == at_; }
     /// Some manager can end this.
     bool bound() const noexcept { return counter_ != nullptr; }

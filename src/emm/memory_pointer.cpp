@@ -13,11 +13,9 @@ Result<MemoryView> MemoryView::view(std::uint64_t start, std::optional<std::uint
   return MemoryView{.device_pointer = device_pointer + start, .size = end - start};
 }
 
-Status Lifetime::free(StreamHandle stream) {
+Status Lifetime::free_nothing() const {
   if (!managed()) return {};
-  if (!alive()) return fail(Errc::dead_pointer, "Freeing dead memory");
-  end(stream);
-  return {};
+  return fail(Errc::dead_pointer, "Freeing dead memory");
 }
 
 Result<MemoryView> MemoryPointer::view(std::uint64_t start, std::optional<std::uint64_t> stop) const {

@@ -59,15 +59,20 @@ class Lifetime {
   Epoch::Mark mark() const noexcept { return mark_; }
   /// Runs the finalizer now. Of memory without one: nothing. Error dead_pointer, "Freeing dead memory", if
   /// it was freed before or reset ended it (PTR-5, RST-6).
-  Status free(StreamHandle stream);
+  Status free(StreamHandle stream) {
+    if (finalizer_.run == nullptr || !mark_.current()) return free_nothing();
+    end(stream);
+    return {};
+  }
 
  private:
   void end(StreamHandle stream) noexcept {
-    if (finalizer_.run == nullptr) return;
-    const auto finalizer = std::exchange(finalizer_, {});
+    const auto run = std::exchange(finalizer_.run, nullptr);
+    if (run == nullptr) return;
     freed_ = true;
-    if (mark_.current()) finalizer.run(finalizer.self, finalizer.cookie, stream);
+    if (mark_.current()) run(finalizer_.self, finalizer_.cookie, stream);
   }
+  Status free_nothing() const;
 
   Finalizer finalizer_{};
   Epoch::Mark mark_{};

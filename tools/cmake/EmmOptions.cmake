@@ -8,7 +8,9 @@ set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
-set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")  # EMM_ASSERT is not <cassert>: NDEBUG changes nothing, so it is not set
+# Two words that have just been written and are read as one vector wait for the store buffer to drain; moving pointers is
+# what managers do most (memory_pointer.hpp).
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -fno-tree-slp-vectorize")  # EMM_ASSERT is not <cassert>: NDEBUG changes nothing, so it is not set
 
 if(EMM_SANITIZE)
   add_compile_options(-fsanitize=${EMM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
