@@ -15,12 +15,13 @@ namespace emm::peers {
 struct Threading {
   std::uint64_t threads = 16;
   std::uint64_t min_size = 512, max_size = std::uint64_t{64} << 20;
-  std::uint64_t live = 64;                 ///< Of each thread, at most.
-  std::uint64_t requests = 200'000;        ///< Of each thread, at least.
-  double elsewhere = 0.2;                  ///< The share of frees that another thread makes.
-  unsigned passes = 5;                     ///< The median counts; one more before them does not.
-  std::uint64_t pass_ns = 200'000'000;     ///< About what a pass takes, where one round takes less.
-  std::uint64_t most_ns = 10'000'000'000;  ///< No pass begins later.
+  std::uint64_t live = 64;              ///< Of each thread, at most.
+  std::uint64_t requests = 200'000;     ///< Of each thread, at least.
+  double elsewhere = 0.2;               ///< The share of frees that another thread makes.
+  unsigned passes = 5;                  ///< The median counts.
+  std::uint64_t pass_ns = 200'000'000;  ///< About what a pass takes, where one round takes less.
+  std::uint64_t settle_ns = 2'000'000'000;  ///< Before the passes that count, one at least.
+  std::uint64_t most_ns = 10'000'000'000;   ///< No pass begins later.
   std::uint64_t seed = 1;
 };
 
@@ -182,9 +183,13 @@ void measure_threads(const std::string& peer, const Make& make, const Threading&
     together.arrive_and_wait();
     return now_ns() - begin_ns;
   };
-  const auto begin_ns = now_ns();
-  rounds =
-      static_cast<unsigned>(std::clamp<std::uint64_t>(threading.pass_ns / (pass() + 1), 1, 1000));
+  auto begin_ns = now_ns();
+  do {
+    const auto round_ns = pass() / rounds + 1;
+    rounds =
+        static_cast<unsigned>(std::clamp<std::uint64_t>(threading.pass_ns / round_ns, 1, 1000));
+  } while (now_ns() - begin_ns < threading.settle_ns);
+  begin_ns = now_ns();
   std::vector<double> rates;
   while (rates.size() < threading.passes &&
          (rates.empty() || now_ns() - begin_ns < threading.most_ns)) {
