@@ -60,7 +60,7 @@ class PoolManager final : public HostOnlyManager {
     if (size == 0) return driver_error(Call::mem_alloc, 1);
     auto& arena = arenas_.of(stream);
     if (const auto taken = arena.allocate_at_once(size)) return handed_out(arena, taken, size);
-    auto taken = arena.allocate_slowly(size);
+    auto taken = arena.allocate_slowly(size, deferrals_.load() > 0);
     if (!taken && taken.error().code == Errc::out_of_memory && !arena.beyond_max(size))
       taken = allocate_again(arena, size, std::move(taken));
     if (!taken && taken.error().code == Errc::out_of_memory) ++refused_;
@@ -185,7 +185,7 @@ class PoolManager final : public HostOnlyManager {
   Result<Arena::Taken> allocate_again(Arena& arena, std::uint64_t size,
                                       Result<Arena::Taken> taken) {
     const auto served = [&](bool room_was_made) {
-      if (room_was_made) taken = arena.allocate_slowly(size);
+      if (room_was_made) taken = arena.allocate_slowly(size, deferrals_.load() > 0);
       return taken || taken.error().code != Errc::out_of_memory;
     };
     const auto gives_back = [&](const Arena* but) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr auto kPage = Backing::kPage;
 constexpr std::uint64_t kRange = 64_GiB;  // addresses are free, but not without end
-constexpr std::uint64_t kLeastSpanAtMost = 64_MiB;
+constexpr std::uint64_t kLeastSpan = 8_MiB, kLeastSpanAtMost = 64_MiB;
 constexpr std::uint64_t kAskFrom = 256_MiB;  // cuMemGetInfo takes 4 us
 constexpr std::uint64_t kPiecesFrom =
     1_MiB;  // less is not worth a mapping while there is other memory
@@ -24,25 +24,33 @@ bool out_of_memory(const Error& error) noexcept { return error.code == Errc::out
 }  // namespace
 
 Arena::Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream,
-             unsigned granule_shift) noexcept
-    : owner_(owner), driver_(driver), backing_(backing), stream_(stream), blocks_(granule_shift) {}
+             unsigned granule_shift)
+    : owner_(owner),
+      driver_(driver),
+      backing_(backing),
+      stream_(stream),
+      largest_(Blocks::largest(granule_shift)),
+      blocks_(granule_shift) {}
 
 void Arena::give_addresses_back() noexcept {
   const std::lock_guard lock(lock_);
   if (!spans_.empty()) return;
-  for (const auto& range : ranges_) backing_.free_addresses(range.base, range.size);
+  for (const auto& range : ranges_) backing_.free_addresses({range.base}, range.size);
   ranges_.clear();
 }
 
-Result<Arena::Taken> Arena::allocate_slowly(std::uint64_t size) {
-  if (size >= blocks_.largest()) return full();
+Result<Arena::Taken> Arena::allocate_slowly(std::uint64_t size, bool keeps) {
+  if (size >= largest_) return full();
   const std::lock_guard lock(lock_);
   end_what_is_left();
   const auto granules = blocks_.granules(size);
   if (const auto taken = take(size, granules)) return taken;
+  if (blocks_.join_kept()) {
+    if (const auto taken = take(size, granules)) return taken;
+  }
   if (leaves_too_little(size)) return full();
   driver_refuses_ = kNothing;
-  return take_slowly(size, granules);
+  return take_slowly(size, granules, keeps);
 }
 
 bool Arena::leaves_too_little(std::uint64_t size) const noexcept {
@@ -76,6 +84,19 @@ EventHandle Arena::record(StreamHandle stream) noexcept {
 
 void Arena::forget(EventHandle event) noexcept {
   if (event != EventHandle{}) (void)driver_.event_destroy(event);
+}
+
+void Arena::release_slowly(std::uint64_t cookie, StreamHandle stream) noexcept {
+  // The default stream has two names.
+  const auto also = stream_ == StreamHandle{} ? kLegacyStream : stream_;
+  const bool elsewhere = stream != StreamHandle{} && stream != stream_ && stream != also;
+  const Free free{cookie, elsewhere, elsewhere ? record(stream) : EventHandle{}};
+  if (allocates_.load(std::memory_order_relaxed) == this_thread() && lock_.try_lock()) {
+    const std::lock_guard lock(lock_, std::adopt_lock);
+    end(free);
+  } else {
+    leave(free);
+  }
 }
 
 void Arena::leave(const Free& free) noexcept {
@@ -138,19 +159,17 @@ void Arena::end(const Free& free) noexcept {
     ++parked_count_;
     after_parked_changed();
   }
-  // Who begins again with the same requests is to find the same places: the same mappings hold
-  // then.
   if (statistics_.allocation.current == 0 && playing_ > 1) start_over();
 }
 
 // In order of cost: what waiting on another stream makes free, memory that the arena affords, holes
 // that are mapped as one, memory that it has once held in use, holes that are to be mapped as one,
 // and more memory than it should have.
-Result<Arena::Taken> Arena::take_slowly(std::uint64_t size, std::uint32_t granules) {
+Result<Arena::Taken> Arena::take_slowly(std::uint64_t size, std::uint32_t granules, bool keeps) {
   if (const auto settled = settle(By::events); settled && *settled) {
     if (const auto taken = take(size, granules)) return taken;
   }
-  if (backing_.kind() == Backing::Kind::cumem) return take_from_slabs(size, granules);
+  if (backing_.kind() == Backing::Kind::cumem) return take_from_slabs(size, granules, keeps);
   const auto wanted = blocks_.bytes(granules);
   auto enlarged = enlarge(wanted, true);
   if (!enlarged && !out_of_memory(enlarged.error())) return std::move(enlarged).error();
@@ -171,9 +190,11 @@ Result<Arena::Taken> Arena::take_slowly(std::uint64_t size, std::uint32_t granul
 
 // A little more than what was in use at most, so that reserved stays near live. Where requests
 // never settle, mapping holes would go on for ever: the slack doubles for every four times that
-// each span has been mapped again.
+// each span has been mapped again. What this life has used counts, and not what was made in it, so
+// that the same requests meet the same slack; and what others have had to make in vain.
 std::uint64_t Arena::slack() const noexcept {
-  const auto doublings = std::min<std::uint64_t>(mapped_ / (4 * spans_.size() + 64), 5);
+  const auto doublings =
+      std::min<std::uint64_t>(used_ / (2 * playing_ + 16) + in_vain_ / (4 * spans_.size() + 64), 5);
   return (policy_peak_ / 64 + 4_MiB) << doublings;
 }
 
@@ -217,12 +238,17 @@ bool Arena::play(std::uint64_t bytes) noexcept {
   return true;
 }
 
+// Who begins again with the same requests is to find the same places: the same mappings hold then.
 void Arena::start_over() noexcept {
   if (!parked_.empty()) return;
+  blocks_.join_kept();
   blocks_.remove_all_free();
   playing_ = 0;
   in_play_ = 0;
-  policy_peak_ = 0;
+  if (policy_peak_ <= highest_peak_) in_vain_ += made_;
+  highest_peak_ = std::max(highest_peak_, std::exchange(policy_peak_, 0));
+  made_ = used_ = 0;
+  ++life_;
 }
 
 // False where that would be more than the arena affords, and `within_means` is asked for.
@@ -284,24 +310,25 @@ Status Arena::answered(std::uint64_t bytes, Status by_driver) noexcept {
 }
 
 Status Arena::use_range_for(std::uint64_t bytes) {
-  if (!ranges_.empty() && bytes <= ranges_.back().base.value + ranges_.back().size - next_address_)
+  if (!ranges_.empty() && bytes <= ranges_.back().base + ranges_.back().size - next_address_)
     return {};
   const auto size = std::max(kRange, bytes);
   auto base = backing_.reserve_addresses(size);
   if (!base) return std::move(base).error();
-  ranges_.push_back({.base = *base, .size = size});
+  ranges_.push_back({.base = base->value, .size = size, .spans = {}});
   next_address_ = base->value;
   return {};
 }
 
 void Arena::put_in_order(std::uint32_t span) {
   by_address_.insert(by_address_.begin() + place_from(spans_[span].address), span);
+  if (backing_.kind() == Backing::Kind::vmm) name_pages(span);
 }
 
 // Large, since each costs the driver 22 us to map, whatever its size (H200); and no larger, since
 // what is free in the midst of one cannot be put together with anything.
 std::uint64_t Arena::least_span() const noexcept {
-  return std::clamp(whole_pages(in_play_ / 200), kPage, kLeastSpanAtMost);
+  return std::clamp(whole_pages(in_play_ / 200), kLeastSpan, kLeastSpanAtMost);
 }
 
 // Smaller ones towards both ends, where blocks of other sizes will begin and end.
@@ -330,9 +357,7 @@ Status Arena::add_spans(std::uint64_t bytes) {
 }
 
 // Something may be mapped there still.
-void Arena::leave_range() noexcept {
-  next_address_ = ranges_.back().base.value + ranges_.back().size;
-}
+void Arena::leave_range() noexcept { next_address_ = ranges_.back().base + ranges_.back().size; }
 
 Status Arena::add_slab(std::uint64_t bytes) {
   if (auto done = has_free(bytes, 1); !done) return done;
@@ -346,18 +371,40 @@ Status Arena::add_slab(std::uint64_t bytes) {
 
 // A slab for `size` and what may follow; one of its own where it is large, or where there is no
 // room for more.
-Result<Arena::Taken> Arena::take_from_slabs(std::uint64_t size, std::uint32_t granules) {
+Result<Arena::Taken> Arena::take_from_slabs(std::uint64_t size, std::uint32_t granules,
+                                            bool keeps) {
   while (play(1)) {
     if (const auto taken = take(size, granules)) return taken;
   }
+  const auto slab = std::max(in_pages(in_play_ / 20 * 3), kPage);
+  if (!keeps) make_place_for(std::max(slab, in_pages(size)), blocks_.bytes(granules));
   const auto left = backing_.max() - std::min(backing_.max(), backing_.reserved_bytes());
   const auto alone = std::max(std::min(in_pages(size), left), blocks_.bytes(granules));
-  const auto slab = std::max(in_pages(in_play_ / 3), kPage);
   Status grown = full();
   if (alone < slab && slab <= left) grown = add_slab(slab);
   if (!grown && out_of_memory(grown.error())) grown = add_slab(alone);
   if (!grown) return std::move(grown).error();
   return take(size, granules);
+}
+
+// Idle slabs go, the smallest first, where there would be a quarter more than was ever in use: what
+// is too small for a request is too small for the next such one. So the slabs grow to what the
+// program asks for, and none goes any more.
+void Arena::make_place_for(std::uint64_t bytes, std::uint64_t wanted) {
+  const auto peak = std::max(policy_peak_, statistics_.allocated.current + wanted);
+  const auto limit = peak + peak / 4;
+  if (in_play_ + bytes <= limit) return;
+  auto idle = idle_spans(0);
+  std::sort(idle.begin(), idle.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return spans_[a].size != spans_[b].size ? spans_[a].size < spans_[b].size : a < b;
+  });
+  std::uint64_t sum = 0;
+  std::size_t count = 0;
+  while (count < idle.size() && in_play_ + bytes - sum > limit) sum += spans_[idle[count++]].size;
+  idle.resize(count);
+  if (idle.empty()) return;
+  take_out_of_play(idle);
+  forget(idle);
 }
 
 // Work of this stream comes after what had been put on the others when they freed their memory. By
@@ -379,6 +426,7 @@ Result<bool> Arena::settle(By by) noexcept {
     forget(parked.event);
     blocks_.release(parked.block);
   }
+  blocks_.join_kept();
   parked_.clear();
   parked_bytes_ = 0;
   parked_count_ = 0;
@@ -415,9 +463,9 @@ void Arena::release_all() noexcept {
   if (parked_.empty()) {
     blocks_.clear();
   } else {
-    for (std::uint32_t block = 0; block < blocks_.slots(); ++block) {
+    blocks_.for_each([&](std::uint32_t block) {
       if (blocks_.state(block) == Blocks::State::used) blocks_.release(block);
-    }
+    });
   }
   start_over();
 }
@@ -468,6 +516,7 @@ void Arena::take_out_of_play(std::vector<std::uint32_t> idle) {
 void Arena::give_back(std::uint64_t keep, bool wait) {
   const std::lock_guard lock(lock_);
   end_what_is_left();
+  blocks_.join_kept();
   if (backing_.reserved_bytes() <= keep || spans_.empty()) return;
   refusal_ = {};
   if (statistics_.allocation.current == 0) {
@@ -528,10 +577,11 @@ void Arena::forget(const std::vector<std::uint32_t>& idle) {
                     by_address_.end());
   for (auto& span : by_address_) span = names[span];
   if (ranges_.empty()) return;
+  for (auto span = 0u; span < spans_.size(); ++span) name_pages(span);
   if (backing_.failures() != failures) return leave_range();
-  next_address_ = ranges_.back().base.value;
+  next_address_ = ranges_.back().base;
   for (const auto& span : spans_) {
-    if (span.address - ranges_.back().base.value < ranges_.back().size)
+    if (span.address - ranges_.back().base < ranges_.back().size)
       next_address_ = std::max(next_address_, span.end());
   }
 }

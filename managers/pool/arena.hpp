@@ -61,8 +61,7 @@ struct Statistics {
 class Arena {
  public:
   /// `owner` is for owner() alone.
-  Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream,
-        unsigned granule_shift) noexcept;
+  Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream, unsigned granule_shift);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
@@ -75,8 +74,8 @@ class Arena {
     explicit operator bool() const noexcept { return bool(address); }
   };
   /// `size` > 0 bytes out of a hole that is there; nothing where none fits.
-  Taken allocate_at_once(std::uint64_t size) {
-    if (size >= blocks_.largest()) return {};
+  [[gnu::always_inline]] Taken allocate_at_once(std::uint64_t size) {
+    if (size >= largest_) return {};
     const std::lock_guard lock(lock_);
     if (allocates_.load(std::memory_order_relaxed) != this_thread()) {
       allocates_.store(this_thread(), std::memory_order_relaxed);
@@ -85,21 +84,26 @@ class Arena {
     return take(size, blocks_.granules(size));
   }
   /// The same, or by all that it takes. Error out_of_memory where neither holes nor the driver nor
-  /// `max` have it; else the driver's.
-  Result<Taken> allocate_slowly(std::uint64_t size);
+  /// `max` have it; else the driver's. Where it `keeps`, no idle memory goes back to the driver.
+  Result<Taken> allocate_slowly(std::uint64_t size, bool keeps);
   /// Nothing where the cookie names nothing that is alive: a free that comes late, or again.
   /// `stream` is where it was freed, 0 where nobody said.
   /// Does not wait for who is in the driver meanwhile: then, and where another thread than this one
   /// allocates here, it is left for the arena to make.
   void release(std::uint64_t cookie, StreamHandle stream) noexcept {
     const bool elsewhere = stream != StreamHandle{} && stream != stream_;
-    const Free free{cookie, elsewhere, elsewhere ? record(stream) : EventHandle{}};
-    if (allocates_.load(std::memory_order_relaxed) == this_thread() && lock_.try_lock()) {
-      const std::lock_guard lock(lock_, std::adopt_lock);
-      end(free);
-    } else {
-      leave(free);
-    }
+    const bool here = allocates_.load(std::memory_order_relaxed) == this_thread();
+    if (elsewhere || !here || !lock_.try_lock()) return release_slowly(cookie, stream);
+    const std::lock_guard lock(lock_, std::adopt_lock);
+    const auto block = blocks_.find(cookie);
+    if (block == kNone) return;
+    const auto note = blocks_.note(block);
+    if ((note & kComposite) != 0) return end({cookie, false, {}});
+    statistics_.requested.subtract(note);
+    statistics_.allocated.subtract(blocks_.bytes(blocks_.size(block)));
+    statistics_.allocation.subtract(1);
+    blocks_.release(block);
+    if (statistics_.allocation.current == 0 && playing_ > 1) start_over();
   }
 
   /// No giving back elsewhere makes room for `size` bytes: what is handed out here leaves too
@@ -134,6 +138,12 @@ class Arena {
   struct Mapping {
     DevicePtr base;
     std::vector<std::uint32_t> spans;  ///< Their indexes.
+    std::uint64_t life = 0;            ///< When it was used last.
+  };
+  struct Range {
+    std::uint64_t base = 0;
+    std::uint64_t size = 0;
+    std::vector<std::uint32_t> spans;  ///< Of each page the span that it is in.
   };
   /// What is free at the ends of a span.
   struct Ends {
@@ -172,13 +182,14 @@ class Arena {
   Taken take(std::uint64_t size, std::uint32_t granules) {
     const auto block = blocks_.take(granules);
     if (block == kNone) return {};
-    blocks_.note(block) = size;
+    blocks_.set_note(block, size);
     count(size, blocks_.bytes(granules));
     return {.address = {blocks_.address(block)},
             .cookie = blocks_.cookie(block),
             .mark = epoch_.mark()};
   }
-  Result<Taken> take_slowly(std::uint64_t size, std::uint32_t granules);
+  Result<Taken> take_slowly(std::uint64_t size, std::uint32_t granules, bool keeps);
+  void release_slowly(std::uint64_t cookie, StreamHandle stream) noexcept;
   void end(const Free& free) noexcept;
   void leave(const Free& free) noexcept;
   EventHandle record(StreamHandle stream) noexcept;
@@ -215,12 +226,13 @@ class Arena {
   Status answered(std::uint64_t bytes, Status by_driver) noexcept;
   Status use_range_for(std::uint64_t bytes);
   Result<bool> enlarge(std::uint64_t wanted, bool within_means);
-  Result<Taken> take_from_slabs(std::uint64_t size, std::uint32_t granules);
+  Result<Taken> take_from_slabs(std::uint64_t size, std::uint32_t granules, bool keeps);
+  void make_place_for(std::uint64_t bytes, std::uint64_t wanted);
 
   // Memory in pieces
   std::ptrdiff_t place_from(std::uint64_t address) const noexcept;
-  std::ptrdiff_t place_of(std::uint64_t address) const noexcept;
   std::uint32_t span_at(std::uint64_t address) const noexcept;
+  void name_pages(std::uint32_t span);
   std::uint64_t end_of(std::uint32_t block) const noexcept {
     return blocks_.address(block) + blocks_.bytes(blocks_.size(block));
   }
@@ -229,7 +241,7 @@ class Arena {
   Taken take_mapped(std::uint64_t size, std::uint64_t wanted);
   Result<Taken> stitch(std::uint64_t size, std::uint64_t wanted, std::uint64_t least);
   Result<Taken> take_in_pieces(std::uint64_t size, std::uint64_t wanted, std::uint64_t least);
-  Taken take_through(const Mapping& mapping, std::uint64_t size, std::uint64_t wanted);
+  Taken take_through(Mapping& mapping, std::uint64_t size, std::uint64_t wanted);
 
   // Order
   enum class By : std::uint8_t { events, context };
@@ -254,6 +266,7 @@ class Arena {
   Driver& driver_;
   Backing& backing_;
   const StreamHandle stream_;
+  const std::uint64_t largest_ = 0;  ///< Bytes; what one block cannot hold.
   // Read by all and hardly ever written: apart from what the allocating thread writes.
   std::atomic<std::uintptr_t> allocates_{0};  ///< The thread that did last.
   /// Frees that others than the allocating thread have left, in one cache line that they alone
@@ -289,13 +302,18 @@ class Arena {
   std::vector<Parked> parked_;
   std::vector<Span> spans_;        ///< As they came. The first `playing_` are in blocks_.
   std::vector<Mapping> mappings_;  ///< In the order in which they were made.
-  std::uint64_t mapped_ = 0;       ///< Spans that have been mapped once more, ever.
+  // A life of the arena is from where it is empty to where it is so again.
+  std::uint64_t life_ = 1;
+  std::uint64_t made_ = 0;          ///< Spans that have been mapped once more in this life,
+  std::uint64_t used_ = 0;          ///< and those of the mappings that it has used.
+  std::uint64_t in_vain_ = 0;       ///< Made in lives that needed no more than one before them.
+  std::uint64_t highest_peak_ = 0;  ///< Of policy_peak_, of lives that are over.
   std::vector<Composite> composites_;
   std::vector<std::uint32_t> idle_composites_;
   std::vector<std::uint32_t> by_address_;  ///< The indexes of spans_.
   std::vector<Ends> ends_;                 ///< Of spans_, as look_at_ends() saw them,
   std::vector<Hole> holes_;                ///< and what it saw there.
-  std::vector<AddressRange> ranges_;       ///< vmm: reserved; the last one is being filled.
+  std::vector<Range> ranges_;              ///< vmm: reserved; the last one is being filled.
   std::uint64_t next_address_ = 0;         ///< In the last of ranges_.
 };
 

@@ -74,10 +74,10 @@ Statistics Arena::statistics() {
     if (!follows(spans_[span], end)) ++result.segments;
     end = spans_[span].end();
   }
-  blocks_.for_each_free(1, [&](std::uint32_t block) {
-    auto rest = blocks_.bytes(blocks_.size(block));
-    auto place = by_address_.begin() + place_from(blocks_.address(block));
-    for (; place != by_address_.end() && spans_[*place].end() <= end_of(block); ++place) {
+  blocks_.for_each_hole([&](std::uint64_t address, std::uint64_t size) {
+    auto rest = size;
+    auto place = by_address_.begin() + place_from(address);
+    for (; place != by_address_.end() && spans_[*place].end() <= address + size; ++place) {
       rest -= spans_[*place].size;
     }
     if (rest > 0) ++result.inactive_split_blocks;
@@ -87,15 +87,20 @@ Statistics Arena::statistics() {
   result.spans = spans_.size();
   for (const auto& mapping : mappings_) result.mappings += mapping.spans.size();
   result.metadata = metadata_bytes();
-  result.metadata_fixed = sizeof *this;
+  result.metadata_fixed = sizeof *this - sizeof blocks_ + Blocks::fixed_metadata_bytes();
   return result;
 }
 
 // Spans out of play join what is free at the end of those in play.
 std::uint64_t Arena::largest_free() const noexcept {
-  auto largest = blocks_.bytes(blocks_.largest_free());
-  auto run = tail();
-  auto end = run > 0 ? end_of(blocks_.last()) : 0;
+  const auto last = blocks_.last();
+  const auto in_use_to = last == kNone ? 0 : end_of(last);
+  std::uint64_t largest = 0, run = 0;
+  blocks_.for_each_hole([&](std::uint64_t address, std::uint64_t size) {
+    largest = std::max(largest, size);
+    if (address + size == in_use_to) run = size;
+  });
+  auto end = run > 0 ? in_use_to : 0;
   for (auto span = playing_; span < spans_.size(); ++span) {
     run = follows(spans_[span], end) ? run + spans_[span].size : spans_[span].size;
     end = spans_[span].end();
@@ -105,11 +110,11 @@ std::uint64_t Arena::largest_free() const noexcept {
 }
 
 std::uint64_t Arena::metadata_bytes() const noexcept {
-  auto sum = blocks_.metadata_bytes() - sizeof blocks_ + bytes_of(parked_) + bytes_of(ending_) +
-             bytes_of(spans_) + bytes_of(mappings_) + bytes_of(composites_) +
-             bytes_of(idle_composites_) + bytes_of(by_address_) + bytes_of(ends_) +
-             bytes_of(holes_) + bytes_of(ranges_);
+  auto sum = blocks_.metadata_bytes() + bytes_of(parked_) + bytes_of(ending_) + bytes_of(spans_) +
+             bytes_of(mappings_) + bytes_of(composites_) + bytes_of(idle_composites_) +
+             bytes_of(by_address_) + bytes_of(ends_) + bytes_of(holes_) + bytes_of(ranges_);
   for (const auto& mapping : mappings_) sum += bytes_of(mapping.spans);
+  for (const auto& range : ranges_) sum += bytes_of(range.spans);
   for (const auto& composite : composites_) sum += bytes_of(composite.parts);
   return sum;
 }
@@ -157,12 +162,15 @@ void Arena::add_to(MemoryMap& map) {
   end_what_is_left();
   std::vector<MemoryMap::Block> blocks;
   add_composites(map, blocks);
-  for (std::uint32_t block = 0; block < blocks_.slots(); ++block) {
-    const auto state = blocks_.state(block);
+  blocks_.for_each([&](std::uint32_t block) {
     const auto part = blocks_.note(block) == 0 || (blocks_.note(block) & kComposite) != 0;
-    if (state == Blocks::State::absent || (state == Blocks::State::used && part)) continue;
-    blocks.push_back(described(block));
-  }
+    const auto state = blocks_.state(block);
+    if (state == Blocks::State::parked || (state == Blocks::State::used && !part))
+      blocks.push_back(described(block));
+  });
+  blocks_.for_each_hole([&](std::uint64_t address, std::uint64_t size) {
+    blocks.push_back({.address = address, .size = size});
+  });
   for (auto span = playing_; span < spans_.size(); ++span) {
     blocks.push_back({.address = spans_[span].address, .size = spans_[span].size});
   }

@@ -1,6 +1,7 @@
 // An arena's memory in pieces: holes at the ends of spans, and spans that are wholly free, mapped
 // as one.
 #include <algorithm>
+#include <utility>
 
 #include "managers/pool/arena.hpp"
 
@@ -25,13 +26,20 @@ std::ptrdiff_t Arena::place_from(std::uint64_t address) const noexcept {
   return place - by_address_.begin();
 }
 
-// Of the span that an address lies in.
-std::ptrdiff_t Arena::place_of(std::uint64_t address) const noexcept {
-  return place_from(address + 1) - 1;
+std::uint32_t Arena::span_at(std::uint64_t address) const noexcept {
+  auto range = ranges_.rbegin();
+  while (address - range->base >= range->size) ++range;
+  return range->spans[(address - range->base) / Backing::kPage];
 }
 
-std::uint32_t Arena::span_at(std::uint64_t address) const noexcept {
-  return by_address_[static_cast<std::size_t>(place_of(address))];
+void Arena::name_pages(std::uint32_t span) {
+  auto range = ranges_.rbegin();
+  while (spans_[span].address - range->base >= range->size) ++range;
+  const auto first = (spans_[span].address - range->base) / Backing::kPage;
+  const auto end = first + spans_[span].size / Backing::kPage;
+  if (range->spans.size() < end) range->spans.resize(end, kNone);
+  std::fill(range->spans.begin() + static_cast<std::ptrdiff_t>(first),
+            range->spans.begin() + static_cast<std::ptrdiff_t>(end), span);
 }
 
 // Holes of less than `least` bytes are passed over.
@@ -41,26 +49,27 @@ void Arena::look_at_ends(std::uint64_t least) {
   for (auto span = playing_; span < spans_.size(); ++span)
     ends_[span].low = ends_[span].high = spans_[span].size;
   blocks_.for_each_free(blocks_.granules(least), [&](std::uint32_t block) {
-    const auto start = blocks_.address(block);
+    auto start = blocks_.address(block);
     const auto end = end_of(block);
     if (!may_touch_an_end(start, end)) return;
-    auto index = by_address_.begin() + place_of(start);
-    Hole hole{.block = block, .low = *index, .high = *index};
-    if (const auto& span = spans_[*index]; start != span.address) {
-      if (end < span.end()) return;
-      ends_[*index].high = span.end() - start;
-      ends_[*index].high_block = block;
-      ++index;
+    auto index = span_at(start);
+    Hole hole{.block = block, .low = index, .high = index};
+    if (start != spans_[index].address) {
+      if (end < spans_[index].end()) return;
+      ends_[index].high = spans_[index].end() - start;
+      ends_[index].high_block = block;
+      start = spans_[index].end();
     }
-    for (; index != by_address_.end() && spans_[*index].end() <= end; ++index) {
-      hole.high = *index;
-      const auto size = spans_[*index].size;
-      ends_[*index] = {.low = size, .high = size, .low_block = block, .high_block = block};
-    }
-    if (index != by_address_.end() && spans_[*index].address < end) {
-      ends_[*index].low = end - spans_[*index].address;
-      ends_[*index].low_block = block;
-      hole.high = *index;
+    for (; start < end; start = spans_[index].end()) {
+      index = span_at(start);
+      hole.high = index;
+      const auto size = spans_[index].size;
+      if (size > end - start) {
+        ends_[index].low = end - start;
+        ends_[index].low_block = block;
+        break;
+      }
+      ends_[index] = {.low = size, .high = size, .low_block = block, .high_block = block};
     }
     holes_.push_back(hole);
   });
@@ -92,13 +101,14 @@ bool Arena::has(const Mapping& mapping, std::uint64_t wanted) const noexcept {
 
 // The oldest that has room: the one that was made when the same requests came before.
 Arena::Taken Arena::take_mapped(std::uint64_t size, std::uint64_t wanted) {
-  for (const auto& mapping : mappings_) {
+  for (auto& mapping : mappings_) {
     if (has(mapping, wanted)) return take_through(mapping, size, wanted);
   }
   return {};
 }
 
-Arena::Taken Arena::take_through(const Mapping& mapping, std::uint64_t size, std::uint64_t wanted) {
+Arena::Taken Arena::take_through(Mapping& mapping, std::uint64_t size, std::uint64_t wanted) {
+  if (std::exchange(mapping.life, life_) != life_) used_ += mapping.spans.size();
   const auto played = playing_;
   for (const auto span : mapping.spans) {
     while (span >= playing_) play(1);
@@ -148,8 +158,8 @@ Arena::Taken Arena::take_through(const Mapping& mapping, std::uint64_t size, std
     end = stop;
   }
   carve(block, start, end);
-  for (const auto part : composite.parts) blocks_.note(part) = 0;
-  blocks_.note(composite.parts.front()) = kComposite | index;
+  for (const auto part : composite.parts) blocks_.set_note(part, 0);
+  blocks_.set_note(composite.parts.front(), kComposite | index);
   composite.address = mapping.base + (spans_[first].size - lower);
   count(size, wanted);
   return {.address = composite.address,
@@ -261,7 +271,7 @@ Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std
     return std::move(base).error();
   }
   mapping.base = *base;
-  mapped_ += mapping.spans.size();
+  made_ += mapping.spans.size();
   mappings_.push_back(std::move(mapping));
   return take_through(mappings_.back(), size, wanted);
 }

@@ -40,32 +40,36 @@ TEST_F(PoolOverVirtualMemory, WhatHolesLackIsAskedOfTheDriver) {
 }
 
 TEST_F(PoolOverVirtualMemory, WhatIsAskedForAgainComesBackWithoutTheDriver) {
-  make("pool");
-  Prng random(3);
-  std::vector<std::pair<bool, std::uint64_t>> requests;  // allocate so much, or free the n-th
-  std::uint64_t live = 0;
-  for (int i = 0; i < 2000; ++i) {
-    const bool allocates = live == 0 || (live < 40 && random.chance(0.5));
-    requests.emplace_back(allocates,
-                          allocates ? random.log_uniform(512, 16_MiB) : random.below(live));
-    live = allocates ? live + 1 : live - 1;
-  }
-  const auto pass = [&] {
-    std::vector<MemoryPointer> pieces;
-    for (const auto& [allocates, number] : requests) {
-      if (allocates) {
-        pieces.push_back(memory(number));
-      } else {
-        pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(number));
-      }
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    SCOPED_TRACE(seed);
+    make("pool");
+    Prng random(seed);
+    std::vector<std::pair<bool, std::uint64_t>> requests;  // allocate so much, or free the n-th
+    std::uint64_t live = 0;
+    for (int i = 0; i < 2000; ++i) {
+      // Never empty once it has begun: it would begin anew there, and need not be served alike.
+      const bool allocates = live < 4 || (live < 40 && random.chance(0.5));
+      requests.emplace_back(allocates,
+                            allocates ? random.log_uniform(512, 16_MiB) : random.below(live));
+      live = allocates ? live + 1 : live - 1;
     }
-  };
-  pass();
-  const auto held = driver().held_bytes();
-  hook.calls = 0;
-  pass();
-  EXPECT_EQ(hook.calls, 0);
-  EXPECT_EQ(driver().held_bytes(), held);
+    const auto pass = [&] {
+      std::vector<MemoryPointer> pieces;
+      for (const auto& [allocates, number] : requests) {
+        if (allocates) {
+          pieces.push_back(memory(number));
+        } else {
+          pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(number));
+        }
+      }
+    };
+    pass();
+    const auto held = driver().held_bytes();
+    hook.calls = 0;
+    pass();
+    EXPECT_EQ(hook.calls, 0);
+    EXPECT_EQ(driver().held_bytes(), held);
+  }
 }
 
 TEST_F(PoolOverVirtualMemory, BlocksNeverShareMemoryWhateverTheyAreMadeOf) {
@@ -309,7 +313,7 @@ TEST_F(PoolOverVirtualMemory, AnotherStreamGetsTheMemoryOnceTheDeviceHasItBack) 
   { const auto piece = memory(8_MiB); }
   const auto stream = *driver().stream_create(StreamKind::non_blocking);
   const auto piece = memory(6_MiB, stream);
-  EXPECT_EQ(driver().held_bytes(), 6_MiB);
+  EXPECT_EQ(driver().held_bytes(), 8_MiB);
 }
 
 TEST_F(PoolOverVirtualMemory, TrimGivesBackWhatIsIdleAndNothingElse) {

@@ -31,6 +31,7 @@ TEST(PoolBlocks, GivesTheSmallestBlockThatFitsAndOfThoseTheLowest) {
   const auto c = blocks.take(4);
   blocks.take(1);
   for (const auto block : {a, c, b}) blocks.release(block);
+  blocks.join_kept();
 
   EXPECT_EQ(blocks.address(blocks.take(3)), blocks.address(b));
   EXPECT_EQ(blocks.address(blocks.take(4)), blocks.address(c));
@@ -44,9 +45,23 @@ TEST(PoolBlocks, JoinsNeighboursInAnyOrder) {
     for (int i = 0; i < 3; ++i) taken.push_back(blocks.take(1));
     EXPECT_EQ(blocks.take(1), kNone);
     for (const auto i : order) blocks.release(taken[i]);
+    EXPECT_TRUE(blocks.join_kept());
+    EXPECT_FALSE(blocks.join_kept());
     EXPECT_EQ(blocks.largest_free(), 3u);
     EXPECT_NE(blocks.take(3), kNone);
   }
+}
+
+TEST(PoolBlocks, KeepsTheTwoOfASmallSizeThatWereFreedLastWhole) {
+  auto blocks = of(12);
+  std::vector<std::uint32_t> taken;
+  for (int i = 0; i < 3; ++i) taken.push_back(blocks.take(4));
+  for (const auto block : taken) blocks.release(block);
+  EXPECT_EQ(blocks.largest_free(), 4u);  // the first is free, the others are kept
+  EXPECT_EQ(blocks.take(5), kNone);
+  EXPECT_EQ(blocks.take(4), taken[2]);
+  EXPECT_EQ(blocks.take(4), taken[1]);
+  EXPECT_EQ(blocks.take(4), taken[0]);
 }
 
 TEST(PoolBlocks, ACookieNamesOneUse) {
@@ -94,6 +109,7 @@ TEST(PoolBlocks, CarvesAPartOutOfAHole) {
   EXPECT_EQ(blocks.size(part), 3u);
   EXPECT_EQ(blocks.largest_free(), 5u);
   blocks.release(part);
+  blocks.join_kept();
   EXPECT_EQ(blocks.largest_free(), 10u);
 }
 
@@ -109,7 +125,8 @@ TEST(PoolBlocks, KeepsTheMapUnderRandomUse) {
     for (int step = 0; step < 4000; ++step) {
       if (random.chance(0.55)) {
         const auto granules = static_cast<std::uint32_t>(random.log_uniform(1, 400));
-        const auto block = blocks.take(granules);
+        auto block = blocks.take(granules);
+        if (block == kNone && blocks.join_kept()) block = blocks.take(granules);
         if (block == kNone) {
           EXPECT_LT(blocks.largest_free(), granules);
           continue;
@@ -129,6 +146,14 @@ TEST(PoolBlocks, KeepsTheMapUnderRandomUse) {
       ASSERT_GE(address, at);
       at = address + blocks.bytes(blocks.size(block));
     }
+    std::uint32_t all = 0;
+    blocks.for_each([&](std::uint32_t block) { all += blocks.size(block); });
+    EXPECT_EQ(all, kTotal);
+    std::map<std::uint64_t, std::uint64_t> seen, joined;
+    blocks.for_each_hole([&](std::uint64_t address, std::uint64_t size) { seen[address] = size; });
+    blocks.join_kept();
+    blocks.for_each_hole([&](std::uint64_t address, std::uint64_t size) { joined[address] = size; });
+    EXPECT_EQ(seen, joined);
     std::uint32_t free = 0;
     blocks.for_each_free(1, [&](std::uint32_t block) {
       free += blocks.size(block);

@@ -83,6 +83,36 @@ TEST(PoolManager, AStreamHasItsOwnMemory) {
   EXPECT_EQ(rig.taken(), (Rig::Calls{{Call::mem_alloc, 2_MiB}}));
 }
 
+TEST(PoolManager, TheDefaultStreamHasTwoNames) {
+  Rig rig("pool");
+  auto memory = rig.memory(2_MiB);
+  rig.taken();
+  ASSERT_TRUE(memory.free(kLegacyStream));
+  rig.memory(2_MiB, kLegacyStream);
+  EXPECT_EQ(rig.taken(), Rig::Calls{}) << "it is in order, and needs no event";
+}
+
+TEST(PoolManager, SlabsThatAreTooSmallMakePlaceForALargerOne) {
+  Rig rig("pool:backing=cumem");
+  rig.memory(40_MiB);
+  rig.taken();
+  rig.memory(50_MiB);
+  EXPECT_EQ(rig.driver.held_bytes(), 50_MiB);
+  rig.taken();
+  rig.memory(40_MiB);
+  rig.memory(50_MiB);
+  EXPECT_EQ(rig.taken(), Rig::Calls{}) << "and it serves both from then on";
+}
+
+TEST(PoolManager, SlabsAreKeptWhileCleanupIsDeferred) {  // DFR-5
+  Rig rig("pool:backing=cumem");
+  rig.memory(40_MiB);
+  const auto guard = rig.manager->defer_cleanup();
+  rig.memory(50_MiB);
+  EXPECT_EQ(rig.driver.count(Call::mem_free), 0u);
+  EXPECT_EQ(rig.driver.held_bytes(), 90_MiB);
+}
+
 TEST(PoolManager, WhatAnotherStreamHoldsIdleMakesRoom) {
   Rig rig("pool:max=2MiB");
   rig.memory(2_MiB, {7});

@@ -271,7 +271,7 @@ TEST(Minimize, AManagerThatNeedsMoreGoesOnNeedingIt) {
                     alloc("more", 4096) + free("more") +
                     alloc("b", 13_MiB) + free("b"));
   const auto trace = lines.trace();
-  auto options = examining("more:50", with("pool:backing=cumem"), 1_GiB);
+  auto options = examining("more:50", with("pool:initial=30MiB"), 1_GiB);
   options.against = with("cudart").manager;
 
   const auto reduction = minimized(trace, options);
