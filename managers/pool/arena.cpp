@@ -376,7 +376,7 @@ Result<Arena::Taken> Arena::take_from_slabs(std::uint64_t size, std::uint32_t gr
   while (play(1)) {
     if (const auto taken = take(size, granules)) return taken;
   }
-  const auto slab = std::max(in_pages(in_play_ / 20 * 3), kPage);
+  const auto slab = std::max(in_pages(in_play_ / 25 * 3), kPage);
   if (!keeps) make_place_for(std::max(slab, in_pages(size)), blocks_.bytes(granules));
   const auto left = backing_.max() - std::min(backing_.max(), backing_.reserved_bytes());
   const auto alone = std::max(std::min(in_pages(size), left), blocks_.bytes(granules));
@@ -387,12 +387,12 @@ Result<Arena::Taken> Arena::take_from_slabs(std::uint64_t size, std::uint32_t gr
   return take(size, granules);
 }
 
-// Idle slabs go, the smallest first, where there would be a quarter more than was ever in use: what
+// Idle slabs go, the smallest first, where there would be a seventh more than was ever in use: what
 // is too small for a request is too small for the next such one. So the slabs grow to what the
 // program asks for, and none goes any more.
 void Arena::make_place_for(std::uint64_t bytes, std::uint64_t wanted) {
   const auto peak = std::max(policy_peak_, statistics_.allocated.current + wanted);
-  const auto limit = peak + peak / 4;
+  const auto limit = peak + peak / 7;
   if (in_play_ + bytes <= limit) return;
   auto idle = idle_spans(0);
   std::sort(idle.begin(), idle.end(), [&](std::uint32_t a, std::uint32_t b) {
