@@ -13,9 +13,9 @@ namespace emm::pool {
 inline constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
 /// The block map of one arena: extents of addresses cut into blocks, near best fit, free neighbours
-/// joined at once. Knows no driver and no stream. Sizes are in granules, addresses in bytes. 32
-/// bytes a block, reused for ever; a call that needs no more blocks than there have been takes
-/// nothing from the heap.
+/// joined at once, but for small ones that are kept whole. Knows no driver and no stream. Sizes are
+/// in granules, addresses in bytes. 32 bytes a block, reused for ever; a call that needs no more
+/// blocks than there have been takes nothing from the heap.
 ///
 /// A free block is in the ring of its size class (32 to an octave, exact below 64 granules). One
 /// thread at a time.
@@ -43,8 +43,8 @@ class Blocks {
   std::uint32_t take(std::uint32_t granules);
   /// The part [address, address + granules) of a free block, used. REQUIRES: it lies in that block.
   std::uint32_t carve(std::uint32_t block, std::uint64_t address, std::uint32_t granules);
-  /// A used or parked block is free: a small one is kept whole for the next that is as large, where
-  /// there are fewer than two such; others are joined with free neighbours.
+  /// A used or parked block is free, and joined with free neighbours; but the two of each small
+  /// size that came last are kept whole for the next that are as large.
   void release(std::uint32_t block) noexcept;
   /// The small ones that are kept whole are joined too. False where there was none.
   bool join_kept() noexcept;
