@@ -11,6 +11,9 @@ Blocks::Blocks(unsigned shift) : shift_(shift), blocks_(kFirst) { clear(); }
 
 std::uint32_t Blocks::make_another() {
   EMM_ASSERT(blocks_.size() < kNone);
+  if (blocks_.size() == blocks_.capacity()) {  // the rings' own entries are not to be doubled
+    blocks_.reserve(kFirst + 2 * std::max<std::size_t>(blocks_.size() - kFirst, 16));
+  }
   blocks_.emplace_back();
   return static_cast<std::uint32_t>(blocks_.size() - 1);
 }
