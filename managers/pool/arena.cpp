@@ -539,6 +539,9 @@ void Arena::give_back(std::uint64_t keep, bool wait) {
 }
 
 void Arena::forget(const std::vector<std::uint32_t>& idle) {
+  ends_.clear();
+  touched_.clear();
+  holes_.clear();
   const auto failures = backing_.failures();
   std::vector<std::uint32_t> names(spans_.size(), 0);
   for (const auto span : idle) names[span] = kNone;

@@ -139,6 +139,8 @@ class Arena {
     DevicePtr base;
     std::vector<std::uint32_t> spans;  ///< Their indexes.
     std::uint64_t life = 0;            ///< When it was used last.
+    std::uint64_t size = 0;            ///< Bytes of them all,
+    std::uint64_t middle = 0;          ///< and of those between the first and the last.
   };
   struct Range {
     std::uint64_t base = 0;
@@ -312,7 +314,9 @@ class Arena {
   std::vector<std::uint32_t> idle_composites_;
   std::vector<std::uint32_t> by_address_;  ///< The indexes of spans_.
   std::vector<Ends> ends_;                 ///< Of spans_, as look_at_ends() saw them,
-  std::vector<Hole> holes_;                ///< and what it saw there.
+  std::vector<Hole> holes_;                ///< what it saw there,
+  std::vector<std::uint32_t> touched_;     ///< which of spans_ that touches,
+  std::uint64_t least_seen_ = 0;           ///< and from how many bytes on it saw holes.
   std::vector<Range> ranges_;              ///< vmm: reserved; the last one is being filled.
   std::uint64_t next_address_ = 0;         ///< In the last of ranges_.
 };

@@ -44,59 +44,58 @@ void Arena::name_pages(std::uint32_t span) {
 
 // Holes of less than `least` bytes are passed over.
 void Arena::look_at_ends(std::uint64_t least) {
-  ends_.assign(spans_.size(), {});
+  for (const auto span : touched_) ends_[span] = {};
+  touched_.clear();
   holes_.clear();
-  for (auto span = playing_; span < spans_.size(); ++span)
-    ends_[span].low = ends_[span].high = spans_[span].size;
+  ends_.resize(spans_.size());
+  least_seen_ = least;
   blocks_.for_each_free(blocks_.granules(least), [&](std::uint32_t block) {
     auto start = blocks_.address(block);
     const auto end = end_of(block);
     if (!may_touch_an_end(start, end)) return;
     auto index = span_at(start);
-    Hole hole{.block = block, .low = index, .high = index};
-    if (start != spans_[index].address) {
-      if (end < spans_[index].end()) return;
-      ends_[index].high = spans_[index].end() - start;
-      ends_[index].high_block = block;
-      start = spans_[index].end();
-    }
-    for (; start < end; start = spans_[index].end()) {
+    if (start != spans_[index].address && end < spans_[index].end()) return;
+    auto& hole = holes_.emplace_back(Hole{.block = block, .low = index, .high = index});
+    for (;;) {
+      touched_.push_back(index);
+      const auto& span = spans_[index];
+      auto& ends = ends_[index];
+      if (start == span.address) {
+        ends.low = std::min(end, span.end()) - start;
+        ends.low_block = block;
+      }
+      if (end >= span.end()) {
+        ends.high = span.end() - start;
+        ends.high_block = block;
+      }
+      start = span.end();
+      if (start >= end) return;
       index = span_at(start);
       hole.high = index;
-      const auto size = spans_[index].size;
-      if (size > end - start) {
-        ends_[index].low = end - start;
-        ends_[index].low_block = block;
-        break;
-      }
-      ends_[index] = {.low = size, .high = size, .low_block = block, .high_block = block};
     }
-    holes_.push_back(hole);
   });
 }
 
 bool Arena::has(const Mapping& mapping, std::uint64_t wanted) const noexcept {
-  const auto first = mapping.spans.front();
-  const auto last = mapping.spans.back();
-  if (ends_[first].high == 0 || ends_[last].low == 0) return false;
-  if (first == last && ends_[first].high == spans_[first].size) return false;
-  std::uint64_t middle = 0;
+  if (mapping.size < wanted || mapping.middle + blocks_.bytes(1) >= wanted) return false;
   std::uint32_t out_of_play = 0;
   std::uint32_t highest = 0;
-  for (std::size_t at = 0; at < mapping.spans.size(); ++at) {
-    const auto span = mapping.spans[at];
-    if (span >= playing_) {
-      ++out_of_play;
-      highest = std::max(highest, span);
-    }
-    if (at == 0 || at + 1 == mapping.spans.size()) continue;
-    if (ends_[span].low < spans_[span].size) return false;
-    middle += spans_[span].size;
+  const auto ends = [&](std::uint32_t span) {
+    if (span < playing_) return ends_[span];
+    ++out_of_play;
+    highest = std::max(highest, span);
+    return Ends{.low = spans_[span].size, .high = spans_[span].size};
+  };
+  const auto high = ends(mapping.spans.front()).high;
+  const auto low = ends(mapping.spans.back()).low;
+  if (high == 0 || low == 0 || high + mapping.middle + low < wanted) return false;
+  if (mapping.spans.front() == mapping.spans.back() && high == spans_[mapping.spans.front()].size)
+    return false;
+  for (std::size_t at = 1; at + 1 < mapping.spans.size(); ++at) {
+    if (ends(mapping.spans[at]).low < spans_[mapping.spans[at]].size) return false;
   }
   // What is out of play comes back in its order.
-  if (out_of_play > 0 && highest + 1 - playing_ > out_of_play) return false;
-  const auto granule = blocks_.bytes(1);
-  return middle + granule < wanted && ends_[first].high + middle + ends_[last].low >= wanted;
+  return out_of_play == 0 || highest + 1 - playing_ <= out_of_play;
 }
 
 // The oldest that has room: the one that was made when the same requests came before.
@@ -113,14 +112,12 @@ Arena::Taken Arena::take_through(Mapping& mapping, std::uint64_t size, std::uint
   for (const auto span : mapping.spans) {
     while (span >= playing_) play(1);
   }
-  if (played != playing_) look_at_ends(1);
+  if (played != playing_) look_at_ends(least_seen_);
 
   const auto first = mapping.spans.front();
   const auto last = mapping.spans.back();
   const auto granule = blocks_.bytes(1);
-  auto rest = wanted;
-  for (std::size_t at = 1; at + 1 < mapping.spans.size(); ++at)
-    rest -= spans_[mapping.spans[at]].size;
+  const auto rest = wanted - mapping.middle;
   // The end that is a hole already is used up first, so that a whole span stays as whole as can be.
   const bool spare_first =
       ends_[first].high == spans_[first].size && ends_[last].low < spans_[last].size;
@@ -257,8 +254,12 @@ Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std
     return rest;
   };
   while (chosen.size() > 2 && excess_without_first() >= wanted) chosen.erase(chosen.begin());
+  if (chosen.size() < 2) return Taken();
   Mapping mapping{.base = {}, .spans = std::move(chosen)};
-  if (mapping.spans.size() < 2 || !has(mapping, wanted)) return Taken();
+  for (const auto span : mapping.spans) mapping.size += spans_[span].size;
+  mapping.middle =
+      mapping.size - spans_[mapping.spans.front()].size - spans_[mapping.spans.back()].size;
+  if (!has(mapping, wanted)) return Taken();
 
   std::size_t mapped = mapping.spans.size();
   for (const auto& other : mappings_) mapped += other.spans.size();
