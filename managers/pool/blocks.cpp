@@ -110,14 +110,4 @@ void Blocks::clear() noexcept {
   for (auto block = static_cast<std::uint32_t>(blocks_.size()); block-- > kFirst;) drop(block);
 }
 
-std::uint32_t Blocks::largest_free() const noexcept {
-  if (words_ == 0) return 0;
-  const auto word = static_cast<std::uint32_t>(std::bit_width(words_)) - 1;
-  const auto bin = word * 64 + static_cast<std::uint32_t>(std::bit_width(filled_[word])) - 1;
-  std::uint32_t largest = 0;
-  for (auto at = blocks_[bin].next; at != bin; at = blocks_[at].next)
-    largest = std::max(largest, blocks_[at].size);
-  return largest;
-}
-
 }  // namespace emm::pool

@@ -3,7 +3,6 @@
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -98,8 +97,6 @@ class Blocks {
   static constexpr std::uint64_t fixed_metadata_bytes() noexcept {
     return kFirst * sizeof(Block) + sizeof(Blocks);
   }
-  /// Of the largest free block, in granules, or 0.
-  std::uint32_t largest_free() const noexcept;
   /// Calls visit(block) for every block there is, in no order.
   template <class Visit>
   void for_each(Visit&& visit) const {

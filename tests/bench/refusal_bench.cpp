@@ -29,32 +29,16 @@ struct FullPool {
   std::vector<MemoryPointer> pieces;
 };
 
-void request_and_free(benchmark::State& state) {
-  FullPool pool(true);
+void ask(benchmark::State& state, bool in_holes, std::uint64_t size) {
+  FullPool pool(in_holes);
   for (auto _ : state) {
-    auto memory = pool.manager->memalloc(256_KiB);
+    auto memory = pool.manager->memalloc(size);
     benchmark::DoNotOptimize(memory);
   }
 }
-BENCHMARK(request_and_free);
-
-void refused_beyond_max(benchmark::State& state) {
-  FullPool pool(false);
-  for (auto _ : state) {
-    auto memory = pool.manager->memalloc(256_KiB);
-    benchmark::DoNotOptimize(memory);
-  }
-}
-BENCHMARK(refused_beyond_max);
-
-void refused_for_holes(benchmark::State& state) {
-  FullPool pool(true);
-  for (auto _ : state) {
-    auto memory = pool.manager->memalloc(16_MiB);
-    benchmark::DoNotOptimize(memory);
-  }
-}
-BENCHMARK(refused_for_holes);
+BENCHMARK_CAPTURE(ask, request_and_free, true, 256_KiB);
+BENCHMARK_CAPTURE(ask, refused_beyond_max, false, 256_KiB);
+BENCHMARK_CAPTURE(ask, refused_for_holes, true, 16_MiB);
 
 }  // namespace
 }  // namespace emm
