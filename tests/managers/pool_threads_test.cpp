@@ -1,0 +1,151 @@
+// The pool over virtual memory under many threads: what threads_test.cpp asks of all managers, with
+// memory that is put together, refused and given back meanwhile.
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/prng.hpp"
+#include "emm/memory_map.hpp"
+#include "emm/memory_statistics.hpp"
+#include "pool_rig.hpp"
+
+namespace emm::test {
+namespace {
+
+struct Piece {
+  MemoryPointer memory;
+  std::uint8_t fill = 0;
+};
+
+class PoolThreads : public ::testing::TestWithParam<const char*> {
+ protected:
+  static constexpr int kThreads = 4;
+  static constexpr int kSteps = 400;
+
+  PoolThreads() {
+    manager =
+        *find_manager(GetParam())
+             ->make(
+                 {.driver = device.driver.get(), .runtime = nullptr, .clock = &platform->clock()});
+    EXPECT_TRUE(manager->initialize());
+    streams = {StreamHandle{}, *driver().stream_create(StreamKind::non_blocking),
+               *driver().stream_create(StreamKind::blocking)};
+  }
+  Driver& driver() { return *device.driver; }
+
+  bool is_whole(const Piece& piece) {
+    for (const auto at : {std::uint64_t{0}, piece.memory.size() / 2, piece.memory.size() - 1}) {
+      std::array<std::byte, 1> read{};
+      if (!driver().memcpy_dtoh(read, piece.memory.device_pointer() + at)) return false;
+      if (std::to_integer<std::uint8_t>(read[0]) != piece.fill) return false;
+    }
+    return true;
+  }
+  std::optional<Piece> make(Prng& random) {
+    const auto largest = random.chance(0.4) ? 16_MiB : 1_MiB;
+    const auto stream = random.chance(0.1) ? kPerThreadStream : streams[random.below(3)];
+    auto made = manager->memalloc(random.log_uniform(512, largest), stream);
+    if (!made) {
+      EXPECT_EQ(made.error().code, Errc::out_of_memory);
+      return {};
+    }
+    Piece piece{*std::move(made), static_cast<std::uint8_t>(random.below(256))};
+    EXPECT_TRUE(driver().memset_d8(piece.memory.device_pointer(), piece.fill, piece.memory.size()));
+    return piece;
+  }
+  std::optional<Piece> out_of(std::vector<Piece>& pieces, Prng& random) {
+    if (pieces.empty()) return {};
+    std::swap(pieces[random.below(pieces.size())], pieces.back());
+    std::optional<Piece> piece(std::move(pieces.back()));
+    pieces.pop_back();
+    return piece;
+  }
+  void run(std::uint64_t seed) {
+    ASSERT_TRUE(driver().ctx_push_current());
+    Prng random(seed);
+    std::vector<Piece> own;
+    for (int step = 0; step < kSteps; ++step) {
+      if (random.chance(0.51)) {
+        auto piece = make(random);
+        if (!piece) continue;
+        if (random.chance(0.6)) {
+          own.push_back(*std::move(piece));
+        } else {
+          const std::lock_guard lock(mutex);
+          shared.push_back(*std::move(piece));
+        }
+      } else {
+        std::optional<Piece> piece;
+        if (random.chance(0.5)) {
+          piece = out_of(own, random);
+        } else {
+          const std::lock_guard lock(mutex);
+          piece = out_of(shared, random);
+        }
+        if (!piece) continue;
+        EXPECT_TRUE(is_whole(*piece));
+        EXPECT_TRUE(
+            piece->memory.free(random.chance(0.5) ? StreamHandle{} : streams[random.below(3)]));
+      }
+      if (step % 97 == 5) {
+        EXPECT_TRUE(manager->trim(random.below(64) << 20));
+      }
+      if (step % 61 == 7) {
+        const auto deferred = manager->defer_cleanup();
+        make(random);
+      }
+    }
+    for (const auto& piece : own) EXPECT_TRUE(is_whole(piece));
+  }
+
+  std::unique_ptr<Platform> platform = *open_platform("sim:capacity=96MiB,costs=none", {});
+  OpenedDevice device = *platform->open(0);
+  std::array<StreamHandle, 3> streams;
+  std::mutex mutex;
+  std::vector<Piece> shared;
+  std::unique_ptr<MemoryManager> manager;
+};
+
+INSTANTIATE_TEST_SUITE_P(Specs, PoolThreads,
+                         ::testing::Values("pool", "pool:max=72MiB", "pool:max=72MiB,backing=cumem",
+                                           "pool:release_threshold=24MiB"),
+                         [](const auto& instance) {
+                           return "Spec" + std::to_string(instance.index);
+                         });
+
+TEST_P(PoolThreads, MemoryIsApartAndAllOfItComesBack) {
+  std::vector<std::thread> threads;
+  for (std::uint64_t seed = 1; seed <= kThreads; ++seed) {
+    threads.emplace_back([this, seed] { run(seed); });
+  }
+  std::atomic<bool> done{false};
+  std::thread looking([&] {
+    while (!done) {
+      const auto map = *manager->memory_map();
+      for (const auto& segment : map.segments) {
+        std::uint64_t size = 0;
+        for (const auto& block : segment.blocks) size += block.size;
+        EXPECT_EQ(size, segment.size);
+      }
+      const auto counted = manager->statistics();
+      EXPECT_LE(counted.requested_bytes.current, counted.allocated_bytes.current);
+      std::this_thread::yield();
+    }
+  });
+  for (auto& thread : threads) thread.join();
+  done = true;
+  looking.join();
+  for (const auto& piece : shared) EXPECT_TRUE(is_whole(piece));
+  shared.clear();
+
+  const auto counted = manager->statistics();
+  EXPECT_EQ(counted.allocation.current, 0u);
+  EXPECT_EQ(counted.requested_bytes.current, 0u);
+  EXPECT_EQ(counted.allocated_bytes.current, 0u);
+  EXPECT_TRUE(manager->trim(0));
+  EXPECT_EQ(driver().held_bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace emm::test
