@@ -11,6 +11,7 @@ namespace {
 constexpr auto kPage = Backing::kPage;
 constexpr std::uint64_t kRange = 64_GiB;  // addresses are free, but not without end
 constexpr std::uint64_t kLeastSpan = 8_MiB, kLeastSpanAtMost = 64_MiB;
+constexpr std::uint64_t kLittle = 256_MiB, kOnePieceOfLittle = 48_MiB;
 constexpr std::uint64_t kAskFrom = 256_MiB;  // cuMemGetInfo takes 4 us
 constexpr std::uint64_t kPiecesFrom =
     1_MiB;  // less is not worth a mapping while there is other memory
@@ -315,6 +316,7 @@ Status Arena::use_range_for(std::uint64_t bytes) {
   const auto size = std::max(kRange, bytes);
   auto base = backing_.reserve_addresses(size);
   if (!base) return std::move(base).error();
+  if (ranges_.empty()) backing_.is_shared_by_another();
   ranges_.push_back({.base = base->value, .size = size, .spans = {}});
   next_address_ = base->value;
   return {};
@@ -328,17 +330,26 @@ void Arena::put_in_order(std::uint32_t span) {
 // Large, since each costs the driver 22 us to map, whatever its size (H200); and no larger, since
 // what is free in the midst of one cannot be put together with anything.
 std::uint64_t Arena::least_span() const noexcept {
-  return std::clamp(whole_pages(in_play_ / 200), kLeastSpan, kLeastSpanAtMost);
+  return std::clamp(whole_pages(in_play_ / 128), kLeastSpan, kLeastSpanAtMost);
+}
+
+// A growth of as much comes in one piece: a growth alone costs the driver 15 us besides (H200), and
+// where there is little yet most of them are small.
+std::uint64_t Arena::one_piece() const noexcept {
+  const auto of_little = in_play_ < kLittle ? kOnePieceOfLittle / backing_.sharers() : 0;
+  const auto of_much = std::min(whole_pages(in_play_ / 50), kLeastSpanAtMost);
+  return std::max({least_span(), of_little, of_much});
 }
 
 // Smaller ones towards both ends, where blocks of other sizes will begin and end.
 Status Arena::add_spans(std::uint64_t bytes) {
   play(~std::uint64_t{0});
   std::vector<std::uint64_t> sizes;
-  for (std::uint64_t cut = 0; cut < bytes; cut += sizes.back()) {
+  const auto least = least_span();
+  const auto most = std::max(2 * least, whole_pages(bytes / 16));
+  if (bytes <= one_piece()) sizes.push_back(bytes);
+  for (auto cut = sizes.empty() ? 0 : bytes; cut < bytes; cut += sizes.back()) {
     const auto left = bytes - cut;
-    const auto least = least_span();
-    const auto most = std::max(4 * least, whole_pages(bytes / 8));
     sizes.push_back(
         std::min({left, most, std::max(least, cut), std::max(least, whole_pages(left / 2))}));
   }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "driver/driver.hpp"
@@ -141,6 +142,7 @@ class Arena {
     std::uint64_t life = 0;            ///< When it was used last.
     std::uint64_t size = 0;            ///< Bytes of them all,
     std::uint64_t middle = 0;          ///< and of those between the first and the last.
+    std::uint32_t grown = 0;           ///< How many of them the arena grew by for it.
   };
   struct Range {
     std::uint64_t base = 0;
@@ -216,6 +218,7 @@ class Arena {
   bool affords(std::uint64_t bytes, std::uint64_t wanted) const noexcept;
   std::uint64_t tail() const noexcept;
   std::uint64_t least_span() const noexcept;
+  std::uint64_t one_piece() const noexcept;
   std::uint64_t slack() const noexcept;
   std::uint64_t next_in_play(std::uint64_t needed) const noexcept;
   bool play(std::uint64_t bytes) noexcept;
@@ -238,9 +241,13 @@ class Arena {
   std::uint64_t end_of(std::uint32_t block) const noexcept {
     return blocks_.address(block) + blocks_.bytes(blocks_.size(block));
   }
+  std::optional<Hole> look_at(std::uint32_t block);
   void look_at_ends(std::uint64_t least);
-  bool has(const Mapping& mapping, std::uint64_t wanted) const noexcept;
-  Taken take_mapped(std::uint64_t size, std::uint64_t wanted);
+  /// Which spans a mapping may bring back into play: those that the arena grew by for it, as they
+  /// came when the same requests came before, or any.
+  enum class Return : std::uint8_t { as_grown, any };
+  bool has(const Mapping& mapping, std::uint64_t wanted, Return of) const noexcept;
+  Taken take_mapped(std::uint64_t size, std::uint64_t wanted, Return of);
   Result<Taken> stitch(std::uint64_t size, std::uint64_t wanted, std::uint64_t least);
   Result<Taken> take_in_pieces(std::uint64_t size, std::uint64_t wanted, std::uint64_t least);
   Taken take_through(Mapping& mapping, std::uint64_t size, std::uint64_t wanted);
@@ -315,8 +322,7 @@ class Arena {
   std::vector<std::uint32_t> by_address_;  ///< The indexes of spans_.
   std::vector<Ends> ends_;                 ///< Of spans_, as look_at_ends() saw them,
   std::vector<Hole> holes_;                ///< what it saw there,
-  std::vector<std::uint32_t> touched_;     ///< which of spans_ that touches,
-  std::uint64_t least_seen_ = 0;           ///< and from how many bytes on it saw holes.
+  std::vector<std::uint32_t> touched_;     ///< and which of spans_ that touches.
   std::vector<Range> ranges_;              ///< vmm: reserved; the last one is being filled.
   std::uint64_t next_address_ = 0;         ///< In the last of ranges_.
 };

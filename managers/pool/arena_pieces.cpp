@@ -42,41 +42,45 @@ void Arena::name_pages(std::uint32_t span) {
             range->spans.begin() + static_cast<std::ptrdiff_t>(end), span);
 }
 
+// What of the hole reaches an end of a span. Nothing where it lies in the midst of one.
+std::optional<Arena::Hole> Arena::look_at(std::uint32_t block) {
+  auto start = blocks_.address(block);
+  const auto end = end_of(block);
+  if (!may_touch_an_end(start, end)) return {};
+  auto index = span_at(start);
+  if (start != spans_[index].address && end < spans_[index].end()) return {};
+  Hole hole{.block = block, .low = index, .high = index};
+  for (;;) {
+    touched_.push_back(index);
+    const auto& span = spans_[index];
+    auto& ends = ends_[index];
+    if (start == span.address) {
+      ends.low = std::min(end, span.end()) - start;
+      ends.low_block = block;
+    }
+    if (end >= span.end()) {
+      ends.high = span.end() - start;
+      ends.high_block = block;
+    }
+    start = span.end();
+    if (start >= end) return hole;
+    index = span_at(start);
+    hole.high = index;
+  }
+}
+
 // Holes of less than `least` bytes are passed over.
 void Arena::look_at_ends(std::uint64_t least) {
   for (const auto span : touched_) ends_[span] = {};
   touched_.clear();
   holes_.clear();
   ends_.resize(spans_.size());
-  least_seen_ = least;
   blocks_.for_each_free(blocks_.granules(least), [&](std::uint32_t block) {
-    auto start = blocks_.address(block);
-    const auto end = end_of(block);
-    if (!may_touch_an_end(start, end)) return;
-    auto index = span_at(start);
-    if (start != spans_[index].address && end < spans_[index].end()) return;
-    auto& hole = holes_.emplace_back(Hole{.block = block, .low = index, .high = index});
-    for (;;) {
-      touched_.push_back(index);
-      const auto& span = spans_[index];
-      auto& ends = ends_[index];
-      if (start == span.address) {
-        ends.low = std::min(end, span.end()) - start;
-        ends.low_block = block;
-      }
-      if (end >= span.end()) {
-        ends.high = span.end() - start;
-        ends.high_block = block;
-      }
-      start = span.end();
-      if (start >= end) return;
-      index = span_at(start);
-      hole.high = index;
-    }
+    if (const auto hole = look_at(block)) holes_.push_back(*hole);
   });
 }
 
-bool Arena::has(const Mapping& mapping, std::uint64_t wanted) const noexcept {
+bool Arena::has(const Mapping& mapping, std::uint64_t wanted, Return of) const noexcept {
   if (mapping.size < wanted || mapping.middle + blocks_.bytes(1) >= wanted) return false;
   std::uint32_t out_of_play = 0;
   std::uint32_t highest = 0;
@@ -95,24 +99,28 @@ bool Arena::has(const Mapping& mapping, std::uint64_t wanted) const noexcept {
     if (ends(mapping.spans[at]).low < spans_[mapping.spans[at]].size) return false;
   }
   // What is out of play comes back in its order.
-  return out_of_play == 0 || highest + 1 - playing_ <= out_of_play;
+  return out_of_play == 0 || (highest + 1 - playing_ == out_of_play &&
+                              (of == Return::any || out_of_play == mapping.grown));
 }
 
 // The oldest that has room: the one that was made when the same requests came before.
-Arena::Taken Arena::take_mapped(std::uint64_t size, std::uint64_t wanted) {
+Arena::Taken Arena::take_mapped(std::uint64_t size, std::uint64_t wanted, Return of) {
   for (auto& mapping : mappings_) {
-    if (has(mapping, wanted)) return take_through(mapping, size, wanted);
+    if (has(mapping, wanted, of)) return take_through(mapping, size, wanted);
   }
   return {};
 }
 
 Arena::Taken Arena::take_through(Mapping& mapping, std::uint64_t size, std::uint64_t wanted) {
   if (std::exchange(mapping.life, life_) != life_) used_ += mapping.spans.size();
-  const auto played = playing_;
-  for (const auto span : mapping.spans) {
-    while (span >= playing_) play(1);
+  const auto highest = *std::max_element(mapping.spans.begin(), mapping.spans.end());
+  while (highest >= playing_) {  // as far as one follows the other
+    auto end = spans_[playing_].end();
+    for (auto next = playing_ + 1; next <= highest && spans_[next].address == end; ++next)
+      end = spans_[next].end();
+    play(end - spans_[playing_].address);
+    (void)look_at(blocks_.last());
   }
-  if (played != playing_) look_at_ends(least_seen_);
 
   const auto first = mapping.spans.front();
   const auto last = mapping.spans.back();
@@ -168,14 +176,16 @@ Result<Arena::Taken> Arena::take_in_pieces(std::uint64_t size, std::uint64_t wan
                                            std::uint64_t least) {
   if (wanted <= blocks_.bytes(1)) return Taken();
   look_at_ends(least);
-  if (const auto taken = take_mapped(size, wanted)) return taken;
-  if (playing_ < spans_.size()) return Taken();  // memory that needs no mapping is there
-  return stitch(size, wanted, least);
+  if (const auto taken = take_mapped(size, wanted, Return::as_grown)) return taken;
+  if (playing_ == spans_.size()) return stitch(size, wanted, least);
+  const auto missing = wanted - std::min(wanted, tail());
+  if (next_in_play(missing) >= missing) return Taken();  // memory that needs no mapping is there
+  return take_mapped(size, wanted, Return::any);
 }
 
-// The hole with most before the end of a span comes first, the one with most behind the start of a
-// span last, and spans that are wholly free between them, from as few holes as can be. What is
-// missing then is asked of the driver. REQUIRES: look_at_ends(least).
+// Between two spans of which a part is free at the right end only whole ones can be: so the holes
+// that reach farthest into such spans come first and last, and the others between them, as few as
+// can be. What is missing then is asked of the driver. REQUIRES: look_at_ends(least).
 Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std::uint64_t least) {
   struct Candidate {
     std::uint64_t start = 0;
@@ -187,6 +197,8 @@ Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std
     std::uint64_t whole() const noexcept {
       return whole_end > whole_start ? whole_end - whole_start : 0;
     }
+    std::uint64_t part_before() const noexcept { return as_first() - whole(); }
+    std::uint64_t part_behind() const noexcept { return as_last() - whole(); }
   };
   std::vector<Candidate> holes;
   for (const auto& seen : holes_) {
@@ -200,16 +212,25 @@ Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std
   }
   if (holes.empty()) return Taken();
 
-  const auto most = [&](auto by, const Candidate* but) {
+  const auto most = [&](auto part, const Candidate* but) {
     const Candidate* found = nullptr;
     for (const auto& hole : holes) {
-      if (&hole != but && by(hole) > 0 && (found == nullptr || by(hole) > by(*found)))
+      if (&hole != but && (hole.*part)() > 0 &&
+          (found == nullptr || (hole.*part)() > (found->*part)()))
         found = &hole;
     }
     return found;
   };
-  const auto* first = most([](const Candidate& hole) { return hole.as_first(); }, nullptr);
-  const auto* last = most([](const Candidate& hole) { return hole.as_last(); }, first);
+  const auto* first = most(&Candidate::part_before, nullptr);
+  const auto* last = most(&Candidate::part_behind, first);
+  if (first != nullptr && first == most(&Candidate::part_behind, nullptr)) {
+    const auto* other = most(&Candidate::part_before, first);
+    const auto before = [](const Candidate* hole) { return hole ? hole->part_before() : 0; };
+    const auto behind = [](const Candidate* hole) { return hole ? hole->part_behind() : 0; };
+    if (before(other) + behind(first) > before(first) + behind(last)) {
+      last = std::exchange(first, other);
+    }
+  }
   std::vector<const Candidate*> between;
   for (const auto& hole : holes) {
     if (&hole != first && &hole != last && hole.whole() > 0) between.push_back(&hole);
@@ -234,9 +255,10 @@ Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std
     add(hole->whole_start, hole->whole_end);
   }
   const bool grows = sum + at_the_end < wanted;
+  const auto had = spans_.size();
   if (grows) {
     const auto missing = Backing::in_pages(wanted - sum - at_the_end);
-    const auto had = spans_.size();
+    if (missing >= Backing::in_pages(wanted - tail())) return Taken();  // nothing is saved
     if (auto grown = add_spans(missing); !grown) {
       if (grown.error().code == Errc::out_of_memory) return Taken();
       return std::move(grown).error();
@@ -256,10 +278,13 @@ Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std
   while (chosen.size() > 2 && excess_without_first() >= wanted) chosen.erase(chosen.begin());
   if (chosen.size() < 2) return Taken();
   Mapping mapping{.base = {}, .spans = std::move(chosen)};
-  for (const auto span : mapping.spans) mapping.size += spans_[span].size;
+  for (const auto span : mapping.spans) {
+    mapping.size += spans_[span].size;
+    if (span >= had) ++mapping.grown;
+  }
   mapping.middle =
       mapping.size - spans_[mapping.spans.front()].size - spans_[mapping.spans.back()].size;
-  if (!has(mapping, wanted)) return Taken();
+  if (!has(mapping, wanted, Return::any)) return Taken();
 
   std::size_t mapped = mapping.spans.size();
   for (const auto& other : mappings_) mapped += other.spans.size();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -60,6 +61,12 @@ class Backing {
   std::uint64_t given() const noexcept { return given_.load(std::memory_order_relaxed); }
   std::uint64_t given_back() const noexcept { return given_back_.load(std::memory_order_relaxed); }
 
+  /// How many arenas have come to it; at least 1.
+  unsigned sharers() const noexcept {
+    return std::max(1u, sharers_.load(std::memory_order_relaxed));
+  }
+  void is_shared_by_another() noexcept { sharers_.fetch_add(1, std::memory_order_relaxed); }
+
   /// Where this failed, there is no caller to answer: for take_failures().
   void note(Status done);
   /// What failed so since the last call.
@@ -103,6 +110,7 @@ class Backing {
   std::optional<Kind> kind_;
   std::atomic<bool> decided_{false};
   std::uint64_t max_;
+  std::atomic<unsigned> sharers_{0};
   std::atomic<std::uint64_t> reserved_{0};
   std::atomic<std::uint64_t> peak_{0};
   std::atomic<std::uint64_t> total_{0};
