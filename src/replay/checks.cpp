@@ -76,13 +76,17 @@ void Run::unplace(Live& live) {
   }
 }
 
-void Run::fill(const Live& live) {
+/// Written between the work that the memory's stream comes after, which may be an earlier owner's,
+/// and the work that is put there next.
+void Run::fill(const Live& live, StreamHandle stream) {
   const auto ptr = live.memory.device_pointer();
   if (!options_.verify || !ptr || ptr.value % 4 != 0 || live.memory.size() < live.size) return;
   const Ours quiet(*this);
-  if (auto filled =
-          fill_device(lanes_[index(live.context)]->driver(), ptr, live.size, Pattern(live.id));
-      !filled) {
+  auto& driver = lanes_[index(live.context)]->driver();
+  auto filled = driver.stream_synchronize(stream);
+  if (filled) filled = fill_device(driver, ptr, live.size, Pattern(live.id));
+  if (filled) filled = driver.stream_synchronize({});  // on which it was put
+  if (!filled) {
     violation(Violation::Kind::corruption,
               text::format("{} cannot be written: {}", described(live), describe(filled.error())));
   }

@@ -144,7 +144,7 @@ inline void Run::made(const Event& event, Lane& lane, Result<MemoryPointer>& mem
   }
   if constexpr ((F & feature::watched) != 0) {
     if (order_) order_allocated(live);
-    fill(live);
+    fill(live, lane.stream(index(live.stream), live.made_on));
     record(event, Outcome::ok, times, live.memory.device_pointer().value, event.size);
   }
   if (event.outcomes != 0) [[unlikely]]

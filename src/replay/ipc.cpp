@@ -163,7 +163,9 @@ void Run::exchange_content(const Export& exported, const Import& import) {
     ours.fill(bytes, at);
     return driver.memcpy_htod(ptr + at, bytes);
   };
-  auto exchanged = exchange(0, std::min(size, kEdge));
+  // Work that runs still would spread what is written here.
+  auto exchanged = driver.ctx_synchronize();
+  if (exchanged) exchanged = exchange(0, std::min(size, kEdge));
   if (exchanged && size > kEdge)
     exchanged = exchange(std::max(kEdge, size - kEdge), std::min(kEdge, size - kEdge));
   if (!exchanged && exchanged.error().code == Errc::io_error) return fatal(exchanged.error());

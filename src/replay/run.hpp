@@ -248,7 +248,7 @@ class Run {
     reserved_ += held - std::exchange(lane.shared->held, held);
     if (reserved_ > pass_.peak_reserved_bytes) pass_.peak_reserved_bytes = reserved_;
   }
-  void fill(const Live& live);
+  void fill(const Live& live, StreamHandle stream);
   void check_content(const Live& live);
   void check_content(AllocId id, const Host& host);
   void report(AllocId id, std::uint64_t size, std::uint64_t address, const Difference& difference);

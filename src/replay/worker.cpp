@@ -224,7 +224,7 @@ void Parallel::Worker::allocate(const Event& event) {
                            live.memory.device_pointer(), live.size, stream);
     if (run_.order_->any_found()) rarely([&] { run_.report_hazards(); });
   }
-  if (run_.options_.verify) rarely([&] { run_.fill(live); });
+  if (run_.options_.verify) rarely([&] { run_.fill(live, stream); });
   if (log_ != nullptr) {
     run_.record_at(*records_, log_->place(), at_, event, Outcome::ok, times,
                    live.memory.device_pointer().value, event.size, Op::memalloc);
