@@ -97,7 +97,7 @@ void Checker::allocated(std::uint32_t device, std::uint32_t id, DevicePtr ptr, s
                                                    .size = size,
                                                    .born = serving_(),
                                                    .ended = 0,
-                                                   .birth = streams_.mark(timeline),
+                                                   .birth = streams_.begin_of_memory(timeline),
                                                    .uses = {}});
   on.places.each(ptr.value, size, [&](const Places::Mapping& at) {
     const auto end = at.place + at.size;
@@ -114,6 +114,17 @@ void Checker::used(std::uint32_t device, std::uint32_t id, DevicePtr ptr, Stream
   if (auto* block = live(devices_[device], ptr, id)) last_use(block->uses, point);
 }
 
+void Checker::joined(Block& block, std::uint32_t timeline) {
+  last_use(block.uses, streams_.mark(timeline));
+  streams_.after(block.birth.timeline, streams_.upto(timeline));
+}
+
+void Checker::came_back(std::uint32_t device, std::uint32_t id, DevicePtr ptr,
+                        StreamHandle stream) {
+  const std::lock_guard lock(mutex_);
+  if (auto* block = live(devices_[device], ptr, id)) joined(*block, streams_.find(device, stream));
+}
+
 void Checker::ending(std::uint32_t device, std::uint32_t id, DevicePtr ptr, StreamHandle stream,
                      const std::vector<StreamHandle>& also) {
   const std::lock_guard lock(mutex_);
@@ -121,12 +132,7 @@ void Checker::ending(std::uint32_t device, std::uint32_t id, DevicePtr ptr, Stre
   auto* block = live(on, ptr, id);
   if (block == nullptr) return;
   const auto own = block->birth.timeline;
-  for (const auto other : also) {
-    const auto timeline = streams_.find(device, other);
-    const auto point = streams_.mark(timeline);
-    last_use(block->uses, point);
-    streams_.after(own, streams_.upto(timeline));
-  }
+  for (const auto other : also) joined(*block, streams_.find(device, other));
   const auto freed_on = stream.value == 0 ? own : streams_.find(device, stream);
   if (freed_on == own) {
     last_use(block->uses, streams_.mark(own));
@@ -138,6 +144,7 @@ void Checker::ending(std::uint32_t device, std::uint32_t id, DevicePtr ptr, Stre
     last_use(block->uses, handed_over ? Point{own, known} : streams_.mark(own));
     last_use(block->uses, streams_.mark(freed_on));
   }
+  streams_.end_of_memory(own);
   block->live = false;
   block->ended = serving_();
   sweep(on);

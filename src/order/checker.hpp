@@ -77,8 +77,10 @@ class Checker {
                  StreamHandle stream);
   /// Work on `stream` touches it.
   void used(std::uint32_t device, std::uint32_t id, DevicePtr ptr, StreamHandle stream);
-  /// Its end is asked for on `stream`; 0: nobody said where. `also` are streams that work on it
-  /// reaches until here, and that its own stream waits for.
+  /// Work on `stream` touched it until here, and its own stream waits for that.
+  void came_back(std::uint32_t device, std::uint32_t id, DevicePtr ptr, StreamHandle stream);
+  /// Its end is asked for on `stream`; 0: nobody said where. `also` are streams from
+  /// which it comes back now.
   void ending(std::uint32_t device, std::uint32_t id, DevicePtr ptr, StreamHandle stream,
               const std::vector<StreamHandle>& also = {});
   void event_recorded(std::uint32_t record, std::uint32_t device, StreamHandle stream);
@@ -110,6 +112,7 @@ class Checker {
   /// Where the work that touches `block` would not be over: its timeline.
   template <class Ordered>
   std::optional<std::uint32_t> unordered(const Block& block, Ordered ordered) const;
+  void joined(Block& block, std::uint32_t timeline);
   static Block* live(Device& device, DevicePtr ptr, std::uint32_t id);
   void end_of_range(Device& device, std::uint64_t begin, std::uint64_t size, Hazard::How how,
                     std::optional<std::uint32_t> on);

@@ -45,13 +45,16 @@ void Streams::created(std::uint32_t device, StreamHandle handle, StreamKind kind
 }
 
 void Streams::destroyed(std::uint32_t device, StreamHandle handle) {
-  found_.erase(key_of(device, handle));
+  if (const auto found = found_.find(key_of(device, handle)); found != found_.end()) {
+    auto& line = lines_[found->second];
+    if (line.memory > 0) ++line.marks;  // what works on it until here
+    line.over = true;
+    found_.erase(found);
+  }
   // What is over orders nothing any more; what runs on is still waited for by the legacy stream.
   auto& lines = of_device_[device];
   std::erase_if(lines, [&](std::uint32_t line) {
-    if (lines_[line].done < lines_[line].marks) return false;
-    return std::none_of(found_.begin(), found_.end(),
-                        [&](const auto& one) { return one.second == line; });
+    return lines_[line].over && lines_[line].done >= lines_[line].marks;
   });
 }
 

@@ -23,7 +23,8 @@ class Streams {
   /// is another one on each host thread.
   std::uint32_t find(std::uint32_t device, StreamHandle handle);
   void created(std::uint32_t device, StreamHandle handle, StreamKind kind);
-  /// The handle may come back as another stream; what was put on this one goes on.
+  /// The handle may come back as another stream; what was put on this one goes on, and no more
+  /// comes.
   void destroyed(std::uint32_t device, StreamHandle handle);
   /// What a person calls the stream.
   void set_tag(std::uint32_t device, StreamHandle handle, std::uint32_t tag);
@@ -31,7 +32,18 @@ class Streams {
 
   /// The next mark on a timeline. A mark orders nothing: it stands for work that a program may or
   /// may not have put there.
-  Point mark(std::uint32_t timeline) noexcept { return {timeline, ++lines_[timeline].marks}; }
+  /// The stream of a timeline that is over has no more work than it had: its last mark.
+  Point mark(std::uint32_t timeline) noexcept {
+    auto& line = lines_[timeline];
+    if (!line.over) ++line.marks;
+    return {timeline, line.marks};
+  }
+  /// Memory that may be worked on there until its end; the first mark of that work.
+  Point begin_of_memory(std::uint32_t timeline) noexcept {
+    ++lines_[timeline].memory;
+    return mark(timeline);
+  }
+  void end_of_memory(std::uint32_t timeline) noexcept { --lines_[timeline].memory; }
   /// Something is put on the stream in earnest: the legacy default stream orders with it.
   void enter(std::uint32_t timeline);
   /// All that is on the stream, and before it, up to here.
@@ -57,6 +69,8 @@ class Streams {
     Frontier before;  ///< Of other timelines.
     std::uint64_t marks = 0;
     std::uint64_t done = 0;
+    std::uint64_t memory = 0;  ///< How much lives there.
+    bool over = false;         ///< Its stream was destroyed.
     std::uint32_t device = 0;
     std::uint32_t tag = kUntagged;
     Kind kind = Kind::blocking;

@@ -195,6 +195,8 @@ class Run {
   bool is_others(const Stream& stream) const noexcept;
   void order_reaches(AllocId id, const Stream& stream);
   void order_after(Lane& lane, StreamHandle stream, StreamHandle other);
+  void order_back(const Live& live, StreamHandle stream);
+  void order_destroyed(const Event& event);
   void order_all_done();
   void report_hazards();
   std::string whose(const order::Hazard& hazard) const;

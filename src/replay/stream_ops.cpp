@@ -35,6 +35,7 @@ void Run::stream_create(const Event& event) {
 void Run::stream_destroy(const Event& event) {
   auto* lane = this->lane(event.context);
   if (lane == nullptr) return;
+  if (order_) order_destroyed(event);
   const Hidden hidden(*this);
   lane->drop_stream(index(event.stream));
 }

@@ -41,7 +41,6 @@ void Run::order_after(Lane& lane, StreamHandle stream, StreamHandle other) {
 /// own is made to wait for them, as the program must that gives it back.
 void Run::order_ending(const Live& live, StreamHandle freed_on) {
   auto& lane = *lanes_[index(live.context)];
-  std::vector<StreamHandle> also;
   if (const auto found = reached_.find(live.id); found != reached_.end()) {
     const Ours quiet(*this);
     const auto own = stream_of(live);
@@ -50,10 +49,9 @@ void Run::order_ending(const Live& live, StreamHandle freed_on) {
       if (stream == own) continue;
       if (is_others(own) || is_others(stream)) {
         unnamed = true;
-        continue;
+      } else {
+        order_back(live, lane.stream(index(stream.id), stream.thread));
       }
-      also.push_back(lane.stream(index(stream.id), stream.thread));
-      order_after(lane, lane.stream(index(own.id), own.thread), also.back());
     }
     reached_.erase(found);
     if (unnamed) {
@@ -62,7 +60,38 @@ void Run::order_ending(const Live& live, StreamHandle freed_on) {
     }
   }
   order_->ending(lane.device(), static_cast<std::uint32_t>(live.id), live.memory.device_pointer(),
-                 freed_on, also);
+                 freed_on);
+}
+
+/// The memory's own stream comes after what is on `stream` now; where nothing can be put there, as
+/// it was destroyed or is another thread's, the host does.
+void Run::order_back(const Live& live, StreamHandle stream) {
+  auto& lane = *lanes_[index(live.context)];
+  const auto own = stream_of(live);
+  order_->came_back(lane.device(), static_cast<std::uint32_t>(live.id),
+                    live.memory.device_pointer(), stream);
+  if (!is_others(own) && (own.id == StreamId{} || lane.known_stream(index(own.id)).value != 0)) {
+    return order_after(lane, lane.stream(index(own.id), own.thread), stream);
+  }
+  if (!lane.driver().stream_synchronize(stream)) ++order_refused_;
+  order_->host_waits(lane.device(), stream);
+}
+
+/// What is used on a stream comes back from there when that is destroyed: later nothing can wait
+/// for it.
+void Run::order_destroyed(const Event& event) {
+  const auto& lane = *lanes_[index(event.context)];
+  const auto handle = lane.known_stream(index(event.stream));
+  if (handle.value == 0 || handle == kPerThreadStream) return;
+  const Ours quiet(*this);
+  for (auto& [id, streams] : reached_) {
+    const auto slot = live_.slot(id);
+    if (slot == LiveSet::kNone || live_[slot].context != event.context) continue;
+    const auto found = std::find(streams.begin(), streams.end(), stream_of(event));
+    if (found == streams.end()) continue;
+    streams.erase(found);
+    order_back(live_[slot], handle);
+  }
 }
 
 /// The program ends when its work has.

@@ -260,6 +260,38 @@ TEST_F(CheckerTest, ManyStreamsThatComeAndGoAreForgotten) {
   EXPECT_TRUE(checker.take_found().empty());
 }
 
+TEST_F(CheckerTest, MemoryMayOutliveItsStream) {
+  checker.allocated(0, 1, kPtr, kSize, a);
+  ASSERT_TRUE(driver().stream_synchronize(a));
+  ASSERT_TRUE(driver().stream_destroy(a));
+  ASSERT_TRUE(driver().ctx_synchronize());
+  ASSERT_TRUE(driver().stream_destroy(b));  // what is over is forgotten then
+
+  checker.ending(0, 1, kPtr, {});
+
+  EXPECT_TRUE(reuse(blocking).empty()) << "no more work comes to a stream that is gone";
+}
+
+TEST_F(CheckerTest, WorkOutlivesItsStream) {
+  checker.allocated(0, 1, kPtr, kSize, a);
+  ASSERT_TRUE(driver().stream_synchronize(a));
+  ASSERT_TRUE(driver().stream_destroy(a));
+
+  checker.ending(0, 1, kPtr, {});
+
+  EXPECT_EQ(reuse(b).size(), 1u) << "it may have got some after the wait";
+}
+
+TEST_F(CheckerTest, WhatCameBackIsTheOwnStreams) {
+  checker.allocated(0, 1, kPtr, kSize, a);
+  checker.used(0, 1, kPtr, b);
+  checker.came_back(0, 1, kPtr, b);
+  ASSERT_TRUE(driver().stream_destroy(b));
+  checker.ending(0, 1, kPtr, a);
+
+  EXPECT_TRUE(reuse(a).empty());
+}
+
 // Physical memory that is mapped at several addresses.
 
 constexpr DevicePtr kOne{0x200000000}, kOther{0x300000000};
