@@ -188,11 +188,12 @@ class PoolManager final : public HostOnlyManager {
       if (room_was_made) taken = arena.allocate_slowly(size, deferrals_.load() > 0);
       return taken || taken.error().code != Errc::out_of_memory;
     };
+    bool retried = false;
     const auto gives_back = [&](const Arena* but) {
       const auto before = backing_.given_back();
       if (deferrals_.load() == 0) give_back(0, true, but);
       if (backing_.given_back() == before) return false;
-      ++retries_;
+      if (!std::exchange(retried, true)) ++retries_;
       return true;
     };
     std::unique_lock making_room(making_room_, std::try_to_lock);
@@ -205,7 +206,7 @@ class PoolManager final : public HostOnlyManager {
     if (!flushed && profile() == Profile::numba) return std::move(flushed).error();  // DEV-7
     if (served(gives_back(&arena) || queued)) return taken;
     if (served(gives_back(nullptr))) return taken;
-    if (deferrals_.load() == 0) arena.refuse(size);
+    arena.refuse(size);
     return taken;
   }
 

@@ -12,6 +12,8 @@ constexpr auto kPage = Backing::kPage;
 constexpr std::uint64_t kRange = 64_GiB;  // addresses are free, but not without end
 constexpr std::uint64_t kLeastSpan = 8_MiB, kLeastSpanAtMost = 64_MiB;
 constexpr std::uint64_t kLittle = 256_MiB, kOnePieceOfLittle = 48_MiB;
+constexpr std::uint64_t kSlabsToTheLimit = 8;
+constexpr std::size_t kSettledAtOnce = 64;
 constexpr std::uint64_t kAskFrom = 256_MiB;  // cuMemGetInfo takes 4 us
 constexpr std::uint64_t kPiecesFrom =
     1_MiB;  // less is not worth a mapping while there is other memory
@@ -56,15 +58,15 @@ Result<Arena::Taken> Arena::allocate_slowly(std::uint64_t size, bool keeps) {
 
 bool Arena::leaves_too_little(std::uint64_t size) const noexcept {
   const auto left = backing_.max() - std::min(backing_.max(), statistics_.allocated.current);
-  return size > left || (size >= refusal_.size && refusal_.frees == frees() &&
-                         refusal_.reserved == backing_.reserved_bytes());
+  return size > std::min(left, device_) || (size >= refusal_.size && refusal_.frees == frees() &&
+                                            refusal_.reserved == backing_.reserved_bytes());
 }
 
 void Arena::refuse(std::uint64_t size) noexcept {
   const std::lock_guard lock(lock_);
   std::uint64_t held = 0;
   for (const auto& span : spans_) held += span.size;
-  const bool can_change = !parked_.empty() || held != backing_.reserved_bytes();
+  const bool can_change = waits() || held != backing_.reserved_bytes();
   if (driver_refuses_ != kNothing || can_change || !idle_spans(0).empty()) return;
   refusal_ = {.size = size, .frees = frees(), .reserved = held};
 }
@@ -90,7 +92,10 @@ void Arena::forget(EventHandle event) noexcept {
 void Arena::release_slowly(std::uint64_t cookie, StreamHandle stream) noexcept {
   // The default stream has two names.
   const auto also = stream_ == StreamHandle{} ? kLegacyStream : stream_;
-  const bool elsewhere = stream != StreamHandle{} && stream != stream_ && stream != also;
+  const bool own = stream == stream_ || stream == also;
+  // CU_STREAM_PER_THREAD is another stream on every thread, and one alone allocates here.
+  const bool elsewhere =
+      stream != StreamHandle{} && (!own || (stream == kPerThreadStream && !is_its_thread()));
   const Free free{cookie, elsewhere, elsewhere ? record(stream) : EventHandle{}};
   if (allocates_.load(std::memory_order_relaxed) == this_thread() && lock_.try_lock()) {
     const std::lock_guard lock(lock_, std::adopt_lock);
@@ -132,12 +137,14 @@ void Arena::end(const Free& free) noexcept {
   const auto block = blocks_.find(free.cookie);
   if (block == kNone) return forget(free.event);
   auto event = free.event;
+  bool first = true;
   const auto let_go = [&](std::uint32_t part) {
     statistics_.allocated.subtract(blocks_.bytes(blocks_.size(part)));
     if (free.elsewhere) {
       parked_bytes_ += blocks_.bytes(blocks_.size(part));
       blocks_.park(part);
-      parked_.push_back({part, std::exchange(event, {}), free.event != EventHandle{}});
+      parked_.push_back({part, std::exchange(event, {}), free.event != EventHandle{}, first});
+      first = false;
     } else {
       blocks_.release(part);
     }
@@ -167,7 +174,8 @@ void Arena::end(const Free& free) noexcept {
 // that are mapped as one, memory that it has once held in use, holes that are to be mapped as one,
 // and more memory than it should have.
 Result<Arena::Taken> Arena::take_slowly(std::uint64_t size, std::uint32_t granules, bool keeps) {
-  if (const auto settled = settle(By::events); settled && *settled) {
+  for (;;) {
+    if (const auto settled = settle(By::events, kSettledAtOnce); !settled || !*settled) break;
     if (const auto taken = take(size, granules)) return taken;
   }
   if (backing_.kind() == Backing::Kind::cumem) return take_from_slabs(size, granules, keeps);
@@ -241,7 +249,7 @@ bool Arena::play(std::uint64_t bytes) noexcept {
 
 // Who begins again with the same requests is to find the same places: the same mappings hold then.
 void Arena::start_over() noexcept {
-  if (!parked_.empty()) return;
+  if (waits()) return;
   blocks_.join_kept();
   blocks_.remove_all_free();
   playing_ = 0;
@@ -277,8 +285,10 @@ Status Arena::grow(std::uint64_t size) {
   const std::lock_guard lock(lock_);
   end_what_is_left();
   driver_refuses_ = kNothing;
-  if (backing_.kind() == Backing::Kind::cumem) return add_slab(in_pages(size));
-  return add_spans(in_pages(size));
+  if (backing_.kind() == Backing::Kind::cumem)
+    return add_slab(std::min(in_pages(size), backing_.max()));
+  const auto bytes = std::min(in_pages(size), whole_pages(backing_.max()));
+  return add_spans(bytes);
 }
 
 // Making handles until the device is full, and undoing that, takes long, and so does it to be
@@ -296,7 +306,10 @@ Status Arena::has_free(std::uint64_t bytes, std::size_t pieces) {
 
 bool Arena::ask_what_is_free() noexcept {
   const auto info = driver_.mem_get_info();
-  if (info) room_ = info->free;
+  if (info) {
+    room_ = info->free;
+    device_ = info->total;
+  }
   return info.has_value();
 }
 
@@ -367,6 +380,24 @@ Status Arena::add_spans(std::uint64_t bytes) {
   return {};
 }
 
+// All but the one that is being filled.
+void Arena::leave_empty_ranges() noexcept {
+  const auto is_empty = [&](const Range& range) {
+    return &range != &ranges_.back() &&
+           std::none_of(spans_.begin(), spans_.end(),
+                        [&](const Span& span) { return span.address - range.base < range.size; });
+  };
+  std::vector<Range> kept;
+  for (auto& range : ranges_) {
+    if (is_empty(range)) {
+      backing_.free_addresses({range.base}, range.size);
+    } else {
+      kept.push_back(std::move(range));
+    }
+  }
+  ranges_ = std::move(kept);
+}
+
 // Something may be mapped there still.
 void Arena::leave_range() noexcept { next_address_ = ranges_.back().base + ranges_.back().size; }
 
@@ -380,19 +411,18 @@ Status Arena::add_slab(std::uint64_t bytes) {
   return {};
 }
 
-// A slab for `size` and what may follow; one of its own where it is large, or where there is no
-// room for more.
+// A slab for `size` and what may follow; one of its own where it is large, or where `max` is near.
 Result<Arena::Taken> Arena::take_from_slabs(std::uint64_t size, std::uint32_t granules,
                                             bool keeps) {
   while (play(1)) {
     if (const auto taken = take(size, granules)) return taken;
   }
+  const auto left = backing_.max() - std::min(backing_.max(), backing_.reserved_bytes());
   const auto slab = std::max(in_pages(in_play_ / 25 * 3), kPage);
   if (!keeps) make_place_for(std::max(slab, in_pages(size)), blocks_.bytes(granules));
-  const auto left = backing_.max() - std::min(backing_.max(), backing_.reserved_bytes());
   const auto alone = std::max(std::min(in_pages(size), left), blocks_.bytes(granules));
   Status grown = full();
-  if (alone < slab && slab <= left) grown = add_slab(slab);
+  if (alone < slab && slab <= left / kSlabsToTheLimit) grown = add_slab(slab);
   if (!grown && out_of_memory(grown.error())) grown = add_slab(alone);
   if (!grown) return std::move(grown).error();
   return take(size, granules);
@@ -420,27 +450,34 @@ void Arena::make_place_for(std::uint64_t bytes, std::uint64_t wanted) {
 
 // Work of this stream comes after what had been put on the others when they freed their memory. By
 // `context` where this stream may be gone: nobody asks for memory on it.
-// What cannot be ordered waits on. False where nothing waited.
-Result<bool> Arena::settle(By by) noexcept {
-  if (parked_.empty()) return false;
+// What cannot be ordered waits on. Of the oldest `most`, or all where the context was waited for.
+// False where nothing waited.
+Result<bool> Arena::settle(By by, std::size_t most) noexcept {
+  if (!waits()) return false;
+  auto end = settled_ + std::min(most, parked_.size() - settled_);
   bool ordered = by == By::events;
-  for (const auto& parked : parked_) {
-    if (!ordered) break;
+  for (auto at = settled_; at < end && ordered; ++at) {
+    const auto& parked = parked_[at];
     ordered = parked.recorded &&
               (parked.event == EventHandle{} || driver_.stream_wait_event(stream_, parked.event));
   }
   if (!ordered) {
     if (auto done = driver_.ctx_synchronize(); !done) return std::move(done).error();
+    end = parked_.size();
   }
   before_parked_changes();
-  for (const auto& parked : parked_) {
+  for (; settled_ < end; ++settled_) {
+    const auto& parked = parked_[settled_];
     forget(parked.event);
+    parked_bytes_ -= blocks_.bytes(blocks_.size(parked.block));
+    if (parked.first) --parked_count_;
     blocks_.release(parked.block);
   }
   blocks_.join_kept();
-  parked_.clear();
-  parked_bytes_ = 0;
-  parked_count_ = 0;
+  if (2 * settled_ >= parked_.size()) {
+    parked_.erase(parked_.begin(),
+                  parked_.begin() + static_cast<std::ptrdiff_t>(std::exchange(settled_, 0)));
+  }
   after_parked_changed();
   return true;
 }
@@ -449,12 +486,12 @@ Result<bool> Arena::settle(By by) noexcept {
 // be asked of a stream that is gone (it crashes: H200); those of CUDA's own stay. False where it
 // still runs, and is not waited for.
 Result<bool> Arena::finish(bool wait) noexcept {
-  if (!wait && (stream_ == StreamHandle{} || stream_ == kPerThreadStream)) {
+  if (!wait && (stream_ == StreamHandle{} || (stream_ == kPerThreadStream && is_its_thread()))) {
     const auto done = driver_.stream_query(stream_);
-    return parked_.empty() && done && *done;
+    return !waits() && done && *done;
   }
   if (auto done = driver_.ctx_synchronize(); !done) return std::move(done).error();
-  if (auto settled = settle(By::context); !settled) return settled;
+  if (auto settled = settle(By::context, parked_.size()); !settled) return settled;
   return true;
 }
 
@@ -471,7 +508,7 @@ void Arena::release_all() noexcept {
   composites_.clear();
   idle_composites_.clear();
   refusal_ = {};
-  if (parked_.empty()) {
+  if (!waits()) {
     blocks_.clear();
   } else {
     blocks_.for_each([&](std::uint32_t block) {
@@ -530,11 +567,11 @@ void Arena::give_back(std::uint64_t keep, bool wait) {
   blocks_.join_kept();
   if (backing_.reserved_bytes() <= keep || spans_.empty()) return;
   refusal_ = {};
-  if (statistics_.allocation.current == 0) {
-    if (auto settled = settle(By::context); !settled) {
+  if (statistics_.allocation.current == 0 || (wait && waits())) {
+    if (auto settled = settle(By::context, parked_.size()); !settled) {
       return backing_.note(std::move(settled).error());
     }
-    start_over();
+    if (statistics_.allocation.current == 0) start_over();
   }
   auto idle = idle_spans(keep);
   if (idle.empty()) return;
@@ -591,6 +628,7 @@ void Arena::forget(const std::vector<std::uint32_t>& idle) {
                     by_address_.end());
   for (auto& span : by_address_) span = names[span];
   if (ranges_.empty()) return;
+  if (backing_.failures() == 0) leave_empty_ranges();
   for (auto span = 0u; span < spans_.size(); ++span) name_pages(span);
   if (backing_.failures() != failures) return leave_range();
   next_address_ = ranges_.back().base;

@@ -108,7 +108,7 @@ class Arena {
   }
 
   /// No giving back elsewhere makes room for `size` bytes: what is handed out here leaves too
-  /// little of `max`.
+  /// little of `max`, or the device has less.
   bool beyond_max(std::uint64_t size) noexcept;
   /// Nothing made room for `size` bytes, and no other arena has been left anything to give: where
   /// it was `max` that decided, as much is beyond_max() until something is freed.
@@ -173,6 +173,7 @@ class Arena {
     std::uint32_t block = kNone;
     EventHandle event{};  ///< Of the first part of what was freed; 0 of the others.
     bool recorded = true;
+    bool first = true;
   };
   /// As much is refused while nothing has been freed here, and the pool holds this.
   struct Refusal {
@@ -202,6 +203,10 @@ class Arena {
   static std::uintptr_t this_thread() noexcept {
     static thread_local char here;
     return reinterpret_cast<std::uintptr_t>(&here);
+  }
+  /// Of an arena of CU_STREAM_PER_THREAD.
+  bool is_its_thread() const noexcept {
+    return allocates_.load(std::memory_order_relaxed) == this_thread();
   }
   void count(std::uint64_t size, std::uint64_t allocated) noexcept {
     statistics_.requested.add(size);
@@ -254,7 +259,8 @@ class Arena {
 
   // Order
   enum class By : std::uint8_t { events, context };
-  Result<bool> settle(By by) noexcept;
+  Result<bool> settle(By by, std::size_t most) noexcept;
+  bool waits() const noexcept { return settled_ < parked_.size(); }
 
   // What it says of itself (arena_map.cpp)
   void before_parked_changes() noexcept;
@@ -270,6 +276,7 @@ class Arena {
   void take_out_of_play(std::vector<std::uint32_t> idle);
   void forget(const std::vector<std::uint32_t>& idle);
   void leave_range() noexcept;
+  void leave_empty_ranges() noexcept;
 
   void* owner_;
   Driver& driver_;
@@ -305,10 +312,12 @@ class Arena {
   Statistics peaks_;       ///< Up to then.
   Refusal refusal_;
   std::uint64_t driver_refuses_ = kNothing;  ///< As much, for the request that is served.
+  std::uint64_t device_ = kNothing;          ///< All that it has, once it was asked.
   std::uint64_t room_ = 0;  ///< That the device had when it was asked, less what it gave since.
   std::uint64_t parked_bytes_ = 0;
   std::uint64_t parked_count_ = 0;  ///< Of what was freed, not of its parts.
   std::vector<Parked> parked_;
+  std::size_t settled_ = 0;        ///< Of parked_ the first; soon taken out.
   std::vector<Span> spans_;        ///< As they came. The first `playing_` are in blocks_.
   std::vector<Mapping> mappings_;  ///< In the order in which they were made.
   // A life of the arena is from where it is empty to where it is so again.

@@ -60,7 +60,7 @@ TEST(PoolManager, MakesDoWithLessThanASlabWhereTheDeviceIsFull) {
 
 TEST(PoolManager, FreesPendingHostAndManagedMemoryBeforeItFails) {
   Rig rig("pool:capacity=1GiB");
-  rig.driver.capacity = 8_MiB;
+  rig.driver.capacity = rig.driver.total = 8_MiB;
   ASSERT_TRUE(rig.manager->memallocmanaged(6_MiB, AttachFlags::global));
   const auto memory = rig.memory(4_MiB);
   EXPECT_EQ(rig.observer.flushes, (Rig::Flushes{{1, 6_MiB}}));

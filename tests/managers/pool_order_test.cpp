@@ -1,0 +1,120 @@
+// Order and room that the pool lacks.
+#include <thread>
+
+#include "base/units.hpp"
+#include "emm/memory_statistics.hpp"
+#include "pool_rig.hpp"
+
+namespace emm::test {
+namespace {
+
+using PoolOrder = PoolOverVirtualMemory;
+
+TEST_F(PoolOrder, MemoryThatWaitsInAnArenaInUseMakesRoomForAnotherStream) {
+  for (const auto* spec : {"pool:max=128MiB", "pool:max=128MiB,backing=cumem"}) {
+    SCOPED_TRACE(spec);
+    make(spec);
+    const auto one = *driver().stream_create(StreamKind::non_blocking);
+    const auto two = *driver().stream_create(StreamKind::non_blocking);
+    auto freed_elsewhere = memory(96_MiB, one);
+    const auto kept = memory(4_MiB, one);
+    ASSERT_TRUE(freed_elsewhere.free(two));
+    EXPECT_TRUE(manager->memalloc(96_MiB, two)) << "the stream that freed it asks";
+  }
+}
+
+TEST_F(PoolOrder, TrimGivesBackWhatWaitsInAnArenaInUse) {
+  for (const auto* spec : {"pool", "pool:backing=cumem"}) {
+    SCOPED_TRACE(spec);
+    make(spec);
+    const auto one = *driver().stream_create(StreamKind::non_blocking);
+    const auto two = *driver().stream_create(StreamKind::non_blocking);
+    auto freed_elsewhere = memory(96_MiB, one);
+    const auto kept = memory(4_MiB, one);
+    ASSERT_TRUE(freed_elsewhere.free(two));
+    ASSERT_TRUE(manager->trim(0));
+    EXPECT_LE(driver().held_bytes(), 16_MiB);
+  }
+}
+
+TEST_F(PoolOrder, ThePerThreadStreamOfAnotherThreadIsAnotherStream) {
+  make("pool");
+  auto handed_over = memory(4_MiB, kPerThreadStream);
+  hook.of_streams = 0;
+  std::thread([&] { EXPECT_TRUE(handed_over.free(kPerThreadStream)); }).join();
+  const auto first = memory(4_MiB, kPerThreadStream);
+  const auto second = memory(4_MiB, kPerThreadStream);
+  EXPECT_EQ(hook.of_streams, 2) << "recorded at the free, and waited for before it is used again";
+}
+
+TEST_F(PoolOrder, NobodyAsksForAnothersPerThreadStream) {
+  make("pool:release_threshold=2MiB");
+  const auto kept = memory(8_MiB);
+  bool pending = false, alone = false;
+  std::thread other([&] {
+    ASSERT_TRUE(driver().ctx_push_current());
+    auto worked_on = memory(32_MiB, kPerThreadStream);
+    ASSERT_TRUE(driver().memset_d8_async(worked_on.device_pointer(), 3, 32_MiB, kPerThreadStream));
+    ASSERT_TRUE(worked_on.free(kPerThreadStream));
+    pending = driver().held_bytes() >= 40_MiB;
+    std::thread([&] { memory(512); }).join();
+    alone = driver().stream_synchronize(kPerThreadStream).has_value();
+  });
+  other.join();
+  EXPECT_TRUE(pending);
+  EXPECT_TRUE(alone) << "nothing is unmapped while its work runs";
+}
+
+TEST_F(PoolOrder, ARequestWaitsForNoMoreFreesThanItNeeds) {
+  make("pool");
+  const auto one = *driver().stream_create(StreamKind::non_blocking);
+  const auto two = *driver().stream_create(StreamKind::non_blocking);
+  std::vector<MemoryPointer> pieces;
+  for (int i = 0; i < 200; ++i) pieces.push_back(memory(2_MiB, one));
+  for (auto& piece : pieces) ASSERT_TRUE(piece.free(two));
+  hook.of_streams = 0;
+  const auto next = memory(2_MiB, one);
+  EXPECT_LE(hook.of_streams, 100);
+  const auto all = memory(398_MiB, one);
+  EXPECT_EQ(driver().held_bytes(), 400_MiB) << "the others are there when they are needed";
+}
+
+TEST_F(PoolOrder, WhatTheDeviceHasNotAtAllTakesNothingFromThePool) {
+  make("pool");
+  memory(100_MiB);
+  const auto held = driver().held_bytes();
+  EXPECT_EQ(manager->memalloc(std::uint64_t{1} << 50).error().code, Errc::out_of_memory);
+  EXPECT_EQ(driver().held_bytes(), held);
+}
+
+TEST_F(PoolOrder, InitialMayBeAllOfMax) {
+  for (const auto* spec : {"pool:initial=3MiB,max=3MiB", "pool:initial=5MiB,max=5MiB,backing=cumem",
+                           "pool:initial=1MiB,max=1MiB,backing=cumem"}) {
+    SCOPED_TRACE(spec);
+    make(spec);
+  }
+}
+
+TEST_F(PoolOrder, SlabsAreNoLargerThanAskedForWhereMaxIsNear) {
+  make("pool:max=64MiB,backing=cumem");
+  const auto most = memory(40_MiB);
+  const auto little = memory(2_MiB);
+  const auto rest = memory(22_MiB);
+  EXPECT_EQ(driver().held_bytes(), 64_MiB);
+}
+
+TEST_F(PoolOrder, AddressesThatAreUsedUpGoBack) {
+  make("pool");
+  MemoryPointer live;
+  for (int cycle = 0; cycle < 1000; ++cycle) {
+    auto large = memory(400_MiB);
+    live = memory(10_MiB);
+    large = {};
+    ASSERT_TRUE(manager->trim(0));
+  }
+  live = {};
+  EXPECT_LT(manager->statistics().metadata_bytes.value_or(0), 512_KiB);
+}
+
+}  // namespace
+}  // namespace emm::test
