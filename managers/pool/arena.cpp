@@ -12,7 +12,7 @@ constexpr auto kPage = Backing::kPage;
 constexpr std::uint64_t kRange = 64_GiB;  // addresses are free, but not without end
 constexpr std::uint64_t kLeastSpan = 8_MiB, kLeastSpanAtMost = 64_MiB;
 constexpr std::uint64_t kLittle = 256_MiB, kOnePieceOfLittle = 48_MiB;
-constexpr std::uint64_t kSlabsToTheLimit = 8;
+constexpr std::uint64_t kLeastSlab = 16_MiB, kSlabsToTheLimit = 8;
 constexpr std::size_t kSettledAtOnce = 64;
 constexpr std::uint64_t kAskFrom = 256_MiB;  // cuMemGetInfo takes 4 us
 constexpr std::uint64_t kPiecesFrom =
@@ -411,29 +411,30 @@ Status Arena::add_slab(std::uint64_t bytes) {
   return {};
 }
 
-// A slab for `size` and what may follow; one of its own where it is large, or where `max` is near.
+// A slab for `size` and what may follow; one of its own where that would be a quarter of it, or
+// where `max` is near.
 Result<Arena::Taken> Arena::take_from_slabs(std::uint64_t size, std::uint32_t granules,
                                             bool keeps) {
   while (play(1)) {
     if (const auto taken = take(size, granules)) return taken;
   }
   const auto left = backing_.max() - std::min(backing_.max(), backing_.reserved_bytes());
-  const auto slab = std::max(in_pages(in_play_ / 25 * 3), kPage);
+  const auto slab = std::max(in_pages(in_play_ / 25 * 2), std::clamp(in_play_, kPage, kLeastSlab));
   if (!keeps) make_place_for(std::max(slab, in_pages(size)), blocks_.bytes(granules));
   const auto alone = std::max(std::min(in_pages(size), left), blocks_.bytes(granules));
   Status grown = full();
-  if (alone < slab && slab <= left / kSlabsToTheLimit) grown = add_slab(slab);
+  if (alone < slab / 4 && slab <= left / kSlabsToTheLimit) grown = add_slab(slab);
   if (!grown && out_of_memory(grown.error())) grown = add_slab(alone);
   if (!grown) return std::move(grown).error();
   return take(size, granules);
 }
 
-// Idle slabs go, the smallest first, where there would be a seventh more than was ever in use: what
-// is too small for a request is too small for the next such one. So the slabs grow to what the
+// Idle slabs go, the smallest first, where there would be a sixteenth more than was ever in use:
+// what is too small for a request is too small for the next such one. So the slabs grow to what the
 // program asks for, and none goes any more.
 void Arena::make_place_for(std::uint64_t bytes, std::uint64_t wanted) {
   const auto peak = std::max(policy_peak_, statistics_.allocated.current + wanted);
-  const auto limit = peak + peak / 7;
+  const auto limit = peak + peak / 16;
   if (in_play_ + bytes <= limit) return;
   auto idle = idle_spans(0);
   std::sort(idle.begin(), idle.end(), [&](std::uint32_t a, std::uint32_t b) {
