@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text.hpp"
 #include "libemm/capture_mode.hpp"
 #include "libemm/recording.hpp"
 
@@ -75,16 +76,42 @@ Result<DevicePtr> AddressedMemory::take(std::uint64_t size, StreamHandle stream)
   return ptr;
 }
 
-void AddressedMemory::give_back(DevicePtr ptr) {
-  Block block;
+WrongFree AddressedMemory::not_alive(DevicePtr ptr) {
+  for (auto& shard : shards_) {
+    const std::lock_guard lock(shard.mutex);
+    for (const auto& [base, block] : shard.blocks) {
+      if (ptr.value <= base || ptr.value - base >= block.size) continue;
+      return {.kind = WrongFree::Kind::inside,
+              .words = text::format("{} is inside of the {} bytes at {}, which stay",
+                                    text::hex(ptr.value), block.size, text::hex(base))};
+    }
+  }
+  return {.kind = WrongFree::Kind::not_alive,
+          .words = text::format("no memory begins at {}: it was freed before, or is another's",
+                                text::hex(ptr.value))};
+}
+
+std::optional<WrongFree> AddressedMemory::give_back(DevicePtr ptr,
+                                                    std::optional<std::uint64_t> size) {
+  std::optional<Block> block;
   {
     auto& shard = shard_of(ptr);
     const std::lock_guard lock(shard.mutex);
-    const auto found = shard.blocks.find(ptr.value);
-    if (found == shard.blocks.end()) return;
-    block = std::move(found->second);
-    shard.blocks.erase(found);
+    if (const auto found = shard.blocks.find(ptr.value); found != shard.blocks.end()) {
+      block = std::move(found->second);
+      shard.blocks.erase(found);
+    }
   }
+  if (!block) return not_alive(ptr);
+  const auto was = block->size;
+  end(*std::move(block), ptr);
+  if (size.value_or(was) == was) return {};
+  return WrongFree{.kind = WrongFree::Kind::size,
+                   .words = text::format("the memory at {} has {} bytes, not {}: it is freed",
+                                         text::hex(ptr.value), was, *size)};
+}
+
+void AddressedMemory::end(Block block, DevicePtr ptr) {
   live_bytes_.fetch_sub(block.size, std::memory_order_relaxed);
   Recording::of_process().freed(block.number, device_, block.stream);
   if (block.pool != 0) {

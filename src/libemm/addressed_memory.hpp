@@ -6,6 +6,7 @@
 #include <deque>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -28,8 +29,9 @@ class AddressedMemory {
       : manager_(manager), device_(device) {}
 
   Result<DevicePtr> take(std::uint64_t size, StreamHandle stream);
-  /// In the order of the stream that it was taken on. An address that is not known is ignored.
-  void give_back(DevicePtr ptr);
+  /// In the order of the stream that it was taken on. `size` is what the caller knows of it. What
+  /// is wrong with that, where something is; nothing is counted here.
+  std::optional<WrongFree> give_back(DevicePtr ptr, std::optional<std::uint64_t> size);
   bool holds(DevicePtr ptr);
   /// `ptr`, which is alive, is used on `stream` too.
   void record_stream(DevicePtr ptr, StreamHandle stream);
@@ -79,6 +81,9 @@ class AddressedMemory {
   Result<MemoryPointer> request(std::uint64_t size, StreamHandle stream);
   Result<Block> made(std::uint64_t size, StreamHandle stream, DevicePtr& ptr);
   bool is_capturing() const noexcept { return capturing_.load(std::memory_order_acquire); }
+  void end(Block block, DevicePtr ptr);
+  /// Of an address at which no memory that is alive begins.
+  WrongFree not_alive(DevicePtr ptr);
   static void end(Lifetime& lifetime, StreamHandle stream) noexcept;
   /// Gives it back to the manager when the others have come as far as they are now.
   void end_after(Lifetime lifetime, StreamHandle stream, const std::vector<StreamHandle>& others);
@@ -91,7 +96,8 @@ class AddressedMemory {
   const int device_;
   std::array<Shard, kShards> shards_;
   std::atomic<std::uint64_t> live_bytes_{0};
-  std::atomic<std::uint64_t> limit_{std::numeric_limits<std::uint64_t>::max()};
+  static constexpr auto kNoLimit = std::numeric_limits<std::uint64_t>::max();
+  std::atomic<std::uint64_t> limit_{kNoLimit};
 
   std::mutex waits_;  ///< Of the next two.
   std::deque<Waiting> waiting_;

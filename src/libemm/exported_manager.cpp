@@ -95,17 +95,28 @@ emm_token ExportedManager::hold(Lifetime lifetime) {
 }
 
 Status ExportedManager::free(emm_token token, StreamHandle stream) {
+  if (token == 0) return {};
   const auto at = static_cast<std::uint32_t>(token);
+  const auto generation = static_cast<std::uint32_t>(token >> 32);
   Lifetime lifetime;
   {
     const std::lock_guard lock(mutex_);
-    if (at >= held_.size() || held_[at].generation != token >> 32 || held_[at].generation % 2 == 0)
-      return {};
+    const bool alive =
+        at < held_.size() && held_[at].generation == generation && generation % 2 == 1;
+    if (!alive) {
+      const bool was =
+          at < held_.size() && generation < held_[at].generation && generation % 2 == 1;
+      wrong_frees_.add(WrongFrees::Kind::not_alive);
+      return Error{.code = Errc::dead_pointer,
+                   .message = text::format("token {} {}", text::hex(token),
+                                           was ? "was freed before" : "was never handed out")};
+    }
     lifetime = std::move(held_[at].lifetime);
     ++held_[at].generation;
     idle_.push_back(at);
   }
-  return lifetime.alive() ? lifetime.free(stream) : Status();
+  if (lifetime.alive()) static_cast<void>(lifetime.free(stream));
+  return {};
 }
 
 bool ExportedManager::is_idle() {

@@ -11,6 +11,7 @@
 #include "driver/device_entry.hpp"
 #include "emm/manager_entry.hpp"
 #include "libemm/table_driver.hpp"
+#include "libemm/wrong_frees.hpp"
 
 namespace emm::libemm {
 
@@ -33,8 +34,11 @@ class ExportedManager {
 
   /// What is given back by free(); 0 for a lifetime that owns nothing.
   emm_token hold(Lifetime lifetime);
-  /// Nothing where the token ended before, by free() or by reset().
+  /// Once for each token; nothing where reset() came first. Error dead_pointer, counted, of a token
+  /// that was freed before or never handed out; 0 owns nothing.
   Status free(emm_token token, StreamHandle stream);
+  /// Of this manager's memory, by whatever name.
+  WrongFrees& wrong_frees() noexcept { return wrong_frees_; }
   void defer_cleanup();
   void end_defer_cleanup();
 
@@ -59,6 +63,7 @@ class ExportedManager {
   std::vector<Held> held_;
   std::vector<std::uint32_t> idle_;  ///< Indexes into held_; has room for all of them.
   std::vector<DeferCleanup> guards_;
+  WrongFrees wrong_frees_;
 };
 
 }  // namespace emm::libemm

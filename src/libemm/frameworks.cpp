@@ -1,8 +1,10 @@
 // The C face of libemm.so for frameworks in one process: the managers that they share, and the
 // functions that PyTorch's and CuPy's pluggable allocators take.
 #include <cstddef>
+#include <cstdio>
 #include <functional>
 #include <new>
+#include <optional>
 #include <string>
 
 #include "base/text.hpp"
@@ -40,10 +42,20 @@ Result<DevicePtr> take(std::uint64_t size, int device, StreamHandle stream) {
   return (*shared)->addressed.take(size, stream);
 }
 
-void give_back(void* ptr, int device) noexcept {
+/// Who asks knows no error: what is wrong is counted, and a person told of the first of each kind.
+void give_back(void* ptr, int device, std::optional<std::uint64_t> size) noexcept {
+  auto* shared = all().known(device);
+  if (ptr == nullptr || shared == nullptr) return;
   static_cast<void>(answer(libemm::last_words, [&]() -> Status {
-    if (auto* shared = all().known(device)) shared->addressed.give_back(address_of(ptr));
-    return {};
+    auto wrong = shared->addressed.give_back(address_of(ptr), size);
+    if (!wrong || all().was_abandoned(device, address_of(ptr)))
+      return {};  // late, as after a reset
+    if (shared->manager->wrong_frees().add(wrong->kind)) {
+      std::fprintf(stderr,
+                   "emmctl: wrong free on device %d: %s (more of this kind are only counted)\n",
+                   device, wrong->words.c_str());
+    }
+    return Error{.code = Errc::invalid_value, .message = std::move(wrong->words)};
   }));
 }
 
@@ -95,7 +107,9 @@ void* emm_torch_alloc(ptrdiff_t size, int device, void* stream) {
                                       describe(taken.error())));
 }
 
-void emm_torch_free(void* ptr, ptrdiff_t, int device, void*) { libemm::give_back(ptr, device); }
+void emm_torch_free(void* ptr, ptrdiff_t size, int device, void*) {
+  libemm::give_back(ptr, device, static_cast<std::uint64_t>(size));
+}
 
 void emm_torch_record_stream(void* ptr, void* stream) {
   if (auto* shared = all().holder_of(libemm::address_of(ptr)))
@@ -164,6 +178,6 @@ void* emm_cupy_malloc(void* current_stream, size_t size, int device) {
   return given;
 }
 
-void emm_cupy_free(void*, void* ptr, int device) { libemm::give_back(ptr, device); }
+void emm_cupy_free(void*, void* ptr, int device) { libemm::give_back(ptr, device, {}); }
 
 }  // extern "C"

@@ -151,9 +151,14 @@ void state(emm_manager* self, emm_state* into) {
 }
 
 std::size_t statistics(emm_manager* self, emm_statistic* into, std::size_t count) {
+  using Kind = WrongFree::Kind;
   std::size_t written = 0;
   const auto given = manager(self).statistics();
-  for (const auto& all : {torch_statistics(given), other_statistics(given)}) {
+  const auto& wrong = of(self).wrong_frees();
+  const NamedStatistics wrong_frees{{"wrong_frees.not_alive", wrong.count(Kind::not_alive)},
+                                    {"wrong_frees.inside", wrong.count(Kind::inside)},
+                                    {"wrong_frees.size", wrong.count(Kind::size)}};
+  for (const auto& all : {torch_statistics(given), other_statistics(given), wrong_frees}) {
     for (const auto& [name, value] : all) {
       if (written < count) into[written] = {name.data(), value};  // literals, all of them
       ++written;

@@ -1,5 +1,6 @@
 #include "libemm/shared_managers.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace emm::libemm {
@@ -89,8 +90,15 @@ void SharedManagers::abandon(int ordinal) {
   const auto found = devices_.find(ordinal);
   if (found == devices_.end()) return;
   make_known(ordinal, nullptr);
-  abandoned_.push_back(std::move(found->second));
+  abandoned_.emplace_back(ordinal, std::move(found->second));
   devices_.erase(found);
+}
+
+bool SharedManagers::was_abandoned(int ordinal, DevicePtr ptr) {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(abandoned_.begin(), abandoned_.end(), [&](const auto& one) {
+    return one.first == ordinal && one.second->addressed.holds(ptr);
+  });
 }
 
 void SharedManagers::record_alive() {

@@ -41,6 +41,8 @@ class SharedManagers {
   /// The context of the device was reset by somebody else: what it held is gone, and the manager is
   /// never called again, not even to end it.
   void abandon(int ordinal);
+  /// Was `ptr` alive on the device when that was abandoned?
+  bool was_abandoned(int ordinal, DevicePtr ptr);
   /// AddressedMemory::record_alive() of every device.
   void record_alive();
   /// Gives idle memory of every device back.
@@ -56,7 +58,8 @@ class SharedManagers {
   std::string options_;
   std::uint32_t flags_ = 0;
   std::map<int, std::unique_ptr<SharedDevice>> devices_;
-  std::vector<std::unique_ptr<SharedDevice>> abandoned_;  ///< Never ended: their handles are dead.
+  /// Never ended: their handles are dead.
+  std::vector<std::pair<int, std::unique_ptr<SharedDevice>>> abandoned_;
 };
 
 }  // namespace emm::libemm

@@ -284,7 +284,8 @@ typedef struct emm_plugin_table_v1 {
   emm_status (*memalloc)(emm_manager* self, uint64_t size, emm_stream stream, emm_memory* memory);
   /* Needed. Ends any memory of this manager: the finalizer. Once for each token, at any time, also
    * late: a token that reset() has ended does nothing. An answer other than 0 is counted, and
-   * cannot be acted on. Any thread. */
+   * cannot be acted on. libemm.so answers EMM_INVALID_VALUE to a token that was freed before or
+   * that it never handed out. Any thread. */
   emm_status (*free)(emm_manager* self, emm_token token, emm_stream stream);
   /* Page-locked host memory; with a device pointer where EMM_HOST_MAPPED is asked for. Any thread.
    */
@@ -360,8 +361,8 @@ EMM_PLUGIN_EXPORT emm_status emm_trace_flush(emm_trace* trace);
 /* Flushes, and ends `trace` whatever it answers. NULL does nothing. One thread, and no other call
  * after it. */
 EMM_PLUGIN_EXPORT emm_status emm_trace_close(emm_trace* trace);
-/* A recording of any format that `emmctl convert` knows, as a trace. `to` is as of emm_trace_open().
- * Any thread. */
+/* A recording of any format that `emmctl convert` knows, as a trace. `to` is as of
+ * emm_trace_open(). Any thread. */
 EMM_PLUGIN_EXPORT emm_status emm_trace_convert(const char* from, const char* to);
 /* The words of the last failure on this thread, written as last_error() writes. */
 EMM_PLUGIN_EXPORT size_t emm_trace_error(char* buffer, size_t size);
@@ -390,16 +391,22 @@ EMM_PLUGIN_EXPORT void emm_shared_record(emm_trace* trace, uint64_t start_ns);
 
 /* For PyTorch's CUDAPluggableAllocator, with its names and types; `stream` is a cudaStream_t. They
  * draw on the shared managers. No memory is an exception, std::bad_alloc, since PyTorch knows no
- * other word for it. Any thread. */
+ * other word for it. Any thread.
+ *
+ * A free of an address where no memory begins that is alive does nothing, one of an address that
+ * was handed out again since frees that memory, and one with another size than was asked for frees.
+ * What is wrong with a free is among the manager's statistics ("wrong_frees.not_alive",
+ * "...inside",
+ * "...size"), in emm_shared_error(), and, the first of each kind, on stderr. */
 EMM_PLUGIN_EXPORT void* emm_torch_alloc(ptrdiff_t size, int device, void* stream);
 EMM_PLUGIN_EXPORT void emm_torch_free(void* ptr, ptrdiff_t size, int device, void* stream);
 EMM_PLUGIN_EXPORT void emm_torch_record_stream(void* ptr, void* stream);
 EMM_PLUGIN_EXPORT void emm_torch_reset(void); /* What PyTorch's empty_cache() asks for. */
 EMM_PLUGIN_EXPORT void* emm_torch_base_alloc(void* ptr, size_t* size);
 EMM_PLUGIN_EXPORT void emm_torch_memory_fraction(double fraction, int device);
-/* Around the capture of a CUDA graph, whose pool has the id (`first`, `second`): memory for the streams
- * that `filter` takes is nobody else's until the pool is released as often as it was begun. `filter`
- * is the address of a std::function<bool(cudaStream_t)> of libstdc++, copied here. */
+/* Around the capture of a CUDA graph, whose pool has the id (`first`, `second`): memory for the
+ * streams that `filter` takes is nobody else's until the pool is released as often as it was begun.
+ * `filter` is the address of a std::function<bool(cudaStream_t)> of libstdc++, copied here. */
 EMM_PLUGIN_EXPORT void emm_torch_begin_allocate_to_pool(int device, uint64_t first, uint64_t second,
                                                         const void* filter);
 EMM_PLUGIN_EXPORT void emm_torch_end_allocate_to_pool(int device, uint64_t first, uint64_t second);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <plugin/emm_plugin.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <functional>
@@ -35,14 +36,33 @@ struct Frameworks : testing::Test {
   }
   void TearDown() override { EXPECT_EQ(emm_shared_end(0), EMM_SUCCESS) << "memory is left"; }
 
+  static emm_memory no_memory() {
+    return {.struct_size = sizeof(emm_memory),
+            .token = 0,
+            .device_pointer = 0,
+            .host_pointer = nullptr};
+  }
   static std::string words() {
-    char text[256];
+    char text[512];
     emm_shared_error(text, sizeof text);
     return text;
   }
-  static std::uint64_t live_bytes() {
+  static emm_manager* manager() {
     emm_manager* self = nullptr;
     EXPECT_EQ(emm_shared_manager(0, &self), EMM_SUCCESS);
+    return self;
+  }
+  static std::uint64_t statistic(std::string_view name) {
+    std::vector<emm_statistic> all(emm_plugin_v1()->statistics(manager(), nullptr, 0));
+    emm_plugin_v1()->statistics(manager(), all.data(), all.size());
+    for (const auto& one : all) {
+      if (one.name == name) return one.value;
+    }
+    ADD_FAILURE() << name << " is not counted";
+    return 0;
+  }
+  static std::uint64_t live_bytes() {
+    auto* self = manager();
     emm_state state{.struct_size = sizeof(emm_state),
                     .live_bytes = 0,
                     .reserved_bytes = 0,
@@ -74,8 +94,57 @@ TEST_F(Frameworks, AreToldWhereThereIsNoMemory) {
         << error.what();
   }
   EXPECT_EQ(emm_cupy_malloc(nullptr, 65 * kMiB, 0), nullptr);
-  EXPECT_TRUE(words().find("OUT_OF_MEMORY") != std::string::npos || words() == "out of memory")
+  EXPECT_TRUE(words().find("OUT_OF_MEMORY") != std::string::npos ||
+              words().find("out of memory") != std::string::npos)
       << words();
+}
+
+TEST_F(Frameworks, HaveWrongFreesCountedAndTheFirstOfEachKindSaid) {
+  void* memory = emm_torch_alloc(4 * kKiB, 0, nullptr);
+  void* inside = static_cast<char*>(memory) + kKiB;
+  int foreign = 0;
+
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 2; ++i) {
+    emm_cupy_free(nullptr, inside, 0);
+    emm_torch_free(&foreign, sizeof foreign, 0, nullptr);
+  }
+  EXPECT_EQ(live_bytes(), 4 * kKiB);
+  emm_torch_free(memory, kKiB, 0, nullptr);
+  EXPECT_EQ(live_bytes(), 0U) << "whatever its size";
+  emm_torch_free(memory, 4 * kKiB, 0, nullptr);
+  EXPECT_NE(words().find("it was freed before, or is another's"), std::string::npos) << words();
+  const auto said = testing::internal::GetCapturedStderr();
+
+  EXPECT_EQ(statistic("wrong_frees.inside"), 2U);
+  EXPECT_EQ(statistic("wrong_frees.not_alive"), 3U);
+  EXPECT_EQ(statistic("wrong_frees.size"), 1U);
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 3) << said;
+  EXPECT_NE(said.find("is inside of the 4096 bytes at"), std::string::npos) << said;
+  EXPECT_NE(said.find("has 4096 bytes, not 1024: it is freed"), std::string::npos) << said;
+}
+
+TEST_F(Frameworks, AreToldOfATokenThatTheyDoNotHave) {
+  const auto* table = emm_plugin_v1();
+  auto* self = manager();
+  auto memory = no_memory();
+  ASSERT_EQ(table->memalloc(self, kKiB, 0, &memory), EMM_SUCCESS);
+  const auto freed = memory.token;
+  ASSERT_EQ(table->free(self, freed, 0), EMM_SUCCESS);
+  ASSERT_EQ(table->memalloc(self, kKiB, 0, &memory), EMM_SUCCESS);
+
+  EXPECT_EQ(table->free(self, freed, 0), EMM_INVALID_VALUE) << "though its place is used again";
+  EXPECT_EQ(table->free(self, memory.token + 7, 0), EMM_INVALID_VALUE);
+  char text[256];
+  table->last_error(self, text, sizeof text);
+  EXPECT_NE(std::string(text).find("was never handed out"), std::string::npos) << text;
+  EXPECT_EQ(statistic("wrong_frees.not_alive"), 2U);
+  EXPECT_EQ(table->free(self, 0, 0), EMM_SUCCESS) << "it owns nothing";
+  EXPECT_EQ(live_bytes(), kKiB);
+
+  table->reset(self);
+  EXPECT_EQ(table->free(self, memory.token, 0), EMM_SUCCESS) << "late, after a reset";
+  EXPECT_EQ(statistic("wrong_frees.not_alive"), 2U);
 }
 
 TEST_F(Frameworks, GiveNothingWhereNothingIsAskedFor) {
@@ -226,6 +295,7 @@ TEST_F(Frameworks, ForgetADeviceThatWasReset) {
   void* after = emm_torch_alloc(3 * kKiB, 0, nullptr);
 
   if (before != after) emm_torch_free(before, kKiB, 0, nullptr);
+  EXPECT_EQ(statistic("wrong_frees.not_alive"), 0U) << "it is late, not wrong";
 
   EXPECT_EQ(live_bytes(), 3 * kKiB);
   emm_torch_free(after, 3 * kKiB, 0, nullptr);

@@ -136,7 +136,7 @@ TEST(BundledManagers, OpenADeviceThemselvesWhereNoTableIsGiven) {
   EXPECT_EQ(table->memalloc(manager, 4096, 0, &memory), 0);
   EXPECT_NE(memory.device_pointer, 0u);
   EXPECT_EQ(table->free(manager, memory.token, 0), 0);
-  EXPECT_EQ(table->free(manager, memory.token, 0), 0) << "a token that ended does nothing";
+  EXPECT_EQ(table->free(manager, memory.token, 0), EMM_INVALID_VALUE) << "it was freed";
   EXPECT_EQ(table->memalloc(manager, 1 << 30, 0, &memory), EMM_OUT_OF_MEMORY);
   char words[64];
   EXPECT_GT(table->last_error(manager, words, sizeof words), 0u);

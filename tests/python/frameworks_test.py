@@ -50,6 +50,20 @@ class OnePool(unittest.TestCase):
             cupy.cuda.alloc(65 * MIB)
         self.assertEqual(cupy.cuda.alloc(0).ptr, 0)
 
+    def test_counts_what_is_freed_by_who_does_not_have_it(self):
+        block = torch.cuda.memory.Block(KIB)
+        torch.cuda.memory.current.free(block.ptr, *block.kept)
+        del block
+        self.assertEqual(emmctl.torch.stats()["wrong_frees"], 1)
+        manager = emmctl.manager(0)
+        address, token = manager.memalloc(KIB)
+        manager.free(token)
+        manager.free(token)
+        self.assertEqual(manager.statistics()["wrong_frees.not_alive"], 2)
+        emmctl.core.use()
+        with self.assertRaises(ValueError):
+            emmctl.core.memory_resource(0).deallocate(address, KIB)
+
     def test_frees_a_cycle_before_it_says_so(self):
         class Node:
             pass

@@ -47,6 +47,10 @@ class State(Structure):
                 ("largest_free_bytes", c_uint64), ("pending_count", c_uint64), ("pending_bytes", c_uint64)]
 
 
+class Statistic(Structure):
+    _fields_ = [("name", c_char_p), ("value", c_uint64)]
+
+
 class ManagerInfo(Structure):
     _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("summary", c_char_p), ("options", c_char_p)]
 
@@ -78,6 +82,7 @@ _SLOTS = [
     ("state", CFUNCTYPE(None, _SELF, POINTER(State))),
     ("report", CFUNCTYPE(c_size_t, _SELF, c_char_p, c_size_t)),
     ("trim", CFUNCTYPE(c_int32, _SELF, c_uint64)),
+    ("statistics", CFUNCTYPE(c_size_t, _SELF, POINTER(Statistic), c_size_t)),
 ]
 
 

@@ -108,7 +108,8 @@ class Manager:
         return memory.host_pointer, memory.token
 
     def free(self, token, stream=0):
-        """At any time, also late: nothing happens where reset() or the manager's end came first. It cannot fail."""
+        """At any time, also late: nothing happens where reset() or the manager's end came first. It cannot fail: one that
+        comes twice does nothing but count in statistics()."""
         self_ = self._self
         if self_ is not None and token:
             self._free(self_, token, stream)
@@ -143,6 +144,14 @@ class Manager:
         self._library.state(self._self, byref(state))
         return {name: None if value == _library.NOT_KNOWN else value
                 for name, value in ((name, getattr(state, name)) for name, _ in state._fields_[1:])}
+
+    def statistics(self):
+        """What the manager counts, by PyTorch's names; and "wrong_frees.not_alive", "wrong_frees.inside" and
+        "wrong_frees.size", frees of what was not alive, of addresses inside of memory, and with another size."""
+        ask = self._library.statistics
+        counted = (_library.Statistic * ask(self._self, None, 0))()
+        ask(self._self, counted, len(counted))
+        return {each.name.decode(): each.value for each in counted}
 
     def report(self):
         return text_of(lambda buffer, size: self._library.report(self._self, buffer, size))

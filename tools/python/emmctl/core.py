@@ -51,11 +51,15 @@ def _make_class():
             return Buffer.from_handle(ptr=address, size=size, mr=self)
 
         def deallocate(self, ptr, size, stream=None):
-            manager, token, made_on, number = self._tokens.pop(int(ptr), (None, 0, 0, 0))
-            if manager is not None:
-                made_on = _stream_handle(stream) or made_on
-                _recorder.freed(number, device=self._device, stream=made_on)
-                manager.free(token, made_on)
+            if not int(ptr):
+                return
+            if int(ptr) not in self._tokens:
+                raise ValueError("no memory of this resource begins at %#x: it was freed before, or is another's"
+                                 % int(ptr))
+            manager, token, made_on, number = self._tokens.pop(int(ptr))
+            made_on = _stream_handle(stream) or made_on
+            _recorder.freed(number, device=self._device, stream=made_on)
+            manager.free(token, made_on)
 
         is_device_accessible = property(lambda self: True)
         is_host_accessible = property(lambda self: False)

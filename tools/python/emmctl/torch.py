@@ -52,7 +52,10 @@ def in_use():
 
 
 def stats(device=0):
-    """In bytes, as the manager knows them: "allocated" to this process's frameworks, "reserved" from the device."""
-    state = _manager.manager(device).state()
+    """In bytes, as the manager knows them: "allocated" to this process's frameworks, "reserved" from the device;
+    "wrong_frees" is how many there were, of any kind."""
+    manager = _manager.manager(device)
+    state, counted = manager.state(), manager.statistics()
     return {"allocated": state["live_bytes"], "reserved": state["reserved_bytes"],
-            "largest_free": state["largest_free_bytes"]}
+            "largest_free": state["largest_free_bytes"],
+            "wrong_frees": sum(count for name, count in counted.items() if name.startswith("wrong_frees."))}
