@@ -4,8 +4,10 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "base/units.hpp"
 #include "libemm/capture_mode.hpp"
 #include "libemm/recording.hpp"
+#include "libemm/shortage.hpp"
 
 namespace emm::libemm {
 namespace {
@@ -67,13 +69,27 @@ Result<DevicePtr> AddressedMemory::take(std::uint64_t size, StreamHandle stream)
   if (!block) {
     live_bytes_.fetch_sub(size, std::memory_order_relaxed);
     recording.refused(device_, size, stream, block.error(), began_ns);
-    return std::move(block).error();
+    return with_state(std::move(block).error());
   }
   block->number = recording.made(device_, size, stream, ptr, began_ns);
   auto& shard = shard_of(ptr);
   const std::lock_guard lock(shard.mutex);
   shard.blocks.insert_or_assign(ptr.value, *std::move(block));
   return ptr;
+}
+
+Error AddressedMemory::with_state(Error error) {
+  if (error.code != Errc::out_of_memory) return error;
+  auto words = describe(error) + shortage(manager_.manager());
+  const auto limit = limit_.load(std::memory_order_relaxed);
+  if (limit != kNoLimit) words += text::format(", limited to {}", units::bytes(limit));
+  if (const auto info = is_capturing() ? Result<MemoryInfo>(Error{.code = Errc::not_supported})
+                                       : manager_.driver().mem_get_info()) {
+    words += text::format(", free on the device {} of {}", units::bytes(info->free),
+                          units::bytes(info->total));
+  }
+  error.message = std::move(words);
+  return error;
 }
 
 WrongFree AddressedMemory::not_alive(DevicePtr ptr) {

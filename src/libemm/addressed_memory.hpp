@@ -84,6 +84,8 @@ class AddressedMemory {
   void end(Block block, DevicePtr ptr);
   /// Of an address at which no memory that is alive begins.
   WrongFree not_alive(DevicePtr ptr);
+  /// `error`, where there was no memory, with the state then.
+  Error with_state(Error error);
   static void end(Lifetime& lifetime, StreamHandle stream) noexcept;
   /// Gives it back to the manager when the others have come as far as they are now.
   void end_after(Lifetime lifetime, StreamHandle stream, const std::vector<StreamHandle>& others);

@@ -102,9 +102,10 @@ void* emm_torch_alloc(ptrdiff_t size, int device, void* stream) {
   const auto taken =
       libemm::take(static_cast<std::uint64_t>(size), device, libemm::handle_of(stream));
   if (taken) return libemm::pointer_to(*taken);
+  libemm::last_words = describe(taken.error());
   throw libemm::NoMemory(text::format("CUDA out of memory: {} on device {}: {}",
                                       units::bytes(static_cast<std::uint64_t>(size)), device,
-                                      describe(taken.error())));
+                                      libemm::last_words));
 }
 
 void emm_torch_free(void* ptr, ptrdiff_t size, int device, void*) {

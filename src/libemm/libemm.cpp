@@ -1,17 +1,21 @@
 // The C face of libemm.so: emmctl's managers as a plugin.
 #include <exception>
+#include <utility>
 
 #include "emm/memory_statistics.hpp"
 #include "libemm/exported_manager.hpp"
+#include "libemm/shortage.hpp"
 #include "plugin/abi.hpp"
 
 namespace emm::libemm {
 namespace {
 
 thread_local std::string last_words;
+thread_local emm_manager* short_of_memory = nullptr;  ///< Whose state the words are to say yet.
 
-emm_status failed(const Error& error) {
+emm_status failed(const Error& error, emm_manager* self = nullptr) {
   last_words = describe(error);
+  short_of_memory = error.code == Errc::out_of_memory ? self : nullptr;
   return plugin::status_of(error);
 }
 
@@ -22,6 +26,7 @@ emm_status guarded(Body body) noexcept {
     return body();
   } catch (const std::exception& error) {
     last_words = error.what();  // of the library's own: no memory for the books
+    short_of_memory = nullptr;
   }
   return EMM_UNKNOWN_ERROR;
 }
@@ -30,6 +35,17 @@ ExportedManager& of(emm_manager* self) noexcept {
   return *reinterpret_cast<ExportedManager*>(self);
 }
 MemoryManager& manager(emm_manager* self) noexcept { return of(self).manager(); }
+
+/// Where there was no memory the state is put in words only for who reads them.
+std::size_t last_error(emm_manager* self, char* buffer, std::size_t size) {
+  if (self != nullptr && std::exchange(short_of_memory, nullptr) == self) {
+    guarded([&]() -> emm_status {
+      last_words += shortage(manager(self));
+      return EMM_SUCCESS;
+    });
+  }
+  return plugin::put_text(last_words, buffer, size);
+}
 
 /// `answer` as the host's struct, as far as that reaches.
 template <class Answer>
@@ -75,7 +91,7 @@ emm_status answer(const Status& done) { return done ? EMM_SUCCESS : failed(done.
 emm_status memalloc(emm_manager* self, std::uint64_t size, emm_stream stream, emm_memory* memory) {
   return guarded([&]() -> emm_status {
     auto made = manager(self).memalloc(size, {stream});
-    if (!made) return failed(made.error());
+    if (!made) return failed(made.error(), self);
     const auto ptr = made->device_pointer();
     hand_out(self, ptr, nullptr, (*std::move(made)).take_lifetime(), memory);
     return EMM_SUCCESS;
@@ -86,7 +102,7 @@ emm_status memallocmanaged(emm_manager* self, std::uint64_t size, std::uint32_t 
                            emm_memory* memory) {
   return guarded([&]() -> emm_status {
     auto made = manager(self).memallocmanaged(size, static_cast<AttachFlags>(attach));
-    if (!made) return failed(made.error());
+    if (!made) return failed(made.error(), self);
     const auto ptr = made->device_pointer();
     // One address on both sides, as far as the device is a real one.
     hand_out(self, ptr, reinterpret_cast<HostPtr>(ptr.value),
@@ -176,8 +192,7 @@ constexpr emm_plugin_table_v1 kTable{
     .options = "name, open, and those of the manager",
     .create = create,
     .destroy = [](emm_manager* self) { delete &of(self); },
-    .last_error = [](emm_manager*, char* buffer,
-                     std::size_t size) { return plugin::put_text(last_words, buffer, size); },
+    .last_error = last_error,
     .initialize =
         [](emm_manager* self) {
           return guarded([&] { return answer(manager(self).initialize()); });

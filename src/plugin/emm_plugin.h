@@ -391,7 +391,7 @@ EMM_PLUGIN_EXPORT void emm_shared_record(emm_trace* trace, uint64_t start_ns);
 
 /* For PyTorch's CUDAPluggableAllocator, with its names and types; `stream` is a cudaStream_t. They
  * draw on the shared managers. No memory is an exception, std::bad_alloc, since PyTorch knows no
- * other word for it. Any thread.
+ * other word for it; what() ends with the manager's state then. Any thread.
  *
  * A free of an address where no memory begins that is alive does nothing, one of an address that
  * was handed out again since frees that memory, and one with another size than was asked for frees.

@@ -99,6 +99,35 @@ TEST_F(Frameworks, AreToldWhereThereIsNoMemory) {
       << words();
 }
 
+TEST_F(Frameworks, AreToldOfTheStateWhereThereIsNoMemory) {
+  void* kept = emm_torch_alloc(3 * kMiB, 0, nullptr);
+  emm_torch_free(emm_torch_alloc(kMiB, 0, nullptr), kMiB, 0, nullptr);
+  constexpr std::string_view kState =
+      "; live 3.00 MiB, reserved 4.00 MiB, active 3.00 MiB, inactive split 1.00 MiB, largest free "
+      "block 1.00 MiB";
+  constexpr std::string_view kOfDevice = ", free on the device 60.00 MiB of 64.00 MiB";
+  const auto ends_with = [](std::string_view all, std::string_view end) {
+    return all.size() >= end.size() && all.substr(all.size() - end.size()) == end;
+  };
+
+  try {
+    emm_torch_alloc(65 * kMiB, 0, nullptr);
+    ADD_FAILURE() << "65 MiB of 64 were given";
+  } catch (const std::bad_alloc& error) {
+    EXPECT_TRUE(ends_with(error.what(), std::string(kState) + std::string(kOfDevice)))
+        << error.what();
+  }
+  EXPECT_EQ(emm_cupy_malloc(nullptr, 65 * kMiB, 0), nullptr);
+  EXPECT_TRUE(ends_with(words(), std::string(kState) + std::string(kOfDevice))) << words();
+  auto memory = no_memory();
+  EXPECT_EQ(emm_plugin_v1()->memalloc(manager(), 65 * kMiB, 0, &memory), EMM_OUT_OF_MEMORY);
+  char text[512];
+  emm_plugin_v1()->last_error(manager(), text, sizeof text);
+  EXPECT_TRUE(ends_with(text, kState)) << text;
+
+  emm_torch_free(kept, 3 * kMiB, 0, nullptr);
+}
+
 TEST_F(Frameworks, HaveWrongFreesCountedAndTheFirstOfEachKindSaid) {
   void* memory = emm_torch_alloc(4 * kKiB, 0, nullptr);
   void* inside = static_cast<char*>(memory) + kKiB;

@@ -46,8 +46,9 @@ class OnePool(unittest.TestCase):
         self.assertEqual(emmctl.torch.stats()["allocated"], len(ours) * KIB)
 
     def test_says_cupys_own_error_where_there_is_no_memory(self):
-        with self.assertRaises(cupy.cuda.memory.OutOfMemoryError):
+        with self.assertRaises(cupy.cuda.memory.OutOfMemoryError) as refused:
             cupy.cuda.alloc(65 * MIB)
+        self.assertRegex(str(refused.exception), r"^Out of memory allocating .* live 0 B, reserved .* on the device")
         self.assertEqual(cupy.cuda.alloc(0).ptr, 0)
 
     def test_counts_what_is_freed_by_who_does_not_have_it(self):
@@ -81,7 +82,7 @@ class OnePool(unittest.TestCase):
             self.assertEqual(cupy.cuda.alloc(MIB).ptr, address, "at once on the stream where it was freed")
 
     def test_serves_cupy_without_its_c_functions(self):
-        cupy.cuda.set_allocator(emmctl.cupy._by_python_functions(cupy).malloc)
+        cupy.cuda.set_allocator(emmctl.cupy._by_python_functions(cupy)[0].malloc)
         memory = cupy.cuda.alloc(KIB)
         self.assertEqual(state()["live_bytes"], KIB)
         self.assertNotEqual(memory.ptr, 0)

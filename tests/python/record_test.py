@@ -214,7 +214,7 @@ torch.cuda.memory.Block(2048)
 from emmctl import _library
 _library.library().emm_shared_use(b"name=default", 0)
 import emmctl.cupy as ours
-cupy.cuda.set_allocator(ours._by_python_functions(cupy).malloc)  # nothing of ours is known of it
+cupy.cuda.set_allocator(ours._by_python_functions(cupy)[0].malloc)  # nothing of ours is known of it
 def refusing(size, below=cupy.cuda.get_allocator()):
     if size > 1 << 20: raise MemoryError(size)
     return below(size)

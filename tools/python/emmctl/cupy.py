@@ -6,6 +6,7 @@ Memory is ordered on the stream that is CuPy's current one when it is asked for,
 """
 import ctypes
 import gc
+import threading
 
 from emmctl import _library, _manager, _recorder
 
@@ -27,6 +28,10 @@ def _current_stream_function():
     return pointer_of(capsule, name) if name == _STREAM_SIGNATURE else None
 
 
+def _last_words():
+    return _library.text_of(_library.library().emm_shared_error)
+
+
 def _by_c_functions(cupy, stream_function):
     library = _library.library()
     return cupy.cuda.CFunctionAllocator(stream_function, library.address_of("emm_cupy_malloc"),
@@ -35,6 +40,7 @@ def _by_c_functions(cupy, stream_function):
 
 def _by_python_functions(cupy):
     alive = {}  # by address
+    said = threading.local()
 
     def malloc(size, device):
         manager = _manager.manager(device)
@@ -42,6 +48,7 @@ def _by_python_functions(cupy):
             address, token = manager.memalloc(size, cupy.cuda.get_current_stream().ptr)
         except _library.EmmError as error:
             if error.is_out_of_memory:
+                said.words = error.words
                 return 0
             raise
         alive[address] = manager, token
@@ -51,15 +58,18 @@ def _by_python_functions(cupy):
         manager, token = alive.pop(address)
         manager.free(token)
 
-    return cupy.cuda.PythonFunctionAllocator(malloc, free)
+    return cupy.cuda.PythonFunctionAllocator(malloc, free), lambda: said.words
 
 
 def allocator():
     """A function for cupy.cuda.set_allocator() and cupy.cuda.using_allocator()."""
     import cupy
     stream_function = _current_stream_function()
-    inner = _by_c_functions(cupy, stream_function) if stream_function else _by_python_functions(cupy)
-    allocate = inner.malloc
+    if stream_function:
+        allocate, refusal = _by_c_functions(cupy, stream_function).malloc, _last_words
+    else:
+        inner, refusal = _by_python_functions(cupy)
+        allocate = inner.malloc
 
     def malloc(size):
         memory = allocate(size)
@@ -71,7 +81,9 @@ def allocator():
         if memory.ptr:
             return memory
         state = _manager.manager(cupy.cuda.device.get_device_id()).state()
-        raise cupy.cuda.memory.OutOfMemoryError(size, state["live_bytes"] or 0)
+        error = cupy.cuda.memory.OutOfMemoryError(size, state["live_bytes"] or 0)
+        error.args = ("%s %s" % (error, refusal()),)
+        raise error
 
     malloc.of_emmctl = True
     return malloc
