@@ -44,13 +44,19 @@ Result<DevicePtr> take(std::uint64_t size, int device, StreamHandle stream) {
 
 /// Who asks knows no error: what is wrong is counted, and a person told of the first of each kind.
 void give_back(void* ptr, int device, std::optional<std::uint64_t> size) noexcept {
-  auto* shared = all().known(device);
-  if (ptr == nullptr || shared == nullptr) return;
+  static WrongFrees where_there_is_none;
+  if (ptr == nullptr) return;
   static_cast<void>(answer(libemm::last_words, [&]() -> Status {
-    auto wrong = shared->addressed.give_back(address_of(ptr), size);
+    auto* shared = all().known(device);
+    auto wrong = shared != nullptr
+                     ? shared->addressed.give_back(address_of(ptr), size)
+                     : WrongFree{.kind = WrongFree::Kind::not_alive,
+                                 .words = text::format("{} cannot be memory: none was handed out",
+                                                       text::hex(address_of(ptr).value))};
     if (!wrong || all().was_abandoned(device, address_of(ptr)))
       return {};  // late, as after a reset
-    if (shared->manager->wrong_frees().add(wrong->kind)) {
+    auto& counts = shared != nullptr ? shared->manager->wrong_frees() : where_there_is_none;
+    if (counts.add(wrong->kind)) {
       std::fprintf(stderr,
                    "emmctl: wrong free on device %d: %s (more of this kind are only counted)\n",
                    device, wrong->words.c_str());

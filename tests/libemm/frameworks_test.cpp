@@ -153,6 +153,17 @@ TEST_F(Frameworks, HaveWrongFreesCountedAndTheFirstOfEachKindSaid) {
   EXPECT_NE(said.find("has 4096 bytes, not 1024: it is freed"), std::string::npos) << said;
 }
 
+TEST_F(Frameworks, AreToldOfAFreeWhereNothingWasHandedOut) {
+  int foreign = 0;
+
+  testing::internal::CaptureStderr();
+  emm_torch_free(&foreign, sizeof foreign, 5, nullptr);
+  const auto said = testing::internal::GetCapturedStderr();
+
+  EXPECT_NE(said.find("on device 5: "), std::string::npos) << said;
+  EXPECT_NE(words().find("none was handed out"), std::string::npos) << words();
+}
+
 TEST_F(Frameworks, AreToldOfATokenThatTheyDoNotHave) {
   const auto* table = emm_plugin_v1();
   auto* self = manager();
