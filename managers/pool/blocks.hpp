@@ -337,6 +337,8 @@ inline void Blocks::release(std::uint32_t block) noexcept {
   const auto size = blocks_[block].size;
   if (size >= kSmall) return join(block);
   set_state(blocks_[block], State::aside);
+  __builtin_prefetch(&blocks_[blocks_[block].before]);  // join() will ask them
+  __builtin_prefetch(&blocks_[blocks_[block].after]);
   kept_sizes_ |= std::uint64_t{1} << size;
   auto& kept = kept_[size];
   const auto last = std::exchange(kept[1], std::exchange(kept[0], block));
