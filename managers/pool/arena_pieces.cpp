@@ -1,6 +1,7 @@
 // An arena's memory in pieces: holes at the ends of spans, and spans that are wholly free, mapped
 // as one.
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "managers/pool/arena.hpp"
@@ -15,6 +16,50 @@ constexpr bool may_touch_an_end(std::uint64_t start, std::uint64_t end) noexcept
 
 constexpr std::size_t kMostMappings = std::size_t{1}
                                       << 16;  // of spans; each costs the driver some memory
+
+/// A hole, and the spans that are wholly in it.
+struct Candidate {
+  std::uint64_t start = 0;
+  std::uint64_t end = 0;
+  std::uint64_t whole_start = 0;  ///< The first start of a span in it, or its end,
+  std::uint64_t whole_end = 0;    ///< and the last end of one.
+  std::uint64_t as_first() const noexcept { return whole_end > start ? whole_end - start : 0; }
+  std::uint64_t as_last() const noexcept { return end > whole_start ? end - whole_start : 0; }
+  std::uint64_t whole() const noexcept {
+    return whole_end > whole_start ? whole_end - whole_start : 0;
+  }
+  std::uint64_t part_before() const noexcept { return as_first() - whole(); }
+  std::uint64_t part_behind() const noexcept { return as_last() - whole(); }
+};
+
+struct Outer {
+  const Candidate* first = nullptr;
+  const Candidate* last = nullptr;
+};
+
+// The hole that has most of a span before its whole ones, and another with most of one behind;
+// neither where there is no part of a span.
+Outer outer(std::span<const Candidate> holes) noexcept {
+  const auto most = [&](auto part, const Candidate* but) {
+    const Candidate* found = nullptr;
+    for (const auto& hole : holes) {
+      if (&hole != but && (hole.*part)() > 0 &&
+          (found == nullptr || (hole.*part)() > (found->*part)()))
+        found = &hole;
+    }
+    return found;
+  };
+  const auto sum = [](const Outer& of) {
+    return (of.first != nullptr ? of.first->part_before() : 0) +
+           (of.last != nullptr ? of.last->part_behind() : 0);
+  };
+  const auto* first = most(&Candidate::part_before, nullptr);
+  const auto* last = most(&Candidate::part_behind, nullptr);
+  if (first != last) return {first, last};
+  const Outer as_first{first, most(&Candidate::part_behind, first)};
+  const Outer as_last{most(&Candidate::part_before, last), last};
+  return sum(as_last) > sum(as_first) ? as_last : as_first;
+}
 
 }  // namespace
 
@@ -187,19 +232,6 @@ Result<Arena::Taken> Arena::take_in_pieces(std::uint64_t size, std::uint64_t wan
 // that reach farthest into such spans come first and last, and the others between them, as few as
 // can be. What is missing then is asked of the driver. REQUIRES: look_at_ends(least).
 Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std::uint64_t least) {
-  struct Candidate {
-    std::uint64_t start = 0;
-    std::uint64_t end = 0;
-    std::uint64_t whole_start = 0;  ///< The first start of a span in it, or its end,
-    std::uint64_t whole_end = 0;    ///< and the last end of one.
-    std::uint64_t as_first() const noexcept { return whole_end > start ? whole_end - start : 0; }
-    std::uint64_t as_last() const noexcept { return end > whole_start ? end - whole_start : 0; }
-    std::uint64_t whole() const noexcept {
-      return whole_end > whole_start ? whole_end - whole_start : 0;
-    }
-    std::uint64_t part_before() const noexcept { return as_first() - whole(); }
-    std::uint64_t part_behind() const noexcept { return as_last() - whole(); }
-  };
   std::vector<Candidate> holes;
   for (const auto& seen : holes_) {
     Candidate hole{.start = blocks_.address(seen.block), .end = end_of(seen.block)};
@@ -212,25 +244,7 @@ Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std
   }
   if (holes.empty()) return Taken();
 
-  const auto most = [&](auto part, const Candidate* but) {
-    const Candidate* found = nullptr;
-    for (const auto& hole : holes) {
-      if (&hole != but && (hole.*part)() > 0 &&
-          (found == nullptr || (hole.*part)() > (found->*part)()))
-        found = &hole;
-    }
-    return found;
-  };
-  const auto* first = most(&Candidate::part_before, nullptr);
-  const auto* last = most(&Candidate::part_behind, first);
-  if (first != nullptr && first == most(&Candidate::part_behind, nullptr)) {
-    const auto* other = most(&Candidate::part_before, first);
-    const auto before = [](const Candidate* hole) { return hole ? hole->part_before() : 0; };
-    const auto behind = [](const Candidate* hole) { return hole ? hole->part_behind() : 0; };
-    if (before(other) + behind(first) > before(first) + behind(last)) {
-      last = std::exchange(first, other);
-    }
-  }
+  const auto [first, last] = outer(holes);
   std::vector<const Candidate*> between;
   for (const auto& hole : holes) {
     if (&hole != first && &hole != last && hole.whole() > 0) between.push_back(&hole);
