@@ -411,7 +411,7 @@ Status Arena::add_slab(std::uint64_t bytes) {
   return {};
 }
 
-// A slab for `size` and what may follow; one of its own where that would be a quarter of it, or
+// A slab for `size` and what may follow; one of its own where that would be half of it, or
 // where `max` is near.
 Result<Arena::Taken> Arena::take_from_slabs(std::uint64_t size, std::uint32_t granules,
                                             bool keeps) {
@@ -419,11 +419,11 @@ Result<Arena::Taken> Arena::take_from_slabs(std::uint64_t size, std::uint32_t gr
     if (const auto taken = take(size, granules)) return taken;
   }
   const auto left = backing_.max() - std::min(backing_.max(), backing_.reserved_bytes());
-  const auto slab = std::max(in_pages(in_play_ / 25 * 2), std::clamp(in_play_, kPage, kLeastSlab));
+  const auto slab = std::max(in_pages(in_play_ / 10), std::clamp(in_play_, kPage, kLeastSlab));
   if (!keeps) make_place_for(std::max(slab, in_pages(size)), blocks_.bytes(granules));
   const auto alone = std::max(std::min(in_pages(size), left), blocks_.bytes(granules));
   Status grown = full();
-  if (alone < slab / 4 && slab <= left / kSlabsToTheLimit) grown = add_slab(slab);
+  if (alone < slab / 2 && slab <= left / kSlabsToTheLimit) grown = add_slab(slab);
   if (!grown && out_of_memory(grown.error())) grown = add_slab(alone);
   if (!grown) return std::move(grown).error();
   return take(size, granules);
