@@ -132,7 +132,7 @@ class PoolManager final : public HostOnlyManager {
     };
     const auto reserved = backing_.total_reserved_bytes();
     return {.allocation = count(of.allocation),
-            .segment = {.current = of.segments},
+            .segment = count(of.segments),
             .active = count(of.active_allocation),
             .inactive_split = {.current = of.inactive_split_blocks},
             .allocated_bytes = count(of.allocated),

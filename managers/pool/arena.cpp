@@ -376,6 +376,7 @@ Status Arena::add_spans(std::uint64_t bytes) {
   }
   next_address_ += bytes;
   for (auto span = first; span < spans_.size(); ++span) put_in_order(span);
+  count_segments();
   play(bytes);
   return {};
 }
@@ -407,6 +408,7 @@ Status Arena::add_slab(std::uint64_t bytes) {
   if (auto done = answered(bytes, span ? Status() : Status(span.error())); !done) return done;
   spans_.push_back(*span);
   put_in_order(static_cast<std::uint32_t>(spans_.size() - 1));
+  count_segments();
   play(~std::uint64_t{0});
   return {};
 }
@@ -628,6 +630,7 @@ void Arena::forget(const std::vector<std::uint32_t>& idle) {
   by_address_.erase(std::remove_if(by_address_.begin(), by_address_.end(), gone),
                     by_address_.end());
   for (auto& span : by_address_) span = names[span];
+  count_segments();
   if (ranges_.empty()) return;
   if (backing_.failures() == 0) leave_empty_ranges();
   for (auto span = 0u; span < spans_.size(); ++span) name_pages(span);

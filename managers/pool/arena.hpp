@@ -29,6 +29,10 @@ struct Statistics {
       if (current > peak) peak = current;
     }
     void subtract(std::uint64_t n) noexcept { current -= n; }
+    void become(std::uint64_t n) noexcept {
+      if (n > current) add(n - current);
+      current = n;
+    }
     /// Of a sum the peak is that of its parts, each at its own time: no less than the true one.
     Count& operator+=(const Count& other) noexcept;
   };
@@ -40,7 +44,7 @@ struct Statistics {
   std::uint64_t reserved = 0;               ///< Held from the device.
   std::uint64_t inactive_split = 0;         ///< Free, in spans that are in use.
   std::uint64_t inactive_split_blocks = 0;  ///< How many free blocks reach into such spans.
-  std::uint64_t segments = 0;               ///< Runs of addresses that spans make.
+  Count segments;                           ///< Runs of addresses that spans make.
   std::uint64_t largest_free = 0;
   std::uint64_t spans = 0;     ///< How many pieces the driver gave.
   std::uint64_t mappings = 0;  ///< How many times spans are mapped besides.
@@ -231,6 +235,7 @@ class Arena {
   Status add_spans(std::uint64_t bytes);
   Status add_slab(std::uint64_t bytes);
   void put_in_order(std::uint32_t span);
+  void count_segments() noexcept;
   Status has_free(std::uint64_t bytes, std::size_t pieces);
   bool ask_what_is_free() noexcept;
   Status answered(std::uint64_t bytes, Status by_driver) noexcept;

@@ -68,12 +68,7 @@ Statistics Arena::statistics() {
   result.allocated.peak = peaks_.allocated.peak;
   result.allocation.peak = peaks_.allocation.peak;
 
-  std::uint64_t end = 0;
-  for (const auto span : by_address_) {
-    result.reserved += spans_[span].size;
-    if (!follows(spans_[span], end)) ++result.segments;
-    end = spans_[span].end();
-  }
+  for (const auto& span : spans_) result.reserved += span.size;
   blocks_.for_each_hole([&](std::uint64_t address, std::uint64_t size) {
     auto rest = size;
     auto place = by_address_.begin() + place_from(address);
@@ -89,6 +84,15 @@ Statistics Arena::statistics() {
   result.metadata = metadata_bytes();
   result.metadata_fixed = sizeof *this - sizeof blocks_ + Blocks::fixed_metadata_bytes();
   return result;
+}
+
+void Arena::count_segments() noexcept {
+  std::uint64_t count = 0, end = 0;
+  for (const auto span : by_address_) {
+    if (!follows(spans_[span], end)) ++count;
+    end = spans_[span].end();
+  }
+  statistics_.segments.become(count);
 }
 
 // Spans out of play join what is free at the end of those in play.

@@ -219,6 +219,23 @@ TEST_F(PoolMap, CountsPeaksAndTotalsAsTheyCame) {
   expect(of.reserved_bytes, 2_MiB, 2_MiB, 2_MiB);
   EXPECT_EQ(of.inactive_split_bytes.current, 2_MiB - 2560);
   EXPECT_EQ(of.num_device_alloc, 1u);
+  expect(of.segment, 1, 1, 1);
+}
+
+TEST_F(PoolMap, CountsSegmentsThatCameAndWent) {
+  make("pool:backing=cumem");
+  for (int time = 0; time < 2; ++time) {
+    auto small = memory(2_MiB);
+    auto large = memory(40_MiB);
+    small = {};
+    large = {};
+    ASSERT_TRUE(manager->trim(0));
+  }
+  const auto of = manager->statistics().segment;
+  EXPECT_EQ(of.current, 0u);
+  EXPECT_EQ(of.peak, 2u);
+  EXPECT_EQ(of.allocated, 4u);
+  EXPECT_EQ(of.freed, 4u);
 }
 
 TEST_F(PoolMap, CountsRefusalsAndTheMemoryGivenBackForARequest) {
