@@ -288,7 +288,7 @@ Status Arena::grow(std::uint64_t size) {
   if (backing_.kind() == Backing::Kind::cumem)
     return add_slab(std::min(in_pages(size), backing_.max()));
   const auto bytes = std::min(in_pages(size), whole_pages(backing_.max()));
-  return add_spans(bytes);
+  return bytes > 0 ? add_spans(bytes) : full();
 }
 
 // Making handles until the device is full, and undoing that, takes long, and so does it to be

@@ -95,6 +95,16 @@ TEST_F(PoolOrder, InitialMayBeAllOfMax) {
   }
 }
 
+TEST_F(PoolOrder, LessThanAPageIsNoMemory) {
+  make("pool");
+  const auto less = *find_manager("pool:initial=1MiB,max=1MiB")
+                         ->make({.driver = &driver(),
+                                 .runtime = nullptr,
+                                 .clock = &platform->clock(),
+                                 .observer = &observer});
+  EXPECT_EQ(less->initialize().error().code, Errc::out_of_memory);
+}
+
 TEST_F(PoolOrder, SlabsAreNoLargerThanAskedForWhereMaxIsNear) {
   make("pool:max=64MiB,backing=cumem");
   const auto most = memory(40_MiB);
