@@ -29,7 +29,7 @@ print(json.dumps({"manager": options.manager, "seconds": (1 if native else optio
 """
 
 
-class Compare(unittest.TestCase):
+class Folder(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="emmctl-compare-"))
         self.addCleanup(shutil.rmtree, self.folder)
@@ -40,6 +40,8 @@ class Compare(unittest.TestCase):
                               cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
         return done.returncode, done.stdout, done.stderr
 
+
+class Compare(Folder):
     def test_gives_the_script_what_it_does_not_know_with_and_without_dashes(self):
         for arguments in (["--pairs", "1", "--", "--bits", "other"], ["--pairs", "1", "--bits", "other"],
                           ["--bits", "other", "--pairs", "1", "--", "--slow", "1"]):
@@ -72,6 +74,57 @@ class Compare(unittest.TestCase):
         code, _, words = self.compare("--pairs", "0")
         self.assertEqual(code, 2)
         self.assertIn("expected 1 or more", words)
+
+
+STEPS = """
+import argparse, json, pathlib, sys, time
+sys.path.insert(0, %r)
+from stopwatch import Stopwatch
+parser = argparse.ArgumentParser()
+parser.add_argument("--manager")
+parser.add_argument("--steps", type=int, default=5)
+parser.add_argument("--fail", default="nobody")
+options = parser.parse_args()
+watch = Stopwatch(lambda: None)
+watch.start()
+for step in range(options.steps + (options.manager != "native")):
+    with open("log", "a") as log:
+        log.write("%%s %%d\\n" %% (options.manager, step))
+    if options.fail == options.manager and step == 2:
+        sys.exit("as told")
+    watch.step()
+watch.stop()
+print(json.dumps({"manager": options.manager, "seconds": watch.seconds, "reserved_bytes": 1 << 20}))
+""" % str(COMPARE.parent)
+
+
+class ByTurns(Folder):
+    def setUp(self):
+        super().setUp()
+        (self.folder / "script.py").write_text(STEPS)
+
+    def steps(self):
+        return (self.folder / "log").read_text().splitlines()
+
+    def test_the_one_waits_while_the_other_runs(self):
+        code, said, words = self.compare("--by-turns", "--pairs", "1", "--slower", "1e9", "--", "--steps", "3")
+        self.assertEqual(code, 0, said + words)
+        self.assertEqual(self.steps(), ["native 0", "pool 0", "native 1", "pool 1", "native 2", "pool 2", "pool 3"])
+
+    def test_the_other_pair_begins_with_the_other(self):
+        self.compare("--by-turns", "--pairs", "2", "--slower", "1e9", "--", "--steps", "1")
+        self.assertEqual(self.steps(), ["native 0", "pool 0", "pool 1", "pool 0", "native 0", "pool 1"])
+
+    def test_without_turns_it_runs_through(self):
+        self.compare("--pairs", "1", "--slower", "1e9", "--", "--steps", "2")
+        self.assertEqual(self.steps(), ["native 0", "native 1", "pool 0", "pool 1", "pool 2"])
+
+    def test_one_that_fails_does_not_keep_the_other_waiting(self):
+        for manager in ("native", "pool"):
+            code, _, words = self.compare("--by-turns", "--pairs", "1", "--", "--fail", manager)
+            self.assertEqual(code, 1)
+            self.assertIn("script.py --manager %s ended with 1" % manager, words)
+            self.assertIn("as told", words)
 
 
 if __name__ == "__main__":

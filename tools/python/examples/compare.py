@@ -1,19 +1,24 @@
 """Runs a script of this folder on its own allocator and on a manager, in pairs, one after the other, and says whether
 they compute the same, how the times compare and what each reserved.
 
-    compare.py gpt2.py [--manager pool] [--pairs 10] [--json FILE] [[--] further arguments of the script]
+    compare.py gpt2.py [--manager pool] [--pairs 10] [--by-turns] [--json FILE] [[--] further arguments of the script]
 
 A line for each pair on standard error as it is done; FILE has every row of every pair, also of pairs before a failure.
 Exit 0: the same bits, and the upper 95 % bound of the paired ratio of times is at most --slower (1.02); 1: not; 3: two
 runs on the script's own allocator differ, so nothing can be said.
+
+With --by-turns what else the machine does meanwhile falls on both runs of a pair: gpt2.py and cupy_streams.py pause
+every few steps (stopwatch.py), and the time of a run is that of its own turns.
 """
 import argparse
+import contextlib
 import json
 import math
 import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 NOT_COMPARED = {"manager", "seconds", "first_quarter_seconds", "held_bytes", "reserved_bytes"}
@@ -22,15 +27,52 @@ T95 = [6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.7
        1.740, 1.734, 1.729, 1.725]
 
 
-def run(script, manager, arguments):
-    """The row that the script prints; the exit of this program where it fails."""
-    paths = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run([sys.executable, str(HERE / script), "--manager", manager, *arguments],
-                          env=dict(os.environ, PYTHONPATH=os.pathsep.join(paths)), stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, universal_newlines=True)
-    if done.returncode != 0:
-        sys.exit("%s --manager %s ended with %d:\n%s" % (script, manager, done.returncode, done.stderr[-4000:]))
-    return json.loads(done.stdout.splitlines()[-1])
+class Run:
+    """A script on a manager; its words go to files, so that it never waits for who reads them."""
+
+    def __init__(self, script, manager, arguments, by_turns):
+        paths = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
+        environment = dict(os.environ, PYTHONPATH=os.pathsep.join(paths))
+        theirs = ()
+        if by_turns:
+            (go, self.go), (self.done, done) = os.pipe(), os.pipe()
+            theirs = (go, done)
+            environment["EMM_TURNS"] = "%d,%d" % theirs
+        self.script, self.manager = script, manager
+        self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        self.process = subprocess.Popen([sys.executable, str(HERE / script), "--manager", manager, *arguments],
+                                        env=environment, stdout=self.out, stderr=self.err, pass_fds=theirs)
+        for each in theirs:
+            os.close(each)
+
+    def turn(self):
+        """Its next, to its end. False where that was the last."""
+        with contextlib.suppress(BrokenPipeError):  # it has ended
+            os.write(self.go, b".")
+        return self.pause()
+
+    def pause(self):
+        return os.read(self.done, 1) != b""
+
+    def row(self):
+        """What it prints; the exit of this program where it fails."""
+        if self.process.wait() != 0:
+            self.err.seek(0)
+            sys.exit("%s --manager %s ended with %d:\n%s" % (self.script, self.manager, self.process.returncode,
+                                                             self.err.read().decode(errors="replace")[-4000:]))
+        self.out.seek(0)
+        return json.loads(self.out.read().decode().splitlines()[-1])
+
+
+def rows_of(script, managers, arguments, by_turns):
+    """One after the other; or both at a time, of which one runs and one waits, from pause to pause of theirs."""
+    if not by_turns:
+        return [Run(script, manager, arguments, False).row() for manager in managers]
+    runs = [Run(script, manager, arguments, True) for manager in managers]
+    running = [each for each in runs if each.pause()]
+    while running:
+        running = [each for each in running if each.turn()]
+    return [each.row() for each in runs]
 
 
 def computed(row):
@@ -56,6 +98,8 @@ def arguments_of(command):
     parser.add_argument("--manager", default="pool")
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--slower", type=float, default=1.02, help="what the upper bound of the ratio may be")
+    parser.add_argument("--by-turns", action="store_true",
+                        help="both runs of a pair at a time, a few steps of the one and of the other by turns")
     parser.add_argument("--json", metavar="FILE", help="every row of every pair")
     cut = command.index("--") if "--" in command else len(command)
     options, of_the_script = parser.parse_known_args(command[:cut])
@@ -73,8 +117,11 @@ def main():
     native, ours, pairs = [], [], []
     for pair in range(options.pairs):
         order = [("native", native), (options.manager, ours)]
-        for manager, rows in order if pair % 2 == 0 else reversed(order):
-            rows.append(run(options.script, manager, of_the_script))
+        if pair % 2 == 1:
+            order.reverse()
+        managers = [manager for manager, _ in order]
+        for (_, rows), row in zip(order, rows_of(options.script, managers, of_the_script, options.by_turns)):
+            rows.append(row)
         ratio = ours[-1]["seconds"] / native[-1]["seconds"]
         pairs.append({"first": "native" if pair % 2 == 0 else "manager", "native": native[-1], "manager": ours[-1],
                       "ratio": ratio})

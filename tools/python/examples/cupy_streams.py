@@ -6,19 +6,19 @@ took, the first quarter of the steps by itself, and what was held of the device.
 import argparse
 import hashlib
 import json
-import time
 
 import cupy
 import numpy
+from stopwatch import Stopwatch
 
 
-def work(steps, held, marks):
+def work(steps, held, marks, watch):
     numbers = numpy.random.default_rng(3)
     streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(4)]
     kept, sums = [[] for _ in streams], []
     for step in range(steps):
         if step == steps // 4:
-            marks.append(time.perf_counter())
+            marks.append(watch.seconds)
         lane = step % len(streams)
         size = int(numbers.integers(1 << 10, 1 << 22))
         with streams[lane]:
@@ -30,6 +30,7 @@ def work(steps, held, marks):
             sums.append(square.astype(cupy.int64).sum())
         if step % 100 == 0:
             held.append(cupy.cuda.runtime.memGetInfo()[0])
+            watch.step()
     for stream in streams:
         stream.synchronize()
     return numpy.array([int(each) for each in sums])
@@ -48,14 +49,16 @@ def main():
         import emmctl.record
         emmctl.record.start(options.record)
     cupy.zeros(1)
-    work(20, [], [])  # kernels are compiled here
+    watch = Stopwatch(cupy.cuda.Device().synchronize)
+    work(20, [], [], watch)  # kernels are compiled here
     cupy.cuda.Device().synchronize()
     held = [cupy.cuda.runtime.memGetInfo()[0]]
-    began, marks = time.perf_counter(), []
-    sums = work(options.steps, held, marks)
-    seconds = time.perf_counter() - began
+    marks = []
+    watch.start()
+    sums = work(options.steps, held, marks, watch)
+    watch.stop()
     held.append(cupy.cuda.runtime.memGetInfo()[0])
-    row = {"manager": options.manager, "seconds": seconds, "first_quarter_seconds": marks[0] - began,
+    row = {"manager": options.manager, "seconds": watch.seconds, "first_quarter_seconds": marks[0],
            "sums": hashlib.sha256(sums.tobytes()).hexdigest()[:16], "held_bytes": held[0] - min(held)}
     if options.manager == "native":
         row["reserved_bytes"] = cupy.get_default_memory_pool().total_bytes()

@@ -10,13 +10,13 @@ import contextlib
 import hashlib
 import json
 import os
-import time
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
+from stopwatch import Stopwatch  # noqa: E402
 
 VOCABULARY, WIDTH, HEADS, LAYERS, LONGEST, BATCH = 50257, 768, 12, 12, 1024, 8
 
@@ -65,7 +65,7 @@ def train(steps, held):
     copies, looks = torch.cuda.Stream(), torch.cuda.Stream()
     losses = []
     ahead = None
-    began = None
+    watch = Stopwatch(torch.cuda.synchronize)
     for step, host in enumerate(list(batches(steps + 1))):
         with torch.cuda.stream(copies):
             coming = host.cuda(non_blocking=True)
@@ -89,13 +89,12 @@ def train(steps, held):
         del logits, loss, tokens
         if step % 10 == 0:
             held.append(torch.cuda.mem_get_info()[0])
+            watch.step()
         if step == 20:
-            torch.cuda.synchronize()
-            began = time.perf_counter()
-    torch.cuda.synchronize()
-    seconds = time.perf_counter() - began if began else 0
+            watch.start()
+    watch.stop()
     held.append(torch.cuda.mem_get_info()[0])
-    return seconds, torch.stack(losses).cpu(), model
+    return watch.seconds, torch.stack(losses).cpu(), model
 
 
 def main():
