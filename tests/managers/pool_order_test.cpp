@@ -8,17 +8,27 @@
 namespace emm::test {
 namespace {
 
-using PoolOrder = PoolOverVirtualMemory;
+class PoolOrder : public PoolOverVirtualMemory {
+ protected:
+  /// 96 MiB of stream `one` wait there for stream `two`, on which they were freed, beside 4 that
+  /// are in use.
+  void waiting() {
+    auto freed_elsewhere = memory(96_MiB, one = stream());
+    kept = memory(4_MiB, one);
+    ASSERT_TRUE(freed_elsewhere.free(two = stream()));
+  }
+  StreamHandle stream() { return *driver().stream_create(StreamKind::non_blocking); }
+
+  StreamHandle one, two;
+  MemoryPointer kept;
+};
 
 TEST_F(PoolOrder, MemoryThatWaitsInAnArenaInUseMakesRoomForAnotherStream) {
   for (const auto* spec : {"pool:max=128MiB", "pool:max=128MiB,backing=cumem"}) {
     SCOPED_TRACE(spec);
+    kept = {};  // before its manager
     make(spec);
-    const auto one = *driver().stream_create(StreamKind::non_blocking);
-    const auto two = *driver().stream_create(StreamKind::non_blocking);
-    auto freed_elsewhere = memory(96_MiB, one);
-    const auto kept = memory(4_MiB, one);
-    ASSERT_TRUE(freed_elsewhere.free(two));
+    waiting();
     EXPECT_TRUE(manager->memalloc(96_MiB, two)) << "the stream that freed it asks";
   }
 }
@@ -26,12 +36,9 @@ TEST_F(PoolOrder, MemoryThatWaitsInAnArenaInUseMakesRoomForAnotherStream) {
 TEST_F(PoolOrder, TrimGivesBackWhatWaitsInAnArenaInUse) {
   for (const auto* spec : {"pool", "pool:backing=cumem"}) {
     SCOPED_TRACE(spec);
+    kept = {};  // before its manager
     make(spec);
-    const auto one = *driver().stream_create(StreamKind::non_blocking);
-    const auto two = *driver().stream_create(StreamKind::non_blocking);
-    auto freed_elsewhere = memory(96_MiB, one);
-    const auto kept = memory(4_MiB, one);
-    ASSERT_TRUE(freed_elsewhere.free(two));
+    waiting();
     ASSERT_TRUE(manager->trim(0));
     EXPECT_LE(driver().held_bytes(), 16_MiB);
   }
@@ -67,8 +74,8 @@ TEST_F(PoolOrder, NobodyAsksForAnothersPerThreadStream) {
 
 TEST_F(PoolOrder, ARequestWaitsForNoMoreFreesThanItNeeds) {
   make("pool");
-  const auto one = *driver().stream_create(StreamKind::non_blocking);
-  const auto two = *driver().stream_create(StreamKind::non_blocking);
+  one = stream();
+  two = stream();
   std::vector<MemoryPointer> pieces;
   for (int i = 0; i < 200; ++i) pieces.push_back(memory(2_MiB, one));
   for (auto& piece : pieces) ASSERT_TRUE(piece.free(two));
