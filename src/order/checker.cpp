@@ -114,25 +114,22 @@ void Checker::used(std::uint32_t device, std::uint32_t id, DevicePtr ptr, Stream
   if (auto* block = live(devices_[device], ptr, id)) last_use(block->uses, point);
 }
 
-void Checker::joined(Block& block, std::uint32_t timeline) {
-  last_use(block.uses, streams_.mark(timeline));
-  streams_.after(block.birth.timeline, streams_.upto(timeline));
-}
-
 void Checker::came_back(std::uint32_t device, std::uint32_t id, DevicePtr ptr,
                         StreamHandle stream) {
   const std::lock_guard lock(mutex_);
-  if (auto* block = live(devices_[device], ptr, id)) joined(*block, streams_.find(device, stream));
+  auto* block = live(devices_[device], ptr, id);
+  if (block == nullptr) return;
+  const auto timeline = streams_.find(device, stream);
+  last_use(block->uses, streams_.mark(timeline));
+  streams_.after(block->birth.timeline, streams_.upto(timeline));
 }
 
-void Checker::ending(std::uint32_t device, std::uint32_t id, DevicePtr ptr, StreamHandle stream,
-                     const std::vector<StreamHandle>& also) {
+void Checker::ending(std::uint32_t device, std::uint32_t id, DevicePtr ptr, StreamHandle stream) {
   const std::lock_guard lock(mutex_);
   auto& on = devices_[device];
   auto* block = live(on, ptr, id);
   if (block == nullptr) return;
   const auto own = block->birth.timeline;
-  for (const auto other : also) joined(*block, streams_.find(device, other));
   const auto freed_on = stream.value == 0 ? own : streams_.find(device, stream);
   if (freed_on == own) {
     last_use(block->uses, streams_.mark(own));

@@ -79,10 +79,8 @@ class Checker {
   void used(std::uint32_t device, std::uint32_t id, DevicePtr ptr, StreamHandle stream);
   /// Work on `stream` touched it until here, and its own stream waits for that.
   void came_back(std::uint32_t device, std::uint32_t id, DevicePtr ptr, StreamHandle stream);
-  /// Its end is asked for on `stream`; 0: nobody said where. `also` are streams from
-  /// which it comes back now.
-  void ending(std::uint32_t device, std::uint32_t id, DevicePtr ptr, StreamHandle stream,
-              const std::vector<StreamHandle>& also = {});
+  /// Its end is asked for on `stream`; 0: nobody said where.
+  void ending(std::uint32_t device, std::uint32_t id, DevicePtr ptr, StreamHandle stream);
   void event_recorded(std::uint32_t record, std::uint32_t device, StreamHandle stream);
   void stream_waits(std::uint32_t device, StreamHandle stream, std::uint32_t record);
   void host_waits(std::uint32_t record);
@@ -112,7 +110,6 @@ class Checker {
   /// Where the work that touches `block` would not be over: its timeline.
   template <class Ordered>
   std::optional<std::uint32_t> unordered(const Block& block, Ordered ordered) const;
-  void joined(Block& block, std::uint32_t timeline);
   static Block* live(Device& device, DevicePtr ptr, std::uint32_t id);
   void end_of_range(Device& device, std::uint64_t begin, std::uint64_t size, Hazard::How how,
                     std::optional<std::uint32_t> on);

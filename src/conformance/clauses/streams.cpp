@@ -122,7 +122,8 @@ class StreamProgram {
     live_.erase(live_.begin() + static_cast<std::ptrdiff_t>(at));
     for (const auto stream : one.also) wait(one.stream, stream);  // the contract has one stream for each block
     const auto stream = random_.chance(0.7) ? one.stream : random_.chance(0.5) ? any() : StreamHandle{};
-    order_.ending(0, one.id, one.block.device(), stream, one.also);
+    for (const auto other : one.also) order_.came_back(0, one.id, one.block.device(), other);
+    order_.ending(0, one.id, one.block.device(), stream);
     if (!one.block.free(stream)) b_.expect(false, "free() on a stream", "an error", "success");
   }
 
