@@ -77,7 +77,7 @@ class Compare(Folder):
 
 
 STEPS = """
-import argparse, json, pathlib, sys, time
+import argparse, json, os, pathlib, sys, time
 sys.path.insert(0, %r)
 from stopwatch import Stopwatch
 parser = argparse.ArgumentParser()
@@ -85,6 +85,8 @@ parser.add_argument("--manager")
 parser.add_argument("--steps", type=int, default=5)
 parser.add_argument("--fail", default="nobody")
 options = parser.parse_args()
+with open("where", "a") as where:
+    where.write("%%s %%s\n" %% (sorted(os.sched_getaffinity(0)), os.environ.get("PYTHONHASHSEED")))
 watch = Stopwatch(lambda: None)
 watch.start()
 for step in range(options.steps + (options.manager != "native")):
@@ -114,6 +116,12 @@ class ByTurns(Folder):
     def test_the_other_pair_begins_with_the_other(self):
         self.compare("--by-turns", "--pairs", "2", "--slower", "1e9", "--", "--steps", "1")
         self.assertEqual(self.steps(), ["native 0", "pool 0", "pool 1", "pool 0", "native 0", "pool 1"])
+
+    def test_both_of_a_pair_have_the_same_processors_and_seed(self):
+        self.compare("--by-turns", "--pairs", "2", "--slower", "1e9", "--", "--steps", "1")
+        first, second = (set((self.folder / "where").read_text().splitlines()[at:at + 2]) for at in (0, 2))
+        self.assertEqual((len(first), len(second)), (1, 1))
+        self.assertNotEqual(first, second)
 
     def test_without_turns_it_runs_through(self):
         self.compare("--pairs", "1", "--slower", "1e9", "--", "--steps", "2")

@@ -8,7 +8,8 @@ Exit 0: the same bits, and the upper 95 % bound of the paired ratio of times is 
 runs on the script's own allocator differ, so nothing can be said.
 
 With --by-turns what else the machine does meanwhile falls on both runs of a pair: gpt2.py and cupy_streams.py pause
-every few steps (stopwatch.py), and the time of a run is that of its own turns.
+every few steps (stopwatch.py), and the time of a run is that of its own turns. Both have the same two processors, other
+ones in each pair, and the same seed for Python's hashes.
 """
 import argparse
 import contextlib
@@ -27,21 +28,33 @@ T95 = [6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.7
        1.740, 1.734, 1.729, 1.725]
 
 
-class Run:
-    """A script on a manager; its words go to files, so that it never waits for who reads them."""
+def processors_of(pair):
+    """What puts a process on two of the processors that this one may use: one for the script, one for its threads."""
+    allowed = sorted(os.sched_getaffinity(0))
+    chosen = {allowed[(2 * pair + each) % len(allowed)] for each in range(2)}
+    return lambda: os.sched_setaffinity(0, chosen)
 
-    def __init__(self, script, manager, arguments, by_turns):
+
+class Run:
+    """A script on a manager; its words go to files, so that it never waits for who reads them. `pair` is the number of
+    the pair of which two run by turns."""
+
+    def __init__(self, script, manager, arguments, pair=None):
         paths = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
         environment = dict(os.environ, PYTHONPATH=os.pathsep.join(paths))
         theirs = ()
-        if by_turns:
+        prepare = None
+        if pair is not None:
+            prepare = processors_of(pair)
+            environment["PYTHONHASHSEED"] = str(pair)
             (go, self.go), (self.done, done) = os.pipe(), os.pipe()
             theirs = (go, done)
             environment["EMM_TURNS"] = "%d,%d" % theirs
         self.script, self.manager = script, manager
         self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         self.process = subprocess.Popen([sys.executable, str(HERE / script), "--manager", manager, *arguments],
-                                        env=environment, stdout=self.out, stderr=self.err, pass_fds=theirs)
+                                        env=environment, stdout=self.out, stderr=self.err, pass_fds=theirs,
+                                        preexec_fn=prepare)
         for each in theirs:
             os.close(each)
 
@@ -64,11 +77,11 @@ class Run:
         return json.loads(self.out.read().decode().splitlines()[-1])
 
 
-def rows_of(script, managers, arguments, by_turns):
+def rows_of(script, managers, arguments, pair):
     """One after the other; or both at a time, of which one runs and one waits, from pause to pause of theirs."""
-    if not by_turns:
-        return [Run(script, manager, arguments, False).row() for manager in managers]
-    runs = [Run(script, manager, arguments, True) for manager in managers]
+    if pair is None:
+        return [Run(script, manager, arguments).row() for manager in managers]
+    runs = [Run(script, manager, arguments, pair) for manager in managers]
     running = [each for each in runs if each.pause()]
     while running:
         running = [each for each in running if each.turn()]
@@ -120,7 +133,8 @@ def main():
         if pair % 2 == 1:
             order.reverse()
         managers = [manager for manager, _ in order]
-        for (_, rows), row in zip(order, rows_of(options.script, managers, of_the_script, options.by_turns)):
+        made = rows_of(options.script, managers, of_the_script, pair if options.by_turns else None)
+        for (_, rows), row in zip(order, made):
             rows.append(row)
         ratio = ours[-1]["seconds"] / native[-1]["seconds"]
         pairs.append({"first": "native" if pair % 2 == 0 else "manager", "native": native[-1], "manager": ours[-1],
