@@ -86,7 +86,7 @@ parser.add_argument("--steps", type=int, default=5)
 parser.add_argument("--fail", default="nobody")
 options = parser.parse_args()
 with open("where", "a") as where:
-    where.write("%%s %%s\n" %% (sorted(os.sched_getaffinity(0)), os.environ.get("PYTHONHASHSEED")))
+    where.write("%%s %%s\\n" %% (sorted(os.sched_getaffinity(0)), os.environ.get("PYTHONHASHSEED")))
 watch = Stopwatch(lambda: None)
 watch.start()
 for step in range(options.steps + (options.manager != "native")):
