@@ -30,10 +30,16 @@ def work(steps, held, marks, watch):
             sums.append(square.astype(cupy.int64).sum())
         if step % 100 == 0:
             held.append(cupy.cuda.runtime.memGetInfo()[0])
+        if step % 50 == 0:
             watch.step()
     for stream in streams:
         stream.synchronize()
-    return numpy.array([int(each) for each in sums])
+    values = []
+    for each in sums:
+        values.append(int(each))
+        if len(values) % 1000 == 0:
+            watch.step()
+    return numpy.array(values)
 
 
 def main():

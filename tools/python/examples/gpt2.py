@@ -89,7 +89,7 @@ def train(steps, held):
         del logits, loss, tokens
         if step % 10 == 0:
             held.append(torch.cuda.mem_get_info()[0])
-            watch.step()
+        watch.step()
         if step == 20:
             watch.start()
     watch.stop()
