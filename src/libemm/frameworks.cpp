@@ -141,8 +141,8 @@ void emm_torch_memory_fraction(double fraction, int device) {
     if (!shared) return shared.error();
     const auto info = (*shared)->manager->driver().mem_get_info();
     if (!info) return info.error();
-    (*shared)->addressed.set_limit(
-        static_cast<std::uint64_t>(fraction * static_cast<double>(info->total)));
+    all().set_limit(device,
+                    static_cast<std::uint64_t>(fraction * static_cast<double>(info->total)));
     return {};
   }));
 }

@@ -1,23 +1,18 @@
 #include "libemm/recording.hpp"
 
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <ctime>
 #include <string>
+#include <utility>
 
 #include "base/text.hpp"
+#include "libemm/monotonic_clock.hpp"
 #include "libemm/trace_file.hpp"
 
 namespace emm::libemm {
 namespace {
-
-std::uint64_t monotonic_ns() noexcept {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(now.tv_nsec);
-}
 
 std::string hex(std::uint64_t value) {
   constexpr std::string_view kDigits = "0123456789abcdef";
@@ -39,16 +34,27 @@ std::string member_of(StreamHandle stream) {
 }  // namespace
 
 Recording& Recording::of_process() {
-  static auto* const one = new Recording;
+  static auto* const one = [] {
+    ::pthread_atfork([] { of_process().mutex_.lock(); }, [] { of_process().mutex_.unlock(); },
+                     [] { of_process().forget(); });
+    return new Recording;
+  }();
   return *one;
 }
 
-void Recording::write_to(TraceFile* file, std::uint64_t start_ns) {
+// Of a child that was just forked: the file is the parent's.
+void Recording::forget() {
+  on_.store(false, std::memory_order_release);
+  file_.reset();
+  mutex_.unlock();
+}
+
+void Recording::write_to(std::shared_ptr<TraceFile> file, std::uint64_t start_ns) {
   const std::lock_guard lock(mutex_);
   if (file != nullptr && file != file_) first_ = last_number_ + 1;
-  file_ = file;
+  file_ = std::move(file);
   start_ns_ = start_ns;
-  on_.store(file != nullptr, std::memory_order_release);
+  on_.store(file_ != nullptr, std::memory_order_release);
 }
 
 std::uint64_t Recording::now_ns() const noexcept {

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string_view>
 
@@ -19,9 +20,9 @@ class Recording {
  public:
   static Recording& of_process();
 
-  /// From here on to `file`, with times since `start_ns` of the monotonic clock; null ends it. When
-  /// this returns nobody uses the file before.
-  void write_to(TraceFile* file, std::uint64_t start_ns);
+  /// From here on to `file`, with times since `start_ns` of the monotonic clock; null ends it, and
+  /// so does fork() in the child. When this returns nobody uses the file before.
+  void write_to(std::shared_ptr<TraceFile> file, std::uint64_t start_ns);
 
   /// Of the clock of the rows; 0 where nothing is recorded.
   std::uint64_t now_ns() const noexcept;
@@ -39,6 +40,7 @@ class Recording {
   void used_on(std::uint64_t number, int device, StreamHandle stream);
 
  private:
+  void forget();
   void write(std::string_view op, std::uint64_t number, int device, std::string_view members,
              StreamHandle stream);
 
@@ -47,7 +49,7 @@ class Recording {
   std::atomic<std::uint64_t> first_{1};  ///< Of this trace.
   std::atomic<std::uint64_t> start_ns_{0};
   std::mutex mutex_;
-  TraceFile* file_ = nullptr;
+  std::shared_ptr<TraceFile> file_;
 };
 
 }  // namespace emm::libemm

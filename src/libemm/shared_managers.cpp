@@ -49,6 +49,8 @@ Result<SharedDevice*> SharedManagers::device(int ordinal) {
     return std::move(ready).error();
   }
   found = std::make_unique<SharedDevice>(*std::move(made), ordinal);
+  if (const auto limit = limits_.find(ordinal); limit != limits_.end())
+    found->addressed.set_limit(limit->second);
   make_known(ordinal, found.get());
   return found.get();
 }
@@ -92,6 +94,13 @@ void SharedManagers::abandon(int ordinal) {
   make_known(ordinal, nullptr);
   abandoned_.emplace_back(ordinal, std::move(found->second));
   devices_.erase(found);
+}
+
+void SharedManagers::set_limit(int ordinal, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  limits_[ordinal] = bytes;
+  const auto found = devices_.find(ordinal);
+  if (found != devices_.end()) found->second->addressed.set_limit(bytes);
 }
 
 bool SharedManagers::was_abandoned(int ordinal, DevicePtr ptr) {

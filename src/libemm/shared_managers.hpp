@@ -41,6 +41,8 @@ class SharedManagers {
   /// The context of the device was reset by somebody else: what it held is gone, and the manager is
   /// never called again, not even to end it.
   void abandon(int ordinal);
+  /// AddressedMemory::set_limit() of a device, also of managers of it that are made later.
+  void set_limit(int ordinal, std::uint64_t bytes);
   /// Was `ptr` alive on the device when that was abandoned?
   bool was_abandoned(int ordinal, DevicePtr ptr);
   /// AddressedMemory::record_alive() of every device.
@@ -58,6 +60,7 @@ class SharedManagers {
   std::string options_;
   std::uint32_t flags_ = 0;
   std::map<int, std::unique_ptr<SharedDevice>> devices_;
+  std::map<int, std::uint64_t> limits_;
   /// Never ended: their handles are dead.
   std::vector<std::pair<int, std::unique_ptr<SharedDevice>>> abandoned_;
 };

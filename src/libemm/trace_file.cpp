@@ -2,6 +2,7 @@
 
 #include "base/byte_sum.hpp"
 #include "format/json_reader.hpp"
+#include "libemm/monotonic_clock.hpp"
 #include "trace/header_reader.hpp"
 
 namespace emm::libemm {
@@ -25,6 +26,9 @@ Result<std::unique_ptr<TraceFile>> TraceFile::open(const char* path, const char*
   const auto read = trace::read_header(file->nodes_->root(), file->name_);
   if (!read) return read.error();
   if (auto written = file->writer_->on_header(*read); !written) return std::move(written).error();
+  if (read->has_clock && read->clock_source == "CLOCK_MONOTONIC")
+    file->start_ns_ = read->clock_start_ns;
+  if (auto flushed = file->sink_->flush(); !flushed) return std::move(flushed).error();
   return file;
 }
 
@@ -36,11 +40,20 @@ TraceFile::TraceFile(const char* path, std::unique_ptr<format::ByteSink> sink)
 
 Status TraceFile::append(std::string_view text) {
   const std::lock_guard lock(mutex_);
+  if (ended_) return Error{.code = Errc::invalid_value, .message = name_ + " has ended"};
   if (auto parsed = parse(text); !parsed) return parsed;
   if (auto read = operations_.read(nodes_->root(), operation_); !read) return read;
+  stamp();
   if (auto written = writer_->on_operation(operation_); !written) return written;
   count(operation_);
   return events_ % kFlushEvery == 0 ? sink_->flush() : Status();
+}
+
+void TraceFile::stamp() {
+  if (!start_ns_ || operation_.has(Member::time_ns)) return;
+  const auto now = monotonic_ns();
+  operation_.time_ns = now > *start_ns_ ? now - *start_ns_ : 0;
+  operation_.members.add(Member::time_ns);
 }
 
 std::string TraceFile::name_of(const trace::Id& id) {
@@ -84,6 +97,7 @@ Status TraceFile::append_end(std::uint64_t lost) {
   end.lost = lost + lost_;
   end.live = live_.size();
   end.live_bytes = bytes.value();
+  ended_ = true;
   return writer_->on_operation(end);
 }
 
@@ -93,6 +107,8 @@ Status TraceFile::flush() {
 }
 
 Status TraceFile::close() {
+  const std::lock_guard lock(mutex_);
+  ended_ = true;
   if (auto finished = writer_->finish(); !finished) return finished;
   return sink_->close();
 }

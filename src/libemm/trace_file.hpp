@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,11 +18,14 @@
 namespace emm::libemm {
 
 /// Text given by a caller, read as the format's rules say and written as the writer writes. Any
-/// thread but for close().
+/// thread.
 class TraceFile {
  public:
+  /// The header is in the file when this returns.
   static Result<std::unique_ptr<TraceFile>> open(const char* path, const char* header);
 
+  /// An operation without `time_ns` is given that of this call, where the header says that the
+  /// clock is CLOCK_MONOTONIC and when it began. invalid_value after append_end() and close().
   Status append(std::string_view text);
   /// An operation has no line.
   void lose() noexcept { lost_.fetch_add(1, std::memory_order_relaxed); }
@@ -41,6 +45,7 @@ class TraceFile {
     std::string context;
   };
   static std::string name_of(const trace::Id& id);
+  void stamp();
 
   const std::string name_;
   std::unique_ptr<format::ByteSink> sink_;
@@ -50,6 +55,8 @@ class TraceFile {
   trace::OperationReader operations_;
   trace::Operation operation_;
   std::uint64_t line_ = 0, events_ = 0;
+  std::optional<std::uint64_t> start_ns_;  ///< Of the clock, where it is CLOCK_MONOTONIC.
+  bool ended_ = false;                     ///< Nothing more is written.
   std::atomic<std::uint64_t> lost_{0};
   std::map<std::string, Live> live_;
 };

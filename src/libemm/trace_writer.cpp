@@ -1,6 +1,12 @@
 // The C face of libemm.so: a trace file, an operation at a time, and foreign recordings as traces.
+#include <pthread.h>
+
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 
 #include "format/byte_source.hpp"
 #include "libemm/answer.hpp"
@@ -15,7 +21,58 @@ namespace {
 
 thread_local std::string last_words;
 
-TraceFile& of(emm_trace* trace) noexcept { return *reinterpret_cast<TraceFile*>(trace); }
+/// The files that are open, by the handles that callers have. No handle comes twice, so one of a
+/// file that was closed names nothing. Any thread.
+class OpenFiles {
+ public:
+  /// It never ends: a file that nobody closed must not be written to once more at the end.
+  static OpenFiles& of_process() {
+    static auto* const all = [] {
+      ::pthread_atfork([] { of_process().mutex_.lock(); }, [] { of_process().mutex_.unlock(); },
+                       [] { of_process().forget(); });
+      return new OpenFiles;
+    }();
+    return *all;
+  }
+
+  emm_trace* add(std::unique_ptr<TraceFile> file) {
+    const std::lock_guard lock(mutex_);
+    files_.emplace(++last_, std::move(file));
+    return reinterpret_cast<emm_trace*>(last_);
+  }
+  std::shared_ptr<TraceFile> find(emm_trace* trace) {
+    const std::lock_guard lock(mutex_);
+    const auto found = files_.find(reinterpret_cast<std::uintptr_t>(trace));
+    return found != files_.end() ? found->second : nullptr;
+  }
+  void drop(emm_trace* trace) {
+    const std::lock_guard lock(mutex_);
+    files_.erase(reinterpret_cast<std::uintptr_t>(trace));
+  }
+
+ private:
+  /// In a child that was just forked: the files are the parent's, and what is in their buffers too.
+  void forget() {
+    of_parents_.merge(files_);
+    files_.clear();
+    mutex_.unlock();
+  }
+
+  std::mutex mutex_;
+  std::map<std::uintptr_t, std::shared_ptr<TraceFile>> files_, of_parents_;
+  std::uintptr_t last_ = 0;
+};
+
+/// Runs `body` on the file of a handle, for a caller in C.
+template <class Body>
+emm_status on_file(emm_trace* trace, Body body) noexcept {
+  return answer(last_words, [&]() -> Status {
+    const auto file = OpenFiles::of_process().find(trace);
+    if (file == nullptr)
+      return Error{.code = Errc::invalid_value, .message = "the trace was closed before"};
+    return body(*file);
+  });
+}
 
 Status convert(const char* from, const char* to) {
   auto source = format::ByteSource::open(from);
@@ -41,27 +98,28 @@ extern "C" emm_status emm_trace_open(const char* path, const char* header, emm_t
   return answer(emm::libemm::last_words, [&]() -> emm::Status {
     auto opened = TraceFile::open(path, header);
     if (!opened) return std::move(opened).error();
-    *trace = reinterpret_cast<emm_trace*>(opened->release());
+    *trace = emm::libemm::OpenFiles::of_process().add(*std::move(opened));
     return {};
   });
 }
 
 extern "C" emm_status emm_trace_append(emm_trace* trace, const char* operation) {
-  return answer(emm::libemm::last_words, [&] { return emm::libemm::of(trace).append(operation); });
+  return emm::libemm::on_file(trace, [&](TraceFile& file) { return file.append(operation); });
 }
 
 extern "C" emm_status emm_trace_end(emm_trace* trace, std::uint64_t lost) {
-  return answer(emm::libemm::last_words, [&] { return emm::libemm::of(trace).append_end(lost); });
+  return emm::libemm::on_file(trace, [&](TraceFile& file) { return file.append_end(lost); });
 }
 
 extern "C" emm_status emm_trace_flush(emm_trace* trace) {
-  return answer(emm::libemm::last_words, [&] { return emm::libemm::of(trace).flush(); });
+  return emm::libemm::on_file(trace, [](TraceFile& file) { return file.flush(); });
 }
 
 extern "C" emm_status emm_trace_close(emm_trace* trace) {
   if (trace == nullptr) return EMM_SUCCESS;
-  const std::unique_ptr<TraceFile> file(&emm::libemm::of(trace));
-  return answer(emm::libemm::last_words, [&] { return file->close(); });
+  const auto status = emm::libemm::on_file(trace, [](TraceFile& file) { return file.close(); });
+  emm::libemm::OpenFiles::of_process().drop(trace);
+  return status;
 }
 
 extern "C" emm_status emm_trace_convert(const char* from, const char* to) {
@@ -73,6 +131,7 @@ extern "C" size_t emm_trace_error(char* buffer, size_t size) {
 }
 
 extern "C" void emm_shared_record(emm_trace* trace, std::uint64_t start_ns) {
-  emm::libemm::Recording::of_process().write_to(reinterpret_cast<TraceFile*>(trace), start_ns);
+  emm::libemm::Recording::of_process().write_to(emm::libemm::OpenFiles::of_process().find(trace),
+                                                start_ns);
   if (trace != nullptr) emm::libemm::SharedManagers::of_process().record_alive();
 }

@@ -351,15 +351,17 @@ typedef struct emm_trace emm_trace;
 EMM_PLUGIN_EXPORT emm_status emm_trace_open(const char* path, const char* header,
                                             emm_trace** trace);
 /* One operation, as the JSON of its line. EMM_INVALID_VALUE and nothing written where the format
- * does not know it so. Any thread: operations are written in the order of the calls. */
+ * does not know it so, and after emm_trace_end() and emm_trace_close(). One without "time_ns" is
+ * given that of the call, where the header's clock is CLOCK_MONOTONIC. Any thread: operations are
+ * written in the order of the calls. */
 EMM_PLUGIN_EXPORT emm_status emm_trace_append(emm_trace* trace, const char* operation);
 /* The operation `end`, the last one: how many there were, how many the caller knows to be missing,
  * and what is alive. Any thread. */
 EMM_PLUGIN_EXPORT emm_status emm_trace_end(emm_trace* trace, uint64_t lost);
 /* What was appended is in the file when this returns. Any thread. */
 EMM_PLUGIN_EXPORT emm_status emm_trace_flush(emm_trace* trace);
-/* Flushes, and ends `trace` whatever it answers. NULL does nothing. One thread, and no other call
- * after it. */
+/* Flushes, and ends `trace` whatever it answers: a later call with it, also in a child that fork()
+ * made of the process, does nothing and is EMM_INVALID_VALUE. NULL does nothing. Any thread. */
 EMM_PLUGIN_EXPORT emm_status emm_trace_close(emm_trace* trace);
 /* A recording of any format that `emmctl convert` knows, as a trace. `to` is as of
  * emm_trace_open(). Any thread. */

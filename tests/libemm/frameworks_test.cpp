@@ -205,6 +205,15 @@ TEST_F(Frameworks, KeepTorchToItsFraction) {
   emm_torch_free(beyond, kKiB, 0, nullptr);
 }
 
+TEST_F(Frameworks, KeepTorchToItsFractionWhenTheManagerIsMadeAgain) {
+  emm_torch_memory_fraction(0.5, 0);
+  ASSERT_EQ(emm_shared_end(0), EMM_SUCCESS);
+
+  EXPECT_THROW(emm_torch_alloc(33 * kMiB, 0, nullptr), std::bad_alloc);
+
+  emm_torch_memory_fraction(1.0, 0);
+}
+
 TEST_F(Frameworks, HoldMemoryThatAnotherStreamWasRecordedFor) {
   void* stream = reinterpret_cast<void*>(1);  // the legacy one, which always is there
   void* used = emm_torch_alloc(kMiB, 0, nullptr);

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 #include <plugin/emm_plugin.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <fstream>
@@ -55,6 +57,67 @@ TEST_F(TraceFile, IsWholeAfterAFlush) {
   EXPECT_EQ(content(),
             "{\"format\":\"emmctl-trace\",\"version\":\"1.0\"}\n{\"op\":\"initialize\"}\n");
   EXPECT_EQ(emm_trace_close(trace), 0);
+}
+
+TEST_F(TraceFile, HasItsHeaderFromTheBeginning) {
+  emm_trace* trace = nullptr;
+  ASSERT_EQ(emm_trace_open(path.c_str(), nullptr, &trace), 0);
+
+  EXPECT_EQ(content(), "{\"format\":\"emmctl-trace\",\"version\":\"1.0\"}\n");
+  EXPECT_EQ(emm_trace_close(trace), 0);
+}
+
+TEST_F(TraceFile, RefusesWhatComesAfterItsEndAndAfterItsClose) {
+  emm_trace* trace = nullptr;
+  ASSERT_EQ(emm_trace_open(path.c_str(), nullptr, &trace), 0);
+  EXPECT_EQ(emm_trace_end(trace, 0), 0);
+  EXPECT_EQ(emm_trace_append(trace, R"({"op":"reset"})"), EMM_INVALID_VALUE);
+  EXPECT_EQ(emm_trace_close(trace), 0);
+  const auto before = content();
+
+  EXPECT_EQ(emm_trace_append(trace, R"({"op":"reset"})"), EMM_INVALID_VALUE);
+  EXPECT_EQ(emm_trace_flush(trace), EMM_INVALID_VALUE);
+  EXPECT_EQ(emm_trace_end(trace, 0), EMM_INVALID_VALUE);
+  EXPECT_EQ(emm_trace_close(trace), EMM_INVALID_VALUE);
+
+  EXPECT_EQ(content(), before);
+  EXPECT_EQ(before.find("reset"), std::string::npos) << before;
+}
+
+TEST_F(TraceFile, StampsWhatHasNoTime) {
+  emm_trace* trace = nullptr;
+  ASSERT_EQ(emm_trace_open(path.c_str(),
+                           R"({"format":"emmctl-trace","version":"1.0",)"
+                           R"("clock":{"source":"CLOCK_MONOTONIC","start_ns":0}})",
+                           &trace),
+            0);
+
+  EXPECT_EQ(emm_trace_append(trace, R"({"op":"reset"})"), 0);
+  EXPECT_EQ(emm_trace_append(trace, R"({"op":"reset","time_ns":7})"), 0);
+  EXPECT_EQ(emm_trace_close(trace), 0);
+
+  const auto rows = content().substr(content().find('\n') + 1);
+  EXPECT_EQ(rows.rfind(R"({"op":"reset","time_ns":)", 0), 0U) << rows;
+  EXPECT_NE(rows.find(R"({"op":"reset","time_ns":7})"), std::string::npos) << rows;
+}
+
+TEST_F(TraceFile, IsTheParentsAfterAFork) {
+  emm_trace* trace = nullptr;
+  ASSERT_EQ(emm_trace_open(path.c_str(), nullptr, &trace), 0);
+  ASSERT_EQ(emm_trace_append(trace, R"({"op":"initialize"})"), 0);
+  const auto child = ::fork();
+  if (child == 0) {
+    const bool refused = emm_trace_append(trace, R"({"op":"reset"})") == EMM_INVALID_VALUE &&
+                         emm_trace_close(trace) == EMM_INVALID_VALUE;
+    ::_exit(refused ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+
+  EXPECT_EQ(emm_trace_close(trace), 0);
+  EXPECT_EQ(content(),
+            "{\"format\":\"emmctl-trace\",\"version\":\"1.0\"}\n{\"op\":\"initialize\"}\n");
 }
 
 TEST_F(TraceFile, RefusesWhatIsNoOperationAndGoesOn) {

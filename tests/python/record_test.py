@@ -151,6 +151,57 @@ with cuda.pinned(np.zeros(100)), cuda.mapped(np.zeros(100)):
         self.assertFalse(header["complete"], "a pinned array was there, and a free was put off")
 
 
+    def test_is_of_the_manager_that_numba_is_told_of_later(self):
+        self.python("""
+import emmctl.record, emmctl.numba
+from numba import cuda
+emmctl.record.start("run.jsonl")
+emmctl.numba.use("pool")
+array = cuda.device_array(100)
+""")
+        self.assertEqual([row["op"] for row in self.operations("run.jsonl")].count("memalloc"), 1)
+
+    def test_says_that_numbas_work_is_on_the_per_thread_stream(self):
+        program = "import emmctl.record; from numba import cuda; emmctl.record.start('run.jsonl'); cuda.device_array(100)"
+        self.python(program, NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM="1")
+        row = next(row for row in self.operations("run.jsonl") if row["op"] == "memalloc")
+        self.assertEqual(row["stream"], "per_thread")
+
+    def test_a_free_within_another_row_has_the_earlier_time(self):
+        self.python("""
+from numba import cuda
+import emmctl.record
+from emmctl import _recorder
+emmctl.record.start("run.jsonl")
+held = [cuda.device_array(100)]
+dumps = _recorder.json.dumps
+def dumps_and_collects(row):
+    held.clear()  # as a collection of garbage may, anywhere
+    return dumps(row)
+_recorder.json.dumps = dumps_and_collects
+again = cuda.device_array(200)
+""")
+        times = [row["time_ns"] for row in self.operations("run.jsonl")]
+        self.assertEqual(times, sorted(times))
+
+    def test_of_a_process_that_is_killed_has_all_but_the_last_rows(self):
+        for count in (3, 200):
+            with self.assertRaises(AssertionError):
+                self.python("""
+import os, signal
+from numba import cuda
+import emmctl.record
+emmctl.record.start("run.jsonl")
+for size in range(%d):
+    cuda.device_array(1 + size)
+os.kill(os.getpid(), signal.SIGKILL)
+""" % count)
+            rows = [json.loads(line) for line in (self.folder / "run.jsonl").read_text().splitlines()]
+            self.assertEqual(rows[0]["format"], "emmctl-trace")
+            self.assertGreater(len(rows), 3 * count - 64)
+        self.replay("run.jsonl", "default")
+
+
 FRAMEWORKS = """
 import threading
 import cupy, torch
@@ -195,6 +246,102 @@ del block"""))
         for manager in ("pool", "async", "default"):
             self.replay("run.jsonl", manager)
 
+    def test_a_child_does_not_write_to_its_parents_trace(self):
+        self.python(FRAMEWORKS % ('import emmctl.cupy, emmctl.torch; emmctl.cupy.use("pool"); emmctl.torch.use()', """
+import os
+many = [cupy.cuda.alloc(512) for _ in range(40)]
+if os.fork() == 0:
+    del kept, other, many  # more than are kept back
+    emmctl.record.stop()
+    emmctl.record.start("child.jsonl")
+    os._exit(0)
+assert os.wait()[1] == 0
+del many"""))
+        ops = [row["op"] for row in self.operations("run.jsonl")]
+        self.assertEqual((ops.count("memalloc"), ops.count("free")), (44, 41))
+
+    def test_ends_in_the_middle_of_a_request(self):
+        self.python("""
+import cupy
+import emmctl.record
+def stopping(size):
+    if size == 2048: emmctl.record.stop()
+    return below(size)
+import emmctl.cupy
+emmctl.cupy.use("pool")
+below = emmctl.cupy._by_python_functions(cupy)[0].malloc
+cupy.cuda.set_allocator(stopping)
+emmctl.record.start("run.jsonl")
+first = cupy.cuda.alloc(1024)
+second = cupy.cuda.alloc(2048)
+del second
+""")
+        self.assertEqual([(row["op"], row.get("size")) for row in self.operations("run.jsonl")], [("memalloc", 1024)])
+
+    def test_goes_where_the_program_was_when_it_began(self):
+        self.python("""
+import os, cupy
+import emmctl.cupy, emmctl.record
+emmctl.use("pool")
+cupy.cuda.set_allocator(emmctl.cupy._by_python_functions(cupy)[0].malloc)
+emmctl.record.start("run.jsonl")
+os.mkdir("elsewhere"); os.chdir("elsewhere")
+cupy.cuda.alloc(1024)
+""")
+        self.assertEqual([row["op"] for row in self.operations("run.jsonl")], ["memalloc", "free"])
+        self.assertEqual(os.listdir(str(self.folder / "elsewhere")), [])
+
+    def test_that_cannot_be_written_is_refused_before_anything_is_asked(self):
+        self.python("""
+import cupy
+import emmctl.cupy, emmctl.record
+emmctl.cupy.use("pool")
+for path in ("nowhere/run.jsonl", "."):
+    try:
+        emmctl.record.start(path)
+    except OSError:
+        pass
+    else:
+        raise AssertionError(path)
+emmctl.record.start("run.jsonl")
+cupy.cuda.alloc(1024)
+""")
+        self.assertEqual(len(self.operations("run.jsonl")), 2)
+
+    def test_on_a_full_disk_is_no_trouble_of_the_program(self):
+        for use in ("emmctl.cupy.use('pool')", "cupy.cuda.set_allocator(emmctl.cupy._by_python_functions(cupy)[0].malloc)"):
+            said = self.python("""
+import cupy
+import emmctl.cupy, emmctl.record
+%s
+emmctl.record.start("/dev/full")
+for _ in range(100):
+    assert cupy.cuda.alloc(1024).ptr
+print(emmctl.record.stop())
+""" % use)
+            self.assertEqual(sorted(said.splitlines()), [
+                "['/dev/full']", "emmctl.record: /dev/full is not whole: cannot write /dev/full: No space left on device"])
+
+    def test_a_beginning_that_fails_leaves_nothing_behind(self):
+        self.python("""
+import cupy, torch
+import emmctl.cupy, emmctl.record
+emmctl.cupy.use("pool")
+def failing(**named): raise RuntimeError("no history")
+torch.cuda.memory._record_memory_history = failing
+try:
+    emmctl.record.start("other.jsonl")
+except RuntimeError as error:
+    assert "no history" in str(error)
+torch.cuda.memory._record_memory_history = lambda **named: None
+def dump(path): raise RuntimeError("no snapshot")
+torch.cuda.memory._dump_snapshot = dump
+emmctl.record.start("run.jsonl")
+cupy.cuda.alloc(1024)
+assert emmctl.record.stop() == ["run.jsonl"]  # of which nothing is lost by that
+""")
+        self.assertEqual(len(self.operations("run.jsonl")), 2)
+
     def test_begun_before_the_frameworks_are_told_is_the_same(self):
         self.python("""
 import cupy, torch
@@ -235,17 +382,30 @@ emmctl.record._begin_torch = lambda *arguments: None""", ""))
             row("segment_alloc", 4096, 2 * MIB, 1), row("alloc", 4096, 512, 2), row("free_requested", 4096, 512, 3),
             row("free_completed", 4096, 512, 4), row("alloc", 4096, 1024, 5)]]}
         (self.folder / "made.pickle").write_bytes(pickle.dumps(snapshot, protocol=4))
-        self.python("""
+        program = """
 import shutil, torch
 import emmctl.record
 torch.cuda.memory._record_memory_history = lambda **named: print("history", named["enabled"])
 torch.cuda.memory._dump_snapshot = lambda path: shutil.copy("made.pickle", path)
-emmctl.record.start("run.jsonl")
-""")
+%s
+"""
+        self.python(program % 'emmctl.record.start("run.jsonl")')
         rows = self.operations("run.jsonl")
         requests = [(row["op"], row.get("size")) for row in rows if row.get("layer") != "backing"]
         self.assertEqual(requests, [("memalloc", 512), ("free", None), ("memalloc", 1024)])
         self.replay("run.jsonl", "pool")
+
+        (self.folder / "v1.0").mkdir()
+        self.python(program % """
+import cupy
+import emmctl.cupy
+emmctl.cupy.use("pool")
+emmctl.record.start("./v1.0/run.jsonl")
+cupy.cuda.alloc(2048)
+assert emmctl.record.stop() == ["./v1.0/run.jsonl", "./v1.0/run-torch.jsonl"]
+""")
+        self.assertEqual([row.get("size") for row in self.operations("v1.0/run.jsonl")], [2048, None])
+        self.assertEqual(len(self.operations("v1.0/run-torch.jsonl")), len(rows))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """libemm.so by ctypes: where it is, and its functions. src/plugin/emm_plugin.h says what each promises.
 
-Every call releases the GIL.
+Every call releases the GIL, but that of append_with_gil.
 """
 import ctypes
 import os
@@ -131,7 +131,12 @@ class Library:
             function = getattr(self.dll, name)
             function.restype, function.argtypes = result, arguments
             setattr(self, name, function)
+        # Between a row and what it tells of no other thread of Python's comes by. It waits for nobody who needs the GIL.
+        self.append_with_gil = ctypes.PyDLL(path).emm_trace_append
+        self.append_with_gil.restype, self.append_with_gil.argtypes = _FUNCTIONS["emm_trace_append"]
         table = self.emm_plugin_v1().contents
+        if table.struct_size < ctypes.sizeof(_Table):
+            raise OSError("%s is of an older emmctl" % path)
         for name, _ in _SLOTS:
             setattr(self, name, getattr(table, name))
 
@@ -173,7 +178,7 @@ def library():
             if _loaded is None:
                 try:
                     _loaded = Library(candidates()[0])
-                except (OSError, AttributeError) as error:  # an older one lacks a function
+                except (OSError, AttributeError) as error:  # AttributeError: an older one lacks a function
                     raise ImportError("emmctl needs libemm.so: %s. EMM_LIBRARY names it; in a checkout of emmctl "
                                       "`cmake --preset release && cmake --build --preset release --target libemm` "
                                       "builds it" % error) from None

@@ -38,6 +38,8 @@ def use(spec=None, exportable=False):
     EmmError where the manager or an option is not known, or where another manager is in use already.
     """
     global _chosen, _said
+    if spec is not None and not isinstance(spec, str):
+        raise TypeError("a manager is named in words such as \"pool:max=8GiB\", not by %r" % (spec,))
     with _lock:
         if _chosen is not None and spec in (None, _said, _chosen):
             spec = _chosen

@@ -153,7 +153,8 @@ class _Recording:
             self._emm_quiet = False
 
     def memalloc(self, size):
-        return self._emm_make("memalloc", lambda: super(_Recording, self).memalloc(size), size)
+        stream = 2 if getattr(_drv.config, "CUDA_PER_THREAD_DEFAULT_STREAM", 0) else 0  # where Numba's work is
+        return self._emm_make("memalloc", lambda: super(_Recording, self).memalloc(size), size, stream=stream)
 
     def memallocmanaged(self, size, attach_global=True):
         return self._emm_make("memallocmanaged", lambda: super(_Recording, self).memallocmanaged(size, attach_global),
@@ -246,7 +247,10 @@ def recording(manager):
 
 
 def begin(recorder):
-    """From here on the managers of all contexts record, those that are and those that will be."""
+    """From here on the managers of all contexts record, those that are and those that will be. Numba's simulator has
+    none."""
+    if not hasattr(_drv, "HostOnlyCUDAMemoryManager"):
+        return lambda: None
     import numba
     recorder.add_source("numba %s" % numba.__version__)
     _drv._ensure_memory_manager()

@@ -12,7 +12,7 @@ import time
 from ctypes import byref, c_void_p
 
 from emmctl import _library
-from emmctl._library import check, library
+from emmctl._library import library
 
 FORMAT = {"format": "emmctl-trace", "version": "1.0"}
 REQUIRES = ["ipc", "multi-device", "streams", "threads"]  # what such a trace may hold
@@ -25,14 +25,19 @@ def _monotonic_ns():
 
 
 class Recorder:
-    """A trace file. Its header is written with the first operation, when the devices are known."""
+    """A trace file. Its header is written with the first operation, when the devices are known. What goes wrong with the
+    file is no concern of the program's: it is kept in `failed`, as words."""
 
     _numbers = itertools.count(1)  # of all recorders of this process
 
     def __init__(self, path, name=None):
+        """OSError where `path` cannot be written."""
         self.path = path
-        self.rows = 0
+        self._folder = os.getcwd()  # the program may go elsewhere
+        with open(self.place(path), "wb"):
+            pass
         self.lost = 0
+        self.failed = None
         self.complete = True  # as long as nobody says that something lived before which has no row
         self.start_ns = _monotonic_ns()
         self._realtime_ns = int(time.time() * 1e9)
@@ -42,7 +47,17 @@ class Recorder:
         self._devices = {}
         self._sources = []
         self._trace = None
+        self._closed = False
+        self._append = library().append_with_gil
         self._opening = threading.RLock()
+
+    def place(self, path):
+        return os.path.join(self._folder, path)
+
+    @property
+    def is_open(self):
+        """Whether it has rows, or is about to."""
+        return self._trace is not None
 
     def add_source(self, words):
         if words not in self._sources:
@@ -68,13 +83,18 @@ class Recorder:
         return header
 
     def open(self):
-        with self._opening:
-            if self._trace is None:
-                trace = c_void_p()
-                check(library().emm_trace_open(os.fsencode(self.path), json.dumps(self._header()).encode(),
-                                               byref(trace)), library().emm_trace_error)
-                self._trace = trace
+        """The trace; None where it cannot be written, or was closed."""
+        if self._trace is None and not self._closed and not self.failed:
+            with self._opening:
+                header, trace = json.dumps(self._header()).encode(), c_void_p()
+                if self._trace is None and not self._closed and not self.failed:
+                    self._note(library().emm_trace_open(os.fsencode(self.place(self.path)), header, byref(trace)))
+                    self._trace = trace if trace else None
         return self._trace
+
+    def _note(self, status):
+        if status != _library.SUCCESS and not self.failed:
+            self.failed = _library.text_of(library().emm_trace_error)
 
     def number(self):
         return next(Recorder._numbers)
@@ -84,9 +104,10 @@ class Recorder:
         return number >= self.first
 
     def write(self, op, **members):
-        """One operation. A process that is killed loses the last 64 at most; other ends lose none."""
+        """One operation, with the time of its row. A process that is killed loses the last 64 at most; other ends lose
+        none."""
         device = members.pop("device", 0)
-        row = {"op": op, "time_ns": self.now_ns(), "thread": _thread_id()}
+        row = {"op": op, "thread": _thread_id()}
         if device:
             row.update(context="c%d" % device, device=device)
         stream = stream_name(members.pop("stream", 0))
@@ -94,22 +115,32 @@ class Recorder:
             row["stream"] = stream
         row.update(members)
         trace = self.open()
-        lib = library()
-        if lib.emm_trace_append(trace, json.dumps(row).encode()) != _library.SUCCESS:
-            self.lost += 1
+        if trace is None or self.failed:
             return
-        self.rows += 1
+        status = self._append(trace, json.dumps(row).encode())
+        if status != _library.SUCCESS and not self._closed:
+            self.lost += 1
+            if status != _library.INVALID_VALUE:  # which is one row's fault
+                self._note(status)
 
     def now_ns(self):
         return _monotonic_ns() - self.start_ns
 
     def close(self):
-        if self._trace is None:
-            return
-        trace, self._trace = self._trace, None
-        library().emm_shared_record(None, 0)
-        library().emm_trace_end(trace, self.lost)
-        check(library().emm_trace_close(trace), library().emm_trace_error)
+        """Nothing is written from here on, also by those who are about to."""
+        with self._opening:
+            self._closed = True
+            trace, self._trace = self._trace, None
+        if trace is not None:
+            library().emm_shared_record(None, 0)
+            self._note(library().emm_trace_end(trace, self.lost))
+            self._note(library().emm_trace_close(trace))
+
+    def misses(self):
+        """What is missing in the trace, in words; None where nothing is."""
+        if self.failed:
+            return "%s is not whole: %s" % (self.path, self.failed)
+        return "%d operations of %s are missing" % (self.lost, self.path) if self.lost else None
 
 
 def stream_name(handle):
@@ -121,8 +152,10 @@ active = None  # the Recorder of this process
 
 def record_shared():
     """From here on what CuPy and PyTorch ask of the shared managers is recorded too, if anything is."""
-    if active is not None:
-        library().emm_shared_record(active.open(), active.start_ns)
+    recorder = active
+    trace = recorder.open() if recorder is not None else None
+    if trace is not None:
+        library().emm_shared_record(trace, recorder.start_ns)
 
 
 def result_of(error):
@@ -165,5 +198,6 @@ class request:
 
 
 def freed(number, **members):
-    if number and active is not None and active.has_row_for(number):
-        active.write("free", id=number, **members)
+    recorder = active
+    if number and recorder is not None and recorder.has_row_for(number):
+        recorder.write("free", id=number, **members)

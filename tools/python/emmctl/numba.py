@@ -10,12 +10,16 @@ import contextlib
 import ctypes
 import inspect
 import itertools
+import warnings
 import weakref
 
 from numba.cuda.cudadrv import driver as _drv
 
-from emmctl import _library, _manager
+from emmctl import _library, _manager, _recorder
 
+if not hasattr(_drv, "HostOnlyCUDAMemoryManager"):
+    raise ImportError("this Numba takes no memory managers: expected one since 0.49, and not its simulator "
+                      "(NUMBA_ENABLE_CUDASIM)")
 # NVIDIA's bindings: never before 0.55, on request until numba-cuda 0.20, always since.
 _BINDING = getattr(_drv, "binding", None)
 # numba-cuda 0.21.0 and 0.21.1 have pointers without a context.
@@ -106,11 +110,14 @@ class EmmctlManager(_drv.HostOnlyCUDAMemoryManager):
             self._manager = _manager.manager(device)
         return self._manager
 
-    def initialize(self):
+    def _opened(self):
         try:
-            self._open()
+            return self._open()
         except _library.EmmError as error:
             raise _as_numba_says(error) from None
+
+    def initialize(self):
+        self._opened()
         if not self._serves_copies:
             self._serves_copies = True
             _serve_implicit_copies(self.context.device)
@@ -194,7 +201,7 @@ class EmmctlManager(_drv.HostOnlyCUDAMemoryManager):
     @contextlib.contextmanager
     def defer_cleanup(self):
         with super().defer_cleanup():
-            manager = self._open()
+            manager = self._opened()
             manager.begin_deferral()
             try:
                 yield
@@ -214,13 +221,26 @@ def _serve_implicit_copies(device):
     core.install(core_device)
 
 
+def _recorded(kind):
+    """`kind`, or where Numba is recorded the class of it that is."""
+    if _recorder.active is None:
+        return kind
+    from emmctl import _record_numba
+    return _record_numba.recording(kind)
+
+
 def use(spec=None):
     """Makes Numba's memory come from the manager `spec`, "NAME" or "NAME:key=value,...", for contexts that are made
     from here on. A pool that is not told otherwise makes memory that other processes can open. Without a spec: what
-    another framework of this process uses, else EMM_MEMORY_MANAGER, else "pool". Returns the spec."""
+    another framework of this process uses, else EMM_MEMORY_MANAGER, else "pool". Returns the spec. A RuntimeWarning where
+    contexts are there that have another manager: they keep it until cuda.close()."""
     spec = _manager.use(spec, exportable=True)
     from numba import cuda
-    cuda.set_memory_manager(EmmctlManager)
+    cuda.set_memory_manager(_recorded(EmmctlManager))
+    contexts = [getattr(device, "primary_context", None) for device in getattr(_drv.driver, "devices", {}).values()]
+    if any(each is not None and not isinstance(each.memory_manager, EmmctlManager) for each in contexts):
+        warnings.warn("Numba has a context already, which keeps its memory manager until cuda.close(): expected "
+                      "emmctl.numba.use() before memory is first asked for", RuntimeWarning, stacklevel=2)
     return spec
 
 

@@ -15,50 +15,72 @@ import os
 import sys
 import tempfile
 
-from emmctl import _recorder
+from emmctl import _library, _recorder
 
-_undo = []
+_undo = []  # what ends the recording of each framework, and may give the path of a trace of its own
+_will_end = False
 
 
 def start(path="emmctl-%p.jsonl", name=None, torch_stacks=False):
-    """Begins to record what the frameworks that are imported ask from here on. Returns the trace's path."""
+    """Begins to record what the frameworks that are imported ask from here on. Returns the trace's path. OSError where
+    that cannot be written."""
     if _recorder.active is not None:
         raise RuntimeError("this process records into %s already" % _recorder.active.path)
-    path = path.replace("%p", str(os.getpid()))
+    path = os.fspath(path).replace("%p", str(os.getpid()))
     recorder = _recorder.active = _recorder.Recorder(path, name)
-    for framework, begin in (("numba", _begin_numba), ("cupy", _begin_cupy), ("torch", _begin_torch)):
-        if framework in sys.modules:
-            begin(recorder, torch_stacks)
-    if "numba" in sys.modules:  # rows begin when all that the header says is known
-        from emmctl import _record_numba
-        _record_numba.write_preexisting(recorder)
-    if any(m in sys.modules and sys.modules[m].in_use() for m in ("emmctl.torch", "emmctl.cupy")):
-        _recorder.record_shared()
+    try:
+        for framework, begin in (("numba", _begin_numba), ("cupy", _begin_cupy), ("torch", _begin_torch)):
+            if framework in sys.modules:
+                begin(recorder, torch_stacks)
+        if "numba" in sys.modules:  # rows begin when all that the header says is known
+            from emmctl import _record_numba
+            _record_numba.write_preexisting(recorder)
+        if any(m in sys.modules and sys.modules[m].in_use() for m in ("emmctl.torch", "emmctl.cupy")):
+            _recorder.record_shared()
+    except BaseException:
+        _end_frameworks()
+        _recorder.active = None
+        recorder.close()
+        raise
     _end_with_the_process()
     return path
 
 
 def stop():
-    """Ends the recording; the program's end does too. Returns the paths of the traces."""
+    """Ends the recording; the program's end does too. Returns the paths of the traces, and says on stderr what they
+    miss, be it because the disk was full."""
     recorder = _recorder.active
     if recorder is None:
         return []
-    paths = []
-    while _undo:
-        made = _undo.pop()()
-        paths += [made] if made else []
+    paths, failures = _end_frameworks()
     _recorder.active = None
-    if recorder.rows or not paths:
+    if recorder.is_open or not paths:
         recorder.open()
-    recorder.close()
-    if os.path.exists(recorder.path):
         paths.insert(0, recorder.path)
-    if recorder.lost:
-        sys.stderr.write("emmctl.record: %d operations of %s are missing\n" % (recorder.lost, recorder.path))
-    return list(dict.fromkeys(paths))
+    recorder.close()
+    failures.append(recorder.misses())
+    for words in filter(None, failures):
+        sys.stderr.write("emmctl.record: %s\n" % words)
+    return paths
+
+
+def _end_frameworks():
+    """The paths of the traces that they made, and what went wrong."""
+    paths, failures = [], []
+    while _undo:
+        try:
+            made = _undo.pop()()
+            paths += [made] if made else []
+        except Exception as error:  # the others' rows are worth as much
+            failures.append("%s: %s" % (type(error).__name__, error))
+    return paths, failures
 
 
 def _end_with_the_process():
+    global _will_end
+    if _will_end:
+        return
+    _will_end = True
     atexit.register(stop)
     if hasattr(os, "register_at_fork"):  # the trace is the parent's
         os.register_at_fork(after_in_child=_forget)
@@ -68,7 +90,8 @@ def _end_with_the_process():
 
 
 def _forget():
-    _recorder.active = None
+    global _will_end
+    _recorder.active, _will_end = None, False
     del _undo[:]
 
 
@@ -97,18 +120,19 @@ def _begin_torch(recorder, stacks):
     def end():
         if _torch_is_ours():  # since
             return None
-        handle, snapshot = tempfile.mkstemp(suffix=".pickle", dir=os.path.dirname(os.path.abspath(recorder.path)))
+        handle, snapshot = tempfile.mkstemp(suffix=".pickle", dir=os.path.dirname(recorder.place(recorder.path)))
         os.close(handle)
         try:
             torch.cuda.memory._dump_snapshot(snapshot)
             torch.cuda.memory._record_memory_history(enabled=None)
             path = recorder.path
-            if recorder.rows:  # of the other frameworks: a trace of its own
-                stem, dot, suffix = path.partition(".")
-                path = stem + "-torch" + dot + suffix
-            library = _recorder.library()
-            _recorder.check(library.emm_trace_convert(os.fsencode(snapshot), os.fsencode(path)),
-                            library.emm_trace_error)
+            if recorder.is_open:  # of the other frameworks: a trace of its own
+                folder, file = os.path.split(path)
+                stem, dot, suffix = file.partition(".")
+                path = os.path.join(folder, stem + "-torch" + dot + suffix)
+            library = _library.library()
+            _library.check(library.emm_trace_convert(os.fsencode(snapshot), os.fsencode(recorder.place(path))),
+                           library.emm_trace_error)
             return path
         finally:
             os.unlink(snapshot)
