@@ -16,6 +16,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "plugin/abi.hpp"
@@ -34,6 +35,8 @@ struct Answer {
   std::uint64_t first, second, third;
 };
 static_assert(sizeof(Request) == 24 && sizeof(Answer) == 32);
+
+constexpr int kCannotStart = 127;  // as shells say it
 
 thread_local std::string last_words;
 
@@ -66,16 +69,12 @@ bool get(int fd, void* into, std::size_t size) noexcept {
   return true;
 }
 
-/// The value of `key` in "key=value,...".
-std::string option(std::string_view options, std::string_view key) {
-  while (!options.empty()) {
-    const auto one = options.substr(0, options.find(','));
-    options.remove_prefix(std::min(one.size() + 1, options.size()));
-    const auto equals = one.find('=');
-    if (one.substr(0, equals) == key && equals != std::string_view::npos)
-      return std::string(one.substr(equals + 1));
-  }
-  return {};
+/// What "name=..." names; empty where `options` are something else.
+std::string_view name_of(std::string_view options) {
+  constexpr std::string_view kName = "name=";
+  if (options.substr(0, kName.size()) != kName || options.find(',') != std::string_view::npos)
+    return {};
+  return options.substr(kName.size());
 }
 
 }  // namespace
@@ -83,9 +82,14 @@ std::string option(std::string_view options, std::string_view key) {
 struct emm_manager {
   emm_manager(int end, pid_t process) : fd(end), child(process) {}
   ~emm_manager() {
-    if (fd < 0) return;  // a look at the options
-    ::close(fd);         // it ends when it reads no more
-    ::waitpid(child, nullptr, 0);
+    if (fd >= 0) end();  // else it was a look at the options
+  }
+  /// What waitpid() says of the process, which ends when it reads no more.
+  int end() {
+    int status = 0;
+    ::close(std::exchange(fd, -1));
+    ::waitpid(child, &status, 0);
+    return status;
   }
 
   emm_status ask(Request request, Answer& answer) {
@@ -103,7 +107,7 @@ struct emm_manager {
     return ask({.ask = what, .unused = 0, .first = first, .second = second}, answer);
   }
 
-  const int fd;
+  int fd;
   const pid_t child;
   std::mutex mutex;
 };
@@ -112,10 +116,9 @@ namespace {
 
 emm_status create(const emm_create_v1* create, emm_manager** self) {
   const std::string options = create->options != nullptr ? create->options : "";
-  const auto name = option(options, "name");
-  if (name.empty())
-    return failed(EMM_INVALID_VALUE,
-                  "option 'name' is missing: expected torch, cupy, rmm-pool, ...");
+  if (name_of(options).empty())
+    return failed(EMM_INVALID_VALUE, "the options are '" + options +
+                                         "': expected name=torch, name=cupy, name=rmm-pool, ...");
   int ends[2];
   if ((create->flags & EMM_CREATE_PROBE) != 0) {
     *self = new emm_manager(-1, -1);
@@ -138,7 +141,7 @@ emm_status create(const emm_create_v1* create, emm_manager** self) {
     ::fcntl(ends[1], F_SETFD, 0);
     ::dup2(STDERR_FILENO, STDOUT_FILENO);  // what it prints is no result of ours
     ::execvp(arguments[0], const_cast<char* const*>(arguments));
-    ::_exit(127);
+    ::_exit(kCannotStart);
   }
   ::close(ends[1]);
   if (child < 0) {
@@ -147,7 +150,10 @@ emm_status create(const emm_create_v1* create, emm_manager** self) {
   }
   *self = new emm_manager(ends[0], child);
   if (const auto ready = (*self)->ask(Ask::initialize); ready != EMM_SUCCESS) {
+    const auto status = (*self)->end();
     delete *self;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == kCannotStart)
+      last_words = std::string(arguments[0]) + " cannot be started; EMM_PYTHON names another";
     return ready;
   }
   return EMM_SUCCESS;

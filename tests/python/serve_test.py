@@ -7,16 +7,16 @@ import subprocess
 import tempfile
 import unittest
 
-EMMCTL, PLUGIN = os.environ["EMMCTL"], os.environ["EMM_PYTHON_PLUGIN"]
+EMMCTL = os.environ["EMMCTL"]
 TRACES = pathlib.Path(__file__).resolve().parent.parent.parent / "traces"
 
 
-def replay(trace, name, *options):
+def replay(trace, name, *options, **variables):
     with tempfile.TemporaryDirectory() as folder:
         said = pathlib.Path(folder) / "replay.json"
-        done = subprocess.run([EMMCTL, "replay", str(trace), "--manager", "%s:name=%s" % (PLUGIN, name), "--device", "sim",
+        done = subprocess.run([EMMCTL, "replay", str(trace), "--manager", "python:name=" + name, "--device", "sim",
                                "--json", str(said), *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              universal_newlines=True)
+                              universal_newlines=True, env=dict(os.environ, **variables))
         return done.returncode, json.loads(said.read_text()) if said.exists() else None, done.stdout
 
 
@@ -71,6 +71,24 @@ class ServedByPython(unittest.TestCase):
         code, _, said = replay(TRACES / "basics" / "pool_reuse.json", "rmm-pool")
         self.assertNotEqual(code, 0)
         self.assertIn("No module named 'rmm'", said)
+
+    def test_what_cannot_be_started_or_is_not_known_is_said(self):
+        trace = TRACES / "basics" / "pool_reuse.json"
+        for name, words, variables in (
+                ("nosuch", "no allocator 'nosuch': expected one of torch, cupy, cupy-async, rmm-pool,", {}),
+                ("rmm-nosuch", "no allocator 'rmm-nosuch'", {}), ("torch,other=1", "the options are 'name=torch,other=1'", {}),
+                ("torch", "/nowhere/python cannot be started; EMM_PYTHON names another", {"EMM_PYTHON": "/nowhere/python"})):
+            with self.subTest(name=name):
+                code, _, said = replay(trace, name, **variables)
+                self.assertNotEqual(code, 0)
+                self.assertIn(words, said)
+
+    def test_memory_of_no_size_is_given_back_too(self):
+        with tempfile.TemporaryDirectory() as folder:
+            trace = trace_of(folder, {"op": "memalloc", "id": 1, "size": 0}, {"op": "free", "id": 1},
+                             {"op": "memalloc", "id": 2, "size": 0}, {"op": "free", "id": 2})
+            code, _, said = replay(trace, "served_allocator.OneOfNoSize")
+        self.assertEqual(code, 0, said)
 
 
 if __name__ == "__main__":

@@ -30,3 +30,12 @@ class Bump:
 
     def trim(self):
         pass
+
+
+class OneOfNoSize(Bump):
+    """One memory at a time, whatever its size."""
+
+    def allocate(self, size, stream):
+        if self._sizes:
+            raise MemoryError("one lives")
+        return super().allocate(size, stream)

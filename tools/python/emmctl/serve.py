@@ -1,7 +1,7 @@
 """An allocator of Python's as the manager of a replay: what libemm-python.so starts and asks.
 
-    emmctl replay TRACE --manager build/release/lib/libemm-python.so:name=torch     # or cupy, cupy-async, rmm-pool, rmm-arena,
-                                                                                    # rmm-async, rmm-binning, MODULE.CLASS
+    emmctl replay TRACE --manager python:name=torch     # or cupy, cupy-async, rmm-pool, rmm-arena, rmm-async, rmm-binning,
+                                                        # MODULE.CLASS
 
 The streams of the trace are streams of this process, made as they are first named. Device memory only.
 """
@@ -122,14 +122,16 @@ class Rmm:
         pass
 
 
+KNOWN = {"torch": Torch, "cupy": CuPy, "cupy-async": lambda device: CuPy(device, asynchronous=True)}
+KNOWN.update(("rmm-" + kind, lambda device, kind=kind: Rmm(device, kind)) for kind in ("pool", "arena", "async", "binning"))
+
+
 def allocator(name, device):
-    if name == "torch":
-        return Torch(device)
-    if name in ("cupy", "cupy-async"):
-        return CuPy(device, name == "cupy-async")
-    if name.startswith("rmm-"):
-        return Rmm(device, name[4:])
+    if name in KNOWN:
+        return KNOWN[name](device)
     module, _, kind = name.rpartition(".")
+    if not module:
+        raise ValueError("no allocator '%s': expected one of %s, MODULE.CLASS" % (name, ", ".join(KNOWN)))
     return getattr(importlib.import_module(module), kind)(device)
 
 
@@ -156,8 +158,8 @@ class Server:
         return known() if known else NOT_KNOWN
 
     def free(self, token, stream):
-        memory, size = self._alive.pop(token, (None, 0))
-        if size:
+        if token in self._alive:
+            memory, size = self._alive.pop(token)
             self._live_bytes -= size
             self._allocator.free(memory, stream)
 
