@@ -60,9 +60,14 @@ class PoolManager final : public HostOnlyManager {
     if (size == 0) return driver_error(Call::mem_alloc, 1);
     auto& arena = arenas_.of(stream);
     if (const auto taken = arena.allocate_at_once(size)) return handed_out(arena, taken, size);
+    const auto before = outlook(arena, size);
+    if (before.hopeless) {
+      ++refused_;
+      return Error{.code = Errc::out_of_memory, .native = 2};
+    }
     auto taken = arena.allocate_slowly(size, deferrals_.load() > 0);
-    if (!taken && taken.error().code == Errc::out_of_memory && !arena.beyond_max(size))
-      taken = allocate_again(arena, size, std::move(taken));
+    if (!taken && taken.error().code == Errc::out_of_memory)
+      taken = allocate_again(arena, size, std::move(taken), before.changes);
     if (!taken && taken.error().code == Errc::out_of_memory) ++refused_;
     tell_failures();
     if (!taken) return std::move(taken).error();
@@ -179,13 +184,35 @@ class PoolManager final : public HostOnlyManager {
     }
   }
 
+  /// Before memory is looked for that no hole has at once.
+  struct Outlook {
+    bool hopeless = false;  ///< What is handed out, by all arenas, leaves too little; or as much
+                            ///< has been refused, and nothing has changed.
+    std::optional<std::uint64_t> changes{};  ///< So many, ever, that may have made room.
+  };
+  Outlook outlook(Arena& arena, std::uint64_t size) const noexcept {
+    const auto limit = std::min(backing_.max(), backing_.device());
+    const auto room = limit - std::min(limit, backing_.reserved_bytes());
+    if (size <= limit && Backing::in_pages(size) <= room) return {};
+    const auto sums = arenas_.sums();
+    if (!sums) return {.hopeless = size > limit};
+    const auto changes = sums->frees + backing_.changes();
+    return {
+        .hopeless = size > limit - std::min(limit, sums->live) || arena.was_refused(size, changes),
+        .changes = changes};
+  }
+
   // What others hold idle, what the queue of host memory's frees holds, and last what this arena
   // holds idle. Nobody is asked once more where nothing has changed: a refusal of the driver's may
   // take it long.
-  Result<Arena::Taken> allocate_again(Arena& arena, std::uint64_t size,
-                                      Result<Arena::Taken> taken) {
+  Result<Arena::Taken> allocate_again(Arena& arena, std::uint64_t size, Result<Arena::Taken> taken,
+                                      std::optional<std::uint64_t> changes) {
+    if (size > backing_.device()) return taken;
     const auto served = [&](bool room_was_made) {
-      if (room_was_made) taken = arena.allocate_slowly(size, deferrals_.load() > 0);
+      if (room_was_made) {
+        changes = outlook(arena, size).changes;
+        taken = arena.allocate_slowly(size, deferrals_.load() > 0);
+      }
       return taken || taken.error().code != Errc::out_of_memory;
     };
     bool retried = false;
@@ -206,7 +233,7 @@ class PoolManager final : public HostOnlyManager {
     if (!flushed && profile() == Profile::numba) return std::move(flushed).error();  // DEV-7
     if (served(gives_back(&arena) || queued)) return taken;
     if (served(gives_back(nullptr))) return taken;
-    arena.refuse(size);
+    if (changes) arena.refuse(size, *changes);
     return taken;
   }
 
@@ -234,6 +261,7 @@ class PoolManager final : public HostOnlyManager {
       if (--deferrals_ > 0) return;
       host = std::move(host_deferred_);
     }
+    backing_.has_changed();
     if (reset_waits_.exchange(false)) {
       give_back(0, true);
     } else if (settings_.release_threshold != kUnlimited) {

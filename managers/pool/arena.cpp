@@ -27,11 +27,12 @@ bool out_of_memory(const Error& error) noexcept { return error.code == Errc::out
 }  // namespace
 
 Arena::Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream,
-             unsigned granule_shift)
+             unsigned granule_shift, Arena* older)
     : owner_(owner),
       driver_(driver),
       backing_(backing),
       stream_(stream),
+      older_(older),
       largest_(Blocks::largest(granule_shift)),
       blocks_(granule_shift) {}
 
@@ -51,30 +52,28 @@ Result<Arena::Taken> Arena::allocate_slowly(std::uint64_t size, bool keeps) {
   if (blocks_.join_kept()) {
     if (const auto taken = take(size, granules)) return taken;
   }
-  if (leaves_too_little(size)) return full();
   driver_refuses_ = kNothing;
   return take_slowly(size, granules, keeps);
 }
 
-bool Arena::leaves_too_little(std::uint64_t size) const noexcept {
-  const auto left = backing_.max() - std::min(backing_.max(), statistics_.allocated.current);
-  return size > std::min(left, device_) || (size >= refusal_.size && refusal_.frees == frees() &&
-                                            refusal_.reserved == backing_.reserved_bytes());
-}
-
-void Arena::refuse(std::uint64_t size) noexcept {
-  const std::lock_guard lock(lock_);
-  std::uint64_t held = 0;
-  for (const auto& span : spans_) held += span.size;
-  const bool can_change = waits() || held != backing_.reserved_bytes();
-  if (driver_refuses_ != kNothing || can_change || !idle_spans(0).empty()) return;
-  refusal_ = {.size = size, .frees = frees(), .reserved = held};
-}
-
-bool Arena::beyond_max(std::uint64_t size) noexcept {
-  const std::lock_guard lock(lock_);
+// The locks of all are held at the end, and none is waited for.
+bool Arena::add_to(Sums& sums) noexcept {
+  if (!lock_.try_lock()) return false;
+  const std::lock_guard lock(lock_, std::adopt_lock);
   end_what_is_left();
-  return leaves_too_little(size);
+  sums.live += statistics_.allocated.current;
+  sums.frees += statistics_.allocation.total - statistics_.allocation.current;
+  return older_ == nullptr || older_->add_to(sums);
+}
+
+void Arena::refuse(std::uint64_t size, std::uint64_t changes) noexcept {
+  const std::lock_guard lock(lock_);
+  refusal_ = {.size = size, .changes = changes};
+}
+
+bool Arena::was_refused(std::uint64_t size, std::uint64_t changes) noexcept {
+  const std::lock_guard lock(lock_);
+  return size >= refusal_.size && changes == refusal_.changes;
 }
 
 EventHandle Arena::record(StreamHandle stream) noexcept {
@@ -299,6 +298,7 @@ Status Arena::has_free(std::uint64_t bytes, std::size_t pieces) {
   if ((bytes < kAskFrom && pieces == 1) || bytes <= room_ / 2) return {};
   if (ask_what_is_free() && room_ < bytes) {
     driver_refuses_ = room_ + 1;
+    backing_.has_changed();
     return full();
   }
   return {};
@@ -308,7 +308,7 @@ bool Arena::ask_what_is_free() noexcept {
   const auto info = driver_.mem_get_info();
   if (info) {
     room_ = info->free;
-    device_ = info->total;
+    backing_.device_has(info->total);
   }
   return info.has_value();
 }
@@ -319,6 +319,7 @@ Status Arena::answered(std::uint64_t bytes, Status by_driver) noexcept {
     room_ -= std::min(room_, bytes);
   } else if (out_of_memory(by_driver.error()) && backing_.allows(bytes)) {
     driver_refuses_ = ask_what_is_free() ? std::min(room_ + 1, bytes) : bytes;
+    backing_.has_changed();
   }
   return by_driver;
 }
@@ -465,7 +466,10 @@ Result<bool> Arena::settle(By by, std::size_t most) noexcept {
               (parked.event == EventHandle{} || driver_.stream_wait_event(stream_, parked.event));
   }
   if (!ordered) {
-    if (auto done = driver_.ctx_synchronize(); !done) return std::move(done).error();
+    if (auto done = driver_.ctx_synchronize(); !done) {
+      backing_.has_changed();
+      return std::move(done).error();
+    }
     end = parked_.size();
   }
   before_parked_changes();
@@ -569,7 +573,6 @@ void Arena::give_back(std::uint64_t keep, bool wait) {
   end_what_is_left();
   blocks_.join_kept();
   if (backing_.reserved_bytes() <= keep || spans_.empty()) return;
-  refusal_ = {};
   if (statistics_.allocation.current == 0 || (wait && waits())) {
     if (auto settled = settle(By::context, parked_.size()); !settled) {
       return backing_.note(std::move(settled).error());

@@ -65,8 +65,9 @@ struct Statistics {
 /// Any thread may call. Sizes are bytes.
 class Arena {
  public:
-  /// `owner` is for owner() alone.
-  Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream, unsigned granule_shift);
+  /// `owner` is for owner() alone; `older` is the arena that was made before, or null.
+  Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream, unsigned granule_shift,
+        Arena* older);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
@@ -111,12 +112,16 @@ class Arena {
     if (statistics_.allocation.current == 0 && playing_ > 1) start_over();
   }
 
-  /// No giving back elsewhere makes room for `size` bytes: what is handed out here leaves too
-  /// little of `max`, or the device has less.
-  bool beyond_max(std::uint64_t size) noexcept;
-  /// Nothing made room for `size` bytes, and no other arena has been left anything to give: where
-  /// it was `max` that decided, as much is beyond_max() until something is freed.
-  void refuse(std::uint64_t size) noexcept;
+  /// Of several arenas, all at one time.
+  struct Sums {
+    std::uint64_t live = 0;   ///< Bytes of the blocks that are handed out.
+    std::uint64_t frees = 0;  ///< How many, ever.
+  };
+  /// Adds what this one has and those that are older. False where another thread is at work in one.
+  bool add_to(Sums& sums) noexcept;
+  /// As much was refused here at `changes`, and more: was_refused() as long as that is their count.
+  void refuse(std::uint64_t size, std::uint64_t changes) noexcept;
+  bool was_refused(std::uint64_t size, std::uint64_t changes) noexcept;
 
   /// Memory for `size` bytes more, before anybody asks.
   Status grow(std::uint64_t size);
@@ -179,11 +184,9 @@ class Arena {
     bool recorded = true;
     bool first = true;
   };
-  /// As much is refused while nothing has been freed here, and the pool holds this.
   struct Refusal {
     std::uint64_t size = kNothing;
-    std::uint64_t frees = 0;
-    std::uint64_t reserved = 0;
+    std::uint64_t changes = 0;
   };
   static constexpr std::uint64_t kNothing = ~std::uint64_t{0};
   static constexpr std::uint64_t kComposite = std::uint64_t{1} << 63;
@@ -220,10 +223,6 @@ class Arena {
   }
 
   // Growth
-  bool leaves_too_little(std::uint64_t size) const noexcept;
-  std::uint64_t frees() const noexcept {
-    return statistics_.allocation.total - statistics_.allocation.current;
-  }
   bool affords(std::uint64_t bytes, std::uint64_t wanted) const noexcept;
   std::uint64_t tail() const noexcept;
   std::uint64_t least_span() const noexcept;
@@ -287,6 +286,7 @@ class Arena {
   Driver& driver_;
   Backing& backing_;
   const StreamHandle stream_;
+  Arena* const older_;
   const std::uint64_t largest_ = 0;  ///< Bytes; what one block cannot hold.
   // Read by all and hardly ever written: apart from what the allocating thread writes.
   std::atomic<std::uintptr_t> allocates_{0};  ///< The thread that did last.
@@ -317,7 +317,6 @@ class Arena {
   Statistics peaks_;       ///< Up to then.
   Refusal refusal_;
   std::uint64_t driver_refuses_ = kNothing;  ///< As much, for the request that is served.
-  std::uint64_t device_ = kNothing;          ///< All that it has, once it was asked.
   std::uint64_t room_ = 0;  ///< That the device had when it was asked, less what it gave since.
   std::uint64_t parked_bytes_ = 0;
   std::uint64_t parked_count_ = 0;  ///< Of what was freed, not of its parts.

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "managers/pool/arena.hpp"
@@ -33,6 +34,13 @@ class Arenas {
   }
   /// In the order in which they were made.
   std::vector<Arena*> all() const;
+  /// Of all; nothing where another thread is at work in one.
+  std::optional<Arena::Sums> sums() const noexcept {
+    Arena::Sums sums;
+    auto* const youngest = youngest_.load(std::memory_order_acquire);
+    if (youngest != nullptr && !youngest->add_to(sums)) return {};
+    return sums;
+  }
 
  private:
   static constexpr std::size_t kSlots = 1024;
@@ -57,6 +65,7 @@ class Arenas {
   unsigned granule_shift_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Arena>> arenas_;
+  std::atomic<Arena*> youngest_{nullptr};
   std::map<std::uint64_t, Arena*> others_;  ///< Those that the table has no room for.
   std::array<Entry, kSlots> table_{};
 };

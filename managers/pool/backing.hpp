@@ -61,6 +61,14 @@ class Backing {
   std::uint64_t given() const noexcept { return given_.load(std::memory_order_relaxed); }
   std::uint64_t given_back() const noexcept { return given_back_.load(std::memory_order_relaxed); }
 
+  /// All that the device has, once somebody was told.
+  std::uint64_t device() const noexcept { return device_.load(std::memory_order_relaxed); }
+  void device_has(std::uint64_t total) noexcept { device_.store(total, std::memory_order_relaxed); }
+  /// Counts what may make room other than a free: memory that went back, what failed, and what the
+  /// device refused, since nobody tells when it would no longer.
+  std::uint64_t changes() const noexcept { return changes_.load(std::memory_order_relaxed); }
+  void has_changed() noexcept { changes_.fetch_add(1, std::memory_order_relaxed); }
+
   /// How many arenas have come to it; at least 1.
   unsigned sharers() const noexcept {
     return std::max(1u, sharers_.load(std::memory_order_relaxed));
@@ -101,6 +109,7 @@ class Backing {
   Status count(std::uint64_t size) noexcept;
   void discount(std::uint64_t size) noexcept {
     reserved_.fetch_sub(size, std::memory_order_relaxed);
+    has_changed();
   }
   void has_given(std::size_t pieces, std::uint64_t size) noexcept;
   Status map(std::uint64_t address, std::span<const Span> spans);
@@ -117,6 +126,8 @@ class Backing {
   std::atomic<std::uint64_t> given_{0};
   std::atomic<std::uint64_t> given_back_{0};
   std::atomic<std::uint64_t> failures_{0};
+  std::atomic<std::uint64_t> changes_{0};
+  std::atomic<std::uint64_t> device_{~std::uint64_t{0}};
   std::atomic<std::uint64_t> taken_{0};  ///< Of them.
   std::mutex noting_;
   std::vector<Error> noted_;

@@ -11,15 +11,17 @@ namespace emm {
 namespace {
 
 /// A pool of 64 MiB, full: of 1 MiB blocks, or of 256 KiB blocks of which every second has been
-/// freed.
+/// freed; on as many streams by turns.
 struct FullPool {
-  explicit FullPool(bool in_holes) {
+  FullPool(bool in_holes, std::uint64_t streams) {
     manager =
         *find_manager("pool:max=64MiB")
              ->make(
                  {.driver = device.driver.get(), .runtime = nullptr, .clock = &platform->clock()});
     const auto size = in_holes ? 256_KiB : 1_MiB;
-    for (std::uint64_t at = 0; at < 64_MiB / size; ++at) pieces.push_back(*manager->memalloc(size));
+    for (std::uint64_t at = 0; at < 64_MiB / size; ++at) {
+      pieces.push_back(*manager->memalloc(size, {at / 32 % streams * 0x100}));
+    }
     for (std::size_t at = 0; in_holes && at < pieces.size(); at += 2) pieces[at] = {};
   }
 
@@ -29,16 +31,30 @@ struct FullPool {
   std::vector<MemoryPointer> pieces;
 };
 
-void ask(benchmark::State& state, bool in_holes, std::uint64_t size) {
-  FullPool pool(in_holes);
+void ask(benchmark::State& state, bool in_holes, std::uint64_t size, std::uint64_t streams) {
+  FullPool pool(in_holes, streams);
   for (auto _ : state) {
     auto memory = pool.manager->memalloc(size);
     benchmark::DoNotOptimize(memory);
   }
 }
-BENCHMARK_CAPTURE(ask, request_and_free, true, 256_KiB);
-BENCHMARK_CAPTURE(ask, refused_beyond_max, false, 256_KiB);
-BENCHMARK_CAPTURE(ask, refused_for_holes, true, 16_MiB);
+BENCHMARK_CAPTURE(ask, request_and_free, true, 256_KiB, 1);
+BENCHMARK_CAPTURE(ask, refused_beyond_max, false, 256_KiB, 1);
+BENCHMARK_CAPTURE(ask, refused_beyond_max_of_2_streams, false, 256_KiB, 2);
+BENCHMARK_CAPTURE(ask, refused_for_holes, true, 16_MiB, 1);
+BENCHMARK_CAPTURE(ask, refused_for_holes_of_8_streams, true, 16_MiB, 8);
+
+/// What is refused has to be looked for again: less one request and its free.
+void ask_after_a_free(benchmark::State& state, std::uint64_t streams) {
+  FullPool pool(true, streams);
+  for (auto _ : state) {
+    { auto freed = pool.manager->memalloc(256_KiB); }
+    auto memory = pool.manager->memalloc(16_MiB);
+    benchmark::DoNotOptimize(memory);
+  }
+}
+BENCHMARK_CAPTURE(ask_after_a_free, of_1_stream, 1);
+BENCHMARK_CAPTURE(ask_after_a_free, of_8_streams, 8);
 
 }  // namespace
 }  // namespace emm
