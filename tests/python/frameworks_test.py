@@ -1,5 +1,6 @@
 """emmctl.cupy, emmctl.torch and emmctl.core on stand-ins for the entry points of CuPy, PyTorch and cuda.core, in one
 process, with Numba's own memory beside them where Debian's Numba is there."""
+import importlib
 import unittest
 
 import cupy
@@ -36,8 +37,7 @@ class OnePool(unittest.TestCase):
         except ImportError:
             pass
         else:
-            import emmctl.numba
-            emmctl.numba.use()
+            importlib.import_module("emmctl.numba").use()
             ours.append(cuda.device_array(KIB, dtype="uint8"))
             addresses.append(ours[-1].device_ctypes_pointer.value)
         self.assertEqual(len(set(addresses)), len(ours))
