@@ -179,6 +179,7 @@ Result<Arena::Taken> Arena::take_slowly(std::uint64_t size, std::uint32_t granul
   }
   if (backing_.kind() == Backing::Kind::cumem) return take_from_slabs(size, granules, keeps);
   const auto wanted = blocks_.bytes(granules);
+  if (const auto taken = take_as_before(size, wanted)) return taken;
   auto enlarged = enlarge(wanted, true);
   if (!enlarged && !out_of_memory(enlarged.error())) return std::move(enlarged).error();
   if (enlarged && *enlarged) return take(size, granules);
@@ -251,6 +252,11 @@ void Arena::start_over() noexcept {
   if (waits()) return;
   blocks_.join_kept();
   blocks_.remove_all_free();
+  const auto allocations = statistics_.allocation.total;
+  if (allocations - std::exchange(born_, allocations) >= blocks_.count() / 8) blocks_.renumber();
+  std::swap(before_, uses_);
+  uses_.uses.clear();
+  uses_.parts.clear();
   playing_ = 0;
   in_play_ = 0;
   if (policy_peak_ <= highest_peak_) in_vain_ += made_;
@@ -596,6 +602,7 @@ void Arena::forget(const std::vector<std::uint32_t>& idle) {
   ends_.clear();
   touched_.clear();
   holes_.clear();
+  before_ = uses_ = {};
   const auto failures = backing_.failures();
   std::vector<std::uint32_t> names(spans_.size(), 0);
   for (const auto span : idle) names[span] = kNone;

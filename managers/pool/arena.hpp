@@ -153,6 +153,25 @@ class Arena {
     std::uint64_t middle = 0;          ///< and of those between the first and the last.
     std::uint32_t grown = 0;           ///< How many of them the arena grew by for it.
   };
+  /// How a composite was made: who asks for the same again in the same state finds it without a
+  /// look at what else there is.
+  struct Use {
+    std::uint64_t wanted = 0;
+    std::uint32_t mapping = 0;
+    std::uint32_t playing = 0;    ///< Of the spans, before,
+    std::uint32_t must_play = 0;  ///< and then.
+    std::uint32_t parts_end = 0;  ///< Of Uses::parts, behind its last one.
+    DevicePtr address{};
+  };
+  struct Part {
+    std::uint64_t start = 0;
+    std::uint64_t end = 0;
+    std::uint32_t hole = kNone;  ///< What it was cut from.
+  };
+  struct Uses {
+    std::vector<Use> uses;
+    std::vector<Part> parts;
+  };
   struct Range {
     std::uint64_t base = 0;
     std::uint64_t size = 0;
@@ -259,7 +278,10 @@ class Arena {
   Taken take_mapped(std::uint64_t size, std::uint64_t wanted, Return of);
   Result<Taken> stitch(std::uint64_t size, std::uint64_t wanted, std::uint64_t least);
   Result<Taken> take_in_pieces(std::uint64_t size, std::uint64_t wanted, std::uint64_t least);
-  Taken take_through(Mapping& mapping, std::uint64_t size, std::uint64_t wanted);
+  Taken take_through(std::size_t mapping, std::uint64_t size, std::uint64_t wanted);
+  Taken take_as_before(std::uint64_t size, std::uint64_t wanted);
+  Taken take_parts(std::uint64_t size, Use use, std::size_t first_part);
+  void play_next(std::uint32_t must_play);
 
   // Order
   enum class By : std::uint8_t { events, context };
@@ -330,6 +352,9 @@ class Arena {
   std::uint64_t used_ = 0;          ///< and those of the mappings that it has used.
   std::uint64_t in_vain_ = 0;       ///< Made in lives that needed no more than one before them.
   std::uint64_t highest_peak_ = 0;  ///< Of policy_peak_, of lives that are over.
+  std::uint64_t born_ = 0;          ///< How many allocations there had been then.
+  Uses before_;                     ///< Of composites, in the life before this one,
+  Uses uses_;                       ///< and in this one.
   std::vector<Composite> composites_;
   std::vector<std::uint32_t> idle_composites_;
   std::vector<std::uint32_t> by_address_;  ///< The indexes of spans_.

@@ -116,8 +116,9 @@ std::uint64_t Arena::largest_free() const noexcept {
 std::uint64_t Arena::metadata_bytes() const noexcept {
   auto sum = blocks_.metadata_bytes() + bytes_of(parked_) + bytes_of(ending_) + bytes_of(spans_) +
              bytes_of(mappings_) + bytes_of(composites_) + bytes_of(idle_composites_) +
-             bytes_of(by_address_) + bytes_of(ends_) + bytes_of(holes_) + bytes_of(touched_) +
-             bytes_of(ranges_);
+             bytes_of(before_.uses) + bytes_of(before_.parts) + bytes_of(uses_.uses) +
+             bytes_of(uses_.parts) + bytes_of(by_address_) + bytes_of(ends_) + bytes_of(holes_) +
+             bytes_of(touched_) + bytes_of(ranges_);
   for (const auto& mapping : mappings_) sum += bytes_of(mapping.spans);
   for (const auto& range : ranges_) sum += bytes_of(range.spans);
   for (const auto& composite : composites_) sum += bytes_of(composite.parts);

@@ -16,6 +16,7 @@ constexpr bool may_touch_an_end(std::uint64_t start, std::uint64_t end) noexcept
 
 constexpr std::size_t kMostMappings = std::size_t{1}
                                       << 16;  // of spans; each costs the driver some memory
+constexpr std::size_t kMostUses = 1024;       // remembered of a life
 
 /// A hole, and the spans that are wholly in it.
 struct Candidate {
@@ -150,20 +151,48 @@ bool Arena::has(const Mapping& mapping, std::uint64_t wanted, Return of) const n
 
 // The oldest that has room: the one that was made when the same requests came before.
 Arena::Taken Arena::take_mapped(std::uint64_t size, std::uint64_t wanted, Return of) {
-  for (auto& mapping : mappings_) {
-    if (has(mapping, wanted, of)) return take_through(mapping, size, wanted);
+  for (std::size_t mapping = 0; mapping < mappings_.size(); ++mapping) {
+    if (has(mappings_[mapping], wanted, of)) return take_through(mapping, size, wanted);
   }
   return {};
 }
 
-Arena::Taken Arena::take_through(Mapping& mapping, std::uint64_t size, std::uint64_t wanted) {
-  if (std::exchange(mapping.life, life_) != life_) used_ += mapping.spans.size();
+// As far as one follows the other.
+void Arena::play_next(std::uint32_t must_play) {
+  auto end = spans_[playing_].end();
+  for (auto next = playing_ + 1; next < must_play && spans_[next].address == end; ++next)
+    end = spans_[next].end();
+  play(end - spans_[playing_].address);
+}
+
+// The next of the last life's composites, where that was for as much: what it was made of may be
+// free again.
+Arena::Taken Arena::take_as_before(std::uint64_t size, std::uint64_t wanted) {
+  const auto at = uses_.uses.size();
+  if (at >= before_.uses.size()) return {};
+  const auto& use = before_.uses[at];
+  if (use.wanted != wanted || use.playing != playing_) return {};
+  while (playing_ < use.must_play) play_next(use.must_play);
+  const auto* const parts = before_.parts.data();
+  const auto first = at > 0 ? before_.uses[at - 1].parts_end : 0;
+  const auto is_free = [&](const Part& part) {
+    return blocks_.is_hole_of(part.hole, part.start, part.end);
+  };
+  if (!std::all_of(parts + first, parts + use.parts_end, is_free)) return {};
+  const auto first_now = uses_.parts.size();
+  uses_.parts.insert(uses_.parts.end(), parts + first, parts + use.parts_end);
+  return take_parts(size, use, first_now);
+}
+
+Arena::Taken Arena::take_through(std::size_t index, std::uint64_t size, std::uint64_t wanted) {
+  const auto& mapping = mappings_[index];
   const auto highest = *std::max_element(mapping.spans.begin(), mapping.spans.end());
-  while (highest >= playing_) {  // as far as one follows the other
-    auto end = spans_[playing_].end();
-    for (auto next = playing_ + 1; next <= highest && spans_[next].address == end; ++next)
-      end = spans_[next].end();
-    play(end - spans_[playing_].address);
+  Use use{.wanted = wanted,
+          .mapping = static_cast<std::uint32_t>(index),
+          .playing = playing_,
+          .must_play = std::max(playing_, highest + 1)};
+  while (playing_ < use.must_play) {
+    play_next(use.must_play);
     (void)look_at(blocks_.last());
   }
 
@@ -177,7 +206,31 @@ Arena::Taken Arena::take_through(Mapping& mapping, std::uint64_t size, std::uint
   auto upper = spare_first ? std::min(ends_[last].low, rest - granule)
                            : rest - std::min(ends_[first].high, rest - granule);
   const auto lower = rest - upper;
+  use.address = mapping.base + (spans_[first].size - lower);
 
+  // What follows in the mapping and in the arena is one part.
+  const auto first_part = uses_.parts.size();
+  Part part{.start = spans_[first].end() - lower,
+            .end = spans_[first].end(),
+            .hole = ends_[first].high_block};
+  for (std::size_t at = 1; at < mapping.spans.size(); ++at) {
+    const auto& span = spans_[mapping.spans[at]];
+    const auto hole = ends_[mapping.spans[at]].low_block;
+    const auto end = at + 1 == mapping.spans.size() ? span.address + upper : span.end();
+    if (span.address != part.end || hole != part.hole) {
+      uses_.parts.push_back(part);
+      part = {.start = span.address, .end = end, .hole = hole};
+    }
+    part.end = end;
+  }
+  uses_.parts.push_back(part);
+  return take_parts(size, use, first_part);
+}
+
+// Those of uses_ from the first on, which are free.
+Arena::Taken Arena::take_parts(std::uint64_t size, Use use, std::size_t first_part) {
+  auto& mapping = mappings_[use.mapping];
+  if (std::exchange(mapping.life, life_) != life_) used_ += mapping.spans.size();
   std::uint32_t index = 0;
   if (idle_composites_.empty()) {
     index = static_cast<std::uint32_t>(composites_.size());
@@ -189,29 +242,21 @@ Arena::Taken Arena::take_through(Mapping& mapping, std::uint64_t size, std::uint
   auto& composite = composites_[index];
   composite.requested = size;
 
-  const auto carve = [&](std::uint32_t block, std::uint64_t start, std::uint64_t end) {
-    while (end_of(block) <= start) block = blocks_.after(block);
-    composite.parts.push_back(blocks_.carve(block, start, blocks_.granules(end - start)));
-  };
-  // What follows in the mapping and in the arena is one part.
-  std::uint64_t start = spans_[first].end() - lower;
-  std::uint64_t end = spans_[first].end();
-  auto block = ends_[first].high_block;
-  for (std::size_t at = 1; at < mapping.spans.size(); ++at) {
-    const auto& span = spans_[mapping.spans[at]];
-    const auto stop = at + 1 == mapping.spans.size() ? span.address + upper : span.end();
-    if (span.address != end || ends_[mapping.spans[at]].low_block != block) {
-      carve(block, start, end);
-      start = span.address;
-      block = ends_[mapping.spans[at]].low_block;
-    }
-    end = stop;
+  for (auto at = first_part; at < uses_.parts.size(); ++at) {
+    auto [start, end, hole] = uses_.parts[at];
+    while (end_of(hole) <= start) hole = blocks_.after(hole);
+    composite.parts.push_back(blocks_.carve(hole, start, blocks_.granules(end - start)));
+    blocks_.set_note(composite.parts.back(), 0);
   }
-  carve(block, start, end);
-  for (const auto part : composite.parts) blocks_.set_note(part, 0);
   blocks_.set_note(composite.parts.front(), kComposite | index);
-  composite.address = mapping.base + (spans_[first].size - lower);
-  count(size, wanted);
+  composite.address = use.address;
+  if (uses_.uses.size() < kMostUses) {
+    use.parts_end = static_cast<std::uint32_t>(uses_.parts.size());
+    uses_.uses.push_back(use);
+  } else {
+    uses_.parts.resize(first_part);
+  }
+  count(size, use.wanted);
   return {.address = composite.address,
           .cookie = blocks_.cookie(composite.parts.front()),
           .mark = epoch_.mark()};
@@ -313,7 +358,7 @@ Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std
   mapping.base = *base;
   made_ += mapping.spans.size();
   mappings_.push_back(std::move(mapping));
-  return take_through(mappings_.back(), size, wanted);
+  return take_through(mappings_.size() - 1, size, wanted);
 }
 
 }  // namespace emm::pool

@@ -105,8 +105,12 @@ void Blocks::clear() noexcept {
   words_ = 0;
   for (auto& kept : kept_) kept.fill(kNone);
   kept_sizes_ = 0;
-  absent_ = kNone;
   last_ = kNone;
+  renumber();
+}
+
+void Blocks::renumber() noexcept {
+  absent_ = kNone;
   for (auto block = static_cast<std::uint32_t>(blocks_.size()); block-- > kFirst;) drop(block);
 }
 

@@ -61,6 +61,11 @@ class Blocks {
   std::uint32_t cut(std::uint32_t block, std::uint64_t address);
   /// Takes every free block out of the map.
   void remove_all_free() noexcept;
+  /// The blocks that are made next get their numbers in order, so that the same calls get the same
+  /// ones. REQUIRES: none is in the map.
+  void renumber() noexcept;
+  /// How many blocks there have been at one time.
+  std::size_t count() const noexcept { return blocks_.size() - kFirst; }
   /// Takes every block out of the map: all uses are over.
   void clear() noexcept;
 
@@ -74,6 +79,11 @@ class Blocks {
     return block < blocks_.size() && blocks_[block].tag == cookie >> 32 ? block : kNone;
   }
 
+  /// `block`, which may be of the past, is free, and holds [start, end).
+  bool is_hole_of(std::uint32_t block, std::uint64_t start, std::uint64_t end) const noexcept {
+    const auto& at = blocks_[block];
+    return is_free(block) && at.address <= start && end <= at.address + bytes(at.size);
+  }
   State state(std::uint32_t block) const noexcept { return State(blocks_[block].tag & 3); }
   std::uint64_t address(std::uint32_t block) const noexcept { return blocks_[block].address; }
   std::uint32_t size(std::uint32_t block) const noexcept { return blocks_[block].size; }

@@ -113,6 +113,63 @@ TEST_F(PoolOverVirtualMemory, BlocksNeverShareMemoryWhateverTheyAreMadeOf) {
   }
 }
 
+// What one life of an arena was made of is tried first in the next: where that asks for a little
+// else here and there, much of it is in use.
+TEST_F(PoolOverVirtualMemory, BlocksNeverShareMemoryInLivesThatAreNearlyAlike) {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    SCOPED_TRACE(seed);
+    make("pool:max=300MiB");
+    for (int life = 0; life < 8; ++life) {
+      Prng random(seed);
+      Prng changes(seed + 100 + static_cast<std::uint64_t>(life));
+      std::vector<std::pair<MemoryPointer, std::uint8_t>> pieces;
+      for (int step = 0; step < 500; ++step) {
+        const bool allocates = pieces.size() < 3 || random.chance(0.5);
+        const auto size = random.log_uniform(1_MiB, 32_MiB);
+        const auto which = random.below(1000);
+        const bool changed = life % 2 == 1 && changes.chance(0.01);
+        if (changed && step % 50 == 7) {
+          ASSERT_TRUE(manager->trim(0));
+        }
+        if (allocates) {
+          auto made = manager->memalloc(changed ? size / 2 : size);
+          if (!made) continue;
+          const auto with = static_cast<std::uint8_t>(1 + which % 255);
+          fill(*made, with);
+          pieces.emplace_back(*std::move(made), with);
+        } else if (!changed) {
+          const auto piece = pieces.begin() + static_cast<std::ptrdiff_t>(which % pieces.size());
+          expect_filled(piece->first, piece->second);
+          pieces.erase(piece);
+        }
+      }
+      for (const auto& [piece, with] : pieces) expect_filled(piece, with);
+    }
+    EXPECT_GT(*manager->statistics().mapped_again, 0u);
+  }
+}
+
+TEST_F(PoolOverVirtualMemory, TheSameRequestsGetTheSameAddressesInEveryLife) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    SCOPED_TRACE(seed);
+    make("pool");
+    const auto life = [&] {
+      Prng random(seed);
+      std::vector<MemoryPointer> pieces;
+      std::vector<std::uint64_t> addresses;
+      for (int step = 0; step < 400; ++step) {
+        pieces.push_back(memory(random.log_uniform(64_KiB, 24_MiB)));
+        addresses.push_back(pieces.back().device_pointer().value);
+        if (pieces.size() == 20)
+          pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(random.below(20)));
+      }
+      return addresses;
+    };
+    const auto first = life();
+    for (int again = 0; again < 4; ++again) ASSERT_EQ(life(), first);
+  }
+}
+
 TEST_F(PoolOverVirtualMemory, WhateverCallsFailMemoryIsApartAndNothingIsLostUntold) {
   for (const auto* spec : {"pool:max=200MiB", "pool:max=200MiB,backing=cumem",
                            "pool:max=200MiB,release_threshold=64MiB"}) {
@@ -286,6 +343,36 @@ TEST_F(PoolOverVirtualMemory, ARefusalIsForgottenAsSoonAsSomethingIsFreed) {
     EXPECT_TRUE(refused(32_MiB));
     pieces.clear();
     EXPECT_FALSE(refused(32_MiB));
+  }
+}
+
+TEST_F(PoolOverVirtualMemory, ARefusalIsForgottenWhenTheGuardEnds) {
+  for (const auto* spec : {"pool:max=64MiB", "pool:max=64MiB,backing=cumem"}) {
+    SCOPED_TRACE(spec);
+    make(spec);
+    const auto other = *driver().stream_create(StreamKind::non_blocking);
+    const auto own = memory(32_MiB);
+    auto guard = manager->defer_cleanup();
+    ASSERT_TRUE(memory(32_MiB, other).free());
+    for (int i = 0; i < 2; ++i)
+      EXPECT_EQ(manager->memalloc(8_MiB).error().code, Errc::out_of_memory);
+    guard = {};
+    EXPECT_TRUE(manager->memalloc(8_MiB)) << "the other stream's slab goes back";
+  }
+}
+
+TEST_F(PoolOverVirtualMemory, WhatAllStreamsHoldIsRefusedWithoutTheDriver) {
+  for (const auto* spec : {"pool:max=64MiB", "pool:max=64MiB,backing=cumem"}) {
+    SCOPED_TRACE(spec);
+    make(spec);
+    std::vector<MemoryPointer> pieces;
+    for (int i = 0; i < 4; ++i)
+      pieces.push_back(memory(16_MiB, *driver().stream_create(StreamKind::non_blocking)));
+    hook.calls = 0;
+    for (int i = 0; i < 3; ++i)
+      EXPECT_EQ(manager->memalloc(1_MiB).error().code, Errc::out_of_memory);
+    EXPECT_EQ(hook.calls, 0);
+    EXPECT_EQ(manager->statistics().num_ooms, 3u);
   }
 }
 
