@@ -253,7 +253,8 @@ void Arena::start_over() noexcept {
   blocks_.join_kept();
   blocks_.remove_all_free();
   const auto allocations = statistics_.allocation.total;
-  if (allocations - std::exchange(born_, allocations) >= blocks_.count() / 8) blocks_.renumber();
+  const bool is_worth_it = allocations - std::exchange(born_, allocations) >= blocks_.count() / 2;
+  if (is_worth_it && !uses_.uses.empty()) blocks_.renumber();
   std::swap(before_, uses_);
   uses_.uses.clear();
   uses_.parts.clear();
