@@ -26,6 +26,7 @@ struct PoolSettings {
   std::uint64_t max = kUnlimited;
   std::uint64_t release_threshold = kUnlimited;
   std::uint64_t alignment = 512;
+  bool counts_split = false;
 };
 
 /// Device memory of one arena a stream (pool::Arena). What arenas cannot serve, this makes room
@@ -37,7 +38,8 @@ class PoolManager final : public HostOnlyManager {
         settings_(settings),
         backing_(context.driver, settings.backing, settings.max),
         arenas_(this, context.driver, backing_,
-                static_cast<unsigned>(std::countr_zero(settings.alignment))) {}
+                static_cast<unsigned>(std::countr_zero(settings.alignment)),
+                settings.counts_split) {}
   ~PoolManager() override {
     end_all();
     give_back(0, true);
@@ -125,7 +127,7 @@ class PoolManager final : public HostOnlyManager {
                "pool: reserved {} (peak {}), active {}, inactive split {}; {} spans, {} mapped "
                "again; {} bytes of metadata a block, and {} KiB\n",
                shown(backing_.reserved_bytes()), shown(backing_.peak_reserved_bytes()),
-               shown(of.active.current), shown(of.inactive_split), of.spans, of.mappings,
+               shown(of.active.current), shown(of.inactive_split.current), of.spans, of.mappings,
                metadata_per_block(of), (of.metadata_fixed + 1_KiB - 1) / 1_KiB);
   }
 
@@ -135,18 +137,23 @@ class PoolManager final : public HostOnlyManager {
       return MemoryStatistics::Count{given.current, given.peak, given.total,
                                      given.total - given.current};
     };
+    // Peaks and totals only where each change was seen.
+    const auto split = [&](const pool::Statistics::Count& given) {
+      return settings_.counts_split ? count(given)
+                                    : MemoryStatistics::Count{.current = given.current};
+    };
     const auto reserved = backing_.total_reserved_bytes();
     return {.allocation = count(of.allocation),
             .segment = count(of.segments),
             .active = count(of.active_allocation),
-            .inactive_split = {.current = of.inactive_split_blocks},
+            .inactive_split = split(of.inactive_split_blocks),
             .allocated_bytes = count(of.allocated),
             .reserved_bytes = {.current = of.reserved,
                                .peak = backing_.peak_reserved_bytes(),
                                .allocated = reserved,
                                .freed = reserved - of.reserved},
             .active_bytes = count(of.active),
-            .inactive_split_bytes = {.current = of.inactive_split},
+            .inactive_split_bytes = split(of.inactive_split),
             .requested_bytes = count(of.requested),
             .num_alloc_retries = retries_.load(),
             .num_ooms = refused_.load(),
@@ -301,6 +308,8 @@ Result<std::unique_ptr<MemoryManager>> make_pool(const ManagerContext& context, 
   settings.max = options.bytes("max", settings.max);
   settings.release_threshold = options.bytes("release_threshold", settings.release_threshold);
   settings.alignment = options.bytes("alignment", settings.alignment);
+  settings.counts_split =
+      options.choice("inactive_split", "current", {"current", "peak"}) == "peak";
   if (auto done = options.finish(kOwner); !done) return std::move(done).error();
   if (settings.initial > settings.max) {
     return fail(Errc::usage, "{}: option 'initial' is {}: expected at most max, {}", kOwner,
@@ -326,7 +335,7 @@ extern constinit const ManagerEntry pool_manager{
         "Device memory in one arena a stream, kept for reuse; holes mapped as one where none fits",
     .options =
         "backing=vmm|cumem, initial=0, max=<no limit>, release_threshold=<no limit>, "
-        "alignment=512, "
+        "alignment=512, inactive_split=current|peak, "
         "profile=standard|numba, count=10, ratio=0.2, capacity=<the device's>",
     .make = make_pool,
 };

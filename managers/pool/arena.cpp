@@ -27,13 +27,15 @@ bool out_of_memory(const Error& error) noexcept { return error.code == Errc::out
 }  // namespace
 
 Arena::Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream,
-             unsigned granule_shift, Arena* older)
+             unsigned granule_shift, bool counts_split, Arena* older)
     : owner_(owner),
       driver_(driver),
       backing_(backing),
       stream_(stream),
       older_(older),
       largest_(Blocks::largest(granule_shift)),
+      largest_at_once_(counts_split ? 0 : largest_),
+      ends_slowly_(counts_split ? kComposite : 0),
       blocks_(granule_shift) {}
 
 void Arena::give_addresses_back() noexcept {
@@ -47,6 +49,12 @@ Result<Arena::Taken> Arena::allocate_slowly(std::uint64_t size, bool keeps) {
   if (size >= largest_) return full();
   const std::lock_guard lock(lock_);
   end_what_is_left();
+  auto taken = take_at_last(size, keeps);
+  if (counts_split()) count_split();
+  return taken;
+}
+
+Result<Arena::Taken> Arena::take_at_last(std::uint64_t size, bool keeps) {
   const auto granules = blocks_.granules(size);
   if (const auto taken = take(size, granules)) return taken;
   if (blocks_.join_kept()) {
@@ -167,6 +175,7 @@ void Arena::end(const Free& free) noexcept {
     after_parked_changed();
   }
   if (statistics_.allocation.current == 0 && playing_ > 1) start_over();
+  if (counts_split()) count_split();
 }
 
 // In order of cost: what waiting on another stream makes free, memory that the arena affords, holes
@@ -530,6 +539,7 @@ void Arena::release_all() noexcept {
     });
   }
   start_over();
+  if (counts_split()) count_split();
 }
 
 // Those out of play, the last first, and those that no block in use or waiting reaches into.
@@ -597,6 +607,7 @@ void Arena::give_back(std::uint64_t keep, bool wait) {
   }
   take_out_of_play(idle);
   forget(idle);
+  if (counts_split()) count_split();
 }
 
 void Arena::forget(const std::vector<std::uint32_t>& idle) {

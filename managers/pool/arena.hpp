@@ -36,15 +36,16 @@ struct Statistics {
     /// Of a sum the peak is that of its parts, each at its own time: no less than the true one.
     Count& operator+=(const Count& other) noexcept;
   };
-  Count requested;                          ///< As asked for.
-  Count allocated;                          ///< The blocks handed out.
-  Count allocation;                         ///< How many.
-  Count active;                             ///< Allocated, or freed and waiting for a stream.
-  Count active_allocation;                  ///< How many.
-  std::uint64_t reserved = 0;               ///< Held from the device.
-  std::uint64_t inactive_split = 0;         ///< Free, in spans that are in use.
-  std::uint64_t inactive_split_blocks = 0;  ///< How many free blocks reach into such spans.
-  Count segments;                           ///< Runs of addresses that spans make.
+  Count requested;              ///< As asked for.
+  Count allocated;              ///< The blocks handed out.
+  Count allocation;             ///< How many.
+  Count active;                 ///< Allocated, or freed and waiting for a stream.
+  Count active_allocation;      ///< How many.
+  std::uint64_t reserved = 0;   ///< Held from the device.
+  Count inactive_split;         ///< Free, in spans that are in use,
+  Count inactive_split_blocks;  ///< and how many free blocks reach into such spans: their peaks
+                                ///< and totals only where they are counted.
+  Count segments;               ///< Runs of addresses that spans make.
   std::uint64_t largest_free = 0;
   std::uint64_t spans = 0;     ///< How many pieces the driver gave.
   std::uint64_t mappings = 0;  ///< How many times spans are mapped besides.
@@ -65,9 +66,11 @@ struct Statistics {
 /// Any thread may call. Sizes are bytes.
 class Arena {
  public:
-  /// `owner` is for owner() alone; `older` is the arena that was made before, or null.
+  /// `owner` is for owner() alone; where it `counts_split`, every request takes the slow way, and a
+  /// look at all that is free, for the peaks and totals of Statistics::inactive_split; `older` is
+  /// the arena that was made before, or null.
   Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream, unsigned granule_shift,
-        Arena* older);
+        bool counts_split, Arena* older);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
@@ -81,7 +84,7 @@ class Arena {
   };
   /// `size` > 0 bytes out of a hole that is there; nothing where none fits.
   [[gnu::always_inline]] Taken allocate_at_once(std::uint64_t size) {
-    if (size >= largest_) return {};
+    if (size >= largest_at_once_) return {};
     const std::lock_guard lock(lock_);
     if (allocates_.load(std::memory_order_relaxed) != this_thread()) {
       allocates_.store(this_thread(), std::memory_order_relaxed);
@@ -104,7 +107,7 @@ class Arena {
     const auto block = blocks_.find(cookie);
     if (block == kNone) return;
     const auto note = blocks_.note(block);
-    if ((note & kComposite) != 0) return end({cookie, false, {}});
+    if (((note | ends_slowly_) & kComposite) != 0) return end({cookie, false, {}});
     statistics_.requested.subtract(note);
     statistics_.allocated.subtract(blocks_.bytes(blocks_.size(block)));
     statistics_.allocation.subtract(1);
@@ -219,6 +222,7 @@ class Arena {
             .cookie = blocks_.cookie(block),
             .mark = epoch_.mark()};
   }
+  Result<Taken> take_at_last(std::uint64_t size, bool keeps);
   Result<Taken> take_slowly(std::uint64_t size, std::uint32_t granules, bool keeps);
   void release_slowly(std::uint64_t cookie, StreamHandle stream) noexcept;
   void end(const Free& free) noexcept;
@@ -254,6 +258,8 @@ class Arena {
   Status add_slab(std::uint64_t bytes);
   void put_in_order(std::uint32_t span);
   void count_segments() noexcept;
+  bool counts_split() const noexcept { return ends_slowly_ != 0; }
+  void count_split() noexcept;
   Status has_free(std::uint64_t bytes, std::size_t pieces);
   bool ask_what_is_free() noexcept;
   Status answered(std::uint64_t bytes, Status by_driver) noexcept;
@@ -309,7 +315,9 @@ class Arena {
   Backing& backing_;
   const StreamHandle stream_;
   Arena* const older_;
-  const std::uint64_t largest_ = 0;  ///< Bytes; what one block cannot hold.
+  const std::uint64_t largest_ = 0;          ///< Bytes; what one block cannot hold,
+  const std::uint64_t largest_at_once_ = 0;  ///< and what allocate_at_once() leaves to others.
+  const std::uint64_t ends_slowly_ = 0;      ///< kComposite where no free may be made by release().
   // Read by all and hardly ever written: apart from what the allocating thread writes.
   std::atomic<std::uintptr_t> allocates_{0};  ///< The thread that did last.
   /// Frees that others than the allocating thread have left, in one cache line that they alone

@@ -69,21 +69,31 @@ Statistics Arena::statistics() {
   result.allocation.peak = peaks_.allocation.peak;
 
   for (const auto& span : spans_) result.reserved += span.size;
-  blocks_.for_each_hole([&](std::uint64_t address, std::uint64_t size) {
-    auto rest = size;
-    auto place = by_address_.begin() + place_from(address);
-    for (; place != by_address_.end() && spans_[*place].end() <= address + size; ++place) {
-      rest -= spans_[*place].size;
-    }
-    if (rest > 0) ++result.inactive_split_blocks;
-    result.inactive_split += rest;
-  });
+  count_split();
+  result.inactive_split = statistics_.inactive_split;
+  result.inactive_split_blocks = statistics_.inactive_split_blocks;
   result.largest_free = largest_free();
   result.spans = spans_.size();
   for (const auto& mapping : mappings_) result.mappings += mapping.spans.size();
   result.metadata = metadata_bytes();
   result.metadata_fixed = sizeof *this - sizeof blocks_ + Blocks::fixed_metadata_bytes();
   return result;
+}
+
+// A look at all that is free.
+void Arena::count_split() noexcept {
+  std::uint64_t bytes = 0, blocks = 0;
+  blocks_.for_each_hole([&](std::uint64_t address, std::uint64_t size) {
+    auto rest = size;
+    auto place = by_address_.begin() + place_from(address);
+    for (; place != by_address_.end() && spans_[*place].end() <= address + size; ++place) {
+      rest -= spans_[*place].size;
+    }
+    if (rest > 0) ++blocks;
+    bytes += rest;
+  });
+  statistics_.inactive_split.become(bytes);
+  statistics_.inactive_split_blocks.become(blocks);
 }
 
 void Arena::count_segments() noexcept {

@@ -18,8 +18,13 @@ namespace emm::pool {
 class Arenas {
  public:
   /// `driver` may be null in a probe.
-  Arenas(void* owner, Driver* driver, Backing& backing, unsigned granule_shift) noexcept
-      : owner_(owner), driver_(driver), backing_(backing), granule_shift_(granule_shift) {}
+  Arenas(void* owner, Driver* driver, Backing& backing, unsigned granule_shift,
+         bool count_split) noexcept
+      : owner_(owner),
+        driver_(driver),
+        backing_(backing),
+        granule_shift_(granule_shift),
+        count_split_(count_split) {}
 
   /// CU_STREAM_LEGACY is the default stream; CU_STREAM_PER_THREAD is another stream on every
   /// thread.
@@ -63,6 +68,7 @@ class Arenas {
   Driver* driver_;
   Backing& backing_;
   unsigned granule_shift_;
+  bool count_split_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Arena>> arenas_;
   std::atomic<Arena*> youngest_{nullptr};

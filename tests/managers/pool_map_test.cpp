@@ -222,6 +222,33 @@ TEST_F(PoolMap, CountsPeaksAndTotalsAsTheyCame) {
   expect(of.segment, 1, 1, 1);
 }
 
+TEST_F(PoolMap, CountsWhatIsFreeBesideWhatIsUsedAtEachRequestWhereItIsTo) {
+  const auto expect = [](const MemoryStatistics::Count& count, std::uint64_t current,
+                         std::uint64_t peak, std::uint64_t total) {
+    EXPECT_EQ(count.current, current);
+    EXPECT_EQ(count.peak, peak);
+    EXPECT_EQ(count.allocated, total);
+    EXPECT_EQ(count.freed, total - current);
+  };
+  make("pool:inactive_split=peak");
+  auto first = memory(512);
+  auto second = memory(1_MiB);
+  ASSERT_TRUE(first.free());  // and is kept whole, beside what is used
+  auto third = memory(1_MiB - 512);
+  ASSERT_TRUE(second.free());  // which makes one of it and of the first
+  ASSERT_TRUE(third.free());   // all of the page is free, and could go back
+
+  const auto of = manager->statistics();
+  expect(of.inactive_split_bytes, 0, 2_MiB - 512, (2_MiB - 512) + 512 + 1_MiB);
+  expect(of.inactive_split, 0, 2, 2);
+  EXPECT_EQ(of.allocation.allocated, 3u);
+
+  make("pool");
+  const auto alone = memory(512);
+  EXPECT_EQ(manager->statistics().inactive_split_bytes.current, 2_MiB - 512);
+  EXPECT_EQ(manager->statistics().inactive_split_bytes.peak, std::nullopt);
+}
+
 TEST_F(PoolMap, CountsSegmentsThatCameAndWent) {
   make("pool:backing=cumem");
   for (int time = 0; time < 2; ++time) {

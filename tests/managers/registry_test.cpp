@@ -37,7 +37,7 @@ TEST(FindManager, RefusesAnUnknownOptionAndListsTheKnown) {
             "manager default: unknown option 'max': known are profile, count, ratio, capacity");
   EXPECT_EQ(refusal("pool:initail=3"),
             "manager pool: unknown option 'initail': known are profile, count, ratio, capacity, backing, initial, max, "
-            "release_threshold, alignment");
+            "release_threshold, alignment, inactive_split");
   EXPECT_EQ(refusal("pool", {"limiting:min=3"}), "adaptor limiting: unknown option 'min': known are max");
   EXPECT_EQ(refusal("pool", {"statistics:x=1"}), "adaptor statistics: unknown option 'x': it takes none");
 }
