@@ -6,6 +6,7 @@ import os
 import pickle
 import sys
 import unittest
+import weakref
 
 import numpy as np
 
@@ -144,6 +145,21 @@ class NumbaMemory(unittest.TestCase):
         self.assertGreaterEqual(len(manager.deallocations), 1)
         manager.deallocations.clear()
         self.assertEqual(len(manager.deallocations), 0)
+
+    def test_a_context_around_somebody_elses_serves_whatever_its_device_is_called(self):
+        class Theirs:
+            def id(self):
+                raise AssertionError("nobody asks")
+        theirs, driver = Theirs(), cuda.cudadrv.driver
+        context = driver.Context(weakref.proxy(theirs), cuda.current_context().handle)
+        context.push()
+        try:
+            memory = context.memalloc(KIB)
+            self.assertEqual(live_bytes(), KIB)
+            del memory
+        finally:
+            context.pop()
+        self.assertEqual(live_bytes(), 0)
 
     def test_a_manager_without_a_context_says_its_version_and_touches_nothing(self):
         manager = type(cuda.current_context().memory_manager)(context=None)

@@ -1,4 +1,5 @@
 """What tools/numba-suite says of tests that passed and failed. No test of Numba's runs: pytest is stood in for."""
+import os
 import pathlib
 import subprocess
 import sys
@@ -8,10 +9,11 @@ import unittest
 SUITE = pathlib.Path(__file__).resolve().parent.parent.parent / "tools" / "numba-suite"
 
 
-def suite(managers):
+def suite(managers, **variables):
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([sys.executable, str(SUITE), "--managers", managers, "--workers", "1", "--out", folder],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True,
+                              env=dict(os.environ, **variables))
         return done.returncode, done.stdout.replace(folder, "FOLDER")
 
 
@@ -31,6 +33,10 @@ class NumbaSuite(unittest.TestCase):
 
     def test_is_fine_where_the_same_tests_pass(self):
         self.assertEqual(suite("default,pool")[0], 0)
+
+    def test_says_why_no_test_was_run(self):
+        code, said = suite("pool", EMM_TEST_PYTEST_ENDS="no pytest here")
+        self.assertEqual((code, said), (3, "builtin: no test passed; see FOLDER/builtin/pytest.log\nno pytest here\n\n"))
 
 
 if __name__ == "__main__":

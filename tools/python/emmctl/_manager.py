@@ -51,14 +51,20 @@ def use(spec=None, exportable=False):
         return spec
 
 
+def known(device):
+    """The Manager of a device; None where there is none yet, or no more."""
+    found = _managers.get(device)
+    return found if found is not None and found.is_open else None
+
+
 def manager(device=0):
     """The Manager of a device, made when it is first asked for."""
-    found = _managers.get(device)
-    if found is not None and found.is_open:
+    found = known(device)
+    if found is not None:
         return found
     with _lock:
-        found = _managers.get(device)
-        if found is None or not found.is_open:
+        found = known(device)
+        if found is None:
             use()
             found = _managers[device] = Manager(device)
         return found
@@ -72,6 +78,7 @@ class Manager:
 
     def __init__(self, device):
         self.device = device
+        self.was_reset = False  # Numba's word: a context on the device was
         self._library = library()
         handle = c_void_p()
         check(self._library.emm_shared_manager(device, byref(handle)), self._library.emm_shared_error)

@@ -6,7 +6,7 @@ import weakref
 
 from numba.cuda.cudadrv import driver as _drv
 
-from emmctl import _recorder
+from emmctl import _numba_device, _recorder
 
 _classes = {}
 _begun = []  # the managers that were there when the recording began
@@ -88,8 +88,7 @@ class _Recording:
     """Mixed in before a manager's own class."""
 
     def _emm_device(self):
-        device = getattr(self.context, "device", 0)
-        return int(getattr(device, "id", device))
+        return _numba_device.ordinal(self.context)
 
     def _emm_begin(self):
         """State of an instance, also of one that was made before the recording began."""

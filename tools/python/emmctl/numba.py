@@ -15,7 +15,7 @@ import weakref
 
 from numba.cuda.cudadrv import driver as _drv
 
-from emmctl import _library, _manager, _recorder
+from emmctl import _library, _manager, _numba_device, _recorder
 
 if not hasattr(_drv, "HostOnlyCUDAMemoryManager"):
     raise ImportError("this Numba takes no memory managers: expected one since 0.49, and not its simulator "
@@ -46,10 +46,6 @@ def _ipc_handle(content):
     handle = _drv.drvapi.cu_ipc_mem_handle()
     ctypes.memmove(ctypes.addressof(handle), content, 64)
     return handle
-
-
-def _ordinal(device):
-    return int(getattr(device, "id", device))  # a context around somebody else's has the driver's device
 
 
 def _default_stream():
@@ -83,9 +79,6 @@ class _Deallocations(_drv._PendingDeallocs):
         return super().__len__() + (owner.pending_count() if owner is not None else 0)
 
 
-_last_of = {}  # by device: the manager that Numba used last
-
-
 class EmmctlManager(_drv.HostOnlyCUDAMemoryManager):
     """One Numba context's door to the manager that this process shares."""
 
@@ -94,21 +87,20 @@ class EmmctlManager(_drv.HostOnlyCUDAMemoryManager):
         self.deallocations = _Deallocations(self)
         self._keys = itertools.count()
         self._manager = None
-        self._was_reset = False
         self._serves_copies = False
 
     def _open(self):
-        self._was_reset = False
         manager = self._manager
         if manager is None or not manager.is_open:
-            device = _ordinal(self.context.device)
-            before, _last_of[device] = _last_of.get(device), self
+            device = _numba_device.ordinal(self.context)
+            before = _manager.known(device)
             # Another context on this device, after a reset of the last one's memory: Numba has reset the device.
-            if before not in (None, self) and before._was_reset and before._manager.is_open:
-                before._manager.abandon()
+            if before is not None and before.was_reset:
+                before.abandon()
             _manager.use(exportable=True)
-            self._manager = _manager.manager(device)
-        return self._manager
+            self._manager = manager = _manager.manager(device)
+        manager.was_reset = False
+        return manager
 
     def _opened(self):
         try:
@@ -194,7 +186,7 @@ class EmmctlManager(_drv.HostOnlyCUDAMemoryManager):
         manager = self._manager
         if manager is None or not manager.is_open:
             return
-        self._was_reset = True
+        manager.was_reset = True
         if not manager.end_if_idle():  # the device may be reset next
             manager.trim()
 
