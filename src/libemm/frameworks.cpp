@@ -5,7 +5,9 @@
 #include <functional>
 #include <new>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "base/text.hpp"
 #include "base/units.hpp"
@@ -17,6 +19,15 @@ namespace emm::libemm {
 namespace {
 
 thread_local std::string last_words;
+thread_local emm_status last_status = EMM_SUCCESS;
+
+/// answer(), for emm_shared_error() and emm_shared_status().
+template <class Body>
+emm_status told(Body body) noexcept {
+  const auto status = answer(last_words, body);
+  if (status != EMM_SUCCESS) last_status = status;
+  return status;
+}
 
 SharedManagers& all() { return SharedManagers::of_process(); }
 
@@ -46,7 +57,7 @@ Result<DevicePtr> take(std::uint64_t size, int device, StreamHandle stream) {
 void give_back(void* ptr, int device, std::optional<std::uint64_t> size) noexcept {
   static WrongFrees where_there_is_none;
   if (ptr == nullptr) return;
-  static_cast<void>(answer(libemm::last_words, [&]() -> Status {
+  static_cast<void>(told([&]() -> Status {
     auto* shared = all().known(device);
     auto wrong = shared != nullptr
                      ? shared->addressed.give_back(address_of(ptr), size)
@@ -70,17 +81,17 @@ void give_back(void* ptr, int device, std::optional<std::uint64_t> size) noexcep
 
 using namespace emm;
 using libemm::all;
-using libemm::answer;
+using libemm::told;
 
 extern "C" {
 
 emm_status emm_shared_use(const char* options, std::uint32_t flags) {
-  return answer(libemm::last_words, [&] { return all().use(options, flags); });
+  return told([&] { return all().use(options, flags); });
 }
 
 emm_status emm_shared_manager(std::int32_t device, emm_manager** self) {
   *self = nullptr;
-  return answer(libemm::last_words, [&]() -> Status {
+  return told([&]() -> Status {
     const auto shared = all().device(device);
     if (!shared) return shared.error();
     *self = reinterpret_cast<emm_manager*>((*shared)->manager.get());
@@ -90,7 +101,7 @@ emm_status emm_shared_manager(std::int32_t device, emm_manager** self) {
 
 emm_status emm_shared_end(std::int32_t device) {
   bool ended = true;
-  const auto status = answer(libemm::last_words, [&]() -> Status {
+  const auto status = told([&]() -> Status {
     ended = all().end(device);
     return {};
   });
@@ -103,15 +114,20 @@ size_t emm_shared_error(char* buffer, size_t size) {
   return plugin::put_text(libemm::last_words, buffer, size);
 }
 
+emm_status emm_shared_status() { return libemm::last_status; }
+
 void* emm_torch_alloc(ptrdiff_t size, int device, void* stream) {
   if (size == 0) return nullptr;  // PyTorch asks for that, and never uses it
   const auto taken =
       libemm::take(static_cast<std::uint64_t>(size), device, libemm::handle_of(stream));
   if (taken) return libemm::pointer_to(*taken);
-  libemm::last_words = describe(taken.error());
-  throw libemm::NoMemory(text::format("CUDA out of memory: {} on device {}: {}",
-                                      units::bytes(static_cast<std::uint64_t>(size)), device,
-                                      libemm::last_words));
+  told([&]() -> Status { return taken.error(); });
+  const bool no_memory = taken.error().code == Errc::out_of_memory;
+  auto words = text::format(
+      "{}: {} on device {}: {}", no_memory ? "CUDA out of memory" : "no memory was given",
+      units::bytes(static_cast<std::uint64_t>(size)), device, libemm::last_words);
+  if (no_memory) throw libemm::NoMemory(std::move(words));
+  throw std::runtime_error(words);
 }
 
 void emm_torch_free(void* ptr, ptrdiff_t size, int device, void*) {
@@ -136,7 +152,7 @@ void* emm_torch_base_alloc(void* ptr, size_t* size) {
 }
 
 void emm_torch_memory_fraction(double fraction, int device) {
-  static_cast<void>(answer(libemm::last_words, [&]() -> Status {
+  static_cast<void>(told([&]() -> Status {
     const auto shared = all().device(device);
     if (!shared) return shared.error();
     const auto info = (*shared)->manager->driver().mem_get_info();
@@ -150,7 +166,7 @@ void emm_torch_memory_fraction(double fraction, int device) {
 void emm_torch_begin_allocate_to_pool(int device, std::uint64_t first, std::uint64_t second,
                                       const void* filter) {
   using OfTorch = std::function<bool(void*)>;
-  static_cast<void>(answer(libemm::last_words, [&]() -> Status {
+  static_cast<void>(told([&]() -> Status {
     const auto shared = all().device(device);
     if (!shared) return shared.error();
     (*shared)->addressed.begin_private(
@@ -171,7 +187,7 @@ void emm_torch_release_pool(int device, std::uint64_t first, std::uint64_t secon
 
 void* emm_cupy_malloc(void* current_stream, size_t size, int device) {
   void* given = nullptr;
-  static_cast<void>(answer(libemm::last_words, [&]() -> Status {
+  static_cast<void>(told([&]() -> Status {
     StreamHandle stream;
     if (current_stream != nullptr) {
       const auto ask = reinterpret_cast<std::intptr_t (*)()>(current_stream);

@@ -385,6 +385,8 @@ EMM_PLUGIN_EXPORT void emm_shared_abandon(int32_t device);
 /* The words of the last failure on this thread of these and of emm_cupy_malloc(), written as
  * last_error() writes. */
 EMM_PLUGIN_EXPORT size_t emm_shared_error(char* buffer, size_t size);
+/* The status of that failure. */
+EMM_PLUGIN_EXPORT emm_status emm_shared_status(void);
 
 /* What the functions below are asked is appended to `trace`, with times since `start_ns` of the
  * monotonic clock, after rows for what is alive; NULL ends it, and must come before `trace` is
@@ -393,7 +395,8 @@ EMM_PLUGIN_EXPORT void emm_shared_record(emm_trace* trace, uint64_t start_ns);
 
 /* For PyTorch's CUDAPluggableAllocator, with its names and types; `stream` is a cudaStream_t. They
  * draw on the shared managers. No memory is an exception, std::bad_alloc, since PyTorch knows no
- * other word for it; what() ends with the manager's state then. Any thread.
+ * other word for it; what() ends with the manager's state then. Another failure is a
+ * std::runtime_error. Any thread.
  *
  * A free of an address where no memory begins that is alive does nothing, one of an address that
  * was handed out again since frees that memory, and one with another size than was asked for frees.

@@ -10,6 +10,7 @@
 #include <initializer_list>
 #include <new>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -97,6 +98,22 @@ TEST_F(Frameworks, AreToldWhereThereIsNoMemory) {
   EXPECT_TRUE(words().find("OUT_OF_MEMORY") != std::string::npos ||
               words().find("out of memory") != std::string::npos)
       << words();
+}
+
+TEST_F(Frameworks, AreNotToldOfMemoryWhereSomethingElseFails) {
+  try {
+    emm_torch_alloc(kMiB, -1, nullptr);
+    FAIL() << "there is no device -1";
+  } catch (const std::runtime_error& error) {
+    EXPECT_EQ(std::string(error.what()).rfind("no memory was given: 1.00 MiB on device -1: ", 0),
+              0U)
+        << error.what();
+  }
+  EXPECT_NE(emm_shared_status(), EMM_OUT_OF_MEMORY);
+  EXPECT_EQ(emm_cupy_malloc(nullptr, 65 * kMiB, 0), nullptr);
+  EXPECT_EQ(emm_shared_status(), EMM_OUT_OF_MEMORY);
+  EXPECT_EQ(emm_cupy_malloc(nullptr, kMiB, -1), nullptr);
+  EXPECT_NE(emm_shared_status(), EMM_OUT_OF_MEMORY);
 }
 
 TEST_F(Frameworks, AreToldOfTheStateWhereThereIsNoMemory) {

@@ -81,12 +81,23 @@ class OnePool(unittest.TestCase):
         with cupy.cuda.Stream(2):
             self.assertEqual(cupy.cuda.alloc(MIB).ptr, address, "at once on the stream where it was freed")
 
-    def test_serves_cupy_without_its_c_functions(self):
-        cupy.cuda.set_allocator(emmctl.cupy._by_python_functions(cupy)[0].malloc)
-        memory = cupy.cuda.alloc(KIB)
-        self.assertEqual(state()["live_bytes"], KIB)
-        self.assertNotEqual(memory.ptr, 0)
-        self.assertEqual(cupy.cuda.alloc(65 * MIB).ptr, 0)
+    def test_orders_cupys_memory_so_where_its_c_function_is_another(self):
+        from cupy_backends.cuda import stream
+        compiled = stream.__pyx_capi__.pop("get_current_stream_ptr")
+        self.addCleanup(stream.__pyx_capi__.__setitem__, "get_current_stream_ptr", compiled)
+        emmctl.cupy.use()
+        with cupy.cuda.Stream(2):
+            on_two = cupy.cuda.alloc(MIB)
+        on_none = cupy.cuda.alloc(MIB)
+        self.assertGreater(abs(on_two.ptr - on_none.ptr), 2 * MIB, "each stream has slabs of its own")
+
+    def test_says_what_else_failed_than_memory(self):
+        cupy.cuda.DEVICE = 5
+        try:
+            with self.assertRaisesRegex(emmctl.EmmError, "no device 5"):
+                cupy.cuda.alloc(KIB)
+        finally:
+            cupy.cuda.DEVICE = 0
 
     def test_gives_idle_memory_back_when_torch_empties_its_cache(self):
         block = torch.cuda.memory.Block(16 * MIB)
@@ -136,6 +147,18 @@ class OnePool(unittest.TestCase):
         with self.assertRaises(emmctl.EmmError):
             Device().allocate(65 * MIB, stream=None)
         buffer.close()
+        self.assertEqual(state()["live_bytes"], 0)
+
+    def test_a_buffer_of_a_manager_that_is_gone_frees_nothing_of_the_next_ones(self):
+        emmctl.core.use()
+        late = Device().allocate(KIB, stream=None)
+        resource, token = late.mr, next(iter(late.mr._tokens.values()))
+        emmctl.manager(0).abandon()  # as where Numba has reset the device
+        kept = Device().allocate(KIB, stream=None)
+        late.handle, resource._tokens = kept.handle, {kept.handle: token}  # as the same address comes again then
+        late.close()
+        self.assertEqual(state()["live_bytes"], KIB)
+        kept.close()
         self.assertEqual(state()["live_bytes"], 0)
 
     def test_knows_the_streams_of_others(self):

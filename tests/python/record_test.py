@@ -267,9 +267,9 @@ import emmctl.record
 def stopping(size):
     if size == 2048: emmctl.record.stop()
     return below(size)
-import emmctl.cupy
-emmctl.cupy.use("pool")
-below = emmctl.cupy._by_python_functions(cupy)[0].malloc
+import emmctl, somebodys
+emmctl.use("pool")
+below = somebodys.allocator()
 cupy.cuda.set_allocator(stopping)
 emmctl.record.start("run.jsonl")
 first = cupy.cuda.alloc(1024)
@@ -280,10 +280,10 @@ del second
 
     def test_goes_where_the_program_was_when_it_began(self):
         self.python("""
-import os, cupy
-import emmctl.cupy, emmctl.record
+import os, cupy, somebodys
+import emmctl, emmctl.record
 emmctl.use("pool")
-cupy.cuda.set_allocator(emmctl.cupy._by_python_functions(cupy)[0].malloc)
+cupy.cuda.set_allocator(somebodys.allocator())
 emmctl.record.start("run.jsonl")
 os.mkdir("elsewhere"); os.chdir("elsewhere")
 cupy.cuda.alloc(1024)
@@ -309,9 +309,9 @@ cupy.cuda.alloc(1024)
         self.assertEqual(len(self.operations("run.jsonl")), 2)
 
     def test_on_a_full_disk_is_no_trouble_of_the_program(self):
-        for use in ("emmctl.cupy.use('pool')", "cupy.cuda.set_allocator(emmctl.cupy._by_python_functions(cupy)[0].malloc)"):
+        for use in ("emmctl.cupy.use('pool')", "cupy.cuda.set_allocator(somebodys.allocator())"):
             said = self.python("""
-import cupy
+import cupy, somebodys
 import emmctl.cupy, emmctl.record
 %s
 emmctl.record.start("/dev/full")
@@ -358,10 +358,9 @@ torch.cuda.memory.Block(2048)
 
     def test_around_somebody_elses_allocator(self):
         self.python(FRAMEWORKS % ("""
-from emmctl import _library
-_library.library().emm_shared_use(b"name=default", 0)
-import emmctl.cupy as ours
-cupy.cuda.set_allocator(ours._by_python_functions(cupy)[0].malloc)  # nothing of ours is known of it
+import emmctl, somebodys
+emmctl.use("default")
+cupy.cuda.set_allocator(somebodys.allocator())
 def refusing(size, below=cupy.cuda.get_allocator()):
     if size > 1 << 20: raise MemoryError(size)
     return below(size)

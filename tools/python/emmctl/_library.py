@@ -107,6 +107,7 @@ _FUNCTIONS = {
     "emm_shared_end": (c_int32, [c_int32]),
     "emm_shared_abandon": (None, [c_int32]),
     "emm_shared_error": (c_size_t, [c_char_p, c_size_t]),
+    "emm_shared_status": (c_int32, []),
     "emm_torch_alloc": (c_void_p, [c_ssize_t, c_int, c_void_p]),
     "emm_torch_free": (None, [c_void_p, c_ssize_t, c_int, c_void_p]),
     "emm_torch_record_stream": (None, [c_void_p, c_void_p]),

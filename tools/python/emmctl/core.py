@@ -33,33 +33,43 @@ def _make_class():
     Buffer, MemoryResource = _classes()
 
     class EmmctlMemoryResource(MemoryResource):
-        """Device memory of one device, in the order of the stream that asks for it."""
+        """Device memory of one device, in the order of the stream that asks for it. Buffers belong to a resource of the
+        manager that made them: a late one must not free what a later manager has at its address."""
 
-        def __init__(self, device):
+        def __init__(self, device, manager=None):
             self._device = device
+            self._manager = manager
             self._tokens = {}  # by address, of what is alive
+            self._now = self  # the resource of the manager that there is
+
+        def _of(self, manager):
+            if self._now._manager is not manager:
+                self._now = EmmctlMemoryResource(self._device, manager)
+            return self._now
 
         def allocate(self, size, stream=None):
-            manager = _manager.manager(self._device)
+            manager = self._manager or _manager.manager(self._device)
+            owner = self._of(manager)
             if size == 0:
-                return Buffer.from_handle(ptr=0, size=0, mr=self)
+                return Buffer.from_handle(ptr=0, size=0, mr=owner)
             handle = _stream_handle(stream)
             with _recorder.request(size=size, device=self._device, stream=handle) as asked:
                 address, token = manager.memalloc(size, handle)
                 number = asked.answered(address)
-            self._tokens[address] = manager, token, handle, number
-            return Buffer.from_handle(ptr=address, size=size, mr=self)
+            owner._tokens[address] = token, handle, number
+            return Buffer.from_handle(ptr=address, size=size, mr=owner)
 
         def deallocate(self, ptr, size, stream=None):
             if not int(ptr):
                 return
-            if int(ptr) not in self._tokens:
+            owner = self._now
+            if int(ptr) not in owner._tokens:
                 raise ValueError("no memory of this resource begins at %#x: it was freed before, or is another's"
                                  % int(ptr))
-            manager, token, made_on, number = self._tokens.pop(int(ptr))
+            token, made_on, number = owner._tokens.pop(int(ptr))
             made_on = _stream_handle(stream) or made_on
             _recorder.freed(number, device=self._device, stream=made_on)
-            manager.free(token, made_on)
+            owner._manager.free(token, made_on)
 
         is_device_accessible = property(lambda self: True)
         is_host_accessible = property(lambda self: False)

@@ -6,15 +6,15 @@ Memory is ordered on the stream that is CuPy's current one when it is asked for,
 """
 import ctypes
 import gc
-import threading
 
 from emmctl import _library, _manager, _recorder
 
 _in_use = False
+_by_python = None
 _STREAM_SIGNATURE = b"intptr_t (void)"
 
 
-def _current_stream_function():
+def _compiled_stream_function():
     """The address of CuPy's C function that gives the calling thread's stream; None where it has none."""
     try:
         from cupy_backends.cuda import stream
@@ -28,61 +28,44 @@ def _current_stream_function():
     return pointer_of(capsule, name) if name == _STREAM_SIGNATURE else None
 
 
-def _last_words():
-    return _library.text_of(_library.library().emm_shared_error)
+def _stream_function():
+    """The address of a function that gives the calling thread's stream. It lives as long as the process."""
+    global _by_python
+    compiled = _compiled_stream_function()
+    if compiled:
+        return compiled
+    if _by_python is None:
+        import cupy
+        _by_python = ctypes.CFUNCTYPE(ctypes.c_ssize_t)(lambda: cupy.cuda.get_current_stream().ptr)
+    return ctypes.cast(_by_python, ctypes.c_void_p).value
 
 
-def _by_c_functions(cupy, stream_function):
-    library = _library.library()
-    return cupy.cuda.CFunctionAllocator(stream_function, library.address_of("emm_cupy_malloc"),
-                                        library.address_of("emm_cupy_free"), library)
-
-
-def _by_python_functions(cupy):
-    alive = {}  # by address
-    said = threading.local()
-
-    def malloc(size, device):
-        manager = _manager.manager(device)
-        try:
-            address, token = manager.memalloc(size, cupy.cuda.get_current_stream().ptr)
-        except _library.EmmError as error:
-            if error.is_out_of_memory:
-                said.words = error.words
-                return 0
-            raise
-        alive[address] = manager, token
-        return address
-
-    def free(address, device):
-        manager, token = alive.pop(address)
-        manager.free(token)
-
-    return cupy.cuda.PythonFunctionAllocator(malloc, free), lambda: said.words
+def _raise_unless_out_of_memory(library):
+    status = library.emm_shared_status()
+    if status != _library.OUT_OF_MEMORY:
+        raise _library.EmmError(status, _library.text_of(library.emm_shared_error))
 
 
 def allocator():
     """A function for cupy.cuda.set_allocator() and cupy.cuda.using_allocator()."""
     import cupy
-    stream_function = _current_stream_function()
-    if stream_function:
-        allocate, refusal = _by_c_functions(cupy, stream_function).malloc, _last_words
-    else:
-        inner, refusal = _by_python_functions(cupy)
-        allocate = inner.malloc
+    library = _library.library()
+    allocate = cupy.cuda.CFunctionAllocator(_stream_function(), library.address_of("emm_cupy_malloc"),
+                                            library.address_of("emm_cupy_free"), library).malloc
 
     def malloc(size):
         memory = allocate(size)
         if memory.ptr or not size:
             return memory
-        del memory
+        _raise_unless_out_of_memory(library)
         gc.collect()  # as CuPy's own pool does: a cycle may hold what is missing
         memory = allocate(size)
         if memory.ptr:
             return memory
+        _raise_unless_out_of_memory(library)
         state = _manager.manager(cupy.cuda.device.get_device_id()).state()
         error = cupy.cuda.memory.OutOfMemoryError(size, state["live_bytes"] or 0)
-        error.args = ("%s %s" % (error, refusal()),)
+        error.args = ("%s %s" % (error, _library.text_of(library.emm_shared_error)),)
         raise error
 
     malloc.of_emmctl = True
