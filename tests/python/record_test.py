@@ -161,6 +161,25 @@ array = cuda.device_array(100)
 """)
         self.assertEqual([row["op"] for row in self.operations("run.jsonl")].count("memalloc"), 1)
 
+    def test_takes_sizes_of_numpy_and_leaves_what_is_no_size_to_the_manager(self):
+        said = self.python("""
+import ctypes
+import numpy as np
+from numba import cuda
+import emmctl.record
+emmctl.record.start("run.jsonl")
+manager = cuda.current_context().memory_manager
+manager.memalloc(np.int64(8))
+try:
+    manager.memalloc("much")
+except ctypes.ArgumentError:
+    pass
+""")
+        self.assertEqual(said, "emmctl.record: 1 operations of run.jsonl are missing\n")
+        rows = [json.loads(line) for line in (self.folder / "run.jsonl").read_text().splitlines()]
+        self.assertEqual([row["size"] for row in rows if row.get("op") == "memalloc"], [8])
+        self.assertEqual(rows[-1]["lost"], 1)
+
     def test_says_that_numbas_work_is_on_the_per_thread_stream(self):
         program = "import emmctl.record; from numba import cuda; emmctl.record.start('run.jsonl'); cuda.device_array(100)"
         self.python(program, NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM="1")
@@ -175,9 +194,9 @@ from emmctl import _recorder
 emmctl.record.start("run.jsonl")
 held = [cuda.device_array(100)]
 dumps = _recorder.json.dumps
-def dumps_and_collects(row):
+def dumps_and_collects(row, **named):
     held.clear()  # as a collection of garbage may, anywhere
-    return dumps(row)
+    return dumps(row, **named)
 _recorder.json.dumps = dumps_and_collects
 again = cuda.device_array(200)
 """)

@@ -6,6 +6,7 @@ Finalizers may run between any two lines here, on any thread: nothing holds a lo
 import contextlib
 import itertools
 import json
+import operator
 import os
 import threading
 import time
@@ -117,7 +118,12 @@ class Recorder:
         trace = self.open()
         if trace is None or self.failed:
             return
-        status = self._append(trace, json.dumps(row).encode())
+        try:
+            text = json.dumps(row, default=operator.index)  # sizes may be NumPy's
+        except TypeError:  # what no trace can say, as a size that is no number
+            self.lost += 1
+            return
+        status = self._append(trace, text.encode())
         if status != _library.SUCCESS and not self._closed:
             self.lost += 1
             if status != _library.INVALID_VALUE:  # which is one row's fault
