@@ -361,6 +361,18 @@ assert emmctl.record.stop() == ["run.jsonl"]  # of which nothing is lost by that
 """)
         self.assertEqual(len(self.operations("run.jsonl")), 2)
 
+    def test_asks_nothing_of_a_torch_that_is_built_without_cuda(self):
+        self.python("""
+import types, cupy, torch
+torch.version = types.SimpleNamespace(cuda=None)
+import emmctl.cupy, emmctl.record
+emmctl.cupy.use("pool")
+emmctl.record.start("run.jsonl")
+cupy.cuda.alloc(1024)
+assert emmctl.record.stop() == ["run.jsonl"]
+""")
+        self.assertEqual(len(self.operations("run.jsonl")), 2)
+
     def test_begun_before_the_frameworks_are_told_is_the_same(self):
         self.python("""
 import cupy, torch

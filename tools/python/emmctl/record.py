@@ -111,6 +111,8 @@ def _torch_is_ours():
 
 def _begin_torch(recorder, stacks):
     import torch
+    if getattr(getattr(torch, "version", None), "cuda", "") is None:
+        return  # built without CUDA
     recorder.add_source("torch " + getattr(torch, "__version__", "?"))
     if _torch_is_ours():
         return  # its allocator's requests are recorded where they arrive
