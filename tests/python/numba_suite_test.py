@@ -1,4 +1,7 @@
 """What tools/numba-suite says of tests that passed and failed. No test of Numba's runs: pytest is stood in for."""
+import importlib.machinery
+import importlib.util
+import json
 import os
 import pathlib
 import subprocess
@@ -33,6 +36,25 @@ class NumbaSuite(unittest.TestCase):
 
     def test_is_fine_where_the_same_tests_pass(self):
         self.assertEqual(suite("default,pool")[0], 0)
+
+    def test_holds_a_trace_against_its_replay_call_by_call(self):
+        loader = importlib.machinery.SourceFileLoader("numba_suite", str(SUITE))
+        module = importlib.util.module_from_spec(importlib.util.spec_from_loader("numba_suite", loader))
+        loader.exec_module(module)
+        requests = [{"op": "memalloc", "id": 1, "size": 8}, {"op": "free", "id": 1}, {"op": "reset"}]
+        flush = {"op": "flush", "layer": "backing", "count": 1, "bytes": 8}
+        failed = {"op": "memalloc", "id": 2, "size": 8, "result": {"outcome": "oom", "code": 2}}
+        traces = {"a_same": requests + [flush], "b_bytes": requests + [dict(flush, bytes=9)], "c_none": requests,
+                  "d_failed": [failed]}
+        with tempfile.TemporaryDirectory() as folder:
+            place = pathlib.Path(folder) / "traces"
+            place.mkdir()
+            for name, operations in traces.items():
+                rows = [{"format": "emmctl-trace", "version": "1.0"}] + operations + [{"op": "end"}]
+                (place / (name + ".jsonl")).write_text("".join(json.dumps(row) + "\n" for row in rows))
+            count, wrong = module.replay(place)
+        self.assertEqual(count, 4)
+        self.assertEqual([words.split(":")[0] for words in wrong], ["b_bytes.jsonl", "c_none.jsonl", "d_failed.jsonl"])
 
     def test_says_why_no_test_was_run(self):
         code, said = suite("pool", EMM_TEST_PYTEST_ENDS="no pytest here")
