@@ -191,14 +191,15 @@ Result<Arena::Taken> Arena::take_slowly(std::uint64_t size, std::uint32_t granul
   if (const auto taken = take_as_before(size, wanted)) return taken;
   auto enlarged = enlarge(wanted, true);
   if (!enlarged && !out_of_memory(enlarged.error())) return std::move(enlarged).error();
-  if (enlarged && *enlarged) return take(size, granules);
+  if (enlarged && *enlarged) return take_any(size, granules);
   if (wanted >= kPiecesFrom) {
     auto taken = take_in_pieces(size, wanted, 64_KiB);
     if (!taken) return std::move(taken).error();
     if (*taken) return *taken;
   }
-  if (enlarged = enlarge(wanted, false); enlarged) return take(size, granules);
+  if (enlarged = enlarge(wanted, false); enlarged) return take_any(size, granules);
   if (out_of_memory(enlarged.error())) {
+    if (const auto taken = take_any(size, granules)) return taken;
     auto taken = take_in_pieces(size, wanted, 1);
     if (!taken) return std::move(taken).error();
     if (*taken) return *taken;
@@ -417,7 +418,10 @@ void Arena::leave_empty_ranges() noexcept {
 }
 
 // Something may be mapped there still.
-void Arena::leave_range() noexcept { next_address_ = ranges_.back().base + ranges_.back().size; }
+void Arena::leave_range() noexcept {
+  ranges_.back().left = true;
+  next_address_ = ranges_.back().base + ranges_.back().size;
+}
 
 Status Arena::add_slab(std::uint64_t bytes) {
   if (auto done = has_free(bytes, 1); !done) return done;
@@ -444,6 +448,9 @@ Result<Arena::Taken> Arena::take_from_slabs(std::uint64_t size, std::uint32_t gr
   Status grown = full();
   if (alone < slab / 2 && slab <= left / kSlabsToTheLimit) grown = add_slab(slab);
   if (!grown && out_of_memory(grown.error())) grown = add_slab(alone);
+  if (!grown && out_of_memory(grown.error())) {
+    if (const auto taken = take_any(size, granules)) return taken;
+  }
   if (!grown) return std::move(grown).error();
   return take(size, granules);
 }
@@ -656,7 +663,7 @@ void Arena::forget(const std::vector<std::uint32_t>& idle) {
   if (ranges_.empty()) return;
   if (backing_.failures() == 0) leave_empty_ranges();
   for (auto span = 0u; span < spans_.size(); ++span) name_pages(span);
-  if (backing_.failures() != failures) return leave_range();
+  if (backing_.failures() != failures || ranges_.back().left) return leave_range();
   next_address_ = ranges_.back().base;
   for (const auto& span : spans_) {
     if (span.address - ranges_.back().base < ranges_.back().size)

@@ -179,6 +179,7 @@ class Arena {
     std::uint64_t base = 0;
     std::uint64_t size = 0;
     std::vector<std::uint32_t> spans;  ///< Of each page the span that it is in.
+    bool left = false;                 ///< Something may be mapped there that is in no span.
   };
   /// What is free at the ends of a span.
   struct Ends {
@@ -214,7 +215,15 @@ class Arena {
   static constexpr std::uint64_t kComposite = std::uint64_t{1} << 63;
 
   Taken take(std::uint64_t size, std::uint32_t granules) {
-    const auto block = blocks_.take(granules);
+    return use(blocks_.take(granules), size, granules);
+  }
+  /// Finds a hole wherever one is as large.
+  Taken take_any(std::uint64_t size, std::uint32_t granules) {
+    if (const auto taken = take(size, granules)) return taken;
+    return use(blocks_.take_any(granules), size, granules);
+  }
+  [[gnu::always_inline]] Taken use(std::uint32_t block, std::uint64_t size,
+                                   std::uint32_t granules) {
     if (block == kNone) return {};
     blocks_.set_note(block, size);
     count(size, blocks_.bytes(granules));

@@ -84,7 +84,9 @@ class Backing {
 
   // vmm
   Result<DevicePtr> reserve_addresses(std::uint64_t size) {
-    return driver_->mem_address_reserve(size);
+    auto base = driver_->mem_address_reserve(size);
+    if (!base) has_changed();
+    return base;
   }
   void free_addresses(DevicePtr base, std::uint64_t size) {
     note(driver_->mem_address_free(base, size));

@@ -52,6 +52,14 @@ std::uint32_t Blocks::carve(std::uint32_t block, std::uint64_t address, std::uin
   return part;
 }
 
+std::uint32_t Blocks::take_any(std::uint32_t granules) {
+  const auto bin = class_of(granules);
+  for (auto at = blocks_[bin].next; at != bin; at = blocks_[at].next) {
+    if (blocks_[at].size >= granules) return carve(at, blocks_[at].address, granules);
+  }
+  return kNone;
+}
+
 bool Blocks::join_kept() noexcept {
   bool any = false;
   for (; kept_sizes_ != 0; kept_sizes_ &= kept_sizes_ - 1) {

@@ -40,6 +40,9 @@ class Blocks {
   /// A block of exactly `granules` > 0 out of the smallest that is found to fit; kNone where there
   /// is none.
   std::uint32_t take(std::uint32_t granules);
+  /// The same, where take() has found none, after a look at each hole of its class: kNone only
+  /// where no hole is as large.
+  std::uint32_t take_any(std::uint32_t granules);
   /// The part [address, address + granules) of a free block, used. REQUIRES: it lies in that block.
   std::uint32_t carve(std::uint32_t block, std::uint64_t address, std::uint32_t granules);
   /// A used or parked block is free, and joined with free neighbours; but the two of each small
