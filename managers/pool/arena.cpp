@@ -301,10 +301,11 @@ Status Arena::grow(std::uint64_t size) {
   const std::lock_guard lock(lock_);
   end_what_is_left();
   driver_refuses_ = kNothing;
-  if (backing_.kind() == Backing::Kind::cumem)
-    return add_slab(std::min(in_pages(size), backing_.max()));
-  const auto bytes = std::min(in_pages(size), whole_pages(backing_.max()));
-  return bytes > 0 ? add_spans(bytes) : full();
+  const bool in_slabs = backing_.kind() == Backing::Kind::cumem;
+  const auto unit = in_slabs ? blocks_.bytes(1) : kPage;
+  const auto bytes = std::min(in_pages(size), backing_.max() / unit * unit);
+  if (bytes == 0) return full();
+  return in_slabs ? add_slab(bytes) : add_spans(bytes);
 }
 
 // Making handles until the device is full, and undoing that, takes long, and so does it to be
@@ -441,7 +442,8 @@ Result<Arena::Taken> Arena::take_from_slabs(std::uint64_t size, std::uint32_t gr
   while (play(1)) {
     if (const auto taken = take(size, granules)) return taken;
   }
-  const auto left = backing_.max() - std::min(backing_.max(), backing_.reserved_bytes());
+  const auto room = backing_.max() - std::min(backing_.max(), backing_.reserved_bytes());
+  const auto left = room / blocks_.bytes(1) * blocks_.bytes(1);  // blocks end where the slab does
   const auto slab = std::max(in_pages(in_play_ / 10), std::clamp(in_play_, kPage, kLeastSlab));
   if (!keeps) make_place_for(std::max(slab, in_pages(size)), blocks_.bytes(granules));
   const auto alone = std::max(std::min(in_pages(size), left), blocks_.bytes(granules));
@@ -560,7 +562,9 @@ std::vector<std::uint32_t> Arena::idle_spans(std::uint64_t keep) const {
     idle.push_back(span);
   };
   for (auto span = static_cast<std::uint32_t>(spans_.size()); span-- > playing_;) add(span);
-  blocks_.for_each_free(blocks_.granules(kPage) / 2, [&](std::uint32_t block) {
+  auto least = kPage;  // a slab may be smaller where `max` is near
+  for (const auto& span : spans_) least = std::min(least, span.size);
+  blocks_.for_each_free(blocks_.granules(least), [&](std::uint32_t block) {
     const auto end = end_of(block);
     auto place = by_address_.begin() + place_from(blocks_.address(block));
     for (; place != by_address_.end() && spans_[*place].end() <= end; ++place) {

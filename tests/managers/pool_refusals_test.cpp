@@ -1,4 +1,5 @@
 // Whom the pool refuses, and whom it must not: what could be served is served.
+#include <algorithm>
 #include <vector>
 
 #include "base/prng.hpp"
@@ -10,6 +11,61 @@ namespace emm::test {
 namespace {
 
 using State = MemoryMap::State;
+
+/// What is free of a segment, block by block: what waits for another stream can be waited for.
+std::vector<std::pair<std::uint64_t, std::uint64_t>> holes_of(const MemoryMap::Segment& segment) {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> holes;
+  for (const auto& block : segment.blocks) {
+    if (block.state == State::active_allocated) continue;
+    if (!holes.empty() && holes.back().second == block.address) {
+      holes.back().second += block.size;
+    } else {
+      holes.emplace_back(block.address, block.address + block.size);
+    }
+  }
+  return holes;
+}
+
+/// The most that one request on `stream` can be served with, where the device or `max` has `room`
+/// besides: all pages that are idle anywhere, and in memory that can be mapped as one, the end of
+/// one hole before them and the start of another behind.
+std::uint64_t most_to_be_had(const MemoryMap& map, StreamHandle stream, std::uint64_t room,
+                             bool maps, bool gives_back) {
+  constexpr auto kPage = 2_MiB;
+  struct Part {
+    std::uint64_t bytes;
+    std::uint64_t hole;
+  };
+  std::vector<Part> before{{0, 0}}, behind{{0, 1}};
+  std::uint64_t contiguous = 0, idle = 0, idle_here = 0;
+  for (const auto& segment : map.segments) {
+    const bool here = segment.stream == stream;
+    for (const auto& [start, end] : holes_of(segment)) {
+      if (here) contiguous = std::max(contiguous, end - start);
+      for (const auto& piece : segment.pieces) {
+        const auto from = std::max(start, piece.address);
+        const auto to = std::min(end, piece.address + piece.size);
+        if (from >= to) continue;
+        if (to - from == piece.size) {
+          (here ? idle_here : idle) += piece.size;
+        } else if (here && to == piece.address + piece.size) {
+          before.push_back({to - from, start});
+        } else if (here && from == piece.address) {
+          behind.push_back({to - from, start});
+        }
+      }
+    }
+  }
+  std::uint64_t ends = 0;
+  for (const auto& first : before) {
+    for (const auto& last : behind) {
+      if (first.hole != last.hole) ends = std::max(ends, first.bytes + last.bytes);
+    }
+  }
+  const auto pages = room + (gives_back ? idle : 0);
+  if (!maps) return std::max(contiguous, pages + (gives_back ? idle_here : 0)) / 512 * 512;
+  return std::max(contiguous, ends + idle_here + pages / kPage * kPage);
+}
 
 class PoolRefusals : public PoolOverVirtualMemory {
  protected:
@@ -92,6 +148,86 @@ TEST_F(PoolRefusals, WhereMemoryMayBeMappedStillNothingElseIsEverMapped) {
   second = {};
   ASSERT_TRUE(manager->trim(0));
   EXPECT_TRUE(manager->memalloc(150_MiB));
+}
+
+TEST_F(PoolRefusals, NothingIsHandedOutBeyondASlabThatMaxCutsShort) {
+  for (const auto* spec : {"pool:max=3MiB,backing=cumem,alignment=2MiB",
+                           "pool:initial=3MiB,max=3MiB,backing=cumem,alignment=2MiB",
+                           "pool:max=2000100,backing=cumem"}) {
+    SCOPED_TRACE(spec);
+    kept.clear();
+    make(spec);
+    while (auto more = manager->memalloc(512)) {
+      kept.push_back(*std::move(more));
+      fill(kept.back(), 3);
+    }
+    ASSERT_FALSE(kept.empty());
+    EXPECT_LE(*manager->statistics().allocated_bytes.current, driver().held_bytes());
+    kept.clear();
+    ASSERT_TRUE(manager->trim(0));
+    EXPECT_EQ(driver().held_bytes(), 0u);
+  }
+}
+
+TEST_F(PoolRefusals, ASlabOfLessThanAPageGoesBackToo) {
+  make("pool:max=2560KiB,backing=cumem");
+  const auto kept = memory(2_MiB);
+  memory(512_KiB);
+  ASSERT_TRUE(manager->trim(0));
+  EXPECT_EQ(driver().held_bytes(), 2_MiB);
+}
+
+TEST_F(PoolRefusals, AsMuchAsThereIsIsServedWhateverCameBefore) {
+  int exact = 0;
+  for (const std::string backing : {"vmm", "cumem"}) {
+    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+      SCOPED_TRACE(backing + ", seed " + std::to_string(seed));
+      Prng random(seed);
+      const auto max = (random.below(40) + 24) * 2_MiB;
+      make("pool:max=" + std::to_string(max) + ",backing=" + backing);
+      const std::array streams{StreamHandle{}, *driver().stream_create(StreamKind::non_blocking),
+                               *driver().stream_create(StreamKind::blocking)};
+      const auto used = 1 + seed % 3;
+      std::vector<MemoryPointer> pieces;
+      std::optional<DeferCleanup> guard;
+      for (int step = 0; step < 600; ++step) {
+        const auto stream = streams[random.below(used)];
+        if (pieces.empty() || random.chance(0.5)) {
+          auto made = manager->memalloc(random.log_uniform(512, max / 4), stream);
+          if (made) pieces.push_back(*std::move(made));
+        } else {
+          std::swap(pieces[random.below(pieces.size())], pieces.back());
+          ASSERT_TRUE(pieces.back().free(random.chance(0.8) ? StreamHandle{} : stream));
+          pieces.pop_back();
+        }
+        if (random.chance(0.01)) {
+          ASSERT_TRUE(manager->trim(random.below(max)));
+        }
+        if (random.chance(0.003)) {
+          manager->reset();
+          pieces.clear();
+        }
+        if (random.chance(0.02)) guard.emplace(manager->defer_cleanup());
+        if (random.chance(0.05)) guard.reset();
+        if (step % 7 != 0) continue;
+        const auto map = *manager->memory_map();
+        const auto room = max - *manager->statistics().reserved_bytes.current;
+        const auto most = most_to_be_had(map, stream, room, backing == "vmm", !guard);
+        if (most == 0) continue;
+        if (random.chance(0.5)) {
+          const auto more = manager->memalloc(most + 512 + random.below(4_MiB), stream);
+          EXPECT_TRUE(more || more.error().code == Errc::out_of_memory);
+          if (more) continue;
+        }
+        auto all = manager->memalloc(most, stream);
+        ASSERT_TRUE(all) << "step " << step << ": " << most << " bytes, room " << room;
+        ++exact;
+        if (random.chance(0.2)) pieces.push_back(*std::move(all));
+      }
+      guard.reset();
+    }
+  }
+  EXPECT_GT(exact, 500);
 }
 
 }  // namespace
