@@ -161,6 +161,18 @@ array = cuda.device_array(100)
 """)
         self.assertEqual([row["op"] for row in self.operations("run.jsonl")].count("memalloc"), 1)
 
+    def test_of_what_lives_to_the_end_is_silent(self):
+        for manager in ("default", "emmctl.numba"):
+            said = self.python("""
+from numba import cuda
+import emmctl.record
+emmctl.record.start("run.jsonl")
+alive = [cuda.device_array(10), cuda.mapped_array(10), cuda.managed_array(10), cuda.pinned_array(10)]
+alive.append(alive[0][1:3])
+""", NUMBA_CUDA_MEMORY_MANAGER=manager)
+            self.assertEqual(said, "")
+            self.assertEqual([row["op"] for row in self.operations("run.jsonl") if row["op"] == "free"], [])
+
     def test_takes_sizes_of_numpy_and_leaves_what_is_no_size_to_the_manager(self):
         said = self.python("""
 import ctypes

@@ -25,19 +25,20 @@ def _owner_of(memory):
 
 
 def _on_end(owner, ended):
-    """Calls `ended` where the finalizer of `owner` is called, before it."""
+    """Calls `ended` where the finalizer of `owner` is called, before it. The finalizer stays the one that it was: at the
+    end of a process they are called in the order of their age, and Numba's own count on that."""
     finalizer = getattr(owner, "_finalizer", None)
-    found = finalizer.detach() if finalizer is not None else None
-    if found is None:
+    info = getattr(type(finalizer), "_registry", {}).get(finalizer)
+    if info is None:
         weakref.finalize(owner, ended)  # the last one that is made is called first
         return
-    _, end, arguments, named = found
+    end = info.func
 
-    def both():
+    def both(*arguments, **named):
         ended()
         end(*arguments, **named)
 
-    owner._finalizer = weakref.finalize(owner, both)
+    info.func = both
 
 
 def _record_flushes(manager, pending):
