@@ -599,6 +599,11 @@ void Arena::take_out_of_play(std::vector<std::uint32_t> idle) {
 void Arena::give_back(std::uint64_t keep, bool wait) {
   const std::lock_guard lock(lock_);
   end_what_is_left();
+  give_idle_back(keep, wait);
+  if (counts_split()) count_split();
+}
+
+void Arena::give_idle_back(std::uint64_t keep, bool wait) {
   blocks_.join_kept();
   if (backing_.reserved_bytes() <= keep || spans_.empty()) return;
   if (statistics_.allocation.current == 0 || (wait && waits())) {
@@ -618,7 +623,6 @@ void Arena::give_back(std::uint64_t keep, bool wait) {
   }
   take_out_of_play(idle);
   forget(idle);
-  if (counts_split()) count_split();
 }
 
 void Arena::forget(const std::vector<std::uint32_t>& idle) {

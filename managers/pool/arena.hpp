@@ -313,6 +313,7 @@ class Arena {
   MemoryMap::Block described(std::uint32_t block) const noexcept;
   Result<bool> finish(bool wait) noexcept;
 
+  void give_idle_back(std::uint64_t keep, bool wait);
   std::vector<std::uint32_t> idle_spans(std::uint64_t keep) const;
   void take_out_of_play(std::vector<std::uint32_t> idle);
   void forget(const std::vector<std::uint32_t>& idle);

@@ -249,6 +249,79 @@ TEST_F(PoolMap, CountsWhatIsFreeBesideWhatIsUsedAtEachRequestWhereItIsTo) {
   EXPECT_EQ(manager->statistics().inactive_split_bytes.peak, std::nullopt);
 }
 
+// Of one stream, as several have their peaks each at its own time. What makes room or resets
+// changes it more than once, and no less than can be seen afterwards.
+TEST_F(PoolMap, CountsEachChangeOfWhatIsFreeBesideWhatIsUsed) {
+  std::uint64_t waiting = 0;
+  for (const std::string limits : {"", ",max=200MiB", ",max=200MiB,release_threshold=64MiB"}) {
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+      const auto spec = (seed % 2 == 0 ? "pool:backing=cumem" : "pool:backing=vmm") + limits;
+      SCOPED_TRACE(spec + ", seed " + std::to_string(seed));
+      make(spec + ",inactive_split=peak");
+      const auto own = *driver().stream_create(StreamKind::non_blocking);
+      const auto other = *driver().stream_create(StreamKind::non_blocking);
+      struct Seen {
+        std::uint64_t current = 0, peak = 0, total = 0;
+        void become(std::uint64_t n) {
+          total += n > current ? n - current : 0;
+          current = n;
+          peak = std::max(peak, n);
+        }
+        bool operator==(const Seen&) const = default;
+      } bytes, blocks;
+      Prng random(seed);
+      std::vector<MemoryPointer> pieces;
+      std::optional<DeferCleanup> guard;
+      for (int step = 0; step < 500; ++step) {
+        if (random.chance(0.05)) {
+          ASSERT_TRUE(manager->trim(random.below(128) * 1_MiB));
+        } else if (!limits.empty() && random.chance(0.01)) {
+          manager->reset();
+          pieces.clear();
+        } else if (random.chance(0.05)) {
+          guard.emplace(manager->defer_cleanup());
+        } else if (random.chance(0.1)) {
+          guard.reset();
+        } else if (pieces.empty() || random.chance(0.55)) {
+          auto made = manager->memalloc(random.log_uniform(1, 24_MiB), own);
+          if (made) pieces.push_back(*std::move(made));
+        } else {
+          std::swap(pieces[random.below(pieces.size())], pieces.back());
+          ASSERT_TRUE(pieces.back().free(random.chance(0.4) ? other : own));
+          pieces.pop_back();
+        }
+        Seen now_bytes, now_blocks;
+        const auto map = *manager->memory_map();
+        for (const auto& segment : map.segments) {
+          const auto [split, count] = inactive_split(segment);
+          now_bytes.current += split;
+          now_blocks.current += count;
+          for (const auto& block : segment.blocks)
+            waiting += block.state == State::active_awaiting_free ? 1 : 0;
+        }
+        bytes.become(now_bytes.current);
+        blocks.become(now_blocks.current);
+      }
+      const auto of = manager->statistics();
+      const auto told = [](const MemoryStatistics::Count& count) {
+        return Seen{*count.current, *count.peak, *count.allocated};
+      };
+      EXPECT_EQ(told(of.inactive_split_bytes).current, bytes.current);
+      EXPECT_EQ(told(of.inactive_split).current, blocks.current);
+      if (limits.empty()) {
+        EXPECT_EQ(told(of.inactive_split_bytes), bytes);
+        EXPECT_EQ(told(of.inactive_split), blocks);
+      }
+      EXPECT_GE(told(of.inactive_split_bytes).peak, bytes.peak);
+      EXPECT_GE(told(of.inactive_split_bytes).total, bytes.total);
+      EXPECT_GE(told(of.inactive_split).peak, blocks.peak);
+      EXPECT_GE(told(of.inactive_split).total, blocks.total);
+      guard.reset();
+    }
+  }
+  EXPECT_GT(waiting, 100u);
+}
+
 TEST_F(PoolMap, CountsSegmentsThatCameAndWent) {
   make("pool:backing=cumem");
   for (int time = 0; time < 2; ++time) {
