@@ -147,8 +147,10 @@ inline void Run::made(const Event& event, Lane& lane, Result<MemoryPointer>& mem
     fill(live, lane.stream(index(live.stream), live.made_on));
     record(event, Outcome::ok, times, live.memory.device_pointer().value, event.size);
   }
-  if (event.outcomes != 0) [[unlikely]]
+  if (event.outcomes != 0) [[unlikely]] {
     settle(event, Outcome::ok, nullptr);
+    if (nobody_holds(event)) free<F>(free_of(event));
+  }
 }
 
 template <unsigned F>

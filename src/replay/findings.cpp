@@ -52,6 +52,16 @@ trace::Outcome outcome_of(const Error& error) noexcept {
 }
 
 /// Does `expect`, or where it is silent the recording, say that this operation fails so?
+bool Run::nobody_holds(const Event& event) noexcept {
+  return fails(event.recorded()) && event.expected() == Outcome::none;
+}
+
+trace::Event Run::free_of(Event event) noexcept {
+  event.op = Op::free;
+  event.outcomes = 0;
+  return event;
+}
+
 bool Run::foretold(const Event& event, Outcome got) const {
   const auto expected = event.expected();
   if (expected == Outcome::none) return fails(event.recorded());

@@ -56,6 +56,7 @@ void Run::made_host(const Event& event, Lane& lane, Result<HostMemory> memory, b
   }
   record(event, Outcome::ok, times, shown, event.size);
   settle(event, Outcome::ok, nullptr);
+  if (nobody_holds(event)) free_host(free_of(event), at);
 }
 
 void Run::free_host(const Event& event, std::map<std::uint32_t, Host>::iterator at) {

@@ -260,6 +260,10 @@ class Run {
   /// worked.
   void settle(const Event& event, Outcome got, const Error* error);
   bool foretold(const Event& event, Outcome got) const;
+  /// The program that was recorded was refused what `event` has made: it never held it, so it is
+  /// freed as soon as it is made, by free_of().
+  static bool nobody_holds(const Event& event) noexcept;
+  static Event free_of(Event event) noexcept;
   /// An operation that was to make memory did not.
   void refused(const Event& event, const Error& error, Times times);
   Outcome refused_outcome(AllocId id) const;

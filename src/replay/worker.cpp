@@ -229,8 +229,12 @@ void Parallel::Worker::allocate(const Event& event) {
     run_.record_at(*records_, log_->place(), at_, event, Outcome::ok, times,
                    live.memory.device_pointer().value, event.size, Op::memalloc);
   }
-  run_.live_.show(slot);
   settle(event);
+  if (Run::nobody_holds(event)) {
+    free_held(Run::free_of(event), slot);  // and no other thread has seen it
+  } else {
+    run_.live_.show(slot);
+  }
   if (++since_sample_ >= all_.sample_every_) {
     since_sample_ = 0;
     all_.sample();
@@ -263,8 +267,12 @@ void Parallel::Worker::settle(const Event& event) {
 void Parallel::Worker::free(const Event& event) {
   const auto slot = run_.live_.slot(event.id);
   if (slot == LiveSet::kNone) return rarely([&] { run_.free_other(event); });
+  if (run_.live_[slot].ended) return rarely([&] { run_.free_ended(event, slot); });
+  free_held(event, slot);
+}
+
+void Parallel::Worker::free_held(const Event& event, std::uint32_t slot) {
   auto& live = run_.live_[slot];
-  if (live.ended) return rarely([&] { run_.free_ended(event, slot); });
   auto& lane = *run_.lanes_[index(live.context)];
   const auto address = live.memory.device_pointer();
   const auto size = live.size;

@@ -44,6 +44,7 @@ class alignas(128) Parallel::Worker {
   void allocate(const Event& event);
   void check(const Event& event, Lane& lane, Live& live, std::uint32_t slot);
   void free(const Event& event);
+  void free_held(const Event& event, std::uint32_t slot);
   void settle(const Event& event);
   bool await_id(AllocId id);
   bool await_record(std::uint32_t record);

@@ -129,6 +129,25 @@ TEST(Engine, AFailureThatTheRecordingHasIsNone) {
   EXPECT_EQ(summary.outcomes.worked_fails, 0u);
 }
 
+TEST(Engine, WhatTheRecordedProgramWasRefusedIsFreedAsSoonAsItIsMade) {
+  using B = TraceBuilder;
+  for (const auto op : {Op::memalloc, Op::memallocmanaged, Op::memhostalloc}) {
+    const auto trace = B().add(B::recorded(B::sized(op, 1, 64), Outcome::oom))
+                           .add(B::sized(op, 2, 100))
+                           .add(B::recorded(B::sized(op, 3, 64), Outcome::oom))
+                           .free(2)
+                           .done();
+    FakeStack stack;
+
+    const auto summary = replay(trace, stack);
+
+    EXPECT_FALSE(found_failure(summary, false));
+    EXPECT_EQ(summary.outcomes.fails_works, 2u);
+    EXPECT_EQ(summary.pass.leaked, 0u);
+    EXPECT_EQ(summary.pass.frees, 3u);
+  }
+}
+
 TEST(Engine, AnExpectationThatIsNotMetIsAFailure) {
   using B = TraceBuilder;
   const auto trace =

@@ -201,6 +201,22 @@ TEST_P(Parallel, WhoWaitsForMemoryThatWasRefusedIsTold) {
   EXPECT_EQ(summary.first_failure->id, "1");
 }
 
+TEST_P(Parallel, WhatTheRecordedProgramWasRefusedNoOtherThreadMeets) {
+  using B = TraceBuilder;
+  TraceBuilder builder;
+  for (std::uint64_t id = 1; id <= 200; ++id) {
+    auto refused = B::recorded(B::sized(Op::memalloc, id, 64), trace::Outcome::oom);
+    builder.on_thread(1).add(refused).on_thread(2).free(id);
+  }
+
+  const auto summary = replay(builder.done(), {.threads = GetParam()});
+
+  EXPECT_EQ(summary.outcomes.fails_works, 200u);
+  EXPECT_EQ(summary.pass.frees, 200u);
+  EXPECT_EQ(summary.pass.unmade, 200u);
+  EXPECT_EQ(summary.pass.leaked, 0u);
+}
+
 TEST_P(Parallel, AResetIsServedAloneAndFreesAfterItAreLate) {
   TraceBuilder builder;
   for (std::uint64_t id = 1; id <= 40; ++id) builder.on_thread(id % 4).alloc(id, 100 + id);
