@@ -192,6 +192,58 @@ TEST_F(PoolMap, IsTiledAndAddsUpWhateverTheProgramDoes) {
   EXPECT_GT(streams_seen, 20u);
 }
 
+// What one life of an arena was made of is tried first in the next, which asks for a little else,
+// frees elsewhere, trims, is reset, or meets a driver that fails.
+TEST_F(PoolMap, IsSoundInLivesThatAreNearlyAlike) {
+  std::size_t composites = 0;
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    SCOPED_TRACE(seed);
+    on_another_device();
+    make("pool:max=" + std::to_string(100 + 20 * (seed % 10)) + "MiB");
+    const std::array streams{*driver().stream_create(StreamKind::non_blocking),
+                             *driver().stream_create(StreamKind::non_blocking)};
+    for (std::uint64_t life = 0; life < 10; ++life) {
+      Prng random(seed);
+      Prng changes(seed * 100 + life);
+      std::vector<MemoryPointer> pieces;
+      std::optional<DeferCleanup> guard;
+      for (int step = 0; step < 300; ++step) {
+        const bool allocates = pieces.size() < 3 || random.chance(0.5);
+        const auto size = random.log_uniform(256_KiB, 32_MiB);
+        const auto which = random.below(1000);
+        const auto changed = life > 1 && changes.chance(0.02) ? 1 + changes.below(7) : 0;
+        const auto stream = streams[seed % 4 == 0 && random.chance(0.2) ? 1 : 0];
+        if (changed == 1) (void)manager->trim(changes.below(100) * 1_MiB);
+        if (changed == 2 && changes.chance(0.3)) {
+          manager->reset();
+          pieces.clear();
+        }
+        if (changed == 3) guard.emplace(manager->defer_cleanup());
+        if (changed == 4) guard.reset();
+        if (changed == 5) hook.faults.emplace(FaultPlan{.call = {}, .rate = 0.3, .seed = life});
+        if (allocates) {
+          auto made = manager->memalloc(changed == 6 ? size / 2 : size, stream);
+          if (made) {
+            EXPECT_TRUE(made->device_pointer() != DevicePtr{});
+            pieces.push_back(*std::move(made));
+          }
+        } else if (!pieces.empty()) {
+          std::swap(pieces[which % pieces.size()], pieces.back());
+          ASSERT_TRUE(pieces.back().free(changed == 7 ? streams[1] : streams[0]));
+          pieces.pop_back();
+        }
+        hook.faults.reset();
+        if (step % 10 != 0) continue;
+        std::map<std::uint64_t, std::uint64_t> live;
+        for (const auto& piece : pieces) live[piece.device_pointer().value] = piece.size();
+        ASSERT_NO_FATAL_FAILURE(expect_sound(*manager, live));
+        composites += manager->memory_map()->composites.size();
+      }
+    }
+  }
+  EXPECT_GT(composites, 100u);
+}
+
 TEST_F(PoolMap, CountsPeaksAndTotalsAsTheyCame) {
   make("pool");
   const auto own = *driver().stream_create(StreamKind::non_blocking);

@@ -230,5 +230,54 @@ TEST_F(PoolRefusals, AsMuchAsThereIsIsServedWhateverCameBefore) {
   EXPECT_GT(exact, 500);
 }
 
+// Nobody tells when the memory of another process is back: what is asked of the driver is asked
+// anew each time.
+TEST_F(PoolRefusals, WhatOthersHeldOfTheDeviceIsHadOnceTheyAreGone) {
+  for (const std::string spec : {"pool:backing=vmm", "pool:backing=cumem", "pool:max=480MiB"}) {
+    const auto max = spec == "pool:max=480MiB" ? 480_MiB : 512_MiB;
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+      SCOPED_TRACE(spec + ", seed " + std::to_string(seed));
+      on_another_device();
+      make(spec);
+      const auto stream = *driver().stream_create(StreamKind::non_blocking);
+      Prng random(seed);
+      std::vector<MemoryPointer> pieces;
+      for (int round = 0; round < 20; ++round) {
+        while (pieces.size() < 12) {
+          auto made = manager->memalloc(random.log_uniform(1_MiB, 32_MiB),
+                                        random.chance(0.3) ? stream : StreamHandle{});
+          if (!made) break;
+          pieces.push_back(*std::move(made));
+        }
+        for (auto i = random.below(12); i > 0 && !pieces.empty(); --i) {
+          std::swap(pieces[random.below(pieces.size())], pieces.back());
+          pieces.pop_back();
+        }
+        const auto others = driver().mem_get_info()->free / 2_MiB * 2_MiB;
+        const auto other = others > 0 ? driver().mem_alloc(others) : Result<DevicePtr>(DevicePtr{});
+        ASSERT_TRUE(other);
+        const auto map = *manager->memory_map();
+        const bool maps = spec != "pool:backing=cumem";
+        const auto here = most_to_be_had(map, {}, 0, maps, true);
+        const auto reserved = *manager->statistics().reserved_bytes.current;
+        const auto room = std::min(others, max - std::min(max, reserved));
+        const auto more = std::max(here, most_to_be_had(map, {}, room, maps, true));
+        const auto size = std::min<std::uint64_t>(more, 300_MiB);
+        if (size > here) {
+          for (int i = 0; i < 2; ++i) {
+            const auto refused = manager->memalloc(size);
+            ASSERT_FALSE(refused) << "round " << round;
+            ASSERT_EQ(refused.error().code, Errc::out_of_memory);
+          }
+        }
+        if (others > 0) {
+          ASSERT_TRUE(driver().mem_free(*other));
+        }
+        ASSERT_TRUE(manager->memalloc(size)) << "round " << round << ": " << size << ", " << others;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace emm::test
