@@ -12,12 +12,13 @@
 /// How an allocator is measured, the same for all. An Allocator, made anew for each list of
 /// requests, has
 ///
-///   using Memory                            what it hands out: default made it is nothing; can be
-///   moved bool allocate(Memory&, size, stream)    false where it cannot void free(Memory&, stream)
-///   nothing where the memory is nothing; leaves nothing void synchronize() waits for the device
-///   std::uint64_t reserved_peak()           by its own account, since restart_peak(); 0: it keeps
-///   none void restart_peak() std::optional<std::uint64_t> device_free()   bytes, asked of the
-///   device; nothing without one
+/// - Memory: what it hands out; default made it is nothing; can be moved
+/// - bool allocate(Memory&, size, stream): false where it cannot
+/// - void free(Memory&, stream): nothing where the memory is nothing; leaves nothing
+/// - void synchronize(): waits for the device
+/// - std::uint64_t reserved_peak(): by its own account, since restart_peak(); 0: it keeps none
+/// - void restart_peak()
+/// - std::optional<std::uint64_t> device_free(): bytes, asked of the device; nothing without one
 ///
 /// and gives everything back when it ends. Streams are counted from 0, the default one.
 namespace emm::peers {
