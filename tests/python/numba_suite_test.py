@@ -45,15 +45,15 @@ class NumbaSuite(unittest.TestCase):
         flush = {"op": "flush", "layer": "backing", "count": 1, "bytes": 8}
         failed = {"op": "memalloc", "id": 2, "size": 8, "result": {"outcome": "oom", "code": 2}}
         traces = {"a_same": requests + [flush], "b_bytes": requests + [dict(flush, bytes=9)], "c_none": requests,
-                  "d_failed": [failed]}
+                  "d_failed": [failed], "e_empty": []}
         with tempfile.TemporaryDirectory() as folder:
             place = pathlib.Path(folder) / "traces"
             place.mkdir()
             for name, operations in traces.items():
                 rows = [{"format": "emmctl-trace", "version": "1.0"}] + operations + [{"op": "end"}]
                 (place / (name + ".jsonl")).write_text("".join(json.dumps(row) + "\n" for row in rows))
-            count, wrong = module.replay(place)
-        self.assertEqual(count, 4)
+            count, empty, wrong = module.replay(place)
+        self.assertEqual((count, empty), (5, 1))
         self.assertEqual([words.split(":")[0] for words in wrong], ["b_bytes.jsonl", "c_none.jsonl", "d_failed.jsonl"])
 
     def test_says_why_no_test_was_run(self):
