@@ -40,8 +40,10 @@ TEST(PoolBlocks, GivesTheSmallestBlockThatFitsAndOfThoseTheLowest) {
   for (const auto block : {a, c, b}) blocks.release(block);
   blocks.join_kept();
 
-  EXPECT_EQ(blocks.address(blocks.take(3)), blocks.address(b));
-  EXPECT_EQ(blocks.address(blocks.take(4)), blocks.address(c));
+  const auto at_b = blocks.address(b);
+  const auto at_c = blocks.address(c);
+  EXPECT_EQ(blocks.address(blocks.take(3)), at_b);
+  EXPECT_EQ(blocks.address(blocks.take(4)), at_c);
   EXPECT_EQ(blocks.address(blocks.take(5)), kStart);
 }
 

@@ -47,7 +47,7 @@ class StreamPool final : public MemoryManager {
   Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle stream) override {
     if (size == 0) return Error{.code = Errc::invalid_value, .native = 1};
     const auto bytes = (size + kStep - 1) / kStep * kStep;
-    if (++asked_ % 16 == 0) trim();
+    if (++asked_ % 16 == 0) release_idle();
     auto block = take(bytes, stream);
     if (!block) {
       auto made = grow(bytes, stream);
@@ -189,7 +189,7 @@ class StreamPool final : public MemoryManager {
     block.ptr = *ptr;
     return block;
   }
-  void trim() {
+  void release_idle() {
     for (auto& block : idle_) release(block);
     idle_.clear();
   }
