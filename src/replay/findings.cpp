@@ -51,7 +51,6 @@ trace::Outcome outcome_of(const Error& error) noexcept {
   return trace::Outcome::error;
 }
 
-/// Does `expect`, or where it is silent the recording, say that this operation fails so?
 bool Run::nobody_holds(const Event& event) noexcept {
   return fails(event.recorded()) && event.expected() == Outcome::none;
 }
@@ -62,6 +61,7 @@ trace::Event Run::free_of(Event event) noexcept {
   return event;
 }
 
+/// Does `expect`, or where it is silent the recording, say that this operation fails so?
 bool Run::foretold(const Event& event, Outcome got) const {
   const auto expected = event.expected();
   if (expected == Outcome::none) return fails(event.recorded());

@@ -244,6 +244,14 @@ TEST_F(PoolMap, IsSoundInLivesThatAreNearlyAlike) {
   EXPECT_GT(composites, 100u);
 }
 
+void expect(const MemoryStatistics::Count& count, std::uint64_t current, std::uint64_t peak,
+            std::uint64_t total) {
+  EXPECT_EQ(count.current, current);
+  EXPECT_EQ(count.peak, peak);
+  EXPECT_EQ(count.allocated, total);
+  EXPECT_EQ(count.freed, total - current);
+}
+
 TEST_F(PoolMap, CountsPeaksAndTotalsAsTheyCame) {
   make("pool");
   const auto own = *driver().stream_create(StreamKind::non_blocking);
@@ -256,13 +264,6 @@ TEST_F(PoolMap, CountsPeaksAndTotalsAsTheyCame) {
   const auto fourth = memory(600, own);
 
   const auto of = manager->statistics();
-  const auto expect = [](const MemoryStatistics::Count& count, std::uint64_t current,
-                         std::uint64_t peak, std::uint64_t total) {
-    EXPECT_EQ(count.current, current);
-    EXPECT_EQ(count.peak, peak);
-    EXPECT_EQ(count.allocated, total);
-    EXPECT_EQ(count.freed, total - current);
-  };
   expect(of.requested_bytes, 1112, 4000, 5112);
   expect(of.allocated_bytes, 1536, 4096, 5632);
   expect(of.active_bytes, 2560, 4608, 5632);
@@ -275,13 +276,6 @@ TEST_F(PoolMap, CountsPeaksAndTotalsAsTheyCame) {
 }
 
 TEST_F(PoolMap, CountsWhatIsFreeBesideWhatIsUsedAtEachRequestWhereItIsTo) {
-  const auto expect = [](const MemoryStatistics::Count& count, std::uint64_t current,
-                         std::uint64_t peak, std::uint64_t total) {
-    EXPECT_EQ(count.current, current);
-    EXPECT_EQ(count.peak, peak);
-    EXPECT_EQ(count.allocated, total);
-    EXPECT_EQ(count.freed, total - current);
-  };
   make("pool:inactive_split=peak");
   auto first = memory(512);
   auto second = memory(1_MiB);
