@@ -59,21 +59,10 @@ class PoolManager final : public HostOnlyManager {
   }
 
   Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle stream) override {
-    if (size == 0) return driver_error(Call::mem_alloc, 1);
+    if (size == 0) return no_size();
     auto& arena = arenas_.of(stream);
     if (const auto taken = arena.allocate_at_once(size)) return handed_out(arena, taken, size);
-    const auto before = outlook(arena, size);
-    if (before.hopeless) {
-      ++refused_;
-      return Error{.code = Errc::out_of_memory, .native = 2};
-    }
-    auto taken = arena.allocate_slowly(size, deferrals_.load() > 0);
-    if (!taken && taken.error().code == Errc::out_of_memory)
-      taken = allocate_again(arena, size, std::move(taken), before.changes);
-    if (!taken && taken.error().code == Errc::out_of_memory) ++refused_;
-    tell_failures();
-    if (!taken) return std::move(taken).error();
-    return handed_out(arena, *taken, size);
+    return memalloc_slowly(arena, size);
   }
 
   /// Of memory that cuMemAlloc gave: CUDA has no 64-byte handles of mapped memory.
@@ -172,6 +161,25 @@ class PoolManager final : public HostOnlyManager {
   }
 
  private:
+  // What is asked for seldom stands apart: memalloc() and finalize() need no room for it.
+  [[gnu::noinline]] static Result<MemoryPointer> no_size() {
+    return driver_error(Call::mem_alloc, 1);
+  }
+  [[gnu::noinline]] Result<MemoryPointer> memalloc_slowly(Arena& arena, std::uint64_t size) {
+    const auto before = outlook(arena, size);
+    if (before.hopeless) {
+      ++refused_;
+      return Error{.code = Errc::out_of_memory, .native = 2};
+    }
+    auto taken = arena.allocate_slowly(size, deferrals_.load() > 0);
+    if (!taken && taken.error().code == Errc::out_of_memory)
+      taken = allocate_again(arena, size, std::move(taken), before.changes);
+    if (!taken && taken.error().code == Errc::out_of_memory) ++refused_;
+    tell_failures();
+    if (!taken) return std::move(taken).error();
+    return handed_out(arena, *taken, size);
+  }
+
   static std::uint64_t metadata_per_block(const pool::Statistics& of) noexcept {
     return of.metadata / std::max<std::uint64_t>(of.allocation.peak, 1);
   }
@@ -187,26 +195,30 @@ class PoolManager final : public HostOnlyManager {
     const auto threshold = pool.settings_.release_threshold;
     if (threshold != kUnlimited && pool.backing_.reserved_bytes() > threshold &&
         pool.deferrals_.load() == 0) {
-      pool.give_back(threshold, false);
+      pool.keep_to(threshold);
     }
   }
+  [[gnu::noinline]] void keep_to(std::uint64_t threshold) noexcept { give_back(threshold, false); }
 
   /// Before memory is looked for that no hole has at once.
   struct Outlook {
-    bool hopeless = false;  ///< What is handed out, by all arenas, leaves too little; or as much
-                            ///< has been refused, and nothing has changed.
+    bool hopeless = false;  ///< What is handed out, by all arenas, leaves too little; or what is
+                            ///< free does, put together; or as much has been refused, and nothing
+                            ///< has changed.
     std::optional<std::uint64_t> changes{};  ///< So many, ever, that may have made room.
   };
   Outlook outlook(Arena& arena, std::uint64_t size) const noexcept {
     const auto limit = std::min(backing_.max(), backing_.device());
     const auto room = limit - std::min(limit, backing_.reserved_bytes());
     if (size <= limit && Backing::in_pages(size) <= room) return {};
-    const auto sums = arenas_.sums();
+    const auto sums = arenas_.sums(arena);
     if (!sums) return {.hopeless = size > limit};
     const auto changes = sums->frees + backing_.changes();
-    return {
-        .hopeless = size > limit - std::min(limit, sums->live) || arena.was_refused(size, changes),
-        .changes = changes};
+    const bool was_refused = size >= sums->refused && changes == sums->refused_at;
+    const bool too_large =
+        sums->watched && size > std::max(sums->largest_hole, room + sums->whole + sums->ends);
+    return {.hopeless = size > limit - std::min(limit, sums->live) || was_refused || too_large,
+            .changes = changes};
   }
 
   // What others hold idle, what the queue of host memory's frees holds, and last what this arena
@@ -240,7 +252,10 @@ class PoolManager final : public HostOnlyManager {
     if (!flushed && profile() == Profile::numba) return std::move(flushed).error();  // DEV-7
     if (served(gives_back(&arena) || queued)) return taken;
     if (served(gives_back(nullptr))) return taken;
-    if (changes) arena.refuse(size, *changes);
+    if (changes) {
+      arena.refuse(size, *changes);
+      for (auto* each : arenas_.all()) each->watch();
+    }
     return taken;
   }
 

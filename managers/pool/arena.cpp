@@ -33,10 +33,11 @@ Arena::Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream,
       backing_(backing),
       stream_(stream),
       older_(older),
+      counts_split_(counts_split),
       largest_(Blocks::largest(granule_shift)),
-      largest_at_once_(counts_split ? 0 : largest_),
-      ends_slowly_(counts_split ? kComposite : 0),
-      blocks_(granule_shift) {}
+      blocks_(granule_shift) {
+  unwatch();
+}
 
 void Arena::give_addresses_back() noexcept {
   const std::lock_guard lock(lock_);
@@ -49,8 +50,9 @@ Result<Arena::Taken> Arena::allocate_slowly(std::uint64_t size, bool keeps) {
   if (size >= largest_) return full();
   const std::lock_guard lock(lock_);
   end_what_is_left();
+  unwatch();
   auto taken = take_at_last(size, keeps);
-  if (counts_split()) count_split();
+  if (counts_split_) count_split();
   return taken;
 }
 
@@ -62,26 +64,6 @@ Result<Arena::Taken> Arena::take_at_last(std::uint64_t size, bool keeps) {
   }
   driver_refuses_ = kNothing;
   return take_slowly(size, granules, keeps);
-}
-
-// The locks of all are held at the end, and none is waited for.
-bool Arena::add_to(Sums& sums) noexcept {
-  if (!lock_.try_lock()) return false;
-  const std::lock_guard lock(lock_, std::adopt_lock);
-  end_what_is_left();
-  sums.live += statistics_.allocated.current;
-  sums.frees += statistics_.allocation.total - statistics_.allocation.current;
-  return older_ == nullptr || older_->add_to(sums);
-}
-
-void Arena::refuse(std::uint64_t size, std::uint64_t changes) noexcept {
-  const std::lock_guard lock(lock_);
-  refusal_ = {.size = size, .changes = changes};
-}
-
-bool Arena::was_refused(std::uint64_t size, std::uint64_t changes) noexcept {
-  const std::lock_guard lock(lock_);
-  return size >= refusal_.size && changes == refusal_.changes;
 }
 
 EventHandle Arena::record(StreamHandle stream) noexcept {
@@ -123,9 +105,7 @@ void Arena::leave(const Free& free) noexcept {
   inbox_.filled.store(true, std::memory_order_relaxed);
 }
 
-void Arena::end_what_is_left() noexcept {
-  since_left_ = 0;
-  if (!inbox_.filled.load(std::memory_order_relaxed)) return;
+void Arena::empty_inbox() noexcept {
   {
     const std::lock_guard lock(inbox_.lock);
     if (inbox_.overflowed) std::swap(overflow_, ending_);
@@ -140,6 +120,8 @@ void Arena::end_what_is_left() noexcept {
   ending_.clear();
 }
 
+void Arena::end(std::uint64_t cookie) noexcept { end(Free{cookie, false, {}}); }
+
 void Arena::end(const Free& free) noexcept {
   const auto block = blocks_.find(free.cookie);
   if (block == kNone) return forget(free.event);
@@ -153,10 +135,15 @@ void Arena::end(const Free& free) noexcept {
       parked_.push_back({part, std::exchange(event, {}), free.event != EventHandle{}, first});
       first = false;
     } else {
+      if (watch_.left > 0) count_freed(part);
       blocks_.release(part);
     }
   };
-  if (free.elsewhere) before_parked_changes();
+  goes_on_watching();
+  if (free.elsewhere) {
+    unwatch();
+    before_parked_changes();
+  }
   statistics_.allocation.subtract(1);
   const auto note = blocks_.note(block);
   if ((note & kComposite) == 0) {
@@ -175,7 +162,7 @@ void Arena::end(const Free& free) noexcept {
     after_parked_changed();
   }
   if (statistics_.allocation.current == 0 && playing_ > 1) start_over();
-  if (counts_split()) count_split();
+  if (counts_split_) count_split();
 }
 
 // In order of cost: what waiting on another stream makes free, memory that the arena affords, holes
@@ -260,6 +247,7 @@ bool Arena::play(std::uint64_t bytes) noexcept {
 // Who begins again with the same requests is to find the same places: the same mappings hold then.
 void Arena::start_over() noexcept {
   if (waits()) return;
+  unwatch();
   blocks_.join_kept();
   blocks_.remove_all_free();
   const auto allocations = statistics_.allocation.total;
@@ -300,6 +288,7 @@ Result<bool> Arena::enlarge(std::uint64_t wanted, bool within_means) {
 Status Arena::grow(std::uint64_t size) {
   const std::lock_guard lock(lock_);
   end_what_is_left();
+  unwatch();
   driver_refuses_ = kNothing;
   const bool in_slabs = backing_.kind() == Backing::Kind::cumem;
   const auto unit = in_slabs ? blocks_.bytes(1) : kPage;
@@ -497,6 +486,7 @@ Result<bool> Arena::settle(By by, std::size_t most) noexcept {
     }
     end = parked_.size();
   }
+  unwatch();
   before_parked_changes();
   for (; settled_ < end; ++settled_) {
     const auto& parked = parked_[settled_];
@@ -531,6 +521,7 @@ Result<bool> Arena::finish(bool wait) noexcept {
 void Arena::release_all() noexcept {
   const std::lock_guard lock(lock_);
   end_what_is_left();
+  unwatch();
   epoch_.advance();
   before_parked_changes();
   statistics_.requested.current = 0;
@@ -548,7 +539,7 @@ void Arena::release_all() noexcept {
     });
   }
   start_over();
-  if (counts_split()) count_split();
+  if (counts_split_) count_split();
 }
 
 // Those out of play, the last first, and those that no block in use or waiting reaches into.
@@ -600,7 +591,7 @@ void Arena::give_back(std::uint64_t keep, bool wait) {
   const std::lock_guard lock(lock_);
   end_what_is_left();
   give_idle_back(keep, wait);
-  if (counts_split()) count_split();
+  if (counts_split_) count_split();
 }
 
 void Arena::give_idle_back(std::uint64_t keep, bool wait) {
@@ -626,6 +617,7 @@ void Arena::give_idle_back(std::uint64_t keep, bool wait) {
 }
 
 void Arena::forget(const std::vector<std::uint32_t>& idle) {
+  unwatch();
   ends_.clear();
   touched_.clear();
   holes_.clear();

@@ -84,12 +84,12 @@ class Arena {
   };
   /// `size` > 0 bytes out of a hole that is there; nothing where none fits.
   [[gnu::always_inline]] Taken allocate_at_once(std::uint64_t size) {
-    if (size >= largest_at_once_) return {};
+    if (size >= largest_at_once_.load(std::memory_order_relaxed)) return allocate_watched(size);
     const std::lock_guard lock(lock_);
     if (allocates_.load(std::memory_order_relaxed) != this_thread()) {
       allocates_.store(this_thread(), std::memory_order_relaxed);
     }
-    if (++since_left_ == kLookEvery) end_what_is_left();
+    if (statistics_.allocation.total % kLookEvery == 0) end_what_is_left();
     return take(size, blocks_.granules(size));
   }
   /// The same, or by all that it takes. Error out_of_memory where neither holes nor the driver nor
@@ -99,17 +99,17 @@ class Arena {
   /// `stream` is where it was freed, 0 where nobody said.
   /// Does not wait for who is in the driver meanwhile: then, and where another thread than this one
   /// allocates here, it is left for the arena to make.
-  void release(std::uint64_t cookie, StreamHandle stream) noexcept {
+  [[gnu::always_inline]] void release(std::uint64_t cookie, StreamHandle stream) noexcept {
     const bool elsewhere = stream != StreamHandle{} && stream != stream_;
     const bool here = allocates_.load(std::memory_order_relaxed) == this_thread();
     if (elsewhere || !here || !lock_.try_lock()) return release_slowly(cookie, stream);
     const std::lock_guard lock(lock_, std::adopt_lock);
-    const auto block = blocks_.find(cookie);
-    if (block == kNone) return;
+    if (!blocks_.names(cookie)) return;
+    const auto block = static_cast<std::uint32_t>(cookie);
     const auto note = blocks_.note(block);
-    if (((note | ends_slowly_) & kComposite) != 0) return end({cookie, false, {}});
+    if (((note | ends_slowly_) & kComposite) != 0) return end(cookie);
     statistics_.requested.subtract(note);
-    statistics_.allocated.subtract(blocks_.bytes(blocks_.size(block)));
+    statistics_.allocated.subtract(blocks_.rounded(note));
     statistics_.allocation.subtract(1);
     blocks_.release(block);
     if (statistics_.allocation.current == 0 && playing_ > 1) start_over();
@@ -117,14 +117,23 @@ class Arena {
 
   /// Of several arenas, all at one time.
   struct Sums {
-    std::uint64_t live = 0;   ///< Bytes of the blocks that are handed out.
-    std::uint64_t frees = 0;  ///< How many, ever.
+    std::uint64_t live = 0;          ///< Bytes of the blocks that are handed out.
+    std::uint64_t frees = 0;         ///< How many, ever.
+    bool watched = true;             ///< All are; else what follows says nothing.
+    std::uint64_t whole = 0;         ///< At most so many bytes of spans are wholly free,
+    std::uint64_t ends = 0;          ///< so many more can be mapped as one with them in the asker,
+    std::uint64_t largest_hole = 0;  ///< and no hole there is larger.
+    std::uint64_t refused = ~std::uint64_t{0};  ///< There, at `refused_at`; and so is more.
+    std::uint64_t refused_at = 0;
   };
-  /// Adds what this one has and those that are older. False where another thread is at work in one.
-  bool add_to(Sums& sums) noexcept;
-  /// As much was refused here at `changes`, and more: was_refused() as long as that is their count.
+  /// Of `youngest` and all that are older, `asker` among them. Nothing where another thread is at
+  /// work in one.
+  static std::optional<Sums> sums(Arena* youngest, const Arena& asker) noexcept;
+  /// As much was refused here at `changes`.
   void refuse(std::uint64_t size, std::uint64_t changes) noexcept;
-  bool was_refused(std::uint64_t size, std::uint64_t changes) noexcept;
+  /// Keeps what Sums says of spans and holes up to date for a while, renewed whenever it is asked
+  /// for. Not where memory waits for other streams.
+  void watch() noexcept;
 
   /// Memory for `size` bytes more, before anybody asks.
   Status grow(std::uint64_t size);
@@ -211,34 +220,59 @@ class Arena {
     std::uint64_t size = kNothing;
     std::uint64_t changes = 0;
   };
+  /// What could be served at most. Nothing raises it unseen: a free does, and ends the watch where
+  /// it does not count; what lowers it may go by.
+  struct Watch {
+    std::uint32_t left = 0;    ///< Requests and frees for which it goes on; 0: there is none.
+    std::uint64_t whole = 0;   ///< Bytes of spans that are wholly free or out of play.
+    std::uint64_t before = 0;  ///< The most that a hole has of a span before its whole ones,
+    std::uint64_t behind = 0;  ///< and behind them.
+    std::uint64_t largest = 0;
+  };
+  static constexpr std::uint32_t kWatched = 64;
   static constexpr std::uint64_t kNothing = ~std::uint64_t{0};
   static constexpr std::uint64_t kComposite = std::uint64_t{1} << 63;
 
   Taken take(std::uint64_t size, std::uint32_t granules) {
-    return use(blocks_.take(granules), size, granules);
+    return use(blocks_.take(granules), size);
   }
   /// Finds a hole wherever one is as large.
   Taken take_any(std::uint64_t size, std::uint32_t granules) {
     if (const auto taken = take(size, granules)) return taken;
-    return use(blocks_.take_any(granules), size, granules);
+    return use(blocks_.take_any(granules), size);
   }
-  [[gnu::always_inline]] Taken use(std::uint32_t block, std::uint64_t size,
-                                   std::uint32_t granules) {
+  [[gnu::always_inline]] Taken use(std::uint32_t block, std::uint64_t size) {
     if (block == kNone) return {};
     blocks_.set_note(block, size);
-    count(size, blocks_.bytes(granules));
+    count(size, blocks_.rounded(size));
     return {.address = {blocks_.address(block)},
             .cookie = blocks_.cookie(block),
             .mark = epoch_.mark()};
   }
+  // Watching
+  Taken allocate_watched(std::uint64_t size);
+  void unwatch() noexcept;
+  void goes_on_watching() noexcept;
+  void count_freed(std::uint32_t block) noexcept;
+  bool is_mapped() const noexcept { return !ranges_.empty(); }
+  bool may_hold_a_span(std::uint64_t size) const noexcept {
+    return size >= Backing::kPage || !is_mapped();
+  }
+  std::uint64_t look_at_hole(std::uint64_t start, std::uint64_t end, std::uint64_t from,
+                             std::uint64_t to) noexcept;
+
   Result<Taken> take_at_last(std::uint64_t size, bool keeps);
   Result<Taken> take_slowly(std::uint64_t size, std::uint32_t granules, bool keeps);
   void release_slowly(std::uint64_t cookie, StreamHandle stream) noexcept;
   void end(const Free& free) noexcept;
+  void end(std::uint64_t cookie) noexcept;  ///< What was freed on this stream.
   void leave(const Free& free) noexcept;
   EventHandle record(StreamHandle stream) noexcept;
   void forget(EventHandle event) noexcept;
-  void end_what_is_left() noexcept;
+  void end_what_is_left() noexcept {
+    if (inbox_.filled.load(std::memory_order_relaxed)) empty_inbox();
+  }
+  void empty_inbox() noexcept;
   static std::uintptr_t this_thread() noexcept {
     static thread_local char here;
     return reinterpret_cast<std::uintptr_t>(&here);
@@ -267,7 +301,6 @@ class Arena {
   Status add_slab(std::uint64_t bytes);
   void put_in_order(std::uint32_t span);
   void count_segments() noexcept;
-  bool counts_split() const noexcept { return ends_slowly_ != 0; }
   void count_split() noexcept;
   Status has_free(std::uint64_t bytes, std::size_t pieces);
   bool ask_what_is_free() noexcept;
@@ -280,6 +313,7 @@ class Arena {
   // Memory in pieces
   std::ptrdiff_t place_from(std::uint64_t address) const noexcept;
   std::uint32_t span_at(std::uint64_t address) const noexcept;
+  std::uint32_t span_with(std::uint64_t address) const noexcept;
   void name_pages(std::uint32_t span);
   std::uint64_t end_of(std::uint32_t block) const noexcept {
     return blocks_.address(block) + blocks_.bytes(blocks_.size(block));
@@ -325,9 +359,11 @@ class Arena {
   Backing& backing_;
   const StreamHandle stream_;
   Arena* const older_;
-  const std::uint64_t largest_ = 0;          ///< Bytes; what one block cannot hold,
-  const std::uint64_t largest_at_once_ = 0;  ///< and what allocate_at_once() leaves to others.
-  const std::uint64_t ends_slowly_ = 0;      ///< kComposite where no free may be made by release().
+  const bool counts_split_;
+  const std::uint64_t largest_ = 0;  ///< Bytes; what one block cannot hold.
+  // While the split is counted or the arena watched:
+  std::atomic<std::uint64_t> largest_at_once_;  ///< allocate_at_once() makes nothing,
+  std::uint64_t ends_slowly_ = 0;               ///< nor release(): kComposite.
   // Read by all and hardly ever written: apart from what the allocating thread writes.
   std::atomic<std::uintptr_t> allocates_{0};  ///< The thread that did last.
   /// Frees that others than the allocating thread have left, in one cache line that they alone
@@ -346,8 +382,7 @@ class Arena {
   std::vector<Free>
       overflow_;  ///< Of the inbox: what it has no room for, and frees on other streams.
   alignas(64) SpinLock lock_;  ///< Held also in the driver.
-  std::uint32_t since_left_ = 0;
-  std::vector<Free> ending_;  ///< What end_what_is_left() makes.
+  std::vector<Free> ending_;   ///< What end_what_is_left() makes.
   Epoch epoch_;
   Blocks blocks_;
   std::uint64_t policy_peak_ = 0;  ///< Of allocated, since the arena was last empty.
@@ -356,6 +391,7 @@ class Arena {
   Statistics statistics_;  ///< Its counts; the peaks of allocated since parked_ last changed.
   Statistics peaks_;       ///< Up to then.
   Refusal refusal_;
+  Watch watch_;
   std::uint64_t driver_refuses_ = kNothing;  ///< As much, for the request that is served.
   std::uint64_t room_ = 0;  ///< That the device had when it was asked, less what it gave since.
   std::uint64_t parked_bytes_ = 0;

@@ -40,11 +40,8 @@ class Arenas {
   /// In the order in which they were made.
   std::vector<Arena*> all() const;
   /// Of all; nothing where another thread is at work in one.
-  std::optional<Arena::Sums> sums() const noexcept {
-    Arena::Sums sums;
-    auto* const youngest = youngest_.load(std::memory_order_acquire);
-    if (youngest != nullptr && !youngest->add_to(sums)) return {};
-    return sums;
+  std::optional<Arena::Sums> sums(const Arena& asker) const noexcept {
+    return Arena::sums(youngest_.load(std::memory_order_acquire), asker);
   }
 
  private:

@@ -7,7 +7,10 @@
 
 namespace emm::pool {
 
-Blocks::Blocks(unsigned shift) : shift_(shift), blocks_(kFirst) { clear(); }
+Blocks::Blocks(unsigned shift)
+    : shift_(shift), mask_((std::uint64_t{1} << shift) - 1), blocks_(kFirst) {
+  clear();
+}
 
 std::uint32_t Blocks::make_another() {
   EMM_ASSERT(blocks_.size() < kNone);

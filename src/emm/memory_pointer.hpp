@@ -39,11 +39,11 @@ class Lifetime {
   Lifetime() = default;
   Lifetime(Finalizer finalizer, Epoch::Mark mark) noexcept : finalizer_(finalizer), mark_(mark) {}
   Lifetime(Lifetime&& other) noexcept
-      : finalizer_(std::exchange(other.finalizer_, {})), mark_(other.mark_), freed_(other.freed_) {}
+      : finalizer_(other.take_finalizer()), mark_(other.mark_), freed_(other.freed_) {}
   Lifetime& operator=(Lifetime&& other) noexcept {
     if (this != &other) {
       end({});
-      finalizer_ = std::exchange(other.finalizer_, {});
+      finalizer_ = other.take_finalizer();
       mark_ = other.mark_;
       freed_ = other.freed_;
     }
@@ -61,7 +61,8 @@ class Lifetime {
   /// it was freed before or reset ended it (PTR-5, RST-6).
   Status free(StreamHandle stream) {
     if (finalizer_.run == nullptr || !mark_.current()) return free_nothing();
-    end(stream);
+    freed_ = true;
+    std::exchange(finalizer_.run, nullptr)(finalizer_.self, finalizer_.cookie, stream);
     return {};
   }
 
@@ -73,6 +74,9 @@ class Lifetime {
     if (mark_.current()) run(finalizer_.self, finalizer_.cookie, stream);
   }
   Status free_nothing() const;
+  Finalizer take_finalizer() noexcept {
+    return {std::exchange(finalizer_.run, nullptr), finalizer_.self, finalizer_.cookie};
+  }
 
   Finalizer finalizer_{};
   Epoch::Mark mark_{};

@@ -181,7 +181,7 @@ TEST_F(PoolRefusals, ASlabOfLessThanAPageGoesBackToo) {
 TEST_F(PoolRefusals, AsMuchAsThereIsIsServedWhateverCameBefore) {
   int exact = 0;
   for (const std::string backing : {"vmm", "cumem"}) {
-    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
       SCOPED_TRACE(backing + ", seed " + std::to_string(seed));
       Prng random(seed);
       const auto max = (random.below(40) + 24) * 2_MiB;
@@ -210,7 +210,7 @@ TEST_F(PoolRefusals, AsMuchAsThereIsIsServedWhateverCameBefore) {
         }
         if (random.chance(0.02)) guard.emplace(manager->defer_cleanup());
         if (random.chance(0.05)) guard.reset();
-        if (step % 7 != 0) continue;
+        if (step % 3 != 0) continue;
         const auto map = *manager->memory_map();
         const auto room = max - *manager->statistics().reserved_bytes.current;
         const auto most = most_to_be_had(map, stream, room, backing == "vmm", !guard);
