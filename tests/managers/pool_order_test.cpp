@@ -56,7 +56,7 @@ TEST_F(PoolOrder, ThePerThreadStreamOfAnotherThreadIsAnotherStream) {
 
 TEST_F(PoolOrder, NobodyAsksForAnothersPerThreadStream) {
   make("pool:release_threshold=2MiB");
-  const auto kept = memory(8_MiB);
+  const auto in_use = memory(8_MiB);
   bool pending = false, alone = false;
   std::thread other([&] {
     ASSERT_TRUE(driver().ctx_push_current());

@@ -172,7 +172,7 @@ TEST_F(PoolRefusals, NothingIsHandedOutBeyondASlabThatMaxCutsShort) {
 
 TEST_F(PoolRefusals, ASlabOfLessThanAPageGoesBackToo) {
   make("pool:max=2560KiB,backing=cumem");
-  const auto kept = memory(2_MiB);
+  const auto in_use = memory(2_MiB);
   memory(512_KiB);
   ASSERT_TRUE(manager->trim(0));
   EXPECT_EQ(driver().held_bytes(), 2_MiB);
