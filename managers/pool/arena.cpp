@@ -35,8 +35,15 @@ Arena::Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream,
       older_(older),
       counts_split_(counts_split),
       largest_(Blocks::largest(granule_shift)),
+      made_by_(thread_number()),
       blocks_(granule_shift) {
   unwatch();
+}
+
+std::uint64_t Arena::thread_number() noexcept {
+  static std::atomic<std::uint64_t> threads{0};
+  thread_local const std::uint64_t number = 1 + threads.fetch_add(1, std::memory_order_relaxed);
+  return number;
 }
 
 void Arena::give_addresses_back() noexcept {

@@ -75,6 +75,8 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
 
   void* owner() const noexcept { return owner_; }
+  /// The calling thread's number, which no other ever has.
+  static std::uint64_t thread_number() noexcept;
 
   struct Taken {
     DevicePtr address;
@@ -278,9 +280,7 @@ class Arena {
     return reinterpret_cast<std::uintptr_t>(&here);
   }
   /// Of an arena of CU_STREAM_PER_THREAD.
-  bool is_its_thread() const noexcept {
-    return allocates_.load(std::memory_order_relaxed) == this_thread();
-  }
+  bool is_its_thread() const noexcept { return made_by_ == thread_number(); }
   void count(std::uint64_t size, std::uint64_t allocated) noexcept {
     statistics_.requested.add(size);
     statistics_.allocated.add(allocated);
@@ -365,7 +365,8 @@ class Arena {
   std::atomic<std::uint64_t> largest_at_once_;  ///< allocate_at_once() makes nothing,
   std::uint64_t ends_slowly_ = 0;               ///< nor release(): kComposite.
   // Read by all and hardly ever written: apart from what the allocating thread writes.
-  std::atomic<std::uintptr_t> allocates_{0};  ///< The thread that did last.
+  std::atomic<std::uintptr_t> allocates_{0};  ///< The thread that did last, or one after its end.
+  const std::uint64_t made_by_;               ///< A thread's number.
   /// Frees that others than the allocating thread have left, in one cache line that they alone
   /// write.
   struct alignas(64) Inbox {

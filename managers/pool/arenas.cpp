@@ -2,12 +2,6 @@
 
 namespace emm::pool {
 
-std::uint64_t Arenas::thread_key() noexcept {
-  static std::atomic<std::uint64_t> threads{0};
-  thread_local const std::uint64_t key = ~threads.fetch_add(1, std::memory_order_relaxed);
-  return key;  // no address of a stream is that high
-}
-
 // The table is never filled to its end, so that a search in it ends.
 Arena& Arenas::make(std::uint64_t key, StreamHandle stream) {
   const std::lock_guard lock(mutex_);

@@ -53,9 +53,9 @@ class Arenas {
 
   static std::uint64_t key_of(StreamHandle stream) noexcept {
     if (stream == kLegacyStream) return 0;
-    return stream == kPerThreadStream ? thread_key() : stream.value;
+    // No address of a stream is that high.
+    return stream == kPerThreadStream ? ~Arena::thread_number() : stream.value;
   }
-  static std::uint64_t thread_key() noexcept;
   static std::size_t slot_of(std::uint64_t key) noexcept {
     return static_cast<std::size_t>((key * 0x9e3779b97f4a7c15u) >> 54);
   }

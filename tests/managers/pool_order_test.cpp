@@ -72,6 +72,23 @@ TEST_F(PoolOrder, NobodyAsksForAnothersPerThreadStream) {
   EXPECT_TRUE(alone) << "nothing is unmapped while its work runs";
 }
 
+// The next thread finds its own variables where those of one that has ended were.
+TEST_F(PoolOrder, NobodyAsksForThePerThreadStreamOfAThreadThatHasEnded) {
+  make("pool:release_threshold=2MiB");
+  const auto in_use = memory(8_MiB);
+  std::thread([&] {
+    ASSERT_TRUE(driver().ctx_push_current());
+    auto worked_on = memory(32_MiB, kPerThreadStream);
+    ASSERT_TRUE(driver().memset_d8_async(worked_on.device_pointer(), 3, 32_MiB, kPerThreadStream));
+    ASSERT_TRUE(worked_on.free(kPerThreadStream));
+  }).join();
+  std::thread([&] {
+    ASSERT_TRUE(driver().ctx_push_current());
+    memory(512);
+  }).join();
+  EXPECT_TRUE(driver().ctx_synchronize()) << "nothing is unmapped while its work runs";
+}
+
 TEST_F(PoolOrder, ARequestWaitsForNoMoreFreesThanItNeeds) {
   make("pool");
   one = stream();
