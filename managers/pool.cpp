@@ -43,7 +43,7 @@ class PoolManager final : public HostOnlyManager {
   ~PoolManager() override {
     end_all();
     give_back(0, true);
-    for (auto* arena : arenas_.all()) arena->give_addresses_back();
+    arenas_.for_each([](Arena& arena) { arena.give_addresses_back(); });
     tell_failures();
   }
 
@@ -156,7 +156,7 @@ class PoolManager final : public HostOnlyManager {
 
   std::optional<MemoryMap> memory_map() const override {
     MemoryMap map;
-    for (auto* arena : arenas_.all()) arena->add_to(map);
+    arenas_.for_each([&](Arena& arena) { arena.add_to(map); });
     return map;
   }
 
@@ -261,9 +261,9 @@ class PoolManager final : public HostOnlyManager {
 
   /// What failed meanwhile: the observer has heard of it.
   std::vector<Error> give_back(std::uint64_t keep, bool wait, const Arena* but = nullptr) noexcept {
-    for (auto* arena : arenas_.all()) {
-      if (arena != but) arena->give_back(keep, wait);
-    }
+    arenas_.for_each([&](Arena& arena) {
+      if (&arena != but) arena.give_back(keep, wait);
+    });
     return tell_failures();
   }
   std::vector<Error> tell_failures() noexcept {
@@ -273,7 +273,7 @@ class PoolManager final : public HostOnlyManager {
   }
 
   void end_all() noexcept {
-    for (auto* arena : arenas_.all()) arena->release_all();
+    arenas_.for_each([](Arena& arena) { arena.release_all(); });
   }
 
   void end_deferral() noexcept {
@@ -294,7 +294,7 @@ class PoolManager final : public HostOnlyManager {
   pool::Statistics counted() const {
     pool::Statistics sum;
     sum.metadata_fixed = sizeof *this;
-    for (auto* arena : arenas_.all()) sum += arena->statistics();
+    arenas_.for_each([&](Arena& arena) { sum += arena.statistics(); });
     return sum;
   }
 

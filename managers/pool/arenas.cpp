@@ -26,11 +26,9 @@ Arena& Arenas::make(std::uint64_t key, StreamHandle stream) {
   return arena;
 }
 
-std::vector<Arena*> Arenas::all() const {
+Arena* Arenas::at(std::size_t index) const {
   const std::lock_guard lock(mutex_);
-  std::vector<Arena*> all;
-  for (const auto& arena : arenas_) all.push_back(arena.get());
-  return all;
+  return index < arenas_.size() ? arenas_[index].get() : nullptr;
 }
 
 }  // namespace emm::pool

@@ -48,9 +48,10 @@ constexpr int kWarm = 8;  // passes, until what grows is large enough
 
 class PoolHeap : public ::testing::TestWithParam<const char*> {
  protected:
-  PoolHeap() {
-    manager = *find_manager(GetParam())
-                   ->make({.driver = &driver, .runtime = nullptr, .clock = &platform->clock()});
+  PoolHeap() { make(GetParam()); }
+  void make(const std::string& spec) {
+    manager = *find_manager(spec)->make(
+        {.driver = &driver, .runtime = nullptr, .clock = &platform->clock()});
     EXPECT_TRUE(manager->initialize());
   }
   /// The same requests, each time; it ends with nothing.
@@ -131,6 +132,15 @@ TEST_P(PoolHeap, GivesNothingToFreesOfAnotherThread) {
   EXPECT_EQ(taken, 0);
   end_elsewhere();
   EXPECT_EQ(taken_there, 0);
+}
+
+// What is beyond the threshold cannot go back, as it is in use.
+TEST_P(PoolHeap, GivesNothingToFreesBeyondTheReleaseThreshold) {
+  const std::string spec = GetParam();
+  make(spec + (spec == "pool" ? ":" : ",") + "release_threshold=1MiB");
+  const auto in_use = *manager->memalloc(60_MiB);
+  const auto of_the_rest = *manager->memalloc(64_KiB);
+  EXPECT_EQ(taken_once_warm([&] { *manager->memalloc(64_KiB); }), 0);
 }
 
 }  // namespace
