@@ -98,7 +98,8 @@ void Checker::allocated(std::uint32_t device, std::uint32_t id, DevicePtr ptr, s
                                                    .born = serving_(),
                                                    .ended = 0,
                                                    .birth = streams_.begin_of_memory(timeline),
-                                                   .uses = {}});
+                                                   .uses = {},
+                                                   .number = ++on.blocks});
   on.places.each(ptr.value, size, [&](const Places::Mapping& at) {
     const auto end = at.place + at.size;
     on.touched.carve(at.place, end, [](const Piece&) { return true; });
@@ -191,16 +192,17 @@ void Checker::forget_device(std::uint32_t device) {
   devices_.erase(device);
 }
 
-/// The driver gets what is at [begin, begin + size) back: without a wait for anything, or in the
-/// order of the stream that `on` is. Work that reaches the memory by other addresses goes on.
+/// The driver gets what the first `blocks` have at [begin, begin + size) back: without a wait for
+/// anything, or in the order of the stream that `on` is. Work that reaches the memory by other
+/// addresses goes on.
 void Checker::end_of_range(Device& device, std::uint64_t begin, std::uint64_t size, Hazard::How how,
-                           std::optional<std::uint32_t> on) {
+                           std::optional<std::uint32_t> on, std::uint64_t blocks) {
   if (size == 0) return;
   const auto before = [&](const Point& use) {
     return on ? streams_.before_next(use, *on) : streams_.done(use);
   };
   const auto by_these = [&](const Piece& piece) {
-    return piece.block->reached_by(begin, begin + size);
+    return piece.block->number <= blocks && piece.block->reached_by(begin, begin + size);
   };
   std::set<const Block*> accused;
   device.places.each(begin, size, [&](const Places::Mapping& at) {

@@ -101,6 +101,7 @@ class Checker {
     Places places;
     Touched touched;
     std::map<std::uint64_t, std::uint64_t> given;  ///< By the driver: base to size.
+    std::uint64_t blocks = 0;                      ///< How many there have been.
     std::map<std::uint64_t, Frontier> events;      ///< What each handle last recorded.
     std::size_t sweep_at = 1024;
   };
@@ -112,7 +113,7 @@ class Checker {
   std::optional<std::uint32_t> unordered(const Block& block, Ordered ordered) const;
   static Block* live(Device& device, DevicePtr ptr, std::uint32_t id);
   void end_of_range(Device& device, std::uint64_t begin, std::uint64_t size, Hazard::How how,
-                    std::optional<std::uint32_t> on);
+                    std::optional<std::uint32_t> on, std::uint64_t blocks);
   void sweep(Device& device);
 
   std::uint64_t (*serving_)() noexcept;

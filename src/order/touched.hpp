@@ -23,6 +23,7 @@ struct Block {
   std::uint64_t ended = 0;
   Point birth{};              ///< A mark on its own stream when it was handed out.
   std::vector<Point> uses{};  ///< The last on each stream; of a live one, those that a trace names.
+  std::uint64_t number = 0;   ///< Of those on its device, from 1.
 };
 
 /// What a block has of memory that lies in one piece: one of several where it is mapped so.

@@ -12,8 +12,14 @@ struct UnderWay {
   /// What it takes away, which another thread may be given before it returns.
   std::vector<Places::Mapping> unmapped;
   std::uint64_t released = 0;
+  std::uint64_t freed = 0;   ///< Bytes of what the driver gave,
+  std::uint64_t blocks = 0;  ///< and all that may be in it.
 };
 thread_local UnderWay under_way;
+
+constexpr bool frees(Call call) noexcept {
+  return call == Call::mem_free || call == Call::runtime_free || call == Call::mem_free_async;
+}
 
 /// Tells when host functions begin: all that was on their stream is over then.
 class HostFunctions final : public ForwardingDriver {
@@ -108,14 +114,24 @@ std::int32_t Watch::before(const CallEvent& event) {
   if (Quiet::now()) return 0;
   const std::lock_guard lock(checker_.mutex_);
   auto& device = checker_.devices_[device_];
-  under_way = {.waits = waited_for(event), .unmapped = {}, .released = 0};
+  under_way = {.waits = waited_for(event),
+               .unmapped = {},
+               .released = 0,
+               .freed = 0,
+               .blocks = device.blocks};
   if (event.call == Call::mem_unmap || (event.call == Call::mem_set_access && event.other == 0)) {
-    checker_.end_of_range(device, event.pointer, event.size, Hazard::How::unmapped, std::nullopt);
+    checker_.end_of_range(device, event.pointer, event.size, Hazard::How::unmapped, std::nullopt,
+                          device.blocks);
   }
   if (event.call == Call::mem_unmap) {
     under_way.unmapped = device.places.unmap(event.pointer, event.size);
   } else if (event.call == Call::mem_release) {
     under_way.released = device.places.release({event.pointer});
+  } else if (frees(event.call)) {
+    const auto given = device.given.find(event.pointer);
+    if (given == device.given.end()) return 0;
+    under_way.freed = given->second;
+    device.given.erase(given);
   }
   return 0;
 }
@@ -124,7 +140,9 @@ void Watch::after(const CallEvent& event) {
   if (Quiet::now()) return;
   const std::lock_guard lock(checker_.mutex_);
   if (event.native == 0) return apply(event);
-  auto& places = checker_.devices_[device_].places;
+  auto& device = checker_.devices_[device_];
+  auto& places = device.places;
+  if (under_way.freed != 0 && frees(event.call)) device.given[event.pointer] = under_way.freed;
   if (event.call == Call::mem_unmap) places.undo_unmap(under_way.unmapped);
   if (event.call == Call::mem_release) places.undo_release({event.pointer}, under_way.released);
 }
@@ -133,10 +151,7 @@ void Watch::apply(const CallEvent& event) {
   auto& streams = checker_.streams_;
   auto& device = checker_.devices_[device_];
   const auto take_back = [&](Hazard::How how, std::optional<std::uint32_t> on) {
-    const auto given = device.given.find(event.pointer);
-    if (given == device.given.end()) return;
-    checker_.end_of_range(device, given->first, given->second, how, on);
-    device.given.erase(given);
+    checker_.end_of_range(device, event.pointer, under_way.freed, how, on, under_way.blocks);
   };
   switch (event.call) {
     case Call::mem_alloc:

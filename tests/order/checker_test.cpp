@@ -205,6 +205,24 @@ TEST_F(CheckerTest, LiveMemoryMustNotBeUnmappedOrFreed) {
   EXPECT_FALSE(found[0].ended);
 }
 
+TEST_F(CheckerTest, WhatAnotherThreadIsGivenBeforeAFreeReturnsIsItsOwn) {
+  const auto first = driver().mem_alloc(kSize);
+  ASSERT_TRUE(first);
+  DevicePtr second;
+  order_device->meanwhile = [&] {
+    std::thread([&] {
+      second = *driver().mem_alloc(kSize);
+      checker.allocated(0, 2, second, kSize, b);
+    }).join();
+  };
+  ASSERT_TRUE(driver().mem_free(*first));
+  ASSERT_EQ(second, *first);
+  EXPECT_TRUE(checker.take_found().empty());
+
+  ASSERT_TRUE(driver().mem_free(second));
+  EXPECT_EQ(checker.take_found().size(), 1u) << "it is live";
+}
+
 TEST_F(CheckerTest, AFreeInTheOrderOfAStreamMustComeAfterTheWorkElsewhere) {
   const auto ptr = driver().mem_alloc_async(kSize, a);
   ASSERT_TRUE(ptr);

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/prng.hpp"
@@ -26,7 +28,13 @@ class OrderDevice final : public Driver {
   void name_all(std::uint64_t handle) noexcept { always_ = handle; }
 
   Result<DevicePtr> mem_alloc(std::uint64_t size) override { return take(size); }
-  Status mem_free(DevicePtr ptr) override { return give(ptr); }
+  /// Done once by the next mem_free, between the free and its return.
+  std::function<void()> meanwhile;
+  Status mem_free(DevicePtr ptr) override {
+    auto done = give(ptr);
+    if (const auto others = std::exchange(meanwhile, {})) others();
+    return done;
+  }
   Result<DevicePtr> mem_alloc_managed(std::uint64_t size, AttachFlags) override {
     return take(size);
   }
