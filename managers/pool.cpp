@@ -73,11 +73,8 @@ class PoolManager final : public HostOnlyManager {
 
   void reset() noexcept override {
     end_all();
-    if (deferrals_.load() == 0) {
-      give_back(0, true);
-    } else {
-      reset_waits_.store(true);
-    }
+    reset_waits_.store(true);
+    if (deferrals_.load() == 0 && reset_waits_.exchange(false)) give_back(0, true);
     HostOnlyManager::reset();
   }
 
