@@ -13,6 +13,7 @@ constexpr std::uint64_t kRange = 64_GiB;  // addresses are free, but not without
 constexpr std::uint64_t kLeastSpan = 8_MiB, kLeastSpanAtMost = 64_MiB;
 constexpr std::uint64_t kLittle = 256_MiB, kOnePieceOfLittle = 48_MiB;
 constexpr std::uint64_t kLeastSlab = 16_MiB, kSlabsToTheLimit = 8;
+constexpr std::uint64_t kSharesAPage = 1_MiB, kStepInAPage = 512;  // of cuMemAlloc (H200)
 constexpr std::size_t kSettledAtOnce = 64;
 constexpr std::uint64_t kAskFrom = 256_MiB;  // cuMemGetInfo takes 4 us
 constexpr std::uint64_t kPiecesFrom =
@@ -421,6 +422,7 @@ void Arena::leave_range() noexcept {
 }
 
 Status Arena::add_slab(std::uint64_t bytes) {
+  if (bytes <= kSharesAPage && blocks_.bytes(1) > kStepInAPage) return full();
   if (auto done = has_free(bytes, 1); !done) return done;
   auto span = backing_.allocate(bytes);
   if (auto done = answered(bytes, span ? Status() : Status(span.error())); !done) return done;

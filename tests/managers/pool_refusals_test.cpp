@@ -170,6 +170,27 @@ TEST_F(PoolRefusals, NothingIsHandedOutBeyondASlabThatMaxCutsShort) {
   }
 }
 
+// cuMemAlloc gives up to 1 MiB at any 512 bytes of a page that others share.
+TEST_F(PoolRefusals, NothingIsHandedOutThatIsNotAligned) {
+  struct Case {
+    std::string max;
+    std::uint64_t alignment;
+    std::size_t served;
+  };
+  for (const auto& [max, alignment, served] :
+       {Case{"1MiB", 1_MiB, 0}, Case{"3MiB", 1_MiB, 2}, Case{"64KiB", 1_KiB, 0},
+        Case{"1537KiB", 512_KiB, 3}, Case{"4KiB", 512, 8}}) {
+    SCOPED_TRACE(max);
+    kept.clear();
+    make("pool:backing=cumem,max=" + max + ",alignment=" + std::to_string(alignment));
+    const auto others = driver().mem_alloc(512);
+    while (auto more = manager->memalloc(1)) kept.push_back(*std::move(more));
+    EXPECT_EQ(kept.size(), served);
+    for (const auto& memory : kept) EXPECT_EQ(memory.device_pointer().value % alignment, 0u);
+    EXPECT_TRUE(others);
+  }
+}
+
 TEST_F(PoolRefusals, ASlabOfLessThanAPageGoesBackToo) {
   make("pool:max=2560KiB,backing=cumem");
   const auto in_use = memory(2_MiB);
