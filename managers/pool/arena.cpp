@@ -519,7 +519,7 @@ Result<bool> Arena::settle(By by, std::size_t most) noexcept {
 Result<bool> Arena::finish(bool wait) noexcept {
   if (!wait && (stream_ == StreamHandle{} || (stream_ == kPerThreadStream && is_its_thread()))) {
     const auto done = driver_.stream_query(stream_);
-    return !waits() && done && *done;
+    return done && *done;
   }
   if (auto done = driver_.ctx_synchronize(); !done) return std::move(done).error();
   if (auto settled = settle(By::context, parked_.size()); !settled) return settled;

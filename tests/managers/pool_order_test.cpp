@@ -44,6 +44,16 @@ TEST_F(PoolOrder, TrimGivesBackWhatWaitsInAnArenaInUse) {
   }
 }
 
+TEST_F(PoolOrder, WhatWaitsKeepsNothingElseFromGoingBackBeyondTheThreshold) {
+  make("pool:release_threshold=16MiB");
+  const auto in_use = memory(512);
+  auto freed_elsewhere = memory(512);
+  auto idle = memory(200_MiB);
+  ASSERT_TRUE(freed_elsewhere.free(stream()));
+  ASSERT_TRUE(idle.free());
+  EXPECT_LE(driver().held_bytes(), 16_MiB);
+}
+
 TEST_F(PoolOrder, ThePerThreadStreamOfAnotherThreadIsAnotherStream) {
   make("pool");
   auto handed_over = memory(4_MiB, kPerThreadStream);
