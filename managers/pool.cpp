@@ -205,6 +205,7 @@ class PoolManager final : public HostOnlyManager {
     std::optional<std::uint64_t> changes{};  ///< So many, ever, that may have made room.
   };
   Outlook outlook(Arena& arena, std::uint64_t size) const noexcept {
+    if (size >= arena.largest()) return {.hopeless = true};
     const auto limit = std::min(backing_.max(), backing_.device());
     const auto room = limit - std::min(limit, backing_.reserved_bytes());
     if (size <= limit && Backing::in_pages(size) <= room) return {};

@@ -75,6 +75,8 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
 
   void* owner() const noexcept { return owner_; }
+  /// No memory of as many bytes is ever handed out.
+  std::uint64_t largest() const noexcept { return largest_; }
   /// The calling thread's number, which no other ever has.
   static std::uint64_t thread_number() noexcept;
 

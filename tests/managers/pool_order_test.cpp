@@ -114,11 +114,17 @@ TEST_F(PoolOrder, ARequestWaitsForNoMoreFreesThanItNeeds) {
 }
 
 TEST_F(PoolOrder, WhatTheDeviceHasNotAtAllTakesNothingFromThePool) {
-  make("pool");
-  memory(100_MiB);
-  const auto held = driver().held_bytes();
-  EXPECT_EQ(manager->memalloc(std::uint64_t{1} << 50).error().code, Errc::out_of_memory);
-  EXPECT_EQ(driver().held_bytes(), held);
+  for (const auto idle : {8_MiB, 100_MiB}) {
+    for (const auto* spec : {"pool", "pool:backing=cumem"}) {
+      SCOPED_TRACE(spec);
+      make(spec);
+      memory(idle);
+      const auto held = driver().held_bytes();
+      for (const auto size : {std::uint64_t{1} << 50, ~std::uint64_t{0}})
+        EXPECT_EQ(manager->memalloc(size).error().code, Errc::out_of_memory);
+      EXPECT_EQ(driver().held_bytes(), held);
+    }
+  }
 }
 
 TEST_F(PoolOrder, InitialMayBeAllOfMax) {
