@@ -252,7 +252,7 @@ class PoolManager final : public HostOnlyManager {
     if (served(gives_back(nullptr))) return taken;
     if (changes) {
       arena.refuse(size, *changes);
-      for (auto* each : arenas_.all()) each->watch();
+      arenas_.for_each([](Arena& each) { each.watch(); });
     }
     return taken;
   }
