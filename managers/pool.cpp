@@ -235,8 +235,9 @@ class PoolManager final : public HostOnlyManager {
     bool retried = false;
     const auto gives_back = [&](const Arena* but) {
       const auto before = backing_.given_back();
+      const auto ranges = backing_.ranges_given_back();
       if (deferrals_.load() == 0) give_back(0, true, but);
-      if (backing_.given_back() == before) return false;
+      if (backing_.given_back() == before) return backing_.ranges_given_back() != ranges;
       if (!std::exchange(retried, true)) ++retries_;
       return true;
     };

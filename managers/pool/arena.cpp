@@ -49,7 +49,12 @@ std::uint64_t Arena::thread_number() noexcept {
 
 void Arena::give_addresses_back() noexcept {
   const std::lock_guard lock(lock_);
-  if (!spans_.empty()) return;
+  leave_ranges();
+}
+
+void Arena::leave_ranges() noexcept {
+  if (!spans_.empty() || ranges_.empty()) return;
+  backing_.is_shared_by_one_less();
   for (const auto& range : ranges_) backing_.free_addresses({range.base}, range.size);
   ranges_.clear();
 }
@@ -600,6 +605,10 @@ void Arena::give_back(std::uint64_t keep, bool wait) {
   const std::lock_guard lock(lock_);
   end_what_is_left();
   give_idle_back(keep, wait);
+  // Streams may come without end, and addresses do not.
+  const bool any_left =
+      std::any_of(ranges_.begin(), ranges_.end(), [](const Range& range) { return range.left; });
+  if (wait && !any_left) leave_ranges();
   if (counts_split_) count_split();
 }
 

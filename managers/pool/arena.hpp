@@ -355,6 +355,7 @@ class Arena {
   void forget(const std::vector<std::uint32_t>& idle);
   void leave_range() noexcept;
   void leave_empty_ranges() noexcept;
+  void leave_ranges() noexcept;
 
   void* owner_;
   Driver& driver_;

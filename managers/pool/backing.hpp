@@ -60,6 +60,10 @@ class Backing {
   /// Pieces that the driver gave, ever, and those that it was given back.
   std::uint64_t given() const noexcept { return given_.load(std::memory_order_relaxed); }
   std::uint64_t given_back() const noexcept { return given_back_.load(std::memory_order_relaxed); }
+  /// Ranges of addresses, the same.
+  std::uint64_t ranges_given_back() const noexcept {
+    return ranges_given_back_.load(std::memory_order_relaxed);
+  }
 
   /// All that the device has, once somebody was told.
   std::uint64_t device() const noexcept { return device_.load(std::memory_order_relaxed); }
@@ -69,11 +73,12 @@ class Backing {
   std::uint64_t changes() const noexcept { return changes_.load(std::memory_order_relaxed); }
   void has_changed() noexcept { changes_.fetch_add(1, std::memory_order_relaxed); }
 
-  /// How many arenas have come to it; at least 1.
+  /// How many arenas have addresses of it; at least 1.
   unsigned sharers() const noexcept {
     return std::max(1u, sharers_.load(std::memory_order_relaxed));
   }
   void is_shared_by_another() noexcept { sharers_.fetch_add(1, std::memory_order_relaxed); }
+  void is_shared_by_one_less() noexcept { sharers_.fetch_sub(1, std::memory_order_relaxed); }
 
   /// Where this failed, there is no caller to answer: for take_failures().
   void note(Status done);
@@ -90,6 +95,7 @@ class Backing {
   }
   void free_addresses(DevicePtr base, std::uint64_t size) {
     note(driver_->mem_address_free(base, size));
+    ranges_given_back_.fetch_add(1, std::memory_order_relaxed);
   }
   /// Handles of `sizes` bytes, mapped one behind the other from `address` on, and appended to
   /// `spans`.
@@ -127,6 +133,7 @@ class Backing {
   std::atomic<std::uint64_t> total_{0};
   std::atomic<std::uint64_t> given_{0};
   std::atomic<std::uint64_t> given_back_{0};
+  std::atomic<std::uint64_t> ranges_given_back_{0};
   std::atomic<std::uint64_t> failures_{0};
   std::atomic<std::uint64_t> changes_{0};
   std::atomic<std::uint64_t> device_{~std::uint64_t{0}};

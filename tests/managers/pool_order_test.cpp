@@ -153,6 +153,15 @@ TEST_F(PoolOrder, SlabsAreNoLargerThanAskedForWhereMaxIsNear) {
   EXPECT_EQ(driver().held_bytes(), 64_MiB);
 }
 
+TEST_F(PoolOrder, StreamsMayComeWithoutEnd) {
+  make("pool:max=64MiB");
+  for (int i = 0; i < 2100; ++i) {
+    one = stream();
+    ASSERT_TRUE(manager->memalloc(1_MiB, one)) << "stream " << i;
+    ASSERT_TRUE(driver().stream_destroy(one));
+  }
+}
+
 TEST_F(PoolOrder, AddressesThatAreUsedUpGoBack) {
   make("pool");
   MemoryPointer live;
