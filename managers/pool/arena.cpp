@@ -9,7 +9,8 @@ namespace emm::pool {
 namespace {
 
 constexpr auto kPage = Backing::kPage;
-constexpr std::uint64_t kRange = 64_GiB;  // addresses are free, but not without end
+constexpr std::uint64_t kRange = 64_GiB;  // addresses are free, but not without end:
+constexpr unsigned kWideRanges = 64;      // with more arenas each has less at a time
 constexpr std::uint64_t kLeastSpan = 8_MiB, kLeastSpanAtMost = 64_MiB;
 constexpr std::uint64_t kLittle = 256_MiB, kOnePieceOfLittle = 48_MiB;
 constexpr std::uint64_t kLeastSlab = 16_MiB, kSlabsToTheLimit = 8;
@@ -347,7 +348,7 @@ Status Arena::answered(std::uint64_t bytes, Status by_driver) noexcept {
 Status Arena::use_range_for(std::uint64_t bytes) {
   if (!ranges_.empty() && bytes <= ranges_.back().base + ranges_.back().size - next_address_)
     return {};
-  const auto size = std::max(kRange, bytes);
+  const auto size = std::max(whole_pages(kRange / (1 + backing_.sharers() / kWideRanges)), bytes);
   auto base = backing_.reserve_addresses(size);
   if (!base) return std::move(base).error();
   if (ranges_.empty()) backing_.is_shared_by_another();

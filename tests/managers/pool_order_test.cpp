@@ -1,5 +1,7 @@
 // Order and room that the pool lacks.
+#include <algorithm>
 #include <thread>
+#include <vector>
 
 #include "base/units.hpp"
 #include "emm/memory_statistics.hpp"
@@ -160,6 +162,16 @@ TEST_F(PoolOrder, StreamsMayComeWithoutEnd) {
     ASSERT_TRUE(manager->memalloc(1_MiB, one)) << "stream " << i;
     ASSERT_TRUE(driver().stream_destroy(one));
   }
+}
+
+TEST_F(PoolOrder, ThousandsOfStreamsHaveMemoryAtOnce) {
+  platform = *open_platform("sim:capacity=8GiB,costs=none", {});
+  make("pool");
+  std::vector<MemoryPointer> all;
+  for (int i = 0; i < 2100; ++i) all.push_back(memory(4_KiB, stream()));
+  EXPECT_TRUE(std::all_of(all.begin(), all.end(), [](const MemoryPointer& each) {
+    return each.device_pointer() != DevicePtr{};
+  }));
 }
 
 TEST_F(PoolOrder, AddressesThatAreUsedUpGoBack) {
