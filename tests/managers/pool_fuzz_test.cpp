@@ -17,7 +17,7 @@ namespace emm::test {
 namespace {
 
 constexpr auto kNoLimit = ~std::uint64_t{0};
-constexpr std::uint64_t kSeeds = 160, kSteps = 200;
+constexpr std::uint64_t kSeeds = 64, kSteps = 200;
 
 std::uint64_t no_event() noexcept { return 0; }
 
@@ -410,9 +410,9 @@ TEST(PoolFuzz, WhateverIsAskedOfItWhatMustHoldHolds) {
     again.run();
     EXPECT_EQ(again.addresses(), program.addresses()) << "the same requests on one thread";
   }
-  EXPECT_GT(composites, 1'000u);
-  EXPECT_GT(refusals, 1'000u);
-  EXPECT_GT(parked, 1'000u);
+  EXPECT_GT(composites, 300u);
+  EXPECT_GT(refusals, 300u);
+  EXPECT_GT(parked, 300u);
 }
 
 }  // namespace
