@@ -12,6 +12,7 @@ constexpr auto kPage = Backing::kPage;
 constexpr std::uint64_t kRange = 64_GiB;  // addresses are free, but not without end:
 constexpr unsigned kWideRanges = 64;      // with more arenas each has less at a time
 constexpr std::uint64_t kLeastSpan = 8_MiB, kLeastSpanAtMost = 64_MiB;
+constexpr std::uint64_t kLargeSpan = 64_MiB, kLargeSpanAtMost = 96_MiB;
 constexpr std::uint64_t kLittle = 256_MiB, kOnePieceOfLittle = 48_MiB;
 constexpr std::uint64_t kLeastSlab = 16_MiB, kSlabsToTheLimit = 8;
 constexpr std::uint64_t kSharesAPage = 1_MiB, kStepInAPage = 512;  // of cuMemAlloc (H200)
@@ -190,15 +191,23 @@ Result<Arena::Taken> Arena::take_slowly(std::uint64_t size, std::uint32_t granul
   if (backing_.kind() == Backing::Kind::cumem) return take_from_slabs(size, granules, keeps);
   const auto wanted = blocks_.bytes(granules);
   if (const auto taken = take_as_before(size, wanted)) return taken;
-  auto enlarged = enlarge(wanted, true);
+  const auto playing = playing_;
+  const bool grew = has_grown_before(wanted);
+  auto enlarged = enlarge(wanted, !grew);
   if (!enlarged && !out_of_memory(enlarged.error())) return std::move(enlarged).error();
-  if (enlarged && *enlarged) return take_any(size, granules);
+  if (enlarged && *enlarged) {
+    if (grew) remember_growth(wanted, playing);
+    return take_any(size, granules);
+  }
   if (wanted >= kPiecesFrom) {
     auto taken = take_in_pieces(size, wanted, 64_KiB);
     if (!taken) return std::move(taken).error();
     if (*taken) return *taken;
   }
-  if (enlarged = enlarge(wanted, false); enlarged) return take_any(size, granules);
+  if (enlarged = enlarge(wanted, false); enlarged) {
+    if (wanted >= kPiecesFrom) remember_growth(wanted, playing);
+    return take_any(size, granules);
+  }
   if (out_of_memory(enlarged.error())) {
     if (const auto taken = take_any(size, granules)) return taken;
     auto taken = take_in_pieces(size, wanted, 1);
@@ -266,7 +275,7 @@ void Arena::start_over() noexcept {
   blocks_.remove_all_free();
   const auto allocations = statistics_.allocation.total;
   const bool is_worth_it = allocations - std::exchange(born_, allocations) >= blocks_.count() / 2;
-  if (is_worth_it && !uses_.uses.empty()) blocks_.renumber();
+  if (is_worth_it && !uses_.parts.empty()) blocks_.renumber();
   std::swap(before_, uses_);
   uses_.uses.clear();
   uses_.parts.clear();
@@ -345,9 +354,13 @@ Status Arena::answered(std::uint64_t bytes, Status by_driver) noexcept {
   return by_driver;
 }
 
+// In the last range.
+std::uint64_t Arena::addresses_left() const noexcept {
+  return ranges_.empty() ? 0 : ranges_.back().base + ranges_.back().size - next_address_;
+}
+
 Status Arena::use_range_for(std::uint64_t bytes) {
-  if (!ranges_.empty() && bytes <= ranges_.back().base + ranges_.back().size - next_address_)
-    return {};
+  if (bytes <= addresses_left()) return {};
   const auto size = std::max(whole_pages(kRange / (1 + backing_.sharers() / kWideRanges)), bytes);
   auto base = backing_.reserve_addresses(size);
   if (!base) return std::move(base).error();
@@ -362,9 +375,18 @@ void Arena::put_in_order(std::uint32_t span) {
   if (backing_.kind() == Backing::Kind::vmm) name_pages(span);
 }
 
+// More than one span for every eighth request: then mapping them costs 2.75 us a request (H200), a
+// hundred times the bookkeeping. What this life has used counts, as in slack().
+bool Arena::maps_much() const noexcept { return 8 * used_ > statistics_.allocation.total - born_; }
+
 // Large, since each costs the driver 22 us to map, whatever its size (H200); and no larger, since
-// what is free in the midst of one cannot be put together with anything.
+// what is free in the midst of one cannot be put together with anything. Where that mapping is most
+// of what requests cost, the first counts for more.
 std::uint64_t Arena::least_span() const noexcept {
+  if (maps_much()) {
+    const auto least = std::max(kLeastSpan, whole_pages(kLargeSpan / backing_.sharers()));
+    return std::clamp(whole_pages(in_play_ / 24), least, kLargeSpanAtMost);
+  }
   return std::clamp(whole_pages(in_play_ / 128), kLeastSpan, kLeastSpanAtMost);
 }
 
@@ -376,8 +398,9 @@ std::uint64_t Arena::one_piece() const noexcept {
   return std::max({least_span(), of_little, of_much});
 }
 
-// Smaller ones towards both ends, where blocks of other sizes will begin and end.
-Status Arena::add_spans(std::uint64_t bytes) {
+// Smaller ones towards both ends, where blocks of other sizes will begin and end. The memory of
+// those `behind` is mapped once more, behind them.
+Status Arena::add_spans(std::uint64_t bytes, std::span<const Span> behind) {
   play(~std::uint64_t{0});
   std::vector<std::uint64_t> sizes;
   const auto least = least_span();
@@ -389,14 +412,15 @@ Status Arena::add_spans(std::uint64_t bytes) {
         std::min({left, most, std::max(least, cut), std::max(least, whole_pages(left / 2))}));
   }
   if (auto done = has_free(bytes, sizes.size()); !done) return done;
-  if (auto done = use_range_for(bytes); !done) return done;
+  const auto all = bytes + size_of(behind);
+  if (auto done = use_range_for(all); !done) return done;
   const auto first = static_cast<std::uint32_t>(spans_.size());
   const auto failures = backing_.failures();
-  if (auto done = answered(bytes, backing_.create(next_address_, sizes, spans_)); !done) {
+  if (auto done = answered(bytes, backing_.create(next_address_, sizes, behind, spans_)); !done) {
     if (backing_.failures() != failures) leave_range();
     return done;
   }
-  next_address_ += bytes;
+  next_address_ += all;
   for (auto span = first; span < spans_.size(); ++span) put_in_order(span);
   count_segments();
   play(bytes);
@@ -649,8 +673,9 @@ void Arena::forget(const std::vector<std::uint32_t>& idle) {
   for (const auto& mapping : mappings_) {
     if (std::none_of(mapping.spans.begin(), mapping.spans.end(), gone)) continue;
     mapped.clear();
-    for (const auto span : mapping.spans) mapped.push_back(spans_[span]);
-    backing_.unmap(mapping.base, mapped);
+    for (const auto span : mapping.again()) mapped.push_back(spans_[span]);
+    backing_.unmap(mapping.address_again(), mapped);
+    if (mapping.at_home == 0) backing_.free_addresses(mapping.base, mapping.size);
   }
   mappings_.erase(std::remove_if(mappings_.begin(), mappings_.end(),
                                  [&](const Mapping& mapping) {
@@ -684,9 +709,13 @@ void Arena::forget(const std::vector<std::uint32_t>& idle) {
   for (auto span = 0u; span < spans_.size(); ++span) name_pages(span);
   if (backing_.failures() != failures || ranges_.back().left) return leave_range();
   next_address_ = ranges_.back().base;
-  for (const auto& span : spans_) {
-    if (span.address - ranges_.back().base < ranges_.back().size)
-      next_address_ = std::max(next_address_, span.end());
+  const auto ends_at = [&](std::uint64_t address, std::uint64_t end) {
+    if (address - ranges_.back().base < ranges_.back().size)
+      next_address_ = std::max(next_address_, end);
+  };
+  for (const auto& span : spans_) ends_at(span.address, span.end());
+  for (const auto& mapping : mappings_) {
+    if (mapping.at_home > 0) ends_at(mapping.base.value, mapping.base.value + mapping.size);
   }
 }
 

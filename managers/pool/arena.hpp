@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "driver/driver.hpp"
@@ -167,16 +168,22 @@ class Arena {
     std::uint64_t life = 0;            ///< When it was used last.
     std::uint64_t size = 0;            ///< Bytes of them all,
     std::uint64_t middle = 0;          ///< and of those between the first and the last.
+    std::uint64_t home = 0;            ///< and of those that are at home there: the first
+    std::uint32_t at_home = 0;         ///< so many of them.
     std::uint32_t grown = 0;           ///< How many of them the arena grew by for it.
+    std::span<const std::uint32_t> again() const noexcept {
+      return std::span(spans).subspan(at_home);
+    }
+    DevicePtr address_again() const noexcept { return base + home; }
   };
   /// How a composite was made: who asks for the same again in the same state finds it without a
   /// look at what else there is.
   struct Use {
     std::uint64_t wanted = 0;
-    std::uint32_t mapping = 0;
-    std::uint32_t playing = 0;    ///< Of the spans, before,
-    std::uint32_t must_play = 0;  ///< and then.
-    std::uint32_t parts_end = 0;  ///< Of Uses::parts, behind its last one.
+    std::uint32_t mapping = kNone;  ///< kNone: nothing held it, and the arena grew.
+    std::uint32_t playing = 0;      ///< Of the spans, before,
+    std::uint32_t must_play = 0;    ///< and then.
+    std::uint32_t parts_end = 0;    ///< Of Uses::parts, behind its last one.
     DevicePtr address{};
   };
   struct Part {
@@ -293,13 +300,14 @@ class Arena {
   // Growth
   bool affords(std::uint64_t bytes, std::uint64_t wanted) const noexcept;
   std::uint64_t tail() const noexcept;
+  bool maps_much() const noexcept;
   std::uint64_t least_span() const noexcept;
   std::uint64_t one_piece() const noexcept;
   std::uint64_t slack() const noexcept;
   std::uint64_t next_in_play(std::uint64_t needed) const noexcept;
   bool play(std::uint64_t bytes) noexcept;
   void start_over() noexcept;
-  Status add_spans(std::uint64_t bytes);
+  Status add_spans(std::uint64_t bytes, std::span<const Span> behind = {});
   Status add_slab(std::uint64_t bytes);
   void put_in_order(std::uint32_t span);
   void count_segments() noexcept;
@@ -307,6 +315,7 @@ class Arena {
   Status has_free(std::uint64_t bytes, std::size_t pieces);
   bool ask_what_is_free() noexcept;
   Status answered(std::uint64_t bytes, Status by_driver) noexcept;
+  std::uint64_t addresses_left() const noexcept;
   Status use_range_for(std::uint64_t bytes);
   Result<bool> enlarge(std::uint64_t wanted, bool within_means);
   Result<Taken> take_from_slabs(std::uint64_t size, std::uint32_t granules, bool keeps);
@@ -329,8 +338,11 @@ class Arena {
   Taken take_mapped(std::uint64_t size, std::uint64_t wanted, Return of);
   Result<Taken> stitch(std::uint64_t size, std::uint64_t wanted, std::uint64_t least);
   Result<Taken> take_in_pieces(std::uint64_t size, std::uint64_t wanted, std::uint64_t least);
-  Taken take_through(std::size_t mapping, std::uint64_t size, std::uint64_t wanted);
+  Taken take_through(std::size_t mapping, std::uint64_t size, std::uint64_t wanted,
+                     std::uint32_t playing);
   Taken take_as_before(std::uint64_t size, std::uint64_t wanted);
+  bool has_grown_before(std::uint64_t wanted) const noexcept;
+  void remember_growth(std::uint64_t wanted, std::uint32_t playing);
   Taken take_parts(std::uint64_t size, Use use, std::size_t first_part);
   void play_next(std::uint32_t must_play);
 

@@ -74,7 +74,7 @@ Statistics Arena::statistics() {
   result.inactive_split_blocks = statistics_.inactive_split_blocks;
   result.largest_free = largest_free();
   result.spans = spans_.size();
-  for (const auto& mapping : mappings_) result.mappings += mapping.spans.size();
+  for (const auto& mapping : mappings_) result.mappings += mapping.again().size();
   result.metadata = metadata_bytes();
   result.metadata_fixed = sizeof *this - sizeof blocks_ + Blocks::fixed_metadata_bytes();
   return result;
@@ -197,8 +197,8 @@ void Arena::add_to(MemoryMap& map) {
   for (const auto& mapping : mappings_) {
     auto& entry = map.mappings.emplace_back();
     entry.address = mapping.base.value;
+    for (const auto span : mapping.again()) ++mapped[span];
     for (const auto span : mapping.spans) {
-      ++mapped[span];
       entry.size += spans_[span].size;
       entry.pieces.push_back(spans_[span].address);
     }

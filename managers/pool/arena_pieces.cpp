@@ -1,9 +1,11 @@
 // An arena's memory in pieces: holes at the ends of spans, and spans that are wholly free, mapped
 // as one.
 #include <algorithm>
+#include <numeric>
 #include <span>
 #include <utility>
 
+#include "base/assert.hpp"
 #include "managers/pool/arena.hpp"
 
 namespace emm::pool {
@@ -60,6 +62,13 @@ Outer outer(std::span<const Candidate> holes) noexcept {
   const Outer as_first{first, most(&Candidate::part_behind, first)};
   const Outer as_last{most(&Candidate::part_before, last), last};
   return sum(as_last) > sum(as_first) ? as_last : as_first;
+}
+
+// The one that reaches the end of what the arena has.
+const Candidate* tail_of(std::span<const Candidate> holes, std::uint64_t end) noexcept {
+  const auto tail =
+      std::find_if(holes.begin(), holes.end(), [&](const auto& hole) { return hole.end == end; });
+  return tail != holes.end() ? &*tail : nullptr;
 }
 
 }  // namespace
@@ -152,7 +161,7 @@ bool Arena::has(const Mapping& mapping, std::uint64_t wanted, Return of) const n
 // The oldest that has room: the one that was made when the same requests came before.
 Arena::Taken Arena::take_mapped(std::uint64_t size, std::uint64_t wanted, Return of) {
   for (std::size_t mapping = 0; mapping < mappings_.size(); ++mapping) {
-    if (has(mappings_[mapping], wanted, of)) return take_through(mapping, size, wanted);
+    if (has(mappings_[mapping], wanted, of)) return take_through(mapping, size, wanted, playing_);
   }
   return {};
 }
@@ -171,7 +180,7 @@ Arena::Taken Arena::take_as_before(std::uint64_t size, std::uint64_t wanted) {
   const auto at = uses_.uses.size();
   if (at >= before_.uses.size()) return {};
   const auto& use = before_.uses[at];
-  if (use.wanted != wanted || use.playing != playing_) return {};
+  if (use.mapping == kNone || use.wanted != wanted || use.playing != playing_) return {};
   while (playing_ < use.must_play) play_next(use.must_play);
   const auto* const parts = before_.parts.data();
   const auto first = at > 0 ? before_.uses[at - 1].parts_end : 0;
@@ -184,12 +193,32 @@ Arena::Taken Arena::take_as_before(std::uint64_t size, std::uint64_t wanted) {
   return take_parts(size, use, first_now);
 }
 
-Arena::Taken Arena::take_through(std::size_t index, std::uint64_t size, std::uint64_t wanted) {
+// The last life looked for holes in vain then, and has left memory that needs no mapping.
+bool Arena::has_grown_before(std::uint64_t wanted) const noexcept {
+  const auto at = uses_.uses.size();
+  if (at >= before_.uses.size() || playing_ == spans_.size()) return false;
+  const auto& use = before_.uses[at];
+  return use.mapping == kNone && use.wanted == wanted && use.playing == playing_;
+}
+
+void Arena::remember_growth(std::uint64_t wanted, std::uint32_t playing) {
+  if (uses_.uses.size() >= kMostUses) return;
+  uses_.uses.push_back({.wanted = wanted,
+                        .mapping = kNone,
+                        .playing = playing,
+                        .must_play = playing,
+                        .parts_end = static_cast<std::uint32_t>(uses_.parts.size()),
+                        .address = {}});
+}
+
+// So many spans were `playing` when it was asked for.
+Arena::Taken Arena::take_through(std::size_t index, std::uint64_t size, std::uint64_t wanted,
+                                 std::uint32_t playing) {
   const auto& mapping = mappings_[index];
   const auto highest = *std::max_element(mapping.spans.begin(), mapping.spans.end());
   Use use{.wanted = wanted,
           .mapping = static_cast<std::uint32_t>(index),
-          .playing = playing_,
+          .playing = playing,
           .must_play = std::max(playing_, highest + 1)};
   while (playing_ < use.must_play) {
     play_next(use.must_play);
@@ -275,8 +304,13 @@ Result<Arena::Taken> Arena::take_in_pieces(std::uint64_t size, std::uint64_t wan
 
 // Between two spans of which a part is free at the right end only whole ones can be: so the holes
 // that reach farthest into such spans come first and last, and the others between them, as few as
-// can be. What is missing then is asked of the driver. REQUIRES: look_at_ends(least).
+// can be. What is missing then is asked of the driver. Where mapping is most of the cost, what it
+// gives stays where it is mapped first: behind what is free at the end, and the others are mapped
+// behind it. REQUIRES: look_at_ends(least).
 Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std::uint64_t least) {
+  std::size_t mapped = 0;
+  for (const auto& mapping : mappings_) mapped += mapping.spans.size();
+  if (mapped > kMostMappings) return Taken();
   std::vector<Candidate> holes;
   for (const auto& seen : holes_) {
     Candidate hole{.start = blocks_.address(seen.block), .end = end_of(seen.block)};
@@ -288,17 +322,16 @@ Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std
       holes.push_back(hole);
   }
   if (holes.empty()) return Taken();
-
-  const auto [first, last] = outer(holes);
   std::vector<const Candidate*> between;
   for (const auto& hole : holes) {
-    if (&hole != first && &hole != last && hole.whole() > 0) between.push_back(&hole);
+    if (hole.whole() > 0) between.push_back(&hole);
   }
   std::sort(between.begin(), between.end(), [](const Candidate* a, const Candidate* b) {
     return a->whole() != b->whole() ? a->whole() > b->whole() : a->start < b->start;
   });
 
   std::vector<std::uint32_t> chosen;
+  std::size_t of_first = 0;
   std::uint64_t sum = 0;
   const auto add = [&](std::uint64_t start, std::uint64_t end) {
     sum += end - start;
@@ -307,26 +340,49 @@ Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std
       start = spans_[chosen.back()].end();
     }
   };
-  const auto at_the_end = last != nullptr ? last->as_last() : 0;
-  if (first != nullptr) add(first->start, first->whole_end);
-  for (const auto* hole : between) {
-    if (sum + at_the_end >= wanted) break;
-    add(hole->whole_start, hole->whole_end);
+  // All but the last hole. What is missing with it.
+  const auto choose = [&](const Outer& holes_used) {
+    const auto [first, last] = holes_used;
+    const auto at_the_end = last != nullptr ? last->as_last() : 0;
+    chosen.clear();
+    sum = 0;
+    if (first != nullptr) add(first->start, first->whole_end);
+    of_first = chosen.size();
+    for (const auto* hole : between) {
+      if (sum + at_the_end >= wanted) break;
+      if (hole != first && hole != last) add(hole->whole_start, hole->whole_end);
+    }
+    return Backing::in_pages(wanted - std::min(wanted, sum + at_the_end));
+  };
+  auto used = outer(holes);
+  auto missing = choose(used);
+  // That takes more than the other way: not where memory has run out.
+  bool in_place = missing > 0 && maps_much() && least > 1;
+  if (in_place) {
+    used.first = tail_of(holes, next_address_);
+    missing = choose(used);
   }
-  const bool grows = sum + at_the_end < wanted;
-  const auto had = spans_.size();
-  if (grows) {
-    const auto missing = Backing::in_pages(wanted - sum - at_the_end);
-    if (missing >= Backing::in_pages(wanted - tail())) return Taken();  // nothing is saved
-    if (auto grown = add_spans(missing); !grown) {
+  if (missing > 0 && missing >= Backing::in_pages(wanted - tail()))
+    return Taken();  // nothing is saved
+  const auto place = in_place ? of_first : chosen.size();
+  if (used.last != nullptr && (in_place || sum + missing < wanted))
+    add(used.last->whole_start, used.last->end);
+  const auto had = static_cast<std::uint32_t>(spans_.size());
+  if (missing > 0) {
+    std::vector<Span> behind;
+    for (auto at = place; in_place && at < chosen.size(); ++at)
+      behind.push_back(spans_[chosen[at]]);
+    in_place = in_place && missing + size_of(behind) <= addresses_left();
+    if (!in_place) behind.clear();
+    if (auto grown = add_spans(missing, behind); !grown) {
       if (grown.error().code == Errc::out_of_memory) return Taken();
       return std::move(grown).error();
     }
-    for (auto span = had; span < spans_.size(); ++span)
-      add(spans_[span].address, spans_[span].end());
+    std::vector<std::uint32_t> grown(spans_.size() - had);
+    std::iota(grown.begin(), grown.end(), had);
+    chosen.insert(chosen.begin() + static_cast<std::ptrdiff_t>(place), grown.begin(), grown.end());
+    look_at_ends(least);
   }
-  if (sum < wanted && last != nullptr) add(last->whole_start, last->end);
-  if (grows) look_at_ends(least);
 
   // Spans that are not needed after all, from the side of the first hole.
   const auto excess_without_first = [&] {
@@ -343,22 +399,31 @@ Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std
   }
   mapping.middle =
       mapping.size - spans_[mapping.spans.front()].size - spans_[mapping.spans.back()].size;
-  if (!has(mapping, wanted, Return::any)) return Taken();
-
-  std::size_t mapped = mapping.spans.size();
-  for (const auto& other : mappings_) mapped += other.spans.size();
-  if (mapped > kMostMappings) return Taken();
-  std::vector<Span> parts;
-  for (const auto span : mapping.spans) parts.push_back(spans_[span]);
-  auto base = backing_.map_again(parts);
-  if (!base) {
-    if (base.error().code == Errc::out_of_memory) return Taken();
-    return std::move(base).error();
+  if (in_place) {
+    mapping.base = {spans_[mapping.spans.front()].address};
+    for (const auto span : mapping.spans) {
+      if (spans_[span].address != mapping.base.value + mapping.home) break;
+      mapping.home += spans_[span].size;
+      ++mapping.at_home;
+    }
   }
-  mapping.base = *base;
-  made_ += mapping.spans.size();
+  const bool has_room = has(mapping, wanted, Return::any);
+  EMM_ASSERT(has_room || !in_place);
+  if (!has_room) return Taken();
+
+  if (!in_place) {
+    std::vector<Span> parts;
+    for (const auto span : mapping.spans) parts.push_back(spans_[span]);
+    auto base = backing_.map_again(parts);
+    if (!base) {
+      if (base.error().code == Errc::out_of_memory) return Taken();
+      return std::move(base).error();
+    }
+    mapping.base = *base;
+  }
+  made_ += mapping.again().size();
   mappings_.push_back(std::move(mapping));
-  return take_through(mappings_.size() - 1, size, wanted);
+  return take_through(mappings_.size() - 1, size, wanted, had);
 }
 
 }  // namespace emm::pool

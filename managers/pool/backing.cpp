@@ -4,15 +4,6 @@
 #include <utility>
 
 namespace emm::pool {
-namespace {
-
-std::uint64_t sum(std::span<const Span> spans) noexcept {
-  std::uint64_t size = 0;
-  for (const auto& span : spans) size += span.size;
-  return size;
-}
-
-}  // namespace
 
 Backing::Kind Backing::kind() noexcept {
   if (!decided_.load(std::memory_order_acquire)) {
@@ -68,7 +59,7 @@ Status Backing::map(std::uint64_t address, std::span<const Span> spans) {
 }
 
 Status Backing::create(std::uint64_t address, std::span<const std::uint64_t> sizes,
-                       std::vector<Span>& spans) {
+                       std::span<const Span> behind, std::vector<Span>& spans) {
   const auto first = spans.size();
   const auto all = std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
   auto at = address;
@@ -83,7 +74,11 @@ Status Backing::create(std::uint64_t address, std::span<const std::uint64_t> siz
     spans.push_back({.address = at, .size = size, .handle = *handle});
     at += size;
   }
-  if (done) done = map(address, std::span(spans).subspan(first));
+  if (done) {
+    std::vector<Span> mapped(spans.begin() + static_cast<std::ptrdiff_t>(first), spans.end());
+    mapped.insert(mapped.end(), behind.begin(), behind.end());
+    done = map(address, mapped);
+  }
   if (done) {
     has_given(sizes.size(), all);
     return done;
@@ -97,7 +92,7 @@ Status Backing::create(std::uint64_t address, std::span<const std::uint64_t> siz
 }
 
 Result<DevicePtr> Backing::map_again(std::span<const Span> spans) {
-  const auto size = sum(spans);
+  const auto size = size_of(spans);
   auto base = reserve_addresses(size);
   if (!base) return base;
   if (auto done = map(base->value, spans); !done) {
@@ -113,7 +108,6 @@ void Backing::unmap(DevicePtr base, std::span<const Span> spans) {
     note(driver_->mem_unmap({at}, span.size));
     at += span.size;
   }
-  free_addresses(base, at - base.value);
 }
 
 Result<Span> Backing::allocate(std::uint64_t size) {

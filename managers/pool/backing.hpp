@@ -21,6 +21,12 @@ struct Span {
   std::uint64_t end() const noexcept { return address + size; }
 };
 
+inline std::uint64_t size_of(std::span<const Span> spans) noexcept {
+  std::uint64_t size = 0;
+  for (const auto& span : spans) size += span.size;
+  return size;
+}
+
 /// Where the arenas of one pool have their memory from, all together no more than `max` bytes.
 /// Whatever fails leaves all as it was, as far as the driver lets it: what it refuses to take back
 /// is in take_failures(). Any thread may call.
@@ -98,12 +104,13 @@ class Backing {
     ranges_given_back_.fetch_add(1, std::memory_order_relaxed);
   }
   /// Handles of `sizes` bytes, mapped one behind the other from `address` on, and appended to
-  /// `spans`.
+  /// `spans`. The memory of those `behind` is mapped besides, behind them.
   Status create(std::uint64_t address, std::span<const std::uint64_t> sizes,
-                std::vector<Span>& spans);
+                std::span<const Span> behind, std::vector<Span>& spans);
   /// The memory of `spans`, one behind the other, at addresses of their own besides.
   Result<DevicePtr> map_again(std::span<const Span> spans);
-  /// Ends what map_again() gave. Nobody may be using it.
+  /// Ends what map_again() gave, or create() behind its own, but for the addresses. Nobody may be
+  /// using it.
   void unmap(DevicePtr base, std::span<const Span> spans);
 
   // cumem

@@ -39,6 +39,39 @@ TEST_F(PoolOverVirtualMemory, WhatHolesLackIsAskedOfTheDriver) {
   EXPECT_EQ(driver().held_bytes(), 72_MiB);
 }
 
+TEST_F(PoolOverVirtualMemory, WhereMappingIsMuchOfTheCostWhatTheDriverGivesIsMappedOnce) {
+  make("pool");
+  auto first = memory(24_MiB);
+  auto kept = memory(16_MiB);
+  auto last = memory(24_MiB);
+  auto end = memory(16_MiB);
+  ASSERT_TRUE(first.free());
+  ASSERT_TRUE(last.free());
+  ASSERT_TRUE(memory(48_MiB).free());  // a fifth request, and two pieces mapped again
+  fill(kept, 7);
+  fill(end, 5);
+
+  hook.mapped = 0;
+  auto whole = memory(80_MiB);
+  EXPECT_EQ(hook.mapped, 3) << "a new piece of 32 MiB, and the two of 24 once more";
+  EXPECT_EQ(driver().held_bytes(), 112_MiB);
+  fill(whole, 9);
+  expect_filled(whole, 9);
+  expect_filled(kept, 7);
+  expect_filled(end, 5);
+
+  ASSERT_TRUE(whole.free());
+  hook.calls = 0;
+  whole = memory(80_MiB);
+  EXPECT_EQ(hook.calls, 0);
+  for (auto* piece : {&whole, &kept, &end}) ASSERT_TRUE(piece->free());
+  ASSERT_TRUE(manager->trim(0));
+  EXPECT_EQ(driver().held_bytes(), 0u);
+  whole = memory(80_MiB);
+  fill(whole, 3);
+  expect_filled(whole, 3);
+}
+
 TEST_F(PoolOverVirtualMemory, WhatIsAskedForAgainComesBackWithoutTheDriver) {
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     SCOPED_TRACE(seed);

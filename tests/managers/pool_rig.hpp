@@ -30,12 +30,14 @@ class CountingHook final : public CallHook {
   void after(const CallEvent& event) override {
     ++calls;
     asked += event.call == Call::mem_create || event.call == Call::mem_alloc;
+    mapped += event.call == Call::mem_map;
     refused += event.native == 2;
     if (event.native != 0) ++failed[event.call];
     of_streams += event.call == Call::stream_synchronize || event.call == Call::stream_query ||
                   event.call == Call::stream_wait_event || event.call == Call::event_record;
   }
   int calls = 0;
+  int mapped = 0;
   int asked = 0;    ///< For memory,
   int refused = 0;  ///< and in vain.
   std::optional<FaultInjector> faults;

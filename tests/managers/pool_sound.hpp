@@ -96,9 +96,16 @@ inline void expect_sound(const MemoryManager& manager,
                          const std::map<std::uint64_t, std::uint64_t>& live) {
   const auto map = *manager.memory_map();
   const auto statistics = manager.statistics();
-  std::map<std::uint64_t, std::uint64_t> times;
+  std::map<std::uint64_t, std::uint64_t> sizes, times;
+  for (const auto& segment : map.segments) {
+    for (const auto& piece : segment.pieces) sizes[piece.address] = piece.size;
+  }
   for (const auto& mapping : map.mappings) {
-    for (const auto piece : mapping.pieces) ++times[piece];
+    auto at = mapping.address;
+    for (const auto piece : mapping.pieces) {
+      times[piece] += at != piece ? 1 : 0;
+      at += sizes[piece];
+    }
   }
   std::map<std::uint64_t, std::uint64_t> found;
   std::uint64_t reserved = 0, pieces = 0, requested = 0, allocated = 0, active = 0;
