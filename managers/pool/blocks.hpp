@@ -79,9 +79,10 @@ class Blocks {
   std::uint64_t cookie(std::uint32_t block) const noexcept {
     return (std::uint64_t{blocks_[block].tag} << 32) | block;
   }
-  /// The used block that `cookie` names; kNone where that use is over. REQUIRES: as names().
+  /// The used block that `cookie` names; kNone where that use is over.
   std::uint32_t find(std::uint64_t cookie) const noexcept {
-    return names(cookie) ? static_cast<std::uint32_t>(cookie) : kNone;
+    const auto block = static_cast<std::uint32_t>(cookie);
+    return block < blocks_.size() && names(cookie) ? block : kNone;
   }
   /// That use is not over. REQUIRES: cookie() gave it.
   bool names(std::uint64_t cookie) const noexcept {
