@@ -425,15 +425,18 @@ const Mutant kMutants[] = {
      }},
     {"PD-8", "frees the youngest first", "default",
      [](W m) {
+       static thread_local std::vector<HostPtr>* waiting = nullptr;  // several may flush at once
+       m.driver->on_mem_free_host = [&m](auto ptr) {
+         if (waiting == nullptr) return m.driver->to.mem_free_host(ptr);
+         waiting->insert(waiting->begin(), ptr);
+         return Status();
+       };
        m.on_flush = [&m] {
-         std::vector<HostPtr> waiting;
-         m.driver->on_mem_free_host = [&](auto ptr) {
-           waiting.insert(waiting.begin(), ptr);
-           return Status();
-         };
+         std::vector<HostPtr> all;
+         waiting = &all;
          auto done = m.up->flush();
-         m.driver->on_mem_free_host = nullptr;
-         for (const auto ptr : waiting) {
+         waiting = nullptr;
+         for (const auto ptr : all) {
            if (auto freed = m.driver->to.mem_free_host(ptr); !freed) done = freed;
          }
          return done;
