@@ -207,14 +207,16 @@ class PoolManager final : public HostOnlyManager {
   Outlook outlook(Arena& arena, std::uint64_t size) const noexcept {
     if (size >= arena.largest()) return {.hopeless = true};
     const auto limit = std::min(backing_.max(), backing_.device());
-    const auto room = limit - std::min(limit, backing_.reserved_bytes());
-    if (size <= limit && Backing::in_pages(size) <= room) return {};
+    const auto room = [&] { return limit - std::min(limit, backing_.reserved_bytes()); };
+    const auto room_before = room();
+    if (size <= limit && Backing::in_pages(size) <= room_before) return {};
     const auto sums = arenas_.sums(arena);
     if (!sums) return {.hopeless = size > limit};
     const auto changes = sums->frees + backing_.changes();
     const bool was_refused = size >= sums->refused && changes == sums->refused_at;
-    const bool too_large =
-        sums->watched && size > std::max(sums->largest_hole, room + sums->whole + sums->ends);
+    // Another thread may have grown an arena since, or given memory back before.
+    const auto pages = std::max(room_before, room()) + sums->whole;
+    const bool too_large = sums->watched && size > std::max(sums->largest_hole, pages + sums->ends);
     return {.hopeless = size > limit - std::min(limit, sums->live) || was_refused || too_large,
             .changes = changes};
   }
