@@ -163,10 +163,10 @@ class PoolManager final : public HostOnlyManager {
     return driver_error(Call::mem_alloc, 1);
   }
   [[gnu::noinline]] Result<MemoryPointer> memalloc_slowly(Arena& arena, std::uint64_t size) {
-    const auto before = outlook(arena, size);
+    const auto before = arena.outlook(size);
     if (before.hopeless) {
       ++refused_;
-      return Error{.code = Errc::out_of_memory, .native = 2};
+      return pool::full();
     }
     auto taken = arena.allocate_slowly(size, deferrals_.load() > 0);
     if (!taken && taken.error().code == Errc::out_of_memory)
@@ -197,30 +197,6 @@ class PoolManager final : public HostOnlyManager {
   }
   [[gnu::noinline]] void keep_to(std::uint64_t threshold) noexcept { give_back(threshold, false); }
 
-  /// Before memory is looked for that no hole has at once.
-  struct Outlook {
-    bool hopeless = false;  ///< What is handed out, by all arenas, leaves too little; or what is
-                            ///< free does, put together; or as much has been refused, and nothing
-                            ///< has changed.
-    std::optional<std::uint64_t> changes{};  ///< So many, ever, that may have made room.
-  };
-  Outlook outlook(Arena& arena, std::uint64_t size) const noexcept {
-    if (size >= arena.largest()) return {.hopeless = true};
-    const auto limit = std::min(backing_.max(), backing_.device());
-    const auto room = [&] { return limit - std::min(limit, backing_.reserved_bytes()); };
-    const auto room_before = room();
-    if (size <= limit && Backing::in_pages(size) <= room_before) return {};
-    const auto sums = arenas_.sums(arena);
-    if (!sums) return {.hopeless = size > limit};
-    const auto changes = sums->frees + backing_.changes();
-    const bool was_refused = size >= sums->refused && changes == sums->refused_at;
-    // Another thread may have grown an arena since, or given memory back before.
-    const auto pages = std::max(room_before, room()) + sums->whole;
-    const bool too_large = sums->watched && size > std::max(sums->largest_hole, pages + sums->ends);
-    return {.hopeless = size > limit - std::min(limit, sums->live) || was_refused || too_large,
-            .changes = changes};
-  }
-
   // What others hold idle, what the queue of host memory's frees holds, and last what this arena
   // holds idle. Nobody is asked once more where nothing has changed: a refusal of the driver's may
   // take it long.
@@ -229,7 +205,7 @@ class PoolManager final : public HostOnlyManager {
     if (size > backing_.device()) return taken;
     const auto served = [&](bool room_was_made) {
       if (room_was_made) {
-        changes = outlook(arena, size).changes;
+        changes = arena.outlook(size).changes;
         taken = arena.allocate_slowly(size, deferrals_.load() > 0);
       }
       return taken || taken.error().code != Errc::out_of_memory;
@@ -253,10 +229,7 @@ class PoolManager final : public HostOnlyManager {
     if (!flushed && profile() == Profile::numba) return std::move(flushed).error();  // DEV-7
     if (served(gives_back(&arena) || queued)) return taken;
     if (served(gives_back(nullptr))) return taken;
-    if (changes) {
-      arena.refuse(size, *changes);
-      arenas_.for_each([](Arena& each) { each.watch(); });
-    }
+    if (changes) arena.refuse(size, *changes);
     return taken;
   }
 

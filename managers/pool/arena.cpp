@@ -24,23 +24,24 @@ constexpr std::uint64_t kPiecesFrom =
 constexpr auto in_pages = Backing::in_pages;
 constexpr std::uint64_t whole_pages(std::uint64_t size) noexcept { return size & ~(kPage - 1); }
 
-Error full() noexcept { return {.code = Errc::out_of_memory, .native = 2}; }
 bool out_of_memory(const Error& error) noexcept { return error.code == Errc::out_of_memory; }
 
 }  // namespace
 
-Arena::Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream,
-             unsigned granule_shift, bool counts_split, Arena* older)
+Arena::Arena(void* owner, Driver& driver, Backing& backing, ArenaGroup& group, StreamHandle stream,
+             unsigned granule_shift, bool counts_split)
     : owner_(owner),
       driver_(driver),
       backing_(backing),
+      group_(group),
+      older_(group.youngest()),
       stream_(stream),
-      older_(older),
       counts_split_(counts_split),
       largest_(Blocks::largest(granule_shift)),
       made_by_(thread_number()),
       blocks_(granule_shift) {
   unwatch();
+  group.joined_by(this);
 }
 
 std::uint64_t Arena::thread_number() noexcept {
@@ -118,6 +119,7 @@ void Arena::leave(const Free& free) noexcept {
     inbox_.cookies[inbox_.count++] = free.cookie;
   }
   inbox_.filled.store(true, std::memory_order_relaxed);
+  group_.has_left();
 }
 
 void Arena::empty_inbox() noexcept {

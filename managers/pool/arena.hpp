@@ -11,6 +11,7 @@
 #include "driver/driver.hpp"
 #include "emm/epoch.hpp"
 #include "emm/memory_map.hpp"
+#include "managers/pool/arena_group.hpp"
 #include "managers/pool/backing.hpp"
 #include "managers/pool/blocks.hpp"
 #include "managers/pool/spin_lock.hpp"
@@ -68,10 +69,10 @@ struct Statistics {
 class Arena {
  public:
   /// `owner` is for owner() alone; where it `counts_split`, every request takes the slow way, and a
-  /// look at all that is free, for the peaks and totals of Statistics::inactive_split; `older` is
-  /// the arena that was made before, or null.
-  Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream, unsigned granule_shift,
-        bool counts_split, Arena* older);
+  /// look at all that is free, for the peaks and totals of Statistics::inactive_split. It joins the
+  /// group for ever.
+  Arena(void* owner, Driver& driver, Backing& backing, ArenaGroup& group, StreamHandle stream,
+        unsigned granule_shift, bool counts_split);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
@@ -120,25 +121,17 @@ class Arena {
     if (statistics_.allocation.current == 0 && playing_ > 1) start_over();
   }
 
-  /// Of several arenas, all at one time.
-  struct Sums {
-    std::uint64_t live = 0;          ///< Bytes of the blocks that are handed out.
-    std::uint64_t frees = 0;         ///< How many, ever.
-    bool watched = true;             ///< All are; else what follows says nothing.
-    std::uint64_t whole = 0;         ///< At most so many bytes of spans are wholly free,
-    std::uint64_t ends = 0;          ///< so many more can be mapped as one with them in the asker,
-    std::uint64_t largest_hole = 0;  ///< and no hole there is larger.
-    std::uint64_t refused = ~std::uint64_t{0};  ///< There, at `refused_at`; and so is more.
-    std::uint64_t refused_at = 0;
+  /// Before memory is looked for that no hole has at once.
+  struct Outlook {
+    bool hopeless = false;  ///< What is handed out, by all arenas, leaves too little; or what is
+                            ///< free does, put together; or as much has been refused, and nothing
+                            ///< has changed.
+    std::optional<std::uint64_t> changes{};  ///< So many, ever, that may have made room.
   };
-  /// Of `youngest` and all that are older, `asker` among them. Nothing where another thread is at
-  /// work in one.
-  static std::optional<Sums> sums(Arena* youngest, const Arena& asker) noexcept;
-  /// As much was refused here at `changes`.
+  /// Knows little where another thread is at work in an arena, or memory waits for other streams.
+  Outlook outlook(std::uint64_t size) noexcept;
+  /// As much was refused here at Outlook::changes.
   void refuse(std::uint64_t size, std::uint64_t changes) noexcept;
-  /// Keeps what Sums says of spans and holes up to date for a while, renewed whenever it is asked
-  /// for. Not where memory waits for other streams.
-  void watch() noexcept;
 
   /// Memory for `size` bytes more, before anybody asks.
   Status grow(std::uint64_t size);
@@ -231,16 +224,23 @@ class Arena {
     std::uint64_t size = kNothing;
     std::uint64_t changes = 0;
   };
+  class Locks;
   /// What could be served at most. Nothing raises it unseen: a free does, and ends the watch where
   /// it does not count; what lowers it may go by.
   struct Watch {
     std::uint32_t left = 0;    ///< Requests and frees for which it goes on; 0: there is none.
+    std::uint32_t worth = 0;   ///< As many, for which it goes on each time,
+    std::uint32_t asked = 0;   ///< and ArenaGroup::asked() when it did last.
     std::uint64_t whole = 0;   ///< Bytes of spans that are wholly free or out of play.
     std::uint64_t before = 0;  ///< The most that a hole has of a span before its whole ones,
     std::uint64_t behind = 0;  ///< and behind them.
     std::uint64_t largest = 0;
+    /// So much, where as many bytes are wholly free or can be had besides.
+    std::uint64_t most_with(std::uint64_t pages) const noexcept {
+      return std::max(largest, pages + before + behind);
+    }
   };
-  static constexpr std::uint32_t kWatched = 64;
+  static constexpr std::uint32_t kLeastWorth = 4;
   static constexpr std::uint64_t kNothing = ~std::uint64_t{0};
   static constexpr std::uint64_t kComposite = std::uint64_t{1} << 63;
 
@@ -261,10 +261,17 @@ class Arena {
             .mark = epoch_.mark()};
   }
   // Watching
-  Taken allocate_watched(std::uint64_t size);
+  std::uint64_t room_within(std::uint64_t limit) const noexcept;
+  bool is_known_to_be_beyond(std::uint64_t size, std::uint64_t limit) noexcept;
+  bool is_beyond(std::uint64_t size, std::uint64_t room, Arena* youngest) noexcept;
+  void look(std::uint64_t least, std::uint64_t enough) noexcept;
+  std::uint64_t smallest_span() const noexcept;
+  void begin_to_watch(std::uint32_t worth) noexcept;
   void unwatch() noexcept;
+  Taken allocate_watched(std::uint64_t size);
   void goes_on_watching() noexcept;
   void count_freed(std::uint32_t block) noexcept;
+  void is_whole_besides(std::uint64_t bytes) noexcept;
   bool is_mapped() const noexcept { return !ranges_.empty(); }
   bool may_hold_a_span(std::uint64_t size) const noexcept {
     return size >= Backing::kPage || !is_mapped();
@@ -372,8 +379,9 @@ class Arena {
   void* owner_;
   Driver& driver_;
   Backing& backing_;
-  const StreamHandle stream_;
+  ArenaGroup& group_;
   Arena* const older_;
+  const StreamHandle stream_;
   const bool counts_split_;
   const std::uint64_t largest_ = 0;  ///< Bytes; what one block cannot hold.
   // While the split is counted or the arena watched:
@@ -408,6 +416,8 @@ class Arena {
   Statistics peaks_;       ///< Up to then.
   Refusal refusal_;
   Watch watch_;
+  std::uint64_t looked_at_ = 0;  ///< How many requests there had been when it was refused at last
+                                 ///< for what is free.
   std::uint64_t driver_refuses_ = kNothing;  ///< As much, for the request that is served.
   std::uint64_t room_ = 0;  ///< That the device had when it was asked, less what it gave since.
   std::uint64_t parked_bytes_ = 0;

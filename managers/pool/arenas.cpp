@@ -14,9 +14,8 @@ Arena& Arenas::make(std::uint64_t key, StreamHandle stream) {
   const auto other = others_.find(key);
   if (other != others_.end()) return *other->second;
   auto& arena = *arenas_.emplace_back(std::make_unique<Arena>(
-      owner_, *driver_, backing_, stream == kLegacyStream ? StreamHandle{} : stream, granule_shift_,
-      count_split_, youngest_.load(std::memory_order_relaxed)));
-  youngest_.store(&arena, std::memory_order_release);
+      owner_, *driver_, backing_, group_, stream == kLegacyStream ? StreamHandle{} : stream,
+      granule_shift_, count_split_));
   if (arenas_.size() > kSlots / 2) {
     others_.emplace(key, &arena);
     return arena;

@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 #include "managers/pool/arena.hpp"
@@ -42,10 +41,6 @@ class Arenas {
   void for_each(Visit&& visit) const {
     for (std::size_t index = 0; auto* const arena = at(index); ++index) visit(*arena);
   }
-  /// Of all; nothing where another thread is at work in one.
-  std::optional<Arena::Sums> sums(const Arena& asker) const noexcept {
-    return Arena::sums(youngest_.load(std::memory_order_acquire), asker);
-  }
 
  private:
   static constexpr std::size_t kSlots = 1024;
@@ -72,7 +67,7 @@ class Arenas {
   bool count_split_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Arena>> arenas_;
-  std::atomic<Arena*> youngest_{nullptr};
+  ArenaGroup group_;
   std::map<std::uint64_t, Arena*> others_;  ///< Those that the table has no room for.
   std::array<Entry, kSlots> table_{};
 };

@@ -32,9 +32,9 @@ void Backing::has_given(std::size_t pieces, std::uint64_t size) noexcept {
 Status Backing::count(std::uint64_t size) noexcept {
   auto reserved = reserved_.load(std::memory_order_relaxed);
   do {
-    if (size > max_ || reserved > max_ - size)
-      return Error{.code = Errc::out_of_memory, .native = 2};
-  } while (!reserved_.compare_exchange_weak(reserved, reserved + size, std::memory_order_relaxed));
+    if (size > max_ || reserved > max_ - size) return full();
+  } while (!reserved_.compare_exchange_weak(reserved, reserved + size, std::memory_order_acq_rel,
+                                            std::memory_order_relaxed));
   return {};
 }
 

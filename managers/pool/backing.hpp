@@ -21,6 +21,8 @@ struct Span {
   std::uint64_t end() const noexcept { return address + size; }
 };
 
+inline Error full() noexcept { return {.code = Errc::out_of_memory, .native = 2}; }
+
 inline std::uint64_t size_of(std::span<const Span> spans) noexcept {
   std::uint64_t size = 0;
   for (const auto& span : spans) size += span.size;
@@ -54,7 +56,7 @@ class Backing {
     return size <= max_ && reserved_bytes() <= max_ - size;
   }
   std::uint64_t reserved_bytes() const noexcept {
-    return reserved_.load(std::memory_order_relaxed);
+    return reserved_.load(std::memory_order_acquire);
   }
   std::uint64_t peak_reserved_bytes() const noexcept {
     return peak_.load(std::memory_order_relaxed);
@@ -123,7 +125,7 @@ class Backing {
  private:
   Status count(std::uint64_t size) noexcept;
   void discount(std::uint64_t size) noexcept {
-    reserved_.fetch_sub(size, std::memory_order_relaxed);
+    reserved_.fetch_sub(size, std::memory_order_acq_rel);
     has_changed();
   }
   void has_given(std::size_t pieces, std::uint64_t size) noexcept;

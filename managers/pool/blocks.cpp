@@ -76,6 +76,21 @@ bool Blocks::join_kept() noexcept {
   return any;
 }
 
+std::uint32_t Blocks::most_below(std::uint32_t granules) const noexcept {
+  if (granules <= 1) return 0;
+  const auto bin = class_of(granules - 1);
+  auto word = bin / 64;
+  auto bits = filled_[word] & (~std::uint64_t{0} >> (63 - bin % 64));
+  if (bits == 0) {
+    const auto words = words_ & ((std::uint64_t{1} << word) - 1);
+    if (words == 0) return 0;
+    word = static_cast<std::uint32_t>(std::bit_width(words)) - 1;
+    bits = filled_[word];
+  }
+  const auto highest = word * 64 + static_cast<std::uint32_t>(std::bit_width(bits)) - 1;
+  return std::min(most_of(highest), granules - 1);
+}
+
 void Blocks::extend(bool joined, std::uint64_t address, std::uint32_t granules) {
   EMM_ASSERT(!joined || last_ != kNone);
   if (joined && is_free(last_)) {

@@ -167,6 +167,14 @@ class Blocks {
   /// Calls visit(block) for every free block of at least `granules`, the larger classes first.
   template <class Visit>
   void for_each_free(std::uint32_t granules, Visit&& visit) const {
+    any_free(granules, [&](std::uint32_t block) {
+      visit(block);
+      return false;
+    });
+  }
+  /// The same as far as that is false.
+  template <class Is>
+  bool any_free(std::uint32_t granules, Is&& is) const {
     const auto least = class_of(granules);
     for (auto word = filled_.size(); word-- > least / 64;) {
       for (auto bits = filled_[word]; bits != 0;) {
@@ -174,11 +182,14 @@ class Blocks {
         bits ^= std::uint64_t{1} << bit;
         const auto bin = static_cast<std::uint32_t>(word) * 64 + bit;
         for (auto at = blocks_[bin].next; at != bin; at = blocks_[at].next) {
-          if (blocks_[at].size >= granules) visit(at);
+          if (blocks_[at].size >= granules && is(at)) return true;
         }
       }
     }
+    return false;
   }
+  /// No free block of less than `granules` has more, none of them kept whole.
+  std::uint32_t most_below(std::uint32_t granules) const noexcept;
 
  private:
   /// A free one is in a ring with the others of its class and with that class's own entry, the
@@ -207,6 +218,12 @@ class Blocks {
   static std::uint32_t class_of(std::uint32_t granules) noexcept {
     const auto octave = static_cast<unsigned>(std::bit_width(granules | (1u << kFine))) - 1 - kFine;
     return (octave << kFine) + (granules >> octave);
+  }
+  /// The most that a block of the class has.
+  static std::uint32_t most_of(std::uint32_t bin) noexcept {
+    if (bin < kSmall) return bin;
+    const auto octave = (bin >> kFine) - 1;
+    return ((bin - (octave << kFine) + 1) << octave) - 1;
   }
   static void set_state(Block& block, State state) noexcept {
     block.tag = (block.tag & ~3u) | static_cast<std::uint32_t>(state);

@@ -11,7 +11,7 @@ namespace emm {
 namespace {
 
 /// A pool of 64 MiB, full: of 1 MiB blocks, or of 256 KiB blocks of which every second has been
-/// freed; on as many streams by turns.
+/// freed; an equal share of it on each of the streams.
 struct FullPool {
   FullPool(bool in_holes, std::uint64_t streams) {
     manager =
@@ -19,8 +19,9 @@ struct FullPool {
              ->make(
                  {.driver = device.driver.get(), .runtime = nullptr, .clock = &platform->clock()});
     const auto size = in_holes ? 256_KiB : 1_MiB;
-    for (std::uint64_t at = 0; at < 64_MiB / size; ++at) {
-      pieces.push_back(*manager->memalloc(size, {at / 32 % streams * 0x100}));
+    const auto count = 64_MiB / size;
+    for (std::uint64_t at = 0; at < count; ++at) {
+      pieces.push_back(*manager->memalloc(size, {at / (count / streams) * 0x100}));
     }
     for (std::size_t at = 0; in_holes && at < pieces.size(); at += 2) pieces[at] = {};
   }
@@ -39,22 +40,29 @@ void ask(benchmark::State& state, bool in_holes, std::uint64_t size, std::uint64
   }
 }
 BENCHMARK_CAPTURE(ask, request_and_free, true, 256_KiB, 1);
-BENCHMARK_CAPTURE(ask, refused_beyond_max, false, 256_KiB, 1);
-BENCHMARK_CAPTURE(ask, refused_beyond_max_of_2_streams, false, 256_KiB, 2);
-BENCHMARK_CAPTURE(ask, refused_for_holes, true, 16_MiB, 1);
+BENCHMARK_CAPTURE(ask, refused_beyond_max_of_1_stream, false, 256_KiB, 1);
+BENCHMARK_CAPTURE(ask, refused_beyond_max_of_8_streams, false, 256_KiB, 8);
+BENCHMARK_CAPTURE(ask, refused_for_holes_of_1_stream, true, 16_MiB, 1);
 BENCHMARK_CAPTURE(ask, refused_for_holes_of_8_streams, true, 16_MiB, 8);
 
-/// What is refused has to be looked for again: less one request and its free.
-void ask_after_a_free(benchmark::State& state, std::uint64_t streams) {
+/// `count` requests and frees, and one that is refused: less the same without it.
+void ask_after(benchmark::State& state, int count, bool refused, std::uint64_t streams) {
   FullPool pool(true, streams);
   for (auto _ : state) {
-    { auto freed = pool.manager->memalloc(256_KiB); }
+    for (int i = 0; i < count; ++i) auto freed = pool.manager->memalloc(256_KiB);
+    if (!refused) continue;
     auto memory = pool.manager->memalloc(16_MiB);
     benchmark::DoNotOptimize(memory);
   }
 }
-BENCHMARK_CAPTURE(ask_after_a_free, of_1_stream, 1);
-BENCHMARK_CAPTURE(ask_after_a_free, of_8_streams, 8);
+BENCHMARK_CAPTURE(ask_after, one_of_1_stream, 1, true, 1);
+BENCHMARK_CAPTURE(ask_after, one_of_8_streams, 1, true, 8);
+BENCHMARK_CAPTURE(ask_after, ten_alone, 10, false, 1);
+BENCHMARK_CAPTURE(ask_after, ten_of_1_stream, 10, true, 1);
+BENCHMARK_CAPTURE(ask_after, ten_of_8_streams, 10, true, 8);
+BENCHMARK_CAPTURE(ask_after, a_hundred_alone, 100, false, 1);
+BENCHMARK_CAPTURE(ask_after, a_hundred_of_1_stream, 100, true, 1);
+BENCHMARK_CAPTURE(ask_after, a_hundred_of_8_streams, 100, true, 8);
 
 }  // namespace
 }  // namespace emm

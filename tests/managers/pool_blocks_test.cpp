@@ -170,6 +170,15 @@ TEST(PoolBlocks, KeepsTheMapUnderRandomUse) {
       EXPECT_TRUE(above == kNone || blocks.state(above) != Blocks::State::free);
     });
     EXPECT_EQ(free + used, kTotal);
+    for (std::uint32_t bound = 0; bound < kTotal + 100; bound += 1 + bound / 64) {
+      std::uint32_t most = 0;
+      blocks.for_each_free(1, [&](std::uint32_t block) {
+        if (blocks.size(block) < bound) most = std::max(most, blocks.size(block));
+      });
+      const auto at_most = blocks.most_below(bound);
+      EXPECT_LE(most, at_most) << bound;
+      EXPECT_LE(at_most, most + most / 32) << "its class is 3 % wide: " << bound;
+    }
   }
 }
 

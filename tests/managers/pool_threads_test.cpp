@@ -2,6 +2,7 @@
 // memory that is put together, refused and given back meanwhile.
 #include <atomic>
 #include <mutex>
+#include <semaphore>
 #include <thread>
 #include <vector>
 
@@ -170,6 +171,52 @@ TEST_P(PoolThreads, WhatFitsBesideWhatOthersHoldIsNeverRefused) {
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(refused, 0);
   EXPECT_TRUE(manager->memalloc(72_MiB)) << "and all of it afterwards";
+}
+
+// Whoever holds one of as many leaves as there is room for pieces finds a piece, while another
+// thread is refused all the time and so has every arena watched.
+TEST_P(PoolThreads, RefusalsOfOneThreadTakeNothingFromTheOthers) {
+  constexpr std::size_t kLeaves = 9;
+  std::counting_semaphore<kLeaves> leaves(kLeaves);
+  std::vector<MemoryPointer> handed_over;
+  std::atomic<int> refused{0};
+  std::atomic<bool> done{false};
+  std::thread asking([&] {
+    ASSERT_TRUE(driver().ctx_push_current());
+    while (!done) EXPECT_FALSE(manager->memalloc(97_MiB, streams[2]));
+  });
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      ASSERT_TRUE(driver().ctx_push_current());
+      const auto stream = *driver().stream_create(StreamKind::non_blocking);
+      Prng random(static_cast<std::uint64_t>(i));
+      std::vector<MemoryPointer> held;
+      for (int step = 0; step < 600; ++step) {
+        if (random.chance(0.5) && leaves.try_acquire()) {
+          auto made = manager->memalloc(8_MiB, stream);
+          refused += made ? 0 : 1;
+          if (made) held.push_back(*std::move(made));
+          if (!made) leaves.release();
+        } else if (!held.empty() && random.chance(0.3)) {
+          const std::lock_guard lock(mutex);
+          handed_over.push_back(std::move(held.back()));
+          held.pop_back();
+        } else {
+          std::unique_lock lock(mutex, std::defer_lock);
+          if (random.chance(0.5)) lock.lock();
+          auto& pieces = lock ? handed_over : held;
+          if (pieces.empty()) continue;
+          pieces.pop_back();
+          leaves.release();
+        }
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  done = true;
+  asking.join();
+  EXPECT_EQ(refused, 0);
 }
 
 }  // namespace
