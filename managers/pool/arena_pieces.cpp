@@ -38,11 +38,16 @@ struct Candidate {
 struct Outer {
   const Candidate* first = nullptr;
   const Candidate* last = nullptr;
+  /// What comes last begins there: what is whole of a hole that is first too is there already.
+  std::uint64_t last_start() const noexcept {
+    return last == first ? last->whole_end : last->whole_start;
+  }
 };
 
 // The hole that has most of a span before its whole ones, and another with most of one behind;
-// neither where there is no part of a span.
-Outer outer(std::span<const Candidate> holes) noexcept {
+// neither where there is no part of a span. `at_last` the same hole may be both: the mapping then
+// goes from the one of its ends to the other by way of other memory.
+Outer outer(std::span<const Candidate> holes, bool at_last) noexcept {
   const auto most = [&](auto part, const Candidate* but) {
     const Candidate* found = nullptr;
     for (const auto& hole : holes) {
@@ -61,7 +66,8 @@ Outer outer(std::span<const Candidate> holes) noexcept {
   if (first != last) return {first, last};
   const Outer as_first{first, most(&Candidate::part_behind, first)};
   const Outer as_last{most(&Candidate::part_before, last), last};
-  return sum(as_last) > sum(as_first) ? as_last : as_first;
+  const auto two = sum(as_last) > sum(as_first) ? as_last : as_first;
+  return at_last && sum({first, last}) > sum(two) ? Outer{first, last} : two;
 }
 
 // The one that reaches the end of what the arena has.
@@ -343,7 +349,7 @@ Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std
   // All but the last hole. What is missing with it.
   const auto choose = [&](const Outer& holes_used) {
     const auto [first, last] = holes_used;
-    const auto at_the_end = last != nullptr ? last->as_last() : 0;
+    const auto at_the_end = last != nullptr ? last->end - holes_used.last_start() : 0;
     chosen.clear();
     sum = 0;
     if (first != nullptr) add(first->start, first->whole_end);
@@ -354,7 +360,7 @@ Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std
     }
     return Backing::in_pages(wanted - std::min(wanted, sum + at_the_end));
   };
-  auto used = outer(holes);
+  auto used = outer(holes, least == 1);
   auto missing = choose(used);
   // That takes more than the other way: not where memory has run out.
   bool in_place = missing > 0 && maps_much() && least > 1;
@@ -366,7 +372,7 @@ Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std
     return Taken();  // nothing is saved
   const auto place = in_place ? of_first : chosen.size();
   if (used.last != nullptr && (in_place || sum + missing < wanted))
-    add(used.last->whole_start, used.last->end);
+    add(used.last_start(), used.last->end);
   const auto had = static_cast<std::uint32_t>(spans_.size());
   if (missing > 0) {
     std::vector<Span> behind;

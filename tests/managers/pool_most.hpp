@@ -25,17 +25,12 @@ inline std::vector<std::pair<std::uint64_t, std::uint64_t>> holes_of(
 }
 
 /// The most that one request on `stream` can be served with, where the device or `max` has `room`
-/// besides: all pages that are idle anywhere, and in memory that can be mapped as one, the end of
-/// one hole before them and the start of another behind.
+/// besides: all pages that are idle anywhere, and in memory that can be mapped as one, what a hole
+/// has of a span's end before them and what that hole or another has of a span's start behind.
 inline std::uint64_t most_to_be_had(const MemoryMap& map, StreamHandle stream, std::uint64_t room,
                                     bool maps, bool gives_back) {
   constexpr auto kPage = 2_MiB;
-  struct Part {
-    std::uint64_t bytes;
-    std::uint64_t hole;
-  };
-  std::vector<Part> before{{0, 0}}, behind{{0, 1}};
-  std::uint64_t contiguous = 0, idle = 0, idle_here = 0;
+  std::uint64_t contiguous = 0, idle = 0, idle_here = 0, before = 0, behind = 0;
   for (const auto& segment : map.segments) {
     const bool here = segment.stream == stream;
     for (const auto& [start, end] : holes_of(segment)) {
@@ -47,22 +42,16 @@ inline std::uint64_t most_to_be_had(const MemoryMap& map, StreamHandle stream, s
         if (to - from == piece.size) {
           (here ? idle_here : idle) += piece.size;
         } else if (here && to == piece.address + piece.size) {
-          before.push_back({to - from, start});
+          before = std::max(before, to - from);
         } else if (here && from == piece.address) {
-          behind.push_back({to - from, start});
+          behind = std::max(behind, to - from);
         }
       }
     }
   }
-  std::uint64_t ends = 0;
-  for (const auto& first : before) {
-    for (const auto& last : behind) {
-      if (first.hole != last.hole) ends = std::max(ends, first.bytes + last.bytes);
-    }
-  }
   const auto pages = room + (gives_back ? idle : 0);
   if (!maps) return std::max(contiguous, pages + (gives_back ? idle_here : 0)) / 512 * 512;
-  return std::max(contiguous, ends + idle_here + pages / kPage * kPage);
+  return std::max(contiguous, before + idle_here + behind + pages / kPage * kPage);
 }
 
 }  // namespace emm::test
