@@ -13,7 +13,8 @@ constexpr std::uint64_t kRange = 64_GiB;  // addresses are free, but not without
 constexpr unsigned kWideRanges = 64;      // with more arenas each has less at a time
 constexpr std::uint64_t kLeastSpan = 8_MiB, kLeastSpanAtMost = 64_MiB;
 constexpr std::uint64_t kLargeSpan = 64_MiB, kLargeSpanAtMost = 96_MiB;
-constexpr std::uint64_t kLittle = 256_MiB, kOnePieceOfLittle = 48_MiB;
+constexpr std::uint64_t kLittle = 384_MiB, kOnePieceOfLittle = 128_MiB;
+constexpr std::uint64_t kSlack = 4_MiB, kSlackOfLittle = 7_MiB;
 constexpr std::uint64_t kLeastSlab = 16_MiB, kSlabsToTheLimit = 8;
 constexpr std::uint64_t kSharesAPage = 1_MiB, kStepInAPage = 512;  // of cuMemAlloc (H200)
 constexpr std::size_t kSettledAtOnce = 64;
@@ -226,7 +227,8 @@ Result<Arena::Taken> Arena::take_slowly(std::uint64_t size, std::uint32_t granul
 std::uint64_t Arena::slack() const noexcept {
   const auto doublings =
       std::min<std::uint64_t>(used_ / (2 * playing_ + 16) + in_vain_ / (4 * spans_.size() + 64), 5);
-  return (policy_peak_ / 64 + 4_MiB) << doublings;
+  const auto most = policy_peak_ < kLittle ? kSlackOfLittle : kSlack;
+  return (policy_peak_ / 64 + std::clamp(policy_peak_ / 4, kSlack, most)) << doublings;
 }
 
 bool Arena::affords(std::uint64_t bytes, std::uint64_t wanted) const noexcept {
@@ -303,10 +305,10 @@ Result<bool> Arena::enlarge(std::uint64_t wanted, bool within_means) {
     }
     const auto piece = least_span();
     if (needed < piece && affords(piece, wanted)) {
-      if (auto grown = add_spans(piece)) continue;
+      if (auto grown = add_spans(piece, piece)) continue;
     }
     if (within_means && !affords(needed, wanted)) return false;
-    if (auto grown = add_spans(needed); !grown) return std::move(grown).error();
+    if (auto grown = add_spans(needed, one_piece()); !grown) return std::move(grown).error();
   }
 }
 
@@ -319,7 +321,7 @@ Status Arena::grow(std::uint64_t size) {
   const auto unit = in_slabs ? blocks_.bytes(1) : kPage;
   const auto bytes = std::min(in_pages(size), backing_.max() / unit * unit);
   if (bytes == 0) return full();
-  return in_slabs ? add_slab(bytes) : add_spans(bytes);
+  return in_slabs ? add_slab(bytes) : add_spans(bytes, least_span());
 }
 
 // Making handles until the device is full, and undoing that, takes long, and so does it to be
@@ -400,14 +402,14 @@ std::uint64_t Arena::one_piece() const noexcept {
   return std::max({least_span(), of_little, of_much});
 }
 
-// Smaller ones towards both ends, where blocks of other sizes will begin and end. The memory of
-// those `behind` is mapped once more, behind them.
-Status Arena::add_spans(std::uint64_t bytes, std::span<const Span> behind) {
+// Up to `in_one` bytes one span, else smaller ones towards both ends, where blocks of other sizes
+// will begin and end. The memory of those `behind` is mapped once more, behind them.
+Status Arena::add_spans(std::uint64_t bytes, std::uint64_t in_one, std::span<const Span> behind) {
   play(~std::uint64_t{0});
   std::vector<std::uint64_t> sizes;
   const auto least = least_span();
   const auto most = std::max(2 * least, whole_pages(bytes / 16));
-  if (bytes <= one_piece()) sizes.push_back(bytes);
+  if (bytes <= in_one) sizes.push_back(bytes);
   for (auto cut = sizes.empty() ? 0 : bytes; cut < bytes; cut += sizes.back()) {
     const auto left = bytes - cut;
     sizes.push_back(

@@ -314,7 +314,7 @@ class Arena {
   std::uint64_t next_in_play(std::uint64_t needed) const noexcept;
   bool play(std::uint64_t bytes) noexcept;
   void start_over() noexcept;
-  Status add_spans(std::uint64_t bytes, std::span<const Span> behind = {});
+  Status add_spans(std::uint64_t bytes, std::uint64_t in_one, std::span<const Span> behind = {});
   Status add_slab(std::uint64_t bytes);
   void put_in_order(std::uint32_t span);
   void count_segments() noexcept;

@@ -380,7 +380,7 @@ Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std
       behind.push_back(spans_[chosen[at]]);
     in_place = in_place && missing + size_of(behind) <= addresses_left();
     if (!in_place) behind.clear();
-    if (auto grown = add_spans(missing, behind); !grown) {
+    if (auto grown = add_spans(missing, one_piece(), behind); !grown) {
       if (grown.error().code == Errc::out_of_memory) return Taken();
       return std::move(grown).error();
     }
