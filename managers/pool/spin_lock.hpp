@@ -3,10 +3,6 @@
 #include <atomic>
 #include <thread>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace emm::pool {
 
 /// A mutex for sections of some tens of nanoseconds that hardly ever meet: taken by one exchange,
@@ -32,7 +28,7 @@ class SpinLock {
   static constexpr unsigned kPatience = 64;
   static void pause() noexcept {
 #if defined(__x86_64__)
-    _mm_pause();
+    __builtin_ia32_pause();
 #endif
   }
   std::atomic<bool> held_{false};
