@@ -1,0 +1,47 @@
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "conformance/suite.hpp"
+#include "wrong_own.hpp"
+
+namespace emm::mutants {
+namespace {
+
+using namespace emm::conformance;
+
+/// The clause fails, and besides it no clause but its kin.
+void expect_caught(std::string_view id, const Report& report) {
+  const auto* clause = find_clause(id);
+  ASSERT_NE(clause, nullptr);
+  for (const auto& one : report.judged) {
+    if (one.clause == clause) {
+      EXPECT_EQ(one.verdict.kind, Verdict::Kind::fail) << one.verdict.words;
+    } else if (!may_fail_with(*clause, *one.clause)) {
+      EXPECT_NE(one.verdict.kind, Verdict::Kind::fail)
+          << one.clause->id << " is no kin: " << to_text(Report{.subject = report.subject, .judged = {one}});
+    }
+  }
+}
+
+TEST(Kin, OfAWrongManagerAreTheOnlyOthersThatFail) {
+  for (const auto& mutant : all_mutants()) {
+    SCOPED_TRACE(std::string(mutant.clause) + ", " + std::string(mutant.over) + ": " + std::string(mutant.wrong));
+    const auto subject = subject_of(mutant);
+
+    expect_caught(mutant.clause, run_suite(subject, {}));
+  }
+}
+
+TEST(Kin, OfAWrongPartOfEmmctlAreTheOnlyOthersThatFail) {
+  for (const auto& mutant : all_own_mutants()) {
+    SCOPED_TRACE(std::string(mutant.clause) + ": " + std::string(mutant.wrong));
+    WrongOwn own;
+    const auto subject = subject_of(mutant, own);
+
+    expect_caught(mutant.clause, run_suite(subject, {.own = true}));
+  }
+}
+
+}  // namespace
+}  // namespace emm::mutants
