@@ -31,7 +31,7 @@ def main():
     all_templates = templates()
     missing = 0
     for words, where in sorted(all_templates.items(), key=lambda item: item[1]):
-        pattern = ".*".join(re.escape(part) for part in words.split("{}"))
+        pattern = ".*".join(re.escape(part) for part in re.sub(r"^(\{\})+|(\{\})+$", "", words).split("{}"))
         if not re.search(pattern, shown):
             print(f"{where}: no transcript shows: {words}")
             missing += 1

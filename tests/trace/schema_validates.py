@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Validates the traces of the repository against the schema. Exits 77, which is a skip, without the jsonschema module."""
+import collections
 import gzip
 import json
 import pathlib
@@ -13,6 +14,7 @@ except ImportError:
 
 TRACES = pathlib.Path(__file__).resolve().parents[2] / "traces"
 LINES = 2000  # of a long recording, enough to meet each of its operations
+ALIKE = 20  # events of one operation with the same fields, of one recording
 
 
 def validator(root, definition):
@@ -30,8 +32,13 @@ def main():
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt") as file:
             if ".jsonl" in path.name:
                 wrong = [(1, e) for e in header.iter_errors(json.loads(next(file)))]
+                met = collections.Counter()
                 for number, line in zip(range(2, LINES), file):
-                    wrong += [(number, e) for e in event.iter_errors(json.loads(line))]
+                    row = json.loads(line)
+                    alike = (row.get("op"), *((field, type(value)) for field, value in row.items()))
+                    met[alike] += 1
+                    if met[alike] <= ALIKE:
+                        wrong += [(number, e) for e in event.iter_errors(row)]
             else:
                 wrong = [(1, e) for e in document.iter_errors(json.load(file))]
         count += 1
