@@ -44,7 +44,8 @@ class ArenaGroup {
       any_left_.store(true, std::memory_order_relaxed);
   }
   bool any_left() const noexcept { return any_left_.load(std::memory_order_relaxed); }
-  /// REQUIRES: the locks of all are held, and all inboxes are emptied then.
+  /// REQUIRES: the locks of all are held, and all inboxes are emptied then under their locks,
+  /// whether they seem filled or not.
   void forget_left() noexcept { any_left_.store(false, std::memory_order_relaxed); }
 
   /// How often somebody asked, or nearly: whoever is watched goes on while that changes.

@@ -39,12 +39,19 @@ Arena::Outlook Arena::outlook(std::uint64_t size) noexcept {
   auto* const youngest = group_.youngest();
   const Locks locks(youngest);
   if (!locks.are_all()) return {.hopeless = size > limit};
-  group_.forget_left();
+  // A free that does not see that it is forgotten had its inbox first: so none is passed by that
+  // seems empty.
+  const bool any_left = group_.any_left();
+  if (any_left) group_.forget_left();
   std::uint64_t live = 0;
   auto changes = backing_.changes();
   bool can_be_watched = true;
   for (auto* arena = youngest; arena != nullptr; arena = arena->older_) {
-    arena->end_what_is_left();
+    if (any_left) {
+      arena->empty_inbox();
+    } else {
+      arena->end_what_is_left();
+    }
     const auto& statistics = arena->statistics_;
     live += statistics.allocated.current;
     changes += statistics.allocation.total - statistics.allocation.current;
