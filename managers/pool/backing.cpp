@@ -1,6 +1,7 @@
 #include "managers/pool/backing.hpp"
 
 #include <numeric>
+#include <thread>
 #include <utility>
 
 namespace emm::pool {
@@ -20,6 +21,7 @@ Backing::Kind Backing::kind() noexcept {
 }
 
 void Backing::has_given(std::size_t pieces, std::uint64_t size) noexcept {
+  asked_.fetch_sub(size, std::memory_order_acq_rel);
   given_.fetch_add(pieces, std::memory_order_relaxed);
   total_.fetch_add(size, std::memory_order_relaxed);
   const auto reserved = reserved_bytes();
@@ -29,13 +31,35 @@ void Backing::has_given(std::size_t pieces, std::uint64_t size) noexcept {
   }
 }
 
+bool Backing::allows(std::uint64_t size) const noexcept {
+  if (size > max_) return false;
+  for (;;) {
+    const auto undone = undone_.load(std::memory_order_acquire);
+    const auto reserved = reserved_bytes();
+    const auto asked = asked_.load(std::memory_order_acquire);
+    if (reserved - std::min(reserved, asked) <= max_ - size) return true;
+    if (undone_.load(std::memory_order_acquire) == undone) return false;
+  }
+}
+
+// What others have asked the driver for is counted before it answers. Where that is in the way the
+// answer is waited for, since it may be no; the driver needs nothing of who waits.
 Status Backing::count(std::uint64_t size) noexcept {
-  auto reserved = reserved_.load(std::memory_order_relaxed);
-  do {
-    if (size > max_ || reserved > max_ - size) return full();
-  } while (!reserved_.compare_exchange_weak(reserved, reserved + size, std::memory_order_acq_rel,
-                                            std::memory_order_relaxed));
-  return {};
+  for (; allows(size); std::this_thread::yield()) {
+    auto reserved = reserved_bytes();
+    if (reserved > max_ - size) continue;
+    asked_.fetch_add(size, std::memory_order_acq_rel);
+    if (reserved_.compare_exchange_strong(reserved, reserved + size, std::memory_order_acq_rel))
+      return {};
+    asked_.fetch_sub(size, std::memory_order_acq_rel);
+  }
+  return full();
+}
+
+void Backing::undo(std::uint64_t size) noexcept {
+  discount(size);
+  undone_.fetch_add(1, std::memory_order_acq_rel);
+  asked_.fetch_sub(size, std::memory_order_acq_rel);
 }
 
 // One call gives access to all of it: 22 us a handle, but 38 us for one alone (H200).
@@ -86,7 +110,7 @@ Status Backing::create(std::uint64_t address, std::span<const std::uint64_t> siz
   for (auto at_span = first; at_span < spans.size(); ++at_span) {
     note(driver_->mem_release(spans[at_span].handle));
   }
-  discount(all);
+  undo(all);
   spans.resize(first);
   return done;
 }
@@ -114,7 +138,7 @@ Result<Span> Backing::allocate(std::uint64_t size) {
   if (auto done = count(size); !done) return std::move(done).error();
   auto base = driver_->mem_alloc(size);
   if (!base) {
-    discount(size);
+    undo(size);
     return std::move(base).error();
   }
   has_given(1, size);

@@ -51,10 +51,8 @@ class Backing {
   /// Asks the device at the first need.
   Kind kind() noexcept;
   std::uint64_t max() const noexcept { return max_; }
-  /// So many bytes more are within `max`.
-  bool allows(std::uint64_t size) const noexcept {
-    return size <= max_ && reserved_bytes() <= max_ - size;
-  }
+  /// So many bytes more are within `max`, or may be once the driver has answered others.
+  bool allows(std::uint64_t size) const noexcept;
   std::uint64_t reserved_bytes() const noexcept {
     return reserved_.load(std::memory_order_acquire);
   }
@@ -128,6 +126,8 @@ class Backing {
     reserved_.fetch_sub(size, std::memory_order_acq_rel);
     has_changed();
   }
+  /// What count() counted, and the driver did not give.
+  void undo(std::uint64_t size) noexcept;
   void has_given(std::size_t pieces, std::uint64_t size) noexcept;
   Status map(std::uint64_t address, std::span<const Span> spans);
 
@@ -138,6 +138,8 @@ class Backing {
   std::uint64_t max_;
   std::atomic<unsigned> sharers_{0};
   std::atomic<std::uint64_t> reserved_{0};
+  std::atomic<std::uint64_t> asked_{0};   ///< Bytes of it that the driver has not given yet.
+  std::atomic<std::uint64_t> undone_{0};  ///< How often it did not.
   std::atomic<std::uint64_t> peak_{0};
   std::atomic<std::uint64_t> total_{0};
   std::atomic<std::uint64_t> given_{0};

@@ -219,5 +219,42 @@ TEST_P(PoolThreads, RefusalsOfOneThreadTakeNothingFromTheOthers) {
   EXPECT_EQ(refused, 0);
 }
 
+/// Lets another thread ask where the device has refused and the pool does not know it yet.
+class WhereTheDeviceRefuses final : public CallHook {
+ public:
+  std::int32_t before(const CallEvent&) override { return 0; }
+  void after(const CallEvent& event) override {
+    const bool asks = event.call == Call::mem_create || event.call == Call::mem_alloc;
+    if (!asks || event.native != 2 || !waits.exchange(false)) return;
+    goes_on.release();
+    for (int turns = 0; turns < 1000; ++turns) std::this_thread::yield();
+  }
+  std::atomic<bool> waits{true};
+  std::binary_semaphore goes_on{0};
+};
+
+TEST(PoolBesideARefusalOfTheDevice, WhatTheDeviceDoesNotGiveToOneIsThereForTheOthers) {
+  for (const std::string backing : {"vmm", "cumem"}) {
+    SCOPED_TRACE(backing);
+    const auto platform = *open_platform("sim:capacity=64MiB,costs=none", {});
+    const auto device = *platform->open(0);
+    WhereTheDeviceRefuses hook;
+    ForwardingDriver driver(*device.driver, hook);
+    const auto manager =
+        *find_manager("pool:max=70MiB,backing=" + backing)
+             ->make({.driver = &driver, .runtime = nullptr, .clock = &platform->clock()});
+    ASSERT_TRUE(manager->initialize() && device.driver->mem_alloc(10_MiB));
+    const auto one = *driver.stream_create(StreamKind::non_blocking);
+    const auto kept = *manager->memalloc(42_MiB);
+    std::thread other([&] {
+      EXPECT_TRUE(driver.ctx_push_current());
+      hook.goes_on.acquire();
+      EXPECT_TRUE(manager->memalloc(10_MiB)) << "52 MiB of 70, and as much as the device has";
+    });
+    EXPECT_FALSE(manager->memalloc(20_MiB, one));
+    other.join();
+  }
+}
+
 }  // namespace
 }  // namespace emm::test
