@@ -17,6 +17,7 @@ using pool::Arena;
 using pool::Arenas;
 using pool::Backing;
 
+constexpr int kTurns = 8;
 constexpr auto kUnlimited = std::numeric_limits<std::uint64_t>::max();
 
 struct PoolSettings {
@@ -228,7 +229,11 @@ class PoolManager final : public HostOnlyManager {
     auto flushed = deallocations().clear();
     if (!flushed && profile() == Profile::numba) return std::move(flushed).error();  // DEV-7
     if (served(gives_back(&arena) || queued)) return taken;
-    if (served(gives_back(nullptr))) return taken;
+    // What came back may have gone to another thread that has freed as much since; but a driver
+    // that maps nothing is not asked for ever.
+    for (int turns = 0; gives_back(nullptr); ++turns) {
+      if (served(true) || turns == kTurns) return taken;
+    }
     if (changes) arena.refuse(size, *changes);
     return taken;
   }

@@ -1,6 +1,8 @@
 // The pool over virtual memory under many threads: what threads_test.cpp asks of all managers, with
 // memory that is put together, refused and given back meanwhile.
+#include <array>
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <semaphore>
 #include <thread>
@@ -254,6 +256,46 @@ TEST(PoolBesideARefusalOfTheDevice, WhatTheDeviceDoesNotGiveToOneIsThereForTheOt
     EXPECT_FALSE(manager->memalloc(20_MiB, one));
     other.join();
   }
+}
+
+/// Does what another thread may do while an arena's addresses go back.
+class WhileAddressesGoBack final : public CallHook {
+ public:
+  std::int32_t before(const CallEvent&) override { return 0; }
+  void after(const CallEvent& event) override {
+    if (event.call == Call::mem_address_free && meanwhile) meanwhile();
+  }
+  std::function<void()> meanwhile;
+};
+
+TEST(PoolThatMakesRoom, WhatOthersTakeOfItTheyHaveFreedElsewhereAndThatIsFoundToo) {
+  const auto platform = *open_platform("sim:capacity=96MiB,costs=none", {});
+  const auto device = *platform->open(0);
+  WhileAddressesGoBack hook;
+  ForwardingDriver driver(*device.driver, hook);
+  const auto manager =
+      *find_manager("pool:max=24MiB")
+           ->make({.driver = &driver, .runtime = nullptr, .clock = &platform->clock()});
+  ASSERT_TRUE(manager->initialize());
+  std::array<StreamHandle, 4> streams;
+  for (auto& stream : streams) stream = *driver.stream_create(StreamKind::non_blocking);
+  const auto [first, second, third, asking] = streams;
+  auto of_first = *manager->memalloc(8_MiB, first);
+  auto of_second = *manager->memalloc(8_MiB, second);
+  ASSERT_TRUE(manager->memalloc(8_MiB, third));
+
+  MemoryPointer instead;
+  int turns = 0;
+  hook.meanwhile = [&] {  // two blocks are in use at any time, and three fit
+    if (++turns > 2) return;
+    (turns == 1 ? of_second : of_first) = {};
+    auto taken = manager->memalloc(8_MiB, turns == 1 ? first : third);
+    ASSERT_TRUE(taken);
+    (turns == 1 ? of_second : instead) = *std::move(taken);
+  };
+  EXPECT_TRUE(manager->memalloc(8_MiB, asking));
+  EXPECT_EQ(turns, 2);
+  hook.meanwhile = {};
 }
 
 }  // namespace
