@@ -596,9 +596,7 @@ std::vector<std::uint32_t> Arena::idle_spans(std::uint64_t keep) const {
     idle.push_back(span);
   };
   for (auto span = static_cast<std::uint32_t>(spans_.size()); span-- > playing_;) add(span);
-  auto least = kPage;  // a slab may be smaller where `max` is near
-  for (const auto& span : spans_) least = std::min(least, span.size);
-  blocks_.for_each_free(blocks_.granules(least), [&](std::uint32_t block) {
+  blocks_.for_each_free(blocks_.granules(smallest_span()), [&](std::uint32_t block) {
     const auto end = end_of(block);
     auto place = by_address_.begin() + place_from(blocks_.address(block));
     for (; place != by_address_.end() && spans_[*place].end() <= end; ++place) {
