@@ -5,18 +5,31 @@
 #include <string_view>
 
 #include "base/text.hpp"
+#include "base/units.hpp"
+#include "format/json_reader.hpp"
 #include "trace/importers/cupy_row.hpp"
 #include "trace/importers/each_row.hpp"
+#include "trace/importers/json_row.hpp"
 #include "trace/importers/paired_rows.hpp"
+#include "trace/importers/stream_name.hpp"
 
 namespace emm {
 namespace {
 
 using namespace trace;
 
+/// The line about the run that may stand before the rows: {"cupy": "14.2.0", "limit": 943718400, ...}.
+bool is_about_the_run(std::string_view line) {
+  return text::trim(line).starts_with('{') && line.find("\"cupy\"") != std::string_view::npos;
+}
+
 int sniff(std::string_view prefix) {
   auto sure = 0;
   first_lines(prefix, 1, [&](std::string_view line) {
+    if (is_about_the_run(line)) {
+      sure = 90;
+      return;
+    }
     CupyRow row;
     const auto bad = parse_cupy_row(text::trim(line), "", 1, row);
     if (bad && !*bad) {
@@ -30,6 +43,10 @@ int sniff(std::string_view prefix) {
 
 /// Rows in, operations out. What a pool asks of the device is the backing layer: "s1" and so on. Hooks are not told
 /// when a pool gives memory back; where the device hands the same addresses out again it had.
+///
+/// CuPy keeps a freed block in the arena of the stream that it was allocated on, whatever stream is current at the free
+/// (cupy/cuda/memory.pyx, PooledMemory.free): a free is on its memory's own stream. A request that fails is told with a
+/// null pointer, and MemoryPool raises nothing but OutOfMemoryError for it.
 class CupyHooks {
  public:
   explicit CupyHooks(ImportRun& run) noexcept : run_(run), pairs_(run) {}
@@ -49,16 +66,34 @@ class CupyHooks {
     switch (row.action) {
       case CupyAction::source: return source(op, row);
       case CupyAction::alloc:
+        stream_.put(op, row.stream);
+        if (row.pointer == 0 && row.size != 0) {
+          ++refused_;
+          return pairs_.allocate_failure(op, row.size, Outcome::oom);
+        }
         op.granted = row.rounded;
         op.members.add(Member::granted);
         return pairs_.allocate(op, row.pointer, row.size);
       case CupyAction::free: return pairs_.free(op, row.pointer);
+      case CupyAction::trim:
+        ++trims_;
+        op.op = Op::mark;
+        op.text = "free_all_blocks";
+        op.members.add(Member::text);
+        run_.used();
+        return run_.emit(op);
+      case CupyAction::oom:  // its request came before it, with a null pointer
+        ++errors_;
+        run_.used();
+        return {};
     }
     return {};
   }
 
   Result<ImportCounts> finish() {
     run_.note(given_back_, "requests to the device were given back unseen: their addresses are handed out again");
+    run_.note(trims_, "calls of free_all_blocks: what the pool gave back then is not in the recording");
+    if (errors_ > refused_) run_.note(errors_ - refused_, "out-of-memory errors have no request in the recording");
     return pairs_.finish();
   }
 
@@ -99,29 +134,55 @@ class CupyHooks {
 
   ImportRun& run_;
   PairedRows pairs_;
+  StreamName stream_;
   std::map<std::uint64_t, Segment> segments_;
-  std::uint64_t last_segment_ = 0, given_back_ = 0, start_ns_ = 0;
+  std::uint64_t last_segment_ = 0, given_back_ = 0, trims_ = 0, refused_ = 0, errors_ = 0, start_ns_ = 0;
   bool started_ = false;
 };
+
+/// The run's line, kept whole in source.options: it has the pool's limit and its state at the end.
+Status describe_run(std::string_view line, ImportRun& run, Header& header) {
+  auto said = format::parse_json(without_comma(line), run.source_name(), run.line_number());
+  if (!said) return run.refuse(std::move(said).error());
+  const auto word = [&](std::string_view key) {
+    const auto* const member = said->find(key);
+    return std::string(member != nullptr ? member->as_string().value_or("") : "");
+  };
+  header.name = word("name");
+  if (const auto version = word("cupy"); !version.empty()) header.framework += ' ' + version;
+  header.source_options = text::trim(without_comma(line));
+  const auto* const limit = said->find("limit");
+  if (const auto bytes = limit != nullptr ? limit->as_u64().value_or(0) : 0; bytes != 0) {
+    run.counts().notes.push_back(text::format("the pool was limited to {}", units::bytes(bytes)));
+  }
+  return {};
+}
 
 Result<ImportCounts> read_hooks(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {
   ImportRun run(source, sink, options);
   Header header;
-  header.requires_ = {"multi-device"};
+  header.requires_ = {"streams", "multi-device"};
   header.level = Level::framework;
   header.complete = header.has_complete = true;
   header.framework = "CuPy";
+
+  std::string_view line;
+  auto more = run.next(line);
+  if (!more) return std::move(more).error();
+  const bool is_headed = is_about_the_run(line);
+  if (is_headed) {
+    if (auto described = describe_run(line, run, header); !described) return std::move(described).error();
+  }
   if (auto begun = run.header(header); !begun) return std::move(begun).error();
 
   CupyHooks hooks(run);
   CupyRow row;
-  auto read = each_row(
-      run,
-      [&](std::string_view line) {
-        row = {};
-        return parse_cupy_row(line, run.source_name(), run.line_number(), row);
-      },
-      [&] { return hooks.row(row); });
+  const auto parse = [&](std::string_view text) {
+    row = {};
+    return parse_cupy_row(text, run.source_name(), run.line_number(), row);
+  };
+  const auto take = [&] { return hooks.row(row); };
+  auto read = is_headed ? each_row(run, parse, take) : each_row_from(run, line, parse, take);
   if (!read) return std::move(read).error();
   return hooks.finish();
 }

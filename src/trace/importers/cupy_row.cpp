@@ -16,6 +16,7 @@ constexpr std::string_view kBytes = "a count of bytes";
 constexpr std::string_view kAddress = "an address";
 constexpr std::string_view kTime = "nanoseconds";
 constexpr std::string_view kDevice = "a device's number";
+constexpr std::string_view kStream = "a stream's handle";
 
 /// ["alloc", ...]: elements hold no commas.
 class ArrayRow {
@@ -36,6 +37,10 @@ class ArrayRow {
                                            : said->as_u64();
     if (!value) refuse(index, what, expected);
     return value.value_or(0);
+  }
+  /// 0 where the row ends before it.
+  std::uint64_t stream(std::size_t index) noexcept {
+    return element(index) == nullptr ? 0 : number(index, "stream", kStream);
   }
   void refuse(std::size_t index, std::string_view what, std::string_view expected) noexcept {
     if (bad_) return;
@@ -60,7 +65,7 @@ class ArrayRow {
 };
 
 std::optional<BadField> parse_array(std::string_view line, const JsonValue& value, CupyRow& row) {
-  constexpr std::string_view kActions = "dev_alloc, alloc or free";
+  constexpr std::string_view kActions = "dev_alloc, alloc, free, free_all_blocks or oom";
   ArrayRow array(line, value);
   const auto action = array.word(0, "action", kActions);
   if (action == "dev_alloc") {
@@ -69,6 +74,12 @@ std::optional<BadField> parse_array(std::string_view line, const JsonValue& valu
     row.action = CupyAction::alloc;
   } else if (action == "free") {
     row.action = CupyAction::free;
+  } else if (action == "free_all_blocks" || action == "oom") {
+    row.action = action == "oom" ? CupyAction::oom : CupyAction::trim;
+    row.time_ns = array.number(1, "time", kTime);
+    row.has_time = true;
+    row.stream = array.stream(2);
+    return array.bad();
   } else {
     array.refuse(0, "action", kActions);
     return array.bad();
@@ -80,7 +91,9 @@ std::optional<BadField> parse_array(std::string_view line, const JsonValue& valu
   row.device = static_cast<std::uint32_t>(device);
   row.time_ns = array.number(4, "time", kTime);
   row.has_time = true;
-  row.rounded = row.action == CupyAction::alloc ? array.number(5, "rounded size", kBytes) : row.size;
+  const bool rounds = row.action == CupyAction::alloc;
+  row.rounded = rounds ? array.number(5, "rounded size", kBytes) : row.size;
+  row.stream = array.stream(rounds ? 6 : 5);
   return array.bad();
 }
 

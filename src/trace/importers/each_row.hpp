@@ -8,20 +8,28 @@
 
 namespace emm::trace {
 
-/// `parse(line)`, a Result<std::optional<BadField>>, of every line of the file, and after one that is good `take()`, a
-/// Status. A line that is not as it should be ends the import, as ImportRun::refuse has it.
+/// `parse(line)`, a Result<std::optional<BadField>>, of `line` and every line after it, and after one that is good
+/// `take()`, a Status. A line that is not as it should be ends the import, as ImportRun::refuse has it.
 template <class Parse, class Take>
-Status each_row(ImportRun& run, Parse&& parse, Take&& take) {
-  std::string_view line;
+Status each_row_from(ImportRun& run, std::string_view line, Parse&& parse, Take&& take) {
   for (;;) {
-    auto more = run.next(line);
-    if (!more) return std::move(more).error();
-    if (!*more) return {};
     Result<std::optional<BadField>> bad = parse(line);
     if (!bad) return run.refuse(std::move(bad).error());
     if (*bad) return run.refuse(**bad);
     if (auto taken = take(); !taken) return taken;
+    auto more = run.next(line);
+    if (!more) return std::move(more).error();
+    if (!*more) return {};
   }
+}
+
+/// The same of all lines that were not read yet.
+template <class Parse, class Take>
+Status each_row(ImportRun& run, Parse&& parse, Take&& take) {
+  std::string_view line;
+  auto more = run.next(line);
+  if (!more) return std::move(more).error();
+  return *more ? each_row_from(run, line, parse, take) : Status{};
 }
 
 /// The first lines of a file that are not blank, for a sniff: whole ones, unless the file has but one.

@@ -82,9 +82,36 @@ TEST(CupyHooks, TakeHexAddressesTimesOfPartsAndCommasBetweenRows) {
             "end events=2 live=0 live_bytes=0");
 }
 
+TEST(CupyHooks, AfterALineOnTheRunHaveStreamsRefusedRequestsAndCallsOfFreeAllBlocks) {
+  const auto trace = import_text("cupy-hooks",
+                                 R"({"name": "run", "cupy": "14.2.0", "limit": 1048576, "end": {"used_bytes": 0}})"
+                                 "\n"
+                                 "[\"dev_alloc\", 4096, 1024, 0, 10, 48]\n"
+                                 "[\"alloc\", 4096, 600, 0, 11, 1024, 48]\n"
+                                 "[\"alloc\", 0, 2000000, 0, 12, 2000384, 48]\n"
+                                 "[\"oom\", 13, 48]\n"
+                                 "[\"free\", 4096, 1024, 0, 14, 0]\n"
+                                 "[\"free_all_blocks\", 15, 0]\n");
+
+  EXPECT_EQ(trace.error, "");
+  EXPECT_EQ(trace.header.name, "run");
+  EXPECT_EQ(trace.header.framework, "CuPy 14.2.0");
+  EXPECT_EQ(trace.text(),
+            "memalloc backing id=s1 size=1024 addr=0x1000 time_ns=0 @2\n"
+            "memalloc id=1 size=600 addr=0x1000 granted=1024 stream=0x30 time_ns=1 @3\n"
+            "memalloc id=2 size=2000000 stream=0x30 time_ns=2 oom @4\n"
+            "free id=1 time_ns=4 @6\n"
+            "mark time_ns=5 free_all_blocks @7\n"
+            "end events=5 live=0 live_bytes=0");
+  EXPECT_EQ(summary(trace.counts), "rows 6: used 6");
+  EXPECT_EQ(text::join(trace.counts.notes),
+            "the pool was limited to 1.00 MiB, "
+            "1 calls of free_all_blocks: what the pool gave back then is not in the recording");
+}
+
 TEST(CupyHooks, NameWhatIsWrongAndWhere) {
   constexpr std::string_view kFiles[][2] = {
-      {R"(["grow", 4096, 512, 0, 1])", "run.log:1:2: action is \"grow\": expected dev_alloc, alloc or free"},
+      {R"(["grow", 4096, 512, 0, 1])", "run.log:1:2: action is \"grow\": expected dev_alloc, alloc, free, free_all_blocks or oom"},
       {R"(["free", "x", 512, 0, 1])", "run.log:1:10: pointer is \"x\": expected an address"},
       {R"(["free", 4096, -1, 0, 1])", "run.log:1:16: size is \"-1\": expected a count of bytes"},
       {R"(["free", 4096, 1, 256, 1])", "run.log:1:19: device is \"256\": expected a device's number"},

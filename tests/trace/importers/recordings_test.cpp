@@ -6,6 +6,7 @@
 #include <map>
 
 #include "tests/trace/importers/imported.hpp"
+#include "trace/trace.hpp"
 
 namespace emm::trace {
 namespace {
@@ -145,8 +146,31 @@ TEST_F(Recordings, TorchEventsGiveThePeaksThatPyTorchCountedItself) {
   }
 }
 
+TEST_F(Recordings, OfCupyAreUsedToTheLastRow) {
+  struct Known {
+    std::string_view path;
+    std::uint64_t rows, used, refused;
+  };
+  for (const auto& known : {Known{"cupy/cupy_limit_s1.json.gz", 6016, 6016, 1}, {"cupy/cupy_random_s1.json.gz", 6090, 6090, 0},
+                            {"cupy/cupy_science_s1.json.gz", 1779, 1761, 0}, {"cupy/cupy_streams_s1.json.gz", 6151, 6151, 0}}) {
+    auto source = format::ByteSource::open(folder_ + "/" + std::string(known.path));
+    ASSERT_TRUE(source) << describe(source.error());
+    const auto importer = detect(**source);
+    ASSERT_TRUE(importer) << describe(importer.error());
+    EXPECT_EQ((*importer)->name, "cupy-hooks");
+    Trace trace;
+    const auto counts = (*importer)->read(**source, trace, {});
+    ASSERT_TRUE(counts) << describe(counts.error());
+    EXPECT_EQ(counts->rows, known.rows) << known.path;
+    EXPECT_EQ(counts->used, known.used) << known.path;
+    std::uint64_t refused = 0;
+    for (std::size_t at = 0; at < trace.size(); ++at) refused += trace[at].recorded() == Outcome::oom ? 1 : 0;
+    EXPECT_EQ(refused, known.refused) << known.path;
+  }
+}
+
 TEST_F(Recordings, OfOtherFormatsAreNotTakenForTheseOnes) {
-  for (const std::string path : {"cupy/cupy_linalg_fft.json.gz", "dsa/A.1048576.csv", "dsa/resnet50.csv",
+  for (const std::string path : {"cupy/cupy_linalg_fft.json.gz", "cupy/cupy_limit_s1.json.gz", "dsa/A.1048576.csv", "dsa/resnet50.csv",
                                  "dsa/pangu_2.6B.csv.gz", "umpire/output.replay.gz", "umpire/tut_replay_log.json",
                                  "torch/torch_oom.pickle.gz"}) {
     auto source = format::ByteSource::open(folder_ + "/" + path);
