@@ -135,7 +135,7 @@ std::string why(const Oom& oom) {
 }
 
 /// Where what is live only ever grew, until then.
-std::string of_growth(const trace::Trace& trace, const Growth& growth, const Oom& oom) {
+std::string of_growth(const trace::Trace& trace, const Growth& growth, const Oom& oom, bool all_frames) {
   if (!growth.grows()) return "";
   const auto& base = growth.iterations[growth.base];
   const auto& last = growth.iterations.back();
@@ -149,7 +149,8 @@ std::string of_growth(const trace::Trace& trace, const Growth& growth, const Oom
                           counted(steps, "iteration"), bytes_in_full(base.live_at_end_bytes), bytes_in_full(last.live_at_end_bytes));
   out += ", as a leak does";
   if (!growth.by_site.empty() && index(growth.by_site.front().key) != 0) {
-    out += format("; {} of it from {}", units::bytes(growth.by_site.front().bytes), site_name(trace, growth.by_site.front().key, kWidth));
+    const auto most = shown_sites(trace, growth.by_site, {.frames = 1, .all_frames = all_frames}).front();
+    out += format("; {} of it from {}", units::bytes(most.bytes), site_name(trace, most.sites.front(), kWidth, all_frames));
   } else if (!growth.by_size.empty()) {
     const auto& most = growth.by_size.front();
     out += format("; {} of it are {} of {}", units::bytes(most.bytes), counted(most.count, "allocation"), bytes_in_full(most.key));
@@ -165,9 +166,9 @@ void write(format::JsonWriter& json, std::string_view name, const std::optional<
 void write(format::JsonWriter& json, const trace::Trace& trace, const BySite& sites, std::size_t top) {
   json.key("live_by_site").begin_array();
   for (std::size_t i = 0; i < sites.size() && i < top; ++i) {
-    json.begin_object().member("bytes", sites[i].bytes).member("count", sites[i].count).key("frames").begin_array();
-    for (const auto& frame : trace.site_frames(sites[i].key)) json.value(frame);
-    json.end_array().end_object();
+    json.begin_object().member("bytes", sites[i].bytes).member("count", sites[i].count);
+    site_to_json(json, trace, sites[i].key);
+    json.end_object();
   }
   json.end_array();
 }
@@ -175,19 +176,19 @@ void write(format::JsonWriter& json, const trace::Trace& trace, const BySite& si
 }  // namespace
 
 std::string to_text(const Recording& recording, const Lives& lives, const OomReport& report, std::size_t which,
-                    std::size_t top, std::size_t frames) {
+                    const Shown& shown) {
   const auto& trace = recording.trace();
   const auto& oom = report.all[which];
-  auto out = wrapped(happened(trace, oom) + ' ' + why(oom) + ' ' + of_growth(trace, growth(lives), oom) + enough(report, oom), kWidth);
+  auto out = wrapped(happened(trace, oom) + ' ' + why(oom) + ' ' + of_growth(trace, growth(lives), oom, shown.all_frames) + enough(report, oom), kWidth);
   if (index(oom.site) != 0) {
     out += "\nThe request came from\n";
-    for (const auto& frame : telling_frames(trace, oom.site, frames)) out += "  " + frame + '\n';
+    for (const auto& frame : telling_frames(trace, oom.site, shown)) out += "  " + frame + '\n';
   }
   const auto holding = held_after(lives, oom.event, oom.device);
   if (holding.count > 0) {
     const bool sited = holding.by_site.size() > 1 || index(holding.by_site.front().key) != 0;
-    out += sited ? "\nLive then, by call site\n" + sites_table(trace, holding.by_site, top, frames)
-                 : "\nLive then, by size (the trace has no call sites)\n" + sizes_table(holding.by_size, top);
+    out += sited ? "\nLive then, by call site\n" + sites_table(trace, holding.by_site, shown)
+                 : "\nLive then, by size (the trace has no call sites)\n" + sizes_table(holding.by_size, shown.top);
   }
   if (report.all.size() > 1) {
     std::vector<std::vector<std::string>> rows{{"event", "request", "live", "cause"}};
@@ -225,7 +226,7 @@ std::string to_json(const Recording& recording, const Lives& lives, const OomRep
     json.key("largest_free_bytes");
     oom.space && oom.space->segments ? json.value(oom.space->largest_free) : json.null();
     json.member("excess_bytes", oom.excess).member("enough_bytes", oom.enough);
-    json.key("words").value(why(oom) + ' ' + of_growth(trace, grown, oom) + enough(report, oom));
+    json.key("words").value(why(oom) + ' ' + of_growth(trace, grown, oom, false) + enough(report, oom));
     write(json, trace, held_after(lives, oom.event, oom.device).by_site, top);
     json.end_object();
   }

@@ -28,35 +28,41 @@ constexpr std::array<std::string_view, kGroups> kColours{"#4e79a7", "#f28e2b", "
 /// Which areas there are, and which one an allocation belongs to. The last is all others.
 class Areas {
  public:
-  Areas(const trace::Trace& trace, const Lives& lives, const Holding& at_peak) {
+  Areas(const trace::Trace& trace, const Lives& lives, const Holding& at_peak, bool all_frames) {
     sited_ = at_peak.by_site.size() > 1 || (!at_peak.by_site.empty() && index(at_peak.by_site[0].key) != 0);
     const auto add = [&](std::uint64_t key, std::string name, std::uint64_t bytes) {
-      if (numbers_.size() == kGroups) return;
+      if (names_.size() == kGroups) return;
       numbers_.emplace(key, names_.size());
       names_.push_back(text::format("{}: {} at the peak", name, units::bytes(bytes)));
     };
     if (sited_) {
-      for (const auto& group : at_peak.by_site) add(index(group.key), site_name(trace, group.key, 110), group.bytes);
+      for (const auto& site : shown_sites(trace, at_peak.by_site, {.frames = 1, .all_frames = all_frames})) {
+        if (names_.size() == kGroups) break;
+        for (const auto each : site.sites) numbers_.emplace(index(each), names_.size());
+        names_.push_back(text::format("{}: {} at the peak", site_name(trace, site.sites.front(), 110, all_frames),
+                                      units::bytes(site.bytes)));
+      }
     } else {
       for (const auto& group : at_peak.by_size) {
         add(group.key, text::format("{} of {}", text::grouped(group.count), bytes_in_full(group.key)), group.bytes);
       }
     }
+    others_ = names_.size();
     names_.emplace_back(sited_ ? "all other call sites" : "all other sizes");
-    for (const auto& life : lives.all()) shown_ += life.what == Life::What::device && of(life) == numbers_.size() ? 1 : 0;
-    shown_ = numbers_.size() + (shown_ > 0 ? 1 : 0);
+    for (const auto& life : lives.all()) shown_ += life.what == Life::What::device && of(life) == others_ ? 1 : 0;
+    shown_ = others_ + (shown_ > 0 ? 1 : 0);
   }
   std::size_t of(const Life& life) const {
     const auto found = numbers_.find(sited_ ? index(life.site) : life.size);
-    return found == numbers_.end() ? numbers_.size() : found->second;
+    return found == numbers_.end() ? others_ : found->second;
   }
   std::size_t count() const noexcept { return shown_; }  ///< Without the others, where there are none.
   const std::string& name(std::size_t area) const { return names_[area]; }
-  std::string_view colour(std::size_t area) const { return area == numbers_.size() ? kOther : kColours[area]; }
+  std::string_view colour(std::size_t area) const { return area == others_ ? kOther : kColours[area]; }
 
  private:
   bool sited_ = false;
-  std::size_t shown_ = 0;
+  std::size_t shown_ = 0, others_ = 0;
   std::map<std::uint64_t, std::size_t> numbers_;
   std::vector<std::string> names_;
 };
@@ -222,9 +228,9 @@ void draw_map(Svg& svg, const Lives& lives, const Areas& areas, const Space& map
 }  // namespace
 
 std::string picture(const Recording& recording, const Lives& lives, const Survey& survey, const Growth& growth,
-                    const std::optional<Space>& map) {
+                    const std::optional<Space>& map, bool all_frames) {
   const auto& trace = recording.trace();
-  const Areas areas(trace, lives, survey.at_peak);
+  const Areas areas(trace, lives, survey.at_peak, all_frames);
   const auto columns = columns_of(lives, areas);
   const bool reserved = survey.backing.has_value();
   const auto legend = kLegendLine * static_cast<double>(areas.count() + (reserved ? 1 : 0));

@@ -1,10 +1,12 @@
 #include "inspect/places.hpp"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "inspect/columns.hpp"
+#include "trace/call_site.hpp"
 
 namespace emm::inspect {
 namespace {
@@ -19,22 +21,19 @@ std::string shortened(const std::string& frame, std::size_t width) {
   return "..." + frame.substr(frame.size() - (width - 3));
 }
 
-bool is_python(std::string_view frame) { return frame.find(".py:") != frame.npos; }
+std::vector<std::string_view> views_of(const std::vector<std::string>& frames) { return {frames.begin(), frames.end()}; }
 
-/// Which frame is the innermost of the program's own: Python's before others, those outside of installed packages before
-/// those inside. 0 where there are none.
-template <class Frames>
-std::size_t own_frame(const Frames& frames) {
-  const auto own = [](std::string_view frame) {
-    return is_python(frame) && frame.find("-packages/") == frame.npos && frame.find("/lib/python") == frame.npos;
-  };
-  auto from = std::find_if(frames.begin(), frames.end(), own);
-  if (from == frames.end()) from = std::find_if(frames.begin(), frames.end(), is_python);
-  return from == frames.end() ? 0 : static_cast<std::size_t>(from - frames.begin());
+/// "train.py:13 step, in adam.py:178 step", whole or shortened.
+std::string name_of(std::string_view frame, std::string_view called, std::size_t width) {
+  if (called.empty()) return shortened(std::string(frame), width);
+  const auto slash = called.substr(0, called.find(".py:")).rfind('/');
+  const auto half = width == std::string::npos ? width : width / 2;
+  return shortened(text::format("{}, in {}", shortened(std::string(frame), half), slash == called.npos ? called : called.substr(slash + 1)),
+                   width);
 }
 
-template <class Key, class Named>
-std::vector<std::vector<std::string>> rows_of(const std::vector<Group<Key>>& groups, std::size_t count, const Named& named) {
+template <class Groups, class Named>
+std::vector<std::vector<std::string>> rows_of(const Groups& groups, std::size_t count, const Named& named) {
   std::vector<std::vector<std::string>> rows;
   std::uint64_t left = 0, left_bytes = 0;
   for (std::size_t i = 0; i < groups.size(); ++i) {
@@ -72,42 +71,73 @@ std::string place_of(const trace::Trace& trace, std::uint32_t event) {
   return out;
 }
 
-std::vector<std::string> telling_frames(const trace::Trace& trace, SiteId site, std::size_t count) {
-  const auto& frames = trace.site_frames(site);
-  const auto from = own_frame(frames);
-  const auto left = frames.size() - from;
-  const auto begin = frames.begin() + static_cast<std::ptrdiff_t>(from);
-  return {begin, begin + static_cast<std::ptrdiff_t>(std::min(count, left))};
+std::vector<std::string> telling_frames(const trace::Trace& trace, SiteId site, const Shown& shown) {
+  auto frames = trace::CallSites(shown.all_frames).shown(trace.site_frames(site));
+  if (!shown.all_frames && frames.size() > shown.frames) frames.resize(shown.frames);
+  return frames;
 }
 
 std::vector<std::string_view> telling_part(std::span<const std::string_view> frames, std::size_t count) {
-  const auto own = own_frame(frames);
-  const auto inner = static_cast<std::size_t>(std::find_if(frames.begin(), frames.end(), is_python) - frames.begin());
+  trace::CallSites sites;
   std::vector<std::string_view> part;
-  if (inner < own) part.push_back(frames[inner]);
-  for (auto i = own; i < frames.size() && part.size() < count; ++i) part.push_back(frames[i]);
+  if (const auto called = sites.called(frames); !called.empty()) part.push_back(called);
+  for (const auto frame : sites.shown(frames)) {
+    if (part.size() < count) part.push_back(frame);
+  }
   return part;
 }
 
-std::string site_name(const trace::Trace& trace, SiteId site, std::size_t width) {
-  const auto& frames = trace.site_frames(site);
+std::string site_name(const trace::Trace& trace, SiteId site, std::size_t width, bool all_frames) {
+  const auto frames = trace.site_frames(site);
   if (frames.empty()) return "(no call site)";
-  const auto own = own_frame(frames);
-  auto inner = static_cast<std::size_t>(std::find_if(frames.begin(), frames.end(), is_python) - frames.begin());
-  if (inner == frames.size()) inner = 0;
-  if (inner >= own) return shortened(frames[own], width);
-  const auto& frame = frames[inner];
-  const auto path = frame.substr(0, frame.find(' '));
-  const auto slash = path.rfind('/');
-  return shortened(text::format("{}, in {}", shortened(frames[own], width / 2), frame.substr(slash == std::string::npos ? 0 : slash + 1)),
-                   width);
+  const auto views = views_of(frames);
+  trace::CallSites sites(all_frames);
+  return name_of(sites.shown(views).front(), sites.called(views), width);
 }
 
-std::string sites_table(const trace::Trace& trace, const BySite& sites, std::size_t count, std::size_t frames) {
-  return columns("rrl", rows_of(sites, count, [&](const auto& group, auto& rows) {
-    rows.push_back({units::bytes(group.bytes), text::grouped(group.count), site_name(trace, group.key, kFrameWidth)});
-    const auto more = telling_frames(trace, group.key, frames);
-    for (std::size_t i = 1; i < more.size(); ++i) rows.push_back({"", "", "  " + shortened(more[i], kFrameWidth - 2)});
+std::vector<ShownSite> shown_sites(const trace::Trace& trace, const BySite& sites, const Shown& shown) {
+  trace::CallSites call_sites(shown.all_frames);
+  std::vector<ShownSite> out;
+  std::unordered_map<std::string, std::size_t> known;
+  for (const auto& group : sites) {
+    ShownSite site{.bytes = group.bytes, .count = group.count, .sites = {group.key}, .name = "(no call site)", .frames = {}};
+    const auto frames = trace.site_frames(group.key);
+    const auto views = views_of(frames);
+    const auto telling = call_sites.shown(views);
+    const auto count = shown.all_frames ? telling.size() : std::min(telling.size(), shown.frames);
+    if (!telling.empty()) site.name = name_of(telling.front(), call_sites.called(views), std::string::npos);
+    auto key = site.name;
+    for (std::size_t i = 1; i < count; ++i) {
+      site.frames.emplace_back(telling[i]);
+      key.append("\n").append(telling[i]);
+    }
+    const auto [place, added] = known.try_emplace(std::move(key), out.size());
+    if (added) {
+      out.push_back(std::move(site));
+      continue;
+    }
+    auto& same = out[place->second];
+    same.bytes += site.bytes;
+    same.count += site.count;
+    same.sites.push_back(group.key);
+  }
+  std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return out;
+}
+
+void site_to_json(format::JsonWriter& json, const trace::Trace& trace, SiteId site) {
+  const auto frames = trace.site_frames(site);
+  json.key("call_site");
+  frames.empty() ? json.null() : json.value(trace::CallSites().shown(frames).front());
+  json.key("frames").begin_array();
+  for (const auto& frame : frames) json.value(frame);
+  json.end_array();
+}
+
+std::string sites_table(const trace::Trace& trace, const BySite& sites, const Shown& shown) {
+  return columns("rrl", rows_of(shown_sites(trace, sites, shown), shown.top, [&](const ShownSite& site, auto& rows) {
+    rows.push_back({units::bytes(site.bytes), text::grouped(site.count), shortened(site.name, kFrameWidth)});
+    for (const auto& frame : site.frames) rows.push_back({"", "", "  " + shortened(frame, kFrameWidth - 2)});
   }));
 }
 

@@ -6,10 +6,18 @@
 #include <string_view>
 #include <vector>
 
+#include "format/json_writer.hpp"
 #include "inspect/holding.hpp"
 #include "inspect/recording.hpp"
 
 namespace emm::inspect {
+
+/// How much of each list to show.
+struct Shown {
+  std::size_t top = 10;
+  std::size_t frames = 3;
+  bool all_frames = false;  ///< Call stacks whole, as recorded.
+};
 
 /// "6.08 GiB (6,523,619,160 bytes)"; below a KiB "512 bytes".
 std::string bytes_in_full(std::uint64_t bytes);
@@ -18,18 +26,30 @@ std::string counted(std::uint64_t count, std::string_view what);
 /// "after event 1,204 (line 1,206, 1.20 ms)", with what the trace has of it.
 std::string place_of(const trace::Trace& trace, std::uint32_t event);
 
-/// The frames of a site that tell a reader most: from the innermost one of the program's own on, at most `count`.
-/// Python's before others, those outside of installed packages before those inside.
-std::vector<std::string> telling_frames(const trace::Trace& trace, SiteId site, std::size_t count);
-/// The part of a stack that those two use, at most `count` frames: the innermost one of Python, and from the program's own
-/// on.
+/// The frames of a site that are shown (trace::CallSites says which), at most `shown.frames`, or all as recorded.
+std::vector<std::string> telling_frames(const trace::Trace& trace, SiteId site, const Shown& shown);
+/// The part of a stack that sites are shown by, at most `count` frames: the innermost one of Python, and those that are
+/// shown.
 std::vector<std::string_view> telling_part(std::span<const std::string_view> frames, std::size_t count);
-/// The first of them and what it called innermost, at most `width` characters: "train.py:13 step, in adam.py:178 step";
-/// "(no call site)".
-std::string site_name(const trace::Trace& trace, SiteId site, std::size_t width);
+/// The first frame that is shown and what it called innermost, at most `width` characters:
+/// "train.py:13 step, in adam.py:178 step"; "(no call site)".
+std::string site_name(const trace::Trace& trace, SiteId site, std::size_t width, bool all_frames = false);
 
-/// Lists of what is held, the `count` greatest, as tables, with what is left out added up.
-std::string sites_table(const trace::Trace& trace, const BySite& sites, std::size_t count, std::size_t frames);
+/// Sites that are shown alike, as one.
+struct ShownSite {
+  std::uint64_t bytes = 0, count = 0;
+  std::vector<SiteId> sites;
+  std::string name;                 ///< Whole.
+  std::vector<std::string> frames;  ///< What is shown below the name.
+};
+/// By bytes, the most first.
+std::vector<ShownSite> shown_sites(const trace::Trace& trace, const BySite& sites, const Shown& shown);
+
+/// As members of an open object: "call_site", the frame that is shown first, null without; and "frames", all.
+void site_to_json(format::JsonWriter& json, const trace::Trace& trace, SiteId site);
+
+/// Lists of what is held, the greatest `shown.top`, as tables, with what is left out added up.
+std::string sites_table(const trace::Trace& trace, const BySite& sites, const Shown& shown);
 std::string sizes_table(const BySize& sizes, std::size_t count);
 
 }  // namespace emm::inspect

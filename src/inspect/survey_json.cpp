@@ -25,9 +25,9 @@ void write(Json& json, std::string_view name, const trace::Trace& trace, const P
 void write(Json& json, const trace::Trace& trace, const BySite& sites, const BySize& sizes, std::size_t top) {
   json.key("by_site").begin_array();
   for (std::size_t i = 0; i < sites.size() && i < top; ++i) {
-    json.begin_object().member("bytes", sites[i].bytes).member("count", sites[i].count).key("frames").begin_array();
-    for (const auto& frame : trace.site_frames(sites[i].key)) json.value(frame);
-    json.end_array().end_object();
+    json.begin_object().member("bytes", sites[i].bytes).member("count", sites[i].count);
+    site_to_json(json, trace, sites[i].key);
+    json.end_object();
   }
   json.end_array().key("by_size").begin_array();
   for (std::size_t i = 0; i < sizes.size() && i < top; ++i) {

@@ -103,7 +103,7 @@ std::string size_classes(const Survey& survey) {
 std::string holding(std::string_view what, const trace::Trace& trace, const Holding& held, const Shown& shown) {
   if (held.count == 0) return "";
   std::string out;
-  if (sited(held.by_site)) out += text::format("\n{}, by call site\n", what) + sites_table(trace, held.by_site, shown.top, shown.frames);
+  if (sited(held.by_site)) out += text::format("\n{}, by call site\n", what) + sites_table(trace, held.by_site, shown);
   return out + text::format("\n{}, by size\n", what) + sizes_table(held.by_size, shown.top);
 }
 
@@ -196,7 +196,7 @@ std::string growth_text(const Recording& recording, const Growth& growth, const 
   out += '\n';
   if (growth.bytes > 0) {
     out += "  What was allocated since and is still live\n";
-    out += sited(growth.by_site) ? sites_table(recording.trace(), growth.by_site, shown.top, shown.frames) : sizes_table(growth.by_size, shown.top);
+    out += sited(growth.by_site) ? sites_table(recording.trace(), growth.by_site, shown) : sizes_table(growth.by_size, shown.top);
   }
   return out;
 }

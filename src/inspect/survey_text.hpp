@@ -7,16 +7,11 @@
 
 #include "inspect/growth.hpp"
 #include "inspect/need.hpp"
+#include "inspect/places.hpp"
 #include "inspect/space.hpp"
 #include "inspect/survey.hpp"
 
 namespace emm::inspect {
-
-/// How much of each list to show.
-struct Shown {
-  std::size_t top = 10;
-  std::size_t frames = 3;
-};
 
 /// For a person, in 100 columns.
 std::string to_text(const Recording& recording, const Survey& survey, const Growth& growth, const Shown& shown);

@@ -22,7 +22,7 @@ struct Holder {
   std::string id;
   std::uint64_t size = 0;
   std::uint32_t line = 0;
-  std::string site;  ///< Innermost frame; may be empty.
+  std::vector<std::string> frames{};  ///< Of its call stack, innermost first; may be empty.
 };
 
 /// What a person needs to know of a failing event: which, where, and the state just before it.

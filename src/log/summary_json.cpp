@@ -1,5 +1,6 @@
 #include "format/json_writer.hpp"
 #include "log/writer.hpp"
+#include "trace/call_site.hpp"
 
 namespace emm::log {
 namespace {
@@ -60,6 +61,12 @@ void percentiles(JsonWriter& json, std::string_view name, const std::optional<Pe
   json.end_object();
 }
 
+/// The frame that is shown first.
+void call_site(JsonWriter& json, const std::vector<std::string>& frames) {
+  json.key("call_site");
+  frames.empty() ? json.null() : json.value(trace::CallSites().shown(frames).front());
+}
+
 void holders(JsonWriter& json, std::string_view name, const std::vector<Holder>& list) {
   json.key(name).begin_array();
   for (const auto& holder : list) {
@@ -67,7 +74,8 @@ void holders(JsonWriter& json, std::string_view name, const std::vector<Holder>&
     json.member("id", holder.id);
     json.member("size", holder.size);
     json.member("line", holder.line);
-    json.member("site", holder.site);
+    json.member("site", holder.frames.empty() ? std::string() : holder.frames.front());
+    call_site(json, holder.frames);
     json.end_object();
   }
   json.end_array();
@@ -112,6 +120,7 @@ void failure_to_json(JsonWriter& json, std::string_view name, const std::optiona
   count_or_null(json, "largest_idle_bytes", of->largest_idle_bytes);
   count_or_null(json, "waiting_bytes", of->waiting_bytes);
   strings(json, "frames", of->frames);
+  call_site(json, of->frames);
   json.end_object();
 }
 

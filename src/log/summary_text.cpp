@@ -4,6 +4,7 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "log/writer.hpp"
+#include "trace/call_site.hpp"
 
 namespace emm::log {
 namespace {
@@ -82,7 +83,7 @@ std::string place(std::uint64_t event, std::uint32_t line) {
                    : text::format("event {} (line {})", event, line);
 }
 
-void list_holders(Page& page, const std::vector<Holder>& holders) {
+void list_holders(Page& page, const std::vector<Holder>& holders, bool all_frames) {
   std::size_t id_width = 0, size_width = 0;
   for (const auto& holder : holders) {
     id_width = std::max(id_width, holder.id.size());
@@ -94,18 +95,20 @@ void list_holders(Page& page, const std::vector<Holder>& holders) {
         holder.id + std::string(id_width - holder.id.size() + 2 + size_width - size.size(), ' ') +
         size;
     if (holder.line != 0) words += text::format("  line {}", holder.line);
-    if (!holder.site.empty()) words += "  " + holder.site;
+    const auto frames = trace::CallSites(all_frames).shown(holder.frames);
+    if (!frames.empty()) words += "  " + frames.front();
     page.paragraph(words, 4);
+    for (std::size_t i = 1; all_frames && i < frames.size(); ++i) page.paragraph(frames[i], 8);
   }
 }
 
-void show_state(Page& page, const Failure& failure) {
+void show_state(Page& page, const Failure& failure, bool all_frames) {
   std::string where = text::format("thread {}", failure.thread);
   if (!failure.context.empty()) where += text::format(", context {}", failure.context);
   if (!failure.stream.empty()) where += text::format(", stream {}", failure.stream);
   if (!failure.frames.empty()) where += "; called from";
   page.paragraph(where, 2);
-  for (const auto& frame : failure.frames) page.paragraph(frame, 4);
+  for (const auto& frame : trace::CallSites(all_frames).shown(failure.frames)) page.paragraph(frame, 4);
   std::string state = text::format("live {}, reserved {}", units::bytes(failure.live_bytes),
                                    units::bytes(failure.reserved_bytes));
   if (failure.free_bytes)
@@ -124,11 +127,11 @@ void show_state(Page& page, const Failure& failure) {
   }
   if (!failure.holders.empty()) {
     page.paragraph("biggest live allocations:", 2);
-    list_holders(page, failure.holders);
+    list_holders(page, failure.holders, all_frames);
   }
 }
 
-void show_failure(Page& page, std::string_view heading, const Failure& failure) {
+void show_failure(Page& page, std::string_view heading, const Failure& failure, bool all_frames) {
   std::string words = text::format("{} at {}: {}", heading, place(failure.event, failure.line),
                                    trace::name(failure.op));
   if (!failure.id.empty()) words += text::format(" of {}", failure.id);
@@ -137,7 +140,7 @@ void show_failure(Page& page, std::string_view heading, const Failure& failure) 
     words += text::format(": {}", trace::name(failure.outcome));
   page.paragraph(words);
   if (!failure.error.empty()) page.paragraph(failure.error, 2);
-  show_state(page, failure);
+  show_state(page, failure, all_frames);
   page.blank();
 }
 
@@ -245,17 +248,17 @@ void show_flushes(Page& page, const Summary& summary) {
 
 }  // namespace
 
-std::string failure_to_text(std::string_view heading, const Failure& failure, int width) {
+std::string failure_to_text(std::string_view heading, const Failure& failure, int width, bool all_frames) {
   Page page(width);
-  show_failure(page, heading, failure);
+  show_failure(page, heading, failure, all_frames);
   return page.take();
 }
 
-std::string to_text(const Summary& summary, int width) {
+std::string to_text(const Summary& summary, int width, bool all_frames) {
   Page page(width);
-  if (summary.first_failure) show_failure(page, "FAILED", *summary.first_failure);
+  if (summary.first_failure) show_failure(page, "FAILED", *summary.first_failure, all_frames);
   show_violations(page, summary);
-  if (summary.stop_state) show_failure(page, "stopped", *summary.stop_state);
+  if (summary.stop_state) show_failure(page, "stopped", *summary.stop_state, all_frames);
 
   page.paragraph(summary.trace);
   page.row("manager", summary.manager);
@@ -284,7 +287,7 @@ std::string to_text(const Summary& summary, int width) {
     page.row("leaked", text::format("{}, {}; the biggest:",
                                     quantity(summary.pass.leaked, "allocation", "allocations"),
                                     units::bytes(summary.pass.leaked_bytes)));
-    list_holders(page, summary.leaks);
+    list_holders(page, summary.leaks, all_frames);
   }
   if (summary.interrupted) page.row("interrupted", "what follows was not replayed");
   if (summary.stopped_at && !summary.stop_state) {

@@ -252,7 +252,7 @@ std::vector<log::Holder> Run::biggest() {
   std::vector<log::Holder> holders;
   for (const auto& one : held)
     holders.push_back(
-        {.id = trace_.name(AllocId{one.id}), .size = one.size, .line = 0, .site = {}});
+        {.id = trace_.name(AllocId{one.id}), .size = one.size, .line = 0, .frames = {}});
   auto missing = count;
   for (std::size_t at = std::min<std::size_t>(at_ + 1, trace_.size()); at > 0 && missing > 0;
        --at) {
@@ -266,8 +266,7 @@ std::vector<log::Holder> Run::biggest() {
     if (found == held.end()) continue;
     auto& holder = holders[static_cast<std::size_t>(found - held.begin())];
     holder.line = event.line;
-    if (const auto& frames = trace_.site_frames(event.site); !frames.empty())
-      holder.site = frames.front();
+    holder.frames = trace_.site_frames(event.site);
     --missing;
   }
   return holders;

@@ -71,7 +71,8 @@ void spread_to_json(format::JsonWriter& json, std::string_view name, const Sprea
 
 }  // namespace
 
-std::string to_text(const Comparison& comparison, const trace::Trace& trace, int width) {
+std::string to_text(const Comparison& comparison, const trace::Trace& trace, int width,
+                    bool all_frames) {
   const auto& first = comparison.contestants.front();
   auto out =
       format("{}: {} events, peak live {}, bound {}\n", trace.source(),
@@ -95,7 +96,8 @@ std::string to_text(const Comparison& comparison, const trace::Trace& trace, int
   for (const auto& each : comparison.contestants) {
     if (!each.judged.first_failure) continue;
     out +=
-        log::failure_to_text(format("\n{} fails", each.manager), *each.judged.first_failure, width);
+        log::failure_to_text(format("\n{} fails", each.manager), *each.judged.first_failure, width,
+                             all_frames);
     out.pop_back();
   }
   return out;

@@ -114,7 +114,7 @@ std::string to_text(const Fit& fit, const FitShown& shown) {
     const auto heading = fit.capacity ? format("\nWith 2 MiB less ({} bytes) it fails",
                                                text::grouped(*fit.capacity - kStep))
                                       : format("\nWith {} it fails", bytes_in_full(kCapacityMost));
-    out += log::failure_to_text(heading, *fit.below->first_failure, shown.width);
+    out += log::failure_to_text(heading, *fit.below->first_failure, shown.width, shown.all_frames);
     out.pop_back();
   }
   return out;

@@ -14,6 +14,7 @@ struct FitShown {
   std::string manager;
   std::vector<inspect::Need> needs;  ///< Of each device; what the manager's waste is measured from.
   int width = 100;
+  bool all_frames = false;  ///< Call stacks whole.
 };
 
 /// The neediest device's peak of what is live, in whole pages: no device with less serves the

@@ -12,6 +12,7 @@ struct ReductionShown {
   std::string manager, against, fails_with;
   std::uint64_t capacity = 0;
   bool verified = true;  ///< What was written, read again, fails in the same way.
+  bool all_frames = false;  ///< Call stacks whole.
 };
 
 /// For a person, in lines: how much is left, and how it fails.

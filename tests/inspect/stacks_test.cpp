@@ -51,7 +51,7 @@ TEST(Recording, KeepsOfTooManyStacksWhatTellsMost) {
   const auto site = trace[1'999].site;
   EXPECT_EQ(trace.site_frames(site).size(), Recording::kFramesKept);
   EXPECT_EQ(site_name(trace, site, 76), "/home/model2000.py:8 f, in lib2000.py:0 f");
-  EXPECT_EQ(telling_frames(trace, site, 2), (std::vector<std::string>{"/home/model2000.py:8 f", "/home/model2000.py:9 f"}));
+  EXPECT_EQ(telling_frames(trace, site, {.frames = 2}), (std::vector<std::string>{"/home/model2000.py:8 f", "/home/model2000.py:9 f"}));
 }
 
 }  // namespace

@@ -55,8 +55,8 @@ Summary failed_run() {
               .idle_bytes = 1 << 20,
               .largest_idle_bytes = 256 << 10,
               .waiting_bytes = 64 << 10,
-              .holders = {{.id = "weights", .size = 2 << 20, .line = 3, .site = "model.py:10"},
-                          {.id = "7", .size = 1000, .line = 21, .site = ""}}};
+              .holders = {{.id = "weights", .size = 2 << 20, .line = 3, .frames = {"model.py:10"}},
+                          {.id = "7", .size = 1000, .line = 21, .frames = {}}}};
   summary.outcomes = {.worked_worked = 11, .worked_fails = 1, .fails_works = 0, .fails_fails = 2};
   summary.flushes = {{.event = 10, .seq = 12, .count = 11, .bytes = 880}};
   summary.recorded_flushes = FlushComparison{
@@ -78,7 +78,7 @@ Summary failed_run() {
                          .other = {{"metadata_bytes", 4096}}}};
   summary.skipped = 4;
   summary.notes = {"4 operations were not carried out: use"};
-  summary.leaks = {{.id = "9", .size = 1 << 20, .line = 30, .site = "a.py:1"}};
+  summary.leaks = {{.id = "9", .size = 1 << 20, .line = 30, .frames = {"a.py:1"}}};
   return summary;
 }
 

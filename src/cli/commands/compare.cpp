@@ -31,6 +31,8 @@ class Compare final : public CommandRun {
     arguments.text("--from", from_, "FORMAT",
                    "The trace's format, where its content does not tell");
     arguments.flag("--partial", partial_, "Replay a damaged trace up to where the damage begins");
+    arguments.flag("--all-frames", all_frames_,
+                   "Shows call stacks whole, with the allocator's and the framework's frames");
     arguments.text("--json", json_, "FILE|-", "Writes the comparison as JSON (emmctl.compare/1)");
     arguments.footer(
         "Bytes and failures are those of a pass with all checks; times are of passes without them. "
@@ -85,7 +87,9 @@ class Compare final : public CommandRun {
         return written.error();
       }
     }
-    if (json_ != "-") console.result(trial::to_text(*comparison, loaded->trace, console.width()));
+    if (json_ != "-") {
+      console.result(trial::to_text(*comparison, loaded->trace, console.width(), all_frames_));
+    }
     bool failed = false, judged = false;
     for (const auto& each : comparison->contestants) {
       failed = failed || each.exit_code == 1;
@@ -106,7 +110,7 @@ class Compare final : public CommandRun {
   std::vector<std::string> managers_;
   std::optional<std::uint64_t> rounds_;
   std::uint64_t passes_ = 5;
-  bool partial_ = false;
+  bool partial_ = false, all_frames_ = false;
 };
 
 }  // namespace

@@ -22,6 +22,7 @@ class Explain final : public CommandRun {
     arguments.text("--capacity", capacity_, "SIZE", "What the device has, where the trace does not say, or says it wrongly");
     arguments.count("--top", top_, "How many call sites to list");
     arguments.count("--frames", frames_, "How many frames to show of each");
+    arguments.flag("--all-frames", all_frames_, "Shows call stacks whole, with the allocator's and the framework's frames");
     arguments.text("--json", json_, "FILE|-", "Writes the answer as JSON (emmctl.explain/1)");
     arguments.footer("Exit codes: 0 explained; 3 no request of the trace failed for want of memory.");
   }
@@ -60,8 +61,9 @@ class Explain final : public CommandRun {
       return ExitCode::inconclusive;
     }
     if (json_ != "-") {
-      console.result(inspect::to_text(*recording, lives, report, which, static_cast<std::size_t>(top_),
-                                      static_cast<std::size_t>(frames_)));
+      console.result(inspect::to_text(*recording, lives, report, which, {.top = static_cast<std::size_t>(top_),
+                                                                        .frames = static_cast<std::size_t>(frames_),
+                                                                        .all_frames = all_frames_}));
     }
     return ExitCode::fine;
   }
@@ -70,7 +72,7 @@ class Explain final : public CommandRun {
   std::string trace_, from_, capacity_, json_;
   std::optional<std::uint64_t> event_;
   std::uint64_t top_ = 10, frames_ = 3;
-  bool partial_ = false;
+  bool partial_ = false, all_frames_ = false;
 };
 
 }  // namespace

@@ -26,6 +26,8 @@ class FitRun final : public CommandRun {
                    "Also says what is enough if all is known beforehand: a layout, which takes "
                    "time where much is live");
     arguments.text("--search-time", search_time_, "TIME", "How long to search for a better layout");
+    arguments.flag("--all-frames", all_frames_,
+                   "Shows call stacks whole, with the allocator's and the framework's frames");
     arguments.text("--json", json_, "FILE|-", "Writes the answer as JSON (emmctl.fit/1)");
     arguments.footer(
         "Each trial is a replay on fresh simulated devices, all of one capacity, in steps of 2 "
@@ -47,7 +49,8 @@ class FitRun final : public CommandRun {
     const auto& trace = loaded->trace;
 
     trial::FitShown shown{
-        .trace = trace, .manager = manager->name, .needs = {}, .width = console.width()};
+        .trace = trace, .manager = manager->name, .needs = {}, .width = console.width(),
+        .all_frames = all_frames_};
     const inspect::Lives lives(trace);
     if (auto summed = lives.can_be_summed(); !summed) return summed.error();
     shown.needs =
@@ -82,7 +85,7 @@ class FitRun final : public CommandRun {
  private:
   std::string trace_, from_, json_, search_time_ = "10s";
   ManagerChoice manager_;
-  bool partial_ = false, limit_ = false;
+  bool partial_ = false, limit_ = false, all_frames_ = false;
 };
 
 }  // namespace

@@ -25,6 +25,7 @@ class Inspect final : public CommandRun {
     arguments.text("--search-time", search_time_, "TIME", "How long to search for a better layout");
     arguments.count("--top", top_, "How many entries of each list to show");
     arguments.count("--frames", frames_, "How many frames to show of each call site");
+    arguments.flag("--all-frames", all_frames_, "Shows call stacks whole, with the allocator's and the framework's frames");
     arguments.text("--json", json_, "FILE|-", "Writes the answer as JSON (emmctl.inspect/1)");
     arguments.text("--svg", svg_, "FILE|-", "Draws live bytes over events, and the map, as SVG");
     arguments.footer("Bytes are as requested, and live until their end is asked for. An event's number is its place in the\n"
@@ -53,13 +54,13 @@ class Inspect final : public CommandRun {
     if (map_) map = inspect::space_after(*recording, lives, static_cast<std::uint32_t>(*map_));
     std::optional<std::vector<inspect::Need>> needs;
     if (limit_) needs = inspect::needs(lives, SteadyClock(), *search_ns);
-    const inspect::Shown shown{.top = static_cast<std::size_t>(top_), .frames = static_cast<std::size_t>(frames_)};
+    const inspect::Shown shown{.top = static_cast<std::size_t>(top_), .frames = static_cast<std::size_t>(frames_), .all_frames = all_frames_};
     if (!json_.empty()) {
       const auto text = inspect::to_json(*recording, survey, growth, map, needs, shown);
       if (auto written = console.write(json_, text); !written) return written.error();
     }
     if (!svg_.empty()) {
-      const auto text = inspect::picture(*recording, lives, survey, growth, map);
+      const auto text = inspect::picture(*recording, lives, survey, growth, map, all_frames_);
       if (auto written = console.write(svg_, text); !written) return written.error();
     }
     if (json_ != "-" && svg_ != "-") {
@@ -78,7 +79,7 @@ class Inspect final : public CommandRun {
   std::string trace_, from_, json_, svg_, search_time_ = "10s";
   std::optional<std::uint64_t> map_;
   std::uint64_t top_ = 10, frames_ = 3;
-  bool partial_ = false, limit_ = false;
+  bool partial_ = false, limit_ = false, all_frames_ = false;
 };
 
 }  // namespace

@@ -58,6 +58,8 @@ class Minimize final : public CommandRun {
                    "- is standard output");
     arguments.text("--from", from_, "FORMAT",
                    "The trace's format, where its content does not tell");
+    arguments.flag("--all-frames", all_frames_,
+                   "Shows call stacks whole, with the allocator's and the framework's frames");
     arguments.text("--json", json_, "FILE|-", "Writes what was done as JSON (emmctl.minimize/1)");
     arguments.footer(
         "Requests are left out together with their ends, merged with others beside them, or made "
@@ -110,7 +112,8 @@ class Minimize final : public CommandRun {
                                 .manager = options->setting.manager.name,
                                 .against = against_,
                                 .fails_with = fails_with_,
-                                .capacity = options->capacity};
+                                .capacity = options->capacity,
+                                .all_frames = all_frames_};
     auto code = ExitCode::fine;
     if (!reduction->shown) {
       say_otherwise(console, *reduction, shown);
@@ -131,7 +134,8 @@ class Minimize final : public CommandRun {
       console.aside(trial::to_text(*reduction, shown));
       if (reduction->after.failure) {
         console.aside(
-            log::failure_to_text("  it fails", *reduction->after.failure, console.width()));
+            log::failure_to_text("  it fails", *reduction->after.failure, console.width(),
+                                 all_frames_));
       }
       if (!shown.verified) {
         console.say(
@@ -217,7 +221,8 @@ class Minimize final : public CommandRun {
                              shown.trace.source(), shown.manager,
                              inspect::bytes_in_full(shown.capacity), shown.fails_with));
     if (found.failure) {
-      console.aside(log::failure_to_text("  it fails", *found.failure, console.width()));
+      console.aside(log::failure_to_text("  it fails", *found.failure, console.width(),
+                                         shown.all_frames));
     } else if (found.reserved_by_other != 0) {
       console.aside(text::format("  {} reserves {}, {} {}\n", shown.manager,
                                  units::bytes(found.reserved), shown.against,
@@ -227,6 +232,7 @@ class Minimize final : public CommandRun {
 
   std::string trace_, fails_with_ = "oom", capacity_, against_, output_ = "-", from_, json_;
   ManagerChoice manager_;
+  bool all_frames_ = false;
 };
 
 }  // namespace

@@ -35,6 +35,8 @@ class Replay final : public CommandRun {
                    "repeatable");
     arguments.text("--log", log_, "FILE", "Writes a row for each operation; - is standard output");
     arguments.text("--log-format", log_format_, "FORMAT", "The log's format: rmm, rmm-legacy or emm");
+    arguments.flag("--all-frames", all_frames_,
+                   "Shows call stacks whole, with the allocator's and the framework's frames");
     arguments.text("--json", json_, "FILE|-", "Writes the summary as JSON (emmctl.replay/1)");
     arguments.text("--memory-map", memory_map_, "FILE|-",
                    "Writes what is where in the managers' memory at the end, or where the run stops, as JSON "
@@ -143,7 +145,7 @@ class Replay final : public CommandRun {
       if (auto written = console.write(memory_map_, maps.to_json(*summary)); !written) return std::move(written).error();
     }
     // stdout carries one result: the JSON, the map or the log where one was sent there, else the summary.
-    const auto text = log::to_text(*summary, console.width());
+    const auto text = log::to_text(*summary, console.width(), all_frames_);
     if (json_ == "-" || log_ == "-" || memory_map_ == "-") {
       if (replay::found_failure(*summary, !fail_on_.empty())) console.say("failures were found; see the result");
     } else {
@@ -205,7 +207,7 @@ class Replay final : public CommandRun {
   std::vector<std::string> faults_, fail_on_;
   std::uint64_t repeat_ = 1;
   std::optional<std::uint64_t> stop_at_;
-  bool verify_ = false, latency_ = false, partial_ = false;
+  bool verify_ = false, latency_ = false, partial_ = false, all_frames_ = false;
 };
 
 }  // namespace
