@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <vector>
 
+#include "base/utf8.hpp"
+
 namespace emm::text {
 
 void append(std::string& out, std::string_view value) { out.append(value); }
@@ -91,17 +93,18 @@ std::string lower(std::string_view value) {
 std::string printable(std::string_view value, std::size_t most) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string out;
-  for (std::size_t at = 0; at < value.size(); ++at) {
-    const auto c = static_cast<unsigned char>(value[at]);
-    const auto continues = (c & 0xc0u) == 0x80;
-    if (out.size() >= most && !continues) return out += "...";
-    // 0xc2 before 0x80 to 0x9f are control characters too, of eight bits.
-    const auto long_control = c == 0xc2 && at + 1 < value.size() && static_cast<unsigned char>(value[at + 1]) < 0xa0;
-    if (c >= 0x20 && c != 0x7f && !long_control) {
-      out += value[at];
-      continue;
+  while (!value.empty()) {
+    if (out.size() >= most) return out += "...";
+    const auto length = utf8_length(value);
+    const auto c = static_cast<unsigned char>(value.front());
+    if (length != 0 && !is_hidden(value)) {
+      out.append(value.substr(0, length));
+    } else if (length <= 1) {
+      out += {'\\', 'x', kDigits[c / 16], kDigits[c % 16]};
+    } else {
+      out.append("\\u{").append(std::string_view(hex(code_point(value))).substr(2)).push_back('}');
     }
-    out += {'\\', 'x', kDigits[c / 16], kDigits[c % 16]};
+    value.remove_prefix(std::max<std::size_t>(length, 1));
   }
   return out;
 }

@@ -29,6 +29,19 @@ std::uint64_t now_ns() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
 }
 
+/// Lines as a terminal may be given them. Whoever put words of a file into them has quoted its ends of lines; the rest is
+/// seen to here, for all commands.
+std::string shown_lines(std::string_view lines) {
+  std::string out;
+  while (!lines.empty()) {
+    const auto end = std::min(lines.find('\n'), lines.size());
+    out += text::printable(lines.substr(0, end), std::string::npos);
+    if (end < lines.size()) out += '\n';
+    lines.remove_prefix(std::min(end + 1, lines.size()));
+  }
+  return out;
+}
+
 bool is_number(std::string_view cell) {
   return !cell.empty() && cell.find_first_not_of("0123456789.,-+%") == std::string_view::npos;
 }
@@ -39,8 +52,9 @@ Console::Console(std::string program)
     : program_(std::move(program)), started_ns_(now_ns()), stderr_is_terminal_(isatty(STDERR_FILENO) != 0) {}
 
 void Console::result(std::string_view text) {
+  const auto shown = shown_lines(text);
   end_progress();
-  written(std::fwrite(text.data(), 1, text.size(), stdout) == text.size());
+  written(std::fwrite(shown.data(), 1, shown.size(), stdout) == shown.size());
 }
 
 /// stdio forgets why a write failed once it was tried.
@@ -60,7 +74,8 @@ void Console::aside(std::string_view lines) {
   if (lines.empty()) return;
   end_progress();
   written(std::fflush(stdout) == 0);
-  std::fwrite(lines.data(), 1, lines.size(), stderr);
+  const auto shown = shown_lines(lines);
+  std::fwrite(shown.data(), 1, shown.size(), stderr);
 }
 
 Status Console::finish() {
@@ -101,7 +116,8 @@ void Console::end_progress() {
 
 Status Console::write(const std::string& path, std::string_view text) {
   if (path == "-") {
-    result(text);
+    end_progress();
+    written(std::fwrite(text.data(), 1, text.size(), stdout) == text.size());
     return {};
   }
   auto sink = format::ByteSink::open(path);

@@ -15,9 +15,9 @@ class Console {
  public:
   explicit Console(std::string program);
 
-  void result(std::string_view text);             ///< To stdout, as it is.
+  void result(std::string_view text);             ///< To stdout, lines for a person.
   void say(std::string_view words);               ///< "emmctl: <words>" to stderr.
-  void aside(std::string_view lines);             ///< To stderr, as it is.
+  void aside(std::string_view lines);             ///< To stderr, lines as well.
   Status finish();                                ///< Flushes stdout; io_error where a write to it failed.
 
   /// Shows how far long work is, on a terminal and after a second of it: a line that overwrites itself.

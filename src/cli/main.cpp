@@ -94,7 +94,7 @@ int no_such_command(std::string_view given) {
       given.empty() ? text::format("expected a command: {}", text::join(known))
                     : text::format("no command '{}'{}: known are {}", given,
                                    meant ? text::format(", did you mean {}?", *meant) : "", text::join(known));
-  std::fprintf(stderr, "emmctl: %s; see emmctl --help\n", words.c_str());
+  std::fprintf(stderr, "emmctl: %s; see emmctl --help\n", text::printable(words, std::string::npos).c_str());
   return static_cast<int>(ExitCode::usage);
 }
 
@@ -115,7 +115,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   app.failure_message([](const CLI::App*, const CLI::Error& error) {
-    return "emmctl: " + std::string(error.what()) + "; see emmctl --help\n";
+    return "emmctl: " + text::printable(error.what(), std::string::npos) + "; see emmctl --help\n";
   });
 
   struct Offered {
@@ -166,7 +166,7 @@ int main(int argc, char** argv) {
     std::fputs("emmctl: out of host memory\n", stderr);
     return static_cast<int>(ExitCode::inconclusive);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "emmctl: a bug of ours: %s\n", error.what());
+    std::fprintf(stderr, "emmctl: a bug of ours: %s\n", text::printable(error.what(), std::string::npos).c_str());
   }
   return static_cast<int>(ExitCode::bug);
 }

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/text.hpp"
 #include "conformance/suite.hpp"
 #include "format/json_writer.hpp"
@@ -11,16 +13,25 @@ std::string_view subject_name(const Report& report) {
   return report.own ? std::string_view("emmctl") : std::string_view(report.subject.manager);
 }
 
-/// `text` inside an XML attribute or element; what XML cannot hold becomes a question mark.
+/// The words of a plugin are shown as they may be on a terminal, on one line.
+std::string shown(std::string_view words) { return text::printable(words, std::string::npos); }
+
+/// `text` inside an XML attribute or element: lines, of which each is shown.
 std::string xml(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
+  std::string out, lines;
+  for (bool first = true; first || !text.empty(); first = false) {
+    const auto end = std::min(text.find('\n'), text.size());
+    lines += shown(text.substr(0, end));
+    if (end < text.size()) lines += '\n';
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  for (const char c : lines) {
     switch (c) {
       case '<': out += "&lt;"; break;
       case '>': out += "&gt;"; break;
       case '&': out += "&amp;"; break;
       case '"': out += "&quot;"; break;
-      default: out += static_cast<unsigned char>(c) < 32 && c != '\n' && c != '\t' ? '?' : c;
+      default: out += c;
     }
   }
   return out;
@@ -88,10 +99,10 @@ std::string to_tap(const Report& report) {
     const auto& [clause, verdict, ns] = report.judged[i];
     out += text::format("{} {} - {} {}", verdict.kind == Kind::fail ? "not ok" : "ok", i + 1, clause->id, clause->rule);
     if (verdict.kind == Kind::not_applicable || verdict.kind == Kind::inconclusive) {
-      out += text::format(" # SKIP {}: {}", name(verdict.kind), verdict.words);
+      out += text::format(" # SKIP {}: {}", name(verdict.kind), shown(verdict.words));
     }
     out += '\n';
-    if (verdict.kind == Kind::fail) out += text::format("# {}\n", told(verdict));
+    if (verdict.kind == Kind::fail) out += text::format("# {}\n", shown(told(verdict)));
   }
   return out;
 }

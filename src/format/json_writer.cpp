@@ -6,31 +6,21 @@
 
 #include "base/assert.hpp"
 #include "base/text.hpp"
+#include "base/utf8.hpp"
 
 namespace emm::format {
 namespace {
 
-/// The length of the well-formed UTF-8 sequence that `text` begins with, 0 if there is none (RFC
-/// 3629).
-std::size_t sequence_length(std::string_view text) noexcept {
-  const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(text[at]); };
-  const auto continues = [&](std::size_t at, unsigned low = 0x80, unsigned high = 0xbf) {
-    return at < text.size() && byte(at) >= low && byte(at) <= high;
-  };
-  const unsigned first = byte(0);
-  if (first < 0x80) return 1;
-  if (first >= 0xc2 && first <= 0xdf) return continues(1) ? 2 : 0;
-  if (first >= 0xe0 && first <= 0xef) {
-    const bool good =
-        continues(1, first == 0xe0 ? 0xa0 : 0x80, first == 0xed ? 0x9f : 0xbf) && continues(2);
-    return good ? 3 : 0;
+/// As "\u202e", outside of the basic plane as two surrogates: the same string to who reads it, and nothing that a terminal
+/// would obey.
+void append_escaped(std::string& out, char32_t point) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  if (point > 0xffff) {
+    append_escaped(out, 0xd7c0 + (point >> 10));
+    point = 0xdc00 + (point & 0x3ff);
   }
-  if (first >= 0xf0 && first <= 0xf4) {
-    const bool good = continues(1, first == 0xf0 ? 0x90 : 0x80, first == 0xf4 ? 0x8f : 0xbf) &&
-                      continues(2) && continues(3);
-    return good ? 4 : 0;
-  }
-  return 0;
+  out.append("\\u");
+  for (int shift = 12; shift >= 0; shift -= 4) out.push_back(kHex[(point >> static_cast<unsigned>(shift)) & 15]);
 }
 
 /// Of how many bytes at its start it is sure that they stand in a JSON string as they are: eight at a time, in one
@@ -41,14 +31,14 @@ std::size_t plain_length(std::string_view text) noexcept {
   for (; text.size() - at >= sizeof(std::uint64_t); at += sizeof(std::uint64_t)) {
     std::uint64_t word = 0;
     std::memcpy(&word, text.data() + at, sizeof word);
-    const auto quote = word ^ (kOnes * '"'), backslash = word ^ (kOnes * '\\');
+    const auto quote = word ^ (kOnes * '"'), backslash = word ^ (kOnes * '\\'), del = word ^ (kOnes * 0x7f);
     const auto special = ((word - kOnes * ' ') & ~word) | ((quote - kOnes) & ~quote) |
-                         ((backslash - kOnes) & ~backslash) | word;
+                         ((backslash - kOnes) & ~backslash) | ((del - kOnes) & ~del) | word;
     if ((special & kTops) != 0) break;
   }
   for (; at < text.size(); ++at) {
     const auto c = static_cast<unsigned char>(text[at]);
-    if (c < 0x20 || c >= 0x80 || c == '"' || c == '\\') break;
+    if (c < 0x20 || c >= 0x7f || c == '"' || c == '\\') break;
   }
   return at;
 }
@@ -89,9 +79,15 @@ void append_json_string(std::string& out, std::string_view value) {
       out.push_back('\\');
       out.push_back(c);
     } else if (static_cast<unsigned char>(c) >= 0x80) {
-      length = sequence_length(value);
-      out.append(length == 0 ? std::string_view("\xef\xbf\xbd") : value.substr(0, length));
-      if (length == 0) length = 1;
+      length = text::utf8_length(value);
+      if (length == 0) {
+        out.append("\xef\xbf\xbd");
+        length = 1;
+      } else if (text::is_hidden(value)) {
+        append_escaped(out, text::code_point(value));
+      } else {
+        out.append(value.substr(0, length));
+      }
     } else {
       switch (c) {
         case '\n':
@@ -103,12 +99,8 @@ void append_json_string(std::string& out, std::string_view value) {
         case '\t':
           out.append("\\t");
           break;
-        default: {
-          constexpr std::string_view kHex = "0123456789abcdef";
-          out.append("\\u00");
-          out.push_back(kHex[static_cast<unsigned char>(c) >> 4]);
-          out.push_back(kHex[static_cast<unsigned char>(c) & 15]);
-        }
+        default:
+          append_escaped(out, static_cast<unsigned char>(c));
       }
     }
     value.remove_prefix(length);

@@ -17,13 +17,13 @@ std::string pixels(double value) {
 
 std::string escaped(std::string_view words) {
   std::string out;
-  for (const char c : words) {
+  for (const char c : text::printable(words, std::string::npos)) {
     switch (c) {
       case '&': out += "&amp;"; break;
       case '<': out += "&lt;"; break;
       case '>': out += "&gt;"; break;
       case '"': out += "&quot;"; break;
-      default: out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+      default: out += c;
     }
   }
   return out;

@@ -2,18 +2,32 @@
 
 #include <algorithm>
 
+#include "base/text.hpp"
+
 namespace emm::inspect {
+namespace {
+
+/// In characters.
+std::size_t width_of(std::string_view text) noexcept {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0u) != 0x80; }));
+}
+
+}  // namespace
 
 std::string columns(std::string_view sides, const std::vector<std::vector<std::string>>& rows, std::string_view indent) {
   std::vector<std::size_t> widths(sides.size());
-  for (const auto& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  auto shown = rows;
+  for (auto& row : shown) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      row[i] = text::printable(row[i], std::string::npos);
+      widths[i] = std::max(widths[i], width_of(row[i]));
+    }
   }
   std::string out;
-  for (const auto& row : rows) {
+  for (const auto& row : shown) {
     std::string line(indent);
     for (std::size_t i = 0; i < row.size(); ++i) {
-      const std::string padding(widths[i] - row[i].size(), ' ');
+      const std::string padding(widths[i] - width_of(row[i]), ' ');
       if (i > 0) line += "  ";
       line += sides[i] == 'r' ? padding + row[i] : row[i] + padding;
     }
@@ -23,7 +37,9 @@ std::string columns(std::string_view sides, const std::vector<std::vector<std::s
   return out;
 }
 
-std::string wrapped(std::string_view words, std::size_t width) {
+std::string wrapped(std::string_view given, std::size_t width) {
+  const auto shown = text::printable(given, std::string::npos);
+  std::string_view words = shown;
   std::string out;
   std::size_t in_line = 0;
   while (!words.empty()) {

@@ -182,7 +182,7 @@ std::string to_text(const Recording& recording, const Lives& lives, const OomRep
   auto out = wrapped(happened(trace, oom) + ' ' + why(oom) + ' ' + of_growth(trace, growth(lives), oom, shown.all_frames) + enough(report, oom), kWidth);
   if (index(oom.site) != 0) {
     out += "\nThe request came from\n";
-    for (const auto& frame : telling_frames(trace, oom.site, shown)) out += "  " + frame + '\n';
+    for (const auto& frame : telling_frames(trace, oom.site, shown)) out += format("  {}\n", text::printable(frame, std::string::npos));
   }
   const auto holding = held_after(lives, oom.event, oom.device);
   if (holding.count > 0) {

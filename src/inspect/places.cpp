@@ -5,6 +5,7 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "base/utf8.hpp"
 #include "inspect/columns.hpp"
 #include "trace/call_site.hpp"
 
@@ -14,21 +15,22 @@ namespace {
 constexpr std::size_t kFrameWidth = 76;
 
 /// The end of a path says more than its beginning.
-std::string shortened(const std::string& frame, std::size_t width) {
+std::string shortened(std::string_view given, std::size_t width) {
+  auto frame = text::printable(given, std::string::npos);
   if (frame.size() <= width) return frame;
   const auto place = std::min(frame.find(' '), frame.size());
-  if (frame.size() - place + 20 > width) return frame.substr(0, width - 3) + "...";  // the name is what is long
-  return "..." + frame.substr(frame.size() - (width - 3));
+  if (frame.size() - place + 20 > width) return std::string(text::head(frame, width - 3)) + "...";  // the name is what is long
+  return "..." + std::string(text::tail(frame, width - 3));
 }
 
 std::vector<std::string_view> views_of(const std::vector<std::string>& frames) { return {frames.begin(), frames.end()}; }
 
 /// "train.py:13 step, in adam.py:178 step", whole or shortened.
 std::string name_of(std::string_view frame, std::string_view called, std::size_t width) {
-  if (called.empty()) return shortened(std::string(frame), width);
+  if (called.empty()) return shortened(frame, width);
   const auto slash = called.substr(0, called.find(".py:")).rfind('/');
   const auto half = width == std::string::npos ? width : width / 2;
-  return shortened(text::format("{}, in {}", shortened(std::string(frame), half), slash == called.npos ? called : called.substr(slash + 1)),
+  return shortened(text::format("{}, in {}", shortened(frame, half), slash == called.npos ? called : called.substr(slash + 1)),
                    width);
 }
 

@@ -17,6 +17,9 @@ using Rows = std::vector<std::vector<std::string>>;
 
 constexpr std::size_t kWidth = 100;
 
+/// What a file names, as a terminal may show it.
+std::string shown_as(std::string_view words) { return text::printable(words, std::string::npos); }
+
 std::string bar(std::uint64_t part, std::uint64_t whole, std::size_t width) {
   if (whole == 0 || part == 0) return "";
   const auto filled = static_cast<std::size_t>(static_cast<double>(part) / static_cast<double>(whole) * static_cast<double>(width) + 0.5);
@@ -47,7 +50,7 @@ std::string heading(const Recording& recording, const Survey& survey) {
     if (survey.backing_by_op[op] != 0) words += text::format(" ({} of the manager)", grouped(survey.backing_by_op[op]));
     operations.push_back(words);
   }
-  return text::format("{}: {}\n", trace.source(), text::join(about)) + wrapped(text::join(operations), kWidth);
+  return text::format("{}: {}\n", shown_as(trace.source()), shown_as(text::join(about))) + wrapped(text::join(operations), kWidth);
 }
 
 std::string summary(const Recording& recording, const Survey& survey) {
@@ -153,7 +156,7 @@ std::string growth_heading(const Growth& growth) {
   const auto count = grouped(growth.iterations.size());
   switch (growth.source) {
     case Growth::Source::none: break;
-    case Growth::Source::marks: return text::format("\nGrowth between iterations: {} by marks \"{}\"\n", count, growth.name);
+    case Growth::Source::marks: return text::format("\nGrowth between iterations: {} by marks \"{}\"\n", count, shown_as(growth.name));
     case Growth::Source::steps: return text::format("\nGrowth between iterations: {} by sizes that repeat; there are no marks\n", count);
     case Growth::Source::floors:
       return "\nGrowth: no marks are alike and no series of sizes repeats; the least live in each tenth of the trace\n";
@@ -186,7 +189,7 @@ std::string growth_text(const Recording& recording, const Growth& growth, const 
   const auto steps = all.size() - 1 - growth.base;
   out += by_floors ? text::format("  In the last, {} than in the second", change(growth.bytes))
                    : text::format("  At the end of the last, {} than at the end of {}, {} before", change(growth.bytes),
-                                  all_named(growth) ? all[growth.base].name : text::format("iteration {}", growth.base + 1),
+                                  all_named(growth) ? shown_as(all[growth.base].name) : text::format("iteration {}", growth.base + 1),
                                   counted(steps, "iteration"));
   if (growth.bytes > 0 && growth.steady) {
     out += text::format("\n  It never went down: {} in each, on average", change(growth.bytes / static_cast<std::int64_t>(steps)));

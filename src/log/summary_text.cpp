@@ -17,7 +17,10 @@ class Page {
   explicit Page(int width) : width_(static_cast<std::size_t>(std::max(width, 40))) {}
 
   /// Words wrapped at spaces, the first line after `indent` spaces and the others two deeper.
-  void paragraph(std::string_view words, std::size_t indent = 0) {
+  /// Names come from the trace and from plugins: nothing in them reaches the terminal that it would obey.
+  void paragraph(std::string_view given, std::size_t indent = 0) {
+    const auto shown = text::printable(given, std::string::npos);
+    std::string_view words = shown;
     std::size_t column = 0;
     const auto begin_line = [&](std::size_t spaces) {
       out_.append(spaces, ' ');
@@ -250,6 +253,10 @@ void show_flushes(Page& page, const Summary& summary) {
 
 std::string failure_to_text(std::string_view heading, const Failure& failure, int width, bool all_frames) {
   Page page(width);
+  if (heading.starts_with('\n')) {
+    page.blank();
+    heading.remove_prefix(1);
+  }
   show_failure(page, heading, failure, all_frames);
   return page.take();
 }

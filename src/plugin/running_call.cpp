@@ -11,6 +11,8 @@
 #include <mutex>
 #include <utility>
 
+#include "base/text.hpp"
+
 namespace emm::plugin {
 namespace {
 
@@ -90,7 +92,7 @@ const char* kept_name(std::string name) {
   static auto& mutex = *new std::mutex;
   static auto& names = *new std::deque<std::string>;
   const std::lock_guard lock(mutex);
-  return names.emplace_back(std::move(name)).c_str();
+  return names.emplace_back(text::printable(name, std::string::npos)).c_str();
 }
 
 RunningCall::RunningCall(const char* plugin, const char* slot) noexcept

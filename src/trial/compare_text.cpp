@@ -75,7 +75,8 @@ std::string to_text(const Comparison& comparison, const trace::Trace& trace, int
                     bool all_frames) {
   const auto& first = comparison.contestants.front();
   auto out =
-      format("{}: {} events, peak live {}, bound {}\n", trace.source(),
+      format("{}: {} events, peak live {}, bound {}\n",
+             text::printable(trace.source(), std::string::npos),
              text::grouped(first.judged.pass.events),
              units::bytes(first.judged.pass.peak_requested_bytes), units::bytes(comparison.bound));
   out += format("device {}\n", comparison.device);

@@ -38,7 +38,7 @@ std::string to_text(const Reduction& reduction, const ReductionShown& shown) {
   const auto before = count(shown.trace);
   const auto after = count(shown.trace, reduction.draft.steps);
   auto out = format(
-      "{}: {} of {} events left ({} %), {} of {} requests, in {} trials\n", shown.trace.source(),
+      "{}: {} of {} events left ({} %), {} of {} requests, in {} trials\n", text::printable(shown.trace.source(), std::string::npos),
       text::grouped(after.events), text::grouped(before.events),
       text::fixed(100 * static_cast<double>(after.events) / static_cast<double>(before.events), 2),
       text::grouped(after.requests), text::grouped(before.requests),

@@ -36,10 +36,11 @@ std::string to_json(const std::string& source, const trace::Importer& importer, 
 
 std::string to_text(const std::string& source, const trace::CheckReport& report) {
   std::string out;
-  for (const auto& finding : report.findings) out += text::format("{}: {}\n", name(finding.severity), finding.words);
+  for (const auto& finding : report.findings) out += text::format("{}: {}\n", name(finding.severity), text::printable(finding.words, std::string::npos));
   const auto found = report.errors + report.warnings;
   if (found > report.findings.size()) out += text::format("... and {} more\n", found - report.findings.size());
-  out += text::format("{}: {} operations, {} allocations, peak live {}; {} errors, {} warnings\n", source,
+  out += text::format("{}: {} operations, {} allocations, peak live {}; {} errors, {} warnings\n",
+                      text::printable(source, std::string::npos),
                       text::grouped(report.summary.operations), text::grouped(report.allocations),
                       units::bytes(report.peak_live_bytes), text::grouped(report.errors), text::grouped(report.warnings));
   return out;

@@ -1,3 +1,4 @@
+#include "base/text.hpp"
 #include "format/rmm_csv.hpp"
 #include "log/digits.hpp"
 #include "log/line_log.hpp"
@@ -57,7 +58,7 @@ class RmmLegacyCsv final : public LineLog {
     at = put_seconds(put(at, ','), record.end_ns - record.begin_ns);
     lines.append(line, put(at, ','));
     if (record.seq < trace().size())
-      lines.append(location(trace().first_frame(trace()[record.seq].site)));
+      lines.append(text::printable(location(trace().first_frame(trace()[record.seq].site)), std::string::npos));
     lines.push_back('\n');
   }
 
