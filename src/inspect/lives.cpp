@@ -74,7 +74,7 @@ Lives::Lives(const trace::Trace& trace) : trace_(trace), lives_(trace.alloc_coun
     if (event.op == Op::free || event.op == Op::close_ipc_handle) {
       auto& life = lives_[index(event.id)];
       if (backing && life.what != Life::What::backing) {
-        life.gone = i;
+        life.gone = worked(event) ? i : kNever;
       } else if (life.death == kNever && life.what != Life::What::nothing) {
         life.death = life.gone = i;
       }

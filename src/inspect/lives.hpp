@@ -24,7 +24,9 @@ struct Life {
   std::uint64_t size = 0;
   std::uint32_t birth = kNever;
   std::uint32_t death = kNever;  ///< The event that asks for its end; kNever: it is live at the end.
-  std::uint32_t gone = kNever;   ///< The event from which its address was free again; `death` unless the trace says later.
+  /// The event from which its address was free again; `death` unless the trace says later, kNever where it says that
+  /// it was not within the recording.
+  std::uint32_t gone = kNever;
   SiteId site{};
   ThreadId thread{};
   StreamId stream{};

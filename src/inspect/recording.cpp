@@ -29,6 +29,10 @@ std::optional<std::uint64_t> number_of(std::string_view members, std::string_vie
   return text::to_u64(rest.substr(begin, end == std::string_view::npos ? end : end - begin));
 }
 
+bool says(std::string_view members, std::string_view name) {
+  return members.find(text::format("\"{}\":true", name)) != std::string_view::npos;
+}
+
 }  // namespace
 
 bool Recording::stacks_are_many() {
@@ -48,8 +52,16 @@ Status Recording::on_operation(const trace::Operation& operation) {
   }
   const auto before = trace_.size();
   if (auto taken = trace_.on_operation(operation); !taken) return taken;
-  if (trace_.size() == before || operation.op == trace::Op::free || !operation.has(Member::id)) return {};
+  if (trace_.size() == before) return {};
+  if (operation.has(Member::extension) && says(operation.extension, "x-no_row")) {
+    rowless_.insert(static_cast<std::uint32_t>(before));
+  }
+  if (operation.op == trace::Op::free || !operation.has(Member::id)) return {};
   const auto id = trace_[before].id;
+  if (operation.has(Member::kind) && operation.kind == trace::Kind::physical) {
+    if (mapped_.size() <= index(id)) mapped_.resize(index(id) + 1);
+    mapped_[index(id)] = true;
+  }
   if (operation.has(Member::addr)) put(addresses_, id, operation.addr);
   if (operation.has(Member::granted)) put(granted_, id, operation.granted);
   if (operation.has(Member::extension) && operation.result.outcome == trace::Outcome::oom) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "base/ids.hpp"
@@ -33,6 +34,10 @@ class Recording final : public trace::OperationSink {
   bool has_addresses() const noexcept { return !addresses_.empty(); }
   std::uint64_t address(AllocId id) const noexcept { return at(addresses_, id); }  ///< 0: not recorded.
   std::uint64_t granted(AllocId id) const noexcept { return at(granted_, id); }    ///< Bytes; 0: not recorded.
+  /// Memory of the backing layer that was mapped into an address range (kind "physical").
+  bool is_mapped(AllocId id) const noexcept { return index(id) < mapped_.size() && mapped_[index(id)]; }
+  /// The recording has no row of its own for that event ("x-no_row").
+  bool has_row(std::uint32_t event) const noexcept { return rowless_.count(event) == 0; }
   /// What the device had free as the request failed, where the recording says so ("x-device_free").
   std::optional<std::uint64_t> device_free(AllocId id) const;
 
@@ -47,6 +52,8 @@ class Recording final : public trace::OperationSink {
 
   trace::Trace trace_;
   std::vector<std::uint64_t> addresses_, granted_;  // by AllocId, as far as the last that has one
+  std::vector<bool> mapped_;                        // the same
+  std::unordered_set<std::uint32_t> rowless_;
   std::map<std::uint32_t, std::uint64_t> device_free_;
   std::uint64_t stack_bytes_most_, stacks_ = 0, stacks_cut_ = 0;
   bool many_ = false;

@@ -69,6 +69,34 @@ void count_events(const Lives& lives, Survey& out) {
   out.span_ns = last;
 }
 
+/// By the operations that stand for rows: a row may be several, and what was before the first row is of none.
+Actions count_rows(const Recording& recording, const Lives& lives) {
+  const auto& trace = lives.trace();
+  Actions out{};
+  const auto count = [&](Action action) { ++out[static_cast<std::size_t>(action)]; };
+  for (std::uint32_t i = 0; i < lives.all().size(); ++i) {
+    const auto id = static_cast<AllocId>(i);
+    const auto& life = lives[id];
+    const bool backing = life.what == What::backing;
+    if (!backing && life.what != What::device) continue;
+    const bool mapped = backing && recording.is_mapped(id);
+    if (!life.preexisting && recording.has_row(life.birth)) {
+      count(mapped ? Action::segment_map : backing ? Action::segment_alloc : Action::alloc);
+    }
+    if (life.death == kNever || trace[life.death].op != Op::free) continue;
+    if (recording.has_row(life.death)) {
+      count(mapped ? Action::segment_unmap : backing ? Action::segment_free : Action::free_requested);
+    }
+    if (!backing && life.gone != kNever) count(Action::free_completed);
+  }
+  for (std::uint32_t i = 0; i < trace.size(); ++i) {
+    const auto& event = trace[i];
+    const bool asks = event.op == Op::memalloc || event.op == Op::memallocmanaged;
+    if (asks && event.recorded() == trace::Outcome::oom && !event.has(trace::event_flag::backing)) count(Action::oom);
+  }
+  return out;
+}
+
 void measure(const Lives& lives, Survey& out) {
   std::vector<std::uint64_t> sizes, events, times;
   std::map<std::uint64_t, SizeClass> classes;
@@ -117,10 +145,10 @@ Survey survey(const Recording& recording, const Lives& lives) {
   Survey out;
   std::map<std::uint32_t, Level> by_device;
   std::vector<Level> by_thread(trace.threads().size()), by_stream(trace.streams().size());
-  Level live, host, reserved;
+  Level live, active, host, reserved;
   // Memory that its owner has freed and that is not free yet, by the event at which it will be.
-  std::map<std::uint32_t, std::uint64_t> pending_until;
-  std::uint64_t pending = 0;
+  std::map<std::uint32_t, std::vector<std::uint64_t>> pending_until;
+  Level pending;
   Backing backing;
   bool any_backing = false;
   const auto change = [&](AllocId id, bool begins) {
@@ -132,16 +160,23 @@ Survey survey(const Recording& recording, const Lives& lives) {
                             &by_stream[index(life.stream)]}) {
           step(*level);
         }
+        if (begins) active.begin(life.size);
         if (!begins && life.gone > life.death) {
-          pending += life.size;
-          pending_until[life.gone] += life.size;
+          pending.begin(life.size);
+          pending_until[life.gone].push_back(life.size);
+        } else if (!begins) {
+          active.end(life.size);
         }
         break;
       case What::host: step(host); break;
       case What::backing:
         any_backing = true;
-        ++(begins ? backing.segments_made : backing.segments_given_back);
         step(reserved);
+        if (begins && life.preexisting) {
+          ++backing.segments_before;
+        } else if (recording.has_row(begins ? life.birth : life.death)) {
+          ++(begins ? backing.segments_made : backing.segments_given_back);
+        }
         break;
       default: break;
     }
@@ -149,10 +184,14 @@ Survey survey(const Recording& recording, const Lives& lives) {
   lives.walk([&](std::uint32_t, AllocId id) { change(id, true); }, [&](std::uint32_t, AllocId id) { change(id, false); },
              [&](std::uint32_t event) {
                if (!pending_until.empty() && pending_until.begin()->first <= event) {
-                 pending -= pending_until.begin()->second;
+                 for (const auto size : pending_until.begin()->second) {
+                   pending.end(size);
+                   active.end(size);
+                 }
                  pending_until.erase(pending_until.begin());
                }
-               backing.pending_peak = std::max(backing.pending_peak, pending);
+               pending.passed(event);
+               active.passed(event);
                const auto& each = trace[event];
                if (live.passed(event)) backing.reserved_at_live = reserved.bytes;
                if (reserved.passed(event)) backing.live_at_reserved = live.bytes;
@@ -163,10 +202,17 @@ Survey survey(const Recording& recording, const Lives& lives) {
                by_stream[index(each.stream)].passed(event);
              });
   out.live = live.peak;
+  out.active = active.peak;
+  out.pending_at_end = pending.count;
+  out.pending_bytes_at_end = pending.bytes;
+  out.live_at_end_bytes = live.bytes;
+  out.actions = count_rows(recording, lives);
   out.host = host.peak;
   for (const auto& [device, level] : by_device) out.live_by_device.emplace_back(device, level.peak);
   if (any_backing) {
     backing.reserved = reserved.peak;
+    backing.reserved_at_end = reserved.bytes;
+    backing.pending_peak = pending.peak.bytes;
     out.backing = backing;
   }
   count_events(lives, out);

@@ -108,6 +108,9 @@ std::string to_json(const Recording& recording, const Survey& survey, const Grow
   json.end_object().member("allocs", survey.allocs).member("bytes", survey.bytes).member("failed", survey.failed);
   json.key("span_ns");
   survey.has_times ? json.value(survey.span_ns) : json.null();
+  json.key("actions").begin_object();
+  for (std::size_t action = 0; action < survey.actions.size(); ++action) json.member(kActionNames[action], survey.actions[action]);
+  json.end_object();
   write(json, "size", survey.sizes);
   write(json, "lifetime_events", survey.lifetime_events);
   write(json, "lifetime_ns", survey.lifetime_ns);
@@ -123,6 +126,9 @@ std::string to_json(const Recording& recording, const Survey& survey, const Grow
   json.key("peak_live_by_device").begin_object();
   for (const auto& [device, peak] : survey.live_by_device) write(json, text::format("{}", device), trace, peak);
   json.end_object();
+  write(json, "peak_active", trace, survey.active);
+  json.member("active_at_end_bytes", survey.live_at_end_bytes + survey.pending_bytes_at_end);
+  json.member("pending_at_end", survey.pending_at_end).member("pending_at_end_bytes", survey.pending_bytes_at_end);
   write(json, "peak_host", trace, survey.host);
   write(json, "at_peak", trace, survey.at_peak, shown.top);
   write(json, "leaked", trace, survey.leaked, shown.top);
@@ -133,7 +139,9 @@ std::string to_json(const Recording& recording, const Survey& survey, const Grow
     json.begin_object();
     write(json, "peak_reserved", trace, held.reserved);
     json.member("live_at_peak_reserved_bytes", held.live_at_reserved).member("reserved_at_peak_live_bytes", held.reserved_at_live);
-    json.member("peak_pending_bytes", held.pending_peak).member("segments_made", held.segments_made);
+    json.member("reserved_at_end_bytes", held.reserved_at_end);
+    json.member("peak_pending_bytes", held.pending_peak).member("segments_before", held.segments_before);
+    json.member("segments_made", held.segments_made);
     json.member("segments_given_back", held.segments_given_back).member("flushes", held.flushes);
     json.member("flushed_bytes", held.flushed_bytes).end_object();
   } else {

@@ -67,6 +67,14 @@ std::string summary(const Recording& recording, const Survey& survey) {
   if (survey.live_by_device.size() > 1) {
     for (const auto& [device, at] : survey.live_by_device) peak(text::format("  device {}", device), at);
   }
+  if (survey.active.bytes > survey.live.bytes) {
+    peak("peak active", survey.active);
+    rows.push_back({"", "live, or freed and not free yet for other streams"});
+  }
+  if (survey.pending_at_end != 0) {
+    rows.push_back({"never completed", text::format("{}, {}: freed, and not free at the end", counted(survey.pending_at_end, "free"),
+                                                    bytes_in_full(survey.pending_bytes_at_end))});
+  }
   if (survey.host.bytes > 0) peak("peak of host", survey.host);
   rows.push_back({"never freed", survey.leaked.count == 0 ? std::string("none")
                                                           : text::format("{}, {}", counted(survey.leaked.count, "allocation"),
@@ -141,7 +149,8 @@ std::string backing(const Recording& recording, const Survey& survey) {
                                                     text::fixed(100.0 * static_cast<double>(most - survey.live.bytes) / static_cast<double>(survey.live.bytes), 1))});
   }
   rows.push_back({"at peak live", bytes_in_full(held.reserved_at_live)});
-  rows.push_back({"segments", text::format("{} made, {} given back", grouped(held.segments_made), grouped(held.segments_given_back))});
+  const auto before = held.segments_before == 0 ? std::string() : text::format("{} there before, ", grouped(held.segments_before));
+  rows.push_back({"segments", text::format("{}{} made, {} given back", before, grouped(held.segments_made), grouped(held.segments_given_back))});
   if (held.pending_peak != 0) rows.push_back({"kept for streams", text::format("{} at most, freed and not free yet", bytes_in_full(held.pending_peak))});
   if (held.flushes != 0) rows.push_back({"flushes", text::format("{}, of {}", grouped(held.flushes), bytes(held.flushed_bytes))});
   return "\nWhat the recorded manager held\n" + columns("ll", rows);

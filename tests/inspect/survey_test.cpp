@@ -173,5 +173,52 @@ TEST(Survey, MemoryThatWasThereBeforeIsNoLeakOfTheRecording) {
   EXPECT_EQ(found.preexisting_at_end.bytes, 100u);
 }
 
+TEST(Survey, WhatIsFreedIsActiveUntilItsFreeCompletes) {
+  const auto recording = recorded(R"({"op":"memalloc","id":1,"size":100}
+{"op":"free","id":1}
+{"op":"memalloc","id":2,"size":10}
+{"op":"free","layer":"backing","id":1}
+{"op":"memalloc","id":3,"size":70}
+{"op":"free","id":2}
+{"op":"free","id":3}
+{"op":"free","layer":"backing","id":3,"result":{"outcome":"error","code":600}}
+)");
+  const Lives lives(recording->trace());
+
+  const auto found = survey(*recording, lives);
+
+  EXPECT_EQ(found.live, (Peak{.bytes = 100, .count = 1, .event = 0}));
+  EXPECT_EQ(found.active, (Peak{.bytes = 110, .count = 2, .event = 2}));
+  EXPECT_EQ(found.pending_at_end, 1u) << "its free failed: the device was not ready";
+  EXPECT_EQ(found.pending_bytes_at_end, 70u);
+  EXPECT_EQ(found.leaked.count, 0u);
+  EXPECT_EQ(found.actions[static_cast<std::size_t>(Action::free_requested)], 3u);
+  EXPECT_EQ(found.actions[static_cast<std::size_t>(Action::free_completed)], 2u);
+}
+
+TEST(Survey, SegmentsAreCountedAsTheyWereMadeAndGivenBack) {
+  const auto recording = recorded(
+      R"({"op":"memalloc","layer":"backing","id":"s1","size":50,"preexisting":true}
+{"op":"memalloc","layer":"backing","kind":"physical","id":"s2","size":100,"addr":"0x1000"}
+{"op":"memalloc","layer":"backing","kind":"physical","id":"s3","size":100,"addr":"0x1064"}
+{"op":"free","layer":"backing","id":"s2"}
+{"op":"memalloc","layer":"backing","kind":"physical","id":"s4","size":40,"addr":"0x1000","x-no_row":true}
+{"op":"free","layer":"backing","id":"s3","x-no_row":true}
+{"op":"free","layer":"backing","id":"s1"}
+{"op":"memalloc","id":1,"size":9,"preexisting":true}
+{"op":"memalloc","id":2,"size":9,"result":"oom"}
+)");
+  const Lives lives(recording->trace());
+
+  const auto found = survey(*recording, lives);
+
+  ASSERT_TRUE(found.backing);
+  EXPECT_EQ(found.backing->segments_before, 1u);
+  EXPECT_EQ(found.backing->segments_made, 2u) << "what is left of a range is not made";
+  EXPECT_EQ(found.backing->segments_given_back, 2u) << "one unmap of two ranges, and a segment";
+  EXPECT_EQ(found.backing->reserved_at_end, 40u);
+  EXPECT_EQ(found.actions, (Actions{0, 0, 0, 0, 1, 2, 1, 1}));
+}
+
 }  // namespace
 }  // namespace emm::inspect

@@ -179,14 +179,20 @@ TEST(TorchPickle, MakesWhatLivedBeforeTheFirstRowFirst) {
   EXPECT_EQ(log.text(),
             "memalloc backing id=s1 size=65536 addr=0x1000 preexisting stream=0x5\n"
             "memalloc backing id=s2 size=4096 addr=0x100000 preexisting\n"
-            "memalloc id=1 size=4000 addr=0x1000 granted=4096 preexisting stream=0x5\n"
-            "memalloc id=2 size=300 addr=0x2000 preexisting stream=0x5\n"
-            "memalloc id=3 size=1000 addr=0x2200 granted=1024 preexisting stream=0x5\n"
-            "free id=2 stream=0x5\n"
-            "memalloc id=4 size=200 addr=0x2000 stream=0x5\n"
+            "memalloc id=1 size=1024 addr=0x2600 granted=1024 preexisting stream=0x5\n"
+            "free id=1 stream=0x5 \"x-no_row\":true\n"
+            "memalloc id=2 size=1 addr=0x3000 preexisting stream=0x5\n"
+            "free id=2 stream=0x5 \"x-no_row\":true\n"
+            "memalloc id=3 size=4000 addr=0x1000 granted=4096 preexisting stream=0x5\n"
+            "memalloc id=4 size=300 addr=0x2000 preexisting stream=0x5\n"
+            "memalloc id=5 size=1000 addr=0x2200 granted=1024 preexisting stream=0x5\n"
+            "free id=4 stream=0x5\n"
+            "memalloc id=6 size=200 addr=0x2000 stream=0x5\n"
+            "free backing id=2 stream=0x5\n"
             "free backing id=s2\n"
-            "end events=8 live=3 live_bytes=5200");
-  EXPECT_EQ(summary(log.counts), "rows 5: used 4, unmatched 1");
+            "free backing id=1 error\n"
+            "end events=14 live=3 live_bytes=5200");
+  EXPECT_EQ(summary(log.counts), "rows 5: used 5");
   EXPECT_FALSE(log.header.complete);
 }
 
@@ -226,6 +232,58 @@ TEST(TorchPickle, SaysWhereRecordStreamHeldMemoryBack) {
             "free id=2\n"
             "end events=5 live=0 live_bytes=0");
   EXPECT_EQ(notes(log), "1 frees completed later than they were asked for, as record_stream makes them");
+}
+
+TEST(TorchPickle, SaysWhichFreesDidNotComplete) {
+  const auto log = read(snapshot(
+      R"({"action": "alloc", "addr": 4096, "size": 100, "stream": 0, "time_us": 10},
+         {"action": "alloc", "addr": 8192, "size": 200, "stream": 0, "time_us": 11},
+         {"action": "alloc", "addr": 12288, "size": 300, "stream": 0, "time_us": 12},
+         {"action": "free_requested", "addr": 12288, "size": 300, "stream": 0, "time_us": 13},
+         {"action": "free_requested", "addr": 8192, "size": 200, "stream": 0, "time_us": 14},
+         {"action": "alloc", "addr": 8192, "size": 50, "stream": 0, "time_us": 15},
+         {"action": "free_requested", "addr": 4096, "size": 100, "stream": 0, "time_us": 16})",
+      R"({"device": 0, "address": 4096, "total_size": 65536, "stream": 0, "blocks": [
+            {"address": 4096, "size": 512, "requested_size": 100, "state": "active_pending_free"},
+            {"address": 8192, "size": 512, "requested_size": 50, "state": "active_allocated"},
+            {"address": 12288, "size": 512, "requested_size": 300, "state": "active_pending_free"}]})"));
+
+  EXPECT_EQ(log.text().substr(log.text().find("free id=3")),
+            "free id=3 time_ns=3000\n"
+            "free id=2 time_ns=4000\n"
+            "memalloc id=4 size=50 addr=0x2000 time_ns=5000\n"
+            "free id=1 time_ns=6000\n"
+            "free backing id=1 time_ns=6000 error\n"
+            "free backing id=3 time_ns=6000 error\n"
+            "end events=10 live=1 live_bytes=50")
+      << "what lives where a free was asked for says that it completed";
+  EXPECT_EQ(log.counts.notes.back(), "2 frees had not completed at the end: their memory was not free yet");
+}
+
+TEST(TorchPickle, TellsWhatIsLeftOfAnUnmappedRangeFromWhatWasMapped) {
+  const auto log = read(snapshot(
+      R"({"action": "segment_map", "addr": 1000, "size": 100, "stream": 0},
+         {"action": "segment_map", "addr": 1100, "size": 100, "stream": 0},
+         {"action": "segment_unmap", "addr": 1050, "size": 100, "stream": 0})"));
+
+  EXPECT_EQ(log.text(),
+            "memalloc backing physical id=s1 size=100 addr=0x3e8\n"
+            "memalloc backing physical id=s2 size=100 addr=0x44c\n"
+            "free backing id=s1\n"
+            "memalloc backing physical id=s3 size=50 addr=0x3e8 \"x-no_row\":true\n"
+            "free backing id=s2 \"x-no_row\":true\n"
+            "memalloc backing physical id=s4 size=50 addr=0x47e \"x-no_row\":true\n"
+            "end events=6 live=0 live_bytes=0");
+  EXPECT_EQ(summary(log.counts), "rows 3: used 3");
+}
+
+TEST(TorchPickle, TakesCompletionsForTheFreesWhereNoOthersWereRecorded) {
+  const auto log = read(snapshot(R"({"action": "free_completed", "addr": 4096, "size": 100, "stream": 0})"));
+
+  EXPECT_EQ(log.text(),
+            "memalloc id=1 size=100 addr=0x1000 preexisting\n"
+            "free id=1\n"
+            "end events=2 live=0 live_bytes=0");
 }
 
 TEST(TorchPickle, TakesARowThatSaysNoStreamAndNoTime) {

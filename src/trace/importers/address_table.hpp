@@ -64,6 +64,14 @@ class AddressTable {
     --count_;
     return value;
   }
+  /// Calls each(address, value), in no order.
+  template <class Each>
+  void for_each(const Each& each) const {
+    if (at_none_) each(kNone, *at_none_);
+    for (const auto& slot : slots_) {
+      if (slot.address != kNone) each(slot.address, slot.value);
+    }
+  }
   /// Asks the memory for what will soon be looked for.
   void prefetch(std::uint64_t address) const noexcept {
     __builtin_prefetch(&slots_[home(address)]);

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "base/byte_sum.hpp"
 #include "trace/importers/address_table.hpp"
@@ -29,6 +31,13 @@ class LiveTable {
     const auto ended = live_.remove(address);
     if (ended) bytes_.subtract(ended->size);
     return ended;
+  }
+  /// By id.
+  std::vector<Entry> all() const {
+    std::vector<Entry> entries;
+    live_.for_each([&](std::uint64_t, const Entry& entry) { entries.push_back(entry); });
+    std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+    return entries;
   }
   bool has(std::uint64_t address) const noexcept { return live_.find(address) != nullptr; }
 

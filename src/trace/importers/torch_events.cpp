@@ -84,7 +84,7 @@ Result<ImportCounts> read_events(format::ByteSource& source, OperationSink& sink
     }
     if (auto taken = session.row(row); !taken) return std::move(taken).error();
   }
-  session.finish();
+  if (auto finished = session.finish(); !finished) return std::move(finished).error();
   return run.finish(session.live_count(), session.live_bytes());
 }
 

@@ -56,10 +56,16 @@ void TorchBaseline::row(const TorchRow& row) {
     case TorchAction::free_requested: {
       const auto [at, first] = seen_.add(row.address, Seen::requested);
       *at = Seen::requested;
+      any_requested_ = true;
       if (first) allocations_.push_back({.address = row.address, .size = row.size, .stream = row.stream});
       return;
     }
-    case TorchAction::free_completed: *seen_.add(row.address, Seen::ended).first = Seen::ended; return;
+    case TorchAction::free_completed: {
+      const auto [at, first] = seen_.add(row.address, Seen::ended);
+      *at = Seen::ended;
+      if (first) allocations_.push_back({.address = row.address, .size = row.size, .stream = row.stream, .pending = true});
+      return;
+    }
     case TorchAction::segment_alloc:
     case TorchAction::segment_free:
     case TorchAction::segment_map:
@@ -78,16 +84,20 @@ void TorchBaseline::row(const TorchRow& row) {
 void TorchBaseline::segment(const TorchMemory& segment) { segments_.push_back(segment); }
 
 void TorchBaseline::active_block(const TorchMemory& block) {
-  const auto [at, first] = seen_.add(block.address, Seen::live);
+  const auto expected = block.pending ? Seen::requested : Seen::live;
+  const auto [at, first] = seen_.add(block.address, expected);
   if (first) {
     allocations_.push_back(block);
-  } else if (*at != Seen::live) {
+  } else if (*at == Seen::ended || (*at == Seen::requested && !block.pending)) {
     ++contradictions_;
   }
 }
 
 void TorchBaseline::finish() {
   seen_ = {};
+  if (!any_requested_) {
+    for (auto& memory : allocations_) memory.pending = memory.pending && memory.granted != 0;  // the state says so
+  }
   Held held;
   for (const auto& segment : segments_) held.add(segment);
   for (auto at = segment_rows_.rbegin(); at != segment_rows_.rend(); ++at) {
@@ -104,7 +114,7 @@ void TorchBaseline::finish() {
   segments_.clear();
   for (const auto& [address, memory] : held.all()) segments_.push_back(memory);
   std::sort(allocations_.begin(), allocations_.end(),
-            [](const auto& a, const auto& b) { return a.address < b.address; });
+            [](const auto& a, const auto& b) { return a.pending != b.pending ? a.pending : a.address < b.address; });
 }
 
 ByteSum TorchBaseline::bytes() const noexcept {
@@ -143,8 +153,8 @@ TorchSegment read_torch_segment(const Pickle& pickle, PickleValue value) {
     const auto address = pickle.u64(pickle.find(block, "address")).value_or(next);
     next = address + size;
     const auto state = pickle.string(pickle.find(block, "state")).value_or("");
-    if (state == "active_pending_free" || state == "active_awaiting_free") ++segment.pending;
-    if (state != "active_allocated") continue;
+    const auto pending = state == "active_pending_free" || state == "active_awaiting_free";
+    if (state != "active_allocated" && !pending) continue;
     auto requested = pickle.u64(pickle.find(block, "requested_size"));
     if (!requested) {
       PickleValue made;
@@ -154,7 +164,8 @@ TorchSegment read_torch_segment(const Pickle& pickle, PickleValue value) {
     segment.active.push_back({.address = address,
                               .size = requested.value_or(size),
                               .granted = size,
-                              .stream = segment.memory.stream});
+                              .stream = segment.memory.stream,
+                              .pending = pending});
   }
   return segment;
 }

@@ -18,11 +18,12 @@ struct TorchState {
   ByteSum reserved;                              ///< Bytes of segments.
   std::uint64_t blocks = 0;                      ///< Active ones.
   ByteSum allocated, requested;                  ///< Bytes of active blocks, rounded and as asked for.
-  std::uint64_t pending = 0;                     ///< Blocks that are freed and not yet free.
+  std::uint64_t pending = 0;                     ///< Blocks that are freed and not yet free; not in the above.
 };
 
 /// Finds out what one device's allocator held before the first of its rows: memory that is freed in them, or active
-/// at the end, and was not allocated in between; and the segments of the end, with every row undone.
+/// at the end, and was not allocated in between; and the segments of the end, with every row undone. Memory of which
+/// the rows have only the completion of its free was freed before them, unless they have no other frees at all.
 class TorchBaseline {
  public:
   /// Every row of the device, in order.
@@ -32,7 +33,7 @@ class TorchBaseline {
   void active_block(const TorchMemory& block);
   void finish();
 
-  /// After finish(); by address.
+  /// After finish(); by address, what is pending first: it is freed at once, and adds nothing to what lives.
   const std::vector<TorchMemory>& allocations() const noexcept { return allocations_; }
   const std::vector<TorchMemory>& segments() const noexcept { return segments_; }
   ByteSum bytes() const noexcept;
@@ -47,14 +48,14 @@ class TorchBaseline {
   std::vector<std::pair<TorchAction, TorchMemory>> segment_rows_;
   std::vector<TorchMemory> allocations_, segments_;
   std::uint64_t contradictions_ = 0;
+  bool any_requested_ = false;
 };
 
 /// What a dict of "segments" says.
 struct TorchSegment {
   TorchMemory memory;
   std::uint32_t device = 0;
-  std::vector<TorchMemory> active;
-  std::uint64_t pending = 0;
+  std::vector<TorchMemory> active;  ///< And what is pending.
   std::string_view lacking{};  ///< A member that must be there and is not a number of bytes or an address.
 };
 TorchSegment read_torch_segment(const format::Pickle& pickle, format::PickleValue value);

@@ -28,7 +28,7 @@ Result<ImportCounts> TorchPickleImport::read() {
   std::uint64_t live = 0;
   ByteSum live_bytes;
   for (auto& [number, device] : devices_) {
-    say(number, device);
+    if (auto said = say(number, device); !said) return std::move(said).error();
     live += device.session->live_count();
     live_bytes.add(device.session->live_bytes());
   }
@@ -109,10 +109,10 @@ Status TorchPickleImport::find_state() {
     device.before.segment(segment.memory);
     ++device.state.segments;
     device.state.reserved.add(segment.memory.size);
-    device.state.pending += segment.pending;
     for (const auto& block : segment.active) {
       device.before.active_block(block);
-      ++device.state.blocks;
+      ++(block.pending ? device.state.pending : device.state.blocks);
+      if (block.pending) continue;
       device.state.allocated.add(block.granted);
       device.state.requested.add(block.size);
     }
@@ -314,7 +314,7 @@ Status TorchPickleImport::annotate() {
   return run_.emit(made);
 }
 
-void TorchPickleImport::say(std::uint32_t number, Device& device) {
+Status TorchPickleImport::say(std::uint32_t number, Device& device) {
   auto& notes = run_.counts().notes;
   const auto& before = device.before;
   const auto where = devices_.size() > 1 ? text::format(" on device {}", number) : std::string();
@@ -326,8 +326,9 @@ void TorchPickleImport::say(std::uint32_t number, Device& device) {
   };
   say_before(before.allocations().size(), "allocations", before.bytes().value());
   say_before(before.segments().size(), "segments", before.reserved().value());
-  device.session->finish();
-  if (pickle_.torn() || !has_segments_) return;
+  if (device.state.pending != 0) device.session->completions_are_recorded();
+  if (auto finished = device.session->finish(); !finished) return finished;
+  if (pickle_.torn() || !has_segments_) return {};
   run_.note(before.contradictions(), "blocks are active at the end though the rows free them");
   const auto compare = [&](std::string_view what, std::uint64_t rows, std::uint64_t end) {
     if (rows == end) return;
@@ -336,6 +337,7 @@ void TorchPickleImport::say(std::uint32_t number, Device& device) {
   compare("live allocations", device.session->live_count(), device.state.blocks);
   compare("live bytes", device.session->live_bytes().value(), device.state.requested.value());
   compare("reserved bytes", device.session->reserved_bytes().value(), device.state.reserved.value());
+  return {};
 }
 
 }  // namespace emm::trace

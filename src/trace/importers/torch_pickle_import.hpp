@@ -60,7 +60,7 @@ class TorchPickleImport {
   void annotations();
   Status annotate();
   Status bad_row(std::uint32_t number, const Device& device);
-  void say(std::uint32_t number, Device& device);
+  Status say(std::uint32_t number, Device& device);
   Error wrong(std::string_view what, std::string_view expected) const;
 
   const format::Pickle& pickle_;

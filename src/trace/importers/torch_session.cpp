@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/text.hpp"
 
 namespace emm::trace {
 
 Status TorchSession::row(const TorchRow& row) {
+  completions_ = completions_ || row.action == TorchAction::free_completed;
   if (const auto requested = std::exchange(just_requested_, std::nullopt)) {
     if (row.action == TorchAction::free_completed && row.address == requested->address) {
       run_.used();  // part of the free
@@ -30,7 +32,25 @@ Status TorchSession::row(const TorchRow& row) {
   return {};
 }
 
-void TorchSession::finish() {
+Status TorchSession::finish() {
+  if (const auto requested = std::exchange(just_requested_, std::nullopt)) {
+    requested_.add(requested->address, requested->entry);
+  }
+  constexpr std::int32_t kNotReady = 600;  // CUDA_ERROR_NOT_READY, as the query of the event says
+  const auto not_completed = completions_ ? requested_.all() : std::vector<LiveTable::Entry>();
+  for (const auto& entry : not_completed) {
+    auto made = common(Op::free);
+    made.layer = Layer::backing;
+    made.id = Id::of(entry.id);
+    made.result = {.outcome = Outcome::error, .code = kNotReady};
+    made.members = made.members | Members(Member::layer, Member::id, Member::result);
+    if (numbers_.last_ns) {
+      made.time_ns = *numbers_.last_ns;
+      made.members.add(Member::time_ns);
+    }
+    if (auto given = run_.emit(made); !given) return given;
+  }
+  run_.note(not_completed.size(), "frees had not completed at the end: their memory was not free yet");
   run_.note(live_again_, "rows allocate at an address that is live");
   run_.note(other_size_, "rows free another size than was allocated");
   run_.note(delayed_, "frees completed later than they were asked for, as record_stream makes them");
@@ -40,6 +60,7 @@ void TorchSession::finish() {
                            "as by a memory fraction",
                            least_room_));
   }
+  return {};
 }
 
 Operation TorchSession::common(Op op) const {
@@ -91,7 +112,15 @@ Status TorchSession::live_before(const TorchMemory& memory) {
     made.granted = memory.granted;
     made.members.add(Member::granted);
   }
-  return run_.emit(made);
+  const auto id = made.id;
+  if (auto given = run_.emit(made); !given || !memory.pending) return given;
+  requested_.add(memory.address, *live_.remove(memory.address));
+  auto freed = common(Op::free);
+  freed.id = id;
+  freed.members.add(Member::id);
+  stream_.put(freed, memory.stream);
+  has_no_row(freed);
+  return run_.emit(freed);
 }
 
 Status TorchSession::held_before(const TorchMemory& memory) {
@@ -107,6 +136,7 @@ Status TorchSession::held_before(const TorchMemory& memory) {
 }
 
 Status TorchSession::alloc(const TorchRow& row) {
+  if (requested_.count() != 0) requested_.remove(row.address);  // it completed, and the row that said so was lost
   if (!live_.add(row.address, {.id = run_.id_to_come(), .size = row.size})) return again();
   auto made = common(row, Op::memalloc);
   make_allocation(made, row.address, row.size, row.stream);
@@ -168,7 +198,7 @@ Status TorchSession::segment_free(const TorchRow& row) {
 }
 
 /// The range may cover several that were mapped, and parts of them: what is left of a part stays, under a name
-/// of its own.
+/// of its own. The first operation stands for the row.
 Status TorchSession::segment_unmap(const TorchRow& row) {
   const auto begin = row.address;
   const auto end = row.size > ~begin ? ~std::uint64_t{0} : begin + row.size;
@@ -180,15 +210,14 @@ Status TorchSession::segment_unmap(const TorchRow& row) {
       if (next == segments_.live().end() || next->first >= end) break;
       place = AddressBook::Place{.address = next->first, .entry = next->second};
     }
-    found = true;
     const auto first = place->address, last = place->address + place->entry.size;
     segments_.remove(first);
-    if (auto given = give_back(row, place->entry.id); !given) return given;
+    if (auto given = give_back(row, place->entry.id, !std::exchange(found, true)); !given) return given;
     if (first < begin) {
-      if (auto given = hold(row, first, begin - first, Kind::physical); !given) return given;
+      if (auto given = hold(row, first, begin - first, Kind::physical, false); !given) return given;
     }
     if (last > end) {
-      if (auto given = hold(row, end, last - end, Kind::physical); !given) return given;
+      if (auto given = hold(row, end, last - end, Kind::physical, false); !given) return given;
     }
     at = std::max(last, at + 1);
   }
@@ -240,22 +269,30 @@ void TorchSession::make_segment(Operation& made, std::string_view name, const To
   stream_.put(made, memory.stream);
 }
 
-Status TorchSession::hold(const TorchRow& row, std::uint64_t address, std::uint64_t size, Kind kind) {
+Status TorchSession::hold(const TorchRow& row, std::uint64_t address, std::uint64_t size, Kind kind, bool has_row) {
   const auto id = ++numbers_.segments;
   const auto name = text::format("s{}", id);
   auto made = common(row, Op::memalloc);
   make_segment(made, name, {.address = address, .size = size, .stream = row.stream}, kind);
+  if (!has_row) has_no_row(made);
   segments_.add(address, {.id = id, .size = size});
   return run_.emit(made);
 }
 
-Status TorchSession::give_back(const TorchRow& row, std::uint64_t segment) {
+Status TorchSession::give_back(const TorchRow& row, std::uint64_t segment, bool has_row) {
   const auto name = text::format("s{}", segment);
   auto made = common(row, Op::free);
   made.layer = Layer::backing;
   made.id = Id::of(name);
   made.members = made.members | Members(Member::layer, Member::id);
+  if (!has_row) has_no_row(made);
   return run_.emit(made);
+}
+
+void TorchSession::has_no_row(Operation& made) {
+  extension_.assign(made.extension).append(made.extension.empty() ? "" : ",").append("\"x-no_row\":true");
+  made.extension = extension_;
+  made.members.add(Member::extension);
 }
 
 Status TorchSession::again() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,11 +17,14 @@ namespace emm::trace {
 struct TorchNumbers {
   std::optional<std::uint64_t> start_us;  ///< The time of the first row.
   std::uint64_t segments = 0;             ///< Named so far.
+  std::optional<std::uint64_t> last_ns;   ///< The latest time that was asked for.
 
   /// Since the first row that was asked for; 0 of an earlier time.
   std::uint64_t since_start_ns(std::uint64_t time_us) {
     if (!start_us) start_us = time_us;
-    return time_us < *start_us ? 0 : (time_us - *start_us) * 1000;
+    const auto ns = time_us < *start_us ? 0 : (time_us - *start_us) * 1000;
+    last_ns = std::max(last_ns.value_or(0), ns);
+    return ns;
   }
 };
 
@@ -31,6 +35,7 @@ struct TorchMemory {
   std::uint64_t granted = 0;  ///< Bytes of its block; 0: not known.
   std::uint64_t stream = 0;   ///< A handle.
   bool mapped = false;        ///< Of a segment: a part of an expandable one.
+  bool pending = false;       ///< Of what a caller held: it was freed already, and its free had not completed.
 };
 
 /// The events of one device's caching allocator, in their order, as operations of a trace.
@@ -38,7 +43,11 @@ struct TorchMemory {
 /// free_requested is the caller's free. free_completed is where the allocator could use the address again: said
 /// as a free in the backing layer where it did not follow at once (record_stream held it back). Segments are what
 /// the allocator held from the device: memory of the backing layer, named s1, s2, ... Where skipped rows leave no
-/// free_requested, the free_completed is the caller's free.
+/// free_requested, the free_completed is the caller's free. A free that no row completes has a backing free at the end
+/// that failed, since the device was not ready; unless completions were not recorded at all.
+///
+/// A row may become several operations, and the state before the first row becomes operations without rows: those
+/// beside the one that stands for the row say "x-no_row".
 class TorchSession {
  public:
   /// Operations name `device`, where it is given. `numbers` outlives the session.
@@ -49,8 +58,11 @@ class TorchSession {
   Status held_before(const TorchMemory& segment);
   Status live_before(const TorchMemory& allocation);
   Status row(const TorchRow& row);
-  /// After the last row: what there is to say. ImportRun::finish() is the caller's to call.
-  void finish();
+  /// The recording says of some free that it completed, or that it did not.
+  void completions_are_recorded() noexcept { completions_ = true; }
+  /// After the last row: the frees that did not complete, and what there is to say. ImportRun::finish() is the caller's
+  /// to call.
+  Status finish();
 
   std::uint64_t live_count() const noexcept { return live_.count(); }
   const ByteSum& live_bytes() const noexcept { return live_.bytes(); }
@@ -73,8 +85,9 @@ class TorchSession {
   Status snapshot(const TorchRow& row);
 
   Status end_of(const TorchRow& row, const LiveTable::Entry& ended);
-  Status hold(const TorchRow& row, std::uint64_t address, std::uint64_t size, Kind kind);
-  Status give_back(const TorchRow& row, std::uint64_t segment);
+  Status hold(const TorchRow& row, std::uint64_t address, std::uint64_t size, Kind kind, bool has_row = true);
+  Status give_back(const TorchRow& row, std::uint64_t segment, bool has_row = true);
+  void has_no_row(Operation& made);
   Status again();
 
   ImportRun& run_;
@@ -89,6 +102,8 @@ class TorchSession {
     LiveTable::Entry entry;
   };
   std::optional<Requested> just_requested_;  // by the last row
+  std::string extension_;
+  bool completions_ = false;
   std::uint64_t live_again_ = 0, other_size_ = 0, delayed_ = 0;
   std::uint64_t refused_with_room_ = 0, least_room_ = 0;
 };

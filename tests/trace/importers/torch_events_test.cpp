@@ -66,9 +66,9 @@ TEST(TorchEvents, SplitsMappedRangesThatAreUnmappedInPart) {
             "memalloc backing physical id=s1 size=100 addr=0x3e8 time_ns=0 @2\n"
             "memalloc backing physical id=s2 size=100 addr=0x44c time_ns=1000 @3\n"
             "free backing id=s1 time_ns=2000 @4\n"
-            "memalloc backing physical id=s3 size=50 addr=0x3e8 time_ns=2000 @4\n"
-            "free backing id=s2 time_ns=2000 @4\n"
-            "memalloc backing physical id=s4 size=50 addr=0x47e time_ns=2000 @4\n"
+            "memalloc backing physical id=s3 size=50 addr=0x3e8 time_ns=2000 \"x-no_row\":true @4\n"
+            "free backing id=s2 time_ns=2000 \"x-no_row\":true @4\n"
+            "memalloc backing physical id=s4 size=50 addr=0x47e time_ns=2000 \"x-no_row\":true @4\n"
             "end events=6 live=0 live_bytes=0");
   EXPECT_EQ(summary(log.counts), "rows 4: used 3, unmatched 1");
 }
@@ -84,6 +84,7 @@ TEST(TorchEvents, CountsWhatBeganBeforeOrWasLost) {
 
   EXPECT_EQ(summary(log.counts), "rows 6: used 2, unmatched 3, duplicate 1");
   EXPECT_EQ(text::join(log.counts.notes, "\n"),
+            "1 frees had not completed at the end: their memory was not free yet\n"
             "1 rows allocate at an address that is live\n"
             "1 rows free another size than was allocated");
 }
