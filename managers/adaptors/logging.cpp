@@ -1,11 +1,14 @@
 #include <ctime>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <thread>
 
 #include <unistd.h>
 
 #include "base/clock.hpp"
+#include "base/run_files.hpp"
 #include "base/text.hpp"
 #include "format/byte_sink.hpp"
 #include "format/rmm_csv.hpp"
@@ -16,59 +19,55 @@ namespace {
 
 namespace rmm = format::rmm;
 
-/// RMM's logging_resource_adaptor: a row for each allocation, failure and free of device and managed memory.
-/// On a simulated clock times are simulated, from 00:00:00, and threads are numbered as they appear; else they
-/// are the local time of day and the system's numbers, as RMM writes them.
-class LoggingAdaptor final : public Adaptor {
+constexpr std::string_view kWho = "--adaptor logging";
+
+/// A file of rows. The contexts of one device share it, as they share RMM's resource of a device. On a simulated clock
+/// times are simulated, from 00:00:00, and threads are numbered as they appear; else they are the local time of day and
+/// the system's numbers, as RMM writes them. Any thread.
+class RowFile {
  public:
-  LoggingAdaptor(std::unique_ptr<MemoryManager> upstream, const Clock* clock, std::unique_ptr<format::ByteSink> sink)
-      : Adaptor(std::move(upstream)), clock_(clock), sink_(std::move(sink)) {
-    if (sink_ == nullptr) return;  // a probe
+  RowFile(const Clock* clock, std::unique_ptr<format::ByteSink> sink) : clock_(clock), sink_(std::move(sink)) {
     auto header = std::string(rmm::kHeader);
     header.push_back('\n');
     note(sink_->write(header));
   }
 
-  Status flush() override {
-    {
-      const std::lock_guard lock(mutex_);
-      note(sink_->flush());
-    }
-    return Adaptor::flush();
+  /// The one that is open already, else a new one.
+  static Result<std::shared_ptr<RowFile>> open(const std::string& path, const Clock* clock) {
+    static std::mutex opening;
+    static std::map<std::string, std::weak_ptr<RowFile>> known;
+    const std::lock_guard lock(opening);
+    if (auto open = known[path].lock(); open != nullptr && open->clock_ == clock) return open;
+    auto sink = format::ByteSink::open(path, kWho);
+    if (!sink) return std::move(sink).error();
+    auto made = std::make_shared<RowFile>(clock, *std::move(sink));
+    known[path] = made;
+    return made;
   }
 
-  std::string report() const override {
-    auto lines = Adaptor::report();
+  void flush() {
     const std::lock_guard lock(mutex_);
-    if (error_) lines += text::format("logging: {}\n", describe(*error_));
-    return lines;
+    note(sink_->flush());
+  }
+  std::optional<Error> error() const {
+    const std::lock_guard lock(mutex_);
+    return error_;
   }
 
- protected:
-  void failed(const Request& request, const Error&) override {
-    write(rmm::Action::allocate_failure, request, 0, request.stream);
-  }
-  void handed_out(const Allocation& allocation) override {
-    write(rmm::Action::allocate, allocation.request, allocation.address, allocation.request.stream);
-  }
-  void ending(const Allocation& allocation, StreamHandle stream) noexcept override {
-    write(rmm::Action::free, allocation.request, allocation.address, stream);
-  }
 
- private:
-  void write(rmm::Action action, const Request& request, std::uint64_t pointer, StreamHandle stream) {
-    if (!is_on_device(request.kind)) return;
+  void add(rmm::Action action, std::uint64_t pointer, std::uint64_t size, StreamHandle stream) {
     const std::lock_guard lock(mutex_);
     line_.clear();
     rmm::append(line_, {.thread = thread_number(),
                         .time_ns = time_of_day_ns(),
                         .action = action,
                         .pointer = pointer,
-                        .size = request.size,
+                        .size = size,
                         .stream = stream.value});
     note(sink_->write(line_));
   }
 
+ private:
   bool simulated() const noexcept { return clock_->kind() == "simulated"; }
 
   std::uint64_t thread_number() {
@@ -91,11 +90,51 @@ class LoggingAdaptor final : public Adaptor {
   }
 
   const Clock* clock_;
-  std::unique_ptr<format::ByteSink> sink_;  ///< Null in a probe.
+  std::unique_ptr<format::ByteSink> sink_;
   mutable std::mutex mutex_;
   std::string line_;
   std::map<std::thread::id, std::uint64_t> threads_;
   std::optional<Error> error_;
+};
+
+/// RMM's logging_resource_adaptor: a row for each allocation, failure and free of device and managed memory.
+class LoggingAdaptor final : public Adaptor {
+ public:
+  LoggingAdaptor(std::unique_ptr<MemoryManager> upstream, std::shared_ptr<RowFile> rows)
+      : Adaptor(std::move(upstream)), rows_(std::move(rows)) {}
+  /// Of a probe: the path is kept for it, and nothing written.
+  LoggingAdaptor(std::unique_ptr<MemoryManager> upstream, run_files::Output output)
+      : Adaptor(std::move(upstream)), output_(std::move(output)) {}
+
+  Status flush() override {
+    rows_->flush();
+    return Adaptor::flush();
+  }
+
+  std::string report() const override {
+    auto lines = Adaptor::report();
+    if (const auto error = rows_->error()) lines += text::format("logging: {}\n", describe(*error));
+    return lines;
+  }
+
+ protected:
+  void failed(const Request& request, const Error&) override {
+    write(rmm::Action::allocate_failure, request, 0, request.stream);
+  }
+  void handed_out(const Allocation& allocation) override {
+    write(rmm::Action::allocate, allocation.request, allocation.address, allocation.request.stream);
+  }
+  void ending(const Allocation& allocation, StreamHandle stream) noexcept override {
+    write(rmm::Action::free, allocation.request, allocation.address, stream);
+  }
+
+ private:
+  void write(rmm::Action action, const Request& request, std::uint64_t pointer, StreamHandle stream) {
+    if (is_on_device(request.kind)) rows_->add(action, pointer, request.size, stream);
+  }
+
+  std::shared_ptr<RowFile> rows_;  ///< Null in a probe.
+  run_files::Output output_;
 };
 
 // "run.csv" of device 0, "run.dev1.csv" of device 1.
@@ -114,10 +153,14 @@ Result<std::unique_ptr<MemoryManager>> make_logging(const ManagerContext& contex
   const auto path = options.text("file", "");
   if (auto done = options.finish(kOwner); !done) return std::move(done).error();
   if (path.empty()) return fail(Errc::usage, "{}: option 'file' is missing: expected the path of the log", kOwner);
-  if (context.driver == nullptr) return std::make_unique<LoggingAdaptor>(std::move(upstream), nullptr, nullptr);
-  auto sink = format::ByteSink::open(file_of(path, context.driver->device_ordinal()));
-  if (!sink) return std::move(sink).error();
-  return std::make_unique<LoggingAdaptor>(std::move(upstream), context.clock, *std::move(sink));
+  if (context.driver == nullptr) {
+    auto output = run_files::writes(path, kWho);
+    if (!output) return std::move(output).error();
+    return std::make_unique<LoggingAdaptor>(std::move(upstream), *std::move(output));
+  }
+  auto rows = RowFile::open(file_of(path, context.driver->device_ordinal()), context.clock);
+  if (!rows) return std::move(rows).error();
+  return std::make_unique<LoggingAdaptor>(std::move(upstream), *std::move(rows));
 }
 
 }  // namespace

@@ -16,6 +16,14 @@ class Arguments {
 
   virtual void positional(std::string_view name, std::string& into, std::string_view help, bool required = true) = 0;
   virtual void text(std::string_view name, std::string& into, std::string_view value, std::string_view help) = 0;
+  /// A positional that is a file which the command reads. Before the command runs, an output that is also an input, or
+  /// another output, is refused (run_files.hpp).
+  virtual void input(std::string_view name, std::string& into, std::string_view help, bool required = true) = 0;
+  virtual void inputs(std::string_view name, std::vector<std::string>& into, std::string_view value,
+                      std::string_view help) = 0;  ///< Repeatable.
+  /// A file that the command writes: an option, whose value is "FILE|-", or an optional positional. A path that means
+  /// standard output becomes "-".
+  virtual void output(std::string_view name, std::string& into, std::string_view help) = 0;
   /// Repeatable.
   virtual void list(std::string_view name, std::vector<std::string>& into, std::string_view value,
                     std::string_view help) = 0;

@@ -10,8 +10,9 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/run_files.hpp"
 #include "base/text.hpp"
-#include "format/byte_sink.hpp"
+#include "format/whole_file.hpp"
 
 namespace emm::cli {
 namespace {
@@ -114,13 +115,14 @@ void Console::end_progress() {
   std::fputs("\r\x1b[K", stderr);
 }
 
-Status Console::write(const std::string& path, std::string_view text) {
+Status Console::write(const std::string& path, std::string_view text, std::string_view who) {
   if (path == "-") {
+    if (auto output = run_files::writes(path, who); !output) return output.error();
     end_progress();
     written(std::fwrite(text.data(), 1, text.size(), stdout) == text.size());
     return {};
   }
-  auto sink = format::ByteSink::open(path);
+  auto sink = format::open_whole(path, who);
   if (!sink) return std::move(sink).error();
   if (auto written = (*sink)->write(text); !written) return written;
   return (*sink)->close();

@@ -25,7 +25,8 @@ class Console {
   void end_progress();                            ///< Takes that line away.
 
   /// Writes `text` to `path`, "-" being stdout; the machine's half of an answer.
-  Status write(const std::string& path, std::string_view text);
+  /// A file has it whole or not at all. `who` writes a file that no option names.
+  Status write(const std::string& path, std::string_view text, std::string_view who = {});
 
   int width() const noexcept;                     ///< Of the terminal; 100 where there is none.
   const std::string& program() const noexcept { return program_; }  ///< Path of this executable.

@@ -1,7 +1,5 @@
 #include "cli/load.hpp"
 
-#include <sys/stat.h>
-
 #include "base/text.hpp"
 #include "format/json_writer.hpp"
 
@@ -57,24 +55,6 @@ std::vector<Count> named(const trace::ImportCounts& counts) {
 std::unique_ptr<trace::OperationSink> watched(Console& console, const format::ByteSource* source,
                                               trace::OperationSink& to) {
   return std::make_unique<Watched>(console, source, to);
-}
-
-Status refuse_same_file(const std::vector<std::string>& paths) {
-  const auto same = [](const std::string& a, const std::string& b) {
-    struct stat of_a {}, of_b {};
-    if (a == b) return stat(a.c_str(), &of_a) != 0 || S_ISREG(of_a.st_mode);
-    return stat(a.c_str(), &of_a) == 0 && stat(b.c_str(), &of_b) == 0 && S_ISREG(of_a.st_mode) &&
-           of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
-  };
-  for (std::size_t i = 0; i < paths.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) {
-      const auto& one = paths[j];
-      const auto& other = paths[i];
-      if (one.empty() || other.empty() || one == "-" || other == "-" || !same(one, other)) continue;
-      return fail(Errc::usage, "{} and {} are one file: expected an output of its own", one, other);
-    }
-  }
-  return {};
 }
 
 trace::Form form_of(std::string path) {

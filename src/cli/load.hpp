@@ -31,10 +31,6 @@ struct LoadedTrace {
 /// Reads a trace of any known format, showing progress; says on stderr what became of a foreign file's rows.
 Result<LoadedTrace> load_trace(Console& console, const std::string& path, const LoadOptions& options);
 
-/// Usage error where two of `paths` are one file: an output would destroy the input, or another output. Empty
-/// paths and "-" are nothing here.
-Status refuse_same_file(const std::vector<std::string>& paths);
-
 /// Passes a trace on to `to`, shows how far it is, and fails with `interrupted` soon after a person interrupts.
 /// `source` is what the trace is read from; null: it is made here. All outlive it.
 std::unique_ptr<trace::OperationSink> watched(Console& console, const format::ByteSource* source,

@@ -8,6 +8,7 @@
 #include <new>
 #include <sstream>
 
+#include "base/run_files.hpp"
 #include "cli/command.hpp"
 
 namespace {
@@ -18,13 +19,44 @@ using namespace emm::cli;
 /// A command's arguments as options of a CLI11 subcommand.
 class Cli11Arguments final : public Arguments {
  public:
-  explicit Cli11Arguments(CLI::App& app) : app_(app) {}
+  /// What the command says of its files, which are looked at once all is parsed.
+  struct Files {
+    struct Named {
+      std::string who;
+      std::string* path;
+    };
+    struct Listed {
+      std::string who;
+      std::vector<std::string>* paths;
+    };
+    std::vector<Named> inputs, outputs;
+    std::vector<Listed> input_lists;
+  };
+
+  Cli11Arguments(CLI::App& app, Files& files) : app_(app), files_(files) {}
 
   void positional(std::string_view name, std::string& into, std::string_view help, bool required) override {
     app_.add_option(std::string(name), into, std::string(help))->required(required)->type_name("");
   }
   void text(std::string_view name, std::string& into, std::string_view value, std::string_view help) override {
     app_.add_option(std::string(name), into, with_default(help, into))->type_name(std::string(value));
+  }
+  void input(std::string_view name, std::string& into, std::string_view help, bool required) override {
+    positional(name, into, help, required);
+    files_.inputs.push_back({std::string(name), &into});
+  }
+  void inputs(std::string_view name, std::vector<std::string>& into, std::string_view value,
+              std::string_view help) override {
+    list(name, into, value, help);
+    files_.input_lists.push_back({std::string(name), &into});
+  }
+  void output(std::string_view name, std::string& into, std::string_view help) override {
+    if (name.starts_with('-')) {
+      text(name, into, "FILE|-", help);
+    } else {
+      positional(name, into, help, false);
+    }
+    files_.outputs.push_back({std::string(name.substr(name.rfind(',') + 1)), &into});
   }
   void list(std::string_view name, std::vector<std::string>& into, std::string_view value,
             std::string_view help) override {
@@ -69,7 +101,27 @@ class Cli11Arguments final : public Arguments {
   }
 
   CLI::App& app_;
+  Files& files_;
 };
+
+/// No output is an input or another output.
+Status look_at_files(const Cli11Arguments::Files& files) {
+  for (const auto& [who, path] : files.inputs) {
+    if (path->empty()) continue;
+    if (auto apart = run_files::reads(*path, who); !apart) return apart;
+  }
+  for (const auto& [who, paths] : files.input_lists) {
+    for (const auto& path : *paths) {
+      if (auto apart = run_files::reads(path, who); !apart) return apart;
+    }
+  }
+  for (const auto& [who, path] : files.outputs) {
+    if (path->empty()) continue;
+    if (run_files::descriptor_named(*path) == STDOUT_FILENO) *path = "-";
+    if (auto apart = run_files::reserve(*path, who); !apart) return apart;
+  }
+  return {};
+}
 
 std::string executable_path() {
   char path[PATH_MAX];
@@ -98,8 +150,12 @@ int no_such_command(std::string_view given) {
   return static_cast<int>(ExitCode::usage);
 }
 
-/// The exit code, once all that was to be printed is.
-int finished(Console& console, ExitCode code) {
+/// The exit code, once all that was to be printed is. `said` is the error that ended the command.
+int finished(Console& console, ExitCode code, const std::string& said = {}) {
+  if (const auto lost = run_files::write_error()) {
+    if (describe(*lost) != said) console.say(describe(*lost));
+    if (code == ExitCode::fine || code == ExitCode::failure) code = ExitCode::inconclusive;
+  }
   if (auto done = console.finish(); !done) {
     console.say(describe(done.error()));
     return static_cast<int>(ExitCode::inconclusive);
@@ -120,14 +176,17 @@ int run(int argc, char** argv) {
 
   struct Offered {
     CLI::App* app;
+    std::unique_ptr<Cli11Arguments::Files> files;
     std::unique_ptr<CommandRun> run;
   };
   std::vector<Offered> offered;
   for (const auto* command : bundled_commands()) {
     auto* sub = app.add_subcommand(std::string(command->name), std::string(command->summary));
     if (command->hidden) sub->group("");
-    Cli11Arguments arguments(*sub);
-    offered.push_back({sub, command->make(arguments)});
+    auto files = std::make_unique<Cli11Arguments::Files>();
+    Cli11Arguments arguments(*sub, *files);
+    auto made = command->make(arguments);
+    offered.push_back({sub, std::move(files), std::move(made)});
   }
 
   // CLI11 would say only that a subcommand is required.
@@ -145,12 +204,15 @@ int run(int argc, char** argv) {
     console.aside(wrong.str());
     return finished(console, code);
   }
-  for (auto& [sub, command] : offered) {
+  for (auto& [sub, files, command] : offered) {
     if (!sub->parsed()) continue;
-    auto code = command->run(console);
+    run_files::begin();
+    const auto apart = look_at_files(*files);
+    auto code = apart ? command->run(console) : Result<ExitCode>(apart.error());
+    command.reset();  // what it left open is closed, which may fail
     if (!code) {
       console.say(describe(code.error()));
-      code = exit_code_of(code.error());
+      return finished(console, exit_code_of(code.error()), describe(code.error()));
     }
     return finished(console, *code);
   }

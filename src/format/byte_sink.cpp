@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/run_files.hpp"
+
 namespace emm::format {
 namespace {
 
@@ -19,8 +21,8 @@ constexpr std::size_t kBufferBytes = std::size_t{64} << 10;
 /// A file descriptor, and the first thing that went wrong with it.
 class OutputFile {
  public:
-  OutputFile(int fd, bool owned, std::string name)
-      : name_(std::move(name)), fd_(fd), owned_(owned) {}
+  OutputFile(int fd, bool owned, std::string name, run_files::Output output = {})
+      : output_(std::move(output)), name_(std::move(name)), fd_(fd), owned_(owned) {}
   ~OutputFile() { static_cast<void>(close().has_value()); }
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
@@ -54,8 +56,10 @@ class OutputFile {
   void refuse() {
     failed_ =
         fail(Errc::io_error, "cannot write {}: {}", name_, std::generic_category().message(errno));
+    run_files::note_write_error(*failed_);
   }
 
+  run_files::Output output_;
   std::string name_;
   int fd_;
   bool owned_;
@@ -194,27 +198,36 @@ class StringSink final : public ByteSink {
   std::string name_ = "<memory>";
 };
 
+Result<std::unique_ptr<ByteSink>> open_file(const std::string& file, const std::string& name,
+                                            run_files::Output output) {
+  constexpr mode_t kMode = 0666;
+  const auto named = run_files::descriptor_named(file);
+  const int fd = named ? fcntl(*named, F_DUPFD_CLOEXEC, 0)
+                       : ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kMode);
+  if (fd < 0) {
+    return fail(Errc::usage, "cannot write {}: {}", name, std::generic_category().message(errno));
+  }
+  auto opened = std::make_unique<OutputFile>(fd, true, name, std::move(output));
+  if (name.ends_with(".gz")) return std::make_unique<GzipSink>(std::move(opened));
+  if (name.ends_with(".zst")) return std::make_unique<ZstdSink>(std::move(opened));
+  return std::make_unique<PlainSink>(std::move(opened));
+}
+
 }  // namespace
 
-Result<std::unique_ptr<ByteSink>> ByteSink::open(const std::string& path) {
+Result<std::unique_ptr<ByteSink>> ByteSink::open(const std::string& path, std::string_view who) {
+  auto output = run_files::writes(path, who);
+  if (!output) return std::move(output).error();
   if (path == "-") {
     return std::make_unique<PlainSink>(
-        std::make_unique<OutputFile>(STDOUT_FILENO, false, "<stdout>"));
+        std::make_unique<OutputFile>(STDOUT_FILENO, false, "<stdout>", *std::move(output)));
   }
-  return open_as(path, path);
+  return open_file(path, path, *std::move(output));
 }
 
 Result<std::unique_ptr<ByteSink>> ByteSink::open_as(const std::string& file,
                                                     const std::string& name) {
-  constexpr mode_t kMode = 0666;
-  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kMode);
-  if (fd < 0) {
-    return fail(Errc::usage, "cannot write {}: {}", name, std::generic_category().message(errno));
-  }
-  auto output = std::make_unique<OutputFile>(fd, true, name);
-  if (name.ends_with(".gz")) return std::make_unique<GzipSink>(std::move(output));
-  if (name.ends_with(".zst")) return std::make_unique<ZstdSink>(std::move(output));
-  return std::make_unique<PlainSink>(std::move(output));
+  return open_file(file, name, {});
 }
 
 std::unique_ptr<ByteSink> ByteSink::to_string(std::string& out) {

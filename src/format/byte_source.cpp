@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/run_files.hpp"
 #include "format/byte_stage.hpp"
 
 namespace emm::format {
@@ -165,6 +166,7 @@ class StagedSource final : public ByteSource {
 }  // namespace
 
 Result<std::unique_ptr<ByteSource>> ByteSource::open(const std::string& path) {
+  if (auto apart = run_files::reads(path); !apart) return apart.error();
   auto raw = open_raw(path);
   if (!raw) return std::move(raw).error();
   return std::make_unique<StagedSource>(*std::move(raw), path == "-" ? "<stdin>" : path);

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/run_files.hpp"
 #include "base/text.hpp"
 
 namespace emm::format {
@@ -19,10 +20,10 @@ namespace {
 /// The file that a path means, where another may take its place.
 std::optional<std::string> replaceable(const std::string& path, struct stat& old) {
   struct stat link {};
-  if (path == "-" || path.starts_with("/dev/")) return std::nullopt;  // /dev/stdout may be a file
+  if (path == "-" || path.starts_with("/dev/") || run_files::descriptor_named(path)) return std::nullopt;
   if (lstat(path.c_str(), &link) != 0) return path;  // there is none, or no folder for it
   if (stat(path.c_str(), &old) != 0 || !S_ISREG(old.st_mode) || old.st_nlink != 1 ||
-      access(path.c_str(), W_OK) != 0) {
+      old.st_uid != geteuid() || access(path.c_str(), W_OK) != 0) {
     return std::nullopt;
   }
   std::error_code none;
@@ -32,8 +33,12 @@ std::optional<std::string> replaceable(const std::string& path, struct stat& old
 
 class WholeFile final : public ByteSink {
  public:
-  WholeFile(std::unique_ptr<ByteSink> to, std::string beside, std::string file)
-      : to_(std::move(to)), beside_(std::move(beside)), file_(std::move(file)) {}
+  WholeFile(std::unique_ptr<ByteSink> to, std::string beside, std::string file,
+            run_files::Output output)
+      : output_(std::move(output)),
+        to_(std::move(to)),
+        beside_(std::move(beside)),
+        file_(std::move(file)) {}
   ~WholeFile() override {
     to_.reset();
     if (!closed_) unlink(beside_.c_str());
@@ -46,14 +51,17 @@ class WholeFile final : public ByteSink {
     if (closed_) return {};
     if (auto done = to_->close(); !done) return done;
     if (std::rename(beside_.c_str(), file_.c_str()) != 0) {
-      return fail(Errc::io_error, "cannot write {}: {}", name(),
-                  std::generic_category().message(errno));
+      auto refused = fail(Errc::io_error, "cannot write {}: {}", name(),
+                          std::generic_category().message(errno));
+      run_files::note_write_error(refused);
+      return refused;
     }
     closed_ = true;
     return {};
   }
 
  private:
+  run_files::Output output_;
   std::unique_ptr<ByteSink> to_;
   const std::string beside_, file_;
   bool closed_ = false;
@@ -61,17 +69,22 @@ class WholeFile final : public ByteSink {
 
 }  // namespace
 
-Result<std::unique_ptr<ByteSink>> open_whole(const std::string& path) {
+Result<std::unique_ptr<ByteSink>> open_whole(const std::string& path, std::string_view who) {
   static std::atomic<unsigned> count{0};
   struct stat old {};
   const auto file = replaceable(path, old);
-  if (!file) return ByteSink::open(path);
+  if (!file) return ByteSink::open(path, who);
+  auto output = run_files::writes(path, who);
+  if (!output) return std::move(output).error();
   const auto folder = file->substr(0, file->rfind('/') + 1);  // of no slash: npos + 1 is 0
   auto beside = text::format("{}.emmctl-{}-{}", folder, getpid(), count++);
   auto to = ByteSink::open_as(beside, path);
-  if (!to) return ByteSink::open(path);
+  if (!to) {
+    *output = {};
+    return ByteSink::open(path, who);
+  }
   if (old.st_nlink != 0) chmod(beside.c_str(), old.st_mode & 07777);
-  return std::make_unique<WholeFile>(*std::move(to), std::move(beside), *file);
+  return std::make_unique<WholeFile>(*std::move(to), std::move(beside), *file, *std::move(output));
 }
 
 }  // namespace emm::format

@@ -9,11 +9,14 @@
 #include <utility>
 #include <vector>
 
+#include "base/run_files.hpp"
 #include "log/whole_lines.hpp"
 #include "log/writer.hpp"
 
 namespace emm::log {
 namespace {
+
+constexpr std::string_view kWho = "--log";
 
 /// Keeps other processes that write logs from a file. Of what is no file on disk it is nothing.
 class FileLock {
@@ -130,7 +133,7 @@ Result<std::unique_ptr<LogWriter>> open_log(const std::string& path, std::string
     auto lock = FileLock::take(file);
     if (!lock) return std::move(lock).error();
     locks.push_back(std::move(*lock));
-    auto out = format::ByteSink::open(file);
+    auto out = format::ByteSink::open(file, kWho);
     if (!out) return std::move(out).error();
     auto log = entry->make(std::move(*out), trace, device, options);
     if (!log) return std::move(log).error();
@@ -138,13 +141,18 @@ Result<std::unique_ptr<LogWriter>> open_log(const std::string& path, std::string
     if (is_text_file(file)) text_files.push_back(file);
     return {};
   };
+  std::vector<std::pair<std::string, int>> files;
   if (devices.size() < 2 || path == "-") {
-    if (auto opened = open(path, -1); !opened) return opened.error();
+    files.emplace_back(path, -1);
   } else {
-    for (const auto device : devices) {
-      auto opened = open(with_device(path, device), static_cast<int>(device));
-      if (!opened) return opened.error();
-    }
+    for (const auto device : devices) files.emplace_back(with_device(path, device), device);
+  }
+  // Before the first is cut, all are known to be nobody else's.
+  for (const auto& [file, device] : files) {
+    if (auto apart = run_files::reserve(file, kWho); !apart) return apart.error();
+  }
+  for (const auto& [file, device] : files) {
+    if (auto opened = open(file, device); !opened) return opened.error();
   }
   return std::make_unique<LogFiles>(std::move(locks), std::move(logs), text_files);
 }

@@ -1,9 +1,11 @@
 #include "plugin/plugin.hpp"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <optional>
 
+#include "base/run_files.hpp"
 #include "base/text.hpp"
 #include "plugin/abi.hpp"
 #include "plugin/running_call.hpp"
@@ -52,6 +54,12 @@ void* open_library(const std::vector<std::string>& files, std::string& opened,
                    std::vector<std::string>& tried) {
   for (const auto& file : files) {
     if (void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL); library != nullptr) {
+      link_map* found = nullptr;  // where the loader found it
+      const bool known = dlinfo(library, RTLD_DI_LINKMAP, &found) == 0;
+      if (auto apart = run_files::reads(known ? found->l_name : file, "the library"); !apart) {
+        tried.push_back(describe(apart.error()));
+        continue;
+      }
       opened = file;
       return library;
     }

@@ -20,7 +20,7 @@ using namespace emm::cli;
 class AdversaryRun final : public CommandRun {
  public:
   explicit AdversaryRun(Arguments& arguments) {
-    arguments.positional("OUT", out_, "The trace that wastes most; - is standard output", false);
+    arguments.output("OUT", out_, "The trace that wastes most; - is standard output");
     manager_.offer(arguments);
     arguments.count("--trials", options_.trials, "How many traces to try");
     arguments.count("--seed", options_.seed, "The same seed gives the same trace on every machine");
@@ -29,7 +29,7 @@ class AdversaryRun final : public CommandRun {
     arguments.text(
         "--least-live", live_least_, "BYTES",
         "What is reserved is measured by the peak of what is live, but by this much at least");
-    arguments.text("--json", json_, "FILE|-", "Writes the answer as JSON (emmctl.adversary/1)");
+    arguments.output("--json", json_, "Writes the answer as JSON (emmctl.adversary/1)");
     arguments.footer(
         "A quarter of the trials are patterns of `emmctl generate`, with sizes drawn at random; "
         "the others change the "
@@ -57,10 +57,6 @@ class AdversaryRun final : public CommandRun {
     }
     auto manager = manager_.find();
     if (!manager) return std::move(manager).error();
-    if (auto apart = refuse_same_file({out_, json_}); !apart) return apart.error();
-    if (out_ == "-" && json_ == "-") {
-      return fail(Errc::usage, "the trace and --json cannot both go to standard output");
-    }
     handle_interrupts();
     const auto name = manager->name;
     const trial::Setting setting{.manager = std::move(*manager),

@@ -49,16 +49,15 @@ std::string to_text(const std::string& source, const trace::CheckReport& report)
 class Check final : public CommandRun {
  public:
   explicit Check(Arguments& arguments) {
-    arguments.positional("TRACE", trace_, "A trace, or a recording of any format of `emmctl list formats`; - is standard input");
+    arguments.input("TRACE", trace_, "A trace, or a recording of any format of `emmctl list formats`; - is standard input");
     arguments.text("--from", from_, "FORMAT", "The format, where the content does not tell");
     arguments.flag("--partial", partial_, "Take a torn tail as the end");
     arguments.count("--limit", limit_, "How many findings to list");
-    arguments.text("--json", json_, "FILE|-", "Writes the findings as JSON (emmctl.check/1)");
+    arguments.output("--json", json_, "Writes the findings as JSON (emmctl.check/1)");
     arguments.footer("Exit codes: 0 no errors, though perhaps warnings; 4 errors.");
   }
 
   Result<ExitCode> run(Console& console) override {
-    if (auto apart = refuse_same_file({trace_, json_}); !apart) return apart.error();
     auto source = format::ByteSource::open(trace_);
     if (!source) return std::move(source).error();
     auto importer = choose_importer(**source, from_);

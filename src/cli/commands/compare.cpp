@@ -14,7 +14,7 @@ using namespace emm::cli;
 class Compare final : public CommandRun {
  public:
   explicit Compare(Arguments& arguments) {
-    arguments.positional("TRACE", trace_,
+    arguments.input("TRACE", trace_,
                          "The trace: any format of `emmctl list formats`; - is standard input");
     arguments.list("--manager", managers_, "NAME|FILE[:key=value,...]",
                    "A manager, as replay takes it; repeatable, the first is what the others are "
@@ -33,7 +33,7 @@ class Compare final : public CommandRun {
     arguments.flag("--partial", partial_, "Replay a damaged trace up to where the damage begins");
     arguments.flag("--all-frames", all_frames_,
                    "Shows call stacks whole, with the allocator's and the framework's frames");
-    arguments.text("--json", json_, "FILE|-", "Writes the comparison as JSON (emmctl.compare/1)");
+    arguments.output("--json", json_, "Writes the comparison as JSON (emmctl.compare/1)");
     arguments.footer(
         "Bytes and failures are those of a pass with all checks; times are of passes without them. "
         "/live is over the\npeak of what is live, /bound over what any manager must reserve where "
@@ -60,7 +60,6 @@ class Compare final : public CommandRun {
       if (!manager) return std::move(manager).error();
       managers.push_back(std::move(*manager));
     }
-    if (auto apart = refuse_same_file({trace_, json_}); !apart) return apart.error();
     handle_interrupts();
     auto loaded = load_trace(console, trace_, {.format = from_, .partial = partial_});
     if (!loaded) return std::move(loaded).error();

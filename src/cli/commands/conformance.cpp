@@ -27,9 +27,9 @@ class Conformance final : public CommandRun {
     arguments.text("--device", device_, "DEVICE", "sim or cuda[:N]");
     arguments.count("--seed", seed_, "Of everything random");
     arguments.count("--deadline", deadline_s_, "Seconds for a clause, of a manager in a shared object");
-    arguments.text("--json", json_, "FILE|-", "Writes the verdicts as JSON (emmctl.conformance/1)");
-    arguments.text("--junit", junit_, "FILE|-", "Writes them as JUnit XML");
-    arguments.text("--tap", tap_, "FILE|-", "Writes them as TAP");
+    arguments.output("--json", json_, "Writes the verdicts as JSON (emmctl.conformance/1)");
+    arguments.output("--junit", junit_, "Writes them as JUnit XML");
+    arguments.output("--tap", tap_, "Writes them as TAP");
     arguments.flag("--times", times_, "Says in JSON and JUnit how long each clause took");
     arguments.text("--traces", traces_, "FOLDER", "Writes for each failure that a trace can show, FOLDER/CLAUSE.json");
     arguments.footer("Exit codes: 0 all that was judged passed; 1 a clause failed; 2 usage; 3 nothing was judged, or a clause\n"
@@ -100,7 +100,7 @@ class Conformance final : public CommandRun {
       if (traces_.empty() || one.verdict.trace.empty()) continue;
       std::string name(one.clause->id);
       for (auto& c : name) c = c == '/' ? '-' : c;
-      if (auto written = console.write(traces_ + "/" + name + ".json", one.verdict.trace); !written) return written;
+      if (auto written = console.write(traces_ + "/" + name + ".json", one.verdict.trace, "--traces"); !written) return written;
     }
     if (!on_stdout) console.result(to_text(report));
     return {};

@@ -43,20 +43,18 @@ class Judged final : public trace::OperationSink {
 class Convert final : public CommandRun {
  public:
   explicit Convert(Arguments& arguments) {
-    arguments.positional("IN", in_, "A file of any format of `emmctl list formats`; - is standard input");
-    arguments.positional("OUT", out_, "The trace: .json is one document, else JSON Lines; .gz and .zst pack; - is standard output",
-                         false);
+    arguments.input("IN", in_, "A file of any format of `emmctl list formats`; - is standard input");
+    arguments.output("OUT", out_, "The trace: .json is one document, else JSON Lines; .gz and .zst pack; - is standard output");
     arguments.text("--from", from_, "FORMAT", "The input's format, where its content does not tell");
     arguments.text("--to", to_, "FORMAT", "What to write: a format that `emmctl list formats` says is written");
-    arguments.list("--with", with_, "FILE", "RMM logs: another device's, of the same run; repeatable");
+    arguments.inputs("--with", with_, "FILE", "RMM logs: another device's, of the same run; repeatable");
     arguments.flag("--anonymize", anonymize_,
                    "Leave out frames, names, labels, addresses, the host and the command");
-    arguments.text("--json", json_, "FILE|-", "Writes the counts of rows as JSON (emmctl.import/1)");
+    arguments.output("--json", json_, "Writes the counts of rows as JSON (emmctl.import/1)");
     arguments.flag("--partial", partial_, "Convert a damaged file up to where the damage begins");
   }
 
   Result<ExitCode> run(Console& console) override {
-    if (out_ == "-" && json_ == "-") return fail(Errc::usage, "the trace and --json cannot both go to standard output");
     const trace::Exporter* exporter = nullptr;
     if (to_ != kTraceFormat) {
       auto found = trace::find_exporter(to_);
@@ -71,7 +69,6 @@ class Convert final : public CommandRun {
       return fail(Errc::usage, "--with {}: {} is of the format {}: expected a log of RMM", with_.front(), in_,
                   (*importer)->name);
     }
-    if (auto apart = refuse_same_file({in_, out_, json_}); !apart) return apart.error();
     handle_interrupts();
     auto sink = format::open_whole(out_);
     if (!sink) return std::move(sink).error();

@@ -15,7 +15,7 @@ using namespace emm::cli;
 class Explain final : public CommandRun {
  public:
   explicit Explain(Arguments& arguments) {
-    arguments.positional("TRACE", trace_, "The trace, in any format that emmctl reads; - is standard input");
+    arguments.input("TRACE", trace_, "The trace, in any format that emmctl reads; - is standard input");
     arguments.text("--from", from_, "FORMAT", "Its format, where the content does not tell");
     arguments.flag("--partial", partial_, "Take a torn tail as the end");
     arguments.count("--event", event_, "N", "The failure to explain, by its event; else the first");
@@ -23,7 +23,7 @@ class Explain final : public CommandRun {
     arguments.count("--top", top_, "How many call sites to list");
     arguments.count("--frames", frames_, "How many frames to show of each");
     arguments.flag("--all-frames", all_frames_, "Shows call stacks whole, with the allocator's and the framework's frames");
-    arguments.text("--json", json_, "FILE|-", "Writes the answer as JSON (emmctl.explain/1)");
+    arguments.output("--json", json_, "Writes the answer as JSON (emmctl.explain/1)");
     arguments.footer("Exit codes: 0 explained; 3 no request of the trace failed for want of memory.");
   }
 
@@ -34,7 +34,6 @@ class Explain final : public CommandRun {
       if (!size) return std::move(size).error();
       capacity = *size;
     }
-    if (auto apart = refuse_same_file({trace_, json_}); !apart) return apart.error();
     auto recording = load_recording(console, trace_, {.format = from_, .partial = partial_});
     if (!recording) return std::move(recording).error();
     if (const auto cut = recording->stacks_cut(); cut > 0) {

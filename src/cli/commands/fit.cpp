@@ -16,7 +16,7 @@ using namespace emm::cli;
 class FitRun final : public CommandRun {
  public:
   explicit FitRun(Arguments& arguments) {
-    arguments.positional("TRACE", trace_,
+    arguments.input("TRACE", trace_,
                          "The trace: any format of `emmctl list formats`; - is standard input");
     manager_.offer(arguments);
     arguments.text("--from", from_, "FORMAT",
@@ -28,7 +28,7 @@ class FitRun final : public CommandRun {
     arguments.text("--search-time", search_time_, "TIME", "How long to search for a better layout");
     arguments.flag("--all-frames", all_frames_,
                    "Shows call stacks whole, with the allocator's and the framework's frames");
-    arguments.text("--json", json_, "FILE|-", "Writes the answer as JSON (emmctl.fit/1)");
+    arguments.output("--json", json_, "Writes the answer as JSON (emmctl.fit/1)");
     arguments.footer(
         "Each trial is a replay on fresh simulated devices, all of one capacity, in steps of 2 "
         "MiB; it passes where\n"
@@ -42,7 +42,6 @@ class FitRun final : public CommandRun {
     if (!search_ns) return std::move(search_ns).error();
     auto manager = manager_.find();
     if (!manager) return std::move(manager).error();
-    if (auto apart = refuse_same_file({trace_, json_}); !apart) return apart.error();
     handle_interrupts();
     auto loaded = load_trace(console, trace_, {.format = from_, .partial = partial_});
     if (!loaded) return std::move(loaded).error();

@@ -20,10 +20,9 @@ class Generate final : public CommandRun {
     std::vector<std::string_view> kinds;
     for (const auto& kind : trace::generate_kinds()) kinds.push_back(kind.name);
     arguments.positional("KIND", options_.kind, text::join(kinds));
-    arguments.positional("OUT", out_,
+    arguments.output("OUT", out_,
                          "The trace: .json is one document, else JSON Lines; .gz and .zst pack; - "
-                         "is standard output",
-                         false);
+                         "is standard output");
     arguments.count("--events", options_.events, "Operations memalloc and free together");
     arguments.count("--seed", options_.seed, "The same seed gives the same trace on every machine");
     arguments.text("--min-size", min_size_, "BYTES",

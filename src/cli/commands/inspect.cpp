@@ -17,7 +17,7 @@ using namespace emm::cli;
 class Inspect final : public CommandRun {
  public:
   explicit Inspect(Arguments& arguments) {
-    arguments.positional("TRACE", trace_, "The trace, in any format that emmctl reads; - is standard input");
+    arguments.input("TRACE", trace_, "The trace, in any format that emmctl reads; - is standard input");
     arguments.text("--from", from_, "FORMAT", "Its format, where the content does not tell");
     arguments.flag("--partial", partial_, "Take a torn tail as the end");
     arguments.count("--map", map_, "EVENT", "Shows where memory lay after that event, by its recorded addresses");
@@ -26,8 +26,8 @@ class Inspect final : public CommandRun {
     arguments.count("--top", top_, "How many entries of each list to show");
     arguments.count("--frames", frames_, "How many frames to show of each call site");
     arguments.flag("--all-frames", all_frames_, "Shows call stacks whole, with the allocator's and the framework's frames");
-    arguments.text("--json", json_, "FILE|-", "Writes the answer as JSON (emmctl.inspect/1)");
-    arguments.text("--svg", svg_, "FILE|-", "Draws live bytes over events, and the map, as SVG");
+    arguments.output("--json", json_, "Writes the answer as JSON (emmctl.inspect/1)");
+    arguments.output("--svg", svg_, "Draws live bytes over events, and the map, as SVG");
     arguments.footer("Bytes are as requested, and live until their end is asked for. An event's number is its place in the\n"
                      "trace, from 0. Exit codes: 0 fine; 3 no address of what is live at --map is recorded.");
   }
@@ -35,8 +35,6 @@ class Inspect final : public CommandRun {
   Result<ExitCode> run(Console& console) override {
     auto search_ns = units::parse_ns(search_time_);
     if (!search_ns) return std::move(search_ns).error();
-    if (json_ == "-" && svg_ == "-") return fail(Errc::usage, "--svg and --json cannot both go to standard output");
-    if (auto apart = refuse_same_file({trace_, json_, svg_}); !apart) return apart.error();
     auto recording = load_recording(console, trace_, {.format = from_, .partial = partial_});
     if (!recording) return std::move(recording).error();
     if (const auto cut = recording->stacks_cut(); cut > 0) {

@@ -157,8 +157,8 @@ class List final : public CommandRun {
  public:
   explicit List(Arguments& arguments) {
     arguments.positional("WHAT", what_, text::join(listing_names(), ", "));
-    arguments.positional("FILE", file_, "Of managers: those of this shared object, as --manager takes it", false);
-    arguments.text("--json", json_, "FILE|-", "Writes the rows as JSON");
+    arguments.input("FILE", file_, "Of managers: those of this shared object, as --manager takes it", false);
+    arguments.output("--json", json_, "Writes the rows as JSON");
   }
 
   Result<ExitCode> run(Console& console) override {

@@ -42,7 +42,7 @@ Result<std::string> bytes_of(const std::string& path) {
 class Minimize final : public CommandRun {
  public:
   explicit Minimize(Arguments& arguments) {
-    arguments.positional("TRACE", trace_,
+    arguments.input("TRACE", trace_,
                          "The trace: any format of `emmctl list formats`; - is standard input");
     arguments.text("--fails-with", fails_with_, "oom|exit:N|more:P",
                    "What the smaller trace must still do: run out of memory, give that exit code, "
@@ -53,14 +53,14 @@ class Minimize final : public CommandRun {
                    "Of each simulated device; else as the trace says, else an H200's");
     arguments.text("--against", against_, "NAME[:key=value,...]",
                    "Of more:P: the manager that needs less");
-    arguments.text("-o,--output", output_, "FILE",
+    arguments.output("-o,--output", output_,
                    "The smaller trace: .json is one document, else JSON Lines; .gz and .zst pack; "
                    "- is standard output");
     arguments.text("--from", from_, "FORMAT",
                    "The trace's format, where its content does not tell");
     arguments.flag("--all-frames", all_frames_,
                    "Shows call stacks whole, with the allocator's and the framework's frames");
-    arguments.text("--json", json_, "FILE|-", "Writes what was done as JSON (emmctl.minimize/1)");
+    arguments.output("--json", json_, "Writes what was done as JSON (emmctl.minimize/1)");
     arguments.footer(
         "Requests are left out together with their ends, merged with others beside them, or made "
         "smaller; nothing\n"
@@ -72,12 +72,9 @@ class Minimize final : public CommandRun {
   }
 
   Result<ExitCode> run(Console& console) override {
-    if (output_ == "-" && json_ == "-")
-      return fail(Errc::usage, "the trace and --json cannot both go to standard output");
     auto options = examined();
     if (!options) return std::move(options).error();
     options->setting.peer_program = console.program();
-    if (auto apart = refuse_same_file({trace_, output_, json_}); !apart) return apart.error();
     handle_interrupts();
     auto bytes = bytes_of(trace_);
     if (!bytes) return std::move(bytes).error();

@@ -27,18 +27,18 @@ using namespace emm::cli;
 class Replay final : public CommandRun {
  public:
   explicit Replay(Arguments& arguments) {
-    arguments.positional("TRACE", trace_, "The trace: any format of `emmctl list formats`; - is standard input");
+    arguments.input("TRACE", trace_, "The trace: any format of `emmctl list formats`; - is standard input");
     manager_.offer(arguments);
     arguments.text("--device", device_, "DEVICE", "auto, sim[:capacity=..,devices=..,seed=..,costs=h200] or cuda[:N]");
     arguments.list("--fault", faults_, "CALL:N|rate=..,seed=..",
                    "Makes the N-th driver call of a kind fail, or any at a rate; CALL is any, or a name as mem_alloc is cuMemAlloc's; "
                    "repeatable");
-    arguments.text("--log", log_, "FILE", "Writes a row for each operation; - is standard output");
+    arguments.output("--log", log_, "Writes a row for each operation; - is standard output");
     arguments.text("--log-format", log_format_, "FORMAT", "The log's format: rmm, rmm-legacy or emm");
     arguments.flag("--all-frames", all_frames_,
                    "Shows call stacks whole, with the allocator's and the framework's frames");
-    arguments.text("--json", json_, "FILE|-", "Writes the summary as JSON (emmctl.replay/1)");
-    arguments.text("--memory-map", memory_map_, "FILE|-",
+    arguments.output("--json", json_, "Writes the summary as JSON (emmctl.replay/1)");
+    arguments.output("--memory-map", memory_map_,
                    "Writes what is where in the managers' memory at the end, or where the run stops, as JSON "
                    "(emmctl.memory-map/1)");
     arguments.choice("--on-oom", on_oom_, {"record", "stop"}, "What an out-of-memory does to the run");
@@ -75,8 +75,6 @@ class Replay final : public CommandRun {
     auto manager = manager_.name() == "null" ? Result<ManagerFactory>(replay::null_manager()) : manager_.find();
     if (!manager) return std::move(manager).error();
 
-    if (auto apart = refuse_same_file({trace_, log_, json_, memory_map_}); !apart) return apart.error();
-    if (auto apart = refuse_two_on_stdout(); !apart) return apart.error();
     handle_interrupts();
     auto loaded = load_trace(console, trace_, {.format = from_, .partial = partial_});
     if (!loaded) return std::move(loaded).error();
@@ -172,17 +170,6 @@ class Replay final : public CommandRun {
         std::snprintf(words.data(), words.size(), "  at event %llu (line %u): %.*s\n", static_cast<unsigned long long>(event),
                       static_cast<unsigned>(trace[event].line), static_cast<int>(op.size()), op.data());
     if (length > 0 && write(STDERR_FILENO, words.data(), static_cast<std::size_t>(length)) < 0) return;  // nobody listens
-  }
-  Status refuse_two_on_stdout() const {
-    std::string_view first;
-    for (const auto& [option, path] : {std::pair<std::string_view, const std::string&>{"--log", log_},
-                                       {"--memory-map", memory_map_},
-                                       {"--json", json_}}) {
-      if (path != "-") continue;
-      if (!first.empty()) return fail(Errc::usage, "{} and {} cannot both go to standard output", first, option);
-      first = option;
-    }
-    return {};
   }
   /// Of --pace; 0: none.
   Result<double> speed() const {

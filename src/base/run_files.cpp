@@ -1,0 +1,243 @@
+#include "base/run_files.hpp"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+namespace emm::run_files {
+namespace {
+
+constexpr std::string_view kStdout = "-";  ///< The place of standard output, which no path has.
+
+struct File {
+  std::string place{};  ///< The one path of it without links, also of a file that is not there yet.
+  dev_t device = 0;
+  ino_t inode = 0;
+  bool there = false;
+  bool shared = false;  ///< A device, which any number may read and write.
+};
+
+struct Entry {
+  std::string who{}, path{};
+  File file{};
+  bool output = false, open = false;
+};
+
+/// The first failed write, where forked children can leave it too.
+struct Failure {
+  std::atomic<int> state{0};  ///< 1: being written, 2: there.
+  std::array<char, 4000> words{};
+};
+
+struct Run {
+  std::vector<Entry> entries;
+  Failure* failure = nullptr;
+};
+
+// Never destroyed: what closes a file while the process exits still asks.
+std::mutex& mutex = *new std::mutex;
+std::optional<Run>& run = *new std::optional<Run>;
+std::atomic<Failure*> failure{nullptr};  // as run->failure, without the lock
+
+std::string real_path(const std::string& path) {
+  char* const real = realpath(path.c_str(), nullptr);
+  std::string place(real != nullptr ? real : "");
+  free(real);
+  return place;
+}
+
+/// Where a file that is not there would be made: links are followed, also one that leads to nothing.
+std::string place_of_new(std::string path) {
+  constexpr int kLinksMost = 40;
+  for (int links = 0; links < kLinksMost; ++links) {
+    std::array<char, PATH_MAX> target;
+    const auto size = readlink(path.c_str(), target.data(), target.size());
+    if (size < 0) break;
+    const std::string_view to(target.data(), static_cast<std::size_t>(size));
+    path = to.starts_with('/') ? std::string(to) : path.substr(0, path.rfind('/') + 1) + std::string(to);
+  }
+  const auto name = path.rfind('/') + 1;  // of no slash: npos + 1 is 0
+  const auto folder = real_path(name == 0 ? "." : path.substr(0, name));
+  return folder.empty() ? path : folder + (folder == "/" ? "" : "/") + path.substr(name);
+}
+
+void take(File& file, const struct stat& status) {
+  file.there = true;
+  file.device = status.st_dev;
+  file.inode = status.st_ino;
+  file.shared = !S_ISREG(status.st_mode) && !S_ISFIFO(status.st_mode);
+}
+
+File file_of(const std::string& path) {
+  File file;
+  struct stat status {};
+  if (stat(path.c_str(), &status) == 0) {
+    take(file, status);
+    file.place = real_path(path);
+  } else {
+    file.place = place_of_new(path);
+  }
+  return file;
+}
+
+File file_of(int descriptor) {
+  File file;
+  struct stat status {};
+  file.shared = true;
+  if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) take(file, status);
+  return file;
+}
+
+bool same(const Entry& entry, const File& file) {
+  if (!file.place.empty() && file.place == entry.file.place) return true;
+  if (!file.there) return false;
+  // An output may have been made since, or a new file may have taken its place and left its inode to another.
+  struct stat now {};
+  if (entry.output && !entry.file.place.empty()) {
+    return stat(entry.file.place.c_str(), &now) == 0 && now.st_dev == file.device && now.st_ino == file.inode;
+  }
+  return entry.file.there && entry.file.device == file.device && entry.file.inode == file.inode;
+}
+
+std::string shown(std::string_view who, std::string_view path) {
+  if (path.empty()) return std::string(who);
+  return who.empty() ? std::string(path) : text::format("{} {}", who, path);
+}
+
+Error conflict(const Entry& entry, std::string_view who, const std::string& path) {
+  if (entry.file.place == kStdout) {
+    return fail(Errc::usage, "{} and {} cannot both go to standard output", entry.who,
+                who.empty() ? std::string_view(path) : who);
+  }
+  return fail(Errc::usage, "{} and {} are one file: expected an output of its own", shown(entry.who, entry.path),
+              shown(who, path));
+}
+
+File output_at(const std::string& path) {
+  const auto descriptor = descriptor_named(path);
+  if (path != kStdout && descriptor != STDOUT_FILENO) {
+    if (descriptor == STDERR_FILENO) return File{.shared = true};
+    return file_of(path);
+  }
+  return File{.place = std::string(kStdout)};
+}
+
+/// The entry of an output; null where it is shared.
+Result<Entry*> output(const std::string& path, std::string_view who) {
+  auto file = output_at(path);
+  if (file.shared) return nullptr;
+  Entry* mine = nullptr;
+  for (auto& entry : run->entries) {
+    if (!same(entry, file)) continue;
+    const bool is_mine = entry.output && !entry.open && (who.empty() ? entry.path == path : entry.who == who);
+    if (!is_mine) return conflict(entry, who, path);
+    mine = &entry;
+  }
+  if (mine == nullptr) {
+    run->entries.push_back({.who = std::string(who), .path = path, .file = std::move(file), .output = true});
+    mine = &run->entries.back();
+  }
+  return mine;
+}
+
+}  // namespace
+
+void begin() {
+  end();
+  const std::lock_guard lock(mutex);
+  run.emplace();
+  void* const page = mmap(nullptr, sizeof(Failure), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (page != MAP_FAILED) {
+    run->failure = new (page) Failure;
+    failure.store(run->failure);
+  }
+  run->entries.push_back({.who = "the program", .path = {}, .file = file_of("/proc/self/exe")});
+  for (const auto& [descriptor, who] : {std::pair(STDOUT_FILENO, "standard output"), {STDERR_FILENO, "standard error"}}) {
+    auto file = file_of(descriptor);
+    if (file.shared) continue;
+    run->entries.push_back({.who = who, .path = {}, .file = std::move(file), .output = true, .open = true});
+  }
+}
+
+void end() {
+  const std::lock_guard lock(mutex);
+  failure.store(nullptr);
+  if (run && run->failure != nullptr) munmap(run->failure, sizeof(Failure));
+  run.reset();
+}
+
+Status reads(const std::string& path, std::string_view who) {
+  const std::lock_guard lock(mutex);
+  if (!run) return {};
+  auto file = path == "-" ? file_of(STDIN_FILENO) : file_of(path);
+  if (file.shared) return {};
+  for (const auto& entry : run->entries) {
+    if (!same(entry, file)) continue;
+    if (!entry.output) return {};
+    return conflict(entry, who, path);
+  }
+  run->entries.push_back({.who = std::string(who), .path = path, .file = std::move(file)});
+  return {};
+}
+
+Status reserve(const std::string& path, std::string_view who) {
+  const std::lock_guard lock(mutex);
+  if (!run) return {};
+  if (auto entry = output(path, who); !entry) return std::move(entry).error();
+  return {};
+}
+
+Result<Output> writes(const std::string& path, std::string_view who) {
+  const std::lock_guard lock(mutex);
+  if (!run) return Output();
+  auto entry = output(path, who);
+  if (!entry) return std::move(entry).error();
+  if (*entry == nullptr) return Output();
+  (*entry)->open = true;
+  return Output(static_cast<std::size_t>(*entry - run->entries.data()));
+}
+
+Output::~Output() {
+  if (!number_) return;
+  const std::lock_guard lock(mutex);
+  if (run && *number_ < run->entries.size()) run->entries[*number_].open = false;
+}
+
+std::optional<int> descriptor_named(const std::string& path) {
+  if (path == "/dev/stdin") return STDIN_FILENO;
+  if (path == "/dev/stdout") return STDOUT_FILENO;
+  if (path == "/dev/stderr") return STDERR_FILENO;
+  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    if (!path.starts_with(folder)) continue;
+    const auto number = text::to_u64(std::string_view(path).substr(folder.size()));
+    if (number && *number <= INT_MAX) return static_cast<int>(*number);
+  }
+  return std::nullopt;
+}
+
+void note_write_error(const Error& error) noexcept {
+  auto* const kept = failure.load();
+  if (kept == nullptr) return;
+  int none = 0;
+  if (!kept->state.compare_exchange_strong(none, 1)) return;
+  const auto size = error.message.copy(kept->words.data(), kept->words.size() - 1);
+  kept->words[size] = '\0';
+  kept->state.store(2);
+}
+
+std::optional<Error> write_error() {
+  const auto* const kept = failure.load();
+  if (kept == nullptr || kept->state.load() != 2) return std::nullopt;
+  return Error{.code = Errc::io_error, .message = kept->words.data()};
+}
+
+}  // namespace emm::run_files
