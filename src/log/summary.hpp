@@ -134,6 +134,9 @@ struct Pass {
   std::uint64_t reserved_at_end_bytes = 0;
   double ns_per_event = 0;
   std::uint64_t elapsed_ns = 0;
+  /// What the driver's calls cost by the simulated device's model, where the run's clock is another.
+  std::optional<std::uint64_t> simulated_ns{};
+  double simulated_ns_per_event = 0;
 };
 
 struct Summary {

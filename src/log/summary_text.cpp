@@ -163,10 +163,56 @@ void show_violations(Page& page, const Summary& summary) {
   page.blank();
 }
 
-std::string latency(const Percentiles& of) {
-  const auto ns = [](std::uint64_t value) { return units::ns(static_cast<double>(value)); };
-  return text::format("p50 {}, p90 {}, p99 {}, p99.9 {}, max {}", ns(of.p50), ns(of.p90),
+/// Of a clock that is a model, no time is no driver call: that is not said as a time.
+std::string time_of(double ns, bool simulated) {
+  return simulated && ns == 0 ? std::string("-") : units::ns(ns);
+}
+
+constexpr std::string_view kNoCall = "-: no driver call that takes time";
+
+std::string latency(const Percentiles& of, bool simulated) {
+  if (simulated && of.max == 0) return std::string(kNoCall);
+  const auto ns = [&](std::uint64_t value) {
+    return time_of(static_cast<double>(value), simulated);
+  };
+  return text::format("{}: p50 {}, p90 {}, p99 {}, p99.9 {}, max {}",
+                      simulated ? "driver calls, simulated" : "measured", ns(of.p50), ns(of.p90),
                       ns(of.p99), ns(of.p999), ns(of.max));
+}
+
+/// `paced`: the clock was moved on between events too.
+std::string simulated_time(std::uint64_t elapsed_ns, double ns_per_event, bool paced,
+                           std::string_view device) {
+  if (ns_per_event == 0) {
+    return device.find("costs=none") != device.npos
+               ? std::string("-: by costs=none, driver calls cost nothing")
+               : std::string(kNoCall);
+  }
+  const auto total = units::ns(static_cast<double>(elapsed_ns));
+  const auto each = units::ns(ns_per_event);
+  if (paced) {
+    return text::format(
+        "driver calls would take {} an event on an H200, by a model; all took {} with the waits",
+        each, total);
+  }
+  return text::format("driver calls would take {} on an H200, by a model: {} an event", total, each);
+}
+
+void show_times(Page& page, const Pass& pass, const Summary& summary) {
+  const bool paced = summary.lateness.has_value();
+  if (summary.clock == "simulated") {
+    page.row("simulated",
+             simulated_time(pass.elapsed_ns, pass.ns_per_event, paced, summary.device));
+    return;
+  }
+  if (pass.simulated_ns) {
+    page.row("simulated", simulated_time(*pass.simulated_ns, pass.simulated_ns_per_event, false,
+                                         summary.device));
+  }
+  page.row("measured", text::format("{} here, {} an event: the manager, the {}replay and its checks",
+                                    units::ns(static_cast<double>(pass.elapsed_ns)),
+                                    units::ns(pass.ns_per_event),
+                                    pass.simulated_ns ? "simulated device, the " : ""));
 }
 
 /// The first pass, with the peaks of all.
@@ -181,9 +227,7 @@ Pass with_peaks(Pass pass, const std::vector<Pass>& repeats) {
 }
 
 void show_pass(Page& page, const Pass& pass) {
-  page.row("events", text::format("{} in {}, {} each", text::grouped(pass.events),
-                                  units::ns(static_cast<double>(pass.elapsed_ns)),
-                                  units::ns(pass.ns_per_event)));
+  page.row("events", text::grouped(pass.events));
   std::string served = text::format(
       "{}, {}, {}", quantity(pass.allocs, "allocation", "allocations"),
       quantity(pass.frees, "free", "frees"), quantity(pass.failures, "failure", "failures"));
@@ -201,8 +245,10 @@ void show_pass(Page& page, const Pass& pass) {
     page.row("", text::format("host memory {}", units::bytes(pass.peak_host_bytes)));
 }
 
-void show_passes(Page& page, const std::vector<Pass>& passes) {
-  page.paragraph("passes, without a reset between them:", 2);
+void show_passes(Page& page, const std::vector<Pass>& passes, bool simulated) {
+  page.paragraph(text::format("passes, without a reset between them; times are {}:",
+                              simulated ? "driver calls, simulated" : "measured"),
+                 2);
   for (std::size_t at = 0; at < passes.size(); ++at) {
     if (at == kShown && passes.size() > kShown + 1) {
       page.paragraph("...", 4);
@@ -210,8 +256,8 @@ void show_passes(Page& page, const std::vector<Pass>& passes) {
     }
     const auto& pass = passes[at];
     page.paragraph(
-        text::format("{}: {} each, reserved at most {}, at the end {}, {} leaked, {}", at + 1,
-                     units::ns(pass.ns_per_event), units::bytes(pass.peak_reserved_bytes),
+        text::format("{}: {} an event, reserved at most {}, at the end {}, {} leaked, {}", at + 1,
+                     time_of(pass.ns_per_event, simulated), units::bytes(pass.peak_reserved_bytes),
                      units::bytes(pass.reserved_at_end_bytes), text::grouped(pass.leaked),
                      quantity(pass.failures, "failure", "failures")),
         4);
@@ -269,14 +315,17 @@ std::string to_text(const Summary& summary, int width, bool all_frames) {
 
   page.paragraph(summary.trace);
   page.row("manager", summary.manager);
-  page.row("device", text::format("{}, {} clock", summary.device, summary.clock));
+  page.row("device", summary.device);
+  const bool simulated = summary.clock == "simulated";
   show_pass(page, with_peaks(summary.pass, summary.repeats));
-  if (summary.alloc_latency) page.row("allocate", latency(*summary.alloc_latency));
-  if (summary.free_latency) page.row("free", latency(*summary.free_latency));
+  show_times(page, summary.pass, summary);
+  if (summary.alloc_latency) page.row("allocate", latency(*summary.alloc_latency, simulated));
+  if (summary.free_latency) page.row("free", latency(*summary.free_latency, simulated));
   if (const auto& late = summary.lateness) {
     const auto ns = [](std::uint64_t value) { return units::ns(static_cast<double>(value)); };
     page.row("lateness",
-             text::format("p50 {}, p99 {}, max {}", ns(late->p50), ns(late->p99), ns(late->max)));
+             text::format("{}: p50 {}, p99 {}, max {}", simulated ? "simulated" : "measured",
+                          ns(late->p50), ns(late->p99), ns(late->max)));
   }
   if (summary.threads > 1) {
     page.row("threads", text::format("{} at once; peaks are of samples", summary.threads));
@@ -289,7 +338,7 @@ std::string to_text(const Summary& summary, int width, bool all_frames) {
   }
   if (summary.skipped != 0)
     page.row("skipped", quantity(summary.skipped, "operation", "operations"));
-  if (summary.repeats.size() > 1) show_passes(page, summary.repeats);
+  if (summary.repeats.size() > 1) show_passes(page, summary.repeats, simulated);
   if (summary.pass.leaked != 0) {
     page.row("leaked", text::format("{}, {}; the biggest:",
                                     quantity(summary.pass.leaked, "allocation", "allocations"),

@@ -44,6 +44,7 @@ Run::Run(const trace::Trace& trace, Stack& stack, const ReplayOptions& options,
       options_(options),
       log_(log),
       clock_(stack.clock()),
+      model_clock_(stack.model_clock()),
       per_thread_(find_per_thread(trace)),
       live_(trace.alloc_count(),
             options.threads == ReplayOptions::Threads::trace ? 1 : trace.threads().size() + 1),
@@ -138,6 +139,7 @@ void Run::pass(unsigned number) {
   if (parallel_) open_all();
   waited_ns_ = 0;
   const auto begin_ns = now();
+  const auto model_begin_ns = model_ns() - model_hidden_ns_;
   if (pace_ && done < end) pace_->begin(trace_[done].time_ns);
   if (parallel_ && done < end && !stop_) {
     done = parallel_->walk(done, end);
@@ -148,6 +150,7 @@ void Run::pass(unsigned number) {
     if (options_.progress) options_.progress(std::uint64_t{trace_.size()} * number + done, total);
   }
   pass_.elapsed_ns = now() - begin_ns;
+  const auto model_elapsed_ns = model_ns() - model_hidden_ns_ - model_begin_ns;
   if (fatal_) return;
 
   const auto timed = done - std::min(done, before_clock);
@@ -155,6 +158,11 @@ void Run::pass(unsigned number) {
       timed == 0 ? 0
                  : static_cast<double>(pass_.elapsed_ns - std::min(pass_.elapsed_ns, waited_ns_)) /
                        static_cast<double>(timed);
+  if (model_clock_ != nullptr) {
+    pass_.simulated_ns = model_elapsed_ns;
+    pass_.simulated_ns_per_event =
+        timed == 0 ? 0 : static_cast<double>(model_elapsed_ns) / static_cast<double>(timed);
+  }
   pass_.events = done - (backing_events_ - backing_before);
   for (const auto& lane : lanes_) {
     if (lane->open()) measure_reserved(*lane);

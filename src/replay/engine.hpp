@@ -51,6 +51,8 @@ class Stack {
                                                         ManagerObserver* observer,
                                                         order::Checker* order = nullptr) = 0;
   virtual Clock& clock() = 0;
+  /// The simulated device's clock, where clock() is another; else null.
+  virtual const Clock* model_clock() { return nullptr; }
   /// Starts the second process of an IPC section, on the same kind of device.
   virtual Result<std::unique_ptr<Peer>> start_peer(std::uint32_t device) = 0;
   virtual std::string describe_manager() const = 0;

@@ -113,7 +113,7 @@ void Parallel::rewind() {
 }
 
 void Parallel::serve_all(std::size_t end) {
-  const auto hidden = run_.hidden_ns_;
+  const auto hidden = run_.hidden_ns_, model_hidden = run_.model_hidden_ns_;
   running_ = true;
   first_processor_ = processors_.current();
   {
@@ -127,6 +127,7 @@ void Parallel::serve_all(std::size_t end) {
   running_ = false;
   for (const auto& worker : workers_) worker->take_mail();
   run_.hidden_ns_ = hidden;  // it ran beside other threads
+  run_.model_hidden_ns_ = model_hidden;
   add_up();
   if (run_.record_order_) run_.record_order_->pass_on();
 }

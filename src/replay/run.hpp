@@ -106,6 +106,9 @@ class Run {
   void check_balance();
   void finish();
   std::uint64_t now() const noexcept { return clock_.now_ns() - hidden_ns_; }
+  std::uint64_t model_ns() const noexcept {
+    return model_clock_ == nullptr ? 0 : model_clock_->now_ns();
+  }
 
   // dispatch.cpp
   /// What a thread leaves to the run: all but device memory.
@@ -299,18 +302,22 @@ class Run {
   /// Time that this engine spends on its own account is on no one's.
   class Hidden {
    public:
-    explicit Hidden(Run& run) noexcept : run_(run), begin_ns_(run.clock_.now_ns()) {
+    explicit Hidden(Run& run) noexcept
+        : run_(run), begin_ns_(run.clock_.now_ns()), model_begin_ns_(run.model_ns()) {
       ++run.hidden_depth_;
     }
     Hidden(const Hidden&) = delete;
     Hidden& operator=(const Hidden&) = delete;
     ~Hidden() {
-      if (--run_.hidden_depth_ == 0) run_.hidden_ns_ += run_.clock_.now_ns() - begin_ns_;
+      if (--run_.hidden_depth_ == 0) {
+        run_.hidden_ns_ += run_.clock_.now_ns() - begin_ns_;
+        run_.model_hidden_ns_ += run_.model_ns() - model_begin_ns_;
+      }
     }
 
    private:
     Run& run_;
-    std::uint64_t begin_ns_;
+    std::uint64_t begin_ns_, model_begin_ns_;
   };
 
   /// As Hidden; and what is asked of the driver meanwhile orders nothing.
@@ -324,12 +331,14 @@ class Run {
   log::RecordSink* log_;
   std::unique_ptr<RecordOrder> record_order_;  ///< Where threads log; log_ then is it.
   Clock& clock_;
+  const Clock* const model_clock_;             ///< As Stack::model_clock().
   const std::optional<StreamId> per_thread_;  ///< The stream "per_thread".
 
   // Where the run is
   std::uint64_t at_ = 0;  ///< Index of the event being served.
   unsigned number_ = 0;   ///< Of the pass.
   bool stop_ = false;
+  std::uint64_t model_hidden_ns_ = 0;
   std::uint64_t hidden_ns_ = 0;
   unsigned hidden_depth_ = 0;  ///< Within another, its time is counted already.
   std::optional<Error> fatal_;

@@ -4,6 +4,7 @@
 
 #include "base/text.hpp"
 #include "harness/device_stack.hpp"
+#include "harness/measured_stack.hpp"
 #include "inspect/need.hpp"
 #include "replay/null_manager.hpp"
 #include "trial/setting.hpp"
@@ -19,27 +20,6 @@ double median(std::vector<double> numbers) {
   std::nth_element(numbers.begin(), middle, numbers.end());
   return *middle;
 }
-
-/// A stack whose times are measured.
-class Measured final : public replay::Stack {
- public:
-  explicit Measured(replay::Stack& of) : of_(of) {}
-
-  Result<std::unique_ptr<Context>> make_context(std::uint32_t device, ManagerObserver* observer,
-                                                order::Checker* order) override {
-    return of_.make_context(device, observer, order);
-  }
-  Clock& clock() override { return clock_; }
-  Result<std::unique_ptr<replay::Peer>> start_peer(std::uint32_t device) override {
-    return of_.start_peer(device);
-  }
-  std::string describe_manager() const override { return of_.describe_manager(); }
-  std::string describe_device() const override { return of_.describe_device(); }
-
- private:
-  replay::Stack& of_;
-  SteadyClock clock_;
-};
 
 class Contest {
  public:
@@ -66,14 +46,18 @@ class Contest {
       for (std::size_t i = 0; i < managers.size() && !stopped(); ++i) {
         const auto turn = (i + round) % managers.size();
         auto& contestant = result_.contestants[turn];
-        if (auto timed = time(managers[turn], contestant.first_ns, contestant.warm_ns); !timed) {
+        if (auto timed = time(managers[turn], contestant.first_ns, contestant.warm_ns,
+                              contestant.simulated_ns);
+            !timed) {
           return timed.error();
         }
         step();
       }
       std::vector<double> unused;
+      std::optional<double> unmodelled;
       if (simulated || stopped()) continue;
-      if (auto timed = time(replay::null_manager(), unused, engine); !timed) return timed.error();
+      if (auto timed = time(replay::null_manager(), unused, engine, unmodelled); !timed)
+        return timed.error();
     }
     result_.interrupted = stopped();
     if (!result_.interrupted) judge(engine);
@@ -95,12 +79,12 @@ class Contest {
     if (!said.empty() && result_.notes.empty()) result_.notes.push_back(said);
     options.interrupted = options_.interrupted;
     if (!options_.host_clock) return replay::Engine(trace_, **stack, std::move(options)).run();
-    Measured measured(**stack);
+    MeasuredStack measured(**stack);
     return replay::Engine(trace_, measured, std::move(options)).run();
   }
 
   Status time(const ManagerFactory& manager, std::vector<double>& first,
-              std::vector<double>& warm) {
+              std::vector<double>& warm, std::optional<double>& simulated) {
     replay::ReplayOptions options;
     options.checks = false;
     options.repeat = static_cast<unsigned>(1 + options_.passes);
@@ -109,6 +93,7 @@ class Contest {
     if (stopped()) return {};
     std::vector<double> passes;
     for (const auto& pass : summary->repeats) passes.push_back(pass.ns_per_event);
+    if (summary->repeats.back().simulated_ns) simulated = summary->repeats.back().simulated_ns_per_event;
     first.push_back(passes.front());
     passes.erase(passes.begin());
     warm.push_back(median(std::move(passes)));

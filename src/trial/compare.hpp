@@ -29,6 +29,9 @@ struct Contestant {
   std::string manager;
   /// By round: of the first pass; the median of the others.
   std::vector<double> first_ns{}, warm_ns{};
+  /// What the driver's calls cost by the simulated device's model, of the last pass; where the
+  /// comparison's clock is another.
+  std::optional<double> simulated_ns{};
   Spread first{}, warm{};
   Spread over_first{};    ///< `warm` over the first manager's, round by round.
   log::Summary judged{};  ///< One pass with all checks: what was served, what was reserved.

@@ -34,6 +34,17 @@ std::string times_of(const Spread& spread) {
   return words;
 }
 
+/// Of a clock that is a model, no time is no driver call: that is not said as a time.
+std::string time_of(const Spread& spread, bool simulated) {
+  return simulated && spread.median == 0 ? std::string("-") : times_of(spread);
+}
+std::string simulated_time(double ns) { return ns == 0 ? std::string("-") : short_number(ns); }
+
+/// Is the device simulated, and the clock not?
+bool is_beside_model(const Comparison& comparison) {
+  return comparison.contestants.front().simulated_ns.has_value();
+}
+
 std::string verdict_of(const Contestant& contestant) {
   const auto& pass = contestant.judged.pass;
   std::vector<std::string> words;
@@ -50,16 +61,24 @@ std::string verdict_of(const Contestant& contestant) {
 }
 
 std::vector<std::vector<std::string>> rows(const Comparison& comparison) {
-  std::vector<std::vector<std::string>> out{{"", "ns/event", "first pass",
-                                             "over " + comparison.contestants.front().manager,
-                                             "reserved", "/live", "/bound", ""}};
+  const bool simulated = comparison.clock == "simulated", beside = is_beside_model(comparison);
+  std::vector<std::vector<std::string>> out{
+      {"", simulated ? "driver ns" : beside ? "ns here" : "ns/event", "first pass",
+       "over " + comparison.contestants.front().manager, "reserved", "/live", "/bound", ""}};
   for (const auto& each : comparison.contestants) {
     const auto& pass = each.judged.pass;
-    out.push_back({each.manager, times_of(each.warm), short_number(each.first.median),
+    out.push_back({each.manager, time_of(each.warm, simulated),
+                   simulated ? simulated_time(each.first.median) : short_number(each.first.median),
                    each.over_first.median > 0 ? times_of(each.over_first) : "-",
                    units::bytes(pass.peak_reserved_bytes),
                    ratio_of(pass.peak_reserved_bytes, pass.peak_live_bytes),
                    ratio_of(pass.peak_reserved_bytes, comparison.bound), verdict_of(each)});
+  }
+  if (!beside) return out;
+  for (std::size_t row = 0; row < out.size(); ++row) {
+    out[row].insert(out[row].begin() + 1,
+                    row == 0 ? "driver ns"
+                             : simulated_time(*comparison.contestants[row - 1].simulated_ns));
   }
   return out;
 }
@@ -81,11 +100,15 @@ std::string to_text(const Comparison& comparison, const trace::Trace& trace, int
              units::bytes(first.judged.pass.peak_requested_bytes), units::bytes(comparison.bound));
   out += format("device {}\n", comparison.device);
   const bool simulated = comparison.clock == "simulated";
-  auto how = format("{} clock; {} of {} passes, of which the first is apart", comparison.clock,
-                    inspect::counted(comparison.rounds, "turn"), comparison.passes + 1);
-  if (simulated) {
-    how += "; times are those of the device's calls";
-  } else if (comparison.rounds > 1) {
+  constexpr std::string_view kModel =
+      "what the driver's calls of an event would cost on an H200, by a model";
+  auto how = simulated ? format("simulated: {}", kModel) : format("{} clock", comparison.clock);
+  if (is_beside_model(comparison)) {
+    how += format("; driver ns: {}; ns here: what an event takes on this host, measured", kModel);
+  }
+  how += format("; {} of {} passes, of which the first is apart",
+                inspect::counted(comparison.rounds, "turn"), comparison.passes + 1);
+  if (!simulated && comparison.rounds > 1) {
     how += format("; in brackets where the median lies with {} %",
                   fixed(100 * first.warm.confidence, 1));
   }
@@ -93,7 +116,7 @@ std::string to_text(const Comparison& comparison, const trace::Trace& trace, int
     how += format(". The replay itself takes {} ns of each event", times_of(*comparison.engine));
   }
   out += inspect::wrapped(how, static_cast<std::size_t>(width)) + '\n';
-  out += inspect::columns("lrrrrrrl", rows(comparison));
+  out += inspect::columns(is_beside_model(comparison) ? "lrrrrrrrl" : "lrrrrrrl", rows(comparison));
   for (const auto& each : comparison.contestants) {
     if (!each.judged.first_failure) continue;
     out +=

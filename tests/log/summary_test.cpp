@@ -101,13 +101,15 @@ TEST(SummaryText, PutsWhatFailedFirst) {
 
 traces/numba/"quoted".jsonl
   manager      default:profile=numba
-  device       sim, simulated clock
-  events       12,345 in 18.80 ms, 1.52 us each
+  device       sim
+  events       12,345
   served       6,000 allocations, 5,990 frees, 2 failures; 1 on what was never made
   peak         live 3.00 MiB, reserved 4.00 MiB
                5.00 MiB if everything asked for had been served
                host memory 4.00 KiB
-  allocate     p50 2.00 us, p90 2.50 us, p99 90.00 us, p99.9 100.00 us, max 101.00 us
+  simulated    driver calls would take 18.80 ms on an H200, by a model: 1.52 us an event
+  allocate     driver calls, simulated: p50 2.00 us, p90 2.50 us, p99 90.00 us, p99.9 100.00 us, max
+               101.00 us
   as recorded  11 worked and work, 2 failed and fail; 1 worked and fail, 0 failed and work
   flushes      42 recorded, 41 as recorded; first difference: recorded at event 9: 1 frees, 41
                bytes; the replay did not flush there
@@ -117,6 +119,38 @@ traces/numba/"quoted".jsonl
     9  1.00 MiB  line 30  a.py:1
   note         4 operations were not carried out: use
 )");
+}
+
+TEST(SummaryText, AManagerThatMadeNoDriverCallShowsADash) {
+  auto summary = failed_run();
+  summary.pass.elapsed_ns = 0;
+  summary.pass.ns_per_event = 0;
+  summary.alloc_latency->p50 = 0;
+
+  const auto text = to_text(summary, 100);
+
+  EXPECT_NE(text.find("  simulated    -: no driver call that takes time\n"), text.npos) << text;
+  EXPECT_NE(text.find("simulated: p50 -, p90 2.50 us"), text.npos) << text;
+  EXPECT_EQ(text.find(" 0 ns"), text.npos) << text;
+}
+
+TEST(SummaryText, WhatTheHostsClockMeasuredStandsApartFromTheModel) {
+  auto summary = failed_run();
+  summary.clock = "host";
+  summary.pass.simulated_ns = 2000;
+  summary.pass.simulated_ns_per_event = 500;
+
+  const auto text = to_text(summary, 120);
+
+  EXPECT_NE(text.find("  simulated    driver calls would take 2.00 us on an H200, by a model: "
+                      "500 ns an event\n"),
+            text.npos)
+      << text;
+  EXPECT_NE(text.find("  measured     18.80 ms here, 1.52 us an event: the manager, the simulated "
+                      "device, the replay and its checks\n"),
+            text.npos)
+      << text;
+  EXPECT_NE(text.find("  allocate     measured: p50 2.00 us"), text.npos) << text;
 }
 
 TEST(SummaryText, NoLineIsWiderThanAsked) {

@@ -13,6 +13,7 @@
 #include "cli/memory_maps.hpp"
 #include "emm/manager_entry.hpp"
 #include "harness/device_stack.hpp"
+#include "harness/measured_stack.hpp"
 #include "log/writer.hpp"
 #include "plugin/running_call.hpp"
 #include "replay/engine.hpp"
@@ -44,7 +45,10 @@ class Replay final : public CommandRun {
     arguments.choice("--on-oom", on_oom_, {"record", "stop"}, "What an out-of-memory does to the run");
     arguments.count("--repeat", repeat_, "Passes, without a reset between them");
     arguments.flag("--verify", verify_, "Fill each allocation and look at its content again at its end");
-    arguments.flag("--latency", latency_, "Measure each operation, and give percentiles");
+    arguments.flag("--latency", latency_, "A time for each operation: gives percentiles");
+    arguments.choice("--clock", clock_, {"device", "host"},
+                     "The device's, which is a model where it is simulated; or the host's, which adds what the manager "
+                     "itself takes here, as --latency does");
     arguments.count("--stop-at", stop_at_, "EVENT", "Stop before this event, counted from 0, and show the state");
     arguments.choice("--threads", threads_, {"trace", "recorded", "free"},
                      "One thread in the trace's order; or each recorded thread on its own, waiting for the ids and "
@@ -97,8 +101,11 @@ class Replay final : public CommandRun {
     if (!stack) return std::move(stack).error();
     if (!said.empty()) console.say(said);
 
+    MeasuredStack measured(**stack);
+    const bool by_host = clock_ == "host";
+    auto& timed = by_host ? static_cast<replay::Stack&>(measured) : **stack;
     if (!log_.empty()) {
-      auto opened = log::open_log(log_, log_format_, trace, log::LogOptions::of((*stack)->clock()));
+      auto opened = log::open_log(log_, log_format_, trace, log::LogOptions::of(timed.clock()));
       if (!opened) return std::move(opened).error();
       writer = std::move(*opened);
     }
@@ -110,7 +117,7 @@ class Replay final : public CommandRun {
                                              : replay::ReplayOptions::Threads::trace;
     options.pace = *pace;
     options.repeat = static_cast<unsigned>(repeat_);
-    options.latency = latency_;
+    options.latency = latency_ || by_host;  // the manager's own time is that of its operations
     options.verify = verify_;
     options.stop_at = stop_at_;
     options.interrupted = &interrupted();
@@ -121,7 +128,7 @@ class Replay final : public CommandRun {
         maps.add(statistics, device, of.memory_map());
       };
     }
-    replay::Engine engine(trace, **stack, options, writer.get());
+    replay::Engine engine(trace, timed, options, writer.get());
     auto summary = engine.run();
     console.end_progress();
     if (writer) {
@@ -188,7 +195,7 @@ class Replay final : public CommandRun {
     return false;
   }
 
-  std::string threads_ = "trace", pace_ = "none";
+  std::string threads_ = "trace", pace_ = "none", clock_ = "device";
   std::string trace_, device_ = "auto", log_, log_format_ = "rmm", json_, memory_map_, on_oom_ = "record", from_;
   ManagerChoice manager_;
   std::vector<std::string> faults_, fail_on_;

@@ -51,8 +51,8 @@ Result<std::unique_ptr<Platform>> open_sim(std::string_view text, const DeviceDe
 extern constinit const DeviceEntry sim_sim_device{
     .name = "sim",
     .summary =
-        "A simulated H200 in this process: deterministic, with the costs and the answers of a real "
-        "one",
+        "A simulated H200 in this process: deterministic, with the answers of a real one, and the "
+        "costs of its calls by a model",
     .options = "capacity, costs, devices, order, peers, reserved, seed",
     .open = open_sim,
 };
