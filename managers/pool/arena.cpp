@@ -9,13 +9,6 @@ namespace emm::pool {
 namespace {
 
 constexpr auto kPage = Backing::kPage;
-constexpr std::uint64_t kRange = 64_GiB;  // addresses are free, but not without end:
-constexpr unsigned kWideRanges = 64;      // with more arenas each has less at a time
-constexpr std::uint64_t kLeastSpan = 8_MiB, kLeastSpanAtMost = 64_MiB;
-constexpr std::uint64_t kLargeSpan = 64_MiB, kLargeSpanAtMost = 96_MiB;
-constexpr std::uint64_t kLittle = 384_MiB, kOnePieceOfLittle = 128_MiB;
-constexpr std::uint64_t kSlack = 4_MiB, kSlackOfLittle = 7_MiB;
-constexpr std::uint64_t kLeastSlab = 16_MiB, kSlabsToTheLimit = 8;
 constexpr std::uint64_t kSharesAPage = 1_MiB, kStepInAPage = 512;  // of cuMemAlloc (H200)
 constexpr std::size_t kSettledAtOnce = 64;
 constexpr std::uint64_t kAskFrom = 256_MiB;  // cuMemGetInfo takes 4 us
@@ -23,8 +16,6 @@ constexpr std::uint64_t kPiecesFrom =
     1_MiB;  // less is not worth a mapping while there is other memory
 
 constexpr auto in_pages = Backing::in_pages;
-constexpr std::uint64_t whole_pages(std::uint64_t size) noexcept { return size & ~(kPage - 1); }
-
 bool out_of_memory(const Error& error) noexcept { return error.code == Errc::out_of_memory; }
 
 }  // namespace
@@ -220,20 +211,16 @@ Result<Arena::Taken> Arena::take_slowly(std::uint64_t size, std::uint32_t granul
   return std::move(enlarged).error();
 }
 
-// A little more than what was in use at most, so that reserved stays near live. Where requests
-// never settle, mapping holes would go on for ever: the slack doubles for every four times that
-// each span has been mapped again. What this life has used counts, and not what was made in it, so
-// that the same requests meet the same slack; and what others have had to make in vain.
-std::uint64_t Arena::slack() const noexcept {
-  const auto doublings =
-      std::min<std::uint64_t>(used_ / (2 * playing_ + 16) + in_vain_ / (4 * spans_.size() + 64), 5);
-  const auto most = policy_peak_ < kLittle ? kSlackOfLittle : kSlack;
-  return (policy_peak_ / 64 + std::clamp(policy_peak_ / 4, kSlack, most)) << doublings;
-}
-
-bool Arena::affords(std::uint64_t bytes, std::uint64_t wanted) const noexcept {
-  const auto peak = std::max(policy_peak_, statistics_.allocated.current + wanted);
-  return in_play_ + bytes <= peak + slack();
+growth::Usage Arena::usage() const noexcept {
+  return {.allocated = statistics_.allocated.current,
+          .peak = policy_peak_,
+          .active_bytes = in_play_,
+          .active_spans = playing_,
+          .spans = spans_.size(),
+          .requests = statistics_.allocation.total - born_,
+          .stitched_spans = used_,
+          .stitched_in_vain = in_vain_,
+          .sharers = backing_.sharers()};
 }
 
 std::uint64_t Arena::tail() const noexcept {
@@ -299,16 +286,16 @@ Result<bool> Arena::enlarge(std::uint64_t wanted, bool within_means) {
     const auto needed = in_pages(wanted - had);
     if (playing_ < spans_.size()) {
       const auto next = next_in_play(needed);
-      if (within_means && !affords(next, wanted)) return false;
+      if (within_means && !growth::affords(usage(), next, wanted)) return false;
       play(next);
       continue;
     }
-    const auto piece = least_span();
-    if (needed < piece && affords(piece, wanted)) {
+    const auto piece = growth::span_size(usage());
+    if (needed < piece && growth::affords(usage(), piece, wanted)) {
       if (auto grown = add_spans(piece, piece)) continue;
     }
-    if (within_means && !affords(needed, wanted)) return false;
-    if (auto grown = add_spans(needed, one_piece()); !grown) return std::move(grown).error();
+    if (within_means && !growth::affords(usage(), needed, wanted)) return false;
+    if (auto grown = add_spans(needed, growth::single_span_limit(usage())); !grown) return std::move(grown).error();
   }
 }
 
@@ -321,7 +308,7 @@ Status Arena::grow(std::uint64_t size) {
   const auto unit = in_slabs ? blocks_.bytes(1) : kPage;
   const auto bytes = std::min(in_pages(size), backing_.max() / unit * unit);
   if (bytes == 0) return full();
-  return in_slabs ? add_slab(bytes) : add_spans(bytes, least_span());
+  return in_slabs ? add_slab(bytes) : add_spans(bytes, growth::span_size(usage()));
 }
 
 // Making handles until the device is full, and undoing that, takes long, and so does it to be
@@ -365,7 +352,7 @@ std::uint64_t Arena::addresses_left() const noexcept {
 
 Status Arena::use_range_for(std::uint64_t bytes) {
   if (bytes <= addresses_left()) return {};
-  const auto size = std::max(whole_pages(kRange / (1 + backing_.sharers() / kWideRanges)), bytes);
+  const auto size = growth::address_range_size(bytes, backing_.sharers());
   auto base = backing_.reserve_addresses(size);
   if (!base) return std::move(base).error();
   if (ranges_.empty()) backing_.is_shared_by_another();
@@ -379,42 +366,11 @@ void Arena::put_in_order(std::uint32_t span) {
   if (backing_.kind() == Backing::Kind::vmm) name_pages(span);
 }
 
-// More than one span for every eighth request: then mapping them costs 2.75 us a request (H200), a
-// hundred times the bookkeeping. What this life has used counts, as in slack().
-bool Arena::maps_much() const noexcept { return 8 * used_ > statistics_.allocation.total - born_; }
-
-// Large, since each costs the driver 22 us to map, whatever its size (H200); and no larger, since
-// what is free in the midst of one cannot be put together with anything. Where that mapping is most
-// of what requests cost, the first counts for more.
-std::uint64_t Arena::least_span() const noexcept {
-  if (maps_much()) {
-    const auto least = std::max(kLeastSpan, whole_pages(kLargeSpan / backing_.sharers()));
-    return std::clamp(whole_pages(in_play_ / 24), least, kLargeSpanAtMost);
-  }
-  return std::clamp(whole_pages(in_play_ / 128), kLeastSpan, kLeastSpanAtMost);
-}
-
-// A growth of as much comes in one piece: a growth alone costs the driver 15 us besides (H200), and
-// where there is little yet most of them are small.
-std::uint64_t Arena::one_piece() const noexcept {
-  const auto of_little = in_play_ < kLittle ? kOnePieceOfLittle / backing_.sharers() : 0;
-  const auto of_much = std::min(whole_pages(in_play_ / 50), kLeastSpanAtMost);
-  return std::max({least_span(), of_little, of_much});
-}
-
 // Up to `in_one` bytes one span, else smaller ones towards both ends, where blocks of other sizes
 // will begin and end. The memory of those `behind` is mapped once more, behind them.
 Status Arena::add_spans(std::uint64_t bytes, std::uint64_t in_one, std::span<const Span> behind) {
   play(~std::uint64_t{0});
-  std::vector<std::uint64_t> sizes;
-  const auto least = least_span();
-  const auto most = std::max(2 * least, whole_pages(bytes / 16));
-  if (bytes <= in_one) sizes.push_back(bytes);
-  for (auto cut = sizes.empty() ? 0 : bytes; cut < bytes; cut += sizes.back()) {
-    const auto left = bytes - cut;
-    sizes.push_back(
-        std::min({left, most, std::max(least, cut), std::max(least, whole_pages(left / 2))}));
-  }
+  const auto sizes = growth::span_sizes(usage(), bytes, in_one);
   if (auto done = has_free(bytes, sizes.size()); !done) return done;
   const auto all = bytes + size_of(behind);
   if (auto done = use_range_for(all); !done) return done;
@@ -476,11 +432,11 @@ Result<Arena::Taken> Arena::take_from_slabs(std::uint64_t size, std::uint32_t gr
   }
   const auto room = backing_.max() - std::min(backing_.max(), backing_.reserved_bytes());
   const auto left = room / blocks_.bytes(1) * blocks_.bytes(1);  // blocks end where the slab does
-  const auto slab = std::max(in_pages(in_play_ / 10), std::clamp(in_play_, kPage, kLeastSlab));
+  const auto slab = growth::slab_size(usage());
   if (!keeps) make_place_for(std::max(slab, in_pages(size)), blocks_.bytes(granules));
   const auto alone = std::max(std::min(in_pages(size), left), blocks_.bytes(granules));
   Status grown = full();
-  if (alone < slab / 2 && slab <= left / kSlabsToTheLimit) grown = add_slab(slab);
+  if (alone < slab / 2 && slab <= left / growth::kConstants.slabs_left_least) grown = add_slab(slab);
   if (!grown && out_of_memory(grown.error())) grown = add_slab(alone);
   if (!grown && out_of_memory(grown.error())) {
     if (const auto taken = take_any(size, granules)) return taken;
@@ -493,8 +449,7 @@ Result<Arena::Taken> Arena::take_from_slabs(std::uint64_t size, std::uint32_t gr
 // what is too small for a request is too small for the next such one. So the slabs grow to what the
 // program asks for, and none goes any more.
 void Arena::make_place_for(std::uint64_t bytes, std::uint64_t wanted) {
-  const auto peak = std::max(policy_peak_, statistics_.allocated.current + wanted);
-  const auto limit = peak + peak / 16;
+  const auto limit = growth::slab_limit(usage(), wanted);
   if (in_play_ + bytes <= limit) return;
   auto idle = idle_spans(0);
   std::sort(idle.begin(), idle.end(), [&](std::uint32_t a, std::uint32_t b) {

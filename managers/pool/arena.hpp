@@ -14,6 +14,7 @@
 #include "managers/pool/arena_group.hpp"
 #include "managers/pool/backing.hpp"
 #include "managers/pool/blocks.hpp"
+#include "managers/pool/growth_policy.hpp"
 #include "managers/pool/spin_lock.hpp"
 
 namespace emm::pool {
@@ -60,7 +61,7 @@ struct Statistics {
 /// backing, and what is freed may be handed out on it at once, because its work comes after. Memory
 /// that another stream freed waits here until this stream has been made to wait for that one.
 ///
-/// Where no hole fits, the arena grows, as long as that keeps it near its peak (slack()); else it
+/// Where no hole fits, the arena grows, as long as that keeps it near its peak (growth::slack()); else it
 /// puts holes of several spans together by mapping them once more, one behind the other
 /// (managers/pool/README.md). Such a mapping is kept, and holds again when its parts are free
 /// again.
@@ -305,12 +306,8 @@ class Arena {
   }
 
   // Growth
-  bool affords(std::uint64_t bytes, std::uint64_t wanted) const noexcept;
+  growth::Usage usage() const noexcept;
   std::uint64_t tail() const noexcept;
-  bool maps_much() const noexcept;
-  std::uint64_t least_span() const noexcept;
-  std::uint64_t one_piece() const noexcept;
-  std::uint64_t slack() const noexcept;
   std::uint64_t next_in_play(std::uint64_t needed) const noexcept;
   bool play(std::uint64_t bytes) noexcept;
   void start_over() noexcept;

@@ -363,7 +363,7 @@ Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std
   auto used = outer(holes, least == 1);
   auto missing = choose(used);
   // That takes more than the other way: not where memory has run out.
-  bool in_place = missing > 0 && maps_much() && least > 1;
+  bool in_place = missing > 0 && growth::stitches_often(usage()) && least > 1;
   if (in_place) {
     used.first = tail_of(holes, next_address_);
     missing = choose(used);
@@ -380,7 +380,7 @@ Result<Arena::Taken> Arena::stitch(std::uint64_t size, std::uint64_t wanted, std
       behind.push_back(spans_[chosen[at]]);
     in_place = in_place && missing + size_of(behind) <= addresses_left();
     if (!in_place) behind.clear();
-    if (auto grown = add_spans(missing, one_piece(), behind); !grown) {
+    if (auto grown = add_spans(missing, growth::single_span_limit(usage()), behind); !grown) {
       if (grown.error().code == Errc::out_of_memory) return Taken();
       return std::move(grown).error();
     }
