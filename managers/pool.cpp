@@ -176,14 +176,13 @@ class PoolManager final : public HostOnlyManager {
     return driver_error(Call::mem_alloc, 1);
   }
   [[gnu::noinline]] Result<MemoryPointer> memalloc_slowly(Arena& arena, std::uint64_t size) {
-    const auto before = arena.outlook(size);
-    if (before.hopeless) {
+    if (arenas_.cannot_serve(arena, size)) {
       ++refused_;
       return pool::full();
     }
     auto taken = arena.allocate_slowly(size, deferrals_.load() > 0);
     if (!taken && taken.error().code == Errc::out_of_memory)
-      taken = allocate_again(arena, size, std::move(taken), before.changes);
+      taken = allocate_again(arena, size, std::move(taken));
     if (!taken && taken.error().code == Errc::out_of_memory) ++refused_;
     tell_failures();
     if (!taken) return std::move(taken).error();
@@ -213,14 +212,10 @@ class PoolManager final : public HostOnlyManager {
   // What others hold idle, what the queue of host memory's frees holds, and last what this arena
   // holds idle. Nobody is asked once more where nothing has changed: a refusal of the driver's may
   // take it long.
-  Result<Arena::Taken> allocate_again(Arena& arena, std::uint64_t size, Result<Arena::Taken> taken,
-                                      std::optional<std::uint64_t> changes) {
+  Result<Arena::Taken> allocate_again(Arena& arena, std::uint64_t size, Result<Arena::Taken> taken) {
     if (size > backing_.device()) return taken;
     const auto served = [&](bool room_was_made) {
-      if (room_was_made) {
-        changes = arena.outlook(size).changes;
-        taken = arena.allocate_slowly(size, deferrals_.load() > 0);
-      }
+      if (room_was_made) taken = arena.allocate_slowly(size, deferrals_.load() > 0);
       return taken || taken.error().code != Errc::out_of_memory;
     };
     bool retried = false;
@@ -246,7 +241,6 @@ class PoolManager final : public HostOnlyManager {
     for (int turns = 0; gives_back(nullptr); ++turns) {
       if (served(true) || turns == kTurns) return taken;
     }
-    if (changes) arena.refuse(size, *changes);
     return taken;
   }
 
@@ -274,7 +268,6 @@ class PoolManager final : public HostOnlyManager {
       if (--deferrals_ > 0) return;
       host = std::move(host_deferred_);
     }
-    backing_.has_changed();
     if (reset_waits_.exchange(false)) {
       give_back(0, true);
     } else if (settings_.release_threshold != kUnlimited) {

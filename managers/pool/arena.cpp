@@ -20,21 +20,18 @@ bool out_of_memory(const Error& error) noexcept { return error.code == Errc::out
 
 }  // namespace
 
-Arena::Arena(void* owner, Driver& driver, Backing& backing, ArenaGroup& group, StreamHandle stream,
+Arena::Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream,
              unsigned granule_shift, bool counts_split)
     : owner_(owner),
       driver_(driver),
       backing_(backing),
-      group_(group),
-      older_(group.youngest()),
       stream_(stream),
       counts_split_(counts_split),
       largest_(Blocks::largest(granule_shift)),
+      largest_at_once_(counts_split ? 0 : largest_),
+      ends_slowly_(counts_split ? kComposite : 0),
       made_by_(thread_number()),
-      blocks_(granule_shift) {
-  unwatch();
-  group.joined_by(this);
-}
+      blocks_(granule_shift) {}
 
 std::uint64_t Arena::thread_number() noexcept {
   static std::atomic<std::uint64_t> threads{0};
@@ -58,7 +55,6 @@ Result<Arena::Taken> Arena::allocate_slowly(std::uint64_t size, bool keeps) {
   if (size >= largest_) return full();
   const std::lock_guard lock(lock_);
   end_what_is_left();
-  unwatch();
   auto taken = take_at_last(size, keeps);
   if (counts_split_) count_split();
   return taken;
@@ -111,7 +107,6 @@ void Arena::leave(const Free& free) noexcept {
     inbox_.cookies[inbox_.count++] = free.cookie;
   }
   inbox_.filled.store(true, std::memory_order_relaxed);
-  group_.has_left();
 }
 
 void Arena::empty_inbox() noexcept {
@@ -144,15 +139,10 @@ void Arena::end(const Free& free) noexcept {
       parked_.push_back({part, std::exchange(event, {}), free.event != EventHandle{}, first});
       first = false;
     } else {
-      if (watch_.left > 0) count_freed(part);
       blocks_.release(part);
     }
   };
-  goes_on_watching();
-  if (free.elsewhere) {
-    unwatch();
-    before_parked_changes();
-  }
+  if (free.elsewhere) before_parked_changes();
   statistics_.allocation.subtract(1);
   const auto note = blocks_.note(block);
   if ((note & kComposite) == 0) {
@@ -261,7 +251,6 @@ bool Arena::play(std::uint64_t bytes) noexcept {
 // Who begins again with the same requests is to find the same places: the same mappings hold then.
 void Arena::start_over() noexcept {
   if (waits()) return;
-  unwatch();
   blocks_.join_kept();
   blocks_.remove_all_free();
   const auto allocations = statistics_.allocation.total;
@@ -302,7 +291,6 @@ Result<bool> Arena::enlarge(std::uint64_t wanted, bool within_means) {
 Status Arena::grow(std::uint64_t size) {
   const std::lock_guard lock(lock_);
   end_what_is_left();
-  unwatch();
   driver_refuses_ = kNothing;
   const bool in_slabs = backing_.kind() == Backing::Kind::cumem;
   const auto unit = in_slabs ? blocks_.bytes(1) : kPage;
@@ -319,7 +307,6 @@ Status Arena::has_free(std::uint64_t bytes, std::size_t pieces) {
   if ((bytes < kAskFrom && pieces == 1) || bytes <= room_ / 2) return {};
   if (ask_what_is_free() && room_ < bytes) {
     driver_refuses_ = room_ + 1;
-    backing_.has_changed();
     return full();
   }
   return {};
@@ -340,7 +327,6 @@ Status Arena::answered(std::uint64_t bytes, Status by_driver) noexcept {
     room_ -= std::min(room_, bytes);
   } else if (out_of_memory(by_driver.error()) && backing_.allows(bytes)) {
     driver_refuses_ = ask_what_is_free() ? std::min(room_ + 1, bytes) : bytes;
-    backing_.has_changed();
   }
   return by_driver;
 }
@@ -478,13 +464,9 @@ Result<bool> Arena::settle(By by, std::size_t most) noexcept {
               (parked.event == EventHandle{} || driver_.stream_wait_event(stream_, parked.event));
   }
   if (!ordered) {
-    if (auto done = driver_.ctx_synchronize(); !done) {
-      backing_.has_changed();
-      return std::move(done).error();
-    }
+    if (auto done = driver_.ctx_synchronize(); !done) return std::move(done).error();
     end = parked_.size();
   }
-  unwatch();
   before_parked_changes();
   for (; settled_ < end; ++settled_) {
     const auto& parked = parked_[settled_];
@@ -519,7 +501,6 @@ Result<bool> Arena::finish(bool wait) noexcept {
 void Arena::release_all() noexcept {
   const std::lock_guard lock(lock_);
   end_what_is_left();
-  unwatch();
   epoch_.advance();
   before_parked_changes();
   statistics_.requested.current = 0;
@@ -528,7 +509,6 @@ void Arena::release_all() noexcept {
   after_parked_changed();
   composites_.clear();
   idle_composites_.clear();
-  refusal_ = {};
   if (!waits()) {
     blocks_.clear();
   } else {
@@ -617,7 +597,6 @@ void Arena::give_idle_back(std::uint64_t keep, bool wait) {
 }
 
 void Arena::forget(const std::vector<std::uint32_t>& idle) {
-  unwatch();
   ends_.clear();
   touched_.clear();
   holes_.clear();

@@ -11,9 +11,9 @@
 #include "driver/driver.hpp"
 #include "emm/epoch.hpp"
 #include "emm/memory_map.hpp"
-#include "managers/pool/arena_group.hpp"
 #include "managers/pool/backing.hpp"
 #include "managers/pool/blocks.hpp"
+#include "managers/pool/fit_check.hpp"
 #include "managers/pool/growth_policy.hpp"
 #include "managers/pool/spin_lock.hpp"
 
@@ -70,10 +70,9 @@ struct Statistics {
 class Arena {
  public:
   /// `owner` is for owner() alone; where it `counts_split`, every request takes the slow way, and a
-  /// look at all that is free, for the peaks and totals of Statistics::inactive_split. It joins the
-  /// group for ever.
-  Arena(void* owner, Driver& driver, Backing& backing, ArenaGroup& group, StreamHandle stream,
-        unsigned granule_shift, bool counts_split);
+  /// look at all that is free, for the peaks and totals of Statistics::inactive_split.
+  Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream, unsigned granule_shift,
+        bool counts_split);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
@@ -91,7 +90,7 @@ class Arena {
   };
   /// `size` > 0 bytes out of a hole that is there; nothing where none fits.
   [[gnu::always_inline]] Taken allocate_at_once(std::uint64_t size) {
-    if (size >= largest_at_once_.load(std::memory_order_relaxed)) return allocate_watched(size);
+    if (size >= largest_at_once_) return {};
     const std::lock_guard lock(lock_);
     if (allocates_.load(std::memory_order_relaxed) != this_thread()) {
       allocates_.store(this_thread(), std::memory_order_relaxed);
@@ -122,17 +121,12 @@ class Arena {
     if (statistics_.allocation.current == 0 && playing_ > 1) start_over();
   }
 
-  /// Before memory is looked for that no hole has at once.
-  struct Outlook {
-    bool hopeless = false;  ///< What is handed out, by all arenas, leaves too little; or what is
-                            ///< free does, put together; or as much has been refused, and nothing
-                            ///< has changed.
-    std::optional<std::uint64_t> changes{};  ///< So many, ever, that may have made room.
-  };
-  /// Knows little where another thread is at work in an arena, or memory waits for other streams.
-  Outlook outlook(std::uint64_t size) noexcept;
-  /// As much was refused here at Outlook::changes.
-  void refuse(std::uint64_t size, std::uint64_t changes) noexcept;
+  /// For the fit check, which holds the locks of all arenas at once. Never waits.
+  bool try_lock() noexcept { return lock_.try_lock(); }
+  void unlock() noexcept { lock_.unlock(); }
+  /// Makes all frees that other threads have queued, and tells what could serve a request then.
+  /// REQUIRES: try_lock() has succeeded.
+  Supply supply() noexcept;
 
   /// Memory for `size` bytes more, before anybody asks.
   Status grow(std::uint64_t size);
@@ -221,27 +215,6 @@ class Arena {
     bool recorded = true;
     bool first = true;
   };
-  struct Refusal {
-    std::uint64_t size = kNothing;
-    std::uint64_t changes = 0;
-  };
-  class Locks;
-  /// What could be served at most. Nothing raises it unseen: a free does, and ends the watch where
-  /// it does not count; what lowers it may go by.
-  struct Watch {
-    std::uint32_t left = 0;    ///< Requests and frees for which it goes on; 0: there is none.
-    std::uint32_t worth = 0;   ///< As many, for which it goes on each time,
-    std::uint32_t asked = 0;   ///< and ArenaGroup::asked() when it did last.
-    std::uint64_t whole = 0;   ///< Bytes of spans that are wholly free or out of play.
-    std::uint64_t before = 0;  ///< The most that a hole has of a span before its whole ones,
-    std::uint64_t behind = 0;  ///< and behind them.
-    std::uint64_t largest = 0;
-    /// So much, where as many bytes are wholly free or can be had besides.
-    std::uint64_t most_with(std::uint64_t pages) const noexcept {
-      return std::max(largest, pages + before + behind);
-    }
-  };
-  static constexpr std::uint32_t kLeastWorth = 4;
   static constexpr std::uint64_t kNothing = ~std::uint64_t{0};
   static constexpr std::uint64_t kComposite = std::uint64_t{1} << 63;
 
@@ -261,24 +234,9 @@ class Arena {
             .cookie = blocks_.cookie(block),
             .mark = epoch_.mark()};
   }
-  // Watching
-  std::uint64_t room_within(std::uint64_t limit) const noexcept;
-  bool is_known_to_be_beyond(std::uint64_t size, std::uint64_t limit) noexcept;
-  bool is_beyond(std::uint64_t size, std::uint64_t room, Arena* youngest) noexcept;
-  void look(std::uint64_t least, std::uint64_t enough) noexcept;
-  std::uint64_t smallest_span() const noexcept;
-  void begin_to_watch(std::uint32_t worth) noexcept;
-  void unwatch() noexcept;
-  Taken allocate_watched(std::uint64_t size);
-  void goes_on_watching() noexcept;
-  void count_freed(std::uint32_t block) noexcept;
-  void is_whole_besides(std::uint64_t bytes) noexcept;
   bool is_mapped() const noexcept { return !ranges_.empty(); }
-  bool may_hold_a_span(std::uint64_t size) const noexcept {
-    return size >= Backing::kPage || !is_mapped();
-  }
-  std::uint64_t look_at_hole(std::uint64_t start, std::uint64_t end, std::uint64_t from,
-                             std::uint64_t to) noexcept;
+  std::uint64_t smallest_span() const noexcept;
+  void add_hole(Supply& supply, std::uint64_t start, std::uint64_t end) const noexcept;
 
   Result<Taken> take_at_last(std::uint64_t size, bool keeps);
   Result<Taken> take_slowly(std::uint64_t size, std::uint32_t granules, bool keeps);
@@ -376,14 +334,12 @@ class Arena {
   void* owner_;
   Driver& driver_;
   Backing& backing_;
-  ArenaGroup& group_;
-  Arena* const older_;
   const StreamHandle stream_;
   const bool counts_split_;
   const std::uint64_t largest_ = 0;  ///< Bytes; what one block cannot hold.
-  // While the split is counted or the arena watched:
-  std::atomic<std::uint64_t> largest_at_once_;  ///< allocate_at_once() makes nothing,
-  std::uint64_t ends_slowly_ = 0;               ///< nor release(): kComposite.
+  // Where the split is counted, the fast paths serve nothing:
+  const std::uint64_t largest_at_once_;  ///< allocate_at_once() serves less than this.
+  const std::uint64_t ends_slowly_;      ///< kComposite where release() makes no free by itself.
   // Read by all and hardly ever written: apart from what the allocating thread writes.
   std::atomic<std::uintptr_t> allocates_{0};  ///< The thread that did last, or one after its end.
   const std::uint64_t made_by_;               ///< A thread's number.
@@ -411,10 +367,6 @@ class Arena {
   std::uint32_t playing_ = 0;
   Statistics statistics_;  ///< Its counts; the peaks of allocated since parked_ last changed.
   Statistics peaks_;       ///< Up to then.
-  Refusal refusal_;
-  Watch watch_;
-  std::uint64_t looked_at_ = 0;  ///< How many requests there had been when it was refused at last
-                                 ///< for what is free.
   std::uint64_t driver_refuses_ = kNothing;  ///< As much, for the request that is served.
   std::uint64_t room_ = 0;  ///< That the device had when it was asked, less what it gave since.
   std::uint64_t parked_bytes_ = 0;

@@ -130,6 +130,50 @@ std::optional<Arena::Hole> Arena::look_at(std::uint32_t block) {
   }
 }
 
+// Of less than a page a slab may be where `max` is near.
+std::uint64_t Arena::smallest_span() const noexcept {
+  auto least = Backing::kPage;
+  if (is_mapped()) return least;
+  for (const auto& span : spans_) least = std::min(least, span.size);
+  return least;
+}
+
+// Of free blocks too small for a span only the largest size class is looked up: the bound stays a
+// bound, and the many small blocks cost nothing.
+Supply Arena::supply() noexcept {
+  empty_inbox();
+  blocks_.join_kept();
+  const auto least = blocks_.granules(smallest_span());
+  const auto smaller = blocks_.bytes(blocks_.most_below(least));
+  Supply supply{.allocated = statistics_.allocated.current, .has_deferred = waits()};
+  supply.largest = smaller;
+  if (is_mapped()) supply.before = supply.behind = smaller;
+  for (auto span = playing_; span < spans_.size(); ++span) supply.whole += spans_[span].size;
+  blocks_.for_each_free(least, [&](std::uint32_t block) {
+    add_hole(supply, blocks_.address(block), end_of(block));
+  });
+  return supply;
+}
+
+void Arena::add_hole(Supply& supply, std::uint64_t start, std::uint64_t end) const noexcept {
+  supply.largest = std::max(supply.largest, end - start);
+  auto place = by_address_.begin() + place_from(start);
+  const auto span_behind = [&]() -> const Span* {
+    return place != by_address_.end() ? &spans_[*place] : nullptr;
+  };
+  if (is_mapped()) {
+    const auto first_end =
+        place != by_address_.begin() ? spans_[*std::prev(place)].end() : std::uint64_t{0};
+    if (first_end > start && first_end <= end)
+      supply.before = std::max(supply.before, first_end - start);
+  }
+  const auto* span = span_behind();
+  for (; span != nullptr && span->end() <= end; ++place, span = span_behind())
+    supply.whole += span->size;
+  if (is_mapped() && span != nullptr && span->address < end)
+    supply.behind = std::max(supply.behind, end - span->address);
+}
+
 // Holes of less than `least` bytes are passed over.
 void Arena::look_at_ends(std::uint64_t least) {
   for (const auto span : touched_) ends_[span] = {};

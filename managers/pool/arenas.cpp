@@ -1,5 +1,7 @@
 #include "managers/pool/arenas.hpp"
 
+#include <algorithm>
+
 namespace emm::pool {
 
 // The table is never filled to its end, so that a search in it ends.
@@ -14,7 +16,7 @@ Arena& Arenas::make(std::uint64_t key, StreamHandle stream) {
   const auto other = others_.find(key);
   if (other != others_.end()) return *other->second;
   auto& arena = *arenas_.emplace_back(std::make_unique<Arena>(
-      owner_, *driver_, backing_, group_, stream == kLegacyStream ? StreamHandle{} : stream,
+      owner_, *driver_, backing_, stream == kLegacyStream ? StreamHandle{} : stream,
       granule_shift_, count_split_));
   if (arenas_.size() > kSlots / 2) {
     others_.emplace(key, &arena);
@@ -28,6 +30,43 @@ Arena& Arenas::make(std::uint64_t key, StreamHandle stream) {
 Arena* Arenas::at(std::size_t index) const {
   const std::lock_guard lock(mutex_);
   return index < arenas_.size() ? arenas_[index].get() : nullptr;
+}
+
+namespace {
+
+/// The locks of all arenas, as far as none had to be waited for.
+class AllLocked {
+ public:
+  explicit AllLocked(const std::vector<std::unique_ptr<Arena>>& arenas) noexcept : arenas_(arenas) {
+    while (locked_ < arenas_.size() && arenas_[locked_]->try_lock()) ++locked_;
+  }
+  AllLocked(const AllLocked&) = delete;
+  AllLocked& operator=(const AllLocked&) = delete;
+  ~AllLocked() {
+    while (locked_ > 0) arenas_[--locked_]->unlock();
+  }
+  explicit operator bool() const noexcept { return locked_ == arenas_.size(); }
+
+ private:
+  const std::vector<std::unique_ptr<Arena>>& arenas_;
+  std::size_t locked_ = 0;
+};
+
+}  // namespace
+
+// Where an arena is at work, nobody waits for it: the request goes the long way, which finds out.
+bool Arenas::cannot_serve(const Arena& asker, std::uint64_t size) noexcept {
+  if (size >= asker.largest()) return true;
+  const auto limit = std::min(backing_.max(), backing_.device());
+  const auto room = [&] { return limit - std::min(limit, backing_.reserved_bytes()); };
+  if (size <= limit && Backing::in_pages(size) <= room()) return false;
+
+  const std::lock_guard no_arena_is_added(mutex_);
+  const AllLocked all_locked(arenas_);
+  if (!all_locked) return size > limit;
+  FitCheck check{.size = size, .limit = limit};
+  for (const auto& arena : arenas_) check.add(arena->supply(), arena.get() == &asker);
+  return check.fails(room());
 }
 
 }  // namespace emm::pool

@@ -42,6 +42,11 @@ class Arenas {
     for (std::size_t index = 0; auto* const arena = at(index); ++index) visit(*arena);
   }
 
+  /// Early reject: no way to find memory can serve a request for `size` in `asker`, whose free
+  /// blocks do not hold it (FitCheck). False where that is not known. Takes about 25 ns for each
+  /// arena and 11 ns for each free block of a span or more (refusal_bench).
+  bool cannot_serve(const Arena& asker, std::uint64_t size) noexcept;
+
  private:
   static constexpr std::size_t kSlots = 1024;
   struct Entry {
@@ -67,7 +72,6 @@ class Arenas {
   bool count_split_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Arena>> arenas_;
-  ArenaGroup group_;
   std::map<std::uint64_t, Arena*> others_;  ///< Those that the table has no room for.
   std::array<Entry, kSlots> table_{};
 };

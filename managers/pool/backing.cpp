@@ -74,7 +74,6 @@ Status Backing::map(std::uint64_t address, std::span<const Span> spans) {
   }
   if (done) done = driver_->mem_set_access({address}, at - address, AccessFlags::read_write);
   if (done) return done;
-  has_changed();
   while (mapped-- > 0) {
     at -= spans[mapped].size;
     note(driver_->mem_unmap({at}, spans[mapped].size));
@@ -158,7 +157,6 @@ void Backing::give_back(const Span& span) {
 
 void Backing::note(Status done) {
   if (done) return;
-  has_changed();
   const std::lock_guard lock(noting_);
   noted_.push_back(std::move(done).error());
   failures_.fetch_add(1, std::memory_order_relaxed);

@@ -74,11 +74,6 @@ class Backing {
   /// All that the device has, once somebody was told.
   std::uint64_t device() const noexcept { return device_.load(std::memory_order_relaxed); }
   void device_has(std::uint64_t total) noexcept { device_.store(total, std::memory_order_relaxed); }
-  /// Counts what may make room other than a free: memory that went back, what failed, and what the
-  /// device refused, since nobody tells when it would no longer.
-  std::uint64_t changes() const noexcept { return changes_.load(std::memory_order_relaxed); }
-  void has_changed() noexcept { changes_.fetch_add(1, std::memory_order_relaxed); }
-
   /// How many arenas have addresses of it; at least 1.
   unsigned sharers() const noexcept {
     return std::max(1u, sharers_.load(std::memory_order_relaxed));
@@ -95,9 +90,7 @@ class Backing {
 
   // vmm
   Result<DevicePtr> reserve_addresses(std::uint64_t size) {
-    auto base = driver_->mem_address_reserve(size);
-    if (!base) has_changed();
-    return base;
+    return driver_->mem_address_reserve(size);
   }
   void free_addresses(DevicePtr base, std::uint64_t size) {
     note(driver_->mem_address_free(base, size));
@@ -124,7 +117,6 @@ class Backing {
   Status count(std::uint64_t size) noexcept;
   void discount(std::uint64_t size) noexcept {
     reserved_.fetch_sub(size, std::memory_order_acq_rel);
-    has_changed();
   }
   /// What count() counted, and the driver did not give.
   void undo(std::uint64_t size) noexcept;
@@ -146,7 +138,6 @@ class Backing {
   std::atomic<std::uint64_t> given_back_{0};
   std::atomic<std::uint64_t> ranges_given_back_{0};
   std::atomic<std::uint64_t> failures_{0};
-  std::atomic<std::uint64_t> changes_{0};
   std::atomic<std::uint64_t> device_{~std::uint64_t{0}};
   std::atomic<std::uint64_t> taken_{0};  ///< Of them.
   std::mutex noting_;

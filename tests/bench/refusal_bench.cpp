@@ -1,4 +1,4 @@
-// A refusal beside a success: what `max` refuses is to cost at most twice a warm request.
+// A refusal beside a success: what `max` refuses costs about a microsecond, on eight streams too.
 #include <benchmark/benchmark.h>
 
 #include <vector>

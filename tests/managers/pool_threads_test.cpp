@@ -175,8 +175,8 @@ TEST_P(PoolThreads, WhatFitsBesideWhatOthersHoldIsNeverRefused) {
   EXPECT_TRUE(manager->memalloc(72_MiB)) << "and all of it afterwards";
 }
 
-// Whoever holds one of as many leaves as there is room for pieces finds a piece, while another
-// thread is refused all the time and so has every arena watched.
+// There are as many leaves as there is room for pieces, so whoever holds a leaf finds a piece, while
+// another thread is refused all the time and locks every arena for it.
 TEST_P(PoolThreads, RefusalsOfOneThreadTakeNothingFromTheOthers) {
   constexpr std::size_t kLeaves = 9;
   std::counting_semaphore<kLeaves> leaves(kLeaves);
