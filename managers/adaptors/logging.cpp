@@ -158,7 +158,7 @@ Result<std::unique_ptr<MemoryManager>> make_logging(const ManagerContext& contex
     if (!output) return std::move(output).error();
     return std::make_unique<LoggingAdaptor>(std::move(upstream), *std::move(output));
   }
-  auto rows = RowFile::open(file_of(path, context.driver->device_ordinal()), context.clock);
+  auto rows = RowFile::open(file_of(path, context.shown_ordinal), context.clock);
   if (!rows) return std::move(rows).error();
   return std::make_unique<LoggingAdaptor>(std::move(upstream), *std::move(rows));
 }

@@ -46,6 +46,25 @@ std::uint64_t Options::bytes(std::string_view key, std::uint64_t otherwise) {
   return otherwise;
 }
 
+std::vector<std::uint64_t> Options::bytes_of_each(std::string_view key) {
+  std::vector<std::uint64_t> all;
+  const auto* value = find(key);
+  if (value == nullptr) return all;
+  std::string_view rest = *value;
+  for (auto more = true; more;) {
+    const auto slash = rest.find('/');
+    const auto parsed = units::parse_bytes(rest.substr(0, slash));
+    if (!parsed) {
+      refuse(key, *value, "a count of bytes such as 512, 4KiB or 1.5GiB, or several with a slash between");
+      return {};
+    }
+    all.push_back(*parsed);
+    more = slash != std::string_view::npos;
+    if (more) rest.remove_prefix(slash + 1);
+  }
+  return all;
+}
+
 std::uint64_t Options::count(std::string_view key, std::uint64_t otherwise) {
   const auto* value = find(key);
   if (value == nullptr) return otherwise;

@@ -25,6 +25,8 @@ class Options {
   static Result<Options> parse(std::string_view text);
 
   std::uint64_t bytes(std::string_view key, std::uint64_t otherwise);
+  /// "80GiB" or "80GiB/40GiB": one, or several with a slash between. None where the key is not given.
+  std::vector<std::uint64_t> bytes_of_each(std::string_view key);
   std::uint64_t count(std::string_view key, std::uint64_t otherwise);
   double number(std::string_view key, double otherwise);
   bool flag(std::string_view key, bool otherwise);

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/result.hpp"
@@ -16,6 +17,9 @@ namespace emm {
 struct OpenedDevice {
   std::unique_ptr<Driver> driver;
   std::unique_ptr<Runtime> runtime;  ///< Null where there is no cudart.
+  /// What the user calls the device: a recording's own ordinal, where it is replayed on another. File names and
+  /// messages show it. -1: the driver's device_ordinal().
+  int shown_ordinal = -1;
 };
 
 /// All devices of one kind, opened with one set of options: `--device sim:capacity=8GiB,devices=2`.
@@ -31,12 +35,15 @@ class Platform {
   /// open_platform in another process, which is how the peer of an IPC section is started.
   virtual std::string spec() const = 0;
   virtual std::string_view kind() const noexcept = 0;  ///< "sim" or "cuda"
+  /// The number that the machine gives its device `ordinal`: of "cuda:2", device 0 is the machine's 2.
+  virtual int machine_ordinal(int ordinal) const noexcept { return ordinal; }
 };
 
 struct DeviceDefaults {
   std::uint64_t capacity = 0;  ///< Of the simulated device where the options name none; 0: an H200's.
-  int devices = 1;
+  int devices = 1;             ///< Simulated ones, where the options name none; and those of cuda:N, from N on.
   bool from_trace = false;     ///< A trace's header says the capacity; for messages.
+  std::vector<std::uint64_t> capacities{};  ///< Of each simulated device, where they are not all `capacity`.
 };
 
 /// One kind of device: its name, a sentence for `emmctl list devices`, and how to open it.

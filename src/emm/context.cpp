@@ -28,7 +28,9 @@ Result<std::unique_ptr<Context>> Context::create(OpenedDevice& device, Clock& cl
                                .runtime = device.runtime.get(),
                                .clock = &clock,
                                .observer = observer,
-                               .profile = profile});
+                               .profile = profile,
+                               .shown_ordinal = device.shown_ordinal >= 0 ? device.shown_ordinal
+                                                                          : device.driver->device_ordinal()});
   if (!manager) return std::move(manager).error();
   context->manager_ = *std::move(manager);
   const std::lock_guard lock(living().mutex);

@@ -22,6 +22,7 @@ struct ManagerContext {
   Clock* clock = nullptr;
   ManagerObserver* observer = nullptr;  ///< May be null.
   Profile profile = Profile::standard;
+  int shown_ordinal = 0;  ///< What the user calls the device, for file names and messages; the driver may number it otherwise.
 };
 
 /// A bundled manager: what `--manager NAME:key=value` finds.

@@ -41,7 +41,11 @@ std::string heading(const Recording& recording, const Survey& survey) {
   std::vector<std::string> about{counted(survey.events, "event")};
   if (!header.framework.empty()) about.back() += " of " + header.framework;
   if (survey.has_times) about.push_back(units::ns(static_cast<double>(survey.span_ns)));
-  if (trace.device_count() > 1) about.push_back(counted(trace.device_count(), "device"));
+  if (trace.device_count() > 1) {
+    about.push_back(counted(trace.device_count(), "device"));
+  } else if (trace.devices().front() != 0) {
+    about.push_back(text::format("device {}", trace.devices().front()));
+  }
   if (header.has_complete) about.emplace_back(header.complete ? "complete" : "not complete");
   std::vector<std::string> operations;
   for (std::size_t op = 0; op < trace::kOpCount; ++op) {

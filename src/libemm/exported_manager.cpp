@@ -43,7 +43,8 @@ Result<std::unique_ptr<ExportedManager>> ExportedManager::create(const emm_creat
   std::unique_ptr<ExportedManager> made(new ExportedManager);
   ManagerContext context{.profile = (create.flags & EMM_CREATE_PROFILE_NUMBA) != 0
                                         ? Profile::numba
-                                        : Profile::standard};
+                                        : Profile::standard,
+                         .shown_ordinal = create.device};
   if (create.host != nullptr) {
     const auto host = plugin::as_known_here(*create.host);
     context.clock = &made->clock_.emplace(host);

@@ -89,14 +89,6 @@ std::string with_device(const std::string& path, std::uint32_t device) {
   return path.substr(0, at) + ".dev" + std::to_string(device) + path.substr(at);
 }
 
-std::vector<std::uint32_t> devices_of(const trace::Trace& trace) {
-  std::vector<std::uint32_t> devices;
-  for (const auto& context : trace.contexts()) devices.push_back(context.device);
-  std::sort(devices.begin(), devices.end());
-  devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
-  return devices;
-}
-
 }  // namespace
 
 LogOptions LogOptions::of(const Clock& clock) {
@@ -125,7 +117,7 @@ Result<std::unique_ptr<LogWriter>> open_log(const std::string& path, std::string
   if (entry == nullptr) {
     return fail(Errc::usage, "no log format {}: expected one of {}", name, text::join(known));
   }
-  const auto devices = devices_of(trace);
+  const auto& devices = trace.devices();
   std::vector<std::unique_ptr<LogWriter>> logs;
   std::vector<std::string> text_files;
   std::vector<FileLock> locks;

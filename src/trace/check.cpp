@@ -180,9 +180,6 @@ class Checker final : public OperationSink {
     if (operation.has(Member::record)) uses(1);
     if (operation.has(Member::handle)) uses(2);
     if (operation.has(Member::pool)) uses(3);
-    const auto first_device =
-        header_.default_device < 0 ? 0 : static_cast<std::uint32_t>(header_.default_device);
-    devices_.insert(operation.has(Member::device) ? operation.device : first_device);
     processes_.insert(process_of(operation));
     threads_[thread_of(operation)].acts = true;
   }
@@ -307,7 +304,7 @@ class Checker final : public OperationSink {
     if (header_.has_complete && header_.complete && !ended_) {
       warn(last_line_, "no end in a trace that says it is complete: expected the operation end");
     }
-    used_[4] = devices_.size() > 1;
+    used_[4] = trace_.device_count() > 1;
     used_[5] = processes_.size() > 1;
     used_[6] = std::count_if(threads_.begin(), threads_.end(),
                              [](const auto& t) { return t.second.acts; }) > 1;
@@ -344,7 +341,6 @@ class Checker final : public OperationSink {
   std::uint64_t last_seq_ = 0;
   std::map<std::string, Thread> threads_;
   std::map<std::string, std::int64_t> deferred_;
-  std::set<std::uint32_t> devices_;
   std::set<std::string> processes_;
   std::array<bool, kFeatures.size()> used_{};
 

@@ -42,6 +42,8 @@ inline constexpr std::uint8_t late = 128;        ///< A free of memory that a re
 inline constexpr std::uint8_t non_blocking = 1;  ///< The legacy default stream does not order with it.
 inline constexpr std::uint8_t begins = 1;        ///< Its phase is "begin";
 inline constexpr std::uint8_t ends = 2;          ///< "end".
+// Of what names memory that was made before, until Trace::finish():
+inline constexpr std::uint8_t follows = 1;       ///< Says neither context nor device: they are that memory's.
 }  // namespace event_flag
 
 }  // namespace emm::trace

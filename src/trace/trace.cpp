@@ -39,6 +39,10 @@ std::uint8_t flags_of(const Operation& operation) noexcept {
   return flags;
 }
 
+bool is_about_the_trace(Op op) noexcept {
+  return op == Op::mark || op == Op::gap || op == Op::thread_begin || op == Op::thread_end;
+}
+
 std::uint64_t hash_of(const Detail& detail) {
   std::uint64_t hash = std::hash<std::string>()(detail.label);
   const auto mix = [&](std::uint64_t value) {
@@ -127,7 +131,10 @@ Status Trace::on_operation(const Operation& operation) {
 
 Status Trace::finish() {
   if (auto sorted = sort_by_seq(); !sorted) return sorted;
-  if (contexts_.empty()) contexts_.push_back({});
+  if (contexts_.empty()) contexts_.push_back({.name = {}, .device = default_device()});
+  for (const auto& context : contexts_) devices_.push_back(context.device);
+  std::sort(devices_.begin(), devices_.end());
+  devices_.erase(std::unique(devices_.begin(), devices_.end()), devices_.end());
   settle_times();
   if (auto judged = judge(); !judged) return judged;
   ids_.freeze();
@@ -200,10 +207,21 @@ Error Trace::too_many(const Operation& operation, std::string_view what) const {
               operation.line, what);
 }
 
+std::uint32_t Trace::default_device() const noexcept {
+  return header_.default_device < 0 ? 0 : static_cast<std::uint32_t>(header_.default_device);
+}
+
 Status Trace::place_context(const Operation& operation, Event& event) {
   auto& made = *building_;
-  const auto default_device =
-      header_.default_device < 0 ? 0 : static_cast<std::uint32_t>(header_.default_device);
+  if (!operation.has(context) && !operation.has(device)) {
+    if (is_about_the_trace(operation.op)) return {};
+    const bool has_default = header_.default_device >= 0 || made.default_context.has_value();
+    if (!has_default && names_earlier_memory(operation.op)) {
+      event.flags |= event_flag::follows;
+      return {};
+    }
+  }
+  const auto default_device = this->default_device();
   const auto on_device = operation.has(device) ? operation.device : default_device;
   const auto add = [&](std::string name, bool said) -> Result<ContextId> {
     if (contexts_.size() > std::numeric_limits<std::uint8_t>::max()) {
@@ -334,18 +352,20 @@ std::string_view Trace::first_frame(SiteId site) const noexcept {
   return stack.count == 0 ? std::string_view() : frames_.frame(stack, 0);
 }
 
-std::size_t Trace::device_count() const noexcept {
-  std::vector<std::uint32_t> devices;
-  for (const auto& context : contexts_) devices.push_back(context.device);
-  std::sort(devices.begin(), devices.end());
-  return static_cast<std::size_t>(std::unique(devices.begin(), devices.end()) - devices.begin());
-}
-
 std::uint64_t Trace::capacity(std::uint32_t device) const noexcept {
   for (const auto& info : header_.devices) {
     if (info.id == device) return info.capacity;
   }
   return 0;
+}
+
+std::uint64_t Trace::least_capacity() const noexcept {
+  std::uint64_t least = 0;
+  for (const auto device : devices_) {
+    const auto bytes = capacity(device);
+    if (bytes != 0 && (least == 0 || bytes < least)) least = bytes;
+  }
+  return least;
 }
 
 std::uint64_t Trace::memory_bytes() const noexcept {

@@ -49,6 +49,10 @@ struct ContextInfo {
 ///
 /// Holds every operation but `define`, `end` and "x-" ones, in the order of `seq` where the trace has it.
 ///
+/// A device's ordinal is its name: a recording of one process of several may have device 2 alone. An operation that
+/// says neither context nor device, nor has the header a default, is where the memory is that it frees, uses, exports
+/// or opens; one about the trace itself (`mark`, `gap`, `thread_begin`, `thread_end`) is on no device.
+///
 /// As a sink it judges what an engine must be able to rely on, and fails with parse_error at the first
 /// operation that breaks it, in finish() where only the whole order can tell: an id is made once and not reused, what is freed or exported was made before and
 /// not freed already (a free after a reset is marked late), defer_cleanup is balanced per context, and there
@@ -90,8 +94,11 @@ class Trace final : public OperationSink {
   const std::vector<std::string>& processes() const noexcept { return processes_; }  ///< [0] is the manager's.
   std::vector<std::string> site_frames(SiteId site) const;                        ///< Innermost first; may be empty.
   std::string_view first_frame(SiteId site) const noexcept;                       ///< The innermost; empty without.
-  std::size_t device_count() const noexcept;       ///< Devices that contexts are on.
+  /// The ordinals of the devices that contexts are on, ascending; at least one.
+  const std::vector<std::uint32_t>& devices() const noexcept { return devices_; }
+  std::size_t device_count() const noexcept { return devices_.size(); }
   std::uint64_t capacity(std::uint32_t device) const noexcept;  ///< As recorded; 0: not said.
+  std::uint64_t least_capacity() const noexcept;  ///< Of its devices whose capacity is recorded; 0: of none.
   std::uint64_t extensions_skipped() const noexcept { return extensions_skipped_; }
   std::size_t pool_count() const noexcept { return pools_; }  ///< That have a name.
   std::uint64_t peak_live_allocs() const noexcept { return peak_live_; }  ///< At any event; sizes a live set.
@@ -107,6 +114,7 @@ class Trace final : public OperationSink {
 
   Status place(const Operation& operation, Event& event);
   Status place_context(const Operation& operation, Event& event);
+  std::uint32_t default_device() const noexcept;
   void place_detail(const Operation& operation, Event& event);
   void define_site(const Operation& operation);
   void note_seq(const Operation& operation, bool kept);
@@ -120,6 +128,7 @@ class Trace final : public OperationSink {
   std::vector<Detail> details_{1};
   IdTable ids_;
   std::vector<ContextInfo> contexts_;
+  std::vector<std::uint32_t> devices_;
   std::vector<std::string> threads_, streams_, processes_;
   std::vector<std::uint64_t> thread_numbers_, stream_numbers_;
   std::vector<FrameTable::Stack> sites_{1};

@@ -48,6 +48,15 @@ Status Trace::judge() {
     const auto& made = (*this)[(maker & kMaker) - 1];
     return resets[place_of(made)] > (maker & kMaker);
   };
+  std::vector<ContextId> exported(building_->handles.size() + 1);  // by handle
+  /// Where an operation is that says it only by the memory that it names.
+  const auto context_of_memory = [&](const Event& event) {
+    const auto& said = detail(event);
+    if (event.op == Op::open_ipc_handle) return exported[said.handle];
+    const auto of = event.op == Op::use && !said.uses.empty() ? said.uses.front() : event.id;
+    const auto maker = event.op == Op::use && said.uses.empty() ? 0 : allocations[index(of)] & kMaker;
+    return maker == 0 ? ContextId{} : (*this)[maker - 1].context;
+  };
   bool any_reset = false;
 
   const auto use = [&](const Event& event, AllocId id) -> Status {
@@ -60,6 +69,11 @@ Status Trace::judge() {
 
   for (std::size_t i = 0; i < size(); ++i) {
     auto& event = at(i);
+    if (names_earlier_memory(event.op) && event.has(event_flag::follows)) {
+      event.context = context_of_memory(event);
+      event.flags ^= event_flag::follows;
+    }
+    if (event.op == Op::get_ipc_handle) exported[detail(event).handle] = event.context;
     const bool backing = event.has(event_flag::backing);
     Status good;
     switch (event.op) {

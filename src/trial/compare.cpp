@@ -66,17 +66,15 @@ class Contest {
 
  private:
   Result<log::Summary> replay(const ManagerFactory& manager, replay::ReplayOptions options) {
-    std::string said;
+    std::vector<std::string> said;
     auto stack = DeviceStack::create(
         {.device = options_.device,
-         .device_defaults = {.capacity = trace_.capacity(0),
-                             .devices = static_cast<int>(trace_.device_count()),
-                             .from_trace = trace_.capacity(0) != 0},
+         .trace = &trace_,
          .manager = manager,
          .peer_program = options_.peer_program},
         &said);
     if (!stack) return std::move(stack).error();
-    if (!said.empty() && result_.notes.empty()) result_.notes.push_back(said);
+    if (result_.notes.empty()) result_.notes = std::move(said);
     options.interrupted = options_.interrupted;
     if (!options_.host_clock) return replay::Engine(trace_, **stack, std::move(options)).run();
     MeasuredStack measured(**stack);

@@ -102,7 +102,7 @@ class Rewriter {
   Status write_header() {
     auto header = what_.trace.header();
     if (what_.capacity != 0) {
-      for (std::uint32_t device = 0; device < what_.trace.device_count(); ++device) {
+      for (const auto device : what_.trace.devices()) {
         auto found = header.devices.begin();
         while (found != header.devices.end() && found->id != device) ++found;
         if (found == header.devices.end()) {

@@ -1,5 +1,8 @@
 #include "trial/setting.hpp"
 
+#include <numeric>
+#include <vector>
+
 #include "base/text.hpp"
 #include "harness/device_stack.hpp"
 #include "replay/engine.hpp"
@@ -10,7 +13,7 @@ Result<log::Summary> run(const trace::Trace& trace, const Setting& setting,
                          std::uint64_t capacity) {
   auto stack = DeviceStack::create(
       {.device = text::format("sim:capacity={},costs=none", capacity),
-       .device_defaults = {.capacity = capacity, .devices = static_cast<int>(trace.device_count())},
+       .trace = &trace,
        .manager = setting.manager,
        .profile = setting.profile,
        .peer_program = setting.peer_program},
@@ -20,6 +23,12 @@ Result<log::Summary> run(const trace::Trace& trace, const Setting& setting,
   options.on_oom = replay::ReplayOptions::OnOom::stop;
   options.interrupted = setting.interrupted;
   return replay::Engine(trace, **stack, std::move(options)).run();
+}
+
+std::string renumbered(const trace::Trace& trace) {
+  std::vector<int> numbers(trace.device_count());
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return emm::renumbered(trace.devices(), numbers, "sim");
 }
 
 int exit_code(const log::Summary& summary) noexcept {

@@ -27,6 +27,10 @@ struct Setting {
 /// that runs out of memory and that was not to. Nothing of one trial is left for the next.
 Result<log::Summary> run(const trace::Trace& trace, const Setting& setting, std::uint64_t capacity);
 
+/// What a person should know of the simulated devices that run() makes for `trace`: which of its ordinals they are,
+/// where these are not 0, 1, ...; else empty.
+std::string renumbered(const trace::Trace& trace);
+
 /// The exit code that a replay with this summary has: 0, 1 (it found a failure) or 3 (nothing could
 /// be judged).
 int exit_code(const log::Summary& summary) noexcept;

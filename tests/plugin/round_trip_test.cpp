@@ -35,12 +35,11 @@ Outcome replay(const trace::Trace& trace, const std::string& manager, Profile pr
   found->name = "the manager";
   StackOptions options;
   options.device = "sim";
-  options.device_defaults = {.capacity = trace.capacity(0),
-                             .devices = static_cast<int>(trace.device_count())};
+  options.trace = &trace;
   options.manager = *std::move(found);
   options.profile = profile;
   options.peer_program = EMMCTL;
-  std::string said;
+  std::vector<std::string> said;
   auto stack = DeviceStack::create(std::move(options), &said);
   EXPECT_TRUE(stack) << describe(stack.error());
 

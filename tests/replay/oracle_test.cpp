@@ -42,11 +42,10 @@ log::Summary replay(const trace::Trace& trace) {
   EXPECT_TRUE(manager) << describe(manager.error());
   StackOptions options;
   options.device = "sim";
-  options.device_defaults.capacity = trace.capacity(0);
-  options.device_defaults.devices = static_cast<int>(trace.device_count());
+  options.trace = &trace;
   options.manager = std::move(*manager);
   options.profile = Profile::numba;
-  std::string said;
+  std::vector<std::string> said;
   auto stack = DeviceStack::create(std::move(options), &said);
   EXPECT_TRUE(stack) << describe(stack.error());
   auto summary = Engine(trace, **stack, {.verify = true}).run();

@@ -243,5 +243,61 @@ TEST(Trace, EqualDetailsAreKeptOnce) {
   EXPECT_LT(trace->memory_bytes() / trace->size(), 80u) << "the last block of events is not full";
 }
 
+TEST(Trace, KnowsDevicesByTheirOwnOrdinals) {
+  const auto trace = loaded(
+      "{\"format\":\"emmctl-trace\",\"version\":\"1.0\",\"devices\":[{\"id\":0,\"capacity\":7},"
+      "{\"id\":2,\"capacity\":4096},{\"id\":5,\"capacity\":1024}]}\n"
+      "{\"op\":\"memalloc\",\"id\":1,\"size\":8,\"device\":5}\n"
+      "{\"op\":\"memalloc\",\"id\":2,\"size\":8,\"device\":2}\n"
+      "{\"op\":\"free\",\"id\":1,\"device\":5}\n"
+      "{\"op\":\"free\",\"id\":2,\"device\":2}\n{\"op\":\"end\"}\n");
+  ASSERT_TRUE(trace) << describe(trace.error());
+
+  EXPECT_EQ(trace->devices(), (std::vector<std::uint32_t>{2, 5}));
+  EXPECT_EQ(trace->least_capacity(), 1024u) << "of the devices that the trace is on";
+}
+
+TEST(Trace, CountsNoDeviceForWhatIsAboutTheTraceItself) {
+  const auto trace = loaded(with_header(
+      "{\"op\":\"gap\",\"reason\":\"the ring overflowed\"}\n{\"op\":\"thread_begin\",\"thread\":1}\n"
+      "{\"op\":\"mark\",\"text\":\"step\"}\n"
+      "{\"op\":\"memalloc\",\"id\":1,\"size\":8,\"device\":3,\"thread\":1}\n"
+      "{\"op\":\"free\",\"id\":1,\"device\":3,\"thread\":1}\n{\"op\":\"thread_end\",\"thread\":1}\n"));
+  ASSERT_TRUE(trace) << describe(trace.error());
+
+  EXPECT_EQ(trace->devices(), (std::vector<std::uint32_t>{3}));
+  EXPECT_EQ(trace->contexts().size(), 1u);
+}
+
+TEST(Trace, PutsWhatSaysNoDeviceWhereTheMemoryIsThatItNames) {
+  const auto trace = loaded(with_header(
+      "{\"op\":\"memalloc\",\"id\":1,\"size\":8,\"device\":3}\n"
+      "{\"op\":\"memalloc\",\"id\":2,\"size\":8,\"context\":\"c\",\"device\":4}\n"
+      "{\"op\":\"use\",\"ids\":[1]}\n"
+      "{\"op\":\"record_stream\",\"id\":2,\"stream\":\"s\"}\n"
+      "{\"op\":\"get_ipc_handle\",\"id\":2,\"handle\":\"h\"}\n"
+      "{\"op\":\"open_ipc_handle\",\"handle\":\"h\",\"id\":9,\"process\":\"peer\"}\n"
+      "{\"op\":\"close_ipc_handle\",\"id\":9,\"process\":\"peer\"}\n"
+      "{\"op\":\"free\",\"id\":1}\n{\"op\":\"free\",\"id\":2}\n"));
+  ASSERT_TRUE(trace) << describe(trace.error());
+
+  EXPECT_EQ(trace->devices(), (std::vector<std::uint32_t>{3, 4}));
+  std::vector<std::uint32_t> on;
+  for (std::size_t i = 0; i < trace->size(); ++i) {
+    on.push_back(trace->contexts()[index((*trace)[i].context)].device);
+    EXPECT_EQ((*trace)[i].flags, 0) << i;
+  }
+  EXPECT_EQ(on, (std::vector<std::uint32_t>{3, 4, 3, 4, 4, 4, 4, 3, 4}));
+}
+
+TEST(Trace, TakesTheHeadersDefaultForWhatSaysNoDevice) {
+  const auto trace = loaded(
+      "{\"format\":\"emmctl-trace\",\"version\":\"1.0\",\"defaults\":{\"device\":6}}\n"
+      "{\"op\":\"memalloc\",\"id\":1,\"size\":8}\n{\"op\":\"free\",\"id\":1}\n{\"op\":\"end\"}\n");
+  ASSERT_TRUE(trace) << describe(trace.error());
+
+  EXPECT_EQ(trace->devices(), (std::vector<std::uint32_t>{6}));
+}
+
 }  // namespace
 }  // namespace emm::trace

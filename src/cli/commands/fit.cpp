@@ -54,6 +54,7 @@ class FitRun final : public CommandRun {
     if (auto summed = lives.can_be_summed(); !summed) return summed.error();
     shown.needs =
         limit_ ? inspect::needs(lives, SteadyClock(), *search_ns) : inspect::bounds(lives);
+    if (const auto words = trial::renumbered(trace); !words.empty()) console.say(words);
     const trial::Setting setting{.manager = std::move(*manager),
                                  .profile = manager_.profile(),
                                  .peer_program = console.program(),
@@ -61,7 +62,7 @@ class FitRun final : public CommandRun {
     auto fit = trial::fit(
         trace, setting,
         {.start = trial::need_of(shown.needs),
-         .hint = trace.capacity(0),
+         .hint = trace.least_capacity(),
          .progress = [&](std::uint64_t trials) { console.progress("trials", trials, 0); }});
     console.end_progress();
     if (!fit) return std::move(fit).error();

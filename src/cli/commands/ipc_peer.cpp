@@ -19,9 +19,10 @@ class IpcPeer final : public CommandRun {
 
   Result<ExitCode> run(Console&) override {
     constexpr int kSocket = 3;
-    auto platform = open_platform(device_, {});
+    const auto ordinal = static_cast<int>(ordinal_);
+    auto platform = open_platform(device_, {.devices = ordinal + 1});
     if (!platform) return std::move(platform).error();
-    auto opened = (*platform)->open(static_cast<int>(ordinal_));
+    auto opened = (*platform)->open(ordinal);
     if (!opened) return std::move(opened).error();
     return static_cast<ExitCode>(replay::serve_peer(kSocket, *opened->driver));
   }

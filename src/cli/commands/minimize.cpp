@@ -89,8 +89,8 @@ class Minimize final : public CommandRun {
     if ((*importer)->name != "emm") console.say(describe(**importer, *counts));
     for (const auto& note : counts->notes) console.say(note);
 
-    if (options->capacity == 0 && trace.capacity(0) != 0) {
-      options->capacity = trace.capacity(0);
+    if (options->capacity == 0 && trace.least_capacity() != 0) {
+      options->capacity = trace.least_capacity();
       if (options->capacity < trial::kStep || options->capacity > trial::kCapacityMost) {
         return fail(Errc::usage,
                     "{}: the header gives its device a capacity of {}: expected 2MiB to 4TiB, or "
@@ -99,6 +99,7 @@ class Minimize final : public CommandRun {
       }
     }
     if (options->capacity == 0) options->capacity = SimOptions::kH200Total;
+    if (const auto words = trial::renumbered(trace); !words.empty()) console.say(words);
     trial::Examiner examiner(*options);
     auto reduction = trial::minimize(trace, examiner, {.progress = [&](std::uint64_t left) {
                                        console.progress("minimize, events left", left, 0);

@@ -88,18 +88,16 @@ class Replay final : public CommandRun {
       return fail(Errc::usage, "--pace {}: {} has no times: expected \"time_ns\" of its events", pace_, trace.source());
     }
 
-    std::string said;
+    std::vector<std::string> said;
     auto stack = DeviceStack::create({.device = device_,
-                                      .device_defaults = {.capacity = trace.capacity(0),
-                                                          .devices = static_cast<int>(trace.device_count()),
-                                                          .from_trace = trace.capacity(0) != 0},
+                                      .trace = &trace,
                                       .manager = std::move(*manager),
                                       .faults = faults_,
                                       .profile = manager_.profile(),
                                       .peer_program = console.program()},
                                      &said);
     if (!stack) return std::move(stack).error();
-    if (!said.empty()) console.say(said);
+    for (const auto& words : said) console.say(words);
 
     MeasuredStack measured(**stack);
     const bool by_host = clock_ == "host";

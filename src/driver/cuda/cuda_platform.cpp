@@ -1,5 +1,6 @@
 #include "driver/cuda/cuda_platform.hpp"
 
+#include <algorithm>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -12,7 +13,7 @@
 namespace emm {
 namespace {
 
-/// The devices by the numbers that CUDA gives them, all or one of them.
+/// The devices by the numbers that CUDA gives them, all or some of them.
 class CudaPlatform final : public Platform {
  public:
   CudaPlatform(const CudaApi& api, std::vector<int> devices, std::string spec)
@@ -25,6 +26,7 @@ class CudaPlatform final : public Platform {
   Clock& clock() noexcept override { return clock_; }
   std::string spec() const override { return spec_; }
   std::string_view kind() const noexcept override { return "cuda"; }
+  int machine_ordinal(int ordinal) const noexcept override { return devices_[static_cast<std::size_t>(ordinal)]; }
 
   Result<OpenedDevice> open(int ordinal) override {
     if (ordinal < 0 || ordinal >= device_count()) {
@@ -63,7 +65,7 @@ class CudaPlatform final : public Platform {
 }  // namespace
 
 Result<std::unique_ptr<Platform>> open_cuda_platform(std::string_view options,
-                                                     const DeviceDefaults&) {
+                                                     const DeviceDefaults& defaults) {
   const auto number = text::to_u64(options);
   if (!options.empty() && !number) {
     return fail(Errc::usage, "device cuda: '{}' is not a device: expected its number", options);
@@ -78,11 +80,9 @@ Result<std::unique_ptr<Platform>> open_cuda_platform(std::string_view options,
     return fail(Errc::no_device, "no device {}: there are {}, counted from 0", *number, count);
   }
   std::vector<int> devices;
-  if (number) {
-    devices.push_back(static_cast<int>(*number));
-  } else {
-    for (int device = 0; device < count; ++device) devices.push_back(device);
-  }
+  const int first = number ? static_cast<int>(*number) : 0;
+  const int end = number ? std::min(count, first + defaults.devices) : count;
+  for (int device = first; device < end; ++device) devices.push_back(device);
   auto spec = number ? text::format("cuda:{}", *number) : std::string("cuda");
   return std::unique_ptr<Platform>(
       std::make_unique<CudaPlatform>(**api, std::move(devices), std::move(spec)));

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <vector>
+
 #include "base/options.hpp"
 #include "driver/device_entry.hpp"
 #include "driver/sim/sim_platform.hpp"
@@ -5,15 +8,33 @@
 namespace emm {
 namespace {
 
+Status check_capacity(std::uint64_t capacity, std::uint64_t reserved, bool from_trace) {
+  if (capacity < SimOptions::kLeastCapacity || capacity > SimOptions::kMostCapacity) {
+    if (from_trace) {
+      return fail(Errc::usage,
+                  "device sim: the trace's header gives its device a capacity of {}: expected 2MiB "
+                  "to 4TiB, or --device sim:capacity=SIZE",
+                  capacity);
+    }
+    return fail(Errc::usage, "device sim: option 'capacity' is {}: expected 2MiB to 4TiB", capacity);
+  }
+  if (reserved > capacity - SimOptions::kLeastCapacity) {
+    return fail(Errc::usage,
+                "device sim: option 'reserved' is {}: expected to leave 2MiB or more of {}",
+                reserved, capacity);
+  }
+  return {};
+}
+
 Result<std::unique_ptr<Platform>> open_sim(std::string_view text, const DeviceDefaults& defaults) {
   auto options = Options::parse(text);
   if (!options) return std::move(options).error();
   SimOptions sim;
-  const bool is_h200 = defaults.capacity == 0 && !options->has("capacity");
-  sim.capacity = options->bytes(
-      "capacity", defaults.capacity == 0 ? SimOptions::kH200Total : defaults.capacity);
+  const auto given = options->bytes_of_each("capacity");
+  const bool is_h200 = defaults.capacity == 0 && defaults.capacities.empty() && given.empty();
   sim.costs = options->choice("costs", "h200", {"h200", "none"}) == "h200";
-  const auto devices = options->count("devices", static_cast<std::uint64_t>(defaults.devices));
+  const auto devices = options->count(
+      "devices", given.size() > 1 ? given.size() : static_cast<std::uint64_t>(defaults.devices));
   const auto order = options->choice("order", "late", {"late", "random", "early"});
   sim.order = order == "late"     ? sim::WorkOrder::late
               : order == "random" ? sim::WorkOrder::random
@@ -23,25 +44,25 @@ Result<std::unique_ptr<Platform>> open_sim(std::string_view text, const DeviceDe
   sim.seed = options->count("seed", 0);
   if (auto done = options->finish("device sim"); !done) return std::move(done).error();
 
-  if (sim.capacity < SimOptions::kLeastCapacity || sim.capacity > SimOptions::kMostCapacity) {
-    if (defaults.from_trace && !options->has("capacity")) {
-      return fail(Errc::usage,
-                  "device sim: the trace's header gives its device a capacity of {}: expected 2MiB "
-                  "to 4TiB, or --device sim:capacity=SIZE",
-                  sim.capacity);
-    }
-    return fail(Errc::usage, "device sim: option 'capacity' is {}: expected 2MiB to 4TiB",
-                sim.capacity);
-  }
-  if (sim.reserved > sim.capacity - SimOptions::kLeastCapacity) {
-    return fail(Errc::usage,
-                "device sim: option 'reserved' is {}: expected to leave 2MiB or more of {}",
-                sim.reserved, sim.capacity);
-  }
   if (devices < 1 || devices > static_cast<std::uint64_t>(SimOptions::kMostDevices)) {
     return fail(Errc::usage, "device sim: option 'devices' is {}: expected 1 to {}", devices,
                 SimOptions::kMostDevices);
   }
+  if (given.size() > 1 && given.size() != devices) {
+    return fail(Errc::usage, "device sim: option 'capacity' is of {} devices, and 'devices' is {}: expected one "
+                "capacity, or one for each device", given.size(), devices);
+  }
+  auto capacities = given.empty() ? defaults.capacities : given;
+  if (capacities.empty()) capacities = {defaults.capacity == 0 ? SimOptions::kH200Total : defaults.capacity};
+  capacities.resize(static_cast<std::size_t>(devices), capacities.front());
+  for (const auto capacity : capacities) {
+    if (auto fits = check_capacity(capacity, sim.reserved, defaults.from_trace && given.empty()); !fits) {
+      return std::move(fits).error();
+    }
+  }
+  sim.capacity = capacities.front();
+  const auto is_first = [&](std::uint64_t capacity) { return capacity == sim.capacity; };
+  if (!std::all_of(capacities.begin(), capacities.end(), is_first)) sim.capacities = std::move(capacities);
   sim.devices = static_cast<int>(devices);
   return std::unique_ptr<Platform>(std::make_unique<SimPlatform>(sim));
 }

@@ -25,12 +25,15 @@ SimPlatform::SimPlatform(const SimOptions& options)
       scheduler_(*this, options.devices, options.order, options.seed),
       virtual_memory_(*this, fresh_memory(options.seed)),
       pools_(*this) {
-  EMM_ASSERT(options.capacity <= SimOptions::kMostCapacity && options.reserved < options.capacity);
-  EMM_ASSERT(options.capacity - options.reserved >= SimOptions::kLeastCapacity);
   EMM_ASSERT(options.devices >= 1 && options.devices <= SimOptions::kMostDevices);
+  EMM_ASSERT(options.capacities.empty() || options.capacities.size() == static_cast<std::size_t>(options.devices));
   for (int ordinal = 0; ordinal < options.devices; ++ordinal) {
+    const auto total =
+        options.capacities.empty() ? options.capacity : options.capacities[static_cast<std::size_t>(ordinal)];
+    EMM_ASSERT(total <= SimOptions::kMostCapacity && options.reserved < total);
+    EMM_ASSERT(total - options.reserved >= SimOptions::kLeastCapacity);
     const sim::DeviceSpec spec{.ordinal = ordinal,
-                               .total = options.capacity,
+                               .total = total,
                                .reserved = options.reserved,
                                .fresh = fresh_memory(options.seed)};
     devices_.push_back(std::make_unique<SimDevice>(spec, host_));
@@ -49,7 +52,12 @@ Result<OpenedDevice> SimPlatform::open(int ordinal) {
 }
 
 std::string SimPlatform::spec() const {
-  auto spec = text::format("sim:capacity={},costs={},devices={}", options_.capacity,
+  auto capacity = text::format("{}", options_.capacity);
+  for (std::size_t i = 0; i < options_.capacities.size(); ++i) {
+    capacity = i == 0 ? text::format("{}", options_.capacities[i])
+                      : text::format("{}/{}", capacity, options_.capacities[i]);
+  }
+  auto spec = text::format("sim:capacity={},costs={},devices={}", capacity,
                            options_.costs ? "h200" : "none", options_.devices);
   if (!options_.peers) spec += ",peers=none";
   if (options_.order != sim::WorkOrder::late)
