@@ -10,6 +10,7 @@
 #include "trace/field.hpp"
 #include "trace/importers/paired_rows.hpp"
 #include "trace/importers/sqlite_library.hpp"
+#include "trace/importers/umpire_row.hpp"
 
 namespace emm {
 namespace {
@@ -160,6 +161,9 @@ Result<bool> has_processes(SqliteDatabase& database, const std::vector<std::stri
 }
 
 Result<ImportCounts> read_database(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {
+  const auto prefix = source.peek(std::size_t{64} << 10);
+  if (!prefix) return prefix.error();
+  if (auto nsys = refuse_umpire_database(*prefix, source.name()); !nsys) return std::move(nsys).error();
   auto all = bytes_of(source);
   if (!all) return std::move(all).error();
   auto database = SqliteDatabase::open(*std::move(all), source.name(), std::string(kExpected));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "trace/field.hpp"
 #include "trace/importers/each_row.hpp"
 #include "trace/importers/paired_rows.hpp"
 #include "trace/importers/umpire_row.hpp"
@@ -28,7 +29,7 @@ int sniff(std::string_view prefix) {
   auto sure = 0;
   auto rows = 0;
   first_lines(prefix, kComments, [&](std::string_view line) {
-    if (is_comment(line) || rows++ > 0) return;
+    if (is_comment(line) || rows++ > 0 || !text::trim(line).starts_with('{')) return;
     if (says_all(line, {"\"kind\"", "\"replay\"", "\"event\""})) sure = 95;
     if (says_all(line, {"\"category\"", "\"name\"", "\"timestamp\""})) sure = 95;
   });
@@ -51,8 +52,7 @@ class UmpireReplay {
       case UmpireEvent::allocate:
         if (row.intent) return announced();
         ++done_;
-        label(op, row);
-        return pairs_.allocate(op, row.pointer, row.size);
+        return allocate(op, row, row.size);
       case UmpireEvent::deallocate: ++done_; return pairs_.free(op, row.pointer);
       case UmpireEvent::reallocate: return reallocate(op, row);
       case UmpireEvent::make_resource:
@@ -76,9 +76,14 @@ class UmpireReplay {
   }
 
  private:
+  /// Where memory of an allocator is.
+  struct Place {
+    Op op = Op::memalloc;
+    std::uint32_t device = 0;
+  };
   struct Allocator {
     std::string name;
-    Op op = Op::memalloc;
+    Place place;
   };
   struct Reallocation {
     std::uint64_t pointer, size;
@@ -91,18 +96,39 @@ class UmpireReplay {
     return {};
   }
 
+  /// Of a resource by its name: "HOST", "DEVICE", "DEVICE::3", "PINNED::FINE", ...
+  Result<Place> place_of(std::string_view name) const {
+    const auto end = name.find("::");
+    const auto kind = name.substr(0, end);
+    Place place;
+    if (kind == "HOST" || kind == "PINNED" || kind == "FILE" || kind == "SHARED") {
+      place.op = Op::memhostalloc;
+      return place;
+    }
+    if (kind == "UM") place.op = Op::memallocmanaged;
+    if (end == std::string_view::npos) return place;
+    const auto rest = name.substr(end + 2);
+    const auto device = text::to_u64(rest.substr(0, rest.find("::")));
+    if (!device) return place;
+    if (*device > kDeviceMax) {
+      return fail(Errc::parse_error, "{}:{}: a resource is \"{}\": expected devices up to {}", run_.source_name(),
+                  run_.line_number(), name, kDeviceMax);
+    }
+    place.device = static_cast<std::uint32_t>(*device);
+    return place;
+  }
+
   /// The memory that an allocator gives is that of the resource below it.
   Status make_allocator(const UmpireRow& row) {
     if (row.intent) return announced();
-    Allocator made{.name = row.name};
-    if (row.event == UmpireEvent::make_allocator) {
+    const auto is_resource = row.event == UmpireEvent::make_resource;
+    auto place = place_of(is_resource ? row.name : row.parent);
+    if (!place) return std::move(place).error();
+    Allocator made{.name = row.name, .place = *place};
+    if (!is_resource) {
       for (const auto& [address, below] : allocators_) {
-        if (below.name == row.parent) made.op = below.op;
+        if (below.name == row.parent) made.place = below.place;
       }
-    } else if (row.name == "HOST" || row.name == "PINNED" || row.name == "FILE") {
-      made.op = Op::memhostalloc;
-    } else if (row.name == "UM") {
-      made.op = Op::memallocmanaged;
     }
     const auto [at, added] = allocators_.emplace(row.allocator, made);
     if (!added && at->second.name == row.name) return announced();
@@ -111,13 +137,19 @@ class UmpireReplay {
     return {};
   }
 
-  void label(Operation& op, const UmpireRow& row) {
+  Status allocate(Operation& op, const UmpireRow& row, std::uint64_t size) {
     const auto found = allocators_.find(row.allocator);
-    if (found == allocators_.end()) return;
-    op.op = found->second.op;
-    if (found->second.name.empty()) return;
-    op.label = found->second.name;
-    op.members.add(Member::label);
+    if (found != allocators_.end()) {
+      const auto& [name, place] = found->second;
+      op.op = place.op;
+      op.device = place.device;
+      if (place.device != 0) op.members.add(Member::device);
+      if (!name.empty()) {
+        op.label = name;
+        op.members.add(Member::label);
+      }
+    }
+    return pairs_.allocate(op, row.pointer, size);
   }
 
   Status reallocate(Operation& op, const UmpireRow& row) {
@@ -145,8 +177,7 @@ class UmpireReplay {
       if (auto given = pairs_.free(freed, asked.pointer); !given) return given;
       run_.counts() = counts;
     }
-    label(op, row);
-    return pairs_.allocate(op, row.pointer, asked.size);
+    return allocate(op, row, asked.size);
   }
 
   ImportRun& run_;
@@ -173,9 +204,11 @@ std::string framework_of(std::string_view prefix) {
 Result<ImportCounts> read_replay(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {
   const auto prefix = source.peek(std::size_t{64} << 10);
   if (!prefix) return prefix.error();
+  if (auto lines = refuse_umpire_database(*prefix, source.name()); !lines) return std::move(lines).error();
   Header header;
   header.level = Level::framework;
   header.complete = header.has_complete = true;
+  header.requires_ = {"multi-device"};
   header.framework = framework_of(*prefix);
 
   ImportRun run(source, sink, options);

@@ -32,6 +32,7 @@ std::string word_of(const JsonValue& value, std::string_view key) {
 UmpireEvent event_named(std::string_view name) {
   constexpr std::pair<std::string_view, UmpireEvent> kNames[] = {
       {"allocate", UmpireEvent::allocate},
+      {"named_allocate", UmpireEvent::allocate},
       {"deallocate", UmpireEvent::deallocate},
       {"reallocate", UmpireEvent::reallocate},
       {"make_memory_resource", UmpireEvent::make_resource},
@@ -137,6 +138,20 @@ std::optional<BadField> parse_payload(std::string_view line, const JsonValue& va
 }
 
 }  // namespace
+
+Status refuse_umpire_database(std::string_view prefix, const std::string& name) {
+  if (!prefix.starts_with("SQLite format 3")) return {};
+  // The first page has the statement that made the table, as it was written.
+  std::string words;
+  for (const auto c : prefix) {
+    if (c != ' ') words.push_back(c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c);
+  }
+  if (words.find("createtableevents(eventjson") == std::string::npos) return {};
+  return fail(Errc::parse_error,
+              "{}: this is the SQLite database that Umpire writes: expected its events as lines, as "
+              "`sqlite3 {} 'SELECT event FROM events' > umpire.replay` writes them",
+              name, name);
+}
 
 Result<std::optional<BadField>> parse_umpire_row(std::string_view line, const std::string& name,
                                                  std::uint64_t line_number, UmpireRow& row) {

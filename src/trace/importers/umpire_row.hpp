@@ -29,6 +29,10 @@ struct UmpireRow {
   std::string version;         ///< "2022.3.1"
 };
 
+/// Umpire writes the same events to a database of SQLite where it is told to. Error, of a file that begins so: says what
+/// it is, and how its events become lines.
+Status refuse_umpire_database(std::string_view prefix, const std::string& name);
+
 /// Error: parse_error of a line that is no JSON, in words. A BadField of a member that is not as it should be.
 Result<std::optional<BadField>> parse_umpire_row(std::string_view line, const std::string& name,
                                                  std::uint64_t line_number, UmpireRow& row);

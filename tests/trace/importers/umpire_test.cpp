@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/trace/importers/imported.hpp"
+#include "trace/trace.hpp"
 
 namespace emm::trace {
 namespace {
@@ -110,6 +111,86 @@ TEST(UmpireReplay, NamesWhatIsWrongAndWhere) {
             "run.log:1:66: size is \"-1\": expected a count of bytes");
   EXPECT_EQ(import_text("umpire-replay", row("deallocate", "", R"("allocator_ref":"0x1","pointer":"two")")).error,
             "run.log:1:110: pointer is \"two\": expected an address: 0x and hex digits");
+}
+
+std::string allocate(std::string_view ref, std::string_view pointer) {
+  return row("allocate", R"("size":64)", text::format(R"("allocator_ref":"{}","pointer":"{}")", ref, pointer));
+}
+
+TEST(UmpireReplay, PutsMemoryOnTheDeviceThatTheNameOfItsResourceSays) {
+  const auto log = import_text(
+      "umpire-replay",
+      resource("DEVICE", "0x20") + resource("DEVICE::1", "0x21") + resource("DEVICE::3", "0x23") +
+          resource("DEVICE_CONST::2", "0x32") + resource("DEVICE::COARSE", "0x24") + resource("UM::1", "0x41") +
+          row("make_allocator", "", R"("allocator_ref":"0x60","arg0":"DEVICE::3","type":"QuickPool")", "pool") +
+          row("make_allocator", "", R"("allocator_ref":"0x61","arg0":"pool","type":"ThreadSafe")", "safe") +
+          row("make_allocator", "", R"("allocator_ref":"0x62","arg0":"DEVICE::0","type":"QuickPool")", "pool 0") +
+          allocate("0x20", "0x100") + allocate("0x21", "0x200") + allocate("0x23", "0x300") + allocate("0x32", "0x400") +
+          allocate("0x24", "0x500") + allocate("0x41", "0x600") + allocate("0x60", "0x700") + allocate("0x61", "0x800") +
+          allocate("0x62", "0x900") +
+          row("deallocate", "", R"("allocator_ref":"0x61","pointer":"0x800")"));
+
+  EXPECT_EQ(log.error, "");
+  EXPECT_EQ(log.text(),
+            "memalloc id=1 size=64 addr=0x100 time_ns=0 \"DEVICE\" @10\n"
+            "memalloc id=2 size=64 addr=0x200 device=1 time_ns=0 \"DEVICE::1\" @11\n"
+            "memalloc id=3 size=64 addr=0x300 device=3 time_ns=0 \"DEVICE::3\" @12\n"
+            "memalloc id=4 size=64 addr=0x400 device=2 time_ns=0 \"DEVICE_CONST::2\" @13\n"
+            "memalloc id=5 size=64 addr=0x500 time_ns=0 \"DEVICE::COARSE\" @14\n"
+            "memallocmanaged id=6 size=64 addr=0x600 device=1 time_ns=0 \"UM::1\" @15\n"
+            "memalloc id=7 size=64 addr=0x700 device=3 time_ns=0 \"pool\" @16\n"
+            "memalloc id=8 size=64 addr=0x800 device=3 time_ns=0 \"safe\" @17\n"
+            "memalloc id=9 size=64 addr=0x900 time_ns=0 \"pool 0\" @18\n"
+            "free id=8 time_ns=0 @19\n"
+            "end events=10 live=8 live_bytes=512");
+}
+
+TEST(UmpireReplay, TellsHostMemoryOfAnyGrainFromDeviceMemory) {
+  const auto log = import_text("umpire-replay",
+                               resource("PINNED::FINE", "0x20") + allocate("0x20", "0x100"));
+
+  EXPECT_EQ(log.operations.front(), "memhostalloc id=1 size=64 addr=0x100 time_ns=0 \"PINNED::FINE\" @2");
+}
+
+TEST(UmpireReplay, PutsWhatIsReallocatedOnAnotherDeviceThereAndFreesItWhereItWas) {
+  const auto file = resource("DEVICE::1", "0x21") + resource("DEVICE::2", "0x22") + allocate("0x21", "0x100") +
+                    row("reallocate", R"("size":128)", R"("allocator_ref":"0x22","current_ptr":"0x100")") +
+                    row("reallocate", "", R"("allocator_ref":"0x22","new_ptr":"0x200")") +
+                    row("deallocate", "", R"("allocator_ref":"0x22","pointer":"0x200")");
+  const auto source = format::ByteSource::memory(file);
+  Trace trace;
+  ASSERT_TRUE((*find_importer("umpire-replay"))->read(*source, trace, {}));
+
+  std::vector<std::string> made;
+  for (std::size_t i = 0; i < trace.size(); ++i) {
+    made.push_back(text::format("{} on {}", name(trace[i].op), trace.contexts()[index(trace[i].context)].device));
+  }
+  EXPECT_EQ(made, (std::vector<std::string>{"memalloc on 1", "free on 1", "memalloc on 2", "free on 2"}));
+}
+
+TEST(UmpireReplay, RefusesADeviceThatNoTraceCanName) {
+  const auto log = import_text("umpire-replay", resource("DEVICE::256", "0x20"));
+
+  EXPECT_NE(log.error.find(":1: a resource is \"DEVICE::256\": expected devices up to 255"), std::string::npos) << log.error;
+}
+
+TEST(UmpireReplay, SaysHowTheEventsInADatabaseBecomeLines) {
+  auto database = std::string("SQLite format 3") + '\0' + std::string(84, '\x10') +
+                  "CREATE TABLE EVENTS (EVENT           JSON    )" +
+                  R"({"category":"metadata","name":"version","timestamp":1})";
+  const auto source = format::ByteSource::memory(database, "log.sqlite");
+  const auto found = detect(*source);
+  ASSERT_TRUE(found);
+  EXPECT_NE((*found)->name, "umpire-replay");
+  for (const auto* importer : {*found, *find_importer("umpire-replay")}) {
+    Trace trace;
+    const auto again = format::ByteSource::memory(database, "log.sqlite");
+    const auto read = importer->read(*again, trace, {});
+    ASSERT_FALSE(read);
+    EXPECT_EQ(describe(read.error()),
+              "log.sqlite: this is the SQLite database that Umpire writes: expected its events as lines, as `sqlite3 "
+              "log.sqlite 'SELECT event FROM events' > umpire.replay` writes them");
+  }
 }
 
 }  // namespace
