@@ -1,5 +1,6 @@
 #include "trace/importers/numba_session.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/text.hpp"
@@ -15,6 +16,7 @@ bool allocates(NumbaCall call) {
 }  // namespace
 
 Status NumbaSession::row(const NumbaRow& row) {
+  last_seq_ = std::max(last_seq_, row.seq);
   const auto before = std::exchange(last_call_[row.thread], row.call);
   if (held_flush_ && held_flush_->thread == row.thread) {
     auto flush = *std::exchange(held_flush_, std::nullopt);
@@ -42,8 +44,12 @@ Status NumbaSession::flush_held() {
 
 Status NumbaSession::take(const NumbaRow& row) {
   if (in_reset_ && row.thread == reset_thread_) {
-    if (of_reset(row)) {
-      held_.push_back(row);
+    if (const auto id = ended_by_reset(row)) {
+      if (depth_ > 0) {
+        take_as_reset(row);  // nothing is flushed while any thread defers: the queue has it
+      } else {
+        held_.push_back({.row = row, .id = *id});
+      }
       return {};
     }
     if (row.call != NumbaCall::pending_flush) {
@@ -76,7 +82,8 @@ Result<ImportCounts> NumbaSession::finish() {
   }
   const auto open = depth_;
   for (; depth_ > 0; --depth_) {  // the recording ends inside: a trace must not
-    Operation end{.op = Op::end_defer_cleanup};
+    Operation end{.op = Op::end_defer_cleanup, .members = Members(Member::seq)};
+    end.seq = ++last_seq_;  // what was held back until now came before
     if (auto given = run_.emit(end); !given) return std::move(given).error();
   }
   run_.note(open, "guards of defer_cleanup were open at the end, and are closed there");
@@ -217,6 +224,9 @@ Status NumbaSession::defer_end(const NumbaRow& row) {
 }
 
 Status NumbaSession::reset(const NumbaRow& row) {
+  if (in_reset_) {  // another thread's
+    if (auto left = leave_reset(); !left) return left;
+  }
   in_reset_ = true;
   reset_thread_ = row.thread;
   ended_by_reset_ = std::exchange(memory_, {});
@@ -224,20 +234,28 @@ Status NumbaSession::reset(const NumbaRow& row) {
   return plain(row, Op::reset);
 }
 
-bool NumbaSession::of_reset(const NumbaRow& row) const {
-  if (row.call == NumbaCall::pending_add) return row.memory && ended_by_reset_.has(row.pointer);
-  return row.call == NumbaCall::unpin && pins_ended_by_reset_.has(row.pointer);
+/// The allocation that the row frees, where it is one that the reset has just ended; it is then nobody else's.
+std::optional<std::uint64_t> NumbaSession::ended_by_reset(const NumbaRow& row) {
+  if (row.call == NumbaCall::pending_add && row.memory) {
+    if (const auto ended = ended_by_reset_.remove(row.pointer)) return ended->id;
+  }
+  if (row.call == NumbaCall::unpin) {
+    if (const auto ended = pins_ended_by_reset_.remove(row.pointer)) return ended->id;
+  }
+  return std::nullopt;
 }
 
-/// The reset has ended. What is still held was not flushed by it: the reset was deferred, or these come later.
+/// The reset has ended. What is still held was not flushed by it: these frees come later.
 Status NumbaSession::leave_reset() {
   in_reset_ = false;
-  for (const auto& row : std::exchange(held_, {})) {
-    if (depth_ == 0) {
-      if (auto given = take(row); !given) return given;
-      continue;
+  for (const auto& [row, id] : std::exchange(held_, {})) {
+    if (row.call == NumbaCall::pending_add) {
+      context_added_last_ = false;
+      ++queued_;
+      queued_bytes_ += row.size;
     }
-    take_as_reset(row);
+    ++late_;
+    if (auto given = free(row, id); !given) return given;
   }
   return {};
 }
@@ -254,7 +272,7 @@ void NumbaSession::take_as_reset(const NumbaRow& row) {
 
 Status NumbaSession::pending_flush(const NumbaRow& row) {
   if (in_reset_ && row.thread == reset_thread_) {
-    for (const auto& own : std::exchange(held_, {})) take_as_reset(own);
+    for (const auto& own : std::exchange(held_, {})) take_as_reset(own.row);
   }
   const auto managers = row.count == queued_ && row.bytes == queued_bytes_;
   const auto contexts = row.count == context_queued_ && row.bytes == 0;

@@ -46,7 +46,7 @@ class NumbaSession {
   Status pending_flush(const NumbaRow& row);
   Status unknown(const NumbaRow& row);
 
-  bool of_reset(const NumbaRow& row) const;
+  std::optional<std::uint64_t> ended_by_reset(const NumbaRow& row);
   Status leave_reset();
   void take_as_reset(const NumbaRow& row);
   Status free(const NumbaRow& row, std::uint64_t id);
@@ -61,7 +61,12 @@ class NumbaSession {
 
   bool in_reset_ = false;
   std::uint64_t reset_thread_ = 0;
-  std::vector<NumbaRow> held_;  // since the reset, or its last flush: the reset's, or late
+  struct Held {
+    NumbaRow row;
+    std::uint64_t id;
+  };
+  std::vector<Held> held_;  // since the reset, or its last flush: the reset's, or late
+  std::uint64_t last_seq_ = 0;
 
   std::map<std::uint64_t, NumbaCall> last_call_;  // by thread
   std::optional<NumbaRow> held_flush_;            // that may be an allocation's

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/trace/importers/imported.hpp"
+#include "trace/trace.hpp"
 
 namespace emm::trace {
 namespace {
@@ -221,7 +222,7 @@ TEST(NumbaCalls, CountsWhatItCannotUseAndSaysWhy) {
             "1 flushes are of another number of frees or bytes than were asked for\n"
             "1 flushes follow from no call that was recorded; a replay will not make them\n"
             "1 rows are of an unknown call, \"stream_create\"");
-  EXPECT_EQ(log.operations[3], "end_defer_cleanup @9");
+  EXPECT_EQ(log.operations[3], "end_defer_cleanup seq=10 @9");
 }
 
 TEST(NumbaCalls, PutsRowsOfSeveralThreadsInTheOrderOfTheirSeq) {
@@ -269,6 +270,62 @@ TEST(NumbaCalls, TakesARecordingThatWasCutUpToItsLastWholeRowIfAsked) {
   const auto log = read_calls(kCut, true);
   EXPECT_EQ(summary(log.counts), "rows 2: used 1, truncated 1");
   EXPECT_EQ(log.text(), "initialize seq=1 time_ns=1 @1");
+}
+
+/// Whether what was made of the calls is a trace.
+std::string fault_of(const std::string& calls) {
+  const auto source = format::ByteSource::memory(calls);
+  Trace trace;
+  const auto read = (*find_importer("numba-calls"))->read(*source, trace, {});
+  return read ? "" : describe(read.error());
+}
+
+TEST(NumbaCalls, KeepsTheFreesOfAResetApartFromWhatAnotherThreadsDeferralLetsComeBetween) {
+  Recording calls;
+  calls.add(R"("op":"alloc","size":10,"ptr":100)", 1)
+      .add(R"("op":"defer_begin")", 2)
+      .add(R"("op":"reset")", 1)
+      .add(R"("op":"pending_add","dtor":"cuMemFree","ptr":100,"size":10)", 1)
+      .add(R"("op":"defer_end")", 2)
+      .add(R"("op":"pending_flush","n":1,"bytes":10)", 2)
+      .add(R"("op":"alloc","size":20,"ptr":100)", 2)
+      .add(R"("op":"initialize")", 1)
+      .add(R"("op":"pending_add","dtor":"cuMemFree","ptr":100,"size":20)", 1);
+
+  const auto log = read_calls(calls.text());
+
+  EXPECT_EQ(log.text(),
+            "memalloc id=1 size=10 addr=0x64 seq=1 time_ns=10 @1\n"
+            "defer_cleanup thread=2 seq=2 time_ns=20 @2\n"
+            "reset seq=3 time_ns=30 @3\n"
+            "end_defer_cleanup thread=2 seq=5 time_ns=50 @5\n"
+            "memalloc id=2 size=20 addr=0x64 thread=2 seq=7 time_ns=70 @7\n"
+            "flush backing thread=2 time_ns=60 count=1 bytes=10 @6\n"
+            "initialize seq=8 time_ns=80 @8\n"
+            "free id=2 finalizer seq=9 time_ns=90 @9\n"
+            "end events=8 live=0 live_bytes=0");
+  EXPECT_EQ(fault_of(calls.text()), "");
+}
+
+TEST(NumbaCalls, FreesLateWhatAResetWithoutAFlushEndedEvenIfItsAddressIsTakenBeforeThatThreadGoesOn) {
+  Recording calls;
+  calls.add(R"("op":"alloc","size":10,"ptr":100)", 1)
+      .add(R"("op":"reset")", 1)
+      .add(R"("op":"pending_add","dtor":"cuMemFree","ptr":100,"size":10)", 1)
+      .add(R"("op":"alloc","size":20,"ptr":100)", 2)
+      .add(R"("op":"initialize")", 1);
+
+  EXPECT_EQ(fault_of(calls.text()), "");
+}
+
+TEST(NumbaCalls, ClosesOpenGuardsAfterAllThatWasHeldBack) {
+  Recording calls;
+  calls.add(R"("op":"pending_flush","n":1,"bytes":64)", 2).add(R"("op":"defer_begin")", 1);
+
+  const auto log = read_calls(calls.text());
+
+  EXPECT_EQ(log.operations.back(), "end events=3 live=0 live_bytes=0");
+  EXPECT_EQ(fault_of(calls.text()), "");
 }
 
 }  // namespace
