@@ -5,6 +5,7 @@
 #include "base/assert.hpp"
 #include "base/text.hpp"
 #include "inspect/lives.hpp"
+#include "trace/extensions.hpp"
 
 namespace emm::trial {
 namespace {
@@ -13,6 +14,8 @@ using trace::Member;
 using trace::Members;
 using trace::Op;
 using trace::Operation;
+
+constexpr std::string_view kNote = "x-minimized", kRecordedSize = "x-recorded_size", kStandsFor = "x-stands_for";
 
 std::string said(const trace::Id& id) {
   return id.is_number() ? text::format("{}", id.number) : std::string(id.text);
@@ -113,8 +116,11 @@ class Rewriter {
         found->free_at_start = 0;
       }
     }
-    if (!header.extensions.empty()) header.extensions += ',';
-    header.extensions += "\"x-minimized\":" + what_.note;
+    auto note = what_.note;
+    if (const auto before = trace::extension(header.extensions, kNote); !before.empty()) {
+      note.insert(note.rfind('}'), text::format(",\"before\":{}", before));
+    }
+    trace::set_extension(header.extensions, kNote, note);
     return to_.on_header(header);
   }
 
@@ -149,10 +155,14 @@ class Rewriter {
       operation.size = step.size;
       operation.members.remove(Member::addr);
       operation.members.remove(Member::granted);
-      extension_ =
-          operation.has(Member::extension) ? std::string(operation.extension) + ',' : std::string();
-      extension_ += text::format("\"x-recorded_size\":{}", step.whole);
-      if (step.stands_for > 1) extension_ += text::format(",\"x-stands_for\":{}", step.stands_for);
+      extension_ = operation.has(Member::extension) ? std::string(operation.extension) : std::string();
+      // A trace that was minimized before says what was recorded; of requests merged now, this one's sum is all there is.
+      const bool is_said = step.stands_for == 1 && !trace::extension(extension_, kRecordedSize).empty();
+      if (!is_said) {
+        trace::set_extension(extension_, kRecordedSize, text::format("{}", step.whole));
+        trace::set_extension(extension_, kStandsFor,
+                             step.stands_for > 1 ? text::format("{}", step.stands_for) : std::string());
+      }
       operation.members.add(Member::extension);
       operation.extension = extension_;
     }

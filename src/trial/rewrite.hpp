@@ -15,7 +15,7 @@ struct Rewriting {
   const Draft& draft;         ///< and what is left of it.
   /// Reads the original from its beginning; the same each time.
   std::function<Status(trace::OperationSink&)> read{};
-  std::string note{};  ///< JSON of the header's member "x-minimized".
+  std::string note{};  ///< JSON of the header's member "x-minimized"; one that is there becomes its member "before".
   std::uint64_t capacity =
       0;  ///< Of each device, in the header, so that a replay takes it over; 0: as it was.
 };
