@@ -1,7 +1,10 @@
 #include "cli/load.hpp"
 
+#include <sys/stat.h>
+
 #include "base/text.hpp"
 #include "format/json_writer.hpp"
+#include "trace/exporter.hpp"
 
 namespace emm::cli {
 namespace {
@@ -55,6 +58,18 @@ std::vector<Count> named(const trace::ImportCounts& counts) {
 std::unique_ptr<trace::OperationSink> watched(Console& console, const format::ByteSource* source,
                                               trace::OperationSink& to) {
   return std::make_unique<Watched>(console, source, to);
+}
+
+bool has_name(const std::string& path) {
+  struct stat of {};
+  return path != "-" && !path.empty() && (stat(path.c_str(), &of) != 0 || S_ISREG(of.st_mode));
+}
+
+void say_trace_in(Console& console, const std::string& path) {
+  const auto named = trace::format_named_by(path);
+  if (!has_name(path) || named.format.empty() || named.format == kTraceFormat) return;
+  console.say(text::format("{} is a trace in JSON Lines, whatever its name tells: emmctl convert makes {} of it", path,
+                           named.format));
 }
 
 trace::Form form_of(std::string path) {

@@ -47,6 +47,12 @@ void put_counts(format::JsonWriter& json, const trace::ImportCounts& counts);
 /// The same as a JSON object.
 std::string to_json(const trace::Importer& importer, const trace::ImportCounts& counts);
 
+/// Is it the name of a file: not standard output, and nothing like /dev/null?
+bool has_name(const std::string& path);
+
+/// Says on stderr that `path` holds a trace, where its name tells of a format that only `convert` writes.
+void say_trace_in(Console& console, const std::string& path);
+
 /// The form that a path asks for: ".json", also packed, is a document, anything else JSON Lines.
 trace::Form form_of(std::string path);
 

@@ -39,4 +39,12 @@ std::span<const Exporter* const> bundled_exporters();
 /// By name. Error: usage, naming those that there are.
 Result<const Exporter*> find_exporter(std::string_view name);
 
+
+/// What the name of a file tells of its format, its ".gz" or ".zst" aside.
+struct NamedFormat {
+  std::string_view format{};  ///< "emm" or an exporter's; empty: the name tells nothing.
+  std::string_view other{};   ///< One more format of that extension; empty where there is none.
+};
+NamedFormat format_named_by(std::string_view path);
+
 }  // namespace emm::trace

@@ -71,6 +71,7 @@ class AdversaryRun final : public CommandRun {
     if (!found) return std::move(found).error();
     if (!out_.empty()) {
       if (auto written = write(*found, name); !written) return written.error();
+      say_trace_in(console, out_);
     }
     if (!json_.empty()) {
       if (auto written = console.write(json_, to_json(*found, name)); !written)

@@ -44,9 +44,10 @@ class Convert final : public CommandRun {
  public:
   explicit Convert(Arguments& arguments) {
     arguments.input("IN", in_, "A file of any format of `emmctl list formats`; - is standard input");
-    arguments.output("OUT", out_, "The trace: .json is one document, else JSON Lines; .gz and .zst pack; - is standard output");
+    arguments.output("OUT", out_, "What is written, in the format that the name tells: .json is a trace in one document, .jsonl in JSON Lines, "
+                     ".csv RMM's log, .pickle a PyTorch snapshot; else JSON Lines; .gz and .zst pack; - is standard output");
     arguments.text("--from", from_, "FORMAT", "The input's format, where its content does not tell");
-    arguments.text("--to", to_, "FORMAT", "What to write: a format that `emmctl list formats` says is written");
+    arguments.text("--to", to_, "FORMAT", "What to write, whatever the name tells: a format that `emmctl list formats` says is written");
     arguments.inputs("--with", with_, "FILE", "RMM logs: another device's, of the same run; repeatable");
     arguments.flag("--anonymize", anonymize_,
                    "Leave out frames, names, labels, addresses, the host and the command");
@@ -55,9 +56,11 @@ class Convert final : public CommandRun {
   }
 
   Result<ExitCode> run(Console& console) override {
+    const auto named = trace::format_named_by(out_);
+    const auto to_format = !to_.empty() ? to_ : std::string(named.format.empty() ? kTraceFormat : named.format);
     const trace::Exporter* exporter = nullptr;
-    if (to_ != kTraceFormat) {
-      auto found = trace::find_exporter(to_);
+    if (to_format != kTraceFormat) {
+      auto found = trace::find_exporter(to_format);
       if (!found) return std::move(found).error();
       exporter = *found;
     }
@@ -96,6 +99,7 @@ class Convert final : public CommandRun {
     if (exporting != nullptr) {
       for (const auto& note : exporting->notes()) console.say(text::format("{}: {}", exporter->name, note));
     }
+    if (const auto words = about_format(named, to_format); !words.empty()) console.say(words);
     if (!json_.empty()) {
       if (auto written = console.write(json_, to_json(**importer, *counts)); !written) return written.error();
     }
@@ -104,6 +108,22 @@ class Convert final : public CommandRun {
 
  private:
   using Inputs = std::vector<std::unique_ptr<format::ByteSource>>;
+
+  /// What a person should know of the format, where the file's name alone does not make it plain.
+  std::string about_format(const trace::NamedFormat& named, const std::string& format) const {
+    if (!has_name(out_)) return {};
+    if (named.format.empty()) {
+      if (!to_.empty()) return {};
+      return text::format("{} is a trace in JSON Lines: its name tells no format, and no --to FORMAT does", out_);
+    }
+    if (format != named.format && format != named.other) {
+      return text::format("{} is {}, as --to says; its name tells of {}", out_, format, named.format);
+    }
+    if (!to_.empty() || format == kTraceFormat) return {};
+    auto words = text::format("{} is {}, as its name tells", out_, format);
+    if (!named.other.empty()) words += text::format("; --to {} writes the other {} format", named.other, "CSV");
+    return words;
+  }
 
   Result<Inputs> open_inputs() {
     Inputs inputs;
@@ -127,7 +147,7 @@ class Convert final : public CommandRun {
     return trace::read_rmm_devices(logs, to, {.partial = partial_});
   }
 
-  std::string in_, out_ = "-", from_, to_ = "emm", json_;
+  std::string in_, out_ = "-", from_, to_, json_;
   std::vector<std::string> with_;
   bool partial_ = false, anonymize_ = false;
 };

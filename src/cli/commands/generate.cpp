@@ -69,8 +69,11 @@ class Generate final : public CommandRun {
     auto sink = format::open_whole(out_);
     if (!sink) return std::move(sink).error();
     if (torch()) return write_snapshot(console, **sink, frames);
-    if (exporter == nullptr)
-      return write(console, **sink, *trace::make_writer(**sink, form_of(out_)));
+    if (exporter == nullptr) {
+      auto written = write(console, **sink, *trace::make_writer(**sink, form_of(out_)));
+      if (written) say_trace_in(console, out_);
+      return written;
+    }
     const auto exporting = exporter->open(**sink);
     auto written = write(console, **sink, *exporting);
     if (!written) return written;

@@ -129,6 +129,7 @@ class Minimize final : public CommandRun {
       if (!verified) return std::move(verified).error();
       shown.verified = *verified;
       if (auto written = console.write(output_, text); !written) return written.error();
+      say_trace_in(console, output_);
       console.aside(trial::to_text(*reduction, shown));
       if (reduction->after.failure) {
         console.aside(
