@@ -35,6 +35,7 @@ class PickleWriter {
   void number(std::uint64_t value);
   void negative(std::int32_t value);
   void real(double value);
+  void none() { out_ += 'N'; }
   void truth(bool value) { out_ += value ? '\x88' : '\x89'; }
   template <class Value>
   void member(std::string_view key, const Value& value) {

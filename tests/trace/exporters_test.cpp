@@ -211,6 +211,102 @@ TEST(Exports, OfAnUnknownFormatNameThoseThatThereAre) {
   EXPECT_EQ(find_exporter("csv").error().message.find("no format 'csv' to write: known are emm, rmm-csv, dsa-csv"), 0u);
 }
 
+/// What the importer makes of a trace that was written as a snapshot.
+std::string snapshot_of(std::string_view trace) {
+  return import_text("torch-pickle", write("torch-pickle", trace).text).text();
+}
+
+TEST(TorchPickleExport, HasTheSegmentsOfTheBackingLayerAndWhatIsPending) {
+  const auto trace = trace_of(R"({"op":"memalloc","layer":"backing","id":"s0","size":4096,"addr":"0x9000","preexisting":true}
+{"op":"memalloc","id":7,"size":100,"addr":"0x9000","granted":512,"preexisting":true}
+{"op":"memalloc","time_ns":1000,"layer":"backing","kind":"physical","id":"s1","size":4096,"addr":"0x1000","stream":"0x5"}
+{"op":"memalloc","time_ns":2000,"layer":"backing","kind":"physical","id":"s2","size":4096,"addr":"0x2000","stream":"0x5"}
+{"op":"memalloc","time_ns":3000,"id":1,"size":6000,"addr":"0x1000","stream":"0x5"}
+{"op":"memalloc","time_ns":4000,"id":2,"size":600,"addr":"0x2800","stream":"0x5"}
+{"op":"free","time_ns":5000,"id":1,"stream":"0x5"}
+{"op":"free","time_ns":6000,"id":2,"stream":"0x5"}
+{"op":"free","time_ns":7000,"layer":"backing","id":1,"stream":"0x5"}
+{"op":"free","time_ns":7000,"layer":"backing","id":2,"result":"error"}
+{"op":"mark","time_ns":8000,"text":"step","phase":"begin"}
+)");
+
+  EXPECT_EQ(write("torch-pickle", trace).notes, "");
+  EXPECT_EQ(snapshot_of(trace),
+            "memalloc backing id=s1 size=4096 addr=0x9000 preexisting\n"
+            "memalloc id=1 size=100 addr=0x9000 granted=512 preexisting\n"
+            "memalloc backing physical id=s2 size=4096 addr=0x1000 stream=0x5 time_ns=0\n"
+            "memalloc backing physical id=s3 size=4096 addr=0x2000 stream=0x5 time_ns=1000\n"
+            "memalloc id=2 size=6000 addr=0x1000 stream=0x5 time_ns=2000\n"
+            "memalloc id=3 size=600 addr=0x2800 granted=1024 stream=0x5 time_ns=3000\n"
+            "free id=2 stream=0x5 time_ns=4000\n"
+            "free id=3 stream=0x5 time_ns=5000\n"
+            "free backing id=2 stream=0x5 time_ns=6000\n"
+            "mark time_ns=7000 step begin\n"
+            "free backing id=3 time_ns=7000 error\n"
+            "end events=11 live=1 live_bytes=100");
+}
+
+TEST(TorchPickleExport, HasNoMoreReservedThanLiveWhereNoSegmentsAreRecorded) {
+  const auto trace = trace_of(R"({"op":"memalloc","id":1,"size":100,"addr":"0x1000","context":"x"}
+{"op":"memalloc","id":2,"size":700,"addr":"0x2000","context":"x"}
+{"op":"memalloc","id":3,"size":50,"result":"oom"}
+{"op":"memalloc","id":4,"size":50,"result":"invalid"}
+{"op":"free","id":1,"context":"x"}
+{"op":"reset","context":"x"}
+{"op":"memalloc","id":5,"size":9,"addr":"0x3000"}
+)");
+
+  EXPECT_EQ(snapshot_of(trace),
+            "memalloc backing id=s1 size=100 addr=0x1000\n"
+            "memalloc id=1 size=100 addr=0x1000\n"
+            "memalloc backing id=s2 size=700 addr=0x2000\n"
+            "memalloc id=2 size=700 addr=0x2000\n"
+            "memalloc id=3 size=50 oom\n"
+            "free id=1\n"
+            "free backing id=s1\n"
+            "free id=2\n"
+            "free backing id=s2\n"
+            "memalloc backing id=s3 size=9 addr=0x3000\n"
+            "memalloc id=4 size=9 addr=0x3000 granted=9\n"
+            "end events=11 live=1 live_bytes=9");
+  EXPECT_EQ(write("torch-pickle", trace).notes,
+            "1 operations have no place in the format: left out\n"
+            "1 allocations are ended by a reset or their context's end: written as freed there\n"
+            "3 allocations lie in no segment that the trace has: each gets one of its own, exactly as large; what their "
+            "manager held for them is not known");
+}
+
+TEST(TorchPickleExport, OfATraceOfTheDriversCallsNeedNotSayThatEachIsASegment) {
+  EXPECT_EQ(write("torch-pickle", trace_of(R"({"op":"memalloc","id":1,"size":100,"addr":"0x1000"}
+)", R"(,"level":"driver")")).notes, "");
+}
+
+TEST(TorchPickleExport, HasTheRowsOfEachDevice) {
+  EXPECT_EQ(snapshot_of(trace_of(R"({"op":"memalloc","time_ns":1000,"device":2,"id":1,"size":100,"addr":"0x1000"}
+{"op":"memalloc","time_ns":2000,"device":1,"id":2,"size":200,"addr":"0x1000"}
+{"op":"free","time_ns":3000,"device":2,"id":1}
+)")),
+            "memalloc backing id=s1 size=100 addr=0x1000 device=2 time_ns=0\n"
+            "memalloc id=1 size=100 addr=0x1000 device=2 time_ns=0\n"
+            "memalloc backing id=s2 size=200 addr=0x1000 device=1 time_ns=1000\n"
+            "memalloc id=2 size=200 addr=0x1000 granted=200 device=1 time_ns=1000\n"
+            "free id=1 device=2 time_ns=2000\n"
+            "free backing id=s1 device=2 time_ns=2000\n"
+            "end events=6 live=1 live_bytes=200");
+}
+
+TEST(TorchPickleExport, PlacesWhatHasNoAddressWhereNothingLives) {
+  const auto exported = write("torch-pickle", trace_of(R"({"op":"memalloc","id":1,"size":600}
+{"op":"memalloc","id":2,"size":5,"addr":"0x1000"}
+{"op":"memalloc","id":3,"size":5,"addr":"0x1000"}
+)"));
+  const auto again = import_text("torch-pickle", exported.text);
+
+  EXPECT_NE(exported.notes.find("2 allocations have no address of their own in the trace: theirs are made up"), std::string::npos);
+  EXPECT_EQ(summary(again.counts), "rows 6: used 6");
+  EXPECT_NE(again.text().find("live=3 live_bytes=610"), std::string::npos) << again.text();
+}
+
 std::string anonymized(std::string_view trace) {
   std::string text;
   const auto out = format::ByteSink::to_string(text);

@@ -1,6 +1,8 @@
 #include "trace/exporters/torch_pickle.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <utility>
 
 #include "base/text.hpp"
@@ -8,13 +10,24 @@
 namespace emm::trace {
 namespace {
 
-constexpr std::uint64_t kRounding = 512, kSegment = std::uint64_t{2} << 20;
-constexpr std::uint64_t kFirstAddress = 0x7f0000000000, kStartUs = 1'700'000'000'000'000;
+using format::JsonValue;
+
+constexpr std::uint64_t kRounding = 512;
+constexpr std::uint64_t kSmallSegment = std::uint64_t{2} << 20, kLargeGranule = std::uint64_t{20} << 20;
+constexpr std::uint64_t kFirstAddress = std::uint64_t{1} << 44;  // where no driver was seen to place memory
+constexpr std::uint64_t kLastAddress = std::uint64_t{1} << 46;
+constexpr std::uint64_t kStartUs = 1'700'000'000'000'000;  // of a trace that does not say when it began
 constexpr std::uint64_t kBatch = 1000;  // elements of one APPENDS, as Python's pickler does
 
-constexpr std::uint64_t round_up(std::uint64_t size, std::uint64_t to) { return (std::max(size, to) + to - 1) / to * to; }
+constexpr std::array<std::string_view, 10> kActions{"alloc", "free_requested", "free_completed", "segment_alloc",
+                                                    "segment_free", "segment_map", "segment_unmap", "oom", "snapshot",
+                                                    "user_defined"};
+
+constexpr std::uint64_t round_up(std::uint64_t size) { return (std::max<std::uint64_t>(size, 1) + kRounding - 1) / kRounding * kRounding; }
 
 std::string text_of(const Id& id) { return id.is_number() ? text::format("{}", id.number) : std::string(id.text); }
+
+bool refused_outcome(Outcome said) { return said != Outcome::none && said != Outcome::ok && said != Outcome::any; }
 
 }  // namespace
 
@@ -22,136 +35,487 @@ TorchPickleWriter::TorchPickleWriter(format::ByteSink& out, const TorchFrames& f
     : pickle_(out),
       frames_(frames),
       random_(frames.seed),
+      start_us_(kStartUs),
+      next_address_(kFirstAddress),
       made_up_stacks_(frames.own ? 0 : frames.stacks),
-      made_up_frames_(frames.frames),
-      next_address_(kFirstAddress) {}
+      made_up_frames_(frames.frames) {
+  streams_.push_back(0);
+  contexts_.emplace_back();
+}
 
-Status TorchPickleWriter::on_header(const Header&) {
-  pickle_.dict();
-  pickle_.mark();
-  pickle_.text("device_traces");
-  pickle_.list();
-  pickle_.list();
+Status TorchPickleWriter::on_header(const Header& header) {
+  source_options_ = header.source_options;
+  default_context_ = header.default_context;
+  default_process_ = header.default_process;
+  default_device_ = header.default_device < 0 ? 0 : static_cast<std::uint32_t>(header.default_device);
+  default_expect_ = header.default_expect;
+  level_ = header.level;
+  marks_device_ = header.devices.size() == 1 ? header.devices.front().id : default_device_;
+  if (header.has_clock && header.clock_start_realtime_ns != 0) start_us_ = header.clock_start_realtime_ns / 1000;
   return {};
 }
 
 Status TorchPickleWriter::on_operation(const Operation& operation) {
-  if (operation.has(Member::device) && operation.device != 0) {
-    return fail(Errc::not_supported, "an operation on device {}: expected a trace of device 0 alone, for a snapshot",
-                operation.device);
+  if (operation.op == Op::extension) {
+    ++left_out_;
+    return {};
   }
-  const auto request = operation.layer == Layer::request;
-  if (operation.op == Op::memalloc && request) return memalloc(operation);
-  if (operation.op == Op::free && request) return free(operation);
-  if (operation.op == Op::define && operation.define_kind == DefineKind::site) {
+  const auto said = said_by(operation);
+  const auto backing = operation.layer == Layer::backing;
+  const auto makes = operation.op == Op::memalloc || operation.op == Op::memallocmanaged;
+  if (makes && backing) {
+    hold(operation, said);
+  } else if (makes) {
+    make(operation, said);
+  } else if (operation.op == Op::free) {
+    end(operation, said);
+  } else if ((operation.op == Op::reset || operation.op == Op::context_destroy) && !backing) {
+    if (!refused_outcome(operation.result.outcome)) end_context(operation);
+  } else if (operation.op == Op::define && operation.define_kind == DefineKind::site) {
     define(operation);
+  } else if (operation.op == Op::mark) {
+    mark(operation, said);
+  } else if (operation.op == Op::gap) {
+    overflowed_ = true;
   } else if (operation.op != Op::end) {
     ++left_out_;
   }
   return {};
 }
 
-Status TorchPickleWriter::memalloc(const Operation& operation) {
-  const auto stream = stream_of(operation);
-  const auto site = operation.has(Member::site) ? text_of(operation.site) : std::string();
-  if (operation.result.outcome == Outcome::oom) {
-    return row({.action = "oom", .size = operation.size, .stream = stream}, operation, site);
+/// What the torch importers say of rows in "x-" members.
+TorchPickleWriter::Said TorchPickleWriter::said_by(const Operation& operation) const {
+  Said said;
+  if (operation.has(Member::label)) said.more.label = operation.label;
+  if (!operation.has(Member::extension)) return said;
+  const auto members = format::parse_json(text::format("{}{}}", "{", operation.extension));
+  if (!members) return said;
+  for (const auto& [name, value] : members->members()) {
+    if (name == "x-no_row") said.no_row = value.as_bool().value_or(false);
+    if (name == "x-compile_context") said.more.compile_context = value.as_string().value_or("");
+    if (name == "x-action") said.action = value.as_string().value_or("");
+    if (name == "x-size") said.size = value.as_u64().value_or(0);
+    if (name == "x-device_free") {
+      said.device_free = value.as_u64().value_or(0);
+      said.has_device_free = true;
+    }
+    if (name == "x-pool_id" && value.elements().size() == 2) {
+      said.more.has_pool = true;
+      for (std::size_t i = 0; i < 2; ++i) said.more.pool[i] = value.elements()[i].as_u64().value_or(0);
+    }
   }
-  const auto size = round_up(operation.size, kRounding);
-  auto& kept = free_[size ^ (stream << 48)];
-  std::size_t at = blocks_.size();
-  if (kept.empty()) {
-    const auto segment = round_up(size, kSegment);
-    blocks_.push_back({.address = next_address_, .stream = stream});
-    next_address_ += segment;
-    const Row made{.action = "segment_alloc", .address = blocks_.back().address, .size = segment, .stream = stream};
-    if (auto written = row(made, operation, site); !written) return written;
-  } else {
-    at = kept.back();
-    kept.pop_back();
-  }
-  auto& block = blocks_[at];
-  block.size = operation.size;
-  block.live = true;
-  live_.insert_or_assign(text_of(operation.id), at);
-  return row({.action = "alloc", .address = block.address, .size = block.size, .stream = stream}, operation, site);
+  return said;
 }
 
-Status TorchPickleWriter::free(const Operation& operation) {
-  const auto found = live_.find(text_of(operation.id));
-  if (found == live_.end()) {
-    ++left_out_;
-    return {};
+std::uint32_t TorchPickleWriter::keep(const More& more) {
+  if (more.label.empty() && more.compile_context.empty() && !more.has_pool) return 0;
+  auto key = text::format("{}\n{}\n", more.label, more.compile_context);
+  if (more.has_pool) key += text::format("{},{}", more.pool[0], more.pool[1]);
+  const auto [at, added] = more_places_.try_emplace(std::move(key), static_cast<std::uint32_t>(more_.size()));
+  if (added) more_.push_back(more);
+  return at->second;
+}
+
+std::uint32_t TorchPickleWriter::context_of(const Operation& operation) {
+  const auto named = operation.has(Member::context) || operation.has(Member::process) || !default_context_.empty();
+  auto key = named ? text::format("{}\n{}", operation.has(Member::process) ? text_of(operation.process) : default_process_,
+                                  operation.has(Member::context) ? text_of(operation.context) : default_context_)
+                   : std::string();
+  if (key.empty() || key.ends_with('\n')) {
+    const auto device = operation.has(Member::device) ? operation.device : default_device_;
+    if (key.empty() && device == default_device_) {
+      contexts_[0].device = device;
+      return 0;
+    }
+    key += text::format("on {}", device);
   }
-  auto& block = blocks_[found->second];
-  block.live = false;
-  free_[round_up(block.size, kRounding) ^ (block.stream << 48)].push_back(found->second);
-  live_.erase(found);
-  for (const auto* action : {"free_requested", "free_completed"}) {
-    const Row made{.action = action, .address = block.address, .size = block.size, .stream = block.stream};
-    if (auto written = row(made, operation, {}); !written) return written;
+  const auto [at, added] = context_places_.try_emplace(std::move(key), static_cast<std::uint32_t>(contexts_.size()));
+  if (added) contexts_.push_back({.device = default_device_, .born = {}});
+  if (operation.has(Member::device)) contexts_[at->second].device = operation.device;
+  return at->second;
+}
+
+std::uint8_t TorchPickleWriter::device_of(const Operation& operation) {
+  const auto device = operation.has(Member::device) ? operation.device : contexts_[context_of(operation)].device;
+  devices_ = std::max(devices_, device + 1);
+  return static_cast<std::uint8_t>(device);
+}
+
+std::uint32_t TorchPickleWriter::stream_of(const Operation& operation) {
+  if (!operation.has(Member::stream)) return 0;
+  const auto found = stream_names_.find_or_add(operation.stream);
+  if (found.added) {
+    const auto& id = operation.stream;
+    const auto handle = text::to_u64(text_of(id));
+    streams_.push_back(id.text == "legacy" ? 1 : id.text == "per_thread" ? 2 : handle.value_or(streams_.size()));
   }
-  return {};
+  return found.index + 1;
+}
+
+std::uint32_t TorchPickleWriter::site_of(const Operation& operation) {
+  if (!operation.has(Member::site)) return 0;
+  const auto found = site_names_.find_or_add(operation.site);
+  if (found.added) sites_.emplace_back();
+  return found.index + 1;
 }
 
 void TorchPickleWriter::define(const Operation& operation) {
-  auto& frames = sites_[text_of(operation.id)];
-  for (const auto frame : operation.frames) frames.emplace_back(frame);
+  const auto found = site_names_.find_or_add(operation.id);
+  if (found.added) sites_.emplace_back();
+  auto& stack = sites_[found.index] = {};
+  for (const auto frame : operation.frames) site_frames_.add(stack, frame);
+  if (stack.count == 0 && operation.has(Member::name)) site_frames_.add(stack, operation.name);
 }
 
-std::uint64_t TorchPickleWriter::stream_of(const Operation& operation) {
-  if (!operation.has(Member::stream)) return 0;
-  const auto name = text_of(operation.stream);
-  if (const auto number = text::to_u64(name)) return *number;
-  return streams_.try_emplace(name, streams_.size() + 1).first->second;
+TorchPickleWriter::Row TorchPickleWriter::row_of(const Operation& operation, Action action, std::uint8_t device) {
+  Row row{.stream = stream_of(operation), .site = site_of(operation), .action = action, .device = device};
+  row.has_time = operation.has(Member::time_ns);
+  if (row.has_time) row.time_us = start_us_ + operation.time_ns / 1000;
+  return row;
 }
 
-Status TorchPickleWriter::row(const Row& row, const Operation& operation, std::string_view site) {
-  if (batch_ == 0) pickle_.mark();
+void TorchPickleWriter::add(const Row& row) { rows_.push_back(row); }
+
+/// Where the allocation lies. Nothing else lives at its address.
+std::uint64_t TorchPickleWriter::place(const Operation& operation, std::uint8_t device) {
+  auto& book = live_[device];
+  const AddressBook::Entry entry{.id = 0, .size = operation.size};
+  const auto recorded = operation.has(Member::addr) ? operation.addr : 0;
+  if (recorded != 0 && recorded <= ~operation.size && book.add(recorded, entry)) return recorded;
+  ++made_up_;
+  const auto size = round_up(operation.size);
+  for (;;) {
+    if (next_address_ > kLastAddress) next_address_ = kFirstAddress;
+    const auto address = next_address_;
+    const auto& all = book.live();
+    const auto next = all.lower_bound(address);
+    auto after = address;
+    if (const auto there = book.containing(address)) after = there->address + round_up(there->entry.size);
+    if (after == address && next != all.end() && next->first - address < size) after = next->first + round_up(next->second.size);
+    next_address_ = after == address ? address + size : after;
+    if (after == address && book.add(address, entry)) return address;
+    if (next_address_ == address) next_address_ += size;
+  }
+}
+
+/// Allocations may span ranges that were mapped one after the other.
+bool TorchPickleWriter::lies_in_segments(std::uint8_t device, std::uint64_t address, std::uint64_t size) const {
+  const auto held = held_.find(device);
+  if (held == held_.end()) return false;
+  const auto end = address + size;
+  for (auto at = address; at < end;) {
+    const auto segment = held->second.containing(at);
+    if (!segment || segment->address + segment->entry.size <= at) return false;
+    at = segment->address + segment->entry.size;
+  }
+  return true;
+}
+
+void TorchPickleWriter::make(const Operation& operation, const Said& said) {
+  auto outcome = operation.result.outcome != Outcome::none ? operation.result.outcome : operation.expect.outcome;
+  if (outcome == Outcome::none) outcome = default_expect_;
+  if (outcome == Outcome::oom) return refused(operation, said);
+  if (refused_outcome(outcome)) {
+    ++left_out_;
+    return;
+  }
+  if (operation.size == 0) {
+    ++no_bytes_;
+    return;
+  }
+  managed_ += operation.op == Op::memallocmanaged ? 1 : 0;
+  const auto found = ids_.find_or_add(operation.id);
+  if (!found.added) return;  // said twice, which no sound trace does
+  const auto device = device_of(operation);
+  Memory memory{.address = place(operation, device), .size = operation.size, .device = device};
+  if (operation.has(Member::granted)) memory.granted = operation.granted;
+  memory.stream = stream_of(operation);
+  memory.site = site_of(operation);
+  memory.more = keep(said.more);
+  memory.state = Memory::State::live;
+  memory.alone = !lies_in_segments(device, memory.address, memory.size);
+  alone_ += memory.alone ? 1 : 0;
+  memory_.push_back(memory);
+  contexts_[context_of(operation)].born.push_back(found.index);
+  if (operation.has(Member::preexisting) && operation.preexisting) return;
+  auto row = row_of(operation, Action::alloc, device);
+  row.address = memory.address;
+  row.size = memory.size;
+  row.more = memory.more;
+  row.alone = memory.alone;
+  add(row);
+}
+
+void TorchPickleWriter::refused(const Operation& operation, const Said& said) {
+  auto row = row_of(operation, Action::oom, device_of(operation));
+  row.size = operation.size;
+  row.has_address = said.has_device_free;
+  row.address = said.device_free;
+  row.more = keep(said.more);
+  add(row);
+}
+
+void TorchPickleWriter::hold(const Operation& operation, const Said& said) {
+  const auto found = ids_.find_or_add(operation.id);
+  if (!found.added) return;
+  const auto device = device_of(operation);
+  Memory memory{.address = operation.has(Member::addr) ? operation.addr : 0, .size = operation.size, .device = device};
+  memory.backing = true;
+  memory.mapped = operation.has(Member::kind) && operation.kind == Kind::physical;
+  memory.stream = stream_of(operation);
+  memory.site = site_of(operation);
+  memory.more = keep(said.more);
+  auto& book = held_[device];
+  if (memory.address == 0 || memory.address > ~memory.size || !book.add(memory.address, {.id = found.index, .size = memory.size})) {
+    memory.address = place(operation, device);  // where nothing else is
+    live_[device].remove(memory.address);
+    book.add(memory.address, {.id = found.index, .size = memory.size});
+  }
+  memory.state = Memory::State::live;
+  memory_.push_back(memory);
+  if (said.no_row) {  // what is left of a range that was unmapped in part: that part is not in the row's range
+    if (auto& last = last_unmap_[device]; last != 0) {
+      auto& unmap = rows_[last - 1];
+      if (memory.address <= unmap.address) {
+        const auto part = std::min(unmap.size, memory.address + memory.size - unmap.address);
+        unmap.address += part;
+        unmap.size -= part;
+      } else {
+        unmap.size = std::min(unmap.size, memory.address - unmap.address);
+      }
+    }
+    return;
+  }
+  if (operation.has(Member::preexisting) && operation.preexisting) return;
+  auto row = row_of(operation, memory.mapped ? Action::segment_map : Action::segment_alloc, device);
+  row.address = memory.address;
+  row.size = memory.size;
+  row.more = memory.more;
+  add(row);
+}
+
+void TorchPickleWriter::end(const Operation& operation, const Said& said) {
+  const auto found = ids_.find_or_add(operation.id);
+  if (found.added) {  // of what is not written
+    memory_.push_back({});
+    ++left_out_;
+    return;
+  }
+  auto& memory = memory_[found.index];
+  if (memory.backing) {
+    if (memory.state == Memory::State::live) give_back(operation, memory, said);
+  } else if (operation.layer != Layer::backing) {
+    if (memory.state == Memory::State::live) request_end(operation, found.index, !said.no_row, keep(said.more));
+  } else if (memory.state == Memory::State::ended && memory.row != 0) {
+    memory.state = Memory::State::pending;
+    rows_[memory.row - 1].completes = false;
+    memory.row = 0;
+    if (!refused_outcome(operation.result.outcome)) complete(operation, memory, keep(said.more));
+  } else if (memory.state == Memory::State::pending && !refused_outcome(operation.result.outcome)) {
+    complete(operation, memory, keep(said.more));
+  }
+}
+
+/// It is taken for completed at once, until the backing layer says otherwise.
+void TorchPickleWriter::request_end(const Operation& operation, std::uint32_t which, bool has_row, std::uint32_t more) {
+  auto& memory = memory_[which];
+  live_[memory.device].remove(memory.address);
+  memory.state = has_row ? Memory::State::ended : Memory::State::pending;
+  if (!has_row) return;
+  auto row = row_of(operation, Action::free_requested, memory.device);
+  row.address = memory.address;
+  row.size = memory.size;
+  row.more = more;
+  row.completes = true;
+  row.alone = memory.alone;
+  add(row);
+  memory.row = static_cast<std::uint32_t>(rows_.size());
+}
+
+void TorchPickleWriter::complete(const Operation& operation, Memory& memory, std::uint32_t more) {
+  auto row = row_of(operation, Action::free_completed, memory.device);
+  row.address = memory.address;
+  row.size = memory.size;
+  row.more = more;
+  row.alone = memory.alone;
+  add(row);
+  memory.state = Memory::State::ended;
+}
+
+void TorchPickleWriter::give_back(const Operation& operation, Memory& memory, const Said& said) {
+  memory.state = Memory::State::ended;
+  held_[memory.device].remove(memory.address);
+  auto& last = last_unmap_[memory.device];
+  if (said.no_row) {  // the row covers this range too
+    if (last == 0) return;
+    auto& unmap = rows_[last - 1];
+    unmap.size = std::max(unmap.address + unmap.size, memory.address + memory.size) - unmap.address;
+    return;
+  }
+  auto row = row_of(operation, memory.mapped ? Action::segment_unmap : Action::segment_free, memory.device);
+  row.address = memory.address;
+  row.size = memory.size;
+  row.stream = memory.stream;
+  row.more = memory.more;
+  add(row);
+  last = rows_.size();
+}
+
+void TorchPickleWriter::end_context(const Operation& operation) {
+  for (const auto which : std::exchange(contexts_[context_of(operation)].born, {})) {
+    if (memory_[which].state != Memory::State::live) continue;
+    ++by_reset_;
+    request_end(operation, which, true, 0);
+  }
+}
+
+void TorchPickleWriter::mark(const Operation& operation, const Said& said) {
+  if (!said.action.empty()) {
+    const auto is_snapshot = said.action == kActions[static_cast<std::size_t>(Action::snapshot)];
+    auto row = row_of(operation, is_snapshot ? Action::snapshot : Action::user_defined, device_of(operation));
+    row.size = said.size;
+    auto more = said.more;
+    if (!is_snapshot) more.label = operation.text;
+    row.more = keep(more);
+    add(row);
+    return;
+  }
+  if (!operation.has(Member::time_ns)) {
+    ++untimed_marks_;
+    return;
+  }
+  constexpr std::array<std::string_view, 3> kStages{"INSTANT", "START", "END"};
+  annotations_.push_back({.time_us = start_us_ + operation.time_ns / 1000,
+                          .device = operation.has(Member::device) ? operation.device : marks_device_,
+                          .stage = kStages[static_cast<std::size_t>(operation.has(Member::phase) ? operation.phase : Phase::instant)],
+                          .name = std::string(operation.text)});
+}
+
+Status TorchPickleWriter::finish() {
+  devices_ = std::max(devices_, std::uint32_t{1});
   pickle_.dict();
   pickle_.mark();
-  pickle_.member("action", row.action);
-  pickle_.member(row.action == "oom" ? "device_free" : "addr", row.address);
-  pickle_.member("size", row.size);
-  pickle_.member("stream", row.stream);
-  pickle_.member("time_us", kStartUs + (operation.has(Member::time_ns) ? operation.time_ns / 1000 : rows_));
-  pickle_.member("compile_context", std::string_view("N/A"));
-  pickle_.member("user_metadata", std::string_view());
-  pickle_.text("frames");
-  if (site.empty() && frames_.stacks + (frames_.own ? 1 : 0) != 0 && row.action == "alloc") {
-    put_made_up_stack();
-  } else {
-    put_stack(site);
+  if (auto put = put_segments(); !put) return put;
+  pickle_.text("device_traces");
+  pickle_.list();
+  pickle_.mark();
+  for (std::uint32_t device = 0; device < devices_; ++device) {
+    if (auto put = put_rows(static_cast<std::uint8_t>(device)); !put) return put;
   }
+  pickle_.appends();
+  put_settings();
+  if (auto put = put_annotations(); !put) return put;
   pickle_.setitems();
-  ++rows_;
+  note(left_out_, "operations have no place in the format: left out");
+  note(no_bytes_, "allocations of 0 bytes are left out");
+  note(untimed_marks_, "marks have no time: left out");
+  note(managed_, "allocations are of managed memory, which the format does not tell from device memory");
+  note(by_reset_, "allocations are ended by a reset or their context's end: written as freed there");
+  const auto synthetic = level_ == Level::synthetic;  // no manager ever placed them
+  if (!synthetic) note(made_up_, "allocations have no address of their own in the trace: theirs are made up");
+  if (!synthetic && level_ != Level::driver && level_ != Level::runtime) {
+    note(alone_, "allocations lie in no segment that the trace has: each gets one of its own, exactly as large; what "
+                 "their manager held for them is not known");
+  }
+  return pickle_.end();
+}
+
+Status TorchPickleWriter::batch() {
   if (++batch_ == kBatch) {
     pickle_.appends();
+    pickle_.mark();
     batch_ = 0;
   }
   return pickle_.flush_some();
 }
 
-void TorchPickleWriter::put_stack(std::string_view site) {
-  const auto frames = sites_.find(site);
-  if (frames == sites_.end()) {
-    const auto written = stacks_.find(site);
-    if (written != stacks_.end()) return pickle_.again(written->second);
+Status TorchPickleWriter::put_rows(std::uint8_t device) {
+  pickle_.list();
+  pickle_.mark();
+  batch_ = 0;
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    const auto& row = rows_[i];
+    if (row.device != device) continue;
+    if (row.action == Action::alloc && row.alone) {
+      if (auto put = put_row(row, Action::segment_alloc); !put) return put;
+    }
+    if (auto put = put_row(row, row.action); !put) return put;
+    const auto completes = row.action == Action::free_requested && row.completes;
+    if (completes) {
+      if (auto put = put_row(row, Action::free_completed); !put) return put;
+    }
+    if (row.alone && (completes || row.action == Action::free_completed)) {
+      if (auto put = put_row(row, Action::segment_free); !put) return put;
+    }
+  }
+  pickle_.appends();
+  return {};
+}
+
+Status TorchPickleWriter::put_row(const Row& row, Action action) {
+  const auto& more = more_[row.more];
+  pickle_.dict();
+  pickle_.mark();
+  pickle_.member("action", kActions[static_cast<std::size_t>(action)]);
+  if (row.has_address) pickle_.member(action == Action::oom ? "device_free" : "addr", row.address);
+  pickle_.member("size", row.size);
+  pickle_.member("stream", streams_[row.stream]);
+  if (row.has_time) pickle_.member("time_us", row.time_us);
+  pickle_.member("compile_context", more.compile_context.empty() ? std::string_view("N/A") : std::string_view(more.compile_context));
+  pickle_.member("user_metadata", std::string_view(more.label));
+  if (more.has_pool) {
+    pickle_.text("pool_id");
+    put_pool(more);
+  }
+  pickle_.text("frames");
+  if (row.site == 0 && frames_.stacks + (frames_.own ? 1 : 0) != 0 && action == Action::alloc) {
+    put_made_up_stack();
+  } else {
+    put_stack(row.site);
+  }
+  pickle_.setitems();
+  ++rows_written_;
+  return batch();
+}
+
+void TorchPickleWriter::put_pool(const More& more) {
+  pickle_.number(more.pool[0]);
+  pickle_.number(more.pool[1]);
+  pickle_.pair();
+}
+
+void TorchPickleWriter::put_stack(std::uint32_t site) {
+  if (site == 0 || sites_[site - 1].count == 0) {
     if (no_frames_ != 0) return pickle_.again(no_frames_ - 1);
     no_frames_ = pickle_.list() + 1;
     return;
   }
-  stacks_.emplace(site, pickle_.list());
+  stacks_.resize(sites_.size());
+  if (stacks_[site - 1] != 0) return pickle_.again(stacks_[site - 1] - 1);
+  stacks_[site - 1] = pickle_.list() + 1;
   pickle_.mark();
-  for (const std::string_view frame : frames->second) {
-    const auto place = frame.substr(0, frame.find(' '));
-    const auto colon = std::min(place.rfind(':'), place.size());
-    const auto line = text::to_u64(place.substr(std::min(colon + 1, place.size()))).value_or(0);
+  const auto& stack = sites_[site - 1];
+  for (std::uint32_t i = 0; i < stack.count; ++i) {
+    // "model.py:88 forward", "my model.py:88 forward", "?? main"
+    const auto frame = site_frames_.frame(stack, i);
+    const auto digit = [&](std::size_t at) { return at < frame.size() && frame[at] >= '0' && frame[at] <= '9'; };
+    auto colon = frame.find(':');
+    auto space = frame.find(' ');
+    std::uint64_t line = 0;
+    for (; colon != frame.npos; colon = frame.find(':', colon + 1)) {
+      auto after = colon + 1;
+      while (digit(after)) ++after;
+      if (after == colon + 1 || (after != frame.size() && frame[after] != ' ')) continue;
+      line = text::to_u64(frame.substr(colon + 1, after - colon - 1)).value_or(0);
+      if (line == 0) continue;
+      space = after;
+      break;
+    }
+    space = std::min(space, frame.size());
     pickle_.dict();
-    put_frame(line == 0 ? place : place.substr(0, colon), line, frame.substr(std::min(place.size() + 1, frame.size())));
+    put_frame(frame.substr(0, line != 0 ? colon : space), line, frame.substr(std::min(space + 1, frame.size())));
   }
   pickle_.appends();
-  sites_.erase(frames);
 }
 
 void TorchPickleWriter::put_made_up_stack() {
@@ -196,12 +560,123 @@ void TorchPickleWriter::put_frame(std::string_view file, std::uint64_t line, std
   pickle_.setitems();
 }
 
-Status TorchPickleWriter::finish() {
-  note(left_out_, "operations have no place in the format: left out");
-  if (batch_ != 0) pickle_.appends();
-  pickle_.append();
-  put_segments();
+/// Each with the blocks that lie in it. Ranges that were mapped side by side are one, as PyTorch has it.
+Status TorchPickleWriter::put_segments() {
+  pickle_.text("segments");
+  pickle_.list();
+  pickle_.mark();
+  batch_ = 0;
+  for (std::uint32_t device = 0; device < devices_; ++device) {
+    std::vector<Memory> blocks;
+    std::vector<Segment> segments;
+    for (std::size_t i = 0; i < memory_.size(); ++i) {
+      const auto& memory = memory_[i];
+      if (memory.device != device || memory.state == Memory::State::none || memory.state == Memory::State::ended) continue;
+      if (!memory.backing) blocks.push_back(memory);
+      if (memory.backing || memory.alone) segments.push_back({.memory = memory});
+    }
+    const auto by_address = [](const Memory& a, const Memory& b) { return a.address < b.address; };
+    std::sort(blocks.begin(), blocks.end(), by_address);
+    std::sort(segments.begin(), segments.end(), [&](const auto& a, const auto& b) { return by_address(a.memory, b.memory); });
+    std::vector<Segment> merged;
+    for (auto& each : segments) {
+      auto& memory = each.memory;
+      if (!memory.backing) memory.size = std::max(memory.size, memory.granted);
+      each.small = memory.mapped ? memory.size % kLargeGranule != 0 : memory.size <= kSmallSegment;
+      if (!merged.empty() && memory.mapped) {
+        auto& last = merged.back();
+        if (last.memory.mapped && last.memory.stream == memory.stream && last.memory.more == memory.more &&
+            last.memory.address + last.memory.size == memory.address) {
+          last.memory.size += memory.size;
+          last.small = last.small || each.small;
+          continue;
+        }
+      }
+      merged.push_back(each);
+    }
+    auto block = blocks.cbegin();
+    for (const auto& segment : merged) {
+      if (auto put = put_segment(segment, block, blocks.cend()); !put) return put;
+    }
+  }
+  pickle_.appends();
+  return {};
+}
+
+Status TorchPickleWriter::put_segment(const Segment& segment, std::vector<Memory>::const_iterator& block,
+                                      std::vector<Memory>::const_iterator last) {
+  const auto& memory = segment.memory;
+  const auto end = memory.address + memory.size;
+  struct Part {
+    const Memory* block;
+    std::uint64_t size;
+  };
+  std::vector<Part> parts;
+  std::uint64_t allocated = 0, active = 0, requested = 0;
+  for (; block != last && block->address < end; ++block) {
+    if (block->address < memory.address) continue;  // in no segment, as nothing that was recorded is
+    const auto next = block + 1 == last ? end : std::min(end, (block + 1)->address);
+    const auto wanted = block->granted != 0 ? block->granted : memory.alone ? block->size : round_up(block->size);
+    const auto size = std::min(wanted, next - block->address);
+    parts.push_back({.block = &*block, .size = size});
+    active += size;
+    requested += block->size;
+    if (block->state == Memory::State::live) allocated += size;
+  }
+  const auto& more = more_[memory.backing ? memory.more : 0];
+  pickle_.dict();
+  pickle_.mark();
+  pickle_.member("device", memory.device);
+  pickle_.member("address", memory.address);
+  pickle_.member("total_size", memory.size);
+  pickle_.member("allocated_size", allocated);
+  pickle_.member("active_size", active);
+  pickle_.member("requested_size", requested);
+  pickle_.member("stream", streams_[memory.stream]);
+  pickle_.member("segment_type", std::string_view(segment.small ? "small" : "large"));
+  pickle_.text("segment_pool_id");
+  put_pool(more);
+  pickle_.member("is_expandable", memory.mapped);
+  pickle_.text("frames");
+  put_stack(memory.site);
+  pickle_.text("blocks");
+  pickle_.list();
+  pickle_.mark();
+  auto at = memory.address;
+  for (const auto& part : parts) {
+    const auto& its = *part.block;
+    if (its.address > at) put_block(at, its.address - at, 0, "inactive", 0);
+    put_block(its.address, part.size, its.size, its.state == Memory::State::live ? "active_allocated" : "active_pending_free",
+              its.site);
+    at = its.address + part.size;
+  }
+  if (at < end) put_block(at, end - at, 0, "inactive", 0);
+  pickle_.appends();
+  pickle_.setitems();
+  return batch();
+}
+
+void TorchPickleWriter::put_block(std::uint64_t address, std::uint64_t size, std::uint64_t requested, std::string_view state,
+                                  std::uint32_t site) {
+  pickle_.dict();
+  pickle_.mark();
+  pickle_.member("address", address);
+  pickle_.member("size", size);
+  pickle_.member("requested_size", requested);
+  pickle_.member("state", state);
+  pickle_.text("frames");
+  put_stack(site);
+  pickle_.setitems();
+}
+
+/// Those of the snapshot that the trace was, else those that PyTorch has where nothing is set.
+void TorchPickleWriter::put_settings() {
   pickle_.text("allocator_settings");
+  if (!source_options_.empty()) {
+    const auto options = format::parse_json(source_options_);
+    const auto* const settings = options ? options->find("allocator_settings") : nullptr;
+    if (settings != nullptr && settings->type() == JsonValue::Type::object) return put_json(*settings);
+  }
   pickle_.dict();
   pickle_.mark();
   pickle_.member("PYTORCH_CUDA_ALLOC_CONF", std::string_view());
@@ -210,57 +685,63 @@ Status TorchPickleWriter::finish() {
   pickle_.text("garbage_collection_threshold");
   pickle_.real(0);
   pickle_.member("expandable_segments", false);
+  if (overflowed_) pickle_.member("trace_alloc_overflowed", true);
   pickle_.setitems();
-  pickle_.text("external_annotations");
-  pickle_.list();
-  pickle_.setitems();
-  return pickle_.end();
 }
 
-void TorchPickleWriter::put_segments() {
-  pickle_.text("segments");
-  pickle_.list();
-  pickle_.mark();
-  for (const auto& block : blocks_) {
-    const auto size = round_up(block.size, kRounding), total = round_up(size, kSegment);
-    const auto active = block.live ? size : 0, requested = block.live ? block.size : 0;
-    pickle_.dict();
-    pickle_.mark();
-    pickle_.member("device", 0);
-    pickle_.member("address", block.address);
-    pickle_.member("total_size", total);
-    pickle_.member("allocated_size", active);
-    pickle_.member("active_size", active);
-    pickle_.member("requested_size", requested);
-    pickle_.member("stream", block.stream);
-    pickle_.member("segment_type", std::string_view(total == kSegment ? "small" : "large"));
-    pickle_.text("segment_pool_id");
-    pickle_.number(0);
-    pickle_.number(0);
-    pickle_.pair();
-    pickle_.member("is_expandable", false);
-    pickle_.text("frames");
-    put_stack({});
-    pickle_.text("blocks");
-    pickle_.list();
-    pickle_.mark();
-    const auto put = [&](std::uint64_t address, std::uint64_t bytes, std::uint64_t asked, std::string_view state) {
+void TorchPickleWriter::put_json(const JsonValue& value) {
+  switch (value.type()) {
+    case JsonValue::Type::null: pickle_.none(); break;
+    case JsonValue::Type::boolean: pickle_.truth(*value.as_bool()); break;
+    case JsonValue::Type::string: pickle_.text(*value.as_string()); break;
+    case JsonValue::Type::number:
+      if (const auto number = value.as_u64()) {
+        pickle_.number(*number);
+      } else if (const auto negative = value.as_i64(); negative && *negative >= -(std::int64_t{1} << 31)) {
+        pickle_.negative(static_cast<std::int32_t>(*negative));
+      } else {
+        pickle_.real(value.as_double().value_or(0));
+      }
+      break;
+    case JsonValue::Type::array:
+      pickle_.list();
+      pickle_.mark();
+      for (const auto& element : value.elements()) put_json(element);
+      pickle_.appends();
+      break;
+    case JsonValue::Type::object:
       pickle_.dict();
       pickle_.mark();
-      pickle_.member("address", address);
-      pickle_.member("size", bytes);
-      pickle_.member("requested_size", asked);
-      pickle_.member("state", state);
-      pickle_.text("frames");
-      put_stack({});
+      for (const auto& [key, member] : value.members()) {
+        pickle_.text(key);
+        if (key == "garbage_collection_threshold" && member.as_double()) {
+          pickle_.real(*member.as_double());
+        } else {
+          put_json(member);
+        }
+      }
       pickle_.setitems();
-    };
-    if (block.live) put(block.address, size, block.size, "active_allocated");
-    if (total != active) put(block.address + active, total - active, 0, "inactive");
-    pickle_.appends();
+      break;
+  }
+}
+
+Status TorchPickleWriter::put_annotations() {
+  pickle_.text("external_annotations");
+  pickle_.list();
+  pickle_.mark();
+  batch_ = 0;
+  for (const auto& each : annotations_) {
+    pickle_.dict();
+    pickle_.mark();
+    pickle_.member("stage", each.stage);
+    pickle_.member("name", std::string_view(each.name));
+    pickle_.member("device", each.device);
+    pickle_.member("time_us", each.time_us);
     pickle_.setitems();
+    if (auto put = batch(); !put) return put;
   }
   pickle_.appends();
+  return {};
 }
 
 }  // namespace emm::trace
@@ -269,7 +750,7 @@ namespace emm {
 
 extern constinit const trace::Exporter torch_pickle_exporter{
     .name = "torch-pickle",
-    .summary = "a PyTorch snapshot, for its memory viewer: device allocations of device 0",
+    .summary = "a PyTorch snapshot, for its memory viewer: device memory, by device",
     .open = [](format::ByteSink& out) -> std::unique_ptr<trace::ExportSink> {
       return std::make_unique<trace::TorchPickleWriter>(out);
     },

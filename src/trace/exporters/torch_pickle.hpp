@@ -9,8 +9,12 @@
 
 #include "base/prng.hpp"
 #include "format/byte_sink.hpp"
+#include "format/json_reader.hpp"
 #include "format/pickle_writer.hpp"
 #include "trace/exporter.hpp"
+#include "trace/frame_table.hpp"
+#include "trace/id_table.hpp"
+#include "trace/importers/address_book.hpp"
 #include "trace/operation.hpp"
 
 namespace emm::trace {
@@ -24,10 +28,17 @@ struct TorchFrames {
   std::uint64_t seed = 1;
 };
 
-/// Writes device allocations and their frees as PyTorch's _dump_snapshot would: rows of device 0, and the segments
-/// at the end. Addresses are those of an allocator that keeps blocks by exact size and never gives back. Sites with
-/// frames are kept, shared. Other operations are left out, and counted. `out` outlives it. Errors: io_error;
-/// not_supported of a trace of several devices, whose rows cannot be written as they come.
+/// Writes device and managed memory as PyTorch's _dump_snapshot would: the rows of each device, the segments and blocks
+/// at the end, the allocator's settings, annotations. What the torch-pickle importer made of a snapshot becomes that
+/// snapshot again, as far as a trace holds it.
+///
+/// Segments are those of the backing layer. An allocation that lies in none gets one of its own, exactly as large, for
+/// as long as it lives: the trace does not say what its manager held for it, and so the file has no more reserved than
+/// live. Addresses are the recorded ones; where there is none, or something lives there, one is made up. Other
+/// operations are left out, and counted.
+///
+/// A snapshot begins with its end, and has its rows by device: all is written by finish(), and until then some 70 bytes
+/// are held for each operation. `out` outlives it. Errors: io_error.
 class TorchPickleWriter final : public ExportSink {
  public:
   explicit TorchPickleWriter(format::ByteSink& out, const TorchFrames& frames = {});
@@ -36,42 +47,129 @@ class TorchPickleWriter final : public ExportSink {
   Status on_operation(const Operation& operation) override;
   Status finish() override;
 
-  std::uint64_t rows() const noexcept { return rows_; }
+  std::uint64_t rows() const noexcept { return rows_written_; }  ///< After finish().
   std::uint64_t left_out() const noexcept { return left_out_; }
 
  private:
-  struct Block {
-    std::uint64_t address = 0, size = 0, stream = 0;
-    bool live = false;
+  enum class Action : std::uint8_t {
+    alloc, free_requested, free_completed, segment_alloc, segment_free, segment_map, segment_unmap, oom, snapshot,
+    user_defined,
   };
   struct Row {
-    std::string_view action;
-    std::uint64_t address = 0, size = 0, stream = 0;
+    std::uint64_t address = 0, size = 0, time_us = 0;  // address: of oom, what the device had free
+    std::uint32_t stream = 0, site = 0, more = 0;      // places in streams_ and sites_ (plus one), more_
+    Action action = Action::alloc;
+    std::uint8_t device = 0;
+    bool has_time = false, has_address = true;
+    bool completes = false;  // of free_requested: its free_completed is the next row
+    bool alone = false;      // of an allocation with a segment of its own
+  };
+  struct Memory {
+    enum class State : std::uint8_t { none, live, pending, ended };
+    std::uint64_t address = 0, size = 0, granted = 0;
+    std::uint32_t stream = 0, site = 0, more = 0;
+    std::uint32_t row = 0;  // plus one: of its free_requested
+    State state = State::none;
+    std::uint8_t device = 0;
+    bool backing = false, mapped = false, alone = false;
+  };
+  struct Context {
+    std::uint32_t device = 0;
+    std::vector<std::uint32_t> born;  // places in memory_
+  };
+  /// What few rows say.
+  struct More {
+    std::string label, compile_context;
+    bool has_pool = false;
+    std::uint64_t pool[2] = {0, 0};
+  };
+  struct Said {  // by the "x-" members of an operation
+    More more;
+    bool no_row = false;
+    std::string action;  // of a mark: it was a row of that action,
+    std::uint64_t size = 0;  // and this its size
+    bool has_device_free = false;
+    std::uint64_t device_free = 0;
+  };
+  struct Annotation {
+    std::uint64_t time_us = 0;
+    std::uint32_t device = 0;
+    std::string_view stage;
+    std::string name;
+  };
+  struct Segment {
+    Memory memory;
+    bool small = false;
   };
 
-  Status memalloc(const Operation& operation);
-  Status free(const Operation& operation);
+  void make(const Operation& operation, const Said& said);
+  void hold(const Operation& operation, const Said& said);
+  void end(const Operation& operation, const Said& said);
+  void request_end(const Operation& operation, std::uint32_t which, bool has_row, std::uint32_t more);
+  void complete(const Operation& operation, Memory& memory, std::uint32_t more);
+  void give_back(const Operation& operation, Memory& memory, const Said& said);
+  void end_context(const Operation& operation);
+  void mark(const Operation& operation, const Said& said);
+  void refused(const Operation& operation, const Said& said);
   void define(const Operation& operation);
-  Status row(const Row& row, const Operation& operation, std::string_view site);
-  void put_stack(std::string_view site);
+
+  Said said_by(const Operation& operation) const;
+  std::uint32_t keep(const More& more);
+  std::uint32_t context_of(const Operation& operation);
+  std::uint8_t device_of(const Operation& operation);
+  std::uint32_t stream_of(const Operation& operation);
+  std::uint32_t site_of(const Operation& operation);
+  std::uint64_t place(const Operation& operation, std::uint8_t device);
+  bool lies_in_segments(std::uint8_t device, std::uint64_t address, std::uint64_t size) const;
+  Row row_of(const Operation& operation, Action action, std::uint8_t device);
+  void add(const Row& row);
+
+  Status put_rows(std::uint8_t device);
+  Status put_row(const Row& row, Action action);
+  void put_stack(std::uint32_t site);
   void put_made_up_stack();
   void put_frame(std::string_view file, std::uint64_t line, std::string_view name);
   void put_made_up_frame(std::uint64_t number);
-  void put_segments();
-  std::uint64_t stream_of(const Operation& operation);
+  Status put_segments();
+  Status put_segment(const Segment& segment, std::vector<Memory>::const_iterator& block,
+                     std::vector<Memory>::const_iterator last);
+  void put_block(std::uint64_t address, std::uint64_t size, std::uint64_t requested, std::string_view state,
+                 std::uint32_t site);
+  void put_pool(const More& more);
+  void put_settings();
+  void put_json(const format::JsonValue& value);
+  Status put_annotations();
+  Status batch();
 
   format::PickleWriter pickle_;
   TorchFrames frames_;
   Prng random_;
-  std::map<std::string, std::size_t, std::less<>> live_;                      // an id's block
-  std::map<std::uint64_t, std::vector<std::size_t>> free_;                    // by rounded size and stream
-  std::vector<Block> blocks_;                                                 // each alone in its segment
-  std::map<std::string, std::vector<std::string>, std::less<>> sites_;        // that no row named yet
-  std::map<std::string, format::PickleWriter::Memo, std::less<>> stacks_;
+
+  BlockVector<Row> rows_;
+  BlockVector<Memory> memory_;  // by ids_
+  IdTable ids_, stream_names_, site_names_;
+  std::vector<std::uint64_t> streams_;
+  std::vector<Context> contexts_;
+  std::map<std::string, std::uint32_t, std::less<>> context_places_;
+  std::vector<FrameTable::Stack> sites_;
+  FrameTable site_frames_;
+  std::vector<More> more_{{}};
+  std::map<std::string, std::uint32_t, std::less<>> more_places_;
+  std::vector<Annotation> annotations_;
+  std::map<std::uint8_t, AddressBook> live_, held_;  // by device: requests, and segments
+  std::map<std::uint8_t, std::uint64_t> last_unmap_;  // the row, plus one
+  std::string source_options_, default_context_, default_process_;
+  std::uint64_t start_us_ = 0, next_address_ = 0;
+  std::uint32_t default_device_ = 0, devices_ = 0, marks_device_ = 0;
+  Level level_ = Level::unknown;
+  Outcome default_expect_ = Outcome::none;
+  bool overflowed_ = false;
+
+  std::vector<format::PickleWriter::Memo> stacks_;                            // by site, plus one
   std::vector<format::PickleWriter::Memo> made_up_stacks_, made_up_frames_;   // plus one; 0: not written yet
   format::PickleWriter::Memo no_frames_ = 0;                                  // plus one
-  std::map<std::string, std::uint64_t, std::less<>> streams_;
-  std::uint64_t next_address_, rows_ = 0, left_out_ = 0, batch_ = 0, stacks_made_ = 0;
+  std::uint64_t rows_written_ = 0, left_out_ = 0, batch_ = 0, stacks_made_ = 0;
+  std::uint64_t managed_ = 0, no_bytes_ = 0, made_up_ = 0, alone_ = 0, by_reset_ = 0, untimed_marks_ = 0;
 };
 
 }  // namespace emm::trace

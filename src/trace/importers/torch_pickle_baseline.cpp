@@ -42,6 +42,13 @@ class Held {
       }
     }
   }
+  /// What `address` lies in; null where that is nothing.
+  const TorchMemory* at(std::uint64_t address) const {
+    auto after = memory_.upper_bound(address);
+    if (after == memory_.begin()) return nullptr;
+    const auto& memory = (--after)->second;
+    return address - memory.address < memory.size ? &memory : nullptr;
+  }
   const std::map<std::uint64_t, TorchMemory>& all() const noexcept { return memory_; }
 
  private:
@@ -52,17 +59,17 @@ class Held {
 
 void TorchBaseline::row(const TorchRow& row) {
   switch (row.action) {
-    case TorchAction::alloc: *seen_.add(row.address, Seen::live).first = Seen::live; return;
+    case TorchAction::alloc: *seen_.add(row.address, {}).first = {.seen = Seen::live, .alloc = ++allocs_}; return;
     case TorchAction::free_requested: {
-      const auto [at, first] = seen_.add(row.address, Seen::requested);
-      *at = Seen::requested;
+      const auto [at, first] = seen_.add(row.address, {});
+      at->seen = Seen::requested;
       any_requested_ = true;
       if (first) allocations_.push_back({.address = row.address, .size = row.size, .stream = row.stream});
       return;
     }
     case TorchAction::free_completed: {
-      const auto [at, first] = seen_.add(row.address, Seen::ended);
-      *at = Seen::ended;
+      const auto [at, first] = seen_.add(row.address, {});
+      at->seen = Seen::ended;
       if (first) allocations_.push_back({.address = row.address, .size = row.size, .stream = row.stream, .pending = true});
       return;
     }
@@ -77,19 +84,21 @@ void TorchBaseline::row(const TorchRow& row) {
                                 .mapped = row.action == TorchAction::segment_unmap}});
       return;
     case TorchAction::oom:
-    case TorchAction::snapshot: return;
+    case TorchAction::snapshot:
+    case TorchAction::user_defined: return;
   }
 }
 
 void TorchBaseline::segment(const TorchMemory& segment) { segments_.push_back(segment); }
 
 void TorchBaseline::active_block(const TorchMemory& block) {
-  const auto expected = block.pending ? Seen::requested : Seen::live;
-  const auto [at, first] = seen_.add(block.address, expected);
+  const auto [at, first] = seen_.add(block.address, {.seen = block.pending ? Seen::requested : Seen::live, .alloc = 0});
   if (first) {
     allocations_.push_back(block);
-  } else if (*at == Seen::ended || (*at == Seen::requested && !block.pending)) {
+  } else if (at->seen == Seen::ended || (at->seen == Seen::requested && !block.pending)) {
     ++contradictions_;
+  } else if (at->alloc != 0) {
+    granted_.emplace(at->alloc - 1, block.granted);
   }
 }
 
@@ -102,6 +111,11 @@ void TorchBaseline::finish() {
   for (const auto& segment : segments_) held.add(segment);
   for (auto at = segment_rows_.rbegin(); at != segment_rows_.rend(); ++at) {
     const auto& [action, memory] = *at;
+    for (const auto address : {memory.address, memory.address + (memory.size == 0 ? 0 : memory.size - 1)}) {
+      const auto* const there = held.at(address);  // one end of a range may have been unmapped since
+      if (there == nullptr || there->pool.is_default()) continue;
+      pools_[static_cast<std::size_t>(segment_rows_.rend() - at) - 1] = there->pool;
+    }
     switch (action) {
       case TorchAction::segment_alloc: held.remove(memory.address); break;
       case TorchAction::segment_map: held.remove_range(memory.address, memory.size); break;
@@ -129,6 +143,16 @@ ByteSum TorchBaseline::reserved() const noexcept {
   return sum;
 }
 
+TorchPool read_torch_pool(const Pickle& pickle, PickleValue value) {
+  std::uint64_t halves[2] = {0, 0};
+  auto each = pickle.elements(value);
+  PickleValue half;
+  for (auto& number : halves) {
+    if (each.next(half)) number = pickle.u64(half).value_or(0);
+  }
+  return {.owner = halves[0], .number = halves[1]};
+}
+
 TorchSegment read_torch_segment(const Pickle& pickle, PickleValue value) {
   TorchSegment segment;
   auto& lacking = segment.lacking;
@@ -145,6 +169,8 @@ TorchSegment read_torch_segment(const Pickle& pickle, PickleValue value) {
   segment.memory.stream =
       pickle.u64(stream).value_or(static_cast<std::uint64_t>(pickle.i64(stream).value_or(0)));
   segment.memory.mapped = pickle.boolean(pickle.find(value, "is_expandable")).value_or(false);
+  segment.memory.frames = pickle.find(value, "frames");
+  segment.memory.pool = read_torch_pool(pickle, pickle.find(value, "segment_pool_id"));
 
   auto next = segment.memory.address;  // blocks lie side by side; early versions do not say where
   PickleValue block;
@@ -156,16 +182,21 @@ TorchSegment read_torch_segment(const Pickle& pickle, PickleValue value) {
     const auto pending = state == "active_pending_free" || state == "active_awaiting_free";
     if (state != "active_allocated" && !pending) continue;
     auto requested = pickle.u64(pickle.find(block, "requested_size"));
+    auto frames = pickle.find(block, "frames");
     if (!requested) {
       PickleValue made;
       auto history = pickle.elements(pickle.find(block, "history"));
-      if (history.next(made)) requested = pickle.u64(pickle.find(made, "real_size"));
+      if (history.next(made)) {
+        requested = pickle.u64(pickle.find(made, "real_size"));
+        frames = pickle.find(made, "frames");
+      }
     }
     segment.active.push_back({.address = address,
                               .size = requested.value_or(size),
                               .granted = size,
                               .stream = segment.memory.stream,
-                              .pending = pending});
+                              .pending = pending,
+                              .frames = frames});
   }
   return segment;
 }

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -38,15 +41,33 @@ class TorchBaseline {
   const std::vector<TorchMemory>& segments() const noexcept { return segments_; }
   ByteSum bytes() const noexcept;
   ByteSum reserved() const noexcept;
+  /// Of the pool that a segment row is of, by the state at the end: of the row by its number among the device's rows of
+  /// segments, from 0. The default one where nothing tells.
+  TorchPool pool_of_segment_row(std::size_t number) const {
+    const auto found = pools_.find(number);
+    return found == pools_.end() ? TorchPool() : found->second;
+  }
+  /// Bytes of the block that an alloc row made, by its number among the device's, from 0; 0 where it is gone at the end.
+  std::uint64_t granted_to_alloc_row(std::uint32_t number) const {
+    const auto found = granted_.find(number);
+    return found == granted_.end() ? 0 : found->second;
+  }
   /// Blocks that the rows freed, and that are active at the end all the same.
   std::uint64_t contradictions() const noexcept { return contradictions_; }
 
  private:
   enum class Seen : std::uint8_t { live, requested, ended };
+  struct Last {
+    Seen seen = Seen::live;
+    std::uint32_t alloc = 0;  // the number of the last alloc row there, plus one
+  };
 
-  AddressTable<Seen> seen_;
+  AddressTable<Last> seen_;
+  std::uint32_t allocs_ = 0;
+  std::unordered_map<std::uint32_t, std::uint64_t> granted_;
   std::vector<std::pair<TorchAction, TorchMemory>> segment_rows_;
   std::vector<TorchMemory> allocations_, segments_;
+  std::map<std::size_t, TorchPool> pools_;  // but the default one
   std::uint64_t contradictions_ = 0;
   bool any_requested_ = false;
 };
@@ -58,6 +79,8 @@ struct TorchSegment {
   std::vector<TorchMemory> active;  ///< And what is pending.
   std::string_view lacking{};  ///< A member that must be there and is not a number of bytes or an address.
 };
+/// The default pool where the value is no pair of numbers.
+TorchPool read_torch_pool(const format::Pickle& pickle, format::PickleValue value);
 TorchSegment read_torch_segment(const format::Pickle& pickle, format::PickleValue value);
 
 }  // namespace emm::trace

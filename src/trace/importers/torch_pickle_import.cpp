@@ -1,9 +1,11 @@
 #include "trace/importers/torch_pickle_import.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/text.hpp"
+#include "format/json_writer.hpp"
 #include "trace/importers/torch_pickle_header.hpp"
 
 namespace emm::trace {
@@ -38,15 +40,33 @@ Result<ImportCounts> TorchPickleImport::read() {
   if (!has_segments_ && !pickle_.torn()) {
     run_.counts().notes.emplace_back("the snapshot has no \"segments\": the state at its end is not known");
   }
-  run_.note(compile_contexts_, "rows name a compile context, which a trace does not keep");
   run_.note(forward_frames_, "rows have frames of the forward pass, which a trace does not keep");
   run_.note(pickle_.opaque_count(), "values are bytes, sets or integers beyond 64 bits, which are not read");
   run_.note(pickle_.bytes_after(), "bytes follow the end of the pickle");
   if (pickle_.torn()) {
-    run_.counts().notes.push_back(text::format("the file ends inside the pickle, at byte {}", pickle_.bytes_read()));
+    say_cut();
     if (run_.counts().truncated == 0) ++run_.counts().rows, ++run_.counts().truncated;
   }
   return run_.finish(live, live_bytes);
+}
+
+void TorchPickleImport::say_cut() {
+  auto words = text::format("the file ends inside the pickle, at byte {}", pickle_.bytes_read());
+  switch (cut_) {
+    case Cut::nowhere: break;
+    case Cut::in_state: words += ", inside the state at the end: the segments up to there are taken, and not the last block"; break;
+    case Cut::in_rows: {
+      std::uint64_t rows = 0;
+      for (const auto& [number, device] : devices_) rows += device.whole_rows;
+      words += text::format(", inside the rows of device {}: {} rows are taken, and not the last one nor the {} segments at the "
+                            "end, to which rows without their tail do not lead",
+                            cut_device_, rows - after_cut_, pickle_.size(pickle_.find(pickle_.root(), "segments")));
+      break;
+    }
+    case Cut::behind_rows: words += ", behind the rows: settings or annotations are missing"; break;
+  }
+  run_.counts().notes.push_back(words);
+  run_.note(after_cut_, text::format("rows of other devices are later than the last of device {}: not taken", cut_device_));
 }
 
 Error TorchPickleImport::wrong(std::string_view what, std::string_view expected) const {
@@ -74,7 +94,10 @@ Status TorchPickleImport::find_devices() {
     if (pickle_.size(rows) == 0 || !is_sequence(rows)) continue;
     if (number >= kDevicesMax) return wrong(text::format("device {}", number), "a snapshot of fewer devices");
     devices_[number].rows = rows;
+    devices_[number].whole_rows = pickle_.size(rows);
   }
+  cut_device_ = number == 0 ? 0 : number - 1;
+  find_cut();
   PickleValue name;
   for (auto each = pickle_.elements(pickle_.find(root, "categories")); each.next(name);) {
     categories_.push_back(pickle_.string(name).value_or(""));
@@ -82,22 +105,63 @@ Status TorchPickleImport::find_devices() {
   return {};
 }
 
+/// Of a file that was cut the last member of the snapshot is not whole. Rows without their tail do not lead to the state
+/// at the end, so that is left out; and the last row may be half there.
+void TorchPickleImport::find_cut() {
+  if (!pickle_.torn()) return;
+  std::string_view last;
+  PickleValue name, value;
+  for (auto each = pickle_.elements(pickle_.root()); each.next(name) && each.next(value);) {
+    last = pickle_.string(name).value_or("");
+  }
+  const auto has_rows = pickle_.find(pickle_.root(), "device_traces") != PickleValue();
+  cut_ = last == "device_traces" ? Cut::in_rows : has_rows && last != "segments" ? Cut::behind_rows : Cut::in_state;
+  if (cut_ != Cut::in_rows) return;
+  const auto device = devices_.find(cut_device_);
+  if (device == devices_.end()) return;
+  --device->second.whole_rows;
+  ++run_.counts().rows;
+  ++run_.counts().truncated;
+}
+
 Status TorchPickleImport::find_before() {
+  const auto earliest = [&](std::uint64_t time_us) {
+    if (!numbers_.start_us || time_us < *numbers_.start_us) numbers_.start_us = time_us;
+  };
   for (auto& [number, device] : devices_) {
     PickleValue value;
     TorchRow row;
-    for (auto each = pickle_.elements(device.rows); each.next(value);) {
-      if (rows_.read(value, row) == Found::row) device.before.row(row);
+    std::uint64_t at = 0;
+    for (auto each = pickle_.elements(device.rows); at < device.whole_rows && each.next(value); ++at) {
+      if (rows_.read(value, row) != Found::row) continue;
+      if (row.has_time) earliest(row.time_us);
+      if (cut_ == Cut::in_rows && number == cut_device_ && row.has_time) cut_us_ = std::max(cut_us_.value_or(0), row.time_us);
+    }
+  }
+  annotations();
+  if (!annotations_.empty()) earliest(annotations_.front().time_us);
+  for (auto& [number, device] : devices_) {
+    PickleValue value;
+    TorchRow row;
+    std::uint64_t at = 0;
+    for (auto each = pickle_.elements(device.rows); at < device.whole_rows && each.next(value); ++at) {
+      if (rows_.read(value, row) == Found::row && !is_after_cut(row)) device.before.row(row);
     }
   }
   return {};
 }
 
+/// Later than the last row of the device whose rows were cut: what that device held meanwhile is not known.
+bool TorchPickleImport::is_after_cut(const TorchRow& row) const { return cut_us_ && row.has_time && row.time_us > *cut_us_; }
+
 Status TorchPickleImport::find_state() {
   PickleValue value;
   std::uint64_t at = 0;
-  for (auto each = pickle_.elements(pickle_.find(pickle_.root(), "segments")); each.next(value); ++at) {
-    const auto segment = read_torch_segment(pickle_, value);
+  const auto segments = cut_ == Cut::in_rows ? PickleValue() : pickle_.find(pickle_.root(), "segments");
+  for (auto each = pickle_.elements(segments); each.next(value); ++at) {
+    auto segment = read_torch_segment(pickle_, value);
+    const auto may_be_half = cut_ == Cut::in_state && at + 1 == pickle_.size(segments);
+    if (may_be_half && !segment.active.empty()) segment.active.pop_back();
     if (!segment.lacking.empty()) {
       if (pickle_.torn()) continue;
       return wrong(text::format("segments[{}] has no number \"{}\"", at, segment.lacking), "bytes or an address");
@@ -129,6 +193,11 @@ Status TorchPickleImport::header() {
   if (devices_.size() > 1) header.requires_.emplace_back("multi-device");
   header.level = Level::framework;
   header.framework = "torch";
+  if (numbers_.start_us && *numbers_.start_us < std::numeric_limits<std::uint64_t>::max() / 1000) {
+    header.has_clock = true;
+    header.clock_source = "CLOCK_REALTIME";
+    header.clock_start_realtime_ns = *numbers_.start_us * 1000;
+  }
   header.has_complete = true;
   header.complete = !overflowed_;
   TorchState all;
@@ -164,18 +233,26 @@ Status TorchPickleImport::before() {
   for (auto& [number, device] : devices_) {
     device.session = std::make_unique<TorchSession>(
         run_, numbers_, named ? std::optional<std::uint32_t>(number) : std::nullopt);
-    for (const auto& memory : device.before.segments()) {
+    for (auto memory : device.before.segments()) {
+      if (auto sited = find_site(memory); !sited) return sited;
       if (auto given = device.session->held_before(memory); !given) return given;
     }
-    for (const auto& memory : device.before.allocations()) {
+    for (auto memory : device.before.allocations()) {
+      if (auto sited = find_site(memory); !sited) return sited;
       if (auto given = device.session->live_before(memory); !given) return given;
     }
   }
   return {};
 }
 
+Status TorchPickleImport::find_site(TorchMemory& memory) {
+  auto site = sites_.site(memory.frames);
+  if (!site) return std::move(site).error();
+  memory.site = *site;
+  return {};
+}
+
 Status TorchPickleImport::rows() {
-  annotations();
   for (auto& [number, device] : devices_) {
     device.each = pickle_.elements(device.rows);
     if (auto done = advance(number, device); !done) return done;
@@ -207,7 +284,7 @@ Status TorchPickleImport::rows() {
 Status TorchPickleImport::advance(std::uint32_t number, Device& device) {
   device.head.reset();
   PickleValue value;
-  while (device.each.next(value)) {
+  while (device.row < device.whole_rows && device.each.next(value)) {
     ++device.row;
     Head head;
     switch (rows_.read(value, head.row)) {
@@ -220,18 +297,16 @@ Status TorchPickleImport::advance(std::uint32_t number, Device& device) {
         continue;
       case Found::row: break;
     }
+    if (is_after_cut(head.row)) {
+      ++after_cut_;
+      run_.other();
+      continue;
+    }
     head.frames = rows_.field(Field::frames);
     head.metadata = rows_.field(Field::user_metadata);
     head.category = rows_.field(Field::category);
     head.pool = rows_.field(Field::pool_id);
-    if (const auto context = rows_.field(Field::compile_context); context != no_context_) {
-      const auto word = pickle_.string(context).value_or("");
-      if (word.empty() || word == "N/A") {
-        no_context_ = context;
-      } else {
-        ++compile_contexts_;
-      }
-    }
+    head.context = rows_.field(Field::compile_context);
     const auto forward = rows_.field(Field::forward_frames);
     forward_frames_ += forward != PickleValue() && pickle_.size(forward) != 0 ? 1 : 0;
     device.head = head;
@@ -240,13 +315,7 @@ Status TorchPickleImport::advance(std::uint32_t number, Device& device) {
   return {};
 }
 
-/// The last one of a file that was cut may be half there.
 Status TorchPickleImport::bad_row(std::uint32_t number, const Device& device) {
-  if (pickle_.torn() && device.row == pickle_.size(device.rows)) {
-    ++run_.counts().rows;
-    ++run_.counts().truncated;
-    return {};
-  }
   const auto [member, expected] = rows_.wrong();
   return wrong(text::format("device_traces[{}][{}]: {} is not as it should be", number, device.row - 1, member),
                expected);
@@ -262,16 +331,26 @@ Status TorchPickleImport::emit(Device& device) {
   if (head.row.label.empty() && category && *category < categories_.size()) {
     head.row.label = categories_[static_cast<std::size_t>(*category)];
   }
-  PickleValue half;
-  std::uint64_t pool[2] = {0, 0};
-  auto halves = pickle_.elements(head.pool);
-  for (auto& id : pool) {
-    if (halves.next(half)) id = pickle_.u64(half).value_or(0);
+  extension_.clear();
+  auto pool = read_torch_pool(pickle_, head.pool);
+  const auto action = head.row.action;
+  if (action == TorchAction::segment_alloc || action == TorchAction::segment_map || action == TorchAction::segment_free ||
+      action == TorchAction::segment_unmap) {
+    const auto by_state = device.before.pool_of_segment_row(device.segment_rows++);
+    if (pool.is_default()) pool = by_state;
   }
-  if (pool[0] != 0 || pool[1] != 0) {
-    extension_ = text::format("\"x-pool_id\":[{},{}]", pool[0], pool[1]);
-    head.row.extension = extension_;
+  if (action == TorchAction::alloc) head.row.granted = device.before.granted_to_alloc_row(device.alloc_rows++);
+  if (!pool.is_default()) extension_ = pool.member();
+  if (head.context != no_context_) {
+    const auto word = pickle_.string(head.context).value_or("");
+    if (word.empty() || word == "N/A") {
+      no_context_ = head.context;
+    } else {
+      extension_ += extension_.empty() ? "\"x-compile_context\":" : ",\"x-compile_context\":";
+      format::append_json_string(extension_, word);
+    }
   }
+  head.row.extension = extension_;
   return device.session->row(head.row);
 }
 

@@ -31,12 +31,15 @@ class TorchPickleImport {
   /// The row that is next of a device.
   struct Head {
     TorchRow row;
-    format::PickleValue frames, metadata, category, pool;
+    format::PickleValue frames, metadata, category, pool, context;
   };
   struct Device {
     format::PickleValue rows;
     format::Pickle::Elements each;
     std::uint64_t row = 0;  // of each: how many were given
+    std::uint64_t whole_rows = 0;    // those that count
+    std::size_t segment_rows = 0;    // how many were given
+    std::uint32_t alloc_rows = 0;    // the same
     std::optional<Head> head;
     TorchBaseline before;
     TorchState state;
@@ -50,6 +53,7 @@ class TorchPickleImport {
   };
 
   Status find_devices();
+  void find_cut();
   Status find_before();
   Status find_state();
   Status header();
@@ -61,6 +65,9 @@ class TorchPickleImport {
   Status annotate();
   Status bad_row(std::uint32_t number, const Device& device);
   Status say(std::uint32_t number, Device& device);
+  bool is_after_cut(const TorchRow& row) const;
+  Status find_site(TorchMemory& memory);
+  void say_cut();
   Error wrong(std::string_view what, std::string_view expected) const;
 
   const format::Pickle& pickle_;
@@ -74,9 +81,14 @@ class TorchPickleImport {
   std::vector<std::string_view> categories_;
   std::map<std::string, std::uint64_t> unknown_actions_;
   format::PickleValue no_context_;  // what the last row that has no compile context says
-  std::uint64_t compile_contexts_ = 0, forward_frames_ = 0;
+  std::uint64_t forward_frames_ = 0;
   std::string extension_;
   bool overflowed_ = false, has_segments_ = false;
+  /// Where a file that was cut ends: the state at the end and the rows cannot be joined then.
+  enum class Cut : std::uint8_t { nowhere, in_state, in_rows, behind_rows } cut_ = Cut::nowhere;
+  std::uint32_t cut_device_ = 0;
+  std::optional<std::uint64_t> cut_us_;  // the time of the last row of the device whose rows were cut
+  std::uint64_t after_cut_ = 0;
 };
 
 }  // namespace emm::trace

@@ -43,8 +43,12 @@ TorchPickleRows::Found TorchPickleRows::read(PickleValue value, TorchRow& row) {
   const auto oom = row.action == TorchAction::oom;
   row.address = row.time_us = 0;
   row.has_address = pickle_.get(field(oom ? Field::device_free : Field::addr), row.address);
-  if (!row.has_address && !oom && row.action != TorchAction::snapshot) return bad("\"addr\"", "an address");
-  if (!pickle_.get(field(Field::size), row.size)) return bad("\"size\"", "a count of bytes");
+  const auto is_mark = row.action == TorchAction::snapshot || row.action == TorchAction::user_defined;
+  if (!row.has_address && !oom && !is_mark) return bad("\"addr\"", "an address");
+  row.size = 0;
+  if (!pickle_.get(field(Field::size), row.size) && row.action != TorchAction::user_defined) {
+    return bad("\"size\"", "a count of bytes");
+  }
   const auto said = [&](PickleValue member) {
     return member != PickleValue() && pickle_.type(member) != PickleValue::Type::none;
   };

@@ -14,10 +14,11 @@ namespace emm::trace {
 /// What PyTorch's caching allocator notes down, by its own words.
 enum class TorchAction : std::uint8_t {
   alloc, free_requested, free_completed, segment_alloc, segment_free, segment_map, segment_unmap, oom, snapshot,
+  user_defined,
 };
-inline constexpr std::array<std::string_view, 9> kTorchActionNames{
+inline constexpr std::array<std::string_view, 10> kTorchActionNames{
     "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free",
-    "segment_map", "segment_unmap", "oom", "snapshot"};
+    "segment_map", "segment_unmap", "oom", "snapshot", "user_defined"};
 
 /// `["alloc",140618672111616,154389504,0,1795225354508868]`
 struct TorchRow {
@@ -28,6 +29,7 @@ struct TorchRow {
   std::uint64_t stream = 0;       ///< A handle; 0 is the default stream.
   std::uint64_t time_us = 0;      ///< Since 1970.
   bool has_time = true;
+  std::uint64_t granted = 0;      ///< Of alloc: bytes of the block; 0: not known.
   std::uint64_t site = 0;         ///< Of the trace's `define`; 0: none.
   std::string_view label{};       ///< What the program said about the row; may be empty.
   std::string_view extension{};   ///< "x-" members, as JSON without braces; may be empty.

@@ -27,7 +27,8 @@ Status TorchSession::row(const TorchRow& row) {
     case TorchAction::segment_free: return segment_free(row);
     case TorchAction::segment_unmap: return segment_unmap(row);
     case TorchAction::oom: return oom(row);
-    case TorchAction::snapshot: return snapshot(row);
+    case TorchAction::snapshot:
+    case TorchAction::user_defined: return mark(row);
   }
   return {};
 }
@@ -78,10 +79,7 @@ Operation TorchSession::common(const TorchRow& row, Op op) {
     made.time_ns = numbers_.since_start_ns(row.time_us);
     made.members.add(Member::time_ns);
   }
-  if (row.site != 0) {
-    made.site = Id::of(row.site);
-    made.members.add(Member::site);
-  }
+  add_site(made, row.site);
   if (!row.label.empty()) {
     made.label = row.label;
     made.members.add(Member::label);
@@ -91,6 +89,12 @@ Operation TorchSession::common(const TorchRow& row, Op op) {
     made.members.add(Member::extension);
   }
   return made;
+}
+
+void TorchSession::add_site(Operation& made, std::uint64_t site) {
+  if (site == 0) return;
+  made.site = Id::of(site);
+  made.members.add(Member::site);
 }
 
 /// Of the next id.
@@ -108,6 +112,7 @@ Status TorchSession::live_before(const TorchMemory& memory) {
   make_allocation(made, memory.address, memory.size, memory.stream);
   made.preexisting = true;
   made.members.add(Member::preexisting);
+  add_site(made, memory.site);
   if (memory.granted != 0) {
     made.granted = memory.granted;
     made.members.add(Member::granted);
@@ -131,6 +136,11 @@ Status TorchSession::held_before(const TorchMemory& memory) {
   make_segment(made, name, memory, memory.mapped ? Kind::physical : Kind::device);
   made.preexisting = true;
   made.members.add(Member::preexisting);
+  add_site(made, memory.site);
+  if (!memory.pool.is_default()) {
+    made.extension = extensions_.emplace(id, memory.pool.member()).first->second;
+    made.members.add(Member::extension);
+  }
   segments_.add(memory.address, {.id = id, .size = memory.size});
   return run_.emit(made);
 }
@@ -140,6 +150,10 @@ Status TorchSession::alloc(const TorchRow& row) {
   if (!live_.add(row.address, {.id = run_.id_to_come(), .size = row.size})) return again();
   auto made = common(row, Op::memalloc);
   make_allocation(made, row.address, row.size, row.stream);
+  if (row.granted != 0) {
+    made.granted = row.granted;
+    made.members.add(Member::granted);
+  }
   run_.used();
   return run_.emit(made);
 }
@@ -214,10 +228,10 @@ Status TorchSession::segment_unmap(const TorchRow& row) {
     segments_.remove(first);
     if (auto given = give_back(row, place->entry.id, !std::exchange(found, true)); !given) return given;
     if (first < begin) {
-      if (auto given = hold(row, first, begin - first, Kind::physical, false); !given) return given;
+      if (auto given = keep_part(row, place->entry.id, first, begin - first); !given) return given;
     }
     if (last > end) {
-      if (auto given = hold(row, end, last - end, Kind::physical, false); !given) return given;
+      if (auto given = keep_part(row, place->entry.id, end, last - end); !given) return given;
     }
     at = std::max(last, at + 1);
   }
@@ -250,10 +264,17 @@ Status TorchSession::oom(const TorchRow& row) {
   return run_.emit(made);
 }
 
-Status TorchSession::snapshot(const TorchRow& row) {
+Status TorchSession::mark(const TorchRow& row) {
   auto made = common(row, Op::mark);
-  made.text = "snapshot";
+  const auto action = kTorchActionNames[static_cast<std::size_t>(row.action)];
+  made.text = row.label.empty() ? action : row.label;
   made.members.add(Member::text);
+  made.members.remove(Member::label);
+  extension_.assign(row.extension).append(row.extension.empty() ? "" : ",");
+  extension_ += text::format("\"x-action\":\"{}\"", action);
+  if (row.size != 0) extension_ += text::format(",\"x-size\":{}", row.size);
+  made.extension = extension_;
+  made.members.add(Member::extension);
   run_.used();
   return run_.emit(made);
 }
@@ -269,12 +290,27 @@ void TorchSession::make_segment(Operation& made, std::string_view name, const To
   stream_.put(made, memory.stream);
 }
 
-Status TorchSession::hold(const TorchRow& row, std::uint64_t address, std::uint64_t size, Kind kind, bool has_row) {
+Status TorchSession::hold(const TorchRow& row, std::uint64_t address, std::uint64_t size, Kind kind) {
+  if (!row.extension.empty()) extensions_[numbers_.segments + 1] = row.extension;
+  return hold(common(row, Op::memalloc), address, size, row.stream, kind);
+}
+
+/// It says of itself what the range did that it was a part of.
+Status TorchSession::keep_part(const TorchRow& row, std::uint64_t segment, std::uint64_t address, std::uint64_t size) {
+  auto made = common(row, Op::memalloc);
+  made.members.remove(Member::extension);
+  made.extension = {};
+  if (const auto said = extensions_.find(segment); said != extensions_.end()) {
+    made.extension = extensions_[numbers_.segments + 1] = said->second;
+  }
+  has_no_row(made);
+  return hold(made, address, size, row.stream, Kind::physical);
+}
+
+Status TorchSession::hold(Operation made, std::uint64_t address, std::uint64_t size, std::uint64_t stream, Kind kind) {
   const auto id = ++numbers_.segments;
   const auto name = text::format("s{}", id);
-  auto made = common(row, Op::memalloc);
-  make_segment(made, name, {.address = address, .size = size, .stream = row.stream}, kind);
-  if (!has_row) has_no_row(made);
+  make_segment(made, name, {.address = address, .size = size, .stream = stream}, kind);
   segments_.add(address, {.id = id, .size = size});
   return run_.emit(made);
 }

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
+#include "base/text.hpp"
+#include "format/pickle_value.hpp"
 #include "trace/importers/address_book.hpp"
 #include "trace/importers/import_run.hpp"
 #include "trace/importers/live_table.hpp"
@@ -28,6 +31,13 @@ struct TorchNumbers {
   }
 };
 
+/// The id of a private pool, as PyTorch writes it; of the default pool both are 0.
+struct TorchPool {
+  std::uint64_t owner = 0, number = 0;
+  bool is_default() const noexcept { return owner == 0 && number == 0; }
+  std::string member() const { return text::format("\"x-pool_id\":[{},{}]", owner, number); }
+};
+
 /// Memory that was there before the first row.
 struct TorchMemory {
   std::uint64_t address = 0;
@@ -36,6 +46,9 @@ struct TorchMemory {
   std::uint64_t stream = 0;   ///< A handle.
   bool mapped = false;        ///< Of a segment: a part of an expandable one.
   bool pending = false;       ///< Of what a caller held: it was freed already, and its free had not completed.
+  TorchPool pool{};           ///< Of a segment.
+  format::PickleValue frames{};  ///< Where it was allocated; absent where that is not known.
+  std::uint64_t site = 0;        ///< Of the trace's `define`, by the frames; 0: none.
 };
 
 /// The events of one device's caching allocator, in their order, as operations of a trace.
@@ -82,12 +95,15 @@ class TorchSession {
   Status segment_free(const TorchRow& row);
   Status segment_unmap(const TorchRow& row);
   Status oom(const TorchRow& row);
-  Status snapshot(const TorchRow& row);
+  Status mark(const TorchRow& row);
 
   Status end_of(const TorchRow& row, const LiveTable::Entry& ended);
-  Status hold(const TorchRow& row, std::uint64_t address, std::uint64_t size, Kind kind, bool has_row = true);
+  Status hold(const TorchRow& row, std::uint64_t address, std::uint64_t size, Kind kind);
+  Status keep_part(const TorchRow& row, std::uint64_t segment, std::uint64_t address, std::uint64_t size);
+  Status hold(Operation made, std::uint64_t address, std::uint64_t size, std::uint64_t stream, Kind kind);
   Status give_back(const TorchRow& row, std::uint64_t segment, bool has_row = true);
   void has_no_row(Operation& made);
+  static void add_site(Operation& made, std::uint64_t site);
   Status again();
 
   ImportRun& run_;
@@ -102,6 +118,7 @@ class TorchSession {
     LiveTable::Entry entry;
   };
   std::optional<Requested> just_requested_;  // by the last row
+  std::map<std::uint64_t, std::string> extensions_;  // of segments that have some, by number
   std::string extension_;
   bool completions_ = false;
   std::uint64_t live_again_ = 0, other_size_ = 0, delayed_ = 0;

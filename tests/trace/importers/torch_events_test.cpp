@@ -35,7 +35,7 @@ TEST(TorchEvents, MakesOperationsOfWhatTheCallerAndTheAllocatorDid) {
             "free id=2 stream=0x4f4dd800 time_ns=5000 @7\n"
             "memalloc id=3 size=50 addr=0x1000 time_ns=6000 @8\n"
             "free backing id=2 stream=0x4f4dd800 time_ns=7000 @9\n"
-            "mark time_ns=8000 snapshot @10\n"
+            "mark time_ns=8000 snapshot \"x-action\":\"snapshot\",\"x-size\":50 @10\n"
             "free backing id=s1 time_ns=9000 @11\n"
             "end events=9 live=1 live_bytes=50");
   EXPECT_EQ(summary(log.counts), "rows 10: used 10");
