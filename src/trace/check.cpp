@@ -72,6 +72,7 @@ class Checker final : public OperationSink {
   }
 
   bool begun() const noexcept { return begun_; }
+  bool ended() const noexcept { return ended_; }
   std::uint64_t operations() const noexcept { return operations_; }
   std::uint32_t last_line() const noexcept { return last_line_; }
 
@@ -383,7 +384,7 @@ Result<CheckReport> check(format::ByteSource& source, const Importer& importer,
   Checker checker(source.name(), report, limit, Checker::Of::recording);
   auto counts = importer.read(source, checker, options);
   if (counts) {
-    report.summary.torn = counts->truncated != 0;
+    report.summary.torn = !checker.ended();  // importers end what they read whole
     report.rows = *std::move(counts);
   } else {
     if (!checker.begun()) return std::move(counts).error();

@@ -43,6 +43,10 @@ std::string to_text(const std::string& source, const trace::CheckReport& report)
                       text::printable(source, std::string::npos),
                       text::grouped(report.summary.operations), text::grouped(report.allocations),
                       units::bytes(report.peak_live_bytes), text::grouped(report.errors), text::grouped(report.warnings));
+  if (report.summary.torn && report.errors == 0) {
+    out += text::format("{}: the file was cut: what is there was judged, and what is missing could not be\n",
+                        text::printable(source, std::string::npos));
+  }
   return out;
 }
 
@@ -51,10 +55,11 @@ class Check final : public CommandRun {
   explicit Check(Arguments& arguments) {
     arguments.input("TRACE", trace_, "A trace, or a recording of any format of `emmctl list formats`; - is standard input");
     arguments.text("--from", from_, "FORMAT", "The format, where the content does not tell");
-    arguments.flag("--partial", partial_, "Take a torn tail as the end");
+    arguments.flag("--partial", partial_, "Judge a file that was cut up to where it ends");
     arguments.count("--limit", limit_, "How many findings to list");
     arguments.output("--json", json_, "Writes the findings as JSON (emmctl.check/1)");
-    arguments.footer("Exit codes: 0 no errors, though perhaps warnings; 4 errors.");
+    arguments.footer("Exit codes: 0 no errors, though perhaps warnings; 3 none in what is there of a file that was cut (--partial); "
+                     "4 errors.");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -75,7 +80,8 @@ class Check final : public CommandRun {
       if (auto written = console.write(json_, to_json(name, **importer, *report)); !written) return written.error();
     }
     if (json_ != "-") console.result(to_text(name, *report));
-    return report->errors > 0 ? ExitCode::damaged : ExitCode::fine;
+    if (report->errors > 0) return ExitCode::damaged;
+    return report->summary.torn ? ExitCode::inconclusive : ExitCode::fine;
   }
 
  private:
