@@ -45,8 +45,8 @@ std::optional<std::uint64_t> to_u64(std::string_view digits);   ///< Decimal, or
 std::optional<double> to_double(std::string_view digits);
 std::string lower(std::string_view value);
 std::string_view trim(std::string_view value);
-/// What may be shown on a terminal of text that came from a file: control characters as "\x1b", and no more than about
-/// `most` bytes, then "...".
+/// Text of a file as a terminal may be given it: what is_hidden() (base/utf8.hpp) says as "\x1b" or "\u{202e}", bytes that
+/// are no UTF-8 as "\xff", and no more than about `most` bytes, then "...".
 std::string printable(std::string_view value, std::size_t most);
 /// "a, b, c"
 template <class Range>

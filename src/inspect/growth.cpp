@@ -16,6 +16,12 @@ constexpr std::size_t kStepAllocsMin = 4;  // fewer that repeat are a loop, not 
 constexpr std::uint32_t kFloors = 10;
 constexpr std::uint32_t kFloorEventsMin = 200;  // of the trace; less has no course
 
+using Only = std::optional<std::uint32_t>;  // a device
+
+bool counts(const Lives& lives, const Life& life, Only only) {
+  return life.what == Life::What::device && (!only || lives.device(life) == *only);
+}
+
 /// "step 12" and "step 13" are of one kind.
 std::string_view kind_of(std::string_view text) {
   const auto end = text.find_last_not_of("0123456789");
@@ -68,7 +74,7 @@ std::vector<Iteration> by_marks(const trace::Trace& trace, std::string& name) {
 
 /// The shortest series of sizes that the trace ends with, three times over or more, by the Z function of what is read
 /// from the end.
-std::vector<Iteration> by_steps(const Lives& lives) {
+std::vector<Iteration> by_steps(const Lives& lives, Only only) {
   std::vector<std::uint64_t> sizes;
   std::vector<std::uint32_t> births;
   const auto& trace = lives.trace();
@@ -76,7 +82,7 @@ std::vector<Iteration> by_steps(const Lives& lives) {
     const auto& event = trace[i];
     if (event.op != Op::memalloc && event.op != Op::memallocmanaged) continue;
     const auto& life = lives[event.id];
-    if (life.what != Life::What::device || life.preexisting) continue;
+    if (!counts(lives, life, only) || life.preexisting) continue;
     sizes.push_back(event.size);
     births.push_back(static_cast<std::uint32_t>(i));
   }
@@ -113,13 +119,13 @@ std::vector<Iteration> by_steps(const Lives& lives) {
 }
 
 /// The trace cut where the least is live in each tenth of it, at the last such event.
-std::vector<Iteration> by_floors(const Lives& lives) {
+std::vector<Iteration> by_floors(const Lives& lives, Only only) {
   const auto size = static_cast<std::uint32_t>(lives.trace().size());
   if (size < kFloorEventsMin) return {};
   std::vector<Iteration> floors(kFloors);
   std::uint64_t bytes = 0, least = 0;
   std::uint32_t part = kFloors;
-  const auto device = [&](AllocId id) { return lives[id].what == Life::What::device; };
+  const auto device = [&](AllocId id) { return counts(lives, lives[id], only); };
   bool any = false;
   lives.walk([&](std::uint32_t, AllocId id) { if (device(id)) bytes += lives[id].size, any = true; },
              [&](std::uint32_t, AllocId id) { if (device(id)) bytes -= lives[id].size; },
@@ -136,7 +142,7 @@ std::vector<Iteration> by_floors(const Lives& lives) {
   return floors;
 }
 
-void measure(const Lives& lives, std::vector<Iteration>& iterations) {
+void measure(const Lives& lives, Only only, std::vector<Iteration>& iterations) {
   // Live bytes and count after each event of interest; iterations may lie in one another's range.
   std::vector<std::pair<std::uint32_t, std::size_t>> starts;
   for (std::size_t i = 0; i < iterations.size(); ++i) starts.emplace_back(iterations[i].first, i);
@@ -144,7 +150,7 @@ void measure(const Lives& lives, std::vector<Iteration>& iterations) {
   std::vector<std::size_t> current;
   std::size_t next = 0;
   std::uint64_t bytes = 0, count = 0;
-  const auto device = [&](AllocId id) { return lives[id].what == Life::What::device; };
+  const auto device = [&](AllocId id) { return counts(lives, lives[id], only); };
   lives.walk([&](std::uint32_t, AllocId id) { if (device(id)) bytes += lives[id].size, ++count; },
              [&](std::uint32_t, AllocId id) { if (device(id)) bytes -= lives[id].size, --count; },
              [&](std::uint32_t event) {
@@ -165,23 +171,23 @@ void measure(const Lives& lives, std::vector<Iteration>& iterations) {
 
 }  // namespace
 
-Growth growth(const Lives& lives) {
+Growth growth(const Lives& lives, std::optional<std::uint32_t> only) {
   Growth out;
   out.iterations = by_marks(lives.trace(), out.name);
   out.source = Growth::Source::marks;
   if (out.iterations.empty()) {
-    out.iterations = by_steps(lives);
+    out.iterations = by_steps(lives, only);
     out.source = Growth::Source::steps;
   }
   if (out.iterations.empty()) {
-    out.iterations = by_floors(lives);
+    out.iterations = by_floors(lives, only);
     out.source = Growth::Source::floors;
   }
   if (out.iterations.empty()) {
     out.source = Growth::Source::none;
     return out;
   }
-  measure(lives, out.iterations);
+  measure(lives, only, out.iterations);
   const auto& all = out.iterations;
   out.base = all.size() >= 3 ? 1 : 0;
   const auto& base = all[out.base];
@@ -191,7 +197,9 @@ Growth growth(const Lives& lives) {
   for (auto i = out.base + 1; i < all.size(); ++i) {
     out.steady = out.steady && all[i].live_at_end_bytes >= all[i - 1].live_at_end_bytes;
   }
-  const auto grown = held(lives, [&](const Life& life) { return life.birth > base.last && life.live_at(last.last); });
+  const auto grown = held(lives, [&](const Life& life) {
+    return counts(lives, life, only) && life.birth > base.last && life.live_at(last.last);
+  });
   out.by_site = grown.by_site;
   out.by_size = grown.by_size;
   return out;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,7 @@ struct Growth {
   /// It looks like a leak: more each time, over several iterations.
   bool grows() const noexcept { return bytes > 0 && steady && iterations.size() > 3; }
 };
-Growth growth(const Lives& lives);
+/// Of all devices' memory, or that of one.
+Growth growth(const Lives& lives, std::optional<std::uint32_t> device = std::nullopt);
 
 }  // namespace emm::inspect

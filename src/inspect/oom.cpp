@@ -59,11 +59,7 @@ void judge(Oom& oom) {
   const auto room = oom.device_free ? std::optional(sum(*oom.reserved, *oom.device_free)) : oom.capacity;
   if (!room) return;
   if (needed > *room) {  // only where device_free is known
-    if (!oom.capacity) {
-      oom.cause = Cause::need;
-      oom.enough = needed;
-      return;
-    }
+    if (!oom.capacity) return;  // a small device, or others on a large one: the same figures
     oom.cause = Cause::others;
     oom.excess = *oom.capacity - std::min(*oom.capacity, *room);
     oom.enough = needed - std::min(needed, *room);
@@ -87,7 +83,6 @@ OomReport find_ooms(const Recording& recording, const Lives& lives, std::optiona
   const auto& trace = recording.trace();
   OomReport report;
   std::map<std::uint32_t, Account> accounts;
-  std::uint64_t live = 0;
   const auto change = [&](AllocId id, bool begins) {
     const auto& life = lives[id];
     auto& account = accounts[lives.device(life)];
@@ -95,7 +90,11 @@ OomReport find_ooms(const Recording& recording, const Lives& lives, std::optiona
     if (life.what == What::device) {
       step(account.live, life.size);
       step(account.live_count, 1);
-      step(live, life.size);
+      if (begins) {
+        auto& peak = report.devices[lives.device(life)];
+        peak.live = std::max(peak.live, account.live);
+        peak.needed = std::max(peak.needed, account.live);
+      }
     } else if (life.what == What::backing) {
       step(account.reserved, life.size);
       step(account.segments, 1);
@@ -139,10 +138,9 @@ OomReport find_ooms(const Recording& recording, const Lives& lives, std::optiona
       if (oom.space) oom.pending = oom.space->pending;
       judge(oom);
       report.all.push_back(std::move(oom));
-      report.peak_needed = std::max(report.peak_needed, sum(live, each.size));
+      auto& peak = report.devices[device];
+      peak.needed = std::max(peak.needed, sum(account.live, each.size));
     }
-    report.peak_live = std::max(report.peak_live, live);
-    report.peak_needed = std::max(report.peak_needed, live);
   };
   lives.walk([&](std::uint32_t, AllocId id) { change(id, true); }, [&](std::uint32_t, AllocId id) { change(id, false); }, look);
   return report;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -49,10 +50,15 @@ struct Oom {
   std::uint64_t enough = 0;
 };
 
+/// The most of one device's memory at any event of the whole trace. Bytes.
+struct DevicePeak {
+  std::uint64_t live = 0;
+  std::uint64_t needed = 0;  ///< As it would be had each request that failed been served while it asked.
+};
+
 struct OomReport {
-  std::vector<Oom> all;            ///< By event.
-  std::uint64_t peak_live = 0;     ///< Of the whole trace, over devices.
-  std::uint64_t peak_needed = 0;   ///< As it would be had each request that failed been served while it asked.
+  std::vector<Oom> all;                        ///< By event.
+  std::map<std::uint32_t, DevicePeak> devices;  ///< Memory of one device serves no other: nothing is summed over them.
 };
 
 /// Every request of device memory that is recorded to have failed for want of memory. `capacity`, where given,

@@ -1,6 +1,8 @@
-#include "inspect/oom.hpp"
+#include "inspect/oom_text.hpp"
 
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "random_recording.hpp"
 #include "recorded.hpp"
@@ -92,6 +94,108 @@ TEST(OutOfMemory, TakesTheCapacityThatTheProgramWasTold) {
   EXPECT_EQ(oom.cause, Cause::need);
 }
 
+/// Without its ends of lines.
+std::string on_one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+TEST(OutOfMemory, HasNoKnownCauseWhereOthersMayHoldADeviceOfUnknownCapacity) {
+  constexpr std::string_view kLines = R"({"op":"memalloc","layer":"backing","id":"s1","size":200}
+{"op":"memalloc","id":1,"size":200}
+{"op":"memalloc","id":2,"size":200,"result":"oom","x-device_free":150}
+)";
+  const auto recording = recorded(kLines);
+  const Lives lives(recording->trace());
+
+  EXPECT_EQ(only(kLines, "").cause, Cause::not_known);
+  EXPECT_EQ(find_ooms(*recording, lives, 8000).all.at(0).cause, Cause::others);
+  EXPECT_EQ(find_ooms(*recording, lives, 350).all.at(0).cause, Cause::need);
+  const auto text = on_one_line(to_text(*recording, lives, find_ooms(*recording, lives), 0, {}));
+  EXPECT_NE(text.find("50 B more than the 200 bytes that the manager held and the 150 bytes that the device"), text.npos) << text;
+  EXPECT_NE(text.find("--capacity SIZE"), text.npos) << text;
+}
+
+TEST(OutOfMemory, CountsTheFreeMemoryWhereItSaysHowMuchMoreWouldHaveBeenEnough) {
+  const auto recording = recorded(R"({"op":"memalloc","layer":"backing","id":"s1","size":20971520}
+{"op":"memalloc","id":1,"size":1048576}
+{"op":"memalloc","id":2,"size":4194304,"result":"oom","x-device_free":3145728}
+)");
+  const Lives lives(recording->trace());
+
+  const auto text = on_one_line(to_text(*recording, lives, find_ooms(*recording, lives), 0, {}));
+
+  EXPECT_NE(text.find("1.00 MiB more than the 20.00 MiB that it held and the 3.00 MiB that the device had free"), text.npos) << text;
+}
+
+constexpr std::string_view kTwoDevices = R"({"op":"context_create","context":"a","device":0}
+{"op":"context_create","context":"b","device":3}
+{"op":"memalloc","context":"a","id":1,"size":700}
+{"op":"memalloc","context":"b","id":2,"size":300}
+{"op":"memalloc","context":"b","id":3,"size":800,"result":"oom"}
+{"op":"free","context":"a","id":1}
+)";
+
+TEST(OutOfMemory, IsOfOneDeviceWhateverOthersHold) {
+  const auto recording = recorded(kTwoDevices, R"(,"devices":[{"id":0,"capacity":1000},{"id":3,"capacity":1000}])");
+  const Lives lives(recording->trace());
+  const auto report = find_ooms(*recording, lives);
+  ASSERT_EQ(report.all.size(), 1u);
+
+  EXPECT_EQ(report.devices.at(0).needed, 700u);
+  EXPECT_EQ(report.devices.at(3).live, 300u);
+  EXPECT_EQ(report.devices.at(3).needed, 1100u);
+  const auto text = on_one_line(to_text(*recording, lives, report, 0, {}));
+  EXPECT_NE(text.find("on device 3"), text.npos) << text;
+  EXPECT_EQ(text.find("1,800 bytes"), text.npos) << text;
+  const auto json = to_json(*recording, lives, report, 0, outlooks(*recording, lives, {}), 10);
+  EXPECT_NE(json.find(R"("device":3,"peak_live_bytes":300,"peak_needed_bytes":1100,)"), json.npos) << json;
+}
+
+TEST(Outlook, SaysOfEachDeviceWhetherATraceThatNeverFailedWould) {
+  using Verdict = Outlook::Verdict;
+  const auto recording = recorded(R"({"op":"context_create","context":"a","device":0}
+{"op":"context_create","context":"b","device":3}
+{"op":"memalloc","layer":"backing","context":"a","id":"s1","size":600}
+{"op":"memalloc","context":"a","id":1,"size":500,"stream":"x"}
+{"op":"free","context":"a","id":1,"stream":"x"}
+{"op":"memalloc","context":"a","id":2,"size":400,"stream":"y"}
+{"op":"memalloc","context":"b","id":3,"size":100}
+{"op":"memalloc","context":"b","id":4,"size":250}
+)", R"(,"requires":["streams"])");
+  const Lives lives(recording->trace());
+  const auto at = [&](std::uint64_t capacity) { return outlooks(*recording, lives, capacity); };
+
+  EXPECT_EQ(at(200)[0].verdict, Verdict::fails);
+  EXPECT_EQ(at(200)[1].device, 3u);
+  ASSERT_TRUE(at(200)[1].live_overrun);
+  EXPECT_EQ(at(200)[1].live_overrun->event, 7u);
+  EXPECT_EQ(at(200)[1].live_overrun->held, 350u);
+  EXPECT_EQ(at(550)[0].verdict, Verdict::depends) << "the recorded manager held more";
+  EXPECT_EQ(at(550)[0].reserved_overrun->event, 2u);
+  EXPECT_EQ(at(700)[0].verdict, Verdict::depends) << "the two streams share nothing without waiting";
+  EXPECT_EQ(at(700)[0].no_wait, 900u);
+  EXPECT_EQ(at(900)[0].verdict, Verdict::fits);
+  EXPECT_EQ(at(350)[1].verdict, Verdict::fits);
+}
+
+TEST(Outlook, OfAStateWithoutHistoryIsWhatIsHeldInIt) {
+  const auto recording = recorded(R"({"op":"memalloc","layer":"backing","id":"s1","size":1000,"addr":"0x1000","preexisting":true}
+{"op":"memalloc","id":1,"size":300,"addr":"0x1000","preexisting":true}
+{"op":"memalloc","id":2,"size":200,"addr":"0x1300","preexisting":true}
+)");
+  const Lives lives(recording->trace());
+
+  const auto outlook = outlooks(*recording, lives, 1500).at(0);
+  const auto text = on_one_line(to_text(*recording, lives, {outlook}, "x.jsonl", {}));
+
+  EXPECT_FALSE(outlook.has_history);
+  ASSERT_TRUE(outlook.space);
+  EXPECT_EQ(outlook.space->free, 500u);
+  EXPECT_NE(text.find("The manager held 1000 bytes"), text.npos) << text;
+  EXPECT_NE(text.find("500 bytes were left for new segments"), text.npos) << text;
+}
+
 TEST(OutOfMemory, IsNotWhatATraceExpectsButNobodyRecorded) {
   const auto recording = recorded(R"({"op":"memalloc","id":2,"size":3000,"expect":"oom"})" "\n", kDevice);
   const Lives lives(recording->trace());
@@ -140,7 +244,7 @@ TEST(OutOfMemory, IsFoundWithTheStateBeforeItInRandomRecordings) {
       needed = std::max(needed, sum(live));
     }
     EXPECT_EQ(next, report.all.size());
-    EXPECT_EQ(report.peak_needed, needed);
+    EXPECT_EQ(report.devices.empty() ? 0 : report.devices.begin()->second.needed, needed);
   }
 }
 

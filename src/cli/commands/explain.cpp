@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/text.hpp"
 #include "base/units.hpp"
@@ -19,12 +21,14 @@ class Explain final : public CommandRun {
     arguments.text("--from", from_, "FORMAT", "Its format, where the content does not tell");
     arguments.flag("--partial", partial_, "Take a torn tail as the end");
     arguments.count("--event", event_, "N", "The failure to explain, by its event; else the first");
-    arguments.text("--capacity", capacity_, "SIZE", "What the device has, where the trace does not say, or says it wrongly");
+    arguments.text("--capacity", capacity_, "SIZE", "What each device has, where the trace does not say, or says it wrongly; of a trace in which no "
+                   "request failed: would one fail with it?");
     arguments.count("--top", top_, "How many call sites to list");
     arguments.count("--frames", frames_, "How many frames to show of each");
     arguments.flag("--all-frames", all_frames_, "Shows call stacks whole, with the allocator's and the framework's frames");
-    arguments.output("--json", json_, "Writes the answer as JSON (emmctl.explain/1)");
-    arguments.footer("Exit codes: 0 explained; 3 no request of the trace failed for want of memory.");
+    arguments.output("--json", json_, "Writes the answer as JSON (emmctl.explain/2)");
+    arguments.footer("Exit codes: 0 explained; 3 no request of the trace failed for want of memory, it has a history, and no\n"
+                     "--capacity is asked about.");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -50,19 +54,33 @@ class Explain final : public CommandRun {
                     *event_, report.all.size());
       }
     }
+    const inspect::Shown shown{.top = static_cast<std::size_t>(top_),
+                               .frames = static_cast<std::size_t>(frames_),
+                               .all_frames = all_frames_};
+    const auto outlooks = inspect::outlooks(*recording, lives, capacity);
     if (!json_.empty()) {
-      const auto text = inspect::to_json(*recording, lives, report, static_cast<std::size_t>(top_));
+      const auto text = inspect::to_json(*recording, lives, report, which, outlooks, shown.top);
       if (auto written = console.write(json_, text); !written) return written.error();
     }
     if (report.all.empty()) {
-      console.say(text::format("{}: no request is recorded to have failed for want of memory; {} live at most",
-                               recording->trace().source(), units::bytes(report.peak_live)));
+      const bool state = !outlooks.empty() && std::none_of(outlooks.begin(), outlooks.end(), [](const auto& each) { return each.has_history; });
+      if (!outlooks.empty() && (capacity || state)) {
+        if (json_ != "-") console.result(inspect::to_text(*recording, lives, outlooks, trace_, shown));
+        return ExitCode::fine;
+      }
+      std::vector<std::string> most;
+      for (const auto& each : outlooks) {
+        most.push_back(units::bytes(each.live.bytes) + " live at most");
+        if (outlooks.size() > 1 || each.device != 0) most.back() += text::format(" on device {}", each.device);
+      }
+      if (most.empty()) most.emplace_back("no device memory is live");
+      console.say(text::format("{}: no request is recorded to have failed for want of memory; {}. --capacity SIZE asks whether one "
+                               "would on another device",
+                               recording->trace().source(), text::join(most)));
       return ExitCode::inconclusive;
     }
     if (json_ != "-") {
-      console.result(inspect::to_text(*recording, lives, report, which, {.top = static_cast<std::size_t>(top_),
-                                                                        .frames = static_cast<std::size_t>(frames_),
-                                                                        .all_frames = all_frames_}));
+      console.result(inspect::to_text(*recording, lives, report, which, shown));
     }
     return ExitCode::fine;
   }
