@@ -43,8 +43,8 @@ class PoolManager final : public HostOnlyManager {
                 settings.counts_split) {}
   ~PoolManager() override {
     end_all();
-    give_back(0, true);
-    arenas_.for_each([](Arena& arena) { arena.give_addresses_back(); });
+    release_idle(0, true);
+    arenas_.for_each([](Arena& arena) { arena.free_addresses(); });
     tell_failures();
   }
 
@@ -53,7 +53,7 @@ class PoolManager final : public HostOnlyManager {
     const std::lock_guard making_room(making_room_);
     if (initialized_) return {};
     if (settings_.initial > 0) {
-      if (auto grown = arenas_.of({}).grow(settings_.initial); !grown) return grown;
+      if (auto grown = arenas_.of({}).reserve(settings_.initial); !grown) return grown;
     }
     initialized_ = true;
     return {};
@@ -62,7 +62,7 @@ class PoolManager final : public HostOnlyManager {
   Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle stream) override {
     if (size == 0) return no_size();
     auto& arena = arenas_.of(stream);
-    if (const auto taken = arena.allocate_at_once(size)) return handed_out(arena, taken, size);
+    if (const auto taken = arena.allocate_from_free(size)) return handed_out(arena, taken, size);
     return memalloc_slowly(arena, size);
   }
 
@@ -75,13 +75,13 @@ class PoolManager final : public HostOnlyManager {
   void reset() noexcept override {
     end_all();
     reset_waits_.store(true);
-    if (deferrals_.load() == 0 && reset_waits_.exchange(false)) give_back(0, true);
+    if (deferrals_.load() == 0 && reset_waits_.exchange(false)) release_idle(0, true);
     HostOnlyManager::reset();
   }
 
   Status trim(std::uint64_t keep) override {
     if (deferrals_.load() > 0) return {};
-    const auto failed = give_back(keep, true);
+    const auto failed = release_idle(keep, true);
     if (failed.empty()) return {};
     return failed.front();
   }
@@ -126,7 +126,7 @@ class PoolManager final : public HostOnlyManager {
                "pool: reserved {} (peak {}), active {}, inactive split {}; {} spans, {} mapped "
                "again; {} bytes of metadata a block, and {} KiB\n",
                shown(backing_.reserved_bytes()), shown(backing_.peak_reserved_bytes()),
-               shown(of.active.current), shown(of.inactive_split.current), of.spans, of.mappings,
+               shown(of.active.current), shown(of.inactive_split.current), of.spans, of.alias_mappings,
                metadata_per_block(of), (of.metadata_fixed + 1_KiB - 1) / 1_KiB);
   }
 
@@ -156,10 +156,10 @@ class PoolManager final : public HostOnlyManager {
             .requested_bytes = count(of.requested),
             .num_alloc_retries = retries_.load(),
             .num_ooms = refused_.load(),
-            .num_device_alloc = backing_.given(),
-            .num_device_free = backing_.given_back(),
+            .num_device_alloc = backing_.spans_made(),
+            .num_device_free = backing_.spans_released(),
             .largest_free_bytes = of.largest_free,
-            .mapped_again = of.mappings,
+            .mapped_again = of.alias_mappings,
             .metadata_bytes = of.metadata + of.metadata_fixed,
             .metadata_bytes_per_block = metadata_per_block(of)};
   }
@@ -180,7 +180,7 @@ class PoolManager final : public HostOnlyManager {
       ++refused_;
       return pool::full();
     }
-    auto taken = arena.allocate_slowly(size, deferrals_.load() > 0);
+    auto taken = arena.allocate(size, deferrals_.load() > 0);
     if (!taken && taken.error().code == Errc::out_of_memory)
       taken = allocate_again(arena, size, std::move(taken));
     if (!taken && taken.error().code == Errc::out_of_memory) ++refused_;
@@ -192,7 +192,7 @@ class PoolManager final : public HostOnlyManager {
   static std::uint64_t metadata_per_block(const pool::Statistics& of) noexcept {
     return of.metadata / std::max<std::uint64_t>(of.allocation.peak, 1);
   }
-  static MemoryPointer handed_out(Arena& arena, const Arena::Taken& taken, std::uint64_t size) {
+  static MemoryPointer handed_out(Arena& arena, const Arena::Allocation& taken, std::uint64_t size) {
     return MemoryPointer(
         taken.address, size,
         Lifetime({.run = finalize, .self = &arena, .cookie = taken.cookie}, taken.mark));
@@ -200,30 +200,30 @@ class PoolManager final : public HostOnlyManager {
   static void finalize(void* self, std::uint64_t cookie, StreamHandle stream) noexcept {
     auto& arena = *static_cast<Arena*>(self);
     auto& pool = *static_cast<PoolManager*>(arena.owner());
-    arena.release(cookie, stream);
+    arena.free(cookie, stream);
     const auto threshold = pool.settings_.release_threshold;
     if (threshold != kUnlimited && pool.backing_.reserved_bytes() > threshold &&
         pool.deferrals_.load() == 0) {
       pool.keep_to(threshold);
     }
   }
-  [[gnu::noinline]] void keep_to(std::uint64_t threshold) noexcept { give_back(threshold, false); }
+  [[gnu::noinline]] void keep_to(std::uint64_t threshold) noexcept { release_idle(threshold, false); }
 
   // What others hold idle, what the queue of host memory's frees holds, and last what this arena
   // holds idle. Nobody is asked once more where nothing has changed: a refusal of the driver's may
   // take it long.
-  Result<Arena::Taken> allocate_again(Arena& arena, std::uint64_t size, Result<Arena::Taken> taken) {
+  Result<Arena::Allocation> allocate_again(Arena& arena, std::uint64_t size, Result<Arena::Allocation> taken) {
     if (size > backing_.device()) return taken;
     const auto served = [&](bool room_was_made) {
-      if (room_was_made) taken = arena.allocate_slowly(size, deferrals_.load() > 0);
+      if (room_was_made) taken = arena.allocate(size, deferrals_.load() > 0);
       return taken || taken.error().code != Errc::out_of_memory;
     };
     bool retried = false;
     const auto gives_back = [&](const Arena* but) {
-      const auto before = backing_.given_back();
-      const auto ranges = backing_.ranges_given_back();
-      if (deferrals_.load() == 0) give_back(0, true, but);
-      if (backing_.given_back() == before) return backing_.ranges_given_back() != ranges;
+      const auto before = backing_.spans_released();
+      const auto ranges = backing_.ranges_freed();
+      if (deferrals_.load() == 0) release_idle(0, true, but);
+      if (backing_.spans_released() == before) return backing_.ranges_freed() != ranges;
       if (!std::exchange(retried, true)) ++retries_;
       return true;
     };
@@ -245,9 +245,9 @@ class PoolManager final : public HostOnlyManager {
   }
 
   /// What failed meanwhile: the observer has heard of it.
-  std::vector<Error> give_back(std::uint64_t keep, bool wait, const Arena* but = nullptr) noexcept {
+  std::vector<Error> release_idle(std::uint64_t keep, bool wait, const Arena* but = nullptr) noexcept {
     arenas_.for_each([&](Arena& arena) {
-      if (&arena != but) arena.give_back(keep, wait);
+      if (&arena != but) arena.release_idle(keep, wait);
     });
     return tell_failures();
   }
@@ -258,7 +258,7 @@ class PoolManager final : public HostOnlyManager {
   }
 
   void end_all() noexcept {
-    arenas_.for_each([](Arena& arena) { arena.release_all(); });
+    arenas_.for_each([](Arena& arena) { arena.end_all(); });
   }
 
   void end_deferral() noexcept {
@@ -269,9 +269,9 @@ class PoolManager final : public HostOnlyManager {
       host = std::move(host_deferred_);
     }
     if (reset_waits_.exchange(false)) {
-      give_back(0, true);
+      release_idle(0, true);
     } else if (settings_.release_threshold != kUnlimited) {
-      give_back(settings_.release_threshold, false);
+      release_idle(settings_.release_threshold, false);
     }
   }
 

@@ -1,10 +1,8 @@
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,386 +10,228 @@
 #include "emm/epoch.hpp"
 #include "emm/memory_map.hpp"
 #include "managers/pool/backing.hpp"
-#include "managers/pool/blocks.hpp"
+#include "managers/pool/block_map.hpp"
+#include "managers/pool/deferred_frees.hpp"
+#include "managers/pool/device_room.hpp"
 #include "managers/pool/fit_check.hpp"
+#include "managers/pool/generation.hpp"
 #include "managers/pool/growth_policy.hpp"
+#include "managers/pool/remote_frees.hpp"
+#include "managers/pool/span_ends.hpp"
+#include "managers/pool/span_list.hpp"
 #include "managers/pool/spin_lock.hpp"
+#include "managers/pool/statistics.hpp"
+#include "managers/pool/stitch_cache.hpp"
+#include "managers/pool/stitched_blocks.hpp"
 
 namespace emm::pool {
 
-/// What arenas count. Bytes unless said. The names are PyTorch's (memory_stats) and RMM's
-/// (statistics adaptor).
-struct Statistics {
-  struct Count {
-    std::uint64_t current = 0;
-    std::uint64_t peak = 0;
-    std::uint64_t total = 0;  ///< Ever.
-    void add(std::uint64_t n) noexcept {
-      current += n;
-      total += n;
-      if (current > peak) peak = current;
-    }
-    void subtract(std::uint64_t n) noexcept { current -= n; }
-    void become(std::uint64_t n) noexcept {
-      if (n > current) add(n - current);
-      current = n;
-    }
-    /// Of a sum the peak is that of its parts, each at its own time: no less than the true one.
-    Count& operator+=(const Count& other) noexcept;
-  };
-  Count requested;              ///< As asked for.
-  Count allocated;              ///< The blocks handed out.
-  Count allocation;             ///< How many.
-  Count active;                 ///< Allocated, or freed and waiting for a stream.
-  Count active_allocation;      ///< How many.
-  std::uint64_t reserved = 0;   ///< Held from the device.
-  Count inactive_split;         ///< Free, in spans that are in use,
-  Count inactive_split_blocks;  ///< and how many free blocks reach into such spans: their peaks
-                                ///< and totals only where they are counted.
-  Count segments;               ///< Runs of addresses that spans make.
-  std::uint64_t largest_free = 0;
-  std::uint64_t spans = 0;     ///< How many pieces the driver gave.
-  std::uint64_t mappings = 0;  ///< How many times spans are mapped besides.
-  std::uint64_t metadata = 0;  ///< Of the host's memory: what grows with the blocks and spans,
-  std::uint64_t metadata_fixed = 0;  ///< and what does not.
-  Statistics& operator+=(const Statistics& other) noexcept;
-};
-
-/// The memory of one stream, behind one lock: requests on that stream are cut from spans of the
-/// backing, and what is freed may be handed out on it at once, because its work comes after. Memory
-/// that another stream freed waits here until this stream has been made to wait for that one.
+/// The memory of one stream, behind one lock. What is freed on the stream is handed out on it again
+/// at once, because its work comes after. What another stream freed is event-deferred.
 ///
-/// Where no hole fits, the arena grows, as long as that keeps it near its peak (growth::slack()); else it
-/// puts holes of several spans together by mapping them once more, one behind the other
-/// (managers/pool/README.md). Such a mapping is kept, and holds again when its parts are free
-/// again.
+/// The arena conducts its parts: it finds memory for a request in the order of cost, see
+/// Arena::find(), and keeps the parts of one mind. managers/pool/README.md has the picture.
 ///
 /// Any thread may call. Sizes are bytes.
 class Arena {
  public:
-  /// `owner` is for owner() alone; where it `counts_split`, every request takes the slow way, and a
-  /// look at all that is free, for the peaks and totals of Statistics::inactive_split.
+  /// `owner` is for owner() alone. Where it `counts_split`, no request takes the fast path, and
+  /// each looks at all that is free, for the peaks and totals of Statistics::inactive_split.
   Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream, unsigned granule_shift,
         bool counts_split);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
   void* owner() const noexcept { return owner_; }
-  /// No memory of as many bytes is ever handed out.
+  /// The size from which on no request is served.
   std::uint64_t largest() const noexcept { return largest_; }
   /// The calling thread's number, which no other ever has.
   static std::uint64_t thread_number() noexcept;
 
-  struct Taken {
+  // Requests and frees
+
+  struct Allocation {
     DevicePtr address;
-    std::uint64_t cookie = 0;  ///< For release(); names this allocation for ever.
-    Epoch::Mark mark{};        ///< Current until release_all().
+    std::uint64_t cookie = 0;  ///< For free(); names this allocation for ever.
+    Epoch::Mark mark{};        ///< Current until end_all().
     explicit operator bool() const noexcept { return bool(address); }
   };
-  /// `size` > 0 bytes out of a hole that is there; nothing where none fits.
-  [[gnu::always_inline]] Taken allocate_at_once(std::uint64_t size) {
-    if (size >= largest_at_once_) return {};
+  /// The fast path: `size` > 0 bytes of a free block. Nothing where a short look finds none.
+  [[gnu::always_inline]] Allocation allocate_from_free(std::uint64_t size) {
+    if (size >= fast_below_) return {};
     const std::lock_guard lock(lock_);
-    if (allocates_.load(std::memory_order_relaxed) != this_thread()) {
-      allocates_.store(this_thread(), std::memory_order_relaxed);
+    if (allocating_thread_.load(std::memory_order_relaxed) != this_thread()) {
+      allocating_thread_.store(this_thread(), std::memory_order_relaxed);
     }
-    if (statistics_.allocation.total % kLookEvery == 0) end_what_is_left();
-    return take(size, blocks_.granules(size));
+    if (counts_.allocations_ever() % kMakeRemoteFreesEvery == 0) make_remote_frees();
+    return use(blocks_.allocate(blocks_.granules(size)), size);
   }
-  /// The same, or by all that it takes. Error out_of_memory where neither holes nor the driver nor
-  /// `max` have it; else the driver's. Where it `keeps`, no idle memory goes back to the driver.
-  Result<Taken> allocate_slowly(std::uint64_t size, bool keeps);
-  /// Nothing where the cookie names nothing that is alive: a free that comes late, or again.
-  /// `stream` is where it was freed, 0 where nobody said.
-  /// Does not wait for who is in the driver meanwhile: then, and where another thread than this one
-  /// allocates here, it is left for the arena to make.
-  [[gnu::always_inline]] void release(std::uint64_t cookie, StreamHandle stream) noexcept {
+  /// The same by all ways there are. Error out_of_memory where neither the arena nor the driver nor
+  /// `max` has it; else the driver's error. Where it `keeps_idle`, no idle memory goes back.
+  Result<Allocation> allocate(std::uint64_t size, bool keeps_idle);
+  /// Ends an allocation. Nothing happens where the cookie names none that is alive: a free that
+  /// comes late, or twice. `stream` is where it was freed; 0 where nobody said.
+  ///
+  /// Does not wait for a thread that is in the driver: then, and on another thread than the one
+  /// that allocates here, the free is queued for the arena.
+  [[gnu::always_inline]] void free(std::uint64_t cookie, StreamHandle stream) noexcept {
     const bool elsewhere = stream != StreamHandle{} && stream != stream_;
-    const bool here = allocates_.load(std::memory_order_relaxed) == this_thread();
-    if (elsewhere || !here || !lock_.try_lock()) return release_slowly(cookie, stream);
+    const bool here = allocating_thread_.load(std::memory_order_relaxed) == this_thread();
+    if (elsewhere || !here || !lock_.try_lock()) return free_slowly(cookie, stream);
     const std::lock_guard lock(lock_, std::adopt_lock);
     if (!blocks_.names(cookie)) return;
     const auto block = static_cast<std::uint32_t>(cookie);
-    const auto note = blocks_.note(block);
-    if (((note | ends_slowly_) & kComposite) != 0) return end(cookie);
-    statistics_.requested.subtract(note);
-    statistics_.allocated.subtract(blocks_.rounded(note));
-    statistics_.allocation.subtract(1);
-    blocks_.release(block);
-    if (statistics_.allocation.current == 0 && playing_ > 1) start_over();
+    const auto payload = blocks_.payload(block);
+    if (((payload | slow_frees_) & kStitched) != 0) return make_own_free(cookie);
+    counts_.free(payload, blocks_.rounded(payload));
+    blocks_.free(block);
+    if (counts_.allocations() == 0 && spans_.active_count() > 1) begin_generation();
   }
+  /// Ends all allocations: what is freed later is refused.
+  void end_all() noexcept;
 
-  /// For the fit check, which holds the locks of all arenas at once. Never waits.
+  // Memory of the device
+
+  /// Reserves memory before anybody asks.
+  Status reserve(std::uint64_t size);
+  /// Releases idle spans until the pool holds no more than `keep` bytes, or this arena none that
+  /// are idle. Waits for the device; where `wait` is false and the stream is one of CUDA's own, it
+  /// releases nothing while work is pending there. The backing notes what fails.
+  void release_idle(std::uint64_t keep, bool wait);
+  /// Frees the addresses, too: before its end, when it holds nothing.
+  void free_addresses();
+
+  /// For the fit check, which holds the locks of all arenas at once.
   bool try_lock() noexcept { return lock_.try_lock(); }
   void unlock() noexcept { lock_.unlock(); }
-  /// Makes all frees that other threads have queued, and tells what could serve a request then.
-  /// REQUIRES: try_lock() has succeeded.
+  /// Makes all remote frees, and tells what could serve a request then. REQUIRES: try_lock().
   Supply supply() noexcept;
 
-  /// Memory for `size` bytes more, before anybody asks.
-  Status grow(std::uint64_t size);
-  /// Ends all memory that is handed out: what is freed late is refused.
-  void release_all() noexcept;
-  /// Gives idle spans back until the pool holds no more than `keep` bytes, or this none that are
-  /// idle. Waits for the device; where `wait` is false and the stream is one of CUDA's own, it
-  /// gives nothing while work is pending there. What fails is noted by the backing.
-  void give_back(std::uint64_t keep, bool wait);
-  /// Before its end, when it holds nothing: the addresses too.
-  void give_addresses_back() noexcept;
+  // Reports
 
   Statistics statistics();
   /// Appends what it holds.
   void add_to(MemoryMap& map);
 
  private:
-  struct Composite {
-    DevicePtr address;
-    std::uint64_t requested = 0;
-    std::vector<std::uint32_t> parts;  ///< Its blocks; the first names it.
-  };
-  /// Spans mapped a second time, one behind the other.
-  struct Mapping {
-    DevicePtr base;
-    std::vector<std::uint32_t> spans;  ///< Their indexes.
-    std::uint64_t life = 0;            ///< When it was used last.
-    std::uint64_t size = 0;            ///< Bytes of them all,
-    std::uint64_t middle = 0;          ///< and of those between the first and the last.
-    std::uint64_t home = 0;            ///< and of those that are at home there: the first
-    std::uint32_t at_home = 0;         ///< so many of them.
-    std::uint32_t grown = 0;           ///< How many of them the arena grew by for it.
-    std::span<const std::uint32_t> again() const noexcept {
-      return std::span(spans).subspan(at_home);
-    }
-    DevicePtr address_again() const noexcept { return base + home; }
-  };
-  /// How a composite was made: who asks for the same again in the same state finds it without a
-  /// look at what else there is.
-  struct Use {
-    std::uint64_t wanted = 0;
-    std::uint32_t mapping = kNone;  ///< kNone: nothing held it, and the arena grew.
-    std::uint32_t playing = 0;      ///< Of the spans, before,
-    std::uint32_t must_play = 0;    ///< and then.
-    std::uint32_t parts_end = 0;    ///< Of Uses::parts, behind its last one.
-    DevicePtr address{};
-  };
-  struct Part {
-    std::uint64_t start = 0;
-    std::uint64_t end = 0;
-    std::uint32_t hole = kNone;  ///< What it was cut from.
-  };
-  struct Uses {
-    std::vector<Use> uses;
-    std::vector<Part> parts;
-  };
-  struct Range {
-    std::uint64_t base = 0;
+  struct Request {
     std::uint64_t size = 0;
-    std::vector<std::uint32_t> spans;  ///< Of each page the span that it is in.
-    bool left = false;                 ///< Something may be mapped there that is in no span.
+    std::uint32_t granules = 0;
+    std::uint64_t wanted = 0;  ///< `size` in whole granules.
+    bool keeps_idle = false;
   };
-  /// What is free at the ends of a span.
-  struct Ends {
-    std::uint64_t low = 0;   ///< Bytes from its start.
-    std::uint64_t high = 0;  ///< Bytes up to its end.
-    std::uint32_t low_block = kNone;
-    std::uint32_t high_block = kNone;
-  };
-  /// A free block that reaches an end of a span, and the spans that it begins and ends in.
-  struct Hole {
-    std::uint32_t block = kNone;
-    std::uint32_t low = kNone;
-    std::uint32_t high = kNone;
-  };
-  /// What was freed on another stream: `event` was recorded there then, since a program may end its
-  /// streams at any time; 0 where that failed.
-  struct Free {
-    std::uint64_t cookie = 0;
-    bool elsewhere = false;
-    EventHandle event{};
-  };
-  struct Parked {
-    std::uint32_t block = kNone;
-    EventHandle event{};  ///< Of the first part of what was freed; 0 of the others.
-    bool recorded = true;
-    bool first = true;
-  };
-  static constexpr std::uint64_t kNothing = ~std::uint64_t{0};
-  static constexpr std::uint64_t kComposite = std::uint64_t{1} << 63;
+  enum class Limit : std::uint8_t { policy, none };  ///< What bounds a growth, besides the backing.
+  enum class OrderBy : std::uint8_t { events, context };
 
-  Taken take(std::uint64_t size, std::uint32_t granules) {
-    return use(blocks_.take(granules), size);
-  }
-  /// Finds a hole wherever one is as large.
-  Taken take_any(std::uint64_t size, std::uint32_t granules) {
-    if (const auto taken = take(size, granules)) return taken;
-    return use(blocks_.take_any(granules), size);
-  }
-  [[gnu::always_inline]] Taken use(std::uint32_t block, std::uint64_t size) {
+  /// In a block's payload: it is the first part of a stitched block, whose index follows. A part
+  /// that is not the first has the payload 0, and any other block the size that was asked for.
+  static constexpr std::uint64_t kStitched = std::uint64_t{1} << 63;
+  static constexpr std::uint32_t kMakeRemoteFreesEvery = 16;  ///< Requests on the fast path.
+
+  [[gnu::always_inline]] Allocation use(std::uint32_t block, std::uint64_t size) {
     if (block == kNone) return {};
-    blocks_.set_note(block, size);
+    blocks_.set_payload(block, size);
     count(size, blocks_.rounded(size));
     return {.address = {blocks_.address(block)},
             .cookie = blocks_.cookie(block),
             .mark = epoch_.mark()};
   }
-  bool is_mapped() const noexcept { return !ranges_.empty(); }
-  std::uint64_t smallest_span() const noexcept;
-  void add_hole(Supply& supply, std::uint64_t start, std::uint64_t end) const noexcept;
-
-  Result<Taken> take_at_last(std::uint64_t size, bool keeps);
-  Result<Taken> take_slowly(std::uint64_t size, std::uint32_t granules, bool keeps);
-  void release_slowly(std::uint64_t cookie, StreamHandle stream) noexcept;
-  void end(const Free& free) noexcept;
-  void end(std::uint64_t cookie) noexcept;  ///< What was freed on this stream.
-  void leave(const Free& free) noexcept;
-  EventHandle record(StreamHandle stream) noexcept;
-  void forget(EventHandle event) noexcept;
-  void end_what_is_left() noexcept {
-    if (inbox_.filled.load(std::memory_order_relaxed)) empty_inbox();
+  void count(std::uint64_t size, std::uint64_t allocated) noexcept {
+    counts_.allocate(size, allocated);
+    generation_.note_allocated(counts_.allocated());
   }
-  void empty_inbox() noexcept;
   static std::uintptr_t this_thread() noexcept {
     static thread_local char here;
     return reinterpret_cast<std::uintptr_t>(&here);
   }
-  /// Of an arena of CU_STREAM_PER_THREAD.
-  bool is_its_thread() const noexcept { return made_by_ == thread_number(); }
-  void count(std::uint64_t size, std::uint64_t allocated) noexcept {
-    statistics_.requested.add(size);
-    statistics_.allocated.add(allocated);
-    statistics_.allocation.add(1);
-    if (policy_peak_ < statistics_.allocated.current) policy_peak_ = statistics_.allocated.current;
+  bool maps() const noexcept { return backing_.kind() == Backing::Kind::vmm; }
+  bool is_own_per_thread_stream() const noexcept {
+    return stream_ == kPerThreadStream && made_by_ == thread_number();
   }
-
-  // Growth
   growth::Usage usage() const noexcept;
-  std::uint64_t tail() const noexcept;
-  std::uint64_t next_in_play(std::uint64_t needed) const noexcept;
-  bool play(std::uint64_t bytes) noexcept;
-  void start_over() noexcept;
-  Status add_spans(std::uint64_t bytes, std::uint64_t in_one, std::span<const Span> behind = {});
-  Status add_slab(std::uint64_t bytes);
-  void put_in_order(std::uint32_t span);
-  void count_segments() noexcept;
-  void count_split() noexcept;
-  Status has_free(std::uint64_t bytes, std::size_t pieces);
-  bool ask_what_is_free() noexcept;
-  Status answered(std::uint64_t bytes, Status by_driver) noexcept;
-  std::uint64_t addresses_left() const noexcept;
-  Status use_range_for(std::uint64_t bytes);
-  Result<bool> enlarge(std::uint64_t wanted, bool within_means);
-  Result<Taken> take_from_slabs(std::uint64_t size, std::uint32_t granules, bool keeps);
-  void make_place_for(std::uint64_t bytes, std::uint64_t wanted);
 
-  // Memory in pieces
-  std::ptrdiff_t place_from(std::uint64_t address) const noexcept;
-  std::uint32_t span_at(std::uint64_t address) const noexcept;
-  std::uint32_t span_with(std::uint64_t address) const noexcept;
-  void name_pages(std::uint32_t span);
-  std::uint64_t end_of(std::uint32_t block) const noexcept {
-    return blocks_.address(block) + blocks_.bytes(blocks_.size(block));
+  // Ways to find memory (arena.cpp)
+  Result<Allocation> find(const Request& request);
+  Allocation from_free_blocks(const Request& request);
+  Allocation from_any_free_block(const Request& request);
+  Allocation from_deferred_frees(const Request& request);
+  Result<Allocation> from_spans(const Request& request);
+  Result<Allocation> from_slabs(const Request& request);
+
+  // Frees (arena.cpp)
+  void free_slowly(std::uint64_t cookie, StreamHandle stream) noexcept;
+  void make_free(const PendingFree& free) noexcept;
+  void make_own_free(std::uint64_t cookie) noexcept;  ///< Made here, on the arena's own stream.
+  void make_remote_frees() noexcept {
+    if (!remote_frees_.seems_empty()) make_all_remote_frees();
   }
-  std::optional<Hole> look_at(std::uint32_t block);
-  void look_at_ends(std::uint64_t least);
-  /// Which spans a mapping may bring back into play: those that the arena grew by for it, as they
-  /// came when the same requests came before, or any.
-  enum class Return : std::uint8_t { as_grown, any };
-  bool has(const Mapping& mapping, std::uint64_t wanted, Return of) const noexcept;
-  Taken take_mapped(std::uint64_t size, std::uint64_t wanted, Return of);
-  Result<Taken> stitch(std::uint64_t size, std::uint64_t wanted, std::uint64_t least);
-  Result<Taken> take_in_pieces(std::uint64_t size, std::uint64_t wanted, std::uint64_t least);
-  Taken take_through(std::size_t mapping, std::uint64_t size, std::uint64_t wanted,
-                     std::uint32_t playing);
-  Taken take_as_before(std::uint64_t size, std::uint64_t wanted);
-  bool has_grown_before(std::uint64_t wanted) const noexcept;
-  void remember_growth(std::uint64_t wanted, std::uint32_t playing);
-  Taken take_parts(std::uint64_t size, Use use, std::size_t first_part);
-  void play_next(std::uint32_t must_play);
+  void make_all_remote_frees() noexcept;
+  Result<bool> finish_deferred_frees(OrderBy by, std::size_t most) noexcept;
+  EventHandle record_event(StreamHandle stream) noexcept;
+  void destroy_event(EventHandle event) noexcept;
+  void begin_generation() noexcept;
 
-  // Order
-  enum class By : std::uint8_t { events, context };
-  Result<bool> settle(By by, std::size_t most) noexcept;
-  bool waits() const noexcept { return settled_ < parked_.size(); }
+  // Growth and release (arena_growth.cpp)
+  std::uint64_t free_tail() const noexcept;
+  bool activate(std::uint64_t bytes) noexcept;
+  Result<bool> make_room_at_tail(std::uint64_t wanted, Limit limit);
+  Status add_spans(std::uint64_t bytes, std::uint64_t single_span_limit,
+                   std::span<const Span> aliased_behind = {});
+  Status add_slab(std::uint64_t bytes);
+  void release_small_slabs(std::uint64_t bytes, std::uint64_t wanted);
+  Status reserve_addresses_for(std::uint64_t bytes);
+  void release_idle_spans(std::uint64_t keep, bool wait);
+  std::vector<std::uint32_t> idle_spans(std::uint64_t keep) const;
+  Result<bool> wait_until_unused(bool wait) noexcept;
+  void take_out_of_blocks(std::vector<std::uint32_t> idle);
+  void release_spans(const std::vector<std::uint32_t>& idle);
+  void release_unused_addresses(std::uint64_t failures_before);
+  void free_ranges(const std::vector<AddressRanges::Range>& ranges);
+  std::uint64_t smallest_span() const noexcept;
 
-  // What it says of itself (arena_map.cpp)
-  void before_parked_changes() noexcept;
-  void after_parked_changed() noexcept;
+  // Stitching (arena_stitch.cpp)
+  Result<Allocation> stitch(const Request& request, std::uint64_t least_part);
+  Result<Allocation> stitch_anew(const Request& request, std::uint64_t least_part);
+  Allocation replay_stitch(const Request& request);
+  Allocation stitch_in(std::uint32_t mapping, const Request& request, std::uint32_t active_before);
+  Allocation use_parts(const StitchRecord& record, std::uint64_t size,
+                       std::span<const StitchedPart> parts);
+  void activate_next_run(std::uint32_t needed);
+  void remember_growth(std::uint64_t wanted, std::uint32_t active_before);
+
+  // Reports (arena_report.cpp)
+  void count_split() noexcept;
   std::uint64_t largest_free() const noexcept;
   std::uint64_t metadata_bytes() const noexcept;
-  bool follows(const Span& span, std::uint64_t end) const noexcept;
-  void add_composites(MemoryMap& map, std::vector<MemoryMap::Block>& blocks) const;
-  MemoryMap::Block described(std::uint32_t block) const noexcept;
-  Result<bool> finish(bool wait) noexcept;
-
-  void give_idle_back(std::uint64_t keep, bool wait);
-  std::vector<std::uint32_t> idle_spans(std::uint64_t keep) const;
-  void take_out_of_play(std::vector<std::uint32_t> idle);
-  void forget(const std::vector<std::uint32_t>& idle);
-  void leave_range() noexcept;
-  void leave_empty_ranges() noexcept;
-  void leave_ranges() noexcept;
+  MemoryMap::Block describe(std::uint32_t block) const noexcept;
+  void add_stitched_blocks(MemoryMap& map, std::vector<MemoryMap::Block>& blocks) const;
+  std::vector<MemoryMap::Block> describe_all(MemoryMap& map) const;
 
   void* owner_;
   Driver& driver_;
   Backing& backing_;
   const StreamHandle stream_;
   const bool counts_split_;
-  const std::uint64_t largest_ = 0;  ///< Bytes; what one block cannot hold.
-  // Where the split is counted, the fast paths serve nothing:
-  const std::uint64_t largest_at_once_;  ///< allocate_at_once() serves less than this.
-  const std::uint64_t ends_slowly_;      ///< kComposite where release() makes no free by itself.
-  // Read by all and hardly ever written: apart from what the allocating thread writes.
-  std::atomic<std::uintptr_t> allocates_{0};  ///< The thread that did last, or one after its end.
-  const std::uint64_t made_by_;               ///< A thread's number.
-  /// Frees that others than the allocating thread have left, in one cache line that they alone
-  /// write.
-  struct alignas(64) Inbox {
-    SpinLock lock;
-    std::atomic<bool> filled{false};
-    std::uint8_t count = 0;
-    bool overflowed = false;
-    std::array<std::uint64_t, 7> cookies{};
-  };
-  static_assert(sizeof(Inbox) == 64);
-  static constexpr std::uint32_t kLookEvery = 16;  ///< Allocations, and whenever no hole fits.
-
-  Inbox inbox_;
-  std::vector<Free>
-      overflow_;  ///< Of the inbox: what it has no room for, and frees on other streams.
+  const std::uint64_t largest_;
+  const std::uint64_t
+      fast_below_;  ///< The fast path serves less than this: 0 where it counts_split_,
+  const std::uint64_t slow_frees_;  ///< where this is kStitched, so that no free is fast either.
+  // Read by all threads and hardly ever written: apart from what the allocating thread writes.
+  std::atomic<std::uintptr_t> allocating_thread_{0};  ///< Or one that came after its end.
+  const std::uint64_t made_by_;                       ///< A thread's number.
+  RemoteFrees remote_frees_;
   alignas(64) SpinLock lock_;  ///< Held also in the driver.
-  std::vector<Free> ending_;   ///< What end_what_is_left() makes.
   Epoch epoch_;
-  Blocks blocks_;
-  std::uint64_t policy_peak_ = 0;  ///< Of allocated, since the arena was last empty.
-  std::uint64_t in_play_ = 0;      ///< Bytes of the first `playing_` spans.
-  std::uint32_t playing_ = 0;
-  Statistics statistics_;  ///< Its counts; the peaks of allocated since parked_ last changed.
-  Statistics peaks_;       ///< Up to then.
-  std::uint64_t driver_refuses_ = kNothing;  ///< As much, for the request that is served.
-  std::uint64_t room_ = 0;  ///< That the device had when it was asked, less what it gave since.
-  std::uint64_t parked_bytes_ = 0;
-  std::uint64_t parked_count_ = 0;  ///< Of what was freed, not of its parts.
-  std::vector<Parked> parked_;
-  std::size_t settled_ = 0;        ///< Of parked_ the first; soon taken out.
-  std::vector<Span> spans_;        ///< As they came. The first `playing_` are in blocks_.
-  std::vector<Mapping> mappings_;  ///< In the order in which they were made.
-  // A life of the arena is from where it is empty to where it is so again.
-  std::uint64_t life_ = 1;
-  std::uint64_t made_ = 0;          ///< Spans that have been mapped once more in this life,
-  std::uint64_t used_ = 0;          ///< and those of the mappings that it has used.
-  std::uint64_t in_vain_ = 0;       ///< Made in lives that needed no more than one before them.
-  std::uint64_t highest_peak_ = 0;  ///< Of policy_peak_, of lives that are over.
-  std::uint64_t born_ = 0;          ///< How many allocations there had been then.
-  Uses before_;                     ///< Of composites, in the life before this one,
-  Uses uses_;                       ///< and in this one.
-  std::vector<Composite> composites_;
-  std::vector<std::uint32_t> idle_composites_;
-  std::vector<std::uint32_t> by_address_;  ///< The indexes of spans_.
-  std::vector<Ends> ends_;                 ///< Of spans_, as look_at_ends() saw them,
-  std::vector<Hole> holes_;                ///< what it saw there,
-  std::vector<std::uint32_t> touched_;     ///< and which of spans_ that touches.
-  std::vector<Range> ranges_;              ///< vmm: reserved; the last one is being filled.
-  std::uint64_t next_address_ = 0;         ///< In the last of ranges_.
+  BlockMap blocks_;
+  SpanList spans_;
+  Generation generation_;
+  UsageCounts counts_;
+  DeferredFrees deferred_;
+  DeviceRoom device_room_;
+  StitchedBlocks stitched_;
+  StitchCache stitches_;
+  SpanEnds ends_;                    ///< As of the request that is being stitched,
+  std::vector<StitchedPart> parts_;  ///< and its parts: here, to keep their memory.
 };
 
 }  // namespace emm::pool

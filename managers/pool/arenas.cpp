@@ -4,7 +4,7 @@
 
 namespace emm::pool {
 
-// The table is never filled to its end, so that a search in it ends.
+// The table is never filled beyond its half, so that every search in it meets an empty slot.
 Arena& Arenas::make(std::uint64_t key, StreamHandle stream) {
   const std::lock_guard lock(mutex_);
   auto slot = slot_of(key);
@@ -16,8 +16,8 @@ Arena& Arenas::make(std::uint64_t key, StreamHandle stream) {
   const auto other = others_.find(key);
   if (other != others_.end()) return *other->second;
   auto& arena = *arenas_.emplace_back(std::make_unique<Arena>(
-      owner_, *driver_, backing_, stream == kLegacyStream ? StreamHandle{} : stream,
-      granule_shift_, count_split_));
+      owner_, *driver_, backing_, stream == kLegacyStream ? StreamHandle{} : stream, granule_shift_,
+      count_split_));
   if (arenas_.size() > kSlots / 2) {
     others_.emplace(key, &arena);
     return arena;

@@ -20,9 +20,9 @@ Backing::Kind Backing::kind() noexcept {
   return *kind_;
 }
 
-void Backing::has_given(std::size_t pieces, std::uint64_t size) noexcept {
+void Backing::confirm_count(std::size_t spans, std::uint64_t size) noexcept {
   asked_.fetch_sub(size, std::memory_order_acq_rel);
-  given_.fetch_add(pieces, std::memory_order_relaxed);
+  spans_made_.fetch_add(spans, std::memory_order_relaxed);
   total_.fetch_add(size, std::memory_order_relaxed);
   const auto reserved = reserved_bytes();
   auto peak = peak_.load(std::memory_order_relaxed);
@@ -42,8 +42,9 @@ bool Backing::allows(std::uint64_t size) const noexcept {
   }
 }
 
-// What others have asked the driver for is counted before it answers. Where that is in the way the
-// answer is waited for, since it may be no; the driver needs nothing of who waits.
+// What other threads have asked the driver for is counted before it answers. Where `max` has room
+// without that only, this thread waits for the answer, since it may be no. The driver needs nothing
+// that this thread holds.
 Status Backing::count(std::uint64_t size) noexcept {
   for (; allows(size); std::this_thread::yield()) {
     auto reserved = reserved_bytes();
@@ -56,13 +57,14 @@ Status Backing::count(std::uint64_t size) noexcept {
   return full();
 }
 
-void Backing::undo(std::uint64_t size) noexcept {
+void Backing::undo_count(std::uint64_t size) noexcept {
   discount(size);
   undone_.fetch_add(1, std::memory_order_acq_rel);
   asked_.fetch_sub(size, std::memory_order_acq_rel);
 }
 
-// One call gives access to all of it: 22 us a handle, but 38 us for one alone (H200).
+// One call gives access to all: that is 22 us a handle, where a handle by itself takes 38 us
+// (H200).
 Status Backing::map(std::uint64_t address, std::span<const Span> spans) {
   std::size_t mapped = 0;
   Status done;
@@ -82,7 +84,7 @@ Status Backing::map(std::uint64_t address, std::span<const Span> spans) {
 }
 
 Status Backing::create(std::uint64_t address, std::span<const std::uint64_t> sizes,
-                       std::span<const Span> behind, std::vector<Span>& spans) {
+                       std::span<const Span> aliased_behind, std::vector<Span>& spans) {
   const auto first = spans.size();
   const auto all = std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
   auto at = address;
@@ -99,17 +101,17 @@ Status Backing::create(std::uint64_t address, std::span<const std::uint64_t> siz
   }
   if (done) {
     std::vector<Span> mapped(spans.begin() + static_cast<std::ptrdiff_t>(first), spans.end());
-    mapped.insert(mapped.end(), behind.begin(), behind.end());
+    mapped.insert(mapped.end(), aliased_behind.begin(), aliased_behind.end());
     done = map(address, mapped);
   }
   if (done) {
-    has_given(sizes.size(), all);
+    confirm_count(sizes.size(), all);
     return done;
   }
   for (auto at_span = first; at_span < spans.size(); ++at_span) {
     note(driver_->mem_release(spans[at_span].handle));
   }
-  undo(all);
+  undo_count(all);
   spans.resize(first);
   return done;
 }
@@ -137,14 +139,14 @@ Result<Span> Backing::allocate(std::uint64_t size) {
   if (auto done = count(size); !done) return std::move(done).error();
   auto base = driver_->mem_alloc(size);
   if (!base) {
-    undo(size);
+    undo_count(size);
     return std::move(base).error();
   }
-  has_given(1, size);
+  confirm_count(1, size);
   return Span{.address = base->value, .size = size};
 }
 
-void Backing::give_back(const Span& span) {
+void Backing::release(const Span& span) {
   if (span.handle == PhysicalHandle{}) {
     note(driver_->mem_free({span.address}));
   } else {
@@ -152,7 +154,7 @@ void Backing::give_back(const Span& span) {
     note(driver_->mem_release(span.handle));
   }
   discount(span.size);
-  given_back_.fetch_add(1, std::memory_order_relaxed);
+  spans_released_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Backing::note(Status done) {

@@ -12,8 +12,8 @@
 
 namespace emm::pool {
 
-/// Memory that the driver gave in one piece: a physical handle, mapped at `address`, or what
-/// cuMemAlloc gave.
+/// Memory that the driver gave in one piece: a physical handle that is mapped at `address`, or what
+/// cuMemAlloc gave (a slab).
 struct Span {
   std::uint64_t address = 0;
   std::uint64_t size = 0;
@@ -22,6 +22,9 @@ struct Span {
 };
 
 inline Error full() noexcept { return {.code = Errc::out_of_memory, .native = 2}; }
+inline bool is_out_of_memory(const Error& error) noexcept {
+  return error.code == Errc::out_of_memory;
+}
 
 inline std::uint64_t size_of(std::span<const Span> spans) noexcept {
   std::uint64_t size = 0;
@@ -29,29 +32,31 @@ inline std::uint64_t size_of(std::span<const Span> spans) noexcept {
   return size;
 }
 
-/// Where the arenas of one pool have their memory from, all together no more than `max` bytes.
-/// Whatever fails leaves all as it was, as far as the driver lets it: what it refuses to take back
-/// is in take_failures(). Any thread may call.
+/// Gets memory from the driver for the arenas of one pool, no more than `max` bytes for all of
+/// them.
+///
+/// A call that fails undoes what it did. What the driver refuses to take back then has no caller to
+/// answer to: it is in take_failures(). Any thread may call.
 class Backing {
  public:
-  /// vmm: physical handles in reserved addresses, so that memory which is free in pieces can be
-  /// mapped as one. cumem: cuMemAlloc, whose memory 64-byte IPC handles can name.
+  /// vmm: physical handles in reserved addresses, which can be stitched. cumem: cuMemAlloc, whose
+  /// memory 64-byte IPC handles can name.
   enum class Kind : std::uint8_t { vmm, cumem };
   static constexpr std::uint64_t kPage = std::uint64_t{2}
-                                         << 20;  ///< What the driver gives comes in these (H200).
+                                         << 20;  ///< The granularity of handles (H200).
 
   static constexpr std::uint64_t in_pages(std::uint64_t size) noexcept {
     return (size + kPage - 1) & ~(kPage - 1);
   }
 
-  /// `asked_for` empty: vmm, or cumem where the device has no virtual memory to offer.
+  /// Where `asked_for` is empty: vmm, or cumem on a device without virtual memory management.
   Backing(Driver* driver, std::optional<Kind> asked_for, std::uint64_t max) noexcept
       : driver_(driver), kind_(asked_for), max_(max) {}
 
-  /// Asks the device at the first need.
+  /// Asks the device at the first call.
   Kind kind() noexcept;
   std::uint64_t max() const noexcept { return max_; }
-  /// So many bytes more are within `max`, or may be once the driver has answered others.
+  /// Are `size` bytes more within `max`, or may they be once the driver has answered other threads?
   bool allows(std::uint64_t size) const noexcept;
   std::uint64_t reserved_bytes() const noexcept {
     return reserved_.load(std::memory_order_acquire);
@@ -63,29 +68,31 @@ class Backing {
   std::uint64_t total_reserved_bytes() const noexcept {
     return total_.load(std::memory_order_relaxed);
   }
-  /// Pieces that the driver gave, ever, and those that it was given back.
-  std::uint64_t given() const noexcept { return given_.load(std::memory_order_relaxed); }
-  std::uint64_t given_back() const noexcept { return given_back_.load(std::memory_order_relaxed); }
-  /// Ranges of addresses, the same.
-  std::uint64_t ranges_given_back() const noexcept {
-    return ranges_given_back_.load(std::memory_order_relaxed);
+  /// How many spans the driver gave, ever, and how many of them were released.
+  std::uint64_t spans_made() const noexcept { return spans_made_.load(std::memory_order_relaxed); }
+  std::uint64_t spans_released() const noexcept {
+    return spans_released_.load(std::memory_order_relaxed);
+  }
+  /// How many ranges of addresses were freed, ever.
+  std::uint64_t ranges_freed() const noexcept {
+    return ranges_freed_.load(std::memory_order_relaxed);
   }
 
-  /// All that the device has, once somebody was told.
+  /// What the device has in all; no limit before somebody has asked it.
   std::uint64_t device() const noexcept { return device_.load(std::memory_order_relaxed); }
   void device_has(std::uint64_t total) noexcept { device_.store(total, std::memory_order_relaxed); }
   /// How many arenas have addresses of it; at least 1.
   unsigned sharers() const noexcept {
     return std::max(1u, sharers_.load(std::memory_order_relaxed));
   }
-  void is_shared_by_another() noexcept { sharers_.fetch_add(1, std::memory_order_relaxed); }
-  void is_shared_by_one_less() noexcept { sharers_.fetch_sub(1, std::memory_order_relaxed); }
+  void add_sharer() noexcept { sharers_.fetch_add(1, std::memory_order_relaxed); }
+  void remove_sharer() noexcept { sharers_.fetch_sub(1, std::memory_order_relaxed); }
 
-  /// Where this failed, there is no caller to answer: for take_failures().
+  /// Keeps a failure that no caller hears of for take_failures().
   void note(Status done);
-  /// What failed so since the last call.
+  /// The failures that were noted since the last call.
   std::vector<Error> take_failures();
-  /// How many failures there have been.
+  /// How many were noted, ever.
   std::uint64_t failures() const noexcept { return failures_.load(std::memory_order_relaxed); }
 
   // vmm
@@ -94,33 +101,32 @@ class Backing {
   }
   void free_addresses(DevicePtr base, std::uint64_t size) {
     note(driver_->mem_address_free(base, size));
-    ranges_given_back_.fetch_add(1, std::memory_order_relaxed);
+    ranges_freed_.fetch_add(1, std::memory_order_relaxed);
   }
-  /// Handles of `sizes` bytes, mapped one behind the other from `address` on, and appended to
-  /// `spans`. The memory of those `behind` is mapped besides, behind them.
+  /// Makes handles of `sizes` bytes, maps them one behind the other from `address` on, and appends
+  /// them to `spans`. The memory of the spans `aliased_behind` is mapped once more, behind them.
   Status create(std::uint64_t address, std::span<const std::uint64_t> sizes,
-                std::span<const Span> behind, std::vector<Span>& spans);
-  /// The memory of `spans`, one behind the other, at addresses of their own besides.
+                std::span<const Span> aliased_behind, std::vector<Span>& spans);
+  /// Maps the memory of `spans` once more, one behind the other, in a range of its own.
   Result<DevicePtr> map_again(std::span<const Span> spans);
-  /// Ends what map_again() gave, or create() behind its own, but for the addresses. Nobody may be
-  /// using it.
+  /// Unmaps what map_again() or create() has mapped once more. Nobody may be using it. Keeps the
+  /// addresses.
   void unmap(DevicePtr base, std::span<const Span> spans);
 
   // cumem
   Result<Span> allocate(std::uint64_t size);
 
-  /// Back to the device. Nobody may be using it, except that cuMemFree waits by itself. It is no
-  /// longer counted, also where that fails.
-  void give_back(const Span& span);
+  /// Gives a span back to the driver. Nobody may be using it, except that cuMemFree waits by
+  /// itself. The span is no longer counted, also where that fails.
+  void release(const Span& span);
 
  private:
-  Status count(std::uint64_t size) noexcept;
+  Status count(std::uint64_t size) noexcept;  ///< Before the driver is asked.
   void discount(std::uint64_t size) noexcept {
     reserved_.fetch_sub(size, std::memory_order_acq_rel);
   }
-  /// What count() counted, and the driver did not give.
-  void undo(std::uint64_t size) noexcept;
-  void has_given(std::size_t pieces, std::uint64_t size) noexcept;
+  void undo_count(std::uint64_t size) noexcept;  ///< The driver did not give it.
+  void confirm_count(std::size_t spans, std::uint64_t size) noexcept;  ///< It did.
   Status map(std::uint64_t address, std::span<const Span> spans);
 
   Driver* driver_;
@@ -134,9 +140,9 @@ class Backing {
   std::atomic<std::uint64_t> undone_{0};  ///< How often it did not.
   std::atomic<std::uint64_t> peak_{0};
   std::atomic<std::uint64_t> total_{0};
-  std::atomic<std::uint64_t> given_{0};
-  std::atomic<std::uint64_t> given_back_{0};
-  std::atomic<std::uint64_t> ranges_given_back_{0};
+  std::atomic<std::uint64_t> spans_made_{0};
+  std::atomic<std::uint64_t> spans_released_{0};
+  std::atomic<std::uint64_t> ranges_freed_{0};
   std::atomic<std::uint64_t> failures_{0};
   std::atomic<std::uint64_t> device_{~std::uint64_t{0}};
   std::atomic<std::uint64_t> taken_{0};  ///< Of them.

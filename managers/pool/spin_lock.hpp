@@ -5,9 +5,9 @@
 
 namespace emm::pool {
 
-/// A mutex for sections of some tens of nanoseconds that hardly ever meet: taken by one exchange,
-/// released by one store. Who waits long, because the holder asks the driver for memory, lets
-/// others run. BasicLockable.
+/// A mutex for sections of some tens of nanoseconds, for which two threads hardly ever compete: one
+/// exchange takes it, one store releases it. A thread that waits long, because the holder is in the
+/// driver, lets others run. Lockable.
 class SpinLock {
  public:
   void lock() noexcept {

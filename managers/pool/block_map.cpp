@@ -1,4 +1,4 @@
-#include "managers/pool/blocks.hpp"
+#include "managers/pool/block_map.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -7,23 +7,23 @@
 
 namespace emm::pool {
 
-Blocks::Blocks(unsigned shift)
+BlockMap::BlockMap(unsigned shift)
     : shift_(shift), mask_((std::uint64_t{1} << shift) - 1), blocks_(kFirst) {
   clear();
 }
 
-std::uint32_t Blocks::make_another() {
+std::uint32_t BlockMap::add_record() {
   EMM_ASSERT(blocks_.size() < kNone);
-  if (blocks_.size() == blocks_.capacity()) {  // the rings' own entries are not to be doubled
+  if (blocks_.size() == blocks_.capacity()) {  // doubles the blocks, but not the heads of the rings
     blocks_.reserve(kFirst + 2 * std::max<std::size_t>(blocks_.size() - kFirst, 16));
   }
   blocks_.emplace_back();
   return static_cast<std::uint32_t>(blocks_.size() - 1);
 }
 
-// The upper part of a block that is in no list: a new block, in no list either.
-std::uint32_t Blocks::split(std::uint32_t block, std::uint32_t granules) {
-  const auto rest = make();
+// Splits a block that is in no ring; the new upper part is in no ring either.
+std::uint32_t BlockMap::split(std::uint32_t block, std::uint32_t granules) {
+  const auto rest = new_record();
   auto& lower = blocks_[block];
   auto& upper = blocks_[rest];
   upper.address = lower.address + bytes(granules);
@@ -37,7 +37,7 @@ std::uint32_t Blocks::split(std::uint32_t block, std::uint32_t granules) {
   return rest;
 }
 
-std::uint32_t Blocks::cut(std::uint32_t block, std::uint64_t address) {
+std::uint32_t BlockMap::split_at(std::uint32_t block, std::uint64_t address) {
   if (blocks_[block].address == address) return block;
   erase(block);
   const auto upper = split(block, granules(address - blocks_[block].address));
@@ -46,8 +46,8 @@ std::uint32_t Blocks::cut(std::uint32_t block, std::uint64_t address) {
   return upper;
 }
 
-std::uint32_t Blocks::carve(std::uint32_t block, std::uint64_t address, std::uint32_t granules) {
-  const auto part = cut(block, address);
+std::uint32_t BlockMap::carve(std::uint32_t block, std::uint64_t address, std::uint32_t granules) {
+  const auto part = split_at(block, address);
   erase(part);
   EMM_ASSERT(blocks_[part].size >= granules);
   if (blocks_[part].size > granules) insert(split(part, granules));
@@ -55,7 +55,7 @@ std::uint32_t Blocks::carve(std::uint32_t block, std::uint64_t address, std::uin
   return part;
 }
 
-std::uint32_t Blocks::take_any(std::uint32_t granules) {
+std::uint32_t BlockMap::allocate_any(std::uint32_t granules) {
   const auto bin = class_of(granules);
   for (auto at = blocks_[bin].next; at != bin; at = blocks_[at].next) {
     if (blocks_[at].size >= granules) return carve(at, blocks_[at].address, granules);
@@ -63,20 +63,20 @@ std::uint32_t Blocks::take_any(std::uint32_t granules) {
   return kNone;
 }
 
-bool Blocks::join_kept() noexcept {
+bool BlockMap::coalesce_kept() noexcept {
   bool any = false;
   for (; kept_sizes_ != 0; kept_sizes_ &= kept_sizes_ - 1) {
     for (auto& place : kept_[static_cast<std::size_t>(std::countr_zero(kept_sizes_))]) {
       const auto block = std::exchange(place, kNone);
       if (block == kNone) continue;
-      join(block);
+      coalesce(block);
       any = true;
     }
   }
   return any;
 }
 
-std::uint32_t Blocks::most_below(std::uint32_t granules) const noexcept {
+std::uint32_t BlockMap::largest_below(std::uint32_t granules) const noexcept {
   if (granules <= 1) return 0;
   const auto bin = class_of(granules - 1);
   auto word = bin / 64;
@@ -91,7 +91,7 @@ std::uint32_t Blocks::most_below(std::uint32_t granules) const noexcept {
   return std::min(most_of(highest), granules - 1);
 }
 
-void Blocks::extend(bool joined, std::uint64_t address, std::uint32_t granules) {
+void BlockMap::extend(bool joined, std::uint64_t address, std::uint32_t granules) {
   EMM_ASSERT(!joined || last_ != kNone);
   if (joined && is_free(last_)) {
     erase(last_);
@@ -99,7 +99,7 @@ void Blocks::extend(bool joined, std::uint64_t address, std::uint32_t granules) 
     insert(last_);
     return;
   }
-  const auto block = make();
+  const auto block = new_record();
   auto& at = blocks_[block];
   at.address = address;
   at.size = granules;
@@ -110,20 +110,20 @@ void Blocks::extend(bool joined, std::uint64_t address, std::uint32_t granules) 
   insert(block);
 }
 
-void Blocks::remove(std::uint32_t block) noexcept {
+void BlockMap::remove(std::uint32_t block) noexcept {
   erase(block);
   const auto& at = blocks_[block];
   blocks_[at.before].after = kEdge;
   blocks_[at.after].before = kEdge;
   if (last_ == block) last_ = kNone;
-  drop(block);
+  retire(block);
 }
 
-void Blocks::remove_all_free() noexcept {
+void BlockMap::remove_all_free() noexcept {
   for (auto bin = next_bin(0); bin != kNone; bin = next_bin(bin)) remove(blocks_[bin].next);
 }
 
-void Blocks::clear() noexcept {
+void BlockMap::clear() noexcept {
   for (std::uint32_t bin = 0; bin < kClasses; ++bin)
     blocks_[bin].next = blocks_[bin].previous = bin;
   set_state(blocks_[kEdge], State::used);
@@ -135,9 +135,9 @@ void Blocks::clear() noexcept {
   renumber();
 }
 
-void Blocks::renumber() noexcept {
-  absent_ = kNone;
-  for (auto block = static_cast<std::uint32_t>(blocks_.size()); block-- > kFirst;) drop(block);
+void BlockMap::renumber() noexcept {
+  unused_ = kNone;
+  for (auto block = static_cast<std::uint32_t>(blocks_.size()); block-- > kFirst;) retire(block);
 }
 
 }  // namespace emm::pool

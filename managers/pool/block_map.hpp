@@ -11,71 +11,75 @@ namespace emm::pool {
 /// An index that names nothing.
 inline constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
-/// The block map of one arena: extents of addresses cut into blocks, near best fit, free neighbours
-/// joined at once, but for small ones that are kept whole. Knows no driver and no stream. Sizes are
-/// in granules, addresses in bytes. 32 bytes a block, reused for ever; a call that needs no more
-/// blocks than there have been takes nothing from the heap.
+/// The block map of one arena: runs of addresses, cut into blocks that are used or free.
 ///
-/// A free block is in the ring of its size class (32 to an octave, exact below 64 granules). One
-/// thread at a time. What a request and a free come to is inlined into its caller: of a path of 30
-/// ns the frames of its functions are a tenth.
-class Blocks {
+/// An allocation gets the smallest free block that a short look finds. A freed block is coalesced
+/// with free neighbours at once, except that the last two of each small size are kept whole for the
+/// next request of that size. A free block is in the ring of its size class: 32 classes to an
+/// octave, exact below 64 granules.
+///
+/// It knows no driver and no stream. Sizes are in granules, addresses in bytes. A block takes 32
+/// bytes; records are reused, so a call that needs no more blocks than there have been takes
+/// nothing from the heap. One thread at a time.
+///
+/// allocate() and free() are inlined into their callers: calling functions would be a tenth of a
+/// path of 30 ns.
+class BlockMap {
  public:
-  /// aside: free, and kept whole.
-  enum class State : std::uint32_t { aside, used, free, parked };
+  /// kept: free, but whole and in no ring. deferred: freed, and not to be handed out yet.
+  enum class State : std::uint32_t { kept, used, free, deferred };
 
   /// Granules are of 2^`shift` bytes.
-  explicit Blocks(unsigned shift);
+  explicit BlockMap(unsigned shift);
 
   std::uint32_t granules(std::uint64_t bytes) const noexcept {
     return static_cast<std::uint32_t>((bytes + mask_) >> shift_);
   }
-  /// As many whole granules, in bytes.
+  /// `bytes`, rounded up to whole granules.
   std::uint64_t rounded(std::uint64_t bytes) const noexcept { return (bytes + mask_) & ~mask_; }
   std::uint64_t bytes(std::uint32_t granules) const noexcept {
     return std::uint64_t{granules} << shift_;
   }
-  /// What one block can hold at most, in bytes.
+  /// The size that no block reaches, in bytes.
   static std::uint64_t largest(unsigned shift) noexcept {
     return std::uint64_t{kMostGranules} << shift;
   }
 
-  /// A block of exactly `granules` > 0 out of the smallest that is found to fit; kNone where there
-  /// is none.
-  std::uint32_t take(std::uint32_t granules);
-  /// The same, where take() has found none, after a look at each hole of its class: kNone only
-  /// where no hole is as large.
-  std::uint32_t take_any(std::uint32_t granules);
-  /// The part [address, address + granules) of a free block, used. REQUIRES: it lies in that block.
+  /// Uses `granules` > 0 of the smallest free block that a short look finds. kNone where it finds
+  /// none.
+  std::uint32_t allocate(std::uint32_t granules);
+  /// Looks at each block of the size class, after allocate() has found none. kNone only where no
+  /// free block is large enough.
+  std::uint32_t allocate_any(std::uint32_t granules);
+  /// Uses the part of a free block that begins at `address`. REQUIRES: it lies in that block.
   std::uint32_t carve(std::uint32_t block, std::uint64_t address, std::uint32_t granules);
-  /// A used or parked block is free, and joined with free neighbours; but the two of each small
-  /// size that came last are kept whole for the next that are as large.
-  void release(std::uint32_t block) noexcept;
-  /// The small ones that are kept whole are joined too. False where there was none.
-  bool join_kept() noexcept;
-  /// A used block stays out of reach, but is used no more.
-  void park(std::uint32_t block) noexcept { set_state(blocks_[block], State::parked); }
+  /// Ends the use of a used or deferred block.
+  void free(std::uint32_t block) noexcept;
+  /// Coalesces the blocks that are kept whole, too. False where there was none.
+  bool coalesce_kept() noexcept;
+  /// Ends the use of a used block, but hands it out to nobody until free().
+  void defer(std::uint32_t block) noexcept { set_state(blocks_[block], State::deferred); }
 
-  /// New free addresses: `joined` to the end of those that were added last, which they follow, or
-  /// by themselves.
+  /// Adds free addresses. Where they are `joined`, they follow the run that was added last.
   void extend(bool joined, std::uint64_t address, std::uint32_t granules);
   /// The block at the end of what was added last; kNone where that has been removed.
   std::uint32_t last() const noexcept { return last_; }
-  /// Takes a free block out of the map. Blocks below and above it are not joined across the gap.
+  /// Takes a free block out of the map. Blocks are not coalesced across the gap.
   void remove(std::uint32_t block) noexcept;
-  /// Cuts a free block so that one starts at `address`, which lies in it; that one.
-  std::uint32_t cut(std::uint32_t block, std::uint64_t address);
+  /// Splits a free block at `address`, which lies in it, and returns the upper part; the block
+  /// itself where it starts there.
+  std::uint32_t split_at(std::uint32_t block, std::uint64_t address);
   /// Takes every free block out of the map.
   void remove_all_free() noexcept;
-  /// The blocks that are made next get their numbers in order, so that the same calls get the same
-  /// ones. REQUIRES: none is in the map.
+  /// Hands out records in their order again, so that the same calls get the same ones. REQUIRES:
+  /// the map is empty.
   void renumber() noexcept;
-  /// How many blocks there have been at one time.
+  /// The most blocks that there have been at one time.
   std::size_t count() const noexcept { return blocks_.size() - kFirst; }
-  /// Takes every block out of the map: all uses are over.
+  /// Ends all uses, and takes every block out of the map.
   void clear() noexcept;
 
-  /// Names this use of the block: no other use of any block has the same. `block` is used.
+  /// Names this use of a used block: no other use of any block has the same cookie.
   std::uint64_t cookie(std::uint32_t block) const noexcept {
     return (std::uint64_t{blocks_[block].tag} << 32) | block;
   }
@@ -84,12 +88,12 @@ class Blocks {
     const auto block = static_cast<std::uint32_t>(cookie);
     return block < blocks_.size() && names(cookie) ? block : kNone;
   }
-  /// That use is not over. REQUIRES: cookie() gave it.
+  /// Is that use not over? REQUIRES: cookie() gave it.
   bool names(std::uint64_t cookie) const noexcept {
     return blocks_[static_cast<std::uint32_t>(cookie)].tag == cookie >> 32;
   }
 
-  /// `block`, which may be of the past, is free, and holds [start, end).
+  /// Is `block`, which need not exist any more, free, and does it hold [start, end)?
   bool is_hole_of(std::uint32_t block, std::uint64_t start, std::uint64_t end) const noexcept {
     const auto& at = blocks_[block];
     return is_free(block) && at.address <= start && end <= at.address + bytes(at.size);
@@ -97,25 +101,28 @@ class Blocks {
   State state(std::uint32_t block) const noexcept { return State(blocks_[block].tag & 3); }
   std::uint64_t address(std::uint32_t block) const noexcept { return blocks_[block].address; }
   std::uint32_t size(std::uint32_t block) const noexcept { return blocks_[block].size; }
+  /// Bytes of the block, and the address behind it.
+  std::uint64_t bytes_of(std::uint32_t block) const noexcept { return bytes(blocks_[block].size); }
+  std::uint64_t end(std::uint32_t block) const noexcept { return address(block) + bytes_of(block); }
   /// The neighbours; kNone at an end.
   std::uint32_t before(std::uint32_t block) const noexcept { return named(blocks_[block].before); }
   std::uint32_t after(std::uint32_t block) const noexcept { return named(blocks_[block].after); }
-  /// What the owner keeps with a used or parked block.
-  std::uint64_t note(std::uint32_t block) const noexcept {
+  /// 64 bits that the owner keeps with a used or deferred block.
+  std::uint64_t payload(std::uint32_t block) const noexcept {
     return (std::uint64_t{blocks_[block].previous} << 32) | blocks_[block].next;
   }
-  void set_note(std::uint32_t block, std::uint64_t note) noexcept {
+  void set_payload(std::uint32_t block, std::uint64_t note) noexcept {
     blocks_[block].next = static_cast<std::uint32_t>(note);
     blocks_[block].previous = static_cast<std::uint32_t>(note >> 32);
   }
 
-  /// What grows with the blocks.
+  /// Of the host's memory: what grows with the blocks,
   std::uint64_t metadata_bytes() const noexcept {
-    return (blocks_.capacity() - kFirst) * sizeof(Block);
+    return (blocks_.capacity() - kFirst) * sizeof(BlockRecord);
   }
-  /// What does not.
+  /// and what does not.
   static constexpr std::uint64_t fixed_metadata_bytes() noexcept {
-    return kFirst * sizeof(Block) + sizeof(Blocks);
+    return kFirst * sizeof(BlockRecord) + sizeof(BlockMap);
   }
   /// Calls visit(block) for every block there is, in no order.
   template <class Visit>
@@ -124,57 +131,38 @@ class Blocks {
       if (blocks_[block].size > 0) visit(block);
     }
   }
-  /// Calls visit(address, bytes) for everything that is free, as it would be were all of it joined.
+  /// Calls visit(address, bytes) for each free run, as if the blocks that are kept were coalesced.
   template <class Visit>
   void for_each_hole(Visit&& visit) const {
     const auto is = [&](std::uint32_t block, State wanted) {
       return block != kEdge && blocks_[block].size > 0 && state(block) == wanted;
     };
     for_each_free(1, [&](std::uint32_t block) {
-      if (is(blocks_[block].before, State::aside) || is(blocks_[block].after, State::aside)) return;
+      if (is(blocks_[block].before, State::kept) || is(blocks_[block].after, State::kept)) return;
       visit(blocks_[block].address, bytes(blocks_[block].size));
     });
     for (auto sizes = kept_sizes_; sizes != 0; sizes &= sizes - 1) {
       for (const auto kept : kept_[static_cast<std::size_t>(std::countr_zero(sizes))]) {
         if (kept == kNone) continue;
-        auto lowest = kept;  // of its neighbours that are kept too the lowest speaks for all
+        auto lowest = kept;  // of kept neighbours, the lowest speaks for the run
         bool speaks = true;
-        for (auto at = blocks_[kept].before; is(at, State::free) || is(at, State::aside);
+        for (auto at = blocks_[kept].before; is(at, State::free) || is(at, State::kept);
              at = blocks_[at].before) {
-          if (is(at, State::aside)) speaks = false;
+          if (is(at, State::kept)) speaks = false;
           lowest = at;
         }
         if (!speaks) continue;
         std::uint64_t sum = 0;
-        for (auto at = lowest; is(at, State::free) || is(at, State::aside); at = blocks_[at].after)
+        for (auto at = lowest; is(at, State::free) || is(at, State::kept); at = blocks_[at].after)
           sum += bytes(blocks_[at].size);
         visit(blocks_[lowest].address, sum);
       }
     }
   }
-  /// Where all around `block` that is free begins and ends, as if all of it were joined, and
-  /// `block` free.
-  std::pair<std::uint64_t, std::uint64_t> hole_around(std::uint32_t block) const noexcept {
-    const auto joins = [&](std::uint32_t at) {
-      return at != kEdge && (state(at) == State::free || state(at) == State::aside);
-    };
-    auto low = block;
-    while (joins(blocks_[low].before)) low = blocks_[low].before;
-    auto high = block;
-    while (joins(blocks_[high].after)) high = blocks_[high].after;
-    return {blocks_[low].address, blocks_[high].address + bytes(blocks_[high].size)};
-  }
-  /// Calls visit(block) for every free block of at least `granules`, the larger classes first.
+  /// Calls visit(block) for every free block of at least `granules`, the larger classes first; not
+  /// for those that are kept.
   template <class Visit>
   void for_each_free(std::uint32_t granules, Visit&& visit) const {
-    any_free(granules, [&](std::uint32_t block) {
-      visit(block);
-      return false;
-    });
-  }
-  /// The same as far as that is false.
-  template <class Is>
-  bool any_free(std::uint32_t granules, Is&& is) const {
     const auto least = class_of(granules);
     for (auto word = filled_.size(); word-- > least / 64;) {
       for (auto bits = filled_[word]; bits != 0;) {
@@ -182,36 +170,36 @@ class Blocks {
         bits ^= std::uint64_t{1} << bit;
         const auto bin = static_cast<std::uint32_t>(word) * 64 + bit;
         for (auto at = blocks_[bin].next; at != bin; at = blocks_[at].next) {
-          if (blocks_[at].size >= granules && is(at)) return true;
+          if (blocks_[at].size >= granules) visit(at);
         }
       }
     }
-    return false;
   }
-  /// No free block of less than `granules` has more, none of them kept whole.
-  std::uint32_t most_below(std::uint32_t granules) const noexcept;
+  /// The largest size that the size class of the largest free block below `granules` can have. Not
+  /// of blocks that are kept.
+  std::uint32_t largest_below(std::uint32_t granules) const noexcept;
 
  private:
-  /// A free one is in a ring with the others of its class and with that class's own entry, the
-  /// first of blocks_; so no link ends, and none is asked whether it does.
-  struct Block {
+  /// A free block is in a ring with the others of its class and with the head of the class, which
+  /// is one of the first records. A ring has no end, so no link is asked whether it is one.
+  struct BlockRecord {
     std::uint64_t address = 0;
     std::uint32_t size = 0;
-    std::uint32_t tag = 0;  ///< The number of its uses times 4, and its State.
+    std::uint32_t tag = 0;  ///< How often it was used, times 4, plus its State.
     std::uint32_t before = kEdge;
     std::uint32_t after = kEdge;
-    std::uint32_t next = 0;  ///< In its ring; of an absent one: the next absent one.
+    std::uint32_t next = 0;  ///< In its ring, or the next unused record.
     std::uint32_t previous = 0;
-    // next and previous are the note of a used one.
+    // Of a used or deferred block, next and previous are its payload.
   };
-  static_assert(sizeof(Block) == 32);
+  static_assert(sizeof(BlockRecord) == 32);
 
   static constexpr unsigned kFine = 5;  ///< 2^5 classes to an octave
   static constexpr std::uint32_t kMostGranules = std::uint32_t{1} << 31;
   static constexpr std::uint32_t kClasses = (32 - kFine + 1) << kFine;
   static constexpr std::uint32_t kSmall = 2u << kFine;  ///< Below, classes are exact.
   static_assert(kSmall == 64);
-  static constexpr std::uint32_t kEdge = kClasses;  ///< Stands where there is no neighbour; used.
+  static constexpr std::uint32_t kEdge = kClasses;  ///< Stands for a missing neighbour; never free.
   static constexpr std::uint32_t kFirst = kEdge + 1;
 
   /// Exact below 64 granules, then 32 to an octave.
@@ -219,13 +207,13 @@ class Blocks {
     const auto octave = static_cast<unsigned>(std::bit_width(granules | (1u << kFine))) - 1 - kFine;
     return (octave << kFine) + (granules >> octave);
   }
-  /// The most that a block of the class has.
+  /// The largest size of a class.
   static std::uint32_t most_of(std::uint32_t bin) noexcept {
     if (bin < kSmall) return bin;
     const auto octave = (bin >> kFine) - 1;
     return ((bin - (octave << kFine) + 1) << octave) - 1;
   }
-  static void set_state(Block& block, State state) noexcept {
+  static void set_state(BlockRecord& block, State state) noexcept {
     block.tag = (block.tag & ~3u) | static_cast<std::uint32_t>(state);
   }
   bool is_free(std::uint32_t block) const noexcept { return state(block) == State::free; }
@@ -233,17 +221,17 @@ class Blocks {
     return block == kEdge ? kNone : block;
   }
 
-  void join(std::uint32_t block) noexcept;
-  std::uint32_t take_hole(std::uint32_t granules);
-  std::uint32_t make() {
-    if (absent_ == kNone) return make_another();
-    return std::exchange(absent_, blocks_[absent_].next);
+  void coalesce(std::uint32_t block) noexcept;
+  std::uint32_t allocate_from_free(std::uint32_t granules);
+  std::uint32_t new_record() {
+    if (unused_ == kNone) return add_record();
+    return std::exchange(unused_, blocks_[unused_].next);
   }
-  std::uint32_t make_another();
-  void drop(std::uint32_t block) noexcept {
-    set_state(blocks_[block], State::aside);
+  std::uint32_t add_record();
+  void retire(std::uint32_t block) noexcept {
+    set_state(blocks_[block], State::kept);
     blocks_[block].size = 0;
-    blocks_[block].next = std::exchange(absent_, block);
+    blocks_[block].next = std::exchange(unused_, block);
   }
   void use(std::uint32_t block) noexcept {
     auto& tag = blocks_[block].tag;
@@ -262,20 +250,20 @@ class Blocks {
 
   unsigned shift_;
   std::uint64_t mask_;  ///< Of the bits within a granule.
-  std::uint32_t absent_ = kNone;
+  std::uint32_t unused_ = kNone;
   std::uint32_t last_ = kNone;
-  std::vector<Block> blocks_;
+  std::vector<BlockRecord> blocks_;
   std::array<std::uint64_t, (kClasses + 63) / 64> filled_{};  ///< A bit for each class.
-  /// The two of each small size that were freed last. For take() and release() of what most
-  /// programs ask most often there is then nothing to look for and nothing to join.
+  /// The last two freed blocks of each small size. Programs ask for small sizes most often, and
+  /// allocate() and free() of these then neither search nor coalesce: a third of GPT-2's requests.
   std::array<std::array<std::uint32_t, 2>, kSmall> kept_{};
-  std::uint64_t kept_sizes_ = 0;  ///< A bit for each that there may be one of.
+  std::uint64_t kept_sizes_ = 0;  ///< A bit for each size of which one may be kept.
   std::uint64_t words_ = 0;       ///< A bit for each word of filled_.
 };
 
-// The smallest that fits, of those the lowest. Large blocks are few and worth a longer look than
-// small ones.
-inline std::uint32_t Blocks::best_of(std::uint32_t bin, std::uint32_t granules) const noexcept {
+// The smallest that fits and, of equal ones, the lowest. Large blocks are few, so that a longer
+// look is worth it.
+inline std::uint32_t BlockMap::best_of(std::uint32_t bin, std::uint32_t granules) const noexcept {
   auto look = granules >= 2048 ? 32 : 4;
   auto best = kNone;
   auto best_key = ~std::uint64_t{0};
@@ -289,7 +277,7 @@ inline std::uint32_t Blocks::best_of(std::uint32_t bin, std::uint32_t granules) 
   return best;
 }
 
-inline std::uint32_t Blocks::next_bin(std::uint32_t bin) const noexcept {
+inline std::uint32_t BlockMap::next_bin(std::uint32_t bin) const noexcept {
   auto word = bin / 64;
   auto bits = filled_[word] & (~std::uint64_t{0} << (bin % 64));
   if (bits == 0) {
@@ -301,7 +289,7 @@ inline std::uint32_t Blocks::next_bin(std::uint32_t bin) const noexcept {
   return word * 64 + static_cast<std::uint32_t>(std::countr_zero(bits));
 }
 
-inline void Blocks::insert(std::uint32_t block, std::uint32_t bin) noexcept {
+inline void BlockMap::insert(std::uint32_t block, std::uint32_t bin) noexcept {
   auto* const blocks = blocks_.data();
   const auto next = blocks[bin].next;
   blocks[block].next = next;
@@ -312,22 +300,21 @@ inline void Blocks::insert(std::uint32_t block, std::uint32_t bin) noexcept {
   words_ |= std::uint64_t{1} << (bin / 64);
 }
 
-inline void Blocks::erase(std::uint32_t block) noexcept {
+inline void BlockMap::erase(std::uint32_t block) noexcept {
   auto* const blocks = blocks_.data();
   const auto next = blocks[block].next;
   const auto previous = blocks[block].previous;
   blocks[next].previous = previous;
   blocks[previous].next = next;
   if (next != previous) return;
-  const auto bin = next;  // of the ring nothing but its own entry is left
+  const auto bin = next;  // only the head is left in the ring
   auto& word = filled_[bin / 64];
   word &= ~(std::uint64_t{1} << (bin % 64));
   words_ &= ~(std::uint64_t{word == 0} << (bin / 64));
 }
 
-// What is left of the hole, or has been joined to one, stays where it is in its ring unless its
-// class changes.
-inline void Blocks::resize(std::uint32_t block, std::uint32_t granules) noexcept {
+// A block that shrinks or grows stays where it is in its ring unless its class changes.
+inline void BlockMap::resize(std::uint32_t block, std::uint32_t granules) noexcept {
   auto& size = blocks_[block].size;
   const auto bin = class_of(granules);
   const bool stays = bin == class_of(size);
@@ -337,7 +324,7 @@ inline void Blocks::resize(std::uint32_t block, std::uint32_t granules) noexcept
   insert(block, bin);
 }
 
-[[gnu::always_inline]] inline std::uint32_t Blocks::take(std::uint32_t granules) {
+[[gnu::always_inline]] inline std::uint32_t BlockMap::allocate(std::uint32_t granules) {
   if (granules < kSmall) {
     auto& kept = kept_[granules];
     if (const auto block = kept[0]; block != kNone) {
@@ -346,10 +333,10 @@ inline void Blocks::resize(std::uint32_t block, std::uint32_t granules) noexcept
       return block;
     }
   }
-  return take_hole(granules);
+  return allocate_from_free(granules);
 }
 
-[[gnu::always_inline]] inline std::uint32_t Blocks::take_hole(std::uint32_t granules) {
+[[gnu::always_inline]] inline std::uint32_t BlockMap::allocate_from_free(std::uint32_t granules) {
   auto bin = class_of(granules);
   auto hole = best_of(bin, granules);
   if (hole == kNone) {
@@ -363,7 +350,7 @@ inline void Blocks::resize(std::uint32_t block, std::uint32_t granules) noexcept
     use(hole);
     return hole;
   }
-  const auto block = make();
+  const auto block = new_record();
   auto& lower = blocks_[block];
   auto& upper = blocks_[hole];
   const auto before = upper.before;
@@ -383,20 +370,20 @@ inline void Blocks::resize(std::uint32_t block, std::uint32_t granules) noexcept
   return block;
 }
 
-[[gnu::always_inline]] inline void Blocks::release(std::uint32_t block) noexcept {
+[[gnu::always_inline]] inline void BlockMap::free(std::uint32_t block) noexcept {
   if (const auto size = blocks_[block].size; size < kSmall) {
-    set_state(blocks_[block], State::aside);
-    __builtin_prefetch(&blocks_[blocks_[block].before]);  // join() will ask them
+    set_state(blocks_[block], State::kept);
+    __builtin_prefetch(&blocks_[blocks_[block].before]);  // coalesce() will read them
     __builtin_prefetch(&blocks_[blocks_[block].after]);
     kept_sizes_ |= std::uint64_t{1} << size;
     auto& kept = kept_[size];
     block = std::exchange(kept[1], std::exchange(kept[0], block));
     if (block == kNone) return;
   }
-  join(block);
+  coalesce(block);
 }
 
-[[gnu::always_inline]] inline void Blocks::join(std::uint32_t block) noexcept {
+[[gnu::always_inline]] inline void BlockMap::coalesce(std::uint32_t block) noexcept {
   auto* const blocks = blocks_.data();
   auto& at = blocks[block];
   const auto lower = at.before;
@@ -419,12 +406,12 @@ inline void Blocks::resize(std::uint32_t block, std::uint32_t granules) noexcept
     const auto size = blocks[lower].size + at.size + blocks[upper].size;
     erase(upper);
     if (last_ == upper) last_ = lower;
-    drop(upper);
+    retire(upper);
     blocks[lower].after = after;
     blocks[after].before = lower;
     resize(lower, size);
   }
-  drop(block);
+  retire(block);
 }
 
 }  // namespace emm::pool

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "managers/pool/backing.hpp"
+
+namespace emm::pool {
+
+/// The ranges of addresses that an arena has reserved for its spans (backing=vmm), and which span
+/// each page of them is in. Spans are placed one behind the other in the last range. Knows no
+/// driver: who adds or takes ranges reserves and frees the addresses.
+class AddressRanges {
+ public:
+  struct Range {
+    std::uint64_t base = 0;
+    std::uint64_t size = 0;
+    std::vector<std::uint32_t> span_of_page{};
+    bool is_abandoned = false;
+    bool holds(std::uint64_t address) const noexcept { return address - base < size; }
+  };
+
+  bool is_empty() const noexcept { return ranges_.empty(); }
+  void add(std::uint64_t base, std::uint64_t size) {
+    ranges_.push_back({.base = base, .size = size});
+    next_ = base;
+  }
+  /// Where the next span goes, and how many bytes are left there.
+  std::uint64_t next() const noexcept { return next_; }
+  std::uint64_t left() const noexcept {
+    return is_empty() ? 0 : ranges_.back().base + ranges_.back().size - next_;
+  }
+  void advance(std::uint64_t bytes) noexcept { next_ += bytes; }
+  /// The driver may still have something mapped in the last range, where no span is: nothing else
+  /// is ever mapped there, and its addresses are not freed before the arena ends.
+  void abandon_last() noexcept {
+    ranges_.back().is_abandoned = true;
+    next_ = ranges_.back().base + ranges_.back().size;
+  }
+  bool last_is_abandoned() const noexcept { return !is_empty() && ranges_.back().is_abandoned; }
+  bool any_is_abandoned() const noexcept {
+    return std::any_of(ranges_.begin(), ranges_.end(),
+                       [](const Range& range) { return range.is_abandoned; });
+  }
+
+  /// REQUIRES: the span lies in a range.
+  void name_pages(const Span& span, std::uint32_t index) {
+    auto& range = range_with(span.address);
+    const auto first = (span.address - range.base) / Backing::kPage;
+    const auto end = first + span.size / Backing::kPage;
+    auto& pages = range.span_of_page;
+    if (pages.size() < end) pages.resize(end, ~std::uint32_t{0});
+    std::fill(pages.begin() + static_cast<std::ptrdiff_t>(first),
+              pages.begin() + static_cast<std::ptrdiff_t>(end), index);
+  }
+  /// REQUIRES: a span holds `address`.
+  std::uint32_t span_at(std::uint64_t address) const noexcept {
+    auto range = ranges_.rbegin();
+    while (!range->holds(address)) ++range;
+    return range->span_of_page[(address - range->base) / Backing::kPage];
+  }
+
+  /// Places the next span behind `end`, where that is in the last range, or at its base.
+  void rewind() noexcept { next_ = ranges_.back().base; }
+  void keep_up_to(std::uint64_t address, std::uint64_t end) noexcept {
+    if (ranges_.back().holds(address)) next_ = std::max(next_, end);
+  }
+
+  /// Takes out every range but the last one that no span lies in, and all of them for take_all().
+  template <class IsUsed>
+  std::vector<Range> take_unused(IsUsed&& is_used) {
+    std::vector<Range> taken, kept;
+    for (auto& range : ranges_) {
+      const bool keeps = &range == &ranges_.back() || is_used(range);
+      (keeps ? kept : taken).push_back(std::move(range));
+    }
+    ranges_ = std::move(kept);
+    return taken;
+  }
+  std::vector<Range> take_all() noexcept { return std::exchange(ranges_, {}); }
+
+  std::uint64_t metadata_bytes() const noexcept {
+    auto sum = ranges_.capacity() * sizeof(Range);
+    for (const auto& range : ranges_) sum += range.span_of_page.capacity() * sizeof(std::uint32_t);
+    return sum;
+  }
+
+ private:
+  Range& range_with(std::uint64_t address) noexcept {
+    auto range = ranges_.rbegin();
+    while (!range->holds(address)) ++range;
+    return *range;
+  }
+
+  std::vector<Range> ranges_;  ///< The last one is being filled.
+  std::uint64_t next_ = 0;
+};
+
+}  // namespace emm::pool

@@ -1,0 +1,307 @@
+// What an arena takes from the driver and gives back: spans, slabs and addresses.
+#include <algorithm>
+#include <utility>
+
+#include "base/units.hpp"
+#include "managers/pool/arena.hpp"
+
+namespace emm::pool {
+namespace {
+
+// Up to 1 MiB, cuMemAlloc gives at any 512 bytes of a page that others share (H200).
+constexpr std::uint64_t kSharesAPage = 1_MiB, kStepInAPage = 512;
+
+}  // namespace
+
+// What is free at the end of the run of addresses that was activated last.
+std::uint64_t Arena::free_tail() const noexcept {
+  const auto last = blocks_.last();
+  const bool is_free = last != kNone && blocks_.state(last) == BlockMap::State::free;
+  return is_free ? blocks_.bytes_of(last) : 0;
+}
+
+// Activates the next spans until they are `bytes` or none is left. False where none was.
+bool Arena::activate(std::uint64_t bytes) noexcept {
+  if (spans_.all_are_active()) return false;
+  const bool joins = maps();
+  for (std::uint64_t sum = 0; !spans_.all_are_active() && sum < bytes;) {
+    const auto run = spans_.activate_next(bytes - sum, joins);
+    const auto last = blocks_.last();
+    const bool follows = joins && last != kNone && blocks_.end(last) == run.address;
+    blocks_.extend(follows, run.address, blocks_.granules(run.size));
+    sum += run.size;
+  }
+  return true;
+}
+
+// Makes the free tail large enough: inactive spans come first, then new ones. False where the
+// policy does not afford what that takes.
+Result<bool> Arena::make_room_at_tail(std::uint64_t wanted, Limit limit) {
+  const auto allows = [&](std::uint64_t bytes) {
+    return limit == Limit::none || growth::affords(usage(), bytes, wanted);
+  };
+  for (;;) {
+    const auto had = free_tail();
+    if (had >= wanted) return true;
+    const auto needed = Backing::in_pages(wanted - had);
+    if (!spans_.all_are_active()) {
+      const auto next = spans_.next_inactive_bytes(needed);
+      if (!allows(next)) return false;
+      activate(next);
+      continue;
+    }
+    const auto span = growth::span_size(usage());
+    if (needed < span && growth::affords(usage(), span, wanted)) {
+      if (add_spans(span, span)) continue;
+    }
+    if (!allows(needed)) return false;
+    if (auto grown = add_spans(needed, growth::single_span_limit(usage())); !grown)
+      return std::move(grown).error();
+  }
+}
+
+Status Arena::reserve(std::uint64_t size) {
+  const std::lock_guard lock(lock_);
+  make_remote_frees();
+  device_room_.begin_request();
+  const auto unit = maps() ? Backing::kPage : blocks_.bytes(1);
+  const auto bytes = std::min(Backing::in_pages(size), backing_.max() / unit * unit);
+  if (bytes == 0) return full();
+  return maps() ? add_spans(bytes, growth::span_size(usage())) : add_slab(bytes);
+}
+
+// The memory of the spans `aliased_behind` is mapped once more, behind the new ones.
+Status Arena::add_spans(std::uint64_t bytes, std::uint64_t single_span_limit,
+                        std::span<const Span> aliased_behind) {
+  activate(~std::uint64_t{0});
+  const auto sizes = growth::span_sizes(usage(), bytes, single_span_limit);
+  if (auto done = device_room_.may_ask(bytes, sizes.size()); !done) return done;
+  const auto all = bytes + size_of(aliased_behind);
+  if (auto done = reserve_addresses_for(all); !done) return done;
+  auto& addresses = spans_.addresses();
+  const auto failures = backing_.failures();
+  std::vector<Span> made;
+  const auto answer = backing_.create(addresses.next(), sizes, aliased_behind, made);
+  if (auto done = device_room_.note(bytes, answer); !done) {
+    // What could not be undone may be mapped still.
+    if (backing_.failures() != failures) addresses.abandon_last();
+    return done;
+  }
+  addresses.advance(all);
+  for (const auto& span : made) spans_.add(span);
+  counts_.segments_are(spans_.segment_count());
+  activate(bytes);
+  return {};
+}
+
+Status Arena::reserve_addresses_for(std::uint64_t bytes) {
+  auto& addresses = spans_.addresses();
+  if (bytes <= addresses.left()) return {};
+  const auto size = growth::address_range_size(bytes, backing_.sharers());
+  const auto base = backing_.reserve_addresses(size);
+  if (!base) return base.error();
+  if (addresses.is_empty()) backing_.add_sharer();
+  addresses.add(base->value, size);
+  return {};
+}
+
+Status Arena::add_slab(std::uint64_t bytes) {
+  if (bytes <= kSharesAPage && blocks_.bytes(1) > kStepInAPage) return full();
+  if (auto done = device_room_.may_ask(bytes, 1); !done) return done;
+  const auto slab = backing_.allocate(bytes);
+  if (auto done = device_room_.note(bytes, slab ? Status() : Status(slab.error())); !done)
+    return done;
+  spans_.add(*slab);
+  counts_.segments_are(spans_.segment_count());
+  activate(~std::uint64_t{0});
+  return {};
+}
+
+// A slab that is too small for this request is too small for the next such one. So idle slabs go,
+// the smallest first, where `bytes` more would be beyond the limit: slabs become as large as what
+// the program asks for, and then none goes any more.
+void Arena::release_small_slabs(std::uint64_t bytes, std::uint64_t wanted) {
+  const auto limit = growth::slab_limit(usage(), wanted);
+  const auto held = spans_.active_bytes() + bytes;
+  if (held <= limit) return;
+  auto idle = idle_spans(0);
+  std::sort(idle.begin(), idle.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return spans_[a].size != spans_[b].size ? spans_[a].size < spans_[b].size : a < b;
+  });
+  std::uint64_t sum = 0;
+  std::size_t count = 0;
+  while (count < idle.size() && held - sum > limit) sum += spans_[idle[count++]].size;
+  idle.resize(count);
+  if (!idle.empty()) release_spans(idle);
+}
+
+void Arena::release_idle(std::uint64_t keep, bool wait) {
+  const std::lock_guard lock(lock_);
+  make_remote_frees();
+  release_idle_spans(keep, wait);
+  // Streams may come without end, and addresses do not.
+  if (wait && !spans_.addresses().any_is_abandoned() && spans_.is_empty())
+    free_ranges(spans_.addresses().take_all());
+  if (counts_split_) count_split();
+}
+
+void Arena::release_idle_spans(std::uint64_t keep, bool wait) {
+  blocks_.coalesce_kept();
+  if (backing_.reserved_bytes() <= keep || spans_.is_empty()) return;
+  if (counts_.allocations() == 0 || (wait && !deferred_.is_empty())) {
+    const auto finished = finish_deferred_frees(OrderBy::context, deferred_.size());
+    if (!finished) return backing_.note(finished.error());
+    if (counts_.allocations() == 0) begin_generation();
+  }
+  auto idle = idle_spans(keep);
+  if (idle.empty()) return;
+  // cuMemFree waits by itself, cuMemUnmap does not (H200).
+  if (maps()) {
+    const auto unused = wait_until_unused(wait);
+    if (!unused) return backing_.note(unused.error());
+    if (!*unused) return;
+    idle = idle_spans(keep);
+  }
+  release_spans(idle);
+}
+
+// Inactive spans, the last first, and those that no used or deferred block reaches into.
+std::vector<std::uint32_t> Arena::idle_spans(std::uint64_t keep) const {
+  std::vector<std::uint32_t> idle;
+  const auto reserved = backing_.reserved_bytes();
+  std::uint64_t sum = 0;
+  const auto add = [&](std::uint32_t span) {
+    if (reserved - std::min(reserved, sum) <= keep) return;
+    sum += spans_[span].size;
+    idle.push_back(span);
+  };
+  for (auto span = spans_.count(); span-- > spans_.active_count();) add(span);
+  blocks_.for_each_free(blocks_.granules(smallest_span()), [&](std::uint32_t block) {
+    spans_.for_each_within(blocks_.address(block), blocks_.end(block), [&](std::uint32_t span) {
+      if (spans_.is_active(span)) add(span);
+    });
+  });
+  return idle;
+}
+
+// A slab may be smaller than a page where `max` is near.
+std::uint64_t Arena::smallest_span() const noexcept {
+  auto least = Backing::kPage;
+  if (!spans_.addresses().is_empty()) return least;
+  for (const auto& span : spans_.all()) least = std::min(least, span.size);
+  return least;
+}
+
+// Nothing runs any more that uses memory of this stream. The program may have ended the stream, and
+// the driver must not be asked about a stream that is gone (it crashes: H200), but CUDA's own
+// streams stay. False where work is pending and is not waited for.
+Result<bool> Arena::wait_until_unused(bool wait) noexcept {
+  if (!wait && (stream_ == StreamHandle{} || is_own_per_thread_stream())) {
+    const auto done = driver_.stream_query(stream_);
+    return done && *done;
+  }
+  if (auto done = driver_.ctx_synchronize(); !done) return std::move(done).error();
+  auto finished = finish_deferred_frees(OrderBy::context, deferred_.size());
+  if (!finished) return finished;
+  return true;
+}
+
+void Arena::take_out_of_blocks(std::vector<std::uint32_t> idle) {
+  idle.erase(std::remove_if(idle.begin(), idle.end(),
+                            [&](std::uint32_t span) { return !spans_.is_active(span); }),
+             idle.end());
+  std::vector<std::uint32_t> free;
+  blocks_.for_each_free(1, [&](std::uint32_t block) { free.push_back(block); });
+  std::sort(idle.begin(), idle.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return spans_[a].address < spans_[b].address;
+  });
+  std::sort(free.begin(), free.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return blocks_.address(a) < blocks_.address(b);
+  });
+  auto at = free.begin();
+  for (const auto index : idle) {
+    const auto& span = spans_[index];
+    while (*at == kNone || blocks_.end(*at) <= span.address) ++at;
+    const auto block = blocks_.split_at(*at, span.address);
+    *at = blocks_.end(block) > span.end() ? blocks_.split_at(block, span.end()) : kNone;
+    blocks_.remove(block);
+  }
+}
+
+// The alias mappings of a span go with it.
+void Arena::release_spans(const std::vector<std::uint32_t>& idle) {
+  const auto failures = backing_.failures();
+  take_out_of_blocks(idle);
+  ends_.clear();
+  for (const auto& mapping : stitches_.take_mappings_of(idle, spans_.count())) {
+    std::vector<Span> aliased;
+    for (const auto span : mapping.aliased()) aliased.push_back(spans_[span]);
+    backing_.unmap(mapping.aliased_address(), aliased);
+    if (mapping.at_home == 0) backing_.free_addresses(mapping.base, mapping.size);
+  }
+  for (const auto span : idle) backing_.release(spans_[span]);
+  stitches_.rename_spans(spans_.erase(idle));
+  counts_.segments_are(spans_.segment_count());
+  if (!spans_.addresses().is_empty()) release_unused_addresses(failures);
+}
+
+void Arena::release_unused_addresses(std::uint64_t failures_before) {
+  auto& addresses = spans_.addresses();
+  // After a failure, ever, something may be mapped where no span is.
+  if (backing_.failures() == 0) {
+    free_ranges(addresses.take_unused([&](const AddressRanges::Range& range) {
+      return std::any_of(spans_.all().begin(), spans_.all().end(),
+                         [&](const Span& span) { return range.holds(span.address); });
+    }));
+  }
+  if (backing_.failures() != failures_before || addresses.last_is_abandoned())
+    return addresses.abandon_last();
+  addresses.rewind();
+  for (const auto& span : spans_.all()) addresses.keep_up_to(span.address, span.end());
+  for (const auto& mapping : stitches_.mappings()) {
+    const auto base = mapping.base.value;
+    if (mapping.at_home > 0) addresses.keep_up_to(base, base + mapping.size);
+  }
+}
+
+void Arena::free_ranges(const std::vector<AddressRanges::Range>& ranges) {
+  for (const auto& range : ranges) backing_.free_addresses({range.base}, range.size);
+  if (!ranges.empty() && spans_.addresses().is_empty()) backing_.remove_sharer();
+}
+
+void Arena::free_addresses() {
+  const std::lock_guard lock(lock_);
+  if (spans_.is_empty()) free_ranges(spans_.addresses().take_all());
+}
+
+// Of free blocks too small for a span only the largest size class is looked up: the bound stays a
+// bound, and many small blocks cost nothing.
+Supply Arena::supply() noexcept {
+  make_all_remote_frees();
+  blocks_.coalesce_kept();
+  const bool can_stitch = !spans_.addresses().is_empty();
+  const auto least = blocks_.granules(smallest_span());
+  const auto smaller = blocks_.bytes(blocks_.largest_below(least));
+  Supply supply{.allocated = counts_.allocated(),
+                .has_deferred = !deferred_.is_empty(),
+                .largest = smaller,
+                .whole = spans_.inactive_bytes()};
+  if (can_stitch) supply.before = supply.behind = smaller;
+  blocks_.for_each_free(least, [&](std::uint32_t block) {
+    const auto start = blocks_.address(block);
+    const auto end = blocks_.end(block);
+    supply.largest = std::max(supply.largest, end - start);
+    spans_.for_each_within(start, end,
+                           [&](std::uint32_t span) { supply.whole += spans_[span].size; });
+    if (!can_stitch) return;
+    const auto& first = spans_[spans_.at(start)];
+    const auto& last = spans_[spans_.at(end - 1)];
+    if (first.address < start && first.end() <= end)
+      supply.before = std::max(supply.before, first.end() - start);
+    if (end < last.end() && start <= last.address)
+      supply.behind = std::max(supply.behind, end - last.address);
+  });
+  return supply;
+}
+
+}  // namespace emm::pool

@@ -1,0 +1,162 @@
+// Stitched blocks: free ends of spans, and whole spans between them, mapped as one.
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "base/assert.hpp"
+#include "managers/pool/arena.hpp"
+#include "managers/pool/stitch_plan.hpp"
+
+namespace emm::pool {
+namespace {
+
+constexpr std::size_t kMappedSpansMost = std::size_t{1} << 16;  // each costs the driver memory
+
+}  // namespace
+
+// Serves the request as the last generation did, if that asked for the same in the same state and
+// the same memory is free: without a look at what else there is.
+Arena::Allocation Arena::replay_stitch(const Request& request) {
+  const auto* const record = stitches_.expected(request.wanted, spans_.active_count());
+  if (record == nullptr) return {};
+  activate_next_run(record->active_needed);
+  const auto parts = stitches_.expected_parts();
+  const bool are_free = std::all_of(parts.begin(), parts.end(), [&](const StitchedPart& part) {
+    return blocks_.is_hole_of(part.block, part.start, part.end);
+  });
+  if (!are_free) return {};
+  return use_parts(*record, request.size, parts);
+}
+
+// Activates spans until so many are active, and those that are next in their run with them.
+void Arena::activate_next_run(std::uint32_t needed) {
+  while (spans_.active_count() < needed) activate(spans_.next_run_before(needed));
+}
+
+// No mapping held the request here: the next generation need not look.
+void Arena::remember_growth(std::uint64_t wanted, std::uint32_t active_before) {
+  stitches_.remember({.wanted = wanted,
+                      .mapping = kNone,
+                      .active_before = active_before,
+                      .active_needed = active_before},
+                     {});
+}
+
+// A stitched block in a mapping that there is, or in a new one. Parts of less than `least_part`
+// bytes are passed over. Nothing where there is none, or where growth is better.
+Result<Arena::Allocation> Arena::stitch(const Request& request, std::uint64_t least_part) {
+  const auto wanted = request.wanted;
+  const auto granule = blocks_.bytes(1);
+  if (wanted <= granule) return Allocation();
+  ends_.scan(blocks_, spans_, least_part);
+  const auto find = [&](Inactive inactive) {
+    return stitches_.find(wanted, spans_, ends_, granule, inactive);
+  };
+  if (const auto found = find(Inactive::as_grown); found != kNone)
+    return stitch_in(found, request, spans_.active_count());
+  if (spans_.all_are_active()) return stitch_anew(request, least_part);
+
+  // Inactive spans that hold it behind the tail need no mapping.
+  const auto missing = wanted - std::min(wanted, free_tail());
+  if (spans_.next_inactive_bytes(missing) >= missing) return Allocation();
+  if (const auto found = find(Inactive::any); found != kNone)
+    return stitch_in(found, request, spans_.active_count());
+  return Allocation();
+}
+
+// REQUIRES: all spans are active, and ends_ has been scanned.
+Result<Arena::Allocation> Arena::stitch_anew(const Request& request, std::uint64_t least_part) {
+  if (stitches_.mapped_spans() > kMappedSpansMost) return Allocation();
+  auto& addresses = spans_.addresses();
+  auto plan = plan_stitch(blocks_, spans_, ends_,
+                          {.wanted = request.wanted,
+                           .tail = free_tail(),
+                           .end_address = addresses.next(),
+                           .prefer_at_home = growth::stitches_often(usage()),
+                           .last_resort = least_part == 1});
+  if (!plan) return Allocation();
+
+  auto chosen = std::move(plan->spans);
+  const auto first_new = spans_.count();
+  bool at_home = plan->at_home;
+  if (plan->missing > 0) {
+    std::vector<Span> behind;
+    const auto place = chosen.begin() + static_cast<std::ptrdiff_t>(plan->insert_at);
+    for (auto span = place; at_home && span != chosen.end(); ++span)
+      behind.push_back(spans_[*span]);
+    at_home = at_home && plan->missing + size_of(behind) <= addresses.left();
+    if (!at_home) behind.clear();
+    const auto grown = add_spans(plan->missing, growth::single_span_limit(usage()), behind);
+    if (!grown) {
+      if (is_out_of_memory(grown.error())) return Allocation();
+      return grown.error();
+    }
+    std::vector<std::uint32_t> added(spans_.count() - first_new);
+    std::iota(added.begin(), added.end(), first_new);
+    chosen.insert(place, added.begin(), added.end());
+    ends_.scan(blocks_, spans_, least_part);
+  }
+  drop_excess(chosen, request.wanted, spans_, ends_);
+  if (chosen.size() < 2) return Allocation();
+  auto mapping = AliasMapping::of(std::move(chosen), spans_, first_new);
+  if (at_home) mapping.begin_at_home(spans_);
+  const bool has_room =
+      holds(mapping, request.wanted, spans_, ends_, blocks_.bytes(1), Inactive::any);
+  EMM_ASSERT(has_room || !at_home);
+  if (!has_room) return Allocation();
+
+  if (!at_home) {
+    std::vector<Span> mapped;
+    for (const auto span : mapping.spans) mapped.push_back(spans_[span]);
+    const auto base = backing_.map_again(mapped);
+    if (!base) {
+      if (is_out_of_memory(base.error())) return Allocation();
+      return base.error();
+    }
+    mapping.base = *base;
+  }
+  generation_.note_mapped(mapping.aliased().size());
+  return stitch_in(stitches_.add(std::move(mapping)), request, first_new);
+}
+
+// So many spans were active when the request came. REQUIRES: the mapping holds it.
+Arena::Allocation Arena::stitch_in(std::uint32_t index, const Request& request,
+                                   std::uint32_t active_before) {
+  const auto& mapping = stitches_[index];
+  const auto highest = *std::max_element(mapping.spans.begin(), mapping.spans.end());
+  StitchRecord record{.wanted = request.wanted,
+                      .mapping = index,
+                      .active_before = active_before,
+                      .active_needed = std::max(spans_.active_count(), highest + 1)};
+  while (spans_.active_count() < record.active_needed) {
+    activate(spans_.next_run_before(record.active_needed));
+    (void)ends_.add(blocks_, spans_, blocks_.last());
+  }
+  record.address = place_in(mapping, request.wanted, spans_, ends_, blocks_.bytes(1), parts_);
+  return use_parts(record, request.size, parts_);
+}
+
+// REQUIRES: the parts are free.
+Arena::Allocation Arena::use_parts(const StitchRecord& record, std::uint64_t size,
+                                   std::span<const StitchedPart> parts) {
+  generation_.note_stitched(stitches_.use_in(generation_.number(), record.mapping));
+  const auto index = stitched_.add();
+  auto& stitched = stitched_[index];
+  stitched.address = record.address;
+  stitched.requested = size;
+  for (const auto& part : parts) {
+    auto block = part.block;
+    while (blocks_.end(block) <= part.start) block = blocks_.after(block);
+    const auto taken = blocks_.carve(block, part.start, blocks_.granules(part.end - part.start));
+    blocks_.set_payload(taken, 0);
+    stitched.parts.push_back(taken);
+  }
+  const auto first = stitched.parts.front();
+  blocks_.set_payload(first, kStitched | index);
+  stitches_.remember(record, parts);
+  count(size, record.wanted);
+  return {.address = record.address, .cookie = blocks_.cookie(first), .mark = epoch_.mark()};
+}
+
+}  // namespace emm::pool

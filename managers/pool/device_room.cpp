@@ -1,0 +1,42 @@
+#include "managers/pool/device_room.hpp"
+
+#include <algorithm>
+
+#include "base/units.hpp"
+
+namespace emm::pool {
+namespace {
+
+constexpr std::uint64_t kAskFrom = 256_MiB;  // cuMemGetInfo takes 4 us: less is asked for at once
+
+}  // namespace
+
+Status DeviceRoom::may_ask(std::uint64_t bytes, std::size_t pieces) noexcept {
+  if (!backing_.allows(bytes) || bytes >= refused_) return full();
+  if ((bytes < kAskFrom && pieces == 1) || bytes <= free_ / 2) return {};
+  if (ask_what_is_free() && free_ < bytes) {
+    refused_ = free_ + 1;
+    return full();
+  }
+  return {};
+}
+
+Status DeviceRoom::note(std::uint64_t bytes, Status answer) noexcept {
+  if (answer) {
+    free_ -= std::min(free_, bytes);
+  } else if (is_out_of_memory(answer.error()) && backing_.allows(bytes)) {
+    refused_ = ask_what_is_free() ? std::min(free_ + 1, bytes) : bytes;
+  }
+  return answer;
+}
+
+bool DeviceRoom::ask_what_is_free() noexcept {
+  const auto info = driver_.mem_get_info();
+  if (info) {
+    free_ = info->free;
+    backing_.device_has(info->total);
+  }
+  return info.has_value();
+}
+
+}  // namespace emm::pool

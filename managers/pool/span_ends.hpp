@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "managers/pool/block_map.hpp"
+#include "managers/pool/span_list.hpp"
+
+namespace emm::pool {
+
+/// What is free at the ends of an arena's active spans: all that can be stitched, since an alias
+/// mapping maps whole spans, one behind the other. A free block in the middle of a span can be
+/// stitched to nothing.
+///
+/// It is what scan() saw, and add() since. It keeps its memory, so that warm scans take nothing
+/// from the heap.
+class SpanEnds {
+ public:
+  struct Ends {
+    std::uint64_t low = 0;   ///< Free bytes from the start of the span,
+    std::uint64_t high = 0;  ///< and up to its end.
+    std::uint32_t low_block = kNone;
+    std::uint32_t high_block = kNone;
+  };
+  /// A free block that reaches an end of a span, and the spans that it begins and ends in.
+  struct FreeRun {
+    std::uint32_t block = kNone;
+    std::uint32_t first_span = kNone;
+    std::uint32_t last_span = kNone;
+  };
+
+  /// Looks at all free blocks of `least` bytes or more.
+  void scan(const BlockMap& blocks, const SpanList& spans, std::uint64_t least);
+  /// Looks at one free block more. Nothing where it lies in the middle of a span.
+  std::optional<FreeRun> add(const BlockMap& blocks, const SpanList& spans, std::uint32_t block);
+  /// Forgets all: spans have new indexes.
+  void clear() noexcept;
+
+  const Ends& of(std::uint32_t span) const noexcept { return ends_[span]; }
+  /// What scan() saw.
+  const std::vector<FreeRun>& runs() const noexcept { return runs_; }
+  std::uint64_t metadata_bytes() const noexcept;
+
+ private:
+  std::vector<Ends> ends_;  ///< By span.
+  std::vector<FreeRun> runs_;
+  std::vector<std::uint32_t> touched_;  ///< The spans whose ends_ are not empty: cleared first.
+};
+
+}  // namespace emm::pool

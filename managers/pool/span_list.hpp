@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "managers/pool/address_ranges.hpp"
+#include "managers/pool/backing.hpp"
+
+namespace emm::pool {
+
+/// The spans of an arena, by the order in which the driver gave them.
+///
+/// The first of them are active: their addresses are in the block map. The others are reserved, but
+/// this generation has not needed them yet. They become active in their order, so that the same
+/// requests find the same addresses. A span keeps its index until spans are erased. Knows no
+/// driver.
+class SpanList {
+ public:
+  /// A run of addresses that has become active.
+  struct Run {
+    std::uint64_t address = 0;
+    std::uint64_t size = 0;
+  };
+
+  std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(spans_.size()); }
+  bool is_empty() const noexcept { return spans_.empty(); }
+  const Span& operator[](std::uint32_t span) const noexcept { return spans_[span]; }
+  const std::vector<Span>& all() const noexcept { return spans_; }
+
+  std::uint32_t active_count() const noexcept { return active_; }
+  std::uint64_t active_bytes() const noexcept { return active_bytes_; }
+  bool is_active(std::uint32_t span) const noexcept { return span < active_; }
+  bool all_are_active() const noexcept { return active_ == spans_.size(); }
+  std::uint64_t inactive_bytes() const noexcept { return next_inactive_bytes(~std::uint64_t{0}); }
+  /// The bytes of the next inactive spans, as far as they do not reach `needed` before.
+  std::uint64_t next_inactive_bytes(std::uint64_t needed) const noexcept;
+  /// Activates the next span and, where spans `join`, those whose addresses follow it, until they
+  /// are `bytes` or none is left. REQUIRES: a span is inactive.
+  Run activate_next(std::uint64_t bytes, bool join) noexcept;
+  /// The bytes of the next inactive span, and of those before the index `end` that follow it.
+  std::uint64_t next_run_before(std::uint32_t end) const noexcept;
+  void deactivate_all() noexcept {
+    active_ = 0;
+    active_bytes_ = 0;
+  }
+
+  /// Adds a span behind the others, inactive. REQUIRES: where addresses() has ranges, it lies in
+  /// one.
+  void add(const Span& span);
+  /// Erases those of `gone`. Returns the new index of each former span; kNone of those that are
+  /// gone.
+  std::vector<std::uint32_t> erase(const std::vector<std::uint32_t>& gone);
+
+  /// The indexes by address.
+  const std::vector<std::uint32_t>& by_address() const noexcept { return by_address_; }
+  /// Which of by_address() is the first span at `address` or above it.
+  std::size_t place_from(std::uint64_t address) const noexcept;
+  /// Calls visit(index) for the spans that lie in [start, end), the lowest first.
+  template <class Visit>
+  void for_each_within(std::uint64_t start, std::uint64_t end, Visit&& visit) const {
+    for (auto place = place_from(start); place < by_address_.size(); ++place) {
+      const auto span = by_address_[place];
+      if (spans_[span].end() > end) return;
+      visit(span);
+    }
+  }
+  /// REQUIRES: addresses() names its pages.
+  std::uint32_t at(std::uint64_t address) const noexcept { return addresses_.span_at(address); }
+  /// How many runs of addresses the spans make.
+  std::uint64_t segment_count() const noexcept;
+  /// Does the span continue a segment that ends at `end`? What cuMemAlloc gave is a segment by
+  /// itself, wherever it lies.
+  static bool continues(const Span& span, std::uint64_t end) noexcept {
+    return span.address == end && span.handle != PhysicalHandle{};
+  }
+
+  AddressRanges& addresses() noexcept { return addresses_; }
+  const AddressRanges& addresses() const noexcept { return addresses_; }
+  std::uint64_t metadata_bytes() const noexcept;
+
+ private:
+  std::vector<Span> spans_;
+  std::uint32_t active_ = 0;
+  std::uint64_t active_bytes_ = 0;
+  std::vector<std::uint32_t> by_address_;
+  AddressRanges addresses_;
+};
+
+}  // namespace emm::pool

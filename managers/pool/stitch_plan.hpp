@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "managers/pool/block_map.hpp"
+#include "managers/pool/span_ends.hpp"
+#include "managers/pool/span_list.hpp"
+
+namespace emm::pool {
+
+/// Which spans a new alias mapping is to have, and what it needs of the driver.
+struct StitchPlan {
+  std::vector<std::uint32_t> spans{};
+  std::uint64_t missing = 0;  ///< Bytes in whole pages that the arena must grow by;
+  std::size_t insert_at = 0;  ///< the new spans come there among the others.
+  /// The new spans are at home in the mapping: they come behind what is free at the end of the
+  /// arena's addresses, and only the spans behind them are mapped once more.
+  bool at_home = false;
+};
+
+struct StitchRequest {
+  std::uint64_t wanted = 0;
+  std::uint64_t tail = 0;         ///< What is free at the end of the arena's addresses,
+  std::uint64_t end_address = 0;  ///< which is this.
+  bool prefer_at_home = false;    ///< Stitching is most of what requests cost.
+  /// Memory has run out: one free run may give both ends of the block.
+  bool last_resort = false;
+};
+
+/// Chooses free runs for a stitched block. Between its first and its last part only whole spans can
+/// be. So the run that reaches farthest into a span from its end comes first, the one that reaches
+/// farthest from the start of a span comes last, and between them as few large runs of whole spans
+/// as are needed. Nothing where stitching saves no memory.
+std::optional<StitchPlan> plan_stitch(const BlockMap& blocks, const SpanList& spans,
+                                      const SpanEnds& ends, const StitchRequest& request);
+
+/// Drops spans from the front that the block does not need after all.
+void drop_excess(std::vector<std::uint32_t>& chosen, std::uint64_t wanted, const SpanList& spans,
+                 const SpanEnds& ends);
+
+}  // namespace emm::pool
