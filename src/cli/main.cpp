@@ -1,4 +1,6 @@
 // The program. The only file that includes CLI11.
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -8,6 +10,7 @@
 #include <new>
 #include <sstream>
 
+#include "base/host_memory.hpp"
 #include "base/run_files.hpp"
 #include "cli/command.hpp"
 
@@ -219,14 +222,31 @@ int run(int argc, char** argv) {
   return static_cast<int>(ExitCode::usage);
 }
 
+/// Room for the stack to grow: where the address space is limited, a stack that cannot grow is a crash.
+void grow_stack() {
+  constexpr std::size_t kRoom = std::size_t{512} << 10, kPage = 4096;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur < 4 * kRoom) return;
+  void* const room = mmap(nullptr, kRoom, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED) out_of_host_memory();
+  munmap(room, kRoom);
+  auto* const pages = static_cast<volatile char*>(__builtin_alloca(kRoom));
+  for (std::size_t at = kRoom; at >= kPage; at -= kPage) pages[at - 1] = 0;
+}
+
+/// Before anything allocates: objects of other files do, before main.
+[[gnu::constructor(101)]] void begin() {
+  end_where_host_memory_ends();
+  grow_stack();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const std::bad_alloc&) {
-    std::fputs("emmctl: out of host memory\n", stderr);
-    return static_cast<int>(ExitCode::inconclusive);
+    out_of_host_memory();  // of what no computer has
   } catch (const std::exception& error) {
     std::fprintf(stderr, "emmctl: a bug of ours: %s\n", text::printable(error.what(), std::string::npos).c_str());
   }

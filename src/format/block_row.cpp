@@ -2,7 +2,8 @@
 
 #include <sys/mman.h>
 
-#include <new>
+#include "base/host_memory.hpp"
+
 
 namespace emm::format {
 
@@ -12,7 +13,7 @@ Pages::Pages(std::size_t bytes) : bytes_(bytes) {
   const auto mapped = bytes + (large ? kLargePage : 0);  // more, to begin where a large page does
   auto* const memory =
       ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) throw std::bad_alloc();
+  if (memory == MAP_FAILED) out_of_host_memory();
   memory_ = memory;
   if (!large) return;
   const auto before =

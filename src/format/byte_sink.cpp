@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <cerrno>
 #include <optional>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/host_memory.hpp"
 #include "base/run_files.hpp"
 
 namespace emm::format {
@@ -103,8 +105,10 @@ class GzipSink final : public ByteSink {
       : file_(std::move(file)), output_(kBufferBytes) {
     constexpr int kGzip = 16;
     constexpr int kMemory = 8;
-    EMM_ASSERT(deflateInit2(&stream_, Z_DEFAULT_COMPRESSION, Z_DEFLATED, MAX_WBITS + kGzip, kMemory,
-                            Z_DEFAULT_STRATEGY) == Z_OK);
+    const int begun = deflateInit2(&stream_, Z_DEFAULT_COMPRESSION, Z_DEFLATED, MAX_WBITS + kGzip,
+                                   kMemory, Z_DEFAULT_STRATEGY);
+    if (begun == Z_MEM_ERROR) out_of_host_memory();
+    EMM_ASSERT(begun == Z_OK);
   }
   ~GzipSink() override {
     static_cast<void>(close().has_value());
@@ -149,7 +153,7 @@ class ZstdSink final : public ByteSink {
       : file_(std::move(file)),
         output_(ZSTD_CStreamOutSize()),
         stream_(ZSTD_createCStream(), &ZSTD_freeCStream) {
-    EMM_ASSERT(stream_ != nullptr);
+    if (stream_ == nullptr) out_of_host_memory();
     ZSTD_CCtx_setParameter(stream_.get(), ZSTD_c_checksumFlag, 1);
   }
   ~ZstdSink() override { static_cast<void>(close().has_value()); }
@@ -169,6 +173,7 @@ class ZstdSink final : public ByteSink {
     for (;;) {
       ZSTD_outBuffer output{output_.data(), output_.size(), 0};
       const auto remaining = ZSTD_compressStream2(stream_.get(), &output, &input, mode);
+      if (ZSTD_getErrorCode(remaining) == ZSTD_error_memory_allocation) out_of_host_memory();
       EMM_ASSERT(ZSTD_isError(remaining) == 0);
       if (auto done = file_->write(output_.data(), output.pos); !done) return done;
       if (mode == ZSTD_e_continue ? input.pos == input.size : remaining == 0) return {};

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -148,8 +149,12 @@ class StagedSource final : public ByteSource {
     const auto packing = packing_of(*magic);
     if (packing == Packing::none) return {};
     unpacked_ = unpack(*raw_, packing, name_);
-    if (raw_->total() == 0 || raw_->total() >= kThreadFrom)
+    if (raw_->total() != 0 && raw_->total() < kThreadFrom) return {};
+    try {
       ahead_ = std::make_unique<ReadAhead>(*unpacked_);
+    } catch (const std::system_error&) {
+      // No room for a thread: unpacked as it is read, then.
+    }
     return {};
   }
 

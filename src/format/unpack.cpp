@@ -1,10 +1,12 @@
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 #include <memory>
 #include <vector>
 
+#include "base/host_memory.hpp"
 #include "format/byte_stage.hpp"
 
 namespace emm::format {
@@ -23,7 +25,9 @@ class GzipStage final : public ByteStage {
   GzipStage(RawStage& packed, const std::string& name)
       : packed_(packed), name_(name), input_(kInputBytes) {
     constexpr int kGzipOnly = 16;
-    EMM_ASSERT(inflateInit2(&stream_, MAX_WBITS + kGzipOnly) == Z_OK);
+    const int begun = inflateInit2(&stream_, MAX_WBITS + kGzipOnly);
+    if (begun == Z_MEM_ERROR) out_of_host_memory();
+    EMM_ASSERT(begun == Z_OK);
   }
   ~GzipStage() override { inflateEnd(&stream_); }
   GzipStage(const GzipStage&) = delete;
@@ -57,8 +61,10 @@ class GzipStage final : public ByteStage {
       if (status == Z_STREAM_END) {
         in_member_ = false;
         first_member_done_ = true;
+      } else if (status == Z_MEM_ERROR) {
+        out_of_host_memory();
       } else if (status != Z_OK && status != Z_BUF_ERROR) {
-        return damaged(name_, "gzip", stream_.msg != nullptr ? stream_.msg : "out of memory");
+        return damaged(name_, "gzip", stream_.msg != nullptr ? stream_.msg : "a preset dictionary");
       }
     }
     return size - stream_.avail_out;
@@ -90,7 +96,7 @@ class ZstdStage final : public ByteStage {
         name_(name),
         buffer_(kInputBytes),
         stream_(ZSTD_createDStream(), &ZSTD_freeDStream) {
-    EMM_ASSERT(stream_ != nullptr);
+    if (stream_ == nullptr) out_of_host_memory();
   }
 
   bool truncated() const noexcept override { return truncated_; }
@@ -111,6 +117,7 @@ class ZstdStage final : public ByteStage {
         }
       }
       const auto status = ZSTD_decompressStream(stream_.get(), &output, &input_);
+      if (ZSTD_getErrorCode(status) == ZSTD_error_memory_allocation) out_of_host_memory();
       if (ZSTD_isError(status) != 0) return damaged(name_, "zstd", ZSTD_getErrorName(status));
       in_frame_ = status != 0;
       pending_ = in_frame_ && output.pos == output.size;

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -11,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/host_memory.hpp"
 #include "base/run_files.hpp"
 #include "base/text.hpp"
 
@@ -31,40 +33,86 @@ std::optional<std::string> replaceable(const std::string& path, struct stat& old
   return none ? std::nullopt : std::optional(file.string());
 }
 
+/// The files that are not whole yet, for the end that no destructor sees. A forked child has its
+/// parent's list, and leaves it alone.
+std::array<std::atomic<const char*>, 64> unfinished;
+std::atomic<pid_t> unfinished_of{0};
+
+void unlink_unfinished() noexcept {
+  if (unfinished_of.load() != getpid()) return;
+  for (const auto& file : unfinished) {
+    if (const char* const path = file.load()) unlink(path);
+  }
+}
+
+/// A file that is there only until it is whole, from before it is made.
+class Unfinished {
+ public:
+  explicit Unfinished(std::string path) : path_(std::move(path)) {
+    unfinished_of = getpid();
+    before_host_memory_ends(unlink_unfinished);
+    for (auto& place : unfinished) {
+      const char* free = nullptr;
+      if (place.compare_exchange_strong(free, path_.c_str())) break;
+    }
+  }
+  ~Unfinished() {
+    if (!whole_) unlink(path_.c_str());
+    forget();
+  }
+  Unfinished(const Unfinished&) = delete;
+  Unfinished& operator=(const Unfinished&) = delete;
+
+  const std::string& path() const noexcept { return path_; }
+  bool is_whole() const noexcept { return whole_; }
+  /// It has its name now.
+  void set_whole() noexcept {
+    whole_ = true;
+    forget();
+  }
+
+ private:
+  void forget() noexcept {
+    for (auto& place : unfinished) {
+      const char* mine = path_.c_str();
+      if (place.compare_exchange_strong(mine, nullptr)) return;
+    }
+  }
+
+  const std::string path_;
+  bool whole_ = false;
+};
+
 class WholeFile final : public ByteSink {
  public:
-  WholeFile(std::unique_ptr<ByteSink> to, std::string beside, std::string file,
+  WholeFile(std::unique_ptr<ByteSink> to, std::unique_ptr<Unfinished> beside, std::string file,
             run_files::Output output)
       : output_(std::move(output)),
-        to_(std::move(to)),
         beside_(std::move(beside)),
+        to_(std::move(to)),
         file_(std::move(file)) {}
-  ~WholeFile() override {
-    to_.reset();
-    if (!closed_) unlink(beside_.c_str());
-  }
 
   const std::string& name() const noexcept override { return to_->name(); }
   Status write(std::string_view record) override { return to_->write(record); }
   Status flush() override { return to_->flush(); }
   Status close() override {
-    if (closed_) return {};
+    if (beside_->is_whole()) return {};
     if (auto done = to_->close(); !done) return done;
-    if (std::rename(beside_.c_str(), file_.c_str()) != 0) {
+    if (std::rename(beside_->path().c_str(), file_.c_str()) != 0) {
       auto refused = fail(Errc::io_error, "cannot write {}: {}", name(),
                           std::generic_category().message(errno));
       run_files::note_write_error(refused);
       return refused;
     }
-    closed_ = true;
+    beside_->set_whole();
     return {};
   }
 
  private:
   run_files::Output output_;
-  std::unique_ptr<ByteSink> to_;
-  const std::string beside_, file_;
-  bool closed_ = false;
+  std::unique_ptr<Unfinished> beside_;
+  std::unique_ptr<ByteSink> to_;  // after it: closed before it is taken away
+  const std::string file_;
 };
 
 }  // namespace
@@ -77,13 +125,13 @@ Result<std::unique_ptr<ByteSink>> open_whole(const std::string& path, std::strin
   auto output = run_files::writes(path, who);
   if (!output) return std::move(output).error();
   const auto folder = file->substr(0, file->rfind('/') + 1);  // of no slash: npos + 1 is 0
-  auto beside = text::format("{}.emmctl-{}-{}", folder, getpid(), count++);
-  auto to = ByteSink::open_as(beside, path);
+  auto beside = std::make_unique<Unfinished>(text::format("{}.emmctl-{}-{}", folder, getpid(), count++));
+  auto to = ByteSink::open_as(beside->path(), path);
   if (!to) {
     *output = {};
     return ByteSink::open(path, who);
   }
-  if (old.st_nlink != 0) chmod(beside.c_str(), old.st_mode & 07777);
+  if (old.st_nlink != 0) chmod(beside->path().c_str(), old.st_mode & 07777);
   return std::make_unique<WholeFile>(*std::move(to), std::move(beside), *file, *std::move(output));
 }
 

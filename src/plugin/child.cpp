@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -22,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/host_memory.hpp"
 #include "plugin/running_call.hpp"
 
 namespace emm::plugin {
@@ -48,21 +50,26 @@ class Descriptor {
   int fd_;
 };
 
-/// A CallMark in memory that parent and child share.
+/// What a child says to its parent beside its answer.
+struct Said {
+  CallMark mark;
+  std::atomic<bool> out_of_memory{false};  ///< The system refused it memory, which ended it.
+};
+
+/// A Said in memory that parent and child share.
 class SharedMark {
  public:
   SharedMark() noexcept
-      : at_(mmap(nullptr, sizeof(CallMark), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-                 0)) {
-    if (ok()) new (at_) CallMark;
+      : at_(mmap(nullptr, sizeof(Said), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
+    if (ok()) new (at_) Said;
   }
   SharedMark(const SharedMark&) = delete;
   SharedMark& operator=(const SharedMark&) = delete;
   ~SharedMark() {
-    if (ok()) munmap(at_, sizeof(CallMark));
+    if (ok()) munmap(at_, sizeof(Said));
   }
   bool ok() const noexcept { return at_ != MAP_FAILED; }
-  CallMark& operator*() const noexcept { return *static_cast<CallMark*>(at_); }
+  Said& operator*() const noexcept { return *static_cast<Said*>(at_); }
 
  private:
   void* at_;
@@ -70,8 +77,10 @@ class SharedMark {
 
 // The system's own refusals, which only a machine at its end gives.
 Error cannot(const char* what) {
+  const int why = errno;
+  if (why == ENOMEM) host_memory_refused();
   return {.code = Errc::io_error,
-          .message = text::format("cannot {} for a child process: {}", what, std::strerror(errno))};
+          .message = text::format("cannot {} for a child process: {}", what, std::strerror(why))};
 }
 
 bool write_all(int fd, const void* data, std::size_t size) noexcept {
@@ -86,7 +95,9 @@ bool write_all(int fd, const void* data, std::size_t size) noexcept {
   return true;
 }
 
-[[noreturn]] void be_the_child(int answer, int said, CallMark& mark,
+std::atomic<bool>* out_of_memory = nullptr;  // of this process, where it is a child
+
+[[noreturn]] void be_the_child(int answer, int said, Said& shared,
                                const std::function<std::string()>& work) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -98,7 +109,9 @@ bool write_all(int fd, const void* data, std::size_t size) noexcept {
   dup2(null.get(), STDIN_FILENO);
   dup2(said, STDOUT_FILENO);
   dup2(said, STDERR_FILENO);
-  mark_calls_in(mark);
+  mark_calls_in(shared.mark);
+  out_of_memory = &shared.out_of_memory;
+  before_host_memory_ends([]() noexcept { out_of_memory->store(true); });
   std::string bytes;
   try {
     bytes = work();
@@ -236,10 +249,15 @@ Result<ChildEnd> run_in_child(std::chrono::milliseconds deadline,
     while (waitpid(pid, &*status, 0) < 0 && errno == EINTR) continue;
   }
 
-  const char* last = (*mark).last.load();
+  if ((*mark).out_of_memory) {
+    return Error{.code = Errc::io_error,
+                 .message = "out of host memory in the child process that calls the manager: raise "
+                            "the limit (ulimit -v), or free some"};
+  }
+  const char* last = (*mark).mark.last.load();
   end.last_call = last != nullptr ? last : "";
-  end.inside = (*mark).inside.load() > 0;
-  end.operation = (*mark).operation.data();
+  end.inside = (*mark).mark.inside.load() > 0;
+  end.operation = (*mark).mark.operation.data();
   end.said = end_of(said.get());
   auto bytes = unframed(end.bytes);
   end.bytes.clear();

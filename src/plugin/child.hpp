@@ -38,7 +38,7 @@ std::string describe(const ChildEnd& end, std::chrono::milliseconds deadline);
 /// written, and it dies with its parent.
 ///
 /// A driver of CUDA does not work in a fork of a process that has started it: open devices inside
-/// `work` only. Error io_error where no child can be made.
+/// `work` only. Error io_error where no child can be made, or the system refuses it memory.
 Result<ChildEnd> run_in_child(std::chrono::milliseconds deadline,
                               const std::function<std::string()>& work);
 

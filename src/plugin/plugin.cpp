@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "base/host_memory.hpp"
 #include "base/run_files.hpp"
 #include "base/text.hpp"
 #include "plugin/abi.hpp"
@@ -53,19 +54,19 @@ const Table* table_of(void* library, const char* name) {
 void* open_library(const std::vector<std::string>& files, std::string& opened,
                    std::vector<std::string>& tried) {
   for (const auto& file : files) {
-    if (void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL); library != nullptr) {
+    auto library = open_shared_object(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library.handle != nullptr) {
       link_map* found = nullptr;  // where the loader found it
-      const bool known = dlinfo(library, RTLD_DI_LINKMAP, &found) == 0;
+      const bool known = dlinfo(library.handle, RTLD_DI_LINKMAP, &found) == 0;
       if (auto apart = run_files::reads(known ? found->l_name : file, "the library"); !apart) {
         tried.push_back(describe(apart.error()));
         continue;
       }
       opened = file;
-      return library;
+      return library.handle;
     }
-    const std::string_view why = dlerror();
-    const bool missing = why.find("No such file or directory") != std::string_view::npos;
-    tried.push_back(missing ? file + ": not found" : std::string(why));
+    const bool missing = library.why_not.find("No such file or directory") != std::string::npos;
+    tried.push_back(missing ? file + ": not found" : std::move(library.why_not));
   }
   return nullptr;
 }

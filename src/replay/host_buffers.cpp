@@ -4,10 +4,13 @@
 
 #include <algorithm>
 
+#include "base/host_memory.hpp"
+
 namespace emm::replay {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kSpace = std::uint64_t{1} << 46;  ///< More than this, no machine has room for.
 
 }  // namespace
 
@@ -16,6 +19,7 @@ Result<std::shared_ptr<HostBuffer>> HostBuffer::create(std::uint64_t size) {
   void* data = mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
+    if (mapped < kSpace) host_memory_refused();
     return fail(Errc::out_of_memory, "this machine has no room for a host buffer of {} bytes",
                 size);
   }

@@ -122,6 +122,9 @@ class PeerProcess final : public Peer {
       return failed(text::format("was ended by signal {} ({})", WTERMSIG(status),
                                  sigdescr_np(WTERMSIG(status))));
     }
+    constexpr int kInconclusive = 3, kNotLoaded = 127;  // it says why itself, or the loader does
+    if (WEXITSTATUS(status) == kInconclusive || WEXITSTATUS(status) == kNotLoaded)
+      return failed("could not go on: its words are above");
     return failed(text::format("ended with exit code {}", WEXITSTATUS(status)));
   }
 

@@ -2,6 +2,7 @@
 #include <array>
 #include <thread>
 
+#include "base/host_memory.hpp"
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 
@@ -181,10 +182,10 @@ constexpr Clause kClauses[] = {
            b.manager();
            std::vector<std::thread> threads;
            for (std::uint64_t i = 0; i < 4; ++i) {
-             threads.emplace_back([&b, i] {
+             threads.push_back(start_thread([&b, i] {
                Prng random(b.seed() + i);
                churn(b, random, 100, false);
-             });
+             }));
            }
            for (auto& thread : threads) thread.join();
            b.expect_balance("four threads' requests and ends, then the manager's end");
@@ -201,7 +202,7 @@ constexpr Clause kClauses[] = {
            b.untraceable();
            std::vector<Block> handed;
            for (int i = 0; i < 100; ++i) handed.push_back(b.any(4_KiB));
-           std::thread other([&] { handed.clear(); });
+           auto other = start_thread([&] { handed.clear(); });
            std::vector<Filled> own;
            for (int i = 0; i < 50; ++i) {
              own.push_back({b.any(4_KiB), static_cast<std::uint8_t>(i)});

@@ -7,6 +7,7 @@
 #include <functional>
 #include <thread>
 
+#include "base/host_memory.hpp"
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 
@@ -51,7 +52,7 @@ bool free_meanwhile(Bench& b, bool flushes, const std::function<void()>& operati
   b.watch().during = [&](const CallEvent&) {
     if (started.exchange(true)) return;
     std::unique_lock lock(mutex);
-    other = std::thread([&] {
+    other = start_thread([&] {
       block.drop();
       const auto flushed = flushes ? b.manager().flush() : Status();
       const std::lock_guard guard(mutex);
@@ -149,7 +150,7 @@ constexpr Clause kClauses[] = {
            b.fill(kept, 5);
            auto ended = b.any(64_KiB);
            auto region = b.try_pin(b.buffer());
-           std::thread([&] {
+           start_thread([&] {
              ended.drop();
              if (region) region->drop();
            }).join();

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/host_memory.hpp"
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 
@@ -267,12 +268,12 @@ constexpr Clause kClauses[] = {
            for (std::size_t i = 0; i < kThreads; ++i) blocks.push_back(b.mapped_blocks(50, 64));
            std::vector<std::thread> threads;
            for (auto& own : blocks) {
-             threads.emplace_back([&b, &own] {
+             threads.push_back(start_thread([&b, &own] {
                for (auto& block : own) {
                  block.drop();
                  if (!b.manager().flush()) return;
                }
-             });
+             }));
            }
            for (auto& thread : threads) thread.join();
            b.expect_equal("frees of 200 blocks by four threads", b.count(Call::mem_free_host), 200u);

@@ -2,6 +2,7 @@
 #include <list>
 #include <thread>
 
+#include "base/host_memory.hpp"
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 #include "conformance/model/comparison.hpp"
@@ -171,7 +172,7 @@ class Program {
         one.block.drop();
         break;
       case 1:
-        std::thread([&] { one.block.drop(); }).join();
+        start_thread([&] { one.block.drop(); }).join();
         break;
       default:
         one.block.drop();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/assert.hpp"
+#include "base/host_memory.hpp"
 
 namespace emm::model {
 namespace {
@@ -51,7 +52,7 @@ Outcome ManagerSubject::perform(const Operation& operation) {
   const auto first_call = trail_.calls.size();
   Outcome outcome;
   if (operation.elsewhere) {
-    std::thread([&] { outcome = ask(operation); }).join();
+    start_thread([&] { outcome = ask(operation); }).join();
   } else {
     outcome = ask(operation);
   }

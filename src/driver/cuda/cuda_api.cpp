@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include "base/host_memory.hpp"
+
 namespace emm {
 namespace {
 
@@ -97,7 +99,7 @@ const char* find_all(CudaApi& api, void* library) noexcept {
 // The library stays loaded to the end of the process: it has threads and exit handlers of its own.
 Result<const CudaApi*> load_once() {
   static CudaApi api{};
-  auto* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  auto* library = open_shared_object("libcuda.so.1", RTLD_NOW | RTLD_LOCAL).handle;
   if (library == nullptr) {
     return fail(Errc::no_device,
                 "no CUDA driver (libcuda.so.1 not found); --device sim needs none");

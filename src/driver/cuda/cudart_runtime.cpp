@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "base/host_memory.hpp"
+
 namespace emm {
 namespace {
 
@@ -20,7 +22,8 @@ struct CudartApi {
 void* open_library() {
   for (const auto* name : {"libcudart.so.13", "libcudart.so.12", "libcudart.so"}) {
     for (const auto* folder : {"", "/usr/local/cuda/lib64/"}) {
-      if (auto* library = dlopen((std::string(folder) + name).c_str(), RTLD_NOW | RTLD_LOCAL))
+      const auto file = std::string(folder) + name;
+      if (auto* library = open_shared_object(file.c_str(), RTLD_NOW | RTLD_LOCAL).handle)
         return library;
     }
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/host_memory.hpp"
 #include "base/units.hpp"
 #include "driver/sim/answer.hpp"
 
@@ -63,10 +64,14 @@ HostPtr HostSpace::allocate(Kind kind, std::uint64_t size, ContextHandle owner) 
   const std::lock_guard lock(mutex_);
   reserve();
   const auto offset = holes_.take(whole_pages(size));
-  if (!offset) return nullptr;
+  if (!offset) {
+    if (size_ < kMost) host_memory_refused();
+    return nullptr;
+  }
   auto* ptr = pointer_to(base_ + *offset);
   if (mprotect(ptr, whole_pages(size), PROT_READ | PROT_WRITE) != 0) {
     holes_.give(*offset, whole_pages(size));
+    host_memory_refused();
     return nullptr;
   }
   blocks_[value_of(ptr)] = {.size = size, .kind = kind, .owner = owner};

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/assert.hpp"
+#include "base/host_memory.hpp"
 
 namespace emm::sim {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 template <class T>
 T* zeroed(std::size_t count) {
   auto* memory = static_cast<T*>(std::calloc(count, sizeof(T)));
-  EMM_ASSERT(memory != nullptr);
+  if (memory == nullptr) out_of_host_memory();
   return memory;
 }
 

@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <string>
 #include <utility>
 
+#include "base/host_memory.hpp"
 #include "base/text.hpp"
 
 namespace emm::sim {
@@ -17,6 +19,7 @@ namespace {
 
 constexpr std::uint64_t kMagic = 0x314350494d4d45;  // "EMMIPC1"
 constexpr const char* kName = "emm-sim";
+constexpr std::uint64_t kSpace = std::uint64_t{1} << 46;  // more than this, no machine has room for
 
 /// What the 64 bytes hold. The inode tells a descriptor that was closed and used again from ours.
 struct Ticket {
@@ -36,6 +39,7 @@ Ticket read_ticket(const IpcMemHandle& handle) noexcept {
 
 std::span<std::byte> map_whole(int fd, std::uint64_t size) {
   auto* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  if (memory == MAP_FAILED && errno == ENOMEM && size < kSpace) host_memory_refused();
   if (memory == MAP_FAILED) return {};
   return {static_cast<std::byte*>(memory), size};
 }

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "base/host_memory.hpp"
+
 namespace emm::trace {
 namespace {
 
@@ -26,7 +28,7 @@ struct Library {
   bool whole = false;
 
   Library() {
-    auto* const library = dlopen("libsqlite3.so.0", RTLD_NOW | RTLD_LOCAL);
+    auto* const library = open_shared_object("libsqlite3.so.0", RTLD_NOW | RTLD_LOCAL).handle;
     if (library == nullptr) return;
     whole = true;
     const auto find = [&](auto& function, const char* name) {
@@ -56,6 +58,12 @@ struct SqliteDatabase::Open {
   std::string bytes, name, expected;
   void* handle = nullptr;
 
+  /// The last call's `answer` was no success.
+  Error refused(int answer) const {
+    constexpr int kNoMemory = 7;
+    if (answer == kNoMemory) out_of_host_memory();
+    return refused(library().errmsg(handle));
+  }
   Error refused(std::string_view words) const {
     return fail(Errc::parse_error, "{}: {}: expected {}", name, words, expected);
   }
@@ -78,10 +86,9 @@ Result<SqliteDatabase> SqliteDatabase::open(std::string bytes, std::string name,
   open->expected = std::move(expected);
   auto* const begin = reinterpret_cast<unsigned char*>(open->bytes.data());
   const auto size = static_cast<std::int64_t>(open->bytes.size());
-  if (library().open_v2(":memory:", &open->handle, kOpenReadWrite | kOpenMemory, nullptr) != 0 ||
-      library().deserialize(open->handle, "main", begin, size, size, kDeserializeReadOnly) != 0) {
-    return open->refused(library().errmsg(open->handle));
-  }
+  int answer = library().open_v2(":memory:", &open->handle, kOpenReadWrite | kOpenMemory, nullptr);
+  if (answer == 0) answer = library().deserialize(open->handle, "main", begin, size, size, kDeserializeReadOnly);
+  if (answer != 0) return open->refused(answer);
   return SqliteDatabase(std::move(open));
 }
 
@@ -94,9 +101,8 @@ Error SqliteDatabase::refused(std::string_view words) const { return open_->refu
 
 Result<SqliteDatabase::Query> SqliteDatabase::query(std::string_view sql) {
   void* statement = nullptr;
-  if (library().prepare_v2(open_->handle, sql.data(), static_cast<int>(sql.size()), &statement, nullptr) != 0) {
-    return open_->refused(library().errmsg(open_->handle));
-  }
+  const auto answer = library().prepare_v2(open_->handle, sql.data(), static_cast<int>(sql.size()), &statement, nullptr);
+  if (answer != 0) return open_->refused(answer);
   return Query(*open_, statement);
 }
 
@@ -109,7 +115,7 @@ SqliteDatabase::Query::~Query() {
 
 Result<bool> SqliteDatabase::Query::next() {
   const auto answer = library().step(statement_);
-  if (answer != kRow && answer != kDone) return database_->refused(library().errmsg(database_->handle));
+  if (answer != kRow && answer != kDone) return database_->refused(answer);
   return answer == kRow;
 }
 

@@ -1,0 +1,88 @@
+#include "base/host_memory.hpp"
+
+#include <dlfcn.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <string_view>
+
+namespace emm {
+namespace {
+
+constexpr int kInconclusive = 3;  // the exit code of what could not be judged
+
+std::array<std::atomic<void (*)() noexcept>, 8> last_acts;
+std::atomic_flag ending;
+
+/// The limit on the address space in MiB; 0 where there is none.
+unsigned long long limit_mib() noexcept {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return 0;
+  return limit.rlim_cur >> 20u;
+}
+
+/// Nothing here allocates.
+[[noreturn]] void end_with(const char* what, const char* how) noexcept {
+  while (ending.test_and_set()) pause();  // another thread says it, and ends this one
+  for (const auto& act : last_acts) {
+    if (auto* const known = act.load()) known();
+  }
+  std::array<char, 400> line;
+  const auto limit = limit_mib();
+  const int size =
+      limit == 0 ? std::snprintf(line.data(), line.size(), "emmctl: %s: %s\n", what, how)
+                 : std::snprintf(line.data(), line.size(),
+                                 "emmctl: %s: this process may have %llu MiB of address space (ulimit -v), and %s\n",
+                                 what, limit, "needs more: raise that limit");
+  if (size > 0) [[maybe_unused]] const auto said = write(STDERR_FILENO, line.data(), static_cast<std::size_t>(size));
+  _exit(kInconclusive);
+}
+
+void end_for_memory() {
+  end_with("out of host memory", "this machine has no more for this process: free some, or give it a smaller trace");
+}
+
+}  // namespace
+
+void end_where_host_memory_ends() noexcept { std::set_new_handler(end_for_memory); }
+
+void before_host_memory_ends(void (*act)() noexcept) noexcept {
+  for (auto& known : last_acts) {
+    void (*none)() noexcept = nullptr;
+    if (known.compare_exchange_strong(none, act) || none == act) return;
+  }
+}
+
+void host_memory_refused() {
+  if (auto* const handler = std::get_new_handler()) handler();
+}
+
+void out_of_host_memory() {
+  host_memory_refused();
+  throw std::bad_alloc();
+}
+
+void thread_refused() {
+  if (std::get_new_handler() != end_for_memory) return;
+  end_with("out of host memory, or of threads",
+           "the system has no room for another thread: free memory, or raise the limit on threads (ulimit -u)");
+}
+
+SharedObject open_shared_object(const char* file, int flags) {
+  SharedObject made{.handle = dlopen(file, flags), .why_not = {}};
+  if (made.handle != nullptr) return made;
+  const char* const why = dlerror();
+  made.why_not = why != nullptr ? why : "";
+  const auto says = [&](std::string_view words) { return made.why_not.find(words) != std::string::npos; };
+  // Of a failed mmap the loader says only what it was for; without a limit that is seldom memory.
+  const bool refused = says("annot allocate") || (limit_mib() != 0 && (says("failed to map segment") || says("cannot map")));
+  if (refused) host_memory_refused();
+  return made;
+}
+
+}  // namespace emm
