@@ -28,9 +28,10 @@ class Characters {
   bool wanted_more() const noexcept { return wanted_more_; }
   char current() const noexcept { return *at_; }
   void advance() {
-    follow(*at_);
-    ++at_;
-    if (at_ == end_ && source_ != nullptr) refill();
+    const char c = *at_;
+    follow(c);
+    step();
+    if (where_ == Where::between && is_space(c)) pass_spaces();
   }
 
   JsonPosition token() const noexcept { return token_; }
@@ -41,6 +42,23 @@ class Characters {
  private:
   static constexpr std::size_t kTokenBytesMax = std::size_t{16} << 20;
   enum class Where : std::uint8_t { between, scalar, string, escape };
+
+  static bool is_space(char c) noexcept { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+  void step() {
+    ++at_;
+    if (at_ == end_ && source_ != nullptr) refill();
+  }
+
+  /// The reader is given one space of many: it keeps what it has read since the last token.
+  void pass_spaces() {
+    const auto first = last_;
+    while (at_ != end_ && is_space(*at_)) {
+      follow(*at_);
+      step();
+    }
+    last_ = first;
+  }
 
   void refill() {
     auto more = source_->next();
