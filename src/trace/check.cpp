@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
 #include "base/byte_sum.hpp"
@@ -96,10 +97,10 @@ class Checker final : public OperationSink {
     std::uint64_t size = 0;
     std::uint64_t addr = 0;
     std::uint32_t line = 0;
-    std::pair<std::string, std::string> owner;  // process, context
+    std::uint32_t owner = 0;  // in owners_
     bool on_host = false;
-    bool live = false;
   };
+  using Owner = std::pair<std::string, std::string>;  // process, context
   struct Range {
     std::uint64_t size;
     std::uint32_t index;
@@ -190,37 +191,32 @@ class Checker final : public OperationSink {
       make(operation);
     } else if (operation.op == Op::free || operation.op == Op::close_ipc_handle) {
       const auto [index, added] = ids_.find_or_add(operation.id);
-      if (added) {
-        memory_.emplace_back();
-      } else {
-        end_memory(index);
-      }
+      if (!added) end_memory(index);
     } else if ((operation.op == Op::reset || operation.op == Op::context_destroy) &&
                worked(operation)) {
-      const std::pair owner{process_of(operation), context_of(operation)};
-      for (const auto index : std::vector(live_.begin(), live_.end())) {
-        if (memory_[index].owner == owner) end_memory(index);
+      const auto owner = owner_of(operation);
+      std::vector<std::uint32_t> ended;
+      for (const auto& [index, memory] : live_) {
+        if (memory.owner == owner) ended.push_back(index);
       }
+      for (const auto index : ended) end_memory(index);
     }
   }
 
   void make(const Operation& operation) {
     const auto [index, added] = ids_.find_or_add(operation.id);
-    if (added) memory_.emplace_back();
     if (operation.has(Member::size) && operation.size == 0 && !operation.has(Member::expect)) {
       warn(operation.line, "{} of 0 bytes: expected a size that every manager serves",
            name(operation.op));
     }
     if (!added || !worked(operation)) return;  // an id for the second time is an error already
     ++report_.allocations;
-    auto& memory = memory_[index];
+    auto& memory = live_[index];
     memory = {.size = operation.has(Member::size) ? operation.size : 0,
               .addr = operation.has(Member::addr) ? operation.addr : 0,
               .line = operation.line,
-              .owner = {process_of(operation), context_of(operation)},
-              .on_host = operation.op == Op::memhostalloc || operation.op == Op::mempin,
-              .live = true};
-    live_.insert(index);
+              .owner = owner_of(operation),
+              .on_host = operation.op == Op::memhostalloc || operation.op == Op::mempin};
     live_bytes_.add(memory.size);
     report_.peak_live_bytes = std::max(report_.peak_live_bytes, live_bytes_.value());
     if (live_bytes_.exceeds() && !std::exchange(exceeded_, true)) {
@@ -246,21 +242,32 @@ class Checker final : public OperationSink {
       warn_by_order(operation.line,
                     "id {} is recorded at {}, where id {} of line {} lives: expected free memory",
                     said(operation.id), text::hex(memory.addr), ids_.name(other.index),
-                    memory_[other.index].line);
+                    live_.at(other.index).line);
       memory.addr = 0;
       return;
     }
     space.emplace(memory.addr, Range{memory.size, index});
   }
 
-  Space& space_of(const Memory& memory) { return spaces_[{memory.owner.first, memory.on_host}]; }
+  std::uint32_t owner_of(const Operation& operation) {
+    const auto [known, added] =
+        owner_numbers_.try_emplace({process_of(operation), context_of(operation)},
+                                   static_cast<std::uint32_t>(owners_.size()));
+    if (added) owners_.push_back(&known->first);
+    return known->second;
+  }
+
+  Space& space_of(const Memory& memory) {
+    return spaces_[{owners_[memory.owner]->first, memory.on_host}];
+  }
 
   void end_memory(std::uint32_t index) {
-    auto& memory = memory_[index];
-    if (!std::exchange(memory.live, false)) return;
-    live_.erase(index);
+    const auto found = live_.find(index);
+    if (found == live_.end()) return;
+    const auto& memory = found->second;
     live_bytes_.subtract(memory.size);
     if (memory.addr != 0) space_of(memory).erase(memory.addr);
+    live_.erase(found);
   }
 
   void look_at_counts(const Operation& operation) {
@@ -284,9 +291,12 @@ class Checker final : public OperationSink {
     report_.leaked = live_.size();
     report_.leaked_bytes = live_bytes_.value();
     if (!live_.empty()) {
-      const auto first = *live_.begin();
+      const auto first =
+          std::min_element(live_.begin(), live_.end(), [](const auto& a, const auto& b) {
+            return a.first < b.first;
+          })->first;
       warn_by_order(
-          memory_[first].line,
+          live_.at(first).line,
           "{} allocations of {} bytes are never freed, id {} first: expected a free of each",
           live_.size(), live_bytes_.value(), ids_.name(first));
     }
@@ -346,8 +356,9 @@ class Checker final : public OperationSink {
   std::array<bool, kFeatures.size()> used_{};
 
   IdTable ids_;
-  std::vector<Memory> memory_;
-  std::set<std::uint32_t> live_;
+  std::map<Owner, std::uint32_t> owner_numbers_;
+  std::vector<const Owner*> owners_;
+  std::unordered_map<std::uint32_t, Memory> live_;  // by index; of what has ended only the id is kept
   ByteSum live_bytes_;
   bool exceeded_ = false;
   std::map<std::pair<std::string, bool>, Space> spaces_;

@@ -43,6 +43,9 @@ struct CheckReport {
 /// complete, `requires` that lacks what the trace uses. Warnings that depend on the order of
 /// operations are not given where seq orders the file otherwise.
 ///
+/// Holds the trace as a Trace does, an id for each allocation, and more of what is live: seq may order the events
+/// otherwise than the file.
+///
 /// Fails only where there is nothing to judge: the source cannot be read, or is not a trace.
 Result<CheckReport> check(format::ByteSource& source, const ReadOptions& options = {},
                           std::size_t limit = 100);
