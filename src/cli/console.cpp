@@ -142,8 +142,10 @@ void handle_interrupts() {
   action.sa_handler = on_interrupt;
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    struct sigaction before {};
+    if (sigaction(signal, nullptr, &before) != 0 || before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+  }
 }
 
 std::string table(const std::vector<std::vector<std::string>>& rows) {

@@ -42,7 +42,8 @@ class Console {
   bool showing_ = false;
 };
 
-/// Set by SIGINT and SIGTERM once handle_interrupts() was called; a second signal ends the process at once.
+/// Set by SIGINT and SIGTERM once handle_interrupts() was called; a second signal ends the process at once. A signal
+/// that was ignored when the program began (nohup, a job in the background of a script) stays ignored.
 std::atomic<bool>& interrupted() noexcept;
 int interrupting_signal() noexcept;  ///< 0 if none came.
 void handle_interrupts();

@@ -116,7 +116,7 @@ Result<trace::ImportCounts> read_with_progress(Console& console, const trace::Im
 }
 
 Result<LoadedTrace> load_trace(Console& console, const std::string& path, const LoadOptions& options) {
-  auto source = format::ByteSource::open(path);
+  auto source = format::ByteSource::open(path, &interrupted());
   if (!source) return std::move(source).error();
   auto importer = choose_importer(**source, options.format);
   if (!importer) return std::move(importer).error();

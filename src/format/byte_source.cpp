@@ -104,8 +104,8 @@ class ReadAhead {
 
 class StagedSource final : public ByteSource {
  public:
-  StagedSource(std::unique_ptr<RawStage> raw, std::string name)
-      : name_(std::move(name)), raw_(std::move(raw)) {}
+  StagedSource(std::unique_ptr<RawStage> raw, std::string name, const std::atomic<bool>* stop)
+      : name_(std::move(name)), raw_(std::move(raw)), stop_(stop) {}
 
   const std::string& name() const noexcept override { return name_; }
   std::uint64_t consumed() const noexcept override { return raw_->consumed(); }
@@ -126,6 +126,8 @@ class StagedSource final : public ByteSource {
 
   Result<std::string_view> next() override {
     if (peeked_.has_value()) return *std::exchange(peeked_, std::nullopt);
+    // Of a little that unpacks to much, the file is seldom read.
+    if (stop_ != nullptr && stop_->load(std::memory_order_relaxed)) return interrupted_reading(name_);
     if (!started_) {
       if (auto ready = start(); !ready) return std::move(ready).error();
     }
@@ -161,6 +163,7 @@ class StagedSource final : public ByteSource {
   std::string name_;
   std::unique_ptr<RawStage> raw_;
   std::unique_ptr<ByteStage> unpacked_;
+  const std::atomic<bool>* stop_;
   Chunk chunk_;
   std::optional<std::string_view> peeked_;
   bool started_ = false;
@@ -170,15 +173,17 @@ class StagedSource final : public ByteSource {
 
 }  // namespace
 
-Result<std::unique_ptr<ByteSource>> ByteSource::open(const std::string& path) {
+Result<std::unique_ptr<ByteSource>> ByteSource::open(const std::string& path,
+                                                     const std::atomic<bool>* stop) {
   if (auto apart = run_files::reads(path); !apart) return apart.error();
-  auto raw = open_raw(path);
+  auto raw = open_raw(path, stop);
   if (!raw) return std::move(raw).error();
-  return std::make_unique<StagedSource>(*std::move(raw), path == "-" ? "<stdin>" : path);
+  return std::make_unique<StagedSource>(*std::move(raw), path == "-" ? "<stdin>" : path, stop);
 }
 
-std::unique_ptr<ByteSource> ByteSource::memory(std::string_view bytes, std::string name) {
-  return std::make_unique<StagedSource>(raw_memory(bytes), std::move(name));
+std::unique_ptr<ByteSource> ByteSource::memory(std::string_view bytes, std::string name,
+                                               const std::atomic<bool>* stop) {
+  return std::make_unique<StagedSource>(raw_memory(bytes), std::move(name), stop);
 }
 
 }  // namespace emm::format

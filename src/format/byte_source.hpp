@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,9 +16,12 @@ namespace emm::format {
 /// the buffers and the longest line asked for. One thread at a time.
 class ByteSource {
  public:
-  static Result<std::unique_ptr<ByteSource>> open(const std::string& path);
+  /// Once `stop` is true reading fails with `interrupted`, also while a pipe gives nothing. It outlives the source.
+  static Result<std::unique_ptr<ByteSource>> open(const std::string& path,
+                                                  const std::atomic<bool>* stop = nullptr);
   /// `bytes` outlives the source. They are unpacked too if packed.
-  static std::unique_ptr<ByteSource> memory(std::string_view bytes, std::string name = "<memory>");
+  static std::unique_ptr<ByteSource> memory(std::string_view bytes, std::string name = "<memory>",
+                                            const std::atomic<bool>* stop = nullptr);
   virtual ~ByteSource() = default;
 
   /// For messages: the path, or "<stdin>".

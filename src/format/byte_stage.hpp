@@ -39,7 +39,8 @@ class RawStage : public ByteStage {
 };
 
 /// "-" is standard input.
-Result<std::unique_ptr<RawStage>> open_raw(const std::string& path);
+Result<std::unique_ptr<RawStage>> open_raw(const std::string& path, const std::atomic<bool>* stop);
+Error interrupted_reading(const std::string& name);
 std::unique_ptr<RawStage> raw_memory(std::string_view bytes);
 
 enum class Packing : std::uint8_t { none, gzip, zstd };

@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,16 +9,19 @@
 #include <system_error>
 
 #include "format/byte_stage.hpp"
+#include "format/file_bytes.hpp"
 
 namespace emm::format {
 namespace {
 
 class FileStage final : public RawStage {
  public:
-  FileStage(int fd, bool owned, std::string name) : name_(std::move(name)), fd_(fd), owned_(owned) {
+  FileStage(int fd, bool owned, std::string name, const std::atomic<bool>* stop)
+      : name_(std::move(name)), fd_(fd), owned_(owned), stop_(stop) {
     struct stat status {};
     if (::fstat(fd_, &status) == 0 && S_ISREG(status.st_mode)) {
       total_ = static_cast<std::uint64_t>(status.st_size);
+      regular_ = true;
     }
   }
   ~FileStage() override {
@@ -47,6 +51,7 @@ class FileStage final : public RawStage {
   Result<std::size_t> read_fully(char* out, std::size_t size) {
     std::size_t done = 0;
     while (done < size) {
+      if (auto ready = wait(); !ready) return std::move(ready).error();
       const auto got = ::read(fd_, out + done, size - done);
       if (got > 0) {
         done += static_cast<std::size_t>(got);
@@ -60,9 +65,23 @@ class FileStage final : public RawStage {
     return done;
   }
 
+  /// Until there is something to read. A signal may come between a look at `stop` and a read, or to another thread
+  /// than the one that reads: so what may wait for long looks again now and then.
+  Status wait() const {
+    constexpr int kLookMs = 100;
+    if (stop_ == nullptr) return {};
+    for (;;) {
+      if (stop_->load(std::memory_order_relaxed)) return interrupted_reading(name_);
+      pollfd readable{.fd = fd_, .events = POLLIN, .revents = 0};
+      if (regular_ || ::poll(&readable, 1, kLookMs) > 0) return {};
+    }
+  }
+
   std::string name_;
   int fd_;
   bool owned_;
+  bool regular_ = false;
+  const std::atomic<bool>* stop_;
   char magic_[kMagicBytes] = {};
   std::size_t magic_size_ = 0;
   std::size_t magic_given_ = 0;
@@ -86,8 +105,12 @@ class MemoryStage final : public RawStage {
 
 }  // namespace
 
-Result<std::unique_ptr<RawStage>> open_raw(const std::string& path) {
-  if (path == "-") return std::make_unique<FileStage>(STDIN_FILENO, false, "<stdin>");
+Error interrupted_reading(const std::string& name) {
+  return fail(Errc::interrupted, "interrupted while reading {}", name);
+}
+
+Result<std::unique_ptr<RawStage>> open_raw(const std::string& path, const std::atomic<bool>* stop) {
+  if (path == "-") return std::make_unique<FileStage>(STDIN_FILENO, false, "<stdin>", stop);
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
     return fail(Errc::usage, "cannot open {}: {}", path, std::generic_category().message(errno));
@@ -97,7 +120,23 @@ Result<std::unique_ptr<RawStage>> open_raw(const std::string& path) {
     ::close(fd);
     return fail(Errc::usage, "cannot open {}: {}", path, std::generic_category().message(EISDIR));
   }
-  return std::make_unique<FileStage>(fd, true, path);
+  return std::make_unique<FileStage>(fd, true, path, stop);
+}
+
+Result<std::string> file_bytes(const std::string& path, const std::atomic<bool>* stop) {
+  auto raw = open_raw(path, stop);
+  if (!raw) return std::move(raw).error();
+  constexpr std::size_t kPiece = std::size_t{64} << 10;
+  std::string bytes;
+  for (std::size_t size = 0;;) {
+    bytes.resize(size + kPiece);
+    auto got = (*raw)->fill(bytes.data() + size, kPiece);
+    if (!got) return std::move(got).error();
+    size += *got;
+    if (*got == kPiece) continue;
+    bytes.resize(size);
+    return bytes;
+  }
 }
 
 std::unique_ptr<RawStage> raw_memory(std::string_view bytes) {

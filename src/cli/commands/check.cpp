@@ -63,7 +63,7 @@ class Check final : public CommandRun {
   }
 
   Result<ExitCode> run(Console& console) override {
-    auto source = format::ByteSource::open(trace_);
+    auto source = format::ByteSource::open(trace_, &interrupted());
     if (!source) return std::move(source).error();
     auto importer = choose_importer(**source, from_);
     if (!importer) return std::move(importer).error();

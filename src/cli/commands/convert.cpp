@@ -130,7 +130,7 @@ class Convert final : public CommandRun {
     auto paths = with_;
     paths.insert(paths.begin(), in_);
     for (const auto& path : paths) {
-      auto source = format::ByteSource::open(path);
+      auto source = format::ByteSource::open(path, &interrupted());
       if (!source) return std::move(source).error();
       inputs.push_back(*std::move(source));
     }

@@ -1,7 +1,3 @@
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <array>
 #include <memory>
 #include <utility>
 
@@ -12,6 +8,7 @@
 #include "cli/manager_choice.hpp"
 #include "driver/sim/sim_platform.hpp"
 #include "format/byte_sink.hpp"
+#include "format/file_bytes.hpp"
 #include "inspect/places.hpp"
 #include "log/writer.hpp"
 #include "trial/minimize_text.hpp"
@@ -21,23 +18,6 @@ namespace emm {
 namespace {
 
 using namespace emm::cli;
-
-/// All of a file as it is: it is read several times, and standard input can be only once.
-Result<std::string> bytes_of(const std::string& path) {
-  const bool is_stdin = path == "-";
-  const int file = is_stdin ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  std::string bytes;
-  std::array<char, 65536> some;
-  ssize_t got = -1;
-  while (file >= 0 && (got = read(file, some.data(), some.size())) > 0)
-    bytes.append(some.data(), static_cast<std::size_t>(got));
-  if (file >= 0 && !is_stdin) close(file);
-  if (got == 0) return bytes;
-  auto source = format::ByteSource::open(path);  // says what is wrong
-  if (!source) return std::move(source).error();
-  return Error{.code = Errc::io_error,
-               .message = text::format("{}: it cannot be read to its end", path)};
-}
 
 class Minimize final : public CommandRun {
  public:
@@ -76,10 +56,10 @@ class Minimize final : public CommandRun {
     if (!options) return std::move(options).error();
     options->setting.peer_program = console.program();
     handle_interrupts();
-    auto bytes = bytes_of(trace_);
+    auto bytes = format::file_bytes(trace_, &interrupted());  // it is read several times
     if (!bytes) return std::move(bytes).error();
     const auto name = trace_ == "-" ? std::string("<stdin>") : trace_;
-    auto source = format::ByteSource::memory(*bytes, name);
+    auto source = format::ByteSource::memory(*bytes, name, &interrupted());
     auto importer = choose_importer(*source, from_);
     if (!importer) return std::move(importer).error();
     trace::Trace trace;
