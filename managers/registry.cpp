@@ -52,8 +52,11 @@ Result<ManagerFactory> find_base(std::string_view spec) {
   auto plugin = plugin::find_plugin(spec);
   if (plugin || plugin.error().code != Errc::not_found) return plugin;
   const auto& tried = plugin.error().message;
-  return fail(Errc::usage, "no manager '{}': known are {}{}", spec, names_of(bundled_managers()),
-              tried.empty() ? "" : "; tried " + tried);
+  const auto name = spec.substr(0, spec.find(':'));
+  const bool by_name = !name.empty() && tried.starts_with(plugin::library_names(name).front()) && !plugin::is_path(name);
+  return fail(Errc::usage, "no manager '{}': known are {}{}{}", spec, names_of(bundled_managers()),
+              tried.empty() ? "" : "; tried " + tried,
+              by_name ? text::format("; a file is named with a slash, as ./{}, or ends in .so", name) : "");
 }
 
 }  // namespace

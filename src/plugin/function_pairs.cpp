@@ -145,6 +145,12 @@ Result<Plugin> load(std::string_view kind, std::string_view spec, bool takes_mor
         "manager {}:{}: expected {}:LIBRARY,ALLOC,FREE, a file and the names of two functions",
         kind, spec, kind);
   }
+  if (!is_path(parts[0])) {
+    return fail(Errc::usage,
+                "manager {}:{}: '{}' names no file: expected a library with a slash in its path, "
+                "or one that ends in .so",
+                kind, spec, parts[0]);
+  }
   auto options = Options::parse(rest);
   if (!options) return std::move(options).error();
   std::string init, reset;
@@ -156,10 +162,7 @@ Result<Plugin> load(std::string_view kind, std::string_view spec, bool takes_mor
 
   std::vector<std::string> tried;
   std::string opened;
-  const auto name = parts[0].find('/') != std::string::npos
-                        ? std::vector{parts[0]}
-                        : std::vector{"./" + parts[0], parts[0]};
-  void* library = open_library(name, opened, tried);
+  void* library = open_library(library_names(parts[0]), opened, tried);
   if (library == nullptr) return Error{.code = Errc::not_found, .message = text::join(tried, "; ")};
   Functions functions;
   for (const auto& [function, symbol] : {std::pair(&functions.alloc, &parts[1]),

@@ -71,11 +71,16 @@ void* open_library(const std::vector<std::string>& files, std::string& opened,
   return nullptr;
 }
 
+bool is_path(std::string_view name) noexcept {
+  return name.find('/') != std::string_view::npos || name.ends_with(".so");
+}
+
 std::vector<std::string> library_names(std::string_view name) {
   const std::string given(name);
   if (name.empty()) return {};
   if (name.find('/') != std::string_view::npos) return {given};
-  return {"./" + given, given, "libemm-" + given + ".so"};
+  if (is_path(name)) return {"./" + given, given};
+  return {"libemm-" + given + ".so"};
 }
 
 Result<Plugin> load_plugin(std::string_view name) {

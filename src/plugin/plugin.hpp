@@ -25,8 +25,10 @@ struct Plugin {
 void* open_library(const std::vector<std::string>& files, std::string& opened,
                    std::vector<std::string>& tried);
 
-/// "NAME" or "PATH" as files to try: a path as it is; a name as a file here, as a library, as
-/// libemm-NAME.so.
+/// Whether `name` names a file: it holds a slash, or ends in ".so".
+bool is_path(std::string_view name) noexcept;
+/// The files to try. Of a path: itself, and without a slash in it the library path after the current folder.
+/// Of a name: libemm-NAME.so on the library path, and nothing of the current folder.
 std::vector<std::string> library_names(std::string_view name);
 
 /// The plugin of a library that exports emm_plugin_v1(): one of `library_names(name)`. Error
