@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "trace/op.hpp"
@@ -148,6 +149,10 @@ struct Summary {
   std::uint64_t threads = 1;            ///< That replayed at once.
   std::optional<Failure> first_failure;
   FourWay outcomes;
+  /// Requests for device memory that the recording refused, and that run out of it here too.
+  std::uint64_t refused_again = 0;
+  /// Of each device in the first pass, by its number; where one thread replays.
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> peak_reserved_by_device;
   std::vector<Flush> flushes;                       ///< Of the first pass.
   std::optional<FlushComparison> recorded_flushes;  ///< Where the recording has flushes.
   std::vector<Violation> violations;                ///< At most a hundred are kept;

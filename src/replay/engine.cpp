@@ -122,6 +122,7 @@ std::size_t Run::preexisting() const {
 
 void Run::pass(unsigned number) {
   pass_ = {};
+  for (auto& each : devices_) each.second.held_most = each.second.held;
   if (parallel_) parallel_->rewind();
   seen_.flushes.clear();
   const auto backing_before = backing_events_;
@@ -184,7 +185,11 @@ void Run::pass(unsigned number) {
   end_leftovers(more);
   if (record_order_) record_order_->pass_on();
   if (!stop_ && options_.checks) check_balance();
-  if (number == 0) summary_.pass = pass_;
+  if (number == 0) {
+    summary_.pass = pass_;
+    for (const auto& [device, of] : devices_)
+      summary_.peak_reserved_by_device.emplace_back(device, of.held_most);
+  }
   if (options_.repeat > 1) summary_.repeats.push_back(pass_);
 }
 

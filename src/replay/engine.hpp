@@ -23,6 +23,9 @@ struct ReplayOptions {
   bool checks = true;    ///< Overlap, alignment, size, balance. Off only in benchmarks.
   bool latency = false;  ///< A time for each operation; else two for each pass.
   bool verify = false;   ///< Fill each allocation, and look at it again at its end.
+  /// A request that the recording was refused for want of memory is a failure where it is refused
+  /// again.
+  bool refusals_fail = false;
   /// trace: one thread, in the order of the trace. recorded: each thread of the trace on its own,
   /// waiting for the ids and records that it needs. free: for the ids alone.
   enum class Threads : std::uint8_t { trace, recorded, free };

@@ -55,6 +55,11 @@ bool Run::nobody_holds(const Event& event) noexcept {
   return fails(event.recorded()) && event.expected() == Outcome::none;
 }
 
+bool Run::was_refused(const Event& event) noexcept {
+  const bool of_device = event.op == Op::memalloc || event.op == Op::memallocmanaged;
+  return of_device && event.recorded() == Outcome::oom && event.expected() == Outcome::none;
+}
+
 trace::Event Run::free_of(Event event) noexcept {
   event.op = Op::free;
   event.outcomes = 0;
@@ -64,7 +69,10 @@ trace::Event Run::free_of(Event event) noexcept {
 /// Does `expect`, or where it is silent the recording, say that this operation fails so?
 bool Run::foretold(const Event& event, Outcome got) const {
   const auto expected = event.expected();
-  if (expected == Outcome::none) return fails(event.recorded());
+  if (expected == Outcome::none) {
+    const bool counts = options_.refusals_fail && got == Outcome::oom && was_refused(event);
+    return fails(event.recorded()) && !counts;
+  }
   return expected == Outcome::any || (fails(expected) && meets(got, expected));
 }
 
@@ -79,6 +87,7 @@ void Run::settle(const Event& event, Outcome got, const Error* error) {
   } else if (fails(recorded)) {
     ++(worked ? summary_.outcomes.fails_works : summary_.outcomes.fails_fails);
   }
+  if (number_ == 0 && got == Outcome::oom && was_refused(event)) ++summary_.refused_again;
   if (got == Outcome::unsupported) decline(event.op, describe(*error));
 
   const auto words = [&] { return error != nullptr ? describe(*error) : std::string(); };
@@ -104,11 +113,14 @@ void Run::settle(const Event& event, Outcome got, const Error* error) {
 void Run::refused(const Event& event, const Error& error, Times times) {
   const auto outcome = outcome_of(error);
   const bool of_device = event.op == Op::memalloc || event.op == Op::memallocmanaged;
-  // What was never to be served is not asked for in earnest.
-  const auto bytes = of_device && !foretold(event, outcome) ? event.size : 0;
-  refused_[static_cast<std::uint32_t>(event.id)] = {.bytes = bytes, .outcome = outcome};
-  refused_bytes_.add(bytes);
+  // What was never to be served is not asked for in earnest; what the recording refused is, at its
+  // moment.
+  const bool kept = of_device && !was_refused(event) && !foretold(event, outcome);
+  const auto asked = kept || was_refused(event) ? event.size : 0;
+  refused_bytes_.add(asked);
   pass_.peak_requested_bytes = std::max(pass_.peak_requested_bytes, requested_bytes(live_bytes_));
+  if (!kept) refused_bytes_.subtract(asked);
+  refused_[static_cast<std::uint32_t>(event.id)] = {.bytes = kept ? asked : 0, .outcome = outcome};
   if (options_.checks)
     measure_reserved(*lanes_[index(event.context)]);  // it may have grown and failed all the same
   record(event, outcome, times, 0, event.size);

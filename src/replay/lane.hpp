@@ -80,7 +80,8 @@ class Lane final : public ManagerObserver {
   /// What the contexts of one device share, which is all that a device knows of them: one primary
   /// context.
   struct Device {
-    std::uint64_t held = 0;  ///< Bytes, when last asked.
+    std::uint64_t held = 0;       ///< Bytes, when last asked,
+    std::uint64_t held_most = 0;  ///< and the most in this pass.
     AddressMap addresses;    ///< Of what is live; where threads replay at once in `shards`.
     std::unique_ptr<AddressShards> shards;
   };

@@ -250,7 +250,9 @@ class Run {
   void unplace(Live& live);
   void measure_reserved(Lane& lane) {
     const auto held = lane.driver().held_bytes();
-    reserved_ += held - std::exchange(lane.shared->held, held);
+    auto& device = *lane.shared;
+    if (held > device.held_most) device.held_most = held;
+    reserved_ += held - std::exchange(device.held, held);
     if (reserved_ > pass_.peak_reserved_bytes) pass_.peak_reserved_bytes = reserved_;
   }
   void fill(const Live& live, StreamHandle stream);
@@ -267,6 +269,8 @@ class Run {
   /// freed as soon as it is made, by free_of().
   static bool nobody_holds(const Event& event) noexcept;
   static Event free_of(Event event) noexcept;
+  /// Was the program that was recorded refused this memory for want of it?
+  static bool was_refused(const Event& event) noexcept;
   /// An operation that was to make memory did not.
   void refused(const Event& event, const Error& error, Times times);
   Outcome refused_outcome(AllocId id) const;

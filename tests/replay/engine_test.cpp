@@ -195,6 +195,42 @@ TEST(Engine, WhatWasNeverToBeServedIsNotAskedForInEarnest) {
   EXPECT_EQ(summary.pass.peak_requested_bytes, 164u);
 }
 
+TEST(Engine, WhatTheRecordingRefusedIsAskedForAtItsMoment) {
+  using B = TraceBuilder;
+  const auto trace = B().alloc(1, 64)
+                         .add(B::recorded(B::sized(Op::memalloc, 2, 1000), Outcome::oom))
+                         .add(B::recorded(B::sized(Op::memalloc, 3, 500), Outcome::oom))
+                         .alloc(4, 100)
+                         .done();
+  for (const bool refuses : {true, false}) {
+    FakeStack stack({.refuse = [=](std::uint64_t n, std::uint64_t) {
+      return refuses && (n == 1 || n == 2) ? std::optional(out_of_memory()) : std::nullopt;
+    }});
+
+    const auto summary = replay(trace, stack);
+
+    EXPECT_EQ(summary.pass.failures, 0u);
+    EXPECT_EQ(summary.refused_again, refuses ? 2u : 0u);
+    EXPECT_EQ(summary.pass.peak_requested_bytes, 1064u) << "refused or not";
+  }
+}
+
+TEST(Engine, ARefusalThatWasRecordedMayBeAskedToBeAFailure) {
+  using B = TraceBuilder;
+  const auto trace = B().add(B::recorded(B::sized(Op::memalloc, 1, 64), Outcome::oom))
+                         .add(B::expecting(B::sized(Op::memalloc, 2, 64), Outcome::oom))
+                         .done();
+  FakeStack stack({.refuse = [](std::uint64_t, std::uint64_t) {
+    return std::optional(out_of_memory());
+  }});
+
+  const auto summary = replay(trace, stack, {.refusals_fail = true});
+
+  EXPECT_EQ(summary.pass.failures, 1u) << "what is expected to fail is none";
+  ASSERT_TRUE(summary.first_failure);
+  EXPECT_EQ(summary.first_failure->id, "1");
+}
+
 TEST(Engine, FreesOfWhatWasNeverMadeAreLeftOut) {
   const auto trace = TraceBuilder().alloc(1, 64).free(1).done();
   FakeStack stack(
