@@ -31,6 +31,12 @@ Life::What what(const Event& event) noexcept {
 
 }  // namespace
 
+bool is_refused(const Event& event) noexcept {
+  const bool asks = event.op == Op::memalloc || event.op == Op::memallocmanaged;
+  const bool may_work = event.expected() == Outcome::none || event.expected() == Outcome::ok;
+  return asks && event.recorded() == Outcome::oom && may_work && !event.has(event_flag::backing);
+}
+
 Status Lives::can_be_summed() const {
   ByteSum sum;
   for (std::uint32_t event = 0; event < trace_.size(); ++event) {

@@ -37,6 +37,16 @@ struct Life {
   bool live_at(std::uint32_t event) const noexcept { return birth <= event && event < death; }
 };
 
+/// Does it ask for device memory that the recording was refused for want of it, and that nothing says must fail? The program
+/// needs that memory at this moment; for how long it would have kept it, nobody knows.
+bool is_refused(const trace::Event& event) noexcept;
+
+/// What of a trace is looked at.
+enum class Asked : std::uint8_t {
+  all,     ///< All that the program asked for;
+  served,  ///< or what the recording served, without what it refused: --as-recorded.
+};
+
 /// Every id of a trace, and what begins and ends at each event. The trace must outlive it.
 class Lives {
  public:

@@ -14,42 +14,62 @@ namespace {
 
 constexpr double kGap = 0.01;
 
-using Buffers = std::vector<limit::Buffer>;
+/// What one device is asked for.
+struct Part {
+  std::vector<limit::Buffer> buffers;
+  std::uint64_t refused = 0;
+};
 
-std::map<std::uint32_t, Buffers> parts_of(const Lives& lives) {
-  std::map<std::uint32_t, Buffers> parts;
+std::map<std::uint32_t, Part> parts_of(const Lives& lives, Asked asked) {
+  const auto& trace = lives.trace();
+  std::map<std::uint32_t, Part> parts;
   for (const auto& life : lives.all()) {
     if (life.what != Life::What::device) continue;
-    const auto end = life.death == kNever ? std::uint64_t{lives.trace().size()} : std::uint64_t{life.death};
-    parts[lives.device(life)].push_back({.lower = life.birth, .upper = end, .size = life.size});
+    const auto end = life.death == kNever ? std::uint64_t{trace.size()} : std::uint64_t{life.death};
+    parts[lives.device(life)].buffers.push_back({.lower = life.birth, .upper = end, .size = life.size});
+  }
+  for (std::uint64_t at = 0; asked == Asked::all && at < trace.size(); ++at) {
+    if (!is_refused(trace[at])) continue;
+    auto& part = parts[trace.contexts()[index(trace[at].context)].device];
+    part.buffers.push_back({.lower = at, .upper = at + 1, .size = trace[at].size});
+    ++part.refused;
   }
   return parts;
 }
 
-Need bound(const Lives& lives, std::uint32_t device, const Buffers& buffers) {
+Need bound(const Lives& lives, std::uint32_t device, const Part& part, Asked asked) {
   Need need;
   need.device = device;
-  need.allocs = buffers.size();
-  need.requested = limit::requested_bound(buffers);
-  need.aligned = limit::aligned_bound(buffers, Need::kAlignment);
-  need.paged = limit::paged_bound(buffers, Need::kPage);
-  need.per_stream = stream_need(lives, device);
+  need.allocs = part.buffers.size() - part.refused;
+  need.refused = part.refused;
+  need.peak_live = limit::requested_bound(part.buffers);
+  need.aligned = limit::aligned_bound(part.buffers, Need::kAlignment);
+  need.paged = limit::paged_bound(part.buffers, Need::kPage);
+  need.no_wait = stream_need(lives, device, asked);
   return need;
+}
+
+void add_layout(std::vector<std::vector<std::string>>& rows, const Need& need) {
+  const auto over = need.lower == 0 ? 0 : 100 * (static_cast<double>(need.upper) / static_cast<double>(need.lower) - 1);
+  rows.push_back({"proven", bytes_in_full(need.lower)});
+  rows.push_back({"enough", text::format("{}, a layout that was checked; {} % over what is proven",
+                                         bytes_in_full(need.upper), text::fixed(over, 2))});
+  rows.push_back({"", text::format("{} by the best greedy order alone", bytes_in_full(need.greedy))});
 }
 
 }  // namespace
 
-std::vector<Need> bounds(const Lives& lives) {
+std::vector<Need> bounds(const Lives& lives, Asked asked) {
   std::vector<Need> out;
-  for (const auto& [device, buffers] : parts_of(lives)) out.push_back(bound(lives, device, buffers));
+  for (const auto& [device, part] : parts_of(lives, asked)) out.push_back(bound(lives, device, part, asked));
   return out;
 }
 
-std::vector<Need> needs(const Lives& lives, const Clock& clock, std::uint64_t search_ns) {
+std::vector<Need> needs(const Lives& lives, const Clock& clock, std::uint64_t search_ns, Asked asked) {
   std::vector<Need> out;
-  for (const auto& [device, buffers] : parts_of(lives)) {
-    const auto bracket = limit::minimal_capacity(buffers, kGap, {.clock = &clock, .time_ns = search_ns});
-    auto need = bound(lives, device, buffers);
+  for (const auto& [device, part] : parts_of(lives, asked)) {
+    const auto bracket = limit::minimal_capacity(part.buffers, kGap, {.clock = &clock, .time_ns = search_ns});
+    auto need = bound(lives, device, part, asked);
     need.laid_out = true;
     need.lower = bracket.lower;
     need.greedy = bracket.greedy_height;
@@ -60,22 +80,24 @@ std::vector<Need> needs(const Lives& lives, const Clock& clock, std::uint64_t se
 }
 
 std::string to_text(const std::vector<Need>& needs) {
-  if (needs.empty()) return "\nWhat any manager needs: nothing, as no device memory is allocated\n";
+  if (needs.empty()) return "\nWhat the program needs: nothing, as it asks for no device memory\n";
   std::string out;
   for (const auto& need : needs) {
-    out += needs.size() > 1 ? text::format("\nWhat any manager needs of device {}\n", need.device) : std::string("\nWhat any manager needs\n");
+    out += needs.size() > 1 ? text::format("\nWhat the program needs of device {}\n", need.device) : std::string("\nWhat the program needs\n");
     std::vector<std::vector<std::string>> rows{
-        {"at least", text::format("{}, the peak of what is live", bytes_in_full(need.requested))},
+        {"peak live", text::format("{}; no manager serves it with less", bytes_in_full(need.peak_live))},
         {"", text::format("{} with sizes rounded up to {} bytes", bytes_in_full(need.aligned), Need::kAlignment)},
-        {"", text::format("{} in pages of 2 MiB", bytes_in_full(need.paged))},
-        {"", text::format("{} if streams share only what the trace orders", bytes_in_full(need.per_stream))}};
-    if (need.laid_out) {
-      const auto over = need.lower == 0 ? 0 : 100 * (static_cast<double>(need.upper) / static_cast<double>(need.lower) - 1);
-      rows.push_back({"proven", bytes_in_full(need.lower)});
-      rows.push_back({"enough", text::format("{}, a layout that was checked; {} % over what is proven",
-                                             bytes_in_full(need.upper), text::fixed(over, 2))});
-      rows.push_back({"", text::format("{} by the best greedy order alone", bytes_in_full(need.greedy))});
+        {"", text::format("{} in pages of 2 MiB", bytes_in_full(need.paged))}};
+    if (need.refused != 0) {
+      rows.push_back({"", text::format("{} the recording refused counts at its moment",
+                                       need.refused == 1 ? std::string("the request that")
+                                                         : text::format("each of the {} requests that", text::grouped(need.refused)))});
     }
+    if (need.no_wait > need.peak_live) {
+      rows.push_back({"no-wait need", text::format("{}, of a manager that never waits;", bytes_in_full(need.no_wait))});
+      rows.push_back({"", "one that makes streams wait for each other may need less"});
+    }
+    if (need.laid_out) add_layout(rows, need);
     out += columns("ll", rows);
   }
   return out;
@@ -84,9 +106,9 @@ std::string to_text(const std::vector<Need>& needs) {
 void to_json(format::JsonWriter& json, const std::vector<Need>& needs) {
   json.begin_array();
   for (const auto& need : needs) {
-    json.begin_object().member("device", need.device).member("allocs", need.allocs);
-    json.member("requested_bytes", need.requested).member("aligned_bytes", need.aligned).member("paged_bytes", need.paged);
-    json.member("per_stream_bytes", need.per_stream);
+    json.begin_object().member("device", need.device).member("allocs", need.allocs).member("refused", need.refused);
+    json.member("peak_live_bytes", need.peak_live).member("aligned_bytes", need.aligned).member("paged_bytes", need.paged);
+    json.member("no_wait_need_bytes", need.no_wait);
     if (need.laid_out) {
       json.member("lower_bytes", need.lower).member("greedy_bytes", need.greedy).member("upper_bytes", need.upper);
     }

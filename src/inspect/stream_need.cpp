@@ -16,7 +16,8 @@ using trace::Op;
 
 class Walk {
  public:
-  Walk(const Lives& lives, std::uint32_t device) : lives_(lives), trace_(lives.trace()), device_(device) {}
+  Walk(const Lives& lives, std::uint32_t device, Asked asked)
+      : lives_(lives), trace_(lives.trace()), device_(device), asked_(asked) {}
 
   std::uint64_t peak() {
     lives_.walk([&](std::uint32_t event, AllocId id) { began(event, id); },
@@ -92,9 +93,19 @@ class Walk {
     begun_.erase(begun);
   }
 
+  /// It is there for as long as it is asked for.
+  void refused(const trace::Event& event) {
+    if (device_of(event.context) != device_) return;
+    const auto stream = stream_of(event);
+    order_with_legacy(stream, event.stream);
+    peak_.begins(stream, event.size);
+    peak_.ends(stream, event.size);
+  }
+
   void passed(std::uint32_t at) {
     const auto& event = trace_[at];
     if (event.has(trace::event_flag::backing)) return;
+    if (asked_ == Asked::all && is_refused(event)) return refused(event);
     const auto record = [&] { return trace_.detail(event).record; };
     switch (event.op) {
       case Op::stream_create:
@@ -125,6 +136,7 @@ class Walk {
   const Lives& lives_;
   const trace::Trace& trace_;
   std::uint32_t device_;
+  Asked asked_;
   StreamPeak peak_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, StreamPeak::Stream> numbers_;
   std::vector<Kinds> kinds_;  // by number
@@ -136,6 +148,8 @@ class Walk {
 
 }  // namespace
 
-std::uint64_t stream_need(const Lives& lives, std::uint32_t device) { return Walk(lives, device).peak(); }
+std::uint64_t stream_need(const Lives& lives, std::uint32_t device, Asked asked) {
+  return Walk(lives, device, asked).peak();
+}
 
 }  // namespace emm::inspect

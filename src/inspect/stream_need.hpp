@@ -11,7 +11,8 @@ namespace emm::inspect {
 ///
 /// Edges are event_record with stream_wait or event_sync, stream_sync, device_sync, reset and the end of a context; and,
 /// of a stream that the trace creates as a blocking one, its order with the legacy stream. A free that names no stream is
-/// on the memory's own; one that names another hands it to both. What one thread waits for is done for all.
-std::uint64_t stream_need(const Lives& lives, std::uint32_t device);
+/// on the memory's own; one that names another hands it to both. What one thread waits for is done for all. A request that
+/// the recording refused counts at its moment, where all is `asked`.
+std::uint64_t stream_need(const Lives& lives, std::uint32_t device, Asked asked = Asked::all);
 
 }  // namespace emm::inspect

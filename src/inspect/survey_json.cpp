@@ -100,7 +100,7 @@ std::string to_json(const Recording& recording, const Survey& survey, const Grow
   const auto& trace = recording.trace();
   std::string out;
   Json json(out);
-  json.begin_object().member("schema", "emmctl.inspect/1").member("trace", trace.source()).member("events", survey.events);
+  json.begin_object().member("schema", "emmctl.inspect/2").member("trace", trace.source()).member("events", survey.events);
   json.key("operations").begin_object();
   for (std::size_t op = 0; op < trace::kOpCount; ++op) {
     if (survey.by_op[op] != 0) json.member(trace::name(static_cast<trace::Op>(op)), survey.by_op[op]);

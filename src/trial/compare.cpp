@@ -117,7 +117,7 @@ class Contest {
   std::uint64_t bound() const {
     const inspect::Lives lives(trace_);
     const auto needs = inspect::bounds(lives);
-    if (needs.size() == 1) return std::max(needs.front().requested, needs.front().per_stream);
+    if (needs.size() == 1) return std::max(needs.front().peak_live, needs.front().no_wait);
     return result_.contestants.front().judged.pass.peak_requested_bytes;
   }
 

@@ -5,92 +5,126 @@
 namespace emm::trial {
 namespace {
 
+using inspect::Asked;
+
 constexpr std::uint64_t round_up(std::uint64_t bytes) {
   return (bytes + kStep - 1) / kStep * kStep;
 }
 
-class Search {
+/// Runs the trials of both questions.
+class Trials {
  public:
-  Search(const trace::Trace& trace, const Setting& setting, const FitOptions& options)
+  Trials(const trace::Trace& trace, const Setting& setting, const FitOptions& options)
       : trace_(trace), setting_(setting), options_(options) {}
 
-  Result<Fit> run() {
-    find();
-    if (error_) return *std::move(error_);
-    if (fit_.capacity && fit_.refused != 0 && !interrupted_) {
-      Search all(trace_, setting_, options_);
-      all.all_served_ = true;
-      fit_.all_served = all.least();
-      interrupted_ = all.interrupted_;
+  /// Does the trace pass there? Nothing once the search has to end.
+  std::optional<bool> pass(std::uint64_t capacity, Asked asked) {
+    if (stopped()) return std::nullopt;
+    auto summary = run(capacity, asked, setting_.interrupted);
+    if (!summary) {
+      error_ = std::move(summary).error();
+      return std::nullopt;
     }
-    fit_.interrupted = interrupted_;
-    return std::move(fit_);
+    interrupted_ = summary->interrupted;
+    if (interrupted_) return std::nullopt;
+    const auto code = exit_code(*summary);
+    judged_nothing_ = code == 3;
+    ++count_;
+    if (options_.progress) options_.progress(count_);
+    return code == 0;
+  }
+
+  /// A trial for what it says, which is not interrupted.
+  std::optional<log::Summary> again(std::uint64_t capacity, Asked asked) const {
+    auto summary = run(capacity, asked, nullptr);
+    return summary ? std::optional(std::move(*summary)) : std::nullopt;
+  }
+
+  bool stopped() const { return error_.has_value() || interrupted_; }
+  bool interrupted() const { return interrupted_; }
+  bool judged_nothing() const { return judged_nothing_; }
+  std::uint64_t count() const { return count_; }
+  const std::optional<Error>& error() const { return error_; }
+
+ private:
+  Result<log::Summary> run(std::uint64_t capacity, Asked asked,
+                           const std::atomic<bool>* interrupted) const {
+    auto setting = setting_;
+    setting.refusals_fail = asked == Asked::all;
+    setting.interrupted = interrupted;
+    return trial::run(trace_, setting, capacity);
+  }
+
+  const trace::Trace& trace_;
+  const Setting& setting_;
+  const FitOptions& options_;
+  std::uint64_t count_ = 0;
+  std::optional<Error> error_;
+  bool interrupted_ = false, judged_nothing_ = false;
+};
+
+/// Answers one question.
+class Search {
+ public:
+  /// `known` holds what needs no trial.
+  Search(Trials& trials, const FitOptions& options, Asked asked,
+         std::map<std::uint64_t, bool> known = {})
+      : trials_(trials),
+        asked_(asked),
+        start_(asked == options.asked ? options.start : options.other_start),
+        hint_(options.hint) {
+    answer_.trials = std::move(known);
+  }
+
+  Answer run() {
+    answer_.capacity = least();
+    if (!answer_.capacity) return std::move(answer_);
+    while (rise()) {
+    }
+    look_below();
+    return std::move(answer_);
   }
 
  private:
-  /// Does the trace pass there? Once the search has to end, always no.
+  /// Once the search has to end, always no.
   bool passes(std::uint64_t capacity) {
-    if (const auto known = fit_.trials.find(capacity); known != fit_.trials.end()) {
+    if (const auto known = answer_.trials.find(capacity); known != answer_.trials.end()) {
       return known->second;
     }
-    if (error_ || interrupted_) return false;
-    auto summary = trial::run(trace_, setting_, capacity);
-    if (!summary) {
-      error_ = std::move(summary).error();
-      return false;
-    }
-    if (summary->interrupted) {
-      interrupted_ = true;
-      return false;
-    }
-    const auto code = exit_code(*summary);
-    fit_.judged_nothing = code == 3;
-    const bool passed = code == 0 && (!all_served_ || summary->outcomes.fails_fails == 0);
-    fit_.trials.emplace(capacity, passed);
-    if (options_.progress) options_.progress(fit_.trials.size());
-    return passed;
+    const auto passed = trials_.pass(capacity, asked_);
+    if (passed) answer_.trials.emplace(capacity, *passed);
+    return passed.value_or(false);
   }
 
   /// A capacity that the trace passes at, and not at one step less.
   std::optional<std::uint64_t> least() {
-    auto good = passing();
+    const auto good = passing();
     if (!good) return std::nullopt;
-    auto bad = failing_below(*good);
-    while (*good - bad > kStep && !stopped()) {
-      const auto middle = bad + (*good - bad) / kStep / 2 * kStep;
-      (passes(middle) ? *good : bad) = middle;
+    const auto found = first_passing(failing_below(*good), *good);
+    if (trials_.stopped()) return std::nullopt;
+    return found;
+  }
+
+  /// Of two capacities, of which the trace fails at the first and passes at the other: one between
+  /// them that it passes at, and not at one step less.
+  std::uint64_t first_passing(std::uint64_t bad, std::uint64_t good) {
+    while (good - bad > kStep && !trials_.stopped()) {
+      const auto middle = bad + (good - bad) / kStep / 2 * kStep;
+      const bool passed = passes(middle);
+      if (!trials_.stopped()) (passed ? good : bad) = middle;
     }
-    if (stopped()) return std::nullopt;
     return good;
   }
 
-  void find() {
-    const auto good = least();
-    if (!good) {
-      if (!fit_.judged_nothing && fit_.trials.contains(kCapacityMost) && !stopped()) {
-        keep_failure(kCapacityMost);
-      }
-      return;
-    }
-    fit_.capacity = *good;
-    look_below();
-    if (*good > kStep) keep_failure(*good - kStep);
-    const auto at_it = again(*good);
-    if (!at_it) return;
-    fit_.peak_reserved = at_it->pass.peak_reserved_bytes;
-    fit_.refused = at_it->outcomes.fails_fails;
-    fit_.served = at_it->outcomes.fails_works;
-  }
-
   std::optional<std::uint64_t> passing() {
-    const auto start = std::clamp(round_up(options_.start), kStep, kCapacityMost);
-    for (std::uint64_t above = 0; start + above < kCapacityMost && !stopped();
+    const auto start = std::clamp(round_up(start_), kStep, kCapacityMost);
+    for (std::uint64_t above = 0; start + above < kCapacityMost && !trials_.stopped();
          above = above == 0 ? kStep : above * 2) {
       if (passes(start + above)) return start + above;
-      if (fit_.judged_nothing) return std::nullopt;
+      if (trials_.judged_nothing()) return std::nullopt;
     }
     if (passes(kCapacityMost)) return kCapacityMost;
-    const auto hint = std::min(options_.hint / kStep * kStep, kCapacityMost);
+    const auto hint = std::min(hint_ / kStep * kStep, kCapacityMost);
     if (hint != 0 && passes(hint)) return hint;
     return std::nullopt;
   }
@@ -98,25 +132,67 @@ class Search {
   /// The greatest capacity known to fail below one that passes, or, by steps of doubling length,
   /// one that is found to; 0, which no device has, where all pass.
   std::uint64_t failing_below(std::uint64_t good) {
-    auto known = fit_.trials.lower_bound(good);
-    while (known != fit_.trials.begin()) {
+    auto known = answer_.trials.lower_bound(good);
+    while (known != answer_.trials.begin()) {
       if (--known; !known->second) return known->first;
     }
-    for (auto step = kStep; step < good && !stopped(); step *= 2) {
+    for (auto step = kStep; step < good && !trials_.stopped(); step *= 2) {
       if (!passes(good - step)) return good - step;
     }
     return 0;
   }
 
+  /// Tries what is above the answer. Where some of it fails the answer becomes greater, and what is
+  /// above that is to be tried too.
+  bool rise() {
+    const auto from = *answer_.capacity;
+    const auto try_at = [&](std::uint64_t capacity) {
+      if (capacity <= kCapacityMost && !trials_.stopped()) passes(capacity);
+    };
+    for (auto above = kStep; above <= kNearAbove; above += kStep) try_at(from + above);
+    for (std::uint64_t percent = 1; percent <= 100; ++percent) {
+      const auto above = round_up(from / 100 * percent);
+      if (above > kNearAbove) try_at(from + above);
+    }
+    // Does it pass again, further up?
+    const auto fails_last = [&] { return !answer_.trials.rbegin()->second; };
+    for (auto above = 2 * from; fails_last() && above < kCapacityMost; above *= 2) try_at(2 * above);
+    if (fails_last()) try_at(kCapacityMost);
+
+    auto top = answer_.trials.end();
+    while (!(--top)->second) {
+    }
+    answer_.fails_from.reset();
+    if (const auto next = std::next(top); next != answer_.trials.end()) {
+      answer_.fails_from = first_failing(top->first, next->first);
+    }
+    auto fails = answer_.trials.find(top->first);
+    while (fails->first > from && fails->second) --fails;
+    if (fails->first <= from) return false;
+    const auto found = first_passing(fails->first, std::next(fails)->first);
+    answer_.capacity = found;
+    return !trials_.stopped();
+  }
+
+  /// The other way round: it passes at the first and fails at the other.
+  std::uint64_t first_failing(std::uint64_t good, std::uint64_t bad) {
+    while (bad - good > kStep && !trials_.stopped()) {
+      const auto middle = good + (bad - good) / kStep / 2 * kStep;
+      const bool passed = passes(middle);
+      if (!trials_.stopped()) (passed ? good : bad) = middle;
+    }
+    return bad;
+  }
+
   void look_below() {
-    const auto found = *fit_.capacity;
+    const auto found = *answer_.capacity;
     constexpr auto kNear = kTriesBelow / 2;
     std::vector<std::uint64_t> wanted;
     for (std::uint64_t i = 2; i < kNear + 2; ++i) wanted.push_back(i);
     const auto steps = found / kStep;
     const auto near = kNear + 2;
     if (steps > near) {
-      const auto start = round_up(options_.start) / kStep;
+      const auto start = round_up(start_) / kStep;
       const auto lowest = start < steps - near ? std::max<std::uint64_t>(start, 1) : 1;
       const auto span = steps - near - lowest + 1;
       for (std::uint64_t i = 0; i < kNear; ++i)
@@ -124,44 +200,101 @@ class Search {
     }
     // What was tried on the way is passed over, and what is as near to it tried instead.
     for (auto below : wanted) {
-      while (below < steps && fit_.trials.contains(found - below * kStep)) ++below;
-      if (below >= steps || stopped()) continue;
-      passes(found - below * kStep);
-      fit_.tried_below.push_back(found - below * kStep);
-    }
-    std::sort(fit_.tried_below.begin(), fit_.tried_below.end());
-    for (const auto& [capacity, passed] : fit_.trials) {
-      if (passed && capacity < found) fit_.passing_below.push_back(capacity);
+      while (below < steps && answer_.trials.contains(found - below * kStep)) ++below;
+      if (below < steps && !trials_.stopped()) passes(found - below * kStep);
     }
   }
 
-  void keep_failure(std::uint64_t capacity) {
-    auto summary = again(capacity);
-    if (summary) fit_.below = std::move(*summary);
-  }
-
-  /// A trial for what it says, which is not interrupted.
-  Result<log::Summary> again(std::uint64_t capacity) const {
-    auto setting = setting_;
-    setting.interrupted = nullptr;
-    return trial::run(trace_, setting, capacity);
-  }
-
-  bool stopped() const { return error_.has_value() || interrupted_; }
-
-  const trace::Trace& trace_;
-  const Setting& setting_;
-  const FitOptions& options_;
-  Fit fit_;
-  std::optional<Error> error_;
-  bool interrupted_ = false;
-  bool all_served_ = false;  // nothing that the recording refused may fail, either
+  Trials& trials_;
+  Asked asked_;
+  std::uint64_t start_, hint_;
+  Answer answer_;
 };
+
+std::uint64_t count_refused(const trace::Trace& trace) {
+  std::uint64_t count = 0;
+  for (std::size_t at = 0; at < trace.size(); ++at) count += inspect::is_refused(trace[at]) ? 1 : 0;
+  return count;
+}
+
+/// What the answer to one question says of the other: what passes with all that was asked for
+/// passes without what was refused, and what fails without it fails with it.
+std::map<std::uint64_t, bool> known_from(const Answer& answer, Asked asked) {
+  std::map<std::uint64_t, bool> known;
+  for (const auto& [capacity, passes] : answer.trials) {
+    if (passes == (asked == Asked::all)) known.emplace(capacity, passes);
+  }
+  return known;
+}
+
+void explain(Fit& fit, const Trials& trials) {
+  const auto& answer = fit.answer;
+  if (!answer.capacity) {
+    if (!fit.judged_nothing && answer.trials.contains(kCapacityMost) && !trials.stopped()) {
+      fit.below = trials.again(kCapacityMost, fit.asked);
+    }
+    return;
+  }
+  if (answer.is_least()) fit.below = trials.again(*answer.capacity - kStep, fit.asked);
+  if (answer.fails_from) fit.above = trials.again(*answer.fails_from, fit.asked);
+  const auto at_it = trials.again(*answer.capacity, fit.asked);
+  if (!at_it) return;
+  fit.peak_reserved = at_it->pass.peak_reserved_bytes;
+  fit.refused_again = at_it->refused_again;
+}
 
 }  // namespace
 
+bool Answer::is_least() const {
+  if (!capacity || *capacity <= kStep) return false;
+  const auto less = trials.find(*capacity - kStep);
+  return less != trials.end() && !less->second;
+}
+
+std::vector<std::uint64_t> Answer::below(bool passing_only) const {
+  std::vector<std::uint64_t> found;
+  for (const auto& [size, passes] : trials) {
+    if (capacity && size < *capacity && (passes || !passing_only)) found.push_back(size);
+  }
+  return found;
+}
+
+std::vector<std::uint64_t> Answer::above(bool failing_only) const {
+  std::vector<std::uint64_t> found;
+  for (const auto& [size, passes] : trials) {
+    if (capacity && size > *capacity && (!passes || !failing_only)) found.push_back(size);
+  }
+  return found;
+}
+
+std::optional<std::uint64_t> Answer::least_passing() const {
+  for (const auto& [size, passes] : trials) {
+    if (passes) return size;
+  }
+  return std::nullopt;
+}
+
+const Answer* Fit::of(Asked question) const noexcept {
+  if (refused == 0 || question == asked) return &answer;
+  return other ? &*other : nullptr;
+}
+
 Result<Fit> fit(const trace::Trace& trace, const Setting& setting, const FitOptions& options) {
-  return Search(trace, setting, options).run();
+  Fit fit;
+  fit.asked = options.asked;
+  fit.refused = count_refused(trace);
+  Trials trials(trace, setting, options);
+  fit.answer = Search(trials, options, options.asked).run();
+  fit.judged_nothing = trials.judged_nothing();
+  if (fit.refused != 0 && !trials.stopped() && !fit.judged_nothing) {
+    const auto other = options.asked == Asked::all ? Asked::served : Asked::all;
+    fit.other = Search(trials, options, other, known_from(fit.answer, options.asked)).run();
+  }
+  if (trials.error()) return *trials.error();
+  fit.trials = trials.count();
+  fit.interrupted = trials.interrupted();
+  explain(fit, trials);
+  return fit;
 }
 
 }  // namespace emm::trial

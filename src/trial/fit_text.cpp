@@ -15,17 +15,33 @@ namespace {
 using inspect::bytes_in_full;
 using text::format;
 
-std::string sizes(const std::vector<std::uint64_t>& capacities) {
-  constexpr std::size_t kShown = 8;
-  std::vector<std::string> words;
+/// Capacities are multiples of 2 MiB, so this is exact.
+std::string mib(std::uint64_t capacity) { return format("{} MiB", text::grouped(capacity >> 20)); }
+
+/// "508 to 522 MiB, 534 MiB and 3 more", in lines of a row.
+std::vector<std::string> ranges(const std::vector<std::uint64_t>& capacities) {
+  constexpr std::size_t kShown = 12, kWidth = 66;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> runs;
   for (const auto capacity : capacities) {
-    if (words.size() == kShown) {
-      words.push_back(format("and {} more", capacities.size() - kShown));
-      break;
+    if (!runs.empty() && runs.back().second + kStep == capacity) {
+      runs.back().second = capacity;
+    } else {
+      runs.emplace_back(capacity, capacity);
     }
-    words.push_back(bytes_in_full(capacity));
   }
-  return text::join(words);
+  std::string words;
+  for (std::size_t i = 0; i < runs.size() && i < kShown; ++i) {
+    const auto [from, to] = runs[i];
+    const bool last = i + 1 == runs.size();
+    words += from == to ? mib(from) : format("{} to {}", text::grouped(from >> 20), mib(to));
+    if (!last) words += i + 2 == runs.size() ? " and " : ", ";
+  }
+  if (runs.size() > kShown) words += format("and others, {} in all", capacities.size());
+  std::vector<std::string> lines;
+  auto left = inspect::wrapped(words, kWidth);
+  for (std::size_t end = 0; (end = left.find('\n')) != left.npos; left.erase(0, end + 1))
+    lines.push_back(left.substr(0, end));
+  return lines;
 }
 
 std::string each_of(const FitShown& shown) {
@@ -33,68 +49,128 @@ std::string each_of(const FitShown& shown) {
   return devices > 1 ? format(" on each of {} devices", devices) : std::string();
 }
 
-/// The answer in a sentence or two.
-std::string answer(const Fit& fit, const FitShown& shown) {
-  if (!fit.capacity) {
-    if (fit.interrupted) return format("Interrupted before {} was found to fit.", shown.manager);
-    return format("The trace passes with {} at no capacity that was tried, {} of them up to {}.",
-                  shown.manager, fit.trials.size(), units::bytes(kCapacityMost));
-  }
-  const auto capacity = *fit.capacity;
-  const auto need = need_of(shown.needs);
-  auto words = format("{} serves the trace with {}{}", shown.manager, bytes_in_full(capacity),
-                      each_of(shown));
-  words += fit.below ? ", and not with 2 MiB less." : ", the least that a device can have.";
-  if (need == 0) return words + " The program asks for no device memory.";
-  words += format(" The program itself needs {}", bytes_in_full(need));
-  if (capacity > need) {
-    const auto waste = capacity - need;
-    words += format(", whoever serves it; the other {} ({} %) are the manager's waste.",
-                    units::bytes(waste),
-                    text::fixed(100 * static_cast<double>(waste) / static_cast<double>(need), 1));
-  } else if (capacity == need) {
-    words += ", so the manager wastes nothing.";
-  } else {
-    words +=
-        " if all is served that the recording served; the manager declined or refused some of it.";
-  }
-  return words;
+std::string refused_words(std::uint64_t refused) {
+  return refused == 1 ? "the request that the recording refused"
+                      : format("the {} requests that the recording refused", text::grouped(refused));
 }
 
-std::vector<std::vector<std::string>> rows(const Fit& fit) {
-  std::vector<std::vector<std::string>> out;
-  if (!fit.capacity) {
-    for (auto trial = fit.trials.rbegin(); trial != fit.trials.rend(); ++trial) {
+/// What passes, as the object of a sentence.
+std::string asked_words(const Fit& fit) {
+  if (fit.refused == 0) return "the trace";
+  if (fit.asked == inspect::Asked::served) return "what the recording served";
+  return format("all that the trace asks for, {} included,", refused_words(fit.refused));
+}
+
+/// What the program needs, and what the manager takes beyond that.
+std::string waste(std::uint64_t capacity, const FitShown& shown) {
+  const auto need = need_of(shown.needs), no_wait = no_wait_need_of(shown.needs);
+  if (need == 0) return " The program asks for no device memory.";
+  auto words = format(" The program itself needs {}", bytes_in_full(need));
+  if (capacity == need && no_wait <= need) return words + ", so the manager wastes nothing.";
+  words += ", whoever serves it";
+  if (no_wait > need) words += format(", and {} of a manager that never waits", bytes_in_full(no_wait));
+  if (capacity == need) return words + "; this one takes no more than the first.";
+  if (capacity < need) {
+    return words +
+           ". The manager declined some of it, or served it with memory that is not the device's.";
+  }
+  const auto more = capacity - need;
+  const auto percent =
+      text::fixed(100 * static_cast<double>(more) / static_cast<double>(need), 1);
+  return words + (no_wait > need ? format("; this one takes {} ({} %) more than the first.",
+                                          units::bytes(more), percent)
+                                 : format("; the other {} ({} %) are the manager's waste.",
+                                          units::bytes(more), percent));
+}
+
+/// The answer in a few sentences.
+std::string answer(const Fit& fit, const FitShown& shown) {
+  const auto& found = fit.answer;
+  if (!found.capacity) {
+    if (fit.interrupted) return format("Interrupted before {} was found to fit.", shown.manager);
+    auto words = format("The trace passes with {} at no capacity that was tried, {} of them up to {}", shown.manager,
+                        found.trials.size(), units::bytes(kCapacityMost));
+    if (fit.asked == inspect::Asked::all && fit.refused != 0)
+      words += format(", with {} served", refused_words(fit.refused));
+    return words + '.';
+  }
+  const auto capacity = *found.capacity;
+  auto words = format("{} serves {} with {}{}", shown.manager, asked_words(fit),
+                      bytes_in_full(capacity), each_of(shown));
+  if (found.is_least()) words += ", and not with 2 MiB less";
+  if (capacity == kStep) words += ", the least that a device can have";
+  words += '.';
+  if (const auto least = found.least_passing().value_or(capacity); least < capacity) {
+    words += format(" {} are enough by luck: some capacities in between fail.", mib(least));
+  }
+  if (found.fails_from) {
+    words += format(" From {} on it fails again.", mib(*found.fails_from));
+  }
+  return words + waste(capacity, shown);
+}
+
+using Rows = std::vector<std::vector<std::string>>;
+
+void add_lines(Rows& rows, std::string_view name, std::string_view lead,
+               const std::vector<std::string>& lines) {
+  rows.push_back({std::string(name), std::string(lead)});
+  for (const auto& line : lines) rows.push_back({"", "  " + line});
+}
+
+/// What the other question's answer is.
+std::string other_answer(const Fit& fit) {
+  const bool all = fit.asked == inspect::Asked::all;
+  const auto* other = fit.of(all ? inspect::Asked::served : inspect::Asked::all);
+  const auto what = all ? std::string("what the recording served") : std::string("all that the trace asks for");
+  if (other == nullptr || (!other->capacity && fit.interrupted)) return "not known: interrupted before";
+  if (!other->capacity) return format("no capacity that was tried is enough for {}", what);
+  return format("{} for {}", bytes_in_full(*other->capacity), what);
+}
+
+void add_tried(Rows& rows, const Answer& found) {
+  const auto above = found.above(false), failing_above = found.above(true);
+  if (!above.empty()) {
+    const auto lead = format("{} larger ones tried, up to {}; the trace ", above.size(), mib(above.back()));
+    rows.push_back({"above", lead + (failing_above.empty() ? std::string("passes at all")
+                                                           : format("fails at {}", failing_above.size()))});
+  }
+  const auto below = found.below(false), passing = found.below(true);
+  if (below.empty()) return;
+  rows.push_back({"below", format("{} smaller ones tried, from {}; the trace passes at {}", below.size(), mib(below.front()),
+                                  passing.empty() ? std::string("none") : format("{}", passing.size()))});
+  if (passing.empty()) return;
+  add_lines(rows, "", "it passes all the same at", ranges(passing));
+  std::vector<std::uint64_t> failing;
+  std::set_difference(below.begin(), below.end(), passing.begin(), passing.end(), std::back_inserter(failing));
+  failing.erase(failing.begin(), std::upper_bound(failing.begin(), failing.end(), passing.front()));
+  add_lines(rows, "", "and fails at more than that:", ranges(failing));
+}
+
+Rows rows(const Fit& fit, bool several_devices) {
+  const auto& found = fit.answer;
+  Rows out;
+  if (!found.capacity) {
+    for (auto trial = found.trials.rbegin(); trial != found.trials.rend(); ++trial) {
       if (!trial->second) {
         out.push_back({"fails", format("at {}", bytes_in_full(trial->first))});
         break;
       }
     }
-    for (const auto& [capacity, passes] : fit.trials) {
-      if (!passes) continue;
-      out.push_back({"passes", format("at {}", bytes_in_full(capacity))});
-      break;
-    }
+    if (const auto least = found.least_passing())
+      out.push_back({"passes", format("at {}", bytes_in_full(*least))});
   } else {
-    const auto& tried = fit.tried_below;
-    out.push_back({"reserved", format("{} at most", bytes_in_full(fit.peak_reserved))});
-    if (fit.refused + fit.served != 0) {
-      out.push_back(
-          {"refused", format("of the {} operations that the recording refused, {} fail here too",
-                             fit.refused + fit.served, fit.refused)});
-      if (fit.all_served) {
-        out.push_back({"", format("all are served with {}", bytes_in_full(*fit.all_served))});
-      }
-    }
-    if (!tried.empty()) {
-      out.push_back({"below", format("{} further capacities tried, {} to {} bytes", tried.size(),
-                                     text::grouped(tried.front()), text::grouped(tried.back()))});
-      out.push_back({"", fit.passing_below.empty() ? std::string("the trace passes at none of them")
-                                                   : format("the trace passes all the same at {}",
-                                                            sizes(fit.passing_below))});
+    out.push_back({"reserved", format("{} at most{}", bytes_in_full(fit.peak_reserved),
+                                      several_devices ? ", of all devices together" : "")});
+  }
+  if (fit.refused != 0) {
+    const bool all = fit.asked == inspect::Asked::all;
+    out.push_back({all ? "--as-recorded" : "without it", other_answer(fit)});
+    if (fit.asked == inspect::Asked::served) {
+      out.push_back({"refused", format("of {}, {} fail here too", refused_words(fit.refused), fit.refused_again)});
     }
   }
-  out.push_back({"trials", format("{}", fit.trials.size())});
+  add_tried(out, found);
+  out.push_back({"trials", text::grouped(fit.trials)});
   return out;
 }
 
@@ -106,48 +182,71 @@ std::uint64_t need_of(const std::vector<inspect::Need>& needs) noexcept {
   return most;
 }
 
+std::uint64_t no_wait_need_of(const std::vector<inspect::Need>& needs) noexcept {
+  std::uint64_t most = 0;
+  for (const auto& need : needs) most = std::max(most, need.no_wait);
+  return most;
+}
+
 std::string to_text(const Fit& fit, const FitShown& shown) {
   auto out = inspect::wrapped(answer(fit, shown), static_cast<std::size_t>(shown.width)) + '\n';
-  out += inspect::columns("ll", rows(fit));
+  out += inspect::columns("ll", rows(fit, shown.trace.device_count() > 1));
   out += inspect::to_text(shown.needs);
-  if (fit.below && fit.below->first_failure) {
-    const auto heading = fit.capacity ? format("\nWith 2 MiB less ({} bytes) it fails",
-                                               text::grouped(*fit.capacity - kStep))
-                                      : format("\nWith {} it fails", bytes_in_full(kCapacityMost));
-    out += log::failure_to_text(heading, *fit.below->first_failure, shown.width, shown.all_frames);
+  const auto add_failure = [&](const std::string& heading, const std::optional<log::Summary>& of) {
+    if (!of || !of->first_failure) return;
+    out += log::failure_to_text(heading, *of->first_failure, shown.width, shown.all_frames);
     out.pop_back();
-  }
+  };
+  const auto& found = fit.answer;
+  add_failure(found.capacity ? format("\nWith 2 MiB less ({} bytes) it fails", text::grouped(*found.capacity - kStep))
+                             : format("\nWith {} it fails", bytes_in_full(kCapacityMost)),
+              fit.below);
+  if (found.fails_from) add_failure(format("\nWith {} it fails", bytes_in_full(*found.fails_from)), fit.above);
   return out;
 }
 
 std::string to_json(const Fit& fit, const FitShown& shown) {
   std::string out;
   format::JsonWriter json(out, 2);
+  const auto& found = fit.answer;
   const auto list = [&](std::string_view name, const std::vector<std::uint64_t>& capacities) {
     json.key(name).begin_array();
     for (const auto capacity : capacities) json.value(capacity);
     json.end_array();
   };
-  json.begin_object().member("schema", "emmctl.fit/1").member("trace", shown.trace.source());
+  const auto maybe = [&](std::string_view name, const std::optional<std::uint64_t>& bytes) {
+    json.key(name);
+    bytes ? json.value(*bytes) : json.null();
+  };
+  const auto answered = [&](inspect::Asked asked) {
+    const auto* of = fit.of(asked);
+    return of == nullptr ? std::nullopt : of->capacity;
+  };
+  json.begin_object().member("schema", "emmctl.fit/2").member("trace", shown.trace.source());
   json.member("manager", shown.manager).member("events", std::uint64_t{shown.trace.size()});
   json.member("devices", std::uint64_t{shown.trace.device_count()});
-  json.member("complete", !fit.interrupted);
+  json.member("complete", !fit.interrupted).member("as_recorded", fit.asked == inspect::Asked::served);
   const auto need = need_of(shown.needs);
-  json.key("capacity_bytes");
-  fit.capacity ? json.value(*fit.capacity) : json.null();
-  json.member("need_bytes", need).key("waste_bytes");
-  fit.capacity ? json.value(*fit.capacity - std::min(need, *fit.capacity)) : json.null();
+  maybe("capacity_bytes", found.capacity);
+  maybe("least_passing_bytes", found.least_passing());
+  maybe("fails_from_bytes", found.fails_from);
+  maybe("all_served_bytes", answered(inspect::Asked::all));
+  maybe("as_recorded_bytes", answered(inspect::Asked::served));
+  json.member("need_bytes", need).member("no_wait_need_bytes", no_wait_need_of(shown.needs));
+  json.key("waste_bytes");
+  found.capacity ? json.value(*found.capacity - std::min(need, *found.capacity)) : json.null();
   json.member("peak_reserved_bytes", fit.peak_reserved);
-  json.member("refused", fit.refused).member("served", fit.served);
-  json.key("all_served_bytes");
-  fit.all_served ? json.value(*fit.all_served) : json.null();
+  json.member("refused", fit.refused).member("refused_again", fit.refused_again);
   json.key("fails_at_bytes");
-  fit.below ? json.value(fit.capacity ? *fit.capacity - kStep : kCapacityMost) : json.null();
+  fit.below ? json.value(found.capacity ? *found.capacity - kStep : kCapacityMost) : json.null();
   log::failure_to_json(json, "failure", fit.below ? fit.below->first_failure : std::nullopt);
-  list("tried_below", fit.tried_below);
-  list("passing_below", fit.passing_below);
+  log::failure_to_json(json, "failure_above", fit.above ? fit.above->first_failure : std::nullopt);
+  list("tried_below", found.below(false));
+  list("passing_below", found.below(true));
+  list("tried_above", found.above(false));
+  list("failing_above", found.above(true));
   json.key("trials").begin_array();
-  for (const auto& [capacity, passes] : fit.trials) {
+  for (const auto& [capacity, passes] : found.trials) {
     json.begin_object().member("capacity_bytes", capacity).member("passes", passes).end_object();
   }
   json.end_array().key("needs");

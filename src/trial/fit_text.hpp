@@ -12,18 +12,19 @@ namespace emm::trial {
 struct FitShown {
   const trace::Trace& trace;
   std::string manager;
-  std::vector<inspect::Need> needs;  ///< Of each device; what the manager's waste is measured from.
+  std::vector<inspect::Need> needs;  ///< Of each device, of what is asked; waste is measured from it.
   int width = 100;
   bool all_frames = false;  ///< Call stacks whole.
 };
 
-/// The neediest device's peak of what is live, in whole pages: no device with less serves the
-/// trace.
+/// The neediest device's peak live, in whole pages: no device with less serves the trace.
 std::uint64_t need_of(const std::vector<inspect::Need>& needs) noexcept;
+/// The same of a manager that never waits.
+std::uint64_t no_wait_need_of(const std::vector<inspect::Need>& needs) noexcept;
 
 /// For a person.
 std::string to_text(const Fit& fit, const FitShown& shown);
-/// "emmctl.fit/1"
+/// "emmctl.fit/2"
 std::string to_json(const Fit& fit, const FitShown& shown);
 
 }  // namespace emm::trial

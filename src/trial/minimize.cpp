@@ -101,7 +101,10 @@ class Minimizer {
     if (failure && failure->event < trace_.size()) {
       const auto failed = static_cast<std::uint32_t>(failure->event);
       Steps begin(steps().begin(), steps().begin() + failed + 1);
-      if (steps().size() == failed + 1 || accept_steps(std::move(begin))) target_ = failed;
+      if (steps().size() == failed + 1 || accept_steps(std::move(begin))) {
+        target_ = failed;
+        reduction_.target = failed;
+      }
       return;
     }
     // No event says where: the shortest beginning that still fails, as far as halving finds it.

@@ -3,6 +3,7 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "format/json_writer.hpp"
+#include "inspect/lives.hpp"
 #include "log/writer.hpp"
 
 namespace emm::trial {
@@ -32,6 +33,22 @@ Count count(const trace::Trace& trace, const Steps& steps) {
 
 Count count(const trace::Trace& trace) { return count(trace, whole(trace, Parts(trace)).steps); }
 
+bool is_of_recording(const Reduction& reduction, const ReductionShown& shown) {
+  return reduction.target && inspect::is_refused(shown.trace[*reduction.target]);
+}
+
+/// How the failure stands to what the recording refused.
+std::string target_words(const Reduction& reduction, const ReductionShown& shown) {
+  if (!shown.refusals_fail || !reduction.target) return "";
+  if (is_of_recording(reduction, shown)) return "  what fails is a request that the recording refused\n";
+  for (std::uint32_t at = *reduction.target; at < shown.trace.size(); ++at) {
+    if (!inspect::is_refused(shown.trace[at])) continue;
+    return format("  {} fails before the request that the recording refused, event {}: more --capacity gets it there\n",
+                  shown.manager, text::grouped(at));
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string to_text(const Reduction& reduction, const ReductionShown& shown) {
@@ -51,6 +68,7 @@ std::string to_text(const Reduction& reduction, const ReductionShown& shown) {
     changed.push_back(format("{} ask for less than they did", text::grouped(after.smaller)));
   }
   if (!changed.empty()) out += format("  of the requests, {}\n", text::join(changed));
+  if (const auto words = target_words(reduction, shown); !words.empty()) out += words;
   if (reduction.after.reserved_by_other != 0) {
     out +=
         format("  {} reserves {}, {} {}\n", shown.manager, units::bytes(reduction.after.reserved),
@@ -83,6 +101,7 @@ std::string to_json(const Reduction& reduction, const ReductionShown& shown) {
   json.member("events_before", before.events).member("events", after.events);
   json.member("requests_before", before.requests).member("requests", after.requests);
   json.member("merged", after.merged).member("smaller", after.smaller);
+  json.member("refused_by_recording", is_of_recording(reduction, shown));
   json.member("reserved_bytes", reduction.after.reserved);
   json.member("reserved_by_other_bytes", reduction.after.reserved_by_other);
   log::failure_to_json(json, "failure_before", reduction.before.failure);

@@ -151,6 +151,9 @@ class Rewriter {
         operation.members.remove(Member::stream);
     }
     if (what_.draft.one_thread) operation.members.remove(Member::thread);
+    if (step.event == what_.target && inspect::is_refused(event)) {
+      operation.members.remove(Member::result);
+    }
     if (operation.has(Member::size) && step.size != operation.size) {
       operation.size = step.size;
       operation.members.remove(Member::addr);
@@ -185,13 +188,20 @@ class Rewriter {
     Operation end{.op = Op::end,
                   .members = Members(Member::events, Member::live, Member::live_bytes)};
     end.events = written_;
+    const auto count_live = [&](std::uint64_t size) {
+      ++end.live;
+      end.live_bytes += size;
+    };
+    for (const auto& step : what_.draft.steps) {
+      const bool asked_again = step.event == what_.target && inspect::is_refused(what_.trace[step.event]);
+      if (asked_again) count_live(step.size);
+    }
     using What = inspect::Life::What;
     const inspect::Lives lives(*built);
     for (const auto& life : lives.all()) {
       if (life.what == What::nothing || life.what == What::backing || life.death != inspect::kNever)
         continue;
-      ++end.live;
-      end.live_bytes += life.size;
+      count_live(life.size);
     }
     return to_.on_operation(end);
   }

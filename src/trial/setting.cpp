@@ -21,6 +21,7 @@ Result<log::Summary> run(const trace::Trace& trace, const Setting& setting,
   if (!stack) return std::move(stack).error();
   replay::ReplayOptions options;
   options.on_oom = replay::ReplayOptions::OnOom::stop;
+  options.refusals_fail = setting.refusals_fail;
   options.interrupted = setting.interrupted;
   return replay::Engine(trace, **stack, std::move(options)).run();
 }

@@ -19,6 +19,7 @@ inline constexpr std::uint64_t kCapacityMost = std::uint64_t{4} << 40;  ///< Of 
 struct Setting {
   ManagerFactory manager{};
   Profile profile = Profile::standard;
+  bool refusals_fail = false;  ///< As ReplayOptions has it.
   std::string peer_program{};  ///< This executable, for the second process of IPC sections.
   const std::atomic<bool>* interrupted = nullptr;  ///< Ends a trial after its current event.
 };

@@ -19,12 +19,13 @@ TEST(Need, IsAtLeastThePeakAndBracketedByALayout) {
 
     ASSERT_EQ(found.size(), 1u);
     const auto& need = found[0];
-    EXPECT_EQ(need.requested, survey(*recording, lives).live.bytes);
-    EXPECT_LE(need.requested, need.lower);
+    EXPECT_EQ(bounds(lives, Asked::served).at(0).peak_live, survey(*recording, lives).live.bytes);
+    EXPECT_GE(need.peak_live, survey(*recording, lives).live.bytes);
+    EXPECT_LE(need.peak_live, need.lower);
     EXPECT_LE(need.lower, need.upper);
     EXPECT_LE(need.upper, need.greedy);
-    EXPECT_LE(need.requested, need.aligned);
-    EXPECT_LE(need.requested, need.per_stream);
+    EXPECT_LE(need.peak_live, need.aligned);
+    EXPECT_LE(need.peak_live, need.no_wait);
   }
 }
 
@@ -38,9 +39,9 @@ TEST(Need, OfStreamsThatShareNothingIsTheSumOfTheirPeaks) {
   const auto found = needs(Lives(recording->trace()), ManualClock(), 1);
 
   ASSERT_EQ(found.size(), 1u);
-  EXPECT_EQ(found[0].requested, 100u);
+  EXPECT_EQ(found[0].peak_live, 100u);
   EXPECT_EQ(found[0].aligned, 512u);
-  EXPECT_EQ(found[0].per_stream, 170u);
+  EXPECT_EQ(found[0].no_wait, 170u);
   EXPECT_EQ(found[0].upper, 100u);
 }
 
@@ -51,7 +52,7 @@ std::uint64_t need_of_two_streams(std::string_view between, std::string_view bef
 )" + std::string(between) + R"({"op":"memalloc","id":2,"size":70,"stream":"b"}
 {"op":"free","id":2,"stream":"b"}
 )");
-  return bounds(Lives(recording->trace())).at(0).per_stream;
+  return bounds(Lives(recording->trace())).at(0).no_wait;
 }
 
 TEST(Need, OfStreamsIsLoweredByAnOrderThatTheTraceHolds) {
@@ -89,7 +90,7 @@ TEST(Need, OfStreamsIsLoweredByALegacyStreamThatABlockingOneIsOrderedWith) {
 )";
   const auto need = [&](const std::string& before) {
     const auto recording = recorded(before + std::string(kLegacy));
-    return bounds(Lives(recording->trace())).at(0).per_stream;
+    return bounds(Lives(recording->trace())).at(0).no_wait;
   };
 
   EXPECT_EQ(need("{\"op\":\"stream_create\",\"id\":\"b\"}\n"), 100u);
@@ -105,7 +106,74 @@ TEST(Need, OfStreamsCountsMemoryThatAnotherStreamGaveBackOnBoth) {
 {"op":"memalloc","id":4,"size":5,"stream":"c"}
 )");
 
-  EXPECT_EQ(bounds(Lives(recording->trace())).at(0).per_stream, 105u);
+  EXPECT_EQ(bounds(Lives(recording->trace())).at(0).no_wait, 105u);
+}
+
+TEST(Need, CountsARequestThatTheRecordingRefusedAtItsMoment) {
+  const auto recording = recorded(R"({"op":"memalloc","id":1,"size":100}
+{"op":"memalloc","id":2,"size":1000,"result":"oom"}
+{"op":"free","id":1}
+{"op":"memalloc","id":3,"size":600,"result":"oom"}
+{"op":"memalloc","id":4,"size":5000,"expect":"oom"}
+{"op":"memalloc","id":5,"size":70,"device":1,"result":"oom"}
+)");
+  const Lives lives(recording->trace());
+
+  const auto all = needs(lives, ManualClock(), 1);
+  const auto served = bounds(lives, Asked::served);
+
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].peak_live, 1100u) << "what is to fail is no need, and the refused do not add up";
+  EXPECT_EQ(all[0].no_wait, 1100u);
+  EXPECT_EQ(all[0].upper, 1100u);
+  EXPECT_EQ(all[0].refused, 2u);
+  EXPECT_EQ(all[0].allocs, 1u);
+  EXPECT_EQ(all[1].peak_live, 70u);
+  ASSERT_EQ(served.size(), 1u);
+  EXPECT_EQ(served[0].peak_live, 100u);
+  EXPECT_EQ(served[0].no_wait, 100u);
+  EXPECT_EQ(served[0].refused, 0u);
+}
+
+TEST(Need, OfARefusedRequestIsOnItsStream) {
+  const auto recording = recorded(R"({"op":"memalloc","id":1,"size":100,"stream":"a"}
+{"op":"free","id":1}
+{"op":"memalloc","id":2,"size":70,"stream":"b","result":"oom"}
+)");
+
+  const auto found = bounds(Lives(recording->trace()));
+
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].peak_live, 100u);
+  EXPECT_EQ(found[0].no_wait, 170u);
+}
+
+TEST(Need, OfARefusedRequestThatNoDeviceCouldServeIsAsMuchAsCanBeSaid) {
+  const auto recording = recorded(R"({"op":"memalloc","id":1,"size":100}
+{"op":"memalloc","id":2,"size":"18446744073709551615","result":"oom"}
+)");
+  const Lives lives(recording->trace());
+
+  ASSERT_TRUE(lives.can_be_summed()) << "nobody held it";
+  const auto found = bounds(lives);
+
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].peak_live, ~std::uint64_t{0});
+  EXPECT_EQ(found[0].no_wait, ~std::uint64_t{0});
+}
+
+TEST(Need, TellsWhatNobodyGoesBelowFromWhatIsNeededWithoutWaiting) {
+  const auto one = recorded("{\"op\":\"memalloc\",\"id\":1,\"size\":100}\n");
+  const auto two = recorded(R"({"op":"memalloc","id":1,"size":100,"stream":"a"}
+{"op":"free","id":1}
+{"op":"memalloc","id":2,"size":70,"stream":"b"}
+)");
+
+  const auto of_one = to_text(bounds(Lives(one->trace()))), of_two = to_text(bounds(Lives(two->trace())));
+
+  EXPECT_EQ(of_one.find("no-wait"), std::string::npos) << of_one;
+  EXPECT_NE(of_two.find("peak live     100 bytes; no manager serves it with less"), std::string::npos) << of_two;
+  EXPECT_NE(of_two.find("no-wait need  170 bytes, of a manager that never waits;"), std::string::npos) << of_two;
 }
 
 TEST(Need, IsThatOfEachDevice) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 
 #include "inspect/lives.hpp"
 #include "lines.hpp"
@@ -14,17 +15,32 @@ namespace {
 constexpr std::string_view kGuard = "{\"op\":\"defer_cleanup\"}\n";
 constexpr std::string_view kGuardEnds = "{\"op\":\"end_defer_cleanup\"}\n";
 
-std::vector<inspect::Need> needs(const trace::Trace& trace) {
-  return inspect::bounds(inspect::Lives(trace));
+using inspect::Asked;
+
+std::vector<inspect::Need> needs(const trace::Trace& trace, Asked asked = Asked::all) {
+  return inspect::bounds(inspect::Lives(trace), asked);
 }
 
-Fit fit_of(const trace::Trace& trace, const Setting& setting) {
-  auto found = fit(trace, setting, {.start = need_of(needs(trace)), .hint = 0, .progress = {}});
+Fit fit_of(const trace::Trace& trace, const Setting& setting, Asked asked = Asked::all) {
+  const auto other = asked == Asked::all ? Asked::served : Asked::all;
+  auto found = fit(trace, setting,
+                   {.asked = asked,
+                    .start = need_of(needs(trace, asked)),
+                    .other_start = need_of(needs(trace, other)),
+                    .hint = 0,
+                    .progress = {}});
   EXPECT_TRUE(found) << describe(found.error());
   return std::move(*found);
 }
-Fit fit_of(const std::string& lines, const Setting& setting) {
-  return fit_of(Lines(lines).trace(), setting);
+Fit fit_of(const std::string& lines, const Setting& setting, Asked asked = Asked::all) {
+  return fit_of(Lines(lines).trace(), setting, asked);
+}
+
+std::string text_of(const std::string& lines, const Setting& setting, Asked asked = Asked::all) {
+  const auto trace = Lines(lines).trace();
+  const FitShown shown{
+      .trace = trace, .manager = setting.manager.name, .needs = needs(trace, asked), .width = 4000};
+  return to_text(fit_of(trace, setting, asked), shown);
 }
 
 /// Twelve requests of 3 MiB, which take 4 MiB of the device each.
@@ -40,7 +56,7 @@ TEST(Fit, CudartNeedsWholePagesOfEachRequest) {
 
   const auto fit = fit_of(trace, with("cudart"));
 
-  EXPECT_EQ(fit.capacity, 10_MiB) << "4 MiB for b and 6 MiB for c";
+  EXPECT_EQ(fit.answer.capacity, 10_MiB) << "4 MiB for b and 6 MiB for c";
   EXPECT_EQ(need_of(needs(trace)), 8_MiB);
   EXPECT_EQ(fit.peak_reserved, 10_MiB);
   ASSERT_TRUE(fit.below && fit.below->first_failure);
@@ -49,28 +65,29 @@ TEST(Fit, CudartNeedsWholePagesOfEachRequest) {
   EXPECT_EQ(fit.below->first_failure->outcome, trace::Outcome::oom);
   EXPECT_EQ(fit.below->first_failure->live_bytes, 3_MiB);
   EXPECT_EQ(fit.below->first_failure->reserved_bytes, 4_MiB);
-  EXPECT_TRUE(fit.passing_below.empty());
+  EXPECT_TRUE(fit.answer.below(true).empty());
+  EXPECT_TRUE(fit.answer.above(true).empty());
 }
 
 TEST(Fit, TheDefaultManagerMakesDeferredFreesBeforeItRunsOut) {
   const auto lines = alloc("a", 8_MiB) + free("a") + alloc("b", 8_MiB);
 
-  EXPECT_EQ(fit_of(lines, with("default:ratio=1")).capacity, 8_MiB);
+  EXPECT_EQ(fit_of(lines, with("default:ratio=1")).answer.capacity, 8_MiB);
 }
 
 TEST(Fit, TheDefaultManagerHoldsDeferredFreesWhileCleanupIsDeferred) {
   const auto lines = alloc("a", 8_MiB) + free("a") + std::string(kGuard) + alloc("b", 8_MiB) +
                      std::string(kGuardEnds);
 
-  EXPECT_EQ(fit_of(lines, with("default:ratio=1")).capacity, 16_MiB);
-  EXPECT_EQ(fit_of(lines, with("default")).capacity, 8_MiB)
+  EXPECT_EQ(fit_of(lines, with("default:ratio=1")).answer.capacity, 16_MiB);
+  EXPECT_EQ(fit_of(lines, with("default")).answer.capacity, 8_MiB)
       << "8 MiB are more than a fifth of the device, so the free was made at once";
 }
 
 TEST(Fit, APoolNeedsTheSlabThatItCannotGiveBack) {
   const auto lines = alloc("a", 1_MiB) + alloc("b", 1_MiB) + free("a") + alloc("c", 2_MiB);
 
-  EXPECT_EQ(fit_of(lines, with("pool:backing=cumem")).capacity, 4_MiB)
+  EXPECT_EQ(fit_of(lines, with("pool:backing=cumem")).answer.capacity, 4_MiB)
       << "b keeps 2 MiB, and c has 2 MiB of its own";
 }
 
@@ -81,23 +98,20 @@ TEST(Fit, AManagerThatIsNotMonotoneIsFoundOut) {
 
   const auto fit = fit_of(lines, with("default"));
 
-  EXPECT_EQ(fit.capacity, 58_MiB);
-  EXPECT_EQ(fit.passing_below, std::vector<std::uint64_t>{48_MiB});
+  EXPECT_EQ(fit.answer.capacity, 58_MiB);
+  EXPECT_EQ(fit.answer.below(true), std::vector<std::uint64_t>{48_MiB});
+  EXPECT_EQ(fit.answer.least_passing(), 48_MiB);
   for (const auto capacity : {50_MiB, 52_MiB, 54_MiB, 56_MiB}) {
-    ASSERT_TRUE(fit.trials.contains(capacity)) << capacity;
-    EXPECT_FALSE(fit.trials.at(capacity)) << capacity;
+    ASSERT_TRUE(fit.answer.trials.contains(capacity)) << capacity;
+    EXPECT_FALSE(fit.answer.trials.at(capacity)) << capacity;
   }
 }
 
 TEST(Fit, ThirtyTwoFurtherCapacitiesBelowAreTried) {
   const auto fit = fit_of(alloc("a", 1_GiB) + alloc("b", 1_GiB), with("cudart"));
 
-  EXPECT_EQ(fit.capacity, 2_GiB);
-  EXPECT_EQ(fit.tried_below.size(), kTriesBelow);
-  EXPECT_EQ(std::adjacent_find(fit.tried_below.begin(), fit.tried_below.end()),
-            fit.tried_below.end())
-      << "each is another";
-  EXPECT_LT(fit.tried_below.back(), 2_GiB - kStep) << "one step below was known before";
+  EXPECT_EQ(fit.answer.capacity, 2_GiB);
+  EXPECT_EQ(fit.answer.below(false).size(), 1 + kTriesBelow) << "one step below was known before";
 }
 
 TEST(Fit, TheLeastDeviceIsEnoughForATraceOfHostMemory) {
@@ -106,7 +120,7 @@ TEST(Fit, TheLeastDeviceIsEnoughForATraceOfHostMemory) {
 
   for (const auto* manager : {"host-only", "default", "cudart", "pool"}) {
     const auto fit = fit_of(lines, with(manager));
-    EXPECT_EQ(fit.capacity, kStep) << manager;
+    EXPECT_EQ(fit.answer.capacity, kStep) << manager;
     EXPECT_FALSE(fit.below) << manager;
   }
 }
@@ -115,32 +129,80 @@ TEST(Fit, NothingIsJudgedWhereTheManagerDeclinesAll) {
   const auto fit = fit_of(alloc("a", 1_MiB), with("host-only"));
 
   EXPECT_TRUE(fit.judged_nothing);
-  EXPECT_FALSE(fit.capacity);
+  EXPECT_FALSE(fit.answer.capacity);
 }
 
-TEST(Fit, ARequestThatIsToFailMustFail) {
-  const auto lines = alloc("a", 4_MiB) + alloc("b", 16_MiB, ",\"expect\":\"oom\"");
-
-  const auto fit = fit_of(lines, with("cudart"));
-
-  EXPECT_EQ(fit.capacity, 4_MiB);
-  EXPECT_FALSE(run(Lines(lines).trace(), with("cudart"), 20_MiB)->violation_count == 0)
-      << "where b is served the trace does not pass";
+/// cudart where the device has a capacity that `works` likes; else every request fails.
+Setting moody(std::function<bool(std::uint64_t capacity)> works) {
+  const auto good = with("cudart"), bad = with("cudart", {"limiting:max=1"});
+  Setting setting;
+  setting.manager = {.name = "moody", .make = [=](const ManagerContext& context) {
+                       const auto info = context.driver->mem_get_info();
+                       EXPECT_TRUE(info);
+                       return (works(info->total) ? good : bad).manager.make(context);
+                     }};
+  return setting;
 }
 
-TEST(Fit, WhatTheRecordingRefusedMayFailAndIsServedByMore) {
-  const auto lines =
-      alloc("a", 4_MiB) + alloc("b", 16_MiB, ",\"result\":\"oom\"") + alloc("c", 2_MiB);
+TEST(Fit, TheAnswerIsAboveAllThatFails) {
+  const auto fails = [](std::uint64_t capacity) {
+    return (capacity >= 20_MiB && capacity < 28_MiB) || capacity == 60_MiB;
+  };
 
-  const auto fit = fit_of(lines, with("cudart"));
-  const auto never =
-      fit_of(alloc("a", 1ull << 50, ",\"result\":\"oom\"") + alloc("c", 2_MiB), with("cudart"));
+  const auto fit = fit_of(alloc("a", 10_MiB), moody([&](std::uint64_t c) { return !fails(c); }));
 
-  EXPECT_EQ(fit.capacity, 6_MiB);
-  EXPECT_EQ(fit.refused, 1u);
-  EXPECT_EQ(fit.all_served, 20_MiB) << "freed at once, as the program never held it";
-  EXPECT_EQ(never.capacity, 2_MiB);
-  EXPECT_FALSE(never.all_served);
+  EXPECT_EQ(fit.answer.capacity, 62_MiB);
+  EXPECT_EQ(fit.answer.least_passing(), 10_MiB);
+  EXPECT_TRUE(fit.answer.above(true).empty());
+  EXPECT_EQ(fit.answer.above(false).back(), 126_MiB) << "64 MiB above, which is more than twice";
+  for (const auto capacity : {20_MiB, 22_MiB, 24_MiB, 26_MiB, 60_MiB}) {
+    ASSERT_TRUE(fit.answer.trials.contains(capacity)) << capacity;
+    EXPECT_FALSE(fit.answer.trials.at(capacity)) << capacity;
+  }
+}
+
+TEST(Fit, UpToTwiceTheAnswerEachHundredthIsTried) {
+  const auto fit = fit_of(alloc("a", 1000_MiB), with("cudart"));
+
+  EXPECT_EQ(fit.answer.capacity, 1000_MiB);
+  for (std::uint64_t above = 2_MiB; above <= 64_MiB; above += 2_MiB)
+    EXPECT_TRUE(fit.answer.trials.contains(1000_MiB + above)) << above;
+  for (std::uint64_t percent = 7; percent <= 100; ++percent)
+    EXPECT_TRUE(fit.answer.trials.contains(1000_MiB + percent * 10_MiB)) << percent;
+  EXPECT_EQ(fit.answer.above(false).size(), 32u + 94u);
+}
+
+TEST(Fit, AFailureFarAboveMovesTheAnswerThere) {
+  const auto setting =
+      moody([](std::uint64_t capacity) { return capacity < 1800_MiB || capacity > 1850_MiB; });
+
+  const auto fit = fit_of(alloc("a", 1000_MiB), setting);
+
+  EXPECT_EQ(fit.answer.capacity, 1852_MiB);
+  EXPECT_EQ(fit.answer.least_passing(), 1000_MiB);
+  EXPECT_EQ(fit.answer.above(false).back(), 2 * 1852_MiB);
+  const auto text = text_of(alloc("a", 1000_MiB), setting);
+  EXPECT_NE(text.find("1,000 MiB are enough by luck: some capacities in between fail."),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("to 1,850 MiB"), std::string::npos) << text;
+}
+
+TEST(Fit, AnInterruptAfterTheAnswerLeavesItWithWhatIsKnown) {
+  const auto trace = Lines(alloc("a", 10_MiB)).trace();
+  std::atomic<bool> interrupted{false};
+  auto setting = moody([](std::uint64_t capacity) { return capacity != 14_MiB; });
+  setting.interrupted = &interrupted;
+  const FitOptions options{.start = 10_MiB, .hint = 0, .progress = [&](std::uint64_t trials) {
+                             interrupted = trials == 5;
+                           }};
+
+  const auto fit = trial::fit(trace, setting, options);
+
+  ASSERT_TRUE(fit);
+  EXPECT_TRUE(fit->interrupted);
+  EXPECT_EQ(fit->answer.capacity, 16_MiB) << "14 MiB are known to fail";
+  EXPECT_EQ(fit->trials, 5u);
 }
 
 TEST(Fit, ATraceThatFailsAtAnyCapacitySaysHow) {
@@ -148,10 +210,10 @@ TEST(Fit, ATraceThatFailsAtAnyCapacitySaysHow) {
   const auto impossible =
       fit_of(alloc("a", 4_MiB) + alloc("b", 0, ",\"expect\":\"ok\""), with("default"));
 
-  EXPECT_FALSE(limited.capacity);
+  EXPECT_FALSE(limited.answer.capacity);
   ASSERT_TRUE(limited.below && limited.below->first_failure);
   EXPECT_EQ(limited.below->first_failure->id, "a");
-  EXPECT_FALSE(impossible.capacity);
+  EXPECT_FALSE(impossible.answer.capacity);
   ASSERT_TRUE(impossible.below && impossible.below->first_failure);
   EXPECT_EQ(impossible.below->first_failure->id, "b");
 }
@@ -159,7 +221,7 @@ TEST(Fit, ATraceThatFailsAtAnyCapacitySaysHow) {
 TEST(Fit, EachOfSeveralDevicesHasTheCapacity) {
   const auto lines = alloc("a", 6_MiB, ",\"device\":0") + alloc("b", 14_MiB, ",\"device\":1");
 
-  EXPECT_EQ(fit_of(lines, with("cudart")).capacity, 14_MiB);
+  EXPECT_EQ(fit_of(lines, with("cudart")).answer.capacity, 14_MiB);
 }
 
 TEST(Fit, AnInterruptLeavesWhatIsKnown) {
@@ -176,8 +238,8 @@ TEST(Fit, AnInterruptLeavesWhatIsKnown) {
 
   ASSERT_TRUE(fit);
   EXPECT_TRUE(fit->interrupted);
-  EXPECT_FALSE(fit->capacity);
-  EXPECT_EQ(fit->trials.size(), 3u);
+  EXPECT_FALSE(fit->answer.capacity);
+  EXPECT_EQ(fit->trials, 3u);
 }
 
 TEST(Fit, TheAnswerTellsNeedAndWasteApart) {

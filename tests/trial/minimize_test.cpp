@@ -38,13 +38,15 @@ Reduction minimized(const trace::Trace& trace, const Examiner::Options& options)
 }
 
 /// The smaller trace as a file holds it.
-std::string written(const Lines& lines, const trace::Trace& trace, const Draft& draft) {
+std::string written(const Lines& lines, const trace::Trace& trace, const Draft& draft,
+                    std::optional<std::uint32_t> target = {}) {
   std::string text;
   const auto sink = format::ByteSink::to_string(text);
   const auto writer = trace::make_writer(*sink, trace::Form::lines);
   const auto done = rewrite({.trace = trace,
                              .draft = draft,
                              .read = [&](trace::OperationSink& to) { return lines.read(to); },
+                             .target = target,
                              .note = "{}",
                              .capacity = 0},
                             *writer);
@@ -141,6 +143,35 @@ TEST(Minimize, MergesWhatBeginsAndEndsSideBySideAndSaysSo) {
       << small;
 }
 
+TEST(Minimize, ARecordedRefusalIsTheFailureThatIsKept) {
+  const Lines lines(alloc("a", 8_MiB) + free("a") + alloc("b", 10_MiB) +
+                    alloc("c", 12_MiB, ",\"result\":\"oom\"") + alloc("d", 2_MiB));
+  const auto trace = lines.trace();
+  auto setting = with("cudart");
+  setting.refusals_fail = true;
+
+  const auto reduction = minimized(trace, examining("oom", setting, 20_MiB));
+
+  ASSERT_TRUE(reduction.shown);
+  EXPECT_EQ(reduction.target, 3u);
+  const auto text = written(lines, trace, reduction.draft, reduction.target);
+  const auto small = read_back(text);
+  EXPECT_EQ(ids(small), (std::vector<std::string>{"b", "c"}));
+  EXPECT_NE(text.find("\"live\":2,\"live_bytes\":"), std::string::npos) << text;
+  const auto replayed = run(small, with("cudart"), 20_MiB);
+  ASSERT_TRUE(replayed && replayed->first_failure);
+  EXPECT_EQ(exit_code(*replayed), 1) << "what was recorded is no excuse in the smaller trace";
+  EXPECT_EQ(replayed->first_failure->id, "c");
+}
+
+TEST(Minimize, WhatIsExpectedToFailIsNoFailure) {
+  const Lines lines(alloc("b", 10_MiB) + alloc("c", 12_MiB, ",\"expect\":\"oom\""));
+  auto setting = with("cudart");
+  setting.refusals_fail = true;
+
+  EXPECT_FALSE(minimized(lines.trace(), examining("oom", setting, 20_MiB)).shown);
+}
+
 TEST(Minimize, ATraceThatDoesNotFailSoIsLeftAlone) {
   const auto trace = Lines(alloc("a", 8_MiB)).trace();
 
@@ -158,8 +189,8 @@ TEST(Minimize, RandomTracesFailInTheSameWayWithLess) {
       const auto trace = lines.trace();
       const auto setting = with(manager);
       const auto fits = fit(trace, setting, {});
-      ASSERT_TRUE(fits && fits->capacity);
-      const auto options = examining("oom", setting, *fits->capacity / 100 * (70 + seed * 2));
+      ASSERT_TRUE(fits && fits->answer.capacity);
+      const auto options = examining("oom", setting, *fits->answer.least_passing() / 100 * (70 + seed * 2));
 
       const auto reduction = minimized(trace, options);
       const auto again = minimized(trace, options);
@@ -196,8 +227,8 @@ TEST(Minimize, AnInterruptLeavesATraceThatFailsSo) {
   const Lines lines(random_lines(7, 300));
   const auto trace = lines.trace();
   const auto fits = fit(trace, with("pool"), {});
-  ASSERT_TRUE(fits && fits->capacity);
-  auto options = examining("oom", with("pool"), *fits->capacity / 2);
+  ASSERT_TRUE(fits && fits->answer.capacity);
+  auto options = examining("oom", with("pool"), *fits->answer.capacity / 2);
   std::size_t least = 0;
   for (const unsigned after : {1u, 3u, 10u}) {
     std::atomic<bool> interrupted{false};

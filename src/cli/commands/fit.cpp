@@ -22,19 +22,28 @@ class FitRun final : public CommandRun {
     arguments.text("--from", from_, "FORMAT",
                    "The trace's format, where its content does not tell");
     arguments.flag("--partial", partial_, "Take a torn tail as the end");
+    arguments.flag("--as-recorded", as_recorded_,
+                   "Answer for what the recording served, without what it refused");
     arguments.flag("--limit", limit_,
                    "Also says what is enough if all is known beforehand: a layout, which takes "
                    "time where much is live");
     arguments.text("--search-time", search_time_, "TIME", "How long to search for a better layout");
     arguments.flag("--all-frames", all_frames_,
                    "Shows call stacks whole, with the allocator's and the framework's frames");
-    arguments.output("--json", json_, "Writes the answer as JSON (emmctl.fit/1)");
+    arguments.output("--json", json_, "Writes the answer as JSON (emmctl.fit/2)");
     arguments.footer(
         "Each trial is a replay on fresh simulated devices, all of one capacity, in steps of 2 "
         "MiB; it passes where\n"
-        "the replay's exit code would be 0. Exit codes: 0 found; 1 the trace passes at no "
-        "capacity; 3 nothing\n"
-        "could be judged; 128+n ended by signal n.");
+        "the replay's exit code would be 0, and all is served that the recording refused. Managers "
+        "are not monotone:\n"
+        "more may fail where less is enough. So what is above the answer is tried too, every 2 MiB "
+        "for 64 MiB, and\n"
+        "then every 1 % up to twice as much; the answer is the smallest capacity from which none of "
+        "them failed. What\n"
+        "was not tried is not known. An interrupt ends the search, and what is known then is the "
+        "answer. Exit codes:\n"
+        "0 found; 1 the trace passes at no capacity; 3 nothing could be judged; 128+n ended by "
+        "signal n.");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -52,8 +61,11 @@ class FitRun final : public CommandRun {
         .all_frames = all_frames_};
     const inspect::Lives lives(trace);
     if (auto summed = lives.can_be_summed(); !summed) return summed.error();
-    shown.needs =
-        limit_ ? inspect::needs(lives, SteadyClock(), *search_ns) : inspect::bounds(lives);
+    using inspect::Asked;
+    const auto asked = as_recorded_ ? Asked::served : Asked::all;
+    shown.needs = limit_ ? inspect::needs(lives, SteadyClock(), *search_ns, asked)
+                         : inspect::bounds(lives, asked);
+    const auto other = inspect::bounds(lives, as_recorded_ ? Asked::all : Asked::served);
     if (const auto words = trial::renumbered(trace); !words.empty()) console.say(words);
     const trial::Setting setting{.manager = std::move(*manager),
                                  .profile = manager_.profile(),
@@ -61,7 +73,9 @@ class FitRun final : public CommandRun {
                                  .interrupted = &interrupted()};
     auto fit = trial::fit(
         trace, setting,
-        {.start = trial::need_of(shown.needs),
+        {.asked = asked,
+         .start = trial::need_of(shown.needs),
+         .other_start = trial::need_of(other),
          .hint = trace.least_capacity(),
          .progress = [&](std::uint64_t trials) { console.progress("trials", trials, 0); }});
     console.end_progress();
@@ -79,13 +93,13 @@ class FitRun final : public CommandRun {
     }
     if (json_ != "-") console.result(trial::to_text(*fit, shown));
     if (fit->interrupted) console.say("interrupted; what is known so far is in the answer");
-    return fit->capacity ? ExitCode::fine : ExitCode::failure;
+    return fit->answer.capacity ? ExitCode::fine : ExitCode::failure;
   }
 
  private:
   std::string trace_, from_, json_, search_time_ = "10s";
   ManagerChoice manager_;
-  bool partial_ = false, limit_ = false, all_frames_ = false;
+  bool partial_ = false, limit_ = false, as_recorded_ = false, all_frames_ = false;
 };
 
 }  // namespace

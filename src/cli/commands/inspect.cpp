@@ -21,12 +21,13 @@ class Inspect final : public CommandRun {
     arguments.text("--from", from_, "FORMAT", "Its format, where the content does not tell");
     arguments.flag("--partial", partial_, "Take a torn tail as the end");
     arguments.count("--map", map_, "EVENT", "Shows where memory lay after that event, by its recorded addresses");
-    arguments.flag("--limit", limit_, "Says what any manager needs: proven bounds, and a layout that is enough");
+    arguments.flag("--limit", limit_, "Says what the program needs: proven bounds, and a layout that is enough");
+    arguments.flag("--as-recorded", as_recorded_, "Of --limit: without the requests that the recording refused");
     arguments.text("--search-time", search_time_, "TIME", "How long to search for a better layout");
     arguments.count("--top", top_, "How many entries of each list to show");
     arguments.count("--frames", frames_, "How many frames to show of each call site");
     arguments.flag("--all-frames", all_frames_, "Shows call stacks whole, with the allocator's and the framework's frames");
-    arguments.output("--json", json_, "Writes the answer as JSON (emmctl.inspect/1)");
+    arguments.output("--json", json_, "Writes the answer as JSON (emmctl.inspect/2)");
     arguments.output("--svg", svg_, "Draws live bytes over events, and the map, as SVG");
     arguments.footer("Bytes are as requested, and live until their end is asked for. An event's number is its place in the\n"
                      "trace, from 0. Exit codes: 0 fine; 3 no address of what is live at --map is recorded.");
@@ -51,7 +52,10 @@ class Inspect final : public CommandRun {
     std::optional<inspect::Space> map;
     if (map_) map = inspect::space_after(*recording, lives, static_cast<std::uint32_t>(*map_));
     std::optional<std::vector<inspect::Need>> needs;
-    if (limit_) needs = inspect::needs(lives, SteadyClock(), *search_ns);
+    if (limit_) {
+      const auto asked = as_recorded_ ? inspect::Asked::served : inspect::Asked::all;
+      needs = inspect::needs(lives, SteadyClock(), *search_ns, asked);
+    }
     const inspect::Shown shown{.top = static_cast<std::size_t>(top_), .frames = static_cast<std::size_t>(frames_), .all_frames = all_frames_};
     if (!json_.empty()) {
       const auto text = inspect::to_json(*recording, survey, growth, map, needs, shown);
@@ -77,7 +81,7 @@ class Inspect final : public CommandRun {
   std::string trace_, from_, json_, svg_, search_time_ = "10s";
   std::optional<std::uint64_t> map_;
   std::uint64_t top_ = 10, frames_ = 3;
-  bool partial_ = false, limit_ = false, all_frames_ = false;
+  bool partial_ = false, limit_ = false, as_recorded_ = false, all_frames_ = false;
 };
 
 }  // namespace

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <utility>
 
@@ -9,8 +11,11 @@
 #include "driver/sim/sim_platform.hpp"
 #include "format/byte_sink.hpp"
 #include "format/file_bytes.hpp"
+#include "inspect/columns.hpp"
+#include "inspect/need.hpp"
 #include "inspect/places.hpp"
 #include "log/writer.hpp"
+#include "trial/fit_text.hpp"
 #include "trial/minimize_text.hpp"
 #include "trial/rewrite.hpp"
 
@@ -30,7 +35,10 @@ class Minimize final : public CommandRun {
                    "--against");
     manager_.offer(arguments);
     arguments.text("--capacity", capacity_, "SIZE",
-                   "Of each simulated device; else as the trace says, else an H200's");
+                   "Of each simulated device; else as the trace says; else, where the recording was "
+                   "refused memory, 2 MiB less than the program needs; else an H200's");
+    arguments.flag("--as-recorded", as_recorded_,
+                   "Of oom: what the recording refused may fail, and is not what is looked for");
     arguments.text("--against", against_, "NAME[:key=value,...]",
                    "Of more:P: the manager that needs less");
     arguments.output("-o,--output", output_,
@@ -46,7 +54,9 @@ class Minimize final : public CommandRun {
         "smaller; nothing\n"
         "grows, and the request that fails stays the one that fails. Of more:P the other manager "
         "goes on needing at least\n"
-        "half of what it did. An interrupt ends the search, and what was found until then is "
+        "half of what it did. A request that the recording refused is a failure where it is refused "
+        "again: that of a\n"
+        "recorded out-of-memory is the one to keep. An interrupt ends the search, and what was found until then is "
         "written.\n"
         "Exit codes: 0 written; 3 the trace does not fail so; 128+n ended by signal n.");
   }
@@ -78,6 +88,15 @@ class Minimize final : public CommandRun {
                     name, options->capacity);
       }
     }
+    options->setting.refusals_fail =
+        options->symptom.kind == trial::Symptom::Kind::oom && !as_recorded_;
+    const auto need = options->setting.refusals_fail ? need_of_refused(trace) : 0;
+    const bool below_need = options->capacity == 0 && need != 0;
+    if (below_need) {
+      options->capacity = just_below(need);
+      console.say(text::format("{}: no capacity is recorded; {} are taken, just below what the program needs",
+                               name, inspect::bytes_in_full(options->capacity)));
+    }
     if (options->capacity == 0) options->capacity = SimOptions::kH200Total;
     if (const auto words = trial::renumbered(trace); !words.empty()) console.say(words);
     trial::Examiner examiner(*options);
@@ -91,10 +110,14 @@ class Minimize final : public CommandRun {
                                 .against = against_,
                                 .fails_with = fails_with_,
                                 .capacity = options->capacity,
+                                .refusals_fail = options->setting.refusals_fail,
                                 .all_frames = all_frames_};
     auto code = ExitCode::fine;
     if (!reduction->shown) {
       say_otherwise(console, *reduction, shown);
+      if (need != 0 && !reduction->before.failure && !reduction->before.interrupted) {
+        console.aside(served_words(shown, just_below(need), console.width()));
+      }
       code = ExitCode::inconclusive;
     } else {
       const auto read = [&](trace::OperationSink& to) -> Status {
@@ -103,8 +126,11 @@ class Minimize final : public CommandRun {
         return done ? Status() : Status(done.error());
       };
       std::string text;
-      if (auto written = rewritten(*reduction, shown, read, text); !written) return written.error();
+      const auto capacity = below_need || !capacity_.empty() ? shown.capacity : 0;
+      if (auto written = rewritten(*reduction, shown, read, capacity, text); !written)
+        return written.error();
       options->setting.interrupted = nullptr;
+      options->setting.refusals_fail = false;  // what was written fails in any replay
       auto verified = verify(text, trial::Examiner(*options), *reduction);
       if (!verified) return std::move(verified).error();
       shown.verified = *verified;
@@ -164,16 +190,47 @@ class Minimize final : public CommandRun {
 
   Status rewritten(const trial::Reduction& reduction, const trial::ReductionShown& shown,
                    const std::function<Status(trace::OperationSink&)>& read,
-                   std::string& text) const {
+                   std::uint64_t capacity, std::string& text) const {
     const auto sink = format::ByteSink::to_string(text);
     const auto writer = trace::make_writer(*sink, form_of(output_));
     const trial::Rewriting rewriting{.trace = shown.trace,
                                      .draft = reduction.draft,
                                      .read = read,
+                                     .target = reduction.target,
                                      .note = trial::note_of(shown),
-                                     .capacity = capacity_.empty() ? 0 : shown.capacity};
+                                     .capacity = capacity};
     if (auto done = trial::rewrite(rewriting, *writer); !done) return done;
     return sink->close();
+  }
+
+  /// What the program needs, in whole pages, where the recording refused some of it; else 0.
+  static std::uint64_t need_of_refused(const trace::Trace& trace) {
+    const inspect::Lives lives(trace);
+    if (!lives.can_be_summed()) return 0;
+    const auto needs = inspect::bounds(lives);
+    const bool refused = std::any_of(needs.begin(), needs.end(),
+                                     [](const inspect::Need& need) { return need.refused != 0; });
+    return refused ? trial::need_of(needs) : 0;
+  }
+  /// A capacity at which every manager refuses something.
+  static std::uint64_t just_below(std::uint64_t need) {
+    const auto pages = std::min(need, trial::kCapacityMost) / trial::kStep * trial::kStep;
+    return pages > trial::kStep ? pages - trial::kStep : trial::kStep;
+  }
+
+  /// Of a trace with a recorded failure that this manager does not have: what is so, and what to do.
+  static std::string served_words(const trial::ReductionShown& shown, std::uint64_t below_need,
+                                  int width) {
+    const auto& trace = shown.trace;
+    std::size_t at = 0;
+    while (!inspect::is_refused(trace[at])) ++at;
+    auto words = text::format("The recording was refused {} at event {}; {} serves it at this capacity. ",
+                              units::bytes(trace[at].size), text::grouped(at), shown.manager);
+    words += text::format(
+        "With --capacity {}MiB, 2 MiB less than the program needs, every manager refuses something; emmctl fit "
+        "says from where on {} serves all, and emmctl explain why the recording failed.",
+        below_need >> 20, shown.manager);
+    return inspect::wrapped(words, static_cast<std::size_t>(width));
   }
 
   /// Does what was written fail as the draft did?
@@ -211,7 +268,7 @@ class Minimize final : public CommandRun {
 
   std::string trace_, fails_with_ = "oom", capacity_, against_, output_ = "-", from_, json_;
   ManagerChoice manager_;
-  bool all_frames_ = false;
+  bool as_recorded_ = false, all_frames_ = false;
 };
 
 }  // namespace
