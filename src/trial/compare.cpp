@@ -5,7 +5,6 @@
 #include "base/text.hpp"
 #include "harness/device_stack.hpp"
 #include "harness/measured_stack.hpp"
-#include "inspect/need.hpp"
 #include "replay/null_manager.hpp"
 #include "trial/setting.hpp"
 
@@ -37,7 +36,7 @@ class Contest {
           {.manager = manager.name, .judged = std::move(*judged), .exit_code = code});
       step();
     }
-    result_.bound = bound();
+    result_.needs = inspect::bounds(inspect::Lives(trace_));
     const bool simulated = result_.clock == "simulated";
     result_.passes = options_.passes;
     result_.rounds = options_.rounds.value_or(simulated ? 1 : kRounds);
@@ -113,14 +112,6 @@ class Contest {
     }
   }
 
-  /// On one device; where there are several, what was live on all of them at once.
-  std::uint64_t bound() const {
-    const inspect::Lives lives(trace_);
-    const auto needs = inspect::bounds(lives);
-    if (needs.size() == 1) return std::max(needs.front().peak_live, needs.front().no_wait);
-    return result_.contestants.front().judged.pass.peak_requested_bytes;
-  }
-
   bool stopped() const {
     return options_.interrupted != nullptr && options_.interrupted->load(std::memory_order_relaxed);
   }
@@ -158,6 +149,17 @@ Spread spread_of(std::vector<double> numbers) {
     spread.confidence = 1 - 2 * one_side;
   }
   return spread;
+}
+
+std::optional<Below> below_bound(const log::Summary& judged, std::uint64_t reserved,
+                                 std::uint64_t bound, std::uint64_t peak_live) {
+  if (reserved >= bound) return std::nullopt;
+  const auto& pass = judged.pass;
+  const bool all_served = pass.failures == 0 && pass.unmade == 0 && judged.declined.empty() &&
+                          judged.refused_again == 0 && !judged.stopped_at;
+  if (!all_served) return Below::not_served;
+  if (reserved < peak_live) return Below::not_counted;
+  return pass.hazards != 0 ? Below::hazard : Below::waits;
 }
 
 Result<Comparison> compare(const trace::Trace& trace, const std::vector<ManagerFactory>& managers,

@@ -9,6 +9,7 @@
 
 #include "base/result.hpp"
 #include "emm/manager_entry.hpp"
+#include "inspect/need.hpp"
 #include "log/summary.hpp"
 #include "trace/trace.hpp"
 
@@ -38,14 +39,26 @@ struct Contestant {
   int exit_code = 0;      ///< That a replay would end with: 0, 1 or 3.
 };
 
+/// Why a manager reserved less than a bound.
+enum class Below : std::uint8_t {
+  not_served,  ///< It did not serve all that the trace asks for.
+  not_counted,  ///< Less than was live: it serves some with memory that the device does not count.
+  hazard,  ///< It handed memory to another stream that its last user was not done with.
+  waits,   ///< Less than the no-wait need alone: it waits, or has streams wait.
+};
+/// Nothing where it did not.
+std::optional<Below> below_bound(const log::Summary& judged, std::uint64_t reserved,
+                                 std::uint64_t bound, std::uint64_t peak_live);
+
 struct Comparison {
   std::string device, clock;
   std::uint64_t rounds = 0, passes = 0;
   /// What the replay itself takes of an event, by a manager that does nothing; nothing on a
   /// simulated clock.
   std::optional<Spread> engine;
-  std::uint64_t bound =
-      0;  ///< Bytes that every manager must reserve, in the order that the trace has.
+  /// Of each device that is asked for memory: what nobody goes below, and what a manager needs that
+  /// never waits.
+  std::vector<inspect::Need> needs;
   std::vector<Contestant> contestants;
   std::vector<std::string> notes;  ///< On the device, for a person.
   bool interrupted = false;  ///< Before all was measured: the contestants are not to be shown.

@@ -1,5 +1,8 @@
 #include "trial/compare_text.hpp"
 
+#include <algorithm>
+#include <array>
+
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "format/json_writer.hpp"
@@ -22,8 +25,49 @@ double over(std::uint64_t bytes, std::uint64_t of) {
   return of == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(of);
 }
 
-std::string ratio_of(std::uint64_t bytes, std::uint64_t of) {
-  return of == 0 ? std::string("-") : fixed(over(bytes, of), 3);
+/// What stands beside a ratio below 1, and what it means; in the order of Below.
+struct Mark {
+  std::string_view sign, name, words;
+};
+constexpr std::array<Mark, 4> kMarks{{
+    {"!", "not_served", "less: it did not serve all that the trace asks for"},
+    {"~", "not_counted", "less than is live: it serves some with memory that the device does not count"},
+    {"?", "hazard",
+     "less: it handed on memory that another stream could still use; those are its hazards"},
+    {"*", "waits",
+     "less: it waits for work on other streams, or has them wait, in an order that the trace does "
+     "not have"},
+}};
+const Mark& mark_of(Below why) { return kMarks.at(static_cast<std::size_t>(why)); }
+
+/// A manager's bytes of one device over the two bounds.
+struct Held {
+  const log::Summary& judged;
+  std::uint64_t reserved = 0;
+  const inspect::Need& need;
+
+  std::optional<Below> below(std::uint64_t bound) const {
+    return below_bound(judged, reserved, bound, need.peak_live);
+  }
+  std::string ratio(std::uint64_t bound) const {
+    if (bound == 0) return "-";
+    const auto why = below(bound);
+    return fixed(over(reserved, bound), 3) + std::string(why ? mark_of(*why).sign : "");
+  }
+};
+
+Held held_by(const Contestant& contestant, const inspect::Need& need) {
+  const auto& judged = contestant.judged;
+  for (const auto& [device, reserved] : judged.peak_reserved_by_device) {
+    if (device == need.device) return {.judged = judged, .reserved = reserved, .need = need};
+  }
+  return {.judged = judged, .reserved = 0, .need = need};
+}
+
+/// Does a manager that never waits need more than is live?
+bool streams_matter(const Comparison& comparison) {
+  return std::any_of(comparison.needs.begin(), comparison.needs.end(),
+                     [](const inspect::Need& need) { return need.no_wait > need.peak_live; });
 }
 
 /// "1.52", and how sure that is where it is not.
@@ -60,27 +104,146 @@ std::string verdict_of(const Contestant& contestant) {
   return words.empty() ? "served" : text::join(words);
 }
 
-std::vector<std::vector<std::string>> rows(const Comparison& comparison) {
-  const bool simulated = comparison.clock == "simulated", beside = is_beside_model(comparison);
-  std::vector<std::vector<std::string>> out{
-      {"", simulated ? "driver ns" : beside ? "ns here" : "ns/event", "first pass",
-       "over " + comparison.contestants.front().manager, "reserved", "/live", "/bound", ""}};
-  for (const auto& each : comparison.contestants) {
-    const auto& pass = each.judged.pass;
-    out.push_back({each.manager, time_of(each.warm, simulated),
-                   simulated ? simulated_time(each.first.median) : short_number(each.first.median),
-                   each.over_first.median > 0 ? times_of(each.over_first) : "-",
-                   units::bytes(pass.peak_reserved_bytes),
-                   ratio_of(pass.peak_reserved_bytes, pass.peak_live_bytes),
-                   ratio_of(pass.peak_reserved_bytes, comparison.bound), verdict_of(each)});
+using Rows = std::vector<std::vector<std::string>>;
+
+/// In a column where a sign stands beside some numbers, a space does beside the others.
+void line_up_signs(Rows& rows) {
+  const auto has_sign = [](const std::string& cell) {
+    return cell.find_first_of("!~?*") == cell.size() - 1;
+  };
+  for (std::size_t column = 1; column < rows.front().size(); ++column) {
+    if (std::none_of(rows.begin(), rows.end(), [&](const auto& row) { return !row[column].empty() && has_sign(row[column]); }))
+      continue;
+    for (auto& row : rows) {
+      if (row[column].empty() || !has_sign(row[column])) row[column] += ' ';
+    }
   }
-  if (!beside) return out;
-  for (std::size_t row = 0; row < out.size(); ++row) {
-    out[row].insert(out[row].begin() + 1,
-                    row == 0 ? "driver ns"
-                             : simulated_time(*comparison.contestants[row - 1].simulated_ns));
+}
+
+void add_ratios(std::vector<std::string>& row, const Held& held, bool streams) {
+  row.push_back(held.ratio(held.need.peak_live));
+  if (streams) row.push_back(held.ratio(held.need.no_wait));
+}
+
+/// Where there are several devices, what is held of each is a table of its own.
+Rows rows(const Comparison& comparison) {
+  const bool streams = streams_matter(comparison), one_device = comparison.needs.size() == 1;
+  const bool simulated = comparison.clock == "simulated", beside = is_beside_model(comparison);
+  Rows out{{"", simulated ? "driver ns" : beside ? "ns here" : "ns/event", "first",
+            "over " + comparison.contestants.front().manager, "reserved"}};
+  if (one_device) {
+    out[0].emplace_back("/live");
+    if (streams) out[0].emplace_back("/no-wait");
+  }
+  out[0].emplace_back();
+  for (const auto& each : comparison.contestants) {
+    const auto first = simulated ? simulated_time(each.first.median) : short_number(each.first.median);
+    std::vector<std::string> row{each.manager, time_of(each.warm, simulated), first,
+                                 each.over_first.median > 0 ? times_of(each.over_first) : "-",
+                                 units::bytes(each.judged.pass.peak_reserved_bytes)};
+    if (one_device) add_ratios(row, held_by(each, comparison.needs.front()), streams);
+    row.push_back(verdict_of(each));
+    out.push_back(std::move(row));
+  }
+  if (beside) {
+    out.front().insert(out.front().begin() + 1, "driver ns");
+    for (std::size_t i = 0; i < comparison.contestants.size(); ++i) {
+      out[i + 1].insert(out[i + 1].begin() + 1, simulated_time(*comparison.contestants[i].simulated_ns));
+    }
+  }
+  line_up_signs(out);
+  return out;
+}
+
+/// A table of at most 80 columns: where it is wider, each manager's name and verdict have a line of
+/// their own.
+std::string table(Rows rows) {
+  constexpr std::size_t kWidth = 80;
+  std::string sides(rows.front().size(), 'r');
+  sides.front() = sides.back() = 'l';
+  auto out = inspect::columns(sides, rows);
+  std::size_t widest = 0;
+  for (std::size_t at = 0, end = 0; (end = out.find('\n', at)) != out.npos; at = end + 1)
+    widest = std::max(widest, end - at);
+  if (widest <= kWidth) return out;
+  std::vector<std::string> headings;
+  for (auto& row : rows) {
+    headings.push_back(row.front().empty() ? std::string()
+                                           : format("  {}: {}\n", row.front(), row.back()));
+    row.front().clear();
+    row.pop_back();
+  }
+  sides.pop_back();
+  const auto figures = inspect::columns(sides, rows);
+  out.clear();
+  std::size_t at = 0;
+  for (const auto& heading : headings) {
+    const auto end = figures.find('\n', at) + 1;
+    out += heading + figures.substr(at, end - at);
+    at = end;
   }
   return out;
+}
+
+std::string bounds_of(const inspect::Need& need) {
+  auto out = format("peak live {}", units::bytes(need.peak_live));
+  if (need.no_wait > need.peak_live)
+    out += format(", no-wait need {}", units::bytes(need.no_wait));
+  return out;
+}
+
+std::string devices_tables(const Comparison& comparison) {
+  const bool streams = streams_matter(comparison);
+  std::string out;
+  for (const auto& need : comparison.needs) {
+    out += format("device {}: {}\n", need.device, bounds_of(need));
+    Rows of{{"", "reserved", "/live"}};
+    if (streams) of[0].emplace_back("/no-wait");
+    for (const auto& each : comparison.contestants) {
+      const auto held = held_by(each, need);
+      std::vector<std::string> row{each.manager, units::bytes(held.reserved)};
+      add_ratios(row, held, streams);
+      of.push_back(std::move(row));
+    }
+    line_up_signs(of);
+    out += inspect::columns(streams ? "lrrr" : "lrr", of);
+  }
+  return out;
+}
+
+/// What the signs beside ratios mean, of those that there are.
+std::string footnotes(const Comparison& comparison, std::size_t width) {
+  std::string out;
+  const auto shown = [&](Below why) {
+    for (const auto& need : comparison.needs) {
+      for (const auto& each : comparison.contestants) {
+        const auto held = held_by(each, need);
+        if (held.below(need.peak_live) == why || held.below(need.no_wait) == why) return true;
+      }
+    }
+    return false;
+  };
+  for (const auto why : {Below::waits, Below::not_served, Below::hazard, Below::not_counted}) {
+    const auto& mark = mark_of(why);
+    if (!shown(why)) continue;
+    out += format("  {} ", mark.sign);
+    for (const auto letter : inspect::wrapped(mark.words, width - 4))
+      out += letter == '\n' ? std::string("\n    ") : std::string(1, letter);
+    out.erase(out.size() - 4);
+  }
+  return out;
+}
+
+std::string heading(const Comparison& comparison, const trace::Trace& trace) {
+  auto out = format("{}: {} events", text::printable(trace.source(), std::string::npos),
+                    text::grouped(comparison.contestants.front().judged.pass.events));
+  const auto& needs = comparison.needs;
+  if (needs.size() == 1) {
+    out += ", " + bounds_of(needs.front());
+  } else if (needs.size() > 1) {
+    out += format(" on {} devices", needs.size());
+  }
+  return out + '\n';
 }
 
 void spread_to_json(format::JsonWriter& json, std::string_view name, const Spread& spread) {
@@ -88,16 +251,27 @@ void spread_to_json(format::JsonWriter& json, std::string_view name, const Sprea
   json.member("high", spread.high).member("confidence", spread.confidence).end_object();
 }
 
+void held_to_json(format::JsonWriter& json, const Held& held) {
+  const auto why = [&](std::string_view name, std::uint64_t bound) {
+    const auto below = held.below(bound);
+    json.key(name);
+    below ? json.value(mark_of(*below).name) : json.null();
+  };
+  json.begin_object().member("device", held.need.device);
+  json.member("peak_reserved_bytes", held.reserved);
+  json.member("reserved_over_peak_live", over(held.reserved, held.need.peak_live));
+  why("below_peak_live", held.need.peak_live);
+  json.member("reserved_over_no_wait_need", over(held.reserved, held.need.no_wait));
+  why("below_no_wait_need", held.need.no_wait);
+  json.end_object();
+}
+
 }  // namespace
 
 std::string to_text(const Comparison& comparison, const trace::Trace& trace, int width,
                     bool all_frames) {
   const auto& first = comparison.contestants.front();
-  auto out =
-      format("{}: {} events, peak live {}, bound {}\n",
-             text::printable(trace.source(), std::string::npos),
-             text::grouped(first.judged.pass.events),
-             units::bytes(first.judged.pass.peak_requested_bytes), units::bytes(comparison.bound));
+  auto out = heading(comparison, trace);
   out += format("device {}\n", comparison.device);
   const bool simulated = comparison.clock == "simulated";
   constexpr std::string_view kModel =
@@ -116,7 +290,9 @@ std::string to_text(const Comparison& comparison, const trace::Trace& trace, int
     how += format(". The replay itself takes {} ns of each event", times_of(*comparison.engine));
   }
   out += inspect::wrapped(how, static_cast<std::size_t>(width)) + '\n';
-  out += inspect::columns(is_beside_model(comparison) ? "lrrrrrrrl" : "lrrrrrrl", rows(comparison));
+  out += table(rows(comparison));
+  if (comparison.needs.size() > 1) out += devices_tables(comparison);
+  out += footnotes(comparison, static_cast<std::size_t>(std::min(width, 80)));
   for (const auto& each : comparison.contestants) {
     if (!each.judged.first_failure) continue;
     out +=
@@ -135,11 +311,12 @@ std::string to_json(const Comparison& comparison, const trace::Trace& trace) {
     for (const auto value : values) json.value(value);
     json.end_array();
   };
-  json.begin_object().member("schema", "emmctl.compare/1").member("trace", trace.source());
+  json.begin_object().member("schema", "emmctl.compare/2").member("trace", trace.source());
   json.member("device", comparison.device).member("clock", comparison.clock);
   json.member("events", comparison.contestants.front().judged.pass.events);
   json.member("rounds", comparison.rounds).member("passes", comparison.passes);
-  json.member("bound_bytes", comparison.bound);
+  json.key("needs");
+  inspect::to_json(json, comparison.needs);
   if (comparison.engine) {
     spread_to_json(json, "engine_ns_per_event", *comparison.engine);
   } else {
@@ -156,8 +333,9 @@ std::string to_json(const Comparison& comparison, const trace::Trace& trace) {
     json.member("peak_live_bytes", pass.peak_live_bytes);
     json.member("peak_requested_bytes", pass.peak_requested_bytes);
     json.member("peak_reserved_bytes", pass.peak_reserved_bytes);
-    json.member("reserved_over_live", over(pass.peak_reserved_bytes, pass.peak_live_bytes));
-    json.member("reserved_over_bound", over(pass.peak_reserved_bytes, comparison.bound));
+    json.key("devices").begin_array();
+    for (const auto& need : comparison.needs) held_to_json(json, held_by(each, need));
+    json.end_array();
     json.member("failures", pass.failures).member("hazards", pass.hazards);
     json.member("violations", each.judged.violation_count);
     json.key("declined").begin_array();

@@ -9,7 +9,7 @@ namespace emm::trial {
 /// For a person: a table of the managers, and how each that failed did. REQUIRES: not interrupted.
 std::string to_text(const Comparison& comparison, const trace::Trace& trace, int width,
                     bool all_frames = false);
-/// "emmctl.compare/1"
+/// "emmctl.compare/2"
 std::string to_json(const Comparison& comparison, const trace::Trace& trace);
 
 }  // namespace emm::trial

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "lines.hpp"
+#include "trial/compare_text.hpp"
 
 namespace emm::trial {
 namespace {
@@ -59,7 +60,8 @@ TEST(Compare, MeasuresEachManagerOnTheSameTrace) {
   EXPECT_EQ(comparison.clock, "simulated");
   EXPECT_EQ(comparison.rounds, 1u);
   EXPECT_FALSE(comparison.engine);
-  EXPECT_EQ(comparison.bound, 3_MiB);
+  ASSERT_EQ(comparison.needs.size(), 1u);
+  EXPECT_EQ(comparison.needs[0].peak_live, 3_MiB);
   ASSERT_EQ(comparison.contestants.size(), 2u);
   const auto& cudart = comparison.contestants[0];
   const auto& deferring = comparison.contestants[1];
@@ -126,6 +128,79 @@ TEST(Compare, TellsWhoFails) {
     EXPECT_EQ(each.judged.pass.failures, 2u);
     ASSERT_TRUE(each.judged.first_failure);
     EXPECT_EQ(each.judged.first_failure->id, "a");
+  }
+}
+
+std::string on_stream(std::string_view id, std::uint64_t size, std::string_view stream) {
+  return alloc(id, size, text::format(",\"stream\":\"{}\"", stream)) + free(id);
+}
+
+std::string shown(const Lines& lines, const std::vector<std::string_view>& names,
+                  const std::string& device = "sim") {
+  return to_text(compared(lines, names, on(device)), lines.trace(), 100);
+}
+
+TEST(Compare, ARatioBelowTheNoWaitNeedCarriesItsReason) {
+  const Lines lines(on_stream("a", 30_MiB, "s1") + on_stream("b", 20_MiB, "s2"));
+
+  const auto comparison = compared(lines, {"cudart", "pool"}, on("sim"));
+  const auto text = to_text(comparison, lines.trace(), 100);
+
+  EXPECT_EQ(comparison.needs[0].peak_live, 30_MiB);
+  EXPECT_EQ(comparison.needs[0].no_wait, 50_MiB);
+  EXPECT_NE(text.find("peak live 30.00 MiB, no-wait need 50.00 MiB"), std::string::npos) << text;
+  EXPECT_NE(text.find("1.000     0.600*  served"), std::string::npos) << text;
+  EXPECT_NE(text.find("* less: it waits for work on other streams"), std::string::npos) << text;
+  EXPECT_NE(to_json(comparison, lines.trace()).find("\"below_no_wait_need\": \"waits\""),
+            std::string::npos);
+}
+
+TEST(Compare, ARatioBelowWhatIsLiveSaysThatNotAllWasServed) {
+  const Lines lines(alloc("a", 40_MiB) + alloc("b", 4_MiB, ",\"result\":\"oom\"") + free("a"));
+
+  const auto text = shown(lines, {"cudart"}, "sim:capacity=40MiB");
+
+  EXPECT_NE(text.find("peak live 44.00 MiB"), std::string::npos) << text;
+  EXPECT_NE(text.find("0.909!  served"), std::string::npos) << text;
+  EXPECT_NE(text.find("! less: it did not serve all that the trace asks for"), std::string::npos);
+}
+
+TEST(Compare, WhereNobodyNeedsToWaitThereIsOneBound) {
+  const auto text = shown(Lines(alloc("a", 3_MiB)), {"cudart"});
+
+  EXPECT_EQ(text.find("no-wait"), std::string::npos) << text;
+}
+
+TEST(Compare, EachDeviceHasItsOwnBounds) {
+  const Lines lines(alloc("a", 30_MiB, ",\"device\":0") + free("a") +
+                    alloc("b", 20_MiB, ",\"device\":1"));
+
+  const auto comparison = compared(lines, {"cudart"}, on("sim"));
+  const auto text = to_text(comparison, lines.trace(), 100);
+
+  ASSERT_EQ(comparison.needs.size(), 2u);
+  const auto& reserved = comparison.contestants[0].judged.peak_reserved_by_device;
+  ASSERT_EQ(reserved.size(), 2u);
+  EXPECT_EQ(reserved[0].second, 30_MiB);
+  EXPECT_EQ(reserved[1].second, 20_MiB);
+  EXPECT_NE(text.find("device 0: peak live 30.00 MiB\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("device 1: peak live 20.00 MiB\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("cudart  20.00 MiB  1.000\n"), std::string::npos) << text;
+}
+
+TEST(Compare, ItsTablesFitEightyColumns) {
+  std::string lines;
+  for (int i = 0; i < 4; ++i)
+    lines += on_stream(text::format("a{}", i), 1023_MiB, text::format("s{}", i));
+  for (const auto device : {0, 1}) {
+    const auto more = device == 0 ? "" : alloc("z", 500_MiB, ",\"device\":1");
+    const auto text = shown(Lines(lines + more), {"default", "pool:backing=cumem", "async"});
+    std::size_t line = 0;
+    for (std::size_t at = 0, end = 0; (end = text.find('\n', at)) != text.npos; at = end + 1) {
+      if (++line > 4) {
+        EXPECT_LE(end - at, 80u) << text;
+      }
+    }
   }
 }
 

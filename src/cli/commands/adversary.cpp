@@ -1,5 +1,6 @@
 #include "trial/adversary.hpp"
 
+#include <algorithm>
 #include <memory>
 
 #include "base/text.hpp"
@@ -105,12 +106,12 @@ class AdversaryRun final : public CommandRun {
                               found.found_at, options_.seed, found.begun_from);
       return out + log::to_text(*found.failed, width);
     }
-    auto out = text::format("{}: reserves {} times what is live, {} for {}", manager,
-                            text::fixed(found.ratio, 3), units::bytes(found.peak_reserved),
-                            units::bytes(found.peak_live));
+    auto out = text::format("{}: reserves {} for a peak live of {}", manager,
+                            units::bytes(found.peak_reserved), units::bytes(found.peak_live));
     if (found.peak_live < options_.live_least) {
-      out += text::format(", which counts as {}", units::bytes(options_.live_least));
+      out += text::format("; that counts as {}, see --least-live", units::bytes(options_.live_least));
     }
+    out += text::format(": {} times as much", text::fixed(found.ratio, 3));
     out += text::format("\n  found     at trial {} of {}, seed {}: {} requests, begun from {}\n",
                         text::grouped(found.found_at), text::grouped(found.trials), options_.seed,
                         found.program.size(), found.begun_from);
@@ -129,6 +130,7 @@ class AdversaryRun final : public CommandRun {
         .member("begun_from", found.begun_from);
     json.member("peak_live_bytes", found.peak_live)
         .member("peak_reserved_bytes", found.peak_reserved);
+    json.member("counted_live_bytes", std::max(found.peak_live, options_.live_least));
     json.member("reserved_over_live", found.ratio)
         .member("pattern_reserved_over_live", found.pattern_ratio);
     json.member("failed", found.failed.has_value())

@@ -33,12 +33,14 @@ class Compare final : public CommandRun {
     arguments.flag("--partial", partial_, "Replay a damaged trace up to where the damage begins");
     arguments.flag("--all-frames", all_frames_,
                    "Shows call stacks whole, with the allocator's and the framework's frames");
-    arguments.output("--json", json_, "Writes the comparison as JSON (emmctl.compare/1)");
+    arguments.output("--json", json_, "Writes the comparison as JSON (emmctl.compare/2)");
     arguments.footer(
         "Bytes and failures are those of a pass with all checks; times are of passes without them. "
-        "/live is over the\npeak of what is live, /bound over what any manager must reserve where "
-        "memory goes to another stream only in\nan order that the trace has. Exit codes: 0 fine; 1 "
-        "a manager failed the trace; 3 nothing could be judged;\n128+n ended by signal n.");
+        "/live is over the\npeak of what is live, requests that the recording refused included: "
+        "nobody goes below. /no-wait, shown where\nthere are streams, is over what a manager needs "
+        "that never waits: a claim about such managers alone. A sign\nbeside a ratio below 1 says "
+        "why. Exit codes: 0 fine; 1 a manager failed the trace; 3 nothing could be judged;\n128+n "
+        "ended by signal n.");
   }
 
   Result<ExitCode> run(Console& console) override {
