@@ -97,7 +97,7 @@ TEST(Requests, AreReadWithTheirPeak) {
   EXPECT_EQ(requests->streams, 3u);
   EXPECT_EQ(requests->peak_live, 150u);
   EXPECT_EQ(requests->peak_at, 1u);
-  EXPECT_EQ(requests->bound(), 150u);
+  EXPECT_EQ(requests->no_wait_need(), 150u);
 }
 
 TEST(Requests, OfSeveralStreamsNeedTheSumOfTheirPeaks) {
@@ -109,7 +109,7 @@ TEST(Requests, OfSeveralStreamsNeedTheSumOfTheirPeaks) {
   requests.add({.slot = 0, .stream = 1});
 
   EXPECT_EQ(requests.peak_live, 100u);
-  EXPECT_EQ(requests.bound(), 180u);
+  EXPECT_EQ(requests.no_wait_need(), 180u);
 }
 
 TEST(Requests, ThatAreNoneAreRefused) {

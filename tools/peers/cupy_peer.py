@@ -78,7 +78,7 @@ class Still:
 
 
 def measure(name, path, warm, latency):
-    requests, places, peak, bound, count = read(path)
+    requests, places, peak, no_wait_need, count = read(path)
     pool = cupy.cuda.MemoryPool()
     streams = [cupy.cuda.Stream.null] + [cupy.cuda.Stream(non_blocking=True) for _ in range(count - 1)]
     free_before = cupy.cuda.runtime.memGetInfo()[0]
@@ -103,7 +103,7 @@ def measure(name, path, warm, latency):
                 tails[what].append(max(0, spans[min(len(spans) - 1, int(0.999 * len(spans)))] - clock))
         finish()
     line = {"peer": name, "trace": path.rsplit("/", 1)[-1].removesuffix(".ops"), "requests": len(requests), "failed": 0,
-            "peak_live_bytes": peak, "bound_bytes": bound, "first_ns": round(times[0], 2), "warm_ns": round(statistics.median(times[1:]), 2),
+            "peak_live_bytes": peak, "no_wait_need_bytes": no_wait_need, "first_ns": round(times[0], 2), "warm_ns": round(statistics.median(times[1:]), 2),
             "warm_passes_ns": [round(each, 2) for each in times[1:]], "loop_ns": round(loop / len(requests), 2),
             # The pool gives nothing back while it is not asked to, so what it holds now is the most it held.
             "reserved_first_bytes": pool.total_bytes(), "reserved_warm_bytes": pool.total_bytes(),

@@ -150,7 +150,7 @@ void measure_trace(const std::string& peer, const Make& make, const Requests& re
   line.text("peer", peer).text("trace", requests.name).bytes("requests", requests.all.size());
   line.bytes("failed", failed)
       .bytes("peak_live_bytes", requests.peak_live)
-      .bytes("bound_bytes", requests.bound())
+      .bytes("no_wait_need_bytes", requests.no_wait_need())
       .number("first_ns", ns.front());
   if (!warm.empty()) {
     line.number("warm_ns", median(warm)).numbers("warm_passes_ns", warm);

@@ -28,9 +28,9 @@ struct Requests {
   std::uint64_t peak_live = 0;
   std::size_t peak_at = 0;  ///< The allocation that makes it so.
 
-  /// What must be reserved where memory stays on its stream: the sum of what each has live at its
-  /// own peak.
-  std::uint64_t bound() const {
+  /// What an allocator needs that never waits for work on another stream: the sum of what each stream
+  /// has live at its own peak, as a list holds no order between streams.
+  std::uint64_t no_wait_need() const {
     std::uint64_t sum = 0;
     for (const auto& each : by_stream_) sum += each.peak;
     return sum;
