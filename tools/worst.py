@@ -28,7 +28,7 @@ PATTERNS = ("ramps", "comb", "sawtooth", "generational", "log-uniform")
 EVENTS = "20000"
 SEEDS = ("1", "2", "3")
 MANAGERS = ("default", "cudart", "pool", "pool:backing=cumem", "async")
-LIVE_LEAST = 1 << 30  # what `emmctl adversary` counts less as
+LIVE_LEAST = 1 << 30  # what `emmctl adversary` counts less as, and 1 GiB in words
 CAPACITY = "128GiB"  # of its device
 
 
@@ -41,7 +41,10 @@ def answer(emmctl, *arguments):
 
 def pattern(emmctl, trace, manager):
     run = answer(emmctl, "replay", trace, "--manager", manager, "--device", "sim:capacity=4TiB")
-    return "fails" if run["failures"] else f"{run['peak_reserved_bytes'] / run['peak_live_bytes']:.2f}"
+    if run["failures"] or not run["peak_live_bytes"]:
+        return "fails" if run["failures"] else "declines all"
+    ratio = run["peak_reserved_bytes"] / run["peak_live_bytes"]
+    return f"{ratio:.2f}" + ("" if ratio >= 1 else ", the rest is not the device's")
 
 
 def split(emmctl, trace, manager):
@@ -64,7 +67,7 @@ def worst_known(emmctl, manager, trace):
     if run["failures"]:
         return float("inf"), f"**fails** ({found})"
     ratio = run["peak_reserved_bytes"] / max(run["peak_live_bytes"], LIVE_LEAST)
-    return ratio, f"{ratio:.2f} ({found})"
+    return ratio, f"{ratio:.2f}{'' if ratio >= 1 else ' of 1 GiB'} ({found})"
 
 
 def search(emmctl, manager, trials, folder, seed):

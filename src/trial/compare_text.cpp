@@ -93,6 +93,8 @@ std::string verdict_of(const Contestant& contestant) {
   const auto& pass = contestant.judged.pass;
   std::vector<std::string> words;
   if (pass.failures != 0) words.push_back(inspect::counted(pass.failures, "failure"));
+  if (contestant.judged.refused_again != 0)
+    words.push_back(format("{} refused again", text::grouped(contestant.judged.refused_again)));
   if (pass.hazards != 0) words.push_back(inspect::counted(pass.hazards, "hazard"));
   if (contestant.judged.violation_count > pass.hazards) {
     words.push_back(

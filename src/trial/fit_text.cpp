@@ -62,10 +62,12 @@ std::string asked_words(const Fit& fit) {
 }
 
 /// What the program needs, and what the manager takes beyond that.
-std::string waste(std::uint64_t capacity, const FitShown& shown) {
+std::string waste(const Fit& fit, const FitShown& shown) {
+  const auto capacity = *fit.answer.capacity;
   const auto need = need_of(shown.needs), no_wait = no_wait_need_of(shown.needs);
   if (need == 0) return " The program asks for no device memory.";
-  auto words = format(" The program itself needs {}", bytes_in_full(need));
+  const bool in_part = fit.refused != 0 && fit.asked == inspect::Asked::served;
+  auto words = format(" {} needs {}", in_part ? "That" : "The program itself", bytes_in_full(need));
   if (capacity == need && no_wait <= need) return words + ", so the manager wastes nothing.";
   words += ", whoever serves it";
   if (no_wait > need) words += format(", and {} of a manager that never waits", bytes_in_full(no_wait));
@@ -106,7 +108,7 @@ std::string answer(const Fit& fit, const FitShown& shown) {
   if (found.fails_from) {
     words += format(" From {} on it fails again.", mib(*found.fails_from));
   }
-  return words + waste(capacity, shown);
+  return words + waste(fit, shown);
 }
 
 using Rows = std::vector<std::vector<std::string>>;
@@ -166,7 +168,8 @@ Rows rows(const Fit& fit, bool several_devices) {
     const bool all = fit.asked == inspect::Asked::all;
     out.push_back({all ? "--as-recorded" : "without it", other_answer(fit)});
     if (fit.asked == inspect::Asked::served) {
-      out.push_back({"refused", format("of {}, {} fail here too", refused_words(fit.refused), fit.refused_again)});
+      out.push_back({"refused", format("here too: {} of the {} that the recording refused",
+                                       text::grouped(fit.refused_again), text::grouped(fit.refused))});
     }
   }
   add_tried(out, found);

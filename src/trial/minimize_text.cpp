@@ -43,7 +43,7 @@ std::string target_words(const Reduction& reduction, const ReductionShown& shown
   if (is_of_recording(reduction, shown)) return "  what fails is a request that the recording refused\n";
   for (std::uint32_t at = *reduction.target; at < shown.trace.size(); ++at) {
     if (!inspect::is_refused(shown.trace[at])) continue;
-    return format("  {} fails before the request that the recording refused, event {}: more --capacity gets it there\n",
+    return format("  {} fails before the request that the recording refused, event {}\n",
                   shown.manager, text::grouped(at));
   }
   return "";

@@ -161,7 +161,7 @@ TEST(Compare, ARatioBelowWhatIsLiveSaysThatNotAllWasServed) {
   const auto text = shown(lines, {"cudart"}, "sim:capacity=40MiB");
 
   EXPECT_NE(text.find("peak live 44.00 MiB"), std::string::npos) << text;
-  EXPECT_NE(text.find("0.909!  served"), std::string::npos) << text;
+  EXPECT_NE(text.find("0.909!  1 refused again"), std::string::npos) << text;
   EXPECT_NE(text.find("! less: it did not serve all that the trace asks for"), std::string::npos);
 }
 

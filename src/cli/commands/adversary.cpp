@@ -115,8 +115,12 @@ class AdversaryRun final : public CommandRun {
     out += text::format("\n  found     at trial {} of {}, seed {}: {} requests, begun from {}\n",
                         text::grouped(found.found_at), text::grouped(found.trials), options_.seed,
                         found.program.size(), found.begun_from);
-    return out + text::format("  patterns  {} times, before any change\n",
-                              text::fixed(found.pattern_ratio, 3));
+    out += text::format("  patterns  {} times, before any change",
+                        text::fixed(found.pattern_ratio, 3));
+    if (found.pattern_ratio < 1) {
+      out += text::format("; less live than {} counts as that", units::bytes(options_.live_least));
+    }
+    return out + '\n';
   }
 
   std::string to_json(const trial::Adversary& found, const std::string& manager) const {
