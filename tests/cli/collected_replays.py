@@ -24,7 +24,8 @@ def main():
         print("skipped: EMM_EXTRA_TRACES does not name the folder of the collected recordings")
         return 77
     wrong = 0
-    paths = sorted(p for p in pathlib.Path(folder).rglob("*") if p.is_file() and p.suffix != ".md")
+    paths = sorted(p for p in pathlib.Path(folder).rglob("*") if p.is_file() and p.suffix != ".md"
+                   and not (p.suffix == ".json" and p.with_suffix(".pickle.gz").exists()))  # a snapshot's statistics
     for path in paths:
         converted = run(emmctl, "convert", str(path), "/dev/null", "--json", "-")
         if converted.returncode != 0:

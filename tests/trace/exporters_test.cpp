@@ -349,7 +349,11 @@ class Collected : public testing::Test {
     const std::filesystem::path folder = said != nullptr ? said : EMM_EXTRA_TRACES;
     if (folder.empty()) GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the folder of the collected recordings";
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
-      if (entry.is_regular_file() && entry.path().extension() != ".md") paths_.push_back(entry.path().string());
+      const auto& path = entry.path();
+      auto snapshot = path;  // a .json beside a snapshot has its statistics
+      snapshot.replace_extension(".pickle.gz");
+      const bool told_of = path.extension() == ".json" && std::filesystem::exists(snapshot);
+      if (entry.is_regular_file() && path.extension() != ".md" && !told_of) paths_.push_back(path.string());
     }
     std::sort(paths_.begin(), paths_.end());
     ASSERT_GE(paths_.size(), 24u);
