@@ -30,8 +30,7 @@ std::string renumbered(const std::vector<std::uint32_t>& ordinals, const std::ve
 ///
 /// A trace's ordinals are names. A real machine that has all of them serves each by the device of that number. Else they
 /// are laid onto the platform's devices in order: ordinals 2 and 5 onto devices 0 and 1. A simulated machine has as many
-/// devices as the trace names, each with the capacity that the trace says. Callers speak of the
-/// trace's ordinals, and of no others.
+/// devices as the trace names, each with the capacity that the trace says. Callers speak of the trace's ordinals alone.
 class DeviceStack final : public replay::Stack {
  public:
   /// Adds to `said` what a person should know about the choice of the devices, a sentence each. Error: no_device where
