@@ -141,6 +141,15 @@ class Checker final : public OperationSink {
   std::string context_of(const Operation& operation) const {
     return operation.has(Member::context) ? said(operation.context) : header_.default_context;
   }
+  /// What a reset ends together: a context, of which each device has one without a name.
+  std::pair<std::string, std::string> owner_of(const Operation& operation) const {
+    auto context = context_of(operation);
+    if (context.empty()) {
+      const auto otherwise = std::max<std::int64_t>(header_.default_device, 0);
+      context = text::format("device {}", operation.has(Member::device) ? operation.device : otherwise);
+    }
+    return {process_of(operation), std::move(context)};
+  }
   std::string thread_of(const Operation& operation) const {
     return operation.has(Member::thread) ? said(operation.thread) : header_.default_thread;
   }
