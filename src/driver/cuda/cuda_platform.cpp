@@ -49,7 +49,7 @@ class CudaPlatform final : public Platform {
       context = std::make_shared<CudaContext>(api_, device, handle);
       contexts_[index] = context;
     }
-    return OpenedDevice{.driver = std::make_unique<CudaDriver>(context, ordinal),
+    return OpenedDevice{.driver = std::make_unique<CudaDriver>(context, devices_[index]),
                         .runtime = make_cudart_runtime(context)};
   }
 
