@@ -295,6 +295,45 @@ TEST(TorchPickleExport, HasTheRowsOfEachDevice) {
             "end events=6 live=1 live_bytes=200");
 }
 
+TEST(TorchPickleExport, KeepsTheOrderBetweenDevicesWhereThereAreNoTimes) {
+  const auto trace = trace_of(R"({"op":"memalloc","device":1,"id":1,"size":100,"addr":"0x1000"}
+{"op":"memalloc","device":0,"id":2,"size":200,"addr":"0x2000"}
+{"op":"free","device":1,"id":1}
+)");
+
+  const auto snapshot = snapshot_of(trace);
+
+  EXPECT_LT(snapshot.find("size=200"), snapshot.find("free id=1"));
+  EXPECT_LT(snapshot.find("size=100"), snapshot.find("size=200"));
+  EXPECT_NE(write("torch-pickle", trace).notes.find("3 operations have no times: their order stands for microseconds"), std::string::npos);
+}
+
+TEST(TorchPickleExport, PlacesWhatHasNoAddressInSegmentsThatHaveRoom) {
+  const auto trace = trace_of(R"({"op":"memalloc","layer":"backing","id":"s1","size":2048}
+{"op":"memalloc","id":1,"size":1000}
+{"op":"memalloc","id":2,"size":1000}
+{"op":"free","id":1}
+{"op":"memalloc","id":3,"size":512}
+{"op":"memalloc","id":4,"size":1024}
+)");
+
+  const auto snapshot = snapshot_of(trace);
+
+  EXPECT_EQ(snapshot.substr(0, snapshot.find("memalloc id=4")),
+            "memalloc backing id=s1 size=2048 addr=0x100000000000\n"
+            "memalloc id=1 size=1000 addr=0x100000000000\n"
+            "memalloc id=2 size=1000 addr=0x100000000400 granted=1024\n"
+            "free id=1\n"
+            "memalloc id=3 size=512 addr=0x100000000000 granted=512\n"
+            "memalloc backing id=s2 size=1024 addr=0x100000000800\n");
+}
+
+TEST(TorchPickleExport, DoesNotMakeUpWhatTheDeviceHadFree) {
+  EXPECT_EQ(snapshot_of(trace_of(R"({"op":"memalloc","id":1,"size":50,"result":"oom"}
+)")),
+            "memalloc id=1 size=50 oom\nend events=1 live=0 live_bytes=0");
+}
+
 TEST(TorchPickleExport, PlacesWhatHasNoAddressWhereNothingLives) {
   const auto exported = write("torch-pickle", trace_of(R"({"op":"memalloc","id":1,"size":600}
 {"op":"memalloc","id":2,"size":5,"addr":"0x1000"}

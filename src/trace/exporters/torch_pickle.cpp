@@ -171,6 +171,7 @@ TorchPickleWriter::Row TorchPickleWriter::row_of(const Operation& operation, Act
   Row row{.stream = stream_of(operation), .site = site_of(operation), .action = action, .device = device};
   row.has_time = operation.has(Member::time_ns);
   if (row.has_time) row.time_us = start_us_ + operation.time_ns / 1000;
+  timed_ = timed_ || row.has_time;
   return row;
 }
 
@@ -182,8 +183,10 @@ std::uint64_t TorchPickleWriter::place(const Operation& operation, std::uint8_t 
   const AddressBook::Entry entry{.id = 0, .size = operation.size};
   const auto recorded = operation.has(Member::addr) ? operation.addr : 0;
   if (recorded != 0 && recorded <= ~operation.size && book.add(recorded, entry)) return recorded;
-  ++made_up_;
   const auto size = round_up(operation.size);
+  if (operation.layer != Layer::backing) {
+    if (const auto hole = hole_in_segments(device, operation.size); hole && book.add(*hole, entry)) return *hole;
+  }
   for (;;) {
     if (next_address_ > kLastAddress) next_address_ = kFirstAddress;
     const auto address = next_address_;
@@ -196,6 +199,25 @@ std::uint64_t TorchPickleWriter::place(const Operation& operation, std::uint8_t 
     if (after == address && book.add(address, entry)) return address;
     if (next_address_ == address) next_address_ += size;
   }
+}
+
+/// The lowest place where the recorded segments have room for what has no address.
+std::optional<std::uint64_t> TorchPickleWriter::hole_in_segments(std::uint8_t device, std::uint64_t size) const {
+  const auto held = held_.find(device);
+  const auto live = live_.find(device);
+  if (held == held_.end() || live == live_.end()) return std::nullopt;
+  const auto free = held->second.bytes().value() - std::min(held->second.bytes().value(), live->second.bytes().value());
+  if (free < size) return std::nullopt;  // so that a search that must fail is not made
+  for (const auto& [address, segment] : held->second.live()) {
+    const auto end = address + segment.size;
+    auto at = address;
+    for (auto block = live->second.live().lower_bound(address); block != live->second.live().end() && block->first < end; ++block) {
+      if (block->first - at >= size && block->first > at) return at;
+      at = std::max(at, block->first + round_up(block->second.size));
+    }
+    if (at < end && end - at >= size) return at;
+  }
+  return std::nullopt;
 }
 
 /// Allocations may span ranges that were mapped one after the other.
@@ -228,6 +250,7 @@ void TorchPickleWriter::make(const Operation& operation, const Said& said) {
   if (!found.added) return;  // said twice, which no sound trace does
   const auto device = device_of(operation);
   Memory memory{.address = place(operation, device), .size = operation.size, .device = device};
+  made_up_ += operation.has(Member::addr) && operation.addr == memory.address ? 0 : 1;
   if (operation.has(Member::granted)) memory.granted = operation.granted;
   memory.stream = stream_of(operation);
   memory.site = site_of(operation);
@@ -411,6 +434,7 @@ Status TorchPickleWriter::finish() {
   note(untimed_marks_, "marks have no time: left out");
   note(managed_, "allocations are of managed memory, which the format does not tell from device memory");
   note(by_reset_, "allocations are ended by a reset or their context's end: written as freed there");
+  if (!timed_ && devices_ > 1) note(rows_.size(), "operations have no times: their order stands for microseconds");
   const auto synthetic = level_ == Level::synthetic;  // no manager ever placed them
   if (!synthetic) note(made_up_, "allocations have no address of their own in the trace: theirs are made up");
   if (!synthetic && level_ != Level::driver && level_ != Level::runtime) {
@@ -437,30 +461,39 @@ Status TorchPickleWriter::put_rows(std::uint8_t device) {
     const auto& row = rows_[i];
     if (row.device != device) continue;
     if (row.action == Action::alloc && row.alone) {
-      if (auto put = put_row(row, Action::segment_alloc); !put) return put;
+      if (auto put = put_row(row, Action::segment_alloc, i); !put) return put;
     }
-    if (auto put = put_row(row, row.action); !put) return put;
+    if (auto put = put_row(row, row.action, i); !put) return put;
     const auto completes = row.action == Action::free_requested && row.completes;
     if (completes) {
-      if (auto put = put_row(row, Action::free_completed); !put) return put;
+      if (auto put = put_row(row, Action::free_completed, i); !put) return put;
     }
     if (row.alone && (completes || row.action == Action::free_completed)) {
-      if (auto put = put_row(row, Action::segment_free); !put) return put;
+      if (auto put = put_row(row, Action::segment_free, i); !put) return put;
     }
   }
   pickle_.appends();
   return {};
 }
 
-Status TorchPickleWriter::put_row(const Row& row, Action action) {
+Status TorchPickleWriter::put_row(const Row& row, Action action, std::uint64_t order) {
   const auto& more = more_[row.more];
   pickle_.dict();
   pickle_.mark();
   pickle_.member("action", kActions[static_cast<std::size_t>(action)]);
-  if (row.has_address) pickle_.member(action == Action::oom ? "device_free" : "addr", row.address);
+  if (row.has_address) {
+    pickle_.member(action == Action::oom ? "device_free" : "addr", row.address);
+  } else {
+    pickle_.text("device_free");
+    pickle_.negative(-1);  // not known; the viewer asks for a number
+  }
   pickle_.member("size", row.size);
   pickle_.member("stream", streams_[row.stream]);
-  if (row.has_time) pickle_.member("time_us", row.time_us);
+  if (row.has_time) {
+    pickle_.member("time_us", row.time_us);
+  } else if (!timed_ && devices_ > 1) {  // else nothing tells the order between devices
+    pickle_.member("time_us", start_us_ + order);
+  }
   pickle_.member("compile_context", more.compile_context.empty() ? std::string_view("N/A") : std::string_view(more.compile_context));
   pickle_.member("user_metadata", std::string_view(more.label));
   if (more.has_pool) {

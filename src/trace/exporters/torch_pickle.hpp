@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,8 +35,8 @@ struct TorchFrames {
 ///
 /// Segments are those of the backing layer. An allocation that lies in none gets one of its own, exactly as large, for
 /// as long as it lives: the trace does not say what its manager held for it, and so the file has no more reserved than
-/// live. Addresses are the recorded ones; where there is none, or something lives there, one is made up. Other
-/// operations are left out, and counted.
+/// live. Addresses are the recorded ones; where there is none, or something lives there, one is made up, in a segment
+/// that has room if there is one. Other operations are left out, and counted.
 ///
 /// A snapshot begins with its end, and has its rows by device: all is written by finish(), and until then some 70 bytes
 /// are held for each operation. `out` outlives it. Errors: io_error.
@@ -120,12 +121,13 @@ class TorchPickleWriter final : public ExportSink {
   std::uint32_t stream_of(const Operation& operation);
   std::uint32_t site_of(const Operation& operation);
   std::uint64_t place(const Operation& operation, std::uint8_t device);
+  std::optional<std::uint64_t> hole_in_segments(std::uint8_t device, std::uint64_t size) const;
   bool lies_in_segments(std::uint8_t device, std::uint64_t address, std::uint64_t size) const;
   Row row_of(const Operation& operation, Action action, std::uint8_t device);
   void add(const Row& row);
 
   Status put_rows(std::uint8_t device);
-  Status put_row(const Row& row, Action action);
+  Status put_row(const Row& row, Action action, std::uint64_t order);
   void put_stack(std::uint32_t site);
   void put_made_up_stack();
   void put_frame(std::string_view file, std::uint64_t line, std::string_view name);
@@ -163,7 +165,7 @@ class TorchPickleWriter final : public ExportSink {
   std::uint32_t default_device_ = 0, devices_ = 0, marks_device_ = 0;
   Level level_ = Level::unknown;
   Outcome default_expect_ = Outcome::none;
-  bool overflowed_ = false;
+  bool overflowed_ = false, timed_ = false;
 
   std::vector<format::PickleWriter::Memo> stacks_;                            // by site, plus one
   std::vector<format::PickleWriter::Memo> made_up_stacks_, made_up_frames_;   // plus one; 0: not written yet
