@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <climits>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -243,6 +244,7 @@ void grow_stack() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may grow no further (ulimit -f) is a failed write, as a full disk is
   try {
     return run(argc, argv);
   } catch (const std::bad_alloc&) {

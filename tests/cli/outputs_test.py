@@ -10,11 +10,12 @@ import itertools
 import os
 import pathlib
 import re
+import resource
 import subprocess
 import sys
 import tempfile
 
-EMMCTL, TRACES = sys.argv[1], pathlib.Path(sys.argv[2])
+EMMCTL, TRACES = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2])
 INPUT = (TRACES / "basics/pool_reuse.json").read_bytes()
 FULL = "cannot write /dev/full: No space left on device"
 ONE = "are one file: expected an output of its own"
@@ -37,7 +38,7 @@ COMMANDS = {
 failures = []
 
 
-def emmctl(*arguments):
+def emmctl(*arguments, file_bytes_max=resource.RLIM_INFINITY):
     """In a folder of its own, with the input: the exit code, what was said on stderr, whether the input is whole."""
     with tempfile.TemporaryDirectory() as folder:
         source = pathlib.Path(folder) / "in.json"
@@ -45,7 +46,10 @@ def emmctl(*arguments):
         os.link(source, source.with_name("hard.json"))
         source.with_name("link.json").symlink_to("in.json")
         done = subprocess.run([EMMCTL, *arguments], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, timeout=120)
+                              stderr=subprocess.PIPE, timeout=120,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes_max,) * 2))
+        left = [name for name in os.listdir(folder) if name.startswith(".emmctl")]
+        expect(not left, arguments, f"it leaves {left}")
         return done.returncode, done.stderr.decode(), source.read_bytes() == INPUT
 
 
@@ -83,6 +87,10 @@ def main():
             arguments = line(command, {name: "/dev/full"})
             code, words, _ = emmctl(*arguments)
             expect(code == 3 and FULL in words, arguments, f"a full disk gives {code}: {words}")
+            arguments = line(command, {name: "out.json"})
+            code, words, _ = emmctl(*arguments, file_bytes_max=0)
+            expect(code == 3 and re.search(r"cannot write out\.jsonl?: File too large", words), arguments,
+                   f"a file that may not grow gives {code}: {words}")
             for path in ("in.json", "./in.json", "hard.json", "link.json") if reads else ():
                 arguments = line(command, {name: path})
                 code, words, whole = emmctl(*arguments)
