@@ -158,7 +158,8 @@ std::optional<Below> below_bound(const log::Summary& judged, std::uint64_t reser
   const bool all_served = pass.failures == 0 && pass.unmade == 0 && judged.declined.empty() &&
                           judged.refused_again == 0 && !judged.stopped_at;
   if (!all_served) return Below::not_served;
-  if (reserved < peak_live) return Below::not_counted;
+  // A replay leaves out what other processes do.
+  if (reserved < peak_live) return judged.skipped != 0 ? Below::not_served : Below::not_counted;
   return pass.hazards != 0 ? Below::hazard : Below::waits;
 }
 

@@ -41,7 +41,7 @@ struct Contestant {
 
 /// Why a manager reserved less than a bound.
 enum class Below : std::uint8_t {
-  not_served,  ///< It did not serve all that the trace asks for.
+  not_served,   ///< Not all that the trace asks for was served.
   not_counted,  ///< Less than was live: it serves some with memory that the device does not count.
   hazard,  ///< It handed memory to another stream that its last user was not done with.
   waits,   ///< Less than the no-wait need alone: it waits, or has streams wait.

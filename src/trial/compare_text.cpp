@@ -30,7 +30,7 @@ struct Mark {
   std::string_view sign, name, words;
 };
 constexpr std::array<Mark, 4> kMarks{{
-    {"!", "not_served", "less: it did not serve all that the trace asks for"},
+    {"!", "not_served", "less: not all that the trace asks for was served"},
     {"~", "not_counted", "less than is live: it serves some with memory that the device does not count"},
     {"?", "hazard",
      "less: it handed on memory that another stream could still use; those are its hazards"},

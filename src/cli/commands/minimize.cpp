@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -12,10 +13,9 @@
 #include "format/byte_sink.hpp"
 #include "format/file_bytes.hpp"
 #include "inspect/columns.hpp"
-#include "inspect/need.hpp"
+#include "inspect/lives.hpp"
 #include "inspect/places.hpp"
 #include "log/writer.hpp"
-#include "trial/fit_text.hpp"
 #include "trial/minimize_text.hpp"
 #include "trial/rewrite.hpp"
 
@@ -90,11 +90,11 @@ class Minimize final : public CommandRun {
     }
     options->setting.refusals_fail =
         options->symptom.kind == trial::Symptom::Kind::oom && !as_recorded_;
-    const auto need = options->setting.refusals_fail ? need_of_refused(trace) : 0;
-    const bool below_need = options->capacity == 0 && need != 0;
+    const auto refused = options->setting.refusals_fail ? worst_refused(trace) : Refused();
+    const bool below_need = options->capacity == 0 && refused.need != 0;
     if (below_need) {
-      options->capacity = just_below(need);
-      console.say(text::format("{}: no capacity is recorded; {} are taken, just below what the program needs",
+      options->capacity = just_below(refused.need);
+      console.say(text::format("{}: no capacity is recorded; {} are taken, just below what the refused request needs",
                                name, inspect::bytes_in_full(options->capacity)));
     }
     if (options->capacity == 0) options->capacity = SimOptions::kH200Total;
@@ -115,8 +115,8 @@ class Minimize final : public CommandRun {
     auto code = ExitCode::fine;
     if (!reduction->shown) {
       say_otherwise(console, *reduction, shown);
-      if (need != 0 && !reduction->before.failure && !reduction->before.interrupted) {
-        console.aside(served_words(shown, just_below(need), console.width()));
+      if (refused.need != 0 && !reduction->before.failure && !reduction->before.interrupted) {
+        console.aside(served_words(shown, refused, console.width()));
       }
       code = ExitCode::inconclusive;
     } else {
@@ -203,33 +203,60 @@ class Minimize final : public CommandRun {
     return sink->close();
   }
 
-  /// What the program needs, in whole pages, where the recording refused some of it; else 0.
-  static std::uint64_t need_of_refused(const trace::Trace& trace) {
+  /// Of the requests that the recording refused the one with which most is needed of a device, and
+  /// how much that is, in whole pages; 0 where there is none.
+  struct Refused {
+    std::uint32_t event = 0;
+    std::uint64_t need = 0;
+    std::uint64_t peak_live = 0;  ///< Of what was served: with less, something else fails first.
+  };
+  static Refused worst_refused(const trace::Trace& trace) {
     const inspect::Lives lives(trace);
-    if (!lives.can_be_summed()) return 0;
-    const auto needs = inspect::bounds(lives);
-    const bool refused = std::any_of(needs.begin(), needs.end(),
-                                     [](const inspect::Need& need) { return need.refused != 0; });
-    return refused ? trial::need_of(needs) : 0;
+    Refused worst;
+    if (!lives.can_be_summed()) return worst;
+    std::map<std::uint32_t, std::uint64_t> live;
+    const auto change = [&](AllocId id, bool begins) {
+      const auto& life = lives[id];
+      if (life.what != inspect::Life::What::device) return;
+      auto& bytes = live[lives.device(life)];
+      bytes = begins ? bytes + life.size : bytes - life.size;
+      worst.peak_live = std::max(worst.peak_live, bytes);
+    };
+    lives.walk([&](std::uint32_t, AllocId id) { change(id, true); },
+               [&](std::uint32_t, AllocId id) { change(id, false); },
+               [&](std::uint32_t at) {
+                 const auto& event = trace[at];
+                 if (!inspect::is_refused(event)) return;
+                 const auto held = live[trace.contexts()[index(event.context)].device];
+                 const auto bytes = std::min(event.size, trial::kCapacityMost) +
+                                    std::min(held, trial::kCapacityMost);
+                 const auto need = (bytes + trial::kStep - 1) / trial::kStep * trial::kStep;
+                 if (need > worst.need) worst.event = at, worst.need = need;
+               });
+    return worst;
   }
-  /// A capacity at which every manager refuses something.
+  /// A capacity at which no manager serves that request.
   static std::uint64_t just_below(std::uint64_t need) {
     const auto pages = std::min(need, trial::kCapacityMost) / trial::kStep * trial::kStep;
     return pages > trial::kStep ? pages - trial::kStep : trial::kStep;
   }
 
   /// Of a trace with a recorded failure that this manager does not have: what is so, and what to do.
-  static std::string served_words(const trial::ReductionShown& shown, std::uint64_t below_need,
+  static std::string served_words(const trial::ReductionShown& shown, const Refused& refused,
                                   int width) {
-    const auto& trace = shown.trace;
-    std::size_t at = 0;
-    while (!inspect::is_refused(trace[at])) ++at;
     auto words = text::format("The recording was refused {} at event {}; {} serves it at this capacity. ",
-                              units::bytes(trace[at].size), text::grouped(at), shown.manager);
+                              units::bytes(shown.trace[refused.event].size),
+                              text::grouped(refused.event), shown.manager);
+    if (refused.peak_live > just_below(refused.need)) {
+      return inspect::wrapped(
+          words + "With so little that nobody could, something else fails first, as more was live at "
+                  "another time. emmctl explain says why the recording failed.",
+          static_cast<std::size_t>(width));
+    }
     words += text::format(
-        "With --capacity {}MiB, 2 MiB less than the program needs, every manager refuses something; emmctl fit "
+        "With --capacity {}MiB, 2 MiB less than the program needs then, no manager serves it; emmctl fit "
         "says from where on {} serves all, and emmctl explain why the recording failed.",
-        below_need >> 20, shown.manager);
+        just_below(refused.need) >> 20, shown.manager);
     return inspect::wrapped(words, static_cast<std::size_t>(width));
   }
 
