@@ -4,6 +4,7 @@
 #include "base/text.hpp"
 #include "emm/manager_entry.hpp"
 #include "plugin/imported_manager.hpp"
+#include "unprobed_manager.hpp"
 
 namespace emm {
 namespace {
@@ -61,7 +62,7 @@ Result<ManagerFactory> find_base(std::string_view spec) {
 
 }  // namespace
 
-Result<ManagerFactory> find_manager(std::string_view spec, std::span<const std::string> adaptors) {
+Result<ManagerFactory> unprobed_manager(std::string_view spec, std::span<const std::string> adaptors) {
   auto manager = find_base(spec);
   if (!manager) return std::move(manager).error();
   std::vector<Chosen<AdaptorEntry>> over;
@@ -70,7 +71,7 @@ Result<ManagerFactory> find_manager(std::string_view spec, std::span<const std::
     if (!chosen) return std::move(chosen).error();
     over.push_back(*std::move(chosen));
   }
-  ManagerFactory factory{
+  return ManagerFactory{
       .name = std::string(spec),
       .make = [base = *std::move(manager), over = std::move(over)](const ManagerContext& context) {
         auto made = base.make(context);
@@ -80,7 +81,12 @@ Result<ManagerFactory> find_manager(std::string_view spec, std::span<const std::
         }
         return made;
       }};
-  if (auto probe = factory.make({}); !probe) return std::move(probe).error();
+}
+
+Result<ManagerFactory> find_manager(std::string_view spec, std::span<const std::string> adaptors) {
+  auto factory = unprobed_manager(spec, adaptors);
+  if (!factory) return factory;
+  if (auto probe = factory->make({}); !probe) return std::move(probe).error();
   return factory;
 }
 

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "managers/unprobed_manager.hpp"
+#include "plugin/child.hpp"
+
 namespace emm::cli {
 
 void ManagerChoice::offer(Arguments& arguments) {
@@ -38,6 +41,55 @@ Result<ManagerFactory> ManagerChoice::find() const {
   auto manager = spec();
   if (!manager) return std::move(manager).error();
   return find_manager(*manager, adaptors_);
+}
+
+Result<ManagerFactory> ManagerChoice::find(std::chrono::milliseconds deadline) const {
+  auto manager = spec();
+  if (!manager) return std::move(manager).error();
+  return choose_manager(*manager, adaptors_, deadline);
+}
+
+Result<std::string> look_at_foreign(const std::string& spec, const std::vector<std::string>& adaptors,
+                                    std::chrono::milliseconds deadline) {
+  const auto end = plugin::run_in_child(
+      {.call_deadline = deadline, .on_stderr = true}, [&](const std::atomic<bool>&) -> std::string {
+        const auto found = find_manager(spec, adaptors);
+        if (found) return {};
+        return static_cast<char>('A' + static_cast<int>(found.error().code)) + describe(found.error());
+      });
+  if (!end) return end.error();
+  if (!end->bytes.empty())
+    return Error{.code = static_cast<Errc>(end->bytes[0] - 'A'), .message = end->bytes.substr(1)};
+  return plugin::describe(*end, deadline);
+}
+
+Result<ManagerFactory> choose_manager(const std::string& spec, const std::vector<std::string>& adaptors,
+                                      std::chrono::milliseconds deadline) {
+  if (!is_foreign(spec)) return find_manager(spec, adaptors);
+  // Only for a first word on what the user wrote: one that takes its time, or does harm, is left to the run.
+  constexpr std::chrono::milliseconds kLook{1000};
+  if (const auto looked = look_at_foreign(spec, adaptors, std::min(deadline, kLook)); !looked) return looked.error();
+  return ManagerFactory{
+      .name = spec,
+      .make = [spec, adaptors](const ManagerContext& context) -> Result<std::unique_ptr<MemoryManager>> {
+        const auto found = unprobed_manager(spec, adaptors);
+        if (!found) return found.error();
+        return found->make(context);
+      },
+      .apart = deadline};
+}
+
+void CallDeadline::offer(Arguments& arguments) {
+  arguments.text("--deadline", seconds_, "SECONDS", "How long one call of a manager in a shared object may take");
+}
+
+Result<std::chrono::milliseconds> CallDeadline::time() const {
+  constexpr double kMost = 1e6;
+  const auto seconds = text::to_double(seconds_);
+  if (!seconds || !(*seconds >= 0.001 && *seconds <= kMost)) {
+    return fail(Errc::usage, "--deadline {}: expected seconds, from 0.001 to 1,000,000", seconds_);
+  }
+  return std::chrono::milliseconds(static_cast<std::int64_t>(*seconds * 1000));
 }
 
 }  // namespace emm::cli

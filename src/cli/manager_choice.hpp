@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,12 +13,34 @@ namespace emm::cli {
 /// Does `manager`, as --manager takes it, come from a shared object?
 bool is_foreign(std::string_view manager) noexcept;
 
+/// Makes a manager in a shared object, for a look at its options, in a child process. Errors are its usage errors;
+/// what comes back is the harm that it did, in words, or empty.
+Result<std::string> look_at_foreign(const std::string& spec, const std::vector<std::string>& adaptors,
+                                    std::chrono::milliseconds deadline);
+
+/// `spec` with `adaptors` over it. A manager in a shared object is looked at in a child process, and made only in one:
+/// ManagerFactory::apart. Usage errors.
+Result<ManagerFactory> choose_manager(const std::string& spec, const std::vector<std::string>& adaptors,
+                                      std::chrono::milliseconds deadline);
+
+/// --deadline: how long a call of a manager in a shared object may take.
+class CallDeadline {
+ public:
+  void offer(Arguments& arguments);
+  Result<std::chrono::milliseconds> time() const;  ///< Usage error.
+
+ private:
+  std::string seconds_ = "60";
+};
+
 /// The options that say which manager: --manager, --adaptor and --profile.
 class ManagerChoice {
  public:
   void offer(Arguments& arguments);
-  /// What was chosen: where --manager was not given, EMM_MEMORY_MANAGER or `default`. Usage errors.
+  /// What was chosen: where --manager was not given, EMM_MEMORY_MANAGER or `default`. Usage errors. With a deadline as
+  /// choose_manager() does; without one a shared object is loaded into this process.
   Result<ManagerFactory> find() const;
+  Result<ManagerFactory> find(std::chrono::milliseconds deadline) const;
   const std::string& name() const noexcept { return manager_; }  ///< As given; empty where it was not.
   /// What find() finds, as --manager takes it. A plugin hears of the profile when it is made, not by an option. Usage
   /// errors.

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -50,6 +52,9 @@ std::span<const AdaptorEntry* const> bundled_adaptors();
 struct ManagerFactory {
   std::string name;  ///< As given: "pool:max=8GiB".
   std::function<Result<std::unique_ptr<MemoryManager>>(const ManagerContext&)> make;
+  /// Of a manager in a shared object, which is to be made only in a process of its own, where it can do no harm: how
+  /// long one call of it may take. Empty of all others.
+  std::optional<std::chrono::milliseconds> apart{};
 };
 
 /// "NAME[:key=value,...]" of a bundled manager; else a manager in a shared object, as plugin::find_plugin takes it. And

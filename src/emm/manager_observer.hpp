@@ -22,6 +22,8 @@ class ManagerObserver {
   virtual void flushed(std::size_t count, std::uint64_t bytes) noexcept { (void)count, (void)bytes; }
   /// A free failed where nobody waits for its answer.
   virtual void free_failed(const Error& error) noexcept { (void)error; }
+  /// A call that has no answer went wrong: a manager in a shared object threw out of it, or wrote where it must not.
+  virtual void call_failed(const Error& error) noexcept { (void)error; }
 };
 
 }  // namespace emm

@@ -61,15 +61,16 @@ struct Violation {
     hazard,
     unexpected,
     balance,
+    contract,  ///< A call that has no answer went wrong.
   };
   Kind kind = Kind::overlap;
   std::uint64_t event = 0;
   std::uint32_t line = 0;
   std::string words;  ///< One sentence with the ids, addresses and sizes.
 };
-inline constexpr std::array<std::string_view, 8> kViolationNames{
+inline constexpr std::array<std::string_view, 9> kViolationNames{
     "overlap",       "misaligned", "wrong size",         "corruption",
-    "wrong address", "hazard",     "unexpected outcome", "balance"};
+    "wrong address", "hazard",     "unexpected outcome", "balance", "contract"};
 
 /// Recorded result against today's, over operations that have a recorded one.
 struct FourWay {
@@ -140,6 +141,16 @@ struct Pass {
   double simulated_ns_per_event = 0;
 };
 
+/// The process in which a foreign manager ran did not come to its end by itself: what there is was
+/// found until then.
+struct Abnormal {
+  std::string words;  ///< One sentence.
+  int signal = 0;     ///< That ended it; 0 of none.
+  bool hung = false;  ///< A call did not return in time.
+  std::optional<std::uint64_t> event{};  ///< That was being served.
+  std::uint32_t line = 0;
+};
+
 struct Summary {
   std::string trace, manager, device, clock;
   Pass pass;                  ///< The first.
@@ -168,6 +179,7 @@ struct Summary {
   std::optional<std::uint64_t> stopped_at;  ///< Event of --stop-at or --on-oom stop.
   std::optional<Failure> stop_state;        ///< The state before that event.
   std::vector<Holder> leaks;                ///< The biggest, at most ten.
+  std::optional<Abnormal> abnormal;
 };
 
 }  // namespace emm::log

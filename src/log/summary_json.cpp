@@ -215,6 +215,16 @@ std::string to_json(const Summary& summary) {
   }
   strings(json, "notes", summary.notes);
   json.member("interrupted", summary.interrupted);
+  if (const auto& abnormal = summary.abnormal) {
+    json.key("abnormal").begin_object();
+    json.member("words", abnormal->words);
+    json.member("signal", abnormal->signal);
+    json.member("hung", abnormal->hung);
+    json.key("event");
+    abnormal->event ? json.value(*abnormal->event) : json.null();
+    json.member("line", abnormal->line);
+    json.end_object();
+  }
   count_or_null(json, "stopped_at", summary.stopped_at);
   failure_to_json(json, "stop_state", summary.stop_state);
   json.end_object();

@@ -318,7 +318,8 @@ std::string to_text(const Summary& summary, int width, bool all_frames) {
   page.row("device", summary.device);
   const bool simulated = summary.clock == "simulated";
   show_pass(page, with_peaks(summary.pass, summary.repeats));
-  show_times(page, summary.pass, summary);
+  // Of a run that was cut off nobody has taken the time.
+  if (!summary.abnormal || summary.pass.elapsed_ns != 0) show_times(page, summary.pass, summary);
   if (summary.alloc_latency) page.row("allocate", latency(*summary.alloc_latency, simulated));
   if (summary.free_latency) page.row("free", latency(*summary.free_latency, simulated));
   if (const auto& late = summary.lateness) {
@@ -348,6 +349,10 @@ std::string to_text(const Summary& summary, int width, bool all_frames) {
   if (summary.interrupted) page.row("interrupted", "what follows was not replayed");
   if (summary.stopped_at && !summary.stop_state) {
     page.row("stopped", text::format("at event {}", *summary.stopped_at));
+  }
+  if (const auto& abnormal = summary.abnormal) {
+    const bool said = summary.first_failure && summary.first_failure->error == abnormal->words;
+    page.row("cut off", said ? "what follows was not replayed" : abnormal->words);
   }
   for (const auto& note : summary.notes) page.row("note", note);
   return page.take();

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <new>
 #include <optional>
 #include <string_view>
@@ -50,29 +52,15 @@ class Descriptor {
   int fd_;
 };
 
-/// What a child says to its parent beside its answer.
-struct Said {
-  CallMark mark;
+constexpr auto kLastCall = std::chrono::milliseconds(250);  ///< Of a child that is to stop.
+
+/// What a child says to its parent, and hears from it. Its answer is behind it.
+struct Shared {
+  CallMarks marks;
+  std::atomic<bool> interrupted{false};
+  std::atomic<bool> answered{false};
   std::atomic<bool> out_of_memory{false};  ///< The system refused it memory, which ended it.
-};
-
-/// A Said in memory that parent and child share.
-class SharedMark {
- public:
-  SharedMark() noexcept
-      : at_(mmap(nullptr, sizeof(Said), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
-    if (ok()) new (at_) Said;
-  }
-  SharedMark(const SharedMark&) = delete;
-  SharedMark& operator=(const SharedMark&) = delete;
-  ~SharedMark() {
-    if (ok()) munmap(at_, sizeof(Said));
-  }
-  bool ok() const noexcept { return at_ != MAP_FAILED; }
-  Said& operator*() const noexcept { return *static_cast<Said*>(at_); }
-
- private:
-  void* at_;
+  std::uint64_t answer_bytes = 0;
 };
 
 // The system's own refusals, which only a machine at its end gives.
@@ -83,47 +71,44 @@ Error cannot(const char* what) {
           .message = text::format("cannot {} for a child process: {}", what, std::strerror(why))};
 }
 
-bool write_all(int fd, const void* data, std::size_t size) noexcept {
-  const auto* at = static_cast<const char*>(data);
-  while (size > 0) {
-    const auto done = write(fd, at, size);
-    if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) return false;
-    at += done;
-    size -= static_cast<std::size_t>(done);
-  }
-  return true;
+void to_own_streams(const ChildOptions& options, int said) {
+  const Descriptor in(open("/dev/null", O_RDONLY)), out(open("/dev/null", O_WRONLY));
+  dup2(in.get(), STDIN_FILENO);
+  if (!options.on_stderr) dup2(said, STDERR_FILENO);
+  if (dup2(STDERR_FILENO, STDOUT_FILENO) < 0) dup2(out.get(), STDOUT_FILENO);
 }
 
 std::atomic<bool>* out_of_memory = nullptr;  // of this process, where it is a child
 
-[[noreturn]] void be_the_child(int answer, int said, Said& shared,
-                               const std::function<std::string()>& work) {
+[[noreturn]] void be_the_child(pid_t parent, const ChildOptions& options, int said,
+                               std::span<std::byte> memory, Shared& shared,
+                               const std::function<std::string(const std::atomic<bool>&)>& work) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);  // it died before it could be asked for
   const rlimit no_core{.rlim_cur = 0, .rlim_max = 0};
   setrlimit(RLIMIT_CORE, &no_core);
-  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGINT, SIGTERM})
-    std::signal(signal, SIG_DFL);
-  const Descriptor null(open("/dev/null", O_RDONLY));
-  dup2(null.get(), STDIN_FILENO);
-  dup2(said, STDOUT_FILENO);
-  dup2(said, STDERR_FILENO);
-  mark_calls_in(shared.mark);
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) std::signal(signal, SIG_DFL);
+  for (const int signal : {SIGINT, SIGTERM, SIGTTOU}) std::signal(signal, SIG_IGN);
+  to_own_streams(options, said);
+  mark_calls_in(shared.marks);
   out_of_memory = &shared.out_of_memory;
   before_host_memory_ends([]() noexcept { out_of_memory->store(true); });
   std::string bytes;
   try {
-    bytes = work();
+    bytes = work(shared.interrupted);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "an exception came out of the work: %s\n", error.what());
     std::abort();
   }
-  const std::uint64_t size = bytes.size();
-  const bool sent =
-      write_all(answer, &size, sizeof size) && write_all(answer, bytes.data(), bytes.size());
+  const auto answer = memory.subspan(sizeof(Shared));
+  const bool fits = bytes.size() <= answer.size();
+  if (fits) std::memcpy(answer.data(), bytes.data(), bytes.size());
+  shared.answer_bytes = bytes.size();
+  shared.answered.store(fits);
   std::fflush(nullptr);
-  _exit(sent ? 0 : 1);
+  if (options.runs_exit_handlers) std::exit(0);
+  _exit(fits ? 0 : 1);
 }
 
 /// Milliseconds until `deadline`, as poll takes them.
@@ -134,33 +119,108 @@ int left(Deadline deadline) noexcept {
   return static_cast<int>(std::clamp<long>(rest, 0, 1'000'000'000));
 }
 
-/// Appends what is there to be read. False at the end.
-bool read_some(int fd, std::string& bytes) {
-  std::array<char, 65536> buffer;
+/// Watches the calls of a child for one that does not return.
+class Watch {
+ public:
+  explicit Watch(const CallMarks& marks) noexcept : marks_(marks) {}
+
+  /// The mark of a call that has been running for `limit` of what was seen; null: there is none.
+  const CallMark* overdue(std::chrono::milliseconds limit) {
+    const auto now = std::chrono::steady_clock::now();
+    const CallMark* found = nullptr;
+    for (std::size_t i = 0; i < marks_.threads.size(); ++i) {
+      const auto& mark = marks_.threads[i];
+      if (mark.depth.load(std::memory_order_relaxed) == 0) continue;
+      const auto changes = mark.changes.load(std::memory_order_relaxed);
+      if (seen_.size() <= i) seen_.resize(i + 1);
+      auto& seen = seen_[i];
+      if (seen.changes != changes) seen = {.changes = changes, .since = now};
+      if (found == nullptr && now - seen.since >= limit) found = &mark;
+    }
+    return found;
+  }
+
+ private:
+  struct Seen {
+    std::uint64_t changes = 0;
+    Deadline since{};
+  };
+  const CallMarks& marks_;
+  std::vector<Seen> seen_;
+};
+
+/// How a child came to its end.
+struct Ended {
+  std::optional<int> status;  ///< Empty: it has to be killed.
+  ChildEnd::Kind why = ChildEnd::Kind::hung;  ///< Then.
+  const CallMark* call = nullptr;  ///< In which it was, where that is why.
+};
+
+/// The processes whose parent is this one, or has become it.
+std::vector<pid_t> children() {
+  std::vector<pid_t> all;
+  const auto self = std::to_string(getpid());
+  std::ifstream file("/proc/" + self + "/task/" + self + "/children");
+  for (pid_t child = 0; file >> child;) all.push_back(child);
+  return all;
+}
+
+/// Calls `look`. What it starts is added to `ours`.
+bool look_around(const ChildOptions& options, std::vector<pid_t>& ours) {
+  const auto before = children();
+  const bool ends = options.look();
+  for (const auto child : children()) {
+    if (std::find(before.begin(), before.end(), child) == before.end()) ours.push_back(child);
+  }
+  return ends;
+}
+
+Ended wait_for(pid_t pid, Shared& shared, const ChildOptions& options, std::vector<pid_t>& ours) {
+  constexpr int kTickMs = 5;
+  using Kind = ChildEnd::Kind;
+  const auto end_of_all = std::chrono::steady_clock::now() + options.deadline;
+  const Descriptor child(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  Watch watch(shared.marks);
+  Deadline interrupted_at{};
+  std::optional<Deadline> leaving_since;  // it has answered, or was told to stop
   while (true) {
-    const auto got = read(fd, buffer.data(), buffer.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return got < 0;
-    if (bytes.size() < kAnswerBytesMax) bytes.append(buffer.data(), static_cast<std::size_t>(got));
+    // Its end wakes this up. Where there are no such descriptors, poll only waits.
+    pollfd poller{.fd = child.get(), .events = POLLIN, .revents = 0};
+    const int tick = child.get() >= 0 ? kTickMs : 1;
+    poll(&poller, 1, options.deadline.count() != 0 ? std::min(left(end_of_all), tick) : tick);
+    int status = 0;
+    if (waitpid(pid, &status, WNOHANG) == pid) return {.status = status};
+    if (options.look && look_around(options, ours)) return {.status = {}, .why = Kind::interrupted};
+    if (options.deadline.count() != 0 && left(end_of_all) == 0) return {};
+    if (options.interrupted != nullptr && options.interrupted->load() &&
+        !shared.interrupted.exchange(true)) {
+      interrupted_at = std::chrono::steady_clock::now();
+    }
+    const bool stops = shared.interrupted.load();
+    if (stops && std::chrono::steady_clock::now() - interrupted_at >= kLastCall) {
+      if (const auto* call = watch.overdue(kLastCall)) return {{}, Kind::interrupted, call};
+    }
+    if (options.call_deadline.count() == 0) continue;
+    if (const auto* call = watch.overdue(options.call_deadline)) return {{}, Kind::hung, call};
+    if (!stops && !shared.answered.load()) continue;
+    const auto now = std::chrono::steady_clock::now();
+    if (!leaving_since) leaving_since = now;
+    if (now - *leaving_since >= options.call_deadline)
+      return {{}, stops ? Kind::interrupted : Kind::hung, nullptr};
   }
 }
 
-/// The status of the child, with all that it wrote to `fd`; empty where the deadline comes first.
-/// The pipe may be held open by what the child has started, so its end is not waited for.
-std::optional<int> wait_until(pid_t pid, int fd, Deadline deadline, std::string& bytes) {
-  constexpr int kOpenMs = 20, kClosedMs = 1;
-  bool open = true;
-  while (true) {
-    pollfd poller{.fd = open ? fd : -1, .events = POLLIN, .revents = 0};
-    poll(&poller, 1, std::min(left(deadline), open ? kOpenMs : kClosedMs));
-    open = open && read_some(fd, bytes);
-    int status = 0;
-    const auto ended = waitpid(pid, &status, WNOHANG);
-    if (ended == pid) {
-      if (open) read_some(fd, bytes);
-      return status;
+/// Kills what a child has left behind, whose orphans are this process's now.
+void end_descendants(pid_t pid, const std::vector<pid_t>& ours) {
+  kill(-pid, SIGKILL);
+  for (bool found = true; found;) {
+    found = false;
+    for (const auto child : children()) {
+      if (std::find(ours.begin(), ours.end(), child) != ours.end()) continue;
+      found = true;
+      kill(child, SIGKILL);
+      while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) continue;
     }
-    if (left(deadline) == 0) return std::nullopt;
   }
 }
 
@@ -182,16 +242,6 @@ bool is_of_the_heap(std::string_view said) noexcept {
     if (said.find(words) != std::string_view::npos) return true;
   }
   return false;
-}
-
-/// The bytes of a whole answer; empty optional where it is not whole.
-std::optional<std::string> unframed(std::string& framed) {
-  std::uint64_t size = 0;
-  if (framed.size() < sizeof size) return std::nullopt;
-  std::memcpy(&size, framed.data(), sizeof size);
-  if (framed.size() - sizeof size != size) return std::nullopt;
-  framed.erase(0, sizeof size);
-  return std::move(framed);
 }
 
 std::string name_of(int signal) {
@@ -216,61 +266,85 @@ std::string describe(const ChildEnd& end, std::chrono::milliseconds deadline) {
       return text::format("did not end in {} ms, {}", deadline.count(), where);
     case ChildEnd::Kind::exited:
       return text::format("exited with {} {}", end.exit_code, where);
+    case ChildEnd::Kind::interrupted:
+      return text::format("was interrupted {}", where);
   }
   return {};
 }
 
+SharedMemory::SharedMemory(std::size_t size) noexcept
+    : at_(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE,
+               -1, 0)),
+      size_(size) {
+  if (at_ == MAP_FAILED) at_ = nullptr;
+}
+
+SharedMemory::~SharedMemory() {
+  if (ok()) munmap(at_, size_);
+}
+
 Result<ChildEnd> run_in_child(std::chrono::milliseconds deadline,
                               const std::function<std::string()>& work) {
-  int pipes[2];
-  if (pipe2(pipes, O_CLOEXEC) != 0) return cannot("make a pipe");
-  const Descriptor from(pipes[0]);
-  Descriptor to(pipes[1]);
-  fcntl(from.get(), F_SETFL, O_NONBLOCK);
+  return run_in_child({.deadline = deadline}, [&](const std::atomic<bool>&) { return work(); });
+}
+
+Result<ChildEnd> run_in_child(const ChildOptions& options,
+                              const std::function<std::string(const std::atomic<bool>&)>& work) {
   const Descriptor said(memfd_create("said", MFD_CLOEXEC));
   if (said.get() < 0) return cannot("make a file in memory");
-  const SharedMark mark;
-  if (!mark.ok()) return cannot("map memory");
+  const SharedMemory memory(sizeof(Shared) + kAnswerBytesMax);
+  if (!memory.ok()) return cannot("map memory");
+  auto& shared = *new (memory.bytes().data()) Shared;
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  auto ours = children();
 
   std::fflush(nullptr);  // else what is buffered here is written twice
+  const auto parent = getpid();
   const auto pid = fork();
   if (pid < 0) return cannot("fork");
-  if (pid == 0) be_the_child(to.get(), said.get(), *mark, work);
+  if (pid == 0) be_the_child(parent, options, said.get(), memory.bytes(), shared, work);
   setpgid(pid, pid);  // here too: whoever comes first
-  to.end();
 
-  const auto until = std::chrono::steady_clock::now() + deadline;
-  ChildEnd end;
-  auto status = wait_until(pid, from.get(), until, end.bytes);
-  const bool hung = !status;
-  kill(-pid, SIGKILL);  // also what it may have started
-  if (hung) {
-    status = 0;
-    while (waitpid(pid, &*status, 0) < 0 && errno == EINTR) continue;
+  auto ended = wait_for(pid, shared, options, ours);
+  const bool killed = !ended.status;
+  kill(-pid, SIGKILL);
+  if (killed) {
+    ended.status = 0;
+    while (waitpid(pid, &*ended.status, 0) < 0 && errno == EINTR) continue;
   }
+  end_descendants(pid, ours);
+  if (options.look) options.look();
 
-  if ((*mark).out_of_memory) {
+  if (shared.out_of_memory) {
     return Error{.code = Errc::io_error,
                  .message = "out of host memory in the child process that calls the manager: raise "
                             "the limit (ulimit -v), or free some"};
   }
-  const char* last = (*mark).mark.last.load();
-  end.last_call = last != nullptr ? last : "";
-  end.inside = (*mark).mark.inside.load() > 0;
-  end.operation = (*mark).mark.operation.data();
+  ChildEnd end;
+  const auto* call = ended.call;
+  for (const auto& mark : shared.marks.threads) {
+    if (call == nullptr && mark.depth.load() > 0) call = &mark;
+  }
+  const char* slot = call != nullptr ? call->slot.load() : shared.marks.last.load();
+  end.last_call = slot != nullptr ? slot : "";
+  end.inside = call != nullptr;
+  end.in_one_call = ended.call != nullptr;
+  if (call != nullptr) end.event = call->event.load();
+  end.operation = shared.marks.operation.data();
   end.said = end_of(said.get());
-  auto bytes = unframed(end.bytes);
-  end.bytes.clear();
-  if (hung) {
-    end.kind = ChildEnd::Kind::hung;
-  } else if (WIFSIGNALED(*status)) {
-    end.signal = WTERMSIG(*status);
+  end.whole = shared.answered.load() && shared.answer_bytes <= kAnswerBytesMax;
+  if (end.whole) {
+    const auto answer = memory.bytes().subspan(sizeof(Shared), shared.answer_bytes);
+    end.bytes.assign(reinterpret_cast<const char*>(answer.data()), answer.size());
+  }
+  if (killed) {
+    end.kind = ended.why;
+  } else if (WIFSIGNALED(*ended.status)) {
+    end.signal = WTERMSIG(*ended.status);
     end.kind = end.signal == SIGABRT && is_of_the_heap(end.said) ? ChildEnd::Kind::heap_damaged
                                                                  : ChildEnd::Kind::crashed;
-  } else if (WEXITSTATUS(*status) == 0 && bytes) {
-    end.bytes = *std::move(bytes);
-  } else {
-    end.exit_code = WEXITSTATUS(*status);
+  } else if (WEXITSTATUS(*ended.status) != 0 || !end.whole) {
+    end.exit_code = WEXITSTATUS(*ended.status);
     end.kind = is_of_the_heap(end.said) ? ChildEnd::Kind::heap_damaged : ChildEnd::Kind::exited;
   }
   return end;

@@ -109,7 +109,7 @@ template <class Body>
 Status ImportedManager::ask(const char* slot, Body body) const {
   const bool needs_context = (plugin_.table.flags & EMM_PLUGIN_CALLS_CUDA) != 0 && slot != kCreate;
   const Current current(needs_context ? driver_ : nullptr);
-  const RunningCall running(plugin_.name, slot);
+  const RunningCall running(slot);
   emm_status status = EMM_SUCCESS;
   try {
     status = body();
@@ -143,7 +143,7 @@ Result<emm_memory> ImportedManager::memory(const char* slot, Body body) {
 Error ImportedManager::error_of(emm_status status, const char* slot) const {
   Error error{.code = meaning_of(status), .native = status, .call = slot};
   if (plugin_.table.last_error == nullptr) return error;
-  const RunningCall running(plugin_.name, "last_error");
+  const RunningCall running("last_error");
   try {
     error.message = get_text([&](char* buffer, std::size_t size) {
       return plugin_.table.last_error(self_, buffer, size);
@@ -173,6 +173,7 @@ Result<std::unique_ptr<MemoryManager>> ImportedManager::create(const Plugin& plu
       .driver = probe ? nullptr : &manager->driver_table_->table(),
       .host = &manager->host_.table()};
   auto made = manager->ask(kCreate, [&] { return plugin.create(&create, &manager->self_); });
+  back_to_folder();
   if (made && manager->self_ != nullptr) return std::unique_ptr<MemoryManager>(std::move(manager));
   manager->self_ = nullptr;
   if (made)
@@ -190,7 +191,7 @@ ImportedManager::~ImportedManager() {
     plugin_.table.destroy(self_);
     return EMM_SUCCESS;
   });
-  if (!ended) tell(ended.error());
+  if (!ended) tell_of_call(ended.error());
 }
 
 Status ImportedManager::initialize() {
@@ -228,6 +229,10 @@ void ImportedManager::free(emm_token token, StreamHandle stream) noexcept {
 
 void ImportedManager::tell(const Error& error) const noexcept {
   if (observer_ != nullptr) observer_->free_failed(error);
+}
+
+void ImportedManager::tell_of_call(const Error& error) const noexcept {
+  if (observer_ != nullptr) observer_->call_failed(error);
 }
 
 void ImportedManager::free_all() noexcept {
@@ -322,7 +327,7 @@ void ImportedManager::reset() noexcept {
     plugin_.table.reset(self_);
     return EMM_SUCCESS;
   });
-  if (!done) tell(done.error());
+  if (!done) tell_of_call(done.error());
 }
 
 DeferCleanup ImportedManager::defer_cleanup() {
@@ -332,7 +337,7 @@ DeferCleanup ImportedManager::defer_cleanup() {
     return EMM_SUCCESS;
   });
   if (!begun) {
-    tell(begun.error());
+    tell_of_call(begun.error());
     return {};
   }
   return {end_deferring, this};
@@ -344,7 +349,7 @@ void ImportedManager::end_deferring(void* self) noexcept {
     manager.plugin_.table.end_defer_cleanup(manager.self_);
     return EMM_SUCCESS;
   });
-  if (!ended) manager.tell(ended.error());
+  if (!ended) manager.tell_of_call(ended.error());
 }
 
 int ImportedManager::interface_version() const noexcept {
@@ -354,6 +359,7 @@ int ImportedManager::interface_version() const noexcept {
     version = plugin_.table.interface_version(self_);
     return EMM_SUCCESS;
   });
+  if (!asked) tell_of_call(asked.error());
   return asked ? version : 0;
 }
 
@@ -376,7 +382,10 @@ ManagerState ImportedManager::state() const {
     plugin_.table.state(self_, answer);
     return EMM_SUCCESS;
   });
-  if (!state) return {};
+  if (!state) {
+    tell_of_call(state.error());
+    return {};
+  }
   return {.live_bytes = known(state->live_bytes),
           .reserved_bytes = known(state->reserved_bytes),
           .largest_free_bytes = known(state->largest_free_bytes),
@@ -392,6 +401,7 @@ std::string ImportedManager::report() const {
         [&](char* buffer, std::size_t size) { return plugin_.table.report(self_, buffer, size); });
     return EMM_SUCCESS;
   });
+  if (!asked) tell_of_call(asked.error());
   return asked ? text : describe(asked.error()) + "\n";
 }
 
@@ -406,7 +416,13 @@ MemoryStatistics ImportedManager::statistics() const {
     return EMM_SUCCESS;
   });
   MemoryStatistics statistics;
-  if (!asked || given.back().name != nullptr) return statistics;
+  if (!asked) tell_of_call(asked.error());
+  if (given.back().name != nullptr) {
+    tell_of_call(fail(Errc::driver_error, "{}: statistics wrote more than the {} numbers it was asked for",
+                      plugin_.name, kMost));
+    return statistics;
+  }
+  if (!asked) return statistics;
   for (std::size_t at = 0; at < std::min(count, kMost); ++at) {
     if (given[at].name != nullptr) set_statistic(statistics, given[at].name, given[at].value);
   }

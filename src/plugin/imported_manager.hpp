@@ -29,7 +29,7 @@ bool calls_cuda(std::string_view spec);
 ///
 /// Where a plugin has no reset, the tokens that are alive are freed, oldest first. Where it calls
 /// CUDA itself, its slots run with the context of `ManagerContext::driver` current. A free that it
-/// refuses goes to the observer. Any thread, as MemoryManager.
+/// refuses goes to the observer, and so does what went wrong in a call that has no answer. Any thread, as MemoryManager.
 class ImportedManager final : public MemoryManager {
  public:
   static Result<std::unique_ptr<MemoryManager>> create(const Plugin& plugin,
@@ -72,6 +72,7 @@ class ImportedManager final : public MemoryManager {
   void free_all() noexcept;
   void free(emm_token token, StreamHandle stream) noexcept;
   void tell(const Error& error) const noexcept;
+  void tell_of_call(const Error& error) const noexcept;
 
   const Plugin plugin_;
   Driver* driver_;  ///< Null in a probe.

@@ -1,7 +1,9 @@
 #include "plugin/plugin.hpp"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <link.h>
+#include <unistd.h>
 
 #include <optional>
 
@@ -42,19 +44,36 @@ std::string defect(const Table* given) {
   return {};
 }
 
-const Table* table_of(void* library, const char* name) {
+const Table* table_of(void* library) {
   using Function = const Table* (*)(void);
   const auto function = reinterpret_cast<Function>(dlsym(library, kFunction));
-  const RunningCall running(name, kFunction);
-  return function();
+  const RunningCall running(kFunction);
+  const auto* table = function();
+  back_to_folder();
+  return table;
+}
+
+/// The folder that this process was in before it had loaded any library.
+int first_folder() noexcept {
+  static const int folder = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+  return folder;
 }
 
 }  // namespace
 
+void back_to_folder() noexcept {
+  if (fchdir(first_folder()) != 0) return;  // it is gone, and so is what lay in it
+}
+
 void* open_library(const std::vector<std::string>& files, std::string& opened,
                    std::vector<std::string>& tried) {
   for (const auto& file : files) {
-    auto library = open_shared_object(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    first_folder();
+    auto library = [&] {
+      const RunningCall running("dlopen");  // its constructors are foreign code
+      return open_shared_object(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    }();
+    back_to_folder();
     if (library.handle != nullptr) {
       link_map* found = nullptr;  // where the loader found it
       const bool known = dlinfo(library.handle, RTLD_DI_LINKMAP, &found) == 0;
@@ -94,7 +113,7 @@ Result<Plugin> load_plugin(std::string_view name) {
       continue;
     }
     const char* const path = kept_name(file);
-    const auto* table = table_of(library, path);
+    const auto* table = table_of(library);
     if (const auto why = defect(table); !why.empty()) {
       tried.push_back(text::format("{}: {}", file, why));
       continue;
@@ -119,7 +138,7 @@ Result<std::vector<ManagerWords>> managers_of(std::string_view name) {
   }
   emm_manager_info info{};
   info.struct_size = sizeof info;
-  const RunningCall running(plugin->name, "emm_bundled_manager");
+  const RunningCall running("emm_bundled_manager");
   for (std::size_t i = 0; bundled(i, &info) == EMM_SUCCESS; ++i) {
     all.push_back({words(info.name), words(info.summary), words(info.options)});
   }

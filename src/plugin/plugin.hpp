@@ -25,6 +25,10 @@ struct Plugin {
 void* open_library(const std::vector<std::string>& files, std::string& opened,
                    std::vector<std::string>& tried);
 
+/// Undoes the chdir() of a library that was loaded, and of a manager that was made: the paths that
+/// the user gave are those of the folder that he gave them in.
+void back_to_folder() noexcept;
+
 /// Whether `name` names a file: it holds a slash, or ends in ".so".
 bool is_path(std::string_view name) noexcept;
 /// The files to try. Of a path: itself, and without a slash in it the library path after the current folder.

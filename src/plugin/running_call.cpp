@@ -1,11 +1,6 @@
 #include "plugin/running_call.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -16,74 +11,44 @@
 namespace emm::plugin {
 namespace {
 
-thread_local const char* this_plugin = nullptr;
-thread_local const char* this_slot = nullptr;
-CallMark own_mark;
-std::atomic<CallMark*> mark{&own_mark};
+CallMarks own_marks;
+std::atomic<CallMarks*> marks{&own_marks};
+std::atomic<std::uint64_t (*)() noexcept> event_of{nullptr};
 
-constexpr std::array kCrashes{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
-constexpr unsigned kRescueSeconds = 2;
-std::function<void()>* rescue_work = nullptr;
-std::array<struct sigaction, kCrashes.size()> before;
-std::atomic<bool> dying{false};
+/// The mark of a thread, given back when the thread ends.
+class Place {
+ public:
+  Place() noexcept : mark_(&take()) {}
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+  ~Place() { mark_->taken.store(false, std::memory_order_release); }
+  CallMark& mark() const noexcept { return *mark_; }
+  void move() noexcept { mark_ = &take(); }  ///< To where marks are now.
+  const char* slot = nullptr;
+  std::uint64_t event = CallMark::kNoEvent;
 
-void say(const char* words) noexcept {
-  if (write(STDERR_FILENO, words, std::strlen(words)) < 0) return;  // there is nobody else to tell
-}
-
-void say_what_ran(const char* how) noexcept {
-  for (const char* words : {"emmctl: ", this_plugin, ": ", this_slot, " ", how, "\n"}) say(words);
-}
-
-void rescue() noexcept {
-  if (dying.exchange(true) || rescue_work == nullptr) return;
-  (*rescue_work)();
-}
-
-void end_by(int signal) noexcept {
-  std::signal(signal, SIG_DFL);
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, signal);
-  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
-  raise(signal);
-  _exit(128 + signal);
-}
-
-const char* name_of(int signal) noexcept {
-  switch (signal) {
-    case SIGSEGV:
-      return "crashed: SIGSEGV, an address that is not its own";
-    case SIGBUS:
-      return "crashed: SIGBUS, memory that is not there";
-    case SIGFPE:
-      return "crashed: SIGFPE, arithmetic";
-    case SIGILL:
-      return "crashed: SIGILL, an instruction that is none";
-    default:
-      return "crashed: SIGABRT, abort()";
+ private:
+  static CallMark& take() noexcept {
+    auto& all = marks.load()->threads;
+    for (auto& mark : all) {
+      if (!mark.taken.load(std::memory_order_relaxed) && !mark.taken.exchange(true)) return mark;
+    }
+    return all.back();
   }
+  CallMark* mark_;
+};
+Place& place() noexcept {
+  thread_local Place here;
+  return here;
 }
 
-std::atomic<int> crash{0};
-extern "C" void on_late(int) { end_by(crash.load()); }
-
-extern "C" void on_crash(int signal) {
-  if (this_slot != nullptr && !dying.load()) {
-    crash.store(signal);
-    say_what_ran(name_of(signal));
-    std::signal(SIGALRM, on_late);
-    alarm(kRescueSeconds);
-    rescue();
-  }
-  end_by(signal);
-}
-
-extern "C" void on_exit_of_process() {
-  if (this_slot == nullptr || rescue_work == nullptr || dying.load()) return;
-  say_what_ran("called exit()");
-  rescue();
-  _exit(1);
+void say(Place& here, const char* slot, std::uint64_t event) noexcept {
+  here.slot = slot;
+  here.event = event;
+  auto& mark = here.mark();
+  mark.slot.store(slot, std::memory_order_relaxed);
+  mark.event.store(event, std::memory_order_relaxed);
+  mark.changes.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -95,50 +60,36 @@ const char* kept_name(std::string name) {
   return names.emplace_back(text::printable(name, std::string::npos)).c_str();
 }
 
-RunningCall::RunningCall(const char* plugin, const char* slot) noexcept
-    : outer_plugin_(this_plugin), outer_slot_(this_slot) {
-  this_plugin = plugin;
-  this_slot = slot;
-  auto& to = *mark.load(std::memory_order_relaxed);
-  to.last.store(slot, std::memory_order_relaxed);
-  to.inside.fetch_add(1, std::memory_order_relaxed);
+RunningCall::RunningCall(const char* slot) noexcept {
+  auto& here = place();
+  outer_slot_ = here.slot;
+  outer_event_ = here.event;
+  const auto event = event_of.load(std::memory_order_relaxed);
+  say(here, slot, event != nullptr ? event() : CallMark::kNoEvent);
+  here.mark().depth.fetch_add(1, std::memory_order_relaxed);
+  marks.load(std::memory_order_relaxed)->last.store(slot, std::memory_order_relaxed);
 }
 
 RunningCall::~RunningCall() {
-  mark.load(std::memory_order_relaxed)->inside.fetch_sub(1, std::memory_order_relaxed);
-  this_plugin = outer_plugin_;
-  this_slot = outer_slot_;
+  auto& here = place();
+  here.mark().depth.fetch_sub(1, std::memory_order_relaxed);
+  say(here, outer_slot_, outer_event_);
 }
 
-bool RunningCall::here() noexcept { return this_slot != nullptr; }
+bool RunningCall::here() noexcept { return place().slot != nullptr; }
 
-void mark_calls_in(CallMark& to) noexcept { mark.store(&to); }
+void mark_calls_in(CallMarks& to) noexcept {
+  marks.store(&to);
+  place().move();
+}
 
 void mark_operation(std::string_view words) noexcept {
-  auto& to = mark.load(std::memory_order_relaxed)->operation;
+  auto& to = marks.load(std::memory_order_relaxed)->operation;
   const auto length = std::min(words.size(), to.size() - 1);
   std::memcpy(to.data(), words.data(), length);
   to[length] = '\0';
 }
 
-LastWords::LastWords(std::function<void()> work) {
-  static const int registered = std::atexit(on_exit_of_process);
-  (void)registered;
-  rescue_work = new std::function<void()>(std::move(work));
-  // A stack of its own, for the plugin that ran out of this one.
-  static std::array<std::byte, 1 << 16> stack;
-  const stack_t alternate{.ss_sp = stack.data(), .ss_flags = 0, .ss_size = stack.size()};
-  sigaltstack(&alternate, nullptr);
-  struct sigaction action {};
-  action.sa_handler = on_crash;
-  action.sa_flags = static_cast<int>(SA_ONSTACK | SA_RESETHAND);
-  sigemptyset(&action.sa_mask);
-  for (std::size_t i = 0; i < kCrashes.size(); ++i) sigaction(kCrashes[i], &action, &before[i]);
-}
-
-LastWords::~LastWords() {
-  for (std::size_t i = 0; i < kCrashes.size(); ++i) sigaction(kCrashes[i], &before[i], nullptr);
-  delete std::exchange(rescue_work, nullptr);
-}
+void mark_events_of(std::uint64_t (*event)() noexcept) noexcept { event_of.store(event); }
 
 }  // namespace emm::plugin

@@ -3,7 +3,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 
@@ -14,11 +13,11 @@ const char* kept_name(std::string name);
 
 /// Says, for as long as it lives, that a slot of a foreign manager runs on this thread. What is
 /// said survives the process where a child of run_in_child says it. Nests, as in a plugin that
-/// loads another. Costs two stores.
+/// loads another. Costs a few stores to memory that is this thread's alone.
 class RunningCall {
  public:
-  /// Both outlive the process's last call of a plugin: a kept_name() and a literal.
-  RunningCall(const char* plugin, const char* slot) noexcept;
+  /// A literal.
+  explicit RunningCall(const char* slot) noexcept;
   ~RunningCall();
   /// Whether a slot runs on this thread.
   static bool here() noexcept;
@@ -26,35 +25,35 @@ class RunningCall {
   RunningCall& operator=(const RunningCall&) = delete;
 
  private:
-  const char* outer_plugin_;
   const char* outer_slot_;
+  std::uint64_t outer_event_;
+};
+
+/// What one thread was last doing for a foreign manager.
+struct alignas(64) CallMark {
+  static constexpr std::uint64_t kNoEvent = ~std::uint64_t{0};
+  std::atomic<bool> taken{false};          ///< A thread that lives says here what it does.
+  std::atomic<std::uint32_t> depth{0};     ///< Calls that have not returned.
+  std::atomic<std::uint64_t> changes{0};   ///< How often a call has begun or returned.
+  std::atomic<const char*> slot{nullptr};  ///< Of the innermost such call; a literal.
+  std::atomic<std::uint64_t> event{kNoEvent};  ///< That it serves.
 };
 
 /// What was last said in a process.
-struct CallMark {
+struct CallMarks {
+  static constexpr std::size_t kThreads = 1280;  ///< More share the last mark.
   static constexpr std::size_t kLength = 120;
-  std::atomic<std::uint32_t> inside{0};    ///< How many calls have not returned.
-  std::atomic<const char*> last{nullptr};  ///< The slot of the call that began last; a literal.
+  std::array<CallMark, kThreads> threads{};
+  std::atomic<const char*> last{nullptr};  ///< The slot of the call that began last.
   std::array<char, kLength> operation{};   ///< What was being done, as mark_operation() was told.
 };
-/// Where this process says it: `mark` outlives every call from here on.
-void mark_calls_in(CallMark& mark) noexcept;
+/// Where this process says it: `marks` outlives every call from here on. Before the first call.
+void mark_calls_in(CallMarks& marks) noexcept;
 /// Says what is being done from here on, for what may have to be told after this process has ended; cut where it is long.
 /// One thread at a time, else it may be torn.
 void mark_operation(std::string_view words) noexcept;
-
-/// What is done where a foreign manager ends this process, while one of these lives; one at a time.
-///
-/// A signal that is a crash (SEGV, BUS, FPE, ILL, ABRT) inside a call of a plugin says on stderr
-/// which, runs `rescue` and ends the process by that signal. exit() inside such a call does the
-/// same and ends with exit code 1. `rescue` runs on the thread that crashed and must make do with
-/// what is whole; it has two seconds.
-class LastWords {
- public:
-  explicit LastWords(std::function<void()> rescue);
-  ~LastWords();
-  LastWords(const LastWords&) = delete;
-  LastWords& operator=(const LastWords&) = delete;
-};
+/// How a call learns which event it serves: `event()` is asked on its thread, and answers
+/// CallMark::kNoEvent where there is none.
+void mark_events_of(std::uint64_t (*event)() noexcept) noexcept;
 
 }  // namespace emm::plugin

@@ -141,6 +141,8 @@ inline void Run::made(const Event& event, Lane& lane, Result<MemoryPointer>& mem
     if (stands_out(event, live)) [[unlikely]]
       check_made(event, slot);
     measure_reserved(lane);
+    if (is_told()) [[unlikely]]
+      hear(pass_);
   }
   if constexpr ((F & feature::watched) != 0) {
     if (order_) order_allocated(live);
@@ -184,7 +186,11 @@ inline void Run::free(const Event& event) {
   live_bytes_ -= size;
   if (freed) [[likely]]
     ++pass_.frees;
-  if constexpr ((F & feature::checks) != 0) measure_reserved(lane);
+  if constexpr ((F & feature::checks) != 0) {
+    measure_reserved(lane);
+    if (is_told()) [[unlikely]]
+      hear(pass_);
+  }
   const auto outcome = freed ? Outcome::ok : outcome_of(freed.error());
   if constexpr ((F & feature::watched) != 0) {
     record(event, outcome, times, address.value, size, made_by);

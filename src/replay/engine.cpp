@@ -1,7 +1,10 @@
 #include "replay/engine.hpp"
 
 #include <algorithm>
+#include <cstring>
+#include <new>
 
+#include "log/summary_bytes.hpp"
 #include "replay/parallel.hpp"
 #include "replay/run.hpp"
 
@@ -64,6 +67,8 @@ Run::~Run() { parallel_.reset(); }
 
 Result<log::Summary> Run::run() {
   const Serving serving(at_);
+  name_run();
+  keep(Kept::Stage::running);
   if (options_.threads != ReplayOptions::Threads::trace) {
     if (auto begun = begin_threads(); !begun) return begun.error();
   }
@@ -185,6 +190,7 @@ void Run::pass(unsigned number) {
   end_leftovers(more);
   if (record_order_) record_order_->pass_on();
   if (!stop_ && options_.checks) check_balance();
+  hear(pass_);
   if (number == 0) {
     summary_.pass = pass_;
     for (const auto& [device, of] : devices_)
@@ -216,7 +222,11 @@ void Run::count_leaks() {
 void Run::end_leftovers(bool logged) {
   const Hidden hidden(*this);
   const auto refused = [&](const Status& ended) {
-    if (!ended && seen_.failed_frees++ == 0) seen_.first_failed_free = describe(ended.error());
+    if (ended) return;
+    seen_.last_failed_free = describe(ended.error());
+    if (seen_.failed_frees++ == 0) seen_.first_failed_free = seen_.last_failed_free;
+    seen_.failed_at = at_;
+    ++seen_.failed;
   };
   for (const auto slot : order_ ? live_.by_id() : std::vector<std::uint32_t>()) {
     if (!live_[slot].ended) order_ending(live_[slot], {});
@@ -267,11 +277,56 @@ void Run::check_balance() {
   }
 }
 
-void Run::finish() {
+void Run::name_run() {
   summary_.trace = trace_.source();
   summary_.manager = stack_.describe_manager();
   summary_.device = stack_.describe_device();
   summary_.clock = clock_.kind();
+}
+
+void Run::keep(Kept::Stage stage) {
+  if (options_.kept.empty()) return;
+  auto& kept = *reinterpret_cast<Kept*>(options_.kept.data());
+  const auto bytes = log::to_bytes(summary_);
+  if (bytes.size() > Kept::kSummaryBytes) return;
+  const auto other = 1 - kept.current.load();
+  std::memcpy(options_.kept.data() + Kept::summary_at(other), bytes.data(), bytes.size());
+  kept.sizes[other] = bytes.size();
+  kept.current.store(other);
+  kept.stage.store(stage);
+}
+
+void Run::add_numbers(log::Summary& summary) const {
+  summary.pass = number_ == 0 ? pass_ : summary_.pass;
+  if (number_ == 0) summary.pass.events = at_ - std::min(at_, backing_events_);
+  summary.outcomes = summary_.outcomes;
+  summary.refused_again = summary_.refused_again;
+  summary.violation_count = summary_.violation_count;
+  summary.skipped = summary_.skipped;
+}
+
+log::Failure Run::ended_at(const trace::Trace& trace, const log::Abnormal& how) const {
+  log::Failure failure;
+  failure.event = how.event.value_or(at_);
+  failure.outcome = Outcome::error;
+  failure.error = how.words;
+  failure.live_bytes = live_bytes_;
+  failure.reserved_bytes = reserved_;
+  failure.op = Op::end;
+  if (failure.event >= trace.size()) return failure;
+  const auto& event = trace[failure.event];
+  failure.line = event.line;
+  failure.op = event.op;
+  if (names_memory(event.op)) failure.id = trace.name(event.id);
+  failure.size = event.size;
+  failure.thread = trace.thread_number(event.thread);
+  failure.stream = trace.streams()[index(event.stream)];
+  failure.context = trace.contexts()[index(event.context)].name;
+  failure.frames = trace.site_frames(event.site);
+  return failure;
+}
+
+void Run::finish() {
   if (options_.latency) {
     if (alloc_times_.count() != 0) summary_.alloc_latency = alloc_times_.percentiles();
     if (free_times_.count() != 0) summary_.free_latency = free_times_.percentiles();
@@ -282,7 +337,9 @@ void Run::finish() {
   for (const auto& lane : lanes_) {
     if (lane->open()) summary_.reports += lane->context().memory_manager().report();
   }
+  keep(Kept::Stage::over);
   for (const auto& lane : lanes_) lane->end();  // a manager frees what it holds, which may fail
+  hear(summary_.pass);
   if (pace_) summary_.lateness = lateness_.percentiles();
   if (parallel_) summary_.threads = parallel_->thread_count();
   note_recording();
@@ -296,15 +353,62 @@ struct Engine::State {
       : options(std::move(chosen)), run(trace, stack, options, log) {}
 };
 
+std::unique_ptr<Engine::State, Engine::End> Engine::begin(const trace::Trace& trace, Stack& stack,
+                                                          ReplayOptions options,
+                                                          log::RecordSink* log) {
+  static_assert(sizeof(State) <= Kept::kRunBytes && sizeof(Kept) <= Kept::kRunBytes);
+  const auto kept = options.kept;
+  if (kept.empty()) {
+    return {new State(trace, stack, std::move(options), log), End{}};
+  }
+  EMM_ASSERT(kept.size() == kKeptBytes);
+  new (kept.data()) Kept;
+  auto* state = new (kept.data() + Kept::kRunBytes) State(trace, stack, std::move(options), log);
+  return {state, End{.in_place = true}};
+}
+
+void Engine::End::operator()(State* state) const {
+  if (in_place) {
+    std::destroy_at(state);
+  } else {
+    delete state;
+  }
+}
+
 Engine::Engine(const trace::Trace& trace, Stack& stack, ReplayOptions options, log::RecordSink* log)
-    : state_(std::make_unique<State>(trace, stack, std::move(options), log)) {}
+    : state_(begin(trace, stack, std::move(options), log)) {}
 
 Engine::~Engine() = default;
 
 Result<log::Summary> Engine::run() { return state_->run.run(); }
 
+std::optional<log::Summary> found_so_far(std::span<const std::byte> kept, const trace::Trace& trace,
+                                         log::Abnormal how) {
+  // Only numbers are read of the run itself: what it points to is gone with its process.
+  const auto& header = *reinterpret_cast<const Kept*>(kept.data());
+  if (header.stage.load() == Kept::Stage::none) return std::nullopt;
+  const auto which = header.current.load() % 2;
+  const auto size = std::min<std::uint64_t>(header.sizes[which], Kept::kSummaryBytes);
+  const auto bytes = kept.subspan(Kept::summary_at(which), static_cast<std::size_t>(size));
+  auto summary = log::summary_from_bytes({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  if (!summary) return std::nullopt;
+  const auto& run = reinterpret_cast<const Engine::State*>(kept.data() + Kept::kRunBytes)->run;
+  if (header.stage.load() == Kept::Stage::running) {
+    run.add_numbers(*summary);
+    if (run.has_threads()) {
+      summary->notes.push_back(
+          "what the threads had counted is lost with their process: there were more events, "
+          "allocations and frees than are said here");
+    }
+  }
+  if (!summary->first_failure) summary->first_failure = run.ended_at(trace, how);
+  ++summary->pass.failures;  // the call that did not come back
+  summary->abnormal = std::move(how);
+  return summary;
+}
+
 bool found_failure(const log::Summary& summary, bool leaks_fail) noexcept {
-  if (summary.violation_count != 0) return true;
+  if (summary.violation_count != 0 || summary.abnormal) return true;
   const auto failed = [&](const log::Pass& pass) {
     return pass.failures != 0 || pass.hazards != 0 || (leaks_fail && pass.leaked != 0);
   };

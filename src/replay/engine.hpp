@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "base/clock.hpp"
 #include "emm/context.hpp"
@@ -42,7 +43,12 @@ struct ReplayOptions {
   std::function<void(const log::Statistics& statistics, std::uint32_t device,
                      const MemoryManager& manager)>
       look{};
+  /// Zeroed memory of kKeptBytes that another process shares: the run lies there, and what it has
+  /// found, for found_so_far(). Empty: on the heap.
+  std::span<std::byte> kept{};
 };
+
+inline constexpr std::size_t kKeptBytes = std::size_t{16} << 20;
 
 /// Makes the contexts of a trace: the engine knows neither devices nor managers.
 class Stack {
@@ -76,9 +82,22 @@ class Engine {
   Result<log::Summary> run();
 
  private:
+  friend std::optional<log::Summary> found_so_far(std::span<const std::byte>, const trace::Trace&,
+                                                  log::Abnormal);
   struct State;
-  std::unique_ptr<State> state_;
+  struct End {
+    bool in_place = false;
+    void operator()(State* state) const;
+  };
+  static std::unique_ptr<State, End> begin(const trace::Trace& trace, Stack& stack,
+                                           ReplayOptions options, log::RecordSink* log);
+  std::unique_ptr<State, End> state_;
 };
+
+/// What a run in `kept` had found when its process ended as `how` says, whatever state that process
+/// was in. Where it had found no failure, the end is the first. Empty: it had not begun.
+std::optional<log::Summary> found_so_far(std::span<const std::byte> kept, const trace::Trace& trace,
+                                         log::Abnormal how);
 
 /// Did the run find a failure, by the rules of exit code 1: an operation that failed and that
 /// neither `expect` nor the recording says fails, an expectation that was not met, overlap,

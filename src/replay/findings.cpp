@@ -95,7 +95,10 @@ void Run::settle(const Event& event, Outcome got, const Error* error) {
   const bool foretold = !worked && this->foretold(event, got);
   if (!worked && !foretold && (got != Outcome::unsupported || expected == Outcome::ok)) {
     ++pass_.failures;
-    if (!summary_.first_failure) summary_.first_failure = capture(got, words());
+    if (!summary_.first_failure) {
+      summary_.first_failure = capture(got, words());
+      keep(Kept::Stage::running);
+    }
   }
   if (!met && (worked || got != Outcome::unsupported || expected == Outcome::ok)) {
     const auto what = names_memory(event.op)
@@ -147,6 +150,37 @@ void Run::violation(log::Violation::Kind kind, const std::string& words) {
   if (summary_.violations.size() == kViolationsKept) return;
   const auto line = at_ < trace_.size() ? trace_[at_].line : 0;
   summary_.violations.push_back({.kind = kind, .event = at_, .line = line, .words = words});
+  keep(Kept::Stage::running);
+}
+
+void Run::hear(log::Pass& pass) {
+  if (!is_told()) return;
+  Heard told;
+  std::string free_words, call_words;
+  const auto here = at_;
+  {
+    const std::lock_guard lock(seen_.mutex);
+    told = {.all = seen_.failed.load(), .frees = seen_.failed_frees, .calls = seen_.failed_calls};
+    free_words = seen_.last_failed_free;
+    call_words = seen_.last_failed_call;
+    at_ = std::min<std::uint64_t>(seen_.failed_at, trace_.size());
+  }
+  const auto heard = std::exchange(heard_, told);
+  if (const auto failed = told.frees - heard.frees; failed != 0) {
+    pass.failures += failed;
+    // Each was counted as carried out when it was asked for.
+    if (at_ < trace_.size() && trace_[at_].op == Op::free) pass.frees -= std::min(pass.frees, failed);
+    if (!summary_.first_failure) {
+      summary_.first_failure = capture(Outcome::error, free_words);
+      keep(Kept::Stage::running);
+    }
+  }
+  if (const auto failed = told.calls - heard.calls; failed != 0) {
+    summary_.violation_count += failed - 1;
+    if (!summary_.first_failure) summary_.first_failure = capture(Outcome::error, call_words);
+    violation(log::Violation::Kind::contract, call_words);
+  }
+  at_ = here;
 }
 
 void Run::fatal(Error error) {
@@ -161,6 +195,7 @@ void Run::decline(Op op, const std::string& why) {
       std::find_if(declined.begin(), declined.end(), [&](const auto& one) { return one.op == op; });
   if (found == declined.end()) found = declined.insert(found, {.op = op, .count = 0, .why = why});
   ++found->count;
+  keep(Kept::Stage::running);
 }
 
 std::string Run::described(const Live& live) const {
@@ -207,6 +242,7 @@ log::Failure Run::capture(Outcome outcome, std::string error) {
       live_bytes_ + (parallel_ ? static_cast<std::uint64_t>(parallel_->live_bytes()) : 0);
   failure.reserved_bytes = reserved_;
   failure.holders = biggest();
+  failure.op = Op::end;
   if (at_ >= trace_.size()) return failure;
 
   const auto& event = trace_[at_];

@@ -110,7 +110,18 @@ void Lane::flushed(std::size_t count, std::uint64_t bytes) noexcept {
 
 void Lane::free_failed(const Error& error) noexcept {
   const std::lock_guard lock(seen_.mutex);
-  if (seen_.failed_frees++ == 0) seen_.first_failed_free = describe(error);
+  seen_.last_failed_free = describe(error);
+  if (seen_.failed_frees++ == 0) seen_.first_failed_free = seen_.last_failed_free;
+  seen_.failed_at = serving();
+  ++seen_.failed;
+}
+
+void Lane::call_failed(const Error& error) noexcept {
+  const std::lock_guard lock(seen_.mutex);
+  seen_.last_failed_call = describe(error);
+  ++seen_.failed_calls;
+  seen_.failed_at = serving();
+  ++seen_.failed;
 }
 
 }  // namespace emm::replay

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -26,8 +27,12 @@ class Lane final : public ManagerObserver {
   struct Seen {
     std::mutex mutex;  ///< Managers tell of their doings on any thread.
     std::vector<log::Flush> flushes;
-    std::uint64_t failed_frees = 0;  ///< That a manager had deferred.
-    std::string first_failed_free;
+    std::uint64_t failed_frees = 0;  ///< That no return value shows.
+    std::string first_failed_free, last_failed_free;
+    std::uint64_t failed_calls = 0;  ///< Others without an answer.
+    std::string last_failed_call;
+    std::atomic<std::uint64_t> failed{0};  ///< Of both: whether there is something to hear.
+    std::uint64_t failed_at = 0;           ///< The event of the last.
     std::uint64_t streams_refused = 0;
   };
 
@@ -89,6 +94,7 @@ class Lane final : public ManagerObserver {
 
   void flushed(std::size_t count, std::uint64_t bytes) noexcept override;
   void free_failed(const Error& error) noexcept override;
+  void call_failed(const Error& error) noexcept override;
 
  private:
   StreamHandle other_stream(std::size_t stream, ThreadId thread);

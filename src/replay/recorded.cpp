@@ -100,8 +100,7 @@ void Run::note_recording() {
   }
   if (seen_.failed_frees != 0) {
     notes.push_back(
-        text::format("{} frees failed that a manager made later or at its end; the first: {}",
-                     seen_.failed_frees, seen_.first_failed_free));
+        text::format("{} frees failed; the first: {}", seen_.failed_frees, seen_.first_failed_free));
   }
 }
 

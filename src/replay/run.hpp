@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -45,6 +47,21 @@ constexpr bool names_memory(trace::Op op) noexcept {
   return op >= trace::Op::memalloc && op <= trace::Op::close_ipc_handle;
 }
 
+/// At the beginning of ReplayOptions::kept. The summary is there twice, so that one is whole while
+/// the other is written.
+struct Kept {
+  enum class Stage : std::uint32_t { none, running, over };
+  std::atomic<Stage> stage{Stage::none};
+  std::atomic<std::uint32_t> current{0};
+  std::array<std::uint64_t, 2> sizes{};
+
+  static constexpr std::size_t kRunBytes = std::size_t{256} << 10;  ///< After this, for the run.
+  static constexpr std::size_t kSummaryBytes = (kKeptBytes - 2 * kRunBytes) / 2;
+  static std::size_t summary_at(std::uint32_t which) noexcept {
+    return 2 * kRunBytes + which * kSummaryBytes;
+  }
+};
+
 /// One replay: all of Engine::run(). Its parts are in files by what they do, and dispatch.cpp says
 /// which serves what.
 class Parallel;
@@ -57,6 +74,10 @@ class Run {
   ~Run();
 
   Result<log::Summary> run();
+  /// Of a run whose process is gone: numbers are taken from it, all else from `summary`.
+  void add_numbers(log::Summary& summary) const;
+  bool has_threads() const noexcept { return parallel_ != nullptr; }
+  log::Failure ended_at(const trace::Trace& trace, const log::Abnormal& how) const;
 
  private:
   using Event = trace::Event;
@@ -109,6 +130,9 @@ class Run {
   std::uint64_t model_ns() const noexcept {
     return model_clock_ == nullptr ? 0 : model_clock_->now_ns();
   }
+  void name_run();
+  /// Keeps what was found so far where another process sees it.
+  void keep(Kept::Stage stage);
 
   // dispatch.cpp
   /// What a thread leaves to the run: all but device memory.
@@ -276,6 +300,11 @@ class Run {
   Outcome refused_outcome(AllocId id) const;
   void unmade(const Event& event);
   void violation(log::Violation::Kind kind, const std::string& words);
+  bool is_told() const noexcept {
+    return seen_.failed.load(std::memory_order_relaxed) != heard_.all;
+  }
+  /// Judges what managers have told since it was last called.
+  void hear(log::Pass& pass);
   void fatal(Error error);
   /// What would be live had all been served; 2^64 - 1 where that does not fit.
   std::uint64_t requested_bytes(std::uint64_t live) const noexcept {
@@ -367,6 +396,10 @@ class Run {
   std::map<std::uint32_t, Recorded> recorded_;      ///< By record.
   std::vector<std::uint64_t> last_mention_;         ///< Event, by record.
   std::map<AllocId, std::vector<Stream>> reached_;  ///< By `use` and record_stream.
+  struct Heard {
+    std::uint64_t all = 0, frees = 0, calls = 0;
+  };
+  Heard heard_;  ///< Of what managers told.
   std::uint64_t order_refused_ = 0;                 ///< Operations that the device has not.
 
   // What is held. Lanes are first: memory ends before its context.

@@ -127,7 +127,7 @@ class Search {
     scored.found_at = result_.trials;
     scored.ratio = static_cast<double>(scored.peak_reserved) /
                    static_cast<double>(std::max(scored.peak_live, options_.live_least));
-    if (exit_code(*summary) == 1) {
+    if (exit_code(*summary) == 1 || summary->abnormal) {
       take(scored);
       result_.failed = std::move(*summary);
       return {};

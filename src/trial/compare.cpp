@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "harness/apart.hpp"
 #include "harness/device_stack.hpp"
 #include "harness/measured_stack.hpp"
 #include "replay/null_manager.hpp"
@@ -27,25 +28,35 @@ class Contest {
 
   Result<Comparison> run(const std::vector<ManagerFactory>& managers) {
     for (const auto& manager : managers) {
+      if (manager.apart) apart_ = manager.apart;
+    }
+    for (const auto& manager : managers) {
       auto judged = replay(manager, {.on_oom = replay::ReplayOptions::OnOom::record});
       if (!judged) return std::move(judged).error();
+      if (judged->abnormal) {
+        result_.cut_off.push_back(judged->abnormal->words);
+        continue;
+      }
       result_.device = judged->device;
       result_.clock = judged->clock;
       const auto code = exit_code(*judged);
       result_.contestants.push_back(
           {.manager = manager.name, .judged = std::move(*judged), .exit_code = code});
+      compared_.push_back(manager);
       step();
     }
+    result_.interrupted = interrupted();
+    if (compared_.empty()) return std::move(result_);
     result_.needs = inspect::bounds(inspect::Lives(trace_));
     const bool simulated = result_.clock == "simulated";
     result_.passes = options_.passes;
     result_.rounds = options_.rounds.value_or(simulated ? 1 : kRounds);
     std::vector<double> engine;
     for (std::uint64_t round = 0; round < result_.rounds && !stopped(); ++round) {
-      for (std::size_t i = 0; i < managers.size() && !stopped(); ++i) {
-        const auto turn = (i + round) % managers.size();
+      for (std::size_t i = 0; i < compared_.size() && !stopped(); ++i) {
+        const auto turn = (i + round) % compared_.size();
         auto& contestant = result_.contestants[turn];
-        if (auto timed = time(managers[turn], contestant.first_ns, contestant.warm_ns,
+        if (auto timed = time(compared_[turn], contestant.first_ns, contestant.warm_ns,
                               contestant.simulated_ns);
             !timed) {
           return timed.error();
@@ -58,26 +69,36 @@ class Contest {
       if (auto timed = time(replay::null_manager(), unused, engine, unmodelled); !timed)
         return timed.error();
     }
-    result_.interrupted = stopped();
-    if (!result_.interrupted) judge(engine);
+    result_.interrupted = interrupted();
+    if (!stopped()) judge(engine);
     return std::move(result_);
   }
 
  private:
-  Result<log::Summary> replay(const ManagerFactory& manager, replay::ReplayOptions options) {
+  Result<log::Summary> replay(ManagerFactory manager, replay::ReplayOptions options) {
+    if (!manager.apart) manager.apart = apart_;
+    const auto work = [&](const Workplace& at) -> Result<log::Summary> {
+      std::vector<std::string> said;
+      auto stack = DeviceStack::create(
+          {.device = options_.device,
+           .trace = &trace_,
+           .manager = manager,
+           .peer_program = options_.peer_program},
+          &said);
+      if (!stack) return std::move(stack).error();
+      for (auto& line : said) at.words.push_back(std::move(line));
+      options.interrupted = at.interrupted;
+      options.kept = at.kept;
+      if (!options_.host_clock) return replay::Engine(trace_, **stack, options).run();
+      MeasuredStack measured(**stack);
+      return replay::Engine(trace_, measured, options).run();
+    };
     std::vector<std::string> said;
-    auto stack = DeviceStack::create(
-        {.device = options_.device,
-         .trace = &trace_,
-         .manager = manager,
-         .peer_program = options_.peer_program},
-        &said);
-    if (!stack) return std::move(stack).error();
-    if (result_.notes.empty()) result_.notes = std::move(said);
-    options.interrupted = options_.interrupted;
-    if (!options_.host_clock) return replay::Engine(trace_, **stack, std::move(options)).run();
-    MeasuredStack measured(**stack);
-    return replay::Engine(trace_, measured, std::move(options)).run();
+    auto summary = run_apart(
+        {.trace = trace_, .manager = manager, .interrupted = options_.interrupted, .work = work},
+        said);
+    if (!said.empty() && result_.notes.empty()) result_.notes = said;
+    return summary;
   }
 
   Status time(const ManagerFactory& manager, std::vector<double>& first,
@@ -88,6 +109,11 @@ class Contest {
     auto summary = replay(manager, std::move(options));
     if (!summary) return std::move(summary).error();
     if (stopped()) return {};
+    if (const auto& abnormal = summary->abnormal) {
+      result_.cut_off.push_back(abnormal->words);
+      result_.unmeasured = true;
+      return {};
+    }
     std::vector<double> passes;
     for (const auto& pass : summary->repeats) passes.push_back(pass.ns_per_event);
     if (summary->repeats.back().simulated_ns) simulated = summary->repeats.back().simulated_ns_per_event;
@@ -112,7 +138,8 @@ class Contest {
     }
   }
 
-  bool stopped() const {
+  bool stopped() const { return interrupted() || result_.unmeasured; }
+  bool interrupted() const {
     return options_.interrupted != nullptr && options_.interrupted->load(std::memory_order_relaxed);
   }
   void step() {
@@ -123,7 +150,10 @@ class Contest {
   const trace::Trace& trace_;
   const CompareOptions& options_;
   Comparison result_;
+  std::vector<ManagerFactory> compared_;  // of the contestants
   std::uint64_t done_ = 0;
+  // Where one runs in processes of its own, all do: nobody may have opened a CUDA device before.
+  std::optional<std::chrono::milliseconds> apart_;
 };
 
 }  // namespace

@@ -61,6 +61,9 @@ struct Comparison {
   std::vector<inspect::Need> needs;
   std::vector<Contestant> contestants;
   std::vector<std::string> notes;  ///< On the device, for a person.
+  /// How the process of a foreign manager ended, a sentence each. Who ended so is no contestant.
+  std::vector<std::string> cut_off;
+  bool unmeasured = false;  ///< One of them did so while it was timed: there are no times.
   bool interrupted = false;  ///< Before all was measured: the contestants are not to be shown.
 };
 

@@ -315,6 +315,11 @@ std::string to_json(const Comparison& comparison, const trace::Trace& trace) {
   };
   json.begin_object().member("schema", "emmctl.compare/2").member("trace", trace.source());
   json.member("device", comparison.device).member("clock", comparison.clock);
+  if (!comparison.cut_off.empty()) {
+    json.key("cut_off").begin_array();
+    for (const auto& words : comparison.cut_off) json.value(words);
+    json.end_array();
+  }
   json.member("events", comparison.contestants.front().judged.pass.events);
   json.member("rounds", comparison.rounds).member("passes", comparison.passes);
   json.key("needs");

@@ -27,6 +27,10 @@ class Trials {
     }
     interrupted_ = summary->interrupted;
     if (interrupted_) return std::nullopt;
+    if (summary->abnormal && summary->abnormal->hung) {
+      hung_ = std::move(summary->abnormal);
+      return std::nullopt;
+    }
     const auto code = exit_code(*summary);
     judged_nothing_ = code == 3;
     ++count_;
@@ -40,8 +44,9 @@ class Trials {
     return summary ? std::optional(std::move(*summary)) : std::nullopt;
   }
 
-  bool stopped() const { return error_.has_value() || interrupted_; }
+  bool stopped() const { return error_.has_value() || interrupted_ || hung_.has_value(); }
   bool interrupted() const { return interrupted_; }
+  const std::optional<log::Abnormal>& hung() const { return hung_; }
   bool judged_nothing() const { return judged_nothing_; }
   std::uint64_t count() const { return count_; }
   const std::optional<Error>& error() const { return error_; }
@@ -61,6 +66,7 @@ class Trials {
   std::uint64_t count_ = 0;
   std::optional<Error> error_;
   bool interrupted_ = false, judged_nothing_ = false;
+  std::optional<log::Abnormal> hung_;
 };
 
 /// Answers one question.
@@ -293,7 +299,8 @@ Result<Fit> fit(const trace::Trace& trace, const Setting& setting, const FitOpti
   if (trials.error()) return *trials.error();
   fit.trials = trials.count();
   fit.interrupted = trials.interrupted();
-  explain(fit, trials);
+  fit.hung = trials.hung();
+  if (!fit.hung) explain(fit, trials);  // each further trial may hang too
   return fit;
 }
 

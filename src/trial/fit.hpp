@@ -54,6 +54,8 @@ struct Fit {
   std::uint64_t trials = 0;           ///< Replays, of both.
   bool judged_nothing = false;        ///< There was nothing to judge at any capacity.
   bool interrupted = false;           ///< Before all was tried; the answers hold what is known.
+  /// A call of a foreign manager did not return in a trial, with which the search ended: how.
+  std::optional<log::Abnormal> hung;
 
   /// The answer where all is asked for, or where only what was served is.
   const Answer* of(inspect::Asked asked) const noexcept;

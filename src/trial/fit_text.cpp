@@ -228,7 +228,7 @@ std::string to_json(const Fit& fit, const FitShown& shown) {
   json.begin_object().member("schema", "emmctl.fit/2").member("trace", shown.trace.source());
   json.member("manager", shown.manager).member("events", std::uint64_t{shown.trace.size()});
   json.member("devices", std::uint64_t{shown.trace.device_count()});
-  json.member("complete", !fit.interrupted).member("as_recorded", fit.asked == inspect::Asked::served);
+  json.member("complete", !fit.interrupted && !fit.hung).member("as_recorded", fit.asked == inspect::Asked::served);
   const auto need = need_of(shown.needs);
   maybe("capacity_bytes", found.capacity);
   maybe("least_passing_bytes", found.least_passing());

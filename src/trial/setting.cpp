@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "harness/apart.hpp"
 #include "harness/device_stack.hpp"
 #include "replay/engine.hpp"
 
@@ -11,19 +12,26 @@ namespace emm::trial {
 
 Result<log::Summary> run(const trace::Trace& trace, const Setting& setting,
                          std::uint64_t capacity) {
-  auto stack = DeviceStack::create(
-      {.device = text::format("sim:capacity={},costs=none", capacity),
-       .trace = &trace,
-       .manager = setting.manager,
-       .profile = setting.profile,
-       .peer_program = setting.peer_program},
-      nullptr);
-  if (!stack) return std::move(stack).error();
-  replay::ReplayOptions options;
-  options.on_oom = replay::ReplayOptions::OnOom::stop;
-  options.refusals_fail = setting.refusals_fail;
-  options.interrupted = setting.interrupted;
-  return replay::Engine(trace, **stack, std::move(options)).run();
+  const auto work = [&](const Workplace& at) -> Result<log::Summary> {
+    auto stack = DeviceStack::create(
+        {.device = text::format("sim:capacity={},costs=none", capacity),
+         .trace = &trace,
+         .manager = setting.manager,
+         .profile = setting.profile,
+         .peer_program = setting.peer_program},
+        nullptr);
+    if (!stack) return std::move(stack).error();
+    replay::ReplayOptions options;
+    options.on_oom = replay::ReplayOptions::OnOom::stop;
+    options.refusals_fail = setting.refusals_fail;
+    options.interrupted = at.interrupted;
+    options.kept = at.kept;
+    return replay::Engine(trace, **stack, std::move(options)).run();
+  };
+  std::vector<std::string> words;
+  return run_apart(
+      {.trace = trace, .manager = setting.manager, .interrupted = setting.interrupted, .work = work},
+      words);
 }
 
 std::string renumbered(const trace::Trace& trace) {
@@ -33,6 +41,9 @@ std::string renumbered(const trace::Trace& trace) {
 }
 
 int exit_code(const log::Summary& summary) noexcept {
+  constexpr int kSignalled = 128;
+  if (summary.abnormal && summary.abnormal->signal != 0)
+    return kSignalled + summary.abnormal->signal;
   if (replay::found_failure(summary, false)) return 1;
   return replay::judged_nothing(summary) ? 3 : 0;
 }

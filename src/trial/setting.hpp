@@ -25,15 +25,16 @@ struct Setting {
 };
 
 /// Replays `trace` on fresh simulated devices of `capacity` bytes each, up to the first request
-/// that runs out of memory and that was not to. Nothing of one trial is left for the next.
+/// that runs out of memory and that was not to. Nothing of one trial is left for the next. One that
+/// ends the process of a foreign manager is a trial that failed: Summary::abnormal.
 Result<log::Summary> run(const trace::Trace& trace, const Setting& setting, std::uint64_t capacity);
 
 /// What a person should know of the simulated devices that run() makes for `trace`: which of its ordinals they are,
 /// where these are not 0, 1, ...; else empty.
 std::string renumbered(const trace::Trace& trace);
 
-/// The exit code that a replay with this summary has: 0, 1 (it found a failure) or 3 (nothing could
-/// be judged).
+/// The exit code that a replay with this summary has: 0, 1 (it found a failure), 3 (nothing could
+/// be judged) or 128 + the signal that ended the process of a foreign manager.
 int exit_code(const log::Summary& summary) noexcept;
 
 }  // namespace emm::trial

@@ -1,11 +1,13 @@
 #include "trial/symptom.hpp"
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 
 #include "base/assert.hpp"
@@ -49,16 +51,22 @@ Result<Symptom> Symptom::parse(std::string_view words) {
 Result<log::Summary> Examiner::run(const trace::Trace& trace, const ManagerFactory& manager) const {
   auto setting = options_.setting;
   setting.manager = manager;
-  return trial::run(trace, setting, options_.capacity);
+  auto summary = trial::run(trace, setting, options_.capacity);
+  if (summary && summary->abnormal && summary->abnormal->hung)
+    return Error{.code = Errc::driver_error, .message = summary->abnormal->words};
+  return summary;
 }
 
 Result<int> Examiner::code_in_child(const trace::Trace& trace) const {
+  const auto parent = getpid();
   const auto child = fork();
   if (child < 0) {
     return Error{.code = Errc::io_error,
                  .message = text::format("no process for a trial: {}", std::strerror(errno))};
   }
   if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(kSignalled);
     const rlimit no_core{0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
     const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -78,7 +86,8 @@ Result<int> Examiner::code_in_child(const trace::Trace& trace) const {
 Result<Finding> Examiner::examine_exit(const trace::Trace& trace) const {
   constexpr int kOrdinaryMost = 3;
   Finding finding;
-  if (options_.symptom.code > kOrdinaryMost) {
+  // A foreign manager runs in a process of its own anyway, and says how that ended.
+  if (options_.symptom.code > kOrdinaryMost && !options_.setting.manager.apart) {
     const auto code = code_in_child(trace);
     if (!code) return code.error();
     const auto* interrupted = options_.setting.interrupted;

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "log/summary_bytes.hpp"
 #include "log/writer.hpp"
 
 namespace emm::log {
@@ -196,6 +197,28 @@ TEST(CompareFlushes, TellsTheFirstDifference) {
   EXPECT_EQ(comparison.unrecorded, 1u);
   EXPECT_EQ(comparison.first_difference,
             "replayed at event 2: 1 frees, 8 bytes; the recording has no flush there");
+}
+
+TEST(SummaryBytes, BringASummaryBackWhole) {
+  auto summary = failed_run();
+  summary.abnormal =
+      Abnormal{.words = "it crashed", .signal = 11, .hung = true, .event = 7, .line = 9};
+  summary.statistics = {{.context = "c", .torch = {{"num_ooms", 3}}, .rmm = {}, .other = {}}};
+
+  const auto back = summary_from_bytes(to_bytes(summary));
+
+  ASSERT_TRUE(back);
+  EXPECT_EQ(to_json(*back), to_json(summary));
+  EXPECT_EQ(to_text(*back), to_text(summary));
+  EXPECT_EQ(back->abnormal->signal, 11);
+}
+
+TEST(SummaryBytes, ThatAreCutAreNoSummary) {
+  const auto bytes = to_bytes(failed_run());
+
+  for (std::size_t size = 0; size < bytes.size(); ++size)
+    ASSERT_FALSE(summary_from_bytes(std::string_view(bytes).substr(0, size))) << size;
+  EXPECT_FALSE(summary_from_bytes(bytes + "x"));
 }
 
 }  // namespace

@@ -145,5 +145,96 @@ TEST(RunInChild, LeavesNothingRunning) {
   close(pipes[0]);
 }
 
+TEST(RunInChild, ACallThatDoesNotReturnEndsTheChildBeforeTheWholeDeadline) {
+  const auto end = run_in_child({.deadline = kLong, .call_deadline = 100ms},
+                                [](const std::atomic<bool>&) -> std::string {
+                                  const RunningCall running("memalloc");
+                                  while (true) pause();
+                                });
+
+  ASSERT_TRUE(end);
+  EXPECT_EQ(end->kind, Kind::hung);
+  EXPECT_TRUE(end->in_one_call);
+  EXPECT_EQ(end->last_call, "memalloc");
+}
+
+TEST(RunInChild, SaysWhichEventTheCallServed) {
+  const auto end =
+      run_in_child({.deadline = kLong}, [](const std::atomic<bool>&) -> std::string {
+        mark_events_of([]() noexcept -> std::uint64_t { return 41; });
+        const RunningCall running("free");
+        std::abort();
+      });
+
+  ASSERT_TRUE(end);
+  EXPECT_EQ(end->event, 41u);
+}
+
+TEST(RunInChild, AnInterruptIsHeardByTheWork) {
+  const std::atomic<bool> interrupted{true};
+
+  const auto end = run_in_child({.interrupted = &interrupted}, [](const std::atomic<bool>& told) {
+    while (!told.load()) usleep(100);
+    return std::string("stopped");
+  });
+
+  ASSERT_TRUE(end);
+  EXPECT_EQ(end->kind, Kind::answered);
+  EXPECT_EQ(end->bytes, "stopped");
+}
+
+TEST(RunInChild, AnInterruptEndsACallThatDoesNotReturn) {
+  const std::atomic<bool> interrupted{true};
+
+  const auto end =
+      run_in_child({.interrupted = &interrupted}, [](const std::atomic<bool>&) -> std::string {
+        const RunningCall running("free");
+        while (true) pause();
+      });
+
+  ASSERT_TRUE(end);
+  EXPECT_EQ(end->kind, Kind::interrupted);
+}
+
+TEST(RunInChild, AnAnswerIsWholeWhereACrashComesAfterIt) {
+  const auto end = run_in_child({.runs_exit_handlers = true}, [](const std::atomic<bool>&) {
+    std::atexit(std::abort);
+    return std::string("whole");
+  });
+
+  ASSERT_TRUE(end);
+  EXPECT_EQ(end->kind, Kind::crashed);
+  EXPECT_TRUE(end->whole);
+  EXPECT_EQ(end->bytes, "whole");
+}
+
+TEST(RunInChild, AnAnswerNeedsNoDescriptor) {
+  const auto end = run_in_child(kLong, [] {
+    for (int file = 0; file < 256; ++file) close(file);
+    return std::string("whole");
+  });
+
+  ASSERT_TRUE(end);
+  EXPECT_EQ(end->kind, Kind::answered);
+}
+
+TEST(RunInChild, EndsAlsoWhatHasLeftItsGroup) {
+  const SharedMemory memory(sizeof(std::atomic<pid_t>));
+  auto& escaped = *new (memory.bytes().data()) std::atomic<pid_t>(0);
+
+  const auto end = run_in_child(kLong, [&] {
+    if (fork() == 0) {
+      setsid();
+      escaped.store(getpid());
+      while (true) pause();
+    }
+    while (escaped.load() == 0) usleep(100);
+    return std::string();
+  });
+
+  ASSERT_TRUE(end);
+  EXPECT_NE(kill(escaped.load(), 0), 0);
+}
+
 }  // namespace
 }  // namespace emm::plugin

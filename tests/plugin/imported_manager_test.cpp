@@ -27,7 +27,8 @@ Calls& foreign_calls() {
 
 struct Observer final : ManagerObserver {
   void free_failed(const Error& error) noexcept override { failed.push_back(describe(error)); }
-  std::vector<std::string> failed;
+  void call_failed(const Error& error) noexcept override { calls.push_back(describe(error)); }
+  std::vector<std::string> failed, calls;
 };
 
 /// A context on a simulated device with a manager of a shared object.
@@ -161,6 +162,35 @@ TEST(ImportedManager, ExceptionsOfSlotsWithoutAnAnswerAreSurvived) {
               std::string_view(slot) != "interface_version");
     EXPECT_NE(rig.manager().report(), "");
   }
+}
+
+TEST(ImportedManager, WhatGoesWrongWithoutAnAnswerGoesToTheObserver) {
+  for (const auto* slot : {"defer_cleanup", "end_defer_cleanup", "interface_version", "report"}) {
+    Rig rig(hostile(std::string(slot) + "=throws"));
+    { const auto guard = rig.context->defer_cleanup(); }
+    static_cast<void>(rig.manager().interface_version());
+    static_cast<void>(rig.manager().report());
+
+    ASSERT_FALSE(rig.observer.calls.empty()) << slot;
+    EXPECT_EQ(rig.observer.calls.back(), kPlugins + "hostile.so: an exception came out of " + slot +
+                                             ": expected a status");
+  }
+  Rig ends(hostile("destroy=throws"));
+  ends.context.reset();
+  EXPECT_EQ(ends.observer.calls.size(), 1u);
+}
+
+TEST(ImportedManager, AnAnswerPastItsEndGoesToTheObserver) {
+  Rig state(hostile("state=beyond"));
+  EXPECT_EQ(state.manager().state().live_bytes, std::nullopt);
+  EXPECT_EQ(state.observer.calls,
+            std::vector{kPlugins + "hostile.so: state wrote outside the 48 bytes of its answer"});
+
+  Rig statistics(hostile("statistics=beyond"));
+  static_cast<void>(statistics.manager().statistics());
+  EXPECT_EQ(statistics.observer.calls,
+            std::vector{kPlugins + "hostile.so: statistics wrote more than the 256 numbers it was "
+                                   "asked for"});
 }
 
 TEST(ImportedManager, TakesTheStatisticsWhoseNamesItKnows) {

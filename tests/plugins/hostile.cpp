@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
@@ -31,6 +32,30 @@ void do_harm(const std::string& does) {
   if (does == "exits") std::exit(0);
   if (does == "leaves") _exit(0);
   if (does == "hangs") {
+    while (true) pause();
+  }
+  if (does == "deaf") {
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, nullptr);
+    while (true) pause();
+  }
+  if (does == "dies") std::raise(SIGKILL);
+  if (does == "later") std::atexit(std::abort);
+  if (does == "stays") {
+    std::atexit([] {
+      while (true) pause();
+    });
+  }
+  if (does == "closes") {
+    for (int file = 0; file < 256; ++file) close(file);
+  }
+  if (does == "prints") {  // and goes elsewhere
+    for (int i = 0; i < 3; ++i) std::puts("a plugin's own words");
+    if (chdir("/") != 0) std::abort();
+  }
+  if (does == "forks" && fork() == 0) {
+    setsid();
     while (true) pause();
   }
   if (does == "throws") throw std::runtime_error("thrown by a plugin");
@@ -72,7 +97,8 @@ emm_status memalloc(emm_manager* self, uint64_t size, emm_stream, emm_memory* me
   memory->token = memory->device_pointer;
   if (self->first == 0) self->first = memory->device_pointer;
   if (does == "misaligned") memory->device_pointer += 8;
-  if (does == "same") memory->device_pointer = self->first;
+  if (does == "same" || does == "same_crashes") memory->device_pointer = self->first;
+  if (does == "same_crashes" && self->calls > 3) std::raise(SIGSEGV);
   return status;
 }
 
@@ -113,6 +139,9 @@ extern "C" const emm_plugin_table_v1* emm_plugin_v1() {
     slots.interface_version = [](emm_manager* self) -> int32_t {
       do_harm(self->in("interface_version"));
       return 1;
+    };
+    slots.state = [](emm_manager* self, emm_state* state) {
+      if (self->in("state") == "beyond") std::memset(state, 0, sizeof *state + 16);
     };
     slots.report = [](emm_manager* self, char* buffer, size_t size) {
       do_harm(self->in("report"));

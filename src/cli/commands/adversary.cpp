@@ -23,6 +23,7 @@ class AdversaryRun final : public CommandRun {
   explicit AdversaryRun(Arguments& arguments) {
     arguments.output("OUT", out_, "The trace that wastes most; - is standard output");
     manager_.offer(arguments);
+    deadline_.offer(arguments);
     arguments.count("--trials", options_.trials, "How many traces to try");
     arguments.count("--seed", options_.seed, "The same seed gives the same trace on every machine");
     arguments.count("--requests", options_.requests, "Allocations of a trace, at most");
@@ -56,7 +57,9 @@ class AdversaryRun final : public CommandRun {
                   options_.trials, options_.requests, options_.size_max, options_.live_least, kMost,
                   trial::kCapacityMost);
     }
-    auto manager = manager_.find();
+    const auto deadline = deadline_.time();
+    if (!deadline) return deadline.error();
+    auto manager = manager_.find(*deadline);
     if (!manager) return std::move(manager).error();
     handle_interrupts();
     const auto name = manager->name;
@@ -145,6 +148,7 @@ class AdversaryRun final : public CommandRun {
 
   std::string out_, json_, size_max_ = "1GiB", live_least_ = "1GiB";
   ManagerChoice manager_;
+  CallDeadline deadline_;
   trial::AdversaryOptions options_;
 };
 

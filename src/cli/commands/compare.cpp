@@ -3,6 +3,7 @@
 #include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
+#include "cli/manager_choice.hpp"
 #include "emm/manager_entry.hpp"
 #include "trial/compare_text.hpp"
 
@@ -19,6 +20,7 @@ class Compare final : public CommandRun {
     arguments.list("--manager", managers_, "NAME|FILE[:key=value,...]",
                    "A manager, as replay takes it; repeatable, the first is what the others are "
                    "measured by (all bundled ones, where not given)");
+    deadline_.offer(arguments);
     arguments.text("--device", device_, "DEVICE",
                    "auto, sim[:capacity=..,devices=..,seed=..,costs=h200] or cuda[:N]");
     arguments.choice(
@@ -57,8 +59,10 @@ class Compare final : public CommandRun {
         if (entry->name != "host-only") managers_.emplace_back(entry->name);
       }
     }
+    const auto deadline = deadline_.time();
+    if (!deadline) return deadline.error();
     for (const auto& spec : managers_) {
-      auto manager = find_manager(spec);
+      auto manager = choose_manager(spec, {}, *deadline);
       if (!manager) return std::move(manager).error();
       managers.push_back(std::move(*manager));
     }
@@ -82,6 +86,8 @@ class Compare final : public CommandRun {
     if (comparison->interrupted) {
       return fail(Errc::interrupted, "interrupted while {}", "comparing");
     }
+    for (const auto& words : comparison->cut_off) console.say(words);
+    if (comparison->contestants.empty() || comparison->unmeasured) return ExitCode::failure;
     if (!json_.empty()) {
       if (auto written = console.write(json_, trial::to_json(*comparison, loaded->trace));
           !written) {
@@ -91,7 +97,7 @@ class Compare final : public CommandRun {
     if (json_ != "-") {
       console.result(trial::to_text(*comparison, loaded->trace, console.width(), all_frames_));
     }
-    bool failed = false, judged = false;
+    bool failed = !comparison->cut_off.empty(), judged = false;
     for (const auto& each : comparison->contestants) {
       failed = failed || each.exit_code == 1;
       judged = judged || each.exit_code != 3;
@@ -109,6 +115,7 @@ class Compare final : public CommandRun {
   std::string clock_ = "device";
   std::string trace_, device_ = "auto", from_, json_;
   std::vector<std::string> managers_;
+  CallDeadline deadline_;
   std::optional<std::uint64_t> rounds_;
   std::uint64_t passes_ = 5;
   bool partial_ = false, all_frames_ = false;

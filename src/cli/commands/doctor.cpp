@@ -5,6 +5,7 @@
 
 #include "base/units.hpp"
 #include "cli/command.hpp"
+#include "cli/manager_choice.hpp"
 #include "emm/context.hpp"
 #include "harness/device_stack.hpp"
 
@@ -89,9 +90,17 @@ Finding locked_memory() {
 Finding chosen_manager() {
   const char* named = std::getenv("EMM_MEMORY_MANAGER");
   if (named == nullptr || *named == '\0') return {.what = "EMM_MEMORY_MANAGER", .words = "not set: the manager is default"};
-  const auto found = find_manager(named);
-  if (!found) {
-    return {.what = "EMM_MEMORY_MANAGER", .kind = Finding::Kind::broken, .words = describe(found.error())};
+  constexpr std::chrono::seconds kDeadline{60};
+  auto harm = Result<std::string>(std::string());
+  if (is_foreign(named)) {
+    harm = look_at_foreign(named, {}, kDeadline);
+  } else if (const auto found = find_manager(named); !found) {
+    harm = found.error();
+  }
+  if (!harm || !harm->empty()) {
+    return {.what = "EMM_MEMORY_MANAGER",
+            .kind = Finding::Kind::broken,
+            .words = harm ? text::format("{}: {}", named, *harm) : describe(harm.error())};
   }
   return {.what = "EMM_MEMORY_MANAGER", .words = named};
 }

@@ -19,6 +19,7 @@ class FitRun final : public CommandRun {
     arguments.input("TRACE", trace_,
                          "The trace: any format of `emmctl list formats`; - is standard input");
     manager_.offer(arguments);
+    deadline_.offer(arguments);
     arguments.text("--from", from_, "FORMAT",
                    "The trace's format, where its content does not tell");
     arguments.flag("--partial", partial_, "Take a torn tail as the end");
@@ -49,7 +50,9 @@ class FitRun final : public CommandRun {
   Result<ExitCode> run(Console& console) override {
     auto search_ns = units::parse_ns(search_time_);
     if (!search_ns) return std::move(search_ns).error();
-    auto manager = manager_.find();
+    const auto deadline = deadline_.time();
+    if (!deadline) return deadline.error();
+    auto manager = manager_.find(*deadline);
     if (!manager) return std::move(manager).error();
     handle_interrupts();
     auto loaded = load_trace(console, trace_, {.format = from_, .partial = partial_});
@@ -92,6 +95,10 @@ class FitRun final : public CommandRun {
       return ExitCode::inconclusive;
     }
     if (json_ != "-") console.result(trial::to_text(*fit, shown));
+    if (fit->hung) {
+      console.say(fit->hung->words + "; what is known so far is in the answer");
+      return ExitCode::failure;
+    }
     if (fit->interrupted) console.say("interrupted; what is known so far is in the answer");
     return fit->answer.capacity ? ExitCode::fine : ExitCode::failure;
   }
@@ -99,6 +106,7 @@ class FitRun final : public CommandRun {
  private:
   std::string trace_, from_, json_, search_time_ = "10s";
   ManagerChoice manager_;
+  CallDeadline deadline_;
   bool partial_ = false, limit_ = false, as_recorded_ = false, all_frames_ = false;
 };
 

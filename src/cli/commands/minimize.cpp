@@ -34,6 +34,7 @@ class Minimize final : public CommandRun {
                    "or need P % more than "
                    "--against");
     manager_.offer(arguments);
+    deadline_.offer(arguments);
     arguments.text("--capacity", capacity_, "SIZE",
                    "Of each simulated device; else as the trace says; else, where the recording was "
                    "refused memory, 2 MiB less than the program needs; else an H200's");
@@ -169,12 +170,14 @@ class Minimize final : public CommandRun {
                   "--fails-with {}, --against '{}': expected both more:P and a manager, or neither",
                   fails_with_, against_);
     }
+    const auto deadline = deadline_.time();
+    if (!deadline) return deadline.error();
     if (!against_.empty()) {
-      auto against = find_manager(against_);
+      auto against = choose_manager(against_, {}, *deadline);
       if (!against) return std::move(against).error();
       options.against = std::move(*against);
     }
-    auto manager = manager_.find();
+    auto manager = manager_.find(*deadline);
     if (!manager) return std::move(manager).error();
     if (!capacity_.empty()) {
       auto size = units::parse_bytes(capacity_);
@@ -295,6 +298,7 @@ class Minimize final : public CommandRun {
 
   std::string trace_, fails_with_ = "oom", capacity_, against_, output_ = "-", from_, json_;
   ManagerChoice manager_;
+  CallDeadline deadline_;
   bool as_recorded_ = false, all_frames_ = false;
 };
 

@@ -1,8 +1,4 @@
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <memory>
 
 #include "base/text.hpp"
@@ -12,13 +8,12 @@
 #include "cli/manager_choice.hpp"
 #include "cli/memory_maps.hpp"
 #include "emm/manager_entry.hpp"
+#include "harness/apart.hpp"
 #include "harness/device_stack.hpp"
 #include "harness/measured_stack.hpp"
 #include "log/writer.hpp"
-#include "plugin/running_call.hpp"
 #include "replay/engine.hpp"
 #include "replay/null_manager.hpp"
-#include "replay/serving.hpp"
 
 namespace emm {
 namespace {
@@ -30,6 +25,7 @@ class Replay final : public CommandRun {
   explicit Replay(Arguments& arguments) {
     arguments.input("TRACE", trace_, "The trace: any format of `emmctl list formats`; - is standard input");
     manager_.offer(arguments);
+    deadline_.offer(arguments);
     arguments.text("--device", device_, "DEVICE", "auto, sim[:capacity=..,devices=..,seed=..,costs=h200] or cuda[:N]");
     arguments.list("--fault", faults_, "CALL:N|rate=..,seed=..",
                    "Makes the N-th driver call of a kind fail, or any at a rate; CALL is any, or a name as mem_alloc is cuMemAlloc's; "
@@ -69,65 +65,84 @@ class Replay final : public CommandRun {
       return fail(Errc::usage, "--repeat {}: expected a count of passes from 1 to 1,000,000", repeat_);
     }
     std::unique_ptr<log::LogWriter> writer;
-    const trace::Trace* replayed = nullptr;
-    const plugin::LastWords last_words([&] {
-      if (replayed != nullptr && replay::is_serving()) say_where(*replayed);
-      if (writer && !writer->finish()) return;  // what can be said has been said
-    });
+    const auto deadline = deadline_.time();
+    if (!deadline) return deadline.error();
     const auto pace = speed();
     if (!pace) return pace.error();
-    auto manager = manager_.name() == "null" ? Result<ManagerFactory>(replay::null_manager()) : manager_.find();
+    auto manager = manager_.name() == "null" ? Result<ManagerFactory>(replay::null_manager()) : manager_.find(*deadline);
     if (!manager) return std::move(manager).error();
 
     handle_interrupts();
     auto loaded = load_trace(console, trace_, {.format = from_, .partial = partial_});
     if (!loaded) return std::move(loaded).error();
     const auto& trace = loaded->trace;
-    replayed = &trace;
     if (*pace > 0 && !has_times(trace)) {
       return fail(Errc::usage, "--pace {}: {} has no times: expected \"time_ns\" of its events", pace_, trace.source());
     }
 
-    std::vector<std::string> said;
-    auto stack = DeviceStack::create({.device = device_,
-                                      .trace = &trace,
-                                      .manager = std::move(*manager),
-                                      .faults = faults_,
-                                      .profile = manager_.profile(),
-                                      .peer_program = console.program()},
-                                     &said);
-    if (!stack) return std::move(stack).error();
-    for (const auto& words : said) console.say(words);
+    const auto work = [&](const Workplace& at) -> Result<log::Summary> {
+      std::vector<std::string> said;
+      auto stack = DeviceStack::create({.device = device_,
+                                        .trace = &trace,
+                                        .manager = *manager,
+                                        .faults = faults_,
+                                        .profile = manager_.profile(),
+                                        .peer_program = console.program()},
+                                       &said);
+      if (!stack) return std::move(stack).error();
+      for (const auto& line : said) console.say(line);
+      MeasuredStack measured(**stack);
+      const bool by_host = clock_ == "host";
+      auto& timed = by_host ? static_cast<replay::Stack&>(measured) : **stack;
+      log::RecordSink* log = nullptr;
+      if (at.open_log) {
+        auto opened = at.open_log(log::LogOptions::of(timed.clock()));
+        if (!opened) return std::move(opened).error();
+        log = *opened;
+      }
 
-    MeasuredStack measured(**stack);
-    const bool by_host = clock_ == "host";
-    auto& timed = by_host ? static_cast<replay::Stack&>(measured) : **stack;
-    if (!log_.empty()) {
-      auto opened = log::open_log(log_, log_format_, trace, log::LogOptions::of(timed.clock()));
+      replay::ReplayOptions options;
+      options.on_oom = on_oom_ == "stop" ? replay::ReplayOptions::OnOom::stop : replay::ReplayOptions::OnOom::record;
+      options.threads = threads_ == "recorded" ? replay::ReplayOptions::Threads::recorded
+                        : threads_ == "free"   ? replay::ReplayOptions::Threads::free
+                                               : replay::ReplayOptions::Threads::trace;
+      options.pace = *pace;
+      options.repeat = static_cast<unsigned>(repeat_);
+      options.latency = latency_ || by_host;  // the manager's own time is that of its operations
+      options.verify = verify_;
+      options.stop_at = stop_at_;
+      options.interrupted = at.interrupted;
+      options.progress = at.progress;
+      options.kept = at.kept;
+      MemoryMaps maps;
+      if (!memory_map_.empty()) {
+        options.look = [&](const log::Statistics& statistics, std::uint32_t device, const MemoryManager& of) {
+          maps.add(statistics, device, of.memory_map());
+        };
+      }
+      replay::Engine engine(trace, timed, options, log);
+      auto summary = engine.run();
+      if (!summary) return summary;
+      for (const auto& fault : (*stack)->unused_faults()) {
+        summary->notes.push_back(text::format("--fault {} failed no call: the run made too few", fault));
+      }
+      if (!memory_map_.empty()) at.words.push_back(maps.to_json(*summary));
+      return summary;
+    };
+    const OpenLog open_log = [&](const log::LogOptions& options) -> Result<log::RecordSink*> {
+      auto opened = log::open_log(log_, log_format_, trace, options);
       if (!opened) return std::move(opened).error();
       writer = std::move(*opened);
-    }
-
-    replay::ReplayOptions options;
-    options.on_oom = on_oom_ == "stop" ? replay::ReplayOptions::OnOom::stop : replay::ReplayOptions::OnOom::record;
-    options.threads = threads_ == "recorded" ? replay::ReplayOptions::Threads::recorded
-                      : threads_ == "free"   ? replay::ReplayOptions::Threads::free
-                                             : replay::ReplayOptions::Threads::trace;
-    options.pace = *pace;
-    options.repeat = static_cast<unsigned>(repeat_);
-    options.latency = latency_ || by_host;  // the manager's own time is that of its operations
-    options.verify = verify_;
-    options.stop_at = stop_at_;
-    options.interrupted = &interrupted();
-    options.progress = [&](std::uint64_t done, std::uint64_t total) { console.progress("replay", done, total); };
-    MemoryMaps maps;
-    if (!memory_map_.empty()) {
-      options.look = [&](const log::Statistics& statistics, std::uint32_t device, const MemoryManager& of) {
-        maps.add(statistics, device, of.memory_map());
-      };
-    }
-    replay::Engine engine(trace, timed, options, writer.get());
-    auto summary = engine.run();
+      return writer.get();
+    };
+    std::vector<std::string> words;
+    auto summary = run_apart({.trace = trace,
+                              .manager = *manager,
+                              .interrupted = &interrupted(),
+                              .progress = [&](std::uint64_t done, std::uint64_t total) { console.progress("replay", done, total); },
+                              .open_log = log_.empty() ? OpenLog() : open_log,
+                              .work = work},
+                             words);
     console.end_progress();
     if (writer) {
       if (auto finished = writer->finish(); !finished) {
@@ -136,16 +151,16 @@ class Replay final : public CommandRun {
       }
     }
     if (!summary) return std::move(summary).error();
-    for (const auto& fault : (*stack)->unused_faults()) {
-      summary->notes.push_back(text::format("--fault {} failed no call: the run made too few", fault));
+    if (!memory_map_.empty() && words.empty()) {
+      summary->notes.push_back(text::format("{} was not written: what is where is asked at the end of a run", memory_map_));
     }
     for (auto& note : loaded->notes) summary->notes.push_back(std::move(note));
 
     if (!json_.empty()) {
       if (auto written = console.write(json_, log::to_json(*summary)); !written) return std::move(written).error();
     }
-    if (!memory_map_.empty()) {
-      if (auto written = console.write(memory_map_, maps.to_json(*summary)); !written) return std::move(written).error();
+    if (!words.empty()) {
+      if (auto written = console.write(memory_map_, words.front()); !written) return std::move(written).error();
     }
     // stdout carries one result: the JSON, the map or the log where one was sent there, else the summary.
     const auto text = log::to_text(*summary, console.width(), all_frames_);
@@ -155,8 +170,10 @@ class Replay final : public CommandRun {
       console.result(text);
     }
     console.aside(summary->reports);
+    if (summary->abnormal) console.say(summary->abnormal->words);
     if (summary->interrupted) console.say("interrupted; the log and the summary hold what was done until then");
     const bool failed = replay::found_failure(*summary, !fail_on_.empty());
+    if (summary->abnormal && summary->abnormal->signal != 0) return static_cast<ExitCode>(kSignalled + summary->abnormal->signal);
     if (failed) return ExitCode::failure;
     if (!replay::judged_nothing(*summary)) return ExitCode::fine;
     console.say(summary->pass.events == 0 ? "nothing was judged: the trace has no operations"
@@ -165,16 +182,8 @@ class Replay final : public CommandRun {
   }
 
  private:
-  /// Which event this thread serves, without memory of the heap, which may be what is damaged.
-  static void say_where(const trace::Trace& trace) noexcept {
-    const auto event = replay::serving();
-    if (event >= trace.size()) return;
-    const auto op = trace::name(trace[event].op);
-    std::array<char, 128> words;
-    const auto length =
-        std::snprintf(words.data(), words.size(), "  at event %llu (line %u): %.*s\n", static_cast<unsigned long long>(event),
-                      static_cast<unsigned>(trace[event].line), static_cast<int>(op.size()), op.data());
-    if (length > 0 && write(STDERR_FILENO, words.data(), static_cast<std::size_t>(length)) < 0) return;  // nobody listens
+  static constexpr int kSignalled = 128;
+
   }
   /// Of --pace; 0: none.
   Result<double> speed() const {
@@ -196,6 +205,7 @@ class Replay final : public CommandRun {
   std::string threads_ = "trace", pace_ = "none", clock_ = "device";
   std::string trace_, device_ = "auto", log_, log_format_ = "rmm", json_, memory_map_, on_oom_ = "record", from_;
   ManagerChoice manager_;
+  CallDeadline deadline_;
   std::vector<std::string> faults_, fail_on_;
   std::uint64_t repeat_ = 1;
   std::optional<std::uint64_t> stop_at_;
