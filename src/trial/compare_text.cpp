@@ -14,7 +14,6 @@ namespace emm::trial {
 namespace {
 
 using text::fixed;
-using text::format;
 
 /// Three digits that matter.
 std::string short_number(double value) {
@@ -74,7 +73,7 @@ bool streams_matter(const Comparison& comparison) {
 std::string times_of(const Spread& spread) {
   const auto low = short_number(spread.low), high = short_number(spread.high);
   auto words = short_number(spread.median);
-  if (low != high) words += format(" [{}-{}]", low, high);
+  if (low != high) words += text::format(" [{}-{}]", low, high);
   return words;
 }
 
@@ -94,7 +93,7 @@ std::string verdict_of(const Contestant& contestant) {
   std::vector<std::string> words;
   if (pass.failures != 0) words.push_back(inspect::counted(pass.failures, "failure"));
   if (contestant.judged.refused_again != 0)
-    words.push_back(format("{} refused again", text::grouped(contestant.judged.refused_again)));
+    words.push_back(text::format("{} refused again", text::grouped(contestant.judged.refused_again)));
   if (pass.hazards != 0) words.push_back(inspect::counted(pass.hazards, "hazard"));
   if (contestant.judged.violation_count > pass.hazards) {
     words.push_back(
@@ -102,7 +101,7 @@ std::string verdict_of(const Contestant& contestant) {
   }
   std::uint64_t declined = 0;
   for (const auto& each : contestant.judged.declined) declined += each.count;
-  if (declined != 0) words.push_back(format("declines {}", text::grouped(declined)));
+  if (declined != 0) words.push_back(text::format("declines {}", text::grouped(declined)));
   return words.empty() ? "served" : text::join(words);
 }
 
@@ -171,7 +170,7 @@ std::string table(Rows rows) {
   std::vector<std::string> headings;
   for (auto& row : rows) {
     headings.push_back(row.front().empty() ? std::string()
-                                           : format("  {}: {}\n", row.front(), row.back()));
+                                           : text::format("  {}: {}\n", row.front(), row.back()));
     row.front().clear();
     row.pop_back();
   }
@@ -188,9 +187,9 @@ std::string table(Rows rows) {
 }
 
 std::string bounds_of(const inspect::Need& need) {
-  auto out = format("peak live {}", units::bytes(need.peak_live));
+  auto out = text::format("peak live {}", units::bytes(need.peak_live));
   if (need.no_wait > need.peak_live)
-    out += format(", no-wait need {}", units::bytes(need.no_wait));
+    out += text::format(", no-wait need {}", units::bytes(need.no_wait));
   return out;
 }
 
@@ -198,7 +197,7 @@ std::string devices_tables(const Comparison& comparison) {
   const bool streams = streams_matter(comparison);
   std::string out;
   for (const auto& need : comparison.needs) {
-    out += format("device {}: {}\n", need.device, bounds_of(need));
+    out += text::format("device {}: {}\n", need.device, bounds_of(need));
     Rows of{{"", "reserved", "/live"}};
     if (streams) of[0].emplace_back("/no-wait");
     for (const auto& each : comparison.contestants) {
@@ -228,7 +227,7 @@ std::string footnotes(const Comparison& comparison, std::size_t width) {
   for (const auto why : {Below::waits, Below::not_served, Below::hazard, Below::not_counted}) {
     const auto& mark = mark_of(why);
     if (!shown(why)) continue;
-    out += format("  {} ", mark.sign);
+    out += text::format("  {} ", mark.sign);
     for (const auto letter : inspect::wrapped(mark.words, width - 4))
       out += letter == '\n' ? std::string("\n    ") : std::string(1, letter);
     out.erase(out.size() - 4);
@@ -237,13 +236,13 @@ std::string footnotes(const Comparison& comparison, std::size_t width) {
 }
 
 std::string heading(const Comparison& comparison, const trace::Trace& trace) {
-  auto out = format("{}: {} events", text::printable(trace.source(), std::string::npos),
+  auto out = text::format("{}: {} events", text::printable(trace.source(), std::string::npos),
                     text::grouped(comparison.contestants.front().judged.pass.events));
   const auto& needs = comparison.needs;
   if (needs.size() == 1) {
     out += ", " + bounds_of(needs.front());
   } else if (needs.size() > 1) {
-    out += format(" on {} devices", needs.size());
+    out += text::format(" on {} devices", needs.size());
   }
   return out + '\n';
 }
@@ -274,22 +273,22 @@ std::string to_text(const Comparison& comparison, const trace::Trace& trace, int
                     bool all_frames) {
   const auto& first = comparison.contestants.front();
   auto out = heading(comparison, trace);
-  out += format("device {}\n", comparison.device);
+  out += text::format("device {}\n", comparison.device);
   const bool simulated = comparison.clock == "simulated";
   constexpr std::string_view kModel =
       "what the driver's calls of an event would cost on an H200, by a model";
-  auto how = simulated ? format("simulated: {}", kModel) : format("{} clock", comparison.clock);
+  auto how = simulated ? text::format("simulated: {}", kModel) : text::format("{} clock", comparison.clock);
   if (is_beside_model(comparison)) {
-    how += format("; driver ns: {}; ns here: what an event takes on this host, measured", kModel);
+    how += text::format("; driver ns: {}; ns here: what an event takes on this host, measured", kModel);
   }
-  how += format("; {} of {} passes, of which the first is apart",
+  how += text::format("; {} of {} passes, of which the first is apart",
                 inspect::counted(comparison.rounds, "turn"), comparison.passes + 1);
   if (!simulated && comparison.rounds > 1) {
-    how += format("; in brackets where the median lies with {} %",
+    how += text::format("; in brackets where the median lies with {} %",
                   fixed(100 * first.warm.confidence, 1));
   }
   if (comparison.engine) {
-    how += format(". The replay itself takes {} ns of each event", times_of(*comparison.engine));
+    how += text::format(". The replay itself takes {} ns of each event", times_of(*comparison.engine));
   }
   out += inspect::wrapped(how, static_cast<std::size_t>(width)) + '\n';
   out += table(rows(comparison));
@@ -298,7 +297,7 @@ std::string to_text(const Comparison& comparison, const trace::Trace& trace, int
   for (const auto& each : comparison.contestants) {
     if (!each.judged.first_failure) continue;
     out +=
-        log::failure_to_text(format("\n{} fails", each.manager), *each.judged.first_failure, width,
+        log::failure_to_text(text::format("\n{} fails", each.manager), *each.judged.first_failure, width,
                              all_frames);
     out.pop_back();
   }

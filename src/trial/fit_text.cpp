@@ -13,10 +13,9 @@ namespace emm::trial {
 namespace {
 
 using inspect::bytes_in_full;
-using text::format;
 
 /// Capacities are multiples of 2 MiB, so this is exact.
-std::string mib(std::uint64_t capacity) { return format("{} MiB", text::grouped(capacity >> 20)); }
+std::string mib(std::uint64_t capacity) { return text::format("{} MiB", text::grouped(capacity >> 20)); }
 
 /// "508 to 522 MiB, 534 MiB and 3 more", in lines of a row.
 std::vector<std::string> ranges(const std::vector<std::uint64_t>& capacities) {
@@ -33,10 +32,10 @@ std::vector<std::string> ranges(const std::vector<std::uint64_t>& capacities) {
   for (std::size_t i = 0; i < runs.size() && i < kShown; ++i) {
     const auto [from, to] = runs[i];
     const bool last = i + 1 == runs.size();
-    words += from == to ? mib(from) : format("{} to {}", text::grouped(from >> 20), mib(to));
+    words += from == to ? mib(from) : text::format("{} to {}", text::grouped(from >> 20), mib(to));
     if (!last) words += i + 2 == runs.size() ? " and " : ", ";
   }
-  if (runs.size() > kShown) words += format("and others, {} in all", capacities.size());
+  if (runs.size() > kShown) words += text::format("and others, {} in all", capacities.size());
   std::vector<std::string> lines;
   auto left = inspect::wrapped(words, kWidth);
   for (std::size_t end = 0; (end = left.find('\n')) != left.npos; left.erase(0, end + 1))
@@ -46,19 +45,19 @@ std::vector<std::string> ranges(const std::vector<std::uint64_t>& capacities) {
 
 std::string each_of(const FitShown& shown) {
   const auto devices = shown.trace.device_count();
-  return devices > 1 ? format(" on each of {} devices", devices) : std::string();
+  return devices > 1 ? text::format(" on each of {} devices", devices) : std::string();
 }
 
 std::string refused_words(std::uint64_t refused) {
   return refused == 1 ? "the request that the recording refused"
-                      : format("the {} requests that the recording refused", text::grouped(refused));
+                      : text::format("the {} requests that the recording refused", text::grouped(refused));
 }
 
 /// What passes, as the object of a sentence.
 std::string asked_words(const Fit& fit) {
   if (fit.refused == 0) return "the trace";
   if (fit.asked == inspect::Asked::served) return "what the recording served";
-  return format("all that the trace asks for, {} included,", refused_words(fit.refused));
+  return text::format("all that the trace asks for, {} included,", refused_words(fit.refused));
 }
 
 /// What the program needs, and what the manager takes beyond that.
@@ -67,10 +66,10 @@ std::string waste(const Fit& fit, const FitShown& shown) {
   const auto need = need_of(shown.needs), no_wait = no_wait_need_of(shown.needs);
   if (need == 0) return " The program asks for no device memory.";
   const bool in_part = fit.refused != 0 && fit.asked == inspect::Asked::served;
-  auto words = format(" {} needs {}", in_part ? "That" : "The program itself", bytes_in_full(need));
+  auto words = text::format(" {} needs {}", in_part ? "That" : "The program itself", bytes_in_full(need));
   if (capacity == need && no_wait <= need) return words + ", so the manager wastes nothing.";
   words += ", whoever serves it";
-  if (no_wait > need) words += format(", and {} of a manager that never waits", bytes_in_full(no_wait));
+  if (no_wait > need) words += text::format(", and {} of a manager that never waits", bytes_in_full(no_wait));
   if (capacity == need) return words + "; this one takes no more than the first.";
   if (capacity < need) {
     return words +
@@ -79,9 +78,9 @@ std::string waste(const Fit& fit, const FitShown& shown) {
   const auto more = capacity - need;
   const auto percent =
       text::fixed(100 * static_cast<double>(more) / static_cast<double>(need), 1);
-  return words + (no_wait > need ? format("; this one takes {} ({} %) more than the first.",
+  return words + (no_wait > need ? text::format("; this one takes {} ({} %) more than the first.",
                                           units::bytes(more), percent)
-                                 : format("; the other {} ({} %) are the manager's waste.",
+                                 : text::format("; the other {} ({} %) are the manager's waste.",
                                           units::bytes(more), percent));
 }
 
@@ -89,24 +88,24 @@ std::string waste(const Fit& fit, const FitShown& shown) {
 std::string answer(const Fit& fit, const FitShown& shown) {
   const auto& found = fit.answer;
   if (!found.capacity) {
-    if (fit.interrupted) return format("Interrupted before {} was found to fit.", shown.manager);
-    auto words = format("The trace passes with {} at no capacity that was tried, {} of them up to {}", shown.manager,
+    if (fit.interrupted) return text::format("Interrupted before {} was found to fit.", shown.manager);
+    auto words = text::format("The trace passes with {} at no capacity that was tried, {} of them up to {}", shown.manager,
                         found.trials.size(), units::bytes(kCapacityMost));
     if (fit.asked == inspect::Asked::all && fit.refused != 0)
-      words += format(", with {} served", refused_words(fit.refused));
+      words += text::format(", with {} served", refused_words(fit.refused));
     return words + '.';
   }
   const auto capacity = *found.capacity;
-  auto words = format("{} serves {} with {}{}", shown.manager, asked_words(fit),
+  auto words = text::format("{} serves {} with {}{}", shown.manager, asked_words(fit),
                       bytes_in_full(capacity), each_of(shown));
   if (found.is_least()) words += ", and not with 2 MiB less";
   if (capacity == kStep) words += ", the least that a device can have";
   words += '.';
   if (const auto least = found.least_passing().value_or(capacity); least < capacity) {
-    words += format(" {} are enough by luck: some capacities in between fail.", mib(least));
+    words += text::format(" {} are enough by luck: some capacities in between fail.", mib(least));
   }
   if (found.fails_from) {
-    words += format(" From {} on it fails again.", mib(*found.fails_from));
+    words += text::format(" From {} on it fails again.", mib(*found.fails_from));
   }
   return words + waste(fit, shown);
 }
@@ -125,21 +124,21 @@ std::string other_answer(const Fit& fit) {
   const auto* other = fit.of(all ? inspect::Asked::served : inspect::Asked::all);
   const auto what = all ? std::string("what the recording served") : std::string("all that the trace asks for");
   if (other == nullptr || (!other->capacity && fit.interrupted)) return "not known: interrupted before";
-  if (!other->capacity) return format("no capacity that was tried is enough for {}", what);
-  return format("{} for {}", bytes_in_full(*other->capacity), what);
+  if (!other->capacity) return text::format("no capacity that was tried is enough for {}", what);
+  return text::format("{} for {}", bytes_in_full(*other->capacity), what);
 }
 
 void add_tried(Rows& rows, const Answer& found) {
   const auto above = found.above(false), failing_above = found.above(true);
   if (!above.empty()) {
-    const auto lead = format("{} larger ones tried, up to {}; the trace ", above.size(), mib(above.back()));
+    const auto lead = text::format("{} larger ones tried, up to {}; the trace ", above.size(), mib(above.back()));
     rows.push_back({"above", lead + (failing_above.empty() ? std::string("passes at all")
-                                                           : format("fails at {}", failing_above.size()))});
+                                                           : text::format("fails at {}", failing_above.size()))});
   }
   const auto below = found.below(false), passing = found.below(true);
   if (below.empty()) return;
-  rows.push_back({"below", format("{} smaller ones tried, from {}; the trace passes at {}", below.size(), mib(below.front()),
-                                  passing.empty() ? std::string("none") : format("{}", passing.size()))});
+  rows.push_back({"below", text::format("{} smaller ones tried, from {}; the trace passes at {}", below.size(), mib(below.front()),
+                                  passing.empty() ? std::string("none") : text::format("{}", passing.size()))});
   if (passing.empty()) return;
   add_lines(rows, "", "it passes all the same at", ranges(passing));
   std::vector<std::uint64_t> failing;
@@ -154,21 +153,21 @@ Rows rows(const Fit& fit, bool several_devices) {
   if (!found.capacity) {
     for (auto trial = found.trials.rbegin(); trial != found.trials.rend(); ++trial) {
       if (!trial->second) {
-        out.push_back({"fails", format("at {}", bytes_in_full(trial->first))});
+        out.push_back({"fails", text::format("at {}", bytes_in_full(trial->first))});
         break;
       }
     }
     if (const auto least = found.least_passing())
-      out.push_back({"passes", format("at {}", bytes_in_full(*least))});
+      out.push_back({"passes", text::format("at {}", bytes_in_full(*least))});
   } else {
-    out.push_back({"reserved", format("{} at most{}", bytes_in_full(fit.peak_reserved),
+    out.push_back({"reserved", text::format("{} at most{}", bytes_in_full(fit.peak_reserved),
                                       several_devices ? ", of all devices together" : "")});
   }
   if (fit.refused != 0) {
     const bool all = fit.asked == inspect::Asked::all;
     out.push_back({all ? "--as-recorded" : "without it", other_answer(fit)});
     if (fit.asked == inspect::Asked::served) {
-      out.push_back({"refused", format("here too: {} of the {} that the recording refused",
+      out.push_back({"refused", text::format("here too: {} of the {} that the recording refused",
                                        text::grouped(fit.refused_again), text::grouped(fit.refused))});
     }
   }
@@ -201,10 +200,10 @@ std::string to_text(const Fit& fit, const FitShown& shown) {
     out.pop_back();
   };
   const auto& found = fit.answer;
-  add_failure(found.capacity ? format("\nWith 2 MiB less ({} bytes) it fails", text::grouped(*found.capacity - kStep))
-                             : format("\nWith {} it fails", bytes_in_full(kCapacityMost)),
+  add_failure(found.capacity ? text::format("\nWith 2 MiB less ({} bytes) it fails", text::grouped(*found.capacity - kStep))
+                             : text::format("\nWith {} it fails", bytes_in_full(kCapacityMost)),
               fit.below);
-  if (found.fails_from) add_failure(format("\nWith {} it fails", bytes_in_full(*found.fails_from)), fit.above);
+  if (found.fails_from) add_failure(text::format("\nWith {} it fails", bytes_in_full(*found.fails_from)), fit.above);
   return out;
 }
 
