@@ -166,8 +166,8 @@ std::string of_growth(const trace::Trace& trace, const Growth& growth, const Oom
                           counted(steps, "iteration"), bytes_in_full(base.live_at_end_bytes), bytes_in_full(last.live_at_end_bytes));
   out += ", as a leak does";
   if (!growth.by_site.empty() && index(growth.by_site.front().key) != 0) {
-    const auto most = shown_sites(trace, growth.by_site, {.frames = 1, .all_frames = all_frames}).front();
-    out += format("; {} of it from {}", units::bytes(most.bytes), site_name(trace, most.sites.front(), kWidth, all_frames));
+    const auto most = shown_sites(trace, growth.by_site, {.frames = 1, .all_frames = all_frames}).all.front();
+    out += format("; {} of it from {}", units::bytes(most.bytes), site_name(trace, most.site, kWidth, all_frames));
   } else if (!growth.by_size.empty()) {
     const auto& most = growth.by_size.front();
     out += format("; {} of it are {} of {}", units::bytes(most.bytes), counted(most.count, "allocation"), bytes_in_full(most.key));

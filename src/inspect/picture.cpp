@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
+#include <unordered_map>
 
 #include "base/text.hpp"
 #include "base/units.hpp"
@@ -36,11 +36,13 @@ class Areas {
       names_.push_back(text::format("{}: {} at the peak", name, units::bytes(bytes)));
     };
     if (sited_) {
-      for (const auto& site : shown_sites(trace, at_peak.by_site, {.frames = 1, .all_frames = all_frames})) {
-        if (names_.size() == kGroups) break;
-        for (const auto each : site.sites) numbers_.emplace(index(each), names_.size());
-        names_.push_back(text::format("{}: {} at the peak", site_name(trace, site.sites.front(), 110, all_frames),
-                                      units::bytes(site.bytes)));
+      const auto sites = shown_sites(trace, at_peak.by_site, {.frames = 1, .all_frames = all_frames});
+      for (std::size_t i = 0; i < sites.all.size() && i < kGroups; ++i) {
+        names_.push_back(text::format("{}: {} at the peak", site_name(trace, sites.all[i].site, 110, all_frames),
+                                      units::bytes(sites.all[i].bytes)));
+      }
+      for (std::size_t i = 0; i < sites.places.size(); ++i) {
+        if (sites.places[i] < kGroups) numbers_.emplace(index(at_peak.by_site[i].key), sites.places[i]);
       }
     } else {
       for (const auto& group : at_peak.by_size) {
@@ -63,7 +65,7 @@ class Areas {
  private:
   bool sited_ = false;
   std::size_t shown_ = 0, others_ = 0;
-  std::map<std::uint64_t, std::size_t> numbers_;
+  std::unordered_map<std::uint64_t, std::size_t> numbers_;
   std::vector<std::string> names_;
 };
 

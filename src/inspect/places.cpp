@@ -1,6 +1,7 @@
 #include "inspect/places.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_map>
 
 #include "base/text.hpp"
@@ -33,6 +34,22 @@ std::string name_of(std::string_view frame, std::string_view called, std::size_t
   return shortened(text::format("{}, in {}", shortened(frame, half), slash == called.npos ? called : called.substr(slash + 1)),
                    width);
 }
+
+/// Of a series of texts: 128 bits, by two functions.
+struct TextHash {
+  std::uint64_t first = 0x243f6a8885a308d3, second = 0x13198a2e03707344;
+
+  void add(std::string_view text) noexcept {
+    first = (first ^ std::hash<std::string_view>()(text)) * 0x9e3779b97f4a7c15;
+    first ^= first >> 32;
+    for (const char c : text) second = (second ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+    second = (second ^ text.size()) * 0x100000001b3;
+  }
+  bool operator==(const TextHash&) const = default;
+  struct Word {
+    std::size_t operator()(const TextHash& hash) const noexcept { return static_cast<std::size_t>(hash.first); }
+  };
+};
 
 template <class Groups, class Named>
 std::vector<std::vector<std::string>> rows_of(const Groups& groups, std::size_t count, const Named& named) {
@@ -80,10 +97,10 @@ std::vector<std::string> telling_frames(const trace::Trace& trace, SiteId site, 
 }
 
 std::vector<std::string_view> telling_part(std::span<const std::string_view> frames, std::size_t count) {
-  trace::CallSites sites;
+  const auto site = trace::CallSites().of(frames);
   std::vector<std::string_view> part;
-  if (const auto called = sites.called(frames); !called.empty()) part.push_back(called);
-  for (const auto frame : sites.shown(frames)) {
+  if (!site.called.empty()) part.push_back(site.called);
+  for (const auto frame : site.frames) {
     if (part.size() < count) part.push_back(frame);
   }
   return part;
@@ -93,37 +110,41 @@ std::string site_name(const trace::Trace& trace, SiteId site, std::size_t width,
   const auto frames = trace.site_frames(site);
   if (frames.empty()) return "(no call site)";
   const auto views = views_of(frames);
-  trace::CallSites sites(all_frames);
-  return name_of(sites.shown(views).front(), sites.called(views), width);
+  const auto shown = trace::CallSites(all_frames).of(views);
+  return name_of(shown.frames.front(), shown.called, width);
 }
 
-std::vector<ShownSite> shown_sites(const trace::Trace& trace, const BySite& sites, const Shown& shown) {
+ShownSites shown_sites(const trace::Trace& trace, const BySite& sites, const Shown& shown) {
   trace::CallSites call_sites(shown.all_frames);
-  std::vector<ShownSite> out;
-  std::unordered_map<std::string, std::size_t> known;
+  ShownSites out;
+  out.places.reserve(sites.size());
+  // There may be millions that are all different: of each two hashes are kept, and no text.
+  std::unordered_map<TextHash, std::uint32_t, TextHash::Word> known;
   for (const auto& group : sites) {
-    ShownSite site{.bytes = group.bytes, .count = group.count, .sites = {group.key}, .name = "(no call site)", .frames = {}};
     const auto frames = trace.site_frames(group.key);
     const auto views = views_of(frames);
-    const auto telling = call_sites.shown(views);
-    const auto count = shown.all_frames ? telling.size() : std::min(telling.size(), shown.frames);
-    if (!telling.empty()) site.name = name_of(telling.front(), call_sites.called(views), std::string::npos);
-    auto key = site.name;
-    for (std::size_t i = 1; i < count; ++i) {
-      site.frames.emplace_back(telling[i]);
-      key.append("\n").append(telling[i]);
-    }
-    const auto [place, added] = known.try_emplace(std::move(key), out.size());
-    if (added) {
-      out.push_back(std::move(site));
-      continue;
-    }
-    auto& same = out[place->second];
-    same.bytes += site.bytes;
-    same.count += site.count;
-    same.sites.push_back(group.key);
+    const auto site = call_sites.of(views);
+    const auto count = shown.all_frames ? site.frames.size() : std::min(site.frames.size(), std::max<std::size_t>(shown.frames, 1));
+    TextHash hash;
+    hash.add(site.called);
+    for (std::size_t i = 0; i < count; ++i) hash.add(site.frames[i]);
+    const auto [place, added] = known.try_emplace(hash, static_cast<std::uint32_t>(out.all.size()));
+    out.places.push_back(place->second);
+    if (added) out.all.push_back({.bytes = 0, .count = 0, .site = group.key});
+    auto& same = out.all[place->second];
+    same.bytes += group.bytes;
+    same.count += group.count;
   }
-  std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  std::vector<std::uint32_t> order(out.all.size()), at(out.all.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return out.all[a].bytes > out.all[b].bytes; });
+  auto sorted = out.all;
+  for (std::uint32_t i = 0; i < order.size(); ++i) {
+    sorted[i] = out.all[order[i]];
+    at[order[i]] = i;
+  }
+  out.all = std::move(sorted);
+  for (auto& place : out.places) place = at[place];
   return out;
 }
 
@@ -137,9 +158,10 @@ void site_to_json(format::JsonWriter& json, const trace::Trace& trace, SiteId si
 }
 
 std::string sites_table(const trace::Trace& trace, const BySite& sites, const Shown& shown) {
-  return columns("rrl", rows_of(shown_sites(trace, sites, shown), shown.top, [&](const ShownSite& site, auto& rows) {
-    rows.push_back({units::bytes(site.bytes), text::grouped(site.count), shortened(site.name, kFrameWidth)});
-    for (const auto& frame : site.frames) rows.push_back({"", "", "  " + shortened(frame, kFrameWidth - 2)});
+  return columns("rrl", rows_of(shown_sites(trace, sites, shown).all, shown.top, [&](const ShownSite& site, auto& rows) {
+    rows.push_back({units::bytes(site.bytes), text::grouped(site.count), site_name(trace, site.site, kFrameWidth, shown.all_frames)});
+    const auto frames = telling_frames(trace, site.site, shown);
+    for (std::size_t i = 1; i < frames.size(); ++i) rows.push_back({"", "", "  " + shortened(frames[i], kFrameWidth - 2)});
   }));
 }
 

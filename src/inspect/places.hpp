@@ -38,12 +38,13 @@ std::string site_name(const trace::Trace& trace, SiteId site, std::size_t width,
 /// Sites that are shown alike, as one.
 struct ShownSite {
   std::uint64_t bytes = 0, count = 0;
-  std::vector<SiteId> sites;
-  std::string name;                 ///< Whole.
-  std::vector<std::string> frames;  ///< What is shown below the name.
+  SiteId site{};  ///< That of them with most bytes.
 };
-/// By bytes, the most first.
-std::vector<ShownSite> shown_sites(const trace::Trace& trace, const BySite& sites, const Shown& shown);
+struct ShownSites {
+  std::vector<ShownSite> all;         ///< By bytes, the most first.
+  std::vector<std::uint32_t> places;  ///< Of each site that was given: where it is in `all`.
+};
+ShownSites shown_sites(const trace::Trace& trace, const BySite& sites, const Shown& shown);
 
 /// As members of an open object: "call_site", the frame that is shown first, null without; and "frames", all.
 void site_to_json(format::JsonWriter& json, const trace::Trace& trace, SiteId site);

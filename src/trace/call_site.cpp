@@ -202,32 +202,25 @@ std::size_t CallSites::first() const {
   return 0;
 }
 
-std::vector<std::string_view> CallSites::shown(std::span<const std::string_view> frames) {
-  if (all_ || frames.empty()) return {frames.begin(), frames.end()};
+CallSite CallSites::of(std::span<const std::string_view> frames) {
+  if (all_ || frames.empty()) return {.frames = {frames.begin(), frames.end()}, .called = {}};
   look(frames);
+  CallSite site;
   const auto from = first();
-  const auto most = std::max(stack_[from].kind, python_ ? FrameKind::library : FrameKind::native);
-  std::vector<std::string_view> out;
-  for (auto i = from; i < frames.size(); ++i) {
-    if (stack_[i].kind <= most) out.push_back(frames[i]);
+  for (std::size_t i = 0; i < from && site.called.empty(); ++i) {
+    if (stack_[i].python) site.called = frames[i];
   }
-  return out;
+  const auto most = std::max(stack_[from].kind, python_ ? FrameKind::library : FrameKind::native);
+  for (auto i = from; i < frames.size(); ++i) {
+    if (stack_[i].kind <= most) site.frames.push_back(frames[i]);
+  }
+  return site;
 }
 
 std::vector<std::string> CallSites::shown(const std::vector<std::string>& frames) {
   const std::vector<std::string_view> views(frames.begin(), frames.end());
-  const auto kept = shown(views);
-  return {kept.begin(), kept.end()};
-}
-
-std::string_view CallSites::called(std::span<const std::string_view> frames) {
-  if (all_ || frames.empty()) return {};
-  look(frames);
-  const auto from = first();
-  for (std::size_t i = 0; i < from; ++i) {
-    if (stack_[i].python) return frames[i];
-  }
-  return {};
+  const auto site = of(views);
+  return {site.frames.begin(), site.frames.end()};
 }
 
 }  // namespace emm::trace

@@ -20,6 +20,15 @@ enum class FrameKind : std::uint8_t {
   allocator,  ///< The allocator, and the recorder and the unwinder that it calls.
 };
 
+/// A call stack as it is shown.
+struct CallSite {
+  /// The innermost own line of the program first, then those that led to it. The frames of the allocator, the recorder, the
+  /// framework and the interpreter are left out; of a stack that has no others, as those of autograd's threads, the
+  /// innermost operator is first. Empty only where the stack is.
+  std::vector<std::string_view> frames;
+  std::string_view called;  ///< The innermost frame of Python, where it is inside of the first: what the program called.
+};
+
 /// Which frames of call stacks are shown. A frame is "file:line name", as in PyTorch's memory snapshots; the innermost is
 /// first; what is shown are views into the stack given. Keeps the kinds of the frames that it met, as many stacks share
 /// their frames. One thread at a time.
@@ -28,14 +37,8 @@ class CallSites {
   /// `all`: every frame, as recorded.
   explicit CallSites(bool all = false) : all_(all) {}
 
-  /// The frames that tell where the program asked: its innermost own line first, then those that led to it. The frames of
-  /// the allocator, the recorder, the framework and the interpreter are left out; of a stack that has no others, as those
-  /// of autograd's threads, the innermost operator is first. Empty only where `frames` is.
-  std::vector<std::string_view> shown(std::span<const std::string_view> frames);
+  CallSite of(std::span<const std::string_view> frames);
   std::vector<std::string> shown(const std::vector<std::string>& frames);
-
-  /// The innermost frame of Python, where it is inside of the one that is shown first: what the program called.
-  std::string_view called(std::span<const std::string_view> frames);
 
  private:
   struct Hash {

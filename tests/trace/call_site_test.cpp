@@ -67,7 +67,7 @@ TEST(CallSites, BeginWithTheInnermostLineOfTheProgram) {
 TEST(CallSites, NameTheInnermostPythonFunctionThatTheProgramCalled) {
   const std::vector<std::string_view> views(kRecorded.begin(), kRecorded.end());
 
-  EXPECT_EQ(CallSites().called(views), "/opt/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py:125 forward");
+  EXPECT_EQ(CallSites().of(views).called, "/opt/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py:125 forward");
 }
 
 TEST(CallSites, AreWholeStacksWhereAllFramesAreAskedFor) { EXPECT_EQ(CallSites(true).shown(kRecorded), kRecorded); }

@@ -1,7 +1,11 @@
+#include <optional>
+#include <vector>
+
 #include "base/text.hpp"
 #include "format/rmm_csv.hpp"
 #include "log/digits.hpp"
 #include "log/line_log.hpp"
+#include "trace/call_site.hpp"
 
 namespace emm::log {
 namespace {
@@ -57,10 +61,23 @@ class RmmLegacyCsv final : public LineLog {
     at = put_seconds(put(at, ','), record.end_ns);
     at = put_seconds(put(at, ','), record.end_ns - record.begin_ns);
     lines.append(line, put(at, ','));
-    if (record.seq < trace().size())
-      lines.append(text::printable(location(trace().first_frame(trace()[record.seq].site)), std::string::npos));
+    if (record.seq < trace().size()) lines.append(place_of(trace()[record.seq].site));
     lines.push_back('\n');
   }
+
+  /// Where the program asked; put together when a site is first met.
+  std::string_view place_of(SiteId site) {
+    if (index(site) >= places_.size()) places_.resize(index(site) + 1);
+    auto& place = places_[index(site)];
+    if (!place) {
+      const auto frames = sites_.shown(trace().site_frames(site));
+      place = frames.empty() ? std::string() : text::printable(location(frames.front()), std::string::npos);
+    }
+    return *place;
+  }
+
+  trace::CallSites sites_;
+  std::vector<std::optional<std::string>> places_;  // by site
 
   std::uint64_t live_ = 0;
   SteadyColumns<2> device_memory_;
