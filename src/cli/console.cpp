@@ -75,7 +75,8 @@ void Console::aside(std::string_view lines) {
   if (lines.empty()) return;
   end_progress();
   written(std::fflush(stdout) == 0);
-  const auto shown = shown_lines(lines);
+  auto shown = shown_lines(lines);
+  if (!shown.ends_with('\n')) shown += '\n';
   std::fwrite(shown.data(), 1, shown.size(), stderr);
 }
 

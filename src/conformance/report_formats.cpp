@@ -84,10 +84,10 @@ std::string to_junit(const Report& report, bool times) {
     if (verdict.kind == Kind::pass) {
       out += "/>\n";
     } else if (verdict.kind == Kind::fail) {
-      out += text::format(">\n    <failure message=\"{}\">{}\n{}</failure>\n  </testcase>\n", xml(told(verdict)),
+      out += text::format(">\n    <failure message=\"{}\">{}\n{}</failure>\n  </testcase>\n", xml(shown(told(verdict))),
                           xml(clause->rule), xml(verdict.calls));
     } else {
-      out += text::format(">\n    <skipped message=\"{}: {}\"/>\n  </testcase>\n", name(verdict.kind), xml(verdict.words));
+      out += text::format(">\n    <skipped message=\"{}: {}\"/>\n  </testcase>\n", name(verdict.kind), xml(shown(verdict.words)));
     }
   }
   return out + "</testsuite>\n";

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""No byte that a terminal obeys comes from a file: every command, over recordings whose every string is hostile.
+"""No byte that a terminal obeys comes from a file: every command, over recordings whose every string is hostile, and a
+plugin whose words are.
 
-    hostile_text.py EMMCTL
+    hostile_text.py EMMCTL PLUGIN
 """
 import json
 import os
@@ -94,13 +95,14 @@ def mistakes():
     yield from ([HOSTILE.replace("\0", "")], ["inspect", "none" + NAME], ["replay", "a", "--manager", "x/" + NAME], ["fit", "a", "--manager", NAME],
                 ["replay", "a", "--device", NAME], ["explain", "a", "--capacity", NAME], ["inspect", "a", "--" + NAME],
                 ["inspect", "a", "--from", NAME], ["convert", "a", "b", "--to", NAME], ["generate", NAME, "x"], ["list", NAME],
-                ["plugin", "new", NAME], ["conformance", "--manager", NAME], ["conformance", "--only", NAME], ["adversary", "--manager", NAME],
+                ["plugin", "new", NAME], ["conformance", "--manager", NAME], ["conformance", "--clause", NAME], ["adversary", "--manager", NAME],
                 ["replay", "a", "--log-format", NAME], ["replay", "a", "--fault", NAME], ["replay", "a", "--adaptor", NAME])
 
 
 def main():
     emmctl = str(pathlib.Path(sys.argv[1]).resolve())
     found, runs = [], 0
+    sys.argv[2] = os.path.abspath(sys.argv[2])
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         files = {"trace" + NAME: trace(False), "oom" + NAME: trace(True), "snapshot" + NAME: snapshot(), "legacy" + NAME: rmm_legacy()}
@@ -132,6 +134,11 @@ def main():
             for path in files:
                 look(["check", path, "--from", name])
                 look(["inspect", path, "--from", name, "--partial"])
+        plugin = sys.argv[2]
+        for arguments in (["replay", "a"], ["replay", "a", "--json", "-"], ["replay", "a", "--on-oom", "stop"], ["fit", "a"],
+                          ["minimize", "a", "--capacity", "4MiB"], ["compare", "a", "--device", "sim"], ["conformance"],
+                          ["conformance", "--json", "-"], ["conformance", "--junit", "-"], ["conformance", "--tap", "-"]):
+            look([*arguments, "--manager", plugin])
         look(["doctor"], env={**os.environ, "EMM_MEMORY_MANAGER": NAME})
     print(f"{runs} runs")
     for each in found[:40]:

@@ -184,7 +184,6 @@ class Replay final : public CommandRun {
  private:
   static constexpr int kSignalled = 128;
 
-  }
   /// Of --pace; 0: none.
   Result<double> speed() const {
     if (pace_ == "none") return 0.0;
