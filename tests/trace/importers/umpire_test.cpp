@@ -193,5 +193,27 @@ TEST(UmpireReplay, SaysHowTheEventsInADatabaseBecomeLines) {
   }
 }
 
+TEST(UmpireReplay, OfTheOlderDialectPutsPoolsOnTheDeviceOfTheirResource) {
+  const std::string begin = R"({ "kind":"replay", "uid":7, "timestamp":5, "event": )";
+  const auto log = import_text(
+      "umpire-replay",
+      begin + R"("makeMemoryResource", "payload": { "name": "DEVICE::2" }, "result": "0x20" })" + "\n" + begin +
+          R"("makeAllocator", "payload": { "allocator_name":"p", "args": [ "DEVICE::2" ] }, "result": { "allocator_ref":"0x30" } })" +
+          "\n" + begin +
+          R"("allocate", "payload": { "allocator_ref": "0x30", "size": 64 }, "result": { "memory_ptr": "0x500" } })" + "\n");
+
+  EXPECT_EQ(log.text(),
+            "memalloc id=1 size=64 addr=0x500 device=2 time_ns=0 \"p\" @3\nend events=1 live=1 live_bytes=64");
+}
+
+TEST(UmpireReplay, TakesANamedAllocationForOne) {
+  const auto log = import_text(
+      "umpire-replay", row("named_allocate", R"("size":8)",
+                           R"("allocator_ref":"0x10","pointer":"0x100","allocation_name":"field")") +
+                           row("deallocate", "", R"("allocator_ref":"0x10","pointer":"0x100")"));
+
+  EXPECT_EQ(summary(log.counts), "rows 2: used 2");
+}
+
 }  // namespace
 }  // namespace emm::trace
