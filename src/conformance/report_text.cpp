@@ -10,13 +10,13 @@ namespace {
 using Kind = Verdict::Kind;
 
 /// The words of a plugin, on one line and with nothing that a terminal would obey.
-std::string shown(std::string_view words) { return text::printable(words, std::string::npos); }
+std::string on_one_line(std::string_view words) { return text::printable(words, std::string::npos); }
 
 std::string failure(const Judged& one) {
   const auto& [clause, verdict, ns] = one;
   auto out = text::format("FAILED {} ({}): {}\n", clause->id, name(clause->level), clause->rule);
-  out += text::format("  done      {}\n  seen      {}\n  expected  {}\n  source    {}\n", shown(verdict.words), shown(verdict.seen),
-                      shown(verdict.expected), clause->source);
+  out += text::format("  done      {}\n  seen      {}\n  expected  {}\n  source    {}\n", on_one_line(verdict.words), on_one_line(verdict.seen),
+                      on_one_line(verdict.expected), clause->source);
   std::string_view calls = verdict.calls;
   for (std::string_view head = "  calls     "; !calls.empty(); head = "            ") {
     const auto end = calls.find('\n');
@@ -30,7 +30,7 @@ std::string failure(const Judged& one) {
 }  // namespace
 
 std::string to_text(const Report& report) {
-  const auto subject = shown(report.subject.manager);
+  const auto subject = on_one_line(report.subject.manager);
   std::string out;
   for (const auto& one : report.judged) {
     if (one.verdict.kind == Kind::fail) out += failure(one);
@@ -38,7 +38,7 @@ std::string to_text(const Report& report) {
   std::map<std::string, std::string> unjudged;
   for (const auto& one : report.judged) {
     if (one.verdict.kind == Kind::pass || one.verdict.kind == Kind::fail) continue;
-    auto& ids = unjudged[text::format("{}: {}", name(one.verdict.kind), shown(one.verdict.words))];
+    auto& ids = unjudged[text::format("{}: {}", name(one.verdict.kind), on_one_line(one.verdict.words))];
     ids += text::format("{}{}", ids.empty() ? "" : " ", one.clause->id);
   }
   for (const auto& [why, ids] : unjudged) out += text::format("{}\n  {}\n", why, ids);

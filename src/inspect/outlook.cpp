@@ -10,7 +10,7 @@ namespace {
 
 using What = Life::What;
 
-struct Account {
+struct Totals {
   std::uint64_t live = 0, live_count = 0, reserved = 0, segments = 0;
 };
 
@@ -31,16 +31,16 @@ std::string_view name(Outlook::Verdict verdict) noexcept {
 }
 
 std::vector<Outlook> outlooks(const Recording& recording, const Lives& lives, std::optional<std::uint64_t> capacity) {
-  std::map<std::uint32_t, std::pair<Outlook, Account>> devices;
+  std::map<std::uint32_t, std::pair<Outlook, Totals>> devices;
   const auto change = [&](std::uint32_t event, AllocId id, bool begins) {
     const auto& life = lives[id];
     if (life.what != What::device && life.what != What::backing) return;
-    auto& [outlook, account] = devices[lives.device(life)];
+    auto& [outlook, totals] = devices[lives.device(life)];
     // What was freed before, and is not free yet, is freed at once in a state; that free never completes.
     outlook.has_history = outlook.has_history || (begins ? !life.preexisting : life.gone != kNever);
     const bool backing = life.what == What::backing;
-    auto& bytes = backing ? account.reserved : account.live;
-    auto& count = backing ? account.segments : account.live_count;
+    auto& bytes = backing ? totals.reserved : totals.live;
+    auto& count = backing ? totals.segments : totals.live_count;
     bytes = begins ? bytes + life.size : bytes - life.size;
     count = begins ? count + 1 : count - 1;
     if (!begins) return;

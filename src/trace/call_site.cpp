@@ -71,7 +71,7 @@ std::string qualified(std::string_view signature) {
 }
 
 bool is_python(const Frame& frame) {
-  return frame.file.ends_with(".py") || frame.file.starts_with('<') || frame.name == "<module>" ||
+  return frame.file.ends_with(".py") || frame.file.ends_with(".pyx") || frame.file.starts_with('<') || frame.name == "<module>" ||
          frame.name == "<lambda>";
 }
 
@@ -90,6 +90,8 @@ FrameKind python_kind(const Frame& frame) {
   constexpr std::array<std::string_view, 6> kInstalled{"-packages/", "-packages\\",     "/lib/python",
                                                        "\\lib\\",    "/torchinductor_", "<frozen "};
   if (has_any(frame.file, kInstalled) || is_of_torch(frame.file)) return FrameKind::library;
+  constexpr std::array<std::string_view, 4> kCython{"cupy/", "cupy_backends/", "rmm/", "cuda/"};  // relative, as compiled
+  if (frame.file.ends_with(".pyx") && starts_with_any(frame.file, kCython)) return FrameKind::library;
   const bool launcher = !frame.file.ends_with(".py") && frame.file.find("/bin/") != frame.file.npos;  // torchrun
   if (launcher) return FrameKind::library;
   constexpr std::array<std::string_view, 3> kTyped{"<stdin>", "<string>", "<ipython-input"};

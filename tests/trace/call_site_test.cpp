@@ -128,6 +128,8 @@ TEST(CallSites, TakeFramesOfAnyTool) {
   EXPECT_EQ(shown({"model.cpp:88"}), Frames{"model.cpp:88"});
   EXPECT_EQ(shown({"/tmp/ipykernel_12/3.py:4 <module>", "/usr/lib/python3.12/runpy.py:88 _run_code"}).front(), "/tmp/ipykernel_12/3.py:4 <module>");
   EXPECT_EQ(shown({"<eval_with_key>.3:9 forward", "/usr/local/bin/torchrun:8 <module>", "<stdin>:1 <module>"}), Frames{"<stdin>:1 <module>"});
+  EXPECT_EQ(shown({"cupy/cuda/memory.pyx:1234 cupy.cuda.memory.alloc", "/home/me/a.py:1 <module>"}), Frames{"/home/me/a.py:1 <module>"});
+  EXPECT_EQ(shown({"C:\\work\\train.py:3 step", "C:\\Python\\lib\\runpy.py:9 f"}).front(), "C:\\work\\train.py:3 step");
   EXPECT_EQ(shown({"/home/me/pytorch/torch/nn/modules/linear.py:125 forward", "/home/me/bin/train.py:1 <module>"}),
             Frames{"/home/me/bin/train.py:1 <module>"});
 }
