@@ -1,6 +1,7 @@
 #include "inspect/survey_text.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "base/text.hpp"
 #include "base/units.hpp"
@@ -140,6 +141,16 @@ std::string shares(std::string_view what, const std::vector<Share>& all, const s
   return out;
 }
 
+/// "segment_map 187, segment_unmap 217": those that there are.
+std::string counts_of(const Actions& actions, std::initializer_list<Action> which) {
+  std::vector<std::string> words;
+  for (const auto action : which) {
+    const auto at = static_cast<std::size_t>(action);
+    if (actions[at] != 0) words.push_back(text::format("{} {}", kActionNames[at], grouped(actions[at])));
+  }
+  return text::join(words);
+}
+
 std::string backing(const Recording& recording, const Survey& survey) {
   if (!survey.backing) return "";
   const auto& held = *survey.backing;
@@ -155,6 +166,10 @@ std::string backing(const Recording& recording, const Survey& survey) {
   rows.push_back({"at peak live", bytes_in_full(held.reserved_at_live)});
   const auto before = held.segments_before == 0 ? std::string() : text::format("{} there before, ", grouped(held.segments_before));
   rows.push_back({"segments", text::format("{}{} made, {} given back", before, grouped(held.segments_made), grouped(held.segments_given_back))});
+  const auto requests = counts_of(survey.actions, {Action::alloc, Action::free_requested, Action::free_completed, Action::oom});
+  const auto of_segments = counts_of(survey.actions, {Action::segment_alloc, Action::segment_free, Action::segment_map, Action::segment_unmap});
+  if (!requests.empty()) rows.push_back({"recorded rows", requests});
+  if (!of_segments.empty()) rows.push_back({requests.empty() ? "recorded rows" : "", of_segments});
   if (held.pending_peak != 0) rows.push_back({"kept for streams", text::format("{} at most, freed and not free yet", bytes_in_full(held.pending_peak))});
   if (held.flushes != 0) rows.push_back({"flushes", text::format("{}, of {}", grouped(held.flushes), bytes(held.flushed_bytes))});
   return "\nWhat the recorded manager held\n" + columns("ll", rows);

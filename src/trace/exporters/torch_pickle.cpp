@@ -23,7 +23,9 @@ constexpr std::array<std::string_view, 10> kActions{"alloc", "free_requested", "
                                                     "segment_free", "segment_map", "segment_unmap", "oom", "snapshot",
                                                     "user_defined"};
 
-constexpr std::uint64_t round_up(std::uint64_t size) { return (std::max<std::uint64_t>(size, 1) + kRounding - 1) / kRounding * kRounding; }
+constexpr std::uint64_t round_up(std::uint64_t size) {
+  return (std::max<std::uint64_t>(size, 1) + kRounding - 1) / kRounding * kRounding;
+}
 
 std::string text_of(const Id& id) { return id.is_number() ? text::format("{}", id.number) : std::string(id.text); }
 
@@ -211,7 +213,8 @@ std::optional<std::uint64_t> TorchPickleWriter::hole_in_segments(std::uint8_t de
   for (const auto& [address, segment] : held->second.live()) {
     const auto end = address + segment.size;
     auto at = address;
-    for (auto block = live->second.live().lower_bound(address); block != live->second.live().end() && block->first < end; ++block) {
+    const auto& blocks = live->second.live();
+    for (auto block = blocks.lower_bound(address); block != blocks.end() && block->first < end; ++block) {
       if (block->first - at >= size && block->first > at) return at;
       at = std::max(at, block->first + round_up(block->second.size));
     }
@@ -289,10 +292,11 @@ void TorchPickleWriter::hold(const Operation& operation, const Said& said) {
   memory.site = site_of(operation);
   memory.more = keep(said.more);
   auto& book = held_[device];
-  if (memory.address == 0 || memory.address > ~memory.size || !book.add(memory.address, {.id = found.index, .size = memory.size})) {
+  const AddressBook::Entry entry{.id = found.index, .size = memory.size};
+  if (memory.address == 0 || memory.address > ~memory.size || !book.add(memory.address, entry)) {
     memory.address = place(operation, device);  // where nothing else is
     live_[device].remove(memory.address);
-    book.add(memory.address, {.id = found.index, .size = memory.size});
+    book.add(memory.address, entry);
   }
   memory.state = Memory::State::live;
   memory_.push_back(memory);
@@ -408,9 +412,10 @@ void TorchPickleWriter::mark(const Operation& operation, const Said& said) {
     return;
   }
   constexpr std::array<std::string_view, 3> kStages{"INSTANT", "START", "END"};
+  const auto phase = operation.has(Member::phase) ? operation.phase : Phase::instant;
   annotations_.push_back({.time_us = start_us_ + operation.time_ns / 1000,
                           .device = operation.has(Member::device) ? operation.device : marks_device_,
-                          .stage = kStages[static_cast<std::size_t>(operation.has(Member::phase) ? operation.phase : Phase::instant)],
+                          .stage = kStages[static_cast<std::size_t>(phase)],
                           .name = std::string(operation.text)});
 }
 
@@ -494,7 +499,8 @@ Status TorchPickleWriter::put_row(const Row& row, Action action, std::uint64_t o
   } else if (!timed_ && devices_ > 1) {  // else nothing tells the order between devices
     pickle_.member("time_us", start_us_ + order);
   }
-  pickle_.member("compile_context", more.compile_context.empty() ? std::string_view("N/A") : std::string_view(more.compile_context));
+  const std::string_view context = more.compile_context;
+  pickle_.member("compile_context", context.empty() ? std::string_view("N/A") : context);
   pickle_.member("user_metadata", std::string_view(more.label));
   if (more.has_pool) {
     pickle_.text("pool_id");

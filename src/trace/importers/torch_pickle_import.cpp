@@ -54,7 +54,9 @@ void TorchPickleImport::say_cut() {
   auto words = text::format("the file ends inside the pickle, at byte {}", pickle_.bytes_read());
   switch (cut_) {
     case Cut::nowhere: break;
-    case Cut::in_state: words += ", inside the state at the end: the segments up to there are taken, and not the last block"; break;
+    case Cut::in_state:
+      words += ", inside the state at the end: the segments up to there are taken, and not the last block";
+      break;
     case Cut::in_rows: {
       std::uint64_t rows = 0;
       for (const auto& [number, device] : devices_) rows += device.whole_rows;
