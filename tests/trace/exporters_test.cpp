@@ -380,6 +380,14 @@ TEST(Anonymizer, LeavesOutWhatTellsWhereATraceComesFrom) {
 )");
 }
 
+TEST(Anonymizer, KeepsWhichOperationsStandForNoRow) {
+  const auto text = anonymized(trace_of(
+      R"({"op":"memalloc","layer":"backing","id":"s1","size":50,"x-pool_id":[0,2],"x-no_row":true}
+)"));
+
+  EXPECT_NE(text.find(R"("size":50,"x-no_row":true})"), std::string::npos) << text;
+}
+
 /// Everything that was collected; each file is imported by content.
 class Collected : public testing::Test {
  protected:
