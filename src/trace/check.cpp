@@ -142,7 +142,7 @@ class Checker final : public OperationSink {
     return operation.has(Member::context) ? said(operation.context) : header_.default_context;
   }
   /// What a reset ends together: a context, of which each device has one without a name.
-  std::pair<std::string, std::string> owner_of(const Operation& operation) const {
+  Owner owner_name(const Operation& operation) const {
     auto context = context_of(operation);
     if (context.empty()) {
       const auto otherwise = std::max<std::int64_t>(header_.default_device, 0);
@@ -260,7 +260,7 @@ class Checker final : public OperationSink {
 
   std::uint32_t owner_of(const Operation& operation) {
     const auto [known, added] =
-        owner_numbers_.try_emplace({process_of(operation), context_of(operation)},
+        owner_numbers_.try_emplace(owner_name(operation),
                                    static_cast<std::uint32_t>(owners_.size()));
     if (added) owners_.push_back(&known->first);
     return known->second;
