@@ -54,7 +54,16 @@ def main():
             if code != 0:
                 failed += 1
                 print(f"{name}: emmctl {' '.join(words)} ended with {code}: {said}")
-    print(f"{len(FILES) * len(COMMANDS)} runs, {failed} failed")
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.argv[1], "generate", "log-uniform", f"{folder}/t.jsonl", "--events", "1000000"], check=True,
+                       stderr=subprocess.DEVNULL)
+        # Less than 96 bytes an event.
+        with open(f"{folder}/t.jsonl", "rb") as trace:
+            code, said = run(sys.argv[1], ["check", "-"], (trace.read(), b"", b""))
+        if code != 0:
+            failed += 1
+            print(f"a million events: emmctl check ended with {code}: {said}")
+    print(f"{len(FILES) * len(COMMANDS) + 1} runs, {failed} failed")
     return 1 if failed else 0
 
 
