@@ -60,7 +60,9 @@ Held held_by(const Contestant& contestant, const inspect::Need& need) {
   for (const auto& [device, reserved] : judged.peak_reserved_by_device) {
     if (device == need.device) return {.judged = judged, .reserved = reserved, .need = need};
   }
-  return {.judged = judged, .reserved = 0, .need = need};
+  // Where what was held was not told apart by device.
+  const auto all = judged.peak_reserved_by_device.empty() ? judged.pass.peak_reserved_bytes : 0;
+  return {.judged = judged, .reserved = all, .need = need};
 }
 
 /// Does a manager that never waits need more than is live?
