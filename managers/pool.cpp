@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <limits>
@@ -17,7 +18,6 @@ using pool::Arena;
 using pool::Arenas;
 using pool::Backing;
 
-constexpr int kTurns = 8;
 constexpr auto kUnlimited = std::numeric_limits<std::uint64_t>::max();
 
 struct PoolSettings {
@@ -30,8 +30,8 @@ struct PoolSettings {
   bool counts_split = false;
 };
 
-/// Device memory of one arena a stream (pool::Arena). What arenas cannot serve, this makes room
-/// for.
+/// Device memory from an arena for each stream (pool::Arena). Where an arena cannot serve a
+/// request, this class makes room for it: see reclaim_ladder().
 class PoolManager final : public HostOnlyManager {
  public:
   PoolManager(const ManagerContext& context, const PoolSettings& settings)
@@ -75,12 +75,12 @@ class PoolManager final : public HostOnlyManager {
   void reset() noexcept override {
     end_all();
     reset_waits_.store(true);
-    if (deferrals_.load() == 0 && reset_waits_.exchange(false)) release_idle(0, true);
+    if (!keeps_idle() && reset_waits_.exchange(false)) release_idle(0, true);
     HostOnlyManager::reset();
   }
 
   Status trim(std::uint64_t keep) override {
-    if (deferrals_.load() > 0) return {};
+    if (keeps_idle()) return {};
     const auto failed = release_idle(keep, true);
     if (failed.empty()) return {};
     return failed.front();
@@ -123,11 +123,11 @@ class PoolManager final : public HostOnlyManager {
     }
     return lines +
            text::format(
-               "pool: reserved {} (peak {}), active {}, inactive split {}; {} spans, {} mapped "
-               "again; {} bytes of metadata a block, and {} KiB\n",
+               "pool: reserved {} (peak {}), active {}, inactive split {}; {} spans, "
+               "aliased {} times; {} bytes of metadata a block, and {} KiB\n",
                shown(backing_.reserved_bytes()), shown(backing_.peak_reserved_bytes()),
-               shown(of.active.current), shown(of.inactive_split.current), of.spans, of.alias_mappings,
-               metadata_per_block(of), (of.metadata_fixed + 1_KiB - 1) / 1_KiB);
+               shown(of.active.current), shown(of.inactive_split.current), of.spans,
+               of.times_aliased, metadata_per_block(of), (of.metadata_fixed + 1_KiB - 1) / 1_KiB);
   }
 
   MemoryStatistics statistics() const override {
@@ -136,7 +136,7 @@ class PoolManager final : public HostOnlyManager {
       return MemoryStatistics::Count{given.current, given.peak, given.total,
                                      given.total - given.current};
     };
-    // Peaks and totals only where each change was seen.
+    // Peaks and totals are known only where each change was seen.
     const auto split = [&](const pool::Statistics::Count& given) {
       return settings_.counts_split ? count(given)
                                     : MemoryStatistics::Count{.current = given.current};
@@ -159,7 +159,7 @@ class PoolManager final : public HostOnlyManager {
             .num_device_alloc = backing_.spans_made(),
             .num_device_free = backing_.spans_released(),
             .largest_free_bytes = of.largest_free,
-            .mapped_again = of.alias_mappings,
+            .mapped_again = of.times_aliased,
             .metadata_bytes = of.metadata + of.metadata_fixed,
             .metadata_bytes_per_block = metadata_per_block(of)};
   }
@@ -171,7 +171,7 @@ class PoolManager final : public HostOnlyManager {
   }
 
  private:
-  // What is asked for seldom stands apart: memalloc() and finalize() need no room for it.
+  // Rare paths are not inlined: memalloc() and finalize() need no registers for them.
   [[gnu::noinline]] static Result<MemoryPointer> no_size() {
     return driver_error(Call::mem_alloc, 1);
   }
@@ -180,19 +180,79 @@ class PoolManager final : public HostOnlyManager {
       ++refused_;
       return pool::full();
     }
-    auto taken = arena.allocate(size, deferrals_.load() > 0);
-    if (!taken && taken.error().code == Errc::out_of_memory)
-      taken = allocate_again(arena, size, std::move(taken));
-    if (!taken && taken.error().code == Errc::out_of_memory) ++refused_;
+    auto made = arena.allocate(size, keeps_idle());
+    if (!made && pool::is_out_of_memory(made.error()))
+      made = climb_reclaim_ladder(arena, size, std::move(made));
+    if (!made && pool::is_out_of_memory(made.error())) ++refused_;
     tell_failures();
-    if (!taken) return std::move(taken).error();
-    return handed_out(arena, *taken, size);
+    if (!made) return std::move(made).error();
+    return handed_out(arena, *made, size);
   }
+
+  // The reclaim ladder: the ways to make room for a request that neither its arena nor the driver
+  // can serve, in the order of what they cost others. After each rung that has made room the arena
+  // is asked again. Nobody asks where nothing has changed: the driver may take long to refuse.
+  struct Climb {
+    const Arena& arena;  ///< Of the request.
+    std::unique_lock<std::mutex> making_room;
+    bool has_retried = false;
+  };
+  struct Rung {
+    Result<bool> (PoolManager::*make_room)(Climb&);  ///< False where it found nothing to release.
+    int tries = 1;
+  };
+  static constexpr std::array<Rung, 3> reclaim_ladder() {
+    return {{{&PoolManager::let_another_thread_make_room},
+             {&PoolManager::flush_host_frees_and_release_other_arenas},
+             // What comes back may go to another thread, which has freed as much since. But a
+             // driver that maps nothing is not asked for ever.
+             {&PoolManager::release_all_arenas, 9}}};
+  }
+  Result<Arena::Allocation> climb_reclaim_ladder(Arena& arena, std::uint64_t size,
+                                                 Result<Arena::Allocation> refused) {
+    if (size > backing_.device()) return refused;
+    Climb climb{.arena = arena, .making_room = std::unique_lock(making_room_, std::defer_lock)};
+    auto made = std::move(refused);
+    for (const auto& rung : reclaim_ladder()) {
+      for (int tries = 0; tries < rung.tries; ++tries) {
+        auto made_room = (this->*rung.make_room)(climb);
+        if (!made_room) return std::move(made_room).error();
+        if (!*made_room) break;
+        made = arena.allocate(size, keeps_idle());
+        if (made || !pool::is_out_of_memory(made.error())) return made;
+      }
+    }
+    return made;
+  }
+  // One thread climbs at a time: two would each release what the other has just been given.
+  Result<bool> let_another_thread_make_room(Climb& climb) {
+    if (climb.making_room.try_lock()) return false;
+    climb.making_room.lock();
+    return true;
+  }
+  Result<bool> flush_host_frees_and_release_other_arenas(Climb& climb) {
+    const bool had_pending = deallocations().size() > 0;
+    auto flushed = deallocations().clear();
+    if (!flushed && profile() == Profile::numba) return std::move(flushed).error();  // DEV-7
+    return release_idle_for(climb, &climb.arena) || had_pending;
+  }
+  Result<bool> release_all_arenas(Climb& climb) { return release_idle_for(climb, nullptr); }
+  bool release_idle_for(Climb& climb, const Arena* but) {
+    const auto spans = backing_.spans_released();
+    const auto ranges = backing_.ranges_freed();
+    if (!keeps_idle()) release_idle(0, true, but);
+    const bool released_spans = backing_.spans_released() != spans;
+    if (released_spans && !std::exchange(climb.has_retried, true)) ++retries_;
+    return released_spans || backing_.ranges_freed() != ranges;
+  }
+  /// A deferral lives: no idle memory goes back.
+  bool keeps_idle() const noexcept { return deferrals_.load() > 0; }
 
   static std::uint64_t metadata_per_block(const pool::Statistics& of) noexcept {
     return of.metadata / std::max<std::uint64_t>(of.allocation.peak, 1);
   }
-  static MemoryPointer handed_out(Arena& arena, const Arena::Allocation& taken, std::uint64_t size) {
+  static MemoryPointer handed_out(Arena& arena, const Arena::Allocation& taken,
+                                  std::uint64_t size) {
     return MemoryPointer(
         taken.address, size,
         Lifetime({.run = finalize, .self = &arena, .cookie = taken.cookie}, taken.mark));
@@ -203,49 +263,18 @@ class PoolManager final : public HostOnlyManager {
     arena.free(cookie, stream);
     const auto threshold = pool.settings_.release_threshold;
     if (threshold != kUnlimited && pool.backing_.reserved_bytes() > threshold &&
-        pool.deferrals_.load() == 0) {
-      pool.keep_to(threshold);
+        !pool.keeps_idle()) {
+      pool.release_beyond(threshold);
     }
   }
-  [[gnu::noinline]] void keep_to(std::uint64_t threshold) noexcept { release_idle(threshold, false); }
-
-  // What others hold idle, what the queue of host memory's frees holds, and last what this arena
-  // holds idle. Nobody is asked once more where nothing has changed: a refusal of the driver's may
-  // take it long.
-  Result<Arena::Allocation> allocate_again(Arena& arena, std::uint64_t size, Result<Arena::Allocation> taken) {
-    if (size > backing_.device()) return taken;
-    const auto served = [&](bool room_was_made) {
-      if (room_was_made) taken = arena.allocate(size, deferrals_.load() > 0);
-      return taken || taken.error().code != Errc::out_of_memory;
-    };
-    bool retried = false;
-    const auto gives_back = [&](const Arena* but) {
-      const auto before = backing_.spans_released();
-      const auto ranges = backing_.ranges_freed();
-      if (deferrals_.load() == 0) release_idle(0, true, but);
-      if (backing_.spans_released() == before) return backing_.ranges_freed() != ranges;
-      if (!std::exchange(retried, true)) ++retries_;
-      return true;
-    };
-    std::unique_lock making_room(making_room_, std::try_to_lock);
-    const bool another_thread_did = !making_room;
-    if (another_thread_did) making_room.lock();
-    if (served(another_thread_did)) return taken;
-
-    const bool queued = deallocations().size() > 0;
-    auto flushed = deallocations().clear();
-    if (!flushed && profile() == Profile::numba) return std::move(flushed).error();  // DEV-7
-    if (served(gives_back(&arena) || queued)) return taken;
-    // What came back may have gone to another thread that has freed as much since; but a driver
-    // that maps nothing is not asked for ever.
-    for (int turns = 0; gives_back(nullptr); ++turns) {
-      if (served(true) || turns == kTurns) return taken;
-    }
-    return taken;
+  [[gnu::noinline]] void release_beyond(std::uint64_t threshold) noexcept {
+    release_idle(threshold, false);
   }
 
-  /// What failed meanwhile: the observer has heard of it.
-  std::vector<Error> release_idle(std::uint64_t keep, bool wait, const Arena* but = nullptr) noexcept {
+  /// Releases what arenas hold idle beyond `keep`. Returns what failed, which the observer has
+  /// heard.
+  std::vector<Error> release_idle(std::uint64_t keep, bool wait,
+                                  const Arena* but = nullptr) noexcept {
     arenas_.for_each([&](Arena& arena) {
       if (&arena != but) arena.release_idle(keep, wait);
     });
@@ -285,7 +314,7 @@ class PoolManager final : public HostOnlyManager {
   const PoolSettings settings_;
   Backing backing_;
   Arenas arenas_;
-  std::mutex making_room_;  ///< Held while one thread makes room for all; never in a free.
+  std::mutex making_room_;  ///< Of the thread that climbs the reclaim ladder; never held in a free.
   std::mutex deferring_;
   std::atomic<std::size_t> deferrals_{0};
   std::atomic<bool> reset_waits_{false};
@@ -331,7 +360,8 @@ Result<std::unique_ptr<MemoryManager>> make_pool(const ManagerContext& context, 
 extern constinit const ManagerEntry pool_manager{
     .name = "pool",
     .summary =
-        "Device memory in one arena a stream, kept for reuse; holes mapped as one where none fits",
+        "Device memory in one arena a stream, kept for reuse; stitches free memory where no block "
+        "fits",
     .options =
         "backing=vmm|cumem, initial=0, max=<no limit>, release_threshold=<no limit>, "
         "alignment=512, inactive_split=current|peak, "

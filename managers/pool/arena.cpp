@@ -63,7 +63,9 @@ Result<Arena::Allocation> Arena::allocate(std::uint64_t size, bool keeps_idle) {
 // The ways to find memory, in the order of what they cost.
 Result<Arena::Allocation> Arena::find(const Request& request) {
   if (const auto found = from_free_blocks(request)) return found;
-  if (const auto found = from_deferred_frees(request)) return found;
+  if (!deferred_.is_empty()) {
+    if (const auto found = from_deferred_frees(request)) return found;
+  }
   device_room_.begin_request();
   return maps() ? from_spans(request) : from_slabs(request);
 }

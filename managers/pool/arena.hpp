@@ -29,8 +29,9 @@ namespace emm::pool {
 /// The memory of one stream, behind one lock. What is freed on the stream is handed out on it again
 /// at once, because its work comes after. What another stream freed is event-deferred.
 ///
-/// The arena conducts its parts: it finds memory for a request in the order of cost, see
-/// Arena::find(), and keeps the parts of one mind. managers/pool/README.md has the picture.
+/// The arena conducts its parts: it tries the ways to find memory in the order of their cost
+/// (find()) and tells each part what the others have changed. managers/pool/README.md has the
+/// picture.
 ///
 /// Any thread may call. Sizes are bytes.
 class Arena {

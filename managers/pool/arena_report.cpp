@@ -10,11 +10,10 @@ Statistics Arena::statistics() {
   make_remote_frees();
   count_split();
   auto result = counts_.total(deferred_.bytes(), deferred_.count());
-  result.reserved = size_of(spans_.all());
+  result.reserved = spans_.bytes();
   result.largest_free = largest_free();
   result.spans = spans_.count();
-  for (const auto& mapping : stitches_.mappings())
-    result.alias_mappings += mapping.aliased().size();
+  for (const auto& mapping : stitches_.mappings()) result.times_aliased += mapping.aliased().size();
   result.metadata = metadata_bytes();
   result.metadata_fixed = sizeof *this - sizeof blocks_ + BlockMap::fixed_metadata_bytes();
   return result;

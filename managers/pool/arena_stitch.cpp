@@ -131,7 +131,7 @@ Arena::Allocation Arena::stitch_in(std::uint32_t index, const Request& request,
                       .active_needed = std::max(spans_.active_count(), highest + 1)};
   while (spans_.active_count() < record.active_needed) {
     activate(spans_.next_run_before(record.active_needed));
-    (void)ends_.add(blocks_, spans_, blocks_.last());
+    ends_.add(blocks_, spans_, blocks_.last());
   }
   record.address = place_in(mapping, request.wanted, spans_, ends_, blocks_.bytes(1), parts_);
   return use_parts(record, request.size, parts_);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "managers/pool/block_map.hpp"
@@ -32,8 +31,8 @@ class SpanEnds {
 
   /// Looks at all free blocks of `least` bytes or more.
   void scan(const BlockMap& blocks, const SpanList& spans, std::uint64_t least);
-  /// Looks at one free block more. Nothing where it lies in the middle of a span.
-  std::optional<FreeRun> add(const BlockMap& blocks, const SpanList& spans, std::uint32_t block);
+  /// Looks at one free block more.
+  void add(const BlockMap& blocks, const SpanList& spans, std::uint32_t block);
   /// Forgets all: spans have new indexes.
   void clear() noexcept;
 
@@ -43,6 +42,8 @@ class SpanEnds {
   std::uint64_t metadata_bytes() const noexcept;
 
  private:
+  FreeRun look_at(const BlockMap& blocks, const SpanList& spans, std::uint32_t block);
+
   std::vector<Ends> ends_;  ///< By span.
   std::vector<FreeRun> runs_;
   std::vector<std::uint32_t> touched_;  ///< The spans whose ends_ are not empty: cleared first.

@@ -34,6 +34,7 @@ std::uint64_t SpanList::next_run_before(std::uint32_t end) const noexcept {
 void SpanList::add(const Span& span) {
   const auto index = count();
   spans_.push_back(span);
+  bytes_ += span.size;
   by_address_.insert(by_address_.begin() + static_cast<std::ptrdiff_t>(place_from(span.address)),
                      index);
   if (!addresses_.is_empty()) addresses_.name_pages(span, index);
@@ -48,6 +49,7 @@ std::vector<std::uint32_t> SpanList::erase(const std::vector<std::uint32_t>& gon
   auto active = active_;
   for (std::uint32_t span = 0; span < spans_.size(); ++span) {
     if (is_gone(span)) {
+      bytes_ -= spans_[span].size;
       if (!is_active(span)) continue;
       --active;
       active_bytes_ -= spans_[span].size;

@@ -31,7 +31,8 @@ class SpanList {
   std::uint64_t active_bytes() const noexcept { return active_bytes_; }
   bool is_active(std::uint32_t span) const noexcept { return span < active_; }
   bool all_are_active() const noexcept { return active_ == spans_.size(); }
-  std::uint64_t inactive_bytes() const noexcept { return next_inactive_bytes(~std::uint64_t{0}); }
+  std::uint64_t bytes() const noexcept { return bytes_; }
+  std::uint64_t inactive_bytes() const noexcept { return bytes_ - active_bytes_; }
   /// The bytes of the next inactive spans, as far as they do not reach `needed` before.
   std::uint64_t next_inactive_bytes(std::uint64_t needed) const noexcept;
   /// Activates the next span and, where spans `join`, those whose addresses follow it, until they
@@ -80,6 +81,7 @@ class SpanList {
 
  private:
   std::vector<Span> spans_;
+  std::uint64_t bytes_ = 0;  ///< Of all spans.
   std::uint32_t active_ = 0;
   std::uint64_t active_bytes_ = 0;
   std::vector<std::uint32_t> by_address_;

@@ -23,7 +23,7 @@ Statistics& Statistics::operator+=(const Statistics& other) noexcept {
   segments += other.segments;
   largest_free = std::max(largest_free, other.largest_free);
   spans += other.spans;
-  alias_mappings += other.alias_mappings;
+  times_aliased += other.times_aliased;
   metadata += other.metadata;
   metadata_fixed += other.metadata_fixed;
   return *this;

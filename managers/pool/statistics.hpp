@@ -36,7 +36,7 @@ struct Statistics {
   Count segments;               ///< Runs of addresses that spans make.
   std::uint64_t largest_free = 0;
   std::uint64_t spans = 0;           ///< How many spans the driver gave.
-  std::uint64_t alias_mappings = 0;  ///< How many times spans are mapped besides.
+  std::uint64_t times_aliased = 0;   ///< How often spans are mapped besides, in alias mappings.
   std::uint64_t metadata = 0;        ///< Of the host's memory: what grows with blocks and spans,
   std::uint64_t metadata_fixed = 0;  ///< and what does not.
   Statistics& operator+=(const Statistics& other) noexcept;

@@ -108,24 +108,10 @@ std::uint64_t StitchCache::use_in(std::uint64_t generation, std::uint32_t mappin
   return std::exchange(used.generation, generation) != generation ? used.spans.size() : 0;
 }
 
-const StitchRecord* StitchCache::expected(std::uint64_t wanted,
-                                          std::uint32_t active) const noexcept {
-  const auto* next = next_of_last();
-  const bool is_same = next != nullptr && next->mapping != kNone && next->wanted == wanted &&
-                       next->active_before == active;
-  return is_same ? next : nullptr;
-}
-
 std::span<const StitchedPart> StitchCache::expected_parts() const noexcept {
   const auto at = now_.records.size();
   const auto first = at > 0 ? last_.parts_end[at - 1] : 0;
   return std::span(last_.parts).subspan(first, last_.parts_end[at] - first);
-}
-
-bool StitchCache::expects_growth(std::uint64_t wanted, std::uint32_t active) const noexcept {
-  const auto* next = next_of_last();
-  return next != nullptr && next->mapping == kNone && next->wanted == wanted &&
-         next->active_before == active;
 }
 
 void StitchCache::remember(const StitchRecord& record, std::span<const StitchedPart> parts) {

@@ -101,10 +101,16 @@ class StitchCache {
 
   // History
   /// The next stitched block of the last generation, if that was for as much in the same state.
-  const StitchRecord* expected(std::uint64_t wanted, std::uint32_t active) const noexcept;
+  const StitchRecord* expected(std::uint64_t wanted, std::uint32_t active) const noexcept {
+    const auto* next = next_of_last(wanted, active);
+    return next != nullptr && next->mapping != kNone ? next : nullptr;
+  }
   std::span<const StitchedPart> expected_parts() const noexcept;
   /// The last generation looked for a mapping in vain here, and grew.
-  bool expects_growth(std::uint64_t wanted, std::uint32_t active) const noexcept;
+  bool expects_growth(std::uint64_t wanted, std::uint32_t active) const noexcept {
+    const auto* next = next_of_last(wanted, active);
+    return next != nullptr && next->mapping == kNone;
+  }
   void remember(const StitchRecord& record, std::span<const StitchedPart> parts);
   void begin_generation() noexcept;
   /// Did this generation stitch anything?
@@ -130,9 +136,12 @@ class StitchCache {
     }
     std::uint64_t metadata_bytes() const noexcept;
   };
-  const StitchRecord* next_of_last() const noexcept {
+  /// The next record of the last generation, if its request and state are these.
+  const StitchRecord* next_of_last(std::uint64_t wanted, std::uint32_t active) const noexcept {
     const auto at = now_.records.size();
-    return at < last_.records.size() ? &last_.records[at] : nullptr;
+    if (at >= last_.records.size()) return nullptr;
+    const auto& next = last_.records[at];
+    return next.wanted == wanted && next.active_before == active ? &next : nullptr;
   }
 
   std::vector<AliasMapping> mappings_;  ///< In the order in which they were made.

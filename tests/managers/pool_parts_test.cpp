@@ -273,6 +273,7 @@ TEST(PoolSpanList, ErasedSpansGiveTheirIndexesToThoseBehind) {
   EXPECT_EQ(spans.count(), 2u);
   EXPECT_EQ(spans.active_count(), 2u);
   EXPECT_EQ(spans.active_bytes(), 8_MiB);
+  EXPECT_EQ(spans.bytes(), 8_MiB);
   EXPECT_EQ(spans.at(73_MiB), 1u) << "its pages have its new index";
 }
 
