@@ -47,7 +47,7 @@ TEST_F(PoolOverVirtualMemory, WhereMappingIsMuchOfTheCostWhatTheDriverGivesIsMap
   auto end = memory(16_MiB);
   ASSERT_TRUE(first.free());
   ASSERT_TRUE(last.free());
-  ASSERT_TRUE(memory(48_MiB).free());  // a fifth request, and two pieces mapped again
+  ASSERT_TRUE(memory(48_MiB).free());  // a fifth request, and an alias mapping of two spans
   fill(kept, 7);
   fill(end, 5);
 
@@ -146,21 +146,21 @@ TEST_F(PoolOverVirtualMemory, BlocksNeverShareMemoryWhateverTheyAreMadeOf) {
   }
 }
 
-// What one life of an arena was made of is tried first in the next: where that asks for a little
-// else here and there, much of it is in use.
-TEST_F(PoolOverVirtualMemory, BlocksNeverShareMemoryInLivesThatAreNearlyAlike) {
+// A generation replays what the one before it stitched: where it asks for a little else here and
+// there, some of that memory is in use.
+TEST_F(PoolOverVirtualMemory, BlocksNeverShareMemoryInGenerationsThatAreNearlyAlike) {
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
     SCOPED_TRACE(seed);
     make("pool:max=300MiB");
-    for (int life = 0; life < 8; ++life) {
+    for (int generation = 0; generation < 8; ++generation) {
       Prng random(seed);
-      Prng changes(seed + 100 + static_cast<std::uint64_t>(life));
+      Prng changes(seed + 100 + static_cast<std::uint64_t>(generation));
       std::vector<std::pair<MemoryPointer, std::uint8_t>> pieces;
       for (int step = 0; step < 500; ++step) {
         const bool allocates = pieces.size() < 3 || random.chance(0.5);
         const auto size = random.log_uniform(1_MiB, 32_MiB);
         const auto which = random.below(1000);
-        const bool changed = life % 2 == 1 && changes.chance(0.01);
+        const bool changed = generation % 2 == 1 && changes.chance(0.01);
         if (changed && step % 50 == 7) {
           ASSERT_TRUE(manager->trim(0));
         }
@@ -182,11 +182,11 @@ TEST_F(PoolOverVirtualMemory, BlocksNeverShareMemoryInLivesThatAreNearlyAlike) {
   }
 }
 
-TEST_F(PoolOverVirtualMemory, TheSameRequestsGetTheSameAddressesInEveryLife) {
+TEST_F(PoolOverVirtualMemory, TheSameRequestsGetTheSameAddressesInEveryGeneration) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     SCOPED_TRACE(seed);
     make("pool");
-    const auto life = [&] {
+    const auto generation = [&] {
       Prng random(seed);
       std::vector<MemoryPointer> pieces;
       std::vector<std::uint64_t> addresses;
@@ -198,8 +198,8 @@ TEST_F(PoolOverVirtualMemory, TheSameRequestsGetTheSameAddressesInEveryLife) {
       }
       return addresses;
     };
-    const auto first = life();
-    for (int again = 0; again < 4; ++again) ASSERT_EQ(life(), first);
+    const auto first = generation();
+    for (int again = 0; again < 4; ++again) ASSERT_EQ(generation(), first);
   }
 }
 
@@ -256,7 +256,7 @@ TEST_F(PoolOverVirtualMemory, WhateverCallsFailMemoryIsApartAndNothingIsLostUnto
   }
 }
 
-TEST_F(PoolOverVirtualMemory, KeepsNearWhatIsLiveAlsoWhereNothingSettles) {
+TEST_F(PoolOverVirtualMemory, KeepsNearWhatIsLiveAlsoWhereRequestsNeverRepeat) {
   make("pool");
   Prng random(11);
   std::vector<MemoryPointer> pieces;

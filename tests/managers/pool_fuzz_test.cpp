@@ -99,7 +99,7 @@ class Program {
   std::string words() const { return spec_ + " on " + device_; }
   const std::vector<std::uint64_t>& addresses() const noexcept { return addresses_; }
   bool has_threads() const noexcept { return elsewhere_chance_ > 0; }
-  std::uint64_t composites = 0, refusals = 0, parked = 0;
+  std::uint64_t stitched = 0, refusals = 0, deferred = 0;
 
   void run() {
     for (std::uint64_t step = 0; step < kSteps && !::testing::Test::HasFailure(); ++step) {
@@ -366,8 +366,8 @@ class Program {
     EXPECT_GE(statistics.active_bytes.peak, statistics.allocated_bytes.peak);
     EXPECT_EQ(statistics.allocation.allocated, addresses_.size());
     EXPECT_TRUE(checker_.take_found().empty());
-    composites += statistics.mapped_again.value_or(0) > 0;
-    parked += statistics.active_bytes.current > statistics.allocated_bytes.current;
+    stitched += statistics.mapped_again.value_or(0) > 0;
+    deferred += statistics.active_bytes.current > statistics.allocated_bytes.current;
   }
 
   Prng random_;
@@ -397,22 +397,22 @@ class Program {
 };
 
 TEST(PoolFuzz, WhateverIsAskedOfItWhatMustHoldHolds) {
-  std::uint64_t composites = 0, refusals = 0, parked = 0;
+  std::uint64_t stitched = 0, refusals = 0, deferred = 0;
   for (std::uint64_t seed = 1; seed <= kSeeds && !::testing::Test::HasFailure(); ++seed) {
     Program program(seed);
     SCOPED_TRACE("seed " + std::to_string(seed) + ", " + program.words());
     program.run();
-    composites += program.composites;
+    stitched += program.stitched;
     refusals += program.refusals;
-    parked += program.parked;
+    deferred += program.deferred;
     if (seed % 8 != 0 || program.has_threads()) continue;
     Program again(seed);
     again.run();
     EXPECT_EQ(again.addresses(), program.addresses()) << "the same requests on one thread";
   }
-  EXPECT_GT(composites, 300u);
+  EXPECT_GT(stitched, 300u);
   EXPECT_GT(refusals, 300u);
-  EXPECT_GT(parked, 300u);
+  EXPECT_GT(deferred, 300u);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ using State = MemoryMap::State;
 using PoolMap = PoolOverVirtualMemory;
 
 TEST_F(PoolMap, IsTiledAndAddsUpWhateverTheProgramDoes) {
-  std::size_t composites = 0, waiting = 0, streams_seen = 0;
+  std::size_t stitched = 0, waiting = 0, streams_seen = 0;
   for (const auto* spec : {"pool:max=200MiB", "pool:max=200MiB,backing=cumem",
                            "pool:max=200MiB,release_threshold=64MiB"}) {
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
@@ -50,7 +50,7 @@ TEST_F(PoolMap, IsTiledAndAddsUpWhateverTheProgramDoes) {
         ASSERT_NO_FATAL_FAILURE(expect_sound(*manager, live));
         EXPECT_EQ(manager->statistics().reserved_bytes.current, driver().held_bytes());
         const auto map = *manager->memory_map();
-        composites += map.composites.size();
+        stitched += map.composites.size();
         for (const auto& segment : map.segments) {
           streams_seen += segment.stream != StreamHandle{} ? 1 : 0;
           for (const auto& block : segment.blocks)
@@ -63,31 +63,31 @@ TEST_F(PoolMap, IsTiledAndAddsUpWhateverTheProgramDoes) {
       EXPECT_EQ(manager->memory_map()->segments.size(), 0u);
     }
   }
-  EXPECT_GT(composites, 20u);
+  EXPECT_GT(stitched, 20u);
   EXPECT_GT(waiting, 20u);
   EXPECT_GT(streams_seen, 20u);
 }
 
-// What one life of an arena was made of is tried first in the next, which asks for a little else,
-// frees elsewhere, trims, is reset, or meets a driver that fails.
-TEST_F(PoolMap, IsSoundInLivesThatAreNearlyAlike) {
-  std::size_t composites = 0;
+// A generation replays what the one before it stitched, but asks for a little else, frees on
+// another stream, trims, is reset, or meets a driver that fails.
+TEST_F(PoolMap, IsSoundInGenerationsThatAreNearlyAlike) {
+  std::size_t stitched = 0;
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     SCOPED_TRACE(seed);
     on_another_device();
     make("pool:max=" + std::to_string(100 + 20 * (seed % 10)) + "MiB");
     const std::array streams{*driver().stream_create(StreamKind::non_blocking),
                              *driver().stream_create(StreamKind::non_blocking)};
-    for (std::uint64_t life = 0; life < 10; ++life) {
+    for (std::uint64_t generation = 0; generation < 10; ++generation) {
       Prng random(seed);
-      Prng changes(seed * 100 + life);
+      Prng changes(seed * 100 + generation);
       std::vector<MemoryPointer> pieces;
       std::optional<DeferCleanup> guard;
       for (int step = 0; step < 300; ++step) {
         const bool allocates = pieces.size() < 3 || random.chance(0.5);
         const auto size = random.log_uniform(256_KiB, 32_MiB);
         const auto which = random.below(1000);
-        const auto changed = life > 1 && changes.chance(0.02) ? 1 + changes.below(7) : 0;
+        const auto changed = generation > 1 && changes.chance(0.02) ? 1 + changes.below(7) : 0;
         const auto stream = streams[seed % 4 == 0 && random.chance(0.2) ? 1 : 0];
         if (changed == 1) (void)manager->trim(changes.below(100) * 1_MiB);
         if (changed == 2 && changes.chance(0.3)) {
@@ -96,7 +96,8 @@ TEST_F(PoolMap, IsSoundInLivesThatAreNearlyAlike) {
         }
         if (changed == 3) guard.emplace(manager->defer_cleanup());
         if (changed == 4) guard.reset();
-        if (changed == 5) hook.faults.emplace(FaultPlan{.call = {}, .rate = 0.3, .seed = life});
+        if (changed == 5)
+          hook.faults.emplace(FaultPlan{.call = {}, .rate = 0.3, .seed = generation});
         if (allocates) {
           auto made = manager->memalloc(changed == 6 ? size / 2 : size, stream);
           if (made) {
@@ -113,11 +114,11 @@ TEST_F(PoolMap, IsSoundInLivesThatAreNearlyAlike) {
         std::map<std::uint64_t, std::uint64_t> live;
         for (const auto& piece : pieces) live[piece.device_pointer().value] = piece.size();
         ASSERT_NO_FATAL_FAILURE(expect_sound(*manager, live));
-        composites += manager->memory_map()->composites.size();
+        stitched += manager->memory_map()->composites.size();
       }
     }
   }
-  EXPECT_GT(composites, 100u);
+  EXPECT_GT(stitched, 100u);
 }
 
 void expect(const MemoryStatistics::Count& count, std::uint64_t current, std::uint64_t peak,

@@ -143,14 +143,14 @@ TEST_F(PoolRefusals, OneHoleGivesBothEndsOfWhatIsMappedAsOneWhereMemoryHasRunOut
     const auto guard = manager->defer_cleanup();
     const auto size = (4 + 2 * whole) * 1_MiB;
     DevicePtr where{};
-    for (int life = 0; life < 3; ++life) {
+    for (int generation = 0; generation < 3; ++generation) {
       for (int i = 0; i < 16; ++i) kept.push_back(memory(1_MiB));  // in pieces of 2
       const auto start = kept[1].device_pointer().value;
       kept.erase(kept.begin() + 12, kept.begin() + 14);  // a piece
       kept.erase(kept.begin() + 1, kept.begin() + 3 + 2 * static_cast<std::ptrdiff_t>(whole));
       EXPECT_FALSE(manager->memalloc(size + 1));
       const auto all = memory(size);
-      if (life == 0) where = all.device_pointer();
+      if (generation == 0) where = all.device_pointer();
       EXPECT_EQ(all.device_pointer(), where);
       fill(all, 7);
       std::map<std::uint64_t, std::uint64_t> live{{all.device_pointer().value, size}};

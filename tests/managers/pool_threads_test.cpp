@@ -1,5 +1,5 @@
 // The pool over virtual memory under many threads: what threads_test.cpp asks of all managers, with
-// memory that is put together, refused and given back meanwhile.
+// memory that is stitched, refused and released meanwhile.
 #include <array>
 #include <atomic>
 #include <functional>
@@ -175,8 +175,8 @@ TEST_P(PoolThreads, WhatFitsBesideWhatOthersHoldIsNeverRefused) {
   EXPECT_TRUE(manager->memalloc(72_MiB)) << "and all of it afterwards";
 }
 
-// There are as many leaves as there is room for pieces, so whoever holds a leaf finds a piece, while
-// another thread is refused all the time and locks every arena for it.
+// There are as many leaves as there is room for pieces, so whoever holds a leaf finds a piece,
+// while another thread is refused all the time and locks every arena for it.
 TEST_P(PoolThreads, RefusalsOfOneThreadTakeNothingFromTheOthers) {
   constexpr std::size_t kLeaves = 9;
   std::counting_semaphore<kLeaves> leaves(kLeaves);
