@@ -60,9 +60,12 @@ Result<Arena::Allocation> Arena::allocate(std::uint64_t size, bool keeps_idle) {
   return found;
 }
 
-// The ways to find memory, in the order of what they cost.
+// The ways to find memory, in the order of what they cost. The numbers here and below are those of
+// the steps in managers/pool/README.md; the first and the last step are the manager's.
 Result<Arena::Allocation> Arena::find(const Request& request) {
+  // 2. A free block, once small ones are coalesced.
   if (const auto found = from_free_blocks(request)) return found;
+  // 3. Memory that was freed on other streams.
   if (!deferred_.is_empty()) {
     if (const auto found = from_deferred_frees(request)) return found;
   }
@@ -92,15 +95,15 @@ Arena::Allocation Arena::from_deferred_frees(const Request& request) {
   }
 }
 
-// backing=vmm. The pool maps in steps 3 and 4 alone; the others use what is mapped.
+// backing=vmm.
 Result<Arena::Allocation> Arena::from_spans(const Request& request) {
   const auto failed = [](const auto& result) {
     return !result && !is_out_of_memory(result.error());
   };
-  // 1. The stitched block that the last generation had here.
+  // 4. The stitched block that the last generation had here.
   if (const auto found = replay_stitch(request)) return found;
 
-  // 2. Spans that are inactive, and 3. new ones, as far as the policy affords them; without a limit
+  // 5. Spans that are inactive, then new ones, as far as the policy affords them; without a limit
   // where the last generation looked for a stitched block here in vain.
   const auto active_before = spans_.active_count();
   const bool expects_growth = stitches_.expects_growth(request.wanted, active_before);
@@ -111,13 +114,13 @@ Result<Arena::Allocation> Arena::from_spans(const Request& request) {
     return from_any_free_block(request);
   }
 
-  // 4. A stitched block, in a mapping that there is or in a new one.
+  // 6. A stitched block, in a mapping that there is or in a new one.
   if (request.wanted >= kStitchFrom) {
     auto stitched = stitch(request, kPartLeast);
     if (!stitched || *stitched) return stitched;
   }
 
-  // 5. Growth beyond what the policy affords.
+  // 7. Growth beyond what the policy affords.
   grown = make_room_at_tail(request.wanted, Limit::none);
   if (grown) {
     if (request.wanted >= kStitchFrom) remember_growth(request.wanted, active_before);
@@ -125,7 +128,7 @@ Result<Arena::Allocation> Arena::from_spans(const Request& request) {
   }
   if (failed(grown)) return std::move(grown).error();
 
-  // 6. Memory has run out: any free block, and a stitched block of the smallest parts.
+  // 8. Memory has run out: any free block, and a stitched block of the smallest parts.
   if (const auto found = from_any_free_block(request)) return found;
   auto stitched = stitch(request, 1);
   if (!stitched || *stitched) return stitched;

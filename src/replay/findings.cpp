@@ -160,7 +160,7 @@ void Run::hear(log::Pass& pass) {
   const auto here = at_;
   {
     const std::lock_guard lock(seen_.mutex);
-    told = {.all = seen_.failed.load(), .frees = seen_.failed_frees, .calls = seen_.failed_calls};
+    told = {.all = seen_.failed.load(), .frees = seen_.failed_frees - seen_.excused_frees, .calls = seen_.failed_calls};
     free_words = seen_.last_failed_free;
     call_words = seen_.last_failed_call;
     at_ = std::min<std::uint64_t>(seen_.failed_at, trace_.size());

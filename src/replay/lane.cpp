@@ -112,6 +112,10 @@ void Lane::free_failed(const Error& error) noexcept {
   const std::lock_guard lock(seen_.mutex);
   seen_.last_failed_free = describe(error);
   if (seen_.failed_frees++ == 0) seen_.first_failed_free = seen_.last_failed_free;
+  if (error.code == Errc::context_destroyed && !destroyed_.empty()) {
+    ++seen_.excused_frees;
+    return;
+  }
   seen_.failed_at = serving();
   ++seen_.failed;
 }

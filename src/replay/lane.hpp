@@ -29,6 +29,7 @@ class Lane final : public ManagerObserver {
     std::vector<log::Flush> flushes;
     std::uint64_t failed_frees = 0;  ///< That no return value shows.
     std::string first_failed_free, last_failed_free;
+    std::uint64_t excused_frees = 0;  ///< Of those: their context was gone, and the memory with it.
     std::uint64_t failed_calls = 0;  ///< Others without an answer.
     std::string last_failed_call;
     std::atomic<std::uint64_t> failed{0};  ///< Of both: whether there is something to hear.

@@ -26,8 +26,8 @@ TEST(FindManager, KnowsTheBundledOnes) {
 }
 
 TEST(FindManager, RefusesAnUnknownNameAndListsTheKnown) {
-  EXPECT_EQ(refusal("pol"), "no manager 'pol': known are default, host-only, cudart, pool, async; tried ./pol: not found; pol: not found; "
-            "libemm-pol.so: not found");
+  EXPECT_EQ(refusal("pol"), "no manager 'pol': known are default, host-only, cudart, pool, async; tried libemm-pol.so: not found; "
+            "a file is named with a slash, as ./pol, or ends in .so");
   EXPECT_EQ(refusal(""), "no manager '': known are default, host-only, cudart, pool, async");
   EXPECT_EQ(refusal("pool", {"limit"}), "no adaptor 'limit': known are limiting, statistics, tracking, logging");
 }
