@@ -19,11 +19,11 @@ std::uint64_t peak_with(const Usage& usage, std::uint64_t wanted) noexcept {
 
 }  // namespace
 
-// The terms 16 and 64 keep an arena of few spans from doubling at once.
 std::uint64_t slack(const Usage& usage) noexcept {
-  const auto doublings = std::min(usage.stitched_spans / (2 * usage.active_spans + 16) +
-                                      usage.stitched_in_vain / (4 * usage.spans + 64),
-                                  k.slack_doublings_most);
+  const auto now = usage.stitched_spans / (k.slack_rounds * usage.active_spans + k.slack_extra);
+  const auto in_vain =
+      usage.stitched_in_vain / (k.slack_vain_rounds * usage.spans + k.slack_vain_extra);
+  const auto doublings = std::min(now + in_vain, k.slack_doublings_most);
   const auto most = usage.peak < k.small_pool ? k.slack_small_pool : k.slack_least;
   const auto fixed = std::clamp(usage.peak / 4, k.slack_least, most);
   return (usage.peak / k.slack_divisor + fixed) << doublings;

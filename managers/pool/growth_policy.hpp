@@ -19,7 +19,12 @@ struct Constants {
   std::uint64_t slack_least = 4_MiB;       ///< and this much,
   std::uint64_t slack_small_pool = 7_MiB;  ///< or up to this much while the peak is small.
   std::uint64_t small_pool = 384_MiB;      ///< Below, a pool is small.
-  std::uint64_t slack_doublings_most = 5;  ///< Where stitching never ends, slack grows 32-fold.
+  // Where stitching does not end, the slack doubles for every so many rounds, in which each span is
+  // stitched once, and a fixed number of stitched spans, which keeps small arenas from doubling
+  // soon.
+  std::uint64_t slack_rounds = 2, slack_extra = 16;  ///< Of active spans, in this generation,
+  std::uint64_t slack_vain_rounds = 4, slack_vain_extra = 64;  ///< and of all spans, in vain.
+  std::uint64_t slack_doublings_most = 5;
 
   // How large a span is.
   std::uint64_t span_least = 8_MiB;
