@@ -291,15 +291,24 @@ Supply Arena::supply() noexcept {
     const auto start = blocks_.address(block);
     const auto end = blocks_.end(block);
     supply.largest = std::max(supply.largest, end - start);
-    spans_.for_each_within(start, end,
-                           [&](std::uint32_t span) { supply.whole += spans_[span].size; });
-    if (!can_stitch) return;
-    const auto& first = spans_[spans_.at(start)];
-    const auto& last = spans_[spans_.at(end - 1)];
-    if (first.address < start && first.end() <= end)
-      supply.before = std::max(supply.before, first.end() - start);
-    if (end < last.end() && start <= last.address)
-      supply.behind = std::max(supply.behind, end - last.address);
+    if (!can_stitch) {
+      spans_.for_each_within(start, end,
+                             [&](std::uint32_t span) { supply.whole += spans_[span].size; });
+      return;
+    }
+    for (auto at = start; at < end;) {
+      const auto& span = spans_[spans_.at(at)];
+      const bool has_its_start = start <= span.address;
+      const bool has_its_end = span.end() <= end;
+      if (has_its_start && has_its_end) {
+        supply.whole += span.size;
+      } else if (has_its_end) {
+        supply.before = std::max(supply.before, span.end() - start);
+      } else if (has_its_start) {
+        supply.behind = std::max(supply.behind, end - span.address);
+      }
+      at = span.end();
+    }
   });
   return supply;
 }
