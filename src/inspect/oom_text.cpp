@@ -58,7 +58,12 @@ std::string of_waste(const Oom& oom) {
                     bytes_in_full(oom.live), counted(oom.live_count, "allocation"), bytes_in_full(oom.live + oom.request));
   if (oom.capacity) out += format(", which is {} of the device's {}", percent(oom.live + oom.request, *oom.capacity), bytes_in_full(*oom.capacity));
   if (oom.device_free) out += format("; the device had {} free", bytes_in_full(*oom.device_free));
-  return out + ". " + in_the_manager(oom);
+  out += ". " + in_the_manager(oom);
+  if (!oom.capacity || !oom.device_free) return out;
+  // The waste decided it, but a manager that wastes as much would have been served on an empty device.
+  const auto others = *oom.capacity - std::min(*oom.capacity, *oom.reserved + *oom.device_free);
+  if (others < oom.request_pages) return out;
+  return out + format(" Others on the device (another process, another library or the driver) held {} of it.", bytes_in_full(others));
 }
 
 std::string of_limit(const Oom& oom) {

@@ -116,6 +116,23 @@ TEST(OutOfMemory, HasNoKnownCauseWhereOthersMayHoldADeviceOfUnknownCapacity) {
   EXPECT_NE(text.find("--capacity SIZE"), text.npos) << text;
 }
 
+TEST(OutOfMemory, SaysBesideTheManagersWasteWhatOthersHeld) {
+  const auto recording = recorded(R"({"op":"memalloc","layer":"backing","id":"s1","size":41943040}
+{"op":"memalloc","id":1,"size":20971520}
+{"op":"memalloc","id":2,"size":10485760,"result":"oom","x-device_free":5242880}
+)");
+  const Lives lives(recording->trace());
+  const auto text = [&](std::uint64_t capacity) {
+    const auto report = find_ooms(*recording, lives, capacity);
+    EXPECT_EQ(report.all.at(0).cause, Cause::waste);
+    return on_one_line(to_text(*recording, lives, report, 0, {}));
+  };
+
+  EXPECT_NE(text(104857600).find("Others on the device (another process, another library or the driver) held 55.00 MiB"),
+            std::string::npos) << text(104857600);
+  EXPECT_EQ(text(48234496).find("Others on the device"), std::string::npos) << "1 MiB would not have been enough";
+}
+
 TEST(OutOfMemory, CountsTheFreeMemoryWhereItSaysHowMuchMoreWouldHaveBeenEnough) {
   const auto recording = recorded(R"({"op":"memalloc","layer":"backing","id":"s1","size":20971520}
 {"op":"memalloc","id":1,"size":1048576}
