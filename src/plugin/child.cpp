@@ -28,6 +28,10 @@
 #include "base/host_memory.hpp"
 #include "plugin/running_call.hpp"
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/lsan_interface.h>
+#endif
+
 namespace emm::plugin {
 namespace {
 
@@ -277,9 +281,15 @@ SharedMemory::SharedMemory(std::size_t size) noexcept
                -1, 0)),
       size_(size) {
   if (at_ == MAP_FAILED) at_ = nullptr;
+#if defined(__SANITIZE_ADDRESS__)
+  if (ok()) __lsan_register_root_region(at_, size_);  // a child that foreign code ends keeps its run here
+#endif
 }
 
 SharedMemory::~SharedMemory() {
+#if defined(__SANITIZE_ADDRESS__)
+  if (ok()) __lsan_unregister_root_region(at_, size_);
+#endif
   if (ok()) munmap(at_, size_);
 }
 
