@@ -129,7 +129,8 @@ OomReport find_ooms(const Recording& recording, const Lives& lives, std::optiona
       if (info != nullptr && info->free_at_start != 0) oom.free_at_start = info->free_at_start;
       if (!oom.capacity && account.told_total != 0) oom.capacity = account.told_total;
       oom.device_free = recording.device_free(each.id);
-      if (account.any_backing) {
+      // Segments that are smaller than what lives in them are not all that there were: how much was held is not known.
+      if (account.any_backing && account.reserved >= account.live) {
         oom.reserved = account.reserved;
         oom.reserved_before = account.reserved_most;
         oom.segments = account.segments;

@@ -108,7 +108,8 @@ FrameKind named_kind(std::string_view signature) {
       "torch::gather",          "torch::cuda::gather",         "gather_with_cpp",    "c10::StorageImpl",
       "c10::Allocator",         "c10::CachingDeviceAllocator", "at::detail::empty",  "at::detail::_empty",
       "rmm::mr::",              "cupy::cuda::memory"};
-  if (starts_with_any(name, kAllocator) || name == "gather" || name.find("CachingAllocator") != name.npos ||
+  const bool gathers = name == "gather" && (signature == "gather()" || signature.find("GatheredContext") != signature.npos);
+  if (starts_with_any(name, kAllocator) || gathers || name.find("CachingAllocator") != name.npos ||
       name.find("PluggableAllocator") != name.npos) {
     return FrameKind::allocator;
   }
@@ -126,12 +127,12 @@ FrameKind named_kind(std::string_view signature) {
   constexpr std::array<std::string_view, 4> kCuda{"cudaMalloc", "cudaFree", "cuMem", "cudaLaunch"};
   if (starts_with_any(name, kCuda)) return FrameKind::plumbing;
   const bool is_c = signature.find('(') == signature.npos;  // the interpreter and libc have no overloads
-  constexpr std::array<std::string_view, 34> kRuntime{
+  constexpr std::array<std::string_view, 36> kRuntime{
       "_Py",       "Py_",        "PyObject_", "PyEval_",  "PyRun_",      "PyVectorcall_", "PyCFunction",  "PyNumber_",
       "PySequence_", "PyIter_",  "PyImport_", "PyTuple_", "PyMethod_",   "pymain_",       "pyrun_",       "run_mod",
       "run_eval_code_obj", "cfunction_", "method_", "slot_", "type_call", "object_",      "function_",    "vectorcall_",
-      "_vectorcall", "partial_", "builtin_",  "gen_",     "wrap_call",   "wrapperdescr_", "property_",    "__libc_",
-      "_dl_",      "call_function"};
+      "_vectorcall", "partial_", "builtin_",  "gen_send", "gen_iternext", "wrap_call",   "wrapperdescr_", "property_",    "__libc_",
+      "_dl_",      "call_function", "pthread_"};
   constexpr std::array<std::string_view, 8> kWhole{"_start", "start_thread", "clone", "clone3", "__clone", "__clone3",
                                                    "execute_native_thread_routine", "do_call_core"};
   if (is_c && starts_with_any(name, kRuntime)) return FrameKind::runtime;
@@ -150,10 +151,10 @@ FrameKind native_kind(const Frame& frame) {
       "RegisterBackend", "RegisterComposite", "VariableType_", "python_torch_functions", "python_variable_methods",
       "python_nn_functions"};
   if (has_any(frame.file, kFramework)) return FrameKind::framework;
-  constexpr std::array<std::string_view, 12> kRuntime{"Objects/", "Python/ceval", "Modules/main.c", "Programs/python.c",
-                                                      "sysdeps/", "csu/",         "nptl/",          "libpython",
-                                                      "libc.so",  "libpthread",   "libstdc++",      "ld-linux"};
-  if (has_any(frame.file, kRuntime)) return FrameKind::runtime;
+  constexpr std::array<std::string_view, 5> kRuntime{"libpython", "libc.so", "libpthread", "libstdc++", "ld-linux"};
+  constexpr std::array<std::string_view, 7> kSources{"Objects/", "Python/ceval", "Modules/main", "Programs/python",
+                                                     "sysdeps/", "csu/",         "nptl/"};  // CPython's and glibc's, in C
+  if (has_any(frame.file, kRuntime) || (frame.file.ends_with(".c") && has_any(frame.file, kSources))) return FrameKind::runtime;
   // A library, or code that a distribution built: nothing that the reader of the report can change.
   constexpr std::array<std::string_view, 5> kBuilt{"/usr/", "/lib/", "/opt/conda/", "/build/", "/croot/"};
   const bool installed = starts_with_any(frame.file, kBuilt) || frame.file.find("-packages/") != frame.file.npos ||

@@ -123,6 +123,15 @@ TEST(CallSites, AreNeverEmptyWhereFramesWereRecorded) {
   EXPECT_TRUE(shown({}).empty());
 }
 
+TEST(CallSites, DoNotTakeTheProgramsOwnLinesForThoseOfTheRuntime) {
+  for (const std::string own : {"/home/me/Objects/mesh.cpp:12 build()", "/srv/app/csu/pool.cpp:5 take()",
+                                "/home/me/reduce.cpp:7 gather(float*, int)", "/home/me/data.c:3 gen_batch"}) {
+    EXPECT_EQ(shown({own, "main.cpp:9 main"}).front(), own);
+  }
+  EXPECT_EQ(shown({"?? pthread_condattr_setpshared", "?? torch::autograd::Engine::thread_main()", "?? clone3"}).front(),
+            "?? torch::autograd::Engine::thread_main()");
+}
+
 TEST(CallSites, TakeFramesOfAnyTool) {
   EXPECT_EQ(shown({"inner", "outer"}), (Frames{"inner", "outer"}));
   EXPECT_EQ(shown({"model.cpp:88"}), Frames{"model.cpp:88"});
