@@ -400,9 +400,11 @@ class Collected : public testing::Test {
       auto snapshot = path;  // a .json beside a snapshot has its statistics
       snapshot.replace_extension(".pickle.gz");
       const bool told_of = path.extension() == ".json" && std::filesystem::exists(snapshot);
-      // Of the snapshots under nine settings those under one stand for all here; snapshots.* read them all.
+      // Of the snapshots under nine settings, and of the ranks, one stands for all here; snapshots.* read them all.
       const auto name = path.filename().string();
-      const bool one_of_many = path.parent_path().filename() == "torch-settings" && name.find("_expgc_") == name.npos;
+      const auto folder_name = path.parent_path().filename();
+      const bool one_of_many = (folder_name == "torch-settings" && name.find("_expgc_") == name.npos) ||
+                               (folder_name == "torch-ranks" && name != "ddp_rank2.pickle.gz");
       if (entry.is_regular_file() && path.extension() != ".md" && !told_of && !one_of_many) paths_.push_back(path.string());
     }
     std::sort(paths_.begin(), paths_.end());
