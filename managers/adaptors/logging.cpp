@@ -102,7 +102,7 @@ class LoggingAdaptor final : public Adaptor {
  public:
   LoggingAdaptor(std::unique_ptr<MemoryManager> upstream, std::shared_ptr<RowFile> rows)
       : Adaptor(std::move(upstream)), rows_(std::move(rows)) {}
-  /// Of a probe: the path is kept for it, and nothing written.
+  /// A probe has no device: it keeps the path for itself and writes nothing.
   LoggingAdaptor(std::unique_ptr<MemoryManager> upstream, run_files::Output output)
       : Adaptor(std::move(upstream)), output_(std::move(output)) {}
 

@@ -274,8 +274,8 @@ void Arena::free_addresses() {
   if (spans_.is_empty()) free_ranges(spans_.addresses().take_all());
 }
 
-// Of free blocks too small for a span only the largest size class is looked up: the bound stays a
-// bound, and many small blocks cost nothing.
+// Free blocks too small for a span are not walked: the upper end of their largest size class stands
+// for them. It is no less than any of them, and many small blocks cost nothing.
 Supply Arena::supply() noexcept {
   make_all_remote_frees();
   blocks_.coalesce_kept();

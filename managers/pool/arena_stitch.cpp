@@ -120,7 +120,8 @@ Result<Arena::Allocation> Arena::stitch_anew(const Request& request, std::uint64
   return stitch_in(stitches_.add(std::move(mapping)), request, first_new);
 }
 
-// So many spans were active when the request came. REQUIRES: the mapping holds it.
+// Serves the request from a mapping, and remembers how. `active_before` counts the spans that were
+// active when the request came. REQUIRES: the mapping is large enough for it.
 Arena::Allocation Arena::stitch_in(std::uint32_t index, const Request& request,
                                    std::uint32_t active_before) {
   const auto& mapping = stitches_[index];

@@ -116,11 +116,11 @@ class BlockMap {
     blocks_[block].previous = static_cast<std::uint32_t>(note >> 32);
   }
 
-  /// Of the host's memory: what grows with the blocks,
+  /// Bytes of the host's memory that grow with the blocks,
   std::uint64_t metadata_bytes() const noexcept {
     return (blocks_.capacity() - kFirst) * sizeof(BlockRecord);
   }
-  /// and what does not.
+  /// and those that do not.
   static constexpr std::uint64_t fixed_metadata_bytes() noexcept {
     return kFirst * sizeof(BlockRecord) + sizeof(BlockMap);
   }
@@ -190,7 +190,7 @@ class BlockMap {
     std::uint32_t after = kEdge;
     std::uint32_t next = 0;  ///< In its ring, or the next unused record.
     std::uint32_t previous = 0;
-    // Of a used or deferred block, next and previous are its payload.
+    // A used or deferred block is in no free list: its next and previous hold its payload.
   };
   static_assert(sizeof(BlockRecord) == 32);
 

@@ -20,7 +20,7 @@ namespace emm {
 using OpenLog = std::function<Result<log::RecordSink*>(const log::LogOptions&)>;
 
 /// What a run is given by the process that it is in.
-struct Workplace {
+struct RunEnvironment {
   std::span<std::byte> kept;            ///< For ReplayOptions::kept.
   const std::atomic<bool>* interrupted;
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;
@@ -35,13 +35,13 @@ struct ApartRun {
   const std::atomic<bool>* interrupted = nullptr;
   std::function<void(std::uint64_t done, std::uint64_t total)> progress{};
   OpenLog open_log{};
-  std::function<Result<log::Summary>(const Workplace&)> work;
+  std::function<Result<log::Summary>(const RunEnvironment&)> work;
 };
 
 /// Carries out a run: here, or, where `manager.apart` says so, in a child process of its own, which
 /// foreign code may end, stop or damage as it likes. The log is written here all the same, a record
 /// at a time, and what such a run had found is in the summary, with how it ended in
-/// Summary::abnormal. `words` becomes what `work` put into Workplace::words; empty where it did not
+/// Summary::abnormal. `words` becomes what `work` put into RunEnvironment::words; empty where it did not
 /// come to its end.
 ///
 /// Where the manager is foreign, `work` opens the device; nobody may have opened it here.

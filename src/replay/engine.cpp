@@ -312,17 +312,7 @@ log::Failure Run::ended_at(const trace::Trace& trace, const log::Abnormal& how) 
   failure.error = how.words;
   failure.live_bytes = live_bytes_;
   failure.reserved_bytes = reserved_;
-  failure.op = Op::end;
-  if (failure.event >= trace.size()) return failure;
-  const auto& event = trace[failure.event];
-  failure.line = event.line;
-  failure.op = event.op;
-  if (names_memory(event.op)) failure.id = trace.name(event.id);
-  failure.size = event.size;
-  failure.thread = trace.thread_number(event.thread);
-  failure.stream = trace.streams()[index(event.stream)];
-  failure.context = trace.contexts()[index(event.context)].name;
-  failure.frames = trace.site_frames(event.site);
+  name_event(failure, trace);
   return failure;
 }
 

@@ -232,6 +232,21 @@ void Run::look_at_managers() {
   }
 }
 
+// Takes `trace` from its caller: in a run that another process left, trace_ leads nowhere.
+void Run::name_event(log::Failure& failure, const trace::Trace& trace) {
+  failure.op = Op::end;
+  if (failure.event >= trace.size()) return;
+  const auto& event = trace[failure.event];
+  failure.line = event.line;
+  failure.op = event.op;
+  if (names_memory(event.op)) failure.id = trace.name(event.id);
+  failure.size = event.size;
+  failure.thread = trace.thread_number(event.thread);
+  failure.stream = trace.streams()[index(event.stream)];
+  failure.context = trace.contexts()[index(event.context)].name;
+  failure.frames = trace.site_frames(event.site);
+}
+
 log::Failure Run::capture(Outcome outcome, std::string error) {
   const Ours quiet(*this);
   log::Failure failure;
@@ -242,19 +257,10 @@ log::Failure Run::capture(Outcome outcome, std::string error) {
       live_bytes_ + (parallel_ ? static_cast<std::uint64_t>(parallel_->live_bytes()) : 0);
   failure.reserved_bytes = reserved_;
   failure.holders = biggest();
-  failure.op = Op::end;
+  name_event(failure, trace_);
   if (at_ >= trace_.size()) return failure;
 
-  const auto& event = trace_[at_];
-  failure.line = event.line;
-  failure.op = event.op;
-  if (names_memory(event.op)) failure.id = trace_.name(event.id);
-  failure.size = event.size;
-  failure.thread = trace_.thread_number(event.thread);
-  failure.stream = trace_.streams()[index(event.stream)];
-  failure.context = trace_.contexts()[index(event.context)].name;
-  failure.frames = trace_.site_frames(event.site);
-  if (auto& lane = *lanes_[index(event.context)]; lane.open()) {
+  if (auto& lane = *lanes_[index(trace_[at_].context)]; lane.open()) {
     if (const auto info = lane.driver().mem_get_info()) failure.free_bytes = info->free;
     if (const auto largest = lane.driver().largest_free_bytes(); largest != 0)
       failure.largest_free_bytes = largest;

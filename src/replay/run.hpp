@@ -312,6 +312,8 @@ class Run {
     sum.add(live);
     return sum.value();
   }
+  /// Fills in what the trace says of the event `failure.event`; Op::end behind the last one.
+  static void name_event(log::Failure& failure, const trace::Trace& trace);
   log::Failure capture(Outcome outcome, std::string error);
   static void note_idle(log::Failure& failure, const MemoryStatistics& of);
   void look_at_managers();

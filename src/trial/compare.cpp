@@ -77,7 +77,7 @@ class Contest {
  private:
   Result<log::Summary> replay(ManagerFactory manager, replay::ReplayOptions options) {
     if (!manager.apart) manager.apart = apart_;
-    const auto work = [&](const Workplace& at) -> Result<log::Summary> {
+    const auto work = [&](const RunEnvironment& at) -> Result<log::Summary> {
       std::vector<std::string> said;
       auto stack = DeviceStack::create(
           {.device = options_.device,

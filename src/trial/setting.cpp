@@ -12,7 +12,7 @@ namespace emm::trial {
 
 Result<log::Summary> run(const trace::Trace& trace, const Setting& setting,
                          std::uint64_t capacity) {
-  const auto work = [&](const Workplace& at) -> Result<log::Summary> {
+  const auto work = [&](const RunEnvironment& at) -> Result<log::Summary> {
     auto stack = DeviceStack::create(
         {.device = text::format("sim:capacity={},costs=none", capacity),
          .trace = &trace,
@@ -40,11 +40,11 @@ std::string renumbered(const trace::Trace& trace) {
   return emm::renumbered(trace.devices(), numbers, "sim");
 }
 
-int exit_code(const log::Summary& summary) noexcept {
+int exit_code(const log::Summary& summary, bool leaks_fail) noexcept {
   constexpr int kSignalled = 128;
   if (summary.abnormal && summary.abnormal->signal != 0)
     return kSignalled + summary.abnormal->signal;
-  if (replay::found_failure(summary, false)) return 1;
+  if (replay::found_failure(summary, leaks_fail)) return 1;
   return replay::judged_nothing(summary) ? 3 : 0;
 }
 

@@ -35,6 +35,6 @@ std::string renumbered(const trace::Trace& trace);
 
 /// The exit code that a replay with this summary has: 0, 1 (it found a failure), 3 (nothing could
 /// be judged) or 128 + the signal that ended the process of a foreign manager.
-int exit_code(const log::Summary& summary) noexcept;
+int exit_code(const log::Summary& summary, bool leaks_fail = false) noexcept;
 
 }  // namespace emm::trial

@@ -14,6 +14,7 @@
 #include "log/writer.hpp"
 #include "replay/engine.hpp"
 #include "replay/null_manager.hpp"
+#include "trial/setting.hpp"
 
 namespace emm {
 namespace {
@@ -80,7 +81,7 @@ class Replay final : public CommandRun {
       return fail(Errc::usage, "--pace {}: {} has no times: expected \"time_ns\" of its events", pace_, trace.source());
     }
 
-    const auto work = [&](const Workplace& at) -> Result<log::Summary> {
+    const auto work = [&](const RunEnvironment& at) -> Result<log::Summary> {
       std::vector<std::string> said;
       auto stack = DeviceStack::create({.device = device_,
                                         .trace = &trace,
@@ -172,18 +173,14 @@ class Replay final : public CommandRun {
     console.aside(summary->reports);
     if (summary->abnormal) console.say(summary->abnormal->words);
     if (summary->interrupted) console.say("interrupted; the log and the summary hold what was done until then");
-    const bool failed = replay::found_failure(*summary, !fail_on_.empty());
-    if (summary->abnormal && summary->abnormal->signal != 0) return static_cast<ExitCode>(kSignalled + summary->abnormal->signal);
-    if (failed) return ExitCode::failure;
-    if (!replay::judged_nothing(*summary)) return ExitCode::fine;
+    const auto code = static_cast<ExitCode>(trial::exit_code(*summary, !fail_on_.empty()));
+    if (code != ExitCode::inconclusive) return code;
     console.say(summary->pass.events == 0 ? "nothing was judged: the trace has no operations"
                                           : "nothing was judged: the manager declined every allocation");
-    return ExitCode::inconclusive;
+    return code;
   }
 
  private:
-  static constexpr int kSignalled = 128;
-
   /// Of --pace; 0: none.
   Result<double> speed() const {
     if (pace_ == "none") return 0.0;
