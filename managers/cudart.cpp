@@ -17,9 +17,11 @@ class CudartManager final : public HostOnlyManager {
     if (!ptr) return std::move(ptr).error();
     if (!*ptr) return MemoryPointer({}, size);  // cudaMalloc(0)
     const std::lock_guard lock(mutex_);
-    const auto cookie = records_.add({.address = ptr->value, .size = size, .kind = MemoryKind::device});
+    const auto cookie =
+        records_.add({.address = ptr->value, .size = size, .kind = MemoryKind::device});
     if (!cookie) return address_is_alive(ptr->value);
-    return MemoryPointer(*ptr, size, Lifetime({.run = finalize, .self = this, .cookie = *cookie}, epoch_.mark()));
+    return MemoryPointer(
+        *ptr, size, Lifetime({.run = finalize, .self = this, .cookie = *cookie}, epoch_.mark()));
   }
 
   Result<IpcHandle> get_ipc_handle(MemoryView memory) override {
@@ -77,7 +79,8 @@ Result<std::unique_ptr<MemoryManager>> make_cudart(const ManagerContext& context
   if (!settings) return settings.error();
   if (auto done = options.finish(kOwner); !done) return std::move(done).error();
   if (context.driver != nullptr && context.runtime == nullptr) {
-    return fail(Errc::no_device, "{}: libcudart was not found; the other managers need none", kOwner);
+    return fail(Errc::no_device, "{}: libcudart was not found; the other managers need none",
+                kOwner);
   }
   return std::make_unique<CudartManager>(context, *settings);
 }

@@ -30,7 +30,8 @@ class DefaultManager final : public HostOnlyManager {
   }
 };
 
-Result<std::unique_ptr<MemoryManager>> make_default(const ManagerContext& context, Options options) {
+Result<std::unique_ptr<MemoryManager>> make_default(const ManagerContext& context,
+                                                    Options options) {
   constexpr std::string_view kOwner = "manager default";
   const auto settings = HostOnlyManager::read_settings(context, options, kOwner);
   if (!settings) return settings.error();

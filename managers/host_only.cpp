@@ -5,7 +5,8 @@
 namespace emm {
 namespace {
 
-Result<std::unique_ptr<MemoryManager>> make_host_only(const ManagerContext& context, Options options) {
+Result<std::unique_ptr<MemoryManager>> make_host_only(const ManagerContext& context,
+                                                      Options options) {
   constexpr std::string_view kOwner = "manager host-only";
   const auto settings = HostOnlyManager::read_settings(context, options, kOwner);
   if (!settings) return settings.error();
@@ -13,7 +14,9 @@ Result<std::unique_ptr<MemoryManager>> make_host_only(const ManagerContext& cont
   return std::make_unique<HostOnlyManager>(context, *settings);
 }
 
-std::uint64_t number_of(HostPtr pointer) noexcept { return reinterpret_cast<std::uint64_t>(pointer); }
+std::uint64_t number_of(HostPtr pointer) noexcept {
+  return reinterpret_cast<std::uint64_t>(pointer);
+}
 HostPtr pointer_of(std::uint64_t number) noexcept { return reinterpret_cast<HostPtr>(number); }
 
 }  // namespace
@@ -29,7 +32,8 @@ Error address_is_alive(std::uint64_t address) {
   return fail(Errc::driver_error, "key already in dictionary: {}", text::hex(address));
 }
 
-Result<HostOnlyManager::Settings> HostOnlyManager::read_settings(const ManagerContext& context, Options& options,
+Result<HostOnlyManager::Settings> HostOnlyManager::read_settings(const ManagerContext& context,
+                                                                 Options& options,
                                                                  std::string_view owner) {
   Settings settings;
   const auto otherwise = context.profile == Profile::numba ? "numba" : "standard";
@@ -38,7 +42,8 @@ Result<HostOnlyManager::Settings> HostOnlyManager::read_settings(const ManagerCo
   settings.limits.count = options.count("count", settings.limits.count);
   settings.limits.ratio = options.number("ratio", settings.limits.ratio);
   if (!(settings.limits.ratio >= 0)) {
-    return fail(Errc::usage, "{}: option 'ratio' is {}: expected a number from 0 up", owner, settings.limits.ratio);
+    return fail(Errc::usage, "{}: option 'ratio' is {}: expected a number from 0 up", owner,
+                settings.limits.ratio);
   }
   const auto capacity = options.bytes("capacity", 0);
   if (options.has("capacity")) settings.capacity = capacity;
@@ -96,7 +101,8 @@ Result<HostMemory> HostOnlyManager::mempin(HostRange range, HostRegisterFlags fl
                                            std::shared_ptr<const void> owner) {
   const auto attempt = [&] { return driver_->mem_host_register(range, flags); };
   const auto retries = flags.mapped || profile_ == Profile::standard;  // PIN-2
-  if (auto done = retries ? attempt_allocation(attempt) : attempt(); !done) return std::move(done).error();
+  if (auto done = retries ? attempt_allocation(attempt) : attempt(); !done)
+    return std::move(done).error();
 
   const auto undo = [&](Error error) {  // PIN-8
     if (auto undone = driver_->mem_host_unregister(range.pointer); !undone) tell(undone.error());
@@ -111,7 +117,8 @@ Result<HostMemory> HostOnlyManager::mempin(HostRange range, HostRegisterFlags fl
   }
   auto lifetime = hand_out({.address = number_of(range.pointer), .size = range.size, .kind = kind});
   if (!lifetime) return undo(std::move(lifetime).error());
-  if (flags.mapped) return HostMemory(MappedMemory(range, on_device, *std::move(lifetime), std::move(owner)));
+  if (flags.mapped)
+    return HostMemory(MappedMemory(range, on_device, *std::move(lifetime), std::move(owner)));
   return HostMemory(PinnedMemory(range, *std::move(lifetime), std::move(owner)));
 }
 
@@ -160,7 +167,8 @@ void HostOnlyManager::tell(const Error& error) noexcept {
 }
 
 bool HostOnlyManager::survives_reset(MemoryKind kind) const noexcept {
-  return profile_ == Profile::numba && (kind == MemoryKind::host_pinned || kind == MemoryKind::pinned);
+  return profile_ == Profile::numba &&
+         (kind == MemoryKind::host_pinned || kind == MemoryKind::pinned);
 }
 
 Result<Lifetime> HostOnlyManager::hand_out(const LiveRecord& record) {
@@ -194,7 +202,8 @@ void HostOnlyManager::finalize_unrecorded(void* self, std::uint64_t cookie, Stre
   if (record) manager.end(*record);
 }
 
-// What the queue answers is about whichever frees it made just then; the observer hears of those that failed.
+// What the queue answers is about whichever frees it made just then; the observer hears of those
+// that failed.
 void HostOnlyManager::end(const LiveRecord& record) noexcept {
   switch (record.kind) {
     case MemoryKind::device:
@@ -212,7 +221,8 @@ void HostOnlyManager::end(const LiveRecord& record) noexcept {
     }
     case MemoryKind::pinned_mapped:
     case MemoryKind::pinned:
-      if (auto done = driver_->mem_host_unregister(pointer_of(record.address)); !done) tell(done.error());
+      if (auto done = driver_->mem_host_unregister(pointer_of(record.address)); !done)
+        tell(done.error());
       return;
   }
 }

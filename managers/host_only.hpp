@@ -12,23 +12,27 @@
 
 namespace emm {
 
-/// NBEP-7's HostOnlyCUDAMemoryManager: page-locked host memory and managed memory, whose frees wait in a
-/// PendingDeallocs; unpinning does not wait (PIN-5). Device memory is for who derives from this; here it is
-/// declined, and so is IPC.
+/// NBEP-7's HostOnlyCUDAMemoryManager: page-locked host memory and managed memory, whose frees wait
+/// in a PendingDeallocs; unpinning does not wait (PIN-5). Device memory is for who derives from
+/// this; here it is declined, and so is IPC.
 ///
-/// Who derives ends its own memory in its destructor and in reset(), and calls reset(), initialize() and
-/// defer_cleanup() of this (RST-4, INI-5, DFR-4). Any thread may call.
+/// Who derives ends its own memory in its destructor and in reset(), and calls reset(),
+/// initialize() and defer_cleanup() of this (RST-4, INI-5, DFR-4). Any thread may call.
 class HostOnlyManager : public MemoryManager {
  public:
   struct Settings {
     Profile profile = Profile::standard;
     PendingDeallocs::Limits limits{};
-    std::optional<std::uint64_t> capacity{};  ///< What limits.ratio is of; the device's total where empty.
+    std::optional<std::uint64_t>
+        capacity{};  ///< What limits.ratio is of; the device's total where empty.
   };
   /// Help for the options that read_settings() knows.
-  static constexpr std::string_view kOptions = "profile=standard|numba, count=10, ratio=0.2, capacity=<the device's>";
-  /// Asks `options` for them, leaving finish() to the caller. Error usage where a value makes no sense.
-  static Result<Settings> read_settings(const ManagerContext& context, Options& options, std::string_view owner);
+  static constexpr std::string_view kOptions =
+      "profile=standard|numba, count=10, ratio=0.2, capacity=<the device's>";
+  /// Asks `options` for them, leaving finish() to the caller. Error usage where a value makes no
+  /// sense.
+  static Result<Settings> read_settings(const ManagerContext& context, Options& options,
+                                        std::string_view owner);
 
   HostOnlyManager(const ManagerContext& context, const Settings& settings);
   /// Ends what is left (RST-2); in Profile::numba abandons it, as at numba's exit (ERR-3).
@@ -36,11 +40,13 @@ class HostOnlyManager : public MemoryManager {
   HostOnlyManager(const HostOnlyManager&) = delete;
   HostOnlyManager& operator=(const HostOnlyManager&) = delete;
 
-  /// Sets the capacity of the queue, once, from the device's total (INI-3); in Profile::numba nothing (INI-5).
+  /// Sets the capacity of the queue, once, from the device's total (INI-3); in Profile::numba
+  /// nothing (INI-5).
   Status initialize() override;
   Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle stream = {}) override;
   Result<HostMemory> memhostalloc(std::uint64_t size, HostAllocFlags flags) override;
-  Result<HostMemory> mempin(HostRange range, HostRegisterFlags flags, std::shared_ptr<const void> owner = {}) override;
+  Result<HostMemory> mempin(HostRange range, HostRegisterFlags flags,
+                            std::shared_ptr<const void> owner = {}) override;
   Result<ManagedMemory> memallocmanaged(std::uint64_t size, AttachFlags attach) override;
   Result<IpcHandle> get_ipc_handle(MemoryView memory) override;
   Result<MemoryInfo> get_memory_info() override;  ///< The device's.
@@ -58,7 +64,8 @@ class HostOnlyManager : public MemoryManager {
   /// A free that nobody waits for has failed.
   void tell(const Error& error) noexcept;
 
-  /// Calls `attempt`. Where that runs out of memory, frees what is pending and calls it once more (DEV-3).
+  /// Calls `attempt`. Where that runs out of memory, frees what is pending and calls it once more
+  /// (DEV-3).
   template <class Attempt>
   auto attempt_allocation(Attempt&& attempt) -> decltype(attempt()) {
     auto result = attempt();
@@ -68,8 +75,8 @@ class HostOnlyManager : public MemoryManager {
     return attempt();
   }
 
-  /// Records memory that the driver gave, whose end frees it through the queue. Error driver_error, with
-  /// numba's words, where the driver gave an address that is alive already (BASE-10).
+  /// Records memory that the driver gave, whose end frees it through the queue. Error driver_error,
+  /// with numba's words, where the driver gave an address that is alive already (BASE-10).
   Result<Lifetime> hand_out(const LiveRecord& record);
 
  private:

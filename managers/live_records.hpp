@@ -30,9 +30,10 @@ struct LiveRecord {
   StreamHandle stream{};  ///< That it was asked for on, where its end needs it.
 };
 
-/// numba's `allocations`: the memory that is alive, in the order in which it was made. A record is named by
-/// a cookie that is never used again, so a finalizer that comes late, after a reset has taken its record, finds
-/// nothing, whoever has the address by then. All but ordered walks are O(1); take() allocates nothing.
+/// numba's `allocations`: the memory that is alive, in the order in which it was made. A record is
+/// named by a cookie that is never used again, so a finalizer that comes late, after a reset has
+/// taken its record, finds nothing, whoever has the address by then. All but ordered walks are
+/// O(1); take() allocates nothing.
 ///
 /// One thread at a time.
 class LiveRecords {
@@ -46,7 +47,9 @@ class LiveRecords {
   std::uint64_t mark() const noexcept { return added_; }
 
   std::size_t size() const noexcept { return size_; }
-  std::uint64_t device_bytes() const noexcept { return device_bytes_; }  ///< Of device and managed memory.
+  std::uint64_t device_bytes() const noexcept {
+    return device_bytes_;
+  }  ///< Of device and managed memory.
 
  private:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};

@@ -106,28 +106,30 @@ class PoolManager final : public HostOnlyManager {
     const auto shown = [](std::uint64_t bytes) { return units::bytes(bytes); };
     std::size_t streams = 0;
     arenas_.for_each([&](Arena& arena) { streams += arena.statistics().allocation.total != 0; });
-    // The peaks of several streams are of different times: their sum is nobody's peak, and may be more than was reserved.
+    // The peaks of several streams are of different times: their sum is nobody's peak, and may be
+    // more than was reserved.
     const bool one = streams < 2;
     const auto peak = [&](const std::string& words) {
       return one ? text::format("peak {}, ", words) : std::string();
     };
-    auto lines = text::format("pool: live {} ({}ever {}), allocated {} ({}ever {}), in {} ({}ever {}) blocks\n",
-                              shown(of.requested.current), peak(shown(of.requested.peak)),
-                              shown(of.requested.total), shown(of.allocated.current),
-                              peak(shown(of.allocated.peak)), shown(of.allocated.total), of.allocation.current,
-                              peak(text::format("{}", of.allocation.peak)), of.allocation.total);
+    auto lines = text::format(
+        "pool: live {} ({}ever {}), allocated {} ({}ever {}), in {} ({}ever {}) blocks\n",
+        shown(of.requested.current), peak(shown(of.requested.peak)), shown(of.requested.total),
+        shown(of.allocated.current), peak(shown(of.allocated.peak)), shown(of.allocated.total),
+        of.allocation.current, peak(text::format("{}", of.allocation.peak)), of.allocation.total);
     if (!one) {
       lines += text::format(
-          "pool: the peaks of its {} streams, each at a time of its own, add up to live {}, allocated {}, in {} blocks\n",
+          "pool: the peaks of its {} streams, each at a time of its own, add up to live {}, "
+          "allocated {}, in {} blocks\n",
           streams, shown(of.requested.peak), shown(of.allocated.peak), of.allocation.peak);
     }
-    return lines +
-           text::format(
-               "pool: reserved {} (peak {}), active {}, inactive split {}; {} spans, "
-               "aliased {} times; {} bytes of metadata a block, and {} KiB\n",
-               shown(backing_.reserved_bytes()), shown(backing_.peak_reserved_bytes()),
-               shown(of.active.current), shown(of.inactive_split.current), of.spans,
-               of.times_aliased, metadata_per_block(of), (of.metadata_fixed + 1_KiB - 1) / 1_KiB);
+    return lines + text::format(
+                       "pool: reserved {} (peak {}), active {}, inactive split {}; {} spans, "
+                       "aliased {} times; {} bytes of metadata a block, and {} KiB\n",
+                       shown(backing_.reserved_bytes()), shown(backing_.peak_reserved_bytes()),
+                       shown(of.active.current), shown(of.inactive_split.current), of.spans,
+                       of.times_aliased, metadata_per_block(of),
+                       (of.metadata_fixed + 1_KiB - 1) / 1_KiB);
   }
 
   MemoryStatistics statistics() const override {

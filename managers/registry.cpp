@@ -24,21 +24,25 @@ std::string names_of(std::span<const Entry* const> known) {
 
 // "NAME[:key=value,...]". `family` is "manager" or "adaptor".
 template <class Entry>
-Result<Chosen<Entry>> choose(std::string_view family, std::string_view spec, std::span<const Entry* const> known) {
+Result<Chosen<Entry>> choose(std::string_view family, std::string_view spec,
+                             std::span<const Entry* const> known) {
   const auto colon = spec.find(':');
   const auto name = spec.substr(0, colon);
-  const auto found = std::find_if(known.begin(), known.end(), [&](const Entry* entry) { return entry->name == name; });
+  const auto found = std::find_if(known.begin(), known.end(),
+                                  [&](const Entry* entry) { return entry->name == name; });
   if (found == known.end()) {
     return fail(Errc::usage, "no {} '{}': known are {}", family, name, names_of(known));
   }
-  auto options = Options::parse(colon == std::string_view::npos ? std::string_view() : spec.substr(colon + 1));
+  auto options =
+      Options::parse(colon == std::string_view::npos ? std::string_view() : spec.substr(colon + 1));
   if (!options) return fail(Errc::usage, "{} {}: {}", family, name, describe(options.error()));
   return Chosen<Entry>{.entry = *found, .options = *std::move(options)};
 }
 
 bool is_bundled(std::string_view name) {
   const auto known = bundled_managers();
-  return std::any_of(known.begin(), known.end(), [&](const auto* entry) { return entry->name == name; });
+  return std::any_of(known.begin(), known.end(),
+                     [&](const auto* entry) { return entry->name == name; });
 }
 
 // A bundled manager, else one of a shared object.
@@ -46,7 +50,8 @@ Result<ManagerFactory> find_base(std::string_view spec) {
   if (is_bundled(spec.substr(0, spec.find(':')))) {
     auto chosen = choose("manager", spec, bundled_managers());
     if (!chosen) return std::move(chosen).error();
-    return ManagerFactory{.name = std::string(spec), .make = [base = *std::move(chosen)](const ManagerContext& context) {
+    return ManagerFactory{.name = std::string(spec),
+                          .make = [base = *std::move(chosen)](const ManagerContext& context) {
                             return base.entry->make(context, base.options);
                           }};
   }
@@ -54,15 +59,18 @@ Result<ManagerFactory> find_base(std::string_view spec) {
   if (plugin || plugin.error().code != Errc::not_found) return plugin;
   const auto& tried = plugin.error().message;
   const auto name = spec.substr(0, spec.find(':'));
-  const bool by_name = !name.empty() && tried.starts_with(plugin::library_names(name).front()) && !plugin::is_path(name);
-  return fail(Errc::usage, "no manager '{}': known are {}{}{}", spec, names_of(bundled_managers()),
-              tried.empty() ? "" : "; tried " + tried,
-              by_name ? text::format("; a file is named with a slash, as ./{}, or ends in .so", name) : "");
+  const bool by_name = !name.empty() && tried.starts_with(plugin::library_names(name).front()) &&
+                       !plugin::is_path(name);
+  return fail(
+      Errc::usage, "no manager '{}': known are {}{}{}", spec, names_of(bundled_managers()),
+      tried.empty() ? "" : "; tried " + tried,
+      by_name ? text::format("; a file is named with a slash, as ./{}, or ends in .so", name) : "");
 }
 
 }  // namespace
 
-Result<ManagerFactory> unprobed_manager(std::string_view spec, std::span<const std::string> adaptors) {
+Result<ManagerFactory> unprobed_manager(std::string_view spec,
+                                        std::span<const std::string> adaptors) {
   auto manager = find_base(spec);
   if (!manager) return std::move(manager).error();
   std::vector<Chosen<AdaptorEntry>> over;

@@ -21,8 +21,8 @@ Status probe(const ManagerFactory& factory) {
   if (!manager) return manager.error();
   const auto version = (*manager)->interface_version();
   if (version == kInterfaceVersion) return {};
-  return fail(Errc::version_mismatch, "EMM Plugin interface has version {} - version {} required", version,
-              kInterfaceVersion);
+  return fail(Errc::version_mismatch, "EMM Plugin interface has version {} - version {} required",
+              version, kInterfaceVersion);
 }
 
 Result<ManagerFactory> probed(std::string_view spec) {
@@ -50,7 +50,8 @@ Result<ManagerFactory> get_memory_manager() {
   const auto named = variable != nullptr && *variable != '\0';
   auto factory = probed(named ? variable : "default");
   if (!factory) {
-    return fail(factory.error().code, "Failed to use memory manager from {}: {}", variable, describe(factory.error()));
+    return fail(factory.error().code, "Failed to use memory manager from {}: {}", variable,
+                describe(factory.error()));
   }
   setting.current = *factory;
   return factory;

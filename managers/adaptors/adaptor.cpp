@@ -6,7 +6,9 @@
 namespace emm {
 namespace {
 
-std::uint64_t number_of(HostPtr pointer) noexcept { return reinterpret_cast<std::uint64_t>(pointer); }
+std::uint64_t number_of(HostPtr pointer) noexcept {
+  return reinterpret_cast<std::uint64_t>(pointer);
+}
 
 }  // namespace
 
@@ -31,11 +33,13 @@ Result<ManagedMemory> Adaptor::memallocmanaged(std::uint64_t size, AttachFlags a
     return memory;
   }
   const auto ptr = memory->device_pointer();
-  return ManagedMemory(MemoryPointer(ptr, size, hold(request, ptr.value, std::move(memory->memory()).take_lifetime())));
+  return ManagedMemory(MemoryPointer(
+      ptr, size, hold(request, ptr.value, std::move(memory->memory()).take_lifetime())));
 }
 
 Result<HostMemory> Adaptor::memhostalloc(std::uint64_t size, HostAllocFlags flags) {
-  const Request request{.kind = flags.mapped ? MemoryKind::host_mapped : MemoryKind::host_pinned, .size = size};
+  const Request request{.kind = flags.mapped ? MemoryKind::host_mapped : MemoryKind::host_pinned,
+                        .size = size};
   if (auto admitted = admit(request); !admitted) return std::move(admitted).error();
   auto memory = upstream_->memhostalloc(size, flags);
   if (!memory) {
@@ -45,8 +49,10 @@ Result<HostMemory> Adaptor::memhostalloc(std::uint64_t size, HostAllocFlags flag
   return wrap(request, *std::move(memory), {});
 }
 
-Result<HostMemory> Adaptor::mempin(HostRange range, HostRegisterFlags flags, std::shared_ptr<const void> owner) {
-  const Request request{.kind = flags.mapped ? MemoryKind::pinned_mapped : MemoryKind::pinned, .size = range.size};
+Result<HostMemory> Adaptor::mempin(HostRange range, HostRegisterFlags flags,
+                                   std::shared_ptr<const void> owner) {
+  const Request request{.kind = flags.mapped ? MemoryKind::pinned_mapped : MemoryKind::pinned,
+                        .size = range.size};
   if (auto admitted = admit(request); !admitted) return std::move(admitted).error();
   auto memory = upstream_->mempin(range, flags, owner);
   if (!memory) {
@@ -56,7 +62,8 @@ Result<HostMemory> Adaptor::mempin(HostRange range, HostRegisterFlags flags, std
   return wrap(request, *std::move(memory), std::move(owner));
 }
 
-HostMemory Adaptor::wrap(const Request& request, HostMemory memory, std::shared_ptr<const void> owner) {
+HostMemory Adaptor::wrap(const Request& request, HostMemory memory,
+                         std::shared_ptr<const void> owner) {
   if (auto* mapped = std::get_if<MappedMemory>(&memory)) {
     const HostRange range{.pointer = mapped->host_pointer(), .size = mapped->size()};
     const auto on_device = mapped->device_pointer();
@@ -71,7 +78,8 @@ HostMemory Adaptor::wrap(const Request& request, HostMemory memory, std::shared_
 
 Lifetime Adaptor::hold(const Request& request, std::uint64_t address, Lifetime upstream) {
   if (!upstream.managed()) return upstream;
-  // The memory is alive for as long as the upstream says so, which is what the wrapper's own mark must tell.
+  // The memory is alive for as long as the upstream says so, which is what the wrapper's own mark
+  // must tell.
   const auto mark = upstream.mark().bound() ? upstream.mark() : epoch_.mark();
   Allocation allocation{.request = request, .address = address};
   std::uint64_t cookie = 0;
@@ -120,14 +128,16 @@ void Adaptor::reset() noexcept {
     epoch_.advance();
     for (std::uint32_t at = 0; at < held_.size(); ++at) {
       auto& held = held_[at];
-      if (held.generation % 2 == 0 || (held.upstream.mark().bound() && held.upstream.alive())) continue;
+      if (held.generation % 2 == 0 || (held.upstream.mark().bound() && held.upstream.alive()))
+        continue;
       ended.push_back(held.allocation);
       held.upstream = {};
       ++held.generation;
       idle_.push_back(at);
     }
   }
-  std::sort(ended.begin(), ended.end(), [](const auto& a, const auto& b) { return a.number < b.number; });
+  std::sort(ended.begin(), ended.end(),
+            [](const auto& a, const auto& b) { return a.number < b.number; });
   for (const auto& allocation : ended) ending(allocation, {});
 }
 
@@ -139,7 +149,8 @@ std::vector<Allocation> Adaptor::living() const {
       if (held.generation % 2 == 1) alive.push_back(held.allocation);
     }
   }
-  std::sort(alive.begin(), alive.end(), [](const auto& a, const auto& b) { return a.number < b.number; });
+  std::sort(alive.begin(), alive.end(),
+            [](const auto& a, const auto& b) { return a.number < b.number; });
   return alive;
 }
 

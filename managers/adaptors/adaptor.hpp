@@ -30,10 +30,10 @@ struct Allocation {
   std::uint64_t number = 0;   ///< Of all that this adaptor handed out, from 1.
 };
 
-/// A manager over another, its upstream, that hears of every piece of memory on its way out and of its end.
-/// Who derives overrides what it wants to hear; everything else is the upstream's. Memory that owns nothing
-/// (cudaMalloc(0)) passes unheard. Any thread may call, and the hooks are called on that thread without a
-/// lock held.
+/// A manager over another, its upstream, that hears of every piece of memory on its way out and of
+/// its end. Who derives overrides what it wants to hear; everything else is the upstream's. Memory
+/// that owns nothing (cudaMalloc(0)) passes unheard. Any thread may call, and the hooks are called
+/// on that thread without a lock held.
 class Adaptor : public MemoryManager {
  public:
   explicit Adaptor(std::unique_ptr<MemoryManager> upstream) : upstream_(std::move(upstream)) {}
@@ -43,9 +43,12 @@ class Adaptor : public MemoryManager {
   Status initialize() override { return upstream_->initialize(); }
   Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle stream = {}) override;
   Result<HostMemory> memhostalloc(std::uint64_t size, HostAllocFlags flags) override;
-  Result<HostMemory> mempin(HostRange range, HostRegisterFlags flags, std::shared_ptr<const void> owner = {}) override;
+  Result<HostMemory> mempin(HostRange range, HostRegisterFlags flags,
+                            std::shared_ptr<const void> owner = {}) override;
   Result<ManagedMemory> memallocmanaged(std::uint64_t size, AttachFlags attach) override;
-  Result<IpcHandle> get_ipc_handle(MemoryView memory) override { return upstream_->get_ipc_handle(memory); }
+  Result<IpcHandle> get_ipc_handle(MemoryView memory) override {
+    return upstream_->get_ipc_handle(memory);
+  }
   Result<MemoryInfo> get_memory_info() override { return upstream_->get_memory_info(); }
   void reset() noexcept override;
   DeferCleanup defer_cleanup() override { return upstream_->defer_cleanup(); }
@@ -58,11 +61,13 @@ class Adaptor : public MemoryManager {
   std::optional<MemoryMap> memory_map() const override { return upstream_->memory_map(); }
 
  protected:
-  /// Before the upstream is asked. An error here is the answer, and nothing more is heard of the request.
+  /// Before the upstream is asked. An error here is the answer, and nothing more is heard of the
+  /// request.
   virtual Status admit(const Request&) { return {}; }
   virtual void failed(const Request&, const Error&) {}
   virtual void handed_out(const Allocation&) {}
-  /// Before the upstream frees it; or after a reset of the upstream has ended it. `stream` is where it is freed.
+  /// Before the upstream frees it; or after a reset of the upstream has ended it. `stream` is where
+  /// it is freed.
   virtual void ending(const Allocation&, StreamHandle stream) noexcept { (void)stream; }
   /// What is alive, oldest first.
   std::vector<Allocation> living() const;

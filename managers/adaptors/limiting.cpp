@@ -16,7 +16,8 @@ class LimitingAdaptor final : public Adaptor {
     auto state = Adaptor::state();
     const std::lock_guard lock(mutex_);
     state.live_bytes = live_;
-    if (state.largest_free_bytes) state.largest_free_bytes = std::min(*state.largest_free_bytes, max_ - live_);
+    if (state.largest_free_bytes)
+      state.largest_free_bytes = std::min(*state.largest_free_bytes, max_ - live_);
     return state;
   }
 
@@ -29,7 +30,9 @@ class LimitingAdaptor final : public Adaptor {
     return {};
   }
   void failed(const Request& request, const Error&) override { give_back(request); }
-  void ending(const Allocation& allocation, StreamHandle) noexcept override { give_back(allocation.request); }
+  void ending(const Allocation& allocation, StreamHandle) noexcept override {
+    give_back(allocation.request);
+  }
 
  private:
   void give_back(const Request& request) noexcept {
@@ -43,7 +46,8 @@ class LimitingAdaptor final : public Adaptor {
   std::uint64_t live_ = 0;
 };
 
-Result<std::unique_ptr<MemoryManager>> make_limiting(const ManagerContext&, std::unique_ptr<MemoryManager> upstream,
+Result<std::unique_ptr<MemoryManager>> make_limiting(const ManagerContext&,
+                                                     std::unique_ptr<MemoryManager> upstream,
                                                      Options options) {
   const auto max = options.bytes("max", std::numeric_limits<std::uint64_t>::max());
   if (auto done = options.finish("adaptor limiting"); !done) return std::move(done).error();

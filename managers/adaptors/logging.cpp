@@ -1,11 +1,11 @@
+#include <unistd.h>
+
 #include <ctime>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
-
-#include <unistd.h>
 
 #include "base/clock.hpp"
 #include "base/run_files.hpp"
@@ -21,12 +21,14 @@ namespace rmm = format::rmm;
 
 constexpr std::string_view kWho = "--adaptor logging";
 
-/// A file of rows. The contexts of one device share it, as they share RMM's resource of a device. On a simulated clock
-/// times are simulated, from 00:00:00, and threads are numbered as they appear; else they are the local time of day and
-/// the system's numbers, as RMM writes them. Any thread.
+/// A file of rows. The contexts of one device share it, as they share RMM's resource of a device.
+/// On a simulated clock times are simulated, from 00:00:00, and threads are numbered as they
+/// appear; else they are the local time of day and the system's numbers, as RMM writes them. Any
+/// thread.
 class RowFile {
  public:
-  RowFile(const Clock* clock, std::unique_ptr<format::ByteSink> sink) : clock_(clock), sink_(std::move(sink)) {
+  RowFile(const Clock* clock, std::unique_ptr<format::ByteSink> sink)
+      : clock_(clock), sink_(std::move(sink)) {
     auto header = std::string(rmm::kHeader);
     header.push_back('\n');
     note(sink_->write(header));
@@ -53,7 +55,6 @@ class RowFile {
     const std::lock_guard lock(mutex_);
     return error_;
   }
-
 
   void add(rmm::Action action, std::uint64_t pointer, std::uint64_t size, StreamHandle stream) {
     const std::lock_guard lock(mutex_);
@@ -82,7 +83,8 @@ class RowFile {
     std::tm local{};
     localtime_r(&now.tv_sec, &local);
     const auto seconds = (local.tm_hour * 60 + local.tm_min) * 60 + local.tm_sec;
-    return static_cast<std::uint64_t>(seconds) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+    return static_cast<std::uint64_t>(seconds) * 1'000'000'000 +
+           static_cast<std::uint64_t>(now.tv_nsec);
   }
 
   void note(const Status& done) {
@@ -97,7 +99,8 @@ class RowFile {
   std::optional<Error> error_;
 };
 
-/// RMM's logging_resource_adaptor: a row for each allocation, failure and free of device and managed memory.
+/// RMM's logging_resource_adaptor: a row for each allocation, failure and free of device and
+/// managed memory.
 class LoggingAdaptor final : public Adaptor {
  public:
   LoggingAdaptor(std::unique_ptr<MemoryManager> upstream, std::shared_ptr<RowFile> rows)
@@ -129,7 +132,8 @@ class LoggingAdaptor final : public Adaptor {
   }
 
  private:
-  void write(rmm::Action action, const Request& request, std::uint64_t pointer, StreamHandle stream) {
+  void write(rmm::Action action, const Request& request, std::uint64_t pointer,
+             StreamHandle stream) {
     if (is_on_device(request.kind)) rows_->add(action, pointer, request.size, stream);
   }
 
@@ -148,11 +152,13 @@ std::string file_of(const std::string& path, int device) {
 }
 
 Result<std::unique_ptr<MemoryManager>> make_logging(const ManagerContext& context,
-                                                    std::unique_ptr<MemoryManager> upstream, Options options) {
+                                                    std::unique_ptr<MemoryManager> upstream,
+                                                    Options options) {
   constexpr std::string_view kOwner = "adaptor logging";
   const auto path = options.text("file", "");
   if (auto done = options.finish(kOwner); !done) return std::move(done).error();
-  if (path.empty()) return fail(Errc::usage, "{}: option 'file' is missing: expected the path of the log", kOwner);
+  if (path.empty())
+    return fail(Errc::usage, "{}: option 'file' is missing: expected the path of the log", kOwner);
   if (context.driver == nullptr) {
     auto output = run_files::writes(path, kWho);
     if (!output) return std::move(output).error();

@@ -1,5 +1,5 @@
-#include <array>
 #include <algorithm>
+#include <array>
 
 #include "base/text.hpp"
 #include "managers/adaptors/adaptor.hpp"
@@ -7,16 +7,21 @@
 namespace emm {
 namespace {
 
-constexpr std::array<std::string_view, 4> kRows{"memalloc", "memallocmanaged", "memhostalloc", "mempin"};
+constexpr std::array<std::string_view, 4> kRows{"memalloc", "memallocmanaged", "memhostalloc",
+                                                "mempin"};
 
 std::size_t row_of(MemoryKind kind) noexcept {
   switch (kind) {
-    case MemoryKind::device: return 0;
-    case MemoryKind::managed: return 1;
+    case MemoryKind::device:
+      return 0;
+    case MemoryKind::managed:
+      return 1;
     case MemoryKind::host_mapped:
-    case MemoryKind::host_pinned: return 2;
+    case MemoryKind::host_pinned:
+      return 2;
     case MemoryKind::pinned_mapped:
-    case MemoryKind::pinned: return 3;
+    case MemoryKind::pinned:
+      return 3;
   }
   return 0;
 }
@@ -32,9 +37,11 @@ class StatisticsAdaptor final : public Adaptor {
     for (std::size_t row = 0; row < kRows.size(); ++row) {
       const auto& of = counts_[row];
       if (of.allocations + of.failures == 0) continue;
-      lines += text::format("statistics: {}: {} allocations, {} failures, {} bytes in all, {} live in {}, {} at the peak\n",
-                            kRows[row], of.allocations, of.failures, of.total_bytes, of.live_bytes, of.live,
-                            of.peak_bytes);
+      lines += text::format(
+          "statistics: {}: {} allocations, {} failures, {} bytes in all, {} live in {}, {} at the "
+          "peak\n",
+          kRows[row], of.allocations, of.failures, of.total_bytes, of.live_bytes, of.live,
+          of.peak_bytes);
     }
     return lines;
   }
@@ -45,7 +52,8 @@ class StatisticsAdaptor final : public Adaptor {
     const std::lock_guard lock(mutex_);
     const auto& of = counts_[row_of(MemoryKind::device)];
     known.allocation = {of.live, of.peak, of.allocations, of.allocations - of.live};
-    known.requested_bytes = {of.live_bytes, of.peak_bytes, of.total_bytes, of.total_bytes - of.live_bytes};
+    known.requested_bytes = {of.live_bytes, of.peak_bytes, of.total_bytes,
+                             of.total_bytes - of.live_bytes};
     return known;
   }
 
@@ -86,7 +94,8 @@ class StatisticsAdaptor final : public Adaptor {
   std::array<Counts, kRows.size()> counts_{};
 };
 
-Result<std::unique_ptr<MemoryManager>> make_statistics(const ManagerContext&, std::unique_ptr<MemoryManager> upstream,
+Result<std::unique_ptr<MemoryManager>> make_statistics(const ManagerContext&,
+                                                       std::unique_ptr<MemoryManager> upstream,
                                                        Options options) {
   if (auto done = options.finish("adaptor statistics"); !done) return std::move(done).error();
   return std::make_unique<StatisticsAdaptor>(std::move(upstream));

@@ -8,8 +8,8 @@ namespace emm {
 namespace {
 
 std::string_view words_of(MemoryKind kind) noexcept {
-  constexpr std::array<std::string_view, 6> kWords{"device",        "managed",       "mapped host",
-                                                   "pinned host",   "mapped pinned", "pinned"};
+  constexpr std::array<std::string_view, 6> kWords{"device",      "managed",       "mapped host",
+                                                   "pinned host", "mapped pinned", "pinned"};
   return kWords[static_cast<std::size_t>(kind)];
 }
 
@@ -30,7 +30,8 @@ class TrackingAdaptor final : public Adaptor {
       lines += text::format("tracking: {} {}: {} bytes, allocation {}\n", words_of(request.kind),
                             text::hex(shown(request.kind, address)), request.size, number);
     }
-    if (alive.size() > list_) lines += text::format("tracking: and {} more\n", alive.size() - list_);
+    if (alive.size() > list_)
+      lines += text::format("tracking: and {} more\n", alive.size() - list_);
     return lines;
   }
 
@@ -44,7 +45,8 @@ class TrackingAdaptor final : public Adaptor {
 };
 
 Result<std::unique_ptr<MemoryManager>> make_tracking(const ManagerContext& context,
-                                                     std::unique_ptr<MemoryManager> upstream, Options options) {
+                                                     std::unique_ptr<MemoryManager> upstream,
+                                                     Options options) {
   const auto list = options.count("list", 20);
   if (auto done = options.finish("adaptor tracking"); !done) return std::move(done).error();
   return std::make_unique<TrackingAdaptor>(std::move(upstream), list, context.driver);

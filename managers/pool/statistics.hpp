@@ -35,9 +35,9 @@ struct Statistics {
                                 ///< totals only with inactive_split=peak.
   Count segments;               ///< Runs of addresses that spans make.
   std::uint64_t largest_free = 0;
-  std::uint64_t spans = 0;           ///< How many spans the driver gave.
-  std::uint64_t times_aliased = 0;   ///< How often spans are mapped besides, in alias mappings.
-  std::uint64_t metadata = 0;        ///< Bytes of the host's memory that grow with blocks and spans,
+  std::uint64_t spans = 0;          ///< How many spans the driver gave.
+  std::uint64_t times_aliased = 0;  ///< How often spans are mapped besides, in alias mappings.
+  std::uint64_t metadata = 0;       ///< Bytes of the host's memory that grow with blocks and spans,
   std::uint64_t metadata_fixed = 0;  ///< and those that do not.
   Statistics& operator+=(const Statistics& other) noexcept;
 };

@@ -4,7 +4,8 @@
 #include <cstdlib>
 
 namespace emm {
-[[noreturn]] inline void assertion_failed(const char* condition, const char* file, int line) noexcept {
+[[noreturn]] inline void assertion_failed(const char* condition, const char* file,
+                                          int line) noexcept {
   std::fprintf(stderr, "emmctl: %s:%d: a bug of ours: expected %s\n", file, line, condition);
   std::fflush(nullptr);
 #ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION

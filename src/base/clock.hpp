@@ -16,8 +16,9 @@ class Clock {
   virtual std::string_view kind() const noexcept = 0;
 };
 
-/// Real time from the moment of construction, at CLOCK_MONOTONIC's rate within 0.01 %. Read from the processor's time
-/// stamp counter where the kernel keeps its own time by that, which costs half of asking the kernel.
+/// Real time from the moment of construction, at CLOCK_MONOTONIC's rate within 0.01 %. Read from
+/// the processor's time stamp counter where the kernel keeps its own time by that, which costs half
+/// of asking the kernel.
 class SteadyClock final : public Clock {
  public:
   SteadyClock();

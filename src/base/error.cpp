@@ -7,7 +7,8 @@
 namespace emm {
 namespace {
 
-// The CUresults that memory management can meet. cudart's codes of the same meaning share the numbers.
+// The CUresults that memory management can meet. cudart's codes of the same meaning share the
+// numbers.
 constexpr std::array<std::pair<std::int32_t, std::string_view>, 24> kNatives{{
     {0, "CUDA_SUCCESS"},
     {1, "CUDA_ERROR_INVALID_VALUE"},
@@ -37,24 +38,42 @@ constexpr std::array<std::pair<std::int32_t, std::string_view>, 24> kNatives{{
 
 constexpr std::string_view words_of(Errc code) {
   switch (code) {
-    case Errc::out_of_memory: return "out of memory";
-    case Errc::invalid_value: return "invalid value";
-    case Errc::not_initialized: return "not initialized";
-    case Errc::not_supported: return "not supported";
-    case Errc::already_registered: return "host memory is already registered";
-    case Errc::not_registered: return "host memory is not registered";
-    case Errc::invalid_context: return "invalid context";
-    case Errc::context_destroyed: return "the context is destroyed";
-    case Errc::not_found: return "not found";
-    case Errc::dead_pointer: return "dead memory";
-    case Errc::version_mismatch: return "version mismatch";
-    case Errc::parse_error: return "damaged input";
-    case Errc::io_error: return "input or output failed";
-    case Errc::no_device: return "no device";
-    case Errc::driver_error: return "the driver failed";
-    case Errc::usage: return "usage";
-    case Errc::interrupted: return "interrupted";
-    case Errc::internal: return "a bug of ours";
+    case Errc::out_of_memory:
+      return "out of memory";
+    case Errc::invalid_value:
+      return "invalid value";
+    case Errc::not_initialized:
+      return "not initialized";
+    case Errc::not_supported:
+      return "not supported";
+    case Errc::already_registered:
+      return "host memory is already registered";
+    case Errc::not_registered:
+      return "host memory is not registered";
+    case Errc::invalid_context:
+      return "invalid context";
+    case Errc::context_destroyed:
+      return "the context is destroyed";
+    case Errc::not_found:
+      return "not found";
+    case Errc::dead_pointer:
+      return "dead memory";
+    case Errc::version_mismatch:
+      return "version mismatch";
+    case Errc::parse_error:
+      return "damaged input";
+    case Errc::io_error:
+      return "input or output failed";
+    case Errc::no_device:
+      return "no device";
+    case Errc::driver_error:
+      return "the driver failed";
+    case Errc::usage:
+      return "usage";
+    case Errc::interrupted:
+      return "interrupted";
+    case Errc::internal:
+      return "a bug of ours";
   }
   return "a bug of ours";
 }
@@ -62,14 +81,16 @@ constexpr std::string_view words_of(Errc code) {
 }  // namespace
 
 std::string_view native_name(std::int32_t native) {
-  const auto found = std::find_if(kNatives.begin(), kNatives.end(), [&](const auto& row) { return row.first == native; });
+  const auto found = std::find_if(kNatives.begin(), kNatives.end(),
+                                  [&](const auto& row) { return row.first == native; });
   return found == kNatives.end() ? "a CUDA error without a name here" : found->second;
 }
 
 std::string describe(const Error& error) {
   if (!error.message.empty()) return error.message;
   if (error.call != nullptr && error.native != 0) {
-    return text::format("[{}] Call to {} results in {}", error.native, error.call, native_name(error.native));
+    return text::format("[{}] Call to {} results in {}", error.native, error.call,
+                        native_name(error.native));
   }
   return std::string(words_of(error.code));
 }

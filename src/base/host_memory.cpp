@@ -35,16 +35,20 @@ unsigned long long limit_mib() noexcept {
   std::array<char, 400> line;
   const auto limit = limit_mib();
   const int size =
-      limit == 0 ? std::snprintf(line.data(), line.size(), "emmctl: %s: %s\n", what, how)
-                 : std::snprintf(line.data(), line.size(),
-                                 "emmctl: %s: this process may have %llu MiB of address space (ulimit -v), and %s\n",
-                                 what, limit, "needs more: raise that limit");
-  if (size > 0) [[maybe_unused]] const auto said = write(STDERR_FILENO, line.data(), static_cast<std::size_t>(size));
+      limit == 0
+          ? std::snprintf(line.data(), line.size(), "emmctl: %s: %s\n", what, how)
+          : std::snprintf(
+                line.data(), line.size(),
+                "emmctl: %s: this process may have %llu MiB of address space (ulimit -v), and %s\n",
+                what, limit, "needs more: raise that limit");
+  if (size > 0) [[maybe_unused]]
+    const auto said = write(STDERR_FILENO, line.data(), static_cast<std::size_t>(size));
   _exit(kInconclusive);
 }
 
 void end_for_memory() {
-  end_with("out of host memory", "this machine has no more for this process: free some, or give it a smaller trace");
+  end_with("out of host memory",
+           "this machine has no more for this process: free some, or give it a smaller trace");
 }
 
 }  // namespace
@@ -70,7 +74,8 @@ void out_of_host_memory() {
 void thread_refused() {
   if (std::get_new_handler() != end_for_memory) return;
   end_with("out of host memory, or of threads",
-           "the system has no room for another thread: free memory, or raise the limit on threads (ulimit -u)");
+           "the system has no room for another thread: free memory, or raise the limit on threads "
+           "(ulimit -u)");
 }
 
 SharedObject open_shared_object(const char* file, int flags) {
@@ -78,9 +83,12 @@ SharedObject open_shared_object(const char* file, int flags) {
   if (made.handle != nullptr) return made;
   const char* const why = dlerror();
   made.why_not = why != nullptr ? why : "";
-  const auto says = [&](std::string_view words) { return made.why_not.find(words) != std::string::npos; };
+  const auto says = [&](std::string_view words) {
+    return made.why_not.find(words) != std::string::npos;
+  };
   // Of a failed mmap the loader says only what it was for; without a limit that is seldom memory.
-  const bool refused = says("annot allocate") || (limit_mib() != 0 && (says("failed to map segment") || says("cannot map")));
+  const bool refused = says("annot allocate") ||
+                       (limit_mib() != 0 && (says("failed to map segment") || says("cannot map")));
   if (refused) host_memory_refused();
   return made;
 }

@@ -7,17 +7,20 @@
 
 namespace emm {
 
-/// Makes the process end where the system refuses it memory, or room for a thread: with a sentence on stderr and exit
-/// code 3. Threads, destructors and functions that must not throw allocate too, and an exception cannot leave those.
+/// Makes the process end where the system refuses it memory, or room for a thread: with a sentence
+/// on stderr and exit code 3. Threads, destructors and functions that must not throw allocate too,
+/// and an exception cannot leave those.
 ///
-/// Once, by a program, before it allocates. A library leaves it to its host: there operator new throws as ever.
+/// Once, by a program, before it allocates. A library leaves it to its host: there operator new
+/// throws as ever.
 void end_where_host_memory_ends() noexcept;
 
-/// `act` is done before the process ends so. It must not allocate. A second call with the same `act` changes nothing.
+/// `act` is done before the process ends so. It must not allocate. A second call with the same
+/// `act` changes nothing.
 void before_host_memory_ends(void (*act)() noexcept) noexcept;
 
-/// Memory was refused to a call that is no operator new (mmap, a C library): ends the process if the program asked for
-/// that, else returns, and the caller fails as it can.
+/// Memory was refused to a call that is no operator new (mmap, a C library): ends the process if
+/// the program asked for that, else returns, and the caller fails as it can.
 void host_memory_refused();
 
 /// The same, and throws std::bad_alloc instead of returning.
@@ -26,7 +29,8 @@ void host_memory_refused();
 /// The same for a thread that could not be started.
 void thread_refused();
 
-/// Starts a thread. Where the system has no room for one and the process goes on, throws what std::thread throws.
+/// Starts a thread. Where the system has no room for one and the process goes on, throws what
+/// std::thread throws.
 template <class Function>
 std::thread start_thread(Function&& function) {
   try {

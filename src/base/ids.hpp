@@ -3,15 +3,15 @@
 #include <cstddef>
 #include <cstdint>
 
-/// Identities of things in a trace and in a run. Each is dense, counted from 0 in the order of first
-/// appearance, so that it indexes a table; the names a file gave them are in trace::Trace.
+/// Identities of things in a trace and in a run. Each is dense, counted from 0 in the order of
+/// first appearance, so that it indexes a table; the names a file gave them are in trace::Trace.
 namespace emm {
 
-enum class AllocId : std::uint32_t {};    ///< One allocation, pin or import; never reused.
+enum class AllocId : std::uint32_t {};  ///< One allocation, pin or import; never reused.
 enum class ThreadId : std::uint16_t {};
-enum class StreamId : std::uint16_t {};   ///< 0 is the default stream.
+enum class StreamId : std::uint16_t {};  ///< 0 is the default stream.
 enum class ContextId : std::uint8_t {};
-enum class SiteId : std::uint32_t {};     ///< A call site; 0 is "not known".
+enum class SiteId : std::uint32_t {};  ///< A call site; 0 is "not known".
 
 template <class Id>
 constexpr auto index(Id id) noexcept {

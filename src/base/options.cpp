@@ -17,13 +17,15 @@ Result<Options> Options::parse(std::string_view text) {
     const auto key = text::trim(item.substr(0, equals));
     if (key.empty()) return fail(Errc::usage, "'{}' is not an option: expected key=value", item);
     if (options.has(key)) return fail(Errc::usage, "option '{}' is given twice", key);
-    options.values_.emplace_back(key, equals == std::string_view::npos ? "true" : text::trim(item.substr(equals + 1)));
+    options.values_.emplace_back(
+        key, equals == std::string_view::npos ? "true" : text::trim(item.substr(equals + 1)));
   }
   return options;
 }
 
 bool Options::has(std::string_view key) const {
-  return std::any_of(values_.begin(), values_.end(), [&](const auto& value) { return value.first == key; });
+  return std::any_of(values_.begin(), values_.end(),
+                     [&](const auto& value) { return value.first == key; });
 }
 
 const std::string* Options::find(std::string_view key) {
@@ -35,7 +37,8 @@ const std::string* Options::find(std::string_view key) {
 }
 
 void Options::refuse(std::string_view key, std::string_view value, std::string_view expected) {
-  if (refused_.empty()) refused_ = text::format("option '{}' is '{}': expected {}", key, value, expected);
+  if (refused_.empty())
+    refused_ = text::format("option '{}' is '{}': expected {}", key, value, expected);
 }
 
 std::uint64_t Options::bytes(std::string_view key, std::uint64_t otherwise) {
@@ -55,7 +58,8 @@ std::vector<std::uint64_t> Options::bytes_of_each(std::string_view key) {
     const auto slash = rest.find('/');
     const auto parsed = units::parse_bytes(rest.substr(0, slash));
     if (!parsed) {
-      refuse(key, *value, "a count of bytes such as 512, 4KiB or 1.5GiB, or several with a slash between");
+      refuse(key, *value,
+             "a count of bytes such as 512, 4KiB or 1.5GiB, or several with a slash between");
       return {};
     }
     all.push_back(*parsed);
@@ -108,8 +112,10 @@ Status Options::finish(std::string_view owner) const {
   if (!refused_.empty()) return fail(Errc::usage, "{}: {}", owner, refused_);
   for (const auto& [key, value] : values_) {
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
-    if (known_.empty()) return fail(Errc::usage, "{}: unknown option '{}': it takes none", owner, key);
-    return fail(Errc::usage, "{}: unknown option '{}': known are {}", owner, key, text::join(known_));
+    if (known_.empty())
+      return fail(Errc::usage, "{}: unknown option '{}': it takes none", owner, key);
+    return fail(Errc::usage, "{}: unknown option '{}': known are {}", owner, key,
+                text::join(known_));
   }
   return {};
 }

@@ -40,15 +40,20 @@ class Prng {
     return static_cast<std::uint64_t>((static_cast<Wide>(next()) * bound) >> 64);
   }
   /// Uniform in [low, high]. REQUIRES: low <= high, and not the whole range of 64 bits.
-  std::uint64_t between(std::uint64_t low, std::uint64_t high) noexcept { return low + below(high - low + 1); }
+  std::uint64_t between(std::uint64_t low, std::uint64_t high) noexcept {
+    return low + below(high - low + 1);
+  }
   /// Uniform in [0, 1).
   double unit() noexcept { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
   bool chance(double probability) noexcept { return unit() < probability; }
-  /// As likely between 1 KiB and 2 KiB as between 1 GiB and 2 GiB. Integer arithmetic picks the octave,
-  /// so that no libm takes part. REQUIRES: 0 < low <= high.
+  /// As likely between 1 KiB and 2 KiB as between 1 GiB and 2 GiB. Integer arithmetic picks the
+  /// octave, so that no libm takes part. REQUIRES: 0 < low <= high.
   std::uint64_t log_uniform(std::uint64_t low, std::uint64_t high) noexcept {
     const auto first = static_cast<int>(std::bit_width(low));
-    const auto octave = first + static_cast<int>(below(static_cast<std::uint64_t>(static_cast<int>(std::bit_width(high)) - first) + 1));
+    const auto octave =
+        first +
+        static_cast<int>(
+            below(static_cast<std::uint64_t>(static_cast<int>(std::bit_width(high)) - first) + 1));
     const auto begin = std::uint64_t{1} << (octave - 1);
     const auto end = begin + (begin - 1);
     return between(begin < low ? low : begin, end > high ? high : end);

@@ -9,16 +9,17 @@
 
 namespace emm {
 
-/// A value or an Error, with std::expected's names. Reading the value of a failed one is a bug of ours.
+/// A value or an Error, with std::expected's names. Reading the value of a failed one is a bug of
+/// ours.
 template <class T>
 class [[nodiscard]] Result {
  public:
   using value_type = T;
 
   template <class U = T>
-    requires(std::is_constructible_v<T, U &&> && !std::is_same_v<std::remove_cvref_t<U>, Result> &&
-             !std::is_same_v<std::remove_cvref_t<U>, Error>)
-  Result(U&& value) : state_(std::in_place_index<0>, std::forward<U>(value)) {}
+  requires(std::is_constructible_v<T, U&&> && !std::is_same_v<std::remove_cvref_t<U>, Result> &&
+           !std::is_same_v<std::remove_cvref_t<U>, Error>) Result(U&& value)
+      : state_(std::in_place_index<0>, std::forward<U>(value)) {}
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
 
   bool has_value() const noexcept { return state_.index() == 0; }
@@ -73,7 +74,9 @@ class [[nodiscard]] Result<void> {
     EMM_ASSERT(error != nullptr);
     return *error;
   }
-  Error&& error() && noexcept { return std::move(const_cast<Error&>(std::as_const(*this).error())); }
+  Error&& error() && noexcept {
+    return std::move(const_cast<Error&>(std::as_const(*this).error()));
+  }
 
  private:
   std::variant<std::monostate, Error> state_;

@@ -55,7 +55,8 @@ std::string real_path(const std::string& path) {
   return place;
 }
 
-/// Where a file that is not there would be made: links are followed, also one that leads to nothing.
+/// Where a file that is not there would be made: links are followed, also one that leads to
+/// nothing.
 std::string place_of_new(std::string path) {
   constexpr int kLinksMost = 40;
   for (int links = 0; links < kLinksMost; ++links) {
@@ -63,7 +64,8 @@ std::string place_of_new(std::string path) {
     const auto size = readlink(path.c_str(), target.data(), target.size());
     if (size < 0) break;
     const std::string_view to(target.data(), static_cast<std::size_t>(size));
-    path = to.starts_with('/') ? std::string(to) : path.substr(0, path.rfind('/') + 1) + std::string(to);
+    path = to.starts_with('/') ? std::string(to)
+                               : path.substr(0, path.rfind('/') + 1) + std::string(to);
   }
   const auto name = path.rfind('/') + 1;  // of no slash: npos + 1 is 0
   const auto folder = real_path(name == 0 ? "." : path.substr(0, name));
@@ -100,10 +102,12 @@ File file_of(int descriptor) {
 bool same(const Entry& entry, const File& file) {
   if (!file.place.empty() && file.place == entry.file.place) return true;
   if (!file.there) return false;
-  // An output may have been made since, or a new file may have taken its place and left its inode to another.
+  // An output may have been made since, or a new file may have taken its place and left its inode
+  // to another.
   struct stat now {};
   if (entry.output && !entry.file.place.empty()) {
-    return stat(entry.file.place.c_str(), &now) == 0 && now.st_dev == file.device && now.st_ino == file.inode;
+    return stat(entry.file.place.c_str(), &now) == 0 && now.st_dev == file.device &&
+           now.st_ino == file.inode;
   }
   return entry.file.there && entry.file.device == file.device && entry.file.inode == file.inode;
 }
@@ -118,8 +122,8 @@ Error conflict(const Entry& entry, std::string_view who, const std::string& path
     return fail(Errc::usage, "{} and {} cannot both go to standard output", entry.who,
                 who.empty() ? std::string_view(path) : who);
   }
-  return fail(Errc::usage, "{} and {} are one file: expected an output of its own", shown(entry.who, entry.path),
-              shown(who, path));
+  return fail(Errc::usage, "{} and {} are one file: expected an output of its own",
+              shown(entry.who, entry.path), shown(who, path));
 }
 
 File output_at(const std::string& path) {
@@ -138,12 +142,14 @@ Result<Entry*> output(const std::string& path, std::string_view who) {
   Entry* mine = nullptr;
   for (auto& entry : run->entries) {
     if (!same(entry, file)) continue;
-    const bool is_mine = entry.output && !entry.open && (who.empty() ? entry.path == path : entry.who == who);
+    const bool is_mine =
+        entry.output && !entry.open && (who.empty() ? entry.path == path : entry.who == who);
     if (!is_mine) return conflict(entry, who, path);
     mine = &entry;
   }
   if (mine == nullptr) {
-    run->entries.push_back({.who = std::string(who), .path = path, .file = std::move(file), .output = true});
+    run->entries.push_back(
+        {.who = std::string(who), .path = path, .file = std::move(file), .output = true});
     mine = &run->entries.back();
   }
   return mine;
@@ -155,16 +161,19 @@ void begin() {
   end();
   const std::lock_guard lock(mutex);
   run.emplace();
-  void* const page = mmap(nullptr, sizeof(Failure), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const page =
+      mmap(nullptr, sizeof(Failure), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page != MAP_FAILED) {
     run->failure = new (page) Failure;
     failure.store(run->failure);
   }
   run->entries.push_back({.who = "the program", .path = {}, .file = file_of("/proc/self/exe")});
-  for (const auto& [descriptor, who] : {std::pair(STDOUT_FILENO, "standard output"), {STDERR_FILENO, "standard error"}}) {
+  for (const auto& [descriptor, who] :
+       {std::pair(STDOUT_FILENO, "standard output"), {STDERR_FILENO, "standard error"}}) {
     auto file = file_of(descriptor);
     if (file.shared) continue;
-    run->entries.push_back({.who = who, .path = {}, .file = std::move(file), .output = true, .open = true});
+    run->entries.push_back(
+        {.who = who, .path = {}, .file = std::move(file), .output = true, .open = true});
   }
 }
 

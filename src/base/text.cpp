@@ -70,15 +70,18 @@ std::optional<std::uint64_t> to_u64(std::string_view digits) {
     base = 16;
   }
   std::uint64_t value = 0;
-  const auto [end, failed] = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
-  if (digits.empty() || failed != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  const auto [end, failed] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
+  if (digits.empty() || failed != std::errc() || end != digits.data() + digits.size())
+    return std::nullopt;
   return value;
 }
 
 std::optional<double> to_double(std::string_view digits) {
   double value = 0;
   const auto [end, failed] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (digits.empty() || failed != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  if (digits.empty() || failed != std::errc() || end != digits.data() + digits.size())
+    return std::nullopt;
   return value;
 }
 

@@ -24,7 +24,9 @@ void append(std::string& out, T value) {
   }
 }
 inline void append(std::string& out, const char* value) { append(out, std::string_view(value)); }
-inline void append(std::string& out, const std::string& value) { append(out, std::string_view(value)); }
+inline void append(std::string& out, const std::string& value) {
+  append(out, std::string_view(value));
+}
 
 /// Copies `words` up to its next {} into `out` and returns what follows it.
 std::string_view append_up_to_hole(std::string& out, std::string_view words);
@@ -38,15 +40,16 @@ std::string format(std::string_view words, const Args&... args) {
   return out;
 }
 
-std::string hex(std::uint64_t value);                      ///< "0x7f00"
-std::string fixed(double value, int decimals);             ///< "1.50"
-std::string grouped(std::uint64_t value);                  ///< "1,234,567"
-std::optional<std::uint64_t> to_u64(std::string_view digits);   ///< Decimal, or hex after 0x; no sign, no space.
+std::string hex(std::uint64_t value);           ///< "0x7f00"
+std::string fixed(double value, int decimals);  ///< "1.50"
+std::string grouped(std::uint64_t value);       ///< "1,234,567"
+std::optional<std::uint64_t> to_u64(
+    std::string_view digits);  ///< Decimal, or hex after 0x; no sign, no space.
 std::optional<double> to_double(std::string_view digits);
 std::string lower(std::string_view value);
 std::string_view trim(std::string_view value);
-/// Text of a file as a terminal may be given it: what is_hidden() (base/utf8.hpp) says as "\x1b" or "\u{202e}", bytes that
-/// are no UTF-8 as "\xff", and no more than about `most` bytes, then "...".
+/// Text of a file as a terminal may be given it: what is_hidden() (base/utf8.hpp) says as "\x1b" or
+/// "\u{202e}", bytes that are no UTF-8 as "\xff", and no more than about `most` bytes, then "...".
 std::string printable(std::string_view value, std::size_t most);
 /// "a, b, c"
 template <class Range>
@@ -58,7 +61,9 @@ std::string join(const Range& parts, std::string_view separator = ", ") {
   }
   return out;
 }
-/// The entry of `known` nearest to `word` by edit distance, if it is near enough to be what was meant.
-std::optional<std::string_view> nearest(std::string_view word, const std::string_view* known, std::size_t count);
+/// The entry of `known` nearest to `word` by edit distance, if it is near enough to be what was
+/// meant.
+std::optional<std::string_view> nearest(std::string_view word, const std::string_view* known,
+                                        std::size_t count);
 
 }  // namespace emm::text

@@ -11,17 +11,29 @@ namespace {
 
 using Unit = std::pair<std::string_view, std::uint64_t>;
 
-constexpr std::array<Unit, 14> kByteUnits{{{"", 1}, {"b", 1}, {"k", 1_KiB}, {"kb", 1_KiB}, {"kib", 1_KiB},
-                                           {"m", 1_MiB}, {"mb", 1_MiB}, {"mib", 1_MiB},
-                                           {"g", 1_GiB}, {"gb", 1_GiB}, {"gib", 1_GiB},
-                                           {"t", 1_TiB}, {"tb", 1_TiB}, {"tib", 1_TiB}}};
-constexpr std::array<Unit, 5> kTimeUnits{{{"", 1}, {"ns", 1}, {"us", 1'000}, {"ms", 1'000'000}, {"s", 1'000'000'000}}};
+constexpr std::array<Unit, 14> kByteUnits{{{"", 1},
+                                           {"b", 1},
+                                           {"k", 1_KiB},
+                                           {"kb", 1_KiB},
+                                           {"kib", 1_KiB},
+                                           {"m", 1_MiB},
+                                           {"mb", 1_MiB},
+                                           {"mib", 1_MiB},
+                                           {"g", 1_GiB},
+                                           {"gb", 1_GiB},
+                                           {"gib", 1_GiB},
+                                           {"t", 1_TiB},
+                                           {"tb", 1_TiB},
+                                           {"tib", 1_TiB}}};
+constexpr std::array<Unit, 5> kTimeUnits{
+    {{"", 1}, {"ns", 1}, {"us", 1'000}, {"ms", 1'000'000}, {"s", 1'000'000'000}}};
 
 template <std::size_t N>
 std::optional<std::uint64_t> parse(std::string_view input, const std::array<Unit, N>& table) {
   const auto digits = input.find_first_not_of("0123456789.");
   const auto number = input.substr(0, digits);
-  const auto unit = text::lower(digits == std::string_view::npos ? "" : text::trim(input.substr(digits)));
+  const auto unit =
+      text::lower(digits == std::string_view::npos ? "" : text::trim(input.substr(digits)));
   for (const auto& [name, scale] : table) {
     if (unit != name) continue;
     if (const auto whole = text::to_u64(number)) {
@@ -41,12 +53,14 @@ std::optional<std::uint64_t> parse(std::string_view input, const std::array<Unit
 
 Result<std::uint64_t> parse_bytes(std::string_view input) {
   if (const auto value = parse(input, kByteUnits)) return *value;
-  return fail(Errc::usage, "'{}' is not a size: expected a count of bytes such as 512, 4KiB or 1.5GiB", input);
+  return fail(Errc::usage,
+              "'{}' is not a size: expected a count of bytes such as 512, 4KiB or 1.5GiB", input);
 }
 
 Result<std::uint64_t> parse_ns(std::string_view input) {
   if (const auto value = parse(input, kTimeUnits)) return *value;
-  return fail(Errc::usage, "'{}' is not a time: expected one such as 250ns, 10us, 1.5ms or 2s", input);
+  return fail(Errc::usage, "'{}' is not a time: expected one such as 250ns, 10us, 1.5ms or 2s",
+              input);
 }
 
 std::string bytes(std::uint64_t value) {

@@ -15,8 +15,8 @@ constexpr std::uint64_t operator""_TiB(unsigned long long n) { return n << 40; }
 
 namespace units {
 
-/// "512", "4KiB", "1.5GiB" (also "4K", "4KB": both are 1024), case ignored, to bytes. A fraction must
-/// come out as whole bytes.
+/// "512", "4KiB", "1.5GiB" (also "4K", "4KB": both are 1024), case ignored, to bytes. A fraction
+/// must come out as whole bytes.
 Result<std::uint64_t> parse_bytes(std::string_view text);
 /// "250ns", "10us", "1.5ms", "2s", and a bare count of nanoseconds, to nanoseconds.
 Result<std::uint64_t> parse_ns(std::string_view text);

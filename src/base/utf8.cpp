@@ -23,7 +23,8 @@ std::size_t utf8_length(std::string_view text) noexcept {
     return in(1, first == 0xe0 ? 0xa0 : 0x80, first == 0xed ? 0x9f : 0xbf) && in(2) ? 3 : 0;
   }
   if (first >= 0xf0 && first <= 0xf4) {
-    return in(1, first == 0xf0 ? 0x90 : 0x80, first == 0xf4 ? 0x8f : 0xbf) && in(2) && in(3) ? 4 : 0;
+    return in(1, first == 0xf0 ? 0x90 : 0x80, first == 0xf4 ? 0x8f : 0xbf) && in(2) && in(3) ? 4
+                                                                                             : 0;
   }
   return 0;
 }
@@ -32,7 +33,8 @@ char32_t code_point(std::string_view text) noexcept {
   const auto length = utf8_length(text);
   constexpr std::array<unsigned char, 5> kFirst{0, 0x7f, 0x1f, 0x0f, 0x07};
   auto point = static_cast<char32_t>(static_cast<unsigned char>(text[0]) & kFirst[length]);
-  for (std::size_t i = 1; i < length; ++i) point = (point << 6) | (static_cast<unsigned char>(text[i]) & 0x3fu);
+  for (std::size_t i = 1; i < length; ++i)
+    point = (point << 6) | (static_cast<unsigned char>(text[i]) & 0x3fu);
   return point;
 }
 
@@ -42,20 +44,22 @@ bool is_hidden(std::string_view text) noexcept {
   struct Range {
     char32_t first, last;
   };
-  constexpr std::array<Range, 12> kHidden{{{0x80, 0x9f},       // controls
-                                           {0xad, 0xad},       // soft hyphen
-                                           {0x61c, 0x61c},     // Arabic letter mark
-                                           {0x180e, 0x180e},   // Mongolian vowel separator
-                                           {0x200b, 0x200f},   // zero width, marks of direction
-                                           {0x2028, 0x202e},   // separators of lines, overrides of direction
-                                           {0x2060, 0x206f},   // word joiner, isolates of direction
-                                           {0xfeff, 0xfeff},   // byte order mark
-                                           {0xfff9, 0xfffb},   // annotations
-                                           {0xfffe, 0xffff},   // no characters
-                                           {0xe0000, 0xe007f},  // tags
-                                           {0xf0000, 0x10ffff}}};  // for private use, or none
+  constexpr std::array<Range, 12> kHidden{
+      {{0x80, 0x9f},           // controls
+       {0xad, 0xad},           // soft hyphen
+       {0x61c, 0x61c},         // Arabic letter mark
+       {0x180e, 0x180e},       // Mongolian vowel separator
+       {0x200b, 0x200f},       // zero width, marks of direction
+       {0x2028, 0x202e},       // separators of lines, overrides of direction
+       {0x2060, 0x206f},       // word joiner, isolates of direction
+       {0xfeff, 0xfeff},       // byte order mark
+       {0xfff9, 0xfffb},       // annotations
+       {0xfffe, 0xffff},       // no characters
+       {0xe0000, 0xe007f},     // tags
+       {0xf0000, 0x10ffff}}};  // for private use, or none
   const auto point = code_point(text);
-  return std::any_of(kHidden.begin(), kHidden.end(), [&](const Range& each) { return each.first <= point && point <= each.last; });
+  return std::any_of(kHidden.begin(), kHidden.end(),
+                     [&](const Range& each) { return each.first <= point && point <= each.last; });
 }
 
 std::string_view head(std::string_view text, std::size_t most) noexcept {

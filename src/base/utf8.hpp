@@ -5,12 +5,14 @@
 
 namespace emm::text {
 
-/// The length of the well-formed UTF-8 sequence that `text` begins with, 0 if there is none (RFC 3629).
+/// The length of the well-formed UTF-8 sequence that `text` begins with, 0 if there is none (RFC
+/// 3629).
 std::size_t utf8_length(std::string_view text) noexcept;
 
-/// Is this character, of the sequence that `text` begins with, one that a terminal obeys or does not show: a control
-/// character, also one of eight bits; a mark of direction, which turns what stands beside it around; of no width; a
-/// separator of lines; or no character at all? REQUIRES: utf8_length(text) != 0.
+/// Is this character, of the sequence that `text` begins with, one that a terminal obeys or does
+/// not show: a control character, also one of eight bits; a mark of direction, which turns what
+/// stands beside it around; of no width; a separator of lines; or no character at all? REQUIRES:
+/// utf8_length(text) != 0.
 bool is_hidden(std::string_view text) noexcept;
 
 /// U+202E as 0x202e. REQUIRES: utf8_length(text) != 0.

@@ -8,30 +8,34 @@
 
 namespace emm::cli {
 
-/// What a command can be asked: it says so here, in the order of --help, and finds the answers in its own fields.
-/// A field's value at that time is the default that --help shows. Text of sizes and times is parsed by the command.
+/// What a command can be asked: it says so here, in the order of --help, and finds the answers in
+/// its own fields. A field's value at that time is the default that --help shows. Text of sizes and
+/// times is parsed by the command.
 class Arguments {
  public:
   virtual ~Arguments() = default;
 
-  virtual void positional(std::string_view name, std::string& into, std::string_view help, bool required = true) = 0;
-  virtual void text(std::string_view name, std::string& into, std::string_view value, std::string_view help) = 0;
-  /// A positional that is a file which the command reads. Before the command runs, an output that is also an input, or
-  /// another output, is refused (run_files.hpp).
-  virtual void input(std::string_view name, std::string& into, std::string_view help, bool required = true) = 0;
+  virtual void positional(std::string_view name, std::string& into, std::string_view help,
+                          bool required = true) = 0;
+  virtual void text(std::string_view name, std::string& into, std::string_view value,
+                    std::string_view help) = 0;
+  /// A positional that is a file which the command reads. Before the command runs, an output that
+  /// is also an input, or another output, is refused (run_files.hpp).
+  virtual void input(std::string_view name, std::string& into, std::string_view help,
+                     bool required = true) = 0;
   virtual void inputs(std::string_view name, std::vector<std::string>& into, std::string_view value,
                       std::string_view help) = 0;  ///< Repeatable.
-  /// A file that the command writes: an option, whose value is "FILE|-", or an optional positional. A path that means
-  /// standard output becomes "-".
+  /// A file that the command writes: an option, whose value is "FILE|-", or an optional positional.
+  /// A path that means standard output becomes "-".
   virtual void output(std::string_view name, std::string& into, std::string_view help) = 0;
   /// Repeatable.
   virtual void list(std::string_view name, std::vector<std::string>& into, std::string_view value,
                     std::string_view help) = 0;
-  virtual void choice(std::string_view name, std::string& into, const std::vector<std::string>& choices,
-                      std::string_view help) = 0;
+  virtual void choice(std::string_view name, std::string& into,
+                      const std::vector<std::string>& choices, std::string_view help) = 0;
   virtual void count(std::string_view name, std::uint64_t& into, std::string_view help) = 0;
-  virtual void count(std::string_view name, std::optional<std::uint64_t>& into, std::string_view value,
-                     std::string_view help) = 0;
+  virtual void count(std::string_view name, std::optional<std::uint64_t>& into,
+                     std::string_view value, std::string_view help) = 0;
   virtual void flag(std::string_view name, bool& into, std::string_view help) = 0;
   /// Free text after the options.
   virtual void footer(std::string_view text) = 0;

@@ -27,11 +27,12 @@ extern "C" void on_interrupt(int signal) {
 
 // Not SteadyClock, whose first use measures for two milliseconds: this one is asked at every start.
 std::uint64_t now_ns() {
-  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
+                                    std::chrono::nanoseconds(1));
 }
 
-/// Lines as a terminal may be given them. Whoever put words of a file into them has quoted its ends of lines; the rest is
-/// seen to here, for all commands.
+/// Lines as a terminal may be given them. Whoever put words of a file into them has quoted its ends
+/// of lines; the rest is seen to here, for all commands.
 std::string shown_lines(std::string_view lines) {
   std::string out;
   while (!lines.empty()) {
@@ -50,7 +51,9 @@ bool is_number(std::string_view cell) {
 }  // namespace
 
 Console::Console(std::string program)
-    : program_(std::move(program)), started_ns_(now_ns()), stderr_is_terminal_(isatty(STDERR_FILENO) != 0) {}
+    : program_(std::move(program)),
+      started_ns_(now_ns()),
+      stderr_is_terminal_(isatty(STDERR_FILENO) != 0) {}
 
 void Console::result(std::string_view text) {
   const auto shown = shown_lines(text);
@@ -65,7 +68,8 @@ void Console::written(bool whole) noexcept {
 
 void Console::say(std::string_view words) {
   end_progress();
-  constexpr std::size_t kLong = 4000;  // whole paths and lists of names, but no line of a damaged file
+  constexpr std::size_t kLong =
+      4000;  // whole paths and lists of names, but no line of a damaged file
   const auto line = text::format("emmctl: {}\n", text::printable(words, kLong));
   written(std::fflush(stdout) == 0);
   std::fwrite(line.data(), 1, line.size(), stderr);
@@ -101,8 +105,8 @@ void Console::progress(std::string_view what, std::uint64_t done, std::uint64_t 
   if (total > 0) {
     const auto part = static_cast<double>(done) / static_cast<double>(total);
     const auto left = part > 0 ? seconds / part - seconds : 0;
-    line = text::format("{}: {} of {}, {} %, {} s left", what, text::grouped(done), text::grouped(total),
-                        text::fixed(100 * part, 0), text::fixed(left, 0));
+    line = text::format("{}: {} of {}, {} %, {} s left", what, text::grouped(done),
+                        text::grouped(total), text::fixed(100 * part, 0), text::fixed(left, 0));
   } else {
     line = text::format("{}: {}, {} s", what, text::grouped(done), text::fixed(seconds, 0));
   }
@@ -131,7 +135,8 @@ Status Console::write(const std::string& path, std::string_view text, std::strin
 
 int Console::width() const noexcept {
   winsize size{};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40) return std::min<int>(size.ws_col, 140);
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40)
+    return std::min<int>(size.ws_col, 140);
   return 100;
 }
 
@@ -145,7 +150,8 @@ void handle_interrupts() {
   sigemptyset(&action.sa_mask);
   for (const int signal : {SIGINT, SIGTERM}) {
     struct sigaction before {};
-    if (sigaction(signal, nullptr, &before) != 0 || before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+    if (sigaction(signal, nullptr, &before) != 0 || before.sa_handler != SIG_IGN)
+      sigaction(signal, &action, nullptr);
   }
 }
 

@@ -15,20 +15,21 @@ class Console {
  public:
   explicit Console(std::string program);
 
-  void result(std::string_view text);             ///< To stdout, lines for a person.
-  void say(std::string_view words);               ///< "emmctl: <words>" to stderr.
-  void aside(std::string_view lines);             ///< To stderr, lines as well.
-  Status finish();                                ///< Flushes stdout; io_error where a write to it failed.
+  void result(std::string_view text);  ///< To stdout, lines for a person.
+  void say(std::string_view words);    ///< "emmctl: <words>" to stderr.
+  void aside(std::string_view lines);  ///< To stderr, lines as well.
+  Status finish();                     ///< Flushes stdout; io_error where a write to it failed.
 
-  /// Shows how far long work is, on a terminal and after a second of it: a line that overwrites itself.
+  /// Shows how far long work is, on a terminal and after a second of it: a line that overwrites
+  /// itself.
   void progress(std::string_view what, std::uint64_t done, std::uint64_t total);
-  void end_progress();                            ///< Takes that line away.
+  void end_progress();  ///< Takes that line away.
 
   /// Writes `text` to `path`, "-" being stdout; the machine's half of an answer.
   /// A file has it whole or not at all. `who` writes a file that no option names.
   Status write(const std::string& path, std::string_view text, std::string_view who = {});
 
-  int width() const noexcept;                     ///< Of the terminal; 100 where there is none.
+  int width() const noexcept;  ///< Of the terminal; 100 where there is none.
   const std::string& program() const noexcept { return program_; }  ///< Path of this executable.
 
  private:
@@ -42,8 +43,9 @@ class Console {
   bool showing_ = false;
 };
 
-/// Set by SIGINT and SIGTERM once handle_interrupts() was called; a second signal ends the process at once. A signal
-/// that was ignored when the program began (nohup, a job in the background of a script) stays ignored.
+/// Set by SIGINT and SIGTERM once handle_interrupts() was called; a second signal ends the process
+/// at once. A signal that was ignored when the program began (nohup, a job in the background of a
+/// script) stays ignored.
 std::atomic<bool>& interrupted() noexcept;
 int interrupting_signal() noexcept;  ///< 0 if none came.
 void handle_interrupts();

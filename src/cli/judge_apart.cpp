@@ -27,7 +27,9 @@ Status make_ready(const ManagerChoice& manager, const Subject& given, Ready& rea
   const auto name = factory->name;
   ready.subject.factory = *std::move(factory);
   if (!simulated || !ready.standins || !plugin::calls_cuda(name)) return {};
-  const auto device = given.device == "sim" ? text::format("sim:capacity=134217728,devices=2,seed={}", given.seed) : given.device;
+  const auto device = given.device == "sim"
+                          ? text::format("sim:capacity=134217728,devices=2,seed={}", given.seed)
+                          : given.device;
   setenv("EMM_STANDIN_DEVICE", device.c_str(), 1);
   ready.subject.device = "cuda";
   ready.subject.standins = &*ready.standins;
@@ -38,22 +40,27 @@ Status make_ready(const ManagerChoice& manager, const Subject& given, Ready& rea
 std::string why_not_judged(const Ready& ready) {
   if (ready.subject.standins == nullptr) return {};
   const auto platform = open_platform(ready.subject.device, {});
-  if (!platform) return text::format("it calls CUDA itself, and this emmctl knows no CUDA: {}", describe(platform.error()));
+  if (!platform)
+    return text::format("it calls CUDA itself, and this emmctl knows no CUDA: {}",
+                        describe(platform.error()));
   auto device = (*platform)->open(0);
   if (!device) return describe(device.error());
-  auto manager = ready.subject.factory.make(
-      {.driver = device->driver.get(), .runtime = device->runtime.get(), .clock = &(*platform)->clock()});
+  auto manager = ready.subject.factory.make({.driver = device->driver.get(),
+                                             .runtime = device->runtime.get(),
+                                             .clock = &(*platform)->clock()});
   if (manager && (*manager)->initialize()) {
     const auto memory = (*manager)->memalloc(4096);
     if (ready.standins->asked_for_tables() == 0) return {};
   }
   if (ready.standins->asked_for_tables() == 0) return {};
-  return "its cudart is linked into it, and asks libcuda for what is not documented: it cannot be judged without a GPU";
+  return "its cudart is linked into it, and asks libcuda for what is not documented: it cannot be "
+         "judged without a GPU";
 }
 
 /// An error as the bytes of a child's answer, and back. The first is no digit.
 std::string to_bytes(const Error& error) {
-  return text::format("{}{}", static_cast<char>('A' + static_cast<int>(error.code)), describe(error));
+  return text::format("{}{}", static_cast<char>('A' + static_cast<int>(error.code)),
+                      describe(error));
 }
 Error from_bytes(std::string_view bytes) {
   return {.code = static_cast<Errc>(bytes[0] - 'A'), .message = std::string(bytes.substr(1))};
@@ -63,7 +70,8 @@ Error from_bytes(std::string_view bytes) {
 
 Result<std::string> Apart::look() const {
   const auto end = plugin::run_in_child(deadline_, [&]() -> std::string {
-    if (const auto opens = open_platform(subject_.device, {}); !opens) return to_bytes(opens.error());
+    if (const auto opens = open_platform(subject_.device, {}); !opens)
+      return to_bytes(opens.error());
     Ready ready;
     if (auto made = make_ready(manager_, subject_, ready); !made) return to_bytes(made.error());
     return " " + why_not_judged(ready);
@@ -77,7 +85,8 @@ Result<std::string> Apart::look() const {
 Verdict Apart::judge(const conformance::Clause& clause) const {
   const auto end = plugin::run_in_child(deadline_, [&] {
     Ready ready;
-    if (auto made = make_ready(manager_, subject_, ready); !made) return Verdict{.words = describe(made.error())}.to_bytes();
+    if (auto made = make_ready(manager_, subject_, ready); !made)
+      return Verdict{.words = describe(made.error())}.to_bytes();
     return conformance::judge(clause, ready.subject).to_bytes();
   });
   if (!end) return {.kind = Verdict::Kind::inconclusive, .words = describe(end.error())};

@@ -9,22 +9,26 @@
 
 namespace emm::cli {
 
-/// A manager of a shared object, judged in child processes: nothing of it is ever loaded into this one.
+/// A manager of a shared object, judged in child processes: nothing of it is ever loaded into this
+/// one.
 ///
-/// On the simulated device a child has the stand-ins for libcuda.so.1 and libcudart.so.13 before it loads the library, so
-/// that one which calls CUDA itself runs on the simulated device that they are.
+/// On the simulated device a child has the stand-ins for libcuda.so.1 and libcudart.so.13 before it
+/// loads the library, so that one which calls CUDA itself runs on the simulated device that they
+/// are.
 class Apart {
  public:
   /// `subject` has no factory.
-  Apart(const ManagerChoice& manager, const conformance::Subject& subject, std::chrono::milliseconds deadline)
+  Apart(const ManagerChoice& manager, const conformance::Subject& subject,
+        std::chrono::milliseconds deadline)
       : manager_(manager), subject_(subject), deadline_(deadline) {}
 
-  /// Whether it can be judged at all: usage errors of the manager, no_device of the device. A library that is harmful
-  /// already when it is loaded is for the clauses to tell. What comes back is why nothing can be judged; empty: it can.
+  /// Whether it can be judged at all: usage errors of the manager, no_device of the device. A
+  /// library that is harmful already when it is loaded is for the clauses to tell. What comes back
+  /// is why nothing can be judged; empty: it can.
   Result<std::string> look() const;
 
-  /// A crash, an exit, a damaged heap and a clause that takes longer than the deadline are failures of the clause that
-  /// say so, with what the child last wrote.
+  /// A crash, an exit, a damaged heap and a clause that takes longer than the deadline are failures
+  /// of the clause that say so, with what the child last wrote.
   conformance::Verdict judge(const conformance::Clause& clause) const;
 
  private:

@@ -27,9 +27,10 @@ class Watched final : public trace::OperationSink {
                     source_ != nullptr ? "reading " + source_->name() : "generating");
       }
     }
-    const auto is_linear = !operation.has(trace::Member::kind) || operation.op != trace::Op::memalloc ||
-                           operation.kind == trace::Kind::device ||
-                           (operation.has(trace::Member::layer) && operation.layer == trace::Layer::backing);
+    const auto is_linear =
+        !operation.has(trace::Member::kind) || operation.op != trace::Op::memalloc ||
+        operation.kind == trace::Kind::device ||
+        (operation.has(trace::Member::layer) && operation.layer == trace::Layer::backing);
     if (!is_linear) ++not_linear_;
     return to_.on_operation(operation);
   }
@@ -49,8 +50,11 @@ struct Count {
 };
 
 std::vector<Count> named(const trace::ImportCounts& counts) {
-  return {{"used", counts.used},   {"unmatched", counts.unmatched}, {"duplicate", counts.duplicate},
-          {"other", counts.other}, {"truncated", counts.truncated}};
+  return {{"used", counts.used},
+          {"unmatched", counts.unmatched},
+          {"duplicate", counts.duplicate},
+          {"other", counts.other},
+          {"truncated", counts.truncated}};
 }
 
 }  // namespace
@@ -68,8 +72,9 @@ bool has_name(const std::string& path) {
 void say_trace_in(Console& console, const std::string& path) {
   const auto named = trace::format_named_by(path);
   if (!has_name(path) || named.format.empty() || named.format == kTraceFormat) return;
-  console.say(text::format("{} is a trace in JSON Lines, whatever its name tells: emmctl convert makes {} of it", path,
-                           named.format));
+  console.say(text::format(
+      "{} is a trace in JSON Lines, whatever its name tells: emmctl convert makes {} of it", path,
+      named.format));
 }
 
 trace::Form form_of(std::string path) {
@@ -79,7 +84,8 @@ trace::Form form_of(std::string path) {
   return path.ends_with(".json") ? trace::Form::document : trace::Form::lines;
 }
 
-Result<const trace::Importer*> choose_importer(format::ByteSource& source, const std::string& name) {
+Result<const trace::Importer*> choose_importer(format::ByteSource& source,
+                                               const std::string& name) {
   return name.empty() ? trace::detect(source) : trace::find_importer(name);
 }
 
@@ -108,14 +114,16 @@ std::string to_json(const trace::Importer& importer, const trace::ImportCounts& 
 }
 
 Result<trace::ImportCounts> read_with_progress(Console& console, const trace::Importer& importer,
-                                               format::ByteSource& source, trace::OperationSink& sink, bool partial) {
+                                               format::ByteSource& source,
+                                               trace::OperationSink& sink, bool partial) {
   Watched watching(console, &source, sink);
   auto counts = importer.read(source, watching, {.partial = partial});
   console.end_progress();
   return counts;
 }
 
-Result<LoadedTrace> load_trace(Console& console, const std::string& path, const LoadOptions& options) {
+Result<LoadedTrace> load_trace(Console& console, const std::string& path,
+                               const LoadOptions& options) {
   auto source = format::ByteSource::open(path, &interrupted());
   if (!source) return std::move(source).error();
   auto importer = choose_importer(**source, options.format);
@@ -129,8 +137,9 @@ Result<LoadedTrace> load_trace(Console& console, const std::string& path, const 
   console.end_progress();
   if (!counts) return std::move(counts).error();
   if (watching.not_linear() != 0) {
-    counts->notes.push_back(text::format("{} allocations are of kind array or physical, and taken as memory like any other",
-                                         watching.not_linear()));
+    counts->notes.push_back(text::format(
+        "{} allocations are of kind array or physical, and taken as memory like any other",
+        watching.not_linear()));
   }
   loaded.counts = std::move(*counts);
   if ((*importer)->name != kTraceFormat) console.say(describe(**importer, loaded.counts));

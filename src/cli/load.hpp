@@ -28,17 +28,20 @@ struct LoadedTrace {
   std::vector<std::string> notes;  ///< What the summary should carry: rows not used, a torn tail.
 };
 
-/// Reads a trace of any known format, showing progress; says on stderr what became of a foreign file's rows.
-Result<LoadedTrace> load_trace(Console& console, const std::string& path, const LoadOptions& options);
+/// Reads a trace of any known format, showing progress; says on stderr what became of a foreign
+/// file's rows.
+Result<LoadedTrace> load_trace(Console& console, const std::string& path,
+                               const LoadOptions& options);
 
-/// Passes a trace on to `to`, shows how far it is, and fails with `interrupted` soon after a person interrupts.
-/// `source` is what the trace is read from; null: it is made here. All outlive it.
+/// Passes a trace on to `to`, shows how far it is, and fails with `interrupted` soon after a person
+/// interrupts. `source` is what the trace is read from; null: it is made here. All outlive it.
 std::unique_ptr<trace::OperationSink> watched(Console& console, const format::ByteSource* source,
                                               trace::OperationSink& to);
 
 /// Runs an importer into `sink` with progress; ends early with an error where a person interrupts.
 Result<trace::ImportCounts> read_with_progress(Console& console, const trace::Importer& importer,
-                                               format::ByteSource& source, trace::OperationSink& sink, bool partial);
+                                               format::ByteSource& source,
+                                               trace::OperationSink& sink, bool partial);
 
 /// "rmm-csv: 120 rows read, 118 used, 2 unmatched"; only counts that are not 0.
 std::string describe(const trace::Importer& importer, const trace::ImportCounts& counts);
@@ -50,7 +53,8 @@ std::string to_json(const trace::Importer& importer, const trace::ImportCounts& 
 /// Is it the name of a file: not standard output, and nothing like /dev/null?
 bool has_name(const std::string& path);
 
-/// Says on stderr that `path` holds a trace, where its name tells of a format that only `convert` writes.
+/// Says on stderr that `path` holds a trace, where its name tells of a format that only `convert`
+/// writes.
 void say_trace_in(Console& console, const std::string& path);
 
 /// The form that a path asks for: ".json", also packed, is a document, anything else JSON Lines.

@@ -2,7 +2,8 @@
 
 namespace emm::cli {
 
-Result<inspect::Recording> load_recording(Console& console, const std::string& path, const LoadOptions& options) {
+Result<inspect::Recording> load_recording(Console& console, const std::string& path,
+                                          const LoadOptions& options) {
   auto source = format::ByteSource::open(path, &interrupted());
   if (!source) return std::move(source).error();
   auto importer = choose_importer(**source, options.format);

@@ -39,13 +39,17 @@ class Cli11Arguments final : public Arguments {
 
   Cli11Arguments(CLI::App& app, Files& files) : app_(app), files_(files) {}
 
-  void positional(std::string_view name, std::string& into, std::string_view help, bool required) override {
+  void positional(std::string_view name, std::string& into, std::string_view help,
+                  bool required) override {
     app_.add_option(std::string(name), into, std::string(help))->required(required)->type_name("");
   }
-  void text(std::string_view name, std::string& into, std::string_view value, std::string_view help) override {
-    app_.add_option(std::string(name), into, with_default(help, into))->type_name(std::string(value));
+  void text(std::string_view name, std::string& into, std::string_view value,
+            std::string_view help) override {
+    app_.add_option(std::string(name), into, with_default(help, into))
+        ->type_name(std::string(value));
   }
-  void input(std::string_view name, std::string& into, std::string_view help, bool required) override {
+  void input(std::string_view name, std::string& into, std::string_view help,
+             bool required) override {
     positional(name, into, help, required);
     files_.inputs.push_back({std::string(name), &into});
   }
@@ -88,7 +92,9 @@ class Cli11Arguments final : public Arguments {
   }
   void count(std::string_view name, std::optional<std::uint64_t>& into, std::string_view value,
              std::string_view help) override {
-    app_.add_option(std::string(name), into, std::string(help))->type_name(std::string(value))->check(whole_number);
+    app_.add_option(std::string(name), into, std::string(help))
+        ->type_name(std::string(value))
+        ->check(whole_number);
   }
   void flag(std::string_view name, bool& into, std::string_view help) override {
     app_.add_flag(std::string(name), into, std::string(help));
@@ -146,11 +152,13 @@ int no_such_command(std::string_view given) {
     if (!command->hidden) known.push_back(command->name);
   }
   const auto meant = text::nearest(given, known.data(), known.size());
-  const auto words =
-      given.empty() ? text::format("expected a command: {}", text::join(known))
-                    : text::format("no command '{}'{}: known are {}", given,
-                                   meant ? text::format(", did you mean {}?", *meant) : "", text::join(known));
-  std::fprintf(stderr, "emmctl: %s; see emmctl --help\n", text::printable(words, std::string::npos).c_str());
+  const auto words = given.empty()
+                         ? text::format("expected a command: {}", text::join(known))
+                         : text::format("no command '{}'{}: known are {}", given,
+                                        meant ? text::format(", did you mean {}?", *meant) : "",
+                                        text::join(known));
+  std::fprintf(stderr, "emmctl: %s; see emmctl --help\n",
+               text::printable(words, std::string::npos).c_str());
   return static_cast<int>(ExitCode::usage);
 }
 
@@ -169,8 +177,10 @@ int finished(Console& console, ExitCode code, const std::string& said = {}) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Replays allocation traces against CUDA External Memory Management (NBEP 7) managers.\n"
-               "No GPU is needed: --device sim is one, in this process.", "emmctl");
+  CLI::App app(
+      "Replays allocation traces against CUDA External Memory Management (NBEP 7) managers.\n"
+      "No GPU is needed: --device sim is one, in this process.",
+      "emmctl");
   app.set_version_flag("--version", "emmctl " EMM_VERSION);
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
@@ -201,7 +211,8 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    // CLI11 gives every mistake a code of its own; a shell gets ours. Help and version are successes.
+    // CLI11 gives every mistake a code of its own; a shell gets ours. Help and version are
+    // successes.
     std::ostringstream told, wrong;
     const auto code = app.exit(error, told, wrong) == 0 ? ExitCode::fine : ExitCode::usage;
     console.result(told.str());
@@ -223,7 +234,8 @@ int run(int argc, char** argv) {
   return static_cast<int>(ExitCode::usage);
 }
 
-/// Room for the stack to grow: where the address space is limited, a stack that cannot grow is a crash.
+/// Room for the stack to grow: where the address space is limited, a stack that cannot grow is a
+/// crash.
 void grow_stack() {
   constexpr std::size_t kRoom = std::size_t{512} << 10, kPage = 4096;
   rlimit limit{};
@@ -244,13 +256,16 @@ void grow_stack() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may grow no further (ulimit -f) is a failed write, as a full disk is
+  std::signal(
+      SIGXFSZ,
+      SIG_IGN);  // a file that may grow no further (ulimit -f) is a failed write, as a full disk is
   try {
     return run(argc, argv);
   } catch (const std::bad_alloc&) {
     out_of_host_memory();  // of what no computer has
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "emmctl: a bug of ours: %s\n", text::printable(error.what(), std::string::npos).c_str());
+    std::fprintf(stderr, "emmctl: a bug of ours: %s\n",
+                 text::printable(error.what(), std::string::npos).c_str());
   }
   return static_cast<int>(ExitCode::bug);
 }

@@ -9,9 +9,10 @@
 namespace emm::cli {
 
 void ManagerChoice::offer(Arguments& arguments) {
-  arguments.text("--manager", manager_, "NAME|FILE[:key=value,...]",
-                 "The manager, of `emmctl list managers` or a shared object's; torch:LIB,ALLOC,FREE or "
-                 "cupy:LIB,MALLOC,FREE (EMM_MEMORY_MANAGER, else default, where not given)");
+  arguments.text(
+      "--manager", manager_, "NAME|FILE[:key=value,...]",
+      "The manager, of `emmctl list managers` or a shared object's; torch:LIB,ALLOC,FREE or "
+      "cupy:LIB,MALLOC,FREE (EMM_MEMORY_MANAGER, else default, where not given)");
   arguments.list("--adaptor", adaptors_, "NAME[:key=value,...]",
                  "An adaptor over it, of `emmctl list adaptors`; repeatable, innermost first");
   arguments.text("--profile", profile_, "numba", "The same as the manager's option profile=numba");
@@ -19,12 +20,14 @@ void ManagerChoice::offer(Arguments& arguments) {
 
 bool is_foreign(std::string_view manager) noexcept {
   const auto known = bundled_managers();
-  return std::none_of(known.begin(), known.end(),
-                      [&](const auto* entry) { return entry->name == manager.substr(0, manager.find(':')); });
+  return std::none_of(known.begin(), known.end(), [&](const auto* entry) {
+    return entry->name == manager.substr(0, manager.find(':'));
+  });
 }
 
 Result<std::string> ManagerChoice::spec() const {
-  if (!profile_.empty() && profile_ != "numba") return fail(Errc::usage, "--profile {}: expected numba", profile_);
+  if (!profile_.empty() && profile_ != "numba")
+    return fail(Errc::usage, "--profile {}: expected numba", profile_);
   auto manager = manager_;
   if (manager.empty()) {
     const char* named = std::getenv("EMM_MEMORY_MANAGER");
@@ -49,13 +52,15 @@ Result<ManagerFactory> ManagerChoice::find(std::chrono::milliseconds deadline) c
   return choose_manager(*manager, adaptors_, deadline);
 }
 
-Result<std::string> look_at_foreign(const std::string& spec, const std::vector<std::string>& adaptors,
+Result<std::string> look_at_foreign(const std::string& spec,
+                                    const std::vector<std::string>& adaptors,
                                     std::chrono::milliseconds deadline) {
   const auto end = plugin::run_in_child(
       {.call_deadline = deadline, .on_stderr = true}, [&](const std::atomic<bool>&) -> std::string {
         const auto found = find_manager(spec, adaptors);
         if (found) return {};
-        return static_cast<char>('A' + static_cast<int>(found.error().code)) + describe(found.error());
+        return static_cast<char>('A' + static_cast<int>(found.error().code)) +
+               describe(found.error());
       });
   if (!end) return end.error();
   if (!end->bytes.empty())
@@ -63,15 +68,19 @@ Result<std::string> look_at_foreign(const std::string& spec, const std::vector<s
   return plugin::describe(*end, deadline);
 }
 
-Result<ManagerFactory> choose_manager(const std::string& spec, const std::vector<std::string>& adaptors,
+Result<ManagerFactory> choose_manager(const std::string& spec,
+                                      const std::vector<std::string>& adaptors,
                                       std::chrono::milliseconds deadline) {
   if (!is_foreign(spec)) return find_manager(spec, adaptors);
-  // Only for a first word on what the user wrote: one that takes its time, or does harm, is left to the run.
+  // Only for a first word on what the user wrote: one that takes its time, or does harm, is left to
+  // the run.
   constexpr std::chrono::milliseconds kLook{1000};
-  if (const auto looked = look_at_foreign(spec, adaptors, std::min(deadline, kLook)); !looked) return looked.error();
+  if (const auto looked = look_at_foreign(spec, adaptors, std::min(deadline, kLook)); !looked)
+    return looked.error();
   return ManagerFactory{
       .name = spec,
-      .make = [spec, adaptors](const ManagerContext& context) -> Result<std::unique_ptr<MemoryManager>> {
+      .make = [spec,
+               adaptors](const ManagerContext& context) -> Result<std::unique_ptr<MemoryManager>> {
         const auto found = unprobed_manager(spec, adaptors);
         if (!found) return found.error();
         return found->make(context);
@@ -80,7 +89,8 @@ Result<ManagerFactory> choose_manager(const std::string& spec, const std::vector
 }
 
 void CallDeadline::offer(Arguments& arguments) {
-  arguments.text("--deadline", seconds_, "SECONDS", "How long one call of a manager in a shared object may take");
+  arguments.text("--deadline", seconds_, "SECONDS",
+                 "How long one call of a manager in a shared object may take");
 }
 
 Result<std::chrono::milliseconds> CallDeadline::time() const {

@@ -13,14 +13,16 @@ namespace emm::cli {
 /// Does `manager`, as --manager takes it, come from a shared object?
 bool is_foreign(std::string_view manager) noexcept;
 
-/// Makes a manager in a shared object, for a look at its options, in a child process. Errors are its usage errors;
-/// what comes back is the harm that it did, in words, or empty.
-Result<std::string> look_at_foreign(const std::string& spec, const std::vector<std::string>& adaptors,
+/// Makes a manager in a shared object, for a look at its options, in a child process. Errors are
+/// its usage errors; what comes back is the harm that it did, in words, or empty.
+Result<std::string> look_at_foreign(const std::string& spec,
+                                    const std::vector<std::string>& adaptors,
                                     std::chrono::milliseconds deadline);
 
-/// `spec` with `adaptors` over it. A manager in a shared object is looked at in a child process, and made only in one:
-/// ManagerFactory::apart. Usage errors.
-Result<ManagerFactory> choose_manager(const std::string& spec, const std::vector<std::string>& adaptors,
+/// `spec` with `adaptors` over it. A manager in a shared object is looked at in a child process,
+/// and made only in one: ManagerFactory::apart. Usage errors.
+Result<ManagerFactory> choose_manager(const std::string& spec,
+                                      const std::vector<std::string>& adaptors,
                                       std::chrono::milliseconds deadline);
 
 /// --deadline: how long a call of a manager in a shared object may take.
@@ -37,13 +39,16 @@ class CallDeadline {
 class ManagerChoice {
  public:
   void offer(Arguments& arguments);
-  /// What was chosen: where --manager was not given, EMM_MEMORY_MANAGER or `default`. Usage errors. With a deadline as
-  /// choose_manager() does; without one a shared object is loaded into this process.
+  /// What was chosen: where --manager was not given, EMM_MEMORY_MANAGER or `default`. Usage errors.
+  /// With a deadline as choose_manager() does; without one a shared object is loaded into this
+  /// process.
   Result<ManagerFactory> find() const;
   Result<ManagerFactory> find(std::chrono::milliseconds deadline) const;
-  const std::string& name() const noexcept { return manager_; }  ///< As given; empty where it was not.
-  /// What find() finds, as --manager takes it. A plugin hears of the profile when it is made, not by an option. Usage
-  /// errors.
+  const std::string& name() const noexcept {
+    return manager_;
+  }  ///< As given; empty where it was not.
+  /// What find() finds, as --manager takes it. A plugin hears of the profile when it is made, not
+  /// by an option. Usage errors.
   Result<std::string> spec() const;
   Profile profile() const noexcept { return profile_.empty() ? Profile::standard : Profile::numba; }
 

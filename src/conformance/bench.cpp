@@ -128,7 +128,8 @@ void Bench::end_manager() { manager_.reset(); }
 OpenedDevice Bench::watched_device() {
   OpenedDevice device;
   device.driver = std::make_unique<ForwardingDriver>(bent_, watch_);
-  if (opened_.runtime) device.runtime = std::make_unique<ForwardingRuntime>(*opened_.runtime, watch_);
+  if (opened_.runtime)
+    device.runtime = std::make_unique<ForwardingRuntime>(*opened_.runtime, watch_);
   return device;
 }
 
@@ -152,7 +153,9 @@ order::Checker& Bench::watch_order() {
   return *order_;
 }
 
-bool Bench::is_simulated() const noexcept { return platform_->kind() == "sim" || subject_.standins != nullptr; }
+bool Bench::is_simulated() const noexcept {
+  return platform_->kind() == "sim" || subject_.standins != nullptr;
+}
 
 void Bench::leave_on_device(std::uint64_t bytes) {
   traceable_ = false;
@@ -235,16 +238,20 @@ Block Bench::wrap(std::uint64_t id, HostMemory memory) {
 
 Result<Block> Bench::try_hosted(std::uint64_t size, HostAllocFlags flags) {
   auto& to = manager();
-  const auto id = note("memhostalloc",
-                       text::format(",\"size\":{},\"mapped\":{}", size, true_or_false(flags.mapped)), true);
+  const auto id =
+      note("memhostalloc",
+           text::format(",\"size\":{},\"mapped\":{}", size, true_or_false(flags.mapped)), true);
   auto memory = to.memhostalloc(size, flags);
   if (!memory) return std::move(memory).error();
   return wrap(id, *std::move(memory));
 }
 
-Result<Block> Bench::try_pin(HostRange range, HostRegisterFlags flags, std::shared_ptr<const void> owner) {
+Result<Block> Bench::try_pin(HostRange range, HostRegisterFlags flags,
+                             std::shared_ptr<const void> owner) {
   auto& to = manager();
-  const auto id = note("mempin", text::format(",\"size\":{},\"mapped\":{}", range.size, true_or_false(flags.mapped)), true);
+  const auto id = note(
+      "mempin", text::format(",\"size\":{},\"mapped\":{}", range.size, true_or_false(flags.mapped)),
+      true);
   auto memory = to.mempin(range, flags, owner);
   if (!memory) return std::move(memory).error();
   auto block = wrap(id, *std::move(memory));
@@ -252,9 +259,15 @@ Result<Block> Bench::try_pin(HostRange range, HostRegisterFlags flags, std::shar
   return block;
 }
 
-Block Bench::memalloc(std::uint64_t size, StreamHandle stream) { return need(try_memalloc(size, stream)); }
-Block Bench::managed(std::uint64_t size, AttachFlags attach) { return need(try_managed(size, attach)); }
-Block Bench::hosted(std::uint64_t size, HostAllocFlags flags) { return need(try_hosted(size, flags)); }
+Block Bench::memalloc(std::uint64_t size, StreamHandle stream) {
+  return need(try_memalloc(size, stream));
+}
+Block Bench::managed(std::uint64_t size, AttachFlags attach) {
+  return need(try_managed(size, attach));
+}
+Block Bench::hosted(std::uint64_t size, HostAllocFlags flags) {
+  return need(try_hosted(size, flags));
+}
 Block Bench::pin(HostRange range, HostRegisterFlags flags, std::shared_ptr<const void> owner) {
   return need(try_pin(range, flags, std::move(owner)));
 }
@@ -278,7 +291,8 @@ Block Bench::any(std::uint64_t size) {
 HostRange Bench::buffer(std::uint64_t size) {
   constexpr std::uint64_t kPage = 4096;
   buffers_.push_back(std::make_unique<std::byte[]>(size + 2 * kPage));
-  const auto begin = (reinterpret_cast<std::uint64_t>(buffers_.back().get()) + kPage - 1) & ~(kPage - 1);
+  const auto begin =
+      (reinterpret_cast<std::uint64_t>(buffers_.back().get()) + kPage - 1) & ~(kPage - 1);
   return {.pointer = reinterpret_cast<HostPtr>(begin), .size = size};
 }
 
@@ -330,7 +344,8 @@ bool Bench::holds(const Block& block, std::uint8_t value) {
     } else if (!device().memcpy_dtoh(piece, block.device() + at)) {
       return false;
     }
-    if (!std::all_of(piece.begin(), piece.end(), [&](std::byte byte) { return byte == std::byte{value}; })) {
+    if (!std::all_of(piece.begin(), piece.end(),
+                     [&](std::byte byte) { return byte == std::byte{value}; })) {
       return false;
     }
   }
@@ -342,14 +357,16 @@ bool Bench::holds(const Block& block, std::uint8_t value) {
 std::uint64_t Bench::note(std::string_view op, std::string_view members, bool allocates) {
   const std::lock_guard lock(mutex_);
   const auto id = allocates ? ++next_id_ : 0;
-  add_note(text::format("{\"op\":\"{}\"", op) + (allocates ? text::format(",\"id\":{}", id) : std::string()) +
-           std::string(members) + "}");
+  add_note(text::format("{\"op\":\"{}\"", op) +
+           (allocates ? text::format(",\"id\":{}", id) : std::string()) + std::string(members) +
+           "}");
   return id;
 }
 
 void Bench::note_free(std::uint64_t id, StreamHandle stream, bool late) {
   const std::lock_guard lock(mutex_);
-  add_note(text::format("{\"op\":\"free\",\"id\":{}", id) + on(stream) + (late ? ",\"cause\":\"finalizer\"" : "") + "}");
+  add_note(text::format("{\"op\":\"free\",\"id\":{}", id) + on(stream) +
+           (late ? ",\"cause\":\"finalizer\"" : "") + "}");
 }
 
 void Bench::add_note(std::string note) {
@@ -400,7 +417,8 @@ std::string Bench::last_calls() const {
   return lines;
 }
 
-bool Bench::expect(bool holds, std::string_view done, std::string_view seen, std::string_view expected) {
+bool Bench::expect(bool holds, std::string_view done, std::string_view seen,
+                   std::string_view expected) {
   const std::lock_guard lock(mutex_);
   ++expected_;
   if (holds || verdict_) return holds;
@@ -425,24 +443,25 @@ bool Bench::expect_calls(std::string_view done, std::initializer_list<Call> expe
   };
   std::vector<Call> seen;
   for (const auto& event : watch_.events()) seen.push_back(event.call);
-  return expect(std::equal(seen.begin(), seen.end(), expected.begin(), expected.end()), done, words(seen),
-                words(expected));
+  return expect(std::equal(seen.begin(), seen.end(), expected.begin(), expected.end()), done,
+                words(seen), words(expected));
 }
 
 std::size_t Bench::ends() const {
   const auto events = watch_.events();
-  return static_cast<std::size_t>(
-      std::count_if(events.begin(), events.end(), [](const auto& event) { return is_end(event.call); }));
+  return static_cast<std::size_t>(std::count_if(
+      events.begin(), events.end(), [](const auto& event) { return is_end(event.call); }));
 }
 
 std::size_t Bench::count(Call call) const {
   const auto events = watch_.events();
-  return static_cast<std::size_t>(
-      std::count_if(events.begin(), events.end(), [&](const auto& event) { return event.call == call; }));
+  return static_cast<std::size_t>(std::count_if(
+      events.begin(), events.end(), [&](const auto& event) { return event.call == call; }));
 }
 
 bool Bench::expect_balance(std::string_view done) {
-  if (is_numba() && manager_ && !manager_->flush()) return expect(false, done, "flush() fails", "balanced");  // ERR-3
+  if (is_numba() && manager_ && !manager_->flush())
+    return expect(false, done, "flush() fails", "balanced");  // ERR-3
   end_manager();
   if (watch_.total() == 0) {
     inconclusive("the driver calls of this manager are not seen here");

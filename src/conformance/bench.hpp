@@ -43,7 +43,8 @@ class Heard final : public ManagerObserver {
 
 class Bench;
 
-/// The calls of a manager that calls CUDA itself, heard behind a stand-in: those that are made inside its slots.
+/// The calls of a manager that calls CUDA itself, heard behind a stand-in: those that are made
+/// inside its slots.
 class Tapped final : public CallHook {
  public:
   Tapped(const plugin::StandIns* standins, CallHook& to);
@@ -64,7 +65,9 @@ class Tapped final : public CallHook {
 class Deferral {
  public:
   Deferral(Deferral&& other) noexcept
-      : bench_(other.bench_), scope_(std::exchange(other.scope_, 0)), guard_(std::move(other.guard_)) {}
+      : bench_(other.bench_),
+        scope_(std::exchange(other.scope_, 0)),
+        guard_(std::move(other.guard_)) {}
   ~Deferral() { end(); }
   void end() noexcept;
 
@@ -77,13 +80,14 @@ class Deferral {
   DeferCleanup guard_;
 };
 
-/// Where one clause judges one manager: a device of its own, every call seen, counted and failed at will, and a manager
-/// on it, made when it is first asked for.
+/// Where one clause judges one manager: a device of its own, every call seen, counted and failed at
+/// will, and a manager on it, made when it is first asked for.
 ///
-/// A check says what it expects; the first expectation that does not hold is the verdict, and what follows is not
-/// judged any more. So a check runs on to its end and need not ask. Where a request that the check stands on is declined
-/// (not_supported) the clause is not applicable; where it fails, inconclusive. A check that expected nothing is
-/// inconclusive. Any thread may expect and allocate.
+/// A check says what it expects; the first expectation that does not hold is the verdict, and what
+/// follows is not judged any more. So a check runs on to its end and need not ask. Where a request
+/// that the check stands on is declined (not_supported) the clause is not applicable; where it
+/// fails, inconclusive. A check that expected nothing is inconclusive. Any thread may expect and
+/// allocate.
 class Bench {
  public:
   /// REQUIRES: the subject outlives this.
@@ -94,7 +98,8 @@ class Bench {
 
   const Subject& subject() const noexcept { return subject_; }
   bool is_numba() const noexcept { return subject_.profile == Profile::numba; }
-  /// Whether frees of mapped memory wait: as Numba, a host-only plugin has no capacity, and they do not (HST-9).
+  /// Whether frees of mapped memory wait: as Numba, a host-only plugin has no capacity, and they do
+  /// not (HST-9).
   bool queue_waits() const noexcept { return !is_numba() || subject_.promise == Scope::deflt; }
   Prng& random() noexcept { return random_; }
   /// What `seed=` would replay of anything random here.
@@ -109,21 +114,25 @@ class Bench {
   // The device.
 
   Driver& driver() noexcept { return watched_; }  ///< As the manager has it.
-  Driver& device() noexcept { return *opened_.driver; }  ///< Unseen and unbent, for the check's own use.
+  Driver& device() noexcept {
+    return *opened_.driver;
+  }  ///< Unseen and unbent, for the check's own use.
   Runtime* runtime() noexcept { return runtime_ ? &*runtime_ : nullptr; }
   Platform& platform() noexcept { return *platform_; }
-  OpenedDevice watched_device();  ///< For a context: the same driver and runtime; must end before this.
+  OpenedDevice
+  watched_device();  ///< For a context: the same driver and runtime; must end before this.
   BentDriver& bent() noexcept { return bent_; }
   Watch& watch() noexcept { return watch_; }
   Heard& heard() noexcept { return heard_; }
   StreamHandle stream();  ///< A stream of its own; ends with this.
-  /// Looks at the order of streams from here on: before the manager is made. The checker hears of its driver calls, and
-  /// of those of ordered(); of memory the check tells it.
+  /// Looks at the order of streams from here on: before the manager is made. The checker hears of
+  /// its driver calls, and of those of ordered(); of memory the check tells it.
   order::Checker& watch_order();
   Driver& ordered() noexcept { return *ordered_.driver; }  ///< After watch_order().
   bool is_simulated() const noexcept;
-  /// So many bytes are all that the device says is free from here on, to a page of 2 MiB; what is over is held by the
-  /// bench. A real device gives somewhat more than it says (measured on an H200, driver 580.159.04, CUDA 13.0).
+  /// So many bytes are all that the device says is free from here on, to a page of 2 MiB; what is
+  /// over is held by the bench. A real device gives somewhat more than it says (measured on an
+  /// H200, driver 580.159.04, CUDA 13.0).
   void leave_on_device(std::uint64_t bytes);
 
   // Requests that the check stands on.
@@ -145,7 +154,8 @@ class Bench {
   Result<Block> try_memalloc(std::uint64_t size, StreamHandle stream = {});
   Result<Block> try_managed(std::uint64_t size, AttachFlags attach = AttachFlags::global);
   Result<Block> try_hosted(std::uint64_t size, HostAllocFlags flags);
-  Result<Block> try_pin(HostRange range, HostRegisterFlags flags = {}, std::shared_ptr<const void> owner = {});
+  Result<Block> try_pin(HostRange range, HostRegisterFlags flags = {},
+                        std::shared_ptr<const void> owner = {});
   void reset();
   [[nodiscard]] Deferral defer();
 
@@ -170,7 +180,8 @@ class Bench {
     return expect(false, done, describe(result.error()), "success");
   }
   template <class T>
-  bool expect_error(std::string_view done, const Result<T>& result, Errc code, std::string_view words = {}) {
+  bool expect_error(std::string_view done, const Result<T>& result, Errc code,
+                    std::string_view words = {}) {
     if (result) return expect(false, done, "success", words.empty() ? "an error" : words);
     const auto said = describe(result.error());
     const auto fits = result.error().code == code && said.find(words) != std::string::npos;
@@ -196,7 +207,8 @@ class Bench {
  private:
   friend class Block;
   friend class Deferral;
-  Bench(const Subject& subject, std::string_view clause, std::unique_ptr<Platform> platform, OpenedDevice opened);
+  Bench(const Subject& subject, std::string_view clause, std::unique_ptr<Platform> platform,
+        OpenedDevice opened);
   template <class T>
   Block need(Result<T> result);
   void decide(Verdict verdict);

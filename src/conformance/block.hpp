@@ -9,7 +9,8 @@ namespace emm::conformance {
 
 class Bench;
 
-/// One piece of memory of any kind that a manager handed out; its end is the end of that memory. Move-only.
+/// One piece of memory of any kind that a manager handed out; its end is the end of that memory.
+/// Move-only.
 class Block {
  public:
   Block() = default;
@@ -17,9 +18,11 @@ class Block {
   Block& operator=(Block&& other) noexcept;
   ~Block() { drop(); }
 
-  std::uint64_t address() const noexcept { return address_; }  ///< The host's of host memory, else the device's.
-  DevicePtr device() const noexcept { return device_; }        ///< Null where devices do not see it.
-  HostPtr host() const noexcept { return host_; }              ///< Null of device memory.
+  std::uint64_t address() const noexcept {
+    return address_;
+  }  ///< The host's of host memory, else the device's.
+  DevicePtr device() const noexcept { return device_; }  ///< Null where devices do not see it.
+  HostPtr host() const noexcept { return host_; }        ///< Null of device memory.
   std::uint64_t size() const noexcept { return size_; }
   MemoryView view() const noexcept { return {.device_pointer = device_, .size = size_}; }
   bool is_mapped() const noexcept { return mapped_; }

@@ -8,30 +8,32 @@ namespace emm::conformance {
 
 class Bench;
 
-/// What the contract says of a clause: normative text is `must`; behaviour of Numba's code where the text is silent is
-/// `should`; a quirk of that code is judged by the profile, and never on a foreign manager.
+/// What the contract says of a clause: normative text is `must`; behaviour of Numba's code where
+/// the text is silent is `should`; a quirk of that code is judged by the profile, and never on a
+/// foreign manager.
 enum class Level : std::uint8_t { must, should, quirk };
 
 /// Of whom a clause is asked.
 enum class Scope : std::uint8_t {
-  all,      ///< Every manager.
-  host,     ///< Those that are NBEP-7's HostOnlyCUDAMemoryManager for host memory.
-  deflt,    ///< Numba's default manager.
-  own,      ///< emmctl's context, pointers, IPC and selection; judged once, on no manager of anybody's.
+  all,    ///< Every manager.
+  host,   ///< Those that are NBEP-7's HostOnlyCUDAMemoryManager for host memory.
+  deflt,  ///< Numba's default manager.
+  own,  ///< emmctl's context, pointers, IPC and selection; judged once, on no manager of anybody's.
 };
 
 std::string_view name(Level level) noexcept;  ///< "must", "should", "quirk"
-std::string_view name(Scope scope) noexcept;  ///< "every manager", "host-only and below", "default", "emmctl"
+std::string_view name(
+    Scope scope) noexcept;  ///< "every manager", "host-only and below", "default", "emmctl"
 
 /// One rule that can be judged.
 struct Clause {
-  std::string_view id;      ///< The catalogue's, as PD-11; or of what is beyond it, as live/overlap.
-  std::string_view rule;    ///< One sentence.
+  std::string_view id;    ///< The catalogue's, as PD-11; or of what is beyond it, as live/overlap.
+  std::string_view rule;  ///< One sentence.
   std::string_view source;  ///< Where the rule is from.
   Level level;
   Scope scope;
-  /// The ids of the clauses that may also fail where this one's rule is broken, and no others may. `*`: this one judges
-  /// all rules at once, and may fail where any other does.
+  /// The ids of the clauses that may also fail where this one's rule is broken, and no others may.
+  /// `*`: this one judges all rules at once, and may fail where any other does.
   std::string_view kin;
   /// Judges by Bench::expect. Makes what it needs, and leaves no thread behind.
   void (*check)(Bench& bench);

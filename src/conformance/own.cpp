@@ -2,7 +2,8 @@
 
 namespace emm::conformance {
 
-Result<std::unique_ptr<Context>> Own::make_context(OpenedDevice& device, Clock& clock, const ManagerFactory& factory,
+Result<std::unique_ptr<Context>> Own::make_context(OpenedDevice& device, Clock& clock,
+                                                   const ManagerFactory& factory,
                                                    Profile profile) const {
   return Context::create(device, clock, factory, nullptr, profile);
 }

@@ -27,11 +27,20 @@ std::string xml(std::string_view text) {
   }
   for (const char c : lines) {
     switch (c) {
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '&': out += "&amp;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '&':
+        out += "&amp;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
     }
   }
   return out;
@@ -46,8 +55,11 @@ std::string told(const Verdict& verdict) {
 std::string to_json(const Report& report, bool times) {
   std::string out;
   format::JsonWriter json(out, 2);
-  json.begin_object().member("schema", "emmctl.conformance/1").member("subject", subject_name(report));
-  json.member("device", report.subject.device).member("profile", report.subject.profile == Profile::numba ? "numba" : "standard");
+  json.begin_object()
+      .member("schema", "emmctl.conformance/1")
+      .member("subject", subject_name(report));
+  json.member("device", report.subject.device)
+      .member("profile", report.subject.profile == Profile::numba ? "numba" : "standard");
   json.member("seed", report.subject.seed);
   for (const auto kind : {Kind::pass, Kind::fail, Kind::not_applicable, Kind::inconclusive}) {
     std::string key(name(kind));
@@ -56,13 +68,21 @@ std::string to_json(const Report& report, bool times) {
   }
   json.key("clauses").begin_array();
   for (const auto& [clause, verdict, ns] : report.judged) {
-    json.begin_object().member("id", clause->id).member("rule", clause->rule).member("source", clause->source);
-    json.member("level", name(clause->level)).member("scope", name(clause->scope)).member("verdict", name(verdict.kind));
+    json.begin_object()
+        .member("id", clause->id)
+        .member("rule", clause->rule)
+        .member("source", clause->source);
+    json.member("level", name(clause->level))
+        .member("scope", name(clause->scope))
+        .member("verdict", name(verdict.kind));
     if (times) json.member("ns", ns);
     if (verdict.kind == Kind::fail) {
-      json.member("done", verdict.words).member("seen", verdict.seen).member("expected", verdict.expected);
+      json.member("done", verdict.words)
+          .member("seen", verdict.seen)
+          .member("expected", verdict.expected);
       json.member("calls", verdict.calls);
-      if (!verdict.trace.empty()) json.member("replay_options", verdict.options).member("trace", verdict.trace);
+      if (!verdict.trace.empty())
+        json.member("replay_options", verdict.options).member("trace", verdict.trace);
     } else if (!verdict.words.empty()) {
       json.member("why", verdict.words);
     }
@@ -74,20 +94,23 @@ std::string to_json(const Report& report, bool times) {
 
 std::string to_junit(const Report& report, bool times) {
   auto out = text::format(
-      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"emmctl conformance {}\" tests=\"{}\" failures=\"{}\" "
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"emmctl conformance {}\" "
+      "tests=\"{}\" failures=\"{}\" "
       "skipped=\"{}\">\n",
       xml(subject_name(report)), report.judged.size(), report.count(Kind::fail),
       report.count(Kind::not_applicable) + report.count(Kind::inconclusive));
   for (const auto& [clause, verdict, ns] : report.judged) {
-    out += text::format("  <testcase classname=\"{}\" name=\"{}\"", name(clause->level), xml(clause->id));
+    out += text::format("  <testcase classname=\"{}\" name=\"{}\"", name(clause->level),
+                        xml(clause->id));
     if (times) out += text::format(" time=\"{}\"", text::fixed(static_cast<double>(ns) / 1e9, 6));
     if (verdict.kind == Kind::pass) {
       out += "/>\n";
     } else if (verdict.kind == Kind::fail) {
-      out += text::format(">\n    <failure message=\"{}\">{}\n{}</failure>\n  </testcase>\n", xml(shown(told(verdict))),
-                          xml(clause->rule), xml(verdict.calls));
+      out += text::format(">\n    <failure message=\"{}\">{}\n{}</failure>\n  </testcase>\n",
+                          xml(shown(told(verdict))), xml(clause->rule), xml(verdict.calls));
     } else {
-      out += text::format(">\n    <skipped message=\"{}: {}\"/>\n  </testcase>\n", name(verdict.kind), xml(shown(verdict.words)));
+      out += text::format(">\n    <skipped message=\"{}: {}\"/>\n  </testcase>\n",
+                          name(verdict.kind), xml(shown(verdict.words)));
     }
   }
   return out + "</testsuite>\n";
@@ -97,7 +120,8 @@ std::string to_tap(const Report& report) {
   auto out = text::format("TAP version 13\n1..{}\n", report.judged.size());
   for (std::size_t i = 0; i < report.judged.size(); ++i) {
     const auto& [clause, verdict, ns] = report.judged[i];
-    out += text::format("{} {} - {} {}", verdict.kind == Kind::fail ? "not ok" : "ok", i + 1, clause->id, clause->rule);
+    out += text::format("{} {} - {} {}", verdict.kind == Kind::fail ? "not ok" : "ok", i + 1,
+                        clause->id, clause->rule);
     if (verdict.kind == Kind::not_applicable || verdict.kind == Kind::inconclusive) {
       out += text::format(" # SKIP {}: {}", name(verdict.kind), shown(verdict.words));
     }

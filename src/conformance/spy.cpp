@@ -11,21 +11,25 @@ class SpyManager final : public MemoryManager {
 
   Status initialize() override { return answer("initialize()"); }
   Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle stream) override {
-    if (auto asked = answer(text::format("memalloc({}, {})", size, stream.value)); !asked) return std::move(asked).error();
+    if (auto asked = answer(text::format("memalloc({}, {})", size, stream.value)); !asked)
+      return std::move(asked).error();
     return MemoryPointer(next(), size);
   }
   Result<HostMemory> memhostalloc(std::uint64_t size, HostAllocFlags flags) override {
-    auto asked = answer(text::format("memhostalloc({}, {}, {}, {})", size, flags.mapped, flags.portable, flags.wc));
+    auto asked = answer(
+        text::format("memhostalloc({}, {}, {}, {})", size, flags.mapped, flags.portable, flags.wc));
     if (!asked) return std::move(asked).error();
     return HostMemory(PinnedMemory({reinterpret_cast<HostPtr>(next().value), size}, {}));
   }
-  Result<HostMemory> mempin(HostRange range, HostRegisterFlags flags, std::shared_ptr<const void> owner) override {
+  Result<HostMemory> mempin(HostRange range, HostRegisterFlags flags,
+                            std::shared_ptr<const void> owner) override {
     auto asked = answer(text::format("mempin({}, {})", range.size, flags.mapped));
     if (!asked) return std::move(asked).error();
     return HostMemory(PinnedMemory(range, {}, std::move(owner)));
   }
   Result<ManagedMemory> memallocmanaged(std::uint64_t size, AttachFlags attach) override {
-    auto asked = answer(text::format("memallocmanaged({}, {})", size, static_cast<unsigned>(attach)));
+    auto asked =
+        answer(text::format("memallocmanaged({}, {})", size, static_cast<unsigned>(attach)));
     if (!asked) return std::move(asked).error();
     return ManagedMemory(MemoryPointer(next(), size));
   }
@@ -68,8 +72,8 @@ class SpyManager final : public MemoryManager {
 }  // namespace
 
 std::size_t SpyLog::count(std::string_view begin) const {
-  return static_cast<std::size_t>(
-      std::count_if(asked.begin(), asked.end(), [&](const auto& words) { return words.starts_with(begin); }));
+  return static_cast<std::size_t>(std::count_if(
+      asked.begin(), asked.end(), [&](const auto& words) { return words.starts_with(begin); }));
 }
 
 std::string SpyLog::text() const { return asked.empty() ? "nothing" : text::join(asked); }
@@ -93,7 +97,8 @@ Stage::Stage(Bench& bench, const ManagerFactory& factory, int ordinal) {
     bench.inconclusive(describe(opened.error()));
     return;
   }
-  auto made = own_of(bench).make_context(*device_, bench.platform().clock(), factory, bench.subject().profile);
+  auto made = own_of(bench).make_context(*device_, bench.platform().clock(), factory,
+                                         bench.subject().profile);
   if (made) {
     context_ = *std::move(made);
   } else {

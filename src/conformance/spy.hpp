@@ -14,15 +14,15 @@ namespace emm::conformance {
 /// What a context asked of its manager, in order: "memalloc(10, 7)".
 struct SpyLog {
   std::vector<std::string> asked;
-  std::size_t made = 0;                  ///< Managers made, probes among them.
-  std::size_t probes = 0;                ///< Of these, without a driver.
-  int version = kInterfaceVersion;       ///< What they answer.
-  Errc fails_with{};                     ///< What requests and initialize() answer; where `fails`.
+  std::size_t made = 0;             ///< Managers made, probes among them.
+  std::size_t probes = 0;           ///< Of these, without a driver.
+  int version = kInterfaceVersion;  ///< What they answer.
+  Errc fails_with{};                ///< What requests and initialize() answer; where `fails`.
   bool fails = false;
   std::function<void(std::string_view)> during;  ///< Called inside each.
 
   std::size_t count(std::string_view begin) const;
-  std::string text() const;              ///< "initialize(), memalloc(10, 7)"
+  std::string text() const;  ///< "initialize(), memalloc(10, 7)"
 };
 
 /// A manager that serves from nowhere and writes down what it was asked. The log must outlive it.

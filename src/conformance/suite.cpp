@@ -35,7 +35,8 @@ Verdict judge(const Clause& clause, const Subject& subject) {
 Scope promise_of(std::string_view manager) noexcept {
   const auto name = manager.substr(0, manager.find(':'));
   if (name == "default") return Scope::deflt;
-  if (name == "host-only" || name == "cudart" || name == "pool" || name == "async") return Scope::host;
+  if (name == "host-only" || name == "cudart" || name == "pool" || name == "async")
+    return Scope::host;
   return Scope::all;
 }
 
@@ -45,7 +46,8 @@ std::vector<const Clause*> select(const Selection& selection) {
     for (const auto& clause : group->clauses) {
       if ((clause.scope == Scope::own) != selection.own || clause.level > selection.level) continue;
       const auto named = [&](const std::string& glob) { return matches(glob, clause.id); };
-      if (selection.globs.empty() || std::any_of(selection.globs.begin(), selection.globs.end(), named)) {
+      if (selection.globs.empty() ||
+          std::any_of(selection.globs.begin(), selection.globs.end(), named)) {
         chosen.push_back(&clause);
       }
     }
@@ -67,8 +69,9 @@ Report run_suite(const Subject& subject, const Selection& selection, const Judge
     const auto begin = std::chrono::steady_clock::now();
     auto verdict = goes_on ? with(*clause, subject) : Verdict{.words = "interrupted"};
     const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - begin;
-    report.judged.push_back(
-        {.clause = clause, .verdict = std::move(verdict), .ns = static_cast<std::uint64_t>(took.count())});
+    report.judged.push_back({.clause = clause,
+                             .verdict = std::move(verdict),
+                             .ns = static_cast<std::uint64_t>(took.count())});
   }
   return report;
 }

@@ -12,14 +12,15 @@
 
 namespace emm::conformance {
 
-/// Judges one clause on one subject, in this process. Whoever runs subjects that may crash or hang does this in a child
-/// and sends the verdict back as bytes.
+/// Judges one clause on one subject, in this process. Whoever runs subjects that may crash or hang
+/// does this in a child and sends the verdict back as bytes.
 Verdict judge(const Clause& clause, const Subject& subject);
 
 struct Selection {
-  std::vector<std::string> globs{};   ///< Of ids; empty: all.
-  Level level = Level::quirk;         ///< This and what binds more: must alone, must and should, or all three.
-  bool own = false;                   ///< emmctl's own promises, instead of a manager's.
+  std::vector<std::string> globs{};  ///< Of ids; empty: all.
+  Level level =
+      Level::quirk;  ///< This and what binds more: must alone, must and should, or all three.
+  bool own = false;  ///< emmctl's own promises, instead of a manager's.
 };
 
 /// The clauses that a selection names, in the order of the catalogue.
@@ -42,7 +43,8 @@ struct Report {
 /// Where a clause is run: judge(), or a child process.
 using Judge = std::function<Verdict(const Clause&, const Subject&)>;
 
-/// `before` hears of each clause, and ends the run by answering false; then the rest is inconclusive.
+/// `before` hears of each clause, and ends the run by answering false; then the rest is
+/// inconclusive.
 Report run_suite(const Subject& subject, const Selection& selection, const Judge& with = judge,
                  const std::function<bool(const Clause&)>& before = {});
 
@@ -51,6 +53,6 @@ std::string to_text(const Report& report);
 /// With `times` also how long each clause took, which is never the same twice.
 std::string to_json(const Report& report, bool times = false);  ///< "emmctl.conformance/1"
 std::string to_junit(const Report& report, bool times = false);
-std::string to_tap(const Report& report);    ///< Version 13.
+std::string to_tap(const Report& report);  ///< Version 13.
 
 }  // namespace emm::conformance

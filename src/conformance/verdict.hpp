@@ -18,7 +18,8 @@ struct Verdict {
   std::string seen{};      ///< Of a failure.
   std::string expected{};  ///< Of a failure.
   std::string calls{};     ///< The last driver calls before a failure, one a line.
-  /// Of a failure that a trace can express: the trace, and the options that `emmctl replay` needs with it.
+  /// Of a failure that a trace can express: the trace, and the options that `emmctl replay` needs
+  /// with it.
   std::string trace{};
   std::string options{};
 
@@ -29,6 +30,7 @@ struct Verdict {
   static Result<Verdict> from_bytes(std::string_view bytes);
 };
 
-std::string_view name(Verdict::Kind kind) noexcept;  ///< "pass", "fail", "not applicable", "inconclusive"
+std::string_view name(
+    Verdict::Kind kind) noexcept;  ///< "pass", "fail", "not applicable", "inconclusive"
 
 }  // namespace emm::conformance

@@ -40,7 +40,8 @@ std::int32_t Watch::before(const CallEvent& event) {
     failed_nth_ = true;
   }
   if (native == 0) return 0;
-  if (all_ == 0) faults_ += text::format(" --fault {}:{}={}", call_info(event.call).name, count, native);
+  if (all_ == 0)
+    faults_ += text::format(" --fault {}:{}={}", call_info(event.call).name, count, native);
   auto refused = event;
   refused.native = native;
   events_.push_back(refused);

@@ -13,7 +13,8 @@
 
 namespace emm::conformance {
 
-/// Sees every call that a manager makes: keeps their log and their ledger, and fails them as told. Any thread may call.
+/// Sees every call that a manager makes: keeps their log and their ledger, and fails them as told.
+/// Any thread may call.
 class Watch final : public CallHook {
  public:
   std::int32_t before(const CallEvent& event) override;
@@ -21,7 +22,8 @@ class Watch final : public CallHook {
 
   /// The next calls of this kind answer so, 0 being the device's own answer.
   void fail(Call call, std::initializer_list<std::int32_t> natives);
-  /// The n-th call from here on that ends nothing, or of those that do, counted from 1, answers `native`. 0: none.
+  /// The n-th call from here on that ends nothing, or of those that do, counted from 1, answers
+  /// `native`. 0: none.
   void fail_nth(std::uint64_t n, std::int32_t native, bool of_ends);
   bool failed_nth() const;  ///< It has come to that.
   /// Every call from here on answers `native`; 0: no more.
@@ -29,9 +31,10 @@ class Watch final : public CallHook {
   /// Called before each call, without a lock; the call waits for it.
   std::function<void(const CallEvent&)> during;
 
-  std::vector<CallEvent> events() const;  ///< Since the last forget(), refused ones too, as they ended.
+  std::vector<CallEvent> events()
+      const;  ///< Since the last forget(), refused ones too, as they ended.
   void forget();
-  std::uint64_t total() const;            ///< Calls since the beginning.
+  std::uint64_t total() const;  ///< Calls since the beginning.
   /// "--fault mem_alloc:3=2 ...": what fails the same calls of a replay.
   std::string faults() const;
   CallLedger& ledger() noexcept { return ledger_; }

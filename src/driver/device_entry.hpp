@@ -17,8 +17,8 @@ namespace emm {
 struct OpenedDevice {
   std::unique_ptr<Driver> driver;
   std::unique_ptr<Runtime> runtime;  ///< Null where there is no cudart.
-  /// What the user calls the device: a recording's own ordinal, where it is replayed on another. File names and
-  /// messages show it. -1: the driver's device_ordinal().
+  /// What the user calls the device: a recording's own ordinal, where it is replayed on another.
+  /// File names and messages show it. -1: the driver's device_ordinal().
   int shown_ordinal = -1;
 };
 
@@ -35,15 +35,19 @@ class Platform {
   /// open_platform in another process, which is how the peer of an IPC section is started.
   virtual std::string spec() const = 0;
   virtual std::string_view kind() const noexcept = 0;  ///< "sim" or "cuda"
-  /// The number that the machine gives its device `ordinal`: of "cuda:2", device 0 is the machine's 2.
+  /// The number that the machine gives its device `ordinal`: of "cuda:2", device 0 is the
+  /// machine's 2.
   virtual int machine_ordinal(int ordinal) const noexcept { return ordinal; }
 };
 
 struct DeviceDefaults {
-  std::uint64_t capacity = 0;  ///< Of the simulated device where the options name none; 0: an H200's.
-  int devices = 1;             ///< Simulated ones, where the options name none; and those of cuda:N, from N on.
-  bool from_trace = false;     ///< A trace's header says the capacity; for messages.
-  std::vector<std::uint64_t> capacities{};  ///< Of each simulated device, where they are not all `capacity`.
+  std::uint64_t capacity =
+      0;  ///< Of the simulated device where the options name none; 0: an H200's.
+  int devices =
+      1;  ///< Simulated ones, where the options name none; and those of cuda:N, from N on.
+  bool from_trace = false;  ///< A trace's header says the capacity; for messages.
+  std::vector<std::uint64_t>
+      capacities{};  ///< Of each simulated device, where they are not all `capacity`.
 };
 
 /// One kind of device: its name, a sentence for `emmctl list devices`, and how to open it.
@@ -51,16 +55,18 @@ struct DeviceEntry {
   std::string_view name;
   std::string_view summary;
   std::string_view options;  ///< Known option keys, for help: "capacity, devices, seed, costs".
-  /// `options` is what follows the name and a colon, may be empty. Fails with no_device where a driver or
-  /// a device is missing, with usage on an unknown option.
-  Result<std::unique_ptr<Platform>> (*open)(std::string_view options, const DeviceDefaults& defaults);
+  /// `options` is what follows the name and a colon, may be empty. Fails with no_device where a
+  /// driver or a device is missing, with usage on an unknown option.
+  Result<std::unique_ptr<Platform>> (*open)(std::string_view options,
+                                            const DeviceDefaults& defaults);
 };
 
 std::span<const DeviceEntry* const> bundled_devices();
 
-/// "auto", "sim[:options]" or "cuda[:N]". auto is cuda where a driver and a device are found, else sim;
-/// `said` then tells a person which and why, in one line.
-Result<std::unique_ptr<Platform>> open_platform(std::string_view spec, const DeviceDefaults& defaults,
+/// "auto", "sim[:options]" or "cuda[:N]". auto is cuda where a driver and a device are found, else
+/// sim; `said` then tells a person which and why, in one line.
+Result<std::unique_ptr<Platform>> open_platform(std::string_view spec,
+                                                const DeviceDefaults& defaults,
                                                 std::string* said = nullptr);
 
 }  // namespace emm

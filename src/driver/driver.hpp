@@ -11,14 +11,15 @@ namespace emm {
 
 /// The slice of the CUDA driver API that memory managers stand on, seen from one context.
 ///
-/// There is one implementation per kind of device: sim (in this process) and cuda (libcuda, loaded at
-/// run time); decorators stand between. A Driver belongs to one primary context of one device, and makes
-/// that context current around every call, so a caller need not (contract: BASE-6, RST-13).
+/// There is one implementation per kind of device: sim (in this process) and cuda (libcuda, loaded
+/// at run time); decorators stand between. A Driver belongs to one primary context of one device,
+/// and makes that context current around every call, so a caller need not (contract: BASE-6,
+/// RST-13).
 ///
-/// True of every call: sizes are bytes; a failure is an Error with the CUresult in `native`, and a call
-/// that fails changes nothing; any thread may call at any time; nothing here throws. What each call
-/// answers in odd cases (size 0, double free, interior address...) is CUDA's own behaviour, which
-/// tests/driver pins for both devices.
+/// True of every call: sizes are bytes; a failure is an Error with the CUresult in `native`, and a
+/// call that fails changes nothing; any thread may call at any time; nothing here throws. What each
+/// call answers in odd cases (size 0, double free, interior address...) is CUDA's own behaviour,
+/// which tests/driver pins for both devices.
 class Driver {
  public:
   virtual ~Driver() = default;
@@ -42,7 +43,8 @@ class Driver {
   virtual DeviceIdentity device_identity() const noexcept = 0;
   virtual std::string_view device_name() const noexcept = 0;
   virtual int device_ordinal() const noexcept = 0;
-  virtual bool can_map_host_memory() const noexcept = 0;  ///< CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY
+  virtual bool can_map_host_memory()
+      const noexcept = 0;  ///< CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY
 
   // IPC. Opening uses CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.
   virtual Result<IpcMemHandle> ipc_get_mem_handle(DevicePtr ptr) = 0;
@@ -74,13 +76,14 @@ class Driver {
   /// context_destroyed until the device is opened again.
   virtual Status primary_ctx_reset() = 0;
 
-  // What follows not every device has, and a driver that is written for tests need not: where it is missing the
-  // answer is not_supported (801).
+  // What follows not every device has, and a driver that is written for tests need not: where it is
+  // missing the answer is not_supported (801).
 
   // Order. Work on a stream is pending until something orders it: see sim/ and docs/streams.md.
   /// False: work is pending (CUDA_ERROR_NOT_READY, which is no error here).
   virtual Result<bool> stream_query(StreamHandle stream);
-  /// Work put on `stream` from here on runs after what `event` last recorded; nothing where it recorded nothing.
+  /// Work put on `stream` from here on runs after what `event` last recorded; nothing where it
+  /// recorded nothing.
   virtual Status stream_wait_event(StreamHandle stream, EventHandle event);
   virtual Status event_record(EventHandle event, StreamHandle stream);
   /// True also where nothing was recorded.
@@ -92,12 +95,13 @@ class Driver {
                                  StreamHandle stream);
   virtual Status memcpy_dtod_async(DevicePtr to, DevicePtr from, std::uint64_t size,
                                    StreamHandle stream);
-  /// `function(argument)` runs on a thread of the driver's when the stream's work before it is done; what comes
-  /// after it on the stream waits for it. It must make no call of the driver.
+  /// `function(argument)` runs on a thread of the driver's when the stream's work before it is
+  /// done; what comes after it on the stream waits for it. It must make no call of the driver.
   virtual Status launch_host_func(StreamHandle stream, HostFunction function, void* argument);
 
-  // Virtual memory. Sizes and addresses are multiples of the granularity. A handle is mapped whole, a mapping
-  // unmapped whole; memory of a released handle is given back by its last unmap (measured on an H200).
+  // Virtual memory. Sizes and addresses are multiples of the granularity. A handle is mapped whole,
+  // a mapping unmapped whole; memory of a released handle is given back by its last unmap (measured
+  // on an H200).
   virtual Result<std::uint64_t> mem_get_allocation_granularity();
   /// `alignment` 0: the granularity. `at` is a wish.
   virtual Result<DevicePtr> mem_address_reserve(std::uint64_t size, std::uint64_t alignment = 0,
@@ -135,14 +139,15 @@ class Driver {
   virtual Status memcpy_peer(DevicePtr to, ContextHandle to_context, DevicePtr from,
                              ContextHandle from_context, std::uint64_t size);
 
-  /// Physical bytes of the device that this context holds, as cuMemGetInfo would show them, without the
-  /// cost of asking. Exact on sim; on a real device counted from the calls made here, in whole pages.
+  /// Physical bytes of the device that this context holds, as cuMemGetInfo would show them, without
+  /// the cost of asking. Exact on sim; on a real device counted from the calls made here, in whole
+  /// pages.
   virtual std::uint64_t held_bytes() const noexcept = 0;
   /// The largest mem_alloc that could succeed now; 0 where the device does not tell.
   virtual std::uint64_t largest_free_bytes() const noexcept = 0;
 
-  /// What a log shows for a host address: the address itself on a real device; on the simulated one a
-  /// number that is the same in every run. Never fails: an unknown address is shown as it is.
+  /// What a log shows for a host address: the address itself on a real device; on the simulated one
+  /// a number that is the same in every run. Never fails: an unknown address is shown as it is.
   virtual std::uint64_t log_address(const std::byte* ptr) const noexcept = 0;
 };
 

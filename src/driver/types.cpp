@@ -69,18 +69,29 @@ constexpr std::array<CallInfo, kCallCount> kCalls{{
 
 Errc meaning(std::int32_t native) noexcept {
   switch (native) {
-    case 1: return Errc::invalid_value;
-    case 2: return Errc::out_of_memory;
-    case 3: return Errc::not_initialized;
+    case 1:
+      return Errc::invalid_value;
+    case 2:
+      return Errc::out_of_memory;
+    case 3:
+      return Errc::not_initialized;
     case 100:
-    case 101: return Errc::no_device;
-    case 201: return Errc::invalid_context;
-    case 500: return Errc::not_found;
-    case 709: return Errc::context_destroyed;
-    case 712: return Errc::already_registered;
-    case 713: return Errc::not_registered;
-    case 801: return Errc::not_supported;
-    default: return Errc::driver_error;
+    case 101:
+      return Errc::no_device;
+    case 201:
+      return Errc::invalid_context;
+    case 500:
+      return Errc::not_found;
+    case 709:
+      return Errc::context_destroyed;
+    case 712:
+      return Errc::already_registered;
+    case 713:
+      return Errc::not_registered;
+    case 801:
+      return Errc::not_supported;
+    default:
+      return Errc::driver_error;
   }
 }
 

@@ -15,7 +15,9 @@ struct DevicePtr {
 
   explicit operator bool() const noexcept { return value != 0; }
   auto operator<=>(const DevicePtr&) const = default;
-  friend DevicePtr operator+(DevicePtr ptr, std::uint64_t offset) noexcept { return {ptr.value + offset}; }
+  friend DevicePtr operator+(DevicePtr ptr, std::uint64_t offset) noexcept {
+    return {ptr.value + offset};
+  }
   friend std::uint64_t operator-(DevicePtr a, DevicePtr b) noexcept { return a.value - b.value; }
 };
 
@@ -44,7 +46,9 @@ struct HostAllocFlags {
   bool mapped = false;    ///< CU_MEMHOSTALLOC_DEVICEMAP, 2
   bool portable = false;  ///< CU_MEMHOSTALLOC_PORTABLE, 1
   bool wc = false;        ///< CU_MEMHOSTALLOC_WRITECOMBINED, 4
-  unsigned bits() const noexcept { return (portable ? 1u : 0u) | (mapped ? 2u : 0u) | (wc ? 4u : 0u); }
+  unsigned bits() const noexcept {
+    return (portable ? 1u : 0u) | (mapped ? 2u : 0u) | (wc ? 4u : 0u);
+  }
   bool operator==(const HostAllocFlags&) const = default;
 };
 
@@ -77,14 +81,15 @@ struct DeviceIdentity {
   bool operator==(const DeviceIdentity&) const = default;
 };
 
-/// A stream as the driver knows it. 0 is the default stream: the legacy one, as for a program built without
-/// per-thread default streams.
+/// A stream as the driver knows it. 0 is the default stream: the legacy one, as for a program built
+/// without per-thread default streams.
 struct StreamHandle {
   std::uint64_t value = 0;
   auto operator<=>(const StreamHandle&) const = default;
 };
-inline constexpr StreamHandle kLegacyStream{1};     ///< CU_STREAM_LEGACY
-inline constexpr StreamHandle kPerThreadStream{2};  ///< CU_STREAM_PER_THREAD: another one on each thread.
+inline constexpr StreamHandle kLegacyStream{1};  ///< CU_STREAM_LEGACY
+inline constexpr StreamHandle kPerThreadStream{
+    2};  ///< CU_STREAM_PER_THREAD: another one on each thread.
 /// CU_STREAM_DEFAULT and CU_STREAM_NON_BLOCKING: whether the legacy default stream orders with it.
 enum class StreamKind : std::uint8_t { blocking = 0, non_blocking = 1 };
 using HostFunction = void (*)(void* argument);
@@ -108,7 +113,8 @@ struct PoolHandle {
 };
 /// CUmemAccess_flags.
 enum class AccessFlags : std::uint8_t { none = 0, read = 1, read_write = 3 };
-/// CUmemPool_attribute. Bytes, or 0 and 1 of the reuse policies; the high marks can be set to 0 only.
+/// CUmemPool_attribute. Bytes, or 0 and 1 of the reuse policies; the high marks can be set to 0
+/// only.
 enum class PoolAttribute : std::uint8_t {
   reuse_follow_event_dependencies = 1,
   reuse_allow_opportunistic = 2,
@@ -124,21 +130,76 @@ struct ContextHandle {
   auto operator<=>(const ContextHandle&) const = default;
 };
 
-/// The calls of the seam, for ledgers, faults and costs. Their names are those of the methods of Driver.
+/// The calls of the seam, for ledgers, faults and costs. Their names are those of the methods of
+/// Driver.
 enum class Call : std::uint8_t {
-  mem_alloc, mem_free, mem_alloc_managed, mem_host_alloc, mem_free_host, mem_host_register, mem_host_unregister,
-  mem_host_get_device_pointer, mem_get_info, mem_get_address_range, ipc_get_mem_handle, ipc_open_mem_handle,
-  ipc_close_mem_handle, memset_d8, memset_d32, memcpy_htod, memcpy_dtoh, memcpy_dtod, event_create, event_destroy,
-  stream_create, stream_destroy, stream_synchronize, ctx_synchronize, ctx_push_current, ctx_pop_current,
-  library_load, library_unload, primary_ctx_reset, can_access_peer,
-  stream_query, stream_wait_event, event_record, event_query, event_synchronize, memset_d8_async, memcpy_dtod_async, launch_host_func, mem_get_allocation_granularity, mem_address_reserve, mem_address_free, mem_create, mem_release, mem_map, mem_unmap, mem_set_access, mem_pool_create, mem_pool_destroy, device_get_default_mem_pool, mem_pool_trim_to, mem_pool_set_attribute, mem_pool_get_attribute, mem_alloc_async, mem_alloc_from_pool_async, mem_free_async, ctx_enable_peer_access, ctx_disable_peer_access, memcpy_peer,
-  runtime_malloc, runtime_free, runtime_get_info,
+  mem_alloc,
+  mem_free,
+  mem_alloc_managed,
+  mem_host_alloc,
+  mem_free_host,
+  mem_host_register,
+  mem_host_unregister,
+  mem_host_get_device_pointer,
+  mem_get_info,
+  mem_get_address_range,
+  ipc_get_mem_handle,
+  ipc_open_mem_handle,
+  ipc_close_mem_handle,
+  memset_d8,
+  memset_d32,
+  memcpy_htod,
+  memcpy_dtoh,
+  memcpy_dtod,
+  event_create,
+  event_destroy,
+  stream_create,
+  stream_destroy,
+  stream_synchronize,
+  ctx_synchronize,
+  ctx_push_current,
+  ctx_pop_current,
+  library_load,
+  library_unload,
+  primary_ctx_reset,
+  can_access_peer,
+  stream_query,
+  stream_wait_event,
+  event_record,
+  event_query,
+  event_synchronize,
+  memset_d8_async,
+  memcpy_dtod_async,
+  launch_host_func,
+  mem_get_allocation_granularity,
+  mem_address_reserve,
+  mem_address_free,
+  mem_create,
+  mem_release,
+  mem_map,
+  mem_unmap,
+  mem_set_access,
+  mem_pool_create,
+  mem_pool_destroy,
+  device_get_default_mem_pool,
+  mem_pool_trim_to,
+  mem_pool_set_attribute,
+  mem_pool_get_attribute,
+  mem_alloc_async,
+  mem_alloc_from_pool_async,
+  mem_free_async,
+  ctx_enable_peer_access,
+  ctx_disable_peer_access,
+  memcpy_peer,
+  runtime_malloc,
+  runtime_free,
+  runtime_get_info,
 };
 inline constexpr std::size_t kCallCount = static_cast<std::size_t>(Call::runtime_get_info) + 1;
 
 struct CallInfo {
-  std::string_view name;      ///< As `--fault` takes it: "mem_alloc".
-  const char* cuda_name;      ///< As CUDA spells it: "cuMemAlloc".
+  std::string_view name;  ///< As `--fault` takes it: "mem_alloc".
+  const char* cuda_name;  ///< As CUDA spells it: "cuMemAlloc".
 };
 const CallInfo& call_info(Call call) noexcept;
 

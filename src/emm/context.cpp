@@ -21,16 +21,18 @@ Living& living() {
 Context::Context(Driver& driver, Profile profile)
     : driver_(driver), profile_(profile), deallocations_(driver, {}, nullptr, profile) {}
 
-Result<std::unique_ptr<Context>> Context::create(OpenedDevice& device, Clock& clock, const ManagerFactory& factory,
+Result<std::unique_ptr<Context>> Context::create(OpenedDevice& device, Clock& clock,
+                                                 const ManagerFactory& factory,
                                                  ManagerObserver* observer, Profile profile) {
   std::unique_ptr<Context> context(new Context(*device.driver, profile));
-  auto manager = factory.make({.driver = device.driver.get(),
-                               .runtime = device.runtime.get(),
-                               .clock = &clock,
-                               .observer = observer,
-                               .profile = profile,
-                               .shown_ordinal = device.shown_ordinal >= 0 ? device.shown_ordinal
-                                                                          : device.driver->device_ordinal()});
+  auto manager =
+      factory.make({.driver = device.driver.get(),
+                    .runtime = device.runtime.get(),
+                    .clock = &clock,
+                    .observer = observer,
+                    .profile = profile,
+                    .shown_ordinal = device.shown_ordinal >= 0 ? device.shown_ordinal
+                                                               : device.driver->device_ordinal()});
   if (!manager) return std::move(manager).error();
   context->manager_ = *std::move(manager);
   const std::lock_guard lock(living().mutex);
@@ -51,9 +53,9 @@ Context::~Context() {
 
 Context* Context::find(const DeviceIdentity& identity) noexcept {
   const std::lock_guard lock(living().mutex);
-  const auto found = std::find_if(living().contexts.begin(), living().contexts.end(), [&](Context* context) {
-    return context->driver().device_identity() == identity;
-  });
+  const auto found = std::find_if(
+      living().contexts.begin(), living().contexts.end(),
+      [&](Context* context) { return context->driver().device_identity() == identity; });
   return found == living().contexts.end() ? nullptr : *found;
 }
 
@@ -78,7 +80,8 @@ Result<HostMemory> Context::memhostalloc(std::uint64_t size, HostAllocFlags flag
   return manager_->memhostalloc(size, flags);
 }
 
-Result<HostMemory> Context::mempin(HostRange range, HostRegisterFlags flags, std::shared_ptr<const void> owner) {
+Result<HostMemory> Context::mempin(HostRange range, HostRegisterFlags flags,
+                                   std::shared_ptr<const void> owner) {
   if (flags.mapped && !driver_.can_map_host_memory()) {
     return fail(Errc::not_supported, "{} cannot map host memory", driver_.device_name());
   }
@@ -175,7 +178,8 @@ Status Context::pop() {
   auto popped = driver_.ctx_pop_current();
   if (!popped) return std::move(popped).error();
   if (*popped != driver_.context_handle()) {
-    return fail(Errc::invalid_context, "the context popped is not this one: expected pops in the reverse order of pushes");
+    return fail(Errc::invalid_context,
+                "the context popped is not this one: expected pops in the reverse order of pushes");
   }
   return {};
 }

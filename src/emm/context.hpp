@@ -15,37 +15,42 @@
 
 namespace emm {
 
-/// numba's Context: one device's primary context, the manager that serves it, and a queue of its own for
-/// what is not memory (events, streams, modules: OBJ-1). Delegates the manager's operations (CTX-1 to CTX-6),
-/// and resets and closes in numba's order (RST-1, RST-11).
+/// numba's Context: one device's primary context, the manager that serves it, and a queue of its
+/// own for what is not memory (events, streams, modules: OBJ-1). Delegates the manager's operations
+/// (CTX-1 to CTX-6), and resets and closes in numba's order (RST-1, RST-11).
 ///
-/// One manager instance per Context, made in its constructor from the factory (SEL-9). Any thread may call.
-/// Pointers must end before the Context does. Its end ends the manager, then frees what its own queue holds
-/// and unloads what modules are left; in Profile::numba the queue is abandoned, as at numba's exit (ERR-3).
+/// One manager instance per Context, made in its constructor from the factory (SEL-9). Any thread
+/// may call. Pointers must end before the Context does. Its end ends the manager, then frees what
+/// its own queue holds and unloads what modules are left; in Profile::numba the queue is abandoned,
+/// as at numba's exit (ERR-3).
 class Context {
  public:
   /// `device` outlives this. Fails where the factory fails.
-  static Result<std::unique_ptr<Context>> create(OpenedDevice& device, Clock& clock, const ManagerFactory& factory,
+  static Result<std::unique_ptr<Context>> create(OpenedDevice& device, Clock& clock,
+                                                 const ManagerFactory& factory,
                                                  ManagerObserver* observer = nullptr,
                                                  Profile profile = Profile::standard);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  /// The Context, in this process, of the device that `identity` names; the first made where there are
-  /// several. Null where there is none.
+  /// The Context, in this process, of the device that `identity` names; the first made where there
+  /// are several. Null where there is none.
   static Context* find(const DeviceIdentity& identity) noexcept;
 
   // The manager's operations. Each makes sure that initialize() came first (INI-1).
   Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle stream = {});
   Result<HostMemory> memhostalloc(std::uint64_t size, HostAllocFlags flags);
-  /// Error not_supported, "<device> cannot map host memory", where mapping is asked of one that cannot (CTX-3).
-  Result<HostMemory> mempin(HostRange range, HostRegisterFlags flags, std::shared_ptr<const void> owner = {});
+  /// Error not_supported, "<device> cannot map host memory", where mapping is asked of one that
+  /// cannot (CTX-3).
+  Result<HostMemory> mempin(HostRange range, HostRegisterFlags flags,
+                            std::shared_ptr<const void> owner = {});
   Result<ManagedMemory> memallocmanaged(std::uint64_t size, AttachFlags attach);
   Result<IpcHandle> get_ipc_handle(MemoryView memory);
   Result<MemoryInfo> get_memory_info();
   Status initialize();
-  /// manager.reset(), then modules, then this context's own queue (RST-1). Events and streams live on (OBJ-4).
+  /// manager.reset(), then modules, then this context's own queue (RST-1). Events and streams live
+  /// on (OBJ-4).
   void reset();
   /// Defers the manager's cleanup, then this queue's; ends in reverse (DFR-1).
   struct Deferred {

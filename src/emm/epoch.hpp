@@ -7,9 +7,10 @@ namespace emm {
 
 /// Tells a pointer whether its manager has reset or ended since the pointer was made.
 ///
-/// A manager owns one Epoch; each pointer remembers a Mark. reset() and the manager's end advance the
-/// epoch, and every older mark is then stale, for ever: the counter itself is never given back to the
-/// heap, so a mark may be asked at any time, also after the manager is gone. Any thread may ask.
+/// A manager owns one Epoch; each pointer remembers a Mark. reset() and the manager's end advance
+/// the epoch, and every older mark is then stale, for ever: the counter itself is never given back
+/// to the heap, so a mark may be asked at any time, also after the manager is gone. Any thread may
+/// ask.
 class Epoch {
  public:
   class Mark {
@@ -23,13 +24,16 @@ class Epoch {
       at_ = other.at_;
       return *this;
     }
-    bool current() const noexcept { return counter_ == nullptr || counter_->load(std::memory_order_acquire) == at_; }
+    bool current() const noexcept {
+      return counter_ == nullptr || counter_->load(std::memory_order_acquire) == at_;
+    }
     /// Some manager can end this.
     bool bound() const noexcept { return counter_ != nullptr; }
 
    private:
     friend class Epoch;
-    Mark(const std::atomic<std::uint64_t>* counter, std::uint64_t at) noexcept : counter_(counter), at_(at) {}
+    Mark(const std::atomic<std::uint64_t>* counter, std::uint64_t at) noexcept
+        : counter_(counter), at_(at) {}
     const std::atomic<std::uint64_t>* counter_ = nullptr;
     std::uint64_t at_ = 0;
   };

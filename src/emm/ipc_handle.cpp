@@ -31,7 +31,8 @@ class Mapping {
 };
 
 Error no_device_of(const DeviceIdentity& identity) {
-  return fail(Errc::not_found, "No device of {}:{}:{} is found. Target device may not be visible in this process.",
+  return fail(Errc::not_found,
+              "No device of {}:{}:{} is found. Target device may not be visible in this process.",
               identity.pci_domain_id, identity.pci_bus_id, identity.pci_device_id);
 }
 
@@ -68,10 +69,12 @@ std::string_view next_field(std::string_view& rest) {
 
 bool read_line(std::string_view rest, IpcHandle::Fields& fields) {
   if (next_field(rest) != kLine || !read_hex(next_field(rest), fields.handle)) return false;
-  if (!read_number(next_field(rest), fields.size) || !read_number(next_field(rest), fields.offset)) return false;
+  if (!read_number(next_field(rest), fields.size) || !read_number(next_field(rest), fields.offset))
+    return false;
   if (rest == "-") return true;
   auto& source = fields.source_info.emplace();
-  return read_number(next_field(rest), source.pci_domain_id) && read_number(next_field(rest), source.pci_bus_id) &&
+  return read_number(next_field(rest), source.pci_domain_id) &&
+         read_number(next_field(rest), source.pci_bus_id) &&
          read_number(rest, source.pci_device_id);
 }
 
@@ -111,7 +114,8 @@ IpcHandle& IpcHandle::operator=(IpcHandle&& other) noexcept {
 IpcHandle::~IpcHandle() { end(); }
 
 void IpcHandle::end() noexcept {
-  if (is_open() && !close()) state_ = State::closed;  // a mapping that will not close ends with the process
+  if (is_open() && !close())
+    state_ = State::closed;  // a mapping that will not close ends with the process
 }
 
 Status IpcHandle::check_can_open() const {
@@ -123,7 +127,8 @@ Status IpcHandle::check_can_open() const {
 Result<MemoryView> IpcHandle::open(Context& destination) {
   if (auto can = check_can_open(); !can) return std::move(can).error();
   auto& driver = destination.driver();
-  if (!fields_.source_info || *fields_.source_info == driver.device_identity()) return open_direct(driver);
+  if (!fields_.source_info || *fields_.source_info == driver.device_identity())
+    return open_direct(driver);
   auto reachable = driver.can_access_peer(*fields_.source_info);
   if (!reachable) return std::move(reachable).error();
   if (*reachable) return open_direct(driver);
@@ -145,14 +150,16 @@ Result<MemoryView> IpcHandle::open_direct(Driver& driver) {
 Result<MemoryView> IpcHandle::open_staged(Context& source, Context& destination) {
   if (auto can = check_can_open(); !can) return std::move(can).error();
   if (!fields_.source_info) return fail(Errc::invalid_value, "IPC handle doesn't have source info");
-  if (source.driver().device_identity() != *fields_.source_info) return no_device_of(*fields_.source_info);
+  if (source.driver().device_identity() != *fields_.source_info)
+    return no_device_of(*fields_.source_info);
   auto base = source.driver().ipc_open_mem_handle(fields_.handle);
   if (!base) return std::move(base).error();
   Mapping mapping(source.driver(), *base);
   auto copy = destination.memalloc(fields_.size);
   if (!copy) return std::move(copy).error();
   const auto from = mapping.base() + fields_.offset;
-  if (auto copied = destination.driver().memcpy_dtod(copy->device_pointer(), from, fields_.size); !copied) {
+  if (auto copied = destination.driver().memcpy_dtod(copy->device_pointer(), from, fields_.size);
+      !copied) {
     return std::move(copied).error();
   }
   if (auto closed = mapping.close(); !closed) return std::move(closed).error();
@@ -163,11 +170,14 @@ Result<MemoryView> IpcHandle::open_staged(Context& source, Context& destination)
 
 Status IpcHandle::close() {
   switch (state_) {
-    case State::closed: return fail(Errc::invalid_value, "IpcHandle not opened");
+    case State::closed:
+      return fail(Errc::invalid_value, "IpcHandle not opened");
     case State::direct:
       if (auto closed = driver_->ipc_close_mem_handle(mapped_); !closed) return closed;
       break;
-    case State::staged: copy_ = {}; break;
+    case State::staged:
+      copy_ = {};
+      break;
   }
   state_ = State::closed;
   return {};
@@ -180,14 +190,17 @@ std::string IpcHandle::serialize() const {
   line += text::format(":{}:{}:", fields_.size, fields_.offset);
   if (!fields_.source_info) return line + "-";
   const auto& source = *fields_.source_info;
-  return line + text::format("{}:{}:{}", source.pci_domain_id, source.pci_bus_id, source.pci_device_id);
+  return line +
+         text::format("{}:{}:{}", source.pci_domain_id, source.pci_bus_id, source.pci_device_id);
 }
 
 Result<IpcHandle> IpcHandle::deserialize(std::string_view line) {
   Fields fields;
   if (!read_line(line, fields)) {
-    return fail(Errc::parse_error, "'{}' is not an IPC handle: expected emm-ipc-1:<128 hex digits>:<size>:<offset>:<device>",
-                line);
+    return fail(
+        Errc::parse_error,
+        "'{}' is not an IPC handle: expected emm-ipc-1:<128 hex digits>:<size>:<offset>:<device>",
+        line);
   }
   return received(fields);
 }

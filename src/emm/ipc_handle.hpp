@@ -18,24 +18,25 @@ class MemoryManager;
 
 /// NBEP-7's IpcHandle: device memory as another process can open it.
 ///
-/// Holds the 64 bytes of the driver, the size of the exported view, the offset of the view from the base
-/// of the driver's allocation (a pool exports a slab's handle: IPC-4), and which device it is on. Opening is
-/// direct where the destination is that device or can reach it as a peer, else staged: a copy in memory of
-/// the destination's manager (IPC-6). One opening at a time; one that fails leaves the handle closed (numba's
-/// does not: IPC-9). One thread at a time.
+/// Holds the 64 bytes of the driver, the size of the exported view, the offset of the view from the
+/// base of the driver's allocation (a pool exports a slab's handle: IPC-4), and which device it is
+/// on. Opening is direct where the destination is that device or can reach it as a peer, else
+/// staged: a copy in memory of the destination's manager (IPC-6). One opening at a time; one that
+/// fails leaves the handle closed (numba's does not: IPC-9). One thread at a time.
 ///
 /// The exporter must keep the memory until every importer has closed (IPC-12).
 class IpcHandle {
  public:
   struct Fields {
     IpcMemHandle handle{};
-    std::uint64_t size = 0;    ///< Of the exported view, bytes.
-    std::uint64_t offset = 0;  ///< Of the view from the allocation's base, bytes.
+    std::uint64_t size = 0;                     ///< Of the exported view, bytes.
+    std::uint64_t offset = 0;                   ///< Of the view from the allocation's base, bytes.
     std::optional<DeviceIdentity> source_info;  ///< Absent: direct opening only (IPC-15, IPC-19).
     bool operator==(const Fields&) const = default;
   };
 
-  /// As exported here: it cannot be opened in this process (IPC-7). `base` keeps the memory alive (IPC-1).
+  /// As exported here: it cannot be opened in this process (IPC-7). `base` keeps the memory alive
+  /// (IPC-1).
   static IpcHandle exported(const Fields& fields, OwnedPointer base = {});
   /// As received from elsewhere.
   static IpcHandle received(const Fields& fields);
@@ -47,18 +48,19 @@ class IpcHandle {
   const Fields& fields() const noexcept { return fields_; }
   bool is_open() const noexcept { return state_ != State::closed; }
 
-  /// The memory, from here to close(). Staging finds the Context of the source device in this process. Errors,
-  /// in numba's words: "opening IpcHandle from original process",
-  /// "IpcHandle is already opened", "IPC handle doesn't have source info", "No device of ... is found...".
+  /// The memory, from here to close(). Staging finds the Context of the source device in this
+  /// process. Errors, in numba's words: "opening IpcHandle from original process", "IpcHandle is
+  /// already opened", "IPC handle doesn't have source info", "No device of ... is found...".
   Result<MemoryView> open(Context& destination);
   Result<MemoryView> open_direct(Driver& driver);
   /// `source` is the context, in this process, of the device that the memory is on.
   Result<MemoryView> open_staged(Context& source, Context& destination);
-  /// Error invalid_value, "IpcHandle not opened"; or the driver's, and the handle is still open. The view is
-  /// dead afterwards (IPC-11), and so is the copy of a staged opening.
+  /// Error invalid_value, "IpcHandle not opened"; or the driver's, and the handle is still open.
+  /// The view is dead afterwards (IPC-11), and so is the copy of a staged opening.
   Status close();
 
-  /// For a file, a socket or an environment variable: one line of text; and back, with base unset (IPC-17).
+  /// For a file, a socket or an environment variable: one line of text; and back, with base unset
+  /// (IPC-17).
   std::string serialize() const;
   static Result<IpcHandle> deserialize(std::string_view line);
 
@@ -74,11 +76,11 @@ class IpcHandle {
   State state_ = State::closed;
   Driver* driver_ = nullptr;  ///< Of a direct opening; outlives it.
   DevicePtr mapped_{};
-  MemoryPointer copy_;        ///< Of a staged one.
+  MemoryPointer copy_;  ///< Of a staged one.
 };
 
-/// NBEP-7's GetIpcHandleMixin, as a function: the allocation that `memory` points into, exported with the
-/// offset of `memory` in it. Exactly two driver calls (IPC-3).
+/// NBEP-7's GetIpcHandleMixin, as a function: the allocation that `memory` points into, exported
+/// with the offset of `memory` in it. Exactly two driver calls (IPC-3).
 Result<IpcHandle> ipc_handle_from_address_range(Driver& driver, MemoryView memory);
 
 }  // namespace emm

@@ -19,12 +19,14 @@ namespace emm {
 
 /// What a manager is built over. All of it outlives the manager.
 struct ManagerContext {
-  Driver* driver = nullptr;    ///< Null only in a probe (SEL-3), which reads interface_version and no more.
+  Driver* driver =
+      nullptr;  ///< Null only in a probe (SEL-3), which reads interface_version and no more.
   Runtime* runtime = nullptr;  ///< Null where the device has no cudart.
   Clock* clock = nullptr;
   ManagerObserver* observer = nullptr;  ///< May be null.
   Profile profile = Profile::standard;
-  int shown_ordinal = 0;  ///< What the user calls the device, for file names and messages; the driver may number it otherwise.
+  int shown_ordinal = 0;  ///< What the user calls the device, for file names and messages; the
+                          ///< driver may number it otherwise.
 };
 
 /// A bundled manager: what `--manager NAME:key=value` finds.
@@ -41,7 +43,8 @@ struct AdaptorEntry {
   std::string_view name;
   std::string_view summary;
   std::string_view options;
-  Result<std::unique_ptr<MemoryManager>> (*make)(const ManagerContext& context, std::unique_ptr<MemoryManager> upstream,
+  Result<std::unique_ptr<MemoryManager>> (*make)(const ManagerContext& context,
+                                                 std::unique_ptr<MemoryManager> upstream,
                                                  Options options);
 };
 
@@ -52,14 +55,15 @@ std::span<const AdaptorEntry* const> bundled_adaptors();
 struct ManagerFactory {
   std::string name;  ///< As given: "pool:max=8GiB".
   std::function<Result<std::unique_ptr<MemoryManager>>(const ManagerContext&)> make;
-  /// Of a manager in a shared object, which is to be made only in a process of its own, where it can do no harm: how
-  /// long one call of it may take. Empty of all others.
+  /// Of a manager in a shared object, which is to be made only in a process of its own, where it
+  /// can do no harm: how long one call of it may take. Empty of all others.
   std::optional<std::chrono::milliseconds> apart{};
 };
 
-/// "NAME[:key=value,...]" of a bundled manager; else a manager in a shared object, as plugin::find_plugin takes it. And
-/// adaptors of the first form, innermost first. Options are checked here, by a probe. Errors: usage, listing the known
-/// names and the files tried.
-Result<ManagerFactory> find_manager(std::string_view spec, std::span<const std::string> adaptors = {});
+/// "NAME[:key=value,...]" of a bundled manager; else a manager in a shared object, as
+/// plugin::find_plugin takes it. And adaptors of the first form, innermost first. Options are
+/// checked here, by a probe. Errors: usage, listing the known names and the files tried.
+Result<ManagerFactory> find_manager(std::string_view spec,
+                                    std::span<const std::string> adaptors = {});
 
 }  // namespace emm

@@ -9,7 +9,9 @@ Result<MemoryView> MemoryView::view(std::uint64_t start, std::optional<std::uint
     if (end != start) return fail(Errc::invalid_value, "non-empty slice into empty slice");
     return *this;
   }
-  if (end > size) return fail(Errc::invalid_value, "view [{}, {}) is not inside memory of {} bytes", start, end, size);
+  if (end > size)
+    return fail(Errc::invalid_value, "view [{}, {}) is not inside memory of {} bytes", start, end,
+                size);
   return MemoryView{.device_pointer = device_pointer + start, .size = end - start};
 }
 
@@ -18,12 +20,14 @@ Status Lifetime::free_nothing() const {
   return fail(Errc::dead_pointer, "Freeing dead memory");
 }
 
-Result<MemoryView> MemoryPointer::view(std::uint64_t start, std::optional<std::uint64_t> stop) const {
+Result<MemoryView> MemoryPointer::view(std::uint64_t start,
+                                       std::optional<std::uint64_t> stop) const {
   if (!alive()) return Error{.code = Errc::dead_pointer};
   return MemoryView{.device_pointer = ptr_, .size = size_}.view(start, stop);
 }
 
-Result<MemoryView> MappedMemory::view(std::uint64_t start, std::optional<std::uint64_t> stop) const {
+Result<MemoryView> MappedMemory::view(std::uint64_t start,
+                                      std::optional<std::uint64_t> stop) const {
   if (!alive()) return Error{.code = Errc::dead_pointer};
   return MemoryView{.device_pointer = ptr_, .size = range_.size}.view(start, stop);
 }
@@ -34,7 +38,8 @@ Status OwnedPointer::free(StreamHandle stream) {
   return memory_->free(stream);
 }
 
-Result<OwnedPointer> OwnedPointer::view(std::uint64_t start, std::optional<std::uint64_t> stop) const {
+Result<OwnedPointer> OwnedPointer::view(std::uint64_t start,
+                                        std::optional<std::uint64_t> stop) const {
   if (!alive()) return Error{.code = Errc::dead_pointer};
   auto part = view_.view(start, stop);
   if (!part) return std::move(part).error();

@@ -13,9 +13,9 @@
 
 namespace emm {
 
-/// How a manager learns that a piece of its memory is no longer wanted. Three words, so that it is its own
-/// representation across a C boundary. It runs at most once, on any thread, also late; it cannot fail, and
-/// what goes wrong in it is the manager's to count.
+/// How a manager learns that a piece of its memory is no longer wanted. Three words, so that it is
+/// its own representation across a C boundary. It runs at most once, on any thread, also late; it
+/// cannot fail, and what goes wrong in it is the manager's to count.
 struct Finalizer {
   void (*run)(void* self, std::uint64_t cookie, StreamHandle stream) noexcept = nullptr;
   void* self = nullptr;
@@ -27,13 +27,15 @@ struct MemoryView {
   DevicePtr device_pointer;
   std::uint64_t size = 0;
 
-  /// [start, stop) of this view; to its end where `stop` is missing. The range must lie inside: numba does
-  /// not check that (PTR-12), we do. Errors: invalid_value, worded as numba's where it has words (PTR-11).
+  /// [start, stop) of this view; to its end where `stop` is missing. The range must lie inside:
+  /// numba does not check that (PTR-12), we do. Errors: invalid_value, worded as numba's where it
+  /// has words (PTR-11).
   Result<MemoryView> view(std::uint64_t start, std::optional<std::uint64_t> stop = {}) const;
 };
 
-/// Owns one end of life: a finalizer that runs at the latest when this dies, unless the manager has been
-/// reset or has ended since (its memory is gone then, and the finalizer must do nothing: RST-6, RST-7).
+/// Owns one end of life: a finalizer that runs at the latest when this dies, unless the manager has
+/// been reset or has ended since (its memory is gone then, and the finalizer must do nothing:
+/// RST-6, RST-7).
 class Lifetime {
  public:
   Lifetime() = default;
@@ -57,8 +59,8 @@ class Lifetime {
   bool alive() const noexcept { return !freed_ && mark_.current(); }
   /// For one who wraps this in a lifetime of his own, to end with it.
   Epoch::Mark mark() const noexcept { return mark_; }
-  /// Runs the finalizer now. Of memory without one: nothing. Error dead_pointer, "Freeing dead memory", if
-  /// it was freed before or reset ended it (PTR-5, RST-6).
+  /// Runs the finalizer now. Of memory without one: nothing. Error dead_pointer, "Freeing dead
+  /// memory", if it was freed before or reset ended it (PTR-5, RST-6).
   Status free(StreamHandle stream) {
     if (finalizer_.run == nullptr || !mark_.current()) return free_nothing();
     freed_ = true;
@@ -95,7 +97,8 @@ class MemoryPointer {
   std::uint64_t size() const noexcept { return size_; }
   bool is_managed() const noexcept { return lifetime_.managed(); }
   bool alive() const noexcept { return lifetime_.alive(); }
-  /// Ends the memory now, although views of it may remain; `stream` orders the end after work there.
+  /// Ends the memory now, although views of it may remain; `stream` orders the end after work
+  /// there.
   Status free(StreamHandle stream = {}) { return lifetime_.free(stream); }
   /// Error dead_pointer where the memory is no longer alive; else as MemoryView::view.
   Result<MemoryView> view(std::uint64_t start = 0, std::optional<std::uint64_t> stop = {}) const;
@@ -137,7 +140,8 @@ class PinnedMemory {
 /// NBEP-7's MappedMemory: page-locked host memory with a device address.
 class MappedMemory {
  public:
-  MappedMemory(HostRange range, DevicePtr ptr, Lifetime lifetime, std::shared_ptr<const void> owner = {}) noexcept
+  MappedMemory(HostRange range, DevicePtr ptr, Lifetime lifetime,
+               std::shared_ptr<const void> owner = {}) noexcept
       : range_(range), ptr_(ptr), owner_(std::move(owner)), lifetime_(std::move(lifetime)) {}
   MappedMemory(MappedMemory&&) noexcept = default;
   MappedMemory& operator=(MappedMemory&& other) noexcept {
@@ -183,9 +187,10 @@ class ManagedMemory {
   MemoryPointer memory_;
 };
 
-/// A shared reference to memory, or to part of it. The memory ends when the last one does (PTR-4, PTR-10).
-/// Copies share; views share the root's life. One thread at a time for each object; the count is atomic, so
-/// that copies may end on any thread. free() is not to run beside another's use of the same memory.
+/// A shared reference to memory, or to part of it. The memory ends when the last one does (PTR-4,
+/// PTR-10). Copies share; views share the root's life. One thread at a time for each object; the
+/// count is atomic, so that copies may end on any thread. free() is not to run beside another's use
+/// of the same memory.
 class OwnedPointer {
  public:
   OwnedPointer() = default;
@@ -195,8 +200,8 @@ class OwnedPointer {
   bool alive() const noexcept { return memory_ != nullptr && memory_->alive(); }
   /// How many OwnedPointers share the memory (numba's refct).
   long references() const noexcept { return memory_.use_count(); }
-  /// Ends the memory now for everyone. Later ends of the references are silent (PTR-6). A view owns nothing, and its
-  /// free() ends nothing (PTR-5, PTR-9).
+  /// Ends the memory now for everyone. Later ends of the references are silent (PTR-6). A view owns
+  /// nothing, and its free() ends nothing (PTR-5, PTR-9).
   Status free(StreamHandle stream = {});
   Result<OwnedPointer> view(std::uint64_t start = 0, std::optional<std::uint64_t> stop = {}) const;
 
@@ -210,8 +215,9 @@ class OwnedPointer {
   bool is_view_ = false;
 };
 
-/// Turns sole ownership into shared: numba's AutoFreePointer, which frees itself when its last owned
-/// reference ends (PTR-3), is `own(std::move(memory))` here. Of dead memory the result is not alive (PTR-7).
+/// Turns sole ownership into shared: numba's AutoFreePointer, which frees itself when its last
+/// owned reference ends (PTR-3), is `own(std::move(memory))` here. Of dead memory the result is not
+/// alive (PTR-7).
 OwnedPointer own(MemoryPointer memory);
 
 }  // namespace emm

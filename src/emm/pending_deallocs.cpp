@@ -8,7 +8,8 @@
 namespace emm {
 namespace {
 
-// Frees that this thread is inside of, in any queue. A thread in one must not wait for its own to end.
+// Frees that this thread is inside of, in any queue. A thread in one must not wait for its own to
+// end.
 thread_local std::size_t frees_entered = 0;
 
 std::uint64_t floor_of(double bytes) noexcept {
@@ -18,7 +19,8 @@ std::uint64_t floor_of(double bytes) noexcept {
 
 }  // namespace
 
-PendingDeallocs::PendingDeallocs(Driver* driver, Limits limits, ManagerObserver* observer, Profile profile) noexcept
+PendingDeallocs::PendingDeallocs(Driver* driver, Limits limits, ManagerObserver* observer,
+                                 Profile profile) noexcept
     : driver_(driver), observer_(observer), profile_(profile), limits_(limits) {}
 
 PendingDeallocs::~PendingDeallocs() = default;
@@ -48,12 +50,14 @@ bool PendingDeallocs::over_limit() const noexcept {
   return count_ > limits_.count || bytes_ > floor_of(capacity * limits_.ratio);
 }
 
-Status PendingDeallocs::add(Call dtor, std::uint64_t handle, std::optional<std::uint64_t> size) noexcept {
+Status PendingDeallocs::add(Call dtor, std::uint64_t handle,
+                            std::optional<std::uint64_t> size) noexcept {
   if (observer_ != nullptr) observer_->pending_added(dtor, size);
   std::unique_lock lock(mutex_);
   if (reserved_ > 0) --reserved_;
   make_room(count_ + reserved_ + 1);
-  ring_[(first_ + count_) & (ring_.size() - 1)] = {.handle = handle, .bytes = size.value_or(0), .dtor = dtor};
+  ring_[(first_ + count_) & (ring_.size() - 1)] = {
+      .handle = handle, .bytes = size.value_or(0), .dtor = dtor};
   ++count_;
   bytes_ += size.value_or(0);
   if (!over_limit() || disabled_ > 0) return {};
@@ -105,11 +109,17 @@ Status PendingDeallocs::flush(std::unique_lock<std::mutex> lock) noexcept {
 Status PendingDeallocs::destroy(const Item& item) noexcept {
   auto done = [&]() -> Status {
     switch (item.dtor) {
-      case Call::mem_free: return driver_->mem_free({item.handle});
-      case Call::mem_free_host: return driver_->mem_free_host(reinterpret_cast<HostPtr>(item.handle));
-      case Call::event_destroy: return driver_->event_destroy({item.handle});
-      case Call::stream_destroy: return driver_->stream_destroy({item.handle});
-      default: EMM_ASSERT(item.dtor == Call::library_unload); return driver_->library_unload({item.handle});
+      case Call::mem_free:
+        return driver_->mem_free({item.handle});
+      case Call::mem_free_host:
+        return driver_->mem_free_host(reinterpret_cast<HostPtr>(item.handle));
+      case Call::event_destroy:
+        return driver_->event_destroy({item.handle});
+      case Call::stream_destroy:
+        return driver_->stream_destroy({item.handle});
+      default:
+        EMM_ASSERT(item.dtor == Call::library_unload);
+        return driver_->library_unload({item.handle});
     }
   }();
   if (!done && observer_ != nullptr) observer_->free_failed(done.error());

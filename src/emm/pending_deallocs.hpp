@@ -13,26 +13,30 @@
 
 namespace emm {
 
-/// Frees that have been asked for and not yet made, oldest first: numba's _PendingDeallocs (PD-1 to PD-18).
+/// Frees that have been asked for and not yet made, oldest first: numba's _PendingDeallocs (PD-1 to
+/// PD-18).
 ///
-/// add() flushes the queue when, with the new item, it holds more than `limits.count` items or more than
-/// floor(capacity * limits.ratio) bytes; both comparisons are strict, and an unset capacity is 0, so any
-/// sized item then flushes. Never while a guard from disable() lives, and not when one ends. A flush makes
-/// every free, in order, also those added meanwhile.
+/// add() flushes the queue when, with the new item, it holds more than `limits.count` items or more
+/// than floor(capacity * limits.ratio) bytes; both comparisons are strict, and an unset capacity is
+/// 0, so any sized item then flushes. Never while a guard from disable() lives, and not when one
+/// ends. A flush makes every free, in order, also those added meanwhile.
 ///
-/// A free that the driver refuses is out of the queue and counted in failures(), and the observer hears of it.
-/// The flush goes on with the others and reports the first error at its end. In Profile::numba it stops there:
-/// the rest stays queued, and bytes() keeps the total from before the flush (PD-11).
+/// A free that the driver refuses is out of the queue and counted in failures(), and the observer
+/// hears of it. The flush goes on with the others and reports the first error at its end. In
+/// Profile::numba it stops there: the rest stays queued, and bytes() keeps the total from before
+/// the flush (PD-11).
 ///
-/// The observer's flushed() is called once for each flush that took something out, at its end, with what it
-/// took, refused frees included.
+/// The observer's flushed() is called once for each flush that took something out, at its end, with
+/// what it took, refused frees included.
 ///
-/// Any thread may call; each free is made once, without the lock held (ERR-6). The driver must outlive this.
+/// Any thread may call; each free is made once, without the lock held (ERR-6). The driver must
+/// outlive this.
 class PendingDeallocs {
  public:
   struct Limits {
     std::size_t count = 10;  ///< NUMBA_CUDA_MAX_PENDING_DEALLOCS_COUNT's default.
-    double ratio = 0.2;      ///< NUMBA_CUDA_MAX_PENDING_DEALLOCS_RATIO's default. Not negative, not NaN.
+    double ratio =
+        0.2;  ///< NUMBA_CUDA_MAX_PENDING_DEALLOCS_RATIO's default. Not negative, not NaN.
   };
 
   /// `driver` may be null in a queue that is never added to, as that of a probe (SEL-5).
@@ -41,7 +45,8 @@ class PendingDeallocs {
   PendingDeallocs(Driver& driver, Limits limits, ManagerObserver* observer = nullptr,
                   Profile profile = Profile::standard) noexcept
       : PendingDeallocs(&driver, limits, observer, profile) {}
-  ~PendingDeallocs();  ///< Abandons what is queued, as at numba's exit (ERR-3); call clear() to free it.
+  ~PendingDeallocs();  ///< Abandons what is queued, as at numba's exit (ERR-3); call clear() to
+                       ///< free it.
   PendingDeallocs(const PendingDeallocs&) = delete;
   PendingDeallocs& operator=(const PendingDeallocs&) = delete;
 
@@ -49,11 +54,11 @@ class PendingDeallocs {
   void reserve_slot();
   /// Gives back a slot that no add() will use.
   void release_slot() noexcept;
-  /// `dtor` is mem_free, mem_free_host, event_destroy, stream_destroy or library_unload; `size` empty is
-  /// numba's UNSET: the item counts, its bytes do not.
+  /// `dtor` is mem_free, mem_free_host, event_destroy, stream_destroy or library_unload; `size`
+  /// empty is numba's UNSET: the item counts, its bytes do not.
   Status add(Call dtor, std::uint64_t handle, std::optional<std::uint64_t> size) noexcept;
-  /// Nothing while disabled; else frees all, and waits for frees that other threads have under way. The first
-  /// error, if any.
+  /// Nothing while disabled; else frees all, and waits for frees that other threads have under way.
+  /// The first error, if any.
   Status clear() noexcept;
   [[nodiscard]] DeferCleanup disable() noexcept;
   bool is_disabled() const noexcept;

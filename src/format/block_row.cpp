@@ -4,7 +4,6 @@
 
 #include "base/host_memory.hpp"
 
-
 namespace emm::format {
 
 Pages::Pages(std::size_t bytes) : bytes_(bytes) {

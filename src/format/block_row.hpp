@@ -29,7 +29,8 @@ class Pages {
 };
 
 /// A growing row of T in blocks that never move, so that growing copies nothing and needs no second
-/// room. Blocks are cut from pieces of memory that grow with the row, up to `PieceBytes` or a block.
+/// room. Blocks are cut from pieces of memory that grow with the row, up to `PieceBytes` or a
+/// block.
 template <class T, unsigned Shift, std::size_t PieceBytes = std::size_t{2} << 20>
 class BlockRow {
   static_assert(std::is_trivially_destructible_v<T> && std::is_trivially_copyable_v<T>);
@@ -90,7 +91,7 @@ class BlockRow {
   std::vector<Pages> pieces_;
   T *at_ = nullptr, *end_ = nullptr;  // the next place, and where its block ends
   T* next_ = nullptr;                 // where the next block begins
-  std::size_t left_ = 0;  // blocks of the last piece that are not used
+  std::size_t left_ = 0;              // blocks of the last piece that are not used
   std::size_t size_ = 0;
 };
 

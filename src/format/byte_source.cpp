@@ -127,7 +127,8 @@ class StagedSource final : public ByteSource {
   Result<std::string_view> next() override {
     if (peeked_.has_value()) return *std::exchange(peeked_, std::nullopt);
     // Of a little that unpacks to much, the file is seldom read.
-    if (stop_ != nullptr && stop_->load(std::memory_order_relaxed)) return interrupted_reading(name_);
+    if (stop_ != nullptr && stop_->load(std::memory_order_relaxed))
+      return interrupted_reading(name_);
     if (!started_) {
       if (auto ready = start(); !ready) return std::move(ready).error();
     }

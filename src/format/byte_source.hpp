@@ -11,12 +11,13 @@
 
 namespace emm::format {
 
-/// Bytes to be read once, in order: a file, standard input ("-") or memory; plain, gzip or zstd, told apart
-/// by their first bytes, unpacked as they are read, on a thread of its own where that pays. Memory is bounded by
-/// the buffers and the longest line asked for. One thread at a time.
+/// Bytes to be read once, in order: a file, standard input ("-") or memory; plain, gzip or zstd,
+/// told apart by their first bytes, unpacked as they are read, on a thread of its own where that
+/// pays. Memory is bounded by the buffers and the longest line asked for. One thread at a time.
 class ByteSource {
  public:
-  /// Once `stop` is true reading fails with `interrupted`, also while a pipe gives nothing. It outlives the source.
+  /// Once `stop` is true reading fails with `interrupted`, also while a pipe gives nothing. It
+  /// outlives the source.
   static Result<std::unique_ptr<ByteSource>> open(const std::string& path,
                                                   const std::atomic<bool>* stop = nullptr);
   /// `bytes` outlives the source. They are unpacked too if packed.
@@ -26,11 +27,11 @@ class ByteSource {
 
   /// For messages: the path, or "<stdin>".
   virtual const std::string& name() const noexcept = 0;
-  /// The first bytes, unpacked, up to `size` (at most 64 KiB), fewer only where the source is shorter. Consumes
-  /// nothing; only before the first read.
+  /// The first bytes, unpacked, up to `size` (at most 64 KiB), fewer only where the source is
+  /// shorter. Consumes nothing; only before the first read.
   virtual Result<std::string_view> peek(std::size_t size) = 0;
-  /// Some of what comes next, empty at the end. The view is good until the next call, and at least 64 bytes
-  /// after it may be read (their content means nothing).
+  /// Some of what comes next, empty at the end. The view is good until the next call, and at least
+  /// 64 bytes after it may be read (their content means nothing).
   virtual Result<std::string_view> next() = 0;
   /// Bytes of the file itself consumed so far, and its size (0: not known); for progress.
   virtual std::uint64_t consumed() const noexcept = 0;
@@ -45,10 +46,12 @@ class LineReader {
   explicit LineReader(ByteSource& source, std::size_t max_line = std::size_t{64} << 20) noexcept
       : source_(source), max_line_(max_line) {}
 
-  /// False at the end. Errors: the source's, and parse_error for a line longer than the limit. The view is
-  /// good until the next call, and at least 64 bytes after it may be read.
+  /// False at the end. Errors: the source's, and parse_error for a line longer than the limit. The
+  /// view is good until the next call, and at least 64 bytes after it may be read.
   Result<bool> next(std::string_view& line);
-  std::uint64_t line_number() const noexcept { return line_number_; }  ///< Of the last line, from 1.
+  std::uint64_t line_number() const noexcept {
+    return line_number_;
+  }  ///< Of the last line, from 1.
   /// The last line had no line end: the file was cut there, or lacks its final newline.
   bool unterminated() const noexcept { return unterminated_; }
   ByteSource& source() noexcept { return source_; }

@@ -63,7 +63,8 @@ class Characters {
   void refill() {
     auto more = source_->next();
     if (more && token_is_too_long(more->size())) {
-      more = fail(Errc::parse_error, "{}:{}:{}: a string or number of more than {} bytes: expected less",
+      more = fail(Errc::parse_error,
+                  "{}:{}:{}: a string or number of more than {} bytes: expected less",
                   source_->name(), token_.line, token_.column, kTokenBytesMax);
     }
     if (!more) {

@@ -102,8 +102,8 @@ class JsonValue {
 Result<JsonValue> parse_json(std::string_view text, const std::string& name = "<json>",
                              std::uint64_t line = 1);
 
-/// As many values as a piece of JSON may hold that is in memory whole: it is then below 200 MB. A parse_error for one
-/// that holds more.
+/// As many values as a piece of JSON may hold that is in memory whole: it is then below 200 MB. A
+/// parse_error for one that holds more.
 inline constexpr std::size_t kJsonValuesMax = std::size_t{1} << 20;
 Error too_many_json_values(const std::string& name, JsonPosition at);
 

@@ -112,8 +112,8 @@ const JsonValue* JsonValue::find(std::string_view key) const noexcept {
 }
 
 Error too_many_json_values(const std::string& name, JsonPosition at) {
-  return fail(Errc::parse_error, "{}:{}:{}: more than {} values in one: expected less", name, at.line, at.column,
-              kJsonValuesMax);
+  return fail(Errc::parse_error, "{}:{}:{}: more than {} values in one: expected less", name,
+              at.line, at.column, kJsonValuesMax);
 }
 
 Result<JsonValue> parse_json(std::string_view text, const std::string& name, std::uint64_t line) {

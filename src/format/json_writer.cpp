@@ -11,8 +11,8 @@
 namespace emm::format {
 namespace {
 
-/// As "\u202e", outside of the basic plane as two surrogates: the same string to who reads it, and nothing that a terminal
-/// would obey.
+/// As "\u202e", outside of the basic plane as two surrogates: the same string to who reads it, and
+/// nothing that a terminal would obey.
 void append_escaped(std::string& out, char32_t point) {
   constexpr std::string_view kHex = "0123456789abcdef";
   if (point > 0xffff) {
@@ -20,18 +20,20 @@ void append_escaped(std::string& out, char32_t point) {
     point = 0xdc00 + (point & 0x3ff);
   }
   out.append("\\u");
-  for (int shift = 12; shift >= 0; shift -= 4) out.push_back(kHex[(point >> static_cast<unsigned>(shift)) & 15]);
+  for (int shift = 12; shift >= 0; shift -= 4)
+    out.push_back(kHex[(point >> static_cast<unsigned>(shift)) & 15]);
 }
 
-/// Of how many bytes at its start it is sure that they stand in a JSON string as they are: eight at a time, in one
-/// word, since call sites are many and long.
+/// Of how many bytes at its start it is sure that they stand in a JSON string as they are: eight at
+/// a time, in one word, since call sites are many and long.
 std::size_t plain_length(std::string_view text) noexcept {
   constexpr std::uint64_t kOnes = 0x0101010101010101, kTops = kOnes * 0x80;
   std::size_t at = 0;
   for (; text.size() - at >= sizeof(std::uint64_t); at += sizeof(std::uint64_t)) {
     std::uint64_t word = 0;
     std::memcpy(&word, text.data() + at, sizeof word);
-    const auto quote = word ^ (kOnes * '"'), backslash = word ^ (kOnes * '\\'), del = word ^ (kOnes * 0x7f);
+    const auto quote = word ^ (kOnes * '"'), backslash = word ^ (kOnes * '\\'),
+               del = word ^ (kOnes * 0x7f);
     const auto special = ((word - kOnes * ' ') & ~word) | ((quote - kOnes) & ~quote) |
                          ((backslash - kOnes) & ~backslash) | ((del - kOnes) & ~del) | word;
     if ((special & kTops) != 0) break;
@@ -47,8 +49,10 @@ std::size_t plain_length(std::string_view text) noexcept {
 
 namespace {
 
-/// `before`, the string and `after`, put there at once, as almost all are short and plain; false where this one is not.
-bool append_short(std::string& out, std::string_view before, std::string_view value, std::string_view after) {
+/// `before`, the string and `after`, put there at once, as almost all are short and plain; false
+/// where this one is not.
+bool append_short(std::string& out, std::string_view before, std::string_view value,
+                  std::string_view after) {
   constexpr std::size_t kShort = 120, kAround = 8;
   if (value.size() > kShort || plain_length(value) != value.size()) return false;
   std::array<char, kShort + kAround> text;

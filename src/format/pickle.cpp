@@ -35,7 +35,8 @@ PickleValue Pickle::find(PickleValue dict, std::string_view key) const noexcept 
 }
 
 std::uint32_t Pickle::shape_count() const noexcept { return store_->shape_count(); }
-std::optional<std::uint32_t> Pickle::slot(std::uint32_t shape, std::string_view key) const noexcept {
+std::optional<std::uint32_t> Pickle::slot(std::uint32_t shape,
+                                          std::string_view key) const noexcept {
   return store_->slot(shape, key);
 }
 std::uint32_t Pickle::container_count() const noexcept { return store_->container_count(); }

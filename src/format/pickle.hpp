@@ -13,10 +13,11 @@
 
 namespace emm::format {
 
-/// A pickle of plain data (dicts, lists, tuples, sets, strings, bytes, numbers, True, False and None) in memory. An object that
-/// the file names many times is there once, as in the file: nothing is ever expanded, so that values may be shared
-/// and lists may even hold themselves. Dicts with the same keys in the same order share them, and have a shape.
-/// Immutable; any thread may read. Views live as long as this.
+/// A pickle of plain data (dicts, lists, tuples, sets, strings, bytes, numbers, True, False and
+/// None) in memory. An object that the file names many times is there once, as in the file: nothing
+/// is ever expanded, so that values may be shared and lists may even hold themselves. Dicts with
+/// the same keys in the same order share them, and have a shape. Immutable; any thread may read.
+/// Views live as long as this.
 class Pickle {
  public:
   static constexpr std::uint32_t kNoShape = PickleStore::kNoShape;
@@ -53,15 +54,20 @@ class Pickle {
   static bool is_container(PickleValue value) noexcept { return value.is_container(); }
   /// Elements of a list or tuple, pairs of a dict; 0 of others.
   std::uint32_t size(PickleValue value) const noexcept;
-  /// What a dict has under `key`, the last one where it says it twice; absent where there is none, and of others.
+  /// What a dict has under `key`, the last one where it says it twice; absent where there is none,
+  /// and of others.
   PickleValue find(PickleValue dict, std::string_view key) const noexcept;
-  /// Of a dict: its shape, below shape_count(); kNoShape where it has none (very many keys, or a key twice).
+  /// Of a dict: its shape, below shape_count(); kNoShape where it has none (very many keys, or a
+  /// key twice).
   std::uint32_t shape(PickleValue dict) const noexcept;
   std::uint32_t shape_count() const noexcept;
   /// Where dicts of that shape have `key`, for at(); nothing where they lack it.
   std::optional<std::uint32_t> slot(std::uint32_t shape, std::string_view key) const noexcept;
-  PickleValue at(PickleValue dict, std::uint32_t slot) const noexcept { return fields(dict).values[slot]; }
-  /// A dict's shape and its values, by slot; null values where it has no shape, and of what is no dict.
+  PickleValue at(PickleValue dict, std::uint32_t slot) const noexcept {
+    return fields(dict).values[slot];
+  }
+  /// A dict's shape and its values, by slot; null values where it has no shape, and of what is no
+  /// dict.
   struct Fields {
     std::uint32_t shape = kNoShape;
     const PickleValue* values = nullptr;
@@ -81,21 +87,23 @@ class Pickle {
     friend class Pickle;
     const PickleStore* store_ = nullptr;
     std::uint32_t container_ = 0;
-    std::uint32_t at_ = 0;      // the next element's place
-    std::uint32_t left_ = 0;    // in this run of elements
-    std::uint32_t after_ = 0;   // the run that follows
-    std::uint32_t slot_ = 0;    // in a dict that has a shape: the pair, and
+    std::uint32_t at_ = 0;     // the next element's place
+    std::uint32_t left_ = 0;   // in this run of elements
+    std::uint32_t after_ = 0;  // the run that follows
+    std::uint32_t slot_ = 0;   // in a dict that has a shape: the pair, and
     bool shaped_ = false;
-    bool of_value_ = false;     // its half
+    bool of_value_ = false;  // its half
   };
   Elements elements(PickleValue container) const noexcept;
 
-  bool torn() const noexcept { return torn_; }                      ///< Only with ReadPickleOptions::partial.
+  bool torn() const noexcept { return torn_; }  ///< Only with ReadPickleOptions::partial.
   std::uint64_t bytes_read() const noexcept { return bytes_read_; }
-  std::uint64_t bytes_after() const noexcept { return bytes_after_; }  ///< That follow the pickle's end.
+  std::uint64_t bytes_after() const noexcept {
+    return bytes_after_;
+  }  ///< That follow the pickle's end.
   /// Values of Type::opaque: bytes, integers beyond 64 bits; they are there, and are not kept.
   std::uint64_t opaque_count() const noexcept { return opaque_count_; }
-  std::uint64_t memory_bytes() const noexcept;                      ///< What this holds on the heap.
+  std::uint64_t memory_bytes() const noexcept;  ///< What this holds on the heap.
 
  private:
   friend class PickleReader;
@@ -108,9 +116,15 @@ class Pickle {
   bool torn_ = false;
 };
 
-inline PickleValue::Type Pickle::type(PickleValue value) const noexcept { return store_->type(value); }
-inline std::optional<std::uint64_t> Pickle::wide_u64(PickleValue value) const noexcept { return store_->u64(value); }
-inline std::optional<std::int64_t> Pickle::i64(PickleValue value) const noexcept { return store_->i64(value); }
+inline PickleValue::Type Pickle::type(PickleValue value) const noexcept {
+  return store_->type(value);
+}
+inline std::optional<std::uint64_t> Pickle::wide_u64(PickleValue value) const noexcept {
+  return store_->u64(value);
+}
+inline std::optional<std::int64_t> Pickle::i64(PickleValue value) const noexcept {
+  return store_->i64(value);
+}
 
 inline std::optional<std::string_view> Pickle::string(PickleValue value) const noexcept {
   if (!PickleStore::is_string(value)) return std::nullopt;
@@ -118,11 +132,15 @@ inline std::optional<std::string_view> Pickle::string(PickleValue value) const n
 }
 
 inline std::uint32_t Pickle::size(PickleValue value) const noexcept {
-  return store_->is_container(value) ? store_->size_of(store_->container_at(store_->identity(value))) : 0;
+  return store_->is_container(value)
+             ? store_->size_of(store_->container_at(store_->identity(value)))
+             : 0;
 }
 
 inline std::uint32_t Pickle::shape(PickleValue dict) const noexcept {
-  return store_->is_container(dict) ? PickleStore::shape_of(store_->container_at(store_->identity(dict))) : kNoShape;
+  return store_->is_container(dict)
+             ? PickleStore::shape_of(store_->container_at(store_->identity(dict)))
+             : kNoShape;
 }
 inline Pickle::Fields Pickle::fields(PickleValue dict) const noexcept {
   if (!store_->is_container(dict)) return {};
@@ -146,7 +164,8 @@ inline bool Pickle::Elements::next(PickleValue& value) noexcept {
   if (shaped_) {
     const auto& of = store_->container_at(container_);
     if (slot_ == store_->size_of(of)) return false;
-    value = of_value_ ? store_->value_at(of.first + slot_) : store_->key_at(PickleStore::shape_of(of), slot_);
+    value = of_value_ ? store_->value_at(of.first + slot_)
+                      : store_->key_at(PickleStore::shape_of(of), slot_);
     slot_ += of_value_ ? 1 : 0;
     of_value_ = !of_value_;
     return true;
@@ -172,11 +191,12 @@ struct ReadPickleOptions {
   bool partial = false;  ///< A file that ends inside gives what had been read by then.
 };
 
-/// Reads a pickle of protocol 2 to 5 to its end, and the source to its own, in about the file's size of memory and a
-/// third, and never more than 32 MiB and six times it. Sets are lists. Runs nothing: what would make Python call a
-/// function or an object (GLOBAL, REDUCE, BUILD, ...) is refused, but for the calls that are how Python writes bytes in
-/// protocol 2, which are not made either. Errors: the source's, and parse_error, worded
-/// "run.pickle: byte 1841: the file ends inside the pickle: expected STOP".
+/// Reads a pickle of protocol 2 to 5 to its end, and the source to its own, in about the file's
+/// size of memory and a third, and never more than 32 MiB and six times it. Sets are lists. Runs
+/// nothing: what would make Python call a function or an object (GLOBAL, REDUCE, BUILD, ...) is
+/// refused, but for the calls that are how Python writes bytes in protocol 2, which are not made
+/// either. Errors: the source's, and parse_error, worded "run.pickle: byte 1841: the file ends
+/// inside the pickle: expected STOP".
 Result<Pickle> read_pickle(ByteSource& source, const ReadPickleOptions& options = {});
 
 }  // namespace emm::format

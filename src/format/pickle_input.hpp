@@ -12,8 +12,8 @@
 
 namespace emm::format {
 
-/// The bytes of a ByteSource a few at a time. After the first `false` status() says what was wrong: the source's
-/// error, or nothing where the file just ends.
+/// The bytes of a ByteSource a few at a time. After the first `false` status() says what was wrong:
+/// the source's error, or nothing where the file just ends.
 class PickleInput {
  public:
   explicit PickleInput(ByteSource& source) noexcept : source_(source) {}
@@ -50,7 +50,8 @@ class PickleInput {
   bool little(std::size_t size, std::uint64_t& value) noexcept {
     value = 0;
     if (static_cast<std::size_t>(end_ - at_) >= size) {
-      for (std::size_t i = 0; i < size; ++i) value |= std::uint64_t{static_cast<std::uint8_t>(at_[i])} << (8 * i);
+      for (std::size_t i = 0; i < size; ++i)
+        value |= std::uint64_t{static_cast<std::uint8_t>(at_[i])} << (8 * i);
       at_ += size;
       return true;
     }
@@ -67,7 +68,9 @@ class PickleInput {
   void skip_to(const char* at) noexcept { at_ = at; }
 
   /// Bytes taken so far.
-  std::uint64_t offset() const noexcept { return before_ + static_cast<std::uint64_t>(at_ - begin_); }
+  std::uint64_t offset() const noexcept {
+    return before_ + static_cast<std::uint64_t>(at_ - begin_);
+  }
   /// Counts up where another chunk was begun.
   std::uint64_t chunks() const noexcept { return chunks_; }
   Status take_status() noexcept { return std::exchange(status_, {}); }

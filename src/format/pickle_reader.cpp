@@ -15,27 +15,80 @@ using Type = PickleValue::Type;
 
 /// Of pickletools.
 enum Opcode : std::uint8_t {
-  kMark = '(', kStop = '.', kBinint = 'J', kBinint1 = 'K', kBinint2 = 'M', kNone = 'N', kBinunicode = 'X',
-  kAppend = 'a', kBinget = 'h', kLongBinget = 'j', kAppends = 'e', kBinput = 'q', kLongBinput = 'r', kSetitem = 's',
-  kTuple = 't', kSetitems = 'u', kBinfloat = 'G', kEmptyDict = '}', kEmptyList = ']', kEmptyTuple = ')',
-  kProto = 0x80, kTuple1 = 0x85, kTuple2 = 0x86, kTuple3 = 0x87, kNewtrue = 0x88, kNewfalse = 0x89,
-  kLong1 = 0x8a, kLong4 = 0x8b, kShortBinunicode = 0x8c, kBinunicode8 = 0x8d, kMemoize = 0x94, kFrame = 0x95,
-  kShortBinstring = 'U', kBinstring = 'T', kShortBinbytes = 'C', kBinbytes = 'B', kBinbytes8 = 0x8e,
-  kBytearray8 = 0x96, kEmptySet = 0x8f, kAdditems = 0x90, kFrozenset = 0x91, kGlobal = 'c', kStackGlobal = 0x93,
+  kMark = '(',
+  kStop = '.',
+  kBinint = 'J',
+  kBinint1 = 'K',
+  kBinint2 = 'M',
+  kNone = 'N',
+  kBinunicode = 'X',
+  kAppend = 'a',
+  kBinget = 'h',
+  kLongBinget = 'j',
+  kAppends = 'e',
+  kBinput = 'q',
+  kLongBinput = 'r',
+  kSetitem = 's',
+  kTuple = 't',
+  kSetitems = 'u',
+  kBinfloat = 'G',
+  kEmptyDict = '}',
+  kEmptyList = ']',
+  kEmptyTuple = ')',
+  kProto = 0x80,
+  kTuple1 = 0x85,
+  kTuple2 = 0x86,
+  kTuple3 = 0x87,
+  kNewtrue = 0x88,
+  kNewfalse = 0x89,
+  kLong1 = 0x8a,
+  kLong4 = 0x8b,
+  kShortBinunicode = 0x8c,
+  kBinunicode8 = 0x8d,
+  kMemoize = 0x94,
+  kFrame = 0x95,
+  kShortBinstring = 'U',
+  kBinstring = 'T',
+  kShortBinbytes = 'C',
+  kBinbytes = 'B',
+  kBinbytes8 = 0x8e,
+  kBytearray8 = 0x96,
+  kEmptySet = 0x8f,
+  kAdditems = 0x90,
+  kFrozenset = 0x91,
+  kGlobal = 'c',
+  kStackGlobal = 0x93,
   kReduce = 'R',
 };
 
 /// The opcodes by which a pickle makes Python call or look up something.
 constexpr std::array<std::pair<std::uint8_t, std::string_view>, 13> kCalls{{
-    {kGlobal, "GLOBAL"}, {kStackGlobal, "STACK_GLOBAL"}, {kReduce, "REDUCE"}, {'b', "BUILD"}, {'i', "INST"}, {'o', "OBJ"},
-    {0x81, "NEWOBJ"}, {0x92, "NEWOBJ_EX"}, {'P', "PERSID"}, {'Q', "BINPERSID"}, {0x82, "EXT1"}, {0x83, "EXT2"},
+    {kGlobal, "GLOBAL"},
+    {kStackGlobal, "STACK_GLOBAL"},
+    {kReduce, "REDUCE"},
+    {'b', "BUILD"},
+    {'i', "INST"},
+    {'o', "OBJ"},
+    {0x81, "NEWOBJ"},
+    {0x92, "NEWOBJ_EX"},
+    {'P', "PERSID"},
+    {'Q', "BINPERSID"},
+    {0x82, "EXT1"},
+    {0x83, "EXT2"},
     {0x84, "EXT4"},
 }};
 
-/// By which protocol 2 has no opcode: what Python calls to make bytes and sets of strings and lists.
+/// By which protocol 2 has no opcode: what Python calls to make bytes and sets of strings and
+/// lists.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kPlainMakers{{
-    {"_codecs", "encode"}, {"__builtin__", "bytes"}, {"__builtin__", "bytearray"}, {"__builtin__", "set"},
-    {"__builtin__", "frozenset"}, {"builtins", "bytes"}, {"builtins", "bytearray"}, {"builtins", "set"},
+    {"_codecs", "encode"},
+    {"__builtin__", "bytes"},
+    {"__builtin__", "bytearray"},
+    {"__builtin__", "set"},
+    {"__builtin__", "frozenset"},
+    {"builtins", "bytes"},
+    {"builtins", "bytearray"},
+    {"builtins", "set"},
     {"builtins", "frozenset"},
 }};
 
@@ -49,7 +102,8 @@ constexpr std::uint64_t kLongMax = 9;
 /// Eight bytes, least first.
 std::uint64_t little64(const char* from) noexcept {
   std::uint64_t value = 0;
-  for (unsigned i = 0; i < 8; ++i) value |= std::uint64_t{static_cast<std::uint8_t>(from[i])} << (8 * i);
+  for (unsigned i = 0; i < 8; ++i)
+    value |= std::uint64_t{static_cast<std::uint8_t>(from[i])} << (8 * i);
   return value;
 }
 
@@ -107,8 +161,8 @@ PickleReader::Step PickleReader::run() {
   }
 }
 
-/// What snapshots hold by the hundred million, as take() would, while there is more at hand than such an opcode has
-/// bytes. All else, and all that is wrong, is left for take().
+/// What snapshots hold by the hundred million, as take() would, while there is more at hand than
+/// such an opcode has bytes. All else, and all that is wrong, is left for take().
 void PickleReader::run_ahead() {
   constexpr std::ptrdiff_t kLongest = 16;
   const auto at_hand = input_.at_hand();
@@ -156,7 +210,8 @@ void PickleReader::run_ahead() {
         const unsigned length = static_cast<std::uint8_t>(at[1]);
         if (length == 0 || length > 8) return;
         const auto unused = 64 - 8 * length;  // bits, into which the sign goes
-        stack_.push_back(store_.integer(static_cast<std::int64_t>(little64(at + 2) << unused) >> unused));
+        stack_.push_back(
+            store_.integer(static_cast<std::int64_t>(little64(at + 2) << unused) >> unused));
         at += 2 + length;
         break;
       }
@@ -188,62 +243,100 @@ void PickleReader::run_ahead() {
         at += 2 + length;
         break;
       }
-      default: return;
+      default:
+        return;
     }
   }
 }
 
 PickleReader::Step PickleReader::take(std::uint8_t opcode) {
   switch (opcode) {
-    case kMark: marks_.push_back(stack_.size()); return Step::go_on;
+    case kMark:
+      marks_.push_back(stack_.size());
+      return Step::go_on;
     case kStop:
       if (stack_.size() == 1 && marks_.empty()) return Step::stop;
       return refuse(text::format("STOP with {} values on the stack", stack_.size()), "one, whole");
-    case kNone: return push(PickleStore::none());
-    case kNewtrue: return push(PickleStore::boolean(true));
-    case kNewfalse: return push(PickleStore::boolean(false));
-    case kBinint: return push_signed32();
-    case kBinint1: return push_unsigned(1);
-    case kBinint2: return push_unsigned(2);
-    case kLong1: return push_long(1);
-    case kLong4: return push_long(4);
-    case kBinfloat: return push_float();
+    case kNone:
+      return push(PickleStore::none());
+    case kNewtrue:
+      return push(PickleStore::boolean(true));
+    case kNewfalse:
+      return push(PickleStore::boolean(false));
+    case kBinint:
+      return push_signed32();
+    case kBinint1:
+      return push_unsigned(1);
+    case kBinint2:
+      return push_unsigned(2);
+    case kLong1:
+      return push_long(1);
+    case kLong4:
+      return push_long(4);
+    case kBinfloat:
+      return push_float();
     case kShortBinunicode:
-    case kShortBinstring: return push_string(1);
+    case kShortBinstring:
+      return push_string(1);
     case kBinunicode:
-    case kBinstring: return push_string(4);
-    case kBinunicode8: return push_string(8);
-    case kShortBinbytes: return push_opaque(1);
-    case kBinbytes: return push_opaque(4);
+    case kBinstring:
+      return push_string(4);
+    case kBinunicode8:
+      return push_string(8);
+    case kShortBinbytes:
+      return push_opaque(1);
+    case kBinbytes:
+      return push_opaque(4);
     case kBinbytes8:
-    case kBytearray8: return push_opaque(8);
-    case kGlobal: return push_global();
-    case kStackGlobal: return push_stack_global();
-    case kReduce: return reduce();
-    case kEmptyDict: return push_container(Type::dict);
+    case kBytearray8:
+      return push_opaque(8);
+    case kGlobal:
+      return push_global();
+    case kStackGlobal:
+      return push_stack_global();
+    case kReduce:
+      return reduce();
+    case kEmptyDict:
+      return push_container(Type::dict);
     case kEmptyList:
-    case kEmptySet: return push_container(Type::list);
-    case kEmptyTuple: return push_tuple(0);
-    case kTuple1: return push_tuple(1);
-    case kTuple2: return push_tuple(2);
-    case kTuple3: return push_tuple(3);
+    case kEmptySet:
+      return push_container(Type::list);
+    case kEmptyTuple:
+      return push_tuple(0);
+    case kTuple1:
+      return push_tuple(1);
+    case kTuple2:
+      return push_tuple(2);
+    case kTuple3:
+      return push_tuple(3);
     case kTuple:
-    case kFrozenset: return push_marked_tuple();
-    case kAppend: return append();
+    case kFrozenset:
+      return push_marked_tuple();
+    case kAppend:
+      return append();
     case kAppends:
-    case kAdditems: return append_marked();
-    case kSetitem: return set_item();
-    case kSetitems: return set_items_marked();
-    case kMemoize: return memoize(memo_.size());
-    case kBinput: return put(1);
-    case kLongBinput: return put(4);
-    case kBinget: return get(1);
-    case kLongBinget: return get(4);
+    case kAdditems:
+      return append_marked();
+    case kSetitem:
+      return set_item();
+    case kSetitems:
+      return set_items_marked();
+    case kMemoize:
+      return memoize(memo_.size());
+    case kBinput:
+      return put(1);
+    case kLongBinput:
+      return put(4);
+    case kBinget:
+      return get(1);
+    case kLongBinget:
+      return get(4);
     case kFrame: {  // a hint of how much to read at once
       std::uint64_t length = 0;
       return input_.little(8, length) ? Step::go_on : Step::ends;
     }
-    default: break;
+    default:
+      break;
   }
   for (const auto& [call, name] : kCalls) {
     if (call == opcode) return refuse(text::format("{} asks to run code", name), kPlainData);
@@ -317,7 +410,8 @@ PickleReader::Step PickleReader::push_stack_global() {
   return push_maker("STACK_GLOBAL", word(module), word(name));
 }
 
-PickleReader::Step PickleReader::push_maker(std::string_view opcode, std::string_view module, std::string_view name) {
+PickleReader::Step PickleReader::push_maker(std::string_view opcode, std::string_view module,
+                                            std::string_view name) {
   for (const auto& maker : kPlainMakers) {
     if (maker.first == module && maker.second == name) return push(PickleStore::plain_maker());
   }
@@ -332,8 +426,9 @@ PickleReader::Step PickleReader::reduce() {
     return refuse("REDUCE asks to run code", kPlainData);
   }
   const auto& arguments = store_.container_at(PickleStore::identity(stack_.back()));
-  const auto of_bytes = arguments.first != 0 &&
-                        store_.value_at(store_.run_at(arguments.first, true).begin) == PickleStore::opaque();
+  const auto of_bytes =
+      arguments.first != 0 &&
+      store_.value_at(store_.run_at(arguments.first, true).begin) == PickleStore::opaque();
   stack_.resize(stack_.size() - 2);
   return of_bytes ? push(PickleStore::opaque()) : push_opaque_of(0);  // they were counted
 }
@@ -349,7 +444,8 @@ PickleReader::Step PickleReader::push_string(std::size_t length_bytes) {
   std::uint64_t length = 0;
   if (!input_.little(length_bytes, length)) return Step::ends;
   if (length > kStringMax) {
-    return refuse(text::format("a string of {} bytes", length), text::format("one of at most {}", kStringMax));
+    return refuse(text::format("a string of {} bytes", length),
+                  text::format("one of at most {}", kStringMax));
   }
   const auto [value, place] = store_.string(static_cast<std::size_t>(length));
   if (!input_.copy(place, static_cast<std::size_t>(length))) return Step::ends;
@@ -376,7 +472,8 @@ PickleReader::Step PickleReader::push_marked_tuple() {
 PickleReader::Step PickleReader::memoize(std::uint64_t index) {
   if (stack_.empty() || (!marks_.empty() && marks_.back() == stack_.size())) return underflow();
   if (index > memo_.size()) {
-    return refuse(text::format("memo index {}", index), text::format("at most {}, the next one", memo_.size()));
+    return refuse(text::format("memo index {}", index),
+                  text::format("at most {}, the next one", memo_.size()));
   }
   if (index == memo_.size()) {
     memo_.push(stack_.back());
@@ -395,7 +492,8 @@ PickleReader::Step PickleReader::get(std::size_t bytes) {
   std::uint64_t index = 0;
   if (!input_.little(bytes, index)) return Step::ends;
   if (index >= memo_.size()) {
-    return refuse(text::format("memo index {}", index), text::format("one below {}, those that are set", memo_.size()));
+    return refuse(text::format("memo index {}", index),
+                  text::format("one below {}, those that are set", memo_.size()));
   }
   return push(memo_[static_cast<std::size_t>(index)]);
 }
@@ -405,7 +503,8 @@ PickleReader::Step PickleReader::append() {
   if (above < 2) return underflow();
   const auto value = stack_.back();
   stack_.pop_back();
-  if (store_.type(stack_.back()) != Type::list) return refuse("APPEND to what is no list", "a list");
+  if (store_.type(stack_.back()) != Type::list)
+    return refuse("APPEND to what is no list", "a list");
   store_.append(stack_.back(), {&value, 1});
   return Step::go_on;
 }
@@ -451,7 +550,8 @@ PickleReader::Step PickleReader::set_items_marked() {
   return Step::go_on;
 }
 
-/// What a byte of an honest file becomes is one or two, and a byte of a malicious one at most some sixteen.
+/// What a byte of an honest file becomes is one or two, and a byte of a malicious one at most some
+/// sixteen.
 PickleReader::Step PickleReader::within_limits() {
   constexpr std::uint64_t kFree = std::uint64_t{32} << 20, kTimes = 6;
   const auto held = store_.bytes() + memo_.bytes() + stack_.capacity() * sizeof(stack_[0]) +
@@ -463,7 +563,8 @@ PickleReader::Step PickleReader::within_limits() {
   return Step::go_on;
 }
 
-/// What lies above each mark goes into the container below it, as the opcode that was cut off would have done.
+/// What lies above each mark goes into the container below it, as the opcode that was cut off would
+/// have done.
 void PickleReader::mend() {
   pickle_.torn_ = true;
   const auto attach = [&](PickleValue to, std::span<const PickleValue> values) {
@@ -482,7 +583,8 @@ void PickleReader::mend() {
       const auto to = stack_[mark - 1];
       // A dict's last value may be a list with one element that was not appended yet.
       const auto odd = store_.type(to) == Type::dict && values.size() % 2 != 0 && values.size() > 2;
-      if (odd && store_.type(values.back()) != Type::string) attach(values[values.size() - 2], values.last(1));
+      if (odd && store_.type(values.back()) != Type::string)
+        attach(values[values.size() - 2], values.last(1));
       attach(to, values);
     }
     stack_.resize(mark);
@@ -491,7 +593,8 @@ void PickleReader::mend() {
 }
 
 Error PickleReader::wrong(std::string_view what, std::string_view expected) const {
-  return fail(Errc::parse_error, "{}: byte {}: {}: expected {}", source_.name(), opcode_at_, what, expected);
+  return fail(Errc::parse_error, "{}: byte {}: {}: expected {}", source_.name(), opcode_at_, what,
+              expected);
 }
 
 PickleReader::Step PickleReader::refuse(std::string_view what, std::string_view expected) {

@@ -14,7 +14,8 @@
 
 namespace emm::format {
 
-/// The machine that a pickle is a program for, less all that runs code. One reading; see read_pickle().
+/// The machine that a pickle is a program for, less all that runs code. One reading; see
+/// read_pickle().
 class PickleReader {
  public:
   PickleReader(ByteSource& source, const ReadPickleOptions& options) noexcept

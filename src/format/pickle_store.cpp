@@ -56,7 +56,8 @@ bool PickleStore::fits(std::size_t values) const noexcept {
   const auto room = [&](std::size_t used, unsigned bits, std::size_t more) {
     return used + more + kMargin < (std::size_t{1} << bits);
   };
-  return room(values_.size(), 32, 2 * values) && room(containers_.size(), 32 - kContainerShift, 0) &&
+  return room(values_.size(), 32, 2 * values) &&
+         room(containers_.size(), 32 - kContainerShift, 0) &&
          room(wides_.size(), 32 - kWideShift, 0) && room(reals_.size(), 32 - kOtherShift, 0) &&
          room(unsigned_.size(), 32 - kOtherShift, 0) &&
          text_.size() + kMargin / kTextBlock < (std::size_t{1} << (32 - kStringShift - kTextShift));
@@ -83,7 +84,8 @@ void PickleStore::append(PickleValue list, std::span<const PickleValue> values) 
 void PickleStore::add(Container& container, std::span<const PickleValue> values) {
   if (values.empty()) return;
   auto place = container.first == 0 ? open_run(container) : number(container.first + kLast);
-  put_number(container.first + kSize, number(container.first + kSize) + static_cast<std::uint32_t>(values.size()));
+  put_number(container.first + kSize,
+             number(container.first + kSize) + static_cast<std::uint32_t>(values.size()));
   for (;;) {
     const auto run = run_at(place, place == container.first);
     if (values_.room() == 0 || std::size_t{run.begin} + run.count != values_.size()) {
@@ -108,7 +110,8 @@ void PickleStore::set_items(PickleValue dict, std::span<const PickleValue> pairs
       const auto place = values_.claim(count);
       auto* const values = &values_[place];
       for (std::size_t i = 0; i < count; ++i) values[i] = pairs[2 * i + 1];
-      container = {.first = static_cast<std::uint32_t>(place), .form = container.form | ((*shape + 1) << kTypeBits)};
+      container = {.first = static_cast<std::uint32_t>(place),
+                   .form = container.form | ((*shape + 1) << kTypeBits)};
       return;
     }
   } else if (container.form >> kTypeBits != 0) {
@@ -169,7 +172,8 @@ std::optional<std::uint32_t> PickleStore::shape_by_text(std::span<const PickleVa
   return shape;
 }
 
-std::optional<std::uint32_t> PickleStore::slot(std::uint32_t shape, std::string_view key) const noexcept {
+std::optional<std::uint32_t> PickleStore::slot(std::uint32_t shape,
+                                               std::string_view key) const noexcept {
   const auto& keys = shapes_[shape].keys;
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
     if (string(keys[i]) == key) return i;
@@ -178,8 +182,8 @@ std::optional<std::uint32_t> PickleStore::slot(std::uint32_t shape, std::string_
 }
 
 std::uint64_t PickleStore::bytes() const noexcept {
-  return values_.bytes() + containers_.bytes() + wides_.bytes() + reals_.bytes() + unsigned_.bytes() + text_bytes_ +
-         text_.capacity() * sizeof(text_[0]);
+  return values_.bytes() + containers_.bytes() + wides_.bytes() + reals_.bytes() +
+         unsigned_.bytes() + text_bytes_ + text_.capacity() * sizeof(text_[0]);
 }
 
 }  // namespace emm::format

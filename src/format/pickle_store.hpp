@@ -18,9 +18,9 @@
 
 namespace emm::format {
 
-/// Where the values of a Pickle lie: four bytes each, integers beyond 31 bits elsewhere, strings once each, elements of
-/// a container in runs. Of a file of gigabytes this is what is in memory, and on many machines the cost of memory is
-/// most of the cost of reading; so it is kept small.
+/// Where the values of a Pickle lie: four bytes each, integers beyond 31 bits elsewhere, strings
+/// once each, elements of a container in runs. Of a file of gigabytes this is what is in memory,
+/// and on many machines the cost of memory is most of the cost of reading; so it is kept small.
 class PickleStore {
  public:
   using Type = PickleValue::Type;
@@ -30,14 +30,18 @@ class PickleStore {
 
   // Making values.
   static PickleValue none() noexcept { return other(Other::constant, kNone); }
-  static PickleValue boolean(bool value) noexcept { return other(Other::constant, value ? kTrue : kFalse); }
+  static PickleValue boolean(bool value) noexcept {
+    return other(Other::constant, value ? kTrue : kFalse);
+  }
   /// What is there, and not kept: bytes, an integer beyond 64 bits.
   static PickleValue opaque() noexcept { return other(Other::constant, kOpaque); }
-  /// A function of Python's that makes plain data of plain data; while reading, in the place of its name.
+  /// A function of Python's that makes plain data of plain data; while reading, in the place of its
+  /// name.
   static PickleValue plain_maker() noexcept { return other(Other::constant, kPlainMaker); }
   PickleValue integer(std::int64_t value) {
     constexpr std::int64_t kLimit = std::int64_t{1} << 30;
-    if (value >= -kLimit && value < kLimit) return PickleValue((static_cast<std::uint32_t>(value) << 1) | 1u);
+    if (value >= -kLimit && value < kLimit)
+      return PickleValue((static_cast<std::uint32_t>(value) << 1) | 1u);
     wides_.push(value);
     return PickleValue(static_cast<std::uint32_t>(wides_.size() - 1) << kWideShift);
   }
@@ -47,62 +51,78 @@ class PickleStore {
   std::pair<PickleValue, char*> string(std::size_t size);
   PickleValue container(Type type) {
     containers_.push({.form = static_cast<std::uint32_t>(type)});
-    return PickleValue((static_cast<std::uint32_t>(containers_.size() - 1) << kContainerShift) | kContainer);
+    return PickleValue((static_cast<std::uint32_t>(containers_.size() - 1) << kContainerShift) |
+                       kContainer);
   }
   /// REQUIRES: fits().
   void append(PickleValue list, std::span<const PickleValue> values);
   /// Keys and values in turn.
   void set_items(PickleValue dict, std::span<const PickleValue> pairs);
-  /// There is a place left for `values` more of any kind, and then as many as 16 MiB of a pickle can make.
+  /// There is a place left for `values` more of any kind, and then as many as 16 MiB of a pickle
+  /// can make.
   bool fits(std::size_t values) const noexcept;
 
   // Reading them; Pickle says what these do.
   Type type(PickleValue value) const noexcept;
   std::optional<std::uint64_t> u64(PickleValue value) const noexcept;
   std::optional<std::int64_t> i64(PickleValue value) const noexcept;
-  double real(PickleValue value) const noexcept { return reals_[value.bits_ >> kOtherShift]; }  // REQUIRES: it is one
+  double real(PickleValue value) const noexcept {
+    return reals_[value.bits_ >> kOtherShift];
+  }  // REQUIRES: it is one
   bool is_true(PickleValue value) const noexcept { return value == boolean(true); }
-  std::string_view string(PickleValue value) const noexcept;                        // REQUIRES: it is one
+  std::string_view string(PickleValue value) const noexcept;  // REQUIRES: it is one
   static bool is_container(PickleValue value) noexcept { return value.is_container(); }
-  static bool is_string(PickleValue value) noexcept { return (value.bits_ & kStringMask) == kString; }
+  static bool is_string(PickleValue value) noexcept {
+    return (value.bits_ & kStringMask) == kString;
+  }
   static std::uint32_t identity(PickleValue value) noexcept { return value.container(); }
 
   struct Container {
-    std::uint32_t first = 0;  ///< Its first run; of a dict with a shape, its first value. 0: it is empty.
-    std::uint32_t form = 0;   ///< The type, and the shape plus one.
+    std::uint32_t first =
+        0;  ///< Its first run; of a dict with a shape, its first value. 0: it is empty.
+    std::uint32_t form = 0;  ///< The type, and the shape plus one.
   };
-  /// Asks the memory for a value that will be read soon: first for what it is, then for what it holds.
+  /// Asks the memory for a value that will be read soon: first for what it is, then for what it
+  /// holds.
   void prefetch_container(PickleValue value) const noexcept {
     if (is_container(value)) __builtin_prefetch(&containers_[identity(value)]);
   }
   void prefetch_values(PickleValue value) const noexcept {
     if (is_container(value)) __builtin_prefetch(&values_[containers_[identity(value)].first]);
   }
-  /// Elements that lie side by side. Before those of each run are its count and where the next run is; before the
-  /// first's also where the last is, and the count of them all.
+  /// Elements that lie side by side. Before those of each run are its count and where the next run
+  /// is; before the first's also where the last is, and the count of them all.
   struct Run {
     std::uint32_t begin = 0, count = 0, next = 0;
   };
-  const Container& container_at(std::uint32_t identity) const noexcept { return containers_[identity]; }
+  const Container& container_at(std::uint32_t identity) const noexcept {
+    return containers_[identity];
+  }
   static Type type_of(const Container& c) noexcept { return static_cast<Type>(c.form & kTypeMask); }
   static std::uint32_t shape_of(const Container& c) noexcept { return (c.form >> kTypeBits) - 1; }
   /// Elements; of a dict, pairs.
   std::uint32_t size_of(const Container& c) const noexcept;
   Run run_at(std::uint32_t place, bool first) const noexcept {
-    return {.begin = place + (first ? kFirstHead : kHead), .count = number(place), .next = number(place + kNext)};
+    return {.begin = place + (first ? kFirstHead : kHead),
+            .count = number(place),
+            .next = number(place + kNext)};
   }
   /// Of the values of a dict with a shape, which lie side by side.
   const PickleValue* values_from(std::uint32_t place) const noexcept { return &values_[place]; }
   PickleValue value_at(std::uint32_t place) const noexcept { return values_[place]; }
-  PickleValue key_at(std::uint32_t shape, std::uint32_t slot) const noexcept { return shapes_[shape].keys[slot]; }
+  PickleValue key_at(std::uint32_t shape, std::uint32_t slot) const noexcept {
+    return shapes_[shape].keys[slot];
+  }
   std::optional<std::uint32_t> slot(std::uint32_t shape, std::string_view key) const noexcept;
   std::uint32_t shape_count() const noexcept { return static_cast<std::uint32_t>(shapes_.size()); }
-  std::uint32_t container_count() const noexcept { return static_cast<std::uint32_t>(containers_.size()); }
+  std::uint32_t container_count() const noexcept {
+    return static_cast<std::uint32_t>(containers_.size());
+  }
   std::uint64_t bytes() const noexcept;
 
  private:
-  // The low bits of a value: ...1 an integer of 31 bits, ..10 a container, .100 a string, 0000 a wide integer (never
-  // the first, since 0 is absent), 1000 what there are few of.
+  // The low bits of a value: ...1 an integer of 31 bits, ..10 a container, .100 a string, 0000 a
+  // wide integer (never the first, since 0 is absent), 1000 what there are few of.
   static constexpr std::uint32_t kContainer = 2, kString = 4, kStringMask = 7;
   static constexpr std::uint32_t kOther = 8, kOtherMask = 15;
   static constexpr unsigned kContainerShift = 2, kStringShift = 3, kWideShift = 4, kOtherShift = 6;
@@ -124,12 +144,16 @@ class PickleStore {
   static PickleValue other(Other kind, std::uint32_t payload) noexcept {
     return PickleValue((payload << kOtherShift) | (static_cast<std::uint32_t>(kind) << 4) | kOther);
   }
-  static bool is_wide(PickleValue value) noexcept { return (value.bits_ & kOtherMask) == 0 && value.bits_ != 0; }
+  static bool is_wide(PickleValue value) noexcept {
+    return (value.bits_ & kOtherMask) == 0 && value.bits_ != 0;
+  }
   static bool is_other(PickleValue value, Other kind) noexcept {
     return (value.bits_ & 63u) == ((static_cast<std::uint32_t>(kind) << 4) | kOther);
   }
   std::uint32_t number(std::uint32_t place) const noexcept { return values_[place].bits_; }
-  void put_number(std::uint32_t place, std::uint32_t number) noexcept { values_[place] = PickleValue(number); }
+  void put_number(std::uint32_t place, std::uint32_t number) noexcept {
+    values_[place] = PickleValue(number);
+  }
   /// Puts the values behind those that it has.
   void add(Container& container, std::span<const PickleValue> values);
   /// Of a container: a run that ends where there is room. The place of its head.
@@ -158,7 +182,8 @@ class PickleStore {
 inline PickleStore::Type PickleStore::type(PickleValue value) const noexcept {
   if (is_container(value)) return type_of(containers_[identity(value)]);
   if (is_string(value)) return Type::string;
-  if (value.is_small() || is_wide(value) || is_other(value, Other::unsigned_integer)) return Type::integer;
+  if (value.is_small() || is_wide(value) || is_other(value, Other::unsigned_integer))
+    return Type::integer;
   if (is_other(value, Other::real)) return Type::real;
   if (value == PickleValue()) return Type::absent;
   if (value == none()) return Type::none;

@@ -4,11 +4,22 @@
 
 namespace emm::format {
 
-/// A value of a Pickle, in four bytes; means something only to the Pickle that gave it. Two that are equal are the
-/// same object.
+/// A value of a Pickle, in four bytes; means something only to the Pickle that gave it. Two that
+/// are equal are the same object.
 class PickleValue {
  public:
-  enum class Type : std::uint8_t { absent, none, boolean, integer, real, string, opaque, list, tuple, dict };
+  enum class Type : std::uint8_t {
+    absent,
+    none,
+    boolean,
+    integer,
+    real,
+    string,
+    opaque,
+    list,
+    tuple,
+    dict
+  };
 
   constexpr PickleValue() = default;  ///< absent
   bool operator==(const PickleValue&) const = default;
@@ -17,7 +28,9 @@ class PickleValue {
   friend class Pickle;
   friend class PickleStore;
   constexpr explicit PickleValue(std::uint32_t bits) noexcept : bits_(bits) {}
-  constexpr bool is_small() const noexcept { return (bits_ & 1u) != 0; }  // an integer that is here itself
+  constexpr bool is_small() const noexcept {
+    return (bits_ & 1u) != 0;
+  }  // an integer that is here itself
   constexpr std::int32_t small() const noexcept { return static_cast<std::int32_t>(bits_) >> 1; }
   constexpr bool is_container() const noexcept { return (bits_ & 3u) == 2; }
   constexpr std::uint32_t container() const noexcept { return bits_ >> 2; }

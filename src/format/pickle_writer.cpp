@@ -60,7 +60,8 @@ void PickleWriter::negative(std::int32_t value) {
 void PickleWriter::real(double value) {
   out_ += 'G';
   const auto bits = std::bit_cast<std::uint64_t>(value);
-  for (unsigned shift = 64; shift != 0; shift -= 8) out_ += static_cast<char>((bits >> (shift - 8)) & 0xff);
+  for (unsigned shift = 64; shift != 0; shift -= 8)
+    out_ += static_cast<char>((bits >> (shift - 8)) & 0xff);
 }
 
 void PickleWriter::little(std::uint64_t value, unsigned bytes) {

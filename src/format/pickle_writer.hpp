@@ -11,9 +11,9 @@
 
 namespace emm::format {
 
-/// Writes a pickle of protocol 4, as Python's own pickler does, opcode by opcode: what the calls describe must be a
-/// value. Strings that are the same are one object. What is written goes to the sink in larger pieces; end() says
-/// whether all of it went well.
+/// Writes a pickle of protocol 4, as Python's own pickler does, opcode by opcode: what the calls
+/// describe must be a value. Strings that are the same are one object. What is written goes to the
+/// sink in larger pieces; end() says whether all of it went well.
 class PickleWriter {
  public:
   using Memo = std::uint32_t;
@@ -25,10 +25,12 @@ class PickleWriter {
   Memo list() { return container(']'); }
   void again(Memo memo);
   void mark() { out_ += '('; }
-  void append() { out_ += 'a'; }    ///< The last value to the list before it.
-  void appends() { out_ += 'e'; }   ///< What follows the mark, to the list before it.
-  void setitems() { out_ += 'u'; }  ///< The keys and values that follow the mark, to the dict before it.
-  void pair() { out_ += '\x86'; }   ///< The last two values, as a tuple.
+  void append() { out_ += 'a'; }   ///< The last value to the list before it.
+  void appends() { out_ += 'e'; }  ///< What follows the mark, to the list before it.
+  void setitems() {
+    out_ += 'u';
+  }  ///< The keys and values that follow the mark, to the dict before it.
+  void pair() { out_ += '\x86'; }  ///< The last two values, as a tuple.
 
   void text(std::string_view value);
   void text_once(std::string_view value);  ///< One that does not come again: it is not remembered.

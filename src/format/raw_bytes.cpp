@@ -65,8 +65,8 @@ class FileStage final : public RawStage {
     return done;
   }
 
-  /// Until there is something to read. A signal may come between a look at `stop` and a read, or to another thread
-  /// than the one that reads: so what may wait for long looks again now and then.
+  /// Until there is something to read. A signal may come between a look at `stop` and a read, or to
+  /// another thread than the one that reads: so what may wait for long looks again now and then.
   Status wait() const {
     constexpr int kLookMs = 100;
     if (stop_ == nullptr) return {};

@@ -21,7 +21,7 @@ constexpr std::string_view name(Action action) noexcept {
 
 /// "23150,01:54:00.576568,allocate,0x700000000000,10302908,0"
 struct Row {
-  std::uint64_t thread = 0;   ///< The operating system's number, decimal.
+  std::uint64_t thread = 0;  ///< The operating system's number, decimal.
   /// Local time of day, below 24 h; it wraps at midnight. RMM writes it in microseconds.
   std::uint64_t time_ns = 0;
   Action action = Action::allocate;

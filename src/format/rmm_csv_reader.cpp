@@ -11,24 +11,44 @@ namespace {
 
 // Of a log, and of a legacy log: as their own headers have them.
 enum LogColumn : std::uint8_t { kThread, kTime, kAction, kPointer, kSize, kStream };
-constexpr CsvColumnName kLogColumns[] = {{"thread", kThread},   {"time", kTime}, {"action", kAction},
-                                         {"pointer", kPointer}, {"size", kSize}, {"stream", kStream}};
+constexpr CsvColumnName kLogColumns[] = {{"thread", kThread}, {"time", kTime},
+                                         {"action", kAction}, {"pointer", kPointer},
+                                         {"size", kSize},     {"stream", kStream}};
 enum LegacyColumn : std::uint8_t {
-  kEvent, kDevice, kAddress, kLegacyStream, kLegacySize, kFree, kTotal, kAllocs, kStart, kEnd, kElapsed, kLocation,
+  kEvent,
+  kDevice,
+  kAddress,
+  kLegacyStream,
+  kLegacySize,
+  kFree,
+  kTotal,
+  kAllocs,
+  kStart,
+  kEnd,
+  kElapsed,
+  kLocation,
 };
-constexpr CsvColumnName kLegacyColumns[] = {
-    {"event type", kEvent},          {"device id", kDevice},     {"address", kAddress},
-    {"stream", kLegacyStream},       {"size (bytes)", kLegacySize}, {"free memory", kFree},
-    {"total memory", kTotal},        {"current allocs", kAllocs}, {"start", kStart},
-    {"end", kEnd},                   {"elapsed", kElapsed},      {"location", kLocation}};
+constexpr CsvColumnName kLegacyColumns[] = {{"event type", kEvent},
+                                            {"device id", kDevice},
+                                            {"address", kAddress},
+                                            {"stream", kLegacyStream},
+                                            {"size (bytes)", kLegacySize},
+                                            {"free memory", kFree},
+                                            {"total memory", kTotal},
+                                            {"current allocs", kAllocs},
+                                            {"start", kStart},
+                                            {"end", kEnd},
+                                            {"elapsed", kElapsed},
+                                            {"location", kLocation}};
 
 template <class... Column>
 constexpr std::uint64_t bits(Column... columns) noexcept {
   return ((std::uint64_t{1} << columns) | ...);
 }
 
-/// Takes a line apart, column by column; remembers the first that is bad. Either the line is walked through, its
-/// columns asked for in the order of RMM's own header, or it is split by the rules of CSV.
+/// Takes a line apart, column by column; remembers the first that is bad. Either the line is walked
+/// through, its columns asked for in the order of RMM's own header, or it is split by the rules of
+/// CSV.
 class Columns {
  public:
   enum class Way { walk, split };
@@ -46,7 +66,8 @@ class Columns {
   std::string_view take(std::uint8_t column) noexcept {
     if (by_layout_) {
       const auto& columns = dialect_.layout.columns();
-      const auto place = static_cast<std::size_t>(std::find(columns.begin(), columns.end(), column) - columns.begin());
+      const auto place = static_cast<std::size_t>(
+          std::find(columns.begin(), columns.end(), column) - columns.begin());
       if (place == columns.size()) return {};
       at_ = dialect_.line.at(place);
       return dialect_.line[place];
@@ -66,12 +87,15 @@ class Columns {
     return line_.substr(at_);
   }
   bool has(std::uint8_t column) const noexcept { return dialect_.layout.has(column); }
-  void expect(bool good, std::string_view column, std::string_view value, std::string_view expected) noexcept {
+  void expect(bool good, std::string_view column, std::string_view value,
+              std::string_view expected) noexcept {
     expect(good, column, value, at_, expected);
   }
 
-  std::uint64_t decimal(std::string_view column, std::string_view value, std::string_view expected) noexcept {
-    const auto number = value.starts_with("0x") || value.starts_with("0X") ? std::nullopt : text::to_u64(value);
+  std::uint64_t decimal(std::string_view column, std::string_view value,
+                        std::string_view expected) noexcept {
+    const auto number =
+        value.starts_with("0x") || value.starts_with("0X") ? std::nullopt : text::to_u64(value);
     expect(number.has_value(), column, value, expected);
     return number.value_or(0);
   }
@@ -92,7 +116,8 @@ class Columns {
  private:
   void expect(bool good, std::string_view column, std::string_view value, std::size_t at,
               std::string_view expected) noexcept {
-    if (!good && !bad_) bad_ = BadColumn{.column = column, .value = value, .at = at, .expected = expected};
+    if (!good && !bad_)
+      bad_ = BadColumn{.column = column, .value = value, .at = at, .expected = expected};
   }
 
   std::string_view line_;
@@ -103,10 +128,12 @@ class Columns {
   std::optional<BadColumn> bad_;
 };
 
-/// "01:54:00.576568" or "01:54:00:576568" in nanoseconds, of which there may be from none to nine digits.
+/// "01:54:00.576568" or "01:54:00:576568" in nanoseconds, of which there may be from none to nine
+/// digits.
 std::optional<std::uint64_t> time_of_day(std::string_view text) noexcept {
   constexpr std::size_t kSeconds = 8, kMost = 18;
-  if (text.size() < kSeconds || text.size() == kSeconds + 1 || text.size() > kMost) return std::nullopt;
+  if (text.size() < kSeconds || text.size() == kSeconds + 1 || text.size() > kMost)
+    return std::nullopt;
   unsigned worst = 0;  // of the digits: above 9 where one is none
   const auto digits = [&](std::size_t at, std::size_t count) {
     std::uint64_t value = 0;
@@ -121,7 +148,8 @@ std::optional<std::uint64_t> time_of_day(std::string_view text) noexcept {
   std::uint64_t ns = 0;
   if (text.size() > kSeconds) {
     if (text[kSeconds] != '.' && text[kSeconds] != ':') return std::nullopt;
-    constexpr std::uint64_t kOfLast[] = {100'000'000, 10'000'000, 1'000'000, 100'000, 10'000, 1'000, 100, 10, 1};
+    constexpr std::uint64_t kOfLast[] = {100'000'000, 10'000'000, 1'000'000, 100'000, 10'000,
+                                         1'000,       100,        10,        1};
     const auto count = text.size() - kSeconds - 1;
     ns = digits(kSeconds + 1, count) * kOfLast[count - 1];
   }
@@ -130,7 +158,8 @@ std::optional<std::uint64_t> time_of_day(std::string_view text) noexcept {
   return ((hours * 60 + minutes) * 60 + seconds) * 1'000'000'000 + ns;
 }
 
-/// A row as RMM itself writes it, read without looking back; false, and `row` half read, for any other line.
+/// A row as RMM itself writes it, read without looking back; false, and `row` half read, for any
+/// other line.
 class PlainRow {
  public:
   explicit PlainRow(std::string_view line) noexcept : at_(line.data()), end_(at_ + line.size()) {}
@@ -152,7 +181,8 @@ class PlainRow {
     } else {
       return false;
     }
-    return hex(row.pointer) && comma() && decimal(row.size) && comma() && stream(row.stream) && left() == 0;
+    return hex(row.pointer) && comma() && decimal(row.size) && comma() && stream(row.stream) &&
+           left() == 0;
   }
 
  private:
@@ -176,7 +206,8 @@ class PlainRow {
     if (!take("0x")) return false;
     const auto* const begin = at_;
     for (value = 0; at_ != end_; ++at_) {
-      const auto digit = static_cast<std::uint8_t>(*at_ - '0'), letter = static_cast<std::uint8_t>(*at_ - 'a');
+      const auto digit = static_cast<std::uint8_t>(*at_ - '0'),
+                 letter = static_cast<std::uint8_t>(*at_ - 'a');
       if (digit > 9 && letter > 5) break;
       value = value << 4 | (digit <= 9 ? digit : letter + 10u);
     }
@@ -194,7 +225,8 @@ class PlainRow {
 };
 
 template <std::size_t N>
-std::optional<std::size_t> position(const std::array<std::string_view, N>& names, std::string_view name) noexcept {
+std::optional<std::size_t> position(const std::array<std::string_view, N>& names,
+                                    std::string_view name) noexcept {
   for (std::size_t i = 0; i < N; ++i) {
     if (names[i] == name) return i;
   }
@@ -208,7 +240,8 @@ bool Dialect::has_thread() const noexcept { return layout.has(kThread); }
 std::optional<Dialect> dialect_of(std::string_view header) {
   auto layout = CsvLayout::of(header, kLogColumns, bits(kTime, kAction, kPointer, kSize));
   if (!layout) return std::nullopt;
-  return Dialect{.layout = *std::move(layout), .is_own = header == kHeader || header == kHeaderWithoutThread};
+  return Dialect{.layout = *std::move(layout),
+                 .is_own = header == kHeader || header == kHeaderWithoutThread};
 }
 
 std::optional<Dialect> legacy_dialect_of(std::string_view header) {
@@ -220,7 +253,9 @@ std::optional<Dialect> legacy_dialect_of(std::string_view header) {
 namespace {
 
 std::optional<BadColumn> fill(Row& row, Columns columns) {
-  row.thread = columns.has(kThread) ? columns.decimal("Thread", columns.take(kThread), "a thread's number") : 0;
+  row.thread = columns.has(kThread)
+                   ? columns.decimal("Thread", columns.take(kThread), "a thread's number")
+                   : 0;
   const auto time = columns.take(kTime);
   const auto time_ns = time_of_day(time);
   columns.expect(time_ns.has_value(), "Time", time, "a time of day as 01:54:00.576568");
@@ -254,7 +289,8 @@ std::optional<BadColumn> fill(LegacyRow& row, Columns columns) {
     row.device = static_cast<std::uint32_t>(number);
   }
   row.address = columns.pointer("Address", columns.take(kAddress));
-  row.stream = columns.has(kLegacyStream) ? columns.pointer("Stream", columns.take(kLegacyStream)) : 0;
+  row.stream =
+      columns.has(kLegacyStream) ? columns.pointer("Stream", columns.take(kLegacyStream)) : 0;
   row.size = count(kLegacySize, "Size (bytes)", "a count of bytes");
   row.free = count(kFree, "Free Memory", "a count of bytes");
   row.total = count(kTotal, "Total Memory", "a count of bytes");
@@ -266,10 +302,12 @@ std::optional<BadColumn> fill(LegacyRow& row, Columns columns) {
   return columns.bad();
 }
 
-/// RMM quotes nothing, and has no blanks: what looks so in a line of its own may be so, or the line no other.
+/// RMM quotes nothing, and has no blanks: what looks so in a line of its own may be so, or the line
+/// no other.
 template <class AnyRow>
 std::optional<BadColumn> parse_quoted_or_not(std::string_view line, Dialect& dialect, AnyRow& row) {
-  auto bad = fill(row, Columns(line, dialect, dialect.is_own ? Columns::Way::walk : Columns::Way::split));
+  auto bad =
+      fill(row, Columns(line, dialect, dialect.is_own ? Columns::Way::walk : Columns::Way::split));
   const auto is_plain = line.find('"') == std::string_view::npos;
   if (!dialect.is_own || (is_plain && !bad)) return bad;
   AnyRow quoted;

@@ -8,11 +8,12 @@
 #include "format/csv_line.hpp"
 #include "format/rmm_csv.hpp"
 
-/// RMM's two CSV logs, read: every dialect of them that RMM has written, and what other programs made of those: columns
-/// in another order, more of them, fields in quotes.
+/// RMM's two CSV logs, read: every dialect of them that RMM has written, and what other programs
+/// made of those: columns in another order, more of them, fields in quotes.
 namespace emm::format::rmm {
 
-inline constexpr std::string_view kHeaderWithoutThread = "Time,Action,Pointer,Size,Stream";  // of v0.14
+inline constexpr std::string_view kHeaderWithoutThread =
+    "Time,Action,Pointer,Size,Stream";  // of v0.14
 
 /// Which columns the rows after a header have. Used for one row after another.
 struct Dialect {
@@ -36,9 +37,11 @@ struct BadColumn {
   std::string_view expected;
 };
 
-/// Microseconds may follow a '.' (since 0.20) or a ':'; a null pointer or stream is "(nil)", "0x0" or "0".
+/// Microseconds may follow a '.' (since 0.20) or a ':'; a null pointer or stream is "(nil)", "0x0"
+/// or "0".
 std::optional<BadColumn> parse(std::string_view line, Dialect& dialect, Row& row);
-/// `row.location` is a view into `line` or the dialect; without quotes it has the commas that it has.
+/// `row.location` is a view into `line` or the dialect; without quotes it has the commas that it
+/// has.
 std::optional<BadColumn> parse(std::string_view line, Dialect& dialect, LegacyRow& row);
 
 }  // namespace emm::format::rmm

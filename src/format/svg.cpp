@@ -19,11 +19,20 @@ std::string escaped(std::string_view words) {
   std::string out;
   for (const char c : text::printable(words, std::string::npos)) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
     }
   }
   return out;
@@ -32,9 +41,10 @@ std::string escaped(std::string_view words) {
 }  // namespace
 
 Svg::Svg(double width, double height, std::string_view title) {
-  out_ = text::format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" viewBox=\"0 0 {} {}\" "
-                      "font-family=\"sans-serif\">\n<title>{}</title>\n",
-                      pixels(width), pixels(height), pixels(width), pixels(height), escaped(title));
+  out_ = text::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" viewBox=\"0 0 {} {}\" "
+      "font-family=\"sans-serif\">\n<title>{}</title>\n",
+      pixels(width), pixels(height), pixels(width), pixels(height), escaped(title));
   rectangle({}, width, height, "#ffffff");
 }
 
@@ -46,12 +56,14 @@ void Svg::point(Point point) {
 }
 
 void Svg::close(std::string_view element, std::string_view tip) {
-  out_ += tip.empty() ? std::string("/>\n") : text::format("><title>{}</title></{}>\n", escaped(tip), element);
+  out_ += tip.empty() ? std::string("/>\n")
+                      : text::format("><title>{}</title></{}>\n", escaped(tip), element);
 }
 
-void Svg::rectangle(Point corner, double width, double height, std::string_view fill, std::string_view tip) {
-  out_ += text::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"", pixels(corner.x), pixels(corner.y),
-                       pixels(width), pixels(height), fill);
+void Svg::rectangle(Point corner, double width, double height, std::string_view fill,
+                    std::string_view tip) {
+  out_ += text::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"",
+                       pixels(corner.x), pixels(corner.y), pixels(width), pixels(height), fill);
   close("rect", tip);
 }
 
@@ -65,25 +77,31 @@ void Svg::polygon(const std::vector<Point>& points, std::string_view fill, std::
 void Svg::polyline(const std::vector<Point>& points, std::string_view stroke, double width) {
   out_ += "<polyline points=\"";
   for (const auto& each : points) point(each);
-  out_ += text::format("\" fill=\"none\" stroke=\"{}\" stroke-width=\"{}\"/>\n", stroke, pixels(width));
+  out_ +=
+      text::format("\" fill=\"none\" stroke=\"{}\" stroke-width=\"{}\"/>\n", stroke, pixels(width));
 }
 
-void Svg::line(Point from, Point to, std::string_view stroke, double width, std::string_view dashes) {
-  out_ += text::format("<line x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" stroke=\"{}\" stroke-width=\"{}\"", pixels(from.x),
-                       pixels(from.y), pixels(to.x), pixels(to.y), stroke, pixels(width));
+void Svg::line(Point from, Point to, std::string_view stroke, double width,
+               std::string_view dashes) {
+  out_ += text::format(
+      "<line x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" stroke=\"{}\" stroke-width=\"{}\"",
+      pixels(from.x), pixels(from.y), pixels(to.x), pixels(to.y), stroke, pixels(width));
   if (!dashes.empty()) out_ += text::format(" stroke-dasharray=\"{}\"", dashes);
   out_ += "/>\n";
 }
 
 void Svg::circle(Point center, double radius, std::string_view fill) {
-  out_ += text::format("<circle cx=\"{}\" cy=\"{}\" r=\"{}\" fill=\"{}\"/>\n", pixels(center.x), pixels(center.y), pixels(radius), fill);
+  out_ += text::format("<circle cx=\"{}\" cy=\"{}\" r=\"{}\" fill=\"{}\"/>\n", pixels(center.x),
+                       pixels(center.y), pixels(radius), fill);
 }
 
 void Svg::text(Point at, std::string_view words, const Text& how) {
   constexpr std::string_view kAnchors[]{"start", "middle", "end"};
-  out_ += text::format("<text x=\"{}\" y=\"{}\" font-size=\"{}\" fill=\"{}\" text-anchor=\"{}\"{}>{}</text>\n", pixels(at.x),
-                       pixels(at.y), pixels(how.size), how.fill, kAnchors[static_cast<std::size_t>(how.anchor)],
-                       how.bold ? " font-weight=\"bold\"" : "", escaped(words));
+  out_ += text::format(
+      "<text x=\"{}\" y=\"{}\" font-size=\"{}\" fill=\"{}\" text-anchor=\"{}\"{}>{}</text>\n",
+      pixels(at.x), pixels(at.y), pixels(how.size), how.fill,
+      kAnchors[static_cast<std::size_t>(how.anchor)], how.bold ? " font-weight=\"bold\"" : "",
+      escaped(words));
 }
 
 std::string Svg::finish() {
@@ -95,7 +113,8 @@ std::vector<std::uint64_t> binary_ticks(std::uint64_t max) {
   constexpr std::uint64_t kSteps = 6;
   const auto step = std::bit_ceil(std::max<std::uint64_t>(max / kSteps, 1));
   std::vector<std::uint64_t> out{0};
-  while (out.back() < max && out.back() <= ~std::uint64_t{0} - step) out.push_back(out.back() + step);
+  while (out.back() < max && out.back() <= ~std::uint64_t{0} - step)
+    out.push_back(out.back() + step);
   return out;
 }
 

@@ -22,7 +22,8 @@ namespace {
 /// The file that a path means, where another may take its place.
 std::optional<std::string> replaceable(const std::string& path, struct stat& old) {
   struct stat link {};
-  if (path == "-" || path.starts_with("/dev/") || run_files::descriptor_named(path)) return std::nullopt;
+  if (path == "-" || path.starts_with("/dev/") || run_files::descriptor_named(path))
+    return std::nullopt;
   if (lstat(path.c_str(), &link) != 0) return path;  // there is none, or no folder for it
   if (stat(path.c_str(), &old) != 0 || !S_ISREG(old.st_mode) || old.st_nlink != 1 ||
       old.st_uid != geteuid() || access(path.c_str(), W_OK) != 0) {
@@ -125,7 +126,8 @@ Result<std::unique_ptr<ByteSink>> open_whole(const std::string& path, std::strin
   auto output = run_files::writes(path, who);
   if (!output) return std::move(output).error();
   const auto folder = file->substr(0, file->rfind('/') + 1);  // of no slash: npos + 1 is 0
-  auto beside = std::make_unique<Unfinished>(text::format("{}.emmctl-{}-{}", folder, getpid(), count++));
+  auto beside =
+      std::make_unique<Unfinished>(text::format("{}.emmctl-{}-{}", folder, getpid(), count++));
   auto to = ByteSink::open_as(beside->path(), path);
   if (!to) {
     *output = {};

@@ -8,7 +8,6 @@ namespace emm::format {
 /// close() has succeeded: it is written under another name beside, which goes with the sink. So
 /// whoever finds it finds all of it. A pipe, a device, standard output, a file of several names, of
 /// another user or in a folder where nothing may be made is written as open() does.
-Result<std::unique_ptr<ByteSink>> open_whole(const std::string& path,
-                                             std::string_view who = {});
+Result<std::unique_ptr<ByteSink>> open_whole(const std::string& path, std::string_view who = {});
 
 }  // namespace emm::format

@@ -81,7 +81,8 @@ Result<log::Summary> from_bytes(std::string_view bytes, std::vector<std::string>
   const Error torn{.code = Errc::internal,
                    .message = "the answer of the process of a run cannot be read"};
   if (bytes.size() > 1 && bytes[0] == kError)
-    return Error{.code = static_cast<Errc>(bytes[1] - 'A'), .message = std::string(bytes.substr(2))};
+    return Error{.code = static_cast<Errc>(bytes[1] - 'A'),
+                 .message = std::string(bytes.substr(2))};
   if (bytes.empty() || bytes[0] != kAnswer) return torn;
   bytes.remove_prefix(1);
   while (!bytes.empty() && bytes[0] != '.') {
@@ -157,8 +158,9 @@ log::Abnormal how_it_ended(const ChildEnd& end, const ApartRun& run) {
       break;
     case ChildEnd::Kind::hung:
       if (!end.inside) {
-        how.words = text::format("{}: its process did not end within {}, when all had been answered",
-                                 name, in_words(run.manager.apart.value()));
+        how.words =
+            text::format("{}: its process did not end within {}, when all had been answered", name,
+                         in_words(run.manager.apart.value()));
         break;
       }
       how.words = text::format("{}: the call {}{} did not return within {}", name, deed, place,
@@ -209,7 +211,8 @@ Result<log::Summary> run_apart(const ApartRun& run, std::vector<std::string>& wo
   log::RecordSink* log = nullptr;
   std::optional<Error> no_log;
   const auto look = [&] {
-    if (run.progress && shared.total.load() != 0) run.progress(shared.done.load(), shared.total.load());
+    if (run.progress && shared.total.load() != 0)
+      run.progress(shared.done.load(), shared.total.load());
     if (!shared.wants_log.load() || no_log) return no_log.has_value();
     if (log == nullptr) {
       auto opened = run.open_log(shared.log_options);

@@ -41,19 +41,25 @@ std::string listed(const Numbers& numbers) {
 
 std::string renumbered(const std::vector<std::uint32_t>& ordinals, const std::vector<int>& numbers,
                        std::string_view kind) {
-  const auto same = [](int number, std::uint32_t ordinal) { return static_cast<std::uint32_t>(number) == ordinal; };
+  const auto same = [](int number, std::uint32_t ordinal) {
+    return static_cast<std::uint32_t>(number) == ordinal;
+  };
   if (std::equal(numbers.begin(), numbers.end(), ordinals.begin(), ordinals.end(), same)) return {};
   const auto one = numbers.size() == 1;
-  return text::format("the trace's {} {} {} {} {} of {}", one ? "device" : "devices", listed(ordinals),
-                      one ? "is" : "are", one ? "device" : "devices", listed(numbers), kind);
+  return text::format("the trace's {} {} {} {} {} of {}", one ? "device" : "devices",
+                      listed(ordinals), one ? "is" : "are", one ? "device" : "devices",
+                      listed(numbers), kind);
 }
 
 DeviceStack::DeviceStack(StackOptions options, std::unique_ptr<Platform> platform)
-    : options_(std::move(options)), platform_(std::move(platform)), faults_(std::make_unique<Faults>()) {}
+    : options_(std::move(options)),
+      platform_(std::move(platform)),
+      faults_(std::make_unique<Faults>()) {}
 
 DeviceStack::~DeviceStack() = default;
 
-Result<std::unique_ptr<DeviceStack>> DeviceStack::create(StackOptions options, std::vector<std::string>* said) {
+Result<std::unique_ptr<DeviceStack>> DeviceStack::create(StackOptions options,
+                                                         std::vector<std::string>* said) {
   std::vector<FaultPlan> plans;
   for (const auto& fault : options.faults) {
     auto plan = FaultPlan::parse(fault);
@@ -61,17 +67,20 @@ Result<std::unique_ptr<DeviceStack>> DeviceStack::create(StackOptions options, s
     plans.push_back(*plan);
   }
   std::string chosen;
-  auto platform =
-      open_platform(options.device, options.trace != nullptr ? defaults_of(*options.trace) : DeviceDefaults(), &chosen);
+  auto platform = open_platform(
+      options.device, options.trace != nullptr ? defaults_of(*options.trace) : DeviceDefaults(),
+      &chosen);
   if (!platform) return std::move(platform).error();
 
   std::unique_ptr<DeviceStack> stack(new DeviceStack(std::move(options), std::move(*platform)));
-  for (const auto& plan : plans) stack->faults_->injectors.push_back(std::make_unique<FaultInjector>(plan));
+  for (const auto& plan : plans)
+    stack->faults_->injectors.push_back(std::make_unique<FaultInjector>(plan));
   stack->description_ = stack->platform_->spec();
   if (auto laid = stack->lay_out(); !laid) return std::move(laid).error();
   if (said == nullptr) return stack;
   std::vector<int> numbers;
-  for (const auto place : stack->places_) numbers.push_back(stack->platform_->machine_ordinal(place));
+  for (const auto place : stack->places_)
+    numbers.push_back(stack->platform_->machine_ordinal(place));
   for (auto& words : {chosen, renumbered(stack->ordinals_, numbers, stack->platform_->kind())}) {
     if (!words.empty()) said->push_back(words);
   }
@@ -83,8 +92,8 @@ Status DeviceStack::lay_out() {
   const auto count = static_cast<std::size_t>(platform_->device_count());
   if (ordinals_.size() > count) {
     const auto from = platform_->machine_ordinal(0);
-    return fail(Errc::no_device, "the trace names {} devices ({}), and {} has {}{}", ordinals_.size(),
-                listed(ordinals_), platform_->kind(), count,
+    return fail(Errc::no_device, "the trace names {} devices ({}), and {} has {}{}",
+                ordinals_.size(), listed(ordinals_), platform_->kind(), count,
                 from == 0 ? std::string() : text::format(" from device {} on", from));
   }
   const bool by_number = platform_->kind() != "sim" && ordinals_.back() < count;
@@ -100,7 +109,8 @@ int DeviceStack::place_of(std::uint32_t ordinal) const {
   return places_[static_cast<std::size_t>(found - ordinals_.begin())];
 }
 
-Result<std::unique_ptr<Context>> DeviceStack::make_context(std::uint32_t device, ManagerObserver* observer,
+Result<std::unique_ptr<Context>> DeviceStack::make_context(std::uint32_t device,
+                                                           ManagerObserver* observer,
                                                            order::Checker* order) {
   auto opened = platform_->open(place_of(device));
   if (!opened) return std::move(opened).error();
@@ -120,8 +130,8 @@ std::vector<std::string> DeviceStack::unused_faults() const {
 }
 
 Result<std::unique_ptr<replay::Peer>> DeviceStack::start_peer(std::uint32_t device) {
-  return replay::start_peer_process(
-      {options_.peer_program, "ipc-peer", platform_->spec(), "--ordinal", text::format("{}", place_of(device))});
+  return replay::start_peer_process({options_.peer_program, "ipc-peer", platform_->spec(),
+                                     "--ordinal", text::format("{}", place_of(device))});
 }
 
 }  // namespace emm

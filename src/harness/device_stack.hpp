@@ -12,30 +12,36 @@
 namespace emm {
 
 struct StackOptions {
-  std::string device = "auto";         ///< As `--device` takes it.
-  const trace::Trace* trace = nullptr; ///< What is to be replayed: names the devices. Null: one device, 0.
+  std::string device = "auto";  ///< As `--device` takes it.
+  const trace::Trace* trace =
+      nullptr;  ///< What is to be replayed: names the devices. Null: one device, 0.
   ManagerFactory manager{};
-  std::vector<std::string> faults{};   ///< As `--fault` takes them; each is a decorator over every device.
+  std::vector<std::string>
+      faults{};  ///< As `--fault` takes them; each is a decorator over every device.
   Profile profile = Profile::standard;
-  std::string peer_program{};          ///< This executable; run as `PROGRAM ipc-peer DEVICE N` for IPC sections.
+  std::string
+      peer_program{};  ///< This executable; run as `PROGRAM ipc-peer DEVICE N` for IPC sections.
 };
 
-/// "the trace's devices 2, 5 are devices 0, 1 of cuda", where a trace's `ordinals` are served by devices to which the
-/// machine gives other numbers; else empty.
+/// "the trace's devices 2, 5 are devices 0, 1 of cuda", where a trace's `ordinals` are served by
+/// devices to which the machine gives other numbers; else empty.
 std::string renumbered(const std::vector<std::uint32_t>& ordinals, const std::vector<int>& numbers,
                        std::string_view kind);
 
-/// The whole stack of a run, bottom to top: a platform, fault injectors over its drivers, a context on each device with a
-/// manager from the factory. Owns the platform and what decorates it; outlives its contexts. One thread at a time.
+/// The whole stack of a run, bottom to top: a platform, fault injectors over its drivers, a context
+/// on each device with a manager from the factory. Owns the platform and what decorates it;
+/// outlives its contexts. One thread at a time.
 ///
-/// A trace's ordinals are names. A real machine that has all of them serves each by the device of that number. Else they
-/// are laid onto the platform's devices in order: ordinals 2 and 5 onto devices 0 and 1. A simulated machine has as many
-/// devices as the trace names, each with the capacity that the trace says. Callers speak of the trace's ordinals alone.
+/// A trace's ordinals are names. A real machine that has all of them serves each by the device of
+/// that number. Else they are laid onto the platform's devices in order: ordinals 2 and 5 onto
+/// devices 0 and 1. A simulated machine has as many devices as the trace names, each with the
+/// capacity that the trace says. Callers speak of the trace's ordinals alone.
 class DeviceStack final : public replay::Stack {
  public:
-  /// Adds to `said` what a person should know about the choice of the devices, a sentence each. Error: no_device where
-  /// there are fewer than the trace names.
-  static Result<std::unique_ptr<DeviceStack>> create(StackOptions options, std::vector<std::string>* said);
+  /// Adds to `said` what a person should know about the choice of the devices, a sentence each.
+  /// Error: no_device where there are fewer than the trace names.
+  static Result<std::unique_ptr<DeviceStack>> create(StackOptions options,
+                                                     std::vector<std::string>* said);
   ~DeviceStack() override;
 
   Result<std::unique_ptr<Context>> make_context(std::uint32_t device, ManagerObserver* observer,

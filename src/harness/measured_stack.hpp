@@ -4,7 +4,8 @@
 
 namespace emm {
 
-/// A stack whose run is timed by the host: what managers, the replay and a simulated device take here. Outlived by `of`.
+/// A stack whose run is timed by the host: what managers, the replay and a simulated device take
+/// here. Outlived by `of`.
 class MeasuredStack final : public replay::Stack {
  public:
   explicit MeasuredStack(replay::Stack& of) : of_(of) {}

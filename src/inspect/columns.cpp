@@ -9,12 +9,15 @@ namespace {
 
 /// In characters.
 std::size_t width_of(std::string_view text) noexcept {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0u) != 0x80; }));
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xc0u) != 0x80;
+  }));
 }
 
 }  // namespace
 
-std::string columns(std::string_view sides, const std::vector<std::vector<std::string>>& rows, std::string_view indent) {
+std::string columns(std::string_view sides, const std::vector<std::vector<std::string>>& rows,
+                    std::string_view indent) {
   std::vector<std::size_t> widths(sides.size());
   auto shown = rows;
   for (auto& row : shown) {

@@ -31,9 +31,9 @@ std::string_view kind_of(std::string_view text) {
 }
 
 struct Ranges {
-  std::vector<Iteration> closed;           // by begin and end
+  std::vector<Iteration> closed;  // by begin and end
   std::map<std::string, std::uint32_t> open;
-  std::vector<Iteration> instants;         // each to the next
+  std::vector<Iteration> instants;  // each to the next
   std::size_t order = 0;
 };
 
@@ -56,7 +56,8 @@ std::vector<Iteration> by_marks(const trace::Trace& trace, std::string& name) {
       ranges.open.erase(begun);
     } else {
       if (!ranges.instants.empty()) ranges.instants.back().last = i - 1;
-      ranges.instants.push_back({.name = text, .first = i, .last = static_cast<std::uint32_t>(trace.size() - 1)});
+      ranges.instants.push_back(
+          {.name = text, .first = i, .last = static_cast<std::uint32_t>(trace.size() - 1)});
     }
   }
   std::vector<Iteration> best;
@@ -64,7 +65,9 @@ std::vector<Iteration> by_marks(const trace::Trace& trace, std::string& name) {
   for (auto& [kind, ranges] : kinds) {
     auto& found = ranges.closed.size() >= 2 ? ranges.closed : ranges.instants;
     if (&found == &ranges.instants && found.size() >= 3) found.pop_back();
-    if (found.size() < 2 || found.size() < best.size() || (found.size() == best.size() && ranges.order > order)) continue;
+    if (found.size() < 2 || found.size() < best.size() ||
+        (found.size() == best.size() && ranges.order > order))
+      continue;
     best = std::move(found);
     order = ranges.order;
     name = kind;
@@ -72,8 +75,8 @@ std::vector<Iteration> by_marks(const trace::Trace& trace, std::string& name) {
   return best;
 }
 
-/// The shortest series of sizes that the trace ends with, three times over or more, by the Z function of what is read
-/// from the end.
+/// The shortest series of sizes that the trace ends with, three times over or more, by the Z
+/// function of what is read from the end.
 std::vector<Iteration> by_steps(const Lives& lives, Only only) {
   std::vector<std::uint64_t> sizes;
   std::vector<std::uint32_t> births;
@@ -127,16 +130,21 @@ std::vector<Iteration> by_floors(const Lives& lives, Only only) {
   std::uint32_t part = kFloors;
   const auto device = [&](AllocId id) { return counts(lives, lives[id], only); };
   bool any = false;
-  lives.walk([&](std::uint32_t, AllocId id) { if (device(id)) bytes += lives[id].size, any = true; },
-             [&](std::uint32_t, AllocId id) { if (device(id)) bytes -= lives[id].size; },
-             [&](std::uint32_t event) {
-               const auto now = static_cast<std::uint32_t>(std::uint64_t{event} * kFloors / size);
-               if (now != part || bytes <= least) {
-                 least = bytes;
-                 floors[now].last = event;
-               }
-               part = now;
-             });
+  lives.walk(
+      [&](std::uint32_t, AllocId id) {
+        if (device(id)) bytes += lives[id].size, any = true;
+      },
+      [&](std::uint32_t, AllocId id) {
+        if (device(id)) bytes -= lives[id].size;
+      },
+      [&](std::uint32_t event) {
+        const auto now = static_cast<std::uint32_t>(std::uint64_t{event} * kFloors / size);
+        if (now != part || bytes <= least) {
+          least = bytes;
+          floors[now].last = event;
+        }
+        part = now;
+      });
   if (!any) return {};
   for (std::uint32_t i = 1; i < kFloors; ++i) floors[i].first = floors[i - 1].last + 1;
   return floors;
@@ -151,22 +159,28 @@ void measure(const Lives& lives, Only only, std::vector<Iteration>& iterations) 
   std::size_t next = 0;
   std::uint64_t bytes = 0, count = 0;
   const auto device = [&](AllocId id) { return counts(lives, lives[id], only); };
-  lives.walk([&](std::uint32_t, AllocId id) { if (device(id)) bytes += lives[id].size, ++count; },
-             [&](std::uint32_t, AllocId id) { if (device(id)) bytes -= lives[id].size, --count; },
-             [&](std::uint32_t event) {
-               for (; next < starts.size() && starts[next].first == event; ++next) current.push_back(starts[next].second);
-               for (std::size_t i = 0; i < current.size();) {
-                 auto& iteration = iterations[current[i]];
-                 iteration.peak_bytes = std::max(iteration.peak_bytes, bytes);
-                 if (iteration.last != event) {
-                   ++i;
-                   continue;
-                 }
-                 iteration.live_at_end_bytes = bytes;
-                 iteration.live_at_end = count;
-                 current.erase(current.begin() + static_cast<std::ptrdiff_t>(i));
-               }
-             });
+  lives.walk(
+      [&](std::uint32_t, AllocId id) {
+        if (device(id)) bytes += lives[id].size, ++count;
+      },
+      [&](std::uint32_t, AllocId id) {
+        if (device(id)) bytes -= lives[id].size, --count;
+      },
+      [&](std::uint32_t event) {
+        for (; next < starts.size() && starts[next].first == event; ++next)
+          current.push_back(starts[next].second);
+        for (std::size_t i = 0; i < current.size();) {
+          auto& iteration = iterations[current[i]];
+          iteration.peak_bytes = std::max(iteration.peak_bytes, bytes);
+          if (iteration.last != event) {
+            ++i;
+            continue;
+          }
+          iteration.live_at_end_bytes = bytes;
+          iteration.live_at_end = count;
+          current.erase(current.begin() + static_cast<std::ptrdiff_t>(i));
+        }
+      });
 }
 
 }  // namespace

@@ -22,10 +22,13 @@ Life::What what(const Event& event) noexcept {
   if (event.has(event_flag::backing)) return Life::What::backing;
   switch (event.op) {
     case Op::memalloc:
-    case Op::memallocmanaged: return Life::What::device;
+    case Op::memallocmanaged:
+      return Life::What::device;
     case Op::memhostalloc:
-    case Op::mempin: return Life::What::host;
-    default: return Life::What::import;
+    case Op::mempin:
+      return Life::What::host;
+    default:
+      return Life::What::import;
   }
 }
 
@@ -47,7 +50,9 @@ Status Lives::can_be_summed() const {
       sum.add(each.size);
     }
     if (sum.exceeds()) {
-      return fail(Errc::parse_error, "{}:{}: 2^64 bytes or more were asked for up to here: expected sizes that a device could have",
+      return fail(Errc::parse_error,
+                  "{}:{}: 2^64 bytes or more were asked for up to here: expected sizes that a "
+                  "device could have",
                   trace_.source(), each.line);
     }
   }
@@ -62,8 +67,10 @@ bool Lives::makes_or_ends(Op op) noexcept {
     case Op::mempin:
     case Op::open_ipc_handle:
     case Op::free:
-    case Op::close_ipc_handle: return true;
-    default: return false;
+    case Op::close_ipc_handle:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -86,13 +93,20 @@ Lives::Lives(const trace::Trace& trace) : trace_(trace), lives_(trace.alloc_coun
       }
     } else if (makes_or_ends(event.op)) {
       auto& life = lives_[index(event.id)];
-      life = {.size = event.size, .birth = i, .site = event.site, .thread = event.thread, .stream = event.stream,
-              .context = event.context, .what = what(event), .preexisting = event.has(event_flag::preexisting)};
+      life = {.size = event.size,
+              .birth = i,
+              .site = event.site,
+              .thread = event.thread,
+              .stream = event.stream,
+              .context = event.context,
+              .what = what(event),
+              .preexisting = event.has(event_flag::preexisting)};
       if (life.what == Life::What::nothing) life.birth = kNever;
       if (any_reset && life.what != Life::What::nothing && !backing) {
         born_there[{event.context, trace.detail(event).process}].push_back(event.id);
       }
-    } else if ((event.op == Op::reset || event.op == Op::context_destroy) && !backing && worked(event)) {
+    } else if ((event.op == Op::reset || event.op == Op::context_destroy) && !backing &&
+               worked(event)) {
       auto& born = born_there[{event.context, trace.detail(event).process}];
       for (const auto id : born) {
         auto& life = lives_[index(id)];

@@ -12,7 +12,8 @@ namespace emm::inspect {
 
 inline constexpr std::uint32_t kNever = std::numeric_limits<std::uint32_t>::max();
 
-/// One id of a trace: what it is and from which event to which it lives. Events are indices in the trace, from 0.
+/// One id of a trace: what it is and from which event to which it lives. Events are indices in the
+/// trace, from 0.
 struct Life {
   enum class What : std::uint8_t {
     nothing,  ///< Nothing that this trace makes, or it failed.
@@ -23,9 +24,10 @@ struct Life {
   };
   std::uint64_t size = 0;
   std::uint32_t birth = kNever;
-  std::uint32_t death = kNever;  ///< The event that asks for its end; kNever: it is live at the end.
-  /// The event from which its address was free again; `death` unless the trace says later, kNever where it says that
-  /// it was not within the recording.
+  std::uint32_t death =
+      kNever;  ///< The event that asks for its end; kNever: it is live at the end.
+  /// The event from which its address was free again; `death` unless the trace says later, kNever
+  /// where it says that it was not within the recording.
   std::uint32_t gone = kNever;
   SiteId site{};
   ThreadId thread{};
@@ -37,8 +39,9 @@ struct Life {
   bool live_at(std::uint32_t event) const noexcept { return birth <= event && event < death; }
 };
 
-/// Does it ask for device memory that the recording was refused for want of it, and that nothing says must fail? The program
-/// needs that memory at this moment; for how long it would have kept it, nobody knows.
+/// Does it ask for device memory that the recording was refused for want of it, and that nothing
+/// says must fail? The program needs that memory at this moment; for how long it would have kept
+/// it, nobody knows.
 bool is_refused(const trace::Event& event) noexcept;
 
 /// What of a trace is looked at.
@@ -52,16 +55,19 @@ class Lives {
  public:
   explicit Lives(const trace::Trace& trace);
 
-  /// parse_error where sizes are so large that sums of them would not fit into 64 bits: all that stand on this add up.
+  /// parse_error where sizes are so large that sums of them would not fit into 64 bits: all that
+  /// stand on this add up.
   Status can_be_summed() const;
 
   const trace::Trace& trace() const noexcept { return trace_; }
   const std::vector<Life>& all() const noexcept { return lives_; }
   const Life& operator[](AllocId id) const noexcept { return lives_[index(id)]; }
-  std::uint32_t device(const Life& life) const noexcept { return trace_.contexts()[index(life.context)].device; }
+  std::uint32_t device(const Life& life) const noexcept {
+    return trace_.contexts()[index(life.context)].device;
+  }
 
-  /// Calls began(event, id) and ended(event, id) for each beginning and end, and passed(event) after those of each event.
-  /// Memory that a reset ends ends there, by id.
+  /// Calls began(event, id) and ended(event, id) for each beginning and end, and passed(event)
+  /// after those of each event. Memory that a reset ends ends there, by id.
   template <class Began, class Ended, class Passed>
   void walk(const Began& began, const Ended& ended, const Passed& passed) const {
     std::size_t reset = 0;
@@ -72,7 +78,8 @@ class Lives {
         if (life.birth == event) began(event, each.id);
         if (life.death == event) ended(event, each.id);
       }
-      for (; reset < by_reset_.size() && by_reset_[reset].first == event; ++reset) ended(event, by_reset_[reset].second);
+      for (; reset < by_reset_.size() && by_reset_[reset].first == event; ++reset)
+        ended(event, by_reset_[reset].second);
       passed(event);
     }
   }

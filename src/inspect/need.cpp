@@ -26,7 +26,8 @@ std::map<std::uint32_t, Part> parts_of(const Lives& lives, Asked asked) {
   for (const auto& life : lives.all()) {
     if (life.what != Life::What::device) continue;
     const auto end = life.death == kNever ? std::uint64_t{trace.size()} : std::uint64_t{life.death};
-    parts[lives.device(life)].buffers.push_back({.lower = life.birth, .upper = end, .size = life.size});
+    parts[lives.device(life)].buffers.push_back(
+        {.lower = life.birth, .upper = end, .size = life.size});
   }
   for (std::uint64_t at = 0; asked == Asked::all && at < trace.size(); ++at) {
     if (!is_refused(trace[at])) continue;
@@ -50,25 +51,32 @@ Need bound(const Lives& lives, std::uint32_t device, const Part& part, Asked ask
 }
 
 void add_layout(std::vector<std::vector<std::string>>& rows, const Need& need) {
-  const auto over = need.lower == 0 ? 0 : 100 * (static_cast<double>(need.upper) / static_cast<double>(need.lower) - 1);
+  const auto over =
+      need.lower == 0
+          ? 0
+          : 100 * (static_cast<double>(need.upper) / static_cast<double>(need.lower) - 1);
   rows.push_back({"proven", bytes_in_full(need.lower)});
   rows.push_back({"enough", text::format("{}, a layout that was checked; {} % over what is proven",
                                          bytes_in_full(need.upper), text::fixed(over, 2))});
-  rows.push_back({"", text::format("{} by the best greedy order alone", bytes_in_full(need.greedy))});
+  rows.push_back(
+      {"", text::format("{} by the best greedy order alone", bytes_in_full(need.greedy))});
 }
 
 }  // namespace
 
 std::vector<Need> bounds(const Lives& lives, Asked asked) {
   std::vector<Need> out;
-  for (const auto& [device, part] : parts_of(lives, asked)) out.push_back(bound(lives, device, part, asked));
+  for (const auto& [device, part] : parts_of(lives, asked))
+    out.push_back(bound(lives, device, part, asked));
   return out;
 }
 
-std::vector<Need> needs(const Lives& lives, const Clock& clock, std::uint64_t search_ns, Asked asked) {
+std::vector<Need> needs(const Lives& lives, const Clock& clock, std::uint64_t search_ns,
+                        Asked asked) {
   std::vector<Need> out;
   for (const auto& [device, part] : parts_of(lives, asked)) {
-    const auto bracket = limit::minimal_capacity(part.buffers, kGap, {.clock = &clock, .time_ns = search_ns});
+    const auto bracket =
+        limit::minimal_capacity(part.buffers, kGap, {.clock = &clock, .time_ns = search_ns});
     auto need = bound(lives, device, part, asked);
     need.laid_out = true;
     need.lower = bracket.lower;
@@ -83,18 +91,24 @@ std::string to_text(const std::vector<Need>& needs) {
   if (needs.empty()) return "\nWhat the program needs: nothing, as it asks for no device memory\n";
   std::string out;
   for (const auto& need : needs) {
-    out += needs.size() > 1 ? text::format("\nWhat the program needs of device {}\n", need.device) : std::string("\nWhat the program needs\n");
+    out += needs.size() > 1 ? text::format("\nWhat the program needs of device {}\n", need.device)
+                            : std::string("\nWhat the program needs\n");
     std::vector<std::vector<std::string>> rows{
-        {"peak live", text::format("{}; no manager serves it with less", bytes_in_full(need.peak_live))},
-        {"", text::format("{} with sizes rounded up to {} bytes", bytes_in_full(need.aligned), Need::kAlignment)},
+        {"peak live",
+         text::format("{}; no manager serves it with less", bytes_in_full(need.peak_live))},
+        {"", text::format("{} with sizes rounded up to {} bytes", bytes_in_full(need.aligned),
+                          Need::kAlignment)},
         {"", text::format("{} in pages of 2 MiB", bytes_in_full(need.paged))}};
     if (need.refused != 0) {
-      rows.push_back({"", text::format("{} the recording refused counts at its moment",
-                                       need.refused == 1 ? std::string("the request that")
-                                                         : text::format("each of the {} requests that", text::grouped(need.refused)))});
+      rows.push_back(
+          {"", text::format("{} the recording refused counts at its moment",
+                            need.refused == 1 ? std::string("the request that")
+                                              : text::format("each of the {} requests that",
+                                                             text::grouped(need.refused)))});
     }
     if (need.no_wait > need.peak_live) {
-      rows.push_back({"no-wait need", text::format("{}, of a manager that never waits;", bytes_in_full(need.no_wait))});
+      rows.push_back({"no-wait need", text::format("{}, of a manager that never waits;",
+                                                   bytes_in_full(need.no_wait))});
       rows.push_back({"", "one that makes streams wait for each other may need less"});
     }
     if (need.laid_out) add_layout(rows, need);
@@ -106,11 +120,18 @@ std::string to_text(const std::vector<Need>& needs) {
 void to_json(format::JsonWriter& json, const std::vector<Need>& needs) {
   json.begin_array();
   for (const auto& need : needs) {
-    json.begin_object().member("device", need.device).member("allocs", need.allocs).member("refused", need.refused);
-    json.member("peak_live_bytes", need.peak_live).member("aligned_bytes", need.aligned).member("paged_bytes", need.paged);
+    json.begin_object()
+        .member("device", need.device)
+        .member("allocs", need.allocs)
+        .member("refused", need.refused);
+    json.member("peak_live_bytes", need.peak_live)
+        .member("aligned_bytes", need.aligned)
+        .member("paged_bytes", need.paged);
     json.member("no_wait_need_bytes", need.no_wait);
     if (need.laid_out) {
-      json.member("lower_bytes", need.lower).member("greedy_bytes", need.greedy).member("upper_bytes", need.upper);
+      json.member("lower_bytes", need.lower)
+          .member("greedy_bytes", need.greedy)
+          .member("upper_bytes", need.upper);
     }
     json.end_object();
   }

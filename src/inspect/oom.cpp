@@ -12,7 +12,7 @@ using trace::Outcome;
 using What = Life::What;
 
 constexpr std::uint64_t kPage = std::uint64_t{2} << 20;  // of device memory, on an H200
-constexpr std::size_t kSpacesMax = 16;                // each looks at every allocation
+constexpr std::size_t kSpacesMax = 16;                   // each looks at every allocation
 
 std::uint64_t pages(std::uint64_t size, std::uint64_t page) {
   const auto up = size % page == 0 ? 0 : page - size % page;
@@ -53,12 +53,14 @@ void judge(Oom& oom) {
     const bool others = sum(*oom.reserved, oom.request_pages) > at_start;
     oom.cause = others ? Cause::others : Cause::limit;
     oom.excess = *oom.capacity - at_start;
-    oom.enough = others ? sum(*oom.reserved, oom.request_pages) - at_start : sum(*oom.reserved, oom.request_pages);
+    oom.enough = others ? sum(*oom.reserved, oom.request_pages) - at_start
+                        : sum(*oom.reserved, oom.request_pages);
     return;
   }
-  const auto room = oom.device_free ? std::optional(sum(*oom.reserved, *oom.device_free)) : oom.capacity;
+  const auto room =
+      oom.device_free ? std::optional(sum(*oom.reserved, *oom.device_free)) : oom.capacity;
   if (!room) return;
-  if (needed > *room) {  // only where device_free is known
+  if (needed > *room) {         // only where device_free is known
     if (!oom.capacity) return;  // a small device, or others on a large one: the same figures
     oom.cause = Cause::others;
     oom.excess = *oom.capacity - std::min(*oom.capacity, *room);
@@ -69,7 +71,8 @@ void judge(Oom& oom) {
   oom.excess = *oom.reserved - std::min(*oom.reserved, oom.live);
   oom.enough = sum(*oom.reserved, oom.request_pages);
   // Beside the manager, others hold part of the device.
-  if (oom.capacity && oom.device_free) oom.enough = sum(*oom.capacity, oom.request_pages - *oom.device_free);
+  if (oom.capacity && oom.device_free)
+    oom.enough = sum(*oom.capacity, oom.request_pages - *oom.device_free);
 }
 
 }  // namespace
@@ -79,14 +82,17 @@ std::string_view name(Cause cause) noexcept {
   return kNames[static_cast<std::size_t>(cause)];
 }
 
-OomReport find_ooms(const Recording& recording, const Lives& lives, std::optional<std::uint64_t> capacity) {
+OomReport find_ooms(const Recording& recording, const Lives& lives,
+                    std::optional<std::uint64_t> capacity) {
   const auto& trace = recording.trace();
   OomReport report;
   std::map<std::uint32_t, Account> accounts;
   const auto change = [&](AllocId id, bool begins) {
     const auto& life = lives[id];
     auto& account = accounts[lives.device(life)];
-    const auto step = [&](std::uint64_t& bytes, std::uint64_t by) { bytes = begins ? bytes + by : bytes - by; };
+    const auto step = [&](std::uint64_t& bytes, std::uint64_t by) {
+      bytes = begins ? bytes + by : bytes - by;
+    };
     if (life.what == What::device) {
       step(account.live, life.size);
       step(account.live_count, 1);
@@ -106,7 +112,8 @@ OomReport find_ooms(const Recording& recording, const Lives& lives, std::optiona
     const auto& each = trace[event];
     if (each.has(trace::event_flag::backing)) return;
     const auto device = trace.contexts()[index(each.context)].device;
-    if (each.op == Op::get_memory_info && each.detail != 0) accounts[device].told_total = trace.detail(each).total;
+    if (each.op == Op::get_memory_info && each.detail != 0)
+      accounts[device].told_total = trace.detail(each).total;
     const bool asks = each.op == Op::memalloc || each.op == Op::memallocmanaged;
     if (asks && each.recorded() == Outcome::oom) {
       const auto& account = accounts[device];
@@ -121,7 +128,8 @@ OomReport find_ooms(const Recording& recording, const Lives& lives, std::optiona
       oom.thread = each.thread;
       oom.request = each.size;
       const auto* info = info_of(trace, device);
-      oom.request_pages = pages(each.size, info != nullptr && info->granularity != 0 ? info->granularity : kPage);
+      oom.request_pages =
+          pages(each.size, info != nullptr && info->granularity != 0 ? info->granularity : kPage);
       oom.live = account.live;
       oom.live_count = account.live_count;
       oom.capacity = capacity;
@@ -129,13 +137,15 @@ OomReport find_ooms(const Recording& recording, const Lives& lives, std::optiona
       if (info != nullptr && info->free_at_start != 0) oom.free_at_start = info->free_at_start;
       if (!oom.capacity && account.told_total != 0) oom.capacity = account.told_total;
       oom.device_free = recording.device_free(each.id);
-      // Segments that are smaller than what lives in them are not all that there were: how much was held is not known.
+      // Segments that are smaller than what lives in them are not all that there were: how much was
+      // held is not known.
       if (account.any_backing && account.reserved >= account.live) {
         oom.reserved = account.reserved;
         oom.reserved_before = account.reserved_most;
         oom.segments = account.segments;
       }
-      if (recording.has_addresses() && report.all.size() < kSpacesMax) oom.space = space_after(recording, lives, event, device);
+      if (recording.has_addresses() && report.all.size() < kSpacesMax)
+        oom.space = space_after(recording, lives, event, device);
       if (oom.space) oom.pending = oom.space->pending;
       judge(oom);
       report.all.push_back(std::move(oom));
@@ -143,7 +153,8 @@ OomReport find_ooms(const Recording& recording, const Lives& lives, std::optiona
       peak.needed = std::max(peak.needed, sum(account.live, each.size));
     }
   };
-  lives.walk([&](std::uint32_t, AllocId id) { change(id, true); }, [&](std::uint32_t, AllocId id) { change(id, false); }, look);
+  lives.walk([&](std::uint32_t, AllocId id) { change(id, true); },
+             [&](std::uint32_t, AllocId id) { change(id, false); }, look);
   return report;
 }
 

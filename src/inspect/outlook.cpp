@@ -18,7 +18,7 @@ void judge(Outlook& outlook) {
   using Verdict = Outlook::Verdict;
   if (!outlook.capacity) return;
   const auto capacity = *outlook.capacity;
-  outlook.verdict = outlook.live.bytes > capacity ? Verdict::fails
+  outlook.verdict = outlook.live.bytes > capacity                            ? Verdict::fails
                     : outlook.no_wait > capacity || outlook.reserved_overrun ? Verdict::depends
                                                                              : Verdict::fits;
 }
@@ -30,13 +30,15 @@ std::string_view name(Outlook::Verdict verdict) noexcept {
   return kNames[static_cast<std::size_t>(verdict)];
 }
 
-std::vector<Outlook> outlooks(const Recording& recording, const Lives& lives, std::optional<std::uint64_t> capacity) {
+std::vector<Outlook> outlooks(const Recording& recording, const Lives& lives,
+                              std::optional<std::uint64_t> capacity) {
   std::map<std::uint32_t, std::pair<Outlook, Totals>> devices;
   const auto change = [&](std::uint32_t event, AllocId id, bool begins) {
     const auto& life = lives[id];
     if (life.what != What::device && life.what != What::backing) return;
     auto& [outlook, totals] = devices[lives.device(life)];
-    // What was freed before, and is not free yet, is freed at once in a state; that free never completes.
+    // What was freed before, and is not free yet, is freed at once in a state; that free never
+    // completes.
     outlook.has_history = outlook.has_history || (begins ? !life.preexisting : life.gone != kNever);
     const bool backing = life.what == What::backing;
     auto& bytes = backing ? totals.reserved : totals.live;
@@ -48,10 +50,12 @@ std::vector<Outlook> outlooks(const Recording& recording, const Lives& lives, st
     auto& peak = backing ? *outlook.reserved : outlook.live;
     if (bytes > peak.bytes) peak = {.bytes = bytes, .count = count, .event = event};
     auto& overrun = backing ? outlook.reserved_overrun : outlook.live_overrun;
-    if (capacity && bytes > *capacity && !overrun) overrun = Overrun{.event = event, .size = life.size, .held = bytes};
+    if (capacity && bytes > *capacity && !overrun)
+      overrun = Overrun{.event = event, .size = life.size, .held = bytes};
   };
   lives.walk([&](std::uint32_t event, AllocId id) { change(event, id, true); },
-             [&](std::uint32_t event, AllocId id) { change(event, id, false); }, [](std::uint32_t) {});
+             [&](std::uint32_t event, AllocId id) { change(event, id, false); },
+             [](std::uint32_t) {});
   std::vector<Outlook> out;
   for (auto& [device, of] : devices) {
     auto& outlook = of.first;

@@ -17,29 +17,33 @@ struct Overrun {
   std::uint64_t held = 0;  ///< Bytes, with it.
 };
 
-/// What the recording of one device says of a capacity that it was not recorded with. Bytes; peaks are over events.
+/// What the recording of one device says of a capacity that it was not recorded with. Bytes; peaks
+/// are over events.
 struct Outlook {
   enum class Verdict : std::uint8_t {
     not_asked,  ///< No capacity was given.
     fails,      ///< With every manager: more is live than the capacity.
-    depends,    ///< What is live fits; what the recorded manager held, or a manager that never waits needs, does not.
-    fits,       ///< All of these fit.
+    depends,  ///< What is live fits; what the recorded manager held, or a manager that never waits
+              ///< needs, does not.
+    fits,     ///< All of these fit.
   };
 
   std::uint32_t device = 0;
   Peak live;
-  std::uint64_t no_wait = 0;      ///< What a manager needs that never waits for another stream, nor orders it (stream_need).
-  std::optional<Peak> reserved;   ///< By the recorded manager; count: segments.
+  std::uint64_t no_wait = 0;     ///< What a manager needs that never waits for another stream, nor
+                                 ///< orders it (stream_need).
+  std::optional<Peak> reserved;  ///< By the recorded manager; count: segments.
   std::optional<std::uint64_t> capacity;
   Verdict verdict = Verdict::not_asked;
   std::optional<Overrun> live_overrun, reserved_overrun;
-  bool has_history = false;       ///< Something begins or ends in it, and is not only there from before.
-  Holding held;                   ///< At its end.
-  std::optional<Space> space;     ///< Likewise, where addresses are recorded.
+  bool has_history = false;  ///< Something begins or ends in it, and is not only there from before.
+  Holding held;              ///< At its end.
+  std::optional<Space> space;  ///< Likewise, where addresses are recorded.
 };
 std::string_view name(Outlook::Verdict verdict) noexcept;
 
 /// Of each device that has memory, by device. `capacity`: of each.
-std::vector<Outlook> outlooks(const Recording& recording, const Lives& lives, std::optional<std::uint64_t> capacity);
+std::vector<Outlook> outlooks(const Recording& recording, const Lives& lives,
+                              std::optional<std::uint64_t> capacity);
 
 }  // namespace emm::inspect

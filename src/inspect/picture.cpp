@@ -21,46 +21,58 @@ constexpr double kPlotWidth = kWidth - kLeft - kRight, kBottom = kTop + kPlotHei
 constexpr double kLegendLine = 18, kRegionLine = 20;
 constexpr std::size_t kColumns = 492;  // of two pixels
 constexpr std::size_t kGroups = 8, kRegions = 40, kIterationsMax = 100;
-constexpr std::string_view kOther = "#c9c5c1", kReserved = "#222222", kGrid = "#e4e4e4", kMark = "#d62728";
-constexpr std::array<std::string_view, kGroups> kColours{"#4e79a7", "#f28e2b", "#59a14f", "#b07aa1",
-                                                         "#76b7b2", "#edc948", "#9c755f", "#ff9da7"};
+constexpr std::string_view kOther = "#c9c5c1", kReserved = "#222222", kGrid = "#e4e4e4",
+                           kMark = "#d62728";
+constexpr std::array<std::string_view, kGroups> kColours{
+    "#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#edc948", "#9c755f", "#ff9da7"};
 
 /// Which areas there are, and which one an allocation belongs to. The last is all others.
 class Areas {
  public:
   Areas(const trace::Trace& trace, const Lives& lives, const Holding& at_peak, bool all_frames) {
-    sited_ = at_peak.by_site.size() > 1 || (!at_peak.by_site.empty() && index(at_peak.by_site[0].key) != 0);
+    sited_ = at_peak.by_site.size() > 1 ||
+             (!at_peak.by_site.empty() && index(at_peak.by_site[0].key) != 0);
     const auto add = [&](std::uint64_t key, std::string name, std::uint64_t bytes) {
       if (names_.size() == kGroups) return;
       numbers_.emplace(key, names_.size());
       names_.push_back(text::format("{}: {} at the peak", name, units::bytes(bytes)));
     };
     if (sited_) {
-      const auto sites = shown_sites(trace, at_peak.by_site, {.frames = 1, .all_frames = all_frames});
+      const auto sites =
+          shown_sites(trace, at_peak.by_site, {.frames = 1, .all_frames = all_frames});
       for (std::size_t i = 0; i < sites.all.size() && i < kGroups; ++i) {
-        names_.push_back(text::format("{}: {} at the peak", site_name(trace, sites.all[i].site, 110, all_frames),
+        names_.push_back(text::format("{}: {} at the peak",
+                                      site_name(trace, sites.all[i].site, 110, all_frames),
                                       units::bytes(sites.all[i].bytes)));
       }
       for (std::size_t i = 0; i < sites.places.size(); ++i) {
-        if (sites.places[i] < kGroups) numbers_.emplace(index(at_peak.by_site[i].key), sites.places[i]);
+        if (sites.places[i] < kGroups)
+          numbers_.emplace(index(at_peak.by_site[i].key), sites.places[i]);
       }
     } else {
       for (const auto& group : at_peak.by_size) {
-        add(group.key, text::format("{} of {}", text::grouped(group.count), bytes_in_full(group.key)), group.bytes);
+        add(group.key,
+            text::format("{} of {}", text::grouped(group.count), bytes_in_full(group.key)),
+            group.bytes);
       }
     }
     others_ = names_.size();
     names_.emplace_back(sited_ ? "all other call sites" : "all other sizes");
-    for (const auto& life : lives.all()) shown_ += life.what == Life::What::device && of(life) == others_ ? 1 : 0;
+    for (const auto& life : lives.all())
+      shown_ += life.what == Life::What::device && of(life) == others_ ? 1 : 0;
     shown_ = others_ + (shown_ > 0 ? 1 : 0);
   }
   std::size_t of(const Life& life) const {
     const auto found = numbers_.find(sited_ ? index(life.site) : life.size);
     return found == numbers_.end() ? others_ : found->second;
   }
-  std::size_t count() const noexcept { return shown_; }  ///< Without the others, where there are none.
+  std::size_t count() const noexcept {
+    return shown_;
+  }  ///< Without the others, where there are none.
   const std::string& name(std::size_t area) const { return names_[area]; }
-  std::string_view colour(std::size_t area) const { return area == others_ ? kOther : kColours[area]; }
+  std::string_view colour(std::size_t area) const {
+    return area == others_ ? kOther : kColours[area];
+  }
 
  private:
   bool sited_ = false;
@@ -86,10 +98,13 @@ std::vector<Column> columns_of(const Lives& lives, const Areas& areas) {
   std::vector<bool> met(out.size());
   const auto change = [&](AllocId id, bool begins) {
     const auto& life = lives[id];
-    auto* sum = life.what == Life::What::device ? &live : life.what == Life::What::backing ? &reserved : nullptr;
+    auto* sum = life.what == Life::What::device    ? &live
+                : life.what == Life::What::backing ? &reserved
+                                                   : nullptr;
     if (sum != nullptr) *sum = begins ? *sum + life.size : *sum - life.size;
   };
-  lives.walk([&](std::uint32_t, AllocId id) { change(id, true); }, [&](std::uint32_t, AllocId id) { change(id, false); },
+  lives.walk([&](std::uint32_t, AllocId id) { change(id, true); },
+             [&](std::uint32_t, AllocId id) { change(id, false); },
              [&](std::uint32_t event) {
                auto& column = column_of(event);
                const auto at = static_cast<std::size_t>(&column - out.data());
@@ -117,9 +132,12 @@ std::vector<Column> columns_of(const Lives& lives, const Areas& areas) {
 
 struct Plot {
   std::uint64_t events, top;  // at the right and the upper end
-  double x(double event) const { return kLeft + kPlotWidth * event / static_cast<double>(std::max<std::uint64_t>(events, 1)); }
+  double x(double event) const {
+    return kLeft + kPlotWidth * event / static_cast<double>(std::max<std::uint64_t>(events, 1));
+  }
   double y(std::uint64_t bytes) const {
-    return kBottom - kPlotHeight * static_cast<double>(bytes) / static_cast<double>(std::max<std::uint64_t>(top, 1));
+    return kBottom - kPlotHeight * static_cast<double>(bytes) /
+                         static_cast<double>(std::max<std::uint64_t>(top, 1));
   }
 };
 
@@ -167,7 +185,8 @@ void draw_peak(Svg& svg, const Plot& plot, const Survey& survey) {
   svg.circle({x, y}, 4, kMark);
   const bool right = x < kLeft + kPlotWidth / 2;
   svg.text({right ? x + 8 : x - 8, y - 7},
-           text::format("peak live {} after event {}", units::bytes(survey.live.bytes), text::grouped(survey.live.event)),
+           text::format("peak live {} after event {}", units::bytes(survey.live.bytes),
+                        text::grouped(survey.live.event)),
            {.anchor = right ? Anchor::start : Anchor::end, .fill = kMark, .bold = true});
 }
 
@@ -187,24 +206,31 @@ double draw_legend(Svg& svg, const Areas& areas, bool reserved) {
 
 void draw_map(Svg& svg, const Lives& lives, const Areas& areas, const Space& map, double top) {
   constexpr double kBar = kLeft + 176, kBarWidth = kWidth - kRight - kBar;
-  svg.text({kLeft, top}, text::format("{} after event {}: {} in {}, {} used, {} free, largest free {}",
-                                      map.segments ? "Segments" : "Address space", text::grouped(map.event), units::bytes(map.size),
-                                      counted(map.regions.size(), map.segments ? "segment" : "region"), units::bytes(map.used),
-                                      units::bytes(map.free), units::bytes(map.largest_free)),
-           {.size = 14, .bold = true});
+  svg.text(
+      {kLeft, top},
+      text::format("{} after event {}: {} in {}, {} used, {} free, largest free {}",
+                   map.segments ? "Segments" : "Address space", text::grouped(map.event),
+                   units::bytes(map.size),
+                   counted(map.regions.size(), map.segments ? "segment" : "region"),
+                   units::bytes(map.used), units::bytes(map.free), units::bytes(map.largest_free)),
+      {.size = 14, .bold = true});
   std::uint64_t widest = 1;
   for (const auto& region : map.regions) widest = std::max(widest, region.size);
   auto y = top + 12;
   for (const auto place : fullest(map, kRegions)) {
     const auto& region = map.regions[place];
     const auto scale = kBarWidth / static_cast<double>(widest);
-    svg.text({kBar - 8, y + 12}, text::format("{}  {}", text::hex(region.address), units::bytes(region.size)),
+    svg.text({kBar - 8, y + 12},
+             text::format("{}  {}", text::hex(region.address), units::bytes(region.size)),
              {.anchor = Anchor::end, .size = 11});
-    svg.rectangle({kBar, y}, std::max(1.0, scale * static_cast<double>(region.size)), kRegionLine - 5, "#eeeeee",
-                  text::format("free {}", units::bytes(region.free)));
+    svg.rectangle({kBar, y}, std::max(1.0, scale * static_cast<double>(region.size)),
+                  kRegionLine - 5, "#eeeeee", text::format("free {}", units::bytes(region.free)));
     for (std::size_t b = 0; b < region.blocks.size();) {
       // Neighbours of one colour, too near to be told apart, are one.
-      const auto colour = [&](const Block& block) { return block.pending ? std::string_view("#ffffff") : areas.colour(areas.of(lives[block.id])); };
+      const auto colour = [&](const Block& block) {
+        return block.pending ? std::string_view("#ffffff")
+                             : areas.colour(areas.of(lives[block.id]));
+      };
       const auto& first = region.blocks[b];
       auto end = first.address + first.size;
       std::uint64_t bytes = first.size;
@@ -216,35 +242,42 @@ void draw_map(Svg& svg, const Lives& lives, const Areas& areas, const Space& map
         bytes += region.blocks[last].size;
       }
       svg.rectangle({kBar + scale * static_cast<double>(first.address - region.address), y + 1},
-                    std::max(0.5, scale * static_cast<double>(end - first.address) - 0.3), kRegionLine - 7, colour(first),
+                    std::max(0.5, scale * static_cast<double>(end - first.address) - 0.3),
+                    kRegionLine - 7, colour(first),
                     text::format("{} of {}", units::bytes(bytes), counted(last - b, "allocation")));
       b = last;
     }
     y += kRegionLine;
   }
   if (map.regions.size() > kRegions) {
-    svg.text({kBar, y + 12}, text::format("... and {} more, with less in them", text::grouped(map.regions.size() - kRegions)), {.size = 11});
+    svg.text({kBar, y + 12},
+             text::format("... and {} more, with less in them",
+                          text::grouped(map.regions.size() - kRegions)),
+             {.size = 11});
   }
 }
 
 }  // namespace
 
-std::string picture(const Recording& recording, const Lives& lives, const Survey& survey, const Growth& growth,
-                    const std::optional<Space>& map, bool all_frames) {
+std::string picture(const Recording& recording, const Lives& lives, const Survey& survey,
+                    const Growth& growth, const std::optional<Space>& map, bool all_frames) {
   const auto& trace = recording.trace();
   const Areas areas(trace, lives, survey.at_peak, all_frames);
   const auto columns = columns_of(lives, areas);
   const bool reserved = survey.backing.has_value();
   const auto legend = kLegendLine * static_cast<double>(areas.count() + (reserved ? 1 : 0));
-  const auto map_height = map ? 50 + kRegionLine * static_cast<double>(std::min(map->regions.size(), kRegions + 1)) : 0;
+  const auto map_height =
+      map ? 50 + kRegionLine * static_cast<double>(std::min(map->regions.size(), kRegions + 1)) : 0;
   const auto title = text::format("{}: device memory as requested", trace.source());
   Svg svg(kWidth, kBottom + 64 + legend + map_height + 10, title);
   svg.text({kLeft, 26}, title, {.size = 16, .bold = true});
   svg.text({kLeft, 45},
            text::format("{}, {} of {} in all, {} never freed", counted(survey.events, "event"),
-                        counted(survey.allocs, "allocation"), units::bytes(survey.bytes), text::grouped(survey.leaked.count)),
+                        counted(survey.allocs, "allocation"), units::bytes(survey.bytes),
+                        text::grouped(survey.leaked.count)),
            {.fill = "#666666"});
-  const auto ticks = format::binary_ticks(std::max(survey.live.bytes, reserved ? survey.backing->reserved.bytes : 0));
+  const auto ticks = format::binary_ticks(
+      std::max(survey.live.bytes, reserved ? survey.backing->reserved.bytes : 0));
   const Plot plot{.events = survey.events, .top = ticks.back()};
   draw_axes(svg, plot, ticks);
   // Each area is what it and those below it hold, painted from the top one down.
@@ -260,10 +293,13 @@ std::string picture(const Recording& recording, const Lives& lives, const Survey
   }
   if (growth.source != Growth::Source::floors && growth.iterations.size() <= kIterationsMax) {
     for (const auto& iteration : growth.iterations) {
-      svg.line({plot.x(iteration.first), kBottom - 8}, {plot.x(iteration.first), kBottom}, "#000000");
+      svg.line({plot.x(iteration.first), kBottom - 8}, {plot.x(iteration.first), kBottom},
+               "#000000");
     }
   }
-  if (reserved) svg.polyline(steps(columns, [&](const Column& column) { return plot.y(column.reserved); }), kReserved, 1.5);
+  if (reserved)
+    svg.polyline(steps(columns, [&](const Column& column) { return plot.y(column.reserved); }),
+                 kReserved, 1.5);
   svg.line({kLeft, kBottom}, {kWidth - kRight, kBottom}, kReserved);
   svg.line({kLeft, kTop}, {kLeft, kBottom}, kReserved);
   if (survey.live.bytes > 0) draw_peak(svg, plot, survey);

@@ -20,18 +20,22 @@ std::string shortened(std::string_view given, std::size_t width) {
   auto frame = text::printable(given, std::string::npos);
   if (frame.size() <= width) return frame;
   const auto place = std::min(frame.find(' '), frame.size());
-  if (frame.size() - place + 20 > width) return std::string(text::head(frame, width - 3)) + "...";  // the name is what is long
+  if (frame.size() - place + 20 > width)
+    return std::string(text::head(frame, width - 3)) + "...";  // the name is what is long
   return "..." + std::string(text::tail(frame, width - 3));
 }
 
-std::vector<std::string_view> views_of(const std::vector<std::string>& frames) { return {frames.begin(), frames.end()}; }
+std::vector<std::string_view> views_of(const std::vector<std::string>& frames) {
+  return {frames.begin(), frames.end()};
+}
 
 /// "train.py:13 step, in adam.py:178 step", whole or shortened.
 std::string name_of(std::string_view frame, std::string_view called, std::size_t width) {
   if (called.empty()) return shortened(frame, width);
   const auto slash = called.substr(0, called.find(".py:")).rfind('/');
   const auto half = width == std::string::npos ? width : width / 2;
-  return shortened(text::format("{}, in {}", shortened(frame, half), slash == called.npos ? called : called.substr(slash + 1)),
+  return shortened(text::format("{}, in {}", shortened(frame, half),
+                                slash == called.npos ? called : called.substr(slash + 1)),
                    width);
 }
 
@@ -47,12 +51,15 @@ struct TextHash {
   }
   bool operator==(const TextHash&) const = default;
   struct Word {
-    std::size_t operator()(const TextHash& hash) const noexcept { return static_cast<std::size_t>(hash.first); }
+    std::size_t operator()(const TextHash& hash) const noexcept {
+      return static_cast<std::size_t>(hash.first);
+    }
   };
 };
 
 template <class Groups, class Named>
-std::vector<std::vector<std::string>> rows_of(const Groups& groups, std::size_t count, const Named& named) {
+std::vector<std::vector<std::string>> rows_of(const Groups& groups, std::size_t count,
+                                              const Named& named) {
   std::vector<std::vector<std::string>> rows;
   std::uint64_t left = 0, left_bytes = 0;
   for (std::size_t i = 0; i < groups.size(); ++i) {
@@ -64,7 +71,8 @@ std::vector<std::vector<std::string>> rows_of(const Groups& groups, std::size_t 
     named(groups[i], rows);
   }
   if (groups.size() > count) {
-    rows.push_back({units::bytes(left_bytes), text::grouped(left), text::format("... and {} more", groups.size() - count)});
+    rows.push_back({units::bytes(left_bytes), text::grouped(left),
+                    text::format("... and {} more", groups.size() - count)});
   }
   return rows;
 }
@@ -84,19 +92,23 @@ std::string place_of(const trace::Trace& trace, std::uint32_t event) {
   auto out = text::format("after event {}", text::grouped(event));
   if (event >= trace.size()) return out;
   std::vector<std::string> more;
-  if (trace[event].line != 0) more.push_back(text::format("line {}", text::grouped(trace[event].line)));
-  if (trace[event].time_ns != 0) more.push_back(units::ns(static_cast<double>(trace[event].time_ns)));
+  if (trace[event].line != 0)
+    more.push_back(text::format("line {}", text::grouped(trace[event].line)));
+  if (trace[event].time_ns != 0)
+    more.push_back(units::ns(static_cast<double>(trace[event].time_ns)));
   if (!more.empty()) out += text::format(" ({})", text::join(more));
   return out;
 }
 
-std::vector<std::string> telling_frames(const trace::Trace& trace, SiteId site, const Shown& shown) {
+std::vector<std::string> telling_frames(const trace::Trace& trace, SiteId site,
+                                        const Shown& shown) {
   auto frames = trace::CallSites(shown.all_frames).shown(trace.site_frames(site));
   if (!shown.all_frames && frames.size() > shown.frames) frames.resize(shown.frames);
   return frames;
 }
 
-std::vector<std::string_view> telling_part(std::span<const std::string_view> frames, std::size_t count) {
+std::vector<std::string_view> telling_part(std::span<const std::string_view> frames,
+                                           std::size_t count) {
   const auto site = trace::CallSites().of(frames);
   std::vector<std::string_view> part;
   if (!site.called.empty()) part.push_back(site.called);
@@ -124,7 +136,9 @@ ShownSites shown_sites(const trace::Trace& trace, const BySite& sites, const Sho
     const auto frames = trace.site_frames(group.key);
     const auto views = views_of(frames);
     const auto site = call_sites.of(views);
-    const auto count = shown.all_frames ? site.frames.size() : std::min(site.frames.size(), std::max<std::size_t>(shown.frames, 1));
+    const auto count = shown.all_frames
+                           ? site.frames.size()
+                           : std::min(site.frames.size(), std::max<std::size_t>(shown.frames, 1));
     TextHash hash;
     hash.add(site.called);
     for (std::size_t i = 0; i < count; ++i) hash.add(site.frames[i]);
@@ -137,7 +151,8 @@ ShownSites shown_sites(const trace::Trace& trace, const BySite& sites, const Sho
   }
   std::vector<std::uint32_t> order(out.all.size()), at(out.all.size());
   std::iota(order.begin(), order.end(), 0u);
-  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return out.all[a].bytes > out.all[b].bytes; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](auto a, auto b) { return out.all[a].bytes > out.all[b].bytes; });
   auto sorted = out.all;
   for (std::uint32_t i = 0; i < order.size(); ++i) {
     sorted[i] = out.all[order[i]];
@@ -158,17 +173,22 @@ void site_to_json(format::JsonWriter& json, const trace::Trace& trace, SiteId si
 }
 
 std::string sites_table(const trace::Trace& trace, const BySite& sites, const Shown& shown) {
-  return columns("rrl", rows_of(shown_sites(trace, sites, shown).all, shown.top, [&](const ShownSite& site, auto& rows) {
-    rows.push_back({units::bytes(site.bytes), text::grouped(site.count), site_name(trace, site.site, kFrameWidth, shown.all_frames)});
-    const auto frames = telling_frames(trace, site.site, shown);
-    for (std::size_t i = 1; i < frames.size(); ++i) rows.push_back({"", "", "  " + shortened(frames[i], kFrameWidth - 2)});
-  }));
+  return columns(
+      "rrl", rows_of(shown_sites(trace, sites, shown).all, shown.top,
+                     [&](const ShownSite& site, auto& rows) {
+                       rows.push_back({units::bytes(site.bytes), text::grouped(site.count),
+                                       site_name(trace, site.site, kFrameWidth, shown.all_frames)});
+                       const auto frames = telling_frames(trace, site.site, shown);
+                       for (std::size_t i = 1; i < frames.size(); ++i)
+                         rows.push_back({"", "", "  " + shortened(frames[i], kFrameWidth - 2)});
+                     }));
 }
 
 std::string sizes_table(const BySize& sizes, std::size_t count) {
   return columns("rrl", rows_of(sizes, count, [](const auto& group, auto& rows) {
-    rows.push_back({units::bytes(group.bytes), text::grouped(group.count), text::format("of {} bytes", text::grouped(group.key))});
-  }));
+                   rows.push_back({units::bytes(group.bytes), text::grouped(group.count),
+                                   text::format("of {} bytes", text::grouped(group.key))});
+                 }));
 }
 
 }  // namespace emm::inspect

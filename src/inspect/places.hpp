@@ -26,14 +26,17 @@ std::string counted(std::uint64_t count, std::string_view what);
 /// "after event 1,204 (line 1,206, 1.20 ms)", with what the trace has of it.
 std::string place_of(const trace::Trace& trace, std::uint32_t event);
 
-/// The frames of a site that are shown (trace::CallSites says which), at most `shown.frames`, or all as recorded.
+/// The frames of a site that are shown (trace::CallSites says which), at most `shown.frames`, or
+/// all as recorded.
 std::vector<std::string> telling_frames(const trace::Trace& trace, SiteId site, const Shown& shown);
-/// The part of a stack that sites are shown by, at most `count` frames: the innermost one of Python, and those that are
-/// shown.
-std::vector<std::string_view> telling_part(std::span<const std::string_view> frames, std::size_t count);
+/// The part of a stack that sites are shown by, at most `count` frames: the innermost one of
+/// Python, and those that are shown.
+std::vector<std::string_view> telling_part(std::span<const std::string_view> frames,
+                                           std::size_t count);
 /// The first frame that is shown and what it called innermost, at most `width` characters:
 /// "train.py:13 step, in adam.py:178 step"; "(no call site)".
-std::string site_name(const trace::Trace& trace, SiteId site, std::size_t width, bool all_frames = false);
+std::string site_name(const trace::Trace& trace, SiteId site, std::size_t width,
+                      bool all_frames = false);
 
 /// Sites that are shown alike, as one.
 struct ShownSite {
@@ -46,7 +49,8 @@ struct ShownSites {
 };
 ShownSites shown_sites(const trace::Trace& trace, const BySite& sites, const Shown& shown);
 
-/// As members of an open object: "call_site", the frame that is shown first, null without; and "frames", all.
+/// As members of an open object: "call_site", the frame that is shown first, null without; and
+/// "frames", all.
 void site_to_json(format::JsonWriter& json, const trace::Trace& trace, SiteId site);
 
 /// Lists of what is held, the greatest `shown.top`, as tables, with what is left out added up.

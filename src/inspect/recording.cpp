@@ -43,7 +43,8 @@ bool Recording::stacks_are_many() {
 }
 
 Status Recording::on_operation(const trace::Operation& operation) {
-  if (operation.op == trace::Op::define && operation.frames.size() > kFramesKept && stacks_are_many()) {
+  if (operation.op == trace::Op::define && operation.frames.size() > kFramesKept &&
+      stacks_are_many()) {
     auto cut = operation;
     const auto kept = telling_part(operation.frames, kFramesKept);
     cut.frames = kept;

@@ -13,16 +13,18 @@
 
 namespace emm::inspect {
 
-/// A trace together with what a replay has no use for and a look at the recording does: where memory was, what it was
-/// granted, and what the device had left when a request failed. At most 80 bytes an event, beside the call stacks. Of
-/// these there is no end in a recording whose frames all differ: past kStackBytesMost only the frames of a stack that
-/// tell a reader most are kept. Any thread may read once it is finished.
+/// A trace together with what a replay has no use for and a look at the recording does: where
+/// memory was, what it was granted, and what the device had left when a request failed. At most 80
+/// bytes an event, beside the call stacks. Of these there is no end in a recording whose frames all
+/// differ: past kStackBytesMost only the frames of a stack that tell a reader most are kept. Any
+/// thread may read once it is finished.
 class Recording final : public trace::OperationSink {
  public:
   static constexpr std::uint64_t kStackBytesMost = std::uint64_t{128} << 20;
   static constexpr std::size_t kFramesKept = 8;
 
-  explicit Recording(std::uint64_t stack_bytes_most = kStackBytesMost) : stack_bytes_most_(stack_bytes_most) {}
+  explicit Recording(std::uint64_t stack_bytes_most = kStackBytesMost)
+      : stack_bytes_most_(stack_bytes_most) {}
   /// Names the trace in messages.
   void set_source(std::string source) { trace_.set_source(std::move(source)); }
   Status on_header(const trace::Header& header) override { return trace_.on_header(header); }
@@ -30,12 +32,20 @@ class Recording final : public trace::OperationSink {
   Status finish() override { return trace_.finish(); }
 
   const trace::Trace& trace() const noexcept { return trace_; }
-  std::uint64_t stacks_cut() const noexcept { return stacks_cut_; }  ///< Of which only a part was kept.
+  std::uint64_t stacks_cut() const noexcept {
+    return stacks_cut_;
+  }  ///< Of which only a part was kept.
   bool has_addresses() const noexcept { return !addresses_.empty(); }
-  std::uint64_t address(AllocId id) const noexcept { return at(addresses_, id); }  ///< 0: not recorded.
-  std::uint64_t granted(AllocId id) const noexcept { return at(granted_, id); }    ///< Bytes; 0: not recorded.
+  std::uint64_t address(AllocId id) const noexcept {
+    return at(addresses_, id);
+  }  ///< 0: not recorded.
+  std::uint64_t granted(AllocId id) const noexcept {
+    return at(granted_, id);
+  }  ///< Bytes; 0: not recorded.
   /// Memory of the backing layer that was mapped into an address range (kind "physical").
-  bool is_mapped(AllocId id) const noexcept { return index(id) < mapped_.size() && mapped_[index(id)]; }
+  bool is_mapped(AllocId id) const noexcept {
+    return index(id) < mapped_.size() && mapped_[index(id)];
+  }
   /// The recording has no row of its own for that event ("x-no_row").
   bool has_row(std::uint32_t event) const noexcept { return rowless_.count(event) == 0; }
   /// What the device had free as the request failed, where the recording says so ("x-device_free").

@@ -38,13 +38,15 @@ std::vector<Region> runs_of(const std::vector<Block>& blocks) {
 void fill(Space& space, const std::vector<Block>& blocks) {
   auto region = space.regions.begin();
   for (auto block : blocks) {
-    while (region != space.regions.end() && region->address + region->size <= block.address) ++region;
+    while (region != space.regions.end() && region->address + region->size <= block.address)
+      ++region;
     if (region == space.regions.end() || block.address < region->address) {
       ++space.elsewhere;
       space.elsewhere_bytes += block.size;
       continue;
     }
-    // A smaller size than was granted may be recorded of a neighbour; what is known to be there wins.
+    // A smaller size than was granted may be recorded of a neighbour; what is known to be there
+    // wins.
     auto& there = region->blocks;
     if (!there.empty() && there.back().address + there.back().size > block.address) {
       there.back().size = block.address - there.back().address;
@@ -75,8 +77,8 @@ void fill(Space& space, const std::vector<Block>& blocks) {
 
 }  // namespace
 
-std::optional<Space> space_after(const Recording& recording, const Lives& lives, std::uint32_t event,
-                                 std::optional<std::uint32_t> device) {
+std::optional<Space> space_after(const Recording& recording, const Lives& lives,
+                                 std::uint32_t event, std::optional<std::uint32_t> device) {
   Space space;
   space.event = event;
   std::vector<Block> blocks, segments;
@@ -111,8 +113,11 @@ std::vector<std::size_t> fullest(const Space& space, std::size_t count) {
   std::vector<std::size_t> places(space.regions.size());
   std::iota(places.begin(), places.end(), std::size_t{0});
   if (places.size() <= count) return places;
-  const auto holds = [&](std::size_t place) { return space.regions[place].used + space.regions[place].pending; };
-  std::stable_sort(places.begin(), places.end(), [&](auto a, auto b) { return holds(a) > holds(b); });
+  const auto holds = [&](std::size_t place) {
+    return space.regions[place].used + space.regions[place].pending;
+  };
+  std::stable_sort(places.begin(), places.end(),
+                   [&](auto a, auto b) { return holds(a) > holds(b); });
   places.resize(count);
   std::sort(places.begin(), places.end());
   return places;

@@ -17,12 +17,13 @@ struct Block {
   bool operator==(const Block&) const = default;
 };
 
-/// A part of the address space: a segment that the recorded manager held or, where the trace has none, a run of blocks
-/// with no gap of kGapMax or more.
+/// A part of the address space: a segment that the recorded manager held or, where the trace has
+/// none, a run of blocks with no gap of kGapMax or more.
 struct Region {
   std::uint64_t address = 0, size = 0;
   std::vector<Block> blocks;  ///< By address; none overlap.
-  std::uint64_t used = 0, pending = 0, free = 0, largest_free = 0;  ///< used + pending + free = size.
+  std::uint64_t used = 0, pending = 0, free = 0,
+                largest_free = 0;  ///< used + pending + free = size.
 };
 
 /// Device memory after an event, as the recording has its addresses.
@@ -30,14 +31,16 @@ struct Space {
   static constexpr std::uint64_t kGapMax = std::uint64_t{2} << 20;
 
   std::uint32_t event = 0;
-  bool segments = false;      ///< The regions are segments of the recorded manager.
+  bool segments = false;        ///< The regions are segments of the recorded manager.
   std::vector<Region> regions;  ///< By address.
   std::uint64_t size = 0, used = 0, pending = 0, free = 0, largest_free = 0;  ///< Of all regions.
-  std::uint64_t elsewhere = 0, elsewhere_bytes = 0;  ///< Live, and without an address, or outside of every region.
+  std::uint64_t elsewhere = 0,
+                elsewhere_bytes = 0;  ///< Live, and without an address, or outside of every region.
 };
 
 /// Nothing where the trace has no address of anything live then.
-std::optional<Space> space_after(const Recording& recording, const Lives& lives, std::uint32_t event,
+std::optional<Space> space_after(const Recording& recording, const Lives& lives,
+                                 std::uint32_t event,
                                  std::optional<std::uint32_t> device = std::nullopt);
 
 /// The places of at most `count` regions, those with most in them, by address.

@@ -21,7 +21,8 @@ class Walk {
 
   std::uint64_t peak() {
     lives_.walk([&](std::uint32_t event, AllocId id) { began(event, id); },
-                [&](std::uint32_t event, AllocId id) { ended(event, id); }, [&](std::uint32_t event) { passed(event); });
+                [&](std::uint32_t event, AllocId id) { ended(event, id); },
+                [&](std::uint32_t event) { passed(event); });
     return peak_.peak();
   }
 
@@ -31,16 +32,23 @@ class Walk {
     std::uint32_t device = 0;
   };
 
-  std::uint32_t device_of(ContextId context) const { return trace_.contexts()[index(context)].device; }
+  std::uint32_t device_of(ContextId context) const {
+    return trace_.contexts()[index(context)].device;
+  }
 
   /// A stream of the trace on a device, as a number from 0.
   StreamPeak::Stream stream_on(std::uint32_t device, StreamId stream) {
-    const auto [found, is_new] = numbers_.try_emplace({device, index(stream)}, static_cast<std::uint32_t>(kinds_.size()));
+    const auto [found, is_new] =
+        numbers_.try_emplace({device, index(stream)}, static_cast<std::uint32_t>(kinds_.size()));
     if (is_new) kinds_.push_back({.device = device});
     return found->second;
   }
-  StreamPeak::Stream stream_of(const Life& life) { return stream_on(lives_.device(life), life.stream); }
-  StreamPeak::Stream stream_of(const trace::Event& event) { return stream_on(device_of(event.context), event.stream); }
+  StreamPeak::Stream stream_of(const Life& life) {
+    return stream_on(lives_.device(life), life.stream);
+  }
+  StreamPeak::Stream stream_of(const trace::Event& event) {
+    return stream_on(device_of(event.context), event.stream);
+  }
 
   /// The legacy stream waits for the blocking ones, and they for it.
   void order_with_legacy(StreamPeak::Stream stream, StreamId named) {
@@ -62,7 +70,9 @@ class Walk {
     peak_.after(stream, point);
   }
 
-  bool counts(const Life& life) const { return life.what == Life::What::device && lives_.device(life) == device_; }
+  bool counts(const Life& life) const {
+    return life.what == Life::What::device && lives_.device(life) == device_;
+  }
   /// The event that ends it, where that names another stream.
   bool ends_apart(const Life& life) const {
     if (life.death == kNever || trace_[life.death].op != Op::free) return false;
@@ -113,16 +123,25 @@ class Walk {
         kinds_[stream_of(event)].made_as_blocking = true;
         any_blocking_ = true;
         break;
-      case Op::event_record: records_[record()] = peak_.upto(stream_of(event)); break;
-      case Op::stream_wait: peak_.after(stream_of(event), records_[record()]); break;
-      case Op::event_sync: peak_.all_after(records_[record()]); break;
-      case Op::stream_sync: peak_.all_after(peak_.upto(stream_of(event))); break;
+      case Op::event_record:
+        records_[record()] = peak_.upto(stream_of(event));
+        break;
+      case Op::stream_wait:
+        peak_.after(stream_of(event), records_[record()]);
+        break;
+      case Op::event_sync:
+        peak_.all_after(records_[record()]);
+        break;
+      case Op::stream_sync:
+        peak_.all_after(peak_.upto(stream_of(event)));
+        break;
       case Op::device_sync:
       case Op::reset:
       case Op::context_destroy:
         all_done(device_of(event.context));
         break;
-      default: break;
+      default:
+        break;
     }
   }
 
@@ -142,7 +161,8 @@ class Walk {
   std::vector<Kinds> kinds_;  // by number
   bool any_blocking_ = false;
   std::map<std::uint32_t, StreamPeak::Point> records_;
-  std::map<std::pair<StreamPeak::Stream, StreamPeak::Stream>, StreamPeak::Point> waited_;  // the last: of the second by the first
+  std::map<std::pair<StreamPeak::Stream, StreamPeak::Stream>, StreamPeak::Point>
+      waited_;                                            // the last: of the second by the first
   std::unordered_map<AllocId, StreamPeak::Point> begun_;  // what ends on another stream
 };
 

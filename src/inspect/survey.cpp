@@ -69,7 +69,8 @@ void count_events(const Lives& lives, Survey& out) {
   out.span_ns = last;
 }
 
-/// By the operations that stand for rows: a row may be several, and what was before the first row is of none.
+/// By the operations that stand for rows: a row may be several, and what was before the first row
+/// is of none.
 Actions count_rows(const Recording& recording, const Lives& lives) {
   const auto& trace = lives.trace();
   Actions out{};
@@ -85,14 +86,17 @@ Actions count_rows(const Recording& recording, const Lives& lives) {
     }
     if (life.death == kNever || trace[life.death].op != Op::free) continue;
     if (recording.has_row(life.death)) {
-      count(mapped ? Action::segment_unmap : backing ? Action::segment_free : Action::free_requested);
+      count(mapped    ? Action::segment_unmap
+            : backing ? Action::segment_free
+                      : Action::free_requested);
     }
     if (!backing && life.gone != kNever) count(Action::free_completed);
   }
   for (std::uint32_t i = 0; i < trace.size(); ++i) {
     const auto& event = trace[i];
     const bool asks = event.op == Op::memalloc || event.op == Op::memallocmanaged;
-    if (asks && event.recorded() == trace::Outcome::oom && !event.has(trace::event_flag::backing)) count(Action::oom);
+    if (asks && event.recorded() == trace::Outcome::oom && !event.has(trace::event_flag::backing))
+      count(Action::oom);
   }
   return out;
 }
@@ -137,7 +141,9 @@ Holding held_after(const Lives& lives, std::uint32_t event, std::optional<std::u
 }
 
 Holding held_at_end(const Lives& lives, bool preexisting) {
-  return held(lives, [&](const Life& life) { return life.death == kNever && life.preexisting == preexisting; });
+  return held(lives, [&](const Life& life) {
+    return life.death == kNever && life.preexisting == preexisting;
+  });
 }
 
 Survey survey(const Recording& recording, const Lives& lives) {
@@ -168,7 +174,9 @@ Survey survey(const Recording& recording, const Lives& lives) {
           active.end(life.size);
         }
         break;
-      case What::host: step(host); break;
+      case What::host:
+        step(host);
+        break;
       case What::backing:
         any_backing = true;
         step(reserved);
@@ -178,10 +186,12 @@ Survey survey(const Recording& recording, const Lives& lives) {
           ++(begins ? backing.segments_made : backing.segments_given_back);
         }
         break;
-      default: break;
+      default:
+        break;
     }
   };
-  lives.walk([&](std::uint32_t, AllocId id) { change(id, true); }, [&](std::uint32_t, AllocId id) { change(id, false); },
+  lives.walk([&](std::uint32_t, AllocId id) { change(id, true); },
+             [&](std::uint32_t, AllocId id) { change(id, false); },
              [&](std::uint32_t event) {
                if (!pending_until.empty() && pending_until.begin()->first <= event) {
                  for (const auto size : pending_until.begin()->second) {
@@ -196,7 +206,8 @@ Survey survey(const Recording& recording, const Lives& lives) {
                if (live.passed(event)) backing.reserved_at_live = reserved.bytes;
                if (reserved.passed(event)) backing.live_at_reserved = live.bytes;
                host.passed(event);
-               if (each.op == Op::reset || each.op == Op::context_destroy || each.op == Op::free) return;
+               if (each.op == Op::reset || each.op == Op::context_destroy || each.op == Op::free)
+                 return;
                for (auto& [device, level] : by_device) level.passed(event);
                by_thread[index(each.thread)].passed(event);
                by_stream[index(each.stream)].passed(event);
@@ -216,8 +227,10 @@ Survey survey(const Recording& recording, const Lives& lives) {
     out.backing = backing;
   }
   count_events(lives, out);
-  for (std::size_t i = 0; i < by_thread.size(); ++i) out.threads[i].peak_live_bytes = by_thread[i].peak.bytes;
-  for (std::size_t i = 0; i < by_stream.size(); ++i) out.streams[i].peak_live_bytes = by_stream[i].peak.bytes;
+  for (std::size_t i = 0; i < by_thread.size(); ++i)
+    out.threads[i].peak_live_bytes = by_thread[i].peak.bytes;
+  for (std::size_t i = 0; i < by_stream.size(); ++i)
+    out.streams[i].peak_live_bytes = by_stream[i].peak.bytes;
   measure(lives, out);
   out.at_peak = held_after(lives, out.live.event);
   out.leaked = held_at_end(lives, false);

@@ -14,9 +14,10 @@
 namespace emm::inspect {
 
 /// What is live after `event`, on `device` if given.
-Holding held_after(const Lives& lives, std::uint32_t event, std::optional<std::uint32_t> device = std::nullopt);
-/// What is live at the end. Memory that was there before the recording began is no leak of it: `preexisting` says
-/// which of the two.
+Holding held_after(const Lives& lives, std::uint32_t event,
+                   std::optional<std::uint32_t> device = std::nullopt);
+/// What is live at the end. Memory that was there before the recording began is no leak of it:
+/// `preexisting` says which of the two.
 Holding held_at_end(const Lives& lives, bool preexisting);
 
 /// A greatest value and the first event after which it holds.
@@ -43,43 +44,53 @@ struct Share {
 
 /// The rows of a recording by what they say, in the words of PyTorch's caching allocator.
 enum class Action : std::uint8_t {
-  alloc, free_requested, free_completed, segment_alloc, segment_free, segment_map, segment_unmap, oom,
+  alloc,
+  free_requested,
+  free_completed,
+  segment_alloc,
+  segment_free,
+  segment_map,
+  segment_unmap,
+  oom,
 };
 inline constexpr std::array<std::string_view, 8> kActionNames{
-    "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap", "oom"};
+    "alloc",        "free_requested", "free_completed", "segment_alloc",
+    "segment_free", "segment_map",    "segment_unmap",  "oom"};
 using Actions = std::array<std::uint64_t, kActionNames.size()>;
 
-/// What the recorded manager held from the device, where the trace has a backing layer. What was there before the
-/// recording began was not made in it; what is left of a range that was unmapped in part was neither made nor given back.
+/// What the recorded manager held from the device, where the trace has a backing layer. What was
+/// there before the recording began was not made in it; what is left of a range that was unmapped
+/// in part was neither made nor given back.
 struct Backing {
-  Peak reserved;                        ///< Count: segments then.
-  std::uint64_t live_at_reserved = 0;   ///< Of the program, at that event.
-  std::uint64_t reserved_at_live = 0;   ///< As the program's live bytes are greatest.
-  std::uint64_t pending_peak = 0;       ///< Freed by the program, and kept for another stream.
+  Peak reserved;                       ///< Count: segments then.
+  std::uint64_t live_at_reserved = 0;  ///< Of the program, at that event.
+  std::uint64_t reserved_at_live = 0;  ///< As the program's live bytes are greatest.
+  std::uint64_t pending_peak = 0;      ///< Freed by the program, and kept for another stream.
   std::uint64_t segments_before = 0, segments_made = 0, segments_given_back = 0;
   std::uint64_t reserved_at_end = 0;
   std::uint64_t flushes = 0, flushed_bytes = 0;
 };
 
-/// What a trace is like. Live, peaks and sizes are of device memory as requested, unless the name says otherwise.
+/// What a trace is like. Live, peaks and sizes are of device memory as requested, unless the name
+/// says otherwise.
 struct Survey {
   std::uint64_t events = 0;
   std::array<std::uint64_t, trace::kOpCount> by_op{};
   std::array<std::uint64_t, trace::kOpCount> backing_by_op{};  ///< Of them, the manager's.
-  std::uint64_t failed = 0;            ///< Requests that are recorded, or expected, to fail.
-  std::uint64_t allocs = 0, bytes = 0; ///< Of device memory, that worked.
+  std::uint64_t failed = 0;             ///< Requests that are recorded, or expected, to fail.
+  std::uint64_t allocs = 0, bytes = 0;  ///< Of device memory, that worked.
   bool has_times = false;
-  std::uint64_t span_ns = 0;           ///< From the first event to the last.
+  std::uint64_t span_ns = 0;                   ///< From the first event to the last.
   Spread sizes, lifetime_events, lifetime_ns;  ///< Lifetimes of what ended.
   std::vector<SizeClass> size_classes;         ///< By size; none that is empty.
   std::vector<Share> threads, streams;         ///< By ThreadId, StreamId.
-  Actions actions{};                   ///< Of device memory.
+  Actions actions{};                           ///< Of device memory.
   Peak live;
-  Peak active;                         ///< Live, or freed and not free yet: until the free completed.
+  Peak active;  ///< Live, or freed and not free yet: until the free completed.
   std::uint64_t pending_at_end = 0, pending_bytes_at_end = 0;  ///< Freed, and not free at the end.
   std::uint64_t live_at_end_bytes = 0;
   std::vector<std::pair<std::uint32_t, Peak>> live_by_device;  ///< By device.
-  Peak host;                           ///< Of memhostalloc and mempin.
+  Peak host;                                                   ///< Of memhostalloc and mempin.
   Holding at_peak, leaked, preexisting_at_end;
   std::optional<Backing> backing;
 };

@@ -1,10 +1,9 @@
 #include <algorithm>
+#include <array>
 
 #include "base/text.hpp"
 #include "format/json_writer.hpp"
 #include "inspect/survey_text.hpp"
-
-#include <array>
 
 namespace emm::inspect {
 namespace {
@@ -12,17 +11,28 @@ namespace {
 using Json = emm::format::JsonWriter;
 
 void write(Json& json, std::string_view name, const Spread& spread) {
-  json.key(name).begin_object().member("count", spread.count).member("min", spread.min).member("p50", spread.p50);
+  json.key(name)
+      .begin_object()
+      .member("count", spread.count)
+      .member("min", spread.min)
+      .member("p50", spread.p50);
   json.member("p90", spread.p90).member("p99", spread.p99).member("max", spread.max).end_object();
 }
 
 void write(Json& json, std::string_view name, const trace::Trace& trace, const Peak& peak) {
-  json.key(name).begin_object().member("bytes", peak.bytes).member("count", peak.count).member("event", peak.event);
+  json.key(name)
+      .begin_object()
+      .member("bytes", peak.bytes)
+      .member("count", peak.count)
+      .member("event", peak.event);
   const bool known = peak.event < trace.size();
-  json.member("line", known ? trace[peak.event].line : 0).member("time_ns", known ? trace[peak.event].time_ns : 0).end_object();
+  json.member("line", known ? trace[peak.event].line : 0)
+      .member("time_ns", known ? trace[peak.event].time_ns : 0)
+      .end_object();
 }
 
-void write(Json& json, const trace::Trace& trace, const BySite& sites, const BySize& sizes, std::size_t top) {
+void write(Json& json, const trace::Trace& trace, const BySite& sites, const BySize& sizes,
+           std::size_t top) {
   json.key("by_site").begin_array();
   for (std::size_t i = 0; i < sites.size() && i < top; ++i) {
     json.begin_object().member("bytes", sites[i].bytes).member("count", sites[i].count);
@@ -31,25 +41,37 @@ void write(Json& json, const trace::Trace& trace, const BySite& sites, const ByS
   }
   json.end_array().key("by_size").begin_array();
   for (std::size_t i = 0; i < sizes.size() && i < top; ++i) {
-    json.begin_object().member("size", sizes[i].key).member("count", sizes[i].count).member("bytes", sizes[i].bytes).end_object();
+    json.begin_object()
+        .member("size", sizes[i].key)
+        .member("count", sizes[i].count)
+        .member("bytes", sizes[i].bytes)
+        .end_object();
   }
   json.end_array();
 }
 
-void write(Json& json, std::string_view name, const trace::Trace& trace, const Holding& held, std::size_t top) {
+void write(Json& json, std::string_view name, const trace::Trace& trace, const Holding& held,
+           std::size_t top) {
   json.key(name).begin_object().member("count", held.count).member("bytes", held.bytes);
-  json.member("sites", std::uint64_t{held.by_site.size()}).member("sizes", std::uint64_t{held.by_size.size()});
+  json.member("sites", std::uint64_t{held.by_site.size()})
+      .member("sizes", std::uint64_t{held.by_size.size()});
   write(json, trace, held.by_site, held.by_size, top);
   json.end_object();
 }
 
-void write(Json& json, std::string_view name, const std::vector<Share>& shares, const std::vector<std::string>& names) {
+void write(Json& json, std::string_view name, const std::vector<Share>& shares,
+           const std::vector<std::string>& names) {
   json.key(name).begin_array();
   for (std::size_t i = 0; i < shares.size(); ++i) {
     const auto& each = shares[i];
     if (each.events == 0) continue;
-    json.begin_object().member("name", names[i]).member("events", each.events).member("allocs", each.allocs);
-    json.member("bytes", each.bytes).member("frees", each.frees).member("frees_of_others", each.frees_of_others);
+    json.begin_object()
+        .member("name", names[i])
+        .member("events", each.events)
+        .member("allocs", each.allocs);
+    json.member("bytes", each.bytes)
+        .member("frees", each.frees)
+        .member("frees_of_others", each.frees_of_others);
     json.member("peak_live_bytes", each.peak_live_bytes).end_object();
   }
   json.end_array();
@@ -62,12 +84,20 @@ void write(Json& json, const trace::Trace& trace, const Growth& growth, std::siz
     return;
   }
   constexpr std::array<std::string_view, 4> kSources{"none", "marks", "steps", "floors"};
-  json.begin_object().member("by", kSources[static_cast<std::size_t>(growth.source)]).member("name", growth.name);
-  json.member("base", std::uint64_t{growth.base}).member("bytes", growth.bytes).member("steady", growth.steady);
+  json.begin_object()
+      .member("by", kSources[static_cast<std::size_t>(growth.source)])
+      .member("name", growth.name);
+  json.member("base", std::uint64_t{growth.base})
+      .member("bytes", growth.bytes)
+      .member("steady", growth.steady);
   json.key("iterations").begin_array();
   for (const auto& each : growth.iterations) {
-    json.begin_object().member("name", each.name).member("first", each.first).member("last", each.last);
-    json.member("peak_live_bytes", each.peak_bytes).member("live_at_end_bytes", each.live_at_end_bytes);
+    json.begin_object()
+        .member("name", each.name)
+        .member("first", each.first)
+        .member("last", each.last);
+    json.member("peak_live_bytes", each.peak_bytes)
+        .member("live_at_end_bytes", each.live_at_end_bytes);
     json.member("live_at_end", each.live_at_end).end_object();
   }
   json.end_array();
@@ -76,13 +106,20 @@ void write(Json& json, const trace::Trace& trace, const Growth& growth, std::siz
 }
 
 void write(Json& json, const trace::Trace& trace, const Space& map) {
-  json.begin_object().member("event", map.event).member("segments", map.segments).member("bytes", map.size);
-  json.member("used_bytes", map.used).member("pending_bytes", map.pending).member("free_bytes", map.free);
+  json.begin_object()
+      .member("event", map.event)
+      .member("segments", map.segments)
+      .member("bytes", map.size);
+  json.member("used_bytes", map.used)
+      .member("pending_bytes", map.pending)
+      .member("free_bytes", map.free);
   json.member("largest_free_bytes", map.largest_free).member("elsewhere", map.elsewhere);
   json.member("elsewhere_bytes", map.elsewhere_bytes).key("regions").begin_array();
   for (const auto& region : map.regions) {
     json.begin_object().member("address", text::hex(region.address)).member("bytes", region.size);
-    json.member("used_bytes", region.used).member("pending_bytes", region.pending).member("free_bytes", region.free);
+    json.member("used_bytes", region.used)
+        .member("pending_bytes", region.pending)
+        .member("free_bytes", region.free);
     json.member("largest_free_bytes", region.largest_free).key("blocks").begin_array();
     for (const auto& block : region.blocks) {
       json.begin_object().member("address", text::hex(block.address)).member("bytes", block.size);
@@ -95,40 +132,56 @@ void write(Json& json, const trace::Trace& trace, const Space& map) {
 
 }  // namespace
 
-std::string to_json(const Recording& recording, const Survey& survey, const Growth& growth, const std::optional<Space>& map,
-                    const std::optional<std::vector<Need>>& needs, const Shown& shown) {
+std::string to_json(const Recording& recording, const Survey& survey, const Growth& growth,
+                    const std::optional<Space>& map, const std::optional<std::vector<Need>>& needs,
+                    const Shown& shown) {
   const auto& trace = recording.trace();
   std::string out;
   Json json(out);
-  json.begin_object().member("schema", "emmctl.inspect/2").member("trace", trace.source()).member("events", survey.events);
+  json.begin_object()
+      .member("schema", "emmctl.inspect/2")
+      .member("trace", trace.source())
+      .member("events", survey.events);
   json.key("operations").begin_object();
   for (std::size_t op = 0; op < trace::kOpCount; ++op) {
-    if (survey.by_op[op] != 0) json.member(trace::name(static_cast<trace::Op>(op)), survey.by_op[op]);
+    if (survey.by_op[op] != 0)
+      json.member(trace::name(static_cast<trace::Op>(op)), survey.by_op[op]);
   }
-  json.end_object().member("allocs", survey.allocs).member("bytes", survey.bytes).member("failed", survey.failed);
+  json.end_object()
+      .member("allocs", survey.allocs)
+      .member("bytes", survey.bytes)
+      .member("failed", survey.failed);
   json.key("span_ns");
   survey.has_times ? json.value(survey.span_ns) : json.null();
   json.key("actions").begin_object();
-  for (std::size_t action = 0; action < survey.actions.size(); ++action) json.member(kActionNames[action], survey.actions[action]);
+  for (std::size_t action = 0; action < survey.actions.size(); ++action)
+    json.member(kActionNames[action], survey.actions[action]);
   json.end_object();
   write(json, "size", survey.sizes);
   write(json, "lifetime_events", survey.lifetime_events);
   write(json, "lifetime_ns", survey.lifetime_ns);
   json.key("size_classes").begin_array();
   for (const auto& each : survey.size_classes) {
-    json.begin_object().member("from", each.from).member("count", each.count).member("bytes", each.bytes);
-    json.member("at_peak_count", each.at_peak_count).member("at_peak_bytes", each.at_peak_bytes).end_object();
+    json.begin_object()
+        .member("from", each.from)
+        .member("count", each.count)
+        .member("bytes", each.bytes);
+    json.member("at_peak_count", each.at_peak_count)
+        .member("at_peak_bytes", each.at_peak_bytes)
+        .end_object();
   }
   json.end_array();
   write(json, "threads", survey.threads, trace.threads());
   write(json, "streams", survey.streams, trace.streams());
   write(json, "peak_live", trace, survey.live);
   json.key("peak_live_by_device").begin_object();
-  for (const auto& [device, peak] : survey.live_by_device) write(json, text::format("{}", device), trace, peak);
+  for (const auto& [device, peak] : survey.live_by_device)
+    write(json, text::format("{}", device), trace, peak);
   json.end_object();
   write(json, "peak_active", trace, survey.active);
   json.member("active_at_end_bytes", survey.live_at_end_bytes + survey.pending_bytes_at_end);
-  json.member("pending_at_end", survey.pending_at_end).member("pending_at_end_bytes", survey.pending_bytes_at_end);
+  json.member("pending_at_end", survey.pending_at_end)
+      .member("pending_at_end_bytes", survey.pending_bytes_at_end);
   write(json, "peak_host", trace, survey.host);
   write(json, "at_peak", trace, survey.at_peak, shown.top);
   write(json, "leaked", trace, survey.leaked, shown.top);
@@ -138,9 +191,11 @@ std::string to_json(const Recording& recording, const Survey& survey, const Grow
     const auto& held = *survey.backing;
     json.begin_object();
     write(json, "peak_reserved", trace, held.reserved);
-    json.member("live_at_peak_reserved_bytes", held.live_at_reserved).member("reserved_at_peak_live_bytes", held.reserved_at_live);
+    json.member("live_at_peak_reserved_bytes", held.live_at_reserved)
+        .member("reserved_at_peak_live_bytes", held.reserved_at_live);
     json.member("reserved_at_end_bytes", held.reserved_at_end);
-    json.member("peak_pending_bytes", held.pending_peak).member("segments_before", held.segments_before);
+    json.member("peak_pending_bytes", held.pending_peak)
+        .member("segments_before", held.segments_before);
     json.member("segments_made", held.segments_made);
     json.member("segments_given_back", held.segments_given_back).member("flushes", held.flushes);
     json.member("flushed_bytes", held.flushed_bytes).end_object();

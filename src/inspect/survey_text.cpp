@@ -23,7 +23,8 @@ std::string shown_as(std::string_view words) { return text::printable(words, std
 
 std::string bar(std::uint64_t part, std::uint64_t whole, std::size_t width) {
   if (whole == 0 || part == 0) return "";
-  const auto filled = static_cast<std::size_t>(static_cast<double>(part) / static_cast<double>(whole) * static_cast<double>(width) + 0.5);
+  const auto filled = static_cast<std::size_t>(
+      static_cast<double>(part) / static_cast<double>(whole) * static_cast<double>(width) + 0.5);
   return std::string(std::max<std::size_t>(filled, 1), '#');
 }
 
@@ -34,7 +35,9 @@ std::string change(std::int64_t by) {
   return text::format("{} {}", bytes(size), by > 0 ? "more" : "less");
 }
 
-bool sited(const BySite& sites) { return sites.size() > 1 || (!sites.empty() && index(sites.front().key) != 0); }
+bool sited(const BySite& sites) {
+  return sites.size() > 1 || (!sites.empty() && index(sites.front().key) != 0);
+}
 
 std::string heading(const Recording& recording, const Survey& survey) {
   const auto& trace = recording.trace();
@@ -51,41 +54,56 @@ std::string heading(const Recording& recording, const Survey& survey) {
   std::vector<std::string> operations;
   for (std::size_t op = 0; op < trace::kOpCount; ++op) {
     if (survey.by_op[op] == 0) continue;
-    auto words = text::format("{} {}", trace::name(static_cast<trace::Op>(op)), grouped(survey.by_op[op]));
-    if (survey.backing_by_op[op] != 0) words += text::format(" ({} of the manager)", grouped(survey.backing_by_op[op]));
+    auto words =
+        text::format("{} {}", trace::name(static_cast<trace::Op>(op)), grouped(survey.by_op[op]));
+    if (survey.backing_by_op[op] != 0)
+      words += text::format(" ({} of the manager)", grouped(survey.backing_by_op[op]));
     operations.push_back(words);
   }
-  return text::format("{}: {}\n", shown_as(trace.source()), shown_as(text::join(about))) + wrapped(text::join(operations), kWidth);
+  return text::format("{}: {}\n", shown_as(trace.source()), shown_as(text::join(about))) +
+         wrapped(text::join(operations), kWidth);
 }
 
 std::string summary(const Recording& recording, const Survey& survey) {
   const auto& trace = recording.trace();
   Rows rows;
   const auto peak = [&](std::string name, const Peak& at) {
-    rows.push_back({std::move(name), text::format("{} in {},", bytes_in_full(at.bytes), counted(at.count, "allocation"))});
+    rows.push_back({std::move(name), text::format("{} in {},", bytes_in_full(at.bytes),
+                                                  counted(at.count, "allocation"))});
     rows.push_back({"", place_of(trace, at.event)});
   };
-  if (survey.allocs + survey.failed + survey.host.count == 0) return "\nNo device memory is allocated\n";
-  const auto served = survey.allocs == 0 ? std::string("none") : text::format("{} of {} in all", grouped(survey.allocs), bytes(survey.bytes));
-  rows.push_back({"allocations", served + (survey.failed == 0 ? "" : text::format("; {} more failed", grouped(survey.failed)))});
+  if (survey.allocs + survey.failed + survey.host.count == 0)
+    return "\nNo device memory is allocated\n";
+  const auto served = survey.allocs == 0 ? std::string("none")
+                                         : text::format("{} of {} in all", grouped(survey.allocs),
+                                                        bytes(survey.bytes));
+  rows.push_back(
+      {"allocations",
+       served +
+           (survey.failed == 0 ? "" : text::format("; {} more failed", grouped(survey.failed)))});
   if (survey.live.count > 0) peak("peak live", survey.live);
   if (survey.live_by_device.size() > 1) {
-    for (const auto& [device, at] : survey.live_by_device) peak(text::format("  device {}", device), at);
+    for (const auto& [device, at] : survey.live_by_device)
+      peak(text::format("  device {}", device), at);
   }
   if (survey.active.bytes > survey.live.bytes) {
     peak("peak active", survey.active);
     rows.push_back({"", "live, or freed and not free yet for other streams"});
   }
   if (survey.pending_at_end != 0) {
-    rows.push_back({"never completed", text::format("{}, {}: freed, and not free at the end", counted(survey.pending_at_end, "free"),
+    rows.push_back({"never completed", text::format("{}, {}: freed, and not free at the end",
+                                                    counted(survey.pending_at_end, "free"),
                                                     bytes_in_full(survey.pending_bytes_at_end))});
   }
   if (survey.host.bytes > 0) peak("peak of host", survey.host);
-  rows.push_back({"never freed", survey.leaked.count == 0 ? std::string("none")
-                                                          : text::format("{}, {}", counted(survey.leaked.count, "allocation"),
-                                                                         bytes_in_full(survey.leaked.bytes))});
+  rows.push_back(
+      {"never freed", survey.leaked.count == 0
+                          ? std::string("none")
+                          : text::format("{}, {}", counted(survey.leaked.count, "allocation"),
+                                         bytes_in_full(survey.leaked.bytes))});
   if (survey.preexisting_at_end.count != 0) {
-    rows.push_back({"kept", text::format("{} from before the recording, {}", counted(survey.preexisting_at_end.count, "allocation"),
+    rows.push_back({"kept", text::format("{} from before the recording, {}",
+                                         counted(survey.preexisting_at_end.count, "allocation"),
                                          bytes_in_full(survey.preexisting_at_end.bytes))});
   }
   return "\nDevice memory, as requested\n" + columns("ll", rows);
@@ -96,11 +114,14 @@ std::string spreads(const Survey& survey) {
   Rows rows{{"", "least", "median", "90 %", "99 %", "most"}};
   const auto add = [&](std::string name, const Spread& spread, const auto& shown) {
     if (spread.count == 0) return;
-    rows.push_back({std::move(name), shown(spread.min), shown(spread.p50), shown(spread.p90), shown(spread.p99), shown(spread.max)});
+    rows.push_back({std::move(name), shown(spread.min), shown(spread.p50), shown(spread.p90),
+                    shown(spread.p99), shown(spread.max)});
   };
   add("size", survey.sizes, [](std::uint64_t v) { return bytes(v); });
   add("lifetime in events", survey.lifetime_events, [](std::uint64_t v) { return grouped(v); });
-  if (survey.has_times) add("lifetime in time", survey.lifetime_ns, [](std::uint64_t v) { return units::ns(static_cast<double>(v)); });
+  if (survey.has_times)
+    add("lifetime in time", survey.lifetime_ns,
+        [](std::uint64_t v) { return units::ns(static_cast<double>(v)); });
   return '\n' + columns("lrrrrr", rows);
 }
 
@@ -110,30 +131,36 @@ std::string size_classes(const Survey& survey) {
   for (const auto& each : survey.size_classes) most = std::max(most, each.at_peak_bytes);
   Rows rows{{"size from", "allocations", "bytes", "at peak", "bytes", ""}};
   for (const auto& each : survey.size_classes) {
-    rows.push_back({bytes(each.from), grouped(each.count), bytes(each.bytes), grouped(each.at_peak_count),
-                    bytes(each.at_peak_bytes), bar(each.at_peak_bytes, most, 30)});
+    rows.push_back({bytes(each.from), grouped(each.count), bytes(each.bytes),
+                    grouped(each.at_peak_count), bytes(each.at_peak_bytes),
+                    bar(each.at_peak_bytes, most, 30)});
   }
   return "\nSizes by power of two\n" + columns("rrrrrl", rows);
 }
 
-std::string holding(std::string_view what, const trace::Trace& trace, const Holding& held, const Shown& shown) {
+std::string holding(std::string_view what, const trace::Trace& trace, const Holding& held,
+                    const Shown& shown) {
   if (held.count == 0) return "";
   std::string out;
-  if (sited(held.by_site)) out += text::format("\n{}, by call site\n", what) + sites_table(trace, held.by_site, shown);
+  if (sited(held.by_site))
+    out += text::format("\n{}, by call site\n", what) + sites_table(trace, held.by_site, shown);
   return out + text::format("\n{}, by size\n", what) + sizes_table(held.by_size, shown.top);
 }
 
-std::string shares(std::string_view what, const std::vector<Share>& all, const std::vector<std::string>& names, std::size_t top) {
+std::string shares(std::string_view what, const std::vector<Share>& all,
+                   const std::vector<std::string>& names, std::size_t top) {
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (all[i].allocs + all[i].frees > 0) order.push_back(i);
   }
   if (order.size() < 2) return "";
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return all[a].bytes > all[b].bytes; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return all[a].bytes > all[b].bytes; });
   Rows rows{{std::string(what), "allocations", "bytes", "peak live", "frees", "of others'"}};
   for (std::size_t i = 0; i < order.size() && i < top; ++i) {
     const auto& each = all[order[i]];
-    rows.push_back({names[order[i]].empty() ? text::format("{}", order[i]) : names[order[i]], grouped(each.allocs), bytes(each.bytes), bytes(each.peak_live_bytes),
+    rows.push_back({names[order[i]].empty() ? text::format("{}", order[i]) : names[order[i]],
+                    grouped(each.allocs), bytes(each.bytes), bytes(each.peak_live_bytes),
                     grouped(each.frees), grouped(each.frees_of_others)});
   }
   auto out = text::format("\nBy {}\n", what) + columns("lrrrrr", rows);
@@ -146,7 +173,8 @@ std::string counts_of(const Actions& actions, std::initializer_list<Action> whic
   std::vector<std::string> words;
   for (const auto action : which) {
     const auto at = static_cast<std::size_t>(action);
-    if (actions[at] != 0) words.push_back(text::format("{} {}", kActionNames[at], grouped(actions[at])));
+    if (actions[at] != 0)
+      words.push_back(text::format("{} {}", kActionNames[at], grouped(actions[at])));
   }
   return text::join(words);
 }
@@ -155,79 +183,111 @@ std::string backing(const Recording& recording, const Survey& survey) {
   if (!survey.backing) return "";
   const auto& held = *survey.backing;
   const auto& trace = recording.trace();
-  Rows rows{{"peak reserved", text::format("{} in {},", bytes_in_full(held.reserved.bytes), counted(held.reserved.count, "segment"))},
+  Rows rows{{"peak reserved", text::format("{} in {},", bytes_in_full(held.reserved.bytes),
+                                           counted(held.reserved.count, "segment"))},
             {"", place_of(trace, held.reserved.event)},
             {"live then", bytes_in_full(held.live_at_reserved)}};
   if (survey.live.bytes > 0) {
     const auto most = std::max(held.reserved.bytes, survey.live.bytes);
-    rows.push_back({"beyond the need", text::format("{}, {} % of the peak live", bytes_in_full(most - survey.live.bytes),
-                                                    text::fixed(100.0 * static_cast<double>(most - survey.live.bytes) / static_cast<double>(survey.live.bytes), 1))});
+    rows.push_back(
+        {"beyond the need",
+         text::format("{}, {} % of the peak live", bytes_in_full(most - survey.live.bytes),
+                      text::fixed(100.0 * static_cast<double>(most - survey.live.bytes) /
+                                      static_cast<double>(survey.live.bytes),
+                                  1))});
   }
   rows.push_back({"at peak live", bytes_in_full(held.reserved_at_live)});
-  const auto before = held.segments_before == 0 ? std::string() : text::format("{} there before, ", grouped(held.segments_before));
-  rows.push_back({"segments", text::format("{}{} made, {} given back", before, grouped(held.segments_made), grouped(held.segments_given_back))});
-  const auto requests = counts_of(survey.actions, {Action::alloc, Action::free_requested, Action::free_completed, Action::oom});
-  const auto of_segments = counts_of(survey.actions, {Action::segment_alloc, Action::segment_free, Action::segment_map, Action::segment_unmap});
+  const auto before = held.segments_before == 0
+                          ? std::string()
+                          : text::format("{} there before, ", grouped(held.segments_before));
+  rows.push_back(
+      {"segments", text::format("{}{} made, {} given back", before, grouped(held.segments_made),
+                                grouped(held.segments_given_back))});
+  const auto requests = counts_of(
+      survey.actions, {Action::alloc, Action::free_requested, Action::free_completed, Action::oom});
+  const auto of_segments = counts_of(survey.actions, {Action::segment_alloc, Action::segment_free,
+                                                      Action::segment_map, Action::segment_unmap});
   if (!requests.empty()) rows.push_back({"recorded rows", requests});
   if (!of_segments.empty()) rows.push_back({requests.empty() ? "recorded rows" : "", of_segments});
-  if (held.pending_peak != 0) rows.push_back({"kept for streams", text::format("{} at most, freed and not free yet", bytes_in_full(held.pending_peak))});
-  if (held.flushes != 0) rows.push_back({"flushes", text::format("{}, of {}", grouped(held.flushes), bytes(held.flushed_bytes))});
+  if (held.pending_peak != 0)
+    rows.push_back({"kept for streams", text::format("{} at most, freed and not free yet",
+                                                     bytes_in_full(held.pending_peak))});
+  if (held.flushes != 0)
+    rows.push_back(
+        {"flushes", text::format("{}, of {}", grouped(held.flushes), bytes(held.flushed_bytes))});
   return "\nWhat the recorded manager held\n" + columns("ll", rows);
 }
 
 /// Do the names of iterations tell them apart?
 bool all_named(const Growth& growth) {
-  return growth.source == Growth::Source::marks && growth.iterations.front().name != growth.iterations.back().name;
+  return growth.source == Growth::Source::marks &&
+         growth.iterations.front().name != growth.iterations.back().name;
 }
 
 std::string growth_heading(const Growth& growth) {
   const auto count = grouped(growth.iterations.size());
   switch (growth.source) {
-    case Growth::Source::none: break;
-    case Growth::Source::marks: return text::format("\nGrowth between iterations: {} by marks \"{}\"\n", count, shown_as(growth.name));
-    case Growth::Source::steps: return text::format("\nGrowth between iterations: {} by sizes that repeat; there are no marks\n", count);
+    case Growth::Source::none:
+      break;
+    case Growth::Source::marks:
+      return text::format("\nGrowth between iterations: {} by marks \"{}\"\n", count,
+                          shown_as(growth.name));
+    case Growth::Source::steps:
+      return text::format(
+          "\nGrowth between iterations: {} by sizes that repeat; there are no marks\n", count);
     case Growth::Source::floors:
-      return "\nGrowth: no marks are alike and no series of sizes repeats; the least live in each tenth of the trace\n";
+      return "\nGrowth: no marks are alike and no series of sizes repeats; the least live in each "
+             "tenth of the trace\n";
   }
   return "";
 }
 
 std::string growth_text(const Recording& recording, const Growth& growth, const Shown& shown) {
   if (growth.source == Growth::Source::none) {
-    return "\nGrowth between iterations: nothing to compare; no marks are alike, and no series of sizes repeats\n";
+    return "\nGrowth between iterations: nothing to compare; no marks are alike, and no series of "
+           "sizes repeats\n";
   }
   const auto& all = growth.iterations;
   const bool by_floors = growth.source == Growth::Source::floors;
-  if (by_floors && std::all_of(all.begin(), all.end(), [](const Iteration& each) { return each.live_at_end == 0; })) {
-    return "\nGrowth between iterations: no marks are alike, and no series of sizes repeats; nothing stays live\n";
+  if (by_floors && std::all_of(all.begin(), all.end(),
+                               [](const Iteration& each) { return each.live_at_end == 0; })) {
+    return "\nGrowth between iterations: no marks are alike, and no series of sizes repeats; "
+           "nothing stays live\n";
   }
   auto out = growth_heading(growth);
-  Rows rows{{by_floors ? "tenth" : "iteration", by_floors ? "least at" : "events", "peak live", by_floors ? "least live" : "live at end", "allocations"}};
+  Rows rows{{by_floors ? "tenth" : "iteration", by_floors ? "least at" : "events", "peak live",
+             by_floors ? "least live" : "live at end", "allocations"}};
   constexpr std::size_t kEnds = 4;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (!by_floors && all.size() > 2 * kEnds + 1 && i == kEnds) {
       rows.push_back({"...", "", "", "", ""});
       i = all.size() - kEnds;
     }
-    rows.push_back({all_named(growth) ? all[i].name : text::format("{}", i + 1),
-                    by_floors ? grouped(all[i].last) : text::format("{} to {}", grouped(all[i].first), grouped(all[i].last)),
-                    bytes(all[i].peak_bytes), bytes(all[i].live_at_end_bytes), grouped(all[i].live_at_end)});
+    rows.push_back(
+        {all_named(growth) ? all[i].name : text::format("{}", i + 1),
+         by_floors ? grouped(all[i].last)
+                   : text::format("{} to {}", grouped(all[i].first), grouped(all[i].last)),
+         bytes(all[i].peak_bytes), bytes(all[i].live_at_end_bytes), grouped(all[i].live_at_end)});
   }
   out += columns("lrrrr", rows);
   const auto steps = all.size() - 1 - growth.base;
   out += by_floors ? text::format("  In the last, {} than in the second", change(growth.bytes))
-                   : text::format("  At the end of the last, {} than at the end of {}, {} before", change(growth.bytes),
-                                  all_named(growth) ? shown_as(all[growth.base].name) : text::format("iteration {}", growth.base + 1),
+                   : text::format("  At the end of the last, {} than at the end of {}, {} before",
+                                  change(growth.bytes),
+                                  all_named(growth) ? shown_as(all[growth.base].name)
+                                                    : text::format("iteration {}", growth.base + 1),
                                   counted(steps, "iteration"));
   if (growth.bytes > 0 && growth.steady) {
-    out += text::format("\n  It never went down: {} in each, on average", change(growth.bytes / static_cast<std::int64_t>(steps)));
+    out += text::format("\n  It never went down: {} in each, on average",
+                        change(growth.bytes / static_cast<std::int64_t>(steps)));
   } else if (growth.bytes != 0) {
     out += "\n  It went up and down";
   }
   out += '\n';
   if (growth.bytes > 0) {
     out += "  What was allocated since and is still live\n";
-    out += sited(growth.by_site) ? sites_table(recording.trace(), growth.by_site, shown) : sizes_table(growth.by_size, shown.top);
+    out += sited(growth.by_site) ? sites_table(recording.trace(), growth.by_site, shown)
+                                 : sizes_table(growth.by_size, shown.top);
   }
   return out;
 }
@@ -238,7 +298,8 @@ char part(const Region& region, std::uint64_t from, std::uint64_t to, std::size_
   const auto& blocks = region.blocks;
   while (block < blocks.size() && blocks[block].address + blocks[block].size <= from) ++block;
   for (auto i = block; i < blocks.size() && blocks[i].address < to; ++i) {
-    const auto bytes_in = std::min(to, blocks[i].address + blocks[i].size) - std::max(from, blocks[i].address);
+    const auto bytes_in =
+        std::min(to, blocks[i].address + blocks[i].size) - std::max(from, blocks[i].address);
     (blocks[i].pending ? pending : used) += bytes_in;
   }
   if (used + pending == 0) return '.';
@@ -248,7 +309,8 @@ char part(const Region& region, std::uint64_t from, std::uint64_t to, std::size_
 
 }  // namespace
 
-std::string to_text(const Recording& recording, const Survey& survey, const Growth& growth, const Shown& shown) {
+std::string to_text(const Recording& recording, const Survey& survey, const Growth& growth,
+                    const Shown& shown) {
   const auto& trace = recording.trace();
   auto out = heading(recording, survey);
   if (survey.events == 0) return out;
@@ -263,14 +325,17 @@ std::string to_text(const Recording& recording, const Survey& survey, const Grow
 
 std::string to_text(const Recording&, const Space& map, const Shown& shown) {
   constexpr std::size_t kBar = 48;
-  auto out = text::format("\nAddress space after event {}: {} in {}\n", grouped(map.event), bytes(map.size),
+  auto out = text::format("\nAddress space after event {}: {} in {}\n", grouped(map.event),
+                          bytes(map.size),
                           counted(map.regions.size(), map.segments ? "segment" : "region"));
-  out += text::format("  {} used, {} kept for streams, {} free, largest free {}\n", bytes(map.used), bytes(map.pending),
-                      bytes(map.free), bytes(map.largest_free));
-  if (!map.segments) out += "  No segments are recorded: a region is memory with no gap of 2 MiB or more\n";
+  out += text::format("  {} used, {} kept for streams, {} free, largest free {}\n", bytes(map.used),
+                      bytes(map.pending), bytes(map.free), bytes(map.largest_free));
+  if (!map.segments)
+    out += "  No segments are recorded: a region is memory with no gap of 2 MiB or more\n";
   if (map.elsewhere > 0) {
-    out += text::format("  {} of {} are live and not shown: no address is recorded, or none of a segment\n",
-                        counted(map.elsewhere, "allocation"), bytes(map.elsewhere_bytes));
+    out += text::format(
+        "  {} of {} are live and not shown: no address is recorded, or none of a segment\n",
+        counted(map.elsewhere, "allocation"), bytes(map.elsewhere_bytes));
   }
   Rows rows{{"address", "size", "used", "largest free", "#used  +partly  ~kept  .free"}};
   const auto limit = std::max<std::size_t>(4 * shown.top, 1);
@@ -280,16 +345,21 @@ std::string to_text(const Recording&, const Space& map, const Shown& shown) {
     std::size_t block = 0;
     for (std::size_t c = 0; c < kBar; ++c) {
       const auto at = [&](std::size_t column) {
-        return region.address + static_cast<std::uint64_t>(static_cast<double>(region.size) * static_cast<double>(column) / kBar);
+        return region.address + static_cast<std::uint64_t>(static_cast<double>(region.size) *
+                                                           static_cast<double>(column) / kBar);
       };
       if (at(c) == at(c + 1)) break;
       shape += part(region, at(c), at(c + 1), block);
     }
-    const auto used = 100.0 * static_cast<double>(region.used + region.pending) / static_cast<double>(region.size);
-    rows.push_back({text::hex(region.address), bytes(region.size), text::fixed(used, 0) + " %", bytes(region.largest_free), shape});
+    const auto used = 100.0 * static_cast<double>(region.used + region.pending) /
+                      static_cast<double>(region.size);
+    rows.push_back({text::hex(region.address), bytes(region.size), text::fixed(used, 0) + " %",
+                    bytes(region.largest_free), shape});
   }
   out += columns("lrrrl", rows);
-  if (map.regions.size() > limit) out += text::format("  ... and {} more, with less in them\n", grouped(map.regions.size() - limit));
+  if (map.regions.size() > limit)
+    out +=
+        text::format("  ... and {} more, with less in them\n", grouped(map.regions.size() - limit));
   return out;
 }
 

@@ -14,11 +14,14 @@
 namespace emm::inspect {
 
 /// For a person, in 100 columns.
-std::string to_text(const Recording& recording, const Survey& survey, const Growth& growth, const Shown& shown);
+std::string to_text(const Recording& recording, const Survey& survey, const Growth& growth,
+                    const Shown& shown);
 std::string to_text(const Recording& recording, const Space& map, const Shown& shown);
 
-/// "emmctl.inspect/2": all of it, and the map and the needs where there are any; lists no longer than `shown.top`.
-std::string to_json(const Recording& recording, const Survey& survey, const Growth& growth, const std::optional<Space>& map,
-                    const std::optional<std::vector<Need>>& needs, const Shown& shown);
+/// "emmctl.inspect/2": all of it, and the map and the needs where there are any; lists no longer
+/// than `shown.top`.
+std::string to_json(const Recording& recording, const Survey& survey, const Growth& growth,
+                    const std::optional<Space>& map, const std::optional<std::vector<Need>>& needs,
+                    const Shown& shown);
 
 }  // namespace emm::inspect

@@ -69,8 +69,8 @@ struct Violation {
   std::string words;  ///< One sentence with the ids, addresses and sizes.
 };
 inline constexpr std::array<std::string_view, 9> kViolationNames{
-    "overlap",       "misaligned", "wrong size",         "corruption",
-    "wrong address", "hazard",     "unexpected outcome", "balance", "contract"};
+    "overlap", "misaligned",         "wrong size", "corruption", "wrong address",
+    "hazard",  "unexpected outcome", "balance",    "contract"};
 
 /// Recorded result against today's, over operations that have a recorded one.
 struct FourWay {
@@ -136,7 +136,8 @@ struct Pass {
   std::uint64_t reserved_at_end_bytes = 0;
   double ns_per_event = 0;
   std::uint64_t elapsed_ns = 0;
-  /// What the driver's calls cost by the simulated device's model, where the run's clock is another.
+  /// What the driver's calls cost by the simulated device's model, where the run's clock is
+  /// another.
   std::optional<std::uint64_t> simulated_ns{};
   double simulated_ns_per_event = 0;
 };
@@ -144,9 +145,9 @@ struct Pass {
 /// The process in which a foreign manager ran did not come to its end by itself: what there is was
 /// found until then.
 struct Abnormal {
-  std::string words;  ///< One sentence.
-  int signal = 0;     ///< That ended it; 0 of none.
-  bool hung = false;  ///< A call did not return in time.
+  std::string words;                     ///< One sentence.
+  int signal = 0;                        ///< That ended it; 0 of none.
+  bool hung = false;                     ///< A call did not return in time.
   std::optional<std::uint64_t> event{};  ///< That was being served.
   std::uint32_t line = 0;
 };

@@ -17,7 +17,8 @@ class Page {
   explicit Page(int width) : width_(static_cast<std::size_t>(std::max(width, 40))) {}
 
   /// Words wrapped at spaces, the first line after `indent` spaces and the others two deeper.
-  /// Names come from the trace and from plugins: nothing in them reaches the terminal that it would obey.
+  /// Names come from the trace and from plugins: nothing in them reaches the terminal that it would
+  /// obey.
   void paragraph(std::string_view given, std::size_t indent = 0) {
     const auto shown = text::printable(given, std::string::npos);
     std::string_view words = shown;
@@ -111,7 +112,8 @@ void show_state(Page& page, const Failure& failure, bool all_frames) {
   if (!failure.stream.empty()) where += text::format(", stream {}", failure.stream);
   if (!failure.frames.empty()) where += "; called from";
   page.paragraph(where, 2);
-  for (const auto& frame : trace::CallSites(all_frames).shown(failure.frames)) page.paragraph(frame, 4);
+  for (const auto& frame : trace::CallSites(all_frames).shown(failure.frames))
+    page.paragraph(frame, 4);
   std::string state = text::format("live {}, reserved {}", units::bytes(failure.live_bytes),
                                    units::bytes(failure.reserved_bytes));
   if (failure.free_bytes)
@@ -195,7 +197,8 @@ std::string simulated_time(std::uint64_t elapsed_ns, double ns_per_event, bool p
         "driver calls would take {} an event on an H200, by a model; all took {} with the waits",
         each, total);
   }
-  return text::format("driver calls would take {} on an H200, by a model: {} an event", total, each);
+  return text::format("driver calls would take {} on an H200, by a model: {} an event", total,
+                      each);
 }
 
 void show_times(Page& page, const Pass& pass, const Summary& summary) {
@@ -209,10 +212,11 @@ void show_times(Page& page, const Pass& pass, const Summary& summary) {
     page.row("simulated", simulated_time(*pass.simulated_ns, pass.simulated_ns_per_event, false,
                                          summary.device));
   }
-  page.row("measured", text::format("{} here, {} an event: the manager, the {}replay and its checks",
-                                    units::ns(static_cast<double>(pass.elapsed_ns)),
-                                    units::ns(pass.ns_per_event),
-                                    pass.simulated_ns ? "simulated device, the " : ""));
+  page.row(
+      "measured",
+      text::format("{} here, {} an event: the manager, the {}replay and its checks",
+                   units::ns(static_cast<double>(pass.elapsed_ns)), units::ns(pass.ns_per_event),
+                   pass.simulated_ns ? "simulated device, the " : ""));
 }
 
 /// The first pass, with the peaks of all.
@@ -297,7 +301,8 @@ void show_flushes(Page& page, const Summary& summary) {
 
 }  // namespace
 
-std::string failure_to_text(std::string_view heading, const Failure& failure, int width, bool all_frames) {
+std::string failure_to_text(std::string_view heading, const Failure& failure, int width,
+                            bool all_frames) {
   Page page(width);
   if (heading.starts_with('\n')) {
     page.blank();

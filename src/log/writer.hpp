@@ -52,7 +52,8 @@ Result<std::unique_ptr<LogWriter>> open_log(const std::string& path, std::string
 
 /// The JSON of a replay, "emmctl.replay/1": one object, keys in a fixed order, a final newline.
 std::string to_json(const Summary& summary);
-/// For a person, at most `width` columns. Of call stacks the frames that trace::CallSites shows, or with `all_frames` all.
+/// For a person, at most `width` columns. Of call stacks the frames that trace::CallSites shows, or
+/// with `all_frames` all.
 std::string to_text(const Summary& summary, int width = 100, bool all_frames = false);
 
 /// The statistics of one context, as the JSON has them: "torch", "rmm" and "other", members of an
@@ -63,6 +64,7 @@ void statistics_to_json(format::JsonWriter& json, const Statistics& statistics);
 /// that begin "<heading> at event ...", and a blank one.
 void failure_to_json(format::JsonWriter& json, std::string_view name,
                      const std::optional<Failure>& failure);
-std::string failure_to_text(std::string_view heading, const Failure& failure, int width = 100, bool all_frames = false);
+std::string failure_to_text(std::string_view heading, const Failure& failure, int width = 100,
+                            bool all_frames = false);
 
 }  // namespace emm::log

@@ -155,9 +155,9 @@ class Watch {
 
 /// How a child came to its end.
 struct Ended {
-  std::optional<int> status;  ///< Empty: it has to be killed.
+  std::optional<int> status;                  ///< Empty: it has to be killed.
   ChildEnd::Kind why = ChildEnd::Kind::hung;  ///< Then.
-  const CallMark* call = nullptr;  ///< In which it was, where that is why.
+  const CallMark* call = nullptr;             ///< In which it was, where that is why.
 };
 
 /// The processes whose parent is this one, or has become it.
@@ -282,7 +282,8 @@ SharedMemory::SharedMemory(std::size_t size) noexcept
       size_(size) {
   if (at_ == MAP_FAILED) at_ = nullptr;
 #if defined(__SANITIZE_ADDRESS__)
-  if (ok()) __lsan_register_root_region(at_, size_);  // a child that foreign code ends keeps its run here
+  if (ok())
+    __lsan_register_root_region(at_, size_);  // a child that foreign code ends keeps its run here
 #endif
 }
 
@@ -327,8 +328,9 @@ Result<ChildEnd> run_in_child(const ChildOptions& options,
 
   if (shared.out_of_memory) {
     return Error{.code = Errc::io_error,
-                 .message = "out of host memory in the child process that calls the manager: raise "
-                            "the limit (ulimit -v), or free some"};
+                 .message =
+                     "out of host memory in the child process that calls the manager: raise "
+                     "the limit (ulimit -v), or free some"};
   }
   ChildEnd end;
   const auto* call = ended.call;

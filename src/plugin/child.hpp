@@ -26,23 +26,23 @@ struct ChildEnd {
   int signal = 0;
   int exit_code = 0;
   std::string bytes;
-  bool whole = false;     ///< `bytes` is what the work returned; what went wrong came after it.
-  std::string last_call;  ///< The slot of a foreign manager that was called last ("memalloc");
-                          ///< empty: none was.
-  bool inside = false;    ///< It had not returned.
+  bool whole = false;        ///< `bytes` is what the work returned; what went wrong came after it.
+  std::string last_call;     ///< The slot of a foreign manager that was called last ("memalloc");
+                             ///< empty: none was.
+  bool inside = false;       ///< It had not returned.
   bool in_one_call = false;  ///< Of `hung`: that one call took too long.
   std::uint64_t event = CallMark::kNoEvent;  ///< That this call served.
   std::string operation;  ///< What mark_operation() was told last; empty: nothing.
   std::string said;       ///< The end of what the child wrote on stdout and stderr, at most 4 KiB.
 };
 
-/// "crashed by SIGSEGV in memalloc, at operation 3: ...", "did not come back from reset in 2 s": one line for a person.
-/// Empty where the child answered.
+/// "crashed by SIGSEGV in memalloc, at operation 3: ...", "did not come back from reset in 2 s":
+/// one line for a person. Empty where the child answered.
 std::string describe(const ChildEnd& end, std::chrono::milliseconds deadline);
 
 /// How long a child may work, and what it is told meanwhile.
 struct ChildOptions {
-  std::chrono::milliseconds deadline{0};       ///< Of all its work; 0: there is none.
+  std::chrono::milliseconds deadline{0};  ///< Of all its work; 0: there is none.
   /// Of each call of a foreign manager, and of what it does after its answer, or after it was told
   /// to stop; 0: none.
   std::chrono::milliseconds call_deadline{0};
@@ -61,8 +61,8 @@ struct ChildOptions {
 /// Runs `work` in a child of this process, a fork: it sees a copy of everything, and nothing of
 /// what it does is seen here but the bytes that it returns (at most 64 MiB) and what it writes to
 /// shared memory. Only the calling thread goes on in the child. Crash handlers are the system's
-/// there, stdin is empty, no core is written, SIGINT and SIGTERM are this process's business, and it
-/// dies with its parent. What it has started is killed after it, also where it left its group.
+/// there, stdin is empty, no core is written, SIGINT and SIGTERM are this process's business, and
+/// it dies with its parent. What it has started is killed after it, also where it left its group.
 ///
 /// A driver of CUDA does not work in a fork of a process that has started it: open devices inside
 /// `work` only. Error io_error where no child can be made, or the system refuses it memory.

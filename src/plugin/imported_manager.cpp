@@ -418,7 +418,8 @@ MemoryStatistics ImportedManager::statistics() const {
   MemoryStatistics statistics;
   if (!asked) tell_of_call(asked.error());
   if (given.back().name != nullptr) {
-    tell_of_call(fail(Errc::driver_error, "{}: statistics wrote more than the {} numbers it was asked for",
+    tell_of_call(fail(Errc::driver_error,
+                      "{}: statistics wrote more than the {} numbers it was asked for",
                       plugin_.name, kMost));
     return statistics;
   }

@@ -20,7 +20,8 @@ namespace emm::plugin {
 /// "cupy:LIB,malloc,free", as managers. Error not_found with all that was tried; usage for what is
 /// written wrongly.
 Result<ManagerFactory> find_plugin(std::string_view spec);
-/// Whether such a plugin calls CUDA itself, past the table of driver calls that it is given. False where there is none.
+/// Whether such a plugin calls CUDA itself, past the table of driver calls that it is given. False
+/// where there is none.
 bool calls_cuda(std::string_view spec);
 
 /// A plugin's manager as one of ours. What it answers is taken as it is: whoever judges managers
@@ -29,7 +30,8 @@ bool calls_cuda(std::string_view spec);
 ///
 /// Where a plugin has no reset, the tokens that are alive are freed, oldest first. Where it calls
 /// CUDA itself, its slots run with the context of `ManagerContext::driver` current. A free that it
-/// refuses goes to the observer, and so does what went wrong in a call that has no answer. Any thread, as MemoryManager.
+/// refuses goes to the observer, and so does what went wrong in a call that has no answer. Any
+/// thread, as MemoryManager.
 class ImportedManager final : public MemoryManager {
  public:
   static Result<std::unique_ptr<MemoryManager>> create(const Plugin& plugin,

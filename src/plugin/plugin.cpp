@@ -128,9 +128,12 @@ Result<Plugin> load_plugin(std::string_view name) {
 Result<std::vector<ManagerWords>> managers_of(std::string_view name) {
   auto plugin = load_plugin(name);
   if (!plugin) return std::move(plugin).error();
-  const auto words = [](const char* text) { return text != nullptr ? std::string(text) : std::string(); };
+  const auto words = [](const char* text) {
+    return text != nullptr ? std::string(text) : std::string();
+  };
   std::vector<ManagerWords> all;
-  const auto bundled = reinterpret_cast<decltype(&emm_bundled_manager)>(dlsym(plugin->library, "emm_bundled_manager"));
+  const auto bundled = reinterpret_cast<decltype(&emm_bundled_manager)>(
+      dlsym(plugin->library, "emm_bundled_manager"));
   if (bundled == nullptr) {
     const auto& table = plugin->table;
     all.push_back({words(table.name), words(table.summary), words(table.options)});

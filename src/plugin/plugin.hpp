@@ -31,8 +31,9 @@ void back_to_folder() noexcept;
 
 /// Whether `name` names a file: it holds a slash, or ends in ".so".
 bool is_path(std::string_view name) noexcept;
-/// The files to try. Of a path: itself, and without a slash in it the library path after the current folder.
-/// Of a name: libemm-NAME.so on the library path, and nothing of the current folder.
+/// The files to try. Of a path: itself, and without a slash in it the library path after the
+/// current folder. Of a name: libemm-NAME.so on the library path, and nothing of the current
+/// folder.
 std::vector<std::string> library_names(std::string_view name);
 
 /// The plugin of a library that exports emm_plugin_v1(): one of `library_names(name)`. Error

@@ -32,10 +32,10 @@ class RunningCall {
 /// What one thread was last doing for a foreign manager.
 struct alignas(64) CallMark {
   static constexpr std::uint64_t kNoEvent = ~std::uint64_t{0};
-  std::atomic<bool> taken{false};          ///< A thread that lives says here what it does.
-  std::atomic<std::uint32_t> depth{0};     ///< Calls that have not returned.
-  std::atomic<std::uint64_t> changes{0};   ///< How often a call has begun or returned.
-  std::atomic<const char*> slot{nullptr};  ///< Of the innermost such call; a literal.
+  std::atomic<bool> taken{false};              ///< A thread that lives says here what it does.
+  std::atomic<std::uint32_t> depth{0};         ///< Calls that have not returned.
+  std::atomic<std::uint64_t> changes{0};       ///< How often a call has begun or returned.
+  std::atomic<const char*> slot{nullptr};      ///< Of the innermost such call; a literal.
   std::atomic<std::uint64_t> event{kNoEvent};  ///< That it serves.
 };
 
@@ -49,8 +49,8 @@ struct CallMarks {
 };
 /// Where this process says it: `marks` outlives every call from here on. Before the first call.
 void mark_calls_in(CallMarks& marks) noexcept;
-/// Says what is being done from here on, for what may have to be told after this process has ended; cut where it is long.
-/// One thread at a time, else it may be torn.
+/// Says what is being done from here on, for what may have to be told after this process has ended;
+/// cut where it is long. One thread at a time, else it may be torn.
 void mark_operation(std::string_view words) noexcept;
 /// How a call learns which event it serves: `event()` is asked on its thread, and answers
 /// CallMark::kNoEvent where there is none.

@@ -23,12 +23,14 @@ std::optional<StandIns> StandIns::load() {
   for (const auto* place : {"../standin/", "../lib/emmctl/standin/"}) {
     const auto folder = folder_of_program() + place;
     // By its name inside, whoever needs libcuda.so.1 is served by what is loaded.
-    void* libcuda = open_shared_object((folder + "libcuda.so.1").c_str(), RTLD_NOW | RTLD_LOCAL).handle;
+    void* libcuda =
+        open_shared_object((folder + "libcuda.so.1").c_str(), RTLD_NOW | RTLD_LOCAL).handle;
     if (libcuda == nullptr) continue;
     const auto cudart = folder + "libcudart.so.13";
     if (open_shared_object(cudart.c_str(), RTLD_NOW | RTLD_LOCAL).handle == nullptr) continue;
     auto* tap = reinterpret_cast<void (*)(CallHook*)>(dlsym(libcuda, "emm_standin_tap"));
-    auto* asked = reinterpret_cast<std::uint64_t (*)()>(dlsym(libcuda, "emm_standin_asked_for_tables"));
+    auto* asked =
+        reinterpret_cast<std::uint64_t (*)()>(dlsym(libcuda, "emm_standin_asked_for_tables"));
     if (tap != nullptr && asked != nullptr) return StandIns(tap, asked);
   }
   return std::nullopt;

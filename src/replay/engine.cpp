@@ -380,7 +380,8 @@ std::optional<log::Summary> found_so_far(std::span<const std::byte> kept, const 
   const auto which = header.current.load() % 2;
   const auto size = std::min<std::uint64_t>(header.sizes[which], Kept::kSummaryBytes);
   const auto bytes = kept.subspan(Kept::summary_at(which), static_cast<std::size_t>(size));
-  auto summary = log::summary_from_bytes({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  auto summary =
+      log::summary_from_bytes({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   if (!summary) return std::nullopt;
   const auto& run = reinterpret_cast<const Engine::State*>(kept.data() + Kept::kRunBytes)->run;
   if (header.stage.load() == Kept::Stage::running) {

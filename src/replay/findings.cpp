@@ -160,7 +160,9 @@ void Run::hear(log::Pass& pass) {
   const auto here = at_;
   {
     const std::lock_guard lock(seen_.mutex);
-    told = {.all = seen_.failed.load(), .frees = seen_.failed_frees - seen_.excused_frees, .calls = seen_.failed_calls};
+    told = {.all = seen_.failed.load(),
+            .frees = seen_.failed_frees - seen_.excused_frees,
+            .calls = seen_.failed_calls};
     free_words = seen_.last_failed_free;
     call_words = seen_.last_failed_call;
     at_ = std::min<std::uint64_t>(seen_.failed_at, trace_.size());
@@ -169,7 +171,8 @@ void Run::hear(log::Pass& pass) {
   if (const auto failed = told.frees - heard.frees; failed != 0) {
     pass.failures += failed;
     // Each was counted as carried out when it was asked for.
-    if (at_ < trace_.size() && trace_[at_].op == Op::free) pass.frees -= std::min(pass.frees, failed);
+    if (at_ < trace_.size() && trace_[at_].op == Op::free)
+      pass.frees -= std::min(pass.frees, failed);
     if (!summary_.first_failure) {
       summary_.first_failure = capture(Outcome::error, free_words);
       keep(Kept::Stage::running);

@@ -10,7 +10,8 @@ namespace emm::replay {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
-constexpr std::uint64_t kSpace = std::uint64_t{1} << 46;  ///< More than this, no machine has room for.
+constexpr std::uint64_t kSpace = std::uint64_t{1}
+                                 << 46;  ///< More than this, no machine has room for.
 
 }  // namespace
 

@@ -6,8 +6,8 @@ namespace {
 constexpr std::uint64_t kEdge =
     4096;  ///< Looked at from both processes, at either end of what is exported.
 
-/// What is written at `offset` of an allocation to be looked at from another process: it differs from word to word,
-/// so that content from elsewhere in the same allocation is other content.
+/// What is written at `offset` of an allocation to be looked at from another process: it differs
+/// from word to word, so that content from elsewhere in the same allocation is other content.
 std::vector<std::byte> marked(Pattern pattern, std::uint64_t offset, std::uint64_t count) {
   std::vector<std::byte> bytes(count);
   pattern.fill(bytes, offset);
@@ -31,7 +31,8 @@ void Run::get_ipc_handle(const Event& event) {
   const auto start = trace_.detail(event).offset;
   const auto stop = event.size != 0 ? start + event.size : memory.size();
   const auto part =
-      MemoryView{.device_pointer = memory.device_pointer(), .size = memory.size()}.view(start, stop);
+      MemoryView{.device_pointer = memory.device_pointer(), .size = memory.size()}.view(start,
+                                                                                        stop);
   Times times{.begin_ns = now(), .end_ns = 0};
   auto handle = part ? lane->context().get_ipc_handle(*part) : Result<IpcHandle>(part.error());
   times.end_ns = now();
@@ -128,11 +129,12 @@ void Run::compare_exchanged(const Live& exporter, std::string_view who,
                             std::uint64_t at) {
   const auto [wrong, wanted] = std::mismatch(found.begin(), found.end(), expected.begin());
   if (wrong == found.end()) return;
-  violation(log::Violation::Kind::wrong_address,
-            text::format("{} finds other content in {}: byte {} is {}, expected {}", who,
-                         described(exporter), at + static_cast<std::uint64_t>(wrong - found.begin()),
-                         text::hex(std::to_integer<std::uint64_t>(*wrong)),
-                         text::hex(std::to_integer<std::uint64_t>(*wanted))));
+  violation(
+      log::Violation::Kind::wrong_address,
+      text::format("{} finds other content in {}: byte {} is {}, expected {}", who,
+                   described(exporter), at + static_cast<std::uint64_t>(wrong - found.begin()),
+                   text::hex(std::to_integer<std::uint64_t>(*wrong)),
+                   text::hex(std::to_integer<std::uint64_t>(*wanted))));
 }
 
 void Run::exchange_content(const Export& exported, const Import& import) {

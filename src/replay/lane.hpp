@@ -30,7 +30,7 @@ class Lane final : public ManagerObserver {
     std::uint64_t failed_frees = 0;  ///< That no return value shows.
     std::string first_failed_free, last_failed_free;
     std::uint64_t excused_frees = 0;  ///< Of those: their context was gone, and the memory with it.
-    std::uint64_t failed_calls = 0;  ///< Others without an answer.
+    std::uint64_t failed_calls = 0;   ///< Others without an answer.
     std::string last_failed_call;
     std::atomic<std::uint64_t> failed{0};  ///< Of both: whether there is something to hear.
     std::uint64_t failed_at = 0;           ///< The event of the last.
@@ -88,7 +88,7 @@ class Lane final : public ManagerObserver {
   struct Device {
     std::uint64_t held = 0;       ///< Bytes, when last asked,
     std::uint64_t held_most = 0;  ///< and the most in this pass.
-    AddressMap addresses;    ///< Of what is live; where threads replay at once in `shards`.
+    AddressMap addresses;         ///< Of what is live; where threads replay at once in `shards`.
     std::unique_ptr<AddressShards> shards;
   };
   Device* shared = nullptr;  ///< Set when the context is made.

@@ -99,10 +99,11 @@ Status Parallel::start() {
       });
     }
   } catch (const std::system_error& error) {
-    return Error{.code = Errc::out_of_memory,
-                 .message = text::format("the system has no room for {} threads ({}): raise its limits "
-                                         "(ulimit -v, ulimit -u), or replay with --threads trace",
-                                         workers_.size(), error.code().message())};
+    return Error{
+        .code = Errc::out_of_memory,
+        .message = text::format("the system has no room for {} threads ({}): raise its limits "
+                                "(ulimit -v, ulimit -u), or replay with --threads trace",
+                                workers_.size(), error.code().message())};
   }
   return {};
 }

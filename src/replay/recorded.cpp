@@ -99,8 +99,8 @@ void Run::note_recording() {
         order_refused_));
   }
   if (seen_.failed_frees != 0) {
-    notes.push_back(
-        text::format("{} frees failed; the first: {}", seen_.failed_frees, seen_.first_failed_free));
+    notes.push_back(text::format("{} frees failed; the first: {}", seen_.failed_frees,
+                                 seen_.first_failed_free));
   }
 }
 

@@ -366,7 +366,7 @@ class Run {
   log::RecordSink* log_;
   std::unique_ptr<RecordOrder> record_order_;  ///< Where threads log; log_ then is it.
   Clock& clock_;
-  const Clock* const model_clock_;             ///< As Stack::model_clock().
+  const Clock* const model_clock_;            ///< As Stack::model_clock().
   const std::optional<StreamId> per_thread_;  ///< The stream "per_thread".
 
   // Where the run is
@@ -401,8 +401,8 @@ class Run {
   struct Heard {
     std::uint64_t all = 0, frees = 0, calls = 0;
   };
-  Heard heard_;  ///< Of what managers told.
-  std::uint64_t order_refused_ = 0;                 ///< Operations that the device has not.
+  Heard heard_;                      ///< Of what managers told.
+  std::uint64_t order_refused_ = 0;  ///< Operations that the device has not.
 
   // What is held. Lanes are first: memory ends before its context.
   Lane::Seen seen_;

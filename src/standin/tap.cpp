@@ -26,7 +26,9 @@ extern "C" {
 // No CUDA: for tests that load this library.
 
 /// A script, from the next device that is opened on.
-void emm_standin_script(std::uint64_t mask, Code first, Code later) { Machine::script().fail(mask, first, later); }
+void emm_standin_script(std::uint64_t mask, Code first, Code later) {
+  Machine::script().fail(mask, first, later);
+}
 /// Writes at most `size` bytes, and returns how many there were; what did not fit is lost.
 std::size_t emm_standin_calls(char* buffer, std::size_t size) {
   const auto text = Machine::script().take();

@@ -13,7 +13,8 @@ void Anonymizer::rename(Kind kind, Id& id) {
   auto& names = names_[static_cast<std::size_t>(kind)];
   const auto said = id.is_number() ? text::format("{}", id.number) : std::string(id.text);
   auto found = names.find(said);
-  if (found == names.end()) found = names.emplace(said, text::format("r{}", names.size() + 1)).first;
+  if (found == names.end())
+    found = names.emplace(said, text::format("r{}", names.size() + 1)).first;
   id = Id{.text = found->second};
 }
 
@@ -54,12 +55,14 @@ Status Anonymizer::on_operation(const Operation& operation) {
   }
   auto op = operation;
   if (op.op == Op::end && op.events >= left_out_) op.events -= left_out_;
-  for (const auto member : {Member::addr, Member::site, Member::label, Member::api, Member::name, Member::frames,
-                            Member::reason, Member::extension}) {
+  for (const auto member : {Member::addr, Member::site, Member::label, Member::api, Member::name,
+                            Member::frames, Member::reason, Member::extension}) {
     op.members.remove(member);
   }
-  if (operation.has(Member::extension) && operation.extension.find("\"x-no_row\":true") != operation.extension.npos) {
-    op.extension = "\"x-no_row\":true";  // says nothing of where it comes from, and segments are counted by it
+  if (operation.has(Member::extension) &&
+      operation.extension.find("\"x-no_row\":true") != operation.extension.npos) {
+    op.extension =
+        "\"x-no_row\":true";  // says nothing of where it comes from, and segments are counted by it
     op.members.add(Member::extension);
   }
   op.result.name = {};

@@ -8,11 +8,13 @@ namespace {
 
 template <std::size_t N>
 bool starts_with_any(std::string_view text, const std::array<std::string_view, N>& words) {
-  return std::any_of(words.begin(), words.end(), [&](std::string_view word) { return text.starts_with(word); });
+  return std::any_of(words.begin(), words.end(),
+                     [&](std::string_view word) { return text.starts_with(word); });
 }
 template <std::size_t N>
 bool has_any(std::string_view text, const std::array<std::string_view, N>& words) {
-  return std::any_of(words.begin(), words.end(), [&](std::string_view word) { return text.find(word) != text.npos; });
+  return std::any_of(words.begin(), words.end(),
+                     [&](std::string_view word) { return text.find(word) != text.npos; });
 }
 
 bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
@@ -29,7 +31,9 @@ Frame parts(std::string_view frame) {
     while (end < frame.size() && is_digit(frame[end])) ++end;
     if (end == colon + 1 || (end < frame.size() && frame[end] != ' ')) continue;
     const bool zero = frame.substr(colon + 1, end - colon - 1).find_first_not_of('0') == frame.npos;
-    return {.file = frame.substr(0, colon), .name = frame.substr(std::min(end + 1, frame.size())), .has_line = !zero};
+    return {.file = frame.substr(0, colon),
+            .name = frame.substr(std::min(end + 1, frame.size())),
+            .has_line = !zero};
   }
   const auto space = frame.find(' ');
   if (space == frame.npos) return {.file = {}, .name = frame};
@@ -46,7 +50,8 @@ std::string without(std::string_view text, std::string_view part) {
   }
 }
 
-/// "at::native::add" of "at::Tensor at::native::(anonymous namespace)::add<float>(at::Tensor const&) [clone .isra.0]".
+/// "at::native::add" of "at::Tensor at::native::(anonymous namespace)::add<float>(at::Tensor
+/// const&) [clone .isra.0]".
 std::string qualified(std::string_view signature) {
   auto text = without(signature.substr(0, signature.find(" [clone")), "(anonymous namespace)::");
   constexpr std::string_view kOperator = "operator";
@@ -71,31 +76,37 @@ std::string qualified(std::string_view signature) {
 }
 
 bool is_python(const Frame& frame) {
-  return frame.file.ends_with(".py") || frame.file.ends_with(".pyx") || frame.file.starts_with('<') || frame.name == "<module>" ||
-         frame.name == "<lambda>";
+  return frame.file.ends_with(".py") || frame.file.ends_with(".pyx") ||
+         frame.file.starts_with('<') || frame.name == "<module>" || frame.name == "<lambda>";
 }
 
 /// A checkout of PyTorch that Python imports in place has its folders without "site-packages".
 bool is_of_torch(std::string_view file) {
   constexpr std::array<std::string_view, 15> kFolders{
-      "nn/", "optim/", "autograd/", "cuda/", "distributed/", "utils/", "_dynamo/", "_inductor/", "_functorch/",
-      "fx/", "amp/",   "jit/",      "_ops.py", "_tensor.py", "_compile.py"};
+      "nn/",    "optim/",   "autograd/",  "cuda/",       "distributed/",
+      "utils/", "_dynamo/", "_inductor/", "_functorch/", "fx/",
+      "amp/",   "jit/",     "_ops.py",    "_tensor.py",  "_compile.py"};
   for (auto at = file.find("torch/"); at != file.npos; at = file.find("torch/", at + 1)) {
-    if ((at == 0 || file[at - 1] == '/') && starts_with_any(file.substr(at + 6), kFolders)) return true;
+    if ((at == 0 || file[at - 1] == '/') && starts_with_any(file.substr(at + 6), kFolders))
+      return true;
   }
   return false;
 }
 
 FrameKind python_kind(const Frame& frame) {
-  constexpr std::array<std::string_view, 6> kInstalled{"-packages/", "-packages\\",     "/lib/python",
-                                                       "\\lib\\",    "/torchinductor_", "<frozen "};
+  constexpr std::array<std::string_view, 6> kInstalled{
+      "-packages/", "-packages\\", "/lib/python", "\\lib\\", "/torchinductor_", "<frozen "};
   if (has_any(frame.file, kInstalled) || is_of_torch(frame.file)) return FrameKind::library;
-  constexpr std::array<std::string_view, 4> kCython{"cupy/", "cupy_backends/", "rmm/", "cuda/"};  // relative, as compiled
-  if (frame.file.ends_with(".pyx") && starts_with_any(frame.file, kCython)) return FrameKind::library;
-  const bool launcher = !frame.file.ends_with(".py") && frame.file.find("/bin/") != frame.file.npos;  // torchrun
+  constexpr std::array<std::string_view, 4> kCython{"cupy/", "cupy_backends/", "rmm/",
+                                                    "cuda/"};  // relative, as compiled
+  if (frame.file.ends_with(".pyx") && starts_with_any(frame.file, kCython))
+    return FrameKind::library;
+  const bool launcher =
+      !frame.file.ends_with(".py") && frame.file.find("/bin/") != frame.file.npos;  // torchrun
   if (launcher) return FrameKind::library;
   constexpr std::array<std::string_view, 3> kTyped{"<stdin>", "<string>", "<ipython-input"};
-  if (frame.file.starts_with('<') && !starts_with_any(frame.file, kTyped)) return FrameKind::library;
+  if (frame.file.starts_with('<') && !starts_with_any(frame.file, kTyped))
+    return FrameKind::library;
   return FrameKind::own;
 }
 
@@ -104,61 +115,137 @@ FrameKind named_kind(std::string_view signature) {
   if (signature.empty() || signature == "?" || signature == "??") return FrameKind::runtime;
   const auto name = qualified(signature);
   constexpr std::array<std::string_view, 14> kAllocator{
-      "torch::unwind",          "torch::CapturedTraceback",    "torch::symbolize",   "torch::cuda::CUDAPluggableAllocator",
-      "torch::gather",          "torch::cuda::gather",         "gather_with_cpp",    "c10::StorageImpl",
-      "c10::Allocator",         "c10::CachingDeviceAllocator", "at::detail::empty",  "at::detail::_empty",
-      "rmm::mr::",              "cupy::cuda::memory"};
-  const bool gathers = name == "gather" && (signature == "gather()" || signature.find("GatheredContext") != signature.npos);
+      "torch::unwind",     "torch::CapturedTraceback",
+      "torch::symbolize",  "torch::cuda::CUDAPluggableAllocator",
+      "torch::gather",     "torch::cuda::gather",
+      "gather_with_cpp",   "c10::StorageImpl",
+      "c10::Allocator",    "c10::CachingDeviceAllocator",
+      "at::detail::empty", "at::detail::_empty",
+      "rmm::mr::",         "cupy::cuda::memory"};
+  const bool gathers = name == "gather" && (signature == "gather()" ||
+                                            signature.find("GatheredContext") != signature.npos);
   if (starts_with_any(name, kAllocator) || gathers || name.find("CachingAllocator") != name.npos ||
       name.find("PluggableAllocator") != name.npos) {
     return FrameKind::allocator;
   }
-  constexpr std::array<std::string_view, 25> kPlumbing{
-      "c10::",           "caffe2::",          "std::",            "__gnu_cxx::",         "operator",
-      "at::detail::",    "at::empty",         "at::_empty",       "at::native::empty",   "at::native::_empty",
-      "at::native::new_empty", "at::_ops::empty", "at::_ops::_empty", "at::_ops::new_empty", "at::wrapper_",
-      "wrapper_C",       "at::TensorBase",    "at::Tensor::",     "at::TensorIterator",  "at::structured_",
-      "at::create_out",  "at::native::resize_", "at::cuda::",     "at::maybe_create_proxy", "at::OptionalDeviceGuard"};
+  constexpr std::array<std::string_view, 25> kPlumbing{"c10::",
+                                                       "caffe2::",
+                                                       "std::",
+                                                       "__gnu_cxx::",
+                                                       "operator",
+                                                       "at::detail::",
+                                                       "at::empty",
+                                                       "at::_empty",
+                                                       "at::native::empty",
+                                                       "at::native::_empty",
+                                                       "at::native::new_empty",
+                                                       "at::_ops::empty",
+                                                       "at::_ops::_empty",
+                                                       "at::_ops::new_empty",
+                                                       "at::wrapper_",
+                                                       "wrapper_C",
+                                                       "at::TensorBase",
+                                                       "at::Tensor::",
+                                                       "at::TensorIterator",
+                                                       "at::structured_",
+                                                       "at::create_out",
+                                                       "at::native::resize_",
+                                                       "at::cuda::",
+                                                       "at::maybe_create_proxy",
+                                                       "at::OptionalDeviceGuard"};
   if (starts_with_any(name, kPlumbing)) return FrameKind::plumbing;
   constexpr std::array<std::string_view, 16> kFramework{
-      "at::",    "torch::", "pybind11::", "THP",    "THC",       "thrust::",   "cub::",     "cutlass::",
-      "cudnn",   "cublas",  "cusolver",   "cufft",  "cusparse",  "nccl",       "caffe::",   "nvfuser::"};
+      "at::",  "torch::", "pybind11::", "THP",   "THC",      "thrust::", "cub::",   "cutlass::",
+      "cudnn", "cublas",  "cusolver",   "cufft", "cusparse", "nccl",     "caffe::", "nvfuser::"};
   if (starts_with_any(name, kFramework)) return FrameKind::framework;
   constexpr std::array<std::string_view, 4> kCuda{"cudaMalloc", "cudaFree", "cuMem", "cudaLaunch"};
   if (starts_with_any(name, kCuda)) return FrameKind::plumbing;
-  const bool is_c = signature.find('(') == signature.npos;  // the interpreter and libc have no overloads
-  constexpr std::array<std::string_view, 36> kRuntime{
-      "_Py",       "Py_",        "PyObject_", "PyEval_",  "PyRun_",      "PyVectorcall_", "PyCFunction",  "PyNumber_",
-      "PySequence_", "PyIter_",  "PyImport_", "PyTuple_", "PyMethod_",   "pymain_",       "pyrun_",       "run_mod",
-      "run_eval_code_obj", "cfunction_", "method_", "slot_", "type_call", "object_",      "function_",    "vectorcall_",
-      "_vectorcall", "partial_", "builtin_",  "gen_send", "gen_iternext", "wrap_call",   "wrapperdescr_", "property_",    "__libc_",
-      "_dl_",      "call_function", "pthread_"};
-  constexpr std::array<std::string_view, 8> kWhole{"_start", "start_thread", "clone", "clone3", "__clone", "__clone3",
-                                                   "execute_native_thread_routine", "do_call_core"};
+  const bool is_c =
+      signature.find('(') == signature.npos;  // the interpreter and libc have no overloads
+  constexpr std::array<std::string_view, 36> kRuntime{"_Py",
+                                                      "Py_",
+                                                      "PyObject_",
+                                                      "PyEval_",
+                                                      "PyRun_",
+                                                      "PyVectorcall_",
+                                                      "PyCFunction",
+                                                      "PyNumber_",
+                                                      "PySequence_",
+                                                      "PyIter_",
+                                                      "PyImport_",
+                                                      "PyTuple_",
+                                                      "PyMethod_",
+                                                      "pymain_",
+                                                      "pyrun_",
+                                                      "run_mod",
+                                                      "run_eval_code_obj",
+                                                      "cfunction_",
+                                                      "method_",
+                                                      "slot_",
+                                                      "type_call",
+                                                      "object_",
+                                                      "function_",
+                                                      "vectorcall_",
+                                                      "_vectorcall",
+                                                      "partial_",
+                                                      "builtin_",
+                                                      "gen_send",
+                                                      "gen_iternext",
+                                                      "wrap_call",
+                                                      "wrapperdescr_",
+                                                      "property_",
+                                                      "__libc_",
+                                                      "_dl_",
+                                                      "call_function",
+                                                      "pthread_"};
+  constexpr std::array<std::string_view, 8> kWhole{"_start",
+                                                   "start_thread",
+                                                   "clone",
+                                                   "clone3",
+                                                   "__clone",
+                                                   "__clone3",
+                                                   "execute_native_thread_routine",
+                                                   "do_call_core"};
   if (is_c && starts_with_any(name, kRuntime)) return FrameKind::runtime;
   if (std::find(kWhole.begin(), kWhole.end(), name) != kWhole.end()) return FrameKind::runtime;
   return FrameKind::native;
 }
 
 FrameKind native_kind(const Frame& frame) {
-  const auto by_name = frame.name.empty() && frame.has_line ? FrameKind::native : named_kind(frame.name);
+  const auto by_name =
+      frame.name.empty() && frame.has_line ? FrameKind::native : named_kind(frame.name);
   if (by_name != FrameKind::native) return by_name;
-  constexpr std::array<std::string_view, 4> kAllocator{"CachingAllocator", "PluggableAllocator", "/profiler/unwind/",
-                                                       "combined_traceback"};
+  constexpr std::array<std::string_view, 4> kAllocator{"CachingAllocator", "PluggableAllocator",
+                                                       "/profiler/unwind/", "combined_traceback"};
   if (has_any(frame.file, kAllocator)) return FrameKind::allocator;
-  constexpr std::array<std::string_view, 13> kFramework{
-      "aten/src/ATen", "torch/csrc/",      "c10/",         "torch/include/", "libtorch", "libc10", "RegisterCUDA",
-      "RegisterBackend", "RegisterComposite", "VariableType_", "python_torch_functions", "python_variable_methods",
-      "python_nn_functions"};
+  constexpr std::array<std::string_view, 13> kFramework{"aten/src/ATen",
+                                                        "torch/csrc/",
+                                                        "c10/",
+                                                        "torch/include/",
+                                                        "libtorch",
+                                                        "libc10",
+                                                        "RegisterCUDA",
+                                                        "RegisterBackend",
+                                                        "RegisterComposite",
+                                                        "VariableType_",
+                                                        "python_torch_functions",
+                                                        "python_variable_methods",
+                                                        "python_nn_functions"};
   if (has_any(frame.file, kFramework)) return FrameKind::framework;
-  constexpr std::array<std::string_view, 5> kRuntime{"libpython", "libc.so", "libpthread", "libstdc++", "ld-linux"};
-  constexpr std::array<std::string_view, 7> kSources{"Objects/", "Python/ceval", "Modules/main", "Programs/python",
-                                                     "sysdeps/", "csu/",         "nptl/"};  // CPython's and glibc's, in C
-  if (has_any(frame.file, kRuntime) || (frame.file.ends_with(".c") && has_any(frame.file, kSources))) return FrameKind::runtime;
+  constexpr std::array<std::string_view, 5> kRuntime{"libpython", "libc.so", "libpthread",
+                                                     "libstdc++", "ld-linux"};
+  constexpr std::array<std::string_view, 7> kSources{
+      "Objects/", "Python/ceval", "Modules/main", "Programs/python",
+      "sysdeps/", "csu/",         "nptl/"};  // CPython's and glibc's, in C
+  if (has_any(frame.file, kRuntime) ||
+      (frame.file.ends_with(".c") && has_any(frame.file, kSources)))
+    return FrameKind::runtime;
   // A library, or code that a distribution built: nothing that the reader of the report can change.
-  constexpr std::array<std::string_view, 5> kBuilt{"/usr/", "/lib/", "/opt/conda/", "/build/", "/croot/"};
-  const bool installed = starts_with_any(frame.file, kBuilt) || frame.file.find("-packages/") != frame.file.npos ||
-                         frame.file.find("conda-bld/") != frame.file.npos || frame.file.find(".so") != frame.file.npos;
+  constexpr std::array<std::string_view, 5> kBuilt{"/usr/", "/lib/", "/opt/conda/", "/build/",
+                                                   "/croot/"};
+  const bool installed =
+      starts_with_any(frame.file, kBuilt) || frame.file.find("-packages/") != frame.file.npos ||
+      frame.file.find("conda-bld/") != frame.file.npos || frame.file.find(".so") != frame.file.npos;
   return frame.has_line && !installed ? FrameKind::own : FrameKind::native;
 }
 
@@ -169,7 +256,8 @@ CallSites::Seen CallSites::see(std::string_view text) {
   const bool python = is_python(frame);
   return {.kind = python ? python_kind(frame) : native_kind(frame),
           .python = python,
-          .interpreter = python || frame.name.find("PyEval") != frame.name.npos || frame.name == "Py_RunMain",
+          .interpreter =
+              python || frame.name.find("PyEval") != frame.name.npos || frame.name == "Py_RunMain",
           .main = !python && (frame.name == "main" || frame.name.starts_with("main("))};
 }
 
@@ -184,7 +272,8 @@ void CallSites::look(std::span<const std::string_view> frames) {
     python_ = python_ || stack_.back().python;
     interpreter = interpreter || stack_.back().interpreter;
   }
-  // What an allocator calls is part of it, whatever its name: the plugin behind CUDAPluggableAllocator, std::function.
+  // What an allocator calls is part of it, whatever its name: the plugin behind
+  // CUDAPluggableAllocator, std::function.
   auto last = stack_.size();
   while (last > 0 && stack_[last - 1].kind != FrameKind::allocator) --last;
   for (std::size_t i = 0; i < last; ++i) stack_[i].kind = FrameKind::allocator;
@@ -196,10 +285,13 @@ void CallSites::look(std::span<const std::string_view> frames) {
 /// REQUIRES: look() at a stack that is not empty.
 std::size_t CallSites::first() const {
   using enum FrameKind;
-  constexpr std::array<FrameKind, 7> kNative{own, native, library, framework, plumbing, runtime, allocator};
-  constexpr std::array<FrameKind, 7> kPython{own, library, native, framework, plumbing, runtime, allocator};
+  constexpr std::array<FrameKind, 7> kNative{own,      native,  library,  framework,
+                                             plumbing, runtime, allocator};
+  constexpr std::array<FrameKind, 7> kPython{own,      library, native,   framework,
+                                             plumbing, runtime, allocator};
   for (const auto kind : python_ ? kPython : kNative) {
-    const auto found = std::find_if(stack_.begin(), stack_.end(), [&](const Seen& each) { return each.kind == kind; });
+    const auto found = std::find_if(stack_.begin(), stack_.end(),
+                                    [&](const Seen& each) { return each.kind == kind; });
     if (found != stack_.end()) return static_cast<std::size_t>(found - stack_.begin());
   }
   return 0;

@@ -123,7 +123,8 @@ class Checker final : public OperationSink {
     if (to.size() >= limit_) return;
     to.push_back({.severity = Finding::Severity::warning,
                   .line = line,
-                  .words = (line == 0 ? text::format("{}: ", source_) : text::format("{}:{}: ", source_, line)) +
+                  .words = (line == 0 ? text::format("{}: ", source_)
+                                      : text::format("{}:{}: ", source_, line)) +
                            text::format(words, args...)});
   }
 
@@ -146,7 +147,8 @@ class Checker final : public OperationSink {
     auto context = context_of(operation);
     if (context.empty()) {
       const auto otherwise = std::max<std::int64_t>(header_.default_device, 0);
-      context = text::format("device {}", operation.has(Member::device) ? operation.device : otherwise);
+      context =
+          text::format("device {}", operation.has(Member::device) ? operation.device : otherwise);
     }
     return {process_of(operation), std::move(context)};
   }
@@ -244,8 +246,8 @@ class Checker final : public OperationSink {
     if (next != space.begin() &&
         std::prev(next)->second.size > memory.addr - std::prev(next)->first)
       --next;
-    const bool meets = next != space.end() && (next->first <= memory.addr ||
-                                               next->first - memory.addr < memory.size);
+    const bool meets = next != space.end() &&
+                       (next->first <= memory.addr || next->first - memory.addr < memory.size);
     if (meets) {
       const auto& other = next->second;
       warn_by_order(operation.line,
@@ -259,9 +261,8 @@ class Checker final : public OperationSink {
   }
 
   std::uint32_t owner_of(const Operation& operation) {
-    const auto [known, added] =
-        owner_numbers_.try_emplace(owner_name(operation),
-                                   static_cast<std::uint32_t>(owners_.size()));
+    const auto [known, added] = owner_numbers_.try_emplace(
+        owner_name(operation), static_cast<std::uint32_t>(owners_.size()));
     if (added) owners_.push_back(&known->first);
     return known->second;
   }
@@ -367,7 +368,8 @@ class Checker final : public OperationSink {
   IdTable ids_;
   std::map<Owner, std::uint32_t> owner_numbers_;
   std::vector<const Owner*> owners_;
-  std::unordered_map<std::uint32_t, Memory> live_;  // by index; of what has ended only the id is kept
+  std::unordered_map<std::uint32_t, Memory>
+      live_;  // by index; of what has ended only the id is kept
   ByteSum live_bytes_;
   bool exceeded_ = false;
   std::map<std::pair<std::string, bool>, Space> spaces_;

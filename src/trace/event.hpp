@@ -8,20 +8,22 @@
 
 namespace emm::trace {
 
-/// What a replay needs of one operation, in 40 bytes. What few operations have is in Trace::detail().
+/// What a replay needs of one operation, in 40 bytes. What few operations have is in
+/// Trace::detail().
 struct Event {
-  std::uint64_t size = 0;       ///< Bytes: of memalloc, memallocmanaged, memhostalloc, mempin; of pool_trim, to keep.
-  std::uint64_t time_ns = 0;    ///< As recorded, since the first event; 0 if the trace has no times.
-  AllocId id{};                 ///< What the operation makes, uses or ends.
-  std::uint32_t line = 0;       ///< Of the trace file; for errors.
-  std::uint32_t detail = 0;     ///< Index into the side table; 0: none.
+  std::uint64_t size =
+      0;  ///< Bytes: of memalloc, memallocmanaged, memhostalloc, mempin; of pool_trim, to keep.
+  std::uint64_t time_ns = 0;  ///< As recorded, since the first event; 0 if the trace has no times.
+  AllocId id{};               ///< What the operation makes, uses or ends.
+  std::uint32_t line = 0;     ///< Of the trace file; for errors.
+  std::uint32_t detail = 0;   ///< Index into the side table; 0: none.
   SiteId site{};
   ThreadId thread{};
   StreamId stream{};
   ContextId context{};
   Op op = Op::initialize;
-  std::uint8_t flags = 0;       ///< See EventFlag.
-  std::uint8_t outcomes = 0;    ///< Recorded result in the low four bits, expected in the high four.
+  std::uint8_t flags = 0;     ///< See EventFlag.
+  std::uint8_t outcomes = 0;  ///< Recorded result in the low four bits, expected in the high four.
 
   Outcome recorded() const noexcept { return static_cast<Outcome>(outcomes & 15u); }
   Outcome expected() const noexcept { return static_cast<Outcome>(outcomes >> 4u); }
@@ -39,11 +41,13 @@ inline constexpr std::uint8_t backing = 32;      ///< What the recorded manager 
 inline constexpr std::uint8_t preexisting = 64;  ///< Live before the recording began.
 inline constexpr std::uint8_t late = 128;        ///< A free of memory that a reset before it ended.
 // Of stream_create and mark, in bits that only memory has else:
-inline constexpr std::uint8_t non_blocking = 1;  ///< The legacy default stream does not order with it.
-inline constexpr std::uint8_t begins = 1;        ///< Its phase is "begin";
-inline constexpr std::uint8_t ends = 2;          ///< "end".
+inline constexpr std::uint8_t non_blocking =
+    1;                                     ///< The legacy default stream does not order with it.
+inline constexpr std::uint8_t begins = 1;  ///< Its phase is "begin";
+inline constexpr std::uint8_t ends = 2;    ///< "end".
 // Of what names memory that was made before, until Trace::finish():
-inline constexpr std::uint8_t follows = 1;       ///< Says neither context nor device: they are that memory's.
+inline constexpr std::uint8_t follows =
+    1;  ///< Says neither context nor device: they are that memory's.
 }  // namespace event_flag
 
 }  // namespace emm::trace

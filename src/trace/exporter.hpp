@@ -13,10 +13,12 @@
 
 namespace emm::trace {
 
-/// Writes a trace as another tool's file, as it comes; what only the whole trace can tell is written by finish().
+/// Writes a trace as another tool's file, as it comes; what only the whole trace can tell is
+/// written by finish().
 class ExportSink : public OperationSink {
  public:
-  /// What a person should know of what the format has no place for, a sentence each. After finish().
+  /// What a person should know of what the format has no place for, a sentence each. After
+  /// finish().
   const std::vector<std::string>& notes() const noexcept { return notes_; }
 
  protected:
@@ -38,7 +40,6 @@ struct Exporter {
 std::span<const Exporter* const> bundled_exporters();
 /// By name. Error: usage, naming those that there are.
 Result<const Exporter*> find_exporter(std::string_view name);
-
 
 /// What the name of a file tells of its format, its ".gz" or ".zst" aside.
 struct NamedFormat {

@@ -7,7 +7,8 @@
 namespace emm::trace {
 namespace {
 
-/// Where the member that begins at `at` ends: at a comma outside of strings and brackets, or with the text.
+/// Where the member that begins at `at` ends: at a comma outside of strings and brackets, or with
+/// the text.
 std::size_t end_of(std::string_view members, std::size_t at) {
   int depth = 0;
   bool in_string = false;

@@ -20,8 +20,8 @@ struct Block {
   std::uint64_t stream = 0;  // 0 is the default stream
 };
 
-/// What the patterns stand on: counts what was made, so that each ends with everything freed, and speaks to the
-/// sink. Once the sink has failed, more() is false and the failure is in status().
+/// What the patterns stand on: counts what was made, so that each ends with everything freed, and
+/// speaks to the sink. Once the sink has failed, more() is false and the failure is in status().
 class Maker {
  public:
   Maker(const GenerateOptions& options, const GenerateKind& kind, OperationSink& sink)
@@ -96,7 +96,8 @@ class Maker {
   /// `capacity` 0: the device is not said.
   void begin(const GenerateOptions& options, std::uint64_t capacity) {
     Header header;
-    if (capacity != 0) header.devices.push_back({.id = 0, .name = {}, .uuid = {}, .capacity = capacity});
+    if (capacity != 0)
+      header.devices.push_back({.id = 0, .name = {}, .uuid = {}, .capacity = capacity});
     header.name = text::format("{}, seed {}", options.kind, options.seed);
     header.level = Level::synthetic;
     header.complete = header.has_complete = true;
@@ -113,7 +114,9 @@ class Maker {
   }
   void end() {
     free_from(0);
-    Operation op{.op = Op::end, .members = Members(Member::events, Member::lost, Member::live, Member::live_bytes)};
+    Operation op{
+        .op = Op::end,
+        .members = Members(Member::events, Member::lost, Member::live, Member::live_bytes)};
     op.events = given_;
     give(op, 0, 0);
     if (status_) status_ = sink_.finish();
@@ -158,13 +161,15 @@ void ramps(Maker& maker) {
   }
 }
 
-/// A row of equal blocks of which every second is freed; what comes next is twice as large and fits in no gap.
+/// A row of equal blocks of which every second is freed; what comes next is twice as large and fits
+/// in no gap.
 void comb(Maker& maker) {
   while (maker.more()) {
     auto size = maker.any_size();
     while (maker.more()) {
       const auto first = maker.count();
-      const auto row = std::max<std::uint64_t>((maker.live_target - first) / 2 * 2, first == 0 ? 1 : 0);
+      const auto row =
+          std::max<std::uint64_t>((maker.live_target - first) / 2 * 2, first == 0 ? 1 : 0);
       if (row == 0) break;
       for (std::uint64_t i = 0; i < row && maker.more(); ++i) maker.alloc(size);
       maker.free_from(first, true);
@@ -227,8 +232,8 @@ void wander(Maker& maker) {
   }
 }
 
-/// Large blocks are freed, small ones take their places, and as many large ones are wanted: there is room, but in
-/// pieces.
+/// Large blocks are freed, small ones take their places, and as many large ones are wanted: there
+/// is room, but in pieces.
 void split(Maker& maker) {
   const auto row = std::max<std::uint64_t>(maker.live_target / 2, 1);
   const auto fill = [&](std::uint64_t size) {
@@ -257,7 +262,8 @@ void multi_thread(Maker& maker) {
   }
 }
 
-/// Each stream makes its own; one free in four is made on another stream, which waits for the first.
+/// Each stream makes its own; one free in four is made on another stream, which waits for the
+/// first.
 void multi_stream(Maker& maker) {
   while (maker.more()) {
     const auto stream = maker.random.below(maker.streams);
@@ -277,31 +283,45 @@ void multi_stream(Maker& maker) {
 
 constexpr std::array<GenerateKind, 9> kKinds{{
     {.name = "ramps", .summary = "sizes climb from the smallest to the largest, then all is freed"},
-    {.name = "comb", .summary = "every second of a row is freed, and what comes next does not fit in the gaps"},
+    {.name = "comb",
+     .summary = "every second of a row is freed, and what comes next does not fit in the gaps"},
     {.name = "sawtooth", .summary = "up to the full number and down again, newest first"},
     {.name = "generational", .summary = "most die young, few grow old, and the old go together"},
-    {.name = "log-uniform", .summary = "any size is as likely as its double, and any block is freed next"},
-    {.name = "many-live", .summary = "very many small blocks at once, one replaced at a time", .min_size = 16,
-     .max_size = 4096, .live = 1'000'000},
-    {.name = "split", .summary = "large blocks are wanted again whose places small ones have taken",
-     .min_size = std::uint64_t{1} << 30, .max_size = std::uint64_t{4} << 30, .live = 2, .tight = true},
+    {.name = "log-uniform",
+     .summary = "any size is as likely as its double, and any block is freed next"},
+    {.name = "many-live",
+     .summary = "very many small blocks at once, one replaced at a time",
+     .min_size = 16,
+     .max_size = 4096,
+     .live = 1'000'000},
+    {.name = "split",
+     .summary = "large blocks are wanted again whose places small ones have taken",
+     .min_size = std::uint64_t{1} << 30,
+     .max_size = std::uint64_t{4} << 30,
+     .live = 2,
+     .tight = true},
     {.name = "multi-thread", .summary = "several threads, which free each other's", .threads = 8},
-    {.name = "multi-stream", .summary = "several streams, which wait for each other's", .streams = 8},
+    {.name = "multi-stream",
+     .summary = "several streams, which wait for each other's",
+     .streams = 8},
 }};
-constexpr std::array<void (*)(Maker&), kKinds.size()> kPatterns{ramps,  comb,    sawtooth,     generational,
-                                                                wander, replace, split, multi_thread, multi_stream};
+constexpr std::array<void (*)(Maker&), kKinds.size()> kPatterns{
+    ramps, comb, sawtooth, generational, wander, replace, split, multi_thread, multi_stream};
 
 Status check(const Maker& maker) {
   if (maker.min_size == 0 || maker.min_size > maker.max_size) {
-    return fail(Errc::usage, "sizes from {} to {} bytes: expected at least 1, and the smaller first", maker.min_size,
-                maker.max_size);
+    return fail(Errc::usage,
+                "sizes from {} to {} bytes: expected at least 1, and the smaller first",
+                maker.min_size, maker.max_size);
   }
   constexpr std::uint64_t kMost = 60'000;  // what an Event can name, less the default ones
   if (maker.live_target == 0 || maker.threads == 0 || maker.streams == 0 || maker.threads > kMost ||
       maker.streams > kMost) {
-    return fail(Errc::usage, "{} live allocations, {} threads, {} streams: expected at least 1 of each, and at most {} "
-                             "threads and streams",
-                maker.live_target, maker.threads, maker.streams, kMost);
+    return fail(
+        Errc::usage,
+        "{} live allocations, {} threads, {} streams: expected at least 1 of each, and at most {} "
+        "threads and streams",
+        maker.live_target, maker.threads, maker.streams, kMost);
   }
   return {};
 }
@@ -311,18 +331,20 @@ Status check(const Maker& maker) {
 std::span<const GenerateKind> generate_kinds() { return kKinds; }
 
 Status generate(const GenerateOptions& options, OperationSink& sink) {
-  const auto* const kind =
-      std::find_if(kKinds.begin(), kKinds.end(), [&](const auto& each) { return each.name == options.kind; });
+  const auto* const kind = std::find_if(
+      kKinds.begin(), kKinds.end(), [&](const auto& each) { return each.name == options.kind; });
   if (kind == kKinds.end()) {
     std::vector<std::string_view> names;
     for (const auto& each : kKinds) names.push_back(each.name);
-    return fail(Errc::usage, "unknown kind of trace '{}': known are {}", options.kind, text::join(names));
+    return fail(Errc::usage, "unknown kind of trace '{}': known are {}", options.kind,
+                text::join(names));
   }
   Maker maker(options, *kind, sink);
   if (auto good = check(maker); !good) return good;
   // Half a large block more than what lives at once.
   const auto rows = std::max<std::uint64_t>(maker.live_target / 2, 1);
-  maker.begin(options, kind->tight ? rows * (maker.max_size + maker.min_size) + maker.max_size / 2 : 0);
+  maker.begin(options,
+              kind->tight ? rows * (maker.max_size + maker.min_size) + maker.max_size / 2 : 0);
   kPatterns[static_cast<std::size_t>(kind - kKinds.begin())](maker);
   maker.end();
   return maker.status();

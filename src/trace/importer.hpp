@@ -15,12 +15,12 @@ namespace emm::trace {
 
 /// What became of the rows of a file. rows = used + unmatched + duplicate + other + truncated.
 struct ImportCounts {
-  std::uint64_t rows = 0;       ///< Read, headers not counted.
-  std::uint64_t used = 0;       ///< Became an operation (or part of one).
-  std::uint64_t unmatched = 0;  ///< A free of something never allocated here.
-  std::uint64_t duplicate = 0;  ///< Said again what an earlier row said.
-  std::uint64_t other = 0;      ///< Rows that carry no allocation event, by intent; see notes.
-  std::uint64_t truncated = 0;  ///< Damaged at the end of the file.
+  std::uint64_t rows = 0;          ///< Read, headers not counted.
+  std::uint64_t used = 0;          ///< Became an operation (or part of one).
+  std::uint64_t unmatched = 0;     ///< A free of something never allocated here.
+  std::uint64_t duplicate = 0;     ///< Said again what an earlier row said.
+  std::uint64_t other = 0;         ///< Rows that carry no allocation event, by intent; see notes.
+  std::uint64_t truncated = 0;     ///< Damaged at the end of the file.
   std::vector<std::string> notes;  ///< What a person should know, a sentence each.
 };
 
@@ -30,18 +30,19 @@ struct ImportOptions {
 
 /// One foreign format. The trace format itself is the importer `emm`.
 struct Importer {
-  std::string_view name;       ///< "rmm-csv"
+  std::string_view name;  ///< "rmm-csv"
   std::string_view summary;
-  bool from_documentation;     ///< No real sample was there to try it on.
+  bool from_documentation;  ///< No real sample was there to try it on.
   /// How sure, 0 to 100, that a file which begins so is of this format. `prefix` is at most 64 KiB.
   int (*sniff)(std::string_view prefix);
-  Result<ImportCounts> (*read)(format::ByteSource& source, OperationSink& sink, const ImportOptions& options);
+  Result<ImportCounts> (*read)(format::ByteSource& source, OperationSink& sink,
+                               const ImportOptions& options);
 };
 
 std::span<const Importer* const> bundled_importers();
 
-/// The importer that is surest of the file, by content; parse_error naming the file and the known formats
-/// where none is sure. Does not consume anything.
+/// The importer that is surest of the file, by content; parse_error naming the file and the known
+/// formats where none is sure. Does not consume anything.
 Result<const Importer*> detect(format::ByteSource& source);
 /// By name.
 Result<const Importer*> find_importer(std::string_view name);

@@ -8,40 +8,101 @@
 
 namespace emm::trace {
 
-/// The operations of a trace. One spelling each, NBEP-7's where it has one: the word in the file, in logs,
-/// in messages and in --help. docs in traces/README.md.
+/// The operations of a trace. One spelling each, NBEP-7's where it has one: the word in the file,
+/// in logs, in messages and in --help. docs in traces/README.md.
 enum class Op : std::uint8_t {
   // What a replay does to the manager
-  initialize, memalloc, memallocmanaged, memhostalloc, mempin, free, get_ipc_handle, open_ipc_handle,
-  close_ipc_handle, get_memory_info, defer_cleanup, end_defer_cleanup, reset,
+  initialize,
+  memalloc,
+  memallocmanaged,
+  memhostalloc,
+  mempin,
+  free,
+  get_ipc_handle,
+  open_ipc_handle,
+  close_ipc_handle,
+  get_memory_info,
+  defer_cleanup,
+  end_defer_cleanup,
+  reset,
   // Contexts, threads, streams, pools
-  context_create, context_destroy, thread_begin, thread_end, device_sync, stream_create, stream_destroy,
-  stream_sync, event_record, stream_wait, event_sync, use, record_stream, pool_create, pool_destroy, pool_trim,
+  context_create,
+  context_destroy,
+  thread_begin,
+  thread_end,
+  device_sync,
+  stream_create,
+  stream_destroy,
+  stream_sync,
+  event_record,
+  stream_wait,
+  event_sync,
+  use,
+  record_stream,
+  pool_create,
+  pool_destroy,
+  pool_trim,
   // What the recorded manager did (layer "backing")
   flush,
   // About the trace
-  define, mark, gap, end,
+  define,
+  mark,
+  gap,
+  end,
   // "x-...": may be skipped, with a count
   extension,
 };
 inline constexpr std::size_t kOpCount = static_cast<std::size_t>(Op::extension) + 1;
 
-inline constexpr std::array<std::string_view, kOpCount> kOpNames{
-    "initialize", "memalloc", "memallocmanaged", "memhostalloc", "mempin", "free", "get_ipc_handle",
-    "open_ipc_handle", "close_ipc_handle", "get_memory_info", "defer_cleanup", "end_defer_cleanup", "reset",
-    "context_create", "context_destroy", "thread_begin", "thread_end", "device_sync", "stream_create",
-    "stream_destroy", "stream_sync", "event_record", "stream_wait", "event_sync", "use", "record_stream",
-    "pool_create", "pool_destroy", "pool_trim", "flush", "define", "mark", "gap", "end", "x-"};
+inline constexpr std::array<std::string_view, kOpCount> kOpNames{"initialize",
+                                                                 "memalloc",
+                                                                 "memallocmanaged",
+                                                                 "memhostalloc",
+                                                                 "mempin",
+                                                                 "free",
+                                                                 "get_ipc_handle",
+                                                                 "open_ipc_handle",
+                                                                 "close_ipc_handle",
+                                                                 "get_memory_info",
+                                                                 "defer_cleanup",
+                                                                 "end_defer_cleanup",
+                                                                 "reset",
+                                                                 "context_create",
+                                                                 "context_destroy",
+                                                                 "thread_begin",
+                                                                 "thread_end",
+                                                                 "device_sync",
+                                                                 "stream_create",
+                                                                 "stream_destroy",
+                                                                 "stream_sync",
+                                                                 "event_record",
+                                                                 "stream_wait",
+                                                                 "event_sync",
+                                                                 "use",
+                                                                 "record_stream",
+                                                                 "pool_create",
+                                                                 "pool_destroy",
+                                                                 "pool_trim",
+                                                                 "flush",
+                                                                 "define",
+                                                                 "mark",
+                                                                 "gap",
+                                                                 "end",
+                                                                 "x-"};
 
 constexpr std::string_view name(Op op) noexcept { return kOpNames[static_cast<std::size_t>(op)]; }
 
 /// How an operation went, or must go. `none`: the trace does not say.
 enum class Outcome : std::uint8_t { none, ok, oom, invalid, unsupported, error, any };
-inline constexpr std::array<std::string_view, 7> kOutcomeNames{"", "ok", "oom", "invalid", "unsupported", "error", "any"};
-constexpr std::string_view name(Outcome outcome) noexcept { return kOutcomeNames[static_cast<std::size_t>(outcome)]; }
+inline constexpr std::array<std::string_view, 7> kOutcomeNames{
+    "", "ok", "oom", "invalid", "unsupported", "error", "any"};
+constexpr std::string_view name(Outcome outcome) noexcept {
+  return kOutcomeNames[static_cast<std::size_t>(outcome)];
+}
 
 enum class Cause : std::uint8_t { none, explicit_, finalizer, reset, exit };
-inline constexpr std::array<std::string_view, 5> kCauseNames{"", "explicit", "finalizer", "reset", "exit"};
+inline constexpr std::array<std::string_view, 5> kCauseNames{"", "explicit", "finalizer", "reset",
+                                                             "exit"};
 
 enum class Kind : std::uint8_t { device, array, physical };  ///< Of memalloc.
 inline constexpr std::array<std::string_view, 3> kKindNames{"device", "array", "physical"};
@@ -50,12 +111,14 @@ enum class Layer : std::uint8_t { request, backing };
 inline constexpr std::array<std::string_view, 2> kLayerNames{"request", "backing"};
 
 enum class Level : std::uint8_t { unknown, emm, driver, runtime, framework, synthetic };
-inline constexpr std::array<std::string_view, 6> kLevelNames{"", "emm", "driver", "runtime", "framework", "synthetic"};
+inline constexpr std::array<std::string_view, 6> kLevelNames{"",        "emm",       "driver",
+                                                             "runtime", "framework", "synthetic"};
 
 enum class Phase : std::uint8_t { instant, begin, end };
 inline constexpr std::array<std::string_view, 3> kPhaseNames{"instant", "begin", "end"};
 
 enum class DefineKind : std::uint8_t { site, thread, process, context };
-inline constexpr std::array<std::string_view, 4> kDefineKindNames{"site", "thread", "process", "context"};
+inline constexpr std::array<std::string_view, 4> kDefineKindNames{"site", "thread", "process",
+                                                                  "context"};
 
 }  // namespace emm::trace

@@ -11,8 +11,8 @@
 
 namespace emm::trace {
 
-/// A symbolic name in a file. A string of digits without leading zeros is the integer, so that 7 and "7"
-/// are one id. Text is a view into the reader's buffer, valid until the next operation.
+/// A symbolic name in a file. A string of digits without leading zeros is the integer, so that 7
+/// and "7" are one id. Text is a view into the reader's buffer, valid until the next operation.
 struct Id {
   std::uint64_t number = 0;
   std::string_view text{};  ///< Empty: the id is `number`.
@@ -26,11 +26,65 @@ struct Id {
 
 /// The members of an operation, in the order in which they are written.
 enum class Member : std::uint8_t {
-  op, seq, enter, exit, time_ns, duration_ns, process, thread, context, device, layer, api,
-  kind, id, size, align, granted, stream, pool, addr, attach, mapped, portable, wc, read_only, io, buffer, offset,
-  page_offset, handle, record, ids, write, scope, cause, blocking, priority, release_threshold, max_size, keep,
-  preexisting, name, frames, phase, text, lost, reason, events, live, live_bytes, free, total, count, bytes, site, label,
-  result, expect, extension,
+  op,
+  seq,
+  enter,
+  exit,
+  time_ns,
+  duration_ns,
+  process,
+  thread,
+  context,
+  device,
+  layer,
+  api,
+  kind,
+  id,
+  size,
+  align,
+  granted,
+  stream,
+  pool,
+  addr,
+  attach,
+  mapped,
+  portable,
+  wc,
+  read_only,
+  io,
+  buffer,
+  offset,
+  page_offset,
+  handle,
+  record,
+  ids,
+  write,
+  scope,
+  cause,
+  blocking,
+  priority,
+  release_threshold,
+  max_size,
+  keep,
+  preexisting,
+  name,
+  frames,
+  phase,
+  text,
+  lost,
+  reason,
+  events,
+  live,
+  live_bytes,
+  free,
+  total,
+  count,
+  bytes,
+  site,
+  label,
+  result,
+  expect,
+  extension,
 };
 inline constexpr std::size_t kMemberCount = static_cast<std::size_t>(Member::extension) + 1;
 static_assert(kMemberCount <= 64, "Members is one word");
@@ -53,7 +107,9 @@ class Members {
   bool operator==(const Members&) const = default;
 
  private:
-  static constexpr std::uint64_t bit(Member m) noexcept { return std::uint64_t{1} << static_cast<unsigned>(m); }
+  static constexpr std::uint64_t bit(Member m) noexcept {
+    return std::uint64_t{1} << static_cast<unsigned>(m);
+  }
   static constexpr Members from(std::uint64_t bits) noexcept {
     Members members;
     members.bits_ = bits;
@@ -62,8 +118,8 @@ class Members {
   std::uint64_t bits_ = 0;
 };
 
-/// What a trace's format says of an operation: one row each, from which the reader, the writer, `check` and
-/// the schema test all work.
+/// What a trace's format says of an operation: one row each, from which the reader, the writer,
+/// `check` and the schema test all work.
 struct OpRule {
   Members required;  ///< Beside `op`.
   Members allowed;   ///< Beside `op`, the required and the common members.
@@ -81,20 +137,22 @@ struct RecordedResult {
 
 struct Expect {
   Outcome outcome = Outcome::none;
-  std::uint64_t align = 0;                        ///< 0: not asked.
-  bool distinct = false;                          ///< The address is not that of any live allocation.
-  std::uint64_t free_at_least = 0;                ///< Of get_memory_info.
+  std::uint64_t align = 0;          ///< 0: not asked.
+  bool distinct = false;            ///< The address is not that of any live allocation.
+  std::uint64_t free_at_least = 0;  ///< Of get_memory_info.
   std::uint64_t free_at_most = ~std::uint64_t{0};
-  Id same_as{};                                   ///< See has_same_as.
+  Id same_as{};  ///< See has_same_as.
   bool has_same_as = false;
   bool operator==(const Expect&) const = default;
 };
 
-/// One operation of a trace, as a reader found it or an importer made it, with everything the format can
-/// hold. A field means something only if `members` has it. Views live until the next operation.
+/// One operation of a trace, as a reader found it or an importer made it, with everything the
+/// format can hold. A field means something only if `members` has it. Views live until the next
+/// operation.
 ///
-/// This is the waist of everything upstream of the engine: readers and importers make Operations, an
-/// OperationSink takes them: the writer, `check`, statistics, or trace::Trace, which keeps what a replay needs.
+/// This is the waist of everything upstream of the engine: readers and importers make Operations,
+/// an OperationSink takes them: the writer, `check`, statistics, or trace::Trace, which keeps what
+/// a replay needs.
 struct Operation {
   Op op = Op::initialize;
   Members members{};
@@ -121,15 +179,16 @@ struct Operation {
   std::int32_t priority = 0;
   Cause cause = Cause::none;
   Phase phase = Phase::instant;
-  std::uint64_t free = 0, total = 0;          ///< get_memory_info, as recorded.
-  std::uint64_t count = 0, bytes = 0;         ///< flush: frees made, bytes counted.
+  std::uint64_t free = 0, total = 0;   ///< get_memory_info, as recorded.
+  std::uint64_t count = 0, bytes = 0;  ///< flush: frees made, bytes counted.
   std::uint64_t release_threshold = 0, max_size = 0, keep = 0;
   std::uint64_t lost = 0, events = 0, live = 0, live_bytes = 0;
   std::string_view name{}, text{}, reason{};
   std::span<const Id> ids{};
   std::span<const std::string_view> frames{};
-  /// Of an "x-" operation its name: then `text` is the JSON text of all its other members, without braces, and no
-  /// other field means anything. Of others the JSON text of their "x-" members, without braces.
+  /// Of an "x-" operation its name: then `text` is the JSON text of all its other members, without
+  /// braces, and no other field means anything. Of others the JSON text of their "x-" members,
+  /// without braces.
   std::string_view extension{};
 
   bool has(Member member) const noexcept { return members.has(member); }
@@ -156,14 +215,16 @@ struct Header {
   std::string source_options;  ///< JSON text of source.options, an object, or empty.
   std::int64_t driver_version = -1, cupti_version = -1;  ///< -1: not said.
   std::vector<DeviceInfo> devices;
-  std::string default_context, default_thread, default_process;  ///< As text; a number is its digits.
+  std::string default_context, default_thread,
+      default_process;  ///< As text; a number is its digits.
   std::int64_t default_device = -1;
   Outcome default_expect = Outcome::none;
   std::string extensions;  ///< JSON text of the "x-" members, without braces.
   bool operator==(const Header&) const = default;
 };
 
-/// Takes a trace as it comes. The header is first and once; then operations; then finish. An error ends it.
+/// Takes a trace as it comes. The header is first and once; then operations; then finish. An error
+/// ends it.
 class OperationSink {
  public:
   virtual ~OperationSink() = default;

@@ -31,7 +31,8 @@ std::uint8_t flags_of(const Operation& operation) noexcept {
   set(event_flag::backing,
       operation.op == Op::flush || (operation.has(layer) && operation.layer == Layer::backing));
   set(event_flag::preexisting, operation.has(preexisting) && operation.preexisting);
-  set(event_flag::non_blocking, operation.op == Op::stream_create && operation.has(blocking) && !operation.blocking);
+  set(event_flag::non_blocking,
+      operation.op == Op::stream_create && operation.has(blocking) && !operation.blocking);
   if (operation.op == Op::mark && operation.has(phase)) {
     set(event_flag::begins, operation.phase == Phase::begin);
     set(event_flag::ends, operation.phase == Phase::end);
@@ -281,7 +282,8 @@ void Trace::place_detail(const Operation& operation, Event& event) {
     return table.find_or_add(name).index + 1;
   };
   if (operation.has(process)) {
-    if (!made.main_process_named && events_.size() == 0) {  // a recording names its process on every event
+    if (!made.main_process_named &&
+        events_.size() == 0) {  // a recording names its process on every event
       made.processes.find_or_add(operation.process);
       made.main_process_named = true;
       processes_[0] = made.processes.name(0);

@@ -19,22 +19,22 @@ namespace emm::trace {
 
 /// What few events have. Index 0 of the side table is this, empty.
 struct Detail {
-  Expect expect{};                ///< All of `expect` but same_as, which is below.
+  Expect expect{};  ///< All of `expect` but same_as, which is below.
   AllocId same_as{};
   bool has_same_as = false;
-  std::uint32_t handle = 0;       ///< get_ipc_handle, open_ipc_handle: which handle, counted from 1.
-  std::uint32_t process = 0;      ///< 0 is the process that the manager is in; others are peers.
-  std::uint32_t buffer = 0;       ///< mempin: which host buffer, counted from 1; 0: one of its own.
-  std::uint64_t offset = 0;       ///< mempin: in the buffer; get_ipc_handle: recorded.
+  std::uint32_t handle = 0;   ///< get_ipc_handle, open_ipc_handle: which handle, counted from 1.
+  std::uint32_t process = 0;  ///< 0 is the process that the manager is in; others are peers.
+  std::uint32_t buffer = 0;   ///< mempin: which host buffer, counted from 1; 0: one of its own.
+  std::uint64_t offset = 0;   ///< mempin: in the buffer; get_ipc_handle: recorded.
   std::uint32_t page_offset = 0;
   std::uint64_t align = 0;
-  std::uint64_t count = 0, bytes = 0;   ///< flush.
-  std::uint64_t free = 0, total = 0;    ///< get_memory_info, as recorded.
-  std::int32_t code = 0;                ///< Recorded result.
-  std::string label;                    ///< Of mark: its text.
-  std::vector<AllocId> uses;            ///< use.
+  std::uint64_t count = 0, bytes = 0;  ///< flush.
+  std::uint64_t free = 0, total = 0;   ///< get_memory_info, as recorded.
+  std::int32_t code = 0;               ///< Recorded result.
+  std::string label;                   ///< Of mark: its text.
+  std::vector<AllocId> uses;           ///< use.
   bool write = false;
-  std::uint32_t record = 0;             ///< event_record, stream_wait, event_sync: counted from 1.
+  std::uint32_t record = 0;  ///< event_record, stream_wait, event_sync: counted from 1.
   bool operator==(const Detail&) const = default;
 };
 
@@ -44,19 +44,22 @@ struct ContextInfo {
   std::uint32_t device = 0;
 };
 
-/// A whole trace in memory, as a replay walks it: at most 64 bytes an event while it is being made and when
-/// it is done, side tables included. Immutable once finished; any thread may then read.
+/// A whole trace in memory, as a replay walks it: at most 64 bytes an event while it is being made
+/// and when it is done, side tables included. Immutable once finished; any thread may then read.
 ///
-/// Holds every operation but `define`, `end` and "x-" ones, in the order of `seq` where the trace has it.
+/// Holds every operation but `define`, `end` and "x-" ones, in the order of `seq` where the trace
+/// has it.
 ///
-/// A device's ordinal is its name: a recording of one process of several may have device 2 alone. An operation that
-/// says neither context nor device, nor has the header a default, is where the memory is that it frees, uses, exports
-/// or opens; one about the trace itself (`mark`, `gap`, `thread_begin`, `thread_end`) is on no device.
+/// A device's ordinal is its name: a recording of one process of several may have device 2 alone.
+/// An operation that says neither context nor device, nor has the header a default, is where the
+/// memory is that it frees, uses, exports or opens; one about the trace itself (`mark`, `gap`,
+/// `thread_begin`, `thread_end`) is on no device.
 ///
-/// As a sink it judges what an engine must be able to rely on, and fails with parse_error at the first
-/// operation that breaks it, in finish() where only the whole order can tell: an id is made once and not reused, what is freed or exported was made before and
-/// not freed already (a free after a reset is marked late), defer_cleanup is balanced per context, and there
-/// are no more contexts, threads or streams than an Event can name.
+/// As a sink it judges what an engine must be able to rely on, and fails with parse_error at the
+/// first operation that breaks it, in finish() where only the whole order can tell: an id is made
+/// once and not reused, what is freed or exported was made before and not freed already (a free
+/// after a reset is marked late), defer_cleanup is balanced per context, and there are no more
+/// contexts, threads or streams than an Event can name.
 class Trace final : public OperationSink {
  public:
   Trace();
@@ -66,8 +69,8 @@ class Trace final : public OperationSink {
 
   /// `source` names the trace in messages: a path, or "<stdin>".
   void set_source(std::string source);
-  /// Instead of failing, tells `on_fault` of each fault; the trace is then for looking at, not for a replay.
-  /// REQUIRES: before the header.
+  /// Instead of failing, tells `on_fault` of each fault; the trace is then for looking at, not for
+  /// a replay. REQUIRES: before the header.
   void set_fault_handler(std::function<void(std::uint32_t line, const Error& fault)> on_fault);
   Status on_header(const Header& header) override;
   Status on_operation(const Operation& operation) override;
@@ -76,33 +79,43 @@ class Trace final : public OperationSink {
   const std::string& source() const noexcept { return source_; }
   const Header& header() const noexcept { return header_; }
   std::size_t size() const noexcept { return events_.size(); }
-  const Event& operator[](std::size_t index) const noexcept {
-    return events_[index];
-  }
-  /// The operation's own `seq`; that of the one before it where it has none, and the index in a trace without any.
+  const Event& operator[](std::size_t index) const noexcept { return events_[index]; }
+  /// The operation's own `seq`; that of the one before it where it has none, and the index in a
+  /// trace without any.
   std::uint64_t seq(std::size_t index) const noexcept;
   const Detail& detail(const Event& event) const noexcept { return details_[event.detail]; }
 
-  std::size_t alloc_count() const noexcept;   ///< AllocIds are below this.
-  std::string name(AllocId id) const;         ///< As the file has it.
+  std::size_t alloc_count() const noexcept;  ///< AllocIds are below this.
+  std::string name(AllocId id) const;        ///< As the file has it.
   const std::vector<ContextInfo>& contexts() const noexcept { return contexts_; }
   const std::vector<std::string>& threads() const noexcept { return threads_; }
   /// The number that logs show for a thread: its name where that is a number, else its ThreadId.
-  std::uint64_t thread_number(ThreadId thread) const noexcept { return thread_numbers_[index(thread)]; }
-  const std::vector<std::string>& streams() const noexcept { return streams_; }   ///< [0] is the default stream.
-  std::uint64_t stream_number(StreamId stream) const noexcept { return stream_numbers_[index(stream)]; }
-  const std::vector<std::string>& processes() const noexcept { return processes_; }  ///< [0] is the manager's.
-  std::vector<std::string> site_frames(SiteId site) const;                        ///< Innermost first; may be empty.
-  std::string_view first_frame(SiteId site) const noexcept;                       ///< The innermost; empty without.
+  std::uint64_t thread_number(ThreadId thread) const noexcept {
+    return thread_numbers_[index(thread)];
+  }
+  const std::vector<std::string>& streams() const noexcept {
+    return streams_;
+  }  ///< [0] is the default stream.
+  std::uint64_t stream_number(StreamId stream) const noexcept {
+    return stream_numbers_[index(stream)];
+  }
+  const std::vector<std::string>& processes() const noexcept {
+    return processes_;
+  }                                                          ///< [0] is the manager's.
+  std::vector<std::string> site_frames(SiteId site) const;   ///< Innermost first; may be empty.
+  std::string_view first_frame(SiteId site) const noexcept;  ///< The innermost; empty without.
   /// The ordinals of the devices that contexts are on, ascending; at least one.
   const std::vector<std::uint32_t>& devices() const noexcept { return devices_; }
   std::size_t device_count() const noexcept { return devices_.size(); }
   std::uint64_t capacity(std::uint32_t device) const noexcept;  ///< As recorded; 0: not said.
-  std::uint64_t least_capacity() const noexcept;  ///< Of its devices whose capacity is recorded; 0: of none.
+  std::uint64_t least_capacity()
+      const noexcept;  ///< Of its devices whose capacity is recorded; 0: of none.
   std::uint64_t extensions_skipped() const noexcept { return extensions_skipped_; }
   std::size_t pool_count() const noexcept { return pools_; }  ///< That have a name.
-  std::uint64_t peak_live_allocs() const noexcept { return peak_live_; }  ///< At any event; sizes a live set.
-  std::uint64_t memory_bytes() const noexcept;     ///< What this holds on the heap.
+  std::uint64_t peak_live_allocs() const noexcept {
+    return peak_live_;
+  }                                             ///< At any event; sizes a live set.
+  std::uint64_t memory_bytes() const noexcept;  ///< What this holds on the heap.
 
  private:
   struct Building;  // what only on_operation needs; gone after finish()

@@ -12,8 +12,8 @@ namespace emm::trace {
 
 /// Does it name memory that was made before? Event::flags may then have event_flag::follows.
 constexpr bool names_earlier_memory(Op op) noexcept {
-  return op == Op::free || op == Op::get_ipc_handle || op == Op::open_ipc_handle || op == Op::close_ipc_handle ||
-         op == Op::use || op == Op::record_stream;
+  return op == Op::free || op == Op::get_ipc_handle || op == Op::open_ipc_handle ||
+         op == Op::close_ipc_handle || op == Op::use || op == Op::record_stream;
 }
 
 /// What a Trace needs while it is being made.
@@ -23,7 +23,7 @@ struct Trace::Building {
   std::vector<bool> device_said;                                  // of each context
   std::unordered_map<std::uint32_t, ContextId> unnamed_contexts;  // by device
   std::optional<std::pair<std::uint32_t, ContextId>> last_unnamed_context;
-  std::unordered_map<std::uint64_t, std::uint32_t> details;       // by hash of content
+  std::unordered_map<std::uint64_t, std::uint32_t> details;  // by hash of content
   std::optional<Id> default_context, default_thread;
   std::string default_context_text, default_thread_text;
   bool main_process_named = false;

@@ -54,7 +54,8 @@ Status Trace::judge() {
     const auto& said = detail(event);
     if (event.op == Op::open_ipc_handle) return exported[said.handle];
     const auto of = event.op == Op::use && !said.uses.empty() ? said.uses.front() : event.id;
-    const auto maker = event.op == Op::use && said.uses.empty() ? 0 : allocations[index(of)] & kMaker;
+    const auto maker =
+        event.op == Op::use && said.uses.empty() ? 0 : allocations[index(of)] & kMaker;
     return maker == 0 ? ContextId{} : (*this)[maker - 1].context;
   };
   bool any_reset = false;

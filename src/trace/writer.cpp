@@ -161,12 +161,14 @@ constexpr std::array<Key, kMemberCount> make_keys(std::index_sequence<member...>
 }
 constexpr auto kKeys = make_keys(std::make_index_sequence<kMemberCount>());
 
-/// A member whose value is an exact number, or an address, which almost all are; false for any other.
+/// A member whose value is an exact number, or an address, which almost all are; false for any
+/// other.
 bool put_plain_member(std::string& out, Member member, const Operation& operation) {
   const auto& at = field(member);
   const bool is_id = at.type == FieldType::id, is_address = at.type == FieldType::address;
   if (is_id ? !(operation.*at.id).is_number()
-            : at.type == FieldType::flag || at.type == FieldType::text || at.type == FieldType::special) {
+            : at.type == FieldType::flag || at.type == FieldType::text ||
+                  at.type == FieldType::special) {
     return false;
   }
   const auto number = is_id ? (operation.*at.id).number : operation.*at.number;

@@ -79,12 +79,11 @@ class Contest {
     if (!manager.apart) manager.apart = apart_;
     const auto work = [&](const RunEnvironment& at) -> Result<log::Summary> {
       std::vector<std::string> said;
-      auto stack = DeviceStack::create(
-          {.device = options_.device,
-           .trace = &trace_,
-           .manager = manager,
-           .peer_program = options_.peer_program},
-          &said);
+      auto stack = DeviceStack::create({.device = options_.device,
+                                        .trace = &trace_,
+                                        .manager = manager,
+                                        .peer_program = options_.peer_program},
+                                       &said);
       if (!stack) return std::move(stack).error();
       for (auto& line : said) at.words.push_back(std::move(line));
       options.interrupted = at.interrupted;
@@ -101,8 +100,8 @@ class Contest {
     return summary;
   }
 
-  Status time(const ManagerFactory& manager, std::vector<double>& first,
-              std::vector<double>& warm, std::optional<double>& simulated) {
+  Status time(const ManagerFactory& manager, std::vector<double>& first, std::vector<double>& warm,
+              std::optional<double>& simulated) {
     replay::ReplayOptions options;
     options.checks = false;
     options.repeat = static_cast<unsigned>(1 + options_.passes);
@@ -116,7 +115,8 @@ class Contest {
     }
     std::vector<double> passes;
     for (const auto& pass : summary->repeats) passes.push_back(pass.ns_per_event);
-    if (summary->repeats.back().simulated_ns) simulated = summary->repeats.back().simulated_ns_per_event;
+    if (summary->repeats.back().simulated_ns)
+      simulated = summary->repeats.back().simulated_ns_per_event;
     first.push_back(passes.front());
     passes.erase(passes.begin());
     warm.push_back(median(std::move(passes)));

@@ -43,8 +43,8 @@ struct Contestant {
 enum class Below : std::uint8_t {
   not_served,   ///< Not all that the trace asks for was served.
   not_counted,  ///< Less than was live: it serves some with memory that the device does not count.
-  hazard,  ///< It handed memory to another stream that its last user was not done with.
-  waits,   ///< Less than the no-wait need alone: it waits, or has streams wait.
+  hazard,       ///< It handed memory to another stream that its last user was not done with.
+  waits,        ///< Less than the no-wait need alone: it waits, or has streams wait.
 };
 /// Nothing where it did not.
 std::optional<Below> below_bound(const log::Summary& judged, std::uint64_t reserved,
@@ -63,7 +63,7 @@ struct Comparison {
   std::vector<std::string> notes;  ///< On the device, for a person.
   /// How the process of a foreign manager ended, a sentence each. Who ended so is no contestant.
   std::vector<std::string> cut_off;
-  bool unmeasured = false;  ///< One of them did so while it was timed: there are no times.
+  bool unmeasured = false;   ///< One of them did so while it was timed: there are no times.
   bool interrupted = false;  ///< Before all was measured: the contestants are not to be shown.
 };
 

@@ -30,7 +30,8 @@ struct Mark {
 };
 constexpr std::array<Mark, 4> kMarks{{
     {"!", "not_served", "less: not all that the trace asks for was served"},
-    {"~", "not_counted", "less than is live: it serves some with memory that the device does not count"},
+    {"~", "not_counted",
+     "less than is live: it serves some with memory that the device does not count"},
     {"?", "hazard",
      "less: it handed on memory that another stream could still use; those are its hazards"},
     {"*", "waits",
@@ -95,7 +96,8 @@ std::string verdict_of(const Contestant& contestant) {
   std::vector<std::string> words;
   if (pass.failures != 0) words.push_back(inspect::counted(pass.failures, "failure"));
   if (contestant.judged.refused_again != 0)
-    words.push_back(text::format("{} refused again", text::grouped(contestant.judged.refused_again)));
+    words.push_back(
+        text::format("{} refused again", text::grouped(contestant.judged.refused_again)));
   if (pass.hazards != 0) words.push_back(inspect::counted(pass.hazards, "hazard"));
   if (contestant.judged.violation_count > pass.hazards) {
     words.push_back(
@@ -115,7 +117,9 @@ void line_up_signs(Rows& rows) {
     return cell.find_first_of("!~?*") == cell.size() - 1;
   };
   for (std::size_t column = 1; column < rows.front().size(); ++column) {
-    if (std::none_of(rows.begin(), rows.end(), [&](const auto& row) { return !row[column].empty() && has_sign(row[column]); }))
+    if (std::none_of(rows.begin(), rows.end(), [&](const auto& row) {
+          return !row[column].empty() && has_sign(row[column]);
+        }))
       continue;
     for (auto& row : rows) {
       if (row[column].empty() || !has_sign(row[column])) row[column] += ' ';
@@ -132,15 +136,19 @@ void add_ratios(std::vector<std::string>& row, const Held& held, bool streams) {
 Rows rows(const Comparison& comparison) {
   const bool streams = streams_matter(comparison), one_device = comparison.needs.size() == 1;
   const bool simulated = comparison.clock == "simulated", beside = is_beside_model(comparison);
-  Rows out{{"", simulated ? "driver ns" : beside ? "ns here" : "ns/event", "first",
-            "over " + comparison.contestants.front().manager, "reserved"}};
+  Rows out{{"",
+            simulated ? "driver ns"
+            : beside  ? "ns here"
+                      : "ns/event",
+            "first", "over " + comparison.contestants.front().manager, "reserved"}};
   if (one_device) {
     out[0].emplace_back("/live");
     if (streams) out[0].emplace_back("/no-wait");
   }
   out[0].emplace_back();
   for (const auto& each : comparison.contestants) {
-    const auto first = simulated ? simulated_time(each.first.median) : short_number(each.first.median);
+    const auto first =
+        simulated ? simulated_time(each.first.median) : short_number(each.first.median);
     std::vector<std::string> row{each.manager, time_of(each.warm, simulated), first,
                                  each.over_first.median > 0 ? times_of(each.over_first) : "-",
                                  units::bytes(each.judged.pass.peak_reserved_bytes)};
@@ -151,7 +159,8 @@ Rows rows(const Comparison& comparison) {
   if (beside) {
     out.front().insert(out.front().begin() + 1, "driver ns");
     for (std::size_t i = 0; i < comparison.contestants.size(); ++i) {
-      out[i + 1].insert(out[i + 1].begin() + 1, simulated_time(*comparison.contestants[i].simulated_ns));
+      out[i + 1].insert(out[i + 1].begin() + 1,
+                        simulated_time(*comparison.contestants[i].simulated_ns));
     }
   }
   line_up_signs(out);
@@ -239,7 +248,7 @@ std::string footnotes(const Comparison& comparison, std::size_t width) {
 
 std::string heading(const Comparison& comparison, const trace::Trace& trace) {
   auto out = text::format("{}: {} events", text::printable(trace.source(), std::string::npos),
-                    text::grouped(comparison.contestants.front().judged.pass.events));
+                          text::grouped(comparison.contestants.front().judged.pass.events));
   const auto& needs = comparison.needs;
   if (needs.size() == 1) {
     out += ", " + bounds_of(needs.front());
@@ -279,18 +288,21 @@ std::string to_text(const Comparison& comparison, const trace::Trace& trace, int
   const bool simulated = comparison.clock == "simulated";
   constexpr std::string_view kModel =
       "what the driver's calls of an event would cost on an H200, by a model";
-  auto how = simulated ? text::format("simulated: {}", kModel) : text::format("{} clock", comparison.clock);
+  auto how = simulated ? text::format("simulated: {}", kModel)
+                       : text::format("{} clock", comparison.clock);
   if (is_beside_model(comparison)) {
-    how += text::format("; driver ns: {}; ns here: what an event takes on this host, measured", kModel);
+    how += text::format("; driver ns: {}; ns here: what an event takes on this host, measured",
+                        kModel);
   }
   how += text::format("; {} of {} passes, of which the first is apart",
-                inspect::counted(comparison.rounds, "turn"), comparison.passes + 1);
+                      inspect::counted(comparison.rounds, "turn"), comparison.passes + 1);
   if (!simulated && comparison.rounds > 1) {
     how += text::format("; in brackets where the median lies with {} %",
-                  fixed(100 * first.warm.confidence, 1));
+                        fixed(100 * first.warm.confidence, 1));
   }
   if (comparison.engine) {
-    how += text::format(". The replay itself takes {} ns of each event", times_of(*comparison.engine));
+    how +=
+        text::format(". The replay itself takes {} ns of each event", times_of(*comparison.engine));
   }
   out += inspect::wrapped(how, static_cast<std::size_t>(width)) + '\n';
   out += table(rows(comparison));
@@ -298,9 +310,8 @@ std::string to_text(const Comparison& comparison, const trace::Trace& trace, int
   out += footnotes(comparison, static_cast<std::size_t>(std::min(width, 80)));
   for (const auto& each : comparison.contestants) {
     if (!each.judged.first_failure) continue;
-    out +=
-        log::failure_to_text(text::format("\n{} fails", each.manager), *each.judged.first_failure, width,
-                             all_frames);
+    out += log::failure_to_text(text::format("\n{} fails", each.manager),
+                                *each.judged.first_failure, width, all_frames);
     out.pop_back();
   }
   return out;

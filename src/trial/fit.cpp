@@ -162,7 +162,8 @@ class Search {
     }
     // Does it pass again, further up?
     const auto fails_last = [&] { return !answer_.trials.rbegin()->second; };
-    for (auto above = 2 * from; fails_last() && above < kCapacityMost; above *= 2) try_at(2 * above);
+    for (auto above = 2 * from; fails_last() && above < kCapacityMost; above *= 2)
+      try_at(2 * above);
     if (fails_last()) try_at(kCapacityMost);
 
     auto top = answer_.trials.end();

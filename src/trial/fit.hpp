@@ -63,8 +63,8 @@ struct Fit {
 
 struct FitOptions {
   inspect::Asked asked = inspect::Asked::all;  ///< The question that is answered first.
-  std::uint64_t start = 0;        ///< Where to begin: what the program needs,
-  std::uint64_t other_start = 0;  ///< and what it does by the other question.
+  std::uint64_t start = 0;                     ///< Where to begin: what the program needs,
+  std::uint64_t other_start = 0;               ///< and what it does by the other question.
   std::uint64_t hint = 0;  ///< A capacity that may be right where others are not; 0: none.
   std::function<void(std::uint64_t trials)> progress{};  ///< After each trial.
 };

@@ -15,7 +15,9 @@ namespace {
 using inspect::bytes_in_full;
 
 /// Capacities are multiples of 2 MiB, so this is exact.
-std::string mib(std::uint64_t capacity) { return text::format("{} MiB", text::grouped(capacity >> 20)); }
+std::string mib(std::uint64_t capacity) {
+  return text::format("{} MiB", text::grouped(capacity >> 20));
+}
 
 /// "508 to 522 MiB, 534 MiB and 3 more", in lines of a row.
 std::vector<std::string> ranges(const std::vector<std::uint64_t>& capacities) {
@@ -49,8 +51,9 @@ std::string each_of(const FitShown& shown) {
 }
 
 std::string refused_words(std::uint64_t refused) {
-  return refused == 1 ? "the request that the recording refused"
-                      : text::format("the {} requests that the recording refused", text::grouped(refused));
+  return refused == 1
+             ? "the request that the recording refused"
+             : text::format("the {} requests that the recording refused", text::grouped(refused));
 }
 
 /// What passes, as the object of a sentence.
@@ -66,38 +69,41 @@ std::string waste(const Fit& fit, const FitShown& shown) {
   const auto need = need_of(shown.needs), no_wait = no_wait_need_of(shown.needs);
   if (need == 0) return " The program asks for no device memory.";
   const bool in_part = fit.refused != 0 && fit.asked == inspect::Asked::served;
-  auto words = text::format(" {} needs {}", in_part ? "That" : "The program itself", bytes_in_full(need));
+  auto words =
+      text::format(" {} needs {}", in_part ? "That" : "The program itself", bytes_in_full(need));
   if (capacity == need && no_wait <= need) return words + ", so the manager wastes nothing.";
   words += ", whoever serves it";
-  if (no_wait > need) words += text::format(", and {} of a manager that never waits", bytes_in_full(no_wait));
+  if (no_wait > need)
+    words += text::format(", and {} of a manager that never waits", bytes_in_full(no_wait));
   if (capacity == need) return words + "; this one takes no more than the first.";
   if (capacity < need) {
     return words +
            ". The manager declined some of it, or served it with memory that is not the device's.";
   }
   const auto more = capacity - need;
-  const auto percent =
-      text::fixed(100 * static_cast<double>(more) / static_cast<double>(need), 1);
+  const auto percent = text::fixed(100 * static_cast<double>(more) / static_cast<double>(need), 1);
   return words + (no_wait > need ? text::format("; this one takes {} ({} %) more than the first.",
-                                          units::bytes(more), percent)
+                                                units::bytes(more), percent)
                                  : text::format("; the other {} ({} %) are the manager's waste.",
-                                          units::bytes(more), percent));
+                                                units::bytes(more), percent));
 }
 
 /// The answer in a few sentences.
 std::string answer(const Fit& fit, const FitShown& shown) {
   const auto& found = fit.answer;
   if (!found.capacity) {
-    if (fit.interrupted) return text::format("Interrupted before {} was found to fit.", shown.manager);
-    auto words = text::format("The trace passes with {} at no capacity that was tried, {} of them up to {}", shown.manager,
-                        found.trials.size(), units::bytes(kCapacityMost));
+    if (fit.interrupted)
+      return text::format("Interrupted before {} was found to fit.", shown.manager);
+    auto words =
+        text::format("The trace passes with {} at no capacity that was tried, {} of them up to {}",
+                     shown.manager, found.trials.size(), units::bytes(kCapacityMost));
     if (fit.asked == inspect::Asked::all && fit.refused != 0)
       words += text::format(", with {} served", refused_words(fit.refused));
     return words + '.';
   }
   const auto capacity = *found.capacity;
   auto words = text::format("{} serves {} with {}{}", shown.manager, asked_words(fit),
-                      bytes_in_full(capacity), each_of(shown));
+                            bytes_in_full(capacity), each_of(shown));
   if (found.is_least()) words += ", and not with 2 MiB less";
   if (capacity == kStep) words += ", the least that a device can have";
   words += '.';
@@ -122,8 +128,10 @@ void add_lines(Rows& rows, std::string_view name, std::string_view lead,
 std::string other_answer(const Fit& fit) {
   const bool all = fit.asked == inspect::Asked::all;
   const auto* other = fit.of(all ? inspect::Asked::served : inspect::Asked::all);
-  const auto what = all ? std::string("what the recording served") : std::string("all that the trace asks for");
-  if (other == nullptr || (!other->capacity && fit.interrupted)) return "not known: interrupted before";
+  const auto what =
+      all ? std::string("what the recording served") : std::string("all that the trace asks for");
+  if (other == nullptr || (!other->capacity && fit.interrupted))
+    return "not known: interrupted before";
   if (!other->capacity) return text::format("no capacity that was tried is enough for {}", what);
   return text::format("{} for {}", bytes_in_full(*other->capacity), what);
 }
@@ -131,18 +139,23 @@ std::string other_answer(const Fit& fit) {
 void add_tried(Rows& rows, const Answer& found) {
   const auto above = found.above(false), failing_above = found.above(true);
   if (!above.empty()) {
-    const auto lead = text::format("{} larger ones tried, up to {}; the trace ", above.size(), mib(above.back()));
-    rows.push_back({"above", lead + (failing_above.empty() ? std::string("passes at all")
-                                                           : text::format("fails at {}", failing_above.size()))});
+    const auto lead =
+        text::format("{} larger ones tried, up to {}; the trace ", above.size(), mib(above.back()));
+    rows.push_back({"above", lead + (failing_above.empty()
+                                         ? std::string("passes at all")
+                                         : text::format("fails at {}", failing_above.size()))});
   }
   const auto below = found.below(false), passing = found.below(true);
   if (below.empty()) return;
-  rows.push_back({"below", text::format("{} smaller ones tried, from {}; the trace passes at {}", below.size(), mib(below.front()),
-                                  passing.empty() ? std::string("none") : text::format("{}", passing.size()))});
+  rows.push_back({"below", text::format("{} smaller ones tried, from {}; the trace passes at {}",
+                                        below.size(), mib(below.front()),
+                                        passing.empty() ? std::string("none")
+                                                        : text::format("{}", passing.size()))});
   if (passing.empty()) return;
   add_lines(rows, "", "it passes all the same at", ranges(passing));
   std::vector<std::uint64_t> failing;
-  std::set_difference(below.begin(), below.end(), passing.begin(), passing.end(), std::back_inserter(failing));
+  std::set_difference(below.begin(), below.end(), passing.begin(), passing.end(),
+                      std::back_inserter(failing));
   failing.erase(failing.begin(), std::upper_bound(failing.begin(), failing.end(), passing.front()));
   add_lines(rows, "", "and fails at more than that:", ranges(failing));
 }
@@ -161,14 +174,15 @@ Rows rows(const Fit& fit, bool several_devices) {
       out.push_back({"passes", text::format("at {}", bytes_in_full(*least))});
   } else {
     out.push_back({"reserved", text::format("{} at most{}", bytes_in_full(fit.peak_reserved),
-                                      several_devices ? ", of all devices together" : "")});
+                                            several_devices ? ", of all devices together" : "")});
   }
   if (fit.refused != 0) {
     const bool all = fit.asked == inspect::Asked::all;
     out.push_back({all ? "--as-recorded" : "without it", other_answer(fit)});
     if (fit.asked == inspect::Asked::served) {
-      out.push_back({"refused", text::format("here too: {} of the {} that the recording refused",
-                                       text::grouped(fit.refused_again), text::grouped(fit.refused))});
+      out.push_back(
+          {"refused", text::format("here too: {} of the {} that the recording refused",
+                                   text::grouped(fit.refused_again), text::grouped(fit.refused))});
     }
   }
   add_tried(out, found);
@@ -200,10 +214,12 @@ std::string to_text(const Fit& fit, const FitShown& shown) {
     out.pop_back();
   };
   const auto& found = fit.answer;
-  add_failure(found.capacity ? text::format("\nWith 2 MiB less ({} bytes) it fails", text::grouped(*found.capacity - kStep))
+  add_failure(found.capacity ? text::format("\nWith 2 MiB less ({} bytes) it fails",
+                                            text::grouped(*found.capacity - kStep))
                              : text::format("\nWith {} it fails", bytes_in_full(kCapacityMost)),
               fit.below);
-  if (found.fails_from) add_failure(text::format("\nWith {} it fails", bytes_in_full(*found.fails_from)), fit.above);
+  if (found.fails_from)
+    add_failure(text::format("\nWith {} it fails", bytes_in_full(*found.fails_from)), fit.above);
   return out;
 }
 
@@ -227,7 +243,8 @@ std::string to_json(const Fit& fit, const FitShown& shown) {
   json.begin_object().member("schema", "emmctl.fit/2").member("trace", shown.trace.source());
   json.member("manager", shown.manager).member("events", std::uint64_t{shown.trace.size()});
   json.member("devices", std::uint64_t{shown.trace.device_count()});
-  json.member("complete", !fit.interrupted && !fit.hung).member("as_recorded", fit.asked == inspect::Asked::served);
+  json.member("complete", !fit.interrupted && !fit.hung)
+      .member("as_recorded", fit.asked == inspect::Asked::served);
   const auto need = need_of(shown.needs);
   maybe("capacity_bytes", found.capacity);
   maybe("least_passing_bytes", found.least_passing());

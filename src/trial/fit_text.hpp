@@ -12,7 +12,8 @@ namespace emm::trial {
 struct FitShown {
   const trace::Trace& trace;
   std::string manager;
-  std::vector<inspect::Need> needs;  ///< Of each device, of what is asked; waste is measured from it.
+  std::vector<inspect::Need>
+      needs;  ///< Of each device, of what is asked; waste is measured from it.
   int width = 100;
   bool all_frames = false;  ///< Call stacks whole.
 };

@@ -15,8 +15,8 @@ struct Reduction {
   bool interrupted = false;  ///< Before nothing more could be left out.
   /// The event of the original that fails first, and goes on doing so; nothing where none tells.
   std::optional<std::uint32_t> target;
-  Draft draft;               ///< The smallest found. Events are those of the original trace.
-  Finding before, after;     ///< Of the first trial, and of the draft.
+  Draft draft;            ///< The smallest found. Events are those of the original trace.
+  Finding before, after;  ///< Of the first trial, and of the draft.
   std::uint64_t trials = 0;
 };
 

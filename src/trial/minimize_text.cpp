@@ -40,7 +40,8 @@ bool is_of_recording(const Reduction& reduction, const ReductionShown& shown) {
 /// How the failure stands to what the recording refused.
 std::string target_words(const Reduction& reduction, const ReductionShown& shown) {
   if (!shown.refusals_fail || !reduction.target) return "";
-  if (is_of_recording(reduction, shown)) return "  what fails is a request that the recording refused\n";
+  if (is_of_recording(reduction, shown))
+    return "  what fails is a request that the recording refused\n";
   for (std::uint32_t at = *reduction.target; at < shown.trace.size(); ++at) {
     if (!inspect::is_refused(shown.trace[at])) continue;
     return format("  {} fails before the request that the recording refused, event {}\n",
@@ -55,8 +56,9 @@ std::string to_text(const Reduction& reduction, const ReductionShown& shown) {
   const auto before = count(shown.trace);
   const auto after = count(shown.trace, reduction.draft.steps);
   auto out = format(
-      "{}: {} of {} events left ({} %), {} of {} requests, in {} trials\n", text::printable(shown.trace.source(), std::string::npos),
-      text::grouped(after.events), text::grouped(before.events),
+      "{}: {} of {} events left ({} %), {} of {} requests, in {} trials\n",
+      text::printable(shown.trace.source(), std::string::npos), text::grouped(after.events),
+      text::grouped(before.events),
       text::fixed(100 * static_cast<double>(after.events) / static_cast<double>(before.events), 2),
       text::grouped(after.requests), text::grouped(before.requests),
       text::grouped(reduction.trials));

@@ -12,8 +12,8 @@ struct ReductionShown {
   std::string manager, against, fails_with;
   std::uint64_t capacity = 0;
   bool refusals_fail = false;  ///< What the recording refused is a failure too.
-  bool verified = true;  ///< What was written, read again, fails in the same way.
-  bool all_frames = false;  ///< Call stacks whole.
+  bool verified = true;        ///< What was written, read again, fails in the same way.
+  bool all_frames = false;     ///< Call stacks whole.
 };
 
 /// For a person, in lines: how much is left, and how it fails.

@@ -15,7 +15,8 @@ using trace::Members;
 using trace::Op;
 using trace::Operation;
 
-constexpr std::string_view kNote = "x-minimized", kRecordedSize = "x-recorded_size", kStandsFor = "x-stands_for";
+constexpr std::string_view kNote = "x-minimized", kRecordedSize = "x-recorded_size",
+                           kStandsFor = "x-stands_for";
 
 std::string said(const trace::Id& id) {
   return id.is_number() ? text::format("{}", id.number) : std::string(id.text);
@@ -158,13 +159,17 @@ class Rewriter {
       operation.size = step.size;
       operation.members.remove(Member::addr);
       operation.members.remove(Member::granted);
-      extension_ = operation.has(Member::extension) ? std::string(operation.extension) : std::string();
-      // A trace that was minimized before says what was recorded; of requests merged now, this one's sum is all there is.
-      const bool is_said = step.stands_for == 1 && !trace::extension(extension_, kRecordedSize).empty();
+      extension_ =
+          operation.has(Member::extension) ? std::string(operation.extension) : std::string();
+      // A trace that was minimized before says what was recorded; of requests merged now, this
+      // one's sum is all there is.
+      const bool is_said =
+          step.stands_for == 1 && !trace::extension(extension_, kRecordedSize).empty();
       if (!is_said) {
         trace::set_extension(extension_, kRecordedSize, text::format("{}", step.whole));
-        trace::set_extension(extension_, kStandsFor,
-                             step.stands_for > 1 ? text::format("{}", step.stands_for) : std::string());
+        trace::set_extension(
+            extension_, kStandsFor,
+            step.stands_for > 1 ? text::format("{}", step.stands_for) : std::string());
       }
       operation.members.add(Member::extension);
       operation.extension = extension_;
@@ -193,7 +198,8 @@ class Rewriter {
       end.live_bytes += size;
     };
     for (const auto& step : what_.draft.steps) {
-      const bool asked_again = step.event == what_.target && inspect::is_refused(what_.trace[step.event]);
+      const bool asked_again =
+          step.event == what_.target && inspect::is_refused(what_.trace[step.event]);
       if (asked_again) count_live(step.size);
     }
     using What = inspect::Life::What;

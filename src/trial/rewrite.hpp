@@ -19,7 +19,8 @@ struct Rewriting {
   /// An event that is to fail here: where the recording refused it, that is left out, so that a
   /// replay finds the failure.
   std::optional<std::uint32_t> target{};
-  std::string note{};  ///< JSON of the header's member "x-minimized"; one that is there becomes its member "before".
+  std::string note{};  ///< JSON of the header's member "x-minimized"; one that is there becomes its
+                       ///< member "before".
   std::uint64_t capacity =
       0;  ///< Of each device, in the header, so that a replay takes it over; 0: as it was.
 };

@@ -13,13 +13,13 @@ namespace emm::trial {
 Result<log::Summary> run(const trace::Trace& trace, const Setting& setting,
                          std::uint64_t capacity) {
   const auto work = [&](const RunEnvironment& at) -> Result<log::Summary> {
-    auto stack = DeviceStack::create(
-        {.device = text::format("sim:capacity={},costs=none", capacity),
-         .trace = &trace,
-         .manager = setting.manager,
-         .profile = setting.profile,
-         .peer_program = setting.peer_program},
-        nullptr);
+    auto stack =
+        DeviceStack::create({.device = text::format("sim:capacity={},costs=none", capacity),
+                             .trace = &trace,
+                             .manager = setting.manager,
+                             .profile = setting.profile,
+                             .peer_program = setting.peer_program},
+                            nullptr);
     if (!stack) return std::move(stack).error();
     replay::ReplayOptions options;
     options.on_oom = replay::ReplayOptions::OnOom::stop;
@@ -29,9 +29,11 @@ Result<log::Summary> run(const trace::Trace& trace, const Setting& setting,
     return replay::Engine(trace, **stack, std::move(options)).run();
   };
   std::vector<std::string> words;
-  return run_apart(
-      {.trace = trace, .manager = setting.manager, .interrupted = setting.interrupted, .work = work},
-      words);
+  return run_apart({.trace = trace,
+                    .manager = setting.manager,
+                    .interrupted = setting.interrupted,
+                    .work = work},
+                   words);
 }
 
 std::string renumbered(const trace::Trace& trace) {

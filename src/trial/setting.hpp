@@ -29,8 +29,8 @@ struct Setting {
 /// ends the process of a foreign manager is a trial that failed: Summary::abnormal.
 Result<log::Summary> run(const trace::Trace& trace, const Setting& setting, std::uint64_t capacity);
 
-/// What a person should know of the simulated devices that run() makes for `trace`: which of its ordinals they are,
-/// where these are not 0, 1, ...; else empty.
+/// What a person should know of the simulated devices that run() makes for `trace`: which of its
+/// ordinals they are, where these are not 0, 1, ...; else empty.
 std::string renumbered(const trace::Trace& trace);
 
 /// The exit code that a replay with this summary has: 0, 1 (it found a failure), 3 (nothing could

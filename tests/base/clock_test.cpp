@@ -10,7 +10,8 @@ namespace {
 std::uint64_t kernel_ns() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u +
+         static_cast<std::uint64_t>(now.tv_nsec);
 }
 
 TEST(SteadyClock, NeverGoesBack) {
@@ -25,8 +26,8 @@ TEST(SteadyClock, NeverGoesBack) {
 
 TEST(SteadyClock, RunsAtTheKernelsRate) {
   const SteadyClock clock;
-  // The clock is read inside of what the kernel measures, so it shows no more; and much less only if it is wrong, for the
-  // loop is long against what lies between two reads.
+  // The clock is read inside of what the kernel measures, so it shows no more; and much less only
+  // if it is wrong, for the loop is long against what lies between two reads.
   const auto begun = kernel_ns();
   const auto first = clock.now_ns();
   auto last = first;

@@ -37,7 +37,8 @@ TEST(Options, ABadValueSaysWhatWasExpected) {
 
   ASSERT_FALSE(done);
   EXPECT_EQ(done.error().message,
-            "manager pool: option 'max' is 'lots': expected a count of bytes such as 512, 4KiB or 1.5GiB");
+            "manager pool: option 'max' is 'lots': expected a count of bytes such as 512, 4KiB or "
+            "1.5GiB");
 }
 
 TEST(Options, RefusesRepeatedAndNamelessKeys) {

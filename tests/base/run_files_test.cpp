@@ -45,7 +45,8 @@ TEST_F(RunFiles, AnOutputIsNeverAnInputByWhateverPath) {
     EXPECT_EQ(describe(refused.error()), "TRACE " + input + " and --json " + other +
                                              " are one file: expected an output of its own");
   }
-  EXPECT_TRUE(run_files::writes(file("old"), "--json")) << "a file that nothing else uses is overwritten";
+  EXPECT_TRUE(run_files::writes(file("old"), "--json"))
+      << "a file that nothing else uses is overwritten";
 }
 
 TEST_F(RunFiles, AnOutputIsNeverAnotherOutputAlsoBeforeItIsThere) {

@@ -5,7 +5,9 @@
 namespace emm::text {
 namespace {
 
-TEST(Text, FormatFillsHolesInOrder) { EXPECT_EQ(format("{}:{}: {}", "run.json", 7, true), "run.json:7: true"); }
+TEST(Text, FormatFillsHolesInOrder) {
+  EXPECT_EQ(format("{}:{}: {}", "run.json", 7, true), "run.json:7: true");
+}
 
 TEST(Text, FormatKeepsWhatHasNoArgument) { EXPECT_EQ(format("a {} b {}", 1), "a 1 b {}"); }
 
@@ -14,7 +16,10 @@ TEST(Text, ShowsOfAFileWhatATerminalMayBeGiven) {
   EXPECT_EQ(printable("\x1b[2J\n\x7f", 60), "\\x1b[2J\\x0a\\x7f");
   EXPECT_EQ(printable("\xc2\x9b[2J", 60), "\\u{9b}[2J") << "a control character of eight bits";
   EXPECT_EQ(printable("a\xff\xe2\x82", 60), "a\\xff\\xe2\\x82") << "what is no UTF-8";
-  EXPECT_EQ(printable("\xe2\x80\xae" "a\xe2\x81\xa6\xe2\x80\x8b\xe2\x80\xa8\xef\xbb\xbf", 60), "\\u{202e}a\\u{2066}\\u{200b}\\u{2028}\\u{feff}");
+  EXPECT_EQ(printable("\xe2\x80\xae"
+                      "a\xe2\x81\xa6\xe2\x80\x8b\xe2\x80\xa8\xef\xbb\xbf",
+                      60),
+            "\\u{202e}a\\u{2066}\\u{200b}\\u{2028}\\u{feff}");
   EXPECT_EQ(printable("\xf0\x9f\x98\x80 \xe4\xb8\xad", 60), "\xf0\x9f\x98\x80 \xe4\xb8\xad");
   EXPECT_EQ(printable("abcdef", 3), "abc...");
   EXPECT_EQ(printable("ab\xc3\xbc", 3), "ab\xc3\xbc") << "not cut inside a character";

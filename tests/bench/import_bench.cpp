@@ -1,4 +1,5 @@
-// How fast other tools' recordings are imported: from memory, one thread; to nothing, and to trace::Trace.
+// How fast other tools' recordings are imported: from memory, one thread; to nothing, and to
+// trace::Trace.
 #include <benchmark/benchmark.h>
 
 #include <string>
@@ -21,7 +22,8 @@ namespace {
 
 constexpr std::uint64_t kRows = 500'000;
 
-/// Allocations and frees in turns, `live` at once, of four threads and three streams, as RMM logs them.
+/// Allocations and frees in turns, `live` at once, of four threads and three streams, as RMM logs
+/// them.
 std::string rmm_log(std::uint64_t live_max) {
   namespace rmm = format::rmm;
   constexpr std::uint64_t kStreams[] = {0, 0x55aabbcc0010, 0x55aabbcc0020};
@@ -55,7 +57,8 @@ std::string placement_problem() {
   Prng random(1);
   for (std::uint64_t i = 0; i < kRows; ++i) {
     const auto lower = random.below(kRows * 2);
-    out += text::format("{},{},{},{}\n", i, lower, lower + 1 + random.below(2000), random.log_uniform(256, 64 << 20));
+    out += text::format("{},{},{},{}\n", i, lower, lower + 1 + random.below(2000),
+                        random.log_uniform(256, 64 << 20));
   }
   return out;
 }
@@ -78,9 +81,11 @@ std::string rmm_legacy_log() {
     const auto frees = live.size() == 1000;
     const auto at = frees ? random.below(live.size()) : live.size();
     if (!frees) live.push_back(0x7f0000000000 + 512 * i);
-    out += text::format("{},0,{},0,{},{},16945512448,{},{}.{},{}.{},{}e-06,notebook.py:{}\n", frees ? "Free" : "Alloc",
-                        text::hex(live[at]), random.log_uniform(256, 64 << 20), 16'000'000'000 - i, live.size(), i / 9000,
-                        100 + i % 899, i / 9000, 101 + i % 899, 1 + random.below(9), random.below(300));
+    out += text::format("{},0,{},0,{},{},16945512448,{},{}.{},{}.{},{}e-06,notebook.py:{}\n",
+                        frees ? "Free" : "Alloc", text::hex(live[at]),
+                        random.log_uniform(256, 64 << 20), 16'000'000'000 - i, live.size(),
+                        i / 9000, 100 + i % 899, i / 9000, 101 + i % 899, 1 + random.below(9),
+                        random.below(300));
     if (!frees) continue;
     live[at] = live.back();
     live.pop_back();
@@ -119,23 +124,32 @@ void RmmCsv(benchmark::State& state) {
 void RmmCsvToTrace(benchmark::State& state) {
   import_text<trace::Trace>(state, "rmm-csv", rmm_log(static_cast<std::uint64_t>(state.range(0))));
 }
-void RmmLegacyCsv(benchmark::State& state) { import_text<Nothing>(state, "rmm-legacy-csv", rmm_legacy_log()); }
+void RmmLegacyCsv(benchmark::State& state) {
+  import_text<Nothing>(state, "rmm-legacy-csv", rmm_legacy_log());
+}
 void RmmLegacyCsvToTrace(benchmark::State& state) {
   import_text<trace::Trace>(state, "rmm-legacy-csv", rmm_legacy_log());
 }
-void DsaCsv(benchmark::State& state) { import_text<Nothing>(state, "dsa-csv", placement_problem()); }
-void DsaCsvToTrace(benchmark::State& state) { import_text<trace::Trace>(state, "dsa-csv", placement_problem()); }
+void DsaCsv(benchmark::State& state) {
+  import_text<Nothing>(state, "dsa-csv", placement_problem());
+}
+void DsaCsvToTrace(benchmark::State& state) {
+  import_text<trace::Trace>(state, "dsa-csv", placement_problem());
+}
 
 // Most bytes are rows; most are stacks; most are frames that no two stacks share.
 void TorchRows(benchmark::State& state) {
-  import_text<trace::Trace>(state, "torch-pickle", torch_snapshot({.stacks = 500, .frames = 2000}, 320'000));
+  import_text<trace::Trace>(state, "torch-pickle",
+                            torch_snapshot({.stacks = 500, .frames = 2000}, 320'000));
 }
 void TorchStacks(benchmark::State& state) {
-  import_text<trace::Trace>(state, "torch-pickle",
-                            torch_snapshot({.stacks = 500, .depth = 24, .frames = 2000, .own = true}, 180'000));
+  import_text<trace::Trace>(
+      state, "torch-pickle",
+      torch_snapshot({.stacks = 500, .depth = 24, .frames = 2000, .own = true}, 180'000));
 }
 void TorchFramesOfTheirOwn(benchmark::State& state) {
-  import_text<trace::Trace>(state, "torch-pickle", torch_snapshot({.depth = 32, .frames = 0, .own = true}, 40'000));
+  import_text<trace::Trace>(state, "torch-pickle",
+                            torch_snapshot({.depth = 32, .frames = 0, .own = true}, 40'000));
 }
 
 // The argument: allocations live at once.

@@ -1,5 +1,5 @@
-/* A libcuda.so.1 that answers as told when it was compiled: for the messages of machines whose driver is too old
-   (WITHOUT_LIBRARIES), does not start (INIT), or finds no device (COUNT). */
+/* A libcuda.so.1 that answers as told when it was compiled: for the messages of machines whose
+   driver is too old (WITHOUT_LIBRARIES), does not start (INIT), or finds no device (COUNT). */
 #ifndef INIT
 #define INIT 0
 #endif

@@ -1,4 +1,5 @@
-// Prints what is said of a second process that cannot be started, and of one that ends instead of answering.
+// Prints what is said of a second process that cannot be started, and of one that ends instead of
+// answering.
 #include <cstdio>
 
 #include "replay/peer.hpp"

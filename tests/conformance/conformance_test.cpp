@@ -29,14 +29,16 @@ TEST_P(EveryBundledManager, FailsNoClause) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Managers, EveryBundledManager,
-                         ::testing::Values("default", "default:profile=numba", "host-only", "host-only:profile=numba",
-                                           "cudart", "cudart:profile=numba", "pool", "pool:profile=numba", "pool:backing=cumem", "async",
-                                           "async:profile=numba"));
+                         ::testing::Values("default", "default:profile=numba", "host-only",
+                                           "host-only:profile=numba", "cudart",
+                                           "cudart:profile=numba", "pool", "pool:profile=numba",
+                                           "pool:backing=cumem", "async", "async:profile=numba"));
 
 TEST(Catalogue, HoldsEveryClauseOfTheContractOnce) {
-  const std::map<std::string, int> kSections{{"SEL", 17}, {"BASE", 10}, {"CTX", 15}, {"INI", 6}, {"DEV", 12}, {"HST", 11},
-                                             {"PIN", 10}, {"MAN", 6},   {"PD", 18},  {"DFR", 9}, {"RST", 13}, {"INF", 7},
-                                             {"PTR", 23}, {"IPC", 21},  {"OBJ", 6},  {"ARR", 8}, {"ERR", 8}};
+  const std::map<std::string, int> kSections{
+      {"SEL", 17}, {"BASE", 10}, {"CTX", 15}, {"INI", 6}, {"DEV", 12}, {"HST", 11},
+      {"PIN", 10}, {"MAN", 6},   {"PD", 18},  {"DFR", 9}, {"RST", 13}, {"INF", 7},
+      {"PTR", 23}, {"IPC", 21},  {"OBJ", 6},  {"ARR", 8}, {"ERR", 8}};
   std::map<std::string, std::set<std::string>> listed;
   std::size_t count = 0;
   const auto list = [&](std::string_view id) {
@@ -54,12 +56,14 @@ TEST(Catalogue, HoldsEveryClauseOfTheContractOnce) {
   EXPECT_EQ(count, 200u);
   for (const auto& [section, size] : kSections) {
     ASSERT_EQ(listed[section].size(), static_cast<std::size_t>(size)) << section;
-    for (int i = 1; i <= size; ++i) EXPECT_EQ(listed[section].count(section + "-" + std::to_string(i)), 1u) << section << i;
+    for (int i = 1; i <= size; ++i)
+      EXPECT_EQ(listed[section].count(section + "-" + std::to_string(i)), 1u) << section << i;
   }
 }
 
 TEST(Verdict, GoesThroughBytesAndComesBackTheSame) {
-  const Verdict verdict{.kind = Verdict::Kind::fail, .words = "a:b", .seen = "", .expected = "3:", .calls = "x\ny\n"};
+  const Verdict verdict{
+      .kind = Verdict::Kind::fail, .words = "a:b", .seen = "", .expected = "3:", .calls = "x\ny\n"};
 
   const auto back = Verdict::from_bytes(verdict.to_bytes());
 
@@ -68,9 +72,11 @@ TEST(Verdict, GoesThroughBytesAndComesBackTheSame) {
 }
 
 TEST(Verdict, RefusesBytesThatAreTornAnywhere) {
-  const auto bytes = Verdict{.kind = Verdict::Kind::inconclusive, .words = "why", .trace = "{}"}.to_bytes();
+  const auto bytes =
+      Verdict{.kind = Verdict::Kind::inconclusive, .words = "why", .trace = "{}"}.to_bytes();
 
-  for (std::size_t size = 0; size < bytes.size(); ++size) EXPECT_FALSE(Verdict::from_bytes(bytes.substr(0, size))) << size;
+  for (std::size_t size = 0; size < bytes.size(); ++size)
+    EXPECT_FALSE(Verdict::from_bytes(bytes.substr(0, size))) << size;
   EXPECT_FALSE(Verdict::from_bytes(bytes + "x"));
 }
 

@@ -31,7 +31,8 @@ class SpyManager final : public MemoryManager {
     log_.push_back(text::format("memhostalloc {} {}", size, flags.bits()));
     return Error{.code = Errc::not_supported};
   }
-  Result<HostMemory> mempin(HostRange range, HostRegisterFlags flags, std::shared_ptr<const void> owner) override {
+  Result<HostMemory> mempin(HostRange range, HostRegisterFlags flags,
+                            std::shared_ptr<const void> owner) override {
     log_.push_back(text::format("mempin {} {} {}", range.size, flags.bits(), owner != nullptr));
     return Error{.code = Errc::not_supported};
   }
@@ -46,8 +47,9 @@ class SpyManager final : public MemoryManager {
   void reset() noexcept override { log_.emplace_back("reset"); }
   DeferCleanup defer_cleanup() override {
     log_.emplace_back("defer");
-    return DeferCleanup([](void* self) noexcept { static_cast<SpyManager*>(self)->log_.emplace_back("end defer"); },
-                        this);
+    return DeferCleanup(
+        [](void* self) noexcept { static_cast<SpyManager*>(self)->log_.emplace_back("end defer"); },
+        this);
   }
 
  private:
@@ -68,7 +70,9 @@ struct Scene {
                                    return Result<std::unique_ptr<MemoryManager>>(
                                        std::make_unique<SpyManager>(log, initialize_fails));
                                  }};
-    make = [this, factory, profile] { return *Context::create(device, clock, factory, nullptr, profile); };
+    make = [this, factory, profile] {
+      return *Context::create(device, clock, factory, nullptr, profile);
+    };
     context = make();
   }
   std::vector<std::string> taken() { return std::exchange(log, {}); }
@@ -95,9 +99,10 @@ TEST(Context, MakesOneManagerAndTouchesNoDevice) {  // SEL-9, SEL-5
 TEST(Context, FailsWhereItsFactoryFails) {
   ManualClock clock;
   OpenedDevice device{.driver = std::make_unique<ScriptedDriver>(), .runtime = nullptr};
-  const ManagerFactory factory{.name = "none", .make = [](const ManagerContext&) {
-                                 return Result<std::unique_ptr<MemoryManager>>(Error{.code = Errc::not_supported});
-                               }};
+  const ManagerFactory factory{
+      .name = "none", .make = [](const ManagerContext&) {
+        return Result<std::unique_ptr<MemoryManager>>(Error{.code = Errc::not_supported});
+      }};
 
   EXPECT_EQ(Context::create(device, clock, factory).error().code, Errc::not_supported);
 }
@@ -130,12 +135,13 @@ TEST(Context, PassesRequestsOnUnchanged) {  // CTX-1 to CTX-6
   EXPECT_EQ(scene.context->memalloc(8)->size(), 8u);
   EXPECT_FALSE(scene.context->memhostalloc(16, {.mapped = true, .portable = true, .wc = true}));
   EXPECT_FALSE(scene.context->mempin({buffer, 16}, {.mapped = true}, std::make_shared<int>(1)));
-  EXPECT_EQ(scene.context->memallocmanaged(8, AttachFlags::host).error().code, Errc::not_supported);  // BASE-4
+  EXPECT_EQ(scene.context->memallocmanaged(8, AttachFlags::host).error().code,
+            Errc::not_supported);  // BASE-4
   EXPECT_FALSE(scene.context->get_ipc_handle({{0x1000}, 8}));
   EXPECT_EQ(*scene.context->get_memory_info(), (MemoryInfo{.free = 32, .total = 64}));
 
-  EXPECT_EQ(scene.taken(), (Log{"memalloc 8 on 0", "memhostalloc 16 7", "mempin 16 2 true", "get_ipc_handle 8",
-                                "get_memory_info"}));
+  EXPECT_EQ(scene.taken(), (Log{"memalloc 8 on 0", "memhostalloc 16 7", "mempin 16 2 true",
+                                "get_ipc_handle 8", "get_memory_info"}));
 }
 
 TEST(Context, RefusesToMapWhereTheDeviceCannot) {  // CTX-3
@@ -157,7 +163,8 @@ TEST(Context, PushesThenInitializes) {  // CTX-7, CTX-8, CTX-9
   EXPECT_TRUE(scene.context->push());
   EXPECT_TRUE(scene.context->push());
 
-  EXPECT_EQ(scene.taken(), (Log{"ctx_push_current", "initialize", "ctx_push_current", "initialize"}));
+  EXPECT_EQ(scene.taken(),
+            (Log{"ctx_push_current", "initialize", "ctx_push_current", "initialize"}));
 }
 
 TEST(Context, PopsAgainWhereInitializeFails) {  // CTX-8
@@ -219,7 +226,8 @@ TEST(Context, QueuesTheEndsOfWhatIsNotMemory) {  // OBJ-1, OBJ-2, CTX-12, CTX-13
   EXPECT_EQ(scene.driver->count(Call::stream_destroy), 5u);
   EXPECT_EQ(scene.driver->count(Call::library_unload), 1u);
   scene.context->unload_module(module);
-  EXPECT_EQ(scene.context->deallocations().size(), 0u) << "a module that is gone is not unloaded again";
+  EXPECT_EQ(scene.context->deallocations().size(), 0u)
+      << "a module that is gone is not unloaded again";
 }
 
 TEST(Context, DefersTheManagerThenItselfAndEndsInReverse) {  // DFR-1, OBJ-5
@@ -254,7 +262,8 @@ TEST(Context, ItsEndFreesWhatItsQueueHolds) {  // ERR-3
 
     scene.context.reset();
 
-    EXPECT_EQ(scene.taken(), profile == Profile::standard ? (Log{"event_destroy", "library_unload"}) : Log{});
+    EXPECT_EQ(scene.taken(),
+              profile == Profile::standard ? (Log{"event_destroy", "library_unload"}) : Log{});
   }
 }
 

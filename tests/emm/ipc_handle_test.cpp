@@ -77,7 +77,8 @@ TEST(IpcHandle, OpensDirectlyOnItsOwnDevice) {  // IPC-6, IPC-7, IPC-8, IPC-10
   EXPECT_EQ(view->size, 64u);
   EXPECT_EQ(describe(handle.open(*machine.context).error()), "IpcHandle is already opened");
   EXPECT_EQ(describe(handle.open_direct(*machine.driver).error()), "IpcHandle is already opened");
-  EXPECT_EQ(describe(handle.open_staged(*machine.context, *machine.context).error()), "IpcHandle is already opened");
+  EXPECT_EQ(describe(handle.open_staged(*machine.context, *machine.context).error()),
+            "IpcHandle is already opened");
 
   EXPECT_TRUE(handle.close());
   EXPECT_EQ(machine.driver->calls().back(),
@@ -207,9 +208,10 @@ TEST(IpcHandle, GoesThroughALineOfText) {  // IPC-17
 TEST(IpcHandle, RefusesAnyOtherLine) {
   const auto good = IpcHandle::received(fields_of(kThere)).serialize();
   EXPECT_EQ(describe(IpcHandle::deserialize("handle").error()),
-            "'handle' is not an IPC handle: expected emm-ipc-1:<128 hex digits>:<size>:<offset>:<device>");
-  for (const auto& bad : {std::string(), good.substr(1), good.substr(0, 40), good + "x", good + ":1",
-                          std::string("emm-ipc-1:zz:1:2:-")}) {
+            "'handle' is not an IPC handle: expected emm-ipc-1:<128 hex "
+            "digits>:<size>:<offset>:<device>");
+  for (const auto& bad : {std::string(), good.substr(1), good.substr(0, 40), good + "x",
+                          good + ":1", std::string("emm-ipc-1:zz:1:2:-")}) {
     EXPECT_FALSE(IpcHandle::deserialize(bad)) << bad;
   }
 }

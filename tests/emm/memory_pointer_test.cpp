@@ -109,7 +109,8 @@ TEST(MemoryView, RefusesWhatLiesOutside) {  // PTR-11, PTR-12
 
   EXPECT_EQ(describe(whole.view(20, 10).error()), "size cannot be negative");
   EXPECT_EQ(describe(whole.view(101).error()), "size cannot be negative");
-  EXPECT_EQ(describe(whole.view(90, 5000).error()), "view [90, 5000) is not inside memory of 100 bytes");
+  EXPECT_EQ(describe(whole.view(90, 5000).error()),
+            "view [90, 5000) is not inside memory of 100 bytes");
   EXPECT_TRUE(whole.view(100));
 }
 
@@ -172,12 +173,11 @@ TEST(PinnedMemory, UnpinsBeforeItsOwnerGoes) {  // PIN-4
   struct Order {
     std::vector<std::string> events;
   } order;
-  const Finalizer finalizer{.run =
-                                [](void* self, std::uint64_t, StreamHandle) noexcept {
-                                  static_cast<Order*>(self)->events.emplace_back("unpin");
-                                },
-                            .self = &order,
-                            .cookie = 0};
+  const Finalizer finalizer{
+      .run = [](void* self, std::uint64_t,
+                StreamHandle) noexcept { static_cast<Order*>(self)->events.emplace_back("unpin"); },
+      .self = &order,
+      .cookie = 0};
   const auto make_owner = [&] {
     return std::shared_ptr<const void>(&order, [](Order* at) { at->events.emplace_back("owner"); });
   };

@@ -1,5 +1,5 @@
-// Provokes each message of the contract that no command of emmctl can reach, and prints it: what a program that
-// links the library sees. A transcript in tests/golden shows its output.
+// Provokes each message of the contract that no command of emmctl can reach, and prints it: what a
+// program that links the library sees. A transcript in tests/golden shows its output.
 
 #include <cstdio>
 #include <cstdlib>
@@ -20,12 +20,18 @@ void say(const Result<T>& result) {
 
 struct OtherVersion final : MemoryManager {
   Status initialize() override { return {}; }
-  Result<MemoryPointer> memalloc(std::uint64_t, StreamHandle) override { return Error{.code = Errc::not_supported}; }
-  Result<HostMemory> memhostalloc(std::uint64_t, HostAllocFlags) override { return Error{.code = Errc::not_supported}; }
+  Result<MemoryPointer> memalloc(std::uint64_t, StreamHandle) override {
+    return Error{.code = Errc::not_supported};
+  }
+  Result<HostMemory> memhostalloc(std::uint64_t, HostAllocFlags) override {
+    return Error{.code = Errc::not_supported};
+  }
   Result<HostMemory> mempin(HostRange, HostRegisterFlags, std::shared_ptr<const void>) override {
     return Error{.code = Errc::not_supported};
   }
-  Result<IpcHandle> get_ipc_handle(MemoryView) override { return Error{.code = Errc::not_supported}; }
+  Result<IpcHandle> get_ipc_handle(MemoryView) override {
+    return Error{.code = Errc::not_supported};
+  }
   Result<MemoryInfo> get_memory_info() override { return Error{.code = Errc::not_supported}; }
   void reset() noexcept override {}
   DeferCleanup defer_cleanup() override { return {}; }
@@ -67,7 +73,8 @@ void say_of_contexts(Context& context, test::ScriptedDriver& driver) {
 
 void say_of_selection(test::ScriptedDriver& driver) {
   say(set_memory_manager({.name = "other", .make = [](const ManagerContext&) {
-                            return Result<std::unique_ptr<MemoryManager>>(std::make_unique<OtherVersion>());
+                            return Result<std::unique_ptr<MemoryManager>>(
+                                std::make_unique<OtherVersion>());
                           }}));
   setenv("EMM_MEMORY_MANAGER", "pol", 1);
   say(get_memory_manager());

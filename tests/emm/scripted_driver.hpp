@@ -17,8 +17,8 @@
 
 namespace emm::test {
 
-/// A driver that does what a test tells it: it hands out addresses in order, keeps account of what is alive,
-/// writes down every call, and answers as scripted. Any thread may call.
+/// A driver that does what a test tells it: it hands out addresses in order, keeps account of what
+/// is alive, writes down every call, and answers as scripted. Any thread may call.
 class ScriptedDriver : public Driver {
  public:
   struct Entry {
@@ -51,12 +51,12 @@ class ScriptedDriver : public Driver {
   }
   /// Device memory that is left to give.
   std::uint64_t capacity = std::uint64_t{1} << 40;
-  std::uint64_t total = 1000;              ///< As mem_get_info says.
+  std::uint64_t total = 1000;  ///< As mem_get_info says.
   bool maps_host_memory = true;
   bool reaches_peers = false;
-  std::uint64_t host_to_device = 0x1000;   ///< Between the two addresses of mapped memory.
+  std::uint64_t host_to_device = 0x1000;  ///< Between the two addresses of mapped memory.
   DeviceIdentity identity{.pci_domain_id = 0, .pci_bus_id = 1, .pci_device_id = 0};
-  std::optional<DevicePtr> always_gives;   ///< mem_alloc gives this address every time.
+  std::optional<DevicePtr> always_gives;     ///< mem_alloc gives this address every time.
   std::function<void(const Entry&)> during;  ///< Called inside each call, without the lock.
 
   // What happened.
@@ -94,7 +94,9 @@ class ScriptedDriver : public Driver {
 
   // Driver
 
-  Result<DevicePtr> mem_alloc(std::uint64_t size) override { return allocate(Call::mem_alloc, size); }
+  Result<DevicePtr> mem_alloc(std::uint64_t size) override {
+    return allocate(Call::mem_alloc, size);
+  }
   Result<DevicePtr> mem_alloc_managed(std::uint64_t size, AttachFlags attach) override {
     last_attach = attach;
     return allocate(Call::mem_alloc_managed, size);
@@ -127,7 +129,8 @@ class ScriptedDriver : public Driver {
     const auto address = reinterpret_cast<std::uint64_t>(range.pointer);
     if (auto failed = enter(Call::mem_host_register, address)) return *failed;
     const std::lock_guard lock(mutex_);
-    if (!registered_.emplace(address, range.size).second) return driver_error(Call::mem_host_register, 712);
+    if (!registered_.emplace(address, range.size).second)
+      return driver_error(Call::mem_host_register, 712);
     return {};
   }
   Status mem_host_unregister(HostPtr ptr) override {
@@ -162,12 +165,14 @@ class ScriptedDriver : public Driver {
   Result<IpcMemHandle> ipc_get_mem_handle(DevicePtr ptr) override {
     if (auto failed = enter(Call::ipc_get_mem_handle, ptr.value)) return *failed;
     IpcMemHandle handle;
-    for (std::size_t i = 0; i < 8; ++i) handle.bytes[i] = static_cast<std::byte>(ptr.value >> (8 * i));
+    for (std::size_t i = 0; i < 8; ++i)
+      handle.bytes[i] = static_cast<std::byte>(ptr.value >> (8 * i));
     return handle;
   }
   Result<DevicePtr> ipc_open_mem_handle(const IpcMemHandle& handle) override {
     std::uint64_t address = 0;
-    for (std::size_t i = 0; i < 8; ++i) address |= std::to_integer<std::uint64_t>(handle.bytes[i]) << (8 * i);
+    for (std::size_t i = 0; i < 8; ++i)
+      address |= std::to_integer<std::uint64_t>(handle.bytes[i]) << (8 * i);
     address += kMappedAt;
     if (auto failed = enter(Call::ipc_open_mem_handle, address)) return *failed;
     const std::lock_guard lock(mutex_);
@@ -183,10 +188,18 @@ class ScriptedDriver : public Driver {
     if (auto failed = enter(Call::can_access_peer, 0)) return *failed;
     return reaches_peers;
   }
-  Status memset_d8(DevicePtr ptr, std::uint8_t, std::uint64_t) override { return told(Call::memset_d8, ptr.value); }
-  Status memset_d32(DevicePtr ptr, std::uint32_t, std::uint64_t) override { return told(Call::memset_d32, ptr.value); }
-  Status memcpy_htod(DevicePtr to, std::span<const std::byte>) override { return told(Call::memcpy_htod, to.value); }
-  Status memcpy_dtoh(std::span<std::byte>, DevicePtr from) override { return told(Call::memcpy_dtoh, from.value); }
+  Status memset_d8(DevicePtr ptr, std::uint8_t, std::uint64_t) override {
+    return told(Call::memset_d8, ptr.value);
+  }
+  Status memset_d32(DevicePtr ptr, std::uint32_t, std::uint64_t) override {
+    return told(Call::memset_d32, ptr.value);
+  }
+  Status memcpy_htod(DevicePtr to, std::span<const std::byte>) override {
+    return told(Call::memcpy_htod, to.value);
+  }
+  Status memcpy_dtoh(std::span<std::byte>, DevicePtr from) override {
+    return told(Call::memcpy_dtoh, from.value);
+  }
   Status memcpy_dtod(DevicePtr to, DevicePtr from, std::uint64_t) override {
     last_copied_from = from;
     return told(Call::memcpy_dtod, to.value);
@@ -195,18 +208,26 @@ class ScriptedDriver : public Driver {
     if (auto failed = enter(Call::event_create, 0)) return *failed;
     return EventHandle{next_object()};
   }
-  Status event_destroy(EventHandle event) override { return told(Call::event_destroy, event.value); }
+  Status event_destroy(EventHandle event) override {
+    return told(Call::event_destroy, event.value);
+  }
   Result<StreamHandle> stream_create(StreamKind = StreamKind::blocking) override {
     if (auto failed = enter(Call::stream_create, 0)) return *failed;
     return StreamHandle{next_object()};
   }
-  Status stream_destroy(StreamHandle stream) override { return told(Call::stream_destroy, stream.value); }
-  Status stream_synchronize(StreamHandle stream) override { return told(Call::stream_synchronize, stream.value); }
+  Status stream_destroy(StreamHandle stream) override {
+    return told(Call::stream_destroy, stream.value);
+  }
+  Status stream_synchronize(StreamHandle stream) override {
+    return told(Call::stream_synchronize, stream.value);
+  }
   Result<LibraryHandle> library_load(std::span<const std::byte>) override {
     if (auto failed = enter(Call::library_load, 0)) return *failed;
     return LibraryHandle{next_object()};
   }
-  Status library_unload(LibraryHandle library) override { return told(Call::library_unload, library.value); }
+  Status library_unload(LibraryHandle library) override {
+    return told(Call::library_unload, library.value);
+  }
   Status ctx_synchronize() override { return told(Call::ctx_synchronize, 0); }
   Status ctx_push_current() override { return told(Call::ctx_push_current, 0); }
   Result<ContextHandle> ctx_pop_current() override {
@@ -344,7 +365,8 @@ class RecordingObserver final : public ManagerObserver {
   std::vector<std::pair<Call, std::optional<std::uint64_t>>> added;
   std::vector<Flush> flushes;
   std::vector<int> failures;
-  std::size_t waits = 0;  ///< Of the failures: the device could not be waited for, so nothing was freed yet.
+  std::size_t waits =
+      0;  ///< Of the failures: the device could not be waited for, so nothing was freed yet.
 };
 
 }  // namespace emm::test

@@ -15,12 +15,18 @@ class VersionManager final : public MemoryManager {
  public:
   explicit VersionManager(int version) : version_(version) {}
   Status initialize() override { return {}; }
-  Result<MemoryPointer> memalloc(std::uint64_t, StreamHandle) override { return Error{.code = Errc::not_supported}; }
-  Result<HostMemory> memhostalloc(std::uint64_t, HostAllocFlags) override { return Error{.code = Errc::not_supported}; }
+  Result<MemoryPointer> memalloc(std::uint64_t, StreamHandle) override {
+    return Error{.code = Errc::not_supported};
+  }
+  Result<HostMemory> memhostalloc(std::uint64_t, HostAllocFlags) override {
+    return Error{.code = Errc::not_supported};
+  }
   Result<HostMemory> mempin(HostRange, HostRegisterFlags, std::shared_ptr<const void>) override {
     return Error{.code = Errc::not_supported};
   }
-  Result<IpcHandle> get_ipc_handle(MemoryView) override { return Error{.code = Errc::not_supported}; }
+  Result<IpcHandle> get_ipc_handle(MemoryView) override {
+    return Error{.code = Errc::not_supported};
+  }
   Result<MemoryInfo> get_memory_info() override { return Error{.code = Errc::not_supported}; }
   void reset() noexcept override {}
   DeferCleanup defer_cleanup() override { return {}; }
@@ -31,10 +37,11 @@ class VersionManager final : public MemoryManager {
 };
 
 ManagerFactory factory_of(std::string name, int version) {
-  return {.name = std::move(name), .make = [version](const ManagerContext& context) {
-            EXPECT_EQ(context.driver, nullptr) << "a probe has no device (SEL-5)";
-            return Result<std::unique_ptr<MemoryManager>>(std::make_unique<VersionManager>(version));
-          }};
+  return {
+      .name = std::move(name), .make = [version](const ManagerContext& context) {
+        EXPECT_EQ(context.driver, nullptr) << "a probe has no device (SEL-5)";
+        return Result<std::unique_ptr<MemoryManager>>(std::make_unique<VersionManager>(version));
+      }};
 }
 
 class Selection : public ::testing::Test {
@@ -74,9 +81,10 @@ TEST_F(Selection, RefusesAnotherVersionAndKeepsTheCurrentOne) {  // SEL-3, SEL-4
 }
 
 TEST_F(Selection, RefusesAManagerThatCannotBeMade) {  // SEL-16
-  const ManagerFactory none{.name = "none", .make = [](const ManagerContext&) {
-                              return Result<std::unique_ptr<MemoryManager>>(Error{.code = Errc::not_supported});
-                            }};
+  const ManagerFactory none{
+      .name = "none", .make = [](const ManagerContext&) {
+        return Result<std::unique_ptr<MemoryManager>>(Error{.code = Errc::not_supported});
+      }};
   EXPECT_EQ(set_memory_manager(none).error().code, Errc::not_supported);
 }
 
@@ -97,9 +105,11 @@ TEST_F(Selection, AManagerThatWasSetWinsOverTheEnvironment) {  // SEL-12
 
 TEST_F(Selection, AFailureOfTheEnvironmentSaysWhyAndIsTriedAgain) {  // SEL-11
   setenv("EMM_MEMORY_MANAGER", "pol", 1);
-  EXPECT_EQ(describe(get_memory_manager().error()),
-            "Failed to use memory manager from pol: no manager 'pol': known are default, host-only, cudart, pool, async; "
-            "tried libemm-pol.so: not found; a file is named with a slash, as ./pol, or ends in .so");
+  EXPECT_EQ(
+      describe(get_memory_manager().error()),
+      "Failed to use memory manager from pol: no manager 'pol': known are default, host-only, "
+      "cudart, pool, async; "
+      "tried libemm-pol.so: not found; a file is named with a slash, as ./pol, or ends in .so");
 
   setenv("EMM_MEMORY_MANAGER", "pool", 1);
   EXPECT_EQ(get_memory_manager()->name, "pool");

@@ -29,16 +29,22 @@ std::string error_of(std::string_view bytes) {
 std::string repr(const Pickle& pickle, PickleValue value, int depth = 0) {
   if (depth > 20) return "...";
   switch (pickle.type(value)) {
-    case Type::absent: return "absent";
-    case Type::none: return "None";
-    case Type::boolean: return *pickle.boolean(value) ? "True" : "False";
+    case Type::absent:
+      return "absent";
+    case Type::none:
+      return "None";
+    case Type::boolean:
+      return *pickle.boolean(value) ? "True" : "False";
     case Type::integer: {
       if (const auto positive = pickle.u64(value)) return text::format("{}", *positive);
       return text::format("{}", *pickle.i64(value));
     }
-    case Type::real: return text::format("{}", *pickle.real(value));
-    case Type::string: return text::format("'{}'", *pickle.string(value));
-    default: break;
+    case Type::real:
+      return text::format("{}", *pickle.real(value));
+    case Type::string:
+      return text::format("'{}'", *pickle.string(value));
+    default:
+      break;
   }
   const auto is_dict = pickle.type(value) == Type::dict;
   std::string out(is_dict ? "{" : pickle.type(value) == Type::list ? "[" : "(");
@@ -70,23 +76,34 @@ TEST(Pickle, ReadsEveryKindOfPlainData) {
   EXPECT_EQ(value_of("\x80\x04\x8a\x01\xfe."s), "-2");
   EXPECT_EQ(value_of("\x80\x04\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f."s), "9223372036854775807");
   EXPECT_EQ(value_of("\x80\x04\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x80."s), "-9223372036854775808");
-  EXPECT_EQ(value_of("\x80\x04\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\x00."s), "18446744073709551615");
+  EXPECT_EQ(value_of("\x80\x04\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\x00."s),
+            "18446744073709551615");
   EXPECT_EQ(value_of("\x80\x04\x8b\x02\x00\x00\x00\x01\x02."s), "513");
   EXPECT_EQ(value_of("\x80\x04G\x3f\xf8\x00\x00\x00\x00\x00\x00."s), "1.5");
-  EXPECT_EQ(value_of("\x80\x04\x8c\x03" "abc."s), "'abc'");
+  EXPECT_EQ(value_of("\x80\x04\x8c\x03"
+                     "abc."s),
+            "'abc'");
   EXPECT_EQ(value_of("\x80\x04X\x02\x00\x00\x00ok."s), "'ok'");
   EXPECT_EQ(value_of("\x80\x04\x8d\x02\x00\x00\x00\x00\x00\x00\x00ok."s), "'ok'");
-  EXPECT_EQ(value_of("\x80\x02]q\x00(K\x01K\x02" "e."s), "[1, 2]");
+  EXPECT_EQ(value_of("\x80\x02]q\x00(K\x01K\x02"
+                     "e."s),
+            "[1, 2]");
   EXPECT_EQ(value_of("\x80\x02)."s), "()");
   EXPECT_EQ(value_of("\x80\x02K\x01K\x02K\x03\x87."s), "(1, 2, 3)");
   EXPECT_EQ(value_of("\x80\x02(K\x01K\x02t."s), "(1, 2)");
-  EXPECT_EQ(value_of("\x80\x02}X\x01\x00\x00\x00" "aK\x01s."s), "{'a': 1}");
-  EXPECT_EQ(value_of("\x80\x05\x95\x09\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\x01" "aK\x01\x8c\x01" "bNu."s),
+  EXPECT_EQ(value_of("\x80\x02}X\x01\x00\x00\x00"
+                     "aK\x01s."s),
+            "{'a': 1}");
+  EXPECT_EQ(value_of("\x80\x05\x95\x09\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\x01"
+                     "aK\x01\x8c\x01"
+                     "bNu."s),
             "{'a': 1, 'b': None}");
 }
 
 TEST(Pickle, NamesAnObjectThatIsSharedOnce) {
-  const auto pickle = read("\x80\x04](}\x94\x8c\x01xK\x05sh\x00h\x00" "e."s);
+  const auto pickle = read(
+      "\x80\x04](}\x94\x8c\x01xK\x05sh\x00h\x00"
+      "e."s);
 
   ASSERT_TRUE(pickle);
   EXPECT_EQ(repr(*pickle, pickle->root()), "[{'x': 5}, {'x': 5}, {'x': 5}]");
@@ -94,7 +111,9 @@ TEST(Pickle, NamesAnObjectThatIsSharedOnce) {
 }
 
 TEST(Pickle, HoldsAListThatHoldsItself) {
-  const auto pickle = read("\x80\x04]\x94h\x00" "a."s);
+  const auto pickle = read(
+      "\x80\x04]\x94h\x00"
+      "a."s);
 
   ASSERT_TRUE(pickle);
   PickleValue inner;
@@ -103,12 +122,19 @@ TEST(Pickle, HoldsAListThatHoldsItself) {
 }
 
 TEST(Pickle, DictsWithTheSameKeysHaveOneShape) {
-  const auto pickle = read("\x80\x04](}(\x8c\x01" "a\x94K\x01\x8c\x01" "b\x94K\x02u}(h\x00K\x03h\x01K\x04u"
-                           "}(\x8c\x01" "aK\x05\x8c\x01" "bK\x06u}(h\x01K\x07h\x00K\x08u}(h\x00K\x09h\x00K\x0au" "e."s);
+  const auto pickle = read(
+      "\x80\x04](}(\x8c\x01"
+      "a\x94K\x01\x8c\x01"
+      "b\x94K\x02u}(h\x00K\x03h\x01K\x04u"
+      "}(\x8c\x01"
+      "aK\x05\x8c\x01"
+      "bK\x06u}(h\x01K\x07h\x00K\x08u}(h\x00K\x09h\x00K\x0au"
+      "e."s);
 
   ASSERT_TRUE(pickle);
   EXPECT_EQ(repr(*pickle, pickle->root()),
-            "[{'a': 1, 'b': 2}, {'a': 3, 'b': 4}, {'a': 5, 'b': 6}, {'b': 7, 'a': 8}, {'a': 9, 'a': 10}]");
+            "[{'a': 1, 'b': 2}, {'a': 3, 'b': 4}, {'a': 5, 'b': 6}, {'b': 7, 'a': 8}, {'a': 9, "
+            "'a': 10}]");
   EXPECT_EQ(pickle->shape_count(), 2u);
   std::string found;
   PickleValue dict;
@@ -120,8 +146,15 @@ TEST(Pickle, DictsWithTheSameKeysHaveOneShape) {
 }
 
 TEST(Pickle, AddsToADictAndAListInSeveralSteps) {
-  EXPECT_EQ(value_of("\x80\x04}\x8c\x01" "aK\x01s(\x8c\x01" "bK\x02u."s), "{'a': 1, 'b': 2}");
-  EXPECT_EQ(value_of("\x80\x04](K\x01" "eK\x02" "a(K\x03K\x04" "e."s), "[1, 2, 3, 4]");
+  EXPECT_EQ(value_of("\x80\x04}\x8c\x01"
+                     "aK\x01s(\x8c\x01"
+                     "bK\x02u."s),
+            "{'a': 1, 'b': 2}");
+  EXPECT_EQ(value_of("\x80\x04](K\x01"
+                     "eK\x02"
+                     "a(K\x03K\x04"
+                     "e."s),
+            "[1, 2, 3, 4]");
 }
 
 TEST(Pickle, KeepsALongListWhoseElementsComeInBatches) {
@@ -133,7 +166,8 @@ TEST(Pickle, KeepsALongListWhoseElementsComeInBatches) {
   for (std::uint64_t i = 0; i < kCount; ++i) {
     if (i % 1000 == 0) writer.mark();
     if (i % 3 == 0) {
-      writer.dict(), writer.mark(), writer.member("i", i), writer.member("name", text::format("n{}", i));
+      writer.dict(), writer.mark(), writer.member("i", i),
+          writer.member("name", text::format("n{}", i));
       writer.setitems();
     } else {
       writer.number(i * i * i * i);
@@ -162,13 +196,18 @@ TEST(Pickle, KeepsALongListWhoseElementsComeInBatches) {
 
 TEST(Pickle, RefusesWhatAsksToRunCode) {
   const std::pair<std::string, std::string_view> kCalls[] = {
-      {"c"s, "GLOBAL"},      {"\x93"s, "STACK_GLOBAL"}, {"R"s, "REDUCE"},   {"b"s, "BUILD"},  {"i"s, "INST"},
-      {"o"s, "OBJ"},         {"\x81"s, "NEWOBJ"},       {"\x92"s, "NEWOBJ_EX"}, {"P"s, "PERSID"},
-      {"Q"s, "BINPERSID"},   {"\x82"s, "EXT1"},         {"\x83"s, "EXT2"},  {"\x84"s, "EXT4"},
+      {"c"s, "GLOBAL"},    {"\x93"s, "STACK_GLOBAL"},
+      {"R"s, "REDUCE"},    {"b"s, "BUILD"},
+      {"i"s, "INST"},      {"o"s, "OBJ"},
+      {"\x81"s, "NEWOBJ"}, {"\x92"s, "NEWOBJ_EX"},
+      {"P"s, "PERSID"},    {"Q"s, "BINPERSID"},
+      {"\x82"s, "EXT1"},   {"\x83"s, "EXT2"},
+      {"\x84"s, "EXT4"},
   };
   for (const auto& [opcode, name] : kCalls) {
     EXPECT_EQ(error_of("\x80\x04N"s + opcode + "os\nsystem\n."s),
-              text::format("run.pickle: byte 3: {} asks to run code: expected plain data: dicts, lists, tuples, strings "
+              text::format("run.pickle: byte 3: {} asks to run code: expected plain data: dicts, "
+                           "lists, tuples, strings "
                            "and numbers",
                            name));
   }
@@ -177,15 +216,30 @@ TEST(Pickle, RefusesWhatAsksToRunCode) {
 TEST(Pickle, PassesOverBytesAndLargeIntegersAndCountsThem) {
   const std::string kValues[] = {
       "\x8a\x0a"s + std::string(10, '\1'),  // an integer of 80 bits
-      "\x8a\x09"s + std::string(9, '\1'), "\x8b\x0c\x00\x00\x00"s + std::string(12, '\1'),
-      "C\x02" "ab"s, "B\x02\x00\x00\x00" "ab"s, "\x8e\x02\x00\x00\x00\x00\x00\x00\x00" "ab"s,
-      "\x96\x02\x00\x00\x00\x00\x00\x00\x00" "ab"s,
-      "c_codecs\nencode\nX\x02\x00\x00\x00" "abX\x06\x00\x00\x00latin1\x86R"s,  // bytes, by protocol 2
-      "c__builtin__\nbytes\n)R"s, "c__builtin__\nset\n](K\x01" "e\x85R"s,
-      "\x8c\x08" "builtins\x8c\x09" "bytearray\x93" "C\x01x\x85R"s,
+      "\x8a\x09"s + std::string(9, '\1'),
+      "\x8b\x0c\x00\x00\x00"s + std::string(12, '\1'),
+      "C\x02"
+      "ab"s,
+      "B\x02\x00\x00\x00"
+      "ab"s,
+      "\x8e\x02\x00\x00\x00\x00\x00\x00\x00"
+      "ab"s,
+      "\x96\x02\x00\x00\x00\x00\x00\x00\x00"
+      "ab"s,
+      "c_codecs\nencode\nX\x02\x00\x00\x00"
+      "abX\x06\x00\x00\x00latin1\x86R"s,  // bytes, by protocol 2
+      "c__builtin__\nbytes\n)R"s,
+      "c__builtin__\nset\n](K\x01"
+      "e\x85R"s,
+      "\x8c\x08"
+      "builtins\x8c\x09"
+      "bytearray\x93"
+      "C\x01x\x85R"s,
   };
   for (const auto& value : kValues) {
-    const auto pickle = read("\x80\x04](" + value + "K\x07" "e.");
+    const auto pickle = read("\x80\x04](" + value +
+                             "K\x07"
+                             "e.");
 
     ASSERT_TRUE(pickle) << pickle.error().message;
     EXPECT_EQ(pickle->opaque_count(), 1u);
@@ -203,11 +257,20 @@ TEST(Pickle, PassesOverBytesAndLargeIntegersAndCountsThem) {
 }
 
 TEST(Pickle, MakesNoCallThatItDoesNotKnowToBeHarmless) {
-  constexpr std::string_view kCalled = "asks to run code: expected plain data: dicts, lists, tuples, strings and numbers";
-  EXPECT_EQ(error_of("\x80\x02" "cos\nsystem\n."s), text::format("run.pickle: byte 2: GLOBAL {}", kCalled));
-  EXPECT_EQ(error_of("\x80\x02" "c_codecs\ndecode\n."s), text::format("run.pickle: byte 2: GLOBAL {}", kCalled));
-  EXPECT_EQ(error_of("\x80\x02" "c_codecs\nencode\nN" "R."s), text::format("run.pickle: byte 19: REDUCE {}", kCalled));
-  EXPECT_EQ(error_of("\x80\x02X\x02\x00\x00\x00os)R."s), text::format("run.pickle: byte 10: REDUCE {}", kCalled));
+  constexpr std::string_view kCalled =
+      "asks to run code: expected plain data: dicts, lists, tuples, strings and numbers";
+  EXPECT_EQ(error_of("\x80\x02"
+                     "cos\nsystem\n."s),
+            text::format("run.pickle: byte 2: GLOBAL {}", kCalled));
+  EXPECT_EQ(error_of("\x80\x02"
+                     "c_codecs\ndecode\n."s),
+            text::format("run.pickle: byte 2: GLOBAL {}", kCalled));
+  EXPECT_EQ(error_of("\x80\x02"
+                     "c_codecs\nencode\nN"
+                     "R."s),
+            text::format("run.pickle: byte 19: REDUCE {}", kCalled));
+  EXPECT_EQ(error_of("\x80\x02X\x02\x00\x00\x00os)R."s),
+            text::format("run.pickle: byte 10: REDUCE {}", kCalled));
   EXPECT_EQ(error_of("\x80\x04\x8c\x02os\x8c\x06system\x93)R."s),
             text::format("run.pickle: byte 14: STACK_GLOBAL {}", kCalled));
 }
@@ -219,35 +282,58 @@ TEST(Pickle, SaysWhereDamageIs) {
       {"\x80\x01N."s, "byte 0: the pickle's protocol is 1: expected one of 2 to 5"},
       {"\x80\x06N."s, "byte 0: the pickle's protocol is 6: expected one of 2 to 5"},
       {"\x80\x04N"s, "byte 3: the file ends inside the pickle: expected STOP"},
-      {"\x80\x04\x8c\x05" "ab"s, "byte 6: the file ends inside the pickle: expected STOP"},
-      {"\x80\x04\x8a\x05" "ab"s, "byte 6: the file ends inside the pickle: expected STOP"},
+      {"\x80\x04\x8c\x05"
+       "ab"s,
+       "byte 6: the file ends inside the pickle: expected STOP"},
+      {"\x80\x04\x8a\x05"
+       "ab"s,
+       "byte 6: the file ends inside the pickle: expected STOP"},
       {"\x80\x04."s, "byte 2: STOP with 0 values on the stack: expected one, whole"},
       {"\x80\x04NN."s, "byte 4: STOP with 2 values on the stack: expected one, whole"},
       {"\x80\x04](."s, "byte 4: STOP with 1 values on the stack: expected one, whole"},
       {"\x80\x04h\x00."s, "byte 2: memo index 0: expected one below 0, those that are set"},
-      {"\x80\x04j\xff\xff\xff\xff."s, "byte 2: memo index 4294967295: expected one below 0, those that are set"},
-      {"\x80\x04Nr\xff\xff\xff\xff."s, "byte 3: memo index 4294967295: expected at most 0, the next one"},
+      {"\x80\x04j\xff\xff\xff\xff."s,
+       "byte 2: memo index 4294967295: expected one below 0, those that are set"},
+      {"\x80\x04Nr\xff\xff\xff\xff."s,
+       "byte 3: memo index 4294967295: expected at most 0, the next one"},
       {"\x80\x04\x94."s, "byte 2: the stack is empty: expected a value that the opcode takes"},
       {"\x80\x04N(\x94."s, "byte 4: the stack is empty: expected a value that the opcode takes"},
-      {"\x80\x04]" "a."s, "byte 3: the stack is empty: expected a value that the opcode takes"},
+      {"\x80\x04]"
+       "a."s,
+       "byte 3: the stack is empty: expected a value that the opcode takes"},
       {"\x80\x04](N\x86."s, "byte 5: the stack is empty: expected a value that the opcode takes"},
       {"\x80\x04}NNNu."s, "byte 6: no mark on the stack: expected one that the opcode takes"},
-      {"\x80\x04" "e."s, "byte 2: no mark on the stack: expected one that the opcode takes"},
-      {"\x80\x04(N" "e."s, "byte 4: no mark on the stack: expected one that the opcode takes"},
-      {"\x80\x04]((N" "e."s, "byte 6: no mark on the stack: expected one that the opcode takes"},
+      {"\x80\x04"
+       "e."s,
+       "byte 2: no mark on the stack: expected one that the opcode takes"},
+      {"\x80\x04(N"
+       "e."s,
+       "byte 4: no mark on the stack: expected one that the opcode takes"},
+      {"\x80\x04]((N"
+       "e."s,
+       "byte 6: no mark on the stack: expected one that the opcode takes"},
       {"\x80\x04t."s, "byte 2: no mark on the stack: expected one that the opcode takes"},
-      {"\x80\x04}N" "a."s, "byte 4: APPEND to what is no list: expected a list"},
-      {"\x80\x04}(N" "e."s, "byte 5: APPENDS to what is no list: expected a list"},
+      {"\x80\x04}N"
+       "a."s,
+       "byte 4: APPEND to what is no list: expected a list"},
+      {"\x80\x04}(N"
+       "e."s,
+       "byte 5: APPENDS to what is no list: expected a list"},
       {"\x80\x04]NNs."s, "byte 5: SETITEM of what is no dict: expected a dict"},
       {"\x80\x04](NNu."s, "byte 6: SETITEMS of what is no dict: expected a dict"},
       {"\x80\x04}(NNNu."s, "byte 7: a key without a value: expected pairs"},
       {"\x80\x04\x8b\xff\xff\xff\xff."s, "byte 8: the file ends inside the pickle: expected STOP"},
-      {"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\xff."s, "byte 12: the file ends inside the pickle: expected STOP"},
-      {"\x80\x02" "c_codecs\nenco"s, "byte 15: the file ends inside the pickle: expected STOP"},
-      {"\x80\x04X\xff\xff\xff\xff."s, "byte 2: a string of 4294967295 bytes: expected one of at most 16777216"},
+      {"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\xff."s,
+       "byte 12: the file ends inside the pickle: expected STOP"},
+      {"\x80\x02"
+       "c_codecs\nenco"s,
+       "byte 15: the file ends inside the pickle: expected STOP"},
+      {"\x80\x04X\xff\xff\xff\xff."s,
+       "byte 2: a string of 4294967295 bytes: expected one of at most 16777216"},
       {"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff."s,
        "byte 2: a string of 18446744073709551615 bytes: expected one of at most 16777216"},
-      {"\x80\x04S'abc'\n."s, "byte 2: the opcode 0x53: expected plain data: dicts, lists, tuples, strings and numbers"},
+      {"\x80\x04S'abc'\n."s,
+       "byte 2: the opcode 0x53: expected plain data: dicts, lists, tuples, strings and numbers"},
   };
   for (const auto& [bytes, message] : kDamage) {
     EXPECT_EQ(error_of(bytes), text::format("run.pickle: {}", message));
@@ -260,7 +346,9 @@ TEST(Pickle, GivesUpOnAFileThatWouldFillTheMemory) {
 
   const auto message = error_of(bytes + "e.");
 
-  EXPECT_TRUE(message.ends_with(": the pickle holds more values than memory is given for: expected a snapshot")) << message;
+  EXPECT_TRUE(message.ends_with(
+      ": the pickle holds more values than memory is given for: expected a snapshot"))
+      << message;
 }
 
 TEST(Pickle, SaysWhatFollowsItsEnd) {
@@ -272,13 +360,21 @@ TEST(Pickle, SaysWhatFollowsItsEnd) {
 }
 
 TEST(Pickle, EveryPrefixIsRefusedOrMended) {
-  const auto whole = "\x80\x04}\x94(\x8c\x01" "a\x94]\x94(K\x01K\x02" "e\x8c\x01" "b]}(h\x01G\x3f\xf8\x00\x00\x00\x00"
-                     "\x00\x00\x8c\x01" "cK\x07u" "au."s;
+  const auto whole =
+      "\x80\x04}\x94(\x8c\x01"
+      "a\x94]\x94(K\x01K\x02"
+      "e\x8c\x01"
+      "b]}(h\x01G\x3f\xf8\x00\x00\x00\x00"
+      "\x00\x00\x8c\x01"
+      "cK\x07u"
+      "au."s;
   ASSERT_EQ(value_of(whole), "{'a': [1, 2], 'b': [{'a': 1.5, 'c': 7}]}");
 
   for (std::size_t size = 0; size < whole.size(); ++size) {
     const auto prefix = std::string_view(whole).substr(0, size);
-    EXPECT_EQ(error_of(prefix), text::format("run.pickle: byte {}: the file ends inside the pickle: expected STOP", size));
+    EXPECT_EQ(
+        error_of(prefix),
+        text::format("run.pickle: byte {}: the file ends inside the pickle: expected STOP", size));
     const auto mended = read(prefix, true);
     EXPECT_EQ(mended.has_value(), size > 2) << size;
     EXPECT_TRUE(!mended || mended->torn());

@@ -1,6 +1,6 @@
-// Any bytes as a recording of one format, chosen by --importer=NAME: an importer's name, or rmm-devices, several logs
-// of RMM with a line of "==" between them. Whatever it holds, rows are accounted for, what is imported is a trace, and
-// it is exported.
+// Any bytes as a recording of one format, chosen by --importer=NAME: an importer's name, or
+// rmm-devices, several logs of RMM with a line of "==" between them. Whatever it holds, rows are
+// accounted for, what is imported is a trace, and it is exported.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -33,7 +33,8 @@ Result<trace::ImportCounts> read_devices(format::ByteSource& source, trace::Oper
   for (std::string_view rest = all; files.size() < 8;) {
     const auto end = rest.find(kBetween);
     files.push_back(format::ByteSource::memory(rest.substr(0, end), "fuzz"));
-    logs.push_back({.source = files.back().get(), .device = static_cast<std::uint32_t>(logs.size())});
+    logs.push_back(
+        {.source = files.back().get(), .device = static_cast<std::uint32_t>(logs.size())});
     if (end == rest.npos) break;
     rest.remove_prefix(end + kBetween.size());
   }
@@ -59,8 +60,8 @@ bool imported(std::string_view file, bool partial, std::string& text) {
     EMM_ASSERT(!counts.error().message.empty());
     return false;
   }
-  EMM_ASSERT(counts->rows ==
-             counts->used + counts->unmatched + counts->duplicate + counts->other + counts->truncated);
+  EMM_ASSERT(counts->rows == counts->used + counts->unmatched + counts->duplicate + counts->other +
+                                 counts->truncated);
   return true;
 }
 
@@ -83,8 +84,8 @@ void import_and_read_back(std::string_view file, bool partial) {
   EMM_ASSERT(!loaded || whole);
   if (chosen->name == "emm" || !whole) return;
 
-  // What an importer makes is a trace, unless it has more of something than a replay can tell apart, and the same
-  // in the format.
+  // What an importer makes is a trace, unless it has more of something than a replay can tell
+  // apart, and the same in the format.
   EMM_ASSERT(loaded || counts.error().message.find("too many") != std::string::npos);
   trace::Trace again;
   const auto written = format::ByteSource::memory(text, "fuzz");
@@ -107,7 +108,8 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
     if (name == kRmmDevices.name) chosen = &kRmmDevices;
   }
   if (chosen != nullptr) return 0;
-  std::fputs("import_fuzz: expected --importer=NAME, of a known importer, or rmm-devices\n", stderr);
+  std::fputs("import_fuzz: expected --importer=NAME, of a known importer, or rmm-devices\n",
+             stderr);
   std::exit(2);
 }
 

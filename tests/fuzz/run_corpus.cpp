@@ -1,5 +1,5 @@
-// Runs every file of the folders and files named on the command line through the fuzz target, once. Arguments that
-// begin with a dash are the target's.
+// Runs every file of the folders and files named on the command line through the fuzz target, once.
+// Arguments that begin with a dash are the target's.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

@@ -8,25 +8,31 @@
 namespace emm::inspect {
 namespace {
 
-/// Iterations of which each keeps `kept` bytes of site 1, between marks as `marks` makes them of a number.
-std::string training(unsigned iterations, std::uint64_t kept, std::string_view begin, std::string_view end) {
-  std::string lines = "{\"op\":\"define\",\"kind\":\"site\",\"id\":1,\"frames\":[\"cache.py:7 keep\"]}\n";
+/// Iterations of which each keeps `kept` bytes of site 1, between marks as `marks` makes them of a
+/// number.
+std::string training(unsigned iterations, std::uint64_t kept, std::string_view begin,
+                     std::string_view end) {
+  std::string lines =
+      "{\"op\":\"define\",\"kind\":\"site\",\"id\":1,\"frames\":[\"cache.py:7 keep\"]}\n";
   unsigned id = 0;
   for (unsigned i = 1; i <= iterations; ++i) {
     if (!begin.empty()) lines += text::format(begin, i) + "\n";
     for (const std::uint64_t size : {100u, 200u, 300u, 400u}) {
       lines += text::format("{\"op\":\"memalloc\",\"id\":{},\"size\":{}}\n", ++id, size);
     }
-    for (unsigned back = 0; back < 4; ++back) lines += text::format("{\"op\":\"free\",\"id\":{}}\n", id - back);
-    if (kept > 0) lines += text::format("{\"op\":\"memalloc\",\"id\":{},\"size\":{},\"site\":1}\n", ++id, kept);
+    for (unsigned back = 0; back < 4; ++back)
+      lines += text::format("{\"op\":\"free\",\"id\":{}}\n", id - back);
+    if (kept > 0)
+      lines += text::format("{\"op\":\"memalloc\",\"id\":{},\"size\":{},\"site\":1}\n", ++id, kept);
     if (!end.empty()) lines += text::format(end, i) + "\n";
   }
   return lines;
 }
 
 TEST(Growth, IsMeasuredBetweenMarksThatBeginAndEnd) {
-  const auto recording = recorded(training(5, 64, R"({"op":"mark","text":"step {}","phase":"begin"})",
-                                           R"({"op":"mark","text":"step {}","phase":"end"})"));
+  const auto recording =
+      recorded(training(5, 64, R"({"op":"mark","text":"step {}","phase":"begin"})",
+                        R"({"op":"mark","text":"step {}","phase":"end"})"));
   const Lives lives(recording->trace());
 
   const auto found = growth(lives);
@@ -34,8 +40,12 @@ TEST(Growth, IsMeasuredBetweenMarksThatBeginAndEnd) {
   EXPECT_EQ(found.source, Growth::Source::marks);
   EXPECT_EQ(found.name, "step");
   ASSERT_EQ(found.iterations.size(), 5u);
-  EXPECT_EQ(found.iterations[1],
-            (Iteration{.name = "step 2", .first = 11, .last = 21, .peak_bytes = 1064, .live_at_end_bytes = 128, .live_at_end = 2}));
+  EXPECT_EQ(found.iterations[1], (Iteration{.name = "step 2",
+                                            .first = 11,
+                                            .last = 21,
+                                            .peak_bytes = 1064,
+                                            .live_at_end_bytes = 128,
+                                            .live_at_end = 2}));
   EXPECT_EQ(found.base, 1u);
   EXPECT_EQ(found.bytes, 3 * 64);
   EXPECT_TRUE(found.steady);
@@ -55,7 +65,9 @@ TEST(Growth, OfInstantMarksLeavesOutTheLastWhichNothingEnds) {
 }
 
 TEST(Growth, IsMeasuredBetweenStepsThatRepeatWhereThereAreNoMarks) {
-  const auto recording = recorded(R"({"op":"memalloc","id":"weights","size":9999})" "\n" + training(6, 50, "", ""));
+  const auto recording = recorded(R"({"op":"memalloc","id":"weights","size":9999})"
+                                  "\n" +
+                                  training(6, 50, "", ""));
   const Lives lives(recording->trace());
 
   const auto found = growth(lives);
@@ -70,10 +82,12 @@ TEST(Growth, IsMeasuredBetweenStepsThatRepeatWhereThereAreNoMarks) {
 
 TEST(Growth, FindsNothingToCompareWhereNothingRepeats) {
   std::string lines;
-  for (unsigned i = 1; i <= 40; ++i) lines += text::format("{\"op\":\"memalloc\",\"id\":{},\"size\":{}}\n", i, i * i);
+  for (unsigned i = 1; i <= 40; ++i)
+    lines += text::format("{\"op\":\"memalloc\",\"id\":{},\"size\":{}}\n", i, i * i);
   const auto rising = recorded(lines);
   std::string same = "{\"op\":\"mark\",\"text\":\"warm up\"}\n";
-  for (unsigned i = 1; i <= 40; ++i) same += text::format("{\"op\":\"memalloc\",\"id\":{},\"size\":8}\n", i);
+  for (unsigned i = 1; i <= 40; ++i)
+    same += text::format("{\"op\":\"memalloc\",\"id\":{},\"size\":8}\n", i);
   const auto loop = recorded(same);
 
   EXPECT_EQ(growth(Lives(rising->trace())).source, Growth::Source::none);
@@ -82,7 +96,8 @@ TEST(Growth, FindsNothingToCompareWhereNothingRepeats) {
 
 TEST(Growth, TakesTheLayersAtTheEndOfATraceForNoIterations) {
   std::string lines;
-  for (unsigned i = 1; i <= 100; ++i) lines += text::format("{\"op\":\"memalloc\",\"id\":\"w{}\",\"size\":{}}\n", i, i * i);
+  for (unsigned i = 1; i <= 100; ++i)
+    lines += text::format("{\"op\":\"memalloc\",\"id\":\"w{}\",\"size\":{}}\n", i, i * i);
   const auto recording = recorded(lines + training(6, 50, "", ""));
 
   EXPECT_EQ(growth(Lives(recording->trace())).source, Growth::Source::none);
@@ -109,13 +124,15 @@ TEST(Growth, ThatGoesUpAndDownIsNotSteady) {
 
 /// 60 iterations of different sizes, of which each keeps `kept` bytes of site 1.
 std::string restless(std::uint64_t kept) {
-  std::string lines = "{\"op\":\"define\",\"kind\":\"site\",\"id\":1,\"frames\":[\"cache.py:7 keep\"]}\n";
+  std::string lines =
+      "{\"op\":\"define\",\"kind\":\"site\",\"id\":1,\"frames\":[\"cache.py:7 keep\"]}\n";
   unsigned id = 0;
   for (unsigned i = 1; i <= 60; ++i) {
     lines += text::format("{\"op\":\"memalloc\",\"id\":{},\"size\":{}}\n", ++id, 1000 + i * i);
     lines += text::format("{\"op\":\"memalloc\",\"id\":{},\"size\":{}}\n", ++id, 7000 - i * i);
     lines += text::format("{\"op\":\"free\",\"id\":{}}\n{\"op\":\"free\",\"id\":{}}\n", id, id - 1);
-    if (kept > 0) lines += text::format("{\"op\":\"memalloc\",\"id\":{},\"size\":{},\"site\":1}\n", ++id, kept);
+    if (kept > 0)
+      lines += text::format("{\"op\":\"memalloc\",\"id\":{},\"size\":{},\"site\":1}\n", ++id, kept);
   }
   return lines;
 }

@@ -47,7 +47,8 @@ TEST(Need, OfStreamsThatShareNothingIsTheSumOfTheirPeaks) {
 
 /// 100 bytes on stream a, then 70 on b, with `between` in between.
 std::uint64_t need_of_two_streams(std::string_view between, std::string_view before = "") {
-  const auto recording = recorded(std::string(before) + R"({"op":"memalloc","id":1,"size":100,"stream":"a"}
+  const auto recording = recorded(std::string(before) +
+                                  R"({"op":"memalloc","id":1,"size":100,"stream":"a"}
 {"op":"free","id":1}
 )" + std::string(between) + R"({"op":"memalloc","id":2,"size":70,"stream":"b"}
 {"op":"free","id":2,"stream":"b"}
@@ -59,28 +60,38 @@ TEST(Need, OfStreamsIsLoweredByAnOrderThatTheTraceHolds) {
   EXPECT_EQ(need_of_two_streams(""), 170u);
   EXPECT_EQ(need_of_two_streams(R"({"op":"event_record","stream":"a","record":1}
 {"op":"stream_wait","stream":"b","record":1}
-)"), 100u);
+)"),
+            100u);
   EXPECT_EQ(need_of_two_streams(R"({"op":"event_record","stream":"a","record":1}
 {"op":"event_sync","record":1}
-)"), 100u);
+)"),
+            100u);
   EXPECT_EQ(need_of_two_streams(R"({"op":"stream_sync","stream":"a"}
-)"), 100u);
+)"),
+            100u);
   EXPECT_EQ(need_of_two_streams(R"({"op":"device_sync"}
-)"), 100u);
+)"),
+            100u);
 }
 
 TEST(Need, OfStreamsIsNotLoweredByAnOrderOfSomethingElse) {
   EXPECT_EQ(need_of_two_streams(R"({"op":"event_record","stream":"b","record":1}
 {"op":"stream_wait","stream":"a","record":1}
-)"), 170u);
+)"),
+            170u);
   EXPECT_EQ(need_of_two_streams(R"({"op":"event_record","stream":"a","record":1}
 {"op":"stream_wait","stream":"c","record":1}
-)"), 170u);
+)"),
+            170u);
   EXPECT_EQ(need_of_two_streams(R"({"op":"stream_sync","stream":"b"}
-)"), 170u);
+)"),
+            170u);
   EXPECT_EQ(need_of_two_streams(R"({"op":"stream_wait","stream":"b","record":1}
-)", R"({"op":"event_record","stream":"a","record":1}
-)"), 170u) << "the record is of a moment before the end";
+)",
+                                R"({"op":"event_record","stream":"a","record":1}
+)"),
+            170u)
+      << "the record is of a moment before the end";
 }
 
 TEST(Need, OfStreamsIsLoweredByALegacyStreamThatABlockingOneIsOrderedWith) {
@@ -169,11 +180,16 @@ TEST(Need, TellsWhatNobodyGoesBelowFromWhatIsNeededWithoutWaiting) {
 {"op":"memalloc","id":2,"size":70,"stream":"b"}
 )");
 
-  const auto of_one = to_text(bounds(Lives(one->trace()))), of_two = to_text(bounds(Lives(two->trace())));
+  const auto of_one = to_text(bounds(Lives(one->trace()))),
+             of_two = to_text(bounds(Lives(two->trace())));
 
   EXPECT_EQ(of_one.find("no-wait"), std::string::npos) << of_one;
-  EXPECT_NE(of_two.find("peak live     100 bytes; no manager serves it with less"), std::string::npos) << of_two;
-  EXPECT_NE(of_two.find("no-wait need  170 bytes, of a manager that never waits;"), std::string::npos) << of_two;
+  EXPECT_NE(of_two.find("peak live     100 bytes; no manager serves it with less"),
+            std::string::npos)
+      << of_two;
+  EXPECT_NE(of_two.find("no-wait need  170 bytes, of a manager that never waits;"),
+            std::string::npos)
+      << of_two;
 }
 
 TEST(Need, IsThatOfEachDevice) {

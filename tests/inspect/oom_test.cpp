@@ -1,9 +1,8 @@
-#include "inspect/oom_text.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "inspect/oom_text.hpp"
 #include "random_recording.hpp"
 #include "recorded.hpp"
 
@@ -74,12 +73,21 @@ TEST(OutOfMemory, IsOfOthersWhereTheyHeldWhatTheProgramNeeded) {
 }
 
 TEST(OutOfMemory, HasNoKnownCauseWhereTheTraceDoesNotSayWhatTheDeviceHas) {
-  EXPECT_EQ(only(R"({"op":"memalloc","id":2,"size":300,"result":"oom"})" "\n", "").cause, Cause::not_known);
-  EXPECT_EQ(only(R"({"op":"memalloc","id":2,"size":300,"result":"oom"})" "\n").cause, Cause::not_known);
+  EXPECT_EQ(only(R"({"op":"memalloc","id":2,"size":300,"result":"oom"})"
+                 "\n",
+                 "")
+                .cause,
+            Cause::not_known);
+  EXPECT_EQ(only(R"({"op":"memalloc","id":2,"size":300,"result":"oom"})"
+                 "\n")
+                .cause,
+            Cause::not_known);
 }
 
 TEST(OutOfMemory, TakesTheCapacityThatAPersonGives) {
-  const auto recording = recorded(R"({"op":"memalloc","id":2,"size":300,"result":"oom"})" "\n", kDevice);
+  const auto recording = recorded(R"({"op":"memalloc","id":2,"size":300,"result":"oom"})"
+                                  "\n",
+                                  kDevice);
   const Lives lives(recording->trace());
 
   EXPECT_EQ(find_ooms(*recording, lives, 299).all.at(0).cause, Cause::need);
@@ -88,7 +96,8 @@ TEST(OutOfMemory, TakesTheCapacityThatAPersonGives) {
 TEST(OutOfMemory, TakesTheCapacityThatTheProgramWasTold) {
   const auto oom = only(R"({"op":"get_memory_info","free":90,"total":100}
 {"op":"memalloc","id":2,"size":300,"result":"oom"}
-)", "");
+)",
+                        "");
 
   EXPECT_EQ(oom.capacity, 100u);
   EXPECT_EQ(oom.cause, Cause::need);
@@ -112,12 +121,17 @@ TEST(OutOfMemory, HasNoKnownCauseWhereOthersMayHoldADeviceOfUnknownCapacity) {
   EXPECT_EQ(find_ooms(*recording, lives, 8000).all.at(0).cause, Cause::others);
   EXPECT_EQ(find_ooms(*recording, lives, 350).all.at(0).cause, Cause::need);
   const auto text = on_one_line(to_text(*recording, lives, find_ooms(*recording, lives), 0, {}));
-  EXPECT_NE(text.find("50 B more than the 200 bytes that the manager held and the 150 bytes that the device"), text.npos) << text;
+  EXPECT_NE(
+      text.find(
+          "50 B more than the 200 bytes that the manager held and the 150 bytes that the device"),
+      text.npos)
+      << text;
   EXPECT_NE(text.find("--capacity SIZE"), text.npos) << text;
 }
 
 TEST(OutOfMemory, HasNoKnownCauseWhereTheSegmentsAreNotAllThatThereWere) {
-  constexpr std::string_view kLines = R"({"op":"memalloc","layer":"backing","id":"s1","size":20971520}
+  constexpr std::string_view kLines =
+      R"({"op":"memalloc","layer":"backing","id":"s1","size":20971520}
 {"op":"memalloc","id":1,"size":41943040}
 {"op":"memalloc","id":2,"size":10485760,"result":"oom"}
 )";
@@ -141,9 +155,13 @@ TEST(OutOfMemory, SaysBesideTheManagersWasteWhatOthersHeld) {
     return on_one_line(to_text(*recording, lives, report, 0, {}));
   };
 
-  EXPECT_NE(text(104857600).find("Others on the device (another process, another library or the driver) held 55.00 MiB"),
-            std::string::npos) << text(104857600);
-  EXPECT_EQ(text(48234496).find("Others on the device"), std::string::npos) << "1 MiB would not have been enough";
+  EXPECT_NE(
+      text(104857600).find(
+          "Others on the device (another process, another library or the driver) held 55.00 MiB"),
+      std::string::npos)
+      << text(104857600);
+  EXPECT_EQ(text(48234496).find("Others on the device"), std::string::npos)
+      << "1 MiB would not have been enough";
 }
 
 TEST(OutOfMemory, CountsTheFreeMemoryWhereItSaysHowMuchMoreWouldHaveBeenEnough) {
@@ -155,7 +173,10 @@ TEST(OutOfMemory, CountsTheFreeMemoryWhereItSaysHowMuchMoreWouldHaveBeenEnough) 
 
   const auto text = on_one_line(to_text(*recording, lives, find_ooms(*recording, lives), 0, {}));
 
-  EXPECT_NE(text.find("1.00 MiB more than the 20.00 MiB that it held and the 3.00 MiB that the device had free"), text.npos) << text;
+  EXPECT_NE(text.find("1.00 MiB more than the 20.00 MiB that it held and the 3.00 MiB that the "
+                      "device had free"),
+            text.npos)
+      << text;
 }
 
 constexpr std::string_view kTwoDevices = R"({"op":"context_create","context":"a","device":0}
@@ -167,7 +188,8 @@ constexpr std::string_view kTwoDevices = R"({"op":"context_create","context":"a"
 )";
 
 TEST(OutOfMemory, IsOfOneDeviceWhateverOthersHold) {
-  const auto recording = recorded(kTwoDevices, R"(,"devices":[{"id":0,"capacity":1000},{"id":3,"capacity":1000}])");
+  const auto recording =
+      recorded(kTwoDevices, R"(,"devices":[{"id":0,"capacity":1000},{"id":3,"capacity":1000}])");
   const Lives lives(recording->trace());
   const auto report = find_ooms(*recording, lives);
   ASSERT_EQ(report.all.size(), 1u);
@@ -179,7 +201,8 @@ TEST(OutOfMemory, IsOfOneDeviceWhateverOthersHold) {
   EXPECT_NE(text.find("on device 3"), text.npos) << text;
   EXPECT_EQ(text.find("1,800 bytes"), text.npos) << text;
   const auto json = to_json(*recording, lives, report, 0, outlooks(*recording, lives, {}), 10);
-  EXPECT_NE(json.find(R"("device":3,"peak_live_bytes":300,"peak_needed_bytes":1100,)"), json.npos) << json;
+  EXPECT_NE(json.find(R"("device":3,"peak_live_bytes":300,"peak_needed_bytes":1100,)"), json.npos)
+      << json;
 }
 
 TEST(Outlook, SaysOfEachDeviceWhetherATraceThatNeverFailedWould) {
@@ -192,7 +215,8 @@ TEST(Outlook, SaysOfEachDeviceWhetherATraceThatNeverFailedWould) {
 {"op":"memalloc","context":"a","id":2,"size":400,"stream":"y"}
 {"op":"memalloc","context":"b","id":3,"size":100}
 {"op":"memalloc","context":"b","id":4,"size":250}
-)", R"(,"requires":["streams"])");
+)",
+                                  R"(,"requires":["streams"])");
   const Lives lives(recording->trace());
   const auto at = [&](std::uint64_t capacity) { return outlooks(*recording, lives, capacity); };
 
@@ -203,14 +227,16 @@ TEST(Outlook, SaysOfEachDeviceWhetherATraceThatNeverFailedWould) {
   EXPECT_EQ(at(200)[1].live_overrun->held, 350u);
   EXPECT_EQ(at(550)[0].verdict, Verdict::depends) << "the recorded manager held more";
   EXPECT_EQ(at(550)[0].reserved_overrun->event, 2u);
-  EXPECT_EQ(at(700)[0].verdict, Verdict::depends) << "the two streams share nothing without waiting";
+  EXPECT_EQ(at(700)[0].verdict, Verdict::depends)
+      << "the two streams share nothing without waiting";
   EXPECT_EQ(at(700)[0].no_wait, 900u);
   EXPECT_EQ(at(900)[0].verdict, Verdict::fits);
   EXPECT_EQ(at(350)[1].verdict, Verdict::fits);
 }
 
 TEST(Outlook, OfAStateWithoutHistoryIsWhatIsHeldInIt) {
-  const auto recording = recorded(R"({"op":"memalloc","layer":"backing","id":"s1","size":1000,"addr":"0x1000","preexisting":true}
+  const auto recording = recorded(
+      R"({"op":"memalloc","layer":"backing","id":"s1","size":1000,"addr":"0x1000","preexisting":true}
 {"op":"memalloc","id":1,"size":300,"addr":"0x1000","preexisting":true}
 {"op":"memalloc","id":2,"size":200,"addr":"0x1300","preexisting":true}
 )");
@@ -227,7 +253,9 @@ TEST(Outlook, OfAStateWithoutHistoryIsWhatIsHeldInIt) {
 }
 
 TEST(OutOfMemory, IsNotWhatATraceExpectsButNobodyRecorded) {
-  const auto recording = recorded(R"({"op":"memalloc","id":2,"size":3000,"expect":"oom"})" "\n", kDevice);
+  const auto recording = recorded(R"({"op":"memalloc","id":2,"size":3000,"expect":"oom"})"
+                                  "\n",
+                                  kDevice);
   const Lives lives(recording->trace());
 
   EXPECT_TRUE(find_ooms(*recording, lives).all.empty());
@@ -254,22 +282,34 @@ TEST(OutOfMemory, IsFoundWithTheStateBeforeItInRandomRecordings) {
       const auto& each = random.operations[i];
       const auto same_id = [&](const Written& other) { return other.id == each.id; };
       switch (each.what) {
-        case Written::What::memalloc: live.push_back(each); break;
-        case Written::What::segment: segments.push_back(each); break;
-        case Written::What::free: std::erase_if(live, same_id); break;
-        case Written::What::segment_free: std::erase_if(segments, same_id); break;
-        case Written::What::reset: std::erase_if(live, [&](const Written& other) { return other.context == each.context; }); break;
+        case Written::What::memalloc:
+          live.push_back(each);
+          break;
+        case Written::What::segment:
+          segments.push_back(each);
+          break;
+        case Written::What::free:
+          std::erase_if(live, same_id);
+          break;
+        case Written::What::segment_free:
+          std::erase_if(segments, same_id);
+          break;
+        case Written::What::reset:
+          std::erase_if(live, [&](const Written& other) { return other.context == each.context; });
+          break;
         case Written::What::oom:
           ASSERT_LT(next, report.all.size());
           EXPECT_EQ(report.all[next].event, i);
           EXPECT_EQ(report.all[next].request, each.size);
           EXPECT_EQ(report.all[next].live, sum(live));
           EXPECT_EQ(report.all[next].live_count, live.size());
-          EXPECT_EQ(report.all[next].reserved.value_or(0), sum(segments) < sum(live) ? 0 : sum(segments));
+          EXPECT_EQ(report.all[next].reserved.value_or(0),
+                    sum(segments) < sum(live) ? 0 : sum(segments));
           needed = std::max(needed, sum(live) + each.size);
           ++next;
           break;
-        default: break;
+        default:
+          break;
       }
       needed = std::max(needed, sum(live));
     }

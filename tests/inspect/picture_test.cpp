@@ -52,20 +52,24 @@ TEST(Picture, OfRandomRecordingsIsWellFormedAndTheSameEachTime) {
 TEST(Picture, OfATraceWithoutEventsIsOne) { EXPECT_TRUE(well_formed(drawn(*recorded("")))); }
 
 TEST(Picture, ShowsWhatIsWrittenInFramesAsItIs) {
-  const auto recording = recorded(R"({"op":"define","kind":"site","id":1,"frames":["a.py:1 <module> & \"more\""]}
+  const auto recording =
+      recorded(R"({"op":"define","kind":"site","id":1,"frames":["a.py:1 <module> & \"more\""]}
 {"op":"memalloc","id":1,"size":4096,"site":1,"addr":"0x1000"}
 )");
 
   const auto svg = drawn(*recording, 0);
 
   EXPECT_TRUE(well_formed(svg));
-  EXPECT_NE(svg.find("a.py:1 &lt;module&gt; &amp; &quot;more&quot;: 4.00 KiB at the peak"), std::string::npos);
+  EXPECT_NE(svg.find("a.py:1 &lt;module&gt; &amp; &quot;more&quot;: 4.00 KiB at the peak"),
+            std::string::npos);
   EXPECT_NE(svg.find("0x1000"), std::string::npos);
 }
 
 TEST(Picture, TicksAreRoundNumbers) {
-  EXPECT_EQ(format::binary_ticks(3000), (std::vector<std::uint64_t>{0, 512, 1024, 1536, 2048, 2560, 3072}));
-  EXPECT_EQ(format::decimal_ticks(778), (std::vector<std::uint64_t>{0, 100, 200, 300, 400, 500, 600, 700}));
+  EXPECT_EQ(format::binary_ticks(3000),
+            (std::vector<std::uint64_t>{0, 512, 1024, 1536, 2048, 2560, 3072}));
+  EXPECT_EQ(format::decimal_ticks(778),
+            (std::vector<std::uint64_t>{0, 100, 200, 300, 400, 500, 600, 700}));
   EXPECT_EQ(format::decimal_ticks(5), (std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(format::binary_ticks(0), (std::vector<std::uint64_t>{0}));
 }

@@ -12,7 +12,17 @@ namespace emm::inspect {
 
 /// One operation as a person would write it down: what brute force works on.
 struct Written {
-  enum class What { memalloc, memhostalloc, segment, free, segment_free, oom, completed, reset, other } what = What::other;
+  enum class What {
+    memalloc,
+    memhostalloc,
+    segment,
+    free,
+    segment_free,
+    oom,
+    completed,
+    reset,
+    other
+  } what = What::other;
   std::uint64_t id = 0, size = 0, addr = 0, time = 0;
   unsigned site = 0, stream = 0, thread = 0, context = 0;
 };
@@ -26,12 +36,15 @@ inline RandomRecording random_recording(std::uint64_t seed, std::size_t count) {
   Prng random(seed);
   RandomRecording out;
   for (unsigned site = 1; site <= 4; ++site) {
-    out.lines += text::format("{\"op\":\"define\",\"kind\":\"site\",\"id\":{},\"frames\":[\"f{}.py:1 f\"]}\n", site, site);
+    out.lines += text::format(
+        "{\"op\":\"define\",\"kind\":\"site\",\"id\":{},\"frames\":[\"f{}.py:1 f\"]}\n", site,
+        site);
   }
   std::vector<Written> live;
   std::uint64_t next = 1, now = 0;
   const auto say = [&](const Written& w, std::string_view words) {
-    out.lines += text::format("{\"op\":{},\"time_ns\":{},\"thread\":{},\"context\":\"c{}\"}\n", words, w.time, w.thread, w.context);
+    out.lines += text::format("{\"op\":{},\"time_ns\":{},\"thread\":{},\"context\":\"c{}\"}\n",
+                              words, w.time, w.thread, w.context);
     out.operations.push_back(w);
   };
   while (out.operations.size() < count) {
@@ -43,19 +56,23 @@ inline RandomRecording random_recording(std::uint64_t seed, std::size_t count) {
     w.site = static_cast<unsigned>(random.below(5));
     w.context = static_cast<unsigned>(random.below(2));
     const auto dice = random.below(100);
-    const auto where = text::format(",\"stream\":\"{}\"", w.stream == 0 ? "legacy" : w.stream == 1 ? "s1" : "s2");
+    const auto where = text::format(",\"stream\":\"{}\"", w.stream == 0   ? "legacy"
+                                                          : w.stream == 1 ? "s1"
+                                                                          : "s2");
     if (dice < 50 || live.empty()) {
       w.id = next++;
       w.size = random.below(2) == 0 ? 512 * random.below(8) : random.below(100'000);
       if (dice < 3) {
         w.what = Written::What::oom;
-        say(w, text::format("\"memalloc\",\"id\":{},\"size\":{},\"result\":\"oom\"{}", w.id, w.size, where));
+        say(w, text::format("\"memalloc\",\"id\":{},\"size\":{},\"result\":\"oom\"{}", w.id, w.size,
+                            where));
         continue;
       }
       if (dice < 8) {
         w.what = Written::What::segment;
         w.id += 1'000'000;
-        say(w, text::format("\"memalloc\",\"layer\":\"backing\",\"id\":{},\"size\":{}", w.id, w.size));
+        say(w,
+            text::format("\"memalloc\",\"layer\":\"backing\",\"id\":{},\"size\":{}", w.id, w.size));
       } else if (dice < 12) {
         w.what = Written::What::memhostalloc;
         say(w, text::format("\"memhostalloc\",\"id\":{},\"size\":{}", w.id, w.size));
@@ -70,11 +87,16 @@ inline RandomRecording random_recording(std::uint64_t seed, std::size_t count) {
       const auto ended = live[at];
       live.erase(live.begin() + static_cast<std::ptrdiff_t>(at));
       w.id = ended.id;
-      w.what = ended.what == Written::What::segment ? Written::What::segment_free : Written::What::free;
-      say(w, text::format("\"free\",\"id\":{}{}", w.id, w.what == Written::What::free ? where : std::string(",\"layer\":\"backing\"")));
+      w.what =
+          ended.what == Written::What::segment ? Written::What::segment_free : Written::What::free;
+      say(w, text::format(
+                 "\"free\",\"id\":{}{}", w.id,
+                 w.what == Written::What::free ? where : std::string(",\"layer\":\"backing\"")));
     } else if (dice < 98) {
       w.what = Written::What::reset;
-      std::erase_if(live, [&](const Written& each) { return each.context == w.context && each.what != Written::What::segment; });
+      std::erase_if(live, [&](const Written& each) {
+        return each.context == w.context && each.what != Written::What::segment;
+      });
       say(w, "\"reset\"");
     } else {
       say(w, "\"initialize\"");

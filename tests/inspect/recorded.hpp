@@ -13,7 +13,8 @@ namespace emm::inspect {
 
 /// A recording of lines under a header with `members` ("" or starting with a comma).
 inline std::unique_ptr<Recording> recorded(std::string_view lines, std::string_view members = "") {
-  auto text = std::string("{\"format\":\"emmctl-trace\",\"version\":\"1.0\"").append(members) + "}\n";
+  auto text =
+      std::string("{\"format\":\"emmctl-trace\",\"version\":\"1.0\"").append(members) + "}\n";
   text.append(lines);
   auto recording = std::make_unique<Recording>();
   recording->set_source("x.jsonl");

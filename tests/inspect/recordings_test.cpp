@@ -17,7 +17,8 @@ std::uint64_t counter(const trace::Header& header, std::string_view name) {
   const auto key = text::format("\"{}\":", name);
   const auto at = header.source_options.find(key);
   if (at == std::string::npos) return 0;
-  const auto digits = text::trim(std::string_view(header.source_options).substr(at + key.size(), 30));
+  const auto digits =
+      text::trim(std::string_view(header.source_options).substr(at + key.size(), 30));
   return text::to_u64(digits.substr(0, digits.find_first_not_of("0123456789"))).value_or(0);
 }
 
@@ -42,7 +43,8 @@ TEST_P(TorchRecordings, PeakAsTheirCountersSay) {
 }
 
 INSTANTIATE_TEST_SUITE_P(OfTheRepository, TorchRecordings,
-                         testing::Values("torch_gpt2_train_varlen.jsonl.gz", "torch_resnet50_train_multires.jsonl.gz"));
+                         testing::Values("torch_gpt2_train_varlen.jsonl.gz",
+                                         "torch_resnet50_train_multires.jsonl.gz"));
 
 }  // namespace
 }  // namespace emm::inspect

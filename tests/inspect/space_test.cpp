@@ -19,21 +19,27 @@ TEST(Space, AgreesWithAMapOfEveryByteOnRandomLayouts) {
     std::string lines, afterwards;
     std::vector<std::vector<char>> bytes(4, std::vector<char>(kSegment, 0));  // 1: used, 2: pending
     for (std::uint64_t s = 0; s < bytes.size(); ++s) {
-      lines += text::format("{\"op\":\"memalloc\",\"layer\":\"backing\",\"id\":\"s{}\",\"size\":{},\"addr\":\"{}\"}\n", s, kSegment,
-                            text::hex(kFirst + 2 * kSegment * s));
+      lines += text::format(
+          "{\"op\":\"memalloc\",\"layer\":\"backing\",\"id\":\"s{}\",\"size\":{},\"addr\":\"{}\"}"
+          "\n",
+          s, kSegment, text::hex(kFirst + 2 * kSegment * s));
     }
     for (unsigned id = 1; id <= 60; ++id) {
       auto& segment = bytes[static_cast<std::size_t>(random.below(bytes.size()))];
       const auto at = random.below(kSegment - 50), size = random.between(1, 50);
-      const auto begin = segment.begin() + static_cast<std::ptrdiff_t>(at), end = begin + static_cast<std::ptrdiff_t>(size);
+      const auto begin = segment.begin() + static_cast<std::ptrdiff_t>(at),
+                 end = begin + static_cast<std::ptrdiff_t>(size);
       if (std::any_of(begin, end, [](char c) { return c != 0; })) continue;
-      const auto address = kFirst + 2 * kSegment * static_cast<std::uint64_t>(&segment - bytes.data()) + at;
-      lines += text::format("{\"op\":\"memalloc\",\"id\":{},\"size\":{},\"addr\":\"{}\"}\n", id, size, text::hex(address));
+      const auto address =
+          kFirst + 2 * kSegment * static_cast<std::uint64_t>(&segment - bytes.data()) + at;
+      lines += text::format("{\"op\":\"memalloc\",\"id\":{},\"size\":{},\"addr\":\"{}\"}\n", id,
+                            size, text::hex(address));
       const auto fate = random.below(4);
       if (fate < 2) lines += text::format("{\"op\":\"free\",\"id\":{}}\n", id);
       // Of the second kind the address comes free after everything that is looked at.
       std::fill(begin, end, static_cast<char>(fate == 0 ? 0 : fate == 1 ? 2 : 1));
-      const auto completed = text::format("{\"op\":\"free\",\"layer\":\"backing\",\"id\":{}}\n", id);
+      const auto completed =
+          text::format("{\"op\":\"free\",\"layer\":\"backing\",\"id\":{}}\n", id);
       if (fate == 0) lines += completed;
       if (fate == 1) afterwards += completed;
     }
@@ -51,9 +57,12 @@ TEST(Space, AgreesWithAMapOfEveryByteOnRandomLayouts) {
       const auto& region = space->regions[s];
       std::uint64_t run = 0, longest = 0;
       for (const char c : bytes[s]) longest = std::max(longest, run = c == 0 ? run + 1 : 0);
-      EXPECT_EQ(region.used, static_cast<std::uint64_t>(std::count(bytes[s].begin(), bytes[s].end(), 1)));
-      EXPECT_EQ(region.pending, static_cast<std::uint64_t>(std::count(bytes[s].begin(), bytes[s].end(), 2)));
-      EXPECT_EQ(region.free, static_cast<std::uint64_t>(std::count(bytes[s].begin(), bytes[s].end(), 0)));
+      EXPECT_EQ(region.used,
+                static_cast<std::uint64_t>(std::count(bytes[s].begin(), bytes[s].end(), 1)));
+      EXPECT_EQ(region.pending,
+                static_cast<std::uint64_t>(std::count(bytes[s].begin(), bytes[s].end(), 2)));
+      EXPECT_EQ(region.free,
+                static_cast<std::uint64_t>(std::count(bytes[s].begin(), bytes[s].end(), 0)));
       EXPECT_EQ(region.largest_free, longest);
     }
   }
@@ -78,13 +87,15 @@ TEST(Space, WithoutSegmentsIsRunsOfMemoryWithoutWideGaps) {
 }
 
 TEST(Space, IsNotKnownWhereNoAddressIs) {
-  const auto recording = recorded(R"({"op":"memalloc","id":1,"size":4096})" "\n");
+  const auto recording = recorded(R"({"op":"memalloc","id":1,"size":4096})"
+                                  "\n");
 
   EXPECT_FALSE(space_after(*recording, Lives(recording->trace()), 0));
 }
 
 TEST(Space, BlocksAreAsLargeAsWasGranted) {
-  const auto recording = recorded(R"({"op":"memalloc","layer":"backing","id":"s1","size":2048,"addr":"0x1000"}
+  const auto recording =
+      recorded(R"({"op":"memalloc","layer":"backing","id":"s1","size":2048,"addr":"0x1000"}
 {"op":"memalloc","id":1,"size":100,"granted":512,"addr":"0x1000"}
 )");
 
@@ -98,7 +109,8 @@ TEST(Space, BlocksAreAsLargeAsWasGranted) {
 TEST(Space, ShowsTheRegionsWithMostInThemByAddress) {
   Space space;
   for (const std::uint64_t used : {5u, 0u, 7u, 1u, 7u}) {
-    space.regions.push_back({.address = 100 * (space.regions.size() + 1), .size = 10, .blocks = {}, .used = used});
+    space.regions.push_back(
+        {.address = 100 * (space.regions.size() + 1), .size = 10, .blocks = {}, .used = used});
   }
 
   EXPECT_EQ(fullest(space, 3), (std::vector<std::size_t>{0, 2, 4}));

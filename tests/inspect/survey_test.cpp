@@ -22,15 +22,21 @@ struct BruteForce {
       switch (each.what) {
         case Written::What::memalloc:
         case Written::What::memhostalloc:
-        case Written::What::segment: live[each.id] = each; break;
+        case Written::What::segment:
+          live[each.id] = each;
+          break;
         case Written::What::free:
-        case Written::What::segment_free: live.erase(each.id); break;
+        case Written::What::segment_free:
+          live.erase(each.id);
+          break;
         case Written::What::reset:
           std::erase_if(live, [&](const auto& item) {
-            return item.second.context == each.context && item.second.what != Written::What::segment;
+            return item.second.context == each.context &&
+                   item.second.what != Written::What::segment;
           });
           break;
-        default: break;
+        default:
+          break;
       }
     }
     return live;
@@ -47,8 +53,8 @@ struct BruteForce {
       if (bytes(live, what) <= peak.bytes) continue;
       peak.bytes = bytes(live, what);
       peak.event = static_cast<std::uint32_t>(i);
-      peak.count = static_cast<std::uint64_t>(
-          std::count_if(live.begin(), live.end(), [&](const auto& item) { return item.second.what == what; }));
+      peak.count = static_cast<std::uint64_t>(std::count_if(
+          live.begin(), live.end(), [&](const auto& item) { return item.second.what == what; }));
     }
     return peak;
   }
@@ -74,13 +80,15 @@ TEST(Survey, AgreesWithBruteForceOnRandomRecordings) {
     EXPECT_EQ(found.live, brute.peak(Written::What::memalloc));
     EXPECT_EQ(found.host, brute.peak(Written::What::memhostalloc));
     const auto reserved = brute.peak(Written::What::segment);
-    ASSERT_EQ(found.backing.has_value(), std::any_of(random.operations.begin(), random.operations.end(), [](const auto& w) {
-                return w.what == Written::What::segment;
-              }));
+    ASSERT_EQ(found.backing.has_value(),
+              std::any_of(random.operations.begin(), random.operations.end(),
+                          [](const auto& w) { return w.what == Written::What::segment; }));
     if (found.backing) {
       EXPECT_EQ(found.backing->reserved, reserved);
-      EXPECT_EQ(found.backing->live_at_reserved, brute.bytes(brute.live_after(reserved.event), Written::What::memalloc));
-      EXPECT_EQ(found.backing->reserved_at_live, brute.bytes(brute.live_after(found.live.event), Written::What::segment));
+      EXPECT_EQ(found.backing->live_at_reserved,
+                brute.bytes(brute.live_after(reserved.event), Written::What::memalloc));
+      EXPECT_EQ(found.backing->reserved_at_live,
+                brute.bytes(brute.live_after(found.live.event), Written::What::segment));
     }
 
     std::map<std::uint64_t, std::uint64_t> by_size, by_site, leaked_by_size;
@@ -127,7 +135,8 @@ TEST(Survey, AgreesWithBruteForceOnRandomRecordings) {
     EXPECT_EQ(found.lifetime_events.p50, lifetimes[(lifetimes.size() + 1) / 2 - 1]);
     EXPECT_EQ(found.lifetime_events.max, lifetimes.back());
     std::uint64_t classed = 0, classed_at_peak = 0;
-    for (const auto& each : found.size_classes) classed += each.bytes, classed_at_peak += each.at_peak_bytes;
+    for (const auto& each : found.size_classes)
+      classed += each.bytes, classed_at_peak += each.at_peak_bytes;
     EXPECT_EQ(classed, bytes);
     EXPECT_EQ(classed_at_peak, found.live.bytes);
   }
@@ -145,18 +154,31 @@ TEST(Survey, GivesThreadsAndStreamsTheirShares) {
   const auto found = survey(*recording, lives);
 
   ASSERT_EQ(found.threads.size(), 2u);
-  EXPECT_EQ(found.threads[0], (Share{.events = 1, .allocs = 1, .bytes = 100, .peak_live_bytes = 100}));
-  EXPECT_EQ(found.threads[1], (Share{.events = 4, .allocs = 2, .bytes = 70, .frees = 2, .frees_of_others = 1, .peak_live_bytes = 70}));
+  EXPECT_EQ(found.threads[0],
+            (Share{.events = 1, .allocs = 1, .bytes = 100, .peak_live_bytes = 100}));
+  EXPECT_EQ(found.threads[1], (Share{.events = 4,
+                                     .allocs = 2,
+                                     .bytes = 70,
+                                     .frees = 2,
+                                     .frees_of_others = 1,
+                                     .peak_live_bytes = 70}));
   ASSERT_EQ(found.streams.size(), 2u);
-  EXPECT_EQ(found.streams[0], (Share{.events = 2, .allocs = 2, .bytes = 120, .peak_live_bytes = 100}));
-  EXPECT_EQ(found.streams[1], (Share{.events = 3, .allocs = 1, .bytes = 50, .frees = 2, .frees_of_others = 1, .peak_live_bytes = 50}));
+  EXPECT_EQ(found.streams[0],
+            (Share{.events = 2, .allocs = 2, .bytes = 120, .peak_live_bytes = 100}));
+  EXPECT_EQ(found.streams[1], (Share{.events = 3,
+                                     .allocs = 1,
+                                     .bytes = 50,
+                                     .frees = 2,
+                                     .frees_of_others = 1,
+                                     .peak_live_bytes = 50}));
 }
 
 TEST(Survey, PercentilesAreByNearestRank) {
   std::vector<std::uint64_t> values;
   for (std::uint64_t i = 100; i >= 1; --i) values.push_back(10 * i);
 
-  EXPECT_EQ(spread_of(values), (Spread{.count = 100, .min = 10, .p50 = 500, .p90 = 900, .p99 = 990, .max = 1000}));
+  EXPECT_EQ(spread_of(values),
+            (Spread{.count = 100, .min = 10, .p50 = 500, .p90 = 900, .p99 = 990, .max = 1000}));
   std::vector<std::uint64_t> one{7};
   EXPECT_EQ(spread_of(one), (Spread{.count = 1, .min = 7, .p50 = 7, .p90 = 7, .p99 = 7, .max = 7}));
 }

@@ -20,7 +20,9 @@ std::string content_of(const std::filesystem::path& path) {
 
 class LogFile {
  public:
-  LogFile() : path_(std::filesystem::temp_directory_path() / ("emm_log_" + std::to_string(++made) + "_" + std::to_string(getpid()) + ".csv")) {}
+  LogFile()
+      : path_(std::filesystem::temp_directory_path() /
+              ("emm_log_" + std::to_string(++made) + "_" + std::to_string(getpid()) + ".csv")) {}
   ~LogFile() { std::filesystem::remove(path_); }
   std::string option() const { return "logging:file=" + path_.string(); }
   const std::filesystem::path& path() const { return path_; }
@@ -34,9 +36,12 @@ class LogFile {
 class AnyAdaptor : public ::testing::TestWithParam<const char*> {
  protected:
   LogFile log;
-  std::string adaptor() const { return std::string(GetParam()) == "logging" ? log.option() : GetParam(); }
+  std::string adaptor() const {
+    return std::string(GetParam()) == "logging" ? log.option() : GetParam();
+  }
 };
-INSTANTIATE_TEST_SUITE_P(Adaptors, AnyAdaptor, ::testing::Values("limiting", "statistics", "tracking", "logging"),
+INSTANTIATE_TEST_SUITE_P(Adaptors, AnyAdaptor,
+                         ::testing::Values("limiting", "statistics", "tracking", "logging"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 TEST_P(AnyAdaptor, PassesEverythingThrough) {
@@ -172,9 +177,12 @@ TEST(StatisticsAdaptor, CountsEachOperation) {
   rig.driver.answer(Call::mem_host_alloc, {700});
   EXPECT_FALSE(rig.manager->memhostalloc(8, {}));
   EXPECT_EQ(rig.manager->report(),
-            "statistics: memalloc: 2 allocations, 0 failures, 150 bytes in all, 50 live in 1, 100 at the peak\n"
-            "statistics: memhostalloc: 0 allocations, 1 failures, 0 bytes in all, 0 live in 0, 0 at the peak\n"
-            "statistics: mempin: 1 allocations, 0 failures, 64 bytes in all, 64 live in 1, 64 at the peak\n");
+            "statistics: memalloc: 2 allocations, 0 failures, 150 bytes in all, 50 live in 1, 100 "
+            "at the peak\n"
+            "statistics: memhostalloc: 0 allocations, 1 failures, 0 bytes in all, 0 live in 0, 0 "
+            "at the peak\n"
+            "statistics: mempin: 1 allocations, 0 failures, 64 bytes in all, 64 live in 1, 64 at "
+            "the peak\n");
 }
 
 TEST(StatisticsAdaptor, CountsAsRmmDoes) {
@@ -185,11 +193,11 @@ TEST(StatisticsAdaptor, CountsAsRmmDoes) {
   }
   const auto memory = rig.memory(50);
   EXPECT_EQ(rmm_statistics(rig.manager->statistics()), (NamedStatistics{{"current_bytes", 50},
-                                                                       {"current_count", 1},
-                                                                       {"peak_bytes", 130},
-                                                                       {"peak_count", 2},
-                                                                       {"total_bytes", 180},
-                                                                       {"total_count", 3}}));
+                                                                        {"current_count", 1},
+                                                                        {"peak_bytes", 130},
+                                                                        {"peak_count", 2},
+                                                                        {"total_bytes", 180},
+                                                                        {"total_count", 3}}));
   EXPECT_FALSE(rig.manager->memory_map()) << "whose manager keeps none";
 }
 
@@ -250,7 +258,9 @@ TEST(LoggingAdaptor, NeedsAFileItCanWrite) {
   const std::vector<std::string> nowhere{"logging:file=/no/such/folder/log.csv"};
   ScriptedDriver driver;
   ManualClock clock;
-  EXPECT_EQ(find_manager("default", nowhere)->make({.driver = &driver, .clock = &clock}).error().code, Errc::usage);
+  EXPECT_EQ(
+      find_manager("default", nowhere)->make({.driver = &driver, .clock = &clock}).error().code,
+      Errc::usage);
 }
 
 TEST(LoggingAdaptor, SaysWhereItCouldNotWrite) {

@@ -10,7 +10,9 @@ class Default : public ::testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(Profiles, Default, ::testing::Values("default", "default:profile=numba"),
                          [](const auto& instance) {
-                           return std::string(instance.param).find("numba") == std::string::npos ? "standard" : "numba";
+                           return std::string(instance.param).find("numba") == std::string::npos
+                                      ? "standard"
+                                      : "numba";
                          });
 
 TEST_P(Default, AsksForTheCapacityOnce) {  // INI-2, INI-3
@@ -60,7 +62,9 @@ TEST_P(Default, FreesWhatIsPendingWhereMemoryRunsOut) {  // DEV-3
 
   const auto memory = rig.memory(30);
 
-  EXPECT_EQ(rig.taken(), (Rig::Calls{{Call::mem_alloc, 30}, {Call::mem_free, first}, {Call::mem_free, second},
+  EXPECT_EQ(rig.taken(), (Rig::Calls{{Call::mem_alloc, 30},
+                                     {Call::mem_free, first},
+                                     {Call::mem_free, second},
                                      {Call::mem_alloc, 30}}));
   EXPECT_EQ(rig.observer.flushes, (Rig::Flushes{{2, 30}}));
 }
@@ -128,7 +132,8 @@ TEST_P(Default, ResetFreesPendingThenLiveInOrderOfAllocation) {  // RST-2
 
   rig.manager->reset();
 
-  EXPECT_EQ(rig.taken(), (Rig::Calls{{Call::mem_free, b}, {Call::mem_free, a.device_pointer().value},
+  EXPECT_EQ(rig.taken(), (Rig::Calls{{Call::mem_free, b},
+                                     {Call::mem_free, a.device_pointer().value},
                                      {Call::mem_free, c.device_pointer().value}}));
   EXPECT_EQ(rig.observer.flushes, (Rig::Flushes{{3, 60}}));
 }

@@ -13,8 +13,9 @@ class EveryCallFailedInTurn : public ::testing::TestWithParam<Stack> {};
 
 INSTANTIATE_TEST_SUITE_P(
     Managers, EveryCallFailedInTurn,
-    ::testing::Values(Stack{"default", {}}, Stack{"default:profile=numba", {}}, Stack{"host-only", {}},
-                      Stack{"cudart", {}}, Stack{"cudart:profile=numba", {}}, Stack{"pool", {}},
+    ::testing::Values(Stack{"default", {}}, Stack{"default:profile=numba", {}},
+                      Stack{"host-only", {}}, Stack{"cudart", {}},
+                      Stack{"cudart:profile=numba", {}}, Stack{"pool", {}},
                       Stack{"pool:max=8MiB,initial=2MiB,release_threshold=2MiB", {}},
                       Stack{"default", {"limiting:max=1GiB", "statistics", "tracking"}}),
     [](const auto& instance) { return "Stack" + std::to_string(instance.index); });
@@ -59,8 +60,9 @@ void run(const Stack& stack, const std::function<void(ScriptedDriver&)>& arrange
   ManualClock clock;
   RecordingObserver observer;
   driver.total = 1_GiB;
-  auto manager = *find_manager(stack.manager, stack.adaptors)
-                      ->make({.driver = &driver, .runtime = &runtime, .clock = &clock, .observer = &observer});
+  auto manager =
+      *find_manager(stack.manager, stack.adaptors)
+           ->make({.driver = &driver, .runtime = &runtime, .clock = &clock, .observer = &observer});
   arrange(driver);
 
   use(*manager);
@@ -72,7 +74,8 @@ void run(const Stack& stack, const std::function<void(ScriptedDriver&)>& arrange
   EXPECT_EQ(manager->state().pending_count, 0u);
   manager.reset();
 
-  EXPECT_EQ(driver.alive(), observer.failures.size() - observer.waits) << "only what the driver refused to free may be left";
+  EXPECT_EQ(driver.alive(), observer.failures.size() - observer.waits)
+      << "only what the driver refused to free may be left";
   EXPECT_EQ(driver.bad_frees(), 0u);
 }
 
@@ -83,7 +86,8 @@ TEST_P(EveryCallFailedInTurn, LeaksNothingAndKeepsTheAccounts) {
     while (more) {
       ++n;
       SCOPED_TRACE("call " + std::to_string(n) + " fails with " + std::to_string(native));
-      run(GetParam(), [&](ScriptedDriver& driver) { driver.fail_call(n, native); }, more);
+      run(
+          GetParam(), [&](ScriptedDriver& driver) { driver.fail_call(n, native); }, more);
       ASSERT_LT(n, 200u);
     }
     EXPECT_GT(n, 15u) << "the scenario makes calls that can fail";
@@ -104,7 +108,8 @@ TEST_P(EveryCallFailedInTurn, SoDoPairsOfFailures) {
   bool more = true;
   for (std::size_t n = 1; more; ++n) {
     SCOPED_TRACE("calls from " + std::to_string(n));
-    run(GetParam(), [&](ScriptedDriver& driver) { fails_from(driver, n); }, more);
+    run(
+        GetParam(), [&](ScriptedDriver& driver) { fails_from(driver, n); }, more);
     ASSERT_LT(n, 200u);
   }
 }

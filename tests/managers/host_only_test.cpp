@@ -1,6 +1,6 @@
-#include "rig.hpp"
-
 #include <variant>
+
+#include "rig.hpp"
 
 namespace emm::test {
 namespace {
@@ -21,8 +21,10 @@ std::string name_of(const ::testing::TestParamInfo<const char*>& info) {
 
 // Host memory is the same under each of them.
 INSTANTIATE_TEST_SUITE_P(Managers, HostOnly,
-                         ::testing::Values("host-only:capacity=1000", "host-only:capacity=1000,profile=numba",
-                                           "default:capacity=1000", "default:capacity=1000,profile=numba",
+                         ::testing::Values("host-only:capacity=1000",
+                                           "host-only:capacity=1000,profile=numba",
+                                           "default:capacity=1000",
+                                           "default:capacity=1000,profile=numba",
                                            "cudart:capacity=1000", "pool:capacity=1000"),
                          name_of);
 
@@ -39,7 +41,8 @@ TEST_P(HostOnly, PassesTheFlagsOfPageLockedMemoryOn) {  // HST-1
 TEST_P(HostOnly, MappedMemoryHasTwoAddresses) {  // HST-6
   const auto memory = rig.manager->memhostalloc(16, {.mapped = true});
   const auto& mapped = std::get<MappedMemory>(*memory);
-  EXPECT_EQ(mapped.device_pointer().value, number_of(mapped.host_pointer()) + rig.driver.host_to_device);
+  EXPECT_EQ(mapped.device_pointer().value,
+            number_of(mapped.host_pointer()) + rig.driver.host_to_device);
   EXPECT_EQ(mapped.size(), 16u);
 }
 
@@ -87,13 +90,15 @@ TEST_P(HostOnly, PinsWhatItIsTold) {  // PIN-1, PIN-3
 
   const auto mapped = rig.manager->mempin(host_range(0x30001000), {.mapped = true});
   EXPECT_EQ(rig.driver.last_register_flags, 2u);
-  EXPECT_EQ(std::get<MappedMemory>(*mapped).device_pointer().value, 0x30001000u + rig.driver.host_to_device);
+  EXPECT_EQ(std::get<MappedMemory>(*mapped).device_pointer().value,
+            0x30001000u + rig.driver.host_to_device);
 }
 
 TEST_P(HostOnly, UnpinsAtOnceEvenWhereCleanupIsDeferred) {  // PIN-5, DFR-7
   const auto deferred = rig.manager->defer_cleanup();
   for (const auto mapped : {false, true, false, true}) {
-    ASSERT_TRUE(rig.manager->mempin(host_range(), {.mapped = mapped})) << "the same region can be pinned again";
+    ASSERT_TRUE(rig.manager->mempin(host_range(), {.mapped = mapped}))
+        << "the same region can be pinned again";
     EXPECT_EQ(rig.driver.alive(), 0u);
   }
   EXPECT_EQ(rig.manager->state().pending_count, 0u);
@@ -168,7 +173,8 @@ TEST_P(HostOnly, ResetEndsWhatItRecordsInOrder) {  // RST-2, RST-5, RST-7
   const auto pinned_at = number_of(std::get<PinnedMemory>(pinned).host_pointer());
   Rig::Calls expected{{Call::mem_free_host, mapped_at}};
   if (!numba()) {
-    expected = {{Call::mem_host_unregister, 0x30000000}, {Call::mem_free_host, mapped_at},
+    expected = {{Call::mem_host_unregister, 0x30000000},
+                {Call::mem_free_host, mapped_at},
                 {Call::mem_free_host, pinned_at}};
   }
   expected.push_back({Call::mem_free, managed.device_pointer().value});
@@ -207,7 +213,8 @@ TEST_P(HostOnly, ResetInsideDeferralQueuesAndFreesLater) {  // RST-8, DFR-7
     EXPECT_EQ(rig.driver.count(Call::mem_free_host), 0u);
     EXPECT_EQ(rig.manager->state().pending_count, 1u);
   }
-  EXPECT_EQ(rig.driver.count(Call::mem_free_host), 0u) << "the end of the guard flushes nothing (PD-14)";
+  EXPECT_EQ(rig.driver.count(Call::mem_free_host), 0u)
+      << "the end of the guard flushes nothing (PD-14)";
   EXPECT_TRUE(rig.manager->flush());
   EXPECT_EQ(rig.driver.alive(), 0u);
 }

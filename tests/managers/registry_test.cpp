@@ -26,27 +26,35 @@ TEST(FindManager, KnowsTheBundledOnes) {
 }
 
 TEST(FindManager, RefusesAnUnknownNameAndListsTheKnown) {
-  EXPECT_EQ(refusal("pol"), "no manager 'pol': known are default, host-only, cudart, pool, async; tried libemm-pol.so: not found; "
+  EXPECT_EQ(refusal("pol"),
+            "no manager 'pol': known are default, host-only, cudart, pool, async; tried "
+            "libemm-pol.so: not found; "
             "a file is named with a slash, as ./pol, or ends in .so");
   EXPECT_EQ(refusal(""), "no manager '': known are default, host-only, cudart, pool, async");
-  EXPECT_EQ(refusal("pool", {"limit"}), "no adaptor 'limit': known are limiting, statistics, tracking, logging");
+  EXPECT_EQ(refusal("pool", {"limit"}),
+            "no adaptor 'limit': known are limiting, statistics, tracking, logging");
 }
 
 TEST(FindManager, RefusesAnUnknownOptionAndListsTheKnown) {
   EXPECT_EQ(refusal("default:max=3"),
             "manager default: unknown option 'max': known are profile, count, ratio, capacity");
   EXPECT_EQ(refusal("pool:initail=3"),
-            "manager pool: unknown option 'initail': known are profile, count, ratio, capacity, backing, initial, max, "
+            "manager pool: unknown option 'initail': known are profile, count, ratio, capacity, "
+            "backing, initial, max, "
             "release_threshold, alignment, inactive_split");
-  EXPECT_EQ(refusal("pool", {"limiting:min=3"}), "adaptor limiting: unknown option 'min': known are max");
-  EXPECT_EQ(refusal("pool", {"statistics:x=1"}), "adaptor statistics: unknown option 'x': it takes none");
+  EXPECT_EQ(refusal("pool", {"limiting:min=3"}),
+            "adaptor limiting: unknown option 'min': known are max");
+  EXPECT_EQ(refusal("pool", {"statistics:x=1"}),
+            "adaptor statistics: unknown option 'x': it takes none");
 }
 
 TEST(FindManager, RefusesAValueThatMakesNoSense) {
   EXPECT_EQ(refusal("default:profile=python"),
             "manager default: option 'profile' is 'python': expected one of standard, numba");
-  EXPECT_EQ(refusal("default:ratio=-1"), "manager default: option 'ratio' is -1: expected a number from 0 up");
-  EXPECT_EQ(refusal("default:ratio=nan"), "manager default: option 'ratio' is nan: expected a number from 0 up");
+  EXPECT_EQ(refusal("default:ratio=-1"),
+            "manager default: option 'ratio' is -1: expected a number from 0 up");
+  EXPECT_EQ(refusal("default:ratio=nan"),
+            "manager default: option 'ratio' is nan: expected a number from 0 up");
   EXPECT_EQ(refusal("pool:initial=2KiB,max=1KiB"),
             "manager pool: option 'initial' is 2048: expected at most max, 1024");
   EXPECT_EQ(refusal("pool:backing=vmm,max=1MiB"),
@@ -54,7 +62,8 @@ TEST(FindManager, RefusesAValueThatMakesNoSense) {
   EXPECT_EQ(refusal("pool:alignment=3"),
             "manager pool: option 'alignment' is 3: expected a power of two from 256 to 2097152");
   EXPECT_EQ(refusal("pool:max=much"),
-            "manager pool: option 'max' is 'much': expected a count of bytes such as 512, 4KiB or 1.5GiB");
+            "manager pool: option 'max' is 'much': expected a count of bytes such as 512, 4KiB or "
+            "1.5GiB");
   EXPECT_EQ(refusal("pool:max=1,max=2"), "manager pool: option 'max' is given twice");
 }
 
@@ -63,7 +72,8 @@ TEST(FindManager, PutsAdaptorsOverItInnermostFirst) {
   const auto memory = rig.memory(60);
   EXPECT_EQ(rig.manager->memalloc(41).error().code, Errc::out_of_memory);
   EXPECT_EQ(rig.manager->report(),
-            "statistics: memalloc: 1 allocations, 1 failures, 60 bytes in all, 60 live in 1, 60 at the peak\n"
+            "statistics: memalloc: 1 allocations, 1 failures, 60 bytes in all, 60 live in 1, 60 at "
+            "the peak\n"
             "tracking: 60 bytes live in 1 allocations\n"
             "tracking: device 0x10000000: 60 bytes, allocation 1\n");
 }

@@ -29,9 +29,12 @@ class OnASimulatedDevice : public ::testing::TestWithParam<const char*> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Managers, OnASimulatedDevice,
-                         ::testing::Values("default", "default:profile=numba", "cudart", "pool", "pool:backing=cumem",
+                         ::testing::Values("default", "default:profile=numba", "cudart", "pool",
+                                           "pool:backing=cumem",
                                            "pool:max=40MiB,release_threshold=8MiB"),
-                         [](const auto& instance) { return "Manager" + std::to_string(instance.index); });
+                         [](const auto& instance) {
+                           return "Manager" + std::to_string(instance.index);
+                         });
 
 TEST_P(OnASimulatedDevice, MemoryIsApartAlignedAndKeepsItsContent) {
   Prng random(7);
@@ -54,7 +57,8 @@ TEST_P(OnASimulatedDevice, MemoryIsApartAlignedAndKeepsItsContent) {
                   std::prev(above)->first + std::prev(above)->second.memory.size() <= begin);
       pieces.emplace(begin, Piece{*std::move(memory), fill});
     } else if (!pieces.empty()) {
-      const auto which = std::next(pieces.begin(), static_cast<std::ptrdiff_t>(random.below(pieces.size())));
+      const auto which =
+          std::next(pieces.begin(), static_cast<std::ptrdiff_t>(random.below(pieces.size())));
       std::array<std::byte, 1> last{};
       const auto& memory = which->second.memory;
       ASSERT_TRUE(driver().memcpy_dtoh(last, memory.device_pointer() + (memory.size() - 1)));

@@ -23,8 +23,10 @@ class ManyThreads : public ::testing::TestWithParam<Stack> {
 
   ManyThreads() {
     driver.total = 1_GiB;
-    manager = *find_manager(GetParam().manager, GetParam().adaptors)
-                   ->make({.driver = &driver, .runtime = &runtime, .clock = &clock, .observer = &observer});
+    manager =
+        *find_manager(GetParam().manager, GetParam().adaptors)
+             ->make(
+                 {.driver = &driver, .runtime = &runtime, .clock = &clock, .observer = &observer});
     EXPECT_TRUE(manager->initialize());
   }
   void expect_all_is_given_back() {
@@ -44,11 +46,12 @@ class ManyThreads : public ::testing::TestWithParam<Stack> {
   std::unique_ptr<MemoryManager> manager;
 };
 
-INSTANTIATE_TEST_SUITE_P(Managers, ManyThreads,
-                         ::testing::Values(Stack{"default", {}}, Stack{"default:profile=numba", {}}, Stack{"cudart", {}},
-                                           Stack{"pool:release_threshold=4MiB", {}},
-                                           Stack{"default", {"limiting:max=1GiB", "statistics", "tracking"}}),
-                         [](const auto& instance) { return "Stack" + std::to_string(instance.index); });
+INSTANTIATE_TEST_SUITE_P(
+    Managers, ManyThreads,
+    ::testing::Values(Stack{"default", {}}, Stack{"default:profile=numba", {}}, Stack{"cudart", {}},
+                      Stack{"pool:release_threshold=4MiB", {}},
+                      Stack{"default", {"limiting:max=1GiB", "statistics", "tracking"}}),
+    [](const auto& instance) { return "Stack" + std::to_string(instance.index); });
 
 TEST_P(ManyThreads, AllocateAndFreeEachOthersMemory) {
   std::mutex mutex;
@@ -60,7 +63,8 @@ TEST_P(ManyThreads, AllocateAndFreeEachOthersMemory) {
       for (int i = 0; i < kSteps; ++i) {
         auto memory = manager->memalloc(random.log_uniform(1, 64_KiB), {random.below(3)});
         ASSERT_TRUE(memory);
-        const auto mapped = manager->memhostalloc(random.below(4096) + 1, {.mapped = random.chance(0.5)});
+        const auto mapped =
+            manager->memhostalloc(random.below(4096) + 1, {.mapped = random.chance(0.5)});
         ASSERT_TRUE(mapped);
         MemoryPointer ended;
         {

@@ -19,14 +19,16 @@ void expect_caught(std::string_view id, const Report& report) {
       EXPECT_EQ(one.verdict.kind, Verdict::Kind::fail) << one.verdict.words;
     } else if (!may_fail_with(*clause, *one.clause)) {
       EXPECT_NE(one.verdict.kind, Verdict::Kind::fail)
-          << one.clause->id << " is no kin: " << to_text(Report{.subject = report.subject, .judged = {one}});
+          << one.clause->id
+          << " is no kin: " << to_text(Report{.subject = report.subject, .judged = {one}});
     }
   }
 }
 
 TEST(Kin, OfAWrongManagerAreTheOnlyOthersThatFail) {
   for (const auto& mutant : all_mutants()) {
-    SCOPED_TRACE(std::string(mutant.clause) + ", " + std::string(mutant.over) + ": " + std::string(mutant.wrong));
+    SCOPED_TRACE(std::string(mutant.clause) + ", " + std::string(mutant.over) + ": " +
+                 std::string(mutant.wrong));
     const auto subject = subject_of(mutant);
 
     expect_caught(mutant.clause, run_suite(subject, {}));

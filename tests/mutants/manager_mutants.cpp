@@ -55,7 +55,8 @@ const Mutant kMutants[] = {
        auto last = remembers<DevicePtr>();
        m.on_memallocmanaged = [&m, last](auto size, auto attach) -> Result<ManagedMemory> {
          auto memory = m.up->memallocmanaged(size, attach);
-         if (!memory && memory.error().native == 0 && *last) return ManagedMemory(MemoryPointer(*last, size));
+         if (!memory && memory.error().native == 0 && *last)
+           return ManagedMemory(MemoryPointer(*last, size));
          if (memory) *last = memory->device_pointer();
          return memory;
        };
@@ -90,7 +91,8 @@ const Mutant kMutants[] = {
          return done;
        };
      }},
-    {"INI-5", "sets no capacity", "default", [](W m) { m.on_initialize = [] { return Status(); }; }},
+    {"INI-5", "sets no capacity", "default",
+     [](W m) { m.on_initialize = [] { return Status(); }; }},
     {"INI-6", "leaves scratch memory where it was never used", "default",
      [](W m) {
        auto used = remembers(false);
@@ -114,7 +116,9 @@ const Mutant kMutants[] = {
      }},
     {"DEV-1", "takes a byte less for 255", "default",
      [](W m) {
-       m.driver->on_mem_alloc = [&m](auto size) { return m.driver->to.mem_alloc(size == 255 ? 254 : size); };
+       m.driver->on_mem_alloc = [&m](auto size) {
+         return m.driver->to.mem_alloc(size == 255 ? 254 : size);
+       };
      }},
     {"DEV-2", "gives null for size 0", "default",
      [](W m) {
@@ -143,7 +147,8 @@ const Mutant kMutants[] = {
     {"DEV-5", "does not try again while cleanup is deferred", "default",
      [](W m) {
        auto guards = count_guards(m);
-       m.driver->on_mem_alloc_managed = [&m, guards, out = false](auto size, auto attach) mutable -> Result<DevicePtr> {
+       m.driver->on_mem_alloc_managed = [&m, guards, out = false](
+                                            auto size, auto attach) mutable -> Result<DevicePtr> {
          if (std::exchange(out, false)) return kOutOfMemory;
          auto ptr = m.driver->to.mem_alloc_managed(size, attach);
          out = !ptr && guards->alive > 0;
@@ -182,7 +187,9 @@ const Mutant kMutants[] = {
      }},
     {"DEV-10", "rounds sizes up", "default",
      [](W m) {
-       m.driver->on_mem_alloc = [&m](auto size) { return m.driver->to.mem_alloc(size < 1_MiB ? (size + 511) & ~std::uint64_t{511} : size); };
+       m.driver->on_mem_alloc = [&m](auto size) {
+         return m.driver->to.mem_alloc(size < 1_MiB ? (size + 511) & ~std::uint64_t{511} : size);
+       };
      }},
     {"DEV-11", "frees again what a reset has freed", "default",
      [](W m) {
@@ -196,7 +203,10 @@ const Mutant kMutants[] = {
            if (shell.up.alive()) return shell.end();
            if (!m.driver->mem_free(ptr)) shell.up = {};
          };
-         return MemoryPointer(ptr, size, in_shell(Shell{(*std::move(memory)).take_lifetime(), ptr.value, size, end}, life->mark()));
+         return MemoryPointer(
+             ptr, size,
+             in_shell(Shell{(*std::move(memory)).take_lifetime(), ptr.value, size, end},
+                      life->mark()));
        };
        m.on_ending = [life] { life->advance(); };
      }},
@@ -215,12 +225,14 @@ const Mutant kMutants[] = {
          if (!memory || flags.mapped) return memory;
          auto& pinned = std::get<PinnedMemory>(*memory);
          const HostRange range{pinned.host_pointer(), size};
-         return HostMemory(MappedMemory(range, {reinterpret_cast<std::uint64_t>(range.pointer)}, std::move(pinned).take_lifetime()));
+         return HostMemory(MappedMemory(range, {reinterpret_cast<std::uint64_t>(range.pointer)},
+                                        std::move(pinned).take_lifetime()));
        };
      }},
     {"HST-3", "does not try again for unmapped memory", "default",
      [](W m) {
-       m.driver->on_mem_host_alloc = [&m, out = false](auto size, auto flags) mutable -> Result<HostPtr> {
+       m.driver->on_mem_host_alloc = [&m, out = false](auto size,
+                                                       auto flags) mutable -> Result<HostPtr> {
          if (std::exchange(out, false)) return kOutOfMemory;
          auto ptr = m.driver->to.mem_host_alloc(size, flags);
          out = !ptr && !flags.mapped && ptr.error().code == Errc::out_of_memory;
@@ -275,24 +287,27 @@ const Mutant kMutants[] = {
        m.on_memhostalloc = [&m, unsized](auto size, auto flags) -> Result<HostMemory> {
          auto memory = m.up->memhostalloc(size, flags);
          if (!memory) return memory;
-         return in_shell(*std::move(memory), [&m, unsized, mapped = flags.mapped](Shell& shell, StreamHandle) {
-           shell.end();
-           if (!mapped) *unsized = true;
-           if (mapped && std::exchange(*unsized, false)) flush(*m.up);
-         });
+         return in_shell(*std::move(memory),
+                         [&m, unsized, mapped = flags.mapped](Shell& shell, StreamHandle) {
+                           shell.end();
+                           if (!mapped) *unsized = true;
+                           if (mapped && std::exchange(*unsized, false)) flush(*m.up);
+                         });
        };
      }},
     {"HST-11", "gives the host a copy of mapped memory", "default",
      [](W m) {
        auto copies = std::make_shared<std::vector<std::unique_ptr<std::byte[]>>>();
        m.memory = copies;
-       m.on_memhostalloc = [&m, copies = copies.get()](auto size, auto flags) -> Result<HostMemory> {
+       m.on_memhostalloc = [&m, copies = copies.get()](auto size,
+                                                       auto flags) -> Result<HostMemory> {
          auto memory = m.up->memhostalloc(size, flags);
          if (!memory || !flags.mapped || size < 4_KiB) return memory;
          auto& mapped = std::get<MappedMemory>(*memory);
          copies->push_back(std::make_unique<std::byte[]>(size));
          const auto device = mapped.device_pointer();
-         return HostMemory(MappedMemory({copies->back().get(), size}, device, std::move(mapped).take_lifetime()));
+         return HostMemory(
+             MappedMemory({copies->back().get(), size}, device, std::move(mapped).take_lifetime()));
        };
      }},
 
@@ -304,7 +319,8 @@ const Mutant kMutants[] = {
      }},
     {"PIN-2", "does not try again for unmapped regions", "default",
      [](W m) {
-       m.driver->on_mem_host_register = [&m, out = false](auto range, auto flags) mutable -> Status {
+       m.driver->on_mem_host_register = [&m, out = false](auto range,
+                                                          auto flags) mutable -> Status {
          if (std::exchange(out, false)) return kOutOfMemory;
          auto done = m.driver->to.mem_host_register(range, flags);
          out = !done && !flags.mapped && done.error().code == Errc::out_of_memory;
@@ -328,7 +344,9 @@ const Mutant kMutants[] = {
        };
      }},
     {"PIN-4", "lets the owner go at once", "default",
-     [](W m) { m.on_mempin = [&m](auto range, auto flags, auto) { return m.up->mempin(range, flags); }; }},
+     [](W m) {
+       m.on_mempin = [&m](auto range, auto flags, auto) { return m.up->mempin(range, flags); };
+     }},
     {"PIN-5", "unpins after the deferral", "default",
      [](W m) {
        auto waiting = std::make_shared<std::vector<Lifetime>>();
@@ -364,7 +382,8 @@ const Mutant kMutants[] = {
     {"PIN-10", "unpins before the next pin", "default",
      [](W m) {
        auto waiting = std::make_shared<std::vector<Lifetime>>();
-       shell_pinned(m, [waiting](Shell& shell, StreamHandle) { waiting->push_back(std::move(shell.up)); });
+       shell_pinned(
+           m, [waiting](Shell& shell, StreamHandle) { waiting->push_back(std::move(shell.up)); });
        m.on_mempin = [pin = m.on_mempin, waiting](auto range, auto flags, auto owner) {
          waiting->clear();
          return pin(range, flags, owner);
@@ -380,7 +399,8 @@ const Mutant kMutants[] = {
      }},
     {"MAN-2", "does not try again for managed memory", "default",
      [](W m) {
-       m.driver->on_mem_alloc_managed = [&m, out = false](auto size, auto attach) mutable -> Result<DevicePtr> {
+       m.driver->on_mem_alloc_managed = [&m, out = false](
+                                            auto size, auto attach) mutable -> Result<DevicePtr> {
          if (std::exchange(out, false)) return kOutOfMemory;
          auto ptr = m.driver->to.mem_alloc_managed(size, attach);
          out = !ptr && ptr.error().code == Errc::out_of_memory;
@@ -397,7 +417,8 @@ const Mutant kMutants[] = {
     {"MAN-4", "gives device memory for managed", "default",
      [](W m) {
        m.on_memallocmanaged = [&m](auto size, auto attach) -> Result<ManagedMemory> {
-         if (size != 256 || attach != AttachFlags::global) return m.up->memallocmanaged(size, attach);
+         if (size != 256 || attach != AttachFlags::global)
+           return m.up->memallocmanaged(size, attach);
          auto memory = m.up->memalloc(size);
          if (!memory) return std::move(memory).error();
          return ManagedMemory(*std::move(memory));
@@ -474,9 +495,7 @@ const Mutant kMutants[] = {
        m.on_ending = [&m] { flush(m); };
      }},
     {"PD-12", "the inner guard ends the outer", "default",
-     [](W m) {
-       count_guards(m, [](Guards& all, std::size_t) { all.real.end(); });
-     }},
+     [](W m) { count_guards(m, [](Guards& all, std::size_t) { all.real.end(); }); }},
     {"PD-13", "frees inside a deferral what is over the count", "default",
      [](W m) {
        auto guards = count_guards(m);
@@ -508,7 +527,9 @@ const Mutant kMutants[] = {
      [](W m) {
        struct Quiet final : ManagerObserver {
          ManagerObserver* to = nullptr;
-         void flushed(std::size_t count, std::uint64_t bytes) noexcept override { to->flushed(count, bytes); }
+         void flushed(std::size_t count, std::uint64_t bytes) noexcept override {
+           to->flushed(count, bytes);
+         }
          void free_failed(const Error& error) noexcept override { to->free_failed(error); }
        };
        if (m.context.observer == nullptr) return;
@@ -534,7 +555,8 @@ const Mutant kMutants[] = {
          return ptr;
        };
        m.driver->on_mem_free = [&m, managed](auto ptr) {
-         if (managed->count(ptr.value) != 0) return m.driver->to.mem_free_host(reinterpret_cast<HostPtr>(ptr.value));
+         if (managed->count(ptr.value) != 0)
+           return m.driver->to.mem_free_host(reinterpret_cast<HostPtr>(ptr.value));
          return m.driver->to.mem_free(ptr);
        };
      }},
@@ -660,7 +682,9 @@ const Mutant kMutants[] = {
            if (shell.up.alive()) return shell.end();
            if (!m.driver->mem_free_host(range.pointer)) shell.up = {};
          };
-         return HostMemory(MappedMemory(range, device, in_shell(Shell{std::move(mapped).take_lifetime(), 0, size, end}, life->mark())));
+         return HostMemory(MappedMemory(
+             range, device,
+             in_shell(Shell{std::move(mapped).take_lifetime(), 0, size, end}, life->mark())));
        };
        m.on_ending = [life] { life->advance(); };
      }},
@@ -681,7 +705,8 @@ const Mutant kMutants[] = {
          return info;
        };
      }},
-    {"INF-4", "answers not_found", "cudart", [](W m) { m.on_get_memory_info = [] { return fault(Errc::not_found); }; }},
+    {"INF-4", "answers not_found", "cudart",
+     [](W m) { m.on_get_memory_info = [] { return fault(Errc::not_found); }; }},
     {"INF-5", "knows nothing after a reset", "default",
      [](W m) {
        auto reset = remembers(false);
@@ -721,7 +746,9 @@ const Mutant kMutants[] = {
          *asked = ptr;
          return m.driver->to.mem_get_address_range(ptr);
        };
-       m.driver->on_ipc_get_mem_handle = [&m, asked](auto) { return m.driver->to.ipc_get_mem_handle(*asked); };
+       m.driver->on_ipc_get_mem_handle = [&m, asked](auto) {
+         return m.driver->to.ipc_get_mem_handle(*asked);
+       };
      }},
     {"IPC-4", "exports slabs, without offsets", "pool:backing=cumem",
      [](W m) {
@@ -738,8 +765,12 @@ const Mutant kMutants[] = {
      [](W m) {
        struct Proud final : ManagerObserver {
          ManagerObserver* to = nullptr;
-         void pending_added(Call dtor, std::optional<std::uint64_t> size) noexcept override { to->pending_added(dtor, size); }
-         void flushed(std::size_t count, std::uint64_t bytes) noexcept override { to->flushed(count, bytes); }
+         void pending_added(Call dtor, std::optional<std::uint64_t> size) noexcept override {
+           to->pending_added(dtor, size);
+         }
+         void flushed(std::size_t count, std::uint64_t bytes) noexcept override {
+           to->flushed(count, bytes);
+         }
        };
        auto proud = std::make_shared<Proud>();
        proud->to = std::exchange(m.context.observer, proud.get());
@@ -771,7 +802,8 @@ const Mutant kMutants[] = {
            if (shell.up.alive()) return shell.end();
            if (*over && !driver->mem_free(ptr)) shell.up = {};
          };
-         return MemoryPointer(ptr, size, in_shell(Shell{(*std::move(memory)).take_lifetime(), 0, size, end}, {}));
+         return MemoryPointer(
+             ptr, size, in_shell(Shell{(*std::move(memory)).take_lifetime(), 0, size, end}, {}));
        };
      }},
     {"ERR-5", "frees twice what another thread ends", "default",
@@ -854,7 +886,8 @@ const Mutant kMutants[] = {
      }},
     {"suite/threads", "leaks what another thread asks for", "default",
      [](W m) {
-       m.on_memalloc = [&m, home = std::this_thread::get_id()](auto size, auto stream) -> Result<MemoryPointer> {
+       m.on_memalloc = [&m, home = std::this_thread::get_id()](
+                           auto size, auto stream) -> Result<MemoryPointer> {
          if (home == std::this_thread::get_id()) return m.up->memalloc(size, stream);
          auto ptr = m.driver->mem_alloc(size);
          if (!ptr) return std::move(ptr).error();
@@ -877,7 +910,8 @@ const Mutant kMutants[] = {
          if (stream.value == 0 || (*born)[shell.address] == stream) return shell.end();
          again->insert(again->end(), 2, DevicePtr{shell.address});
        });
-       m.on_memalloc = [again, born, memalloc = m.on_memalloc](auto size, auto stream) -> Result<MemoryPointer> {
+       m.on_memalloc = [again, born, memalloc = m.on_memalloc](
+                           auto size, auto stream) -> Result<MemoryPointer> {
          if (stream.value != 0 && !again->empty()) {
            const auto ptr = again->back();
            again->pop_back();
@@ -894,7 +928,8 @@ const Mutant kMutants[] = {
        m.on_memalloc = [&m, idle](auto size, auto stream) -> Result<MemoryPointer> {
          if (size != 40_MiB) return m.up->memalloc(size, stream);
          auto memory = idle->empty() ? m.up->memalloc(size, stream)
-                                     : MemoryPointer(idle->back().first, size, std::move(idle->back().second));
+                                     : MemoryPointer(idle->back().first, size,
+                                                     std::move(idle->back().second));
          if (!memory) return memory;
          if (!idle->empty()) idle->pop_back();
          const auto ptr = memory->device_pointer();
@@ -921,7 +956,8 @@ const Mutant kMutants[] = {
      [](W m) {
        m.driver->on_mem_alloc = [&m](auto size) {
          auto ptr = m.driver->to.mem_alloc(size);
-         return ptr || size != 4_MiB ? ptr : m.driver->to.mem_alloc_managed(size, AttachFlags::global);
+         return ptr || size != 4_MiB ? ptr
+                                     : m.driver->to.mem_alloc_managed(size, AttachFlags::global);
        };
      }},
     {"suite/steady", "keeps blocks of a little more than 3 MiB", "default",
@@ -943,7 +979,9 @@ const Mutant kMutants[] = {
      [](W m) {
        m.on_memalloc = [&m](auto size, auto stream) {
          auto memory = m.up->memalloc(size, stream);
-         if (memory && size % 37 == 1 && !m.driver->to.memset_d8({memory->device_pointer().value - 512}, 0, 512)) return memory;
+         if (memory && size % 37 == 1 &&
+             !m.driver->to.memset_d8({memory->device_pointer().value - 512}, 0, 512))
+           return memory;
          return memory;
        };
      }},
@@ -951,7 +989,8 @@ const Mutant kMutants[] = {
     {"accounts/balance", "asks twice for managed memory of 1000 bytes", "default",
      [](W m) {
        m.driver->on_mem_alloc_managed = [&m](auto size, auto attach) {
-         if (size == 1000 && !m.driver->to.mem_alloc_managed(size, attach)) return m.driver->to.mem_alloc_managed(size, attach);
+         if (size == 1000 && !m.driver->to.mem_alloc_managed(size, attach))
+           return m.driver->to.mem_alloc_managed(size, attach);
          return m.driver->to.mem_alloc_managed(size, attach);
        };
      }},
@@ -972,7 +1011,9 @@ const Mutant kMutants[] = {
      [](W m) {
        m.driver->on_mem_host_register = [&m](auto range, auto flags) {
          auto done = m.driver->to.mem_host_register(range, flags);
-         if (!done && done.error().code != Errc::already_registered && !m.driver->to.mem_host_alloc(64, {})) return done;
+         if (!done && done.error().code != Errc::already_registered &&
+             !m.driver->to.mem_host_alloc(64, {}))
+           return done;
          return done;
        };
      }},
@@ -999,7 +1040,8 @@ const Mutant kMutants[] = {
        };
        m.on_ending = [life] { life->advance(); };
      }},
-    {"accounts/out_of_memory_deferred", "calls it invalid to run out of memory in a deferral", "default",
+    {"accounts/out_of_memory_deferred", "calls it invalid to run out of memory in a deferral",
+     "default",
      [](W m) {
        auto guards = count_guards(m);
        m.on_memalloc = [&m, guards](auto size, auto stream) -> Result<MemoryPointer> {
@@ -1010,7 +1052,11 @@ const Mutant kMutants[] = {
      }},
 
     {"suite/large", "cuts what is above 1 GiB", "default",
-     [](W m) { m.driver->on_mem_alloc = [&m](auto size) { return m.driver->to.mem_alloc(std::min<std::uint64_t>(size, 1_GiB)); }; }},
+     [](W m) {
+       m.driver->on_mem_alloc = [&m](auto size) {
+         return m.driver->to.mem_alloc(std::min<std::uint64_t>(size, 1_GiB));
+       };
+     }},
     {"suite/many", "has no more than 100 blocks", "default",
      [](W m) {
        auto alive = std::make_shared<std::atomic<int>>();
@@ -1019,7 +1065,8 @@ const Mutant kMutants[] = {
          auto memory = m.up->memalloc(size, stream);
          if (!memory) return memory;
          ++*alive;
-         return in_shell(*std::move(memory), [alive](Shell& shell, StreamHandle on) { --*alive, shell.end(on); });
+         return in_shell(*std::move(memory),
+                         [alive](Shell& shell, StreamHandle on) { --*alive, shell.end(on); });
        };
      }},
     {"random/model", "nests deferrals two deep", "default",
@@ -1047,7 +1094,9 @@ const Mutant kMutants[] = {
      }},
     {"stream/hazards", "frees on the default stream what a stream works on", "async",
      [](W m) {
-       m.driver->on_mem_free_async = [&m](DevicePtr ptr, StreamHandle) { return m.driver->to.mem_free_async(ptr, {}); };
+       m.driver->on_mem_free_async = [&m](DevicePtr ptr, StreamHandle) {
+         return m.driver->to.mem_free_async(ptr, {});
+       };
      }},
 };
 

@@ -1,5 +1,6 @@
-// Prints which clauses fail on each wrong manager: one line a mutant, "clause<TAB>wrong<TAB>over<TAB>failing...". With
-// `operators`, which clause first fails on each mechanical one: "name<TAB>clause".
+// Prints which clauses fail on each wrong manager: one line a mutant,
+// "clause<TAB>wrong<TAB>over<TAB>failing...". With `operators`, which clause first fails on each
+// mechanical one: "name<TAB>clause".
 
 #include <cstdio>
 
@@ -15,13 +16,17 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "operators") {
     for (const auto& mistake : mutants::all_operators()) {
       const auto* by = mutants::first_that_fails(mutants::subject_of(mistake));
-      std::fputs(text::format("{}\t{}\n", mistake.name(), by == nullptr ? std::string_view() : by->id).c_str(), stdout);
+      std::fputs(
+          text::format("{}\t{}\n", mistake.name(), by == nullptr ? std::string_view() : by->id)
+              .c_str(),
+          stdout);
     }
     return 0;
   }
   if (argc > 1 && std::string_view(argv[1]) == "strangers") {
     for (const auto& stranger : mutants::all_strangers()) {
-      if (argc > 2 && std::string_view(argv[2]) != "-" && !matches(argv[2], stranger.wrong)) continue;
+      if (argc > 2 && std::string_view(argv[2]) != "-" && !matches(argv[2], stranger.wrong))
+        continue;
       if (argc > 2 && std::string_view(argv[2]) == "-") {
         std::puts(std::string(stranger.wrong).c_str());
         continue;

@@ -27,7 +27,8 @@ TEST(Mutants, EveryClauseHasOne) {
 
 TEST(Mutants, EachWrongManagerIsCaughtByItsClause) {
   for (const auto& mutant : all_mutants()) {
-    SCOPED_TRACE(std::string(mutant.clause) + ", " + std::string(mutant.over) + ": " + std::string(mutant.wrong));
+    SCOPED_TRACE(std::string(mutant.clause) + ", " + std::string(mutant.over) + ": " +
+                 std::string(mutant.wrong));
     const auto subject = subject_of(mutant);
 
     const auto verdict = judge(*find_clause(mutant.clause), subject);
@@ -47,20 +48,23 @@ TEST(Mutants, EachStrangerIsCaughtBySomeClause) {
 /// A small pool in the order of streams, which is too hasty in one way, or in none.
 Subject hasty(order::Haste haste) {
   Subject subject{.manager = std::string(order::kHasteNames[static_cast<std::size_t>(haste)])};
-  subject.factory = {.name = subject.manager,
-                     .make = [haste](const ManagerContext& context) -> Result<std::unique_ptr<MemoryManager>> {
-                       return std::make_unique<order::StreamPool>(*context.driver, haste);
-                     }};
+  subject.factory = {
+      .name = subject.manager,
+      .make = [haste](const ManagerContext& context) -> Result<std::unique_ptr<MemoryManager>> {
+        return std::make_unique<order::StreamPool>(*context.driver, haste);
+      }};
   return subject;
 }
 
 TEST(Hasty, ManagersAreCaughtByTheClauseOfStreamOrder) {
   using order::Haste;
-  for (const auto haste : {Haste::no_event, Haste::wrong_stream, Haste::event_too_early, Haste::unmap_without_order,
-                           Haste::cross_thread_free, Haste::async_free_without_order, Haste::other_address}) {
+  for (const auto haste :
+       {Haste::no_event, Haste::wrong_stream, Haste::event_too_early, Haste::unmap_without_order,
+        Haste::cross_thread_free, Haste::async_free_without_order, Haste::other_address}) {
     const auto subject = hasty(haste);
 
-    EXPECT_EQ(judge(*find_clause("stream/hazards"), subject).kind, Verdict::Kind::fail) << subject.manager;
+    EXPECT_EQ(judge(*find_clause("stream/hazards"), subject).kind, Verdict::Kind::fail)
+        << subject.manager;
   }
 }
 
@@ -71,7 +75,8 @@ TEST(Hasty, NotWhereOneWaitsAsItShould) {
 
     const auto verdict = judge(*find_clause("stream/hazards"), subject);
 
-    EXPECT_EQ(verdict.kind, Verdict::Kind::pass) << "seed " << seed << ": " << verdict.words << ": " << verdict.seen;
+    EXPECT_EQ(verdict.kind, Verdict::Kind::pass)
+        << "seed " << seed << ": " << verdict.words << ": " << verdict.seen;
   }
 }
 

@@ -15,9 +15,10 @@ namespace {
 
 using Kind = Operator::Kind;
 
-constexpr std::array<std::string_view, 12> kNames{"dropped",       "made twice",     "made late",     "its error ignored",
-                                                  "its success denied", "a byte less", "a byte more",   "half the size",
-                                                  "twice the size", "512 bytes off", "other flags", "the default stream"};
+constexpr std::array<std::string_view, 12> kNames{
+    "dropped",     "made twice",        "made late",     "its error ignored", "its success denied",
+    "a byte less", "a byte more",       "half the size", "twice the size",    "512 bytes off",
+    "other flags", "the default stream"};
 
 /// Counts the calls of one kind, and does wrong to those that are meant.
 class Mistake {
@@ -31,11 +32,16 @@ class Mistake {
   }
   std::uint64_t size(std::uint64_t size) const noexcept {
     switch (kind_) {
-      case Kind::size_less: return size > 1 ? size - 1 : size;
-      case Kind::size_more: return size + 1;
-      case Kind::size_half: return size > 1 ? size / 2 : size;
-      case Kind::size_twice: return size * 2;
-      default: return size;
+      case Kind::size_less:
+        return size > 1 ? size - 1 : size;
+      case Kind::size_more:
+        return size + 1;
+      case Kind::size_half:
+        return size > 1 ? size / 2 : size;
+      case Kind::size_twice:
+        return size * 2;
+      default:
+        return size;
     }
   }
 
@@ -47,7 +53,8 @@ class Mistake {
 
 /// A request: `make(size)` gives what the device answers.
 template <class Make>
-auto wrong_request(Mistake& mistake, Call call, std::uint64_t size, Make make) -> decltype(make(size)) {
+auto wrong_request(Mistake& mistake, Call call, std::uint64_t size, Make make)
+    -> decltype(make(size)) {
   if (!mistake.hits()) return make(size);
   if (mistake.is(Kind::twice)) {
     auto first = make(size);
@@ -80,7 +87,8 @@ Status wrong_end(Mistake& mistake, Call call, Handle what, Handle& waiting, End 
 }
 
 template <class Handle>
-std::function<Status(Handle)> wrong_end(const std::shared_ptr<Mistake>& mistake, Call call, std::function<Status(Handle)> end) {
+std::function<Status(Handle)> wrong_end(const std::shared_ptr<Mistake>& mistake, Call call,
+                                        std::function<Status(Handle)> end) {
   auto waiting = std::make_shared<Handle>();
   auto mutex = std::make_shared<std::mutex>();
   return [=](Handle what) {
@@ -111,14 +119,19 @@ void put(WrongDriver& driver, Call call, const std::shared_ptr<Mistake>& mistake
       return;
     case Call::mem_alloc_managed:
       driver.on_mem_alloc_managed = [=, &to](auto size, auto attach) {
-        const auto flags = mistake->is(Kind::other_flags) ? (attach == AttachFlags::global ? AttachFlags::host : AttachFlags::global) : attach;
-        return wrong_request(*mistake, call, size, [&](auto asked) { return to.mem_alloc_managed(asked, flags); });
+        const auto flags =
+            mistake->is(Kind::other_flags)
+                ? (attach == AttachFlags::global ? AttachFlags::host : AttachFlags::global)
+                : attach;
+        return wrong_request(*mistake, call, size,
+                             [&](auto asked) { return to.mem_alloc_managed(asked, flags); });
       };
       return;
     case Call::mem_host_alloc:
       driver.on_mem_host_alloc = [=, &to](auto size, auto flags) {
         if (mistake->is(Kind::other_flags)) flags.wc = !flags.wc;
-        return wrong_request(*mistake, call, size, [&](auto asked) { return to.mem_host_alloc(asked, flags); });
+        return wrong_request(*mistake, call, size,
+                             [&](auto asked) { return to.mem_host_alloc(asked, flags); });
       };
       return;
     case Call::mem_host_register:
@@ -135,7 +148,8 @@ void put(WrongDriver& driver, Call call, const std::shared_ptr<Mistake>& mistake
       return;
     case Call::mem_host_get_device_pointer:
       driver.on_mem_host_get_device_pointer = [=, &to](auto ptr) {
-        return wrong_request(*mistake, call, 0, [&](auto) { return to.mem_host_get_device_pointer(ptr); });
+        return wrong_request(*mistake, call, 0,
+                             [&](auto) { return to.mem_host_get_device_pointer(ptr); });
       };
       return;
     case Call::mem_get_info:
@@ -170,13 +184,16 @@ void put(WrongDriver& driver, Call call, const std::shared_ptr<Mistake>& mistake
       };
       return;
     case Call::mem_free:
-      driver.on_mem_free = wrong_end<DevicePtr>(mistake, call, [&to](auto ptr) { return to.mem_free(ptr); });
+      driver.on_mem_free =
+          wrong_end<DevicePtr>(mistake, call, [&to](auto ptr) { return to.mem_free(ptr); });
       return;
     case Call::mem_free_host:
-      driver.on_mem_free_host = wrong_end<HostPtr>(mistake, call, [&to](auto ptr) { return to.mem_free_host(ptr); });
+      driver.on_mem_free_host =
+          wrong_end<HostPtr>(mistake, call, [&to](auto ptr) { return to.mem_free_host(ptr); });
       return;
     case Call::mem_host_unregister:
-      driver.on_mem_host_unregister = wrong_end<HostPtr>(mistake, call, [&to](auto ptr) { return to.mem_host_unregister(ptr); });
+      driver.on_mem_host_unregister = wrong_end<HostPtr>(
+          mistake, call, [&to](auto ptr) { return to.mem_host_unregister(ptr); });
       return;
     case Call::stream_wait_event:
       driver.on_stream_wait_event = [=, &to](auto stream, auto event) -> Status {
@@ -193,11 +210,13 @@ void put(WrongDriver& driver, Call call, const std::shared_ptr<Mistake>& mistake
       return;
     case Call::mem_create:
       driver.on_mem_create = [=, &to](auto size) {
-        return wrong_request(*mistake, call, size, [&](auto asked) { return to.mem_create(asked); });
+        return wrong_request(*mistake, call, size,
+                             [&](auto asked) { return to.mem_create(asked); });
       };
       return;
     case Call::mem_release:
-      driver.on_mem_release = wrong_end<PhysicalHandle>(mistake, call, [&to](auto handle) { return to.mem_release(handle); });
+      driver.on_mem_release = wrong_end<PhysicalHandle>(
+          mistake, call, [&to](auto handle) { return to.mem_release(handle); });
       return;
     case Call::mem_map:
       driver.on_mem_map = [=, &to](auto ptr, auto size, auto handle) {
@@ -206,7 +225,8 @@ void put(WrongDriver& driver, Call call, const std::shared_ptr<Mistake>& mistake
       return;
     case Call::mem_set_access:
       driver.on_mem_set_access = [=, &to](auto ptr, auto size) {
-        const auto access = mistake->is(Kind::other_flags) ? AccessFlags::read : AccessFlags::read_write;
+        const auto access =
+            mistake->is(Kind::other_flags) ? AccessFlags::read : AccessFlags::read_write;
         return wrong_step(*mistake, call, [&] { return to.mem_set_access(ptr, size, access); });
       };
       return;
@@ -215,7 +235,8 @@ void put(WrongDriver& driver, Call call, const std::shared_ptr<Mistake>& mistake
         return wrong_step(*mistake, call, [&] { return to.mem_unmap(ptr, size); });
       };
       return;
-    default: return;
+    default:
+      return;
   }
 }
 
@@ -227,44 +248,53 @@ struct Applied {
 }  // namespace
 
 std::string Operator::name() const {
-  return text::format("{}: {}, {}, {}", manager, call_info(call).name, kNames[static_cast<std::size_t>(kind)],
+  return text::format("{}: {}, {}, {}", manager, call_info(call).name,
+                      kNames[static_cast<std::size_t>(kind)],
                       nth == 0 ? std::string("all") : text::format("call {}", nth));
 }
 
 std::vector<Operator> all_operators() {
   const Applied kApplied[] = {
       {Call::mem_alloc,
-       {Kind::twice, Kind::ignore_error, Kind::invent_error, Kind::size_less, Kind::size_more, Kind::size_half, Kind::size_twice,
-        Kind::next_address}},
+       {Kind::twice, Kind::ignore_error, Kind::invent_error, Kind::size_less, Kind::size_more,
+        Kind::size_half, Kind::size_twice, Kind::next_address}},
       {Call::mem_alloc_managed,
-       {Kind::twice, Kind::ignore_error, Kind::invent_error, Kind::size_less, Kind::size_more, Kind::size_half, Kind::size_twice,
-        Kind::next_address, Kind::other_flags}},
+       {Kind::twice, Kind::ignore_error, Kind::invent_error, Kind::size_less, Kind::size_more,
+        Kind::size_half, Kind::size_twice, Kind::next_address, Kind::other_flags}},
       {Call::mem_host_alloc,
-       {Kind::twice, Kind::invent_error, Kind::size_less, Kind::size_more, Kind::size_half, Kind::size_twice, Kind::other_flags}},
+       {Kind::twice, Kind::invent_error, Kind::size_less, Kind::size_more, Kind::size_half,
+        Kind::size_twice, Kind::other_flags}},
       {Call::mem_host_register,
-       {Kind::drop, Kind::ignore_error, Kind::invent_error, Kind::size_less, Kind::size_more, Kind::size_half, Kind::size_twice,
-        Kind::other_flags}},
-      {Call::mem_host_get_device_pointer, {Kind::twice, Kind::ignore_error, Kind::invent_error, Kind::next_address}},
-      {Call::mem_get_info, {Kind::drop, Kind::twice, Kind::invent_error, Kind::size_half, Kind::size_twice}},
+       {Kind::drop, Kind::ignore_error, Kind::invent_error, Kind::size_less, Kind::size_more,
+        Kind::size_half, Kind::size_twice, Kind::other_flags}},
+      {Call::mem_host_get_device_pointer,
+       {Kind::twice, Kind::ignore_error, Kind::invent_error, Kind::next_address}},
+      {Call::mem_get_info,
+       {Kind::drop, Kind::twice, Kind::invent_error, Kind::size_half, Kind::size_twice}},
       {Call::mem_get_address_range, {Kind::drop, Kind::twice, Kind::next_address}},
       {Call::ipc_get_mem_handle, {Kind::drop, Kind::twice}},
-      {Call::mem_free, {Kind::drop, Kind::twice, Kind::late, Kind::ignore_error, Kind::invent_error}},
-      {Call::mem_free_host, {Kind::drop, Kind::twice, Kind::late, Kind::ignore_error, Kind::invent_error}},
-      {Call::mem_host_unregister, {Kind::drop, Kind::twice, Kind::late, Kind::ignore_error, Kind::invent_error}},
+      {Call::mem_free,
+       {Kind::drop, Kind::twice, Kind::late, Kind::ignore_error, Kind::invent_error}},
+      {Call::mem_free_host,
+       {Kind::drop, Kind::twice, Kind::late, Kind::ignore_error, Kind::invent_error}},
+      {Call::mem_host_unregister,
+       {Kind::drop, Kind::twice, Kind::late, Kind::ignore_error, Kind::invent_error}},
   };
   const Applied kMapping[] = {
       {Call::mem_create, {Kind::twice, Kind::invent_error, Kind::size_half, Kind::size_twice}},
       {Call::mem_map, {Kind::drop, Kind::twice, Kind::ignore_error, Kind::invent_error}},
       {Call::mem_set_access, {Kind::drop, Kind::invent_error, Kind::other_flags}},
       {Call::mem_unmap, {Kind::drop, Kind::twice, Kind::ignore_error, Kind::invent_error}},
-      {Call::mem_release, {Kind::drop, Kind::twice, Kind::late, Kind::ignore_error, Kind::invent_error}},
+      {Call::mem_release,
+       {Kind::drop, Kind::twice, Kind::late, Kind::ignore_error, Kind::invent_error}},
       {Call::ctx_synchronize, {Kind::drop}},
       {Call::stream_wait_event, {Kind::drop, Kind::wrong_stream}},
   };
   std::vector<Operator> operators;
   const auto apply = [&](const char* manager, const Applied& applied) {
     for (const auto kind : applied.kinds) {
-      for (const std::uint64_t nth : {0u, 1u, 2u}) operators.push_back({manager, kind, applied.call, nth});
+      for (const std::uint64_t nth : {0u, 1u, 2u})
+        operators.push_back({manager, kind, applied.call, nth});
     }
   };
   for (const auto* manager : {"default", "pool:backing=cumem"}) {
@@ -277,8 +307,10 @@ std::vector<Operator> all_operators() {
 conformance::Subject subject_of(const Operator& mistake) {
   auto upstream = find_manager(mistake.manager);
   EMM_ASSERT(upstream);
-  conformance::Subject subject{.manager = mistake.manager, .promise = conformance::promise_of(mistake.manager)};
-  subject.factory = wrong_factory(*std::move(upstream), [kind = mistake.kind, nth = mistake.nth, call = mistake.call](WrongManager& m) {
+  conformance::Subject subject{.manager = mistake.manager,
+                               .promise = conformance::promise_of(mistake.manager)};
+  subject.factory = wrong_factory(*std::move(upstream), [kind = mistake.kind, nth = mistake.nth,
+                                                         call = mistake.call](WrongManager& m) {
     put(*m.driver, call, std::make_shared<Mistake>(kind, nth));
   });
   subject.patience = std::chrono::milliseconds(2000);
@@ -287,7 +319,8 @@ conformance::Subject subject_of(const Operator& mistake) {
 
 const conformance::Clause* first_that_fails(const conformance::Subject& subject) {
   for (const auto* clause : conformance::select({})) {
-    if (conformance::judge(*clause, subject).kind == conformance::Verdict::Kind::fail) return clause;
+    if (conformance::judge(*clause, subject).kind == conformance::Verdict::Kind::fail)
+      return clause;
   }
   return nullptr;
 }

@@ -15,7 +15,8 @@ struct Operator {
     twice,         ///< Made twice; the first answer counts.
     late,          ///< Made with the next call of its kind; answered with success.
     ignore_error,  ///< An error is answered with success.
-    invent_error,  ///< Success is answered with out of memory, for a request; for an end with invalid value.
+    invent_error,  ///< Success is answered with out of memory, for a request; for an end with
+                   ///< invalid value.
     size_less,     ///< One byte less is asked for.
     size_more,     ///< One byte more.
     size_half,

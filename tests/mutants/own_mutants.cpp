@@ -59,13 +59,17 @@ const OwnMutant kMutants[] = {
        auto newest = remembers<WrongManager*>(nullptr);
        o.between = [newest](WrongManager& m) {
          *newest = &m;
-         m.on_memalloc = [newest](auto size, auto stream) { return (*newest)->up->memalloc(size, stream); };
+         m.on_memalloc = [newest](auto size, auto stream) {
+           return (*newest)->up->memalloc(size, stream);
+         };
        };
      }},
     {"SEL-7", "keeps the first",
      [](O o) {
        auto count = remembers(0);
-       o.on_set = [count](auto factory) { return ++*count == 3 ? Status() : set_memory_manager(std::move(factory)); };
+       o.on_set = [count](auto factory) {
+         return ++*count == 3 ? Status() : set_memory_manager(std::move(factory));
+       };
        o.on_unset = [count] {
          *count = 0;
          unset_memory_manager();
@@ -75,7 +79,8 @@ const OwnMutant kMutants[] = {
      [](O o) {
        o.on_get = [] {
          auto factory = get_memory_manager();
-         return factory && factory->name.find(':') != std::string::npos ? find_manager("pool") : factory;
+         return factory && factory->name.find(':') != std::string::npos ? find_manager("pool")
+                                                                        : factory;
        };
      }},
     {"SEL-11", "remembers a failure",
@@ -132,7 +137,11 @@ const OwnMutant kMutants[] = {
 
     {"CTX-1", "asks for a byte more",
      [](O o) {
-       o.between = [](WrongManager& m) { m.on_memalloc = [&m](auto size, auto stream) { return m.up->memalloc(size + (size == 10), stream); }; };
+       o.between = [](WrongManager& m) {
+         m.on_memalloc = [&m](auto size, auto stream) {
+           return m.up->memalloc(size + (size == 10), stream);
+         };
+       };
      }},
     {"CTX-1", "gives a smaller pointer",
      [](O o) {
@@ -158,19 +167,25 @@ const OwnMutant kMutants[] = {
     {"CTX-4", "attaches to all streams",
      [](O o) {
        o.between = [](WrongManager& m) {
-         m.on_memallocmanaged = [&m](auto size, auto) { return m.up->memallocmanaged(size, AttachFlags::global); };
+         m.on_memallocmanaged = [&m](auto size, auto) {
+           return m.up->memallocmanaged(size, AttachFlags::global);
+         };
        };
      }},
     {"CTX-5", "answers nothing for an error",
      [](O o) {
        o.between = [](WrongManager& m) {
-         m.on_get_memory_info = [&m]() -> Result<MemoryInfo> { return m.up->get_memory_info().value_or(MemoryInfo{}); };
+         m.on_get_memory_info = [&m]() -> Result<MemoryInfo> {
+           return m.up->get_memory_info().value_or(MemoryInfo{});
+         };
        };
      }},
     {"CTX-7", "initializes at most twice",
      [](O o) {
        o.between = [](WrongManager& m) {
-         m.on_initialize = [&m, n = 0]() mutable { return ++n == 3 ? Status() : m.up->initialize(); };
+         m.on_initialize = [&m, n = 0]() mutable {
+           return ++n == 3 ? Status() : m.up->initialize();
+         };
        };
      }},
     {"CTX-8", "initializes before it pushes",
@@ -190,7 +205,9 @@ const OwnMutant kMutants[] = {
     {"CTX-9", "initializes at the first push alone",
      [](O o) {
        auto pushes = remembers(0);
-       o.on_push = [pushes](Context& context) { return ++*pushes > 5 ? context.driver().ctx_push_current() : context.push(); };
+       o.on_push = [pushes](Context& context) {
+         return ++*pushes > 5 ? context.driver().ctx_push_current() : context.push();
+       };
      }},
     {"CTX-10", "pops what is there",
      [](O o) {
@@ -212,9 +229,13 @@ const OwnMutant kMutants[] = {
        };
      }},
     {"CTX-13", "waits for nine",
-     [](O o) { o.on_context = [](Context& context) { context.deallocations().set_limits({.count = 9}); }; }},
+     [](O o) {
+       o.on_context = [](Context& context) { context.deallocations().set_limits({.count = 9}); };
+     }},
     {"CTX-13", "waits for eleven",
-     [](O o) { o.on_context = [](Context& context) { context.deallocations().set_limits({.count = 11}); }; }},
+     [](O o) {
+       o.on_context = [](Context& context) { context.deallocations().set_limits({.count = 11}); };
+     }},
     {"SEL-9", "makes two managers for a context",
      [](O o) {
        auto spare = std::make_shared<std::vector<std::unique_ptr<MemoryManager>>>();
@@ -225,7 +246,9 @@ const OwnMutant kMutants[] = {
     {"BASE-8", "takes scratch memory of its own",
      [](O o) {
        o.on_reset = [](Context& context) {
-         if (const auto scratch = context.driver().mem_alloc(64); scratch && context.driver().mem_free(*scratch)) return context.reset();
+         if (const auto scratch = context.driver().mem_alloc(64);
+             scratch && context.driver().mem_free(*scratch))
+           return context.reset();
        };
      }},
     {"INI-1", "does not initialize for managed memory",
@@ -234,7 +257,8 @@ const OwnMutant kMutants[] = {
          m.on_initialize = [&m, n = 0]() mutable {
            return ++n == 1 ? Status() : m.up->initialize();
          };
-         m.on_memalloc = [&m, first = true](auto size, auto stream) mutable -> Result<MemoryPointer> {
+         m.on_memalloc = [&m, first = true](auto size,
+                                            auto stream) mutable -> Result<MemoryPointer> {
            if (std::exchange(first, false)) {
              if (auto ready = m.up->initialize(); !ready) return std::move(ready).error();
            }
@@ -263,8 +287,10 @@ const OwnMutant kMutants[] = {
     {"DFR-6", "defers the cleanup of all contexts",
      [](O o) {
        o.on_defer_cleanup = [&o](Context& context) {
-         static auto& others = *new std::vector<DeferCleanup>;  // never end: their contexts end before
-         if (o.contexts.back() != &context) others.push_back(o.contexts.back()->deallocations().disable());
+         static auto& others =
+             *new std::vector<DeferCleanup>;  // never end: their contexts end before
+         if (o.contexts.back() != &context)
+           others.push_back(o.contexts.back()->deallocations().disable());
          return context.defer_cleanup();
        };
      }},
@@ -280,13 +306,16 @@ const OwnMutant kMutants[] = {
        o.between = [](WrongManager& m) {
          m.on_memalloc = [&m](auto size, auto stream) {
            auto memory = m.up->memalloc(size, stream);
-           if (!memory && memory.error().code == Errc::out_of_memory && memory.error().native == 0) m.up->reset();
+           if (!memory && memory.error().code == Errc::out_of_memory && memory.error().native == 0)
+             m.up->reset();
            return memory;
          };
        };
      }},
     {"RST-11", "closes without a reset",
-     [](O o) { o.on_close_context = [](Context& context) { return context.driver().primary_ctx_reset(); }; }},
+     [](O o) {
+       o.on_close_context = [](Context& context) { return context.driver().primary_ctx_reset(); };
+     }},
     {"OBJ-1", "flushes the manager when events end",
      [](O o) {
        o.between = [&o](WrongManager& m) {
@@ -303,7 +332,9 @@ const OwnMutant kMutants[] = {
        };
      }},
     {"OBJ-2", "ends streams and events at once",
-     [](O o) { o.on_context = [](Context& context) { context.deallocations().set_limits({.count = 0}); }; }},
+     [](O o) {
+       o.on_context = [](Context& context) { context.deallocations().set_limits({.count = 0}); };
+     }},
     {"OBJ-3", "unloads modules twice",
      [](O o) {
        o.below = [](WrongDriver& driver) {
@@ -384,7 +415,8 @@ const OwnMutant kMutants[] = {
          return freed || freed.error().code == Errc::dead_pointer ? Status() : freed;
        };
      }},
-    {"PTR-6", "frees shared memory with its last reference alone", [](O o) { o.on_free_owned = [](auto&) { return Status(); }; }},
+    {"PTR-6", "frees shared memory with its last reference alone",
+     [](O o) { o.on_free_owned = [](auto&) { return Status(); }; }},
     {"PTR-7", "revives dead memory that is owned",
      [](O o) {
        o.on_own = [](auto memory) {
@@ -418,8 +450,10 @@ const OwnMutant kMutants[] = {
     {"PTR-12", "does not look where a view ends",
      [](O o) {
        o.on_view = [](auto& memory, auto start, auto stop) -> Result<MemoryView> {
-         if (!stop || *stop <= memory.size() || !memory.device_pointer()) return memory.view(start, stop);
-         return MemoryView{.device_pointer = memory.device_pointer() + start, .size = *stop - start};
+         if (!stop || *stop <= memory.size() || !memory.device_pointer())
+           return memory.view(start, stop);
+         return MemoryView{.device_pointer = memory.device_pointer() + start,
+                           .size = *stop - start};
        };
      }},
     {"PTR-22", "runs the finalizer again where dead memory is freed",
@@ -439,7 +473,8 @@ const OwnMutant kMutants[] = {
      [](O o) {
        o.on_view = [](auto& memory, auto start, auto stop) -> Result<MemoryView> {
          if (memory.alive()) return memory.view(start, stop);
-         return MemoryView{.device_pointer = memory.device_pointer(), .size = memory.size()}.view(start, stop);
+         return MemoryView{.device_pointer = memory.device_pointer(), .size = memory.size()}.view(
+             start, stop);
        };
      }},
 
@@ -471,11 +506,14 @@ const OwnMutant kMutants[] = {
        };
      }},
 
-    {"IPC-1", "keeps no memory alive", [](O o) { o.on_exported = [](auto& fields, auto) { return IpcHandle::exported(fields); }; }},
+    {"IPC-1", "keeps no memory alive",
+     [](O o) { o.on_exported = [](auto& fields, auto) { return IpcHandle::exported(fields); }; }},
     {"IPC-6", "asks about reach also at home",
      [](O o) {
        o.on_open = [](auto& handle, auto& context) {
-         if (const auto reach = context.driver().can_access_peer(context.driver().device_identity())) return handle.open(context);
+         if (const auto reach =
+                 context.driver().can_access_peer(context.driver().device_identity()))
+           return handle.open(context);
          return handle.open(context);
        };
      }},
@@ -498,14 +536,17 @@ const OwnMutant kMutants[] = {
      [](O o) {
        auto stuck = remembers(false);
        o.on_open_direct = [stuck](auto& handle, auto& driver) -> Result<MemoryView> {
-         if (std::exchange(*stuck, false)) return fail(Errc::invalid_value, "IpcHandle is already opened");
+         if (std::exchange(*stuck, false))
+           return fail(Errc::invalid_value, "IpcHandle is already opened");
          auto view = handle.open_direct(driver);
          *stuck = !view && view.error().native != 0;
          return view;
        };
      }},
     {"IPC-10", "closes silently what is closed",
-     [](O o) { o.on_close = [](auto& handle) { return handle.is_open() ? handle.close() : Status(); }; }},
+     [](O o) {
+       o.on_close = [](auto& handle) { return handle.is_open() ? handle.close() : Status(); };
+     }},
     {"IPC-11", "stays open",
      [](O o) {
        o.on_close = [](auto& handle) { return handle.is_open() ? Status() : handle.close(); };
@@ -522,14 +563,17 @@ const OwnMutant kMutants[] = {
      [](O o) {
        o.on_open_staged = [](auto& handle, auto& source, auto& to) -> Result<MemoryView> {
          auto view = handle.open_staged(source, to);
-         if (!view && handle.fields().source_info && !source.driver().ipc_open_mem_handle(handle.fields().handle)) return view;
+         if (!view && handle.fields().source_info &&
+             !source.driver().ipc_open_mem_handle(handle.fields().handle))
+           return view;
          return view;
        };
      }},
     {"IPC-15", "opens directly where no device is said",
      [](O o) {
        o.on_open_staged = [](auto& handle, auto& source, auto& to) {
-         return handle.fields().source_info ? handle.open_staged(source, to) : handle.open_direct(to.driver());
+         return handle.fields().source_info ? handle.open_staged(source, to)
+                                            : handle.open_direct(to.driver());
        };
      }},
     {"IPC-16", "says nothing of the device that is missing",
@@ -563,7 +607,8 @@ const OwnMutant kMutants[] = {
 
 }  // namespace
 
-Result<std::unique_ptr<Context>> WrongOwn::make_context(OpenedDevice& device, Clock& clock, const ManagerFactory& factory,
+Result<std::unique_ptr<Context>> WrongOwn::make_context(OpenedDevice& device, Clock& clock,
+                                                        const ManagerFactory& factory,
                                                         Profile profile) const {
   if (before_context) before_context(factory);
   if (below) {
@@ -586,7 +631,8 @@ conformance::Subject subject_of(const OwnMutant& mutant, WrongOwn& own) {
   auto factory = find_manager("default");
   EMM_ASSERT(factory);
   mutant.make(own);
-  conformance::Subject subject{.manager = "default", .factory = *std::move(factory), .promise = Scope::deflt};
+  conformance::Subject subject{
+      .manager = "default", .factory = *std::move(factory), .promise = Scope::deflt};
   subject.own = &own;
   return subject;
 }

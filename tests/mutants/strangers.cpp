@@ -11,7 +11,8 @@
 
 #include "base/units.hpp"
 
-// Written from the contract's text and from what goes wrong in real managers, before anybody looked at the clauses.
+// Written from the contract's text and from what goes wrong in real managers, before anybody looked
+// at the clauses.
 
 namespace emm::mutants {
 namespace {
@@ -87,7 +88,8 @@ const Stranger kStrangers[] = {
      [](W m) {
        m.on_memalloc = [&m](auto size, auto stream) {
          auto memory = m.up->memalloc(size, stream);
-         if (memory && size % 2 == 1) quietly(m.driver->to.memset_d8(memory->device_pointer() + size / 512 * 512 + 512, 0, 1));
+         if (memory && size % 2 == 1)
+           quietly(m.driver->to.memset_d8(memory->device_pointer() + size / 512 * 512 + 512, 0, 1));
          return memory;
        };
      }},
@@ -105,7 +107,8 @@ const Stranger kStrangers[] = {
            {
              const std::lock_guard ending(*mutex);
              auto& other = (*last)[shell.size];
-             if (other && other.value != ptr.value) quietly(m.driver->to.memset_d8(other, 0, std::min<std::uint64_t>(shell.size, 64)));
+             if (other && other.value != ptr.value)
+               quietly(m.driver->to.memset_d8(other, 0, std::min<std::uint64_t>(shell.size, 64)));
            }
            shell.end(on);
          });
@@ -161,7 +164,9 @@ const Stranger kStrangers[] = {
        auto outs = counts();
        m.on_memalloc = [&m, outs](auto size, auto stream) {
          auto memory = m.up->memalloc(size, stream);
-         if (!memory && memory.error().code == Errc::out_of_memory && outs->next() == 3 && !m.driver->to.mem_alloc(4_KiB)) outs->next();
+         if (!memory && memory.error().code == Errc::out_of_memory && outs->next() == 3 &&
+             !m.driver->to.mem_alloc(4_KiB))
+           outs->next();
          return memory;
        };
      }},
@@ -187,7 +192,8 @@ const Stranger kStrangers[] = {
      [](W m) {
        m.on_memalloc = [&m](auto size, auto stream) -> Result<MemoryPointer> {
          auto memory = m.up->memalloc(size, stream);
-         if (!memory && memory.error().code == Errc::out_of_memory) return Error{.code = Errc::driver_error, .message = "no memory"};
+         if (!memory && memory.error().code == Errc::out_of_memory)
+           return Error{.code = Errc::driver_error, .message = "no memory"};
          return memory;
        };
      }},
@@ -204,7 +210,8 @@ const Stranger kStrangers[] = {
        auto guards = count_guards(m);
        m.on_memalloc = [&m, guards](auto size, auto stream) {
          auto memory = m.up->memalloc(size, stream);
-         if (memory || memory.error().code != Errc::out_of_memory || guards->alive == 0) return memory;
+         if (memory || memory.error().code != Errc::out_of_memory || guards->alive == 0)
+           return memory;
          guards->real.end();
          memory = m.up->memalloc(size, stream);
          guards->real = m.up->defer_cleanup();
@@ -214,7 +221,8 @@ const Stranger kStrangers[] = {
     {"gives managed memory for device memory above 32 MiB", "default",
      [](W m) {
        m.driver->on_mem_alloc = [&m](auto size) {
-         return size > 32_MiB ? m.driver->to.mem_alloc_managed(size, AttachFlags::global) : m.driver->to.mem_alloc(size);
+         return size > 32_MiB ? m.driver->to.mem_alloc_managed(size, AttachFlags::global)
+                              : m.driver->to.mem_alloc(size);
        };
      }},
     {"frees nothing before it asks for mapped memory again", "host-only",
@@ -347,7 +355,8 @@ const Stranger kStrangers[] = {
        shell_memalloc(m, [&m](Shell& shell, StreamHandle on) {
          shell.end(on);
          const auto info = m.driver->to.mem_get_info();
-         if (info && m.up->state().pending_bytes.value_or(0) == info->total / 5) quietly(m.up->flush());
+         if (info && m.up->state().pending_bytes.value_or(0) == info->total / 5)
+           quietly(m.up->flush());
        });
      }},
     {"takes what is free for the capacity", "default",
@@ -371,7 +380,8 @@ const Stranger kStrangers[] = {
          *collecting = true;
          shell.end(on);
          *collecting = false;
-         for (auto at = waiting->rbegin(); at != waiting->rend(); ++at) quietly(m.driver->to.mem_free(*at));
+         for (auto at = waiting->rbegin(); at != waiting->rend(); ++at)
+           quietly(m.driver->to.mem_free(*at));
          waiting->clear();
        });
      }},
@@ -450,7 +460,8 @@ const Stranger kStrangers[] = {
          if (!memory) return memory;
          const auto ptr = memory->device_pointer();
          auto* driver = &m.driver->to;
-         auto shell = Shell{std::move(*memory).take_lifetime(), ptr.value, size, [driver](Shell& ended, StreamHandle on) {
+         auto shell = Shell{std::move(*memory).take_lifetime(), ptr.value, size,
+                            [driver](Shell& ended, StreamHandle on) {
                               if (ended.up.free(on)) return;
                               ended.up = {};
                               quietly(driver->mem_free({ended.address}));
@@ -465,7 +476,8 @@ const Stranger kStrangers[] = {
          if (!memory || size < 4096) return memory;
          const auto ptr = memory->device_pointer();
          auto* driver = &m.driver->to;
-         auto shell = Shell{std::move(*memory).take_lifetime(), ptr.value, size, [driver](Shell& ended, StreamHandle on) {
+         auto shell = Shell{std::move(*memory).take_lifetime(), ptr.value, size,
+                            [driver](Shell& ended, StreamHandle on) {
                               if (!ended.up.free(on)) quietly(driver->mem_free({ended.address}));
                             }};
          return MemoryPointer(ptr, size, in_shell(std::move(shell), Epoch::Mark()));
@@ -484,7 +496,8 @@ const Stranger kStrangers[] = {
          *resetting = true;
          m.up->reset();
          *resetting = false;
-         for (auto at = order->rbegin(); at != order->rend(); ++at) quietly(m.driver->to.mem_free(*at));
+         for (auto at = order->rbegin(); at != order->rend(); ++at)
+           quietly(m.driver->to.mem_free(*at));
          order->clear();
        };
      }},
@@ -533,7 +546,8 @@ const Stranger kStrangers[] = {
          *resetting = false;
        };
        m.driver->on_mem_free = [&m, managed, resetting](DevicePtr ptr) -> Status {
-         return *resetting && managed->erase(ptr.value) == 1 ? Status() : m.driver->to.mem_free(ptr);
+         return *resetting && managed->erase(ptr.value) == 1 ? Status()
+                                                             : m.driver->to.mem_free(ptr);
        };
      }},
     {"frees at its end what was freed last", "default",
@@ -554,7 +568,8 @@ const Stranger kStrangers[] = {
          if (!memory) return memory;
          const auto ptr = memory->device_pointer();
          auto* driver = &m.driver->to;
-         auto shell = Shell{std::move(*memory).take_lifetime(), ptr.value, size, [driver](Shell& ended, StreamHandle on) {
+         auto shell = Shell{std::move(*memory).take_lifetime(), ptr.value, size,
+                            [driver](Shell& ended, StreamHandle on) {
                               if (ended.up.free(on)) return;
                               ended.up = {};
                               if (!driver->mem_get_info()) return;
@@ -632,7 +647,8 @@ const Stranger kStrangers[] = {
          auto* pinned = memory ? std::get_if<PinnedMemory>(&*memory) : nullptr;
          if (pinned == nullptr) return memory;
          const HostRange range{pinned->host_pointer(), pinned->size()};
-         return MappedMemory(range, {reinterpret_cast<std::uint64_t>(range.pointer)}, std::move(*pinned).take_lifetime());
+         return MappedMemory(range, {reinterpret_cast<std::uint64_t>(range.pointer)},
+                             std::move(*pinned).take_lifetime());
        };
      }},
     {"says the size of host memory in whole pages", "default",
@@ -678,7 +694,8 @@ const Stranger kStrangers[] = {
          auto* pinned = memory ? std::get_if<PinnedMemory>(&*memory) : nullptr;
          if (pinned == nullptr) return memory;
          const auto page = reinterpret_cast<std::uint64_t>(range.pointer) & ~std::uint64_t{4095};
-         return PinnedMemory({reinterpret_cast<HostPtr>(page), range.size}, std::move(*pinned).take_lifetime(), owner);
+         return PinnedMemory({reinterpret_cast<HostPtr>(page), range.size},
+                             std::move(*pinned).take_lifetime(), owner);
        };
      }},
     {"lets go of the owner of mapped regions", "default",
@@ -699,7 +716,8 @@ const Stranger kStrangers[] = {
     {"pins a region that is pinned without asking", "default",
      [](W m) {
        auto pinned = std::make_shared<std::set<HostPtr>>();
-       m.driver->on_mem_host_register = [&m, pinned](HostRange range, HostRegisterFlags flags) -> Status {
+       m.driver->on_mem_host_register = [&m, pinned](HostRange range,
+                                                     HostRegisterFlags flags) -> Status {
          if (pinned->count(range.pointer) != 0) return {};
          auto done = m.driver->to.mem_host_register(range, flags);
          if (done) pinned->insert(range.pointer);
@@ -714,7 +732,8 @@ const Stranger kStrangers[] = {
      [](W m) {
        auto waiting = std::make_shared<std::vector<HostPtr>>();
        const auto unpin = [&m, waiting] {
-         for (const auto ptr : std::exchange(*waiting, {})) quietly(m.driver->to.mem_host_unregister(ptr));
+         for (const auto ptr : std::exchange(*waiting, {}))
+           quietly(m.driver->to.mem_host_unregister(ptr));
        };
        m.driver->on_mem_host_unregister = [waiting](HostPtr ptr) -> Status {
          waiting->push_back(ptr);
@@ -733,7 +752,11 @@ const Stranger kStrangers[] = {
        };
      }},
     {"attaches managed memory to the host alone", "default",
-     [](W m) { m.driver->on_mem_alloc_managed = [&m](auto size, auto) { return m.driver->to.mem_alloc_managed(size, AttachFlags::host); }; }},
+     [](W m) {
+       m.driver->on_mem_alloc_managed = [&m](auto size, auto) {
+         return m.driver->to.mem_alloc_managed(size, AttachFlags::host);
+       };
+     }},
 
     // Questions.
     {"tells free for total and total for free", "default",
@@ -757,7 +780,11 @@ const Stranger kStrangers[] = {
        };
      }},
     {"tells the memory of another device", "default",
-     [](W m) { m.on_get_memory_info = []() -> Result<MemoryInfo> { return MemoryInfo{.free = 16_GiB, .total = 24_GiB}; }; }},
+     [](W m) {
+       m.on_get_memory_info = []() -> Result<MemoryInfo> {
+         return MemoryInfo{.free = 16_GiB, .total = 24_GiB};
+       };
+     }},
     {"tells nothing for an error of memory info", "default",
      [](W m) {
        m.on_get_memory_info = [&m]() -> Result<MemoryInfo> {
@@ -779,14 +806,16 @@ const Stranger kStrangers[] = {
        on_view(m, [live](MemoryView view, auto fields) {
          const std::lock_guard lock(live->mutex);
          auto at = live->sizes.upper_bound(view.device_pointer.value);
-         if (at != live->sizes.begin()) fields.offset = view.device_pointer.value - std::prev(at)->first;
+         if (at != live->sizes.begin())
+           fields.offset = view.device_pointer.value - std::prev(at)->first;
          return fields;
        });
      }},
     {"tells the allocation's size for the view's", "default",
      [](W m) {
        on_view(m, [&m](MemoryView view, auto fields) {
-         if (const auto range = m.driver->to.mem_get_address_range(view.device_pointer)) fields.size = range->size;
+         if (const auto range = m.driver->to.mem_get_address_range(view.device_pointer))
+           fields.size = range->size;
          return fields;
        });
      }},
@@ -820,7 +849,8 @@ const Stranger kStrangers[] = {
     {"gives handles of virtual memory that nobody can open", "async",
      [](W m) {
        m.on_get_ipc_handle = [](MemoryView view) -> Result<IpcHandle> {
-         return IpcHandle::exported({.handle = {}, .size = view.size, .offset = 0, .source_info = {}});
+         return IpcHandle::exported(
+             {.handle = {}, .size = view.size, .offset = 0, .source_info = {}});
        };
      }},
     {"says twice what is live", "pool",
@@ -895,10 +925,13 @@ const Stranger kStrangers[] = {
        m.driver->on_stream_synchronize = [&m, large](StreamHandle stream) -> Status {
          return *large ? Status() : m.driver->to.stream_synchronize(stream);
        };
-       m.driver->on_stream_wait_event = [&m, large](StreamHandle stream, EventHandle event) -> Status {
+       m.driver->on_stream_wait_event = [&m, large](StreamHandle stream,
+                                                    EventHandle event) -> Status {
          return *large ? Status() : m.driver->to.stream_wait_event(stream, event);
        };
-       m.driver->on_ctx_synchronize = [&m, large]() -> Status { return *large ? Status() : m.driver->to.ctx_synchronize(); };
+       m.driver->on_ctx_synchronize = [&m, large]() -> Status {
+         return *large ? Status() : m.driver->to.ctx_synchronize();
+       };
      }},
     {"gives what was freed on one stream to the next at once", "default",
      [](W m) {
@@ -918,11 +951,13 @@ const Stranger kStrangers[] = {
            return MemoryPointer(ptr, size, std::move(lifetime));
          };
          auto taken = take();
-         auto memory = taken ? Result<MemoryPointer>(std::move(*taken)) : m.up->memalloc(size, stream);
+         auto memory =
+             taken ? Result<MemoryPointer>(std::move(*taken)) : m.up->memalloc(size, stream);
          if (!memory) return memory;
          return in_shell(*std::move(memory), [idle](Shell& shell, StreamHandle) {
            const std::lock_guard lock(idle->mutex);
-           idle->blocks.emplace(shell.size, std::pair(DevicePtr{shell.address}, std::move(shell.up)));
+           idle->blocks.emplace(shell.size,
+                                std::pair(DevicePtr{shell.address}, std::move(shell.up)));
          });
        };
        m.on_reset = [&m, idle = idle.get()] {
@@ -952,7 +987,8 @@ const Stranger kStrangers[] = {
 std::span<const Stranger> all_strangers() { return kStrangers; }
 
 conformance::Subject subject_of(const Stranger& stranger) {
-  auto subject = subject_of(Mutant{.clause = {}, .wrong = stranger.wrong, .over = stranger.over, .make = stranger.make});
+  auto subject = subject_of(
+      Mutant{.clause = {}, .wrong = stranger.wrong, .over = stranger.over, .make = stranger.make});
   subject.patience = std::chrono::seconds(2);
   return subject;
 }

@@ -61,7 +61,8 @@ HostMemory in_shell(HostMemory memory, OnEnd on_end, std::shared_ptr<const void>
   if (auto* mapped = std::get_if<MappedMemory>(&memory)) {
     const HostRange range{mapped->host_pointer(), mapped->size()};
     const auto device = mapped->device_pointer();
-    return MappedMemory(range, device, wrap(range, std::move(*mapped).take_lifetime()), std::move(owner));
+    return MappedMemory(range, device, wrap(range, std::move(*mapped).take_lifetime()),
+                        std::move(owner));
   }
   auto& pinned = std::get<PinnedMemory>(memory);
   const HostRange range{pinned.host_pointer(), pinned.size()};
@@ -100,7 +101,8 @@ void shell_pinned(WrongManager& m, OnEnd on_end) {
   };
 }
 
-std::shared_ptr<Guards> count_guards(WrongManager& m, std::function<void(Guards&, std::size_t)> on_leave) {
+std::shared_ptr<Guards> count_guards(WrongManager& m,
+                                     std::function<void(Guards&, std::size_t)> on_leave) {
   auto guards = std::make_shared<Guards>();
   auto leavings = std::make_shared<std::list<Leaving>>();
   m.memory = leavings;
@@ -139,11 +141,13 @@ ManagerFactory wrong_factory(ManagerFactory factory, std::function<void(WrongMan
 conformance::Subject subject_of(const Mutant& mutant) {
   auto upstream = find_manager(mutant.over);
   EMM_ASSERT(upstream);
-  conformance::Subject subject{.manager = std::string(mutant.over), .promise = conformance::promise_of(mutant.over)};
+  conformance::Subject subject{.manager = std::string(mutant.over),
+                               .promise = conformance::promise_of(mutant.over)};
   if (mutant.clause == "ERR-6") subject.patience = std::chrono::milliseconds(300);
   if (mutant.over.find("profile=numba") != std::string_view::npos) subject.profile = Profile::numba;
   subject.factory = *std::move(upstream);
-  if (mutant.make != nullptr) subject.factory = wrong_factory(std::move(subject.factory), mutant.make);
+  if (mutant.make != nullptr)
+    subject.factory = wrong_factory(std::move(subject.factory), mutant.make);
   return subject;
 }
 

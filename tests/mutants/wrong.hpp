@@ -14,8 +14,8 @@ namespace emm::mutants {
 
 using conformance::Scope;
 
-/// The driver that a wrong manager stands on: each call that is set does something else than the device's. `to` is the
-/// device's own.
+/// The driver that a wrong manager stands on: each call that is set does something else than the
+/// device's. `to` is the device's own.
 class WrongDriver final : public ForwardingDriver {
  public:
   explicit WrongDriver(Driver& inner) noexcept : ForwardingDriver(inner, none()), to(inner) {}
@@ -48,55 +48,84 @@ class WrongDriver final : public ForwardingDriver {
   std::function<Status(StreamHandle, EventHandle)> on_stream_wait_event;
   std::function<Status()> on_ctx_synchronize;
 
-  Result<DevicePtr> mem_alloc(std::uint64_t size) override { return on_mem_alloc ? on_mem_alloc(size) : to.mem_alloc(size); }
-  Status mem_free(DevicePtr ptr) override { return on_mem_free ? on_mem_free(ptr) : to.mem_free(ptr); }
+  Result<DevicePtr> mem_alloc(std::uint64_t size) override {
+    return on_mem_alloc ? on_mem_alloc(size) : to.mem_alloc(size);
+  }
+  Status mem_free(DevicePtr ptr) override {
+    return on_mem_free ? on_mem_free(ptr) : to.mem_free(ptr);
+  }
   Status mem_free_async(DevicePtr ptr, StreamHandle stream) override {
     return on_mem_free_async ? on_mem_free_async(ptr, stream) : to.mem_free_async(ptr, stream);
   }
   Result<DevicePtr> mem_alloc_managed(std::uint64_t size, AttachFlags attach) override {
-    return on_mem_alloc_managed ? on_mem_alloc_managed(size, attach) : to.mem_alloc_managed(size, attach);
+    return on_mem_alloc_managed ? on_mem_alloc_managed(size, attach)
+                                : to.mem_alloc_managed(size, attach);
   }
   Result<HostPtr> mem_host_alloc(std::uint64_t size, HostAllocFlags flags) override {
     return on_mem_host_alloc ? on_mem_host_alloc(size, flags) : to.mem_host_alloc(size, flags);
   }
-  Status mem_free_host(HostPtr ptr) override { return on_mem_free_host ? on_mem_free_host(ptr) : to.mem_free_host(ptr); }
+  Status mem_free_host(HostPtr ptr) override {
+    return on_mem_free_host ? on_mem_free_host(ptr) : to.mem_free_host(ptr);
+  }
   Status mem_host_register(HostRange range, HostRegisterFlags flags) override {
-    return on_mem_host_register ? on_mem_host_register(range, flags) : to.mem_host_register(range, flags);
+    return on_mem_host_register ? on_mem_host_register(range, flags)
+                                : to.mem_host_register(range, flags);
   }
   Status mem_host_unregister(HostPtr ptr) override {
     return on_mem_host_unregister ? on_mem_host_unregister(ptr) : to.mem_host_unregister(ptr);
   }
   Result<DevicePtr> mem_host_get_device_pointer(HostPtr ptr) override {
-    return on_mem_host_get_device_pointer ? on_mem_host_get_device_pointer(ptr) : to.mem_host_get_device_pointer(ptr);
+    return on_mem_host_get_device_pointer ? on_mem_host_get_device_pointer(ptr)
+                                          : to.mem_host_get_device_pointer(ptr);
   }
   bool can_map_host_memory() const noexcept override { return can_map || to.can_map_host_memory(); }
-  Result<PhysicalHandle> mem_create(std::uint64_t size) override { return on_mem_create ? on_mem_create(size) : to.mem_create(size); }
-  Status mem_release(PhysicalHandle handle) override { return on_mem_release ? on_mem_release(handle) : to.mem_release(handle); }
-  Status mem_map(DevicePtr ptr, std::uint64_t size, std::uint64_t offset, PhysicalHandle handle) override {
+  Result<PhysicalHandle> mem_create(std::uint64_t size) override {
+    return on_mem_create ? on_mem_create(size) : to.mem_create(size);
+  }
+  Status mem_release(PhysicalHandle handle) override {
+    return on_mem_release ? on_mem_release(handle) : to.mem_release(handle);
+  }
+  Status mem_map(DevicePtr ptr, std::uint64_t size, std::uint64_t offset,
+                 PhysicalHandle handle) override {
     return on_mem_map ? on_mem_map(ptr, size, handle) : to.mem_map(ptr, size, offset, handle);
   }
   Status mem_set_access(DevicePtr ptr, std::uint64_t size, AccessFlags access) override {
     return on_mem_set_access ? on_mem_set_access(ptr, size) : to.mem_set_access(ptr, size, access);
   }
-  Status mem_unmap(DevicePtr ptr, std::uint64_t size) override { return on_mem_unmap ? on_mem_unmap(ptr, size) : to.mem_unmap(ptr, size); }
-  Result<MemoryInfo> mem_get_info() override { return on_mem_get_info ? on_mem_get_info() : to.mem_get_info(); }
+  Status mem_unmap(DevicePtr ptr, std::uint64_t size) override {
+    return on_mem_unmap ? on_mem_unmap(ptr, size) : to.mem_unmap(ptr, size);
+  }
+  Result<MemoryInfo> mem_get_info() override {
+    return on_mem_get_info ? on_mem_get_info() : to.mem_get_info();
+  }
   Result<AddressRange> mem_get_address_range(DevicePtr ptr) override {
     return on_mem_get_address_range ? on_mem_get_address_range(ptr) : to.mem_get_address_range(ptr);
   }
   Result<IpcMemHandle> ipc_get_mem_handle(DevicePtr ptr) override {
     return on_ipc_get_mem_handle ? on_ipc_get_mem_handle(ptr) : to.ipc_get_mem_handle(ptr);
   }
-  Status ctx_push_current() override { return on_ctx_push_current ? on_ctx_push_current() : to.ctx_push_current(); }
-  Result<ContextHandle> ctx_pop_current() override { return on_ctx_pop_current ? on_ctx_pop_current() : to.ctx_pop_current(); }
-  Status primary_ctx_reset() override { return on_primary_ctx_reset ? on_primary_ctx_reset() : to.primary_ctx_reset(); }
-  Status event_destroy(EventHandle event) override { return on_event_destroy ? on_event_destroy(event) : to.event_destroy(event); }
+  Status ctx_push_current() override {
+    return on_ctx_push_current ? on_ctx_push_current() : to.ctx_push_current();
+  }
+  Result<ContextHandle> ctx_pop_current() override {
+    return on_ctx_pop_current ? on_ctx_pop_current() : to.ctx_pop_current();
+  }
+  Status primary_ctx_reset() override {
+    return on_primary_ctx_reset ? on_primary_ctx_reset() : to.primary_ctx_reset();
+  }
+  Status event_destroy(EventHandle event) override {
+    return on_event_destroy ? on_event_destroy(event) : to.event_destroy(event);
+  }
   Status stream_synchronize(StreamHandle stream) override {
     return on_stream_synchronize ? on_stream_synchronize(stream) : to.stream_synchronize(stream);
   }
   Status stream_wait_event(StreamHandle stream, EventHandle event) override {
-    return on_stream_wait_event ? on_stream_wait_event(stream, event) : to.stream_wait_event(stream, event);
+    return on_stream_wait_event ? on_stream_wait_event(stream, event)
+                                : to.stream_wait_event(stream, event);
   }
-  Status ctx_synchronize() override { return on_ctx_synchronize ? on_ctx_synchronize() : to.ctx_synchronize(); }
+  Status ctx_synchronize() override {
+    return on_ctx_synchronize ? on_ctx_synchronize() : to.ctx_synchronize();
+  }
   Status library_unload(LibraryHandle library) override {
     return on_library_unload ? on_library_unload(library) : to.library_unload(library);
   }
@@ -105,8 +134,8 @@ class WrongDriver final : public ForwardingDriver {
   static CallHook& none() noexcept;
 };
 
-/// A manager over another, in which each method that is set does something else. `up` is the other. A probe is not
-/// wrong. What is not set is the other's.
+/// A manager over another, in which each method that is set does something else. `up` is the other.
+/// A probe is not wrong. What is not set is the other's.
 class WrongManager final : public MemoryManager {
  public:
   ~WrongManager() override {
@@ -117,12 +146,13 @@ class WrongManager final : public MemoryManager {
   std::unique_ptr<WrongDriver> driver;  ///< Null in a probe. Outlives `up`.
   ManagerContext context;               ///< As `up` was given it: its driver is `driver`.
   std::unique_ptr<MemoryManager> up;
-  std::shared_ptr<void> memory;         ///< What the wrong one has to remember.
+  std::shared_ptr<void> memory;  ///< What the wrong one has to remember.
 
   std::function<Status()> on_initialize;
   std::function<Result<MemoryPointer>(std::uint64_t, StreamHandle)> on_memalloc;
   std::function<Result<HostMemory>(std::uint64_t, HostAllocFlags)> on_memhostalloc;
-  std::function<Result<HostMemory>(HostRange, HostRegisterFlags, std::shared_ptr<const void>)> on_mempin;
+  std::function<Result<HostMemory>(HostRange, HostRegisterFlags, std::shared_ptr<const void>)>
+      on_mempin;
   std::function<Result<ManagedMemory>(std::uint64_t, AttachFlags)> on_memallocmanaged;
   std::function<Result<IpcHandle>(MemoryView)> on_get_ipc_handle;
   std::function<Result<MemoryInfo>()> on_get_memory_info;
@@ -140,18 +170,25 @@ class WrongManager final : public MemoryManager {
   Result<HostMemory> memhostalloc(std::uint64_t size, HostAllocFlags flags) override {
     return on_memhostalloc ? on_memhostalloc(size, flags) : up->memhostalloc(size, flags);
   }
-  Result<HostMemory> mempin(HostRange range, HostRegisterFlags flags, std::shared_ptr<const void> owner) override {
-    return on_mempin ? on_mempin(range, flags, std::move(owner)) : up->mempin(range, flags, std::move(owner));
+  Result<HostMemory> mempin(HostRange range, HostRegisterFlags flags,
+                            std::shared_ptr<const void> owner) override {
+    return on_mempin ? on_mempin(range, flags, std::move(owner))
+                     : up->mempin(range, flags, std::move(owner));
   }
   Result<ManagedMemory> memallocmanaged(std::uint64_t size, AttachFlags attach) override {
-    return on_memallocmanaged ? on_memallocmanaged(size, attach) : up->memallocmanaged(size, attach);
+    return on_memallocmanaged ? on_memallocmanaged(size, attach)
+                              : up->memallocmanaged(size, attach);
   }
   Result<IpcHandle> get_ipc_handle(MemoryView view) override {
     return on_get_ipc_handle ? on_get_ipc_handle(view) : up->get_ipc_handle(view);
   }
-  Result<MemoryInfo> get_memory_info() override { return on_get_memory_info ? on_get_memory_info() : up->get_memory_info(); }
+  Result<MemoryInfo> get_memory_info() override {
+    return on_get_memory_info ? on_get_memory_info() : up->get_memory_info();
+  }
   void reset() noexcept override { on_reset ? on_reset() : up->reset(); }
-  DeferCleanup defer_cleanup() override { return on_defer_cleanup ? on_defer_cleanup() : up->defer_cleanup(); }
+  DeferCleanup defer_cleanup() override {
+    return on_defer_cleanup ? on_defer_cleanup() : up->defer_cleanup();
+  }
   int interface_version() const noexcept override { return version; }
   Status flush() override { return on_flush ? on_flush() : up->flush(); }
   Status trim(std::uint64_t keep) override { return up->trim(keep); }
@@ -170,8 +207,8 @@ struct Shell {
   }
 };
 Lifetime in_shell(Shell shell, Epoch::Mark mark);
-/// The same memory, whose end is `on_end`'s business. Where no mark is given, a reset or the manager's end ends it as it
-/// would have without.
+/// The same memory, whose end is `on_end`'s business. Where no mark is given, a reset or the
+/// manager's end ends it as it would have without.
 MemoryPointer in_shell(MemoryPointer memory, std::function<void(Shell&, StreamHandle)> on_end);
 ManagedMemory in_shell(ManagedMemory memory, std::function<void(Shell&, StreamHandle)> on_end);
 HostMemory in_shell(HostMemory memory, std::function<void(Shell&, StreamHandle)> on_end,
@@ -180,7 +217,8 @@ HostMemory in_shell(HostMemory memory, std::function<void(Shell&, StreamHandle)>
 /// Every request of `manager` for this kind, in a shell.
 void shell_memalloc(WrongManager& manager, std::function<void(Shell&, StreamHandle)> on_end);
 void shell_managed(WrongManager& manager, std::function<void(Shell&, StreamHandle)> on_end);
-void shell_hosted(WrongManager& manager, bool mapped, std::function<void(Shell&, StreamHandle)> on_end);
+void shell_hosted(WrongManager& manager, bool mapped,
+                  std::function<void(Shell&, StreamHandle)> on_end);
 void shell_pinned(WrongManager& manager, std::function<void(Shell&, StreamHandle)> on_end);
 
 /// How deferrals stand, of a manager whose guards are these.
@@ -188,15 +226,16 @@ struct Guards {
   std::size_t alive = 0;
   DeferCleanup real;
 };
-/// Counts the guards of `manager`, of which the upstream sees one. `on_leave` hears of each end, before the last ends that
-/// one: 0 of the guard that began last, else its number.
-std::shared_ptr<Guards> count_guards(WrongManager& manager, std::function<void(Guards&, std::size_t)> on_leave = {});
+/// Counts the guards of `manager`, of which the upstream sees one. `on_leave` hears of each end,
+/// before the last ends that one: 0 of the guard that began last, else its number.
+std::shared_ptr<Guards> count_guards(WrongManager& manager,
+                                     std::function<void(Guards&, std::size_t)> on_leave = {});
 
 /// One wrong manager: `clause` must fail on it, and besides that none but the clause's kin.
 struct Mutant {
   std::string_view clause;
-  std::string_view wrong;  ///< What it does, in a sentence.
-  std::string_view over = "default";  ///< The manager that it is made of, with options.
+  std::string_view wrong;                         ///< What it does, in a sentence.
+  std::string_view over = "default";              ///< The manager that it is made of, with options.
   void (*make)(WrongManager& manager) = nullptr;  ///< Null: the options are what is wrong.
 };
 

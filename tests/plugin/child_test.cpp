@@ -159,12 +159,11 @@ TEST(RunInChild, ACallThatDoesNotReturnEndsTheChildBeforeTheWholeDeadline) {
 }
 
 TEST(RunInChild, SaysWhichEventTheCallServed) {
-  const auto end =
-      run_in_child({.deadline = kLong}, [](const std::atomic<bool>&) -> std::string {
-        mark_events_of([]() noexcept -> std::uint64_t { return 41; });
-        const RunningCall running("free");
-        std::abort();
-      });
+  const auto end = run_in_child({.deadline = kLong}, [](const std::atomic<bool>&) -> std::string {
+    mark_events_of([]() noexcept -> std::uint64_t { return 41; });
+    const RunningCall running("free");
+    std::abort();
+  });
 
   ASSERT_TRUE(end);
   EXPECT_EQ(end->event, 41u);

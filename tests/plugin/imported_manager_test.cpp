@@ -172,8 +172,8 @@ TEST(ImportedManager, WhatGoesWrongWithoutAnAnswerGoesToTheObserver) {
     static_cast<void>(rig.manager().report());
 
     ASSERT_FALSE(rig.observer.calls.empty()) << slot;
-    EXPECT_EQ(rig.observer.calls.back(), kPlugins + "hostile.so: an exception came out of " + slot +
-                                             ": expected a status");
+    EXPECT_EQ(rig.observer.calls.back(),
+              kPlugins + "hostile.so: an exception came out of " + slot + ": expected a status");
   }
   Rig ends(hostile("destroy=throws"));
   ends.context.reset();

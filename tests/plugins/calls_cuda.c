@@ -1,5 +1,6 @@
-/* Libraries for PyTorch's and CuPy's pluggable allocators that call CUDA: the driver, a shared cudart, or, as a statically
- * linked cudart does, whatever libcuda there is, for tables that nobody has written about. */
+/* Libraries for PyTorch's and CuPy's pluggable allocators that call CUDA: the driver, a shared
+ * cudart, or, as a statically linked cudart does, whatever libcuda there is, for tables that nobody
+ * has written about. */
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>

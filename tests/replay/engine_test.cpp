@@ -220,9 +220,8 @@ TEST(Engine, ARefusalThatWasRecordedMayBeAskedToBeAFailure) {
   const auto trace = B().add(B::recorded(B::sized(Op::memalloc, 1, 64), Outcome::oom))
                          .add(B::expecting(B::sized(Op::memalloc, 2, 64), Outcome::oom))
                          .done();
-  FakeStack stack({.refuse = [](std::uint64_t, std::uint64_t) {
-    return std::optional(out_of_memory());
-  }});
+  FakeStack stack(
+      {.refuse = [](std::uint64_t, std::uint64_t) { return std::optional(out_of_memory()); }});
 
   const auto summary = replay(trace, stack, {.refusals_fail = true});
 

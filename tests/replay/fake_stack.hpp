@@ -30,20 +30,16 @@ struct Script {
 struct Seen {
   std::vector<StreamHandle> streams;  ///< Of each memalloc.
   std::vector<HostRange> pinned;
-  std::vector<std::uint64_t> trims;   ///< What was to be kept.
+  std::vector<std::uint64_t> trims;  ///< What was to be kept.
 };
 
 /// Hands out the toy device from its beginning, never twice, 256-byte aligned, and does wrong what
 /// its script says.
 class ScriptedManager final : public MemoryManager {
  public:
-  ScriptedManager(const ManagerContext& context, FakeDriver& driver, const Script& script, Seen& seen,
-                  ManualClock& clock)
-      : driver_(driver),
-        observer_(context.observer),
-        script_(script),
-        seen_(seen),
-        clock_(clock) {}
+  ScriptedManager(const ManagerContext& context, FakeDriver& driver, const Script& script,
+                  Seen& seen, ManualClock& clock)
+      : driver_(driver), observer_(context.observer), script_(script), seen_(seen), clock_(clock) {}
 
   Status initialize() override { return {}; }
   Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle stream) override {
@@ -196,8 +192,7 @@ class FakeStack final : public Stack {
  public:
   explicit FakeStack(Script wrong = {}) : script(std::move(wrong)) {}
 
-  Result<std::unique_ptr<Context>> make_context(std::uint32_t device,
-                                                ManagerObserver* observer,
+  Result<std::unique_ptr<Context>> make_context(std::uint32_t device, ManagerObserver* observer,
                                                 order::Checker* order) override {
     if (refuses_contexts) return fail(Errc::no_device, "no device {}", device);
     auto opened = std::make_unique<OpenedDevice>();

@@ -2,7 +2,8 @@
 //
 //   sequence_player MANAGER < sequences
 //
-// and prints for each step its outcome and the driver calls that it made. A line "=" begins a sequence on a fresh device.
+// and prints for each step its outcome and the driver calls that it made. A line "=" begins a
+// sequence on a fresh device.
 #include <cstdio>
 #include <iterator>
 #include <map>
@@ -55,7 +56,8 @@ class Player {
     const auto number = [&](std::size_t at) { return *text::to_u64(words.at(at)); };
     const auto kind = words.at(0).at(0);
     if (kind == 'X') {
-      script_.fail(number(1), static_cast<std::int32_t>(number(2)), static_cast<std::int32_t>(number(3)));
+      script_.fail(number(1), static_cast<std::int32_t>(number(2)),
+                   static_cast<std::int32_t>(number(3)));
       return;
     }
     tell(perform(kind, number));
@@ -66,7 +68,8 @@ class Player {
   using Memory = std::variant<std::monostate, OwnedPointer, PinnedMemory, MappedMemory>;
 
   static std::string outcome(const Error& error) {
-    return text::format("error {}", error.native != 0 ? error.native : -static_cast<std::int32_t>(error.code));
+    return text::format("error {}",
+                        error.native != 0 ? error.native : -static_cast<std::int32_t>(error.code));
   }
 
   template <class Number>
@@ -83,7 +86,8 @@ class Player {
         return "ok";
       }
       case 'M': {
-        auto made = manager_->memallocmanaged(number(2), number(3) == 1 ? AttachFlags::global : AttachFlags::host);
+        auto made = manager_->memallocmanaged(
+            number(2), number(3) == 1 ? AttachFlags::global : AttachFlags::host);
         if (!made) return outcome(made.error());
         slots_[number(1)] = own(std::move(made->memory()));
         return "ok";
@@ -91,18 +95,20 @@ class Player {
       case 'H': {
         const auto bits = number(3);
         return keep(number(1), manager_->memhostalloc(number(2), {.mapped = (bits & 2) != 0,
-                                                                 .portable = (bits & 1) != 0,
-                                                                 .wc = (bits & 4) != 0}));
+                                                                  .portable = (bits & 1) != 0,
+                                                                  .wc = (bits & 4) != 0}));
       }
       case 'P':
-        return keep(number(1), manager_->mempin({.pointer = region(number(2)), .size = number(3)}, {.mapped = number(4) == 1}));
+        return keep(number(1), manager_->mempin({.pointer = region(number(2)), .size = number(3)},
+                                                {.mapped = number(4) == 1}));
       case 'V':
         if (const auto* of = std::get_if<OwnedPointer>(&slots_[number(2)])) {
           if (auto view = of->view(number(3), number(4))) slots_[number(1)] = *view;
         }
         return "ok";
       case 'O':
-        if (const auto* of = std::get_if<OwnedPointer>(&slots_[number(2)])) slots_[number(1)] = OwnedPointer(*of);
+        if (const auto* of = std::get_if<OwnedPointer>(&slots_[number(2)]))
+          slots_[number(1)] = OwnedPointer(*of);
         return "ok";
       case 'D':
         slots_.erase(number(1));

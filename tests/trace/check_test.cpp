@@ -134,20 +134,25 @@ TEST(Check, TheExamplesAreWell) {
 }
 
 TEST(Check, AResetOfOneDeviceEndsNothingOnAnother) {
-  const auto text = std::string("{\"format\":\"emmctl-trace\",\"version\":\"1.0\",\"requires\":[\"multi-device\"]}\n") +
-                    "{\"op\":\"memalloc\",\"id\":1,\"size\":5,\"device\":1}\n"
-                    "{\"op\":\"memalloc\",\"id\":2,\"size\":7,\"device\":2}\n"
-                    "{\"op\":\"reset\",\"device\":1}\n"
-                    "{\"op\":\"end\",\"events\":3,\"live\":1,\"live_bytes\":7}\n";
+  const auto text =
+      std::string(
+          "{\"format\":\"emmctl-trace\",\"version\":\"1.0\",\"requires\":[\"multi-device\"]}\n") +
+      "{\"op\":\"memalloc\",\"id\":1,\"size\":5,\"device\":1}\n"
+      "{\"op\":\"memalloc\",\"id\":2,\"size\":7,\"device\":2}\n"
+      "{\"op\":\"reset\",\"device\":1}\n"
+      "{\"op\":\"end\",\"events\":3,\"live\":1,\"live_bytes\":7}\n";
 
   EXPECT_EQ(findings(text),
-            "warning: x.json:3: 1 allocations of 7 bytes are never freed, id 2 first: expected a free of each\n");
+            "warning: x.json:3: 1 allocations of 7 bytes are never freed, id 2 first: expected a "
+            "free of each\n");
 }
 
 TEST(Check, AsksForNoFeatureOfSeveralDevicesWhereAllMemoryIsOnOne) {
-  EXPECT_EQ(findings(with_header("{\"op\":\"thread_begin\"}\n{\"op\":\"memalloc\",\"id\":1,\"size\":5,\"device\":3}\n"
-                                 "{\"op\":\"free\",\"id\":1}\n{\"op\":\"thread_end\"}\n")),
-            "");
+  EXPECT_EQ(
+      findings(with_header(
+          "{\"op\":\"thread_begin\"}\n{\"op\":\"memalloc\",\"id\":1,\"size\":5,\"device\":3}\n"
+          "{\"op\":\"free\",\"id\":1}\n{\"op\":\"thread_end\"}\n")),
+      "");
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ Exported write(std::string_view format, format::ByteSource& source) {
     exported.error = importer.error().message;
     return exported;
   }
-  if (const auto counts = (*importer)->read(source, *sink, {}); !counts) exported.error = counts.error().message;
+  if (const auto counts = (*importer)->read(source, *sink, {}); !counts)
+    exported.error = counts.error().message;
   exported.notes = text::join(sink->notes(), "\n");
   return exported;
 }
@@ -41,8 +42,8 @@ Exported write(std::string_view format, std::string_view trace) {
   return write(format, *format::ByteSource::memory(trace));
 }
 
-/// What a program asked for and gave back, in order: "a 512", "x 512" where it was refused, "f 3" of the third that it
-/// was given. What a reset ends counts as given back.
+/// What a program asked for and gave back, in order: "a 512", "x 512" where it was refused, "f 3"
+/// of the third that it was given. What a reset ends counts as given back.
 struct Requests final : OperationSink {
   std::vector<std::string> asked;
 
@@ -62,14 +63,17 @@ struct Requests final : OperationSink {
         asked.push_back(text::format("a {}", op.size));
         live_[id] = ++given_;
         break;
-      case Op::free: end(id); break;
+      case Op::free:
+        end(id);
+        break;
       case Op::reset: {
         std::map<std::uint64_t, std::string> in_order;
         for (const auto& [name, number] : live_) in_order[number] = name;
         for (const auto& [number, name] : in_order) end(name);
         break;
       }
-      default: break;
+      default:
+        break;
     }
     return {};
   }
@@ -96,11 +100,14 @@ std::vector<std::string> requests_of(format::ByteSource& source) {
 }
 
 std::string trace_of(std::string_view operations, std::string_view header = "") {
-  return text::format("{}{}}\n{}", R"({"format":"emmctl-trace","version":"1.0")", header, operations);
+  return text::format("{}{}}\n{}", R"({"format":"emmctl-trace","version":"1.0")", header,
+                      operations);
 }
 
 TEST(RmmCsvExport, WritesTheLogThatRmmWouldHaveWritten) {
-  const auto log = write("rmm-csv", trace_of(R"({"op":"memalloc","time_ns":5000,"thread":7,"id":1,"size":512,"addr":"0x7f00"}
+  const auto log = write(
+      "rmm-csv",
+      trace_of(R"({"op":"memalloc","time_ns":5000,"thread":7,"id":1,"size":512,"addr":"0x7f00"}
 {"op":"memalloc","time_ns":6000,"thread":7,"id":2,"size":99999999999999,"stream":"legacy","result":"oom"}
 {"op":"free","time_ns":45999,"thread":8,"id":1,"stream":"0x55aa"}
 )"));
@@ -126,12 +133,14 @@ TEST(RmmCsvExport, MakesUpAddressesWhereTwoLiveAtOneOrNoneIsRecorded) {
             "0,00:00:00.000000,allocate,0x700000000000,513,0\n"
             "0,00:00:00.000000,allocate,0x700000000400,64,0\n");
   EXPECT_EQ(log.notes,
-            "2 allocations are of managed or host memory, which the format does not tell from device memory\n"
+            "2 allocations are of managed or host memory, which the format does not tell from "
+            "device memory\n"
             "2 allocations have no address of their own in the trace: theirs are made up");
 }
 
 TEST(Exports, WriteWhatAResetEndsAsFreedAndSayWhatTheyLeaveOut) {
-  const auto log = write("rmm-csv", trace_of(R"({"op":"memalloc","id":"b","size":2,"addr":"0x200","context":"x"}
+  const auto log =
+      write("rmm-csv", trace_of(R"({"op":"memalloc","id":"b","size":2,"addr":"0x200","context":"x"}
 {"op":"memalloc","id":"a","size":1,"addr":"0x100","context":"x"}
 {"op":"memalloc","id":"c","size":3,"addr":"0x300","context":"y"}
 {"op":"memalloc","id":"d","size":0,"context":"x"}
@@ -180,7 +189,9 @@ TEST(DsaCsvExport, HasAnAlignmentColumnWhereOneIsAskedFor) {
 }
 
 TEST(ChromeTrace, IsJsonWithCountersLivesAndInstants) {
-  const auto picture = write("chrome-trace", trace_of(R"({"op":"memalloc","time_ns":100,"layer":"backing","id":"s1","size":512}
+  const auto picture =
+      write("chrome-trace",
+            trace_of(R"({"op":"memalloc","time_ns":100,"layer":"backing","id":"s1","size":512}
 {"op":"memalloc","time_ns":1100,"id":1,"size":24,"addr":"0x100","label":"pool","thread":5}
 {"op":"mark","time_ns":1200,"text":"step 1"}
 {"op":"memalloc","time_ns":2000,"id":2,"size":99,"result":"oom"}
@@ -208,7 +219,9 @@ TEST(ChromeTrace, IsJsonWithCountersLivesAndInstants) {
 }
 
 TEST(Exports, OfAnUnknownFormatNameThoseThatThereAre) {
-  EXPECT_EQ(find_exporter("csv").error().message.find("no format 'csv' to write: known are emm, rmm-csv, dsa-csv"), 0u);
+  EXPECT_EQ(find_exporter("csv").error().message.find(
+                "no format 'csv' to write: known are emm, rmm-csv, dsa-csv"),
+            0u);
 }
 
 /// What the importer makes of a trace that was written as a snapshot.
@@ -217,7 +230,8 @@ std::string snapshot_of(std::string_view trace) {
 }
 
 TEST(TorchPickleExport, HasTheSegmentsOfTheBackingLayerAndWhatIsPending) {
-  const auto trace = trace_of(R"({"op":"memalloc","layer":"backing","id":"s0","size":4096,"addr":"0x9000","preexisting":true}
+  const auto trace = trace_of(
+      R"({"op":"memalloc","layer":"backing","id":"s0","size":4096,"addr":"0x9000","preexisting":true}
 {"op":"memalloc","id":7,"size":100,"addr":"0x9000","granted":512,"preexisting":true}
 {"op":"memalloc","time_ns":1000,"layer":"backing","kind":"physical","id":"s1","size":4096,"addr":"0x1000","stream":"0x5"}
 {"op":"memalloc","time_ns":2000,"layer":"backing","kind":"physical","id":"s2","size":4096,"addr":"0x2000","stream":"0x5"}
@@ -272,17 +286,22 @@ TEST(TorchPickleExport, HasNoMoreReservedThanLiveWhereNoSegmentsAreRecorded) {
   EXPECT_EQ(write("torch-pickle", trace).notes,
             "1 operations have no place in the format: left out\n"
             "1 allocations are ended by a reset or their context's end: written as freed there\n"
-            "3 allocations lie in no segment that the trace has: each gets one of its own, exactly as large; what their "
+            "3 allocations lie in no segment that the trace has: each gets one of its own, exactly "
+            "as large; what their "
             "manager held for them is not known");
 }
 
 TEST(TorchPickleExport, OfATraceOfTheDriversCallsNeedNotSayThatEachIsASegment) {
   EXPECT_EQ(write("torch-pickle", trace_of(R"({"op":"memalloc","id":1,"size":100,"addr":"0x1000"}
-)", R"(,"level":"driver")")).notes, "");
+)",
+                                           R"(,"level":"driver")"))
+                .notes,
+            "");
 }
 
 TEST(TorchPickleExport, HasTheRowsOfEachDevice) {
-  EXPECT_EQ(snapshot_of(trace_of(R"({"op":"memalloc","time_ns":1000,"device":2,"id":1,"size":100,"addr":"0x1000"}
+  EXPECT_EQ(snapshot_of(trace_of(
+                R"({"op":"memalloc","time_ns":1000,"device":2,"id":1,"size":100,"addr":"0x1000"}
 {"op":"memalloc","time_ns":2000,"device":1,"id":2,"size":200,"addr":"0x1000"}
 {"op":"free","time_ns":3000,"device":2,"id":1}
 )")),
@@ -305,7 +324,9 @@ TEST(TorchPickleExport, KeepsTheOrderBetweenDevicesWhereThereAreNoTimes) {
 
   EXPECT_LT(snapshot.find("size=200"), snapshot.find("free id=1"));
   EXPECT_LT(snapshot.find("size=100"), snapshot.find("size=200"));
-  EXPECT_NE(write("torch-pickle", trace).notes.find("3 operations have no times: their order stands for microseconds"), std::string::npos);
+  EXPECT_NE(write("torch-pickle", trace)
+                .notes.find("3 operations have no times: their order stands for microseconds"),
+            std::string::npos);
 }
 
 TEST(TorchPickleExport, PlacesWhatHasNoAddressInSegmentsThatHaveRoom) {
@@ -341,7 +362,9 @@ TEST(TorchPickleExport, PlacesWhatHasNoAddressWhereNothingLives) {
 )"));
   const auto again = import_text("torch-pickle", exported.text);
 
-  EXPECT_NE(exported.notes.find("2 allocations have no address of their own in the trace: theirs are made up"), std::string::npos);
+  EXPECT_NE(exported.notes.find(
+                "2 allocations have no address of their own in the trace: theirs are made up"),
+            std::string::npos);
   EXPECT_EQ(summary(again.counts), "rows 6: used 6");
   EXPECT_NE(again.text().find("live=3 live_bytes=610"), std::string::npos) << again.text();
 }
@@ -369,8 +392,9 @@ TEST(Anonymizer, LeavesOutWhatTellsWhereATraceComesFrom) {
 )",
       R"(,"name":"secret","description":"secret","source":{"tool":"t","command":"secret --key","host":"secret","os":"secret","options":{"a":"secret"}},"devices":[{"id":0,"name":"secret","uuid":"secret","capacity":100}],"defaults":{"thread":"secret-thread"},"x-secret":1)"));
 
-  EXPECT_EQ(text,
-            R"({"format":"emmctl-trace","version":"1.0","source":{"tool":"t"},"devices":[{"id":0,"capacity":100}],"defaults":{"thread":"r1"}}
+  EXPECT_EQ(
+      text,
+      R"({"format":"emmctl-trace","version":"1.0","source":{"tool":"t"},"devices":[{"id":0,"capacity":100}],"defaults":{"thread":"r1"}}
 {"op":"memalloc","time_ns":1,"thread":"r1","id":"r1","size":512,"stream":"r1"}
 {"op":"memalloc","id":"r2","size":8,"stream":"legacy"}
 {"op":"mark","text":"-"}
@@ -394,18 +418,22 @@ class Collected : public testing::Test {
   void SetUp() override {
     const auto* const said = std::getenv("EMM_EXTRA_TRACES");
     const std::filesystem::path folder = said != nullptr ? said : EMM_EXTRA_TRACES;
-    if (folder.empty()) GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the folder of the collected recordings";
+    if (folder.empty())
+      GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the folder of the collected recordings";
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
       const auto& path = entry.path();
       auto snapshot = path;  // a .json beside a snapshot has its statistics
       snapshot.replace_extension(".pickle.gz");
       const bool told_of = path.extension() == ".json" && std::filesystem::exists(snapshot);
-      // Of the snapshots under nine settings, and of the ranks, one stands for all here; snapshots.* read them all.
+      // Of the snapshots under nine settings, and of the ranks, one stands for all here;
+      // snapshots.* read them all.
       const auto name = path.filename().string();
       const auto folder_name = path.parent_path().filename();
-      const bool one_of_many = (folder_name == "torch-settings" && name.find("_expgc_") == name.npos) ||
-                               (folder_name == "torch-ranks" && name != "ddp_rank2.pickle.gz");
-      if (entry.is_regular_file() && path.extension() != ".md" && !told_of && !one_of_many) paths_.push_back(path.string());
+      const bool one_of_many =
+          (folder_name == "torch-settings" && name.find("_expgc_") == name.npos) ||
+          (folder_name == "torch-ranks" && name != "ddp_rank2.pickle.gz");
+      if (entry.is_regular_file() && path.extension() != ".md" && !told_of && !one_of_many)
+        paths_.push_back(path.string());
     }
     std::sort(paths_.begin(), paths_.end());
     ASSERT_GE(paths_.size(), 24u);
@@ -430,7 +458,8 @@ TEST_F(Collected, FilesAreAccountedForToTheLastRow) {
     ASSERT_TRUE(counts) << path << ": " << describe(counts.error());
     EXPECT_GT(counts->used, 0u) << path;
     EXPECT_EQ(counts->truncated, 0u) << path;
-    EXPECT_EQ(counts->rows, counts->used + counts->unmatched + counts->duplicate + counts->other) << path;
+    EXPECT_EQ(counts->rows, counts->used + counts->unmatched + counts->duplicate + counts->other)
+        << path;
   }
 }
 
@@ -474,7 +503,8 @@ TEST_F(Collected, FilesExportedAreTheSameRequestsImported) {
   for (const auto& path : paths_) {
     const auto exported = write("rmm-csv", *open(path));
 
-    EXPECT_TRUE(requests_of(*open(path)) == requests_of(*format::ByteSource::memory(exported.text))) << path;
+    EXPECT_TRUE(requests_of(*open(path)) == requests_of(*format::ByteSource::memory(exported.text)))
+        << path;
   }
 }
 
@@ -495,7 +525,8 @@ TEST(Exports, OfGeneratedTracesAreTheSameRequestsImported) {
             << kind.name << ", seed " << seed << " as " << format;
       }
       const auto problem = write("dsa-csv", trace);
-      EXPECT_EQ(write("dsa-csv", problem.text).text, problem.text) << kind.name << ", seed " << seed;
+      EXPECT_EQ(write("dsa-csv", problem.text).text, problem.text)
+          << kind.name << ", seed " << seed;
     }
   }
 }

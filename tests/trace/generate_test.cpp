@@ -28,7 +28,8 @@ struct Followed : OperationSink {
   }
   Status on_operation(const Operation& op) override {
     EXPECT_FALSE(ended);
-    for (const auto c : one_line(op)) digest = digest * 1099511628211u + static_cast<unsigned char>(c);
+    for (const auto c : one_line(op))
+      digest = digest * 1099511628211u + static_cast<unsigned char>(c);
     if (op.has(Member::thread)) threads.insert(op.thread.number);
     if (op.has(Member::stream)) {
       streams.emplace(op.stream.text);
@@ -48,12 +49,15 @@ struct Followed : OperationSink {
         EXPECT_EQ(live.erase(op.id.number), 1u);
         ++memory_operations;
         break;
-      case Op::stream_create: created.emplace(op.id.text); break;
+      case Op::stream_create:
+        created.emplace(op.id.text);
+        break;
       case Op::end:
         EXPECT_EQ(op.events, operations);
         ended = true;
         break;
-      default: break;
+      default:
+        break;
     }
     ++operations;
     return {};
@@ -69,7 +73,8 @@ TEST(Generate, MakesAsManyOperationsAsAskedAndFreesEverything) {
     for (const std::uint64_t events : {0u, 1u, 2u, 7u, 100u, 5001u}) {
       Followed trace;
 
-      const auto made = generate({.kind = std::string(kind.name), .events = events, .live = 50}, trace);
+      const auto made =
+          generate({.kind = std::string(kind.name), .events = events, .live = 50}, trace);
 
       ASSERT_TRUE(made) << describe(made.error());
       EXPECT_EQ(trace.memory_operations, events / 2 * 2) << kind.name;
@@ -84,7 +89,10 @@ TEST(Generate, KeepsToTheSizesAndTheLiveNumberAskedFor) {
     for (const std::uint64_t live : {1u, 2u, 3u, 100u}) {
       Followed trace;
 
-      ASSERT_TRUE(generate({.kind = std::string(kind.name), .events = 4000, .min_size = 100, .max_size = 3000,
+      ASSERT_TRUE(generate({.kind = std::string(kind.name),
+                            .events = 4000,
+                            .min_size = 100,
+                            .max_size = 3000,
                             .live = live},
                            trace));
 
@@ -138,12 +146,14 @@ TEST(Generate, RefusesWhatContradictsItself) {
   Followed trace;
 
   EXPECT_EQ(generate({.kind = "ramp"}, trace).error().message,
-            "unknown kind of trace 'ramp': known are ramps, comb, sawtooth, generational, log-uniform, many-live, split, "
+            "unknown kind of trace 'ramp': known are ramps, comb, sawtooth, generational, "
+            "log-uniform, many-live, split, "
             "multi-thread, multi-stream");
   EXPECT_EQ(generate({.kind = "ramps", .min_size = 10, .max_size = 9}, trace).error().message,
             "sizes from 10 to 9 bytes: expected at least 1, and the smaller first");
   EXPECT_EQ(generate({.kind = "ramps", .live = 0}, trace).error().message,
-            "0 live allocations, 1 threads, 1 streams: expected at least 1 of each, and at most 60000 threads and "
+            "0 live allocations, 1 threads, 1 streams: expected at least 1 of each, and at most "
+            "60000 threads and "
             "streams");
   EXPECT_EQ(trace.operations, 0u);
 }

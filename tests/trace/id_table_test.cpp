@@ -18,7 +18,8 @@ TEST(IdTable, NumbersIdsInTheOrderOfFirstMentionHoweverTheyCount) {
     std::map<std::uint64_t, std::uint32_t> known;
     for (int i = 0; i < 20'000; ++i) {
       const std::uint64_t size = known.size();
-      const std::uint64_t numbers[] = {size, random.below(1 + 3 * size), 4 * (size + 1000 + random.below(40)) - 20,
+      const std::uint64_t numbers[] = {size, random.below(1 + 3 * size),
+                                       4 * (size + 1000 + random.below(40)) - 20,
                                        random.below(std::uint64_t{1} << 30)};
       const auto number = numbers[random.below(4)];
 

@@ -1,3 +1,5 @@
+#include "trace/exporters/torch_pickle.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +13,6 @@
 #include "format/pickle.hpp"
 #include "format/pickle_writer.hpp"
 #include "tests/trace/importers/imported.hpp"
-#include "trace/exporters/torch_pickle.hpp"
 #include "trace/generate.hpp"
 #include "trace/trace.hpp"
 
@@ -23,9 +24,15 @@ using format::PickleWriter;
 
 void put(PickleWriter& pickle, const JsonValue& value) {
   switch (value.type()) {
-    case JsonValue::Type::null: pickle.text("None"); break;
-    case JsonValue::Type::boolean: pickle.truth(*value.as_bool()); break;
-    case JsonValue::Type::string: pickle.text(*value.as_string()); break;
+    case JsonValue::Type::null:
+      pickle.text("None");
+      break;
+    case JsonValue::Type::boolean:
+      pickle.truth(*value.as_bool());
+      break;
+    case JsonValue::Type::string:
+      pickle.text(*value.as_string());
+      break;
     case JsonValue::Type::number:
       if (const auto number = value.as_u64()) {
         pickle.number(*number);
@@ -65,12 +72,20 @@ std::string pickled(std::string_view json) {
   return bytes;
 }
 
-Imported read(std::string_view json, bool partial = false) { return import_text("torch-pickle", pickled(json), partial); }
+Imported read(std::string_view json, bool partial = false) {
+  return import_text("torch-pickle", pickled(json), partial);
+}
 
 /// A snapshot whose device 0 has these rows, and these segments at the end.
-std::string snapshot(std::string_view rows, std::string_view segments = "", std::string_view more = "") {
+std::string snapshot(std::string_view rows, std::string_view segments = "",
+                     std::string_view more = "") {
   std::string out = "{\"segments\": [";
-  out.append(segments).append("], \"device_traces\": [[").append(rows).append("]]").append(more).append("}");
+  out.append(segments)
+      .append("], \"device_traces\": [[")
+      .append(rows)
+      .append("]]")
+      .append(more)
+      .append("}");
   return out;
 }
 
@@ -122,15 +137,18 @@ TEST(TorchPickle, ReadsSnapshotsWithTimesSettingsAndAnnotations) {
             "end events=6 live=1 live_bytes=100");
   EXPECT_EQ(summary(log.counts), "rows 6: used 5, other 1");
   EXPECT_EQ(log.header.clock_start_realtime_ns, 1'700'000'000'000'000'000u);
-  EXPECT_EQ(log.header.source_options,
-            R"({"allocator_settings":{"PYTORCH_CUDA_ALLOC_CONF":"","max_split_size":-1,"expandable_segments":false,)"
-            R"("garbage_collection_threshold":0.5,"roundup_power2_divisions":{"1":0}},)"
-            R"("at_end":{"segments":1,"reserved_bytes":2097152,"active_blocks":1,"allocated_bytes":512,)"
-            R"("requested_bytes":100,"pending_blocks":0}})");
+  EXPECT_EQ(
+      log.header.source_options,
+      R"({"allocator_settings":{"PYTORCH_CUDA_ALLOC_CONF":"","max_split_size":-1,"expandable_segments":false,)"
+      R"("garbage_collection_threshold":0.5,"roundup_power2_divisions":{"1":0}},)"
+      R"("at_end":{"segments":1,"reserved_bytes":2097152,"active_blocks":1,"allocated_bytes":512,)"
+      R"("requested_bytes":100,"pending_blocks":0}})");
   EXPECT_EQ(notes(log),
-            "1 segments of 2097152 bytes were there before the first row: the recording began later, or its ring lost "
+            "1 segments of 2097152 bytes were there before the first row: the recording began "
+            "later, or its ring lost "
             "the oldest rows\n"
-            "1 allocations failed with room on the device, 5000 bytes or more: a limit was set elsewhere, as by a memory "
+            "1 allocations failed with room on the device, 5000 bytes or more: a limit was set "
+            "elsewhere, as by a memory "
             "fraction");
 }
 
@@ -150,7 +168,8 @@ TEST(TorchPickle, KeepsWhatLaterVersionsSayOfARow) {
   EXPECT_EQ(log.text(),
             "gap the ring of events overflowed\n"
             "memalloc id=1 size=100 addr=0x1000 time_ns=0 \"weights\" \"x-pool_id\":[0,3]\n"
-            "memalloc id=2 size=100 addr=0x2000 time_ns=1000 \"gradients\" \"x-compile_context\":\"0/1\"\n"
+            "memalloc id=2 size=100 addr=0x2000 time_ns=1000 \"gradients\" "
+            "\"x-compile_context\":\"0/1\"\n"
             "mark time_ns=2000 epoch \"x-action\":\"user_defined\"\n"
             "end events=4 live=2 live_bytes=200");
   EXPECT_EQ(summary(log.counts), "rows 4: used 3, other 1");
@@ -214,7 +233,8 @@ TEST(TorchPickle, UndoesMapsAndUnmapsToFindWhatWasMappedBefore) {
             "free backing id=s2\n"
             "end events=6 live=0 live_bytes=0");
   EXPECT_EQ(notes(log),
-            "4 segments of 2750 bytes were there before the first row: the recording began later, or its ring lost the "
+            "4 segments of 2750 bytes were there before the first row: the recording began later, "
+            "or its ring lost the "
             "oldest rows");
 }
 
@@ -233,7 +253,8 @@ TEST(TorchPickle, SaysWhereRecordStreamHeldMemoryBack) {
             "free backing id=1\n"
             "free id=2\n"
             "end events=5 live=0 live_bytes=0");
-  EXPECT_EQ(notes(log), "1 frees completed later than they were asked for, as record_stream makes them");
+  EXPECT_EQ(notes(log),
+            "1 frees completed later than they were asked for, as record_stream makes them");
 }
 
 TEST(TorchPickle, SaysWhichFreesDidNotComplete) {
@@ -259,7 +280,8 @@ TEST(TorchPickle, SaysWhichFreesDidNotComplete) {
             "free backing id=3 time_ns=6000 error\n"
             "end events=10 live=1 live_bytes=50")
       << "what lives where a free was asked for says that it completed";
-  EXPECT_EQ(log.counts.notes.back(), "2 frees had not completed at the end: their memory was not free yet");
+  EXPECT_EQ(log.counts.notes.back(),
+            "2 frees had not completed at the end: their memory was not free yet");
 }
 
 TEST(TorchPickle, TellsWhatIsLeftOfAnUnmappedRangeFromWhatWasMapped) {
@@ -280,7 +302,8 @@ TEST(TorchPickle, TellsWhatIsLeftOfAnUnmappedRangeFromWhatWasMapped) {
 }
 
 TEST(TorchPickle, TakesCompletionsForTheFreesWhereNoOthersWereRecorded) {
-  const auto log = read(snapshot(R"({"action": "free_completed", "addr": 4096, "size": 100, "stream": 0})"));
+  const auto log =
+      read(snapshot(R"({"action": "free_completed", "addr": 4096, "size": 100, "stream": 0})"));
 
   EXPECT_EQ(log.text(),
             "memalloc id=1 size=100 addr=0x1000 preexisting\n"
@@ -300,9 +323,18 @@ TEST(TorchPickle, TakesARowThatSaysNoStreamAndNoTime) {
 }
 
 TEST(TorchPickle, TakesTuplesAsLists) {
-  // {"device_traces": (({"action": "alloc", "addr": 7, "size": 9, "stream": None, "time_us": None},),)}
-  std::string bytes = "\x80\x04}\x8c\x0d" "device_traces}(\x8c\x06" "action\x8c\x05" "alloc\x8c\x04" "addrK\x07\x8c\x04" "sizeK\x09"
-                      "\x8c\x06" "streamN\x8c\x07" "time_usNu\x85\x85s.";
+  // {"device_traces": (({"action": "alloc", "addr": 7, "size": 9, "stream": None, "time_us":
+  // None},),)}
+  std::string bytes =
+      "\x80\x04}\x8c\x0d"
+      "device_traces}(\x8c\x06"
+      "action\x8c\x05"
+      "alloc\x8c\x04"
+      "addrK\x07\x8c\x04"
+      "sizeK\x09"
+      "\x8c\x06"
+      "streamN\x8c\x07"
+      "time_usNu\x85\x85s.";
 
   const auto log = import_text("torch-pickle", bytes);
 
@@ -336,11 +368,14 @@ TEST(TorchPickle, OrdersTheRowsOfSeveralDevicesByTime) {
 }
 
 TEST(TorchPickle, DefinesAStackOnceHoweverItIsWritten) {
-  constexpr std::string_view kFrames = R"([{"name": "f", "filename": "a.py", "line": 1}, {"line": 2, "name": "g", "filename": "b.py"}])";
+  constexpr std::string_view kFrames =
+      R"([{"name": "f", "filename": "a.py", "line": 1}, {"line": 2, "name": "g", "filename": "b.py"}])";
   std::string rows;
   for (auto i = 1; i <= 3; ++i) {
     rows += i > 1 ? ", " : "";
-    rows += text::format("{\"action\": \"alloc\", \"addr\": {}, \"size\": 8, \"stream\": 0, \"frames\": {}", i, kFrames);
+    rows += text::format(
+        "{\"action\": \"alloc\", \"addr\": {}, \"size\": 8, \"stream\": 0, \"frames\": {}", i,
+        kFrames);
     rows += "}";
   }
   const auto log = read(snapshot(rows));
@@ -354,13 +389,16 @@ TEST(TorchPickle, DefinesAStackOnceHoweverItIsWritten) {
 
 TEST(TorchPickle, SaysWhatItCannotRead) {
   EXPECT_EQ(read(R"([{"device": 0, "blocks": [{"history": []}]}])").error,
-            "run.log: a list of segments, as PyTorch before 2.0 wrote, has no events: expected a snapshot of PyTorch 2.0 "
+            "run.log: a list of segments, as PyTorch before 2.0 wrote, has no events: expected a "
+            "snapshot of PyTorch 2.0 "
             "or later, with \"device_traces\"");
   EXPECT_EQ(read(R"({"weights": 5})").error,
-            "run.log: the pickle is no snapshot of PyTorch's memory: expected a dict with \"segments\" and "
+            "run.log: the pickle is no snapshot of PyTorch's memory: expected a dict with "
+            "\"segments\" and "
             "\"device_traces\"");
   EXPECT_EQ(read(R"({"device_traces": 5})").error,
-            "run.log: the pickle is no snapshot of PyTorch's memory: expected a dict with \"segments\" and "
+            "run.log: the pickle is no snapshot of PyTorch's memory: expected a dict with "
+            "\"segments\" and "
             "\"device_traces\"");
   EXPECT_EQ(read(snapshot("5")).error,
             "run.log: device_traces[0][0]: the row is not as it should be: expected a dict");
@@ -368,18 +406,26 @@ TEST(TorchPickle, SaysWhatItCannotRead) {
             "run.log: device_traces[0][0]: \"action\" is not as it should be: expected a string");
   EXPECT_EQ(read(snapshot(R"({"action": "alloc", "size": 5, "stream": 0})")).error,
             "run.log: device_traces[0][0]: \"addr\" is not as it should be: expected an address");
-  EXPECT_EQ(read(snapshot(R"({"action": "alloc", "addr": 1, "size": -5, "stream": 0})")).error,
-            "run.log: device_traces[0][0]: \"size\" is not as it should be: expected a count of bytes");
+  EXPECT_EQ(
+      read(snapshot(R"({"action": "alloc", "addr": 1, "size": -5, "stream": 0})")).error,
+      "run.log: device_traces[0][0]: \"size\" is not as it should be: expected a count of bytes");
   EXPECT_EQ(read(snapshot(R"({"action": "alloc", "addr": 1, "size": 5, "stream": "0"})")).error,
-            "run.log: device_traces[0][0]: \"stream\" is not as it should be: expected a stream's handle");
-  EXPECT_EQ(read(snapshot(R"({"action": "alloc", "addr": 1, "size": 5, "stream": 0, "time_us": "now"})")).error,
-            "run.log: device_traces[0][0]: \"time_us\" is not as it should be: expected microseconds");
+            "run.log: device_traces[0][0]: \"stream\" is not as it should be: expected a stream's "
+            "handle");
+  EXPECT_EQ(
+      read(snapshot(R"({"action": "alloc", "addr": 1, "size": 5, "stream": 0, "time_us": "now"})"))
+          .error,
+      "run.log: device_traces[0][0]: \"time_us\" is not as it should be: expected microseconds");
   EXPECT_EQ(read(snapshot("", R"({"device": 0, "address": 1})")).error,
             "run.log: segments[0] has no number \"total_size\": expected bytes or an address");
   EXPECT_EQ(read(snapshot("", R"({"device": 4000, "address": 1, "total_size": 5})")).error,
             "run.log: device 4000: expected a snapshot of fewer devices");
-  EXPECT_EQ(import_text("torch-pickle", "\x80\x04" "cos\nsystem\n(S'true'\ntR.").error,
-            "run.log: byte 2: GLOBAL asks to run code: expected plain data: dicts, lists, tuples, strings and numbers");
+  EXPECT_EQ(import_text("torch-pickle",
+                        "\x80\x04"
+                        "cos\nsystem\n(S'true'\ntR.")
+                .error,
+            "run.log: byte 2: GLOBAL asks to run code: expected plain data: dicts, lists, tuples, "
+            "strings and numbers");
 }
 
 TEST(TorchPickle, TakesWhatIsThereOfAFileThatWasCut) {
@@ -388,8 +434,9 @@ TEST(TorchPickle, TakesWhatIsThereOfAFileThatWasCut) {
   auto lost = 0, most = 0;
   for (std::size_t size = 3; size < whole.size(); ++size) {
     const auto prefix = std::string_view(whole).substr(0, size);
-    EXPECT_EQ(import_text("torch-pickle", prefix).error,
-              text::format("run.log: byte {}: the file ends inside the pickle: expected STOP", size));
+    EXPECT_EQ(
+        import_text("torch-pickle", prefix).error,
+        text::format("run.log: byte {}: the file ends inside the pickle: expected STOP", size));
     const auto log = import_text("torch-pickle", prefix, true);
     if (log.error == "") {
       EXPECT_EQ(log.counts.truncated, 1u) << size;
@@ -416,27 +463,33 @@ TEST(TorchPickle, TakesRowsAloneWhereTheirTailWasCutOff) {
   std::size_t in_rows = 0;
   for (std::size_t size = whole.size() - 1; size > 3; --size) {
     const auto log = import_text("torch-pickle", std::string_view(whole).substr(0, size), true);
-    if (log.error != "" || notes(log).find("inside the rows of device 0") == std::string::npos) continue;
+    if (log.error != "" || notes(log).find("inside the rows of device 0") == std::string::npos)
+      continue;
     ++in_rows;
-    EXPECT_EQ(log.text().find("granted"), std::string::npos) << "nothing of the state at the end is in\n" << log.text();
-    EXPECT_EQ(log.text().find("size=4000"), std::string::npos) << "the last row may be half there\n" << log.text();
+    EXPECT_EQ(log.text().find("granted"), std::string::npos)
+        << "nothing of the state at the end is in\n"
+        << log.text();
+    EXPECT_EQ(log.text().find("size=4000"), std::string::npos) << "the last row may be half there\n"
+                                                               << log.text();
   }
   EXPECT_GT(in_rows, 100u);
 }
 
 TEST(TorchPickle, TakesTheStateAloneWhereTheFileEndsBeforeTheRows) {
-  const auto whole = pickled(snapshot(
-      R"({"action": "alloc", "addr": 4096, "size": 100, "stream": 0, "time_us": 1})",
-      R"({"device": 0, "address": 4096, "total_size": 8192, "stream": 0, "blocks": [
+  const auto whole = pickled(
+      snapshot(R"({"action": "alloc", "addr": 4096, "size": 100, "stream": 0, "time_us": 1})",
+               R"({"device": 0, "address": 4096, "total_size": 8192, "stream": 0, "blocks": [
             {"address": 4096, "size": 4096, "requested_size": 4000, "state": "active_allocated"},
             {"address": 8192, "size": 4096, "requested_size": 4096, "state": "active_allocated"}]})"));
-  const auto log = import_text("torch-pickle", std::string_view(whole).substr(0, whole.find("device_traces") - 4), true);
+  const auto log = import_text(
+      "torch-pickle", std::string_view(whole).substr(0, whole.find("device_traces") - 4), true);
 
   EXPECT_EQ(log.error, "");
   EXPECT_EQ(log.text(),
             "memalloc backing id=s1 size=8192 addr=0x1000 preexisting\n"
             "memalloc id=1 size=4000 addr=0x1000 granted=4096 preexisting");
-  EXPECT_NE(notes(log).find("inside the state at the end: the segments up to there are taken, and not the last block"),
+  EXPECT_NE(notes(log).find("inside the state at the end: the segments up to there are taken, and "
+                            "not the last block"),
             std::string::npos)
       << notes(log);
 }
@@ -455,7 +508,10 @@ TEST(TorchPickle, LeavesOutWhatOtherDevicesDidBehindACut) {
             "memalloc id=1 size=10 addr=0x1 device=0 time_ns=0\n"
             "memalloc id=2 size=30 addr=0x3 device=1 time_ns=10000\n"
             "memalloc id=3 size=40 addr=0x4 device=1 time_ns=15000");
-  EXPECT_NE(notes(log).find("1 rows of other devices are later than the last of device 1: not taken"), std::string::npos) << notes(log);
+  EXPECT_NE(
+      notes(log).find("1 rows of other devices are later than the last of device 1: not taken"),
+      std::string::npos)
+      << notes(log);
 }
 
 TEST(TorchPickle, KnowsWherePrivatePoolsAndStacksOfTheStateBelong) {
@@ -469,14 +525,15 @@ TEST(TorchPickle, KnowsWherePrivatePoolsAndStacksOfTheStateBelong) {
          {"device": 0, "address": 5000, "total_size": 100, "stream": 0, "is_expandable": true, "segment_pool_id": [0, 0],
           "blocks": []})"));
 
-  EXPECT_EQ(log.text(),
-            "define site id=1 [a.py:1 f]\n"
-            "memalloc id=1 size=40 addr=0x41a granted=50 preexisting site=1\n"
-            "memalloc backing physical id=s1 size=100 addr=0x3e8 \"x-pool_id\":[0,2]\n"
-            "memalloc backing physical id=s2 size=100 addr=0x1388\n"
-            "free backing id=s1\n"
-            "memalloc backing physical id=s3 size=50 addr=0x41a \"x-pool_id\":[0,2],\"x-no_row\":true\n"
-            "end events=6 live=1 live_bytes=40");
+  EXPECT_EQ(
+      log.text(),
+      "define site id=1 [a.py:1 f]\n"
+      "memalloc id=1 size=40 addr=0x41a granted=50 preexisting site=1\n"
+      "memalloc backing physical id=s1 size=100 addr=0x3e8 \"x-pool_id\":[0,2]\n"
+      "memalloc backing physical id=s2 size=100 addr=0x1388\n"
+      "free backing id=s1\n"
+      "memalloc backing physical id=s3 size=50 addr=0x41a \"x-pool_id\":[0,2],\"x-no_row\":true\n"
+      "end events=6 live=1 live_bytes=40");
 }
 
 TEST(TorchPickle, SaysWhereRowsAndSegmentsDoNotAgree) {
@@ -488,7 +545,8 @@ TEST(TorchPickle, SaysWhereRowsAndSegmentsDoNotAgree) {
             {"address": 4096, "size": 512, "requested_size": 100, "state": "active_allocated"}]})"));
 
   EXPECT_EQ(notes(log),
-            "1 segments of 512 bytes were there before the first row: the recording began later, or its ring lost the "
+            "1 segments of 512 bytes were there before the first row: the recording began later, "
+            "or its ring lost the "
             "oldest rows\n"
             "1 blocks are active at the end though the rows free them\n"
             "live allocations: 0 by the rows, 1 by the segments at the end\n"
@@ -511,18 +569,22 @@ TEST(TorchPickle, ReadsBackWhatTheWriterOfSnapshotsWrote) {
   EXPECT_EQ(log.counts.rows, writer.rows());
   EXPECT_EQ(log.counts.used, writer.rows());
   EXPECT_EQ(notes(log), "");
-  EXPECT_EQ(log.operations.back().substr(log.operations.back().find(" live")), " live=0 live_bytes=0");
+  EXPECT_EQ(log.operations.back().substr(log.operations.back().find(" live")),
+            " live=0 live_bytes=0");
 }
 
 /// Adds up what a trace says.
 struct Totals final : OperationSink {
   std::map<std::uint64_t, std::uint64_t> live;
   std::map<std::string, std::uint64_t, std::less<>> held;
-  std::uint64_t live_bytes = 0, peak_live = 0, reserved = 0, peak_reserved = 0, rounded = 0, peak_rounded = 0;
+  std::uint64_t live_bytes = 0, peak_live = 0, reserved = 0, peak_reserved = 0, rounded = 0,
+                peak_rounded = 0;
   std::uint64_t segments = 0, refused = 0;
   Header header;
 
-  static std::uint64_t round(std::uint64_t size) { return (std::max<std::uint64_t>(size, 512) + 511) / 512 * 512; }
+  static std::uint64_t round(std::uint64_t size) {
+    return (std::max<std::uint64_t>(size, 512) + 511) / 512 * 512;
+  }
   Status on_header(const Header& given) override {
     header = given;
     return {};
@@ -584,7 +646,8 @@ Result<Recorded> read_recorded(std::string_view name) {
 }
 
 TEST(TorchPickle, AgreesWithWhatATrainingRunWithStacksRecorded) {
-  if (std::string_view(kFolder).empty()) GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the folder of the recordings";
+  if (std::string_view(kFolder).empty())
+    GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the folder of the recordings";
 
   const auto recorded = read_recorded("torch_mlp_stacks.pickle.gz");
 
@@ -602,12 +665,14 @@ TEST(TorchPickle, AgreesWithWhatATrainingRunWithStacksRecorded) {
   EXPECT_EQ(end.find("reserved_bytes")->as_u64(), totals.reserved);
   EXPECT_EQ(end.find("requested_bytes")->as_u64(), totals.live_bytes);
   EXPECT_EQ(totals.peak_reserved, totals.reserved) << "nothing was given back";
-  EXPECT_EQ(end.find("allocated_bytes")->as_u64(), totals.rounded) << "rounded to 512 bytes, with no unsplit remainder";
+  EXPECT_EQ(end.find("allocated_bytes")->as_u64(), totals.rounded)
+      << "rounded to 512 bytes, with no unsplit remainder";
   EXPECT_GT(recorded->trace_events, 700u);
 }
 
 TEST(TorchPickle, AgreesWithWhatARunThatRanOutOfMemoryRecorded) {
-  if (std::string_view(kFolder).empty()) GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the folder of the recordings";
+  if (std::string_view(kFolder).empty())
+    GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the folder of the recordings";
 
   const auto recorded = read_recorded("torch_oom.pickle.gz");
 
@@ -626,15 +691,18 @@ TEST(TorchPickle, AgreesWithWhatARunThatRanOutOfMemoryRecorded) {
   EXPECT_EQ(end.find("requested_bytes")->as_u64(), totals.live_bytes);
   const auto allocated = *end.find("allocated_bytes")->as_u64();
   EXPECT_GE(allocated, totals.rounded);
-  EXPECT_LE(allocated - totals.rounded, totals.live.size() << 20) << "a block keeps a rest of up to 1 MiB unsplit";
+  EXPECT_LE(allocated - totals.rounded, totals.live.size() << 20)
+      << "a block keeps a rest of up to 1 MiB unsplit";
   ASSERT_EQ(recorded->counts.notes.size(), 1u);
   EXPECT_EQ(recorded->counts.notes[0],
-            "2 allocations failed with room on the device, 146569035776 bytes or more: a limit was set elsewhere, as by "
+            "2 allocations failed with room on the device, 146569035776 bytes or more: a limit was "
+            "set elsewhere, as by "
             "a memory fraction");
 }
 
 TEST(TorchPickle, TakesASnapshotWithoutRowsForWhatLivedAtItsEnd) {
-  const auto log = read(R"({"segments": [{"device": 0, "address": 4096, "total_size": 2097152, "stream": 0, "blocks": [
+  const auto log = read(
+      R"({"segments": [{"device": 0, "address": 4096, "total_size": 2097152, "stream": 0, "blocks": [
       {"address": 4096, "size": 512, "requested_size": 300, "state": "active_allocated"}]}]})");
 
   EXPECT_EQ(log.error, "");
@@ -643,7 +711,8 @@ TEST(TorchPickle, TakesASnapshotWithoutRowsForWhatLivedAtItsEnd) {
 }
 
 TEST(TorchPickle, SaysThatTheEndIsNotKnownWithoutSegments) {
-  const auto log = read(R"({"device_traces": [[{"action": "alloc", "addr": 4096, "size": 100, "stream": 0, "time_us": 5.5}]]})");
+  const auto log = read(
+      R"({"device_traces": [[{"action": "alloc", "addr": 4096, "size": 100, "stream": 0, "time_us": 5.5}]]})");
 
   EXPECT_EQ(log.error, "");
   EXPECT_EQ(summary(log.counts), "rows 1: used 1");

@@ -258,11 +258,13 @@ TEST(Trace, KnowsDevicesByTheirOwnOrdinals) {
 }
 
 TEST(Trace, CountsNoDeviceForWhatIsAboutTheTraceItself) {
-  const auto trace = loaded(with_header(
-      "{\"op\":\"gap\",\"reason\":\"the ring overflowed\"}\n{\"op\":\"thread_begin\",\"thread\":1}\n"
-      "{\"op\":\"mark\",\"text\":\"step\"}\n"
-      "{\"op\":\"memalloc\",\"id\":1,\"size\":8,\"device\":3,\"thread\":1}\n"
-      "{\"op\":\"free\",\"id\":1,\"device\":3,\"thread\":1}\n{\"op\":\"thread_end\",\"thread\":1}\n"));
+  const auto trace =
+      loaded(with_header("{\"op\":\"gap\",\"reason\":\"the ring "
+                         "overflowed\"}\n{\"op\":\"thread_begin\",\"thread\":1}\n"
+                         "{\"op\":\"mark\",\"text\":\"step\"}\n"
+                         "{\"op\":\"memalloc\",\"id\":1,\"size\":8,\"device\":3,\"thread\":1}\n"
+                         "{\"op\":\"free\",\"id\":1,\"device\":3,\"thread\":1}\n{\"op\":\"thread_"
+                         "end\",\"thread\":1}\n"));
   ASSERT_TRUE(trace) << describe(trace.error());
 
   EXPECT_EQ(trace->devices(), (std::vector<std::uint32_t>{3}));
@@ -270,15 +272,15 @@ TEST(Trace, CountsNoDeviceForWhatIsAboutTheTraceItself) {
 }
 
 TEST(Trace, PutsWhatSaysNoDeviceWhereTheMemoryIsThatItNames) {
-  const auto trace = loaded(with_header(
-      "{\"op\":\"memalloc\",\"id\":1,\"size\":8,\"device\":3}\n"
-      "{\"op\":\"memalloc\",\"id\":2,\"size\":8,\"context\":\"c\",\"device\":4}\n"
-      "{\"op\":\"use\",\"ids\":[1]}\n"
-      "{\"op\":\"record_stream\",\"id\":2,\"stream\":\"s\"}\n"
-      "{\"op\":\"get_ipc_handle\",\"id\":2,\"handle\":\"h\"}\n"
-      "{\"op\":\"open_ipc_handle\",\"handle\":\"h\",\"id\":9,\"process\":\"peer\"}\n"
-      "{\"op\":\"close_ipc_handle\",\"id\":9,\"process\":\"peer\"}\n"
-      "{\"op\":\"free\",\"id\":1}\n{\"op\":\"free\",\"id\":2}\n"));
+  const auto trace = loaded(
+      with_header("{\"op\":\"memalloc\",\"id\":1,\"size\":8,\"device\":3}\n"
+                  "{\"op\":\"memalloc\",\"id\":2,\"size\":8,\"context\":\"c\",\"device\":4}\n"
+                  "{\"op\":\"use\",\"ids\":[1]}\n"
+                  "{\"op\":\"record_stream\",\"id\":2,\"stream\":\"s\"}\n"
+                  "{\"op\":\"get_ipc_handle\",\"id\":2,\"handle\":\"h\"}\n"
+                  "{\"op\":\"open_ipc_handle\",\"handle\":\"h\",\"id\":9,\"process\":\"peer\"}\n"
+                  "{\"op\":\"close_ipc_handle\",\"id\":9,\"process\":\"peer\"}\n"
+                  "{\"op\":\"free\",\"id\":1}\n{\"op\":\"free\",\"id\":2}\n"));
   ASSERT_TRUE(trace) << describe(trace.error());
 
   EXPECT_EQ(trace->devices(), (std::vector<std::uint32_t>{3, 4}));

@@ -25,7 +25,8 @@ std::vector<std::string> paths(const fs::path& folder) {
   std::vector<std::string> found;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     const auto name = entry.path().filename().string();
-    if (name.find(".json") == std::string::npos || name.find("schema") != std::string::npos) continue;
+    if (name.find(".json") == std::string::npos || name.find("schema") != std::string::npos)
+      continue;
     found.push_back(fs::relative(entry.path(), kTraces).string());
   }
   std::sort(found.begin(), found.end());
@@ -44,7 +45,9 @@ struct Tally : OperationSink {
   Header header;
   bool ended = false;
 
-  static std::string name(const Id& id) { return id.is_number() ? std::to_string(id.number) : std::string(id.text); }
+  static std::string name(const Id& id) {
+    return id.is_number() ? std::to_string(id.number) : std::string(id.text);
+  }
 
   Status on_header(const Header& given) override {
     header = given;
@@ -69,7 +72,8 @@ struct Tally : OperationSink {
         break;
       case Op::reset:
       case Op::context_destroy:
-        for (auto at = live.begin(); at != live.end();) at = at->second.context == context ? live.erase(at) : ++at;
+        for (auto at = live.begin(); at != live.end();)
+          at = at->second.context == context ? live.erase(at) : ++at;
         break;
       case Op::end: {
         std::uint64_t bytes = 0;
@@ -80,7 +84,8 @@ struct Tally : OperationSink {
         ended = true;
         break;
       }
-      default: break;
+      default:
+        break;
     }
     ++count;
     return {};
@@ -170,7 +175,8 @@ TEST(Traces, OfTheBasicsShowEveryOperationThatAManagerIsAskedFor) {
 TEST(Traces, OfRecordingsAreWhatTheImportersMakeOfThem) {
   const auto* const said = std::getenv("EMM_EXTRA_TRACES");
   const fs::path folder = said != nullptr ? said : EMM_EXTRA_TRACES;
-  if (folder.empty()) GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the folder of the collected recordings";
+  if (folder.empty())
+    GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the folder of the collected recordings";
 
   for (const auto& path : paths(kTraces)) {
     const auto torch = path.rfind("torch/", 0) == 0;
@@ -187,7 +193,8 @@ TEST(Traces, OfRecordingsAreWhatTheImportersMakeOfThem) {
 
     std::string kept;
     const auto committed = open(path);
-    for (auto bytes = committed->next(); bytes && !bytes->empty(); bytes = committed->next()) kept += *bytes;
+    for (auto bytes = committed->next(); bytes && !bytes->empty(); bytes = committed->next())
+      kept += *bytes;
     EXPECT_TRUE(made == kept) << path << " is not what emmctl convert makes today";
   }
 }

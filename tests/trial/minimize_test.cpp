@@ -190,7 +190,8 @@ TEST(Minimize, RandomTracesFailInTheSameWayWithLess) {
       const auto setting = with(manager);
       const auto fits = fit(trace, setting, {});
       ASSERT_TRUE(fits && fits->answer.capacity);
-      const auto options = examining("oom", setting, *fits->answer.least_passing() / 100 * (70 + seed * 2));
+      const auto options =
+          examining("oom", setting, *fits->answer.least_passing() / 100 * (70 + seed * 2));
 
       const auto reduction = minimized(trace, options);
       const auto again = minimized(trace, options);
@@ -299,8 +300,7 @@ TEST(Minimize, AManagerThatDiesDoesSoInAProcessOfItsOwn) {
 
 TEST(Minimize, AManagerThatNeedsMoreGoesOnNeedingIt) {
   const Lines lines(alloc("a", 12_MiB) + alloc("noise", 4096) + free("noise") + free("a") +
-                    alloc("more", 4096) + free("more") +
-                    alloc("b", 13_MiB) + free("b"));
+                    alloc("more", 4096) + free("more") + alloc("b", 13_MiB) + free("b"));
   const auto trace = lines.trace();
   auto options = examining("more:50", with("pool:initial=30MiB"), 1_GiB);
   options.against = with("cudart").manager;

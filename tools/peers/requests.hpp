@@ -28,8 +28,8 @@ struct Requests {
   std::uint64_t peak_live = 0;
   std::size_t peak_at = 0;  ///< The allocation that makes it so.
 
-  /// What an allocator needs that never waits for work on another stream: the sum of what each stream
-  /// has live at its own peak, as a list holds no order between streams.
+  /// What an allocator needs that never waits for work on another stream: the sum of what each
+  /// stream has live at its own peak, as a list holds no order between streams.
   std::uint64_t no_wait_need() const {
     std::uint64_t sum = 0;
     for (const auto& each : by_stream_) sum += each.peak;

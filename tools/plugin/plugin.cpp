@@ -44,17 +44,20 @@ struct emm_manager {
 };
 
 static constexpr emm_plugin_table_v1 kTable{
-    .struct_size = sizeof kTable, .abi_version = EMM_PLUGIN_ABI_VERSION, .name = "NAME",
+    .struct_size = sizeof kTable,
+    .abi_version = EMM_PLUGIN_ABI_VERSION,
+    .name = "NAME",
     .create = [](const emm_create_v1* create, emm_manager** self) -> emm_status {
       if (*create->options != '\0') return EMM_INVALID_VALUE;  // there are none
       (*self = new emm_manager)->driver = create->driver;
       return EMM_SUCCESS;
     },
     .destroy = [](emm_manager* self) { self->give_back_idle(), delete self; },
-    .memalloc = [](emm_manager* self, uint64_t size, emm_stream, emm_memory* memory) {
-      const auto status = self->memalloc(size, &memory->device_pointer);
-      return memory->token = memory->device_pointer, status;
-    },
+    .memalloc =
+        [](emm_manager* self, uint64_t size, emm_stream, emm_memory* memory) {
+          const auto status = self->memalloc(size, &memory->device_pointer);
+          return memory->token = memory->device_pointer, status;
+        },
     .free = [](emm_manager* self, emm_token ptr, emm_stream) { return self->free(ptr); }};
 
 extern "C" const emm_plugin_table_v1* emm_plugin_v1() { return &kTable; }

@@ -8,8 +8,8 @@
 #include "cli/command.hpp"
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
-#include "format/whole_file.hpp"
 #include "format/json_writer.hpp"
+#include "format/whole_file.hpp"
 #include "log/writer.hpp"
 #include "trace/writer.hpp"
 
@@ -112,7 +112,8 @@ class AdversaryRun final : public CommandRun {
     auto out = text::format("{}: reserves {} for a peak live of {}", manager,
                             units::bytes(found.peak_reserved), units::bytes(found.peak_live));
     if (found.peak_live < options_.live_least) {
-      out += text::format("; that counts as {}, see --least-live", units::bytes(options_.live_least));
+      out +=
+          text::format("; that counts as {}, see --least-live", units::bytes(options_.live_least));
     }
     out += text::format(": {} times as much", text::fixed(found.ratio, 3));
     out += text::format("\n  found     at trial {} of {}, seed {}: {} requests, begun from {}\n",

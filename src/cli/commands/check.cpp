@@ -16,15 +16,23 @@ std::string_view name(trace::Finding::Severity severity) {
   return severity == trace::Finding::Severity::error ? "error" : "warning";
 }
 
-std::string to_json(const std::string& source, const trace::Importer& importer, const trace::CheckReport& report) {
+std::string to_json(const std::string& source, const trace::Importer& importer,
+                    const trace::CheckReport& report) {
   std::string out;
   format::JsonWriter json(out);
-  json.begin_object().member("schema", "emmctl.check/1").member("trace", source).member("format", importer.name);
+  json.begin_object()
+      .member("schema", "emmctl.check/1")
+      .member("trace", source)
+      .member("format", importer.name);
   if (report.rows) put_counts(json.key("rows").begin_object(), *report.rows);
-  json.member("operations", report.summary.operations).member("extensions", report.summary.extensions);
+  json.member("operations", report.summary.operations)
+      .member("extensions", report.summary.extensions);
   json.member("allocations", report.allocations).member("leaked", report.leaked);
-  json.member("leaked_bytes", report.leaked_bytes).member("peak_live_bytes", report.peak_live_bytes);
-  json.member("errors", report.errors).member("warnings", report.warnings).member("torn", report.summary.torn);
+  json.member("leaked_bytes", report.leaked_bytes)
+      .member("peak_live_bytes", report.peak_live_bytes);
+  json.member("errors", report.errors)
+      .member("warnings", report.warnings)
+      .member("torn", report.summary.torn);
   json.key("findings").begin_array();
   for (const auto& finding : report.findings) {
     json.begin_object().member("severity", name(finding.severity)).member("line", finding.line);
@@ -36,16 +44,21 @@ std::string to_json(const std::string& source, const trace::Importer& importer, 
 
 std::string to_text(const std::string& source, const trace::CheckReport& report) {
   std::string out;
-  for (const auto& finding : report.findings) out += text::format("{}: {}\n", name(finding.severity), text::printable(finding.words, std::string::npos));
+  for (const auto& finding : report.findings)
+    out += text::format("{}: {}\n", name(finding.severity),
+                        text::printable(finding.words, std::string::npos));
   const auto found = report.errors + report.warnings;
-  if (found > report.findings.size()) out += text::format("... and {} more\n", found - report.findings.size());
+  if (found > report.findings.size())
+    out += text::format("... and {} more\n", found - report.findings.size());
   out += text::format("{}: {} operations, {} allocations, peak live {}; {} errors, {} warnings\n",
                       text::printable(source, std::string::npos),
                       text::grouped(report.summary.operations), text::grouped(report.allocations),
-                      units::bytes(report.peak_live_bytes), text::grouped(report.errors), text::grouped(report.warnings));
+                      units::bytes(report.peak_live_bytes), text::grouped(report.errors),
+                      text::grouped(report.warnings));
   if (report.summary.torn && report.errors == 0) {
-    out += text::format("{}: the file was cut: what is there was judged, and what is missing could not be\n",
-                        text::printable(source, std::string::npos));
+    out += text::format(
+        "{}: the file was cut: what is there was judged, and what is missing could not be\n",
+        text::printable(source, std::string::npos));
   }
   return out;
 }
@@ -53,13 +66,17 @@ std::string to_text(const std::string& source, const trace::CheckReport& report)
 class Check final : public CommandRun {
  public:
   explicit Check(Arguments& arguments) {
-    arguments.input("TRACE", trace_, "A trace, or a recording of any format of `emmctl list formats`; - is standard input");
+    arguments.input(
+        "TRACE", trace_,
+        "A trace, or a recording of any format of `emmctl list formats`; - is standard input");
     arguments.text("--from", from_, "FORMAT", "The format, where the content does not tell");
     arguments.flag("--partial", partial_, "Judge a file that was cut up to where it ends");
     arguments.count("--limit", limit_, "How many findings to list");
     arguments.output("--json", json_, "Writes the findings as JSON (emmctl.check/1)");
-    arguments.footer("Exit codes: 0 no errors, though perhaps warnings; 3 none in what is there of a file that was cut (--partial); "
-                     "4 errors.");
+    arguments.footer(
+        "Exit codes: 0 no errors, though perhaps warnings; 3 none in what is there of a file that "
+        "was cut (--partial); "
+        "4 errors.");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -77,7 +94,8 @@ class Check final : public CommandRun {
     }
     const auto& name = (*source)->name();
     if (!json_.empty()) {
-      if (auto written = console.write(json_, to_json(name, **importer, *report)); !written) return written.error();
+      if (auto written = console.write(json_, to_json(name, **importer, *report)); !written)
+        return written.error();
     }
     if (json_ != "-") console.result(to_text(name, *report));
     if (report->errors > 0) return ExitCode::damaged;
@@ -94,6 +112,8 @@ class Check final : public CommandRun {
 
 extern constinit const Command check_command{
     "check", "Judge a trace without replaying it", false,
-    [](Arguments& arguments) -> std::unique_ptr<CommandRun> { return std::make_unique<Check>(arguments); }};
+    [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
+      return std::make_unique<Check>(arguments);
+    }};
 
 }  // namespace emm

@@ -16,7 +16,7 @@ class Compare final : public CommandRun {
  public:
   explicit Compare(Arguments& arguments) {
     arguments.input("TRACE", trace_,
-                         "The trace: any format of `emmctl list formats`; - is standard input");
+                    "The trace: any format of `emmctl list formats`; - is standard input");
     arguments.list("--manager", managers_, "NAME|FILE[:key=value,...]",
                    "A manager, as replay takes it; repeatable, the first is what the others are "
                    "measured by (all bundled ones, where not given)");

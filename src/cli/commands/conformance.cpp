@@ -1,10 +1,9 @@
-#include "conformance/suite.hpp"
-
 #include <memory>
 
 #include "cli/command.hpp"
 #include "cli/judge_apart.hpp"
 #include "cli/manager_choice.hpp"
+#include "conformance/suite.hpp"
 #include "driver/device_entry.hpp"
 #include "plugin/child.hpp"
 
@@ -19,21 +18,30 @@ class Conformance final : public CommandRun {
  public:
   explicit Conformance(Arguments& arguments) {
     manager_.offer(arguments);
-    arguments.flag("--own", own_, "Judge emmctl's own context, pointers, IPC and selection, over `default`, instead of a manager");
+    arguments.flag("--own", own_,
+                   "Judge emmctl's own context, pointers, IPC and selection, over `default`, "
+                   "instead of a manager");
     arguments.choice("--as", as_, {"any", "host-only", "default"},
-                     "What the manager is held to; where not given, what a bundled one of that name promises, else any");
-    arguments.list("--clause", globs_, "GLOB", "Only the clauses whose id this names, as 'PD-*'; repeatable");
-    arguments.choice("--level", level_, {"must", "should", "quirk"}, "Clauses of this level, and those that bind more");
+                     "What the manager is held to; where not given, what a bundled one of that "
+                     "name promises, else any");
+    arguments.list("--clause", globs_, "GLOB",
+                   "Only the clauses whose id this names, as 'PD-*'; repeatable");
+    arguments.choice("--level", level_, {"must", "should", "quirk"},
+                     "Clauses of this level, and those that bind more");
     arguments.text("--device", device_, "DEVICE", "sim or cuda[:N]");
     arguments.count("--seed", seed_, "Of everything random");
-    arguments.count("--deadline", deadline_s_, "Seconds for a clause, of a manager in a shared object");
+    arguments.count("--deadline", deadline_s_,
+                    "Seconds for a clause, of a manager in a shared object");
     arguments.output("--json", json_, "Writes the verdicts as JSON (emmctl.conformance/1)");
     arguments.output("--junit", junit_, "Writes them as JUnit XML");
     arguments.output("--tap", tap_, "Writes them as TAP");
     arguments.flag("--times", times_, "Says in JSON and JUnit how long each clause took");
-    arguments.text("--traces", traces_, "FOLDER", "Writes for each failure that a trace can show, FOLDER/CLAUSE.json");
-    arguments.footer("Exit codes: 0 all that was judged passed; 1 a clause failed; 2 usage; 3 nothing was judged, or a clause\n"
-                     "could not be judged to its end; 5 no device.");
+    arguments.text("--traces", traces_, "FOLDER",
+                   "Writes for each failure that a trace can show, FOLDER/CLAUSE.json");
+    arguments.footer(
+        "Exit codes: 0 all that was judged passed; 1 a clause failed; 2 usage; 3 nothing was "
+        "judged, or a clause\n"
+        "could not be judged to its end; 5 no device.");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -42,22 +50,28 @@ class Conformance final : public CommandRun {
     // A stranger is judged where it can do no harm.
     const bool foreign = !own_ && is_foreign(*spec);
     if (foreign) plugin::enter_heap_checks();
-    Subject subject{.manager = *spec, .promise = promise_of(*spec), .device = device_, .seed = seed_};
+    Subject subject{
+        .manager = *spec, .promise = promise_of(*spec), .device = device_, .seed = seed_};
     if (as_ == "default") subject.promise = Scope::deflt;
     if (as_ == "host-only") subject.promise = Scope::host;
     if (as_ == "any") subject.promise = Scope::all;
-    const auto numba = manager_.profile() == Profile::numba || spec->find("profile=numba") != std::string::npos;
+    const auto numba =
+        manager_.profile() == Profile::numba || spec->find("profile=numba") != std::string::npos;
     subject.profile = numba ? Profile::numba : Profile::standard;
     if (!foreign) {
-      auto factory = own_ ? find_manager(numba ? "default:profile=numba" : "default") : manager_.find();
+      auto factory =
+          own_ ? find_manager(numba ? "default:profile=numba" : "default") : manager_.find();
       if (!factory) return std::move(factory).error();
       subject.factory = *std::move(factory);
     }
 
     Selection selection{.globs = globs_, .own = own_};
-    selection.level = level_ == "must" ? Level::must : level_ == "should" ? Level::should : Level::quirk;
+    selection.level = level_ == "must"     ? Level::must
+                      : level_ == "should" ? Level::should
+                                           : Level::quirk;
     const auto chosen = select(selection).size();
-    if (chosen == 0) return fail(Errc::usage, "no clause is named so: expected ids of `emmctl list clauses`");
+    if (chosen == 0)
+      return fail(Errc::usage, "no clause is named so: expected ids of `emmctl list clauses`");
     const Apart apart(manager_, subject, std::chrono::seconds(deadline_s_));
     if (foreign) {
       const auto why_not = apart.look();
@@ -71,16 +85,20 @@ class Conformance final : public CommandRun {
     }
     handle_interrupts();
     std::uint64_t done = 0;
-    const Judge elsewhere = [&](const Clause& clause, const Subject&) { return apart.judge(clause); };
-    const auto report = run_suite(subject, selection, foreign ? elsewhere : Judge(judge), [&](const Clause& clause) {
-      console.progress(clause.id, done++, chosen);
-      return !interrupted();
-    });
+    const Judge elsewhere = [&](const Clause& clause, const Subject&) {
+      return apart.judge(clause);
+    };
+    const auto report = run_suite(subject, selection, foreign ? elsewhere : Judge(judge),
+                                  [&](const Clause& clause) {
+                                    console.progress(clause.id, done++, chosen);
+                                    return !interrupted();
+                                  });
     console.end_progress();
 
     if (auto written = write(console, report); !written) return std::move(written).error();
     if (report.count(Kind::fail) > 0) return ExitCode::failure;
-    if (report.count(Kind::pass) > 0 && report.count(Kind::inconclusive) == 0) return ExitCode::fine;
+    if (report.count(Kind::pass) > 0 && report.count(Kind::inconclusive) == 0)
+      return ExitCode::fine;
     if (report.count(Kind::pass) == 0) console.say("nothing was judged");
     return ExitCode::inconclusive;
   }
@@ -93,14 +111,19 @@ class Conformance final : public CommandRun {
       on_stdout |= path == "-";
       return console.write(path, form());
     };
-    if (auto written = write_as(json_, [&] { return to_json(report, times_); }); !written) return written;
-    if (auto written = write_as(junit_, [&] { return to_junit(report, times_); }); !written) return written;
+    if (auto written = write_as(json_, [&] { return to_json(report, times_); }); !written)
+      return written;
+    if (auto written = write_as(junit_, [&] { return to_junit(report, times_); }); !written)
+      return written;
     if (auto written = write_as(tap_, [&] { return to_tap(report); }); !written) return written;
     for (const auto& one : report.judged) {
       if (traces_.empty() || one.verdict.trace.empty()) continue;
       std::string name(one.clause->id);
       for (auto& c : name) c = c == '/' ? '-' : c;
-      if (auto written = console.write(traces_ + "/" + name + ".json", one.verdict.trace, "--traces"); !written) return written;
+      if (auto written =
+              console.write(traces_ + "/" + name + ".json", one.verdict.trace, "--traces");
+          !written)
+        return written;
     }
     if (!on_stdout) console.result(to_text(report));
     return {};
@@ -117,6 +140,8 @@ class Conformance final : public CommandRun {
 
 extern constinit const Command conformance_command{
     "conformance", "Judge a manager by the contract, clause by clause", false,
-    [](Arguments& arguments) -> std::unique_ptr<CommandRun> { return std::make_unique<Conformance>(arguments); }};
+    [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
+      return std::make_unique<Conformance>(arguments);
+    }};
 
 }  // namespace emm

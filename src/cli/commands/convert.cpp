@@ -20,7 +20,9 @@ using namespace emm::cli;
 /// Judges a trace as a replay would, and passes it on.
 class Judged final : public trace::OperationSink {
  public:
-  Judged(const std::string& source, trace::OperationSink& to) : to_(to) { trace_.set_source(source); }
+  Judged(const std::string& source, trace::OperationSink& to) : to_(to) {
+    trace_.set_source(source);
+  }
 
   Status on_header(const trace::Header& header) override {
     if (auto judged = trace_.on_header(header); !judged) return judged;
@@ -43,12 +45,20 @@ class Judged final : public trace::OperationSink {
 class Convert final : public CommandRun {
  public:
   explicit Convert(Arguments& arguments) {
-    arguments.input("IN", in_, "A file of any format of `emmctl list formats`; - is standard input");
-    arguments.output("OUT", out_, "What is written, in the format that the name tells: .json is a trace in one document, .jsonl in JSON Lines, "
-                     ".csv RMM's log, .pickle a PyTorch snapshot; else JSON Lines; .gz and .zst pack; - is standard output");
-    arguments.text("--from", from_, "FORMAT", "The input's format, where its content does not tell");
-    arguments.text("--to", to_, "FORMAT", "What to write, whatever the name tells: a format that `emmctl list formats` says is written");
-    arguments.inputs("--with", with_, "FILE", "RMM logs: another device's, of the same run; repeatable");
+    arguments.input("IN", in_,
+                    "A file of any format of `emmctl list formats`; - is standard input");
+    arguments.output("OUT", out_,
+                     "What is written, in the format that the name tells: .json is a trace in one "
+                     "document, .jsonl in JSON Lines, "
+                     ".csv RMM's log, .pickle a PyTorch snapshot; else JSON Lines; .gz and .zst "
+                     "pack; - is standard output");
+    arguments.text("--from", from_, "FORMAT",
+                   "The input's format, where its content does not tell");
+    arguments.text("--to", to_, "FORMAT",
+                   "What to write, whatever the name tells: a format that `emmctl list formats` "
+                   "says is written");
+    arguments.inputs("--with", with_, "FILE",
+                     "RMM logs: another device's, of the same run; repeatable");
     arguments.flag("--anonymize", anonymize_,
                    "Leave out frames, names, labels, addresses, the host and the command");
     arguments.output("--json", json_, "Writes the counts of rows as JSON (emmctl.import/1)");
@@ -57,7 +67,8 @@ class Convert final : public CommandRun {
 
   Result<ExitCode> run(Console& console) override {
     const auto named = trace::format_named_by(out_);
-    const auto to_format = !to_.empty() ? to_ : std::string(named.format.empty() ? kTraceFormat : named.format);
+    const auto to_format =
+        !to_.empty() ? to_ : std::string(named.format.empty() ? kTraceFormat : named.format);
     const trace::Exporter* exporter = nullptr;
     if (to_format != kTraceFormat) {
       auto found = trace::find_exporter(to_format);
@@ -69,8 +80,8 @@ class Convert final : public CommandRun {
     auto importer = choose_importer(*inputs->front(), from_);
     if (!importer) return std::move(importer).error();
     if (inputs->size() > 1 && (*importer)->name != "rmm-csv") {
-      return fail(Errc::usage, "--with {}: {} is of the format {}: expected a log of RMM", with_.front(), in_,
-                  (*importer)->name);
+      return fail(Errc::usage, "--with {}: {} is of the format {}: expected a log of RMM",
+                  with_.front(), in_, (*importer)->name);
     }
     handle_interrupts();
     auto sink = format::open_whole(out_);
@@ -89,19 +100,23 @@ class Convert final : public CommandRun {
     auto& to = anonymize_ ? static_cast<trace::OperationSink&>(anonymizer) : *writer;
     Judged judged(inputs->front()->name(), to);
     // What the importers of other formats make is sound.
-    auto& first = (*importer)->name == kTraceFormat ? static_cast<trace::OperationSink&>(judged) : to;
-    auto counts = inputs->size() > 1 ? read_devices(*inputs, to)
-                                     : read_with_progress(console, **importer, *inputs->front(), first, partial_);
+    auto& first =
+        (*importer)->name == kTraceFormat ? static_cast<trace::OperationSink&>(judged) : to;
+    auto counts = inputs->size() > 1
+                      ? read_devices(*inputs, to)
+                      : read_with_progress(console, **importer, *inputs->front(), first, partial_);
     if (!counts) return std::move(counts).error();
     if (auto closed = (*sink)->close(); !closed) return closed.error();
     console.say(describe(**importer, *counts));
     for (const auto& note : counts->notes) console.say(note);
     if (exporting != nullptr) {
-      for (const auto& note : exporting->notes()) console.say(text::format("{}: {}", exporter->name, note));
+      for (const auto& note : exporting->notes())
+        console.say(text::format("{}: {}", exporter->name, note));
     }
     if (const auto words = about_format(named, to_format); !words.empty()) console.say(words);
     if (!json_.empty()) {
-      if (auto written = console.write(json_, to_json(**importer, *counts)); !written) return written.error();
+      if (auto written = console.write(json_, to_json(**importer, *counts)); !written)
+        return written.error();
     }
     return ExitCode::fine;
   }
@@ -114,14 +129,17 @@ class Convert final : public CommandRun {
     if (!has_name(out_)) return {};
     if (named.format.empty()) {
       if (!to_.empty()) return {};
-      return text::format("{} is a trace in JSON Lines: its name tells no format, and no --to FORMAT does", out_);
+      return text::format(
+          "{} is a trace in JSON Lines: its name tells no format, and no --to FORMAT does", out_);
     }
     if (format != named.format && format != named.other) {
-      return text::format("{} is {}, as --to says; its name tells of {}", out_, format, named.format);
+      return text::format("{} is {}, as --to says; its name tells of {}", out_, format,
+                          named.format);
     }
     if (!to_.empty() || format == kTraceFormat) return {};
     auto words = text::format("{} is {}, as its name tells", out_, format);
-    if (!named.other.empty()) words += text::format("; --to {} writes the other {} format", named.other, "CSV");
+    if (!named.other.empty())
+      words += text::format("; --to {} writes the other {} format", named.other, "CSV");
     return words;
   }
 
@@ -142,7 +160,8 @@ class Convert final : public CommandRun {
     std::vector<trace::DeviceLog> logs;
     for (const auto& input : inputs) {
       const auto said = trace::device_of_log(input->name());
-      logs.push_back({.source = input.get(), .device = said.value_or(static_cast<std::uint32_t>(logs.size()))});
+      logs.push_back({.source = input.get(),
+                      .device = said.value_or(static_cast<std::uint32_t>(logs.size()))});
     }
     return trace::read_rmm_devices(logs, to, {.partial = partial_});
   }
@@ -156,6 +175,8 @@ class Convert final : public CommandRun {
 
 extern constinit const Command convert_command{
     "convert", "Turn another tool's recording into a trace, or a trace into its other form", false,
-    [](Arguments& arguments) -> std::unique_ptr<CommandRun> { return std::make_unique<Convert>(arguments); }};
+    [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
+      return std::make_unique<Convert>(arguments);
+    }};
 
 }  // namespace emm

@@ -23,9 +23,12 @@ struct Finding {
 
 std::string_view name(Finding::Kind kind) {
   switch (kind) {
-    case Finding::Kind::ok: return "ok";
-    case Finding::Kind::absent: return "absent";
-    case Finding::Kind::broken: return "broken";
+    case Finding::Kind::ok:
+      return "ok";
+    case Finding::Kind::absent:
+      return "absent";
+    case Finding::Kind::broken:
+      return "broken";
   }
   return "broken";
 }
@@ -34,7 +37,8 @@ Finding device(const DeviceEntry& entry) {
   Finding finding{.what = text::format("device {}", entry.name)};
   auto platform = entry.open("", {});
   if (!platform) {
-    finding.kind = platform.error().code == Errc::no_device ? Finding::Kind::absent : Finding::Kind::broken;
+    finding.kind =
+        platform.error().code == Errc::no_device ? Finding::Kind::absent : Finding::Kind::broken;
     finding.words = describe(platform.error());
     return finding;
   }
@@ -45,9 +49,10 @@ Finding device(const DeviceEntry& entry) {
     return finding;
   }
   const auto info = opened->driver->mem_get_info();
-  finding.words = text::format("{}, {} of {} free, cudart {}", opened->driver->device_name(),
-                               units::bytes(info ? info->free : 0), units::bytes(info ? info->total : 0),
-                               opened->runtime ? "found" : "not found");
+  finding.words =
+      text::format("{}, {} of {} free, cudart {}", opened->driver->device_name(),
+                   units::bytes(info ? info->free : 0), units::bytes(info ? info->total : 0),
+                   opened->runtime ? "found" : "not found");
   return finding;
 }
 
@@ -55,13 +60,15 @@ Finding device(const DeviceEntry& entry) {
 Status exchange_with_peer(const std::string& program) {
   auto manager = find_manager("default");
   if (!manager) return std::move(manager).error();
-  auto stack = DeviceStack::create({.device = "sim", .manager = std::move(*manager), .peer_program = program}, nullptr);
+  auto stack = DeviceStack::create(
+      {.device = "sim", .manager = std::move(*manager), .peer_program = program}, nullptr);
   if (!stack) return std::move(stack).error();
   auto context = (*stack)->make_context(0, nullptr);
   if (!context) return std::move(context).error();
   auto memory = (*context)->memalloc(4_KiB);
   if (!memory) return std::move(memory).error();
-  if (auto set = (*context)->driver().memset_d8(memory->device_pointer(), 0x5a, 4_KiB); !set) return set;
+  if (auto set = (*context)->driver().memset_d8(memory->device_pointer(), 0x5a, 4_KiB); !set)
+    return set;
   auto handle = (*context)->get_ipc_handle(*memory->view());
   if (!handle) return std::move(handle).error();
   auto peer = (*stack)->start_peer(0);
@@ -76,7 +83,9 @@ Status exchange_with_peer(const std::string& program) {
 
 Finding ipc(const std::string& program) {
   const auto done = exchange_with_peer(program);
-  if (!done) return {.what = "second process", .kind = Finding::Kind::broken, .words = describe(done.error())};
+  if (!done)
+    return {
+        .what = "second process", .kind = Finding::Kind::broken, .words = describe(done.error())};
   return {.what = "second process", .words = "opens what this one exports, and reads its content"};
 }
 
@@ -84,12 +93,14 @@ Finding locked_memory() {
   rlimit limit{};
   getrlimit(RLIMIT_MEMLOCK, &limit);
   return {.what = "locked memory",
-          .words = limit.rlim_cur == RLIM_INFINITY ? "no limit" : units::bytes(limit.rlim_cur) + " (ulimit -l)"};
+          .words = limit.rlim_cur == RLIM_INFINITY ? "no limit"
+                                                   : units::bytes(limit.rlim_cur) + " (ulimit -l)"};
 }
 
 Finding chosen_manager() {
   const char* named = std::getenv("EMM_MEMORY_MANAGER");
-  if (named == nullptr || *named == '\0') return {.what = "EMM_MEMORY_MANAGER", .words = "not set: the manager is default"};
+  if (named == nullptr || *named == '\0')
+    return {.what = "EMM_MEMORY_MANAGER", .words = "not set: the manager is default"};
   constexpr std::chrono::seconds kDeadline{60};
   auto harm = Result<std::string>(std::string());
   if (is_foreign(named)) {
@@ -108,7 +119,9 @@ Finding chosen_manager() {
 class Doctor final : public CommandRun {
  public:
   explicit Doctor(Arguments& arguments) {
-    arguments.footer("Exit code 1 if something is broken. A device that is absent is not: the simulated one is always there.");
+    arguments.footer(
+        "Exit code 1 if something is broken. A device that is absent is not: the simulated one is "
+        "always there.");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -133,6 +146,8 @@ class Doctor final : public CommandRun {
 
 extern constinit const Command doctor_command{
     "doctor", "What works on this machine, and what is missing", false,
-    [](Arguments& arguments) -> std::unique_ptr<CommandRun> { return std::make_unique<Doctor>(arguments); }};
+    [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
+      return std::make_unique<Doctor>(arguments);
+    }};
 
 }  // namespace emm

@@ -17,18 +17,24 @@ using namespace emm::cli;
 class Explain final : public CommandRun {
  public:
   explicit Explain(Arguments& arguments) {
-    arguments.input("TRACE", trace_, "The trace, in any format that emmctl reads; - is standard input");
+    arguments.input("TRACE", trace_,
+                    "The trace, in any format that emmctl reads; - is standard input");
     arguments.text("--from", from_, "FORMAT", "Its format, where the content does not tell");
     arguments.flag("--partial", partial_, "Take a torn tail as the end");
     arguments.count("--event", event_, "N", "The failure to explain, by its event; else the first");
-    arguments.text("--capacity", capacity_, "SIZE", "What each device has, where the trace does not say, or says it wrongly; of a trace in which no "
+    arguments.text("--capacity", capacity_, "SIZE",
+                   "What each device has, where the trace does not say, or says it wrongly; of a "
+                   "trace in which no "
                    "request failed: would one fail with it?");
     arguments.count("--top", top_, "How many call sites to list");
     arguments.count("--frames", frames_, "How many frames to show of each");
-    arguments.flag("--all-frames", all_frames_, "Shows call stacks whole, with the allocator's and the framework's frames");
+    arguments.flag("--all-frames", all_frames_,
+                   "Shows call stacks whole, with the allocator's and the framework's frames");
     arguments.output("--json", json_, "Writes the answer as JSON (emmctl.explain/2)");
-    arguments.footer("Exit codes: 0 explained; 3 no request of the trace failed for want of memory, it has a history, and no\n"
-                     "--capacity is asked about.");
+    arguments.footer(
+        "Exit codes: 0 explained; 3 no request of the trace failed for want of memory, it has a "
+        "history, and no\n"
+        "--capacity is asked about.");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -41,7 +47,9 @@ class Explain final : public CommandRun {
     auto recording = load_recording(console, trace_, {.format = from_, .partial = partial_});
     if (!recording) return std::move(recording).error();
     if (const auto cut = recording->stacks_cut(); cut > 0) {
-      console.say(text::format("of {} call stacks only the frames that tell most are kept: there are too many", text::grouped(cut)));
+      console.say(text::format(
+          "of {} call stacks only the frames that tell most are kept: there are too many",
+          text::grouped(cut)));
     }
     const inspect::Lives lives(recording->trace());
     if (auto summed = lives.can_be_summed(); !summed) return summed.error();
@@ -50,8 +58,9 @@ class Explain final : public CommandRun {
     if (event_) {
       while (which < report.all.size() && report.all[which].event != *event_) ++which;
       if (which == report.all.size()) {
-        return fail(Errc::usage, "{}: event {} did not fail for want of memory: expected one of the {} that did", trace_,
-                    *event_, report.all.size());
+        return fail(Errc::usage,
+                    "{}: event {} did not fail for want of memory: expected one of the {} that did",
+                    trace_, *event_, report.all.size());
       }
     }
     const inspect::Shown shown{.top = static_cast<std::size_t>(top_),
@@ -63,20 +72,26 @@ class Explain final : public CommandRun {
       if (auto written = console.write(json_, text); !written) return written.error();
     }
     if (report.all.empty()) {
-      const bool state = !outlooks.empty() && std::none_of(outlooks.begin(), outlooks.end(), [](const auto& each) { return each.has_history; });
+      const bool state =
+          !outlooks.empty() && std::none_of(outlooks.begin(), outlooks.end(),
+                                            [](const auto& each) { return each.has_history; });
       if (!outlooks.empty() && (capacity || state)) {
-        if (json_ != "-") console.result(inspect::to_text(*recording, lives, outlooks, trace_, shown));
+        if (json_ != "-")
+          console.result(inspect::to_text(*recording, lives, outlooks, trace_, shown));
         return ExitCode::fine;
       }
       std::vector<std::string> most;
       for (const auto& each : outlooks) {
         most.push_back(units::bytes(each.live.bytes) + " live at most");
-        if (outlooks.size() > 1 || each.device != 0) most.back() += text::format(" on device {}", each.device);
+        if (outlooks.size() > 1 || each.device != 0)
+          most.back() += text::format(" on device {}", each.device);
       }
       if (most.empty()) most.emplace_back("no device memory is live");
-      console.say(text::format("{}: no request is recorded to have failed for want of memory; {}. --capacity SIZE asks whether one "
-                               "would on another device",
-                               recording->trace().source(), text::join(most)));
+      console.say(
+          text::format("{}: no request is recorded to have failed for want of memory; {}. "
+                       "--capacity SIZE asks whether one "
+                       "would on another device",
+                       recording->trace().source(), text::join(most)));
       return ExitCode::inconclusive;
     }
     if (json_ != "-") {
@@ -96,6 +111,8 @@ class Explain final : public CommandRun {
 
 extern constinit const Command explain_command{
     "explain", "Say why a run was out of memory, and what would have been enough", false,
-    [](Arguments& arguments) -> std::unique_ptr<CommandRun> { return std::make_unique<Explain>(arguments); }};
+    [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
+      return std::make_unique<Explain>(arguments);
+    }};
 
 }  // namespace emm

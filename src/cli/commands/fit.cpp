@@ -17,7 +17,7 @@ class FitRun final : public CommandRun {
  public:
   explicit FitRun(Arguments& arguments) {
     arguments.input("TRACE", trace_,
-                         "The trace: any format of `emmctl list formats`; - is standard input");
+                    "The trace: any format of `emmctl list formats`; - is standard input");
     manager_.offer(arguments);
     deadline_.offer(arguments);
     arguments.text("--from", from_, "FORMAT",
@@ -39,7 +39,8 @@ class FitRun final : public CommandRun {
         "are not monotone:\n"
         "more may fail where less is enough. So what is above the answer is tried too, every 2 MiB "
         "for 64 MiB, and\n"
-        "then every 1 % up to twice as much; the answer is the smallest capacity from which none of "
+        "then every 1 % up to twice as much; the answer is the smallest capacity from which none "
+        "of "
         "them failed. What\n"
         "was not tried is not known. An interrupt ends the search, and what is known then is the "
         "answer. Exit codes:\n"
@@ -59,9 +60,11 @@ class FitRun final : public CommandRun {
     if (!loaded) return std::move(loaded).error();
     const auto& trace = loaded->trace;
 
-    trial::FitShown shown{
-        .trace = trace, .manager = manager->name, .needs = {}, .width = console.width(),
-        .all_frames = all_frames_};
+    trial::FitShown shown{.trace = trace,
+                          .manager = manager->name,
+                          .needs = {},
+                          .width = console.width(),
+                          .all_frames = all_frames_};
     const inspect::Lives lives(trace);
     if (auto summed = lives.can_be_summed(); !summed) return summed.error();
     using inspect::Asked;

@@ -21,8 +21,8 @@ class Generate final : public CommandRun {
     for (const auto& kind : trace::generate_kinds()) kinds.push_back(kind.name);
     arguments.positional("KIND", options_.kind, text::join(kinds));
     arguments.output("OUT", out_,
-                         "The trace: .json is one document, else JSON Lines; .gz and .zst pack; - "
-                         "is standard output");
+                     "The trace: .json is one document, else JSON Lines; .gz and .zst pack; - "
+                     "is standard output");
     arguments.count("--events", options_.events, "Operations memalloc and free together");
     arguments.count("--seed", options_.seed, "The same seed gives the same trace on every machine");
     arguments.text("--min-size", min_size_, "BYTES",

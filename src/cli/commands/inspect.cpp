@@ -17,20 +17,27 @@ using namespace emm::cli;
 class Inspect final : public CommandRun {
  public:
   explicit Inspect(Arguments& arguments) {
-    arguments.input("TRACE", trace_, "The trace, in any format that emmctl reads; - is standard input");
+    arguments.input("TRACE", trace_,
+                    "The trace, in any format that emmctl reads; - is standard input");
     arguments.text("--from", from_, "FORMAT", "Its format, where the content does not tell");
     arguments.flag("--partial", partial_, "Take a torn tail as the end");
-    arguments.count("--map", map_, "EVENT", "Shows where memory lay after that event, by its recorded addresses");
-    arguments.flag("--limit", limit_, "Says what the program needs: proven bounds, and a layout that is enough");
-    arguments.flag("--as-recorded", as_recorded_, "Of --limit: without the requests that the recording refused");
+    arguments.count("--map", map_, "EVENT",
+                    "Shows where memory lay after that event, by its recorded addresses");
+    arguments.flag("--limit", limit_,
+                   "Says what the program needs: proven bounds, and a layout that is enough");
+    arguments.flag("--as-recorded", as_recorded_,
+                   "Of --limit: without the requests that the recording refused");
     arguments.text("--search-time", search_time_, "TIME", "How long to search for a better layout");
     arguments.count("--top", top_, "How many entries of each list to show");
     arguments.count("--frames", frames_, "How many frames to show of each call site");
-    arguments.flag("--all-frames", all_frames_, "Shows call stacks whole, with the allocator's and the framework's frames");
+    arguments.flag("--all-frames", all_frames_,
+                   "Shows call stacks whole, with the allocator's and the framework's frames");
     arguments.output("--json", json_, "Writes the answer as JSON (emmctl.inspect/2)");
     arguments.output("--svg", svg_, "Draws live bytes over events, and the map, as SVG");
-    arguments.footer("Bytes are as requested, and live until their end is asked for. An event's number is its place in the\n"
-                     "trace, from 0. Exit codes: 0 fine; 3 no address of what is live at --map is recorded.");
+    arguments.footer(
+        "Bytes are as requested, and live until their end is asked for. An event's number is its "
+        "place in the\n"
+        "trace, from 0. Exit codes: 0 fine; 3 no address of what is live at --map is recorded.");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -39,11 +46,14 @@ class Inspect final : public CommandRun {
     auto recording = load_recording(console, trace_, {.format = from_, .partial = partial_});
     if (!recording) return std::move(recording).error();
     if (const auto cut = recording->stacks_cut(); cut > 0) {
-      console.say(text::format("of {} call stacks only the frames that tell most are kept: there are too many", text::grouped(cut)));
+      console.say(text::format(
+          "of {} call stacks only the frames that tell most are kept: there are too many",
+          text::grouped(cut)));
     }
     const auto& trace = recording->trace();
     if (map_ && *map_ >= trace.size()) {
-      return fail(Errc::usage, "{}: there is no event {}: expected one below {}", trace_, *map_, trace.size());
+      return fail(Errc::usage, "{}: there is no event {}: expected one below {}", trace_, *map_,
+                  trace.size());
     }
     const inspect::Lives lives(trace);
     if (auto summed = lives.can_be_summed(); !summed) return summed.error();
@@ -56,7 +66,9 @@ class Inspect final : public CommandRun {
       const auto asked = as_recorded_ ? inspect::Asked::served : inspect::Asked::all;
       needs = inspect::needs(lives, SteadyClock(), *search_ns, asked);
     }
-    const inspect::Shown shown{.top = static_cast<std::size_t>(top_), .frames = static_cast<std::size_t>(frames_), .all_frames = all_frames_};
+    const inspect::Shown shown{.top = static_cast<std::size_t>(top_),
+                               .frames = static_cast<std::size_t>(frames_),
+                               .all_frames = all_frames_};
     if (!json_.empty()) {
       const auto text = inspect::to_json(*recording, survey, growth, map, needs, shown);
       if (auto written = console.write(json_, text); !written) return written.error();
@@ -71,7 +83,9 @@ class Inspect final : public CommandRun {
       if (map) console.result(inspect::to_text(*recording, *map, shown));
     }
     if (map_ && !map) {
-      console.say(text::format("{}: no map of event {}: no address of what is live then is recorded", trace.source(), *map_));
+      console.say(
+          text::format("{}: no map of event {}: no address of what is live then is recorded",
+                       trace.source(), *map_));
       return ExitCode::inconclusive;
     }
     return ExitCode::fine;
@@ -87,7 +101,10 @@ class Inspect final : public CommandRun {
 }  // namespace
 
 extern constinit const Command inspect_command{
-    "inspect", "Show what a trace is like: sizes, lifetimes, the peak and what was live then, leaks, growth", false,
-    [](Arguments& arguments) -> std::unique_ptr<CommandRun> { return std::make_unique<Inspect>(arguments); }};
+    "inspect",
+    "Show what a trace is like: sizes, lifetimes, the peak and what was live then, leaks, growth",
+    false, [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
+      return std::make_unique<Inspect>(arguments);
+    }};
 
 }  // namespace emm

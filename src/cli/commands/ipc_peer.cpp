@@ -36,6 +36,8 @@ class IpcPeer final : public CommandRun {
 
 extern constinit const Command ipc_peer_command{
     "ipc-peer", "Serves the other side of an IPC section", true,
-    [](Arguments& arguments) -> std::unique_ptr<CommandRun> { return std::make_unique<IpcPeer>(arguments); }};
+    [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
+      return std::make_unique<IpcPeer>(arguments);
+    }};
 
 }  // namespace emm

@@ -72,14 +72,16 @@ Rows formats() {
     rows.push_back({text_of(entry->name), text_of(entry->summary), "", "yes"});
   }
   for (const auto* entry : log::bundled_logs()) {
-    rows.push_back({text_of(entry->name) + " (log)", text_of(entry->summary), "", "--log-format " + text_of(entry->name)});
+    rows.push_back({text_of(entry->name) + " (log)", text_of(entry->summary), "",
+                    "--log-format " + text_of(entry->name)});
   }
   return rows;
 }
 
 Rows generators() {
   Rows rows{{"kind", "what it makes"}};
-  for (const auto& kind : trace::generate_kinds()) rows.push_back({text_of(kind.name), text_of(kind.summary)});
+  for (const auto& kind : trace::generate_kinds())
+    rows.push_back({text_of(kind.name), text_of(kind.summary)});
   return rows;
 }
 
@@ -87,7 +89,8 @@ Rows clauses() {
   Rows rows{{"clause", "asked of", "level", "rule"}};
   for (const auto* group : conformance::clause_groups()) {
     for (const auto& clause : group->clauses) {
-      rows.push_back({text_of(clause.id), text_of(name(clause.scope)), text_of(name(clause.level)), text_of(clause.rule)});
+      rows.push_back({text_of(clause.id), text_of(name(clause.scope)), text_of(name(clause.level)),
+                      text_of(clause.rule)});
     }
   }
   for (const auto& clause : conformance::unjudged_clauses()) {
@@ -96,7 +99,8 @@ Rows clauses() {
   return rows;
 }
 
-/// The managers of a shared object, looked at in a child process: it may do harm where it is loaded.
+/// The managers of a shared object, looked at in a child process: it may do harm where it is
+/// loaded.
 Result<Rows> managers_in(const std::string& file) {
   constexpr std::chrono::seconds kDeadline{60};
   constexpr char kPart = '\1', kRow = '\2';
@@ -104,13 +108,15 @@ Result<Rows> managers_in(const std::string& file) {
     const auto all = plugin::managers_of(file);
     if (!all) return "E" + all.error().message;
     std::string bytes = "M";
-    for (const auto& one : *all) bytes += one.name + kPart + one.summary + kPart + one.options + kRow;
+    for (const auto& one : *all)
+      bytes += one.name + kPart + one.summary + kPart + one.options + kRow;
     return bytes;
   });
   if (!end) return end.error();
   const bool answered = end->kind == plugin::ChildEnd::Kind::answered;
   if (!answered || end->bytes[0] == 'E') {
-    return fail(Errc::usage, "list managers {}: {}", file, answered ? end->bytes.substr(1) : plugin::describe(*end, kDeadline));
+    return fail(Errc::usage, "list managers {}: {}", file,
+                answered ? end->bytes.substr(1) : plugin::describe(*end, kDeadline));
   }
   Rows rows{{"manager", "what it is", "options"}};
   std::string_view rest = std::string_view(end->bytes).substr(1);
@@ -129,9 +135,9 @@ struct Listing {
   std::string_view name;
   Rows (*rows)();
 };
-constexpr Listing kListings[] = {
-    {"managers", managers}, {"adaptors", adaptors}, {"devices", devices}, {"formats", formats}, {"generators", generators},
-    {"clauses", clauses}};
+constexpr Listing kListings[] = {{"managers", managers},     {"adaptors", adaptors},
+                                 {"devices", devices},       {"formats", formats},
+                                 {"generators", generators}, {"clauses", clauses}};
 
 std::vector<std::string> listing_names() {
   std::vector<std::string> names;
@@ -157,14 +163,16 @@ class List final : public CommandRun {
  public:
   explicit List(Arguments& arguments) {
     arguments.positional("WHAT", what_, text::join(listing_names(), ", "));
-    arguments.input("FILE", file_, "Of managers: those of this shared object, as --manager takes it", false);
+    arguments.input("FILE", file_,
+                    "Of managers: those of this shared object, as --manager takes it", false);
     arguments.output("--json", json_, "Writes the rows as JSON");
   }
 
   Result<ExitCode> run(Console& console) override {
     for (const auto& listing : kListings) {
       if (listing.name != what_) continue;
-      if (!file_.empty() && what_ != "managers") return fail(Errc::usage, "list {}: it takes no file", what_);
+      if (!file_.empty() && what_ != "managers")
+        return fail(Errc::usage, "list {}: it takes no file", what_);
       auto of_file = file_.empty() ? Result<Rows>(listing.rows()) : managers_in(file_);
       if (!of_file) return std::move(of_file).error();
       const auto& rows = *of_file;
@@ -185,6 +193,8 @@ class List final : public CommandRun {
 
 extern constinit const Command list_command{
     "list", "What there is: managers, adaptors, devices, formats, generators, clauses", false,
-    [](Arguments& arguments) -> std::unique_ptr<CommandRun> { return std::make_unique<List>(arguments); }};
+    [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
+      return std::make_unique<List>(arguments);
+    }};
 
 }  // namespace emm

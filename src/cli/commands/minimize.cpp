@@ -28,23 +28,25 @@ class Minimize final : public CommandRun {
  public:
   explicit Minimize(Arguments& arguments) {
     arguments.input("TRACE", trace_,
-                         "The trace: any format of `emmctl list formats`; - is standard input");
+                    "The trace: any format of `emmctl list formats`; - is standard input");
     arguments.text("--fails-with", fails_with_, "oom|exit:N|more:P",
                    "What the smaller trace must still do: run out of memory, give that exit code, "
                    "or need P % more than "
                    "--against");
     manager_.offer(arguments);
     deadline_.offer(arguments);
-    arguments.text("--capacity", capacity_, "SIZE",
-                   "Of each simulated device; else as the trace says; else, where the recording was "
-                   "refused memory, 2 MiB less than the program needs; else an H200's");
+    arguments.text(
+        "--capacity", capacity_, "SIZE",
+        "Of each simulated device; else as the trace says; else, where the recording was "
+        "refused memory, 2 MiB less than the program needs; else an H200's");
     arguments.flag("--as-recorded", as_recorded_,
                    "Of oom: what the recording refused may fail, and is not what is looked for");
     arguments.text("--against", against_, "NAME[:key=value,...]",
                    "Of more:P: the manager that needs less");
-    arguments.output("-o,--output", output_,
-                   "The smaller trace: .json is one document, else JSON Lines; .gz and .zst pack; "
-                   "- is standard output");
+    arguments.output(
+        "-o,--output", output_,
+        "The smaller trace: .json is one document, else JSON Lines; .gz and .zst pack; "
+        "- is standard output");
     arguments.text("--from", from_, "FORMAT",
                    "The trace's format, where its content does not tell");
     arguments.flag("--all-frames", all_frames_,
@@ -55,9 +57,11 @@ class Minimize final : public CommandRun {
         "smaller; nothing\n"
         "grows, and the request that fails stays the one that fails. Of more:P the other manager "
         "goes on needing at least\n"
-        "half of what it did. A request that the recording refused is a failure where it is refused "
+        "half of what it did. A request that the recording refused is a failure where it is "
+        "refused "
         "again: that of a\n"
-        "recorded out-of-memory is the one to keep. An interrupt ends the search, and what was found until then is "
+        "recorded out-of-memory is the one to keep. An interrupt ends the search, and what was "
+        "found until then is "
         "written.\n"
         "Exit codes: 0 written; 3 the trace does not fail so; 128+n ended by signal n.");
   }
@@ -95,8 +99,9 @@ class Minimize final : public CommandRun {
     const bool below_need = options->capacity == 0 && refused.need != 0;
     if (below_need) {
       options->capacity = just_below(refused.need);
-      console.say(text::format("{}: no capacity is recorded; {} are taken, just below what the refused request needs",
-                               name, inspect::bytes_in_full(options->capacity)));
+      console.say(text::format(
+          "{}: no capacity is recorded; {} are taken, just below what the refused request needs",
+          name, inspect::bytes_in_full(options->capacity)));
     }
     if (options->capacity == 0) options->capacity = SimOptions::kH200Total;
     if (const auto words = trial::renumbered(trace); !words.empty()) console.say(words);
@@ -139,9 +144,8 @@ class Minimize final : public CommandRun {
       say_trace_in(console, output_);
       console.aside(trial::to_text(*reduction, shown));
       if (reduction->after.failure) {
-        console.aside(
-            log::failure_to_text("  it fails", *reduction->after.failure, console.width(),
-                                 all_frames_));
+        console.aside(log::failure_to_text("  it fails", *reduction->after.failure, console.width(),
+                                           all_frames_));
       }
       if (!shown.verified) {
         console.say(
@@ -192,8 +196,8 @@ class Minimize final : public CommandRun {
   }
 
   Status rewritten(const trial::Reduction& reduction, const trial::ReductionShown& shown,
-                   const std::function<Status(trace::OperationSink&)>& read,
-                   std::uint64_t capacity, std::string& text) const {
+                   const std::function<Status(trace::OperationSink&)>& read, std::uint64_t capacity,
+                   std::string& text) const {
     const auto sink = format::ByteSink::to_string(text);
     const auto writer = trace::make_writer(*sink, form_of(output_));
     const trial::Rewriting rewriting{.trace = shown.trace,
@@ -244,20 +248,23 @@ class Minimize final : public CommandRun {
     return pages > trial::kStep ? pages - trial::kStep : trial::kStep;
   }
 
-  /// Of a trace with a recorded failure that this manager does not have: what is so, and what to do.
+  /// Of a trace with a recorded failure that this manager does not have: what is so, and what to
+  /// do.
   static std::string served_words(const trial::ReductionShown& shown, const Refused& refused,
                                   int width) {
-    auto words = text::format("The recording was refused {} at event {}; {} serves it at this capacity. ",
-                              units::bytes(shown.trace[refused.event].size),
-                              text::grouped(refused.event), shown.manager);
+    auto words = text::format(
+        "The recording was refused {} at event {}; {} serves it at this capacity. ",
+        units::bytes(shown.trace[refused.event].size), text::grouped(refused.event), shown.manager);
     if (refused.peak_live > just_below(refused.need)) {
       return inspect::wrapped(
-          words + "With so little that nobody could, something else fails first, as more was live at "
-                  "another time. emmctl explain says why the recording failed.",
+          words +
+              "With so little that nobody could, something else fails first, as more was live at "
+              "another time. emmctl explain says why the recording failed.",
           static_cast<std::size_t>(width));
     }
     words += text::format(
-        "With --capacity {}MiB, 2 MiB less than the program needs then, no manager serves it; emmctl fit "
+        "With --capacity {}MiB, 2 MiB less than the program needs then, no manager serves it; "
+        "emmctl fit "
         "says from where on {} serves all, and emmctl explain why the recording failed.",
         just_below(refused.need) >> 20, shown.manager);
     return inspect::wrapped(words, static_cast<std::size_t>(width));
@@ -287,8 +294,8 @@ class Minimize final : public CommandRun {
                              shown.trace.source(), shown.manager,
                              inspect::bytes_in_full(shown.capacity), shown.fails_with));
     if (found.failure) {
-      console.aside(log::failure_to_text("  it fails", *found.failure, console.width(),
-                                         shown.all_frames));
+      console.aside(
+          log::failure_to_text("  it fails", *found.failure, console.width(), shown.all_frames));
     } else if (found.reserved_by_other != 0) {
       console.aside(text::format("  {} reserves {}, {} {}\n", shown.manager,
                                  units::bytes(found.reserved), shown.against,

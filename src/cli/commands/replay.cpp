@@ -24,38 +24,52 @@ using namespace emm::cli;
 class Replay final : public CommandRun {
  public:
   explicit Replay(Arguments& arguments) {
-    arguments.input("TRACE", trace_, "The trace: any format of `emmctl list formats`; - is standard input");
+    arguments.input("TRACE", trace_,
+                    "The trace: any format of `emmctl list formats`; - is standard input");
     manager_.offer(arguments);
     deadline_.offer(arguments);
-    arguments.text("--device", device_, "DEVICE", "auto, sim[:capacity=..,devices=..,seed=..,costs=h200] or cuda[:N]");
+    arguments.text("--device", device_, "DEVICE",
+                   "auto, sim[:capacity=..,devices=..,seed=..,costs=h200] or cuda[:N]");
     arguments.list("--fault", faults_, "CALL:N|rate=..,seed=..",
-                   "Makes the N-th driver call of a kind fail, or any at a rate; CALL is any, or a name as mem_alloc is cuMemAlloc's; "
+                   "Makes the N-th driver call of a kind fail, or any at a rate; CALL is any, or a "
+                   "name as mem_alloc is cuMemAlloc's; "
                    "repeatable");
     arguments.output("--log", log_, "Writes a row for each operation; - is standard output");
-    arguments.text("--log-format", log_format_, "FORMAT", "The log's format: rmm, rmm-legacy or emm");
+    arguments.text("--log-format", log_format_, "FORMAT",
+                   "The log's format: rmm, rmm-legacy or emm");
     arguments.flag("--all-frames", all_frames_,
                    "Shows call stacks whole, with the allocator's and the framework's frames");
     arguments.output("--json", json_, "Writes the summary as JSON (emmctl.replay/1)");
-    arguments.output("--memory-map", memory_map_,
-                   "Writes what is where in the managers' memory at the end, or where the run stops, as JSON "
-                   "(emmctl.memory-map/1)");
-    arguments.choice("--on-oom", on_oom_, {"record", "stop"}, "What an out-of-memory does to the run");
+    arguments.output(
+        "--memory-map", memory_map_,
+        "Writes what is where in the managers' memory at the end, or where the run stops, as JSON "
+        "(emmctl.memory-map/1)");
+    arguments.choice("--on-oom", on_oom_, {"record", "stop"},
+                     "What an out-of-memory does to the run");
     arguments.count("--repeat", repeat_, "Passes, without a reset between them");
-    arguments.flag("--verify", verify_, "Fill each allocation and look at its content again at its end");
+    arguments.flag("--verify", verify_,
+                   "Fill each allocation and look at its content again at its end");
     arguments.flag("--latency", latency_, "A time for each operation: gives percentiles");
     arguments.choice("--clock", clock_, {"device", "host"},
-                     "The device's, which is a model where it is simulated; or the host's, which adds what the manager "
+                     "The device's, which is a model where it is simulated; or the host's, which "
+                     "adds what the manager "
                      "itself takes here, as --latency does");
-    arguments.count("--stop-at", stop_at_, "EVENT", "Stop before this event, counted from 0, and show the state");
+    arguments.count("--stop-at", stop_at_, "EVENT",
+                    "Stop before this event, counted from 0, and show the state");
     arguments.choice("--threads", threads_, {"trace", "recorded", "free"},
-                     "One thread in the trace's order; or each recorded thread on its own, waiting for the ids and "
+                     "One thread in the trace's order; or each recorded thread on its own, waiting "
+                     "for the ids and "
                      "records it needs, or for the ids alone");
-    arguments.text("--pace", pace_, "none|recorded|xF", "Keep the recorded times, or F times as fast; gives the lateness");
+    arguments.text("--pace", pace_, "none|recorded|xF",
+                   "Keep the recorded times, or F times as fast; gives the lateness");
     arguments.flag("--partial", partial_, "Replay a damaged trace up to where the damage begins");
     arguments.list("--fail-on", fail_on_, "leak", "What else makes the exit code 1; repeatable");
-    arguments.text("--from", from_, "FORMAT", "The trace's format, where its content does not tell");
-    arguments.footer("Exit codes: 0 fine; 1 an operation failed that was not to fail, or memory was damaged; 2 usage;\n"
-                     "3 inconclusive; 4 damaged input; 5 no device; 128+n ended by signal n.");
+    arguments.text("--from", from_, "FORMAT",
+                   "The trace's format, where its content does not tell");
+    arguments.footer(
+        "Exit codes: 0 fine; 1 an operation failed that was not to fail, or memory was damaged; 2 "
+        "usage;\n"
+        "3 inconclusive; 4 damaged input; 5 no device; 128+n ended by signal n.");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -63,14 +77,16 @@ class Replay final : public CommandRun {
       if (what != "leak") return fail(Errc::usage, "--fail-on {}: expected leak", what);
     }
     if (repeat_ == 0 || repeat_ > 1'000'000) {
-      return fail(Errc::usage, "--repeat {}: expected a count of passes from 1 to 1,000,000", repeat_);
+      return fail(Errc::usage, "--repeat {}: expected a count of passes from 1 to 1,000,000",
+                  repeat_);
     }
     std::unique_ptr<log::LogWriter> writer;
     const auto deadline = deadline_.time();
     if (!deadline) return deadline.error();
     const auto pace = speed();
     if (!pace) return pace.error();
-    auto manager = manager_.name() == "null" ? Result<ManagerFactory>(replay::null_manager()) : manager_.find(*deadline);
+    auto manager = manager_.name() == "null" ? Result<ManagerFactory>(replay::null_manager())
+                                             : manager_.find(*deadline);
     if (!manager) return std::move(manager).error();
 
     handle_interrupts();
@@ -78,7 +94,8 @@ class Replay final : public CommandRun {
     if (!loaded) return std::move(loaded).error();
     const auto& trace = loaded->trace;
     if (*pace > 0 && !has_times(trace)) {
-      return fail(Errc::usage, "--pace {}: {} has no times: expected \"time_ns\" of its events", pace_, trace.source());
+      return fail(Errc::usage, "--pace {}: {} has no times: expected \"time_ns\" of its events",
+                  pace_, trace.source());
     }
 
     const auto work = [&](const RunEnvironment& at) -> Result<log::Summary> {
@@ -103,7 +120,8 @@ class Replay final : public CommandRun {
       }
 
       replay::ReplayOptions options;
-      options.on_oom = on_oom_ == "stop" ? replay::ReplayOptions::OnOom::stop : replay::ReplayOptions::OnOom::record;
+      options.on_oom = on_oom_ == "stop" ? replay::ReplayOptions::OnOom::stop
+                                         : replay::ReplayOptions::OnOom::record;
       options.threads = threads_ == "recorded" ? replay::ReplayOptions::Threads::recorded
                         : threads_ == "free"   ? replay::ReplayOptions::Threads::free
                                                : replay::ReplayOptions::Threads::trace;
@@ -117,7 +135,8 @@ class Replay final : public CommandRun {
       options.kept = at.kept;
       MemoryMaps maps;
       if (!memory_map_.empty()) {
-        options.look = [&](const log::Statistics& statistics, std::uint32_t device, const MemoryManager& of) {
+        options.look = [&](const log::Statistics& statistics, std::uint32_t device,
+                           const MemoryManager& of) {
           maps.add(statistics, device, of.memory_map());
         };
       }
@@ -125,7 +144,8 @@ class Replay final : public CommandRun {
       auto summary = engine.run();
       if (!summary) return summary;
       for (const auto& fault : (*stack)->unused_faults()) {
-        summary->notes.push_back(text::format("--fault {} failed no call: the run made too few", fault));
+        summary->notes.push_back(
+            text::format("--fault {} failed no call: the run made too few", fault));
       }
       if (!memory_map_.empty()) at.words.push_back(maps.to_json(*summary));
       return summary;
@@ -137,13 +157,15 @@ class Replay final : public CommandRun {
       return writer.get();
     };
     std::vector<std::string> words;
-    auto summary = run_apart({.trace = trace,
-                              .manager = *manager,
-                              .interrupted = &interrupted(),
-                              .progress = [&](std::uint64_t done, std::uint64_t total) { console.progress("replay", done, total); },
-                              .open_log = log_.empty() ? OpenLog() : open_log,
-                              .work = work},
-                             words);
+    auto summary = run_apart(
+        {.trace = trace,
+         .manager = *manager,
+         .interrupted = &interrupted(),
+         .progress = [&](std::uint64_t done,
+                         std::uint64_t total) { console.progress("replay", done, total); },
+         .open_log = log_.empty() ? OpenLog() : open_log,
+         .work = work},
+        words);
     console.end_progress();
     if (writer) {
       if (auto finished = writer->finish(); !finished) {
@@ -153,30 +175,37 @@ class Replay final : public CommandRun {
     }
     if (!summary) return std::move(summary).error();
     if (!memory_map_.empty() && words.empty()) {
-      summary->notes.push_back(text::format("{} was not written: what is where is asked at the end of a run", memory_map_));
+      summary->notes.push_back(text::format(
+          "{} was not written: what is where is asked at the end of a run", memory_map_));
     }
     for (auto& note : loaded->notes) summary->notes.push_back(std::move(note));
 
     if (!json_.empty()) {
-      if (auto written = console.write(json_, log::to_json(*summary)); !written) return std::move(written).error();
+      if (auto written = console.write(json_, log::to_json(*summary)); !written)
+        return std::move(written).error();
     }
     if (!words.empty()) {
-      if (auto written = console.write(memory_map_, words.front()); !written) return std::move(written).error();
+      if (auto written = console.write(memory_map_, words.front()); !written)
+        return std::move(written).error();
     }
-    // stdout carries one result: the JSON, the map or the log where one was sent there, else the summary.
+    // stdout carries one result: the JSON, the map or the log where one was sent there, else the
+    // summary.
     const auto text = log::to_text(*summary, console.width(), all_frames_);
     if (json_ == "-" || log_ == "-" || memory_map_ == "-") {
-      if (replay::found_failure(*summary, !fail_on_.empty())) console.say("failures were found; see the result");
+      if (replay::found_failure(*summary, !fail_on_.empty()))
+        console.say("failures were found; see the result");
     } else {
       console.result(text);
     }
     console.aside(summary->reports);
     if (summary->abnormal) console.say(summary->abnormal->words);
-    if (summary->interrupted) console.say("interrupted; the log and the summary hold what was done until then");
+    if (summary->interrupted)
+      console.say("interrupted; the log and the summary hold what was done until then");
     const auto code = static_cast<ExitCode>(trial::exit_code(*summary, !fail_on_.empty()));
     if (code != ExitCode::inconclusive) return code;
-    console.say(summary->pass.events == 0 ? "nothing was judged: the trace has no operations"
-                                          : "nothing was judged: the manager declined every allocation");
+    console.say(summary->pass.events == 0
+                    ? "nothing was judged: the trace has no operations"
+                    : "nothing was judged: the manager declined every allocation");
     return code;
   }
 
@@ -185,9 +214,12 @@ class Replay final : public CommandRun {
   Result<double> speed() const {
     if (pace_ == "none") return 0.0;
     if (pace_ == "recorded") return 1.0;
-    const auto times = pace_.starts_with("x") ? text::to_double(std::string_view(pace_).substr(1)) : std::nullopt;
+    const auto times =
+        pace_.starts_with("x") ? text::to_double(std::string_view(pace_).substr(1)) : std::nullopt;
     if (!times || !(*times >= 0.001 && *times <= 1e6)) {
-      return fail(Errc::usage, "--pace {}: expected none, recorded or x and a number from 0.001 to 1,000,000", pace_);
+      return fail(Errc::usage,
+                  "--pace {}: expected none, recorded or x and a number from 0.001 to 1,000,000",
+                  pace_);
     }
     return *times;
   }
@@ -199,7 +231,8 @@ class Replay final : public CommandRun {
   }
 
   std::string threads_ = "trace", pace_ = "none", clock_ = "device";
-  std::string trace_, device_ = "auto", log_, log_format_ = "rmm", json_, memory_map_, on_oom_ = "record", from_;
+  std::string trace_, device_ = "auto", log_, log_format_ = "rmm", json_, memory_map_,
+                      on_oom_ = "record", from_;
   ManagerChoice manager_;
   CallDeadline deadline_;
   std::vector<std::string> faults_, fail_on_;
@@ -212,6 +245,8 @@ class Replay final : public CommandRun {
 
 extern constinit const Command replay_command{
     "replay", "Replay a trace on a manager: a log, a summary, and what went wrong", false,
-    [](Arguments& arguments) -> std::unique_ptr<CommandRun> { return std::make_unique<Replay>(arguments); }};
+    [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
+      return std::make_unique<Replay>(arguments);
+    }};
 
 }  // namespace emm

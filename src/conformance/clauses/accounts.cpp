@@ -54,7 +54,8 @@ std::uint64_t owed(Bench& b) {
 
 std::uint64_t refused_ends(Bench& b) {
   std::uint64_t count = 0;
-  for (const auto& event : b.watch().events()) count += is_end(event.call) && event.native != 0 ? 1u : 0u;
+  for (const auto& event : b.watch().events())
+    count += is_end(event.call) && event.native != 0 ? 1u : 0u;
   return count;
 }
 
@@ -74,19 +75,22 @@ void fail_in_turn(Bench& b, bool of_ends, std::int32_t native) {
     trial.watch().fail_nth(0, 0, of_ends);
     const auto flushed = trial.manager().flush();
     trial.end_manager();
-    if (trial.watch().total() == 0) return b.inconclusive("the driver calls of this manager are not seen here");
+    if (trial.watch().total() == 0)
+      return b.inconclusive("the driver calls of this manager are not seen here");
     const auto done = text::format("every operation, driver call {} failing with {}", n, native);
     const auto& ledger = trial.watch().ledger();
     b.expect(owed(trial) <= refused_ends(trial), done, ledger.verdict(),
              "only what the driver refused to take back is left");
-    b.expect(ledger.double_ends() == 0 && ledger.foreign_ends() == 0, done, ledger.verdict(), "each thing ended once");
+    b.expect(ledger.double_ends() == 0 && ledger.foreign_ends() == 0, done, ledger.verdict(),
+             "each thing ended once");
     if (!reached) return;
   }
 }
 
 constexpr Clause kClauses[] = {
     {.id = "accounts/balance",
-     .rule = "After every operation, and the manager's end, all that came from the device is back, once.",
+     .rule = "After every operation, and the manager's end, all that came from the device is back, "
+             "once.",
      .source = "what a manager is for",
      .level = Level::must,
      .scope = Scope::all,
@@ -109,10 +113,12 @@ constexpr Clause kClauses[] = {
      .check =
          [](Bench& b) {
            b.manager();
-           if (!b.manager().state().live_bytes) return b.not_applicable("this manager does not say what is live");
+           if (!b.manager().state().live_bytes)
+             return b.not_applicable("this manager does not say what is live");
            auto first = b.any(1000);
            const auto second = b.managed(24);
-           b.expect_equal("live bytes of blocks of 1000 and 24", *b.manager().state().live_bytes, 1024u);
+           b.expect_equal("live bytes of blocks of 1000 and 24", *b.manager().state().live_bytes,
+                          1024u);
            first.drop();
            b.expect_equal("live bytes after the first ended", *b.manager().state().live_bytes, 24u);
            b.reset();
@@ -127,7 +133,8 @@ constexpr Clause kClauses[] = {
      .kin = "",
      .check =
          [](Bench& b) {
-           if (b.is_numba()) return b.not_applicable("numba leaks where a call fails, by its quirks");
+           if (b.is_numba())
+             return b.not_applicable("numba leaks where a call fails, by its quirks");
            fail_in_turn(b, false, 2);
            fail_in_turn(b, false, 700);
          }},
@@ -140,7 +147,8 @@ constexpr Clause kClauses[] = {
      .kin = "ERR-2",
      .check =
          [](Bench& b) {
-           if (b.is_numba()) return b.not_applicable("numba leaks where a call fails, by its quirks");
+           if (b.is_numba())
+             return b.not_applicable("numba leaks where a call fails, by its quirks");
            fail_in_turn(b, true, 700);
          }},
 
@@ -152,7 +160,8 @@ constexpr Clause kClauses[] = {
      .kin = "",
      .check =
          [](Bench& b) {
-           if (b.is_numba()) return b.not_applicable("as Numba, a plugin's device memory survives a reset: RST-5");
+           if (b.is_numba())
+             return b.not_applicable("as Numba, a plugin's device memory survives a reset: RST-5");
            b.leave_on_device(64_MiB);
            const auto held = b.memalloc(40_MiB);
            if (b.decided()) return;
@@ -179,16 +188,18 @@ constexpr Clause kClauses[] = {
              b.any(1_MiB).drop();
              const auto refused = b.try_memalloc(100_MiB);
              if (!refused && refused.error().code != Errc::not_supported) {
-               b.expect_error("a request for more than is left, inside two deferrals", refused, Errc::out_of_memory);
+               b.expect_error("a request for more than is left, inside two deferrals", refused,
+                              Errc::out_of_memory);
              }
-             b.expect(b.holds(kept, 0x42), "a request for more than is left, inside two deferrals", "other memory is lost",
-                      "it is as it was");
+             b.expect(b.holds(kept, 0x42), "a request for more than is left, inside two deferrals",
+                      "other memory is lost", "it is as it was");
            }
            b.expect_ok("flush()", b.manager().flush());
            auto next = b.any(32_MiB);
            b.expect(b.fill(next, 1), "32 of 64 MiB after the deferrals", "no memory", "memory");
            next.drop();
-           b.expect(b.holds(kept, 0x42), "everything after", "the first block is lost", "it is as it was");
+           b.expect(b.holds(kept, 0x42), "everything after", "the first block is lost",
+                    "it is as it was");
          }},
 };
 

@@ -6,7 +6,8 @@
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 
-// Beyond the catalogue: what RMM's suite asks of a memory resource, with content looked at throughout.
+// Beyond the catalogue: what RMM's suite asks of a memory resource, with content looked at
+// throughout.
 
 namespace emm {
 namespace {
@@ -22,11 +23,14 @@ struct Filled {
 };
 
 /// Allocates and frees at random, and looks at what it frees.
-void churn(Bench& b, Prng& random, int steps, bool mixed, std::vector<StreamHandle> streams = {{}}) {
+void churn(Bench& b, Prng& random, int steps, bool mixed,
+           std::vector<StreamHandle> streams = {{}}) {
   std::vector<Filled> live;
   const auto look = [&](const Filled& one) {
-    return b.expect(b.holds(one.block, one.value), text::format("random requests, seed {}", b.seed()),
-                    text::format("a live block of {} bytes has other content", one.block.size()), "what was written");
+    return b.expect(b.holds(one.block, one.value),
+                    text::format("random requests, seed {}", b.seed()),
+                    text::format("a live block of {} bytes has other content", one.block.size()),
+                    "what was written");
   };
   for (int i = 0; i < steps && !b.decided(); ++i) {
     if (live.size() > 20 || (!live.empty() && random.chance(0.4))) {
@@ -65,9 +69,11 @@ constexpr Clause kClauses[] = {
      .check =
          [](Bench& b) {
            std::vector<Block> blocks;
-           for (const std::uint64_t size : {1u, 2u, 3u, 255u, 256u, 257u, 511u, 4097u, 65537u, 1048577u}) {
+           for (const std::uint64_t size :
+                {1u, 2u, 3u, 255u, 256u, 257u, 511u, 4097u, 65537u, 1048577u}) {
              blocks.push_back(b.memalloc(size));
-             b.expect_equal(text::format("address of memalloc({}) modulo 256", size), blocks.back().address() % kAlignment, 0u);
+             b.expect_equal(text::format("address of memalloc({}) modulo 256", size),
+                            blocks.back().address() % kAlignment, 0u);
            }
          }},
 
@@ -84,8 +90,9 @@ constexpr Clause kClauses[] = {
                auto block = b.any(exact);
                if (b.decided()) return;
                b.expect_equal("the size of a block", block.size(), exact);
-               b.expect(b.fill(block, 0x3c) && b.holds(block, 0x3c), text::format("{} bytes written and read", exact),
-                        "not all of it is memory", "what was written");
+               b.expect(b.fill(block, 0x3c) && b.holds(block, 0x3c),
+                        text::format("{} bytes written and read", exact), "not all of it is memory",
+                        "what was written");
              }
            }
          }},
@@ -101,11 +108,13 @@ constexpr Clause kClauses[] = {
            const auto kept = b.memalloc(64_KiB);
            if (b.decided()) return;
            b.fill(kept, 6);
-           for (const auto size : {std::uint64_t{1} << 50, (std::uint64_t{1} << 63) + 1, ~std::uint64_t{0} - 4095, ~std::uint64_t{0}}) {
+           for (const auto size : {std::uint64_t{1} << 50, (std::uint64_t{1} << 63) + 1,
+                                   ~std::uint64_t{0} - 4095, ~std::uint64_t{0}}) {
              const auto block = b.try_memalloc(size);
              b.expect_error(text::format("memalloc({})", size), block, Errc::out_of_memory);
            }
-           b.expect(b.holds(kept, 6), "requests that are too large", "other memory is lost", "it is as it was");
+           b.expect(b.holds(kept, 6), "requests that are too large", "other memory is lost",
+                    "it is as it was");
            b.expect_ok("memalloc(65536) after them", b.try_memalloc(64_KiB));
          }},
 
@@ -118,19 +127,22 @@ constexpr Clause kClauses[] = {
      .check =
          [](Bench& b) {
            auto subject = b.subject();
-           if (b.is_simulated() && b.subject().standins == nullptr) subject.device = text::format("sim:capacity=64GiB,seed={}", b.seed());
+           if (b.is_simulated() && b.subject().standins == nullptr)
+             subject.device = text::format("sim:capacity=64GiB,seed={}", b.seed());
            auto fresh = Bench::create(subject, "suite/large");
            if (!fresh) return b.inconclusive(describe(fresh.error()));
            auto& on = **fresh;
            const auto info = on.device().mem_get_info();
-           if (!info || info->free < 24_GiB) return b.not_applicable("the device has less than 24 GiB free");
+           if (!info || info->free < 24_GiB)
+             return b.not_applicable("the device has less than 24 GiB free");
            for (const std::uint64_t size : {1_GiB + 1, 5_GiB, 17_GiB - 1}) {
              const auto block = on.memalloc(size);
              if (on.decided()) break;
              on.expect_equal("the size of a block", block.size(), size);
              for (const auto at : {std::uint64_t{0}, size / 2, size - 1}) {
                const auto written = on.device().memset_d8(block.device() + at, 0x3c, 1);
-               on.expect(written.has_value(), text::format("byte {} of {} written", at, size), "it is no memory", "it is memory");
+               on.expect(written.has_value(), text::format("byte {} of {} written", at, size),
+                         "it is no memory", "it is memory");
              }
            }
            b.expect(true, {}, {}, {});
@@ -149,8 +161,10 @@ constexpr Clause kClauses[] = {
            std::vector<Block> blocks;
            for (std::uint64_t i = 0; i < kBlocks && !b.decided(); ++i) {
              auto block = b.try_memalloc(1 + i % 256);
-             if (!block && block.error().code == Errc::not_supported) return b.not_applicable(describe(block.error()));
-             if (b.expect_ok(text::format("block {} of {}", i + 1, kBlocks), block)) blocks.push_back(*std::move(block));
+             if (!block && block.error().code == Errc::not_supported)
+               return b.not_applicable(describe(block.error()));
+             if (b.expect_ok(text::format("block {} of {}", i + 1, kBlocks), block))
+               blocks.push_back(*std::move(block));
            }
          }},
 
@@ -210,8 +224,8 @@ constexpr Clause kClauses[] = {
            }
            other.join();
            for (const auto& one : own) {
-             b.expect(b.holds(one.block, one.value), "memory asked for while another thread frees", "other content",
-                      "what was written");
+             b.expect(b.holds(one.block, one.value), "memory asked for while another thread frees",
+                      "other content", "what was written");
            }
            own.clear();
            b.expect_balance("one thread's memory ended by another, then the manager's end");
@@ -232,9 +246,10 @@ constexpr Clause kClauses[] = {
              if (b.decided()) return;
              b.fill(live.back().block, i);
              if (live.size() < 8) continue;
-             b.expect(b.holds(live.front().block, live.front().value), "memory of three streams", "other content",
-                      "what was written");
-             b.expect_ok("free() on another stream", live.front().block.free(streams[(i + 1u) % 3u]));
+             b.expect(b.holds(live.front().block, live.front().value), "memory of three streams",
+                      "other content", "what was written");
+             b.expect_ok("free() on another stream",
+                         live.front().block.free(streams[(i + 1u) % 3u]));
              live.erase(live.begin());
            }
          }},
@@ -259,14 +274,17 @@ constexpr Clause kClauses[] = {
              const auto calls = b.watch().events();
              const auto waits = [&](const CallEvent& event) {
                return event.call == Call::ctx_synchronize ||
-                      (event.call == Call::stream_synchronize && event.pointer == streams[i].value) ||
-                      event.call == Call::event_synchronize || event.call == Call::stream_wait_event ||
-                      event.call == Call::mem_free || event.call == Call::runtime_free || event.call == Call::mem_free_async;
+                      (event.call == Call::stream_synchronize &&
+                       event.pointer == streams[i].value) ||
+                      event.call == Call::event_synchronize ||
+                      event.call == Call::stream_wait_event || event.call == Call::mem_free ||
+                      event.call == Call::runtime_free || event.call == Call::mem_free_async;
              };
-             if (b.watch().total() == 0) return b.inconclusive("the driver calls of this manager are not seen here");
+             if (b.watch().total() == 0)
+               return b.inconclusive("the driver calls of this manager are not seen here");
              b.expect(block.address() != address || std::any_of(calls.begin(), calls.end(), waits),
-                      "40 MiB freed on one stream and asked for on another, with no room for both", "nothing waits for the first",
-                      "a wait for it, by stream, event or context");
+                      "40 MiB freed on one stream and asked for on another, with no room for both",
+                      "nothing waits for the first", "a wait for it, by stream, event or context");
            }
          }},
 
@@ -279,17 +297,23 @@ constexpr Clause kClauses[] = {
      .check =
          [](Bench& b) {
            constexpr std::uint64_t kPiece = 4_MiB;
-           const auto most = (96_MiB + (b.is_simulated() ? 24_MiB : 1_GiB)) / kPiece;  // it has more than it says
-           constexpr auto kKept = 32_MiB / kPiece;  // a real device may keep a segment of what was freed
+           const auto most =
+               (96_MiB + (b.is_simulated() ? 24_MiB : 1_GiB)) / kPiece;  // it has more than it says
+           constexpr auto kKept =
+               32_MiB / kPiece;  // a real device may keep a segment of what was freed
            b.leave_on_device(96_MiB);
            const auto fill_up = [&](std::vector<Block>& blocks) {
              while (blocks.size() < most) {
                auto block = b.try_memalloc(kPiece);
-               if (!block) return b.expect_error("a request that finds the device full", block, Errc::out_of_memory);
+               if (!block)
+                 return b.expect_error("a request that finds the device full", block,
+                                       Errc::out_of_memory);
                blocks.push_back(*std::move(block));
              }
-             return b.expect(false, text::format("96 MiB left on the device, {} blocks of 4 MiB asked for", most), "all given",
-                             "out of memory");
+             return b.expect(
+                 false,
+                 text::format("96 MiB left on the device, {} blocks of 4 MiB asked for", most),
+                 "all given", "out of memory");
            };
            if (auto first = b.memalloc(kPiece); b.decided()) return;
            std::vector<Block> once;
@@ -301,8 +325,8 @@ constexpr Clause kClauses[] = {
            std::vector<Block> again;
            if (!fill_up(again)) return;
            b.expect(b.is_simulated() ? again.size() == had : again.size() + kKept >= had,
-                    "96 MiB left on the device, filled a second time", text::format("{} blocks", again.size()),
-                    text::format("{}", had));
+                    "96 MiB left on the device, filled a second time",
+                    text::format("{} blocks", again.size()), text::format("{}", had));
          }},
 
     {.id = "suite/steady",
@@ -316,8 +340,10 @@ constexpr Clause kClauses[] = {
            b.leave_on_device(64_MiB);
            for (int i = 0; i < 200 && !b.decided(); ++i) {
              auto block = b.try_memalloc(3_MiB + static_cast<std::uint64_t>(i % 7) * 4_KiB);
-             if (!block && block.error().code == Errc::not_supported) return b.not_applicable(describe(block.error()));
-             b.expect_ok("the next of 200 blocks of 3 MiB, one at a time, 64 MiB being left", block);
+             if (!block && block.error().code == Errc::not_supported)
+               return b.not_applicable(describe(block.error()));
+             b.expect_ok("the next of 200 blocks of 3 MiB, one at a time, 64 MiB being left",
+                         block);
              if (block && i % 2 == 0) b.expect_ok("free()", block->free());
            }
          }},
@@ -327,21 +353,26 @@ constexpr Clause kClauses[] = {
      .source = "what memory is",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "suite/sizes suite/random suite/mixed suite/threads suite/cross_thread_free suite/cross_stream_free live/overlap_content stream/hazards",
+     .kin = "suite/sizes suite/random suite/mixed suite/threads suite/cross_thread_free "
+            "suite/cross_stream_free live/overlap_content stream/hazards",
      .check =
          [](Bench& b) {
            std::vector<Block> blocks;
            for (int i = 0; i < 120 && !b.decided(); ++i) {
              blocks.push_back(b.any(b.random().log_uniform(1, 256_KiB)));
-             if (i % 3 == 2) blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(b.random().below(blocks.size())));
+             if (i % 3 == 2)
+               blocks.erase(blocks.begin() +
+                            static_cast<std::ptrdiff_t>(b.random().below(blocks.size())));
            }
-           std::sort(blocks.begin(), blocks.end(), [](const auto& x, const auto& y) { return x.address() < y.address(); });
+           std::sort(blocks.begin(), blocks.end(),
+                     [](const auto& x, const auto& y) { return x.address() < y.address(); });
            for (std::size_t i = 1; i < blocks.size(); ++i) {
              const auto end = blocks[i - 1].address() + blocks[i - 1].size();
-             b.expect(blocks[i].address() >= end, text::format("80 live blocks, seed {}", b.seed()),
-                      text::format("{} begins inside {} of {} bytes", text::hex(blocks[i].address()),
-                                   text::hex(blocks[i - 1].address()), blocks[i - 1].size()),
-                      "disjoint ranges");
+             b.expect(
+                 blocks[i].address() >= end, text::format("80 live blocks, seed {}", b.seed()),
+                 text::format("{} begins inside {} of {} bytes", text::hex(blocks[i].address()),
+                              text::hex(blocks[i - 1].address()), blocks[i - 1].size()),
+                 "disjoint ranges");
            }
          }},
 
@@ -359,8 +390,10 @@ constexpr Clause kClauses[] = {
              b.fill(blocks.back(), i);
            }
            for (std::size_t i = 0; i < blocks.size() && !b.decided(); ++i) {
-             b.expect(b.holds(blocks[i], static_cast<std::uint8_t>(i)), "60 blocks, each filled with its number",
-                      text::format("block {} of {} bytes holds others", i, blocks[i].size()), "each its own");
+             b.expect(b.holds(blocks[i], static_cast<std::uint8_t>(i)),
+                      "60 blocks, each filled with its number",
+                      text::format("block {} of {} bytes holds others", i, blocks[i].size()),
+                      "each its own");
            }
          }},
 };

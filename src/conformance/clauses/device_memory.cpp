@@ -10,21 +10,27 @@ using namespace emm::conformance;
 
 constexpr Clause kClauses[] = {
     {.id = "DEV-1",
-     .rule = "memalloc gives exactly the size asked for, all of it usable, at an address that is not null.",
+     .rule = "memalloc gives exactly the size asked for, all of it usable, at an address that is "
+             "not null.",
      .source = "NBEP 7; DOC",
      .level = Level::must,
      .scope = Scope::all,
      .kin = "suite/sizes suite/random suite/large suite/many",
      .check =
          [](Bench& b) {
-           for (const std::uint64_t size : {std::uint64_t{1}, std::uint64_t{255}, 4_KiB, 1_MiB + 1}) {
+           for (const std::uint64_t size :
+                {std::uint64_t{1}, std::uint64_t{255}, 4_KiB, 1_MiB + 1}) {
              const auto block = b.try_memalloc(size);
-             if (!block && block.error().code == Errc::not_supported) return b.not_applicable(describe(block.error()));
+             if (!block && block.error().code == Errc::not_supported)
+               return b.not_applicable(describe(block.error()));
              if (!b.expect_ok(text::format("memalloc({})", size), block)) return;
              b.expect_equal(text::format("the size of memalloc({})", size), block->size(), size);
-             b.expect(block->alive(), text::format("memalloc({})", size), "the pointer is dead", "alive");
-             b.expect(block->address() != 0, text::format("memalloc({})", size), "null", "an address");
-             b.expect(b.fill(*block, 0x2b) && b.holds(*block, 0x2b), text::format("all {} bytes written and read", size),
+             b.expect(block->alive(), text::format("memalloc({})", size), "the pointer is dead",
+                      "alive");
+             b.expect(block->address() != 0, text::format("memalloc({})", size), "null",
+                      "an address");
+             b.expect(b.fill(*block, 0x2b) && b.holds(*block, 0x2b),
+                      text::format("all {} bytes written and read", size),
                       "not all of it is memory", "what was written");
            }
          }},
@@ -43,7 +49,8 @@ constexpr Clause kClauses[] = {
          }},
 
     {.id = "DEV-3",
-     .rule = "Where memory is out, the pending frees are made, oldest first, and the request once more; its answer is final.",
+     .rule = "Where memory is out, the pending frees are made, oldest first, and the request once "
+             "more; its answer is final.",
      .source = "drv:728-745; MEM; numba#2046",
      .level = Level::must,
      .scope = Scope::deflt,
@@ -56,11 +63,13 @@ constexpr Clause kClauses[] = {
            b.watch().fail(Call::mem_alloc, {2});
            const auto block = b.try_memalloc(4_KiB);
            b.expect_ok("memalloc, which ran out of memory once", block);
-           b.expect_calls("memalloc, which ran out of memory once, with two frees pending",
-                          {Call::mem_alloc, Call::mem_free_host, Call::mem_free_host, Call::mem_alloc});
+           b.expect_calls(
+               "memalloc, which ran out of memory once, with two frees pending",
+               {Call::mem_alloc, Call::mem_free_host, Call::mem_free_host, Call::mem_alloc});
            b.watch().forget();
            b.watch().fail(Call::mem_alloc, {2, 2});
-           b.expect_error("memalloc, which ran out of memory twice", b.try_memalloc(4_KiB), Errc::out_of_memory);
+           b.expect_error("memalloc, which ran out of memory twice", b.try_memalloc(4_KiB),
+                          Errc::out_of_memory);
            b.expect_equal("calls of cuMemAlloc", b.count(Call::mem_alloc), 2u);
          }},
 
@@ -82,7 +91,8 @@ constexpr Clause kClauses[] = {
          }},
 
     {.id = "DEV-5",
-     .rule = "While cleanup is deferred a request that is out of memory flushes nothing, and is still tried once more.",
+     .rule = "While cleanup is deferred a request that is out of memory flushes nothing, and is "
+             "still tried once more.",
      .source = "drv:738, 1016",
      .level = Level::should,
      .scope = Scope::host,
@@ -93,13 +103,15 @@ constexpr Clause kClauses[] = {
            b.mapped(64).drop();
            b.watch().forget();
            b.watch().fail(Call::mem_alloc_managed, {2, 2});
-           b.expect_error("memallocmanaged, out of memory twice", b.try_managed(4_KiB), Errc::out_of_memory);
+           b.expect_error("memallocmanaged, out of memory twice", b.try_managed(4_KiB),
+                          Errc::out_of_memory);
            b.expect_calls("memallocmanaged, out of memory twice, while cleanup is deferred",
                           {Call::mem_alloc_managed, Call::mem_alloc_managed});
          }},
 
     {.id = "DEV-7",
-     .rule = "A free that fails in that flush does not end the request (numba: it does, with the error of the free).",
+     .rule = "A free that fails in that flush does not end the request (numba: it does, with the "
+             "error of the free).",
      .source = "drv:738, 1019",
      .level = Level::quirk,
      .scope = Scope::deflt,
@@ -111,8 +123,8 @@ constexpr Clause kClauses[] = {
            b.watch().fail(Call::mem_alloc, {2});
            b.watch().fail(Call::mem_free_host, {700});
            const auto block = b.try_memalloc(4_KiB);
-           b.expect_equal("native error of memalloc whose flush failed with 700", block ? 0 : block.error().native,
-                          b.is_numba() ? 700 : 0);
+           b.expect_equal("native error of memalloc whose flush failed with 700",
+                          block ? 0 : block.error().native, b.is_numba() ? 700 : 0);
            b.expect_equal("calls of cuMemAlloc", b.count(Call::mem_alloc), b.is_numba() ? 1u : 2u);
          }},
 
@@ -126,9 +138,11 @@ constexpr Clause kClauses[] = {
          [](Bench& b) {
            auto block = b.memalloc(4_KiB);
            const auto other = b.memalloc(100);
-           b.expect_equal("live bytes of blocks of 4096 and 100", b.manager().state().live_bytes.value_or(0), 4196u);
+           b.expect_equal("live bytes of blocks of 4096 and 100",
+                          b.manager().state().live_bytes.value_or(0), 4196u);
            block.drop();
-           b.expect_equal("live bytes after the larger ended", b.manager().state().live_bytes.value_or(0), 100u);
+           b.expect_equal("live bytes after the larger ended",
+                          b.manager().state().live_bytes.value_or(0), 100u);
          }},
 
     {.id = "DEV-9",
@@ -146,11 +160,13 @@ constexpr Clause kClauses[] = {
            b.expect_calls("the end of a block", {});
            b.expect_ok("flush()", b.manager().flush());
            b.expect_calls("flush()", {Call::mem_free});
-           b.expect(b.decided() || b.watch().events()[0].pointer == address, "flush()", "another address", "the block's");
+           b.expect(b.decided() || b.watch().events()[0].pointer == address, "flush()",
+                    "another address", "the block's");
          }},
 
     {.id = "DEV-10",
-     .rule = "Each request is one driver allocation of exactly its size: nothing is rounded, nothing kept.",
+     .rule = "Each request is one driver allocation of exactly its size: nothing is rounded, "
+             "nothing kept.",
      .source = "drv:891",
      .level = Level::should,
      .scope = Scope::deflt,
@@ -158,7 +174,8 @@ constexpr Clause kClauses[] = {
      .check =
          [](Bench& b) {
            b.manager();
-           for (const std::uint64_t size : {std::uint64_t{1}, std::uint64_t{513}, std::uint64_t{513}, 4_KiB + 1, 2_MiB + 1, 33_MiB}) {
+           for (const std::uint64_t size : {std::uint64_t{1}, std::uint64_t{513},
+                                            std::uint64_t{513}, 4_KiB + 1, 2_MiB + 1, 33_MiB}) {
              b.watch().forget();
              auto block = b.memalloc(size);
              b.expect_calls(text::format("memalloc({})", size), {Call::mem_alloc});
@@ -170,7 +187,8 @@ constexpr Clause kClauses[] = {
          }},
 
     {.id = "DEV-11",
-     .rule = "The finalizer of memory that a reset ended frees nothing, whoever has its address by then.",
+     .rule = "The finalizer of memory that a reset ended frees nothing, whoever has its address by "
+             "then.",
      .source = "DOC; rmm's comments; the tutorial",
      .level = Level::must,
      .scope = Scope::all,
@@ -179,15 +197,16 @@ constexpr Clause kClauses[] = {
          [](Bench& b) {
            auto stale = b.any(64_KiB);
            b.reset();
-           if (b.is_numba() && stale.alive()) return b.not_applicable("a reset leaves the memory of this manager alive");
+           if (b.is_numba() && stale.alive())
+             return b.not_applicable("a reset leaves the memory of this manager alive");
            const auto next = b.any(64_KiB);
            b.fill(next, 0x77);
            b.watch().forget();
            stale.drop();
            b.expect_ok("flush()", b.manager().flush());
            b.expect_equal("frees by a finalizer after reset", b.ends(), 0u);
-           b.expect(next.alive() && b.holds(next, 0x77), "a finalizer after reset", "the next block is lost",
-                    "nothing is freed");
+           b.expect(next.alive() && b.holds(next, 0x77), "a finalizer after reset",
+                    "the next block is lost", "nothing is freed");
          }},
 };
 

@@ -19,7 +19,8 @@ namespace {
 using namespace emm::conformance;
 
 constexpr std::int32_t kNotInitialized = 3;  // what CUDA answers in a forked child
-constexpr auto kDeviceFrees = {Call::mem_free, Call::runtime_free, Call::mem_free_async, Call::mem_unmap};
+constexpr auto kDeviceFrees = {Call::mem_free, Call::runtime_free, Call::mem_free_async,
+                               Call::mem_unmap};
 
 /// What a forked child does with what its parent had.
 [[noreturn]] void go_on_in_child(Bench& b, Block& block) {
@@ -34,13 +35,13 @@ constexpr auto kDeviceFrees = {Call::mem_free, Call::runtime_free, Call::mem_fre
 
 std::size_t refused_ends(Bench& b) {
   const auto events = b.watch().events();
-  return static_cast<std::size_t>(std::count_if(events.begin(), events.end(), [](const auto& event) {
-    return is_end(event.call) && event.native != 0;
-  }));
+  return static_cast<std::size_t>(
+      std::count_if(events.begin(), events.end(),
+                    [](const auto& event) { return is_end(event.call) && event.native != 0; }));
 }
 
-/// Does `operation`, and where it is in the driver for the first time ends memory on another thread, which then flushes
-/// where it `flushes`. False where it never is, as far as can be seen.
+/// Does `operation`, and where it is in the driver for the first time ends memory on another
+/// thread, which then flushes where it `flushes`. False where it never is, as far as can be seen.
 bool free_meanwhile(Bench& b, bool flushes, const std::function<void()>& operation) {
   auto block = b.any(64_KiB);
   std::mutex mutex;
@@ -64,13 +65,15 @@ bool free_meanwhile(Bench& b, bool flushes, const std::function<void()>& operati
   operation();
   if (started) other.join();
   b.watch().during = nullptr;
-  b.expect(in_time, "a free by another thread, while this one is in the driver", "it waits", "it is made");
+  b.expect(in_time, "a free by another thread, while this one is in the driver", "it waits",
+           "it is made");
   return started;
 }
 
 constexpr Clause kClauses[] = {
     {.id = "ERR-2",
-     .rule = "A free that the driver refuses raises nothing where memory ends; whoever observes the manager hears of it.",
+     .rule = "A free that the driver refuses raises nothing where memory ends; whoever observes "
+             "the manager hears of it.",
      .source = "CPython, sys.unraisablehook",
      .level = Level::should,
      .scope = Scope::host,
@@ -84,21 +87,25 @@ constexpr Clause kClauses[] = {
              auto mapped = b.mapped(64);
              auto region = b.pin(b.buffer());
              for (const auto call : kDeviceFrees) b.watch().fail(call, {700});
-             for (const auto call : {Call::mem_free_host, Call::mem_host_unregister}) b.watch().fail(call, {700});
+             for (const auto call : {Call::mem_free_host, Call::mem_host_unregister})
+               b.watch().fail(call, {700});
              block.drop();
              mapped.drop();
              region.drop();
              b.reset();
              refused += refused_ends(b);
              b.watch().forget();
-             b.expect(refused >= 2 * round, "frees of mapped memory and of a region", "they are not made", "they are made, and refused");
-             b.expect_equal("failures heard of, where a free of each kind is refused", b.heard().failures(), refused);
+             b.expect(refused >= 2 * round, "frees of mapped memory and of a region",
+                      "they are not made", "they are made, and refused");
+             b.expect_equal("failures heard of, where a free of each kind is refused",
+                            b.heard().failures(), refused);
              for (const auto call : kDeviceFrees) b.watch().fail(call, {});
            }
          }},
 
     {.id = "ERR-3",
-     .rule = "The end of a manager frees what is pending and what is alive (numba abandons it to the driver).",
+     .rule = "The end of a manager frees what is pending and what is alive (numba abandons it to "
+             "the driver).",
      .source = "drv:975-1045; MEM",
      .level = Level::quirk,
      .scope = Scope::host,
@@ -109,8 +116,8 @@ constexpr Clause kClauses[] = {
            const auto alive = b.mapped(64);
            b.watch().forget();
            b.end_manager();
-           b.expect_equal("frees by the end of a manager, with one pending and one alive", b.count(Call::mem_free_host),
-                          b.is_numba() ? 0u : 2u);
+           b.expect_equal("frees by the end of a manager, with one pending and one alive",
+                          b.count(Call::mem_free_host), b.is_numba() ? 0u : 2u);
          }},
 
     {.id = "ERR-4",
@@ -125,7 +132,8 @@ constexpr Clause kClauses[] = {
            auto freed = b.any(100);
            auto mapped = b.try_hosted(64, {.mapped = true});
            auto region = b.try_pin(b.buffer());
-           if (b.is_numba()) b.reset();  // ERR-3: else what is pinned is abandoned with its pointers
+           if (b.is_numba())
+             b.reset();  // ERR-3: else what is pinned is abandoned with its pointers
            b.end_manager();
            b.watch().forget();
            dropped.drop();
@@ -155,7 +163,8 @@ constexpr Clause kClauses[] = {
              if (region) region->drop();
            }).join();
            b.expect_ok("flush()", b.manager().flush());
-           b.expect(b.holds(kept, 5), "memory ended by another thread", "other memory is lost", "it is as it was");
+           b.expect(b.holds(kept, 5), "memory ended by another thread", "other memory is lost",
+                    "it is as it was");
            kept.drop();
            b.expect_balance("memory ended by another thread, then the manager's end");
          }},
@@ -189,7 +198,8 @@ constexpr Clause kClauses[] = {
          }},
 
     {.id = "ERR-7",
-     .rule = "In a forked child, where the driver answers nothing, ends and requests neither crash nor hang.",
+     .rule = "In a forked child, where the driver answers nothing, ends and requests neither crash "
+             "nor hang.",
      .source = "drv:357-361; T:test_fork",
      .level = Level::should,
      .scope = Scope::all,
@@ -204,8 +214,10 @@ constexpr Clause kClauses[] = {
            int status = 0;
            while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
            }
-           b.expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the end of memory and a request in a forked child",
-                    WIFSIGNALED(status) ? text::format("signal {}", WTERMSIG(status)) : text::format("exit {}", WEXITSTATUS(status)),
+           b.expect(WIFEXITED(status) && WEXITSTATUS(status) == 0,
+                    "the end of memory and a request in a forked child",
+                    WIFSIGNALED(status) ? text::format("signal {}", WTERMSIG(status))
+                                        : text::format("exit {}", WEXITSTATUS(status)),
                     "it goes on");
          }},
 };

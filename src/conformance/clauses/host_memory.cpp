@@ -38,7 +38,8 @@ void expect_asked(Bench& b, Call call, std::uint64_t flags, std::uint64_t size) 
 
 constexpr Clause kClauses[] = {
     {.id = "HST-1",
-     .rule = "The size reaches cuMemHostAlloc unchanged, and mapped, portable and wc as its flags 2, 1 and 4.",
+     .rule = "The size reaches cuMemHostAlloc unchanged, and mapped, portable and wc as its flags "
+             "2, 1 and 4.",
      .source = "drv:753-762",
      .level = Level::must,
      .scope = Scope::host,
@@ -48,13 +49,16 @@ constexpr Clause kClauses[] = {
            b.manager();
            for (unsigned bits = 0; bits < 8; ++bits) {
              b.watch().forget();
-             const auto block = b.hosted(64, {.mapped = (bits & 2) != 0, .portable = (bits & 1) != 0, .wc = (bits & 4) != 0});
+             const auto block = b.hosted(
+                 64,
+                 {.mapped = (bits & 2) != 0, .portable = (bits & 1) != 0, .wc = (bits & 4) != 0});
              expect_asked(b, Call::mem_host_alloc, bits, 64);
            }
          }},
 
     {.id = "HST-2",
-     .rule = "memhostalloc gives mapped memory where that was asked for, else pinned memory; of the size asked for.",
+     .rule = "memhostalloc gives mapped memory where that was asked for, else pinned memory; of "
+             "the size asked for.",
      .source = "NBEP 7; drv:775-779",
      .level = Level::must,
      .scope = Scope::all,
@@ -63,14 +67,16 @@ constexpr Clause kClauses[] = {
          [](Bench& b) {
            const auto mapped = b.mapped(64);
            const auto pinned = b.pinned(64);
-           b.expect(mapped.is_mapped() && mapped.device(), "memhostalloc(64, mapped)", "no device address", "mapped memory");
+           b.expect(mapped.is_mapped() && mapped.device(), "memhostalloc(64, mapped)",
+                    "no device address", "mapped memory");
            b.expect(!pinned.is_mapped(), "memhostalloc(64)", "mapped memory", "pinned memory");
            b.expect_equal("size of mapped memory of 64", mapped.size(), 64u);
            b.expect_equal("size of pinned memory of 64", pinned.size(), 64u);
          }},
 
     {.id = "HST-3",
-     .rule = "Any memhostalloc that is out of memory is tried once more (numba: mapped memory alone).",
+     .rule =
+         "Any memhostalloc that is out of memory is tried once more (numba: mapped memory alone).",
      .source = "drv:764-767",
      .level = Level::quirk,
      .scope = Scope::host,
@@ -82,8 +88,9 @@ constexpr Clause kClauses[] = {
              b.watch().fail(Call::mem_host_alloc, {2});
              const auto block = b.try_hosted(64, {.mapped = mapped});
              const auto retried = mapped || !b.is_numba();
-             b.expect_equal(mapped ? "calls of cuMemHostAlloc, mapped" : "calls of cuMemHostAlloc, unmapped",
-                            b.count(Call::mem_host_alloc), retried ? 2u : 1u);
+             b.expect_equal(
+                 mapped ? "calls of cuMemHostAlloc, mapped" : "calls of cuMemHostAlloc, unmapped",
+                 b.count(Call::mem_host_alloc), retried ? 2u : 1u);
            }
          }},
 
@@ -99,11 +106,13 @@ constexpr Clause kClauses[] = {
            b.pinned(64).drop();
            b.expect_equal("frees by the ends of page-locked memory", b.ends(), 0u);
            b.expect_ok("flush()", b.manager().flush());
-           b.expect_equal("calls of cuMemFreeHost by flush()", b.count(Call::mem_free_host), b.queue_waits() ? 2u : 1u);
+           b.expect_equal("calls of cuMemFreeHost by flush()", b.count(Call::mem_free_host),
+                          b.queue_waits() ? 2u : 1u);
          }},
 
     {.id = "HST-6",
-     .rule = "Mapped memory has the host address, and the device address that cuMemHostGetDevicePointer gives.",
+     .rule = "Mapped memory has the host address, and the device address that "
+             "cuMemHostGetDevicePointer gives.",
      .source = "drv:1757-1769",
      .level = Level::should,
      .scope = Scope::host,
@@ -115,14 +124,18 @@ constexpr Clause kClauses[] = {
            for (int i = 0; i < 2; ++i) {
              b.watch().forget();
              const auto block = b.mapped(64);
-             b.expect_equal("device address less host address, where the driver has them 1048576 apart",
-                            block.device().value - block.address(), 1_MiB);
-             b.expect_calls("memhostalloc(64, mapped)", {Call::mem_host_alloc, Call::mem_host_get_device_pointer});
+             b.expect_equal(
+                 "device address less host address, where the driver has them 1048576 apart",
+                 block.device().value - block.address(), 1_MiB);
+             b.expect_calls("memhostalloc(64, mapped)",
+                            {Call::mem_host_alloc, Call::mem_host_get_device_pointer});
              b.watch().forget();
              const auto region = b.try_pin(b.buffer(), {.mapped = true});
              if (!b.expect_ok("mempin, mapped", region)) return;
-             b.expect_equal("the same of a mapped region", region->device().value - region->address(), 1_MiB);
-             b.expect_calls("mempin, mapped", {Call::mem_host_register, Call::mem_host_get_device_pointer});
+             b.expect_equal("the same of a mapped region",
+                            region->device().value - region->address(), 1_MiB);
+             b.expect_calls("mempin, mapped",
+                            {Call::mem_host_register, Call::mem_host_get_device_pointer});
            }
          }},
 
@@ -136,10 +149,11 @@ constexpr Clause kClauses[] = {
          [](Bench& b) {
            b.watch().fail(Call::mem_host_get_device_pointer, {1, 1});
            for (int i = 0; i < 2; ++i) {
-             b.expect_error("memhostalloc(64, mapped), which cannot be mapped", b.try_hosted(64, {.mapped = true}),
-                            Errc::invalid_value);
+             b.expect_error("memhostalloc(64, mapped), which cannot be mapped",
+                            b.try_hosted(64, {.mapped = true}), Errc::invalid_value);
            }
-           b.expect_equal("calls of cuMemFreeHost by two of them", b.count(Call::mem_free_host), 2u);
+           b.expect_equal("calls of cuMemFreeHost by two of them", b.count(Call::mem_free_host),
+                          2u);
          }},
 
     {.id = "HST-8",
@@ -153,11 +167,13 @@ constexpr Clause kClauses[] = {
            b.bent().total = 1000;
            b.pinned(150).drop();
            b.pinned(150).drop();
-           b.expect_equal("frees after 300 of 1000 bytes were dropped", b.ends(), b.is_numba() ? 0u : 2u);
+           b.expect_equal("frees after 300 of 1000 bytes were dropped", b.ends(),
+                          b.is_numba() ? 0u : 2u);
          }},
 
     {.id = "HST-9",
-     .rule = "An unsized free and a sized one wait alike (numba, host-only plugin: the sized one takes all with it).",
+     .rule = "An unsized free and a sized one wait alike (numba, host-only plugin: the sized one "
+             "takes all with it).",
      .source = "drv:1002-1008",
      .level = Level::quirk,
      .scope = Scope::host,
@@ -183,9 +199,11 @@ constexpr Clause kClauses[] = {
            if (b.decided()) return;
            b.fill(mapped, 1);
            b.fill(pinned, 2);
-           b.expect(b.holds(mapped, 1) && b.holds(pinned, 2), "all bytes written by the host", "others", "what was written");
+           b.expect(b.holds(mapped, 1) && b.holds(pinned, 2), "all bytes written by the host",
+                    "others", "what was written");
            b.expect_ok("a memset by the device", b.device().memset_d8(mapped.device(), 3, 4_KiB));
-           b.expect(b.holds(mapped, 3), "a memset by the device", "the host does not see it", "3 everywhere");
+           b.expect(b.holds(mapped, 3), "a memset by the device", "the host does not see it",
+                    "3 everywhere");
          }},
 
     {.id = "PIN-1",
@@ -216,13 +234,15 @@ constexpr Clause kClauses[] = {
              b.watch().forget();
              b.watch().fail(Call::mem_host_register, {2});
              const auto block = b.try_pin(b.buffer(), {.mapped = mapped});
-             b.expect_equal(mapped ? "calls of cuMemHostRegister, mapped" : "calls of cuMemHostRegister, unmapped",
+             b.expect_equal(mapped ? "calls of cuMemHostRegister, mapped"
+                                   : "calls of cuMemHostRegister, unmapped",
                             b.count(Call::mem_host_register), mapped || !b.is_numba() ? 2u : 1u);
            }
          }},
 
     {.id = "PIN-3",
-     .rule = "mempin gives the region that was asked for: mapped where that was asked for, else pinned.",
+     .rule = "mempin gives the region that was asked for: mapped where that was asked for, else "
+             "pinned.",
      .source = "drv:805-817",
      .level = Level::must,
      .scope = Scope::all,
@@ -233,9 +253,10 @@ constexpr Clause kClauses[] = {
            const auto second = b.buffer();
            const auto mapped = b.pin(first, {.mapped = true});
            const auto pinned = b.pin(second);
-           b.expect(mapped.is_mapped() && !pinned.is_mapped(), "mempin, mapped and not", "the other kind", "what was asked for");
-           b.expect(mapped.host() == first.pointer && pinned.host() == second.pointer, "mempin", "another address",
-                    "the region's");
+           b.expect(mapped.is_mapped() && !pinned.is_mapped(), "mempin, mapped and not",
+                    "the other kind", "what was asked for");
+           b.expect(mapped.host() == first.pointer && pinned.host() == second.pointer, "mempin",
+                    "another address", "the region's");
            b.expect_equal("size of a pinned region of 4096", pinned.size(), 4096u);
          }},
 
@@ -253,14 +274,17 @@ constexpr Clause kClauses[] = {
              {
                auto memory = b.manager().mempin(b.buffer(), {.mapped = mapped}, std::move(owner));
                if (!memory) return b.not_applicable(describe(memory.error()));
-               b.expect(!watched.expired(), "mempin with an owner", "the owner has ended", "it lives as long as the result");
+               b.expect(!watched.expired(), "mempin with an owner", "the owner has ended",
+                        "it lives as long as the result");
              }
-             b.expect(watched.expired(), "the end of a pinned region", "its owner lives on", "the owner is let go");
+             b.expect(watched.expired(), "the end of a pinned region", "its owner lives on",
+                      "the owner is let go");
            }
          }},
 
     {.id = "PIN-5",
-     .rule = "Unpinning waits for nothing, not even for a deferral, so that the region can be pinned again at once.",
+     .rule = "Unpinning waits for nothing, not even for a deferral, so that the region can be "
+             "pinned again at once.",
      .source = "drv:1351-1371; numba#3508",
      .level = Level::must,
      .scope = Scope::all,
@@ -272,7 +296,8 @@ constexpr Clause kClauses[] = {
            b.expect_ok("mempin of a region whose pointer has ended", b.try_pin(range));
            const auto deferred = b.defer();
            for (const bool mapped : {true, false}) {
-             b.expect_ok("the same while cleanup is deferred", b.try_pin(range, {.mapped = mapped}));
+             b.expect_ok("the same while cleanup is deferred",
+                         b.try_pin(range, {.mapped = mapped}));
            }
          }},
 
@@ -287,7 +312,8 @@ constexpr Clause kClauses[] = {
            const auto range = b.buffer();
            const auto first = b.pin(range);
            b.expect_error("mempin of a pinned region", b.try_pin(range), Errc::already_registered);
-           b.expect(first.alive(), "mempin of a pinned region", "the first pointer is dead", "it is as it was");
+           b.expect(first.alive(), "mempin of a pinned region", "the first pointer is dead",
+                    "it is as it was");
          }},
 
     {.id = "PIN-8",
@@ -300,12 +326,14 @@ constexpr Clause kClauses[] = {
          [](Bench& b) {
            const auto range = b.buffer();
            b.watch().fail(Call::mem_host_get_device_pointer, {1});
-           b.expect_error("mempin, which cannot map", b.try_pin(range, {.mapped = true}), Errc::invalid_value);
+           b.expect_error("mempin, which cannot map", b.try_pin(range, {.mapped = true}),
+                          Errc::invalid_value);
            b.expect_equal("calls of cuMemHostUnregister", b.count(Call::mem_host_unregister), 1u);
          }},
 
     {.id = "PIN-10",
-     .rule = "An explicit free unpins, whoever still refers to the region; the end of the pointer later is silent.",
+     .rule = "An explicit free unpins, whoever still refers to the region; the end of the pointer "
+             "later is silent.",
      .source = "api:427-467",
      .level = Level::should,
      .scope = Scope::all,
@@ -315,13 +343,16 @@ constexpr Clause kClauses[] = {
            auto block = b.pin(b.buffer());
            b.watch().forget();
            b.expect_ok("free()", block.free());
-           b.expect_equal("calls of cuMemHostUnregister by free()", b.count(Call::mem_host_unregister), 1u);
+           b.expect_equal("calls of cuMemHostUnregister by free()",
+                          b.count(Call::mem_host_unregister), 1u);
            block.drop();
-           b.expect_equal("... and after the pointer's end", b.count(Call::mem_host_unregister), 1u);
+           b.expect_equal("... and after the pointer's end", b.count(Call::mem_host_unregister),
+                          1u);
          }},
 
     {.id = "MAN-1",
-     .rule = "Managed memory is asked for in its size, and attached as asked: 1 to all streams, 2 to the host.",
+     .rule = "Managed memory is asked for in its size, and attached as asked: 1 to all streams, 2 "
+             "to the host.",
      .source = "drv:819-828",
      .level = Level::should,
      .scope = Scope::host,
@@ -337,7 +368,8 @@ constexpr Clause kClauses[] = {
          }},
 
     {.id = "MAN-2",
-     .rule = "Where memory is out, the pending frees are made and managed memory asked for once more.",
+     .rule =
+         "Where memory is out, the pending frees are made and managed memory asked for once more.",
      .source = "drv:830",
      .level = Level::should,
      .scope = Scope::host,
@@ -380,11 +412,14 @@ constexpr Clause kClauses[] = {
      .check =
          [](Bench& b) {
            const auto block = b.managed(256);
-           if (b.decided() || !b.expect(b.fill(block, 9), "a memset of managed memory", "an error", "success")) return;
+           if (b.decided() ||
+               !b.expect(b.fill(block, 9), "a memset of managed memory", "an error", "success"))
+             return;
            std::array<std::byte, 256> bytes{};
-           b.expect(host_can_read(block.address(), bytes), "managed memory read by the host", "it is not the host's to read",
-                    "one address for both");
-           b.expect(std::all_of(bytes.begin(), bytes.end(), [](std::byte byte) { return byte == std::byte{9}; }),
+           b.expect(host_can_read(block.address(), bytes), "managed memory read by the host",
+                    "it is not the host's to read", "one address for both");
+           b.expect(std::all_of(bytes.begin(), bytes.end(),
+                                [](std::byte byte) { return byte == std::byte{9}; }),
                     "managed memory read by the host", "other bytes", "what the device wrote");
          }},
 };

@@ -15,10 +15,14 @@ constexpr Clause kClauses[] = {
      .level = Level::must,
      .scope = Scope::all,
      .kin = "",
-     .check = [](Bench& b) { b.expect_equal("interface_version()", b.uninitialized().interface_version(), 1); }},
+     .check =
+         [](Bench& b) {
+           b.expect_equal("interface_version()", b.uninitialized().interface_version(), 1);
+         }},
 
     {.id = "SEL-5",
-     .rule = "Making a manager touches no device; it can be made without one, to be asked its version.",
+     .rule =
+         "Making a manager touches no device; it can be made without one, to be asked its version.",
      .source = "NBEP 7, Import order",
      .level = Level::must,
      .scope = Scope::all,
@@ -27,7 +31,8 @@ constexpr Clause kClauses[] = {
          [](Bench& b) {
            auto probe = b.subject().factory.make({});
            if (!b.expect_ok("a manager without a device", probe)) return;
-           b.expect_equal("its interface_version()", (*probe)->interface_version(), kInterfaceVersion);
+           b.expect_equal("its interface_version()", (*probe)->interface_version(),
+                          kInterfaceVersion);
            b.uninitialized();
            b.expect_equal("driver calls while it was made", b.watch().total(), 0u);
          }},
@@ -62,8 +67,8 @@ constexpr Clause kClauses[] = {
            }
            const auto flushed = b.manager().flush();
            const auto info = b.manager().get_memory_info();
-           b.expect(kept.alive() && b.holds(kept, 0x5a), "40 blocks freed, a deferral, a flush", "live memory is lost",
-                    "it is as it was");
+           b.expect(kept.alive() && b.holds(kept, 0x5a), "40 blocks freed, a deferral, a flush",
+                    "live memory is lost", "it is as it was");
          }},
 
     {.id = "BASE-10",
@@ -95,7 +100,8 @@ constexpr Clause kClauses[] = {
            b.watch().forget();
            for (int i = 0; i < 3; ++i) b.expect_ok("initialize(), again", b.manager().initialize());
            b.expect_equal("frees by it", b.ends(), 0u);
-           b.expect(block.alive() && b.holds(block, 0x11), "initialize(), again", "live memory is lost", "it is as it was");
+           b.expect(block.alive() && b.holds(block, 0x11), "initialize(), again",
+                    "live memory is lost", "it is as it was");
          }},
 
     {.id = "INI-3",
@@ -120,12 +126,13 @@ constexpr Clause kClauses[] = {
          [](Bench& b) {
            b.bent().total = 0;
            for (int i = 0; i < 3; ++i) b.expect_ok("initialize()", b.uninitialized().initialize());
-           b.expect_equal("questions for the total over three initialize()", b.count(Call::mem_get_info),
-                          b.is_numba() ? 3u : 1u);
+           b.expect_equal("questions for the total over three initialize()",
+                          b.count(Call::mem_get_info), b.is_numba() ? 3u : 1u);
          }},
 
     {.id = "INI-5",
-     .rule = "initialize() gives the queue its capacity, so that a sized free waits (numba: only the default manager's does).",
+     .rule = "initialize() gives the queue its capacity, so that a sized free waits (numba: only "
+             "the default manager's does).",
      .source = "NBEP 7 against drv:648, 705-858",
      .level = Level::quirk,
      .scope = Scope::host,
@@ -134,8 +141,10 @@ constexpr Clause kClauses[] = {
          [](Bench& b) {
            b.bent().total = 1000;
            b.mapped(64).drop();
-           b.expect_equal("frees after 64 of 1000 bytes were dropped", b.ends(), b.queue_waits() ? 0u : 1u);
-           b.expect_equal("questions for the total", b.count(Call::mem_get_info), b.queue_waits() ? 1u : 0u);
+           b.expect_equal("frees after 64 of 1000 bytes were dropped", b.ends(),
+                          b.queue_waits() ? 0u : 1u);
+           b.expect_equal("questions for the total", b.count(Call::mem_get_info),
+                          b.queue_waits() ? 1u : 0u);
          }},
 
     {.id = "INI-6",
@@ -148,8 +157,9 @@ constexpr Clause kClauses[] = {
          [](Bench& b) {
            for (int i = 0; i < 3; ++i) b.expect_ok("initialize()", b.uninitialized().initialize());
            b.end_manager();
-           b.expect(b.watch().ledger().balances(), "three times initialize(), then the manager's end", b.watch().ledger().verdict(),
-                    "balanced");
+           b.expect(b.watch().ledger().balances(),
+                    "three times initialize(), then the manager's end",
+                    b.watch().ledger().verdict(), "balanced");
          }},
 };
 

@@ -40,9 +40,10 @@ constexpr Clause kClauses[] = {
            Stage context(b, log);
            if (!context) return;
            const auto memory = context->memalloc(10, {7});
-           b.expect_equal("asked for memalloc(10) on stream 7", log.text(), "initialize(), memalloc(10, 7)");
-           b.expect(memory && memory->device_pointer().value == 0x1000 && memory->size() == 10, "memalloc(10)",
-                    "another answer", "the manager's");
+           b.expect_equal("asked for memalloc(10) on stream 7", log.text(),
+                          "initialize(), memalloc(10, 7)");
+           b.expect(memory && memory->device_pointer().value == 0x1000 && memory->size() == 10,
+                    "memalloc(10)", "another answer", "the manager's");
          }},
 
     {.id = "CTX-2",
@@ -56,12 +57,15 @@ constexpr Clause kClauses[] = {
            SpyLog log;
            Stage context(b, log);
            if (!context) return;
-           const auto memory = context->memhostalloc(10, {.mapped = false, .portable = true, .wc = true});
-           b.expect_equal("asked for memhostalloc(10, portable, wc)", log.asked.back(), "memhostalloc(10, false, true, true)");
+           const auto memory =
+               context->memhostalloc(10, {.mapped = false, .portable = true, .wc = true});
+           b.expect_equal("asked for memhostalloc(10, portable, wc)", log.asked.back(),
+                          "memhostalloc(10, false, true, true)");
          }},
 
     {.id = "CTX-3",
-     .rule = "mempin mapped is refused where the device cannot map, before the manager hears; memhostalloc mapped is not.",
+     .rule = "mempin mapped is refused where the device cannot map, before the manager hears; "
+             "memhostalloc mapped is not.",
      .source = "drv:1185; NBEP 7",
      .level = Level::must,
      .scope = Scope::own,
@@ -72,8 +76,8 @@ constexpr Clause kClauses[] = {
            b.bent().maps_host_memory = false;
            Stage context(b, log);
            if (!context) return;
-           b.expect_error("mempin, mapped", context->mempin(b.buffer(), {.mapped = true}), Errc::not_supported,
-                          "cannot map host memory");
+           b.expect_error("mempin, mapped", context->mempin(b.buffer(), {.mapped = true}),
+                          Errc::not_supported, "cannot map host memory");
            b.expect_equal("asked of the manager by it", log.count("mempin"), 0u);
            b.expect_ok("mempin, unmapped", context->mempin(b.buffer(), {}));
            b.expect_ok("memhostalloc, mapped", context->memhostalloc(64, {.mapped = true}));
@@ -91,7 +95,8 @@ constexpr Clause kClauses[] = {
            Stage context(b, log);
            if (!context) return;
            const auto memory = context->memallocmanaged(10, AttachFlags::host);
-           b.expect_equal("asked for memallocmanaged(10, host)", log.asked.back(), "memallocmanaged(10, 2)");
+           b.expect_equal("asked for memallocmanaged(10, host)", log.asked.back(),
+                          "memallocmanaged(10, 2)");
          }},
 
     {.id = "CTX-5",
@@ -106,10 +111,12 @@ constexpr Clause kClauses[] = {
            Stage context(b, log);
            if (!context) return;
            const auto info = context->get_memory_info();
-           b.expect(info && info->free == 11 && info->total == 22, "get_memory_info()", "another answer", "the manager's");
+           b.expect(info && info->free == 11 && info->total == 22, "get_memory_info()",
+                    "another answer", "the manager's");
            log.fails = true;
            log.fails_with = Errc::not_supported;
-           b.expect_error("get_memory_info(), declined", context->get_memory_info(), Errc::not_supported);
+           b.expect_error("get_memory_info(), declined", context->get_memory_info(),
+                          Errc::not_supported);
          }},
 
     {.id = "CTX-7",
@@ -128,7 +135,8 @@ constexpr Clause kClauses[] = {
          }},
 
     {.id = "CTX-8",
-     .rule = "push makes the context current, then initializes; where that fails it is current no longer (numba: it stays).",
+     .rule = "push makes the context current, then initializes; where that fails it is current no "
+             "longer (numba: it stays).",
      .source = "drv:1161",
      .level = Level::should,
      .scope = Scope::own,
@@ -145,8 +153,10 @@ constexpr Clause kClauses[] = {
            b.expect_ok("pop()", context->pop());
            b.watch().forget();
            log.fails = true;
-           b.expect(!own_of(b).push(*context), "push(), whose initialize fails", "success", "its error");
-           b.expect_equal("cuCtxPopCurrent by it", b.count(Call::ctx_pop_current), b.is_numba() ? 0u : 1u);
+           b.expect(!own_of(b).push(*context), "push(), whose initialize fails", "success",
+                    "its error");
+           b.expect_equal("cuCtxPopCurrent by it", b.count(Call::ctx_pop_current),
+                          b.is_numba() ? 0u : 1u);
          }},
 
     {.id = "CTX-9",
@@ -204,7 +214,8 @@ constexpr Clause kClauses[] = {
          }},
 
     {.id = "CTX-13",
-     .rule = "The context's queue counts, and has no capacity: ten events wait, the eleventh ends all.",
+     .rule =
+         "The context's queue counts, and has no capacity: ten events wait, the eleventh ends all.",
      .source = "drv:1072",
      .level = Level::should,
      .scope = Scope::own,
@@ -215,7 +226,8 @@ constexpr Clause kClauses[] = {
            Stage context(b, log);
            if (!context) return;
            drop_events(*context, 10);
-           b.expect_equal("events destroyed after ten were dropped", b.count(Call::event_destroy), 0u);
+           b.expect_equal("events destroyed after ten were dropped", b.count(Call::event_destroy),
+                          0u);
            drop_events(*context, 1);
            b.expect_equal("... after eleven", b.count(Call::event_destroy), 11u);
          }},
@@ -233,7 +245,8 @@ constexpr Clause kClauses[] = {
            Stage second(b, spy_factory(log));
            if (!first || !second) return;
            b.expect_equal("managers made for two contexts", log.made, 2u);
-           b.expect(&first->memory_manager() != &second->memory_manager(), "two contexts", "one manager", "two");
+           b.expect(&first->memory_manager() != &second->memory_manager(), "two contexts",
+                    "one manager", "two");
          }},
 
     {.id = "BASE-8",
@@ -252,7 +265,8 @@ constexpr Clause kClauses[] = {
            const auto managed = context->memallocmanaged(64, AttachFlags::global);
            own_of(b).reset(*context);
            std::size_t calls = 0;
-           for (const auto& event : b.watch().events()) calls += is_memory_call(event.call) ? 1u : 0u;
+           for (const auto& event : b.watch().events())
+             calls += is_memory_call(event.call) ? 1u : 0u;
            b.expect_equal("memory calls with a manager that makes none", calls, 0u);
          }},
 
@@ -268,8 +282,8 @@ constexpr Clause kClauses[] = {
            Stage context(b, log);
            if (!context) return;
            const auto memory = context->memallocmanaged(64, AttachFlags::global);
-           b.expect(!log.asked.empty() && log.asked.front() == "initialize()", "the first request", log.text(),
-                    "initialize() first");
+           b.expect(!log.asked.empty() && log.asked.front() == "initialize()", "the first request",
+                    log.text(), "initialize() first");
          }},
 
     {.id = "DEV-6",
@@ -285,11 +299,13 @@ constexpr Clause kClauses[] = {
            drop_events(*context, 1);
            b.watch().fail(Call::mem_alloc, {2});
            const auto memory = context->memalloc(64);
-           b.expect_equal("events destroyed by memory that is out", b.count(Call::event_destroy), 0u);
+           b.expect_equal("events destroyed by memory that is out", b.count(Call::event_destroy),
+                          0u);
          }},
 
     {.id = "DFR-1",
-     .rule = "defer_cleanup of a context defers the manager's cleanup, then its own queue's, and ends in reverse.",
+     .rule = "defer_cleanup of a context defers the manager's cleanup, then its own queue's, and "
+             "ends in reverse.",
      .source = "api:571, drv:1286",
      .level = Level::must,
      .scope = Scope::own,
@@ -301,10 +317,13 @@ constexpr Clause kClauses[] = {
            if (!context) return;
            std::string order;
            log.during = [&](std::string_view what) {
-             order += text::format("{} with the queue {}; ", what, context->deallocations().is_disabled() ? "held" : "free");
+             order += text::format("{} with the queue {}; ", what,
+                                   context->deallocations().is_disabled() ? "held" : "free");
            };
            { const auto deferred = own_of(b).defer_cleanup(*context); }
-           b.expect_equal("a deferral", order, "defer_cleanup() with the queue free; end_defer_cleanup() with the queue free; ");
+           b.expect_equal(
+               "a deferral", order,
+               "defer_cleanup() with the queue free; end_defer_cleanup() with the queue free; ");
          }},
 
     {.id = "DFR-6",
@@ -320,12 +339,15 @@ constexpr Clause kClauses[] = {
            Stage second(b, second_log);
            if (!first || !second) return;
            const auto deferred = own_of(b).defer_cleanup(*first);
-           b.expect_equal("deferrals of the other's manager", second_log.count("defer_cleanup"), 0u);
-           b.expect(!second->deallocations().is_disabled(), "a deferral of one context", "the other's queue is held", "free");
+           b.expect_equal("deferrals of the other's manager", second_log.count("defer_cleanup"),
+                          0u);
+           b.expect(!second->deallocations().is_disabled(), "a deferral of one context",
+                    "the other's queue is held", "free");
          }},
 
     {.id = "RST-1",
-     .rule = "reset of a context resets the manager, then unloads modules, then ends what its own queue holds.",
+     .rule = "reset of a context resets the manager, then unloads modules, then ends what its own "
+             "queue holds.",
      .source = "drv:1079-1093",
      .level = Level::must,
      .scope = Scope::own,
@@ -388,7 +410,8 @@ constexpr Clause kClauses[] = {
            b.expect_ok("close()", own_of(b).close(*context));
            b.expect_equal("resets of the manager by close()", log.count("reset"), 1u);
            b.expect_equal("cuDevicePrimaryCtxReset before that", before, 0u);
-           b.expect_equal("cuDevicePrimaryCtxReset by close()", b.count(Call::primary_ctx_reset), 1u);
+           b.expect_equal("cuDevicePrimaryCtxReset by close()", b.count(Call::primary_ctx_reset),
+                          1u);
          }},
 
     {.id = "OBJ-1",
@@ -494,7 +517,8 @@ constexpr Clause kClauses[] = {
            if (!context) return;
            b.watch().fail(Call::mem_alloc, {700});
            const auto memory = context->memalloc(64);
-           b.expect(!memory && memory.error().native == 700, "memalloc, which fails with 700", "another code", "700");
+           b.expect(!memory && memory.error().native == 700, "memalloc, which fails with 700",
+                    "another code", "700");
            b.expect_error("memalloc, which fails with 700", memory, Errc::driver_error,
                           "Call to cuMemAlloc results in CUDA_ERROR_ILLEGAL_ADDRESS");
          }},

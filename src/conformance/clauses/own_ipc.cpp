@@ -1,8 +1,8 @@
 #include "base/units.hpp"
 #include "conformance/spy.hpp"
 
-// IPC: opening and closing, which managers have no part in. Memory is opened in the process that exported it, over a
-// driver bent to give it back.
+// IPC: opening and closing, which managers have no part in. Memory is opened in the process that
+// exported it, over a driver bent to give it back.
 
 namespace emm {
 namespace {
@@ -18,7 +18,8 @@ struct Received {
       return;
     }
     const auto handle = b.bent().ipc_get_mem_handle(*memory);
-    fields = {.handle = *handle, .size = 64, .offset = 128, .source_info = b.device().device_identity()};
+    fields = {
+        .handle = *handle, .size = 64, .offset = 128, .source_info = b.device().device_identity()};
   }
   explicit operator bool() const noexcept { return memory.has_value(); }
 
@@ -36,7 +37,9 @@ constexpr Clause kClauses[] = {
      .check =
          [](Bench& b) {
            int ends = 0;
-           const auto run = [](void* self, std::uint64_t, StreamHandle) noexcept { ++*static_cast<int*>(self); };
+           const auto run = [](void* self, std::uint64_t, StreamHandle) noexcept {
+             ++*static_cast<int*>(self);
+           };
            auto owned = own(MemoryPointer({0x1000}, 64, Lifetime({.run = run, .self = &ends}, {})));
            {
              const auto handle = own_of(b).exported({}, owned);
@@ -47,7 +50,8 @@ constexpr Clause kClauses[] = {
          }},
 
     {.id = "IPC-6",
-     .rule = "A handle is opened directly where its device is this one, unknown, or in reach; else staged.",
+     .rule = "A handle is opened directly where its device is this one, unknown, or in reach; else "
+             "staged.",
      .source = "drv:1515-1557",
      .level = Level::must,
      .scope = Scope::own,
@@ -71,13 +75,14 @@ constexpr Clause kClauses[] = {
            auto elsewhere = IpcHandle::received(elsewhere_fields);
            b.bent().reaches_peers = true;
            const auto direct = own_of(b).open(elsewhere, *source);
-           b.expect(direct && direct->device_pointer == *received.memory + 128, "open() of a device in reach",
-                    "another address", "the memory itself");
+           b.expect(direct && direct->device_pointer == *received.memory + 128,
+                    "open() of a device in reach", "another address", "the memory itself");
            b.expect_equal("memory asked of the manager by all three", log.count("memalloc"), 0u);
          }},
 
     {.id = "IPC-7",
-     .rule = "Opened directly, memory has its offset and its size; in the exporting process it cannot be opened.",
+     .rule = "Opened directly, memory has its offset and its size; in the exporting process it "
+             "cannot be opened.",
      .source = "drv:1421-1436, 1198",
      .level = Level::must,
      .scope = Scope::own,
@@ -87,12 +92,14 @@ constexpr Clause kClauses[] = {
            Received received(b);
            if (!received) return;
            auto original = IpcHandle::exported(received.fields);
-           b.expect_error("open_direct() where it was exported", own_of(b).open_direct(original, b.driver()),
-                          Errc::invalid_value, "opening IpcHandle from original process");
+           b.expect_error("open_direct() where it was exported",
+                          own_of(b).open_direct(original, b.driver()), Errc::invalid_value,
+                          "opening IpcHandle from original process");
            auto handle = IpcHandle::received(received.fields);
            const auto view = own_of(b).open_direct(handle, b.driver());
            if (!b.expect_ok("open_direct()", view)) return;
-           b.expect_equal("bytes from the allocation's base", view->device_pointer - *received.memory, 128u);
+           b.expect_equal("bytes from the allocation's base",
+                          view->device_pointer - *received.memory, 128u);
            b.expect_equal("size", view->size, 64u);
          }},
 
@@ -108,8 +115,8 @@ constexpr Clause kClauses[] = {
            if (!received) return;
            auto handle = IpcHandle::received(received.fields);
            b.expect_ok("open_direct()", own_of(b).open_direct(handle, b.driver()));
-           b.expect_error("open_direct(), again", own_of(b).open_direct(handle, b.driver()), Errc::invalid_value,
-                          "IpcHandle is already opened");
+           b.expect_error("open_direct(), again", own_of(b).open_direct(handle, b.driver()),
+                          Errc::invalid_value, "IpcHandle is already opened");
          }},
 
     {.id = "IPC-9",
@@ -124,13 +131,15 @@ constexpr Clause kClauses[] = {
            if (!received) return;
            auto handle = IpcHandle::received(received.fields);
            b.watch().fail(Call::ipc_open_mem_handle, {999});
-           b.expect(!own_of(b).open_direct(handle, b.driver()), "open_direct(), which fails", "success", "the driver's error");
+           b.expect(!own_of(b).open_direct(handle, b.driver()), "open_direct(), which fails",
+                    "success", "the driver's error");
            b.expect(!handle.is_open(), "a handle whose opening failed", "open", "closed");
            b.expect_ok("open_direct(), again", own_of(b).open_direct(handle, b.driver()));
          }},
 
     {.id = "IPC-10",
-     .rule = "close() closes the mapping's base, once; then the handle can be opened again. Closed, it is \"not opened\".",
+     .rule = "close() closes the mapping's base, once; then the handle can be opened again. "
+             "Closed, it is \"not opened\".",
      .source = "drv:1438, 1575",
      .level = Level::must,
      .scope = Scope::own,
@@ -140,14 +149,16 @@ constexpr Clause kClauses[] = {
            Received received(b);
            if (!received) return;
            auto handle = IpcHandle::received(received.fields);
-           b.expect_error("close() before open", own_of(b).close(handle), Errc::invalid_value, "IpcHandle not opened");
+           b.expect_error("close() before open", own_of(b).close(handle), Errc::invalid_value,
+                          "IpcHandle not opened");
            b.expect_ok("open_direct()", own_of(b).open_direct(handle, b.driver()));
            b.watch().forget();
            b.expect_ok("close()", own_of(b).close(handle));
            b.expect_calls("close()", {Call::ipc_close_mem_handle});
            if (b.decided()) return;
            b.expect_equal("what was closed", b.watch().events()[0].pointer, received.memory->value);
-           b.expect_error("close(), again", own_of(b).close(handle), Errc::invalid_value, "IpcHandle not opened");
+           b.expect_error("close(), again", own_of(b).close(handle), Errc::invalid_value,
+                          "IpcHandle not opened");
            b.expect_ok("open_direct(), again", own_of(b).open_direct(handle, b.driver()));
          }},
 
@@ -169,7 +180,8 @@ constexpr Clause kClauses[] = {
          }},
 
     {.id = "IPC-13",
-     .rule = "A staged opening opens at the source, copies into memory of the destination's manager, and closes at once.",
+     .rule = "A staged opening opens at the source, copies into memory of the destination's "
+             "manager, and closes at once.",
      .source = "drv:1445-1482; NBEP 7, Staged IPC",
      .level = Level::must,
      .scope = Scope::own,
@@ -185,11 +197,13 @@ constexpr Clause kClauses[] = {
            auto handle = IpcHandle::received(received.fields);
            const auto copy = own_of(b).open_staged(handle, *source, *destination);
            if (!b.expect_ok("open_staged()", copy)) return;
-           b.expect_calls("open_staged(), on the source", {Call::ipc_open_mem_handle, Call::ipc_close_mem_handle});
-           b.expect(copy->device_pointer != *received.memory + 128 && copy->size == 64, "open_staged()", "the memory itself",
-                    "a copy of 64 bytes");
+           b.expect_calls("open_staged(), on the source",
+                          {Call::ipc_open_mem_handle, Call::ipc_close_mem_handle});
+           b.expect(copy->device_pointer != *received.memory + 128 && copy->size == 64,
+                    "open_staged()", "the memory itself", "a copy of 64 bytes");
            std::byte last{};
-           b.expect_ok("a read", destination->driver().memcpy_dtoh({&last, 1}, copy->device_pointer + 63));
+           b.expect_ok("a read",
+                       destination->driver().memcpy_dtoh({&last, 1}, copy->device_pointer + 63));
            b.expect(last == std::byte{0x21}, "the last byte of the copy", "another", "the slice's");
          }},
 
@@ -210,8 +224,8 @@ constexpr Clause kClauses[] = {
            log.fails = true;
            log.fails_with = Errc::out_of_memory;
            auto handle = IpcHandle::received(received.fields);
-           b.expect(!own_of(b).open_staged(handle, *source, *destination), "open_staged() without memory for the copy", "success",
-                    "out of memory");
+           b.expect(!own_of(b).open_staged(handle, *source, *destination),
+                    "open_staged() without memory for the copy", "success", "out of memory");
            b.expect_equal("mappings opened", b.count(Call::ipc_open_mem_handle), 1u);
            b.expect_equal("mappings closed", b.count(Call::ipc_close_mem_handle), 1u);
          }},
@@ -230,8 +244,9 @@ constexpr Clause kClauses[] = {
            if (!received || !context) return;
            received.fields.source_info.reset();
            auto handle = IpcHandle::received(received.fields);
-           b.expect_error("open_staged() without a device", own_of(b).open_staged(handle, *context, *context),
-                          Errc::invalid_value, "IPC handle doesn't have source info");
+           b.expect_error("open_staged() without a device",
+                          own_of(b).open_staged(handle, *context, *context), Errc::invalid_value,
+                          "IPC handle doesn't have source info");
          }},
 
     {.id = "IPC-16",
@@ -247,10 +262,12 @@ constexpr Clause kClauses[] = {
            Stage context(b, log);
            if (!received || !context) return;
            b.bent().reaches_peers = false;
-           received.fields.source_info = DeviceIdentity{.pci_domain_id = 9, .pci_bus_id = 8, .pci_device_id = 7};
+           received.fields.source_info =
+               DeviceIdentity{.pci_domain_id = 9, .pci_bus_id = 8, .pci_device_id = 7};
            auto handle = IpcHandle::received(received.fields);
-           b.expect_error("open() of device 9:8:7", own_of(b).open(handle, *context), Errc::not_found,
-                          "No device of 9:8:7 is found. Target device may not be visible in this process.");
+           b.expect_error(
+               "open() of device 9:8:7", own_of(b).open(handle, *context), Errc::not_found,
+               "No device of 9:8:7 is found. Target device may not be visible in this process.");
          }},
 
     {.id = "IPC-17",
@@ -266,7 +283,8 @@ constexpr Clause kClauses[] = {
            const auto original = IpcHandle::exported(received.fields);
            auto copy = own_of(b).deserialize(original.serialize());
            if (!b.expect_ok("deserialize()", copy)) return;
-           b.expect(copy->fields() == received.fields && !copy->is_open(), "a handle through text", "another", "the same, closed");
+           b.expect(copy->fields() == received.fields && !copy->is_open(), "a handle through text",
+                    "another", "the same, closed");
            b.expect_ok("open_direct() of it", own_of(b).open_direct(*copy, b.driver()));
          }},
 

@@ -13,14 +13,17 @@ struct Counted {
   Epoch epoch;
 
   MemoryPointer memory(Bench& b) {
-    const auto run = [](void* self, std::uint64_t, StreamHandle) noexcept { ++static_cast<Counted*>(self)->ends; };
+    const auto run = [](void* self, std::uint64_t, StreamHandle) noexcept {
+      ++static_cast<Counted*>(self)->ends;
+    };
     return own_of(b).make_pointer({{0x1000}, 100}, {.run = run, .self = this}, epoch.mark());
   }
 };
 
 constexpr Clause kClauses[] = {
     {.id = "PTR-1",
-     .rule = "A pointer has the address, the size and the finalizer that it was made with; without one it owns nothing.",
+     .rule = "A pointer has the address, the size and the finalizer that it was made with; without "
+             "one it owns nothing.",
      .source = "NBEP 7; drv:1640-1655",
      .level = Level::must,
      .scope = Scope::own,
@@ -32,8 +35,8 @@ constexpr Clause kClauses[] = {
            const auto foreign = own_of(b).make_pointer({{0x2000}, 8}, {}, {});
            b.expect_equal("address", memory.device_pointer().value, 0x1000u);
            b.expect_equal("size", memory.size(), 100u);
-           b.expect(memory.is_managed() && !foreign.is_managed(), "with a finalizer and without", "managed otherwise",
-                    "managed with one alone");
+           b.expect(memory.is_managed() && !foreign.is_managed(), "with a finalizer and without",
+                    "managed otherwise", "managed with one alone");
          }},
 
     {.id = "PTR-2",
@@ -89,7 +92,8 @@ constexpr Clause kClauses[] = {
          }},
 
     {.id = "PTR-5",
-     .rule = "free() ends memory now; again it is \"Freeing dead memory\"; of memory that owns nothing it does nothing.",
+     .rule = "free() ends memory now; again it is \"Freeing dead memory\"; of memory that owns "
+             "nothing it does nothing.",
      .source = "drv:1663",
      .level = Level::must,
      .scope = Scope::own,
@@ -100,13 +104,16 @@ constexpr Clause kClauses[] = {
            auto memory = counted.memory(b);
            b.expect_ok("free()", own_of(b).free(memory));
            b.expect_equal("finalizers run by free()", counted.ends, 1);
-           b.expect_error("free(), again", own_of(b).free(memory), Errc::dead_pointer, "Freeing dead memory");
+           b.expect_error("free(), again", own_of(b).free(memory), Errc::dead_pointer,
+                          "Freeing dead memory");
            auto foreign = own_of(b).make_pointer({{0x2000}, 8}, {}, {});
-           for (int i = 0; i < 2; ++i) b.expect_ok("free() of memory that owns nothing", own_of(b).free(foreign));
+           for (int i = 0; i < 2; ++i)
+             b.expect_ok("free() of memory that owns nothing", own_of(b).free(foreign));
          }},
 
     {.id = "PTR-6",
-     .rule = "free() ends shared memory at once, whoever refers to it; the ends of the references are silent.",
+     .rule = "free() ends shared memory at once, whoever refers to it; the ends of the references "
+             "are silent.",
      .source = "drv:1663",
      .level = Level::quirk,
      .scope = Scope::own,
@@ -179,7 +186,8 @@ constexpr Clause kClauses[] = {
          }},
 
     {.id = "PTR-11",
-     .rule = "A negative size is refused, and a non-empty view of null; an empty one of null is null.",
+     .rule =
+         "A negative size is refused, and a non-empty view of null; an empty one of null is null.",
      .source = "drv:1689-1697",
      .level = Level::must,
      .scope = Scope::own,
@@ -188,7 +196,8 @@ constexpr Clause kClauses[] = {
          [](Bench& b) {
            Counted counted;
            const auto memory = counted.memory(b);
-           b.expect_error("view(20, 10)", own_of(b).view(memory, 20, 10), Errc::invalid_value, "size cannot be negative");
+           b.expect_error("view(20, 10)", own_of(b).view(memory, 20, 10), Errc::invalid_value,
+                          "size cannot be negative");
            const auto null = own_of(b).make_pointer({}, {}, {});
            b.expect_error("view(0, 4) of null", own_of(b).view(null, 0, 4), Errc::invalid_value,
                           "non-empty slice into empty slice");
@@ -205,7 +214,8 @@ constexpr Clause kClauses[] = {
          [](Bench& b) {
            Counted counted;
            const auto memory = counted.memory(b);
-           b.expect_error("view(90, 5000) of 100 bytes", own_of(b).view(memory, 90, 5000), Errc::invalid_value);
+           b.expect_error("view(90, 5000) of 100 bytes", own_of(b).view(memory, 90, 5000),
+                          Errc::invalid_value);
            b.expect_ok("view(90, 100) of 100 bytes", own_of(b).view(memory, 90, 100));
          }},
 
@@ -229,7 +239,8 @@ constexpr Clause kClauses[] = {
          }},
 
     {.id = "RST-6",
-     .rule = "After a reset a pointer is dead: it gives no view, cannot be freed, and its end does nothing.",
+     .rule = "After a reset a pointer is dead: it gives no view, cannot be freed, and its end does "
+             "nothing.",
      .source = "drv:1848-1880",
      .level = Level::quirk,
      .scope = Scope::own,
@@ -242,7 +253,8 @@ constexpr Clause kClauses[] = {
              counted.epoch.advance();
              b.expect(!memory.alive(), "a pointer after reset", "alive", "dead");
              b.expect_error("its view", own_of(b).view(memory, 0), Errc::dead_pointer);
-             b.expect_error("its free()", own_of(b).free(memory), Errc::dead_pointer, "Freeing dead memory");
+             b.expect_error("its free()", own_of(b).free(memory), Errc::dead_pointer,
+                            "Freeing dead memory");
            }
            b.expect_equal("finalizers run", counted.ends, 0);
          }},
@@ -258,7 +270,8 @@ constexpr Clause kClauses[] = {
            PendingDeallocs queue(b.driver(), {});
            const auto ends_one = [&](std::optional<std::uint64_t> size) {
              const auto event = b.driver().event_create();
-             if (event) b.expect_ok("add()", own_of(b).add(queue, Call::event_destroy, event->value, size));
+             if (event)
+               b.expect_ok("add()", own_of(b).add(queue, Call::event_destroy, event->value, size));
            };
            queue.set_memory_capacity(1000);
            ends_one({});
@@ -283,7 +296,8 @@ constexpr Clause kClauses[] = {
            queue.set_memory_capacity(1000);
            for (const auto size : {200u, 0u}) {
              const auto event = b.driver().event_create();
-             if (event) b.expect_ok("add()", own_of(b).add(queue, Call::event_destroy, event->value, size));
+             if (event)
+               b.expect_ok("add()", own_of(b).add(queue, Call::event_destroy, event->value, size));
            }
            b.expect_equal("ends at 200 of 1000 bytes and an item of 0", b.ends(), 0u);
            b.expect_ok("clear()", queue.clear());
@@ -306,7 +320,8 @@ constexpr Clause kClauses[] = {
            b.watch().during = [&, once = true](const CallEvent& event) mutable {
              if (event.call != Call::event_destroy || !std::exchange(once, false)) return;
              for (std::size_t i = 1; i < 4; ++i) {
-               b.expect_ok("add() in a flush", own_of(b).add(queue, Call::event_destroy, events[i].value, {}));
+               b.expect_ok("add() in a flush",
+                           own_of(b).add(queue, Call::event_destroy, events[i].value, {}));
              }
            };
            b.expect_ok("add()", own_of(b).add(queue, Call::event_destroy, events[0].value, {}));

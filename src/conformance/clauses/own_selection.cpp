@@ -51,7 +51,8 @@ constexpr Clause kClauses[] = {
            CleanSetting::variable("pool");
            own_of(b).unset();
            CleanSetting::variable("host-only");
-           b.expect_equal("the manager of a variable that changed before the first use", chosen(b), "host-only");
+           b.expect_equal("the manager of a variable that changed before the first use", chosen(b),
+                          "host-only");
          }},
 
     {.id = "SEL-2",
@@ -67,7 +68,8 @@ constexpr Clause kClauses[] = {
          }},
 
     {.id = "SEL-3",
-     .rule = "A manager of another interface version is refused, in Numba's words, and the setting stays.",
+     .rule = "A manager of another interface version is refused, in Numba's words, and the setting "
+             "stays.",
      .source = "drv:937-957; T:test_bad_plugin_version",
      .level = Level::must,
      .scope = Scope::own,
@@ -78,7 +80,8 @@ constexpr Clause kClauses[] = {
            SpyLog good, bad;
            bad.version = 2;
            b.expect_ok("set_memory_manager", own_of(b).set(spy_factory(good, "good")));
-           b.expect_error("set_memory_manager of version 2", own_of(b).set(spy_factory(bad, "bad")), Errc::version_mismatch,
+           b.expect_error("set_memory_manager of version 2", own_of(b).set(spy_factory(bad, "bad")),
+                          Errc::version_mismatch,
                           "EMM Plugin interface has version 2 - version 1 required");
            b.expect_equal("the manager after that", chosen(b), "good");
          }},
@@ -130,11 +133,13 @@ constexpr Clause kClauses[] = {
          [](Bench& b) {
            const CleanSetting setting(b);
            CleanSetting::variable("pool:backing=cumem");
-           b.expect_equal("the manager of EMM_MEMORY_MANAGER=pool:backing=cumem", chosen(b), "pool:backing=cumem");
+           b.expect_equal("the manager of EMM_MEMORY_MANAGER=pool:backing=cumem", chosen(b),
+                          "pool:backing=cumem");
          }},
 
     {.id = "SEL-11",
-     .rule = "Any failure of the variable is one error that names it; nothing is set, and the next use tries again.",
+     .rule = "Any failure of the variable is one error that names it; nothing is set, and the next "
+             "use tries again.",
      .source = "drv:931-934",
      .level = Level::quirk,
      .scope = Scope::own,
@@ -145,11 +150,14 @@ constexpr Clause kClauses[] = {
            for (const auto* value : {"nonesuch", "pool:max=many", "default:unknown=1"}) {
              CleanSetting::variable(value);
              const auto factory = own_of(b).get();
-             b.expect(!factory, text::format("EMM_MEMORY_MANAGER={}", value), "success", "an error");
+             b.expect(!factory, text::format("EMM_MEMORY_MANAGER={}", value), "success",
+                      "an error");
              if (!factory) {
                const auto said = describe(factory.error());
-               b.expect(said.starts_with(text::format("Failed to use memory manager from {}", value)),
-                        text::format("EMM_MEMORY_MANAGER={}", value), said, "Failed to use memory manager from ...");
+               b.expect(
+                   said.starts_with(text::format("Failed to use memory manager from {}", value)),
+                   text::format("EMM_MEMORY_MANAGER={}", value), said,
+                   "Failed to use memory manager from ...");
              }
            }
            CleanSetting::variable("pool");
@@ -220,12 +228,14 @@ constexpr Clause kClauses[] = {
            }
            b.expect_ok("set_memory_manager, again", own_of(b).set(spy_factory(after, "after")));
            Stage second(b, *own_of(b).get());
-           b.expect_equal("managers of the second kind made for a context", after.made - after.probes, 1u);
+           b.expect_equal("managers of the second kind made for a context",
+                          after.made - after.probes, 1u);
          }},
 };
 
 }  // namespace
 
-extern constinit const ClauseGroup own_selection_clauses{"emmctl's selection of a manager", kClauses};
+extern constinit const ClauseGroup own_selection_clauses{"emmctl's selection of a manager",
+                                                         kClauses};
 
 }  // namespace emm

@@ -5,8 +5,8 @@
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 
-// PD and DFR: the queue of pending frees, seen through mapped host memory, whose frees wait in every manager that is
-// host-only for host memory.
+// PD and DFR: the queue of pending frees, seen through mapped host memory, whose frees wait in
+// every manager that is host-only for host memory.
 
 namespace emm {
 namespace {
@@ -15,7 +15,8 @@ using namespace emm::conformance;
 
 bool waits(Bench& b) {
   if (b.queue_waits()) return true;
-  b.not_applicable("as Numba, a host-only plugin's queue has no capacity, and a sized free does not wait");
+  b.not_applicable(
+      "as Numba, a host-only plugin's queue has no capacity, and a sized free does not wait");
   return false;
 }
 
@@ -44,13 +45,16 @@ constexpr Clause kClauses[] = {
            b.mapped(64).drop();
            b.mapped(100).drop();
            const auto state = b.manager().state();
-           if (!state.pending_count) return b.inconclusive("this manager does not say what is pending");
+           if (!state.pending_count)
+             return b.inconclusive("this manager does not say what is pending");
            b.expect_equal("pending frees after two ends", *state.pending_count, 2u);
-           b.expect_equal("pending bytes after ends of 64 and 100", state.pending_bytes.value_or(0), 164u);
+           b.expect_equal("pending bytes after ends of 64 and 100", state.pending_bytes.value_or(0),
+                          164u);
          }},
 
     {.id = "PD-2",
-     .rule = "Neither a queue that is exactly at its count nor one exactly at its bytes is flushed.",
+     .rule =
+         "Neither a queue that is exactly at its count nor one exactly at its bytes is flushed.",
      .source = "drv:993-1009",
      .level = Level::must,
      .scope = Scope::host,
@@ -81,7 +85,8 @@ constexpr Clause kClauses[] = {
          }},
 
     {.id = "PD-4",
-     .rule = "A fifth of the capacity in bytes, rounded down, waits; one byte more makes all frees.",
+     .rule =
+         "A fifth of the capacity in bytes, rounded down, waits; one byte more makes all frees.",
      .source = "cfg:476, drv:990; T:test_max_pending_bytes",
      .level = Level::must,
      .scope = Scope::host,
@@ -119,14 +124,15 @@ constexpr Clause kClauses[] = {
      .check =
          [](Bench& b) {
            auto blocks = b.mapped_blocks(3, 64);
-           const std::vector<std::uint64_t> order{blocks[2].address(), blocks[0].address(), blocks[1].address()};
+           const std::vector<std::uint64_t> order{blocks[2].address(), blocks[0].address(),
+                                                  blocks[1].address()};
            auto deferred = b.defer();
            for (const std::size_t i : {2u, 0u, 1u}) blocks[i].drop();
            deferred.end();
            b.watch().forget();
            b.expect_ok("flush()", b.manager().flush());
-           b.expect(freed(b) == order, "three ends, the third block's first, and a flush", "another order",
-                    "the order of the ends");
+           b.expect(freed(b) == order, "three ends, the third block's first, and a flush",
+                    "another order", "the order of the ends");
          }},
 
     {.id = "PD-9",
@@ -147,7 +153,8 @@ constexpr Clause kClauses[] = {
          }},
 
     {.id = "PD-11",
-     .rule = "A free that fails is out of the queue, and the flush goes on (numba: it stops, and the rest waits).",
+     .rule = "A free that fails is out of the queue, and the flush goes on (numba: it stops, and "
+             "the rest waits).",
      .source = "drv:1016-1021",
      .level = Level::quirk,
      .scope = Scope::host,
@@ -160,7 +167,8 @@ constexpr Clause kClauses[] = {
            deferred.end();
            b.watch().forget();
            b.watch().fail(Call::mem_free_host, {0, 700});
-           b.expect(!b.manager().flush(), "flush(), whose second free fails", "success", "its error");
+           b.expect(!b.manager().flush(), "flush(), whose second free fails", "success",
+                    "its error");
            b.expect_equal("frees tried by it", b.ends(), b.is_numba() ? 2u : 3u);
            b.expect_equal("failures that the observer heard of", b.heard().failures(), 1u);
            b.expect_ok("flush() again", b.manager().flush());
@@ -235,7 +243,8 @@ constexpr Clause kClauses[] = {
          }},
 
     {.id = "PD-16",
-     .rule = "Whoever observes a manager hears of each free that is queued, with its size, and of each flush.",
+     .rule = "Whoever observes a manager hears of each free that is queued, with its size, and of "
+             "each flush.",
      .source = "drv:1001, 1019",
      .level = Level::should,
      .scope = Scope::host,
@@ -246,11 +255,14 @@ constexpr Clause kClauses[] = {
            b.expect_ok("flush()", b.manager().flush());
            const auto added = b.heard().added();
            const auto flushes = b.heard().flushes();
-           b.expect(added.size() == 1 && added[0].first == Call::mem_free_host && added[0].second == 64u,
-                    "the end of mapped memory of 64 bytes", text::format("{} queued frees heard of", added.size()),
-                    "one cuMemFreeHost of 64 bytes");
-           b.expect(flushes.size() == 1 && flushes[0].count == 1 && flushes[0].bytes == 64u, "its flush",
-                    text::format("{} flushes heard of", flushes.size()), "one, of one free and 64 bytes");
+           b.expect(
+               added.size() == 1 && added[0].first == Call::mem_free_host && added[0].second == 64u,
+               "the end of mapped memory of 64 bytes",
+               text::format("{} queued frees heard of", added.size()),
+               "one cuMemFreeHost of 64 bytes");
+           b.expect(flushes.size() == 1 && flushes[0].count == 1 && flushes[0].bytes == 64u,
+                    "its flush", text::format("{} flushes heard of", flushes.size()),
+                    "one, of one free and 64 bytes");
          }},
 
     {.id = "PD-17",
@@ -276,7 +288,8 @@ constexpr Clause kClauses[] = {
              }));
            }
            for (auto& thread : threads) thread.join();
-           b.expect_equal("frees of 200 blocks by four threads", b.count(Call::mem_free_host), 200u);
+           b.expect_equal("frees of 200 blocks by four threads", b.count(Call::mem_free_host),
+                          200u);
            b.expect_equal("of these, refused as made before", b.watch().ledger().double_ends(), 0u);
          }},
 
@@ -295,7 +308,8 @@ constexpr Clause kClauses[] = {
            deferred.end();
            b.watch().forget();
            b.expect_ok("flush()", b.manager().flush());
-           b.expect_calls("managed, mapped and pinned memory freed", {Call::mem_free, Call::mem_free_host, Call::mem_free_host});
+           b.expect_calls("managed, mapped and pinned memory freed",
+                          {Call::mem_free, Call::mem_free_host, Call::mem_free_host});
          }},
 
     {.id = "DFR-2",
@@ -314,7 +328,8 @@ constexpr Clause kClauses[] = {
              const auto second = b.any(64_KiB);
              b.fill(second, 4);
              first.drop();
-             b.expect(b.holds(second, 4), "memory freed inside two deferrals", "other memory is lost", "it is as it was");
+             b.expect(b.holds(second, 4), "memory freed inside two deferrals",
+                      "other memory is lost", "it is as it was");
            }
            b.expect_ok("flush()", b.manager().flush());
            b.expect(static_cast<bool>(b.try_managed(64)) || static_cast<bool>(b.try_memalloc(64)) ||
@@ -339,7 +354,8 @@ constexpr Clause kClauses[] = {
          }},
 
     {.id = "DFR-7",
-     .rule = "Inside a deferral neither memory that is out nor reset frees anything; unpinning is still immediate.",
+     .rule = "Inside a deferral neither memory that is out nor reset frees anything; unpinning is "
+             "still immediate.",
      .source = "drv:728-745, 840-847, 1351-1371",
      .level = Level::should,
      .scope = Scope::host,
@@ -355,11 +371,13 @@ constexpr Clause kClauses[] = {
            b.watch().fail(Call::mem_host_alloc, {2, 2});
            const auto refused = b.try_hosted(64, {.mapped = true});
            b.reset();
-           b.expect_equal("frees by memory that is out, and by a reset", b.count(Call::mem_free_host), 0u);
+           b.expect_equal("frees by memory that is out, and by a reset",
+                          b.count(Call::mem_free_host), 0u);
          }},
 
     {.id = "DFR-8",
-     .rule = "A guard ends one level, once, in whatever order guards end; and frees nothing by itself.",
+     .rule =
+         "A guard ends one level, once, in whatever order guards end; and frees nothing by itself.",
      .source = "drv:1025-1035; T:test_exception",
      .level = Level::must,
      .scope = Scope::host,

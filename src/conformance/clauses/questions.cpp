@@ -43,8 +43,8 @@ constexpr Clause kClauses[] = {
            const auto info = b.manager().get_memory_info();
            if (!info) return b.not_applicable(describe(info.error()));
            b.expect(info->total > 0, "get_memory_info()", "a total of 0", "bytes");
-           b.expect(info->free <= info->total, "get_memory_info()", text::format("{} free of {}", info->free, info->total),
-                    "free <= total");
+           b.expect(info->free <= info->total, "get_memory_info()",
+                    text::format("{} free of {}", info->free, info->total), "free <= total");
          }},
 
     {.id = "INF-2",
@@ -61,7 +61,8 @@ constexpr Clause kClauses[] = {
            if (!b.expect_ok("get_memory_info()", info)) return;
            b.expect_calls("get_memory_info()", {Call::mem_get_info});
            const auto truth = b.device().mem_get_info();
-           b.expect(truth && *truth == *info, "get_memory_info()", text::format("{} free of {}", info->free, info->total),
+           b.expect(truth && *truth == *info, "get_memory_info()",
+                    text::format("{} free of {}", info->free, info->total),
                     "what cuMemGetInfo says");
          }},
 
@@ -74,8 +75,8 @@ constexpr Clause kClauses[] = {
      .check =
          [](Bench& b) {
            const auto info = b.manager().get_memory_info();
-           b.expect(info || info.error().code == Errc::not_supported, "get_memory_info()", info ? "" : describe(info.error()),
-                    "figures, or not_supported");
+           b.expect(info || info.error().code == Errc::not_supported, "get_memory_info()",
+                    info ? "" : describe(info.error()), "figures, or not_supported");
          }},
 
     {.id = "INF-5",
@@ -86,8 +87,11 @@ constexpr Clause kClauses[] = {
      .kin = "",
      .check =
          [](Bench& b) {
-           if (const auto first = b.manager().get_memory_info(); !first) return b.not_applicable(describe(first.error()));
-           const auto ask = [&](std::string_view when) { b.expect_ok(when, b.manager().get_memory_info()); };
+           if (const auto first = b.manager().get_memory_info(); !first)
+             return b.not_applicable(describe(first.error()));
+           const auto ask = [&](std::string_view when) {
+             b.expect_ok(when, b.manager().get_memory_info());
+           };
            {
              const auto block = b.any(64_KiB);
              ask("get_memory_info() with memory alive");
@@ -100,7 +104,8 @@ constexpr Clause kClauses[] = {
          }},
 
     {.id = "IPC-2",
-     .rule = "A handle tells the size that was exported, its offset in the driver's allocation, and the device.",
+     .rule = "A handle tells the size that was exported, its offset in the driver's allocation, "
+             "and the device.",
      .source = "drv:872-878, 499; DOC",
      .level = Level::must,
      .scope = Scope::all,
@@ -115,16 +120,19 @@ constexpr Clause kClauses[] = {
              const auto handle = exported(b, memory);
              if (!handle) return;
              b.expect_equal("size in the handle", handle->fields().size, memory.size);
-             b.expect_equal("offset in the handle", handle->fields().offset, memory.device_pointer - range.base);
+             b.expect_equal("offset in the handle", handle->fields().offset,
+                            memory.device_pointer - range.base);
              const auto truth = b.device().ipc_get_mem_handle(range.base);
-             b.expect(truth && handle->fields().handle == *truth, "get_ipc_handle", "another handle", "the driver's");
-             b.expect(handle->fields().source_info == b.device().device_identity(), "get_ipc_handle", "another device",
-                      "the device that the memory is on");
+             b.expect(truth && handle->fields().handle == *truth, "get_ipc_handle",
+                      "another handle", "the driver's");
+             b.expect(handle->fields().source_info == b.device().device_identity(),
+                      "get_ipc_handle", "another device", "the device that the memory is on");
            }
          }},
 
     {.id = "IPC-3",
-     .rule = "Exporting asks for the allocation around the address, and for the handle of its base; nothing else, and what it answers is final.",
+     .rule = "Exporting asks for the allocation around the address, and for the handle of its "
+             "base; nothing else, and what it answers is final.",
      .source = "drv:861-878; numba#5429",
      .level = Level::should,
      .scope = Scope::host,
@@ -138,13 +146,16 @@ constexpr Clause kClauses[] = {
            for (int i = 0; i < 2; ++i) {
              b.watch().forget();
              if (!exported(b, *block.view().view(64, 128))) return;
-             b.expect_calls("get_ipc_handle of a slice", {Call::mem_get_address_range, Call::ipc_get_mem_handle});
-             b.expect(b.decided() || b.watch().events()[1].pointer == range.base.value, "get_ipc_handle of a slice",
-                      "the handle of another address", "that of the allocation's base");
+             b.expect_calls("get_ipc_handle of a slice",
+                            {Call::mem_get_address_range, Call::ipc_get_mem_handle});
+             b.expect(b.decided() || b.watch().events()[1].pointer == range.base.value,
+                      "get_ipc_handle of a slice", "the handle of another address",
+                      "that of the allocation's base");
            }
            b.watch().fail(Call::ipc_get_mem_handle, {700});
            const auto refused = b.manager().get_ipc_handle(block.view());
-           b.expect(!refused && refused.error().native == 700, "get_ipc_handle, where the driver answers 700",
+           b.expect(!refused && refused.error().native == 700,
+                    "get_ipc_handle, where the driver answers 700",
                     refused ? "a handle" : describe(refused.error()), "that error");
          }},
 
@@ -162,8 +173,10 @@ constexpr Clause kClauses[] = {
            const auto one = exported(b, first.view());
            const auto other = exported(b, second.view());
            if (!one || !other) return;
-           const auto same = one->fields().handle == other->fields().handle && one->fields().offset == other->fields().offset;
-           b.expect(!same, "two blocks exported", "one handle and one offset", "another handle, or another offset");
+           const auto same = one->fields().handle == other->fields().handle &&
+                             one->fields().offset == other->fields().offset;
+           b.expect(!same, "two blocks exported", "one handle and one offset",
+                    "another handle, or another offset");
          }},
 };
 

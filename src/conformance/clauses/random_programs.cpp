@@ -8,7 +8,8 @@
 #include "conformance/model/comparison.hpp"
 #include "conformance/model/manager_subject.hpp"
 
-// Beyond the catalogue: programs that nobody wrote. Each is kin of every clause, because it judges all rules at once.
+// Beyond the catalogue: programs that nobody wrote. Each is kin of every clause, because it judges
+// all rules at once.
 
 namespace emm {
 namespace {
@@ -27,12 +28,14 @@ class Program {
     for (int i = 0; i < steps && !b_.decided(); ++i) {
       step();
       const auto& ledger = b_.watch().ledger();
-      b_.expect(ledger.double_ends() == 0 && ledger.foreign_ends() == 0, "", ledger.verdict(), "each thing ended once");
+      b_.expect(ledger.double_ends() == 0 && ledger.foreign_ends() == 0, "", ledger.verdict(),
+                "each thing ended once");
     }
     while (!live_.empty() && !b_.decided()) end(live_.size() - 1);
     live_.clear();
     guards_.clear();
-    b_.expect(held_.expired() || b_.decided(), told("every region ended"), "an owner is alive", "its owners are let go");
+    b_.expect(held_.expired() || b_.decided(), told("every region ended"), "an owner is alive",
+              "its owners are let go");
   }
 
  private:
@@ -59,12 +62,14 @@ class Program {
         return look(random_.below(live_.size() + 1));
       case 5:
         b_.expect_ok(told("initialize(), again"), b_.manager().initialize());
-        b_.expect_equal(told("interface_version()"), b_.manager().interface_version(), kInterfaceVersion);
+        b_.expect_equal(told("interface_version()"), b_.manager().interface_version(),
+                        kInterfaceVersion);
         return;
       case 6:
         return random_.chance(0.2) ? out_of_memory() : state();
       default:
-        return live_.size() < 24 && random_.chance(0.6) ? make() : end(random_.below(live_.size() + 1));
+        return live_.size() < 24 && random_.chance(0.6) ? make()
+                                                        : end(random_.below(live_.size() + 1));
     }
   }
 
@@ -85,7 +90,9 @@ class Program {
   }
 
   void make() {
-    const auto size = random_.chance(0.2) ? random_.between(1, 64) : random_.log_uniform(1, random_.chance(0.1) ? 20_MiB : 1_MiB);
+    const auto size = random_.chance(0.2)
+                          ? random_.between(1, 64)
+                          : random_.log_uniform(1, random_.chance(0.1) ? 20_MiB : 1_MiB);
     const auto kind = random_.below(8);
     Live one;
     if (kind == 0) {
@@ -94,7 +101,9 @@ class Program {
       if (!gives("memallocmanaged", made)) return;
       one.block = *std::move(made);
     } else if (kind <= 2) {
-      const HostAllocFlags flags{.mapped = random_.chance(0.5), .portable = random_.chance(0.5), .wc = random_.chance(0.5)};
+      const HostAllocFlags flags{.mapped = random_.chance(0.5),
+                                 .portable = random_.chance(0.5),
+                                 .wc = random_.chance(0.5)};
       auto made = b_.try_hosted(size, flags);
       if (!gives("memhostalloc", made)) return;
       one.block = *std::move(made);
@@ -108,7 +117,8 @@ class Program {
       one.owner = held_ = owner;
       if (!gives("mempin", made)) return;
       one.block = *std::move(made);
-      b_.expect(one.block.host() == range.pointer, told("a region that was pinned"), "another address", "the region's");
+      b_.expect(one.block.host() == range.pointer, told("a region that was pinned"),
+                "another address", "the region's");
     } else {
       auto made = b_.try_memalloc(size, streams_[random_.below(streams_.size())]);
       if (!gives("memalloc", made)) return;
@@ -118,7 +128,8 @@ class Program {
     b_.expect(one.block.alive(), told("memory that was handed out"), "it is dead", "it is alive");
     judge_addresses(one.block, kind == 3);
     one.value = static_cast<std::uint8_t>(random_.below(256));
-    b_.expect(b_.fill(one.block, one.value), told("a block filled"), "the device refuses", "it is memory");
+    b_.expect(b_.fill(one.block, one.value), told("a block filled"), "the device refuses",
+              "it is memory");
     if (one.block.is_mapped() && one.block.host() != nullptr) see_through_device(one);
     live_.push_back(std::move(one));
   }
@@ -126,11 +137,14 @@ class Program {
   void judge_addresses(const Block& block, bool is_region) {
     const auto begin = block.address();
     for (const auto& other : live_) {
-      const auto apart = begin + block.size() <= other.block.address() || other.block.address() + other.block.size() <= begin;
-      b_.expect(apart, told("a block beside those that live"), text::hex(begin) + " is in another", "an address of its own");
+      const auto apart = begin + block.size() <= other.block.address() ||
+                         other.block.address() + other.block.size() <= begin;
+      b_.expect(apart, told("a block beside those that live"), text::hex(begin) + " is in another",
+                "an address of its own");
     }
     if (block.host() != nullptr) return;
-    b_.expect_equal(told(text::format("the address of {} bytes modulo 256", block.size())), begin % 256, 0u);
+    b_.expect_equal(told(text::format("the address of {} bytes modulo 256", block.size())),
+                    begin % 256, 0u);
     if (!seen_ || is_region) return;
     // Memory may be of several mappings, one behind the other.
     auto end = begin;
@@ -140,13 +154,15 @@ class Program {
       if (!range) break;
       end = range->base.value + range->size;
     }
-    b_.expect(begin + block.size() <= end, told("a block"), "it goes on behind its allocation", "all of it is in one");
+    b_.expect(begin + block.size() <= end, told("a block"), "it goes on behind its allocation",
+              "all of it is in one");
   }
 
   void see_through_device(const Live& one) {
     std::byte first{};
     const auto copied = b_.device().memcpy_dtoh({&first, 1}, one.block.device());
-    b_.expect(copied && first == std::byte{one.value}, told("mapped memory, read at its device address"), "other content",
+    b_.expect(copied && first == std::byte{one.value},
+              told("mapped memory, read at its device address"), "other content",
               "what the host wrote");
   }
 
@@ -155,7 +171,7 @@ class Program {
     const auto& one = live_[at];
     b_.expect(one.block.alive(), told("a live block"), "it is dead", "it is alive");
     b_.expect(b_.holds(one.block, one.value), told("a live block"),
-                     text::format("{} bytes have other content", one.block.size()), "what was written");
+              text::format("{} bytes have other content", one.block.size()), "what was written");
   }
 
   void end(std::size_t at) {
@@ -177,26 +193,31 @@ class Program {
       default:
         one.block.drop();
     }
-    b_.expect(one.owner.expired(), told("a region's end"), "its owner is alive", "its owner is let go");
+    b_.expect(one.owner.expired(), told("a region's end"), "its owner is alive",
+              "its owner is let go");
   }
 
   void info() {
     const auto info = b_.manager().get_memory_info();
     if (!info) {
-      b_.expect(info.error().code == Errc::not_supported, told("get_memory_info()"), describe(info.error()), "free and total");
+      b_.expect(info.error().code == Errc::not_supported, told("get_memory_info()"),
+                describe(info.error()), "free and total");
       return;
     }
-    b_.expect(info->free <= info->total, told("get_memory_info()"), text::format("{} of {} free", info->free, info->total),
-              "no more free than there is");
+    b_.expect(info->free <= info->total, told("get_memory_info()"),
+              text::format("{} of {} free", info->free, info->total), "no more free than there is");
     if (const auto whole = b_.device().mem_get_info()) {
-      b_.expect(info->total <= whole->total, told("get_memory_info()"), text::format("a total of {}", info->total),
+      b_.expect(info->total <= whole->total, told("get_memory_info()"),
+                text::format("a total of {}", info->total),
                 text::format("no more than the device's {}", whole->total));
     }
   }
 
   void defer() {
     if (guards_.size() < 3 && random_.chance(0.5)) return guards_.push_back(b_.defer());
-    if (!guards_.empty()) guards_.erase(std::next(guards_.begin(), static_cast<std::ptrdiff_t>(random_.below(guards_.size()))));
+    if (!guards_.empty())
+      guards_.erase(
+          std::next(guards_.begin(), static_cast<std::ptrdiff_t>(random_.below(guards_.size()))));
   }
 
   void flush() {
@@ -209,11 +230,13 @@ class Program {
     const auto state = b_.manager().state();
     std::uint64_t device = 0, managed = 0;
     for (const auto& one : live_) {
-      if (one.block.host() == nullptr) (one.block.is_mapped() ? managed : device) += one.block.size();
+      if (one.block.host() == nullptr)
+        (one.block.is_mapped() ? managed : device) += one.block.size();
     }
     if (state.live_bytes) b_.expect_equal(told("live bytes"), *state.live_bytes, device + managed);
     if (!state.reserved_bytes) return;
-    b_.expect(device <= *state.reserved_bytes, told(text::format("{} bytes of live device memory", device)),
+    b_.expect(device <= *state.reserved_bytes,
+              told(text::format("{} bytes of live device memory", device)),
               text::format("{} reserved", *state.reserved_bytes), "no less");
   }
 
@@ -228,17 +251,19 @@ class Program {
     if (!made || !range) return;
     const auto& fields = made->fields();
     b_.expect_equal(told("the size in a handle"), fields.size, view.size);
-    b_.expect_equal(told("the offset in a handle"), fields.offset, view.device_pointer.value - range->base.value);
-    b_.expect(fields.source_info && *fields.source_info == b_.device().device_identity(), told("the device in a handle"),
-              "none, or another", "the block's");
+    b_.expect_equal(told("the offset in a handle"), fields.offset,
+                    view.device_pointer.value - range->base.value);
+    b_.expect(fields.source_info && *fields.source_info == b_.device().device_identity(),
+              told("the device in a handle"), "none, or another", "the block's");
     const auto raw = b_.device().ipc_get_mem_handle(range->base);
-    b_.expect(!b_.is_simulated() || (raw && *raw == fields.handle), told("a handle"), "another allocation's, or nobody's",
-              "its own allocation's");
+    b_.expect(!b_.is_simulated() || (raw && *raw == fields.handle), told("a handle"),
+              "another allocation's, or nobody's", "its own allocation's");
   }
 
   void out_of_memory() {
     const auto made = b_.try_memalloc(std::uint64_t{1} << (40 + random_.below(23)));
-    if (made || made.error().code != Errc::not_supported) b_.expect_error(told("a request for too much"), made, Errc::out_of_memory);
+    if (made || made.error().code != Errc::not_supported)
+      b_.expect_error(told("a request for too much"), made, Errc::out_of_memory);
   }
 
   void reset() {
@@ -246,7 +271,8 @@ class Program {
     std::vector<Live> kept;
     for (auto& one : live_) {
       const auto numba_keeps = b_.is_numba() && one.block.alive();
-      b_.expect(numba_keeps || !one.block.alive(), told("reset()"), "memory is alive", "all of it is dead");
+      b_.expect(numba_keeps || !one.block.alive(), told("reset()"), "memory is alive",
+                "all of it is dead");
       if (numba_keeps) kept.push_back(std::move(one));
     }
     live_ = std::move(kept);
@@ -274,7 +300,8 @@ void run_programs(Bench& b) {
     auto& trial = **fresh;
     Program(trial, subject.seed).run(160);
     if (!trial.decided() && trial.watch().total() != 0) {
-      trial.expect_balance(text::format("a random program, seed {}, then the manager's end", subject.seed));
+      trial.expect_balance(
+          text::format("a random program, seed {}, then the manager's end", subject.seed));
       trial.expect_equal("contexts that were made current, less those that are again",
                          trial.count(Call::ctx_push_current), trial.count(Call::ctx_pop_current));
     }
@@ -290,19 +317,25 @@ void compare_with_model(Bench& b) {
   if (subject.promise != Scope::deflt) {
     const auto device_memory = b.try_memalloc(64);
     if (device_memory || device_memory.error().code != Errc::not_supported) {
-      return b.not_applicable("how it gets device memory is its own business; random/program judges it");
+      return b.not_applicable(
+          "how it gets device memory is its own business; random/program judges it");
     }
     rules = model::Rules::host_only(rules);
   }
-  const auto mismatch = model::find_mismatch(model::playing_of(rules), model::playing_of(subject.factory, subject.profile),
+  const auto mismatch = model::find_mismatch(model::playing_of(rules),
+                                             model::playing_of(subject.factory, subject.profile),
                                              subject.seed * kSequences + 1, kSequences);
-  b.expect(!mismatch, "random requests and ends, on a device of a few thousand bytes whose calls fail at times",
-           mismatch ? "at the arrow, what is marked as actual\n" + mismatch->story : std::string(), "what is marked as expected");
+  b.expect(
+      !mismatch,
+      "random requests and ends, on a device of a few thousand bytes whose calls fail at times",
+      mismatch ? "at the arrow, what is marked as actual\n" + mismatch->story : std::string(),
+      "what is marked as expected");
 }
 
 constexpr Clause kClauses[] = {
     {.id = "random/program",
-     .rule = "Through random programs of every operation, memory is whole, apart, aligned, and given back once.",
+     .rule = "Through random programs of every operation, memory is whole, apart, aligned, and "
+             "given back once.",
      .source = "all of the contract that every manager promises",
      .level = Level::must,
      .scope = Scope::all,
@@ -310,7 +343,8 @@ constexpr Clause kClauses[] = {
      .check = run_programs},
 
     {.id = "random/model",
-     .rule = "Through random sequences with failures, a manager makes the driver calls that a model of the contract predicts.",
+     .rule = "Through random sequences with failures, a manager makes the driver calls that a "
+             "model of the contract predicts.",
      .source = "all of the contract that Numba's own managers promise",
      .level = Level::must,
      .scope = Scope::host,
@@ -320,6 +354,7 @@ constexpr Clause kClauses[] = {
 
 }  // namespace
 
-extern constinit const ClauseGroup random_programs_clauses{"Beyond the catalogue: random programs", kClauses};
+extern constinit const ClauseGroup random_programs_clauses{"Beyond the catalogue: random programs",
+                                                           kClauses};
 
 }  // namespace emm

@@ -10,7 +10,8 @@ using namespace emm::conformance;
 
 constexpr Clause kClauses[] = {
     {.id = "RST-2",
-     .rule = "reset frees what is pending first, then what is alive, in the order in which it was handed out.",
+     .rule = "reset frees what is pending first, then what is alive, in the order in which it was "
+             "handed out.",
      .source = "drv:840-847",
      .level = Level::must,
      .scope = Scope::host,
@@ -28,7 +29,8 @@ constexpr Clause kClauses[] = {
              if (event.call == Call::mem_free_host) freed.push_back(event.pointer);
            }
            b.expect_equal("frees by reset, with one pending and three alive", freed.size(), 4u);
-           b.expect(freed == order, "reset, with one pending and three alive", "another order", "pending, then as handed out");
+           b.expect(freed == order, "reset, with one pending and three alive", "another order",
+                    "pending, then as handed out");
          }},
 
     {.id = "RST-3",
@@ -47,13 +49,15 @@ constexpr Clause kClauses[] = {
              b.reset();
            }
            auto next = b.any(64_KiB);
-           b.expect(next.alive() && b.fill(next, 1), "a request after four resets", "no memory", "memory");
+           b.expect(next.alive() && b.fill(next, 1), "a request after four resets", "no memory",
+                    "memory");
            next.drop();
            b.expect_balance("four resets, then the manager's end");
          }},
 
     {.id = "RST-5",
-     .rule = "reset ends everything that the manager handed out (numba: unmapped page-locked memory lives on).",
+     .rule = "reset ends everything that the manager handed out (numba: unmapped page-locked "
+             "memory lives on).",
      .source = "NBEP 7 against drv:840-847",
      .level = Level::quirk,
      .scope = Scope::host,
@@ -68,9 +72,12 @@ constexpr Clause kClauses[] = {
            b.reset();
            b.expect(!mapped.alive(), "reset", "mapped memory is alive", "dead");
            b.expect(!block.alive() || b.is_numba(), "reset", "device memory is alive", "dead");
-           b.expect_equal("frees of one mapped and one pinned block", b.count(Call::mem_free_host), b.is_numba() ? 1u : 2u);
-           b.expect_equal("regions unpinned", b.count(Call::mem_host_unregister), b.is_numba() ? 0u : 1u);
-           b.expect(pinned.alive() == b.is_numba(), "reset", "pinned memory is not as it should be", "dead; alive as numba");
+           b.expect_equal("frees of one mapped and one pinned block", b.count(Call::mem_free_host),
+                          b.is_numba() ? 1u : 2u);
+           b.expect_equal("regions unpinned", b.count(Call::mem_host_unregister),
+                          b.is_numba() ? 0u : 1u);
+           b.expect(pinned.alive() == b.is_numba(), "reset", "pinned memory is not as it should be",
+                    "dead; alive as numba");
          }},
 
     {.id = "RST-7",
@@ -96,7 +103,8 @@ constexpr Clause kClauses[] = {
          }},
 
     {.id = "RST-8",
-     .rule = "reset inside a deferral ends memory and frees none of it; the frees wait for a flush after.",
+     .rule = "reset inside a deferral ends memory and frees none of it; the frees wait for a flush "
+             "after.",
      .source = "drv:840-847, 1016",
      .level = Level::should,
      .scope = Scope::host,
@@ -107,7 +115,8 @@ constexpr Clause kClauses[] = {
            auto deferred = b.defer();
            b.watch().forget();
            b.reset();
-           b.expect(!block.alive(), "reset inside a deferral", "the pointer is alive", "it is dead");
+           b.expect(!block.alive(), "reset inside a deferral", "the pointer is alive",
+                    "it is dead");
            b.expect_equal("frees by it", b.ends(), 0u);
            deferred.end();
            b.expect_ok("flush()", b.manager().flush());
@@ -115,7 +124,8 @@ constexpr Clause kClauses[] = {
          }},
 
     {.id = "RST-9",
-     .rule = "Mapped memory that is looked at through a view when reset ends it is freed once (numba-cuda leaks it).",
+     .rule = "Mapped memory that is looked at through a view when reset ends it is freed once "
+             "(numba-cuda leaks it).",
      .source = "drv:1344, 1367; numba-cuda#529",
      .level = Level::quirk,
      .scope = Scope::host,
@@ -129,7 +139,8 @@ constexpr Clause kClauses[] = {
            stale.drop();
            b.expect_ok("flush()", b.manager().flush());
            b.expect_equal("frees of one block that was reset", b.count(Call::mem_free_host), 1u);
-           b.expect(next.alive(), "the end of memory that was reset", "the next block is dead", "it is alive");
+           b.expect(next.alive(), "the end of memory that was reset", "the next block is dead",
+                    "it is alive");
          }},
 };
 

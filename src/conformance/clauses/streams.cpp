@@ -10,15 +10,17 @@ namespace {
 
 using namespace emm::conformance;
 
-/// A program on several streams, at random: memory goes round in few sizes, so that what was freed on one stream is soon
-/// asked for on another, while its work is pending.
+/// A program on several streams, at random: memory goes round in few sizes, so that what was freed
+/// on one stream is soon asked for on another, while its work is pending.
 class StreamProgram {
  public:
-  StreamProgram(Bench& bench, std::uint64_t seed) : b_(bench), random_(seed), order_(bench.watch_order()) {}
+  StreamProgram(Bench& bench, std::uint64_t seed)
+      : b_(bench), random_(seed), order_(bench.watch_order()) {}
 
   void run(int steps) {
     b_.manager();
-    for (const auto kind : {StreamKind::blocking, StreamKind::non_blocking, StreamKind::non_blocking}) {
+    for (const auto kind :
+         {StreamKind::blocking, StreamKind::non_blocking, StreamKind::non_blocking}) {
       auto made = b_.ordered().stream_create(kind);
       if (!made) return b_.inconclusive(describe(made.error()));
       streams_.push_back(*made);
@@ -26,12 +28,14 @@ class StreamProgram {
     if (random_.chance(0.5)) b_.leave_on_device(64_MiB);
     for (int i = 0; i < steps && !b_.decided(); ++i) {
       step();
-      if (b_.watch().total() == 0) b_.inconclusive("the driver calls of this manager are not seen here");
+      if (b_.watch().total() == 0)
+        b_.inconclusive("the driver calls of this manager are not seen here");
       for (const auto& hazard : order_.take_found()) accuse(hazard);
     }
     while (!live_.empty() && !b_.decided()) end(live_.size() - 1);
     for (const auto stream : streams_) {
-      if (stream.value != 0 && !b_.ordered().stream_destroy(stream)) continue;  // the device goes next
+      if (stream.value != 0 && !b_.ordered().stream_destroy(stream))
+        continue;  // the device goes next
     }
   }
 
@@ -45,12 +49,14 @@ class StreamProgram {
 
   void accuse(const order::Hazard& hazard) {
     using How = order::Hazard::How;
-    const auto what = hazard.how == How::handed_out ? text::format("was handed out as block {}", hazard.to)
+    const auto what = hazard.how == How::handed_out
+                          ? text::format("was handed out as block {}", hazard.to)
                       : hazard.how == How::unmapped ? std::string("was unmapped")
                                                     : std::string("was given back to the device");
-    b_.expect(false, text::format("a random program on four streams, seed {}", b_.seed()),
-              text::format("memory of block {} {} while work on it may be pending", hazard.id, what),
-              "an order between that work and what comes after");
+    b_.expect(
+        false, text::format("a random program on four streams, seed {}", b_.seed()),
+        text::format("memory of block {} {} while work on it may be pending", hazard.id, what),
+        "an order between that work and what comes after");
   }
 
   StreamHandle any() { return streams_[random_.below(streams_.size())]; }
@@ -113,15 +119,20 @@ class StreamProgram {
   void wait(StreamHandle later, StreamHandle earlier) {
     auto event = b_.ordered().event_create();
     if (!event) return b_.inconclusive(describe(event.error()));
-    const bool ordered = b_.ordered().event_record(*event, earlier) && b_.ordered().stream_wait_event(later, *event);
-    if (!b_.ordered().event_destroy(*event) || !ordered) b_.inconclusive("the device has no events");
+    const bool ordered =
+        b_.ordered().event_record(*event, earlier) && b_.ordered().stream_wait_event(later, *event);
+    if (!b_.ordered().event_destroy(*event) || !ordered)
+      b_.inconclusive("the device has no events");
   }
 
   void end(std::size_t at) {
     auto one = std::move(live_[at]);
     live_.erase(live_.begin() + static_cast<std::ptrdiff_t>(at));
-    for (const auto stream : one.also) wait(one.stream, stream);  // the contract has one stream for each block
-    const auto stream = random_.chance(0.7) ? one.stream : random_.chance(0.5) ? any() : StreamHandle{};
+    for (const auto stream : one.also)
+      wait(one.stream, stream);  // the contract has one stream for each block
+    const auto stream = random_.chance(0.7)   ? one.stream
+                        : random_.chance(0.5) ? any()
+                                              : StreamHandle{};
     for (const auto other : one.also) order_.came_back(0, one.id, one.block.device(), other);
     order_.ending(0, one.id, one.block.device(), stream);
     if (!one.block.free(stream)) b_.expect(false, "free() on a stream", "an error", "success");
@@ -151,7 +162,8 @@ void run_programs(Bench& b) {
 
 constexpr Clause kClauses[] = {
     {.id = "stream/hazards",
-     .rule = "Memory goes to another stream, or back to the device, only when work that may touch it comes before.",
+     .rule = "Memory goes to another stream, or back to the device, only when work that may touch "
+             "it comes before.",
      .source = "docs/streams.md",
      .level = Level::must,
      .scope = Scope::all,

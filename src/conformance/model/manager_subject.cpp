@@ -41,7 +41,8 @@ ManagerSubject::ManagerSubject(const ManagerFactory& factory, Profile profile,
 ManagerSubject::~ManagerSubject() = default;
 
 void ManagerSubject::restart(int slots) {
-  auto made = factory_.make({.driver = &driver_, .clock = &clock_, .observer = this, .profile = profile_});
+  auto made =
+      factory_.make({.driver = &driver_, .clock = &clock_, .observer = this, .profile = profile_});
   EMM_ASSERT(made);
   manager_ = std::move(*made);
   slots_.resize(static_cast<std::size_t>(slots));

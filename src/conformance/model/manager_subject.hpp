@@ -6,9 +6,9 @@
 
 #include "base/clock.hpp"
 #include "conformance/model/comparison.hpp"
-#include "emm/manager_entry.hpp"
 #include "conformance/model/model_driver.hpp"
 #include "conformance/model/trail.hpp"
+#include "emm/manager_entry.hpp"
 
 namespace emm::model {
 

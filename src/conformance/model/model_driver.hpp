@@ -1,7 +1,7 @@
 #pragma once
 
-#include "driver/driver.hpp"
 #include "conformance/model/scripted_device.hpp"
+#include "driver/driver.hpp"
 
 namespace emm::model {
 
@@ -54,7 +54,9 @@ class ModelDriver final : public Driver {
   }
   Result<EventHandle> event_create() override { return refuse(Call::event_create); }
   Status event_destroy(EventHandle) override { return refuse(Call::event_destroy); }
-  Result<StreamHandle> stream_create(StreamKind = StreamKind::blocking) override { return refuse(Call::stream_create); }
+  Result<StreamHandle> stream_create(StreamKind = StreamKind::blocking) override {
+    return refuse(Call::stream_create);
+  }
   Status stream_destroy(StreamHandle) override { return refuse(Call::stream_destroy); }
   Status stream_synchronize(StreamHandle) override { return refuse(Call::stream_synchronize); }
   Result<LibraryHandle> library_load(std::span<const std::byte>) override {

@@ -43,10 +43,10 @@ struct Operation {
   std::uint64_t size = 0;  ///< Bytes.
   HostAllocFlags host{};   ///< Of memhostalloc; `mapped` also of mempin.
   AttachFlags attach = AttachFlags::global;
-  int region = 0;        ///< Which host region mempin pins, below kRegions.
+  int region = 0;          ///< Which host region mempin pins, below kRegions.
   std::size_t which = 0;   ///< Of the guards alive, which one end_defer_cleanup ends.
   bool elsewhere = false;  ///< On another thread, which the first waits for.
-  int nested = kNoSlot;  ///< Dropped by the driver inside the first free made here (PD-10).
+  int nested = kNoSlot;    ///< Dropped by the driver inside the first free made here (PD-10).
   Faults faults{};
 };
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "driver/types.hpp"
 #include "conformance/model/operation.hpp"
+#include "driver/types.hpp"
 
 namespace emm::model {
 

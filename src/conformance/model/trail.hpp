@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "driver/types.hpp"
 #include "conformance/model/operation.hpp"
 #include "conformance/model/scripted_device.hpp"
+#include "driver/types.hpp"
 
 namespace emm::model {
 

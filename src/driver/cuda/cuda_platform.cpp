@@ -26,7 +26,9 @@ class CudaPlatform final : public Platform {
   Clock& clock() noexcept override { return clock_; }
   std::string spec() const override { return spec_; }
   std::string_view kind() const noexcept override { return "cuda"; }
-  int machine_ordinal(int ordinal) const noexcept override { return devices_[static_cast<std::size_t>(ordinal)]; }
+  int machine_ordinal(int ordinal) const noexcept override {
+    return devices_[static_cast<std::size_t>(ordinal)];
+  }
 
   Result<OpenedDevice> open(int ordinal) override {
     if (ordinal < 0 || ordinal >= device_count()) {

@@ -8,8 +8,8 @@
 
 namespace emm {
 
-/// As to_text(CallEvent), with host addresses as `driver` shows them in logs, so that on a simulated device the text is the
-/// same in every run.
+/// As to_text(CallEvent), with host addresses as `driver` shows them in logs, so that on a
+/// simulated device the text is the same in every run.
 std::string to_text(const CallEvent& event, const Driver& driver);
 
 /// Every call in the order in which they returned, with arguments and answers. Any thread may call.

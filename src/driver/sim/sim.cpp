@@ -16,7 +16,8 @@ Status check_capacity(std::uint64_t capacity, std::uint64_t reserved, bool from_
                   "to 4TiB, or --device sim:capacity=SIZE",
                   capacity);
     }
-    return fail(Errc::usage, "device sim: option 'capacity' is {}: expected 2MiB to 4TiB", capacity);
+    return fail(Errc::usage, "device sim: option 'capacity' is {}: expected 2MiB to 4TiB",
+                capacity);
   }
   if (reserved > capacity - SimOptions::kLeastCapacity) {
     return fail(Errc::usage,
@@ -49,20 +50,25 @@ Result<std::unique_ptr<Platform>> open_sim(std::string_view text, const DeviceDe
                 SimOptions::kMostDevices);
   }
   if (given.size() > 1 && given.size() != devices) {
-    return fail(Errc::usage, "device sim: option 'capacity' is of {} devices, and 'devices' is {}: expected one "
-                "capacity, or one for each device", given.size(), devices);
+    return fail(Errc::usage,
+                "device sim: option 'capacity' is of {} devices, and 'devices' is {}: expected one "
+                "capacity, or one for each device",
+                given.size(), devices);
   }
   auto capacities = given.empty() ? defaults.capacities : given;
-  if (capacities.empty()) capacities = {defaults.capacity == 0 ? SimOptions::kH200Total : defaults.capacity};
+  if (capacities.empty())
+    capacities = {defaults.capacity == 0 ? SimOptions::kH200Total : defaults.capacity};
   capacities.resize(static_cast<std::size_t>(devices), capacities.front());
   for (const auto capacity : capacities) {
-    if (auto fits = check_capacity(capacity, sim.reserved, defaults.from_trace && given.empty()); !fits) {
+    if (auto fits = check_capacity(capacity, sim.reserved, defaults.from_trace && given.empty());
+        !fits) {
       return std::move(fits).error();
     }
   }
   sim.capacity = capacities.front();
   const auto is_first = [&](std::uint64_t capacity) { return capacity == sim.capacity; };
-  if (!std::all_of(capacities.begin(), capacities.end(), is_first)) sim.capacities = std::move(capacities);
+  if (!std::all_of(capacities.begin(), capacities.end(), is_first))
+    sim.capacities = std::move(capacities);
   sim.devices = static_cast<int>(devices);
   return std::unique_ptr<Platform>(std::make_unique<SimPlatform>(sim));
 }

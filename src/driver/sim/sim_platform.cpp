@@ -26,10 +26,12 @@ SimPlatform::SimPlatform(const SimOptions& options)
       virtual_memory_(*this, fresh_memory(options.seed)),
       pools_(*this) {
   EMM_ASSERT(options.devices >= 1 && options.devices <= SimOptions::kMostDevices);
-  EMM_ASSERT(options.capacities.empty() || options.capacities.size() == static_cast<std::size_t>(options.devices));
+  EMM_ASSERT(options.capacities.empty() ||
+             options.capacities.size() == static_cast<std::size_t>(options.devices));
   for (int ordinal = 0; ordinal < options.devices; ++ordinal) {
-    const auto total =
-        options.capacities.empty() ? options.capacity : options.capacities[static_cast<std::size_t>(ordinal)];
+    const auto total = options.capacities.empty()
+                           ? options.capacity
+                           : options.capacities[static_cast<std::size_t>(ordinal)];
     EMM_ASSERT(total <= SimOptions::kMostCapacity && options.reserved < total);
     EMM_ASSERT(total - options.reserved >= SimOptions::kLeastCapacity);
     const sim::DeviceSpec spec{.ordinal = ordinal,

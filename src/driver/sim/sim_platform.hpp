@@ -34,7 +34,8 @@ struct SimOptions {
   bool costs = true;  ///< Calls advance the clock by what they take on an H200.
   bool peers = true;  ///< Devices can access each other's memory.
   sim::WorkOrder order = sim::WorkOrder::late;  ///< When the work of streams is done.
-  std::vector<std::uint64_t> capacities{};  ///< Of one device after the other, where they are not all `capacity`.
+  std::vector<std::uint64_t>
+      capacities{};  ///< Of one device after the other, where they are not all `capacity`.
 };
 
 /// Simulated devices in this process, each an H200 but for its capacity, on one simulated clock.

@@ -71,7 +71,8 @@ class RmmLegacyCsv final : public LineLog {
     auto& place = places_[index(site)];
     if (!place) {
       const auto frames = sites_.shown(trace().site_frames(site));
-      place = frames.empty() ? std::string() : text::printable(location(frames.front()), std::string::npos);
+      place = frames.empty() ? std::string()
+                             : text::printable(location(frames.front()), std::string::npos);
     }
     return *place;
   }

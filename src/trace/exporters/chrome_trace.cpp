@@ -13,9 +13,9 @@ namespace {
 
 using namespace trace;
 
-/// A counter of live bytes and one of reserved bytes a device, a slice for each allocation's life, an instant for each
-/// failure, flush and mark. A process of the picture is a device, a thread one of the trace. Where the trace has no
-/// times, an operation takes a microsecond.
+/// A counter of live bytes and one of reserved bytes a device, a slice for each allocation's life,
+/// an instant for each failure, flush and mark. A process of the picture is a device, a thread one
+/// of the trace. Where the trace has no times, an operation takes a microsecond.
 class ChromeTrace final : public RequestExport {
  public:
   explicit ChromeTrace(format::ByteSink& out) noexcept : out_(out) {}
@@ -27,7 +27,9 @@ class ChromeTrace final : public RequestExport {
   }
 
  protected:
-  Status begin(const Header&) override { return out_.write("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n"); }
+  Status begin(const Header&) override {
+    return out_.write("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n");
+  }
 
   Status starts(const Operation& operation, LiveRequest& request) override {
     request.address = operation.device;
@@ -45,8 +47,9 @@ class ChromeTrace final : public RequestExport {
   Status fails(const Operation& operation) override {
     tell_time(operation);
     return instant(operation, text::format("{} of {} bytes: {}", name(operation.op), operation.size,
-                                           name(operation.result.outcome != Outcome::none ? operation.result.outcome
-                                                                                         : operation.expect.outcome)));
+                                           name(operation.result.outcome != Outcome::none
+                                                    ? operation.result.outcome
+                                                    : operation.expect.outcome)));
   }
   Result<bool> other(const Operation& operation) override {
     tell_time(operation);
@@ -86,7 +89,8 @@ class ChromeTrace final : public RequestExport {
     }
   }
   /// The members that every event has; the caller adds others and ends the object.
-  format::JsonWriter event(const Operation& operation, std::string_view phase, std::string_view name_of) {
+  format::JsonWriter event(const Operation& operation, std::string_view phase,
+                           std::string_view name_of) {
     line_.assign(any_ ? ",\n" : "");
     any_ = true;
     format::JsonWriter json(line_);
@@ -122,8 +126,8 @@ class ChromeTrace final : public RequestExport {
 
   format::ByteSink& out_;
   std::string line_;
-  std::map<std::uint32_t, std::uint64_t> live_, reserved_;    // bytes, by device
-  std::map<std::string, std::uint64_t, std::less<>> held_;    // of the backing layer, by id
+  std::map<std::uint32_t, std::uint64_t> live_, reserved_;  // bytes, by device
+  std::map<std::string, std::uint64_t, std::less<>> held_;  // of the backing layer, by id
   std::optional<std::uint64_t> start_ns_;
   std::uint64_t time_ns_ = 0;
   bool any_ = false;
@@ -133,8 +137,12 @@ class ChromeTrace final : public RequestExport {
 
 extern constinit const Exporter chrome_trace_exporter{
     .name = "chrome-trace",
-    .summary = "a picture over time for Perfetto and chrome://tracing: live and reserved bytes, each allocation's life",
-    .open = [](format::ByteSink& out) -> std::unique_ptr<ExportSink> { return std::make_unique<ChromeTrace>(out); },
+    .summary =
+        "a picture over time for Perfetto and chrome://tracing: live and reserved bytes, each "
+        "allocation's life",
+    .open = [](format::ByteSink& out) -> std::unique_ptr<ExportSink> {
+      return std::make_unique<ChromeTrace>(out);
+    },
 };
 
 }  // namespace emm

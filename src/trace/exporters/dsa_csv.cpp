@@ -10,9 +10,9 @@ namespace {
 
 using namespace trace;
 
-/// Time is counted in turns: one begins with each free that follows an allocation, so that what lives
-/// together in the trace does in the problem, and nothing else. Rows stand in the order of the allocations. What is
-/// never freed lives to the end. Holds all rows.
+/// Time is counted in turns: one begins with each free that follows an allocation, so that what
+/// lives together in the trace does in the problem, and nothing else. Rows stand in the order of
+/// the allocations. What is never freed lives to the end. Holds all rows.
 class DsaCsvExport final : public RequestExport {
  public:
   explicit DsaCsvExport(format::ByteSink& out) noexcept : out_(out) {}
@@ -91,7 +91,9 @@ class DsaCsvExport final : public RequestExport {
 extern constinit const Exporter dsa_csv_exporter{
     .name = "dsa-csv",
     .summary = "a placement problem, as MiniMalloc and idealloc read it: id,lower,upper,size",
-    .open = [](format::ByteSink& out) -> std::unique_ptr<ExportSink> { return std::make_unique<DsaCsvExport>(out); },
+    .open = [](format::ByteSink& out) -> std::unique_ptr<ExportSink> {
+      return std::make_unique<DsaCsvExport>(out);
+    },
 };
 
 }  // namespace emm

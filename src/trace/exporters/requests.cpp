@@ -11,7 +11,8 @@ namespace {
 constexpr std::uint64_t kNamed = 1'000'000'000;
 
 bool refused(const Operation& operation) {
-  const auto said = operation.result.outcome != Outcome::none ? operation.result.outcome : operation.expect.outcome;
+  const auto said = operation.result.outcome != Outcome::none ? operation.result.outcome
+                                                              : operation.expect.outcome;
   return said != Outcome::none && said != Outcome::ok && said != Outcome::any;
 }
 
@@ -28,11 +29,15 @@ Status RequestExport::on_operation(const Operation& operation) {
     switch (operation.op) {
       case Op::memalloc:
       case Op::memallocmanaged:
-      case Op::memhostalloc: return request(operation);
-      case Op::free: return free(operation);
+      case Op::memhostalloc:
+        return request(operation);
+      case Op::free:
+        return free(operation);
       case Op::reset:
-      case Op::context_destroy: return end_context(operation);
-      default: break;
+      case Op::context_destroy:
+        return end_context(operation);
+      default:
+        break;
     }
   }
   auto written = other(operation);
@@ -50,7 +55,8 @@ Status RequestExport::request(const Operation& operation) {
     return {};
   }
   kinds_ += operation.op != Op::memalloc ? 1 : 0;
-  LiveRequest request{.order = requests_++, .size = operation.size, .context = context_of(operation)};
+  LiveRequest request{
+      .order = requests_++, .size = operation.size, .context = context_of(operation)};
   if (auto written = starts(operation, request); !written) return written;
   if (operation.id.is_number()) {
     by_number_[operation.id.number] = request;
@@ -101,8 +107,11 @@ void RequestExport::note_left_out() {
   note(left_out_, "operations have no place in the format: left out");
   note(no_bytes_, "allocations of 0 bytes are left out");
   note(of_nothing_, "frees are of what is not written: left out");
-  note(kinds_, "allocations are of managed or host memory, which the format does not tell from device memory");
-  note(by_reset_, "allocations are ended by a reset or their context's end: written as freed there");
+  note(kinds_,
+       "allocations are of managed or host memory, which the format does not tell from device "
+       "memory");
+  note(by_reset_,
+       "allocations are ended by a reset or their context's end: written as freed there");
 }
 
 std::uint64_t RequestExport::number_of(const Id& id, Texts& texts, std::uint64_t first) {
@@ -115,7 +124,9 @@ std::uint64_t RequestExport::number_of(const Id& id, Texts& texts, std::uint64_t
 
 std::uint64_t RequestExport::thread_of(const Operation& operation) {
   if (operation.has(Member::thread)) return number_of(operation.thread, threads_, kNamed);
-  return default_thread_.empty() ? 0 : number_of(Id::of(std::string_view(default_thread_)), threads_, kNamed);
+  return default_thread_.empty()
+             ? 0
+             : number_of(Id::of(std::string_view(default_thread_)), threads_, kNamed);
 }
 
 std::uint64_t RequestExport::stream_of(const Operation& operation) {
@@ -127,7 +138,8 @@ std::uint64_t RequestExport::stream_of(const Operation& operation) {
 
 std::uint64_t RequestExport::context_of(const Operation& operation) {
   if (operation.has(Member::context)) return number_of(operation.context, contexts_, kNamed);
-  if (!default_context_.empty()) return number_of(Id::of(std::string_view(default_context_)), contexts_, kNamed);
+  if (!default_context_.empty())
+    return number_of(Id::of(std::string_view(default_context_)), contexts_, kNamed);
   return 2 * kNamed + operation.device;
 }
 

@@ -18,9 +18,9 @@ struct LiveRequest {
   std::uint64_t context = 0;  ///< A number of the exporter.
 };
 
-/// An exporter of requests: what the program asked for and gave back, whatever the operations are called. A reset, and
-/// a context's end, end what is live there. Pins of the caller's own memory, IPC and what the recorded manager did are
-/// no requests. Memory is bounded by what is live.
+/// An exporter of requests: what the program asked for and gave back, whatever the operations are
+/// called. A reset, and a context's end, end what is live there. Pins of the caller's own memory,
+/// IPC and what the recorded manager did are no requests. Memory is bounded by what is live.
 class RequestExport : public ExportSink {
  public:
   Status on_header(const Header& header) final;
@@ -57,7 +57,8 @@ class RequestExport : public ExportSink {
   std::map<std::string, LiveRequest, std::less<>> by_name_;
   Texts threads_, streams_, contexts_;
   std::string default_thread_, default_context_;
-  std::uint64_t requests_ = 0, left_out_ = 0, of_nothing_ = 0, kinds_ = 0, no_bytes_ = 0, by_reset_ = 0;
+  std::uint64_t requests_ = 0, left_out_ = 0, of_nothing_ = 0, kinds_ = 0, no_bytes_ = 0,
+                by_reset_ = 0;
 };
 
 }  // namespace emm::trace

@@ -1,8 +1,9 @@
 // The log that RMM's logging_resource_adaptor writes.
+#include "format/rmm_csv.hpp"
+
 #include <optional>
 #include <string>
 
-#include "format/rmm_csv.hpp"
 #include "trace/exporters/requests.hpp"
 #include "trace/importers/address_book.hpp"
 
@@ -48,14 +49,19 @@ class RmmCsvExport final : public RequestExport {
  private:
   static constexpr std::uint64_t kFirst = 0x700000000000, kLast = 0x7f0000000000, kStep = 512;
 
-  Status row(const Operation& operation, rmm::Action action, std::uint64_t pointer, std::uint64_t size) {
+  Status row(const Operation& operation, rmm::Action action, std::uint64_t pointer,
+             std::uint64_t size) {
     if (operation.has(Member::time_ns)) {
       if (!start_ns_) start_ns_ = operation.time_ns;
       time_ns_ = operation.time_ns < *start_ns_ ? 0 : operation.time_ns - *start_ns_;
     }
     line_.clear();
-    append(line_, rmm::Row{.thread = thread_of(operation), .time_ns = time_ns_ % rmm::kDayNs, .action = action,
-                           .pointer = pointer, .size = size, .stream = stream_of(operation)});
+    append(line_, rmm::Row{.thread = thread_of(operation),
+                           .time_ns = time_ns_ % rmm::kDayNs,
+                           .action = action,
+                           .pointer = pointer,
+                           .size = size,
+                           .stream = stream_of(operation)});
     return out_.write(line_);
   }
 
@@ -71,7 +77,9 @@ class RmmCsvExport final : public RequestExport {
 extern constinit const Exporter rmm_csv_exporter{
     .name = "rmm-csv",
     .summary = "RMM's log: Thread,Time,Action,Pointer,Size,Stream",
-    .open = [](format::ByteSink& out) -> std::unique_ptr<ExportSink> { return std::make_unique<RmmCsvExport>(out); },
+    .open = [](format::ByteSink& out) -> std::unique_ptr<ExportSink> {
+      return std::make_unique<RmmCsvExport>(out);
+    },
 };
 
 }  // namespace emm

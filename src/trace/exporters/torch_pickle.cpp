@@ -13,23 +13,31 @@ namespace {
 using format::JsonValue;
 
 constexpr std::uint64_t kRounding = 512;
-constexpr std::uint64_t kSmallSegment = std::uint64_t{2} << 20, kLargeGranule = std::uint64_t{20} << 20;
-constexpr std::uint64_t kFirstAddress = std::uint64_t{1} << 44;  // where no driver was seen to place memory
+constexpr std::uint64_t kSmallSegment = std::uint64_t{2} << 20,
+                        kLargeGranule = std::uint64_t{20} << 20;
+constexpr std::uint64_t kFirstAddress = std::uint64_t{1}
+                                        << 44;  // where no driver was seen to place memory
 constexpr std::uint64_t kLastAddress = std::uint64_t{1} << 46;
-constexpr std::uint64_t kStartUs = 1'700'000'000'000'000;  // of a trace that does not say when it began
+constexpr std::uint64_t kStartUs =
+    1'700'000'000'000'000;              // of a trace that does not say when it began
 constexpr std::uint64_t kBatch = 1000;  // elements of one APPENDS, as Python's pickler does
 
-constexpr std::array<std::string_view, 10> kActions{"alloc", "free_requested", "free_completed", "segment_alloc",
-                                                    "segment_free", "segment_map", "segment_unmap", "oom", "snapshot",
-                                                    "user_defined"};
+constexpr std::array<std::string_view, 10> kActions{
+    "alloc",        "free_requested", "free_completed", "segment_alloc",
+    "segment_free", "segment_map",    "segment_unmap",  "oom",
+    "snapshot",     "user_defined"};
 
 constexpr std::uint64_t round_up(std::uint64_t size) {
   return (std::max<std::uint64_t>(size, 1) + kRounding - 1) / kRounding * kRounding;
 }
 
-std::string text_of(const Id& id) { return id.is_number() ? text::format("{}", id.number) : std::string(id.text); }
+std::string text_of(const Id& id) {
+  return id.is_number() ? text::format("{}", id.number) : std::string(id.text);
+}
 
-bool refused_outcome(Outcome said) { return said != Outcome::none && said != Outcome::ok && said != Outcome::any; }
+bool refused_outcome(Outcome said) {
+  return said != Outcome::none && said != Outcome::ok && said != Outcome::any;
+}
 
 }  // namespace
 
@@ -49,11 +57,13 @@ Status TorchPickleWriter::on_header(const Header& header) {
   source_options_ = header.source_options;
   default_context_ = header.default_context;
   default_process_ = header.default_process;
-  default_device_ = header.default_device < 0 ? 0 : static_cast<std::uint32_t>(header.default_device);
+  default_device_ =
+      header.default_device < 0 ? 0 : static_cast<std::uint32_t>(header.default_device);
   default_expect_ = header.default_expect;
   level_ = header.level;
   marks_device_ = header.devices.size() == 1 ? header.devices.front().id : default_device_;
-  if (header.has_clock && header.clock_start_realtime_ns != 0) start_us_ = header.clock_start_realtime_ns / 1000;
+  if (header.has_clock && header.clock_start_realtime_ns != 0)
+    start_us_ = header.clock_start_realtime_ns / 1000;
   return {};
 }
 
@@ -103,7 +113,8 @@ TorchPickleWriter::Said TorchPickleWriter::said_by(const Operation& operation) c
     }
     if (name == "x-pool_id" && value.elements().size() == 2) {
       said.more.has_pool = true;
-      for (std::size_t i = 0; i < 2; ++i) said.more.pool[i] = value.elements()[i].as_u64().value_or(0);
+      for (std::size_t i = 0; i < 2; ++i)
+        said.more.pool[i] = value.elements()[i].as_u64().value_or(0);
     }
   }
   return said;
@@ -113,16 +124,21 @@ std::uint32_t TorchPickleWriter::keep(const More& more) {
   if (more.label.empty() && more.compile_context.empty() && !more.has_pool) return 0;
   auto key = text::format("{}\n{}\n", more.label, more.compile_context);
   if (more.has_pool) key += text::format("{},{}", more.pool[0], more.pool[1]);
-  const auto [at, added] = more_places_.try_emplace(std::move(key), static_cast<std::uint32_t>(more_.size()));
+  const auto [at, added] =
+      more_places_.try_emplace(std::move(key), static_cast<std::uint32_t>(more_.size()));
   if (added) more_.push_back(more);
   return at->second;
 }
 
 std::uint32_t TorchPickleWriter::context_of(const Operation& operation) {
-  const auto named = operation.has(Member::context) || operation.has(Member::process) || !default_context_.empty();
-  auto key = named ? text::format("{}\n{}", operation.has(Member::process) ? text_of(operation.process) : default_process_,
-                                  operation.has(Member::context) ? text_of(operation.context) : default_context_)
-                   : std::string();
+  const auto named =
+      operation.has(Member::context) || operation.has(Member::process) || !default_context_.empty();
+  auto key =
+      named ? text::format(
+                  "{}\n{}",
+                  operation.has(Member::process) ? text_of(operation.process) : default_process_,
+                  operation.has(Member::context) ? text_of(operation.context) : default_context_)
+            : std::string();
   if (key.empty() || key.ends_with('\n')) {
     const auto device = operation.has(Member::device) ? operation.device : default_device_;
     if (key.empty() && device == default_device_) {
@@ -131,14 +147,16 @@ std::uint32_t TorchPickleWriter::context_of(const Operation& operation) {
     }
     key += text::format("on {}", device);
   }
-  const auto [at, added] = context_places_.try_emplace(std::move(key), static_cast<std::uint32_t>(contexts_.size()));
+  const auto [at, added] =
+      context_places_.try_emplace(std::move(key), static_cast<std::uint32_t>(contexts_.size()));
   if (added) contexts_.push_back({.device = default_device_, .born = {}});
   if (operation.has(Member::device)) contexts_[at->second].device = operation.device;
   return at->second;
 }
 
 std::uint8_t TorchPickleWriter::device_of(const Operation& operation) {
-  const auto device = operation.has(Member::device) ? operation.device : contexts_[context_of(operation)].device;
+  const auto device =
+      operation.has(Member::device) ? operation.device : contexts_[context_of(operation)].device;
   devices_ = std::max(devices_, device + 1);
   return static_cast<std::uint8_t>(device);
 }
@@ -149,7 +167,9 @@ std::uint32_t TorchPickleWriter::stream_of(const Operation& operation) {
   if (found.added) {
     const auto& id = operation.stream;
     const auto handle = text::to_u64(text_of(id));
-    streams_.push_back(id.text == "legacy" ? 1 : id.text == "per_thread" ? 2 : handle.value_or(streams_.size()));
+    streams_.push_back(id.text == "legacy"       ? 1
+                       : id.text == "per_thread" ? 2
+                                                 : handle.value_or(streams_.size()));
   }
   return found.index + 1;
 }
@@ -169,8 +189,12 @@ void TorchPickleWriter::define(const Operation& operation) {
   if (stack.count == 0 && operation.has(Member::name)) site_frames_.add(stack, operation.name);
 }
 
-TorchPickleWriter::Row TorchPickleWriter::row_of(const Operation& operation, Action action, std::uint8_t device) {
-  Row row{.stream = stream_of(operation), .site = site_of(operation), .action = action, .device = device};
+TorchPickleWriter::Row TorchPickleWriter::row_of(const Operation& operation, Action action,
+                                                 std::uint8_t device) {
+  Row row{.stream = stream_of(operation),
+          .site = site_of(operation),
+          .action = action,
+          .device = device};
   row.has_time = operation.has(Member::time_ns);
   if (row.has_time) row.time_us = start_us_ + operation.time_ns / 1000;
   timed_ = timed_ || row.has_time;
@@ -187,7 +211,8 @@ std::uint64_t TorchPickleWriter::place(const Operation& operation, std::uint8_t 
   if (recorded != 0 && recorded <= ~operation.size && book.add(recorded, entry)) return recorded;
   const auto size = round_up(operation.size);
   if (operation.layer != Layer::backing) {
-    if (const auto hole = hole_in_segments(device, operation.size); hole && book.add(*hole, entry)) return *hole;
+    if (const auto hole = hole_in_segments(device, operation.size); hole && book.add(*hole, entry))
+      return *hole;
   }
   for (;;) {
     if (next_address_ > kLastAddress) next_address_ = kFirstAddress;
@@ -195,8 +220,10 @@ std::uint64_t TorchPickleWriter::place(const Operation& operation, std::uint8_t 
     const auto& all = book.live();
     const auto next = all.lower_bound(address);
     auto after = address;
-    if (const auto there = book.containing(address)) after = there->address + round_up(there->entry.size);
-    if (after == address && next != all.end() && next->first - address < size) after = next->first + round_up(next->second.size);
+    if (const auto there = book.containing(address))
+      after = there->address + round_up(there->entry.size);
+    if (after == address && next != all.end() && next->first - address < size)
+      after = next->first + round_up(next->second.size);
     next_address_ = after == address ? address + size : after;
     if (after == address && book.add(address, entry)) return address;
     if (next_address_ == address) next_address_ += size;
@@ -204,17 +231,20 @@ std::uint64_t TorchPickleWriter::place(const Operation& operation, std::uint8_t 
 }
 
 /// The lowest place where the recorded segments have room for what has no address.
-std::optional<std::uint64_t> TorchPickleWriter::hole_in_segments(std::uint8_t device, std::uint64_t size) const {
+std::optional<std::uint64_t> TorchPickleWriter::hole_in_segments(std::uint8_t device,
+                                                                 std::uint64_t size) const {
   const auto held = held_.find(device);
   const auto live = live_.find(device);
   if (held == held_.end() || live == live_.end()) return std::nullopt;
-  const auto free = held->second.bytes().value() - std::min(held->second.bytes().value(), live->second.bytes().value());
+  const auto free = held->second.bytes().value() -
+                    std::min(held->second.bytes().value(), live->second.bytes().value());
   if (free < size) return std::nullopt;  // so that a search that must fail is not made
   for (const auto& [address, segment] : held->second.live()) {
     const auto end = address + segment.size;
     auto at = address;
     const auto& blocks = live->second.live();
-    for (auto block = blocks.lower_bound(address); block != blocks.end() && block->first < end; ++block) {
+    for (auto block = blocks.lower_bound(address); block != blocks.end() && block->first < end;
+         ++block) {
       if (block->first - at >= size && block->first > at) return at;
       at = std::max(at, block->first + round_up(block->second.size));
     }
@@ -224,7 +254,8 @@ std::optional<std::uint64_t> TorchPickleWriter::hole_in_segments(std::uint8_t de
 }
 
 /// Allocations may span ranges that were mapped one after the other.
-bool TorchPickleWriter::lies_in_segments(std::uint8_t device, std::uint64_t address, std::uint64_t size) const {
+bool TorchPickleWriter::lies_in_segments(std::uint8_t device, std::uint64_t address,
+                                         std::uint64_t size) const {
   const auto held = held_.find(device);
   if (held == held_.end()) return false;
   const auto end = address + size;
@@ -237,7 +268,8 @@ bool TorchPickleWriter::lies_in_segments(std::uint8_t device, std::uint64_t addr
 }
 
 void TorchPickleWriter::make(const Operation& operation, const Said& said) {
-  auto outcome = operation.result.outcome != Outcome::none ? operation.result.outcome : operation.expect.outcome;
+  auto outcome = operation.result.outcome != Outcome::none ? operation.result.outcome
+                                                           : operation.expect.outcome;
   if (outcome == Outcome::none) outcome = default_expect_;
   if (outcome == Outcome::oom) return refused(operation, said);
   if (refused_outcome(outcome)) {
@@ -285,7 +317,9 @@ void TorchPickleWriter::hold(const Operation& operation, const Said& said) {
   const auto found = ids_.find_or_add(operation.id);
   if (!found.added) return;
   const auto device = device_of(operation);
-  Memory memory{.address = operation.has(Member::addr) ? operation.addr : 0, .size = operation.size, .device = device};
+  Memory memory{.address = operation.has(Member::addr) ? operation.addr : 0,
+                .size = operation.size,
+                .device = device};
   memory.backing = true;
   memory.mapped = operation.has(Member::kind) && operation.kind == Kind::physical;
   memory.stream = stream_of(operation);
@@ -300,7 +334,8 @@ void TorchPickleWriter::hold(const Operation& operation, const Said& said) {
   }
   memory.state = Memory::State::live;
   memory_.push_back(memory);
-  if (said.no_row) {  // what is left of a range that was unmapped in part: that part is not in the row's range
+  if (said.no_row) {  // what is left of a range that was unmapped in part: that part is not in the
+                      // row's range
     if (auto& last = last_unmap_[device]; last != 0) {
       auto& unmap = rows_[last - 1];
       if (memory.address <= unmap.address) {
@@ -332,7 +367,8 @@ void TorchPickleWriter::end(const Operation& operation, const Said& said) {
   if (memory.backing) {
     if (memory.state == Memory::State::live) give_back(operation, memory, said);
   } else if (operation.layer != Layer::backing) {
-    if (memory.state == Memory::State::live) request_end(operation, found.index, !said.no_row, keep(said.more));
+    if (memory.state == Memory::State::live)
+      request_end(operation, found.index, !said.no_row, keep(said.more));
   } else if (memory.state == Memory::State::ended && memory.row != 0) {
     memory.state = Memory::State::pending;
     rows_[memory.row - 1].completes = false;
@@ -344,7 +380,8 @@ void TorchPickleWriter::end(const Operation& operation, const Said& said) {
 }
 
 /// It is taken for completed at once, until the backing layer says otherwise.
-void TorchPickleWriter::request_end(const Operation& operation, std::uint32_t which, bool has_row, std::uint32_t more) {
+void TorchPickleWriter::request_end(const Operation& operation, std::uint32_t which, bool has_row,
+                                    std::uint32_t more) {
   auto& memory = memory_[which];
   live_[memory.device].remove(memory.address);
   memory.state = has_row ? Memory::State::ended : Memory::State::pending;
@@ -379,7 +416,8 @@ void TorchPickleWriter::give_back(const Operation& operation, Memory& memory, co
     unmap.size = std::max(unmap.address + unmap.size, memory.address + memory.size) - unmap.address;
     return;
   }
-  auto row = row_of(operation, memory.mapped ? Action::segment_unmap : Action::segment_free, memory.device);
+  auto row = row_of(operation, memory.mapped ? Action::segment_unmap : Action::segment_free,
+                    memory.device);
   row.address = memory.address;
   row.size = memory.size;
   row.stream = memory.stream;
@@ -399,7 +437,8 @@ void TorchPickleWriter::end_context(const Operation& operation) {
 void TorchPickleWriter::mark(const Operation& operation, const Said& said) {
   if (!said.action.empty()) {
     const auto is_snapshot = said.action == kActions[static_cast<std::size_t>(Action::snapshot)];
-    auto row = row_of(operation, is_snapshot ? Action::snapshot : Action::user_defined, device_of(operation));
+    auto row = row_of(operation, is_snapshot ? Action::snapshot : Action::user_defined,
+                      device_of(operation));
     row.size = said.size;
     auto more = said.more;
     if (!is_snapshot) more.label = operation.text;
@@ -413,10 +452,11 @@ void TorchPickleWriter::mark(const Operation& operation, const Said& said) {
   }
   constexpr std::array<std::string_view, 3> kStages{"INSTANT", "START", "END"};
   const auto phase = operation.has(Member::phase) ? operation.phase : Phase::instant;
-  annotations_.push_back({.time_us = start_us_ + operation.time_ns / 1000,
-                          .device = operation.has(Member::device) ? operation.device : marks_device_,
-                          .stage = kStages[static_cast<std::size_t>(phase)],
-                          .name = std::string(operation.text)});
+  annotations_.push_back(
+      {.time_us = start_us_ + operation.time_ns / 1000,
+       .device = operation.has(Member::device) ? operation.device : marks_device_,
+       .stage = kStages[static_cast<std::size_t>(phase)],
+       .name = std::string(operation.text)});
 }
 
 Status TorchPickleWriter::finish() {
@@ -437,14 +477,20 @@ Status TorchPickleWriter::finish() {
   note(left_out_, "operations have no place in the format: left out");
   note(no_bytes_, "allocations of 0 bytes are left out");
   note(untimed_marks_, "marks have no time: left out");
-  note(managed_, "allocations are of managed memory, which the format does not tell from device memory");
-  note(by_reset_, "allocations are ended by a reset or their context's end: written as freed there");
-  if (!timed_ && devices_ > 1) note(rows_.size(), "operations have no times: their order stands for microseconds");
+  note(managed_,
+       "allocations are of managed memory, which the format does not tell from device memory");
+  note(by_reset_,
+       "allocations are ended by a reset or their context's end: written as freed there");
+  if (!timed_ && devices_ > 1)
+    note(rows_.size(), "operations have no times: their order stands for microseconds");
   const auto synthetic = level_ == Level::synthetic;  // no manager ever placed them
-  if (!synthetic) note(made_up_, "allocations have no address of their own in the trace: theirs are made up");
+  if (!synthetic)
+    note(made_up_, "allocations have no address of their own in the trace: theirs are made up");
   if (!synthetic && level_ != Level::driver && level_ != Level::runtime) {
-    note(alone_, "allocations lie in no segment that the trace has: each gets one of its own, exactly as large; what "
-                 "their manager held for them is not known");
+    note(alone_,
+         "allocations lie in no segment that the trace has: each gets one of its own, exactly as "
+         "large; what "
+         "their manager held for them is not known");
   }
   return pickle_.end();
 }
@@ -537,7 +583,9 @@ void TorchPickleWriter::put_stack(std::uint32_t site) {
   for (std::uint32_t i = 0; i < stack.count; ++i) {
     // "model.py:88 forward", "my model.py:88 forward", "?? main"
     const auto frame = site_frames_.frame(stack, i);
-    const auto digit = [&](std::size_t at) { return at < frame.size() && frame[at] >= '0' && frame[at] <= '9'; };
+    const auto digit = [&](std::size_t at) {
+      return at < frame.size() && frame[at] >= '0' && frame[at] <= '9';
+    };
     auto colon = frame.find(':');
     auto space = frame.find(' ');
     std::uint64_t line = 0;
@@ -552,7 +600,8 @@ void TorchPickleWriter::put_stack(std::uint32_t site) {
     }
     space = std::min(space, frame.size());
     pickle_.dict();
-    put_frame(frame.substr(0, line != 0 ? colon : space), line, frame.substr(std::min(space + 1, frame.size())));
+    put_frame(frame.substr(0, line != 0 ? colon : space), line,
+              frame.substr(std::min(space + 1, frame.size())));
   }
   pickle_.appends();
 }
@@ -566,7 +615,8 @@ void TorchPickleWriter::put_made_up_stack() {
     if (written != 0) return pickle_.again(written - 1);
     written = pickle_.list() + 1;
   }
-  Prng of_stack(frames_.seed ^ (stack + 1) << 20);  // the same frames each time that the stack is written
+  Prng of_stack(frames_.seed ^ (stack + 1)
+                                   << 20);  // the same frames each time that the stack is written
   pickle_.mark();
   for (std::uint64_t i = 0; i < frames_.depth; ++i) {
     if (frames_.frames == 0) {
@@ -586,11 +636,13 @@ void TorchPickleWriter::put_made_up_stack() {
 void TorchPickleWriter::put_made_up_frame(std::uint64_t number) {
   const auto memo = pickle_.dict();
   if (number < made_up_frames_.size()) made_up_frames_[number] = memo + 1;
-  put_frame(text::format("/opt/model/layer_{}.py", number % 100), 1 + number % 5000, text::format("forward_{}", number));
+  put_frame(text::format("/opt/model/layer_{}.py", number % 100), 1 + number % 5000,
+            text::format("forward_{}", number));
 }
 
 /// Of the dict that was just begun.
-void TorchPickleWriter::put_frame(std::string_view file, std::uint64_t line, std::string_view name) {
+void TorchPickleWriter::put_frame(std::string_view file, std::uint64_t line,
+                                  std::string_view name) {
   pickle_.mark();
   pickle_.text("name");
   pickle_.text_once(name);
@@ -599,7 +651,8 @@ void TorchPickleWriter::put_frame(std::string_view file, std::uint64_t line, std
   pickle_.setitems();
 }
 
-/// Each with the blocks that lie in it. Ranges that were mapped side by side are one, as PyTorch has it.
+/// Each with the blocks that lie in it. Ranges that were mapped side by side are one, as PyTorch
+/// has it.
 Status TorchPickleWriter::put_segments() {
   pickle_.text("segments");
   pickle_.list();
@@ -610,13 +663,16 @@ Status TorchPickleWriter::put_segments() {
     std::vector<Segment> segments;
     for (std::size_t i = 0; i < memory_.size(); ++i) {
       const auto& memory = memory_[i];
-      if (memory.device != device || memory.state == Memory::State::none || memory.state == Memory::State::ended) continue;
+      if (memory.device != device || memory.state == Memory::State::none ||
+          memory.state == Memory::State::ended)
+        continue;
       if (!memory.backing) blocks.push_back(memory);
       if (memory.backing || memory.alone) segments.push_back({.memory = memory});
     }
     const auto by_address = [](const Memory& a, const Memory& b) { return a.address < b.address; };
     std::sort(blocks.begin(), blocks.end(), by_address);
-    std::sort(segments.begin(), segments.end(), [&](const auto& a, const auto& b) { return by_address(a.memory, b.memory); });
+    std::sort(segments.begin(), segments.end(),
+              [&](const auto& a, const auto& b) { return by_address(a.memory, b.memory); });
     std::vector<Segment> merged;
     for (auto& each : segments) {
       auto& memory = each.memory;
@@ -624,7 +680,8 @@ Status TorchPickleWriter::put_segments() {
       each.small = memory.mapped ? memory.size % kLargeGranule != 0 : memory.size <= kSmallSegment;
       if (!merged.empty() && memory.mapped) {
         auto& last = merged.back();
-        if (last.memory.mapped && last.memory.stream == memory.stream && last.memory.more == memory.more &&
+        if (last.memory.mapped && last.memory.stream == memory.stream &&
+            last.memory.more == memory.more &&
             last.memory.address + last.memory.size == memory.address) {
           last.memory.size += memory.size;
           last.small = last.small || each.small;
@@ -642,7 +699,8 @@ Status TorchPickleWriter::put_segments() {
   return {};
 }
 
-Status TorchPickleWriter::put_segment(const Segment& segment, std::vector<Memory>::const_iterator& block,
+Status TorchPickleWriter::put_segment(const Segment& segment,
+                                      std::vector<Memory>::const_iterator& block,
                                       std::vector<Memory>::const_iterator last) {
   const auto& memory = segment.memory;
   const auto end = memory.address + memory.size;
@@ -653,9 +711,12 @@ Status TorchPickleWriter::put_segment(const Segment& segment, std::vector<Memory
   std::vector<Part> parts;
   std::uint64_t allocated = 0, active = 0, requested = 0;
   for (; block != last && block->address < end; ++block) {
-    if (block->address < memory.address) continue;  // in no segment, as nothing that was recorded is
+    if (block->address < memory.address)
+      continue;  // in no segment, as nothing that was recorded is
     const auto next = block + 1 == last ? end : std::min(end, (block + 1)->address);
-    const auto wanted = block->granted != 0 ? block->granted : memory.alone ? block->size : round_up(block->size);
+    const auto wanted = block->granted != 0 ? block->granted
+                        : memory.alone      ? block->size
+                                            : round_up(block->size);
     const auto size = std::min(wanted, next - block->address);
     parts.push_back({.block = &*block, .size = size});
     active += size;
@@ -685,7 +746,8 @@ Status TorchPickleWriter::put_segment(const Segment& segment, std::vector<Memory
   for (const auto& part : parts) {
     const auto& its = *part.block;
     if (its.address > at) put_block(at, its.address - at, 0, "inactive", 0);
-    put_block(its.address, part.size, its.size, its.state == Memory::State::live ? "active_allocated" : "active_pending_free",
+    put_block(its.address, part.size, its.size,
+              its.state == Memory::State::live ? "active_allocated" : "active_pending_free",
               its.site);
     at = its.address + part.size;
   }
@@ -695,7 +757,8 @@ Status TorchPickleWriter::put_segment(const Segment& segment, std::vector<Memory
   return batch();
 }
 
-void TorchPickleWriter::put_block(std::uint64_t address, std::uint64_t size, std::uint64_t requested, std::string_view state,
+void TorchPickleWriter::put_block(std::uint64_t address, std::uint64_t size,
+                                  std::uint64_t requested, std::string_view state,
                                   std::uint32_t site) {
   pickle_.dict();
   pickle_.mark();
@@ -714,7 +777,8 @@ void TorchPickleWriter::put_settings() {
   if (!source_options_.empty()) {
     const auto options = format::parse_json(source_options_);
     const auto* const settings = options ? options->find("allocator_settings") : nullptr;
-    if (settings != nullptr && settings->type() == JsonValue::Type::object) return put_json(*settings);
+    if (settings != nullptr && settings->type() == JsonValue::Type::object)
+      return put_json(*settings);
   }
   pickle_.dict();
   pickle_.mark();
@@ -730,13 +794,20 @@ void TorchPickleWriter::put_settings() {
 
 void TorchPickleWriter::put_json(const JsonValue& value) {
   switch (value.type()) {
-    case JsonValue::Type::null: pickle_.none(); break;
-    case JsonValue::Type::boolean: pickle_.truth(*value.as_bool()); break;
-    case JsonValue::Type::string: pickle_.text(*value.as_string()); break;
+    case JsonValue::Type::null:
+      pickle_.none();
+      break;
+    case JsonValue::Type::boolean:
+      pickle_.truth(*value.as_bool());
+      break;
+    case JsonValue::Type::string:
+      pickle_.text(*value.as_string());
+      break;
     case JsonValue::Type::number:
       if (const auto number = value.as_u64()) {
         pickle_.number(*number);
-      } else if (const auto negative = value.as_i64(); negative && *negative >= -(std::int64_t{1} << 31)) {
+      } else if (const auto negative = value.as_i64();
+                 negative && *negative >= -(std::int64_t{1} << 31)) {
         pickle_.negative(static_cast<std::int32_t>(*negative));
       } else {
         pickle_.real(value.as_double().value_or(0));

@@ -22,24 +22,27 @@ namespace emm::trace {
 
 /// Call stacks to make up for allocations that name no site; 0 stacks: none.
 struct TorchFrames {
-  std::uint64_t stacks = 0;   ///< Distinct ones, of which each allocation has one.
-  std::uint64_t depth = 16;   ///< Frames of a stack.
-  std::uint64_t frames = 1;   ///< Distinct frames that stacks share. 0: each frame is its stack's own.
-  bool own = false;           ///< Each allocation writes its stack anew, as PyTorch does; of 0 `stacks` all differ.
+  std::uint64_t stacks = 0;  ///< Distinct ones, of which each allocation has one.
+  std::uint64_t depth = 16;  ///< Frames of a stack.
+  std::uint64_t frames =
+      1;  ///< Distinct frames that stacks share. 0: each frame is its stack's own.
+  bool own =
+      false;  ///< Each allocation writes its stack anew, as PyTorch does; of 0 `stacks` all differ.
   std::uint64_t seed = 1;
 };
 
-/// Writes device and managed memory as PyTorch's _dump_snapshot would: the rows of each device, the segments and blocks
-/// at the end, the allocator's settings, annotations. What the torch-pickle importer made of a snapshot becomes that
-/// snapshot again, as far as a trace holds it.
+/// Writes device and managed memory as PyTorch's _dump_snapshot would: the rows of each device, the
+/// segments and blocks at the end, the allocator's settings, annotations. What the torch-pickle
+/// importer made of a snapshot becomes that snapshot again, as far as a trace holds it.
 ///
-/// Segments are those of the backing layer. An allocation that lies in none gets one of its own, exactly as large, for
-/// as long as it lives: the trace does not say what its manager held for it, and so the file has no more reserved than
-/// live. Addresses are the recorded ones; where there is none, or something lives there, one is made up, in a segment
-/// that has room if there is one. Other operations are left out, and counted.
+/// Segments are those of the backing layer. An allocation that lies in none gets one of its own,
+/// exactly as large, for as long as it lives: the trace does not say what its manager held for it,
+/// and so the file has no more reserved than live. Addresses are the recorded ones; where there is
+/// none, or something lives there, one is made up, in a segment that has room if there is one.
+/// Other operations are left out, and counted.
 ///
-/// A snapshot begins with its end, and has its rows by device: all is written by finish(), and until then some 70 bytes
-/// are held for each operation. `out` outlives it. Errors: io_error.
+/// A snapshot begins with its end, and has its rows by device: all is written by finish(), and
+/// until then some 70 bytes are held for each operation. `out` outlives it. Errors: io_error.
 class TorchPickleWriter final : public ExportSink {
  public:
   explicit TorchPickleWriter(format::ByteSink& out, const TorchFrames& frames = {});
@@ -53,12 +56,21 @@ class TorchPickleWriter final : public ExportSink {
 
  private:
   enum class Action : std::uint8_t {
-    alloc, free_requested, free_completed, segment_alloc, segment_free, segment_map, segment_unmap, oom, snapshot,
+    alloc,
+    free_requested,
+    free_completed,
+    segment_alloc,
+    segment_free,
+    segment_map,
+    segment_unmap,
+    oom,
+    snapshot,
     user_defined,
   };
   struct Row {
     std::uint64_t address = 0, size = 0, time_us = 0;  // address: of oom, what the device had free
-    std::uint32_t stream = 0, site = 0, more = 0;      // places in streams_ and sites_ (plus one), more_
+    std::uint32_t stream = 0, site = 0,
+                  more = 0;  // places in streams_ and sites_ (plus one), more_
     Action action = Action::alloc;
     std::uint8_t device = 0;
     bool has_time = false, has_address = true;
@@ -87,7 +99,7 @@ class TorchPickleWriter final : public ExportSink {
   struct Said {  // by the "x-" members of an operation
     More more;
     bool no_row = false;
-    std::string action;  // of a mark: it was a row of that action,
+    std::string action;      // of a mark: it was a row of that action,
     std::uint64_t size = 0;  // and this its size
     bool has_device_free = false;
     std::uint64_t device_free = 0;
@@ -106,7 +118,8 @@ class TorchPickleWriter final : public ExportSink {
   void make(const Operation& operation, const Said& said);
   void hold(const Operation& operation, const Said& said);
   void end(const Operation& operation, const Said& said);
-  void request_end(const Operation& operation, std::uint32_t which, bool has_row, std::uint32_t more);
+  void request_end(const Operation& operation, std::uint32_t which, bool has_row,
+                   std::uint32_t more);
   void complete(const Operation& operation, Memory& memory, std::uint32_t more);
   void give_back(const Operation& operation, Memory& memory, const Said& said);
   void end_context(const Operation& operation);
@@ -135,8 +148,8 @@ class TorchPickleWriter final : public ExportSink {
   Status put_segments();
   Status put_segment(const Segment& segment, std::vector<Memory>::const_iterator& block,
                      std::vector<Memory>::const_iterator last);
-  void put_block(std::uint64_t address, std::uint64_t size, std::uint64_t requested, std::string_view state,
-                 std::uint32_t site);
+  void put_block(std::uint64_t address, std::uint64_t size, std::uint64_t requested,
+                 std::string_view state, std::uint32_t site);
   void put_pool(const More& more);
   void put_settings();
   void put_json(const format::JsonValue& value);
@@ -158,7 +171,7 @@ class TorchPickleWriter final : public ExportSink {
   std::vector<More> more_{{}};
   std::map<std::string, std::uint32_t, std::less<>> more_places_;
   std::vector<Annotation> annotations_;
-  std::map<std::uint8_t, AddressBook> live_, held_;  // by device: requests, and segments
+  std::map<std::uint8_t, AddressBook> live_, held_;   // by device: requests, and segments
   std::map<std::uint8_t, std::uint64_t> last_unmap_;  // the row, plus one
   std::string source_options_, default_context_, default_process_;
   std::uint64_t start_us_ = 0, next_address_ = 0;
@@ -167,11 +180,13 @@ class TorchPickleWriter final : public ExportSink {
   Outcome default_expect_ = Outcome::none;
   bool overflowed_ = false, timed_ = false;
 
-  std::vector<format::PickleWriter::Memo> stacks_;                            // by site, plus one
-  std::vector<format::PickleWriter::Memo> made_up_stacks_, made_up_frames_;   // plus one; 0: not written yet
-  format::PickleWriter::Memo no_frames_ = 0;                                  // plus one
+  std::vector<format::PickleWriter::Memo> stacks_;  // by site, plus one
+  std::vector<format::PickleWriter::Memo> made_up_stacks_,
+      made_up_frames_;                        // plus one; 0: not written yet
+  format::PickleWriter::Memo no_frames_ = 0;  // plus one
   std::uint64_t rows_written_ = 0, left_out_ = 0, batch_ = 0, stacks_made_ = 0;
-  std::uint64_t managed_ = 0, no_bytes_ = 0, made_up_ = 0, alone_ = 0, by_reset_ = 0, untimed_marks_ = 0;
+  std::uint64_t managed_ = 0, no_bytes_ = 0, made_up_ = 0, alone_ = 0, by_reset_ = 0,
+                untimed_marks_ = 0;
 };
 
 }  // namespace emm::trace

@@ -8,9 +8,9 @@
 
 namespace emm::trace {
 
-/// Addresses of a foreign file as allocations, across reuse: an address names whichever allocation lives there, in
-/// the order of the rows, which must be that in which memory was given out (after) and taken back (before). Memory
-/// is bounded by what is live.
+/// Addresses of a foreign file as allocations, across reuse: an address names whichever allocation
+/// lives there, in the order of the rows, which must be that in which memory was given out (after)
+/// and taken back (before). Memory is bounded by what is live.
 class AddressBook {
  public:
   struct Entry {

@@ -37,13 +37,15 @@ int sniff(std::string_view prefix) {
   return seen > 0 && good == seen ? 60 : 0;
 }
 
-Result<ImportCounts> read_lines(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {
+Result<ImportCounts> read_lines(format::ByteSource& source, OperationSink& sink,
+                                const ImportOptions& options) {
   ImportRun run(source, sink, options);
   if (auto begun = run.header(placement_header()); !begun) return std::move(begun).error();
   PlacementRows rows(run);
   PlacementRow row;
   auto read = each_row(
-      run, [&](std::string_view line) -> Result<std::optional<BadField>> { return parse(line, row); },
+      run,
+      [&](std::string_view line) -> Result<std::optional<BadField>> { return parse(line, row); },
       [&]() -> Status {
         rows.add(row);
         return {};

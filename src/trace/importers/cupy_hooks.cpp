@@ -1,4 +1,5 @@
-// What a memory hook of CuPy was told: the program's requests of its pool, and the pool's of the device.
+// What a memory hook of CuPy was told: the program's requests of its pool, and the pool's of the
+// device.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -18,7 +19,8 @@ namespace {
 
 using namespace trace;
 
-/// The line about the run that may stand before the rows: {"cupy": "14.2.0", "limit": 943718400, ...}.
+/// The line about the run that may stand before the rows: {"cupy": "14.2.0", "limit": 943718400,
+/// ...}.
 bool is_about_the_run(std::string_view line) {
   return text::trim(line).starts_with('{') && line.find("\"cupy\"") != std::string_view::npos;
 }
@@ -34,19 +36,22 @@ int sniff(std::string_view prefix) {
     const auto bad = parse_cupy_row(text::trim(line), "", 1, row);
     if (bad && !*bad) {
       sure = 95;
-    } else if (line.find("\"hook\"") != std::string_view::npos || line.find("\"dev_alloc\"") != std::string_view::npos) {
+    } else if (line.find("\"hook\"") != std::string_view::npos ||
+               line.find("\"dev_alloc\"") != std::string_view::npos) {
       sure = 60;  // its first row is damaged
     }
   });
   return sure;
 }
 
-/// Rows in, operations out. What a pool asks of the device is the backing layer: "s1" and so on. Hooks are not told
-/// when a pool gives memory back; where the device hands the same addresses out again it had.
+/// Rows in, operations out. What a pool asks of the device is the backing layer: "s1" and so on.
+/// Hooks are not told when a pool gives memory back; where the device hands the same addresses out
+/// again it had.
 ///
-/// CuPy keeps a freed block in the arena of the stream that it was allocated on, whatever stream is current at the free
-/// (cupy/cuda/memory.pyx, PooledMemory.free): a free is on its memory's own stream. A request that fails is told with a
-/// null pointer, and MemoryPool raises nothing but OutOfMemoryError for it.
+/// CuPy keeps a freed block in the arena of the stream that it was allocated on, whatever stream is
+/// current at the free (cupy/cuda/memory.pyx, PooledMemory.free): a free is on its memory's own
+/// stream. A request that fails is told with a null pointer, and MemoryPool raises nothing but
+/// OutOfMemoryError for it.
 class CupyHooks {
  public:
   explicit CupyHooks(ImportRun& run) noexcept : run_(run), pairs_(run) {}
@@ -64,7 +69,8 @@ class CupyHooks {
       op.members.add(Member::device);
     }
     switch (row.action) {
-      case CupyAction::source: return source(op, row);
+      case CupyAction::source:
+        return source(op, row);
       case CupyAction::alloc:
         stream_.put(op, row.stream);
         if (row.pointer == 0 && row.size != 0) {
@@ -74,7 +80,8 @@ class CupyHooks {
         op.granted = row.rounded;
         op.members.add(Member::granted);
         return pairs_.allocate(op, row.pointer, row.size);
-      case CupyAction::free: return pairs_.free(op, row.pointer);
+      case CupyAction::free:
+        return pairs_.free(op, row.pointer);
       case CupyAction::trim:
         ++trims_;
         op.op = Op::mark;
@@ -91,9 +98,13 @@ class CupyHooks {
   }
 
   Result<ImportCounts> finish() {
-    run_.note(given_back_, "requests to the device were given back unseen: their addresses are handed out again");
-    run_.note(trims_, "calls of free_all_blocks: what the pool gave back then is not in the recording");
-    if (errors_ > refused_) run_.note(errors_ - refused_, "out-of-memory errors have no request in the recording");
+    run_.note(
+        given_back_,
+        "requests to the device were given back unseen: their addresses are handed out again");
+    run_.note(trims_,
+              "calls of free_all_blocks: what the pool gave back then is not in the recording");
+    if (errors_ > refused_)
+      run_.note(errors_ - refused_, "out-of-memory errors have no request in the recording");
     return pairs_.finish();
   }
 
@@ -136,7 +147,8 @@ class CupyHooks {
   PairedRows pairs_;
   StreamName stream_;
   std::map<std::uint64_t, Segment> segments_;
-  std::uint64_t last_segment_ = 0, given_back_ = 0, trims_ = 0, refused_ = 0, errors_ = 0, start_ns_ = 0;
+  std::uint64_t last_segment_ = 0, given_back_ = 0, trims_ = 0, refused_ = 0, errors_ = 0,
+                start_ns_ = 0;
   bool started_ = false;
 };
 
@@ -158,7 +170,8 @@ Status describe_run(std::string_view line, ImportRun& run, Header& header) {
   return {};
 }
 
-Result<ImportCounts> read_hooks(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {
+Result<ImportCounts> read_hooks(format::ByteSource& source, OperationSink& sink,
+                                const ImportOptions& options) {
   ImportRun run(source, sink, options);
   Header header;
   header.requires_ = {"streams", "multi-device"};
@@ -171,7 +184,8 @@ Result<ImportCounts> read_hooks(format::ByteSource& source, OperationSink& sink,
   if (!more) return std::move(more).error();
   const bool is_headed = is_about_the_run(line);
   if (is_headed) {
-    if (auto described = describe_run(line, run, header); !described) return std::move(described).error();
+    if (auto described = describe_run(line, run, header); !described)
+      return std::move(described).error();
   }
   if (auto begun = run.header(header); !begun) return std::move(begun).error();
 
@@ -191,7 +205,9 @@ Result<ImportCounts> read_hooks(format::ByteSource& source, OperationSink& sink,
 
 extern constinit const Importer cupy_hooks_importer{
     .name = "cupy-hooks",
-    .summary = "events of CuPy's memory hooks: [\"alloc\", pointer, bytes, ...] a line, or DebugPrintHook's lines",
+    .summary =
+        "events of CuPy's memory hooks: [\"alloc\", pointer, bytes, ...] a line, or "
+        "DebugPrintHook's lines",
     .from_documentation = false,
     .sniff = sniff,
     .read = read_hooks,

@@ -23,18 +23,20 @@ class ArrayRow {
  public:
   ArrayRow(std::string_view line, const JsonValue& value) noexcept : line_(line), value_(value) {}
 
-  std::string_view word(std::size_t index, std::string_view what, std::string_view expected) noexcept {
+  std::string_view word(std::size_t index, std::string_view what,
+                        std::string_view expected) noexcept {
     const auto* const said = element(index);
     const auto text = said != nullptr ? said->as_string() : std::nullopt;
     if (!text) refuse(index, what, expected);
     return text.value_or(std::string_view{});
   }
-  std::uint64_t number(std::size_t index, std::string_view what, std::string_view expected) noexcept {
+  std::uint64_t number(std::size_t index, std::string_view what,
+                       std::string_view expected) noexcept {
     const auto* const said = element(index);
-    const auto value = said == nullptr ? std::nullopt
+    const auto value = said == nullptr        ? std::nullopt
                        : expected == kAddress ? address_in(*said)
-                       : expected == kTime ? time_in(*said)
-                                           : said->as_u64();
+                       : expected == kTime    ? time_in(*said)
+                                              : said->as_u64();
     if (!value) refuse(index, what, expected);
     return value.value_or(0);
   }
@@ -45,11 +47,13 @@ class ArrayRow {
   void refuse(std::size_t index, std::string_view what, std::string_view expected) noexcept {
     if (bad_) return;
     auto at = line_.find('[');
-    for (auto left = index; left > 0 && at != std::string_view::npos; --left) at = line_.find(',', at + 1);
+    for (auto left = index; left > 0 && at != std::string_view::npos; --left)
+      at = line_.find(',', at + 1);
     at = at == std::string_view::npos ? at : line_.find_first_not_of(" \t", at + 1);
     if (at == std::string_view::npos) at = line_.size();
     auto said = line_.substr(at, std::min(line_.find_first_of(",]", at), line_.size()) - at);
-    if (said.size() > 1 && said.starts_with('"') && said.ends_with('"')) said = said.substr(1, said.size() - 2);
+    if (said.size() > 1 && said.starts_with('"') && said.ends_with('"'))
+      said = said.substr(1, said.size() - 2);
     bad_ = BadField{.what = what, .value = said, .at = at, .expected = expected};
   }
   const std::optional<BadField>& bad() const noexcept { return bad_; }

@@ -1,4 +1,5 @@
-// Problems of dynamic storage allocation, as MiniMalloc and idealloc have them: buffers with lifetimes, to be placed.
+// Problems of dynamic storage allocation, as MiniMalloc and idealloc have them: buffers with
+// lifetimes, to be placed.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -22,11 +23,23 @@ using namespace trace;
 
 using format::CsvLayout;
 
-enum Column : std::uint8_t { kId, kLower, kUpper, kEnd, kSize, kAlignment, kHint, kGaps, kOffset, kColumnCount };
+enum Column : std::uint8_t {
+  kId,
+  kLower,
+  kUpper,
+  kEnd,
+  kSize,
+  kAlignment,
+  kHint,
+  kGaps,
+  kOffset,
+  kColumnCount
+};
 constexpr format::CsvColumnName kColumns[] = {
-    {"id", kId},       {"buffer", kId},   {"buffer_id", kId}, {"lower", kLower}, {"begin", kLower},
-    {"start", kLower}, {"upper", kUpper}, {"end", kEnd},  // inclusive
-    {"size", kSize},   {"alignment", kAlignment}, {"hint", kHint}, {"gaps", kGaps}, {"offset", kOffset},
+    {"id", kId},         {"buffer", kId},           {"buffer_id", kId}, {"lower", kLower},
+    {"begin", kLower},   {"start", kLower},         {"upper", kUpper},  {"end", kEnd},  // inclusive
+    {"size", kSize},     {"alignment", kAlignment}, {"hint", kHint},    {"gaps", kGaps},
+    {"offset", kOffset},
 };
 constexpr std::string_view kHeader = "id,lower,upper,size, and any of alignment,hint,gaps,offset";
 
@@ -76,12 +89,15 @@ struct Fields {
 /// A row of numbers alone, as almost every one is; false for any other, and `fields` half read.
 bool parse_plain(std::string_view line, const std::vector<std::uint8_t>& columns, Fields& fields) {
   fields.hint = fields.gaps = fields.offset = false;
-  std::array<std::uint64_t, kColumnCount + 1> values{};  // the last one of columns that are not known
+  std::array<std::uint64_t, kColumnCount + 1>
+      values{};  // the last one of columns that are not known
   const auto* at = line.data();
   const auto* const end = at + line.size();
   for (const auto column : columns) {
     const auto* const begin = at;
-    if (begin == end || !format::take_plain_number(at, values[std::min<std::size_t>(column, kColumnCount)]) || at > end) {
+    if (begin == end ||
+        !format::take_plain_number(at, values[std::min<std::size_t>(column, kColumnCount)]) ||
+        at > end) {
       return false;
     }
     const auto size = static_cast<std::size_t>(at - begin);
@@ -98,15 +114,19 @@ bool parse_plain(std::string_view line, const std::vector<std::uint8_t>& columns
   const auto value = [&](Column column) { return values[column]; };
   const auto inclusive = value(kEnd);
   auto& row = fields.row;
-  row = {.id = Id::of(value(kId)), .has_id = true, .lower = value(kLower),
-         .upper = inclusive == 0 ? value(kUpper) : inclusive + 1, .size = value(kSize)};
+  row = {.id = Id::of(value(kId)),
+         .has_id = true,
+         .lower = value(kLower),
+         .upper = inclusive == 0 ? value(kUpper) : inclusive + 1,
+         .size = value(kSize)};
   const auto align = value(kAlignment);
   row.align = align == 1 ? 0 : align;
   return at == end && row.upper > row.lower && (align & (align - 1)) == 0;
 }
 
 /// `line` has been split into `values`.
-std::optional<BadField> parse(const format::CsvLine& values, const std::vector<std::uint8_t>& columns, Fields& fields) {
+std::optional<BadField> parse(const format::CsvLine& values,
+                              const std::vector<std::uint8_t>& columns, Fields& fields) {
   fields = {};
   auto& row = fields.row;
   for (std::size_t i = 0; i < columns.size(); ++i) {
@@ -116,7 +136,8 @@ std::optional<BadField> parse(const format::CsvLine& values, const std::vector<s
     };
     const auto number = [&](std::string_view what, std::string_view expected,
                             std::uint64_t& into) -> std::optional<BadField> {
-      const auto said = value.find_first_of("xX") == std::string_view::npos ? text::to_u64(value) : std::nullopt;
+      const auto said =
+          value.find_first_of("xX") == std::string_view::npos ? text::to_u64(value) : std::nullopt;
       if (!said) return wrong(what, expected);
       into = *said;
       return std::nullopt;
@@ -129,11 +150,14 @@ std::optional<BadField> parse(const format::CsvLine& values, const std::vector<s
         fields.id = value;
         row.id = Id::of(value);
         row.has_id = true;
-        if (value.empty() || value.size() > kIdBytes || !std::all_of(value.begin(), value.end(), is_id_character)) {
+        if (value.empty() || value.size() > kIdBytes ||
+            !std::all_of(value.begin(), value.end(), is_id_character)) {
           bad = wrong("id", "an id: a count, or 1 to 64 letters, digits and _.:/-");
         }
         break;
-      case kLower: bad = number("lower", "a time", row.lower); break;
+      case kLower:
+        bad = number("lower", "a time", row.lower);
+        break;
       case kUpper:
       case kEnd: {
         const auto inclusive = columns[i] == kEnd;
@@ -143,32 +167,45 @@ std::optional<BadField> parse(const format::CsvLine& values, const std::vector<s
         if (!bad && inclusive) ++row.upper;
         break;
       }
-      case kSize: bad = number("size", "a count of bytes", row.size); break;
+      case kSize:
+        bad = number("size", "a count of bytes", row.size);
+        break;
       case kAlignment:
         if (value.empty()) break;
         bad = number("alignment", "a power of two", row.align);
         if (!bad && (row.align & (row.align - 1)) != 0) bad = wrong("alignment", "a power of two");
         if (row.align == 1) row.align = 0;
         break;
-      case kHint: fields.hint = !value.empty() && value != "-1"; break;
-      case kGaps: fields.gaps = !value.empty(); break;
+      case kHint:
+        fields.hint = !value.empty() && value != "-1";
+        break;
+      case kGaps:
+        fields.gaps = !value.empty();
+        break;
       case kOffset:
         fields.offset = !value.empty();
         if (fields.offset) bad = number("offset", "a count of bytes", unused);
         break;
-      default: break;
+      default:
+        break;
     }
     if (bad) return bad;
   }
-  for (std::size_t i = 0; i < columns.size(); ++i) {  // when both are known, in whatever order they stand
+  for (std::size_t i = 0; i < columns.size();
+       ++i) {  // when both are known, in whatever order they stand
     const auto inclusive = columns[i] == kEnd;
     if ((!inclusive && columns[i] != kUpper) || row.upper > row.lower) continue;
-    return BadField{.what = inclusive ? "end" : "upper", .value = values[i], .at = values.at(i),
+    return BadField{.what = inclusive ? "end" : "upper",
+                    .value = values[i],
+                    .at = values.at(i),
                     .expected = "a time after the buffer's first"};
   }
   for (std::size_t i = columns.size(); i < values.size(); ++i) {
     if (values[i].empty()) continue;
-    return BadField{.what = "the rest", .value = values[i], .at = values.at(i), .expected = "the end of the line"};
+    return BadField{.what = "the rest",
+                    .value = values[i],
+                    .at = values.at(i),
+                    .expected = "the end of the line"};
   }
   return std::nullopt;
 }
@@ -193,7 +230,8 @@ int sniff(std::string_view prefix) {
   return headed ? 95 : begins_with_row ? (rows == seen ? 50 : 20) : 0;
 }
 
-Result<ImportCounts> read_problem(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {
+Result<ImportCounts> read_problem(format::ByteSource& source, OperationSink& sink,
+                                  const ImportOptions& options) {
   ImportRun run(source, sink, options);
   if (auto begun = run.header(placement_header()); !begun) return std::move(begun).error();
 
@@ -219,21 +257,27 @@ Result<ImportCounts> read_problem(format::ByteSource& source, OperationSink& sin
           values.split(line);
           if (auto bad = parse(values, layout->columns(), fields)) {
             if (headed || run.counts().rows != 0) return bad;
-            return std::optional(BadField{.what = "the header", .value = given, .at = 0, .expected = kHeader});
+            return std::optional(
+                BadField{.what = "the header", .value = given, .at = 0, .expected = kHeader});
           }
         }
         left_out.hints += fields.hint ? 1 : 0;
         left_out.gaps += fields.gaps ? 1 : 0;
         left_out.offsets += fields.offset ? 1 : 0;
         if (rows.add(fields.row)) return std::optional<BadField>{};
-        return std::optional(BadField{.what = "id", .value = fields.id, .at = fields.id_at,
+        return std::optional(BadField{.what = "id",
+                                      .value = fields.id,
+                                      .at = fields.id_at,
                                       .expected = "one that no row before it has"});
       },
       []() -> Status { return {}; });
   if (!read) return std::move(read).error();
-  if (!headed) run.counts().notes.emplace_back("the file has no header: its columns are taken as id,lower,upper,size");
+  if (!headed)
+    run.counts().notes.emplace_back(
+        "the file has no header: its columns are taken as id,lower,upper,size");
   if (layout) run.note_columns(layout->others());
-  run.note(left_out.gaps, "buffers have gaps, in which their memory is not needed: taken as needed");
+  run.note(left_out.gaps,
+           "buffers have gaps, in which their memory is not needed: taken as needed");
   run.note(left_out.hints, "buffers have a hint, which a trace does not keep");
   run.note(left_out.offsets, "buffers have been placed, which a trace does not keep");
   return rows.finish();
@@ -243,7 +287,8 @@ Result<ImportCounts> read_problem(format::ByteSource& source, OperationSink& sin
 
 extern constinit const Importer dsa_csv_importer{
     .name = "dsa-csv",
-    .summary = "placement problems of MiniMalloc and idealloc: id,lower,upper,size or id,start,end,size",
+    .summary =
+        "placement problems of MiniMalloc and idealloc: id,lower,upper,size or id,start,end,size",
     .from_documentation = false,
     .sniff = sniff,
     .read = read_problem,

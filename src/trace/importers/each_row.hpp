@@ -8,8 +8,9 @@
 
 namespace emm::trace {
 
-/// `parse(line)`, a Result<std::optional<BadField>>, of `line` and every line after it, and after one that is good
-/// `take()`, a Status. A line that is not as it should be ends the import, as ImportRun::refuse has it.
+/// `parse(line)`, a Result<std::optional<BadField>>, of `line` and every line after it, and after
+/// one that is good `take()`, a Status. A line that is not as it should be ends the import, as
+/// ImportRun::refuse has it.
 template <class Parse, class Take>
 Status each_row_from(ImportRun& run, std::string_view line, Parse&& parse, Take&& take) {
   for (;;) {
@@ -32,7 +33,8 @@ Status each_row(ImportRun& run, Parse&& parse, Take&& take) {
   return *more ? each_row_from(run, line, parse, take) : Status{};
 }
 
-/// The first lines of a file that are not blank, for a sniff: whole ones, unless the file has but one.
+/// The first lines of a file that are not blank, for a sniff: whole ones, unless the file has but
+/// one.
 template <class Use>
 void first_lines(std::string_view prefix, std::size_t count, Use&& use) {
   if (prefix.starts_with("\xef\xbb\xbf")) prefix.remove_prefix(3);

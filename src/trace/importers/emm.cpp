@@ -14,12 +14,15 @@ int sniff(std::string_view prefix) {
   if (prefix.starts_with("\xef\xbb\xbf")) prefix.remove_prefix(3);
   const auto begin = text::trim(prefix.substr(0, kHeaderBytes));
   if (!begin.starts_with('{')) return 0;
-  const auto says = [&](std::string_view word) { return begin.find(word) != std::string_view::npos; };
+  const auto says = [&](std::string_view word) {
+    return begin.find(word) != std::string_view::npos;
+  };
   if (says("\"emmctl-trace\"")) return 100;
   return says("\"events\"") || says("\"defaults\"") ? 40 : 0;  // a header that lacks its format
 }
 
-Result<ImportCounts> read_trace(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {
+Result<ImportCounts> read_trace(format::ByteSource& source, OperationSink& sink,
+                                const ImportOptions& options) {
   auto summary = read(source, sink, {.partial = options.partial});
   if (!summary) return std::move(summary).error();
   ImportCounts counts{.rows = summary->operations,
@@ -27,7 +30,8 @@ Result<ImportCounts> read_trace(format::ByteSource& source, OperationSink& sink,
                       .other = summary->extensions,
                       .notes = {}};
   if (summary->extensions != 0) {
-    counts.notes.push_back(text::format("{} operations are extensions, which a replay skips", summary->extensions));
+    counts.notes.push_back(
+        text::format("{} operations are extensions, which a replay skips", summary->extensions));
   }
   if (summary->torn) {
     ++counts.rows;

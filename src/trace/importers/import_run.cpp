@@ -26,16 +26,17 @@ Result<bool> ImportRun::next(std::string_view& line) {
 
 Status ImportRun::refuse(const BadField& field) {
   constexpr std::size_t kLong = 60;
-  return refuse(fail(Errc::parse_error, "{}:{}:{}: {} is \"{}\": expected {}", source_name(), line_number(),
-                     field.at + 1, field.what, text::printable(field.value, kLong), field.expected));
+  return refuse(fail(Errc::parse_error, "{}:{}:{}: {} is \"{}\": expected {}", source_name(),
+                     line_number(), field.at + 1, field.what, text::printable(field.value, kLong),
+                     field.expected));
 }
 
 Status ImportRun::refuse(Error error) {
   if (!lines_.unterminated()) return error;
   if (!options_.partial) {
     if (line_number() == 1) return error;  // a file of one line is something else rather than cut
-    return fail(Errc::parse_error, "{}:{}: the file ends {}: expected {}", source_name(), line_number(),
-                "inside a line", "a whole row");
+    return fail(Errc::parse_error, "{}:{}: the file ends {}: expected {}", source_name(),
+                line_number(), "inside a line", "a whole row");
   }
   ++counts_.rows;
   ++counts_.truncated;
@@ -57,26 +58,31 @@ void ImportRun::note(std::uint64_t count, std::string_view words) {
 
 void ImportRun::note_columns(const std::vector<std::string>& names) {
   constexpr std::size_t kLong = 200;
-  note(names.size(), text::format("columns are not read: {}", text::printable(text::join(names), kLong)));
+  note(names.size(),
+       text::format("columns are not read: {}", text::printable(text::join(names), kLong)));
 }
 
 Result<ImportCounts> ImportRun::finish(std::uint64_t live, const ByteSum& live_bytes) {
   constexpr std::string_view kCut = "before the end of its packed data";
   const auto cut = lines_.source().truncated();
   if (cut && !options_.partial) {
-    return fail(Errc::parse_error, "{}:{}: the file ends {}: expected {}", source_name(), line_number(), kCut,
-                "a whole file");
+    return fail(Errc::parse_error, "{}:{}: the file ends {}: expected {}", source_name(),
+                line_number(), kCut, "a whole file");
   }
   if (!cut && counts_.truncated == 0 && may_go_on_) {
-    counts_.notes.push_back("the last line has no line end: if it was cut there, its row is not as it was");
+    counts_.notes.push_back(
+        "the last line has no line end: if it was cut there, its row is not as it was");
   }
-  if (cut && counts_.truncated == 0) counts_.notes.push_back(text::format("the file ends {}", kCut));
+  if (cut && counts_.truncated == 0)
+    counts_.notes.push_back(text::format("the file ends {}", kCut));
   if (live_bytes.exceeds()) {
-    counts_.notes.emplace_back("2^64 bytes or more are live at the end: no program was given that much");
+    counts_.notes.emplace_back(
+        "2^64 bytes or more are live at the end: no program was given that much");
   }
   if (!cut && counts_.truncated == 0) {
-    Operation end{.op = Op::end,
-                  .members = Members(Member::events, Member::lost, Member::live, Member::live_bytes)};
+    Operation end{
+        .op = Op::end,
+        .members = Members(Member::events, Member::lost, Member::live, Member::live_bytes)};
     end.events = emitted_;
     end.live = live;
     end.live_bytes = live_bytes.value();

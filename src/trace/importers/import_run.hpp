@@ -21,17 +21,19 @@ struct BadField {
   std::string_view expected;  ///< "a count of bytes"
 };
 
-/// One import on its way: gives out the rows of a foreign file of lines, passes operations on, and adds up both.
+/// One import on its way: gives out the rows of a foreign file of lines, passes operations on, and
+/// adds up both.
 class ImportRun {
  public:
   ImportRun(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) noexcept
       : lines_(source), sink_(sink), options_(options) {}
 
-  /// The next line that is not blank, not counted yet: the caller says what it was. False at the end of the file,
-  /// which is a parse_error where it has nothing in it.
+  /// The next line that is not blank, not counted yet: the caller says what it was. False at the
+  /// end of the file, which is a parse_error where it has nothing in it.
   Result<bool> next(std::string_view& line);
-  /// The line begun with next() is not a row of the format. Where it is the end of a file that was cut, and
-  /// ImportOptions::partial, it is counted as truncated and the import may finish; else an error in words.
+  /// The line begun with next() is not a row of the format. Where it is the end of a file that was
+  /// cut, and ImportOptions::partial, it is counted as truncated and the import may finish; else an
+  /// error in words.
   Status refuse(const BadField& field);
   /// The same for a line whose trouble is in words already: "run.jsonl:7:12: ...".
   Status refuse(Error error);
@@ -41,7 +43,8 @@ class ImportRun {
   Status emit(Operation& operation);
   std::uint64_t next_id() noexcept { return last_id_ += id_step_; }
   std::uint64_t id_to_come() const noexcept { return last_id_ + id_step_; }
-  /// Of `count` imports into one trace this is number `index`, from 0: it gives each of its ids once among them.
+  /// Of `count` imports into one trace this is number `index`, from 0: it gives each of its ids
+  /// once among them.
   void share_ids(std::uint64_t index, std::uint64_t count) noexcept {
     last_id_ = index + 1 - count;  // wraps, and is never given
     id_step_ = count;
@@ -69,7 +72,8 @@ class ImportRun {
   ImportCounts counts_;
   std::uint64_t last_id_ = 0, id_step_ = 1;
   std::uint64_t emitted_ = 0;
-  bool may_go_on_ = false;  // the last line lacks its end, and does not say by itself that it is whole
+  bool may_go_on_ =
+      false;  // the last line lacks its end, and does not say by itself that it is whole
 };
 
 }  // namespace emm::trace

@@ -16,7 +16,8 @@ void JsonRow::refuse(std::string_view key, std::string_view expected) noexcept {
     const auto end = line_.find_first_of(",}]", begin);
     field.at = begin;
     auto value = line_.substr(begin, end == std::string_view::npos ? end : end - begin);
-    if (value.size() > 1 && value.starts_with('"') && value.ends_with('"')) value = value.substr(1, value.size() - 2);
+    if (value.size() > 1 && value.starts_with('"') && value.ends_with('"'))
+      value = value.substr(1, value.size() - 2);
     field.value = value;
     break;
   }

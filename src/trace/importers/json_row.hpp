@@ -31,10 +31,12 @@ inline std::string_view without_comma(std::string_view line) noexcept {
   return line;
 }
 
-/// Asks one line of JSON for members that must be there; remembers the first that is not as expected.
+/// Asks one line of JSON for members that must be there; remembers the first that is not as
+/// expected.
 class JsonRow {
  public:
-  JsonRow(std::string_view line, const format::JsonValue& value) noexcept : line_(line), value_(value) {}
+  JsonRow(std::string_view line, const format::JsonValue& value) noexcept
+      : line_(line), value_(value) {}
 
   bool has(std::string_view key) const noexcept { return value_.find(key) != nullptr; }
   std::uint64_t u64(std::string_view key, std::string_view expected) noexcept {
@@ -66,7 +68,8 @@ class JsonRow {
   const std::optional<BadField>& bad() const noexcept { return bad_; }
 
  private:
-  std::uint64_t said(std::string_view key, std::string_view expected, std::optional<std::uint64_t> number) noexcept {
+  std::uint64_t said(std::string_view key, std::string_view expected,
+                     std::optional<std::uint64_t> number) noexcept {
     if (!number) refuse(key, expected);
     return number.value_or(0);
   }

@@ -11,8 +11,8 @@
 
 namespace emm::trace {
 
-/// What lives at which address, where nothing is asked but that: an AddressBook without order, for files of millions
-/// of rows.
+/// What lives at which address, where nothing is asked but that: an AddressBook without order, for
+/// files of millions of rows.
 class LiveTable {
  public:
   struct Entry {
@@ -36,7 +36,8 @@ class LiveTable {
   std::vector<Entry> all() const {
     std::vector<Entry> entries;
     live_.for_each([&](std::uint64_t, const Entry& entry) { entries.push_back(entry); });
-    std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+    std::sort(entries.begin(), entries.end(),
+              [](const auto& a, const auto& b) { return a.id < b.id; });
     return entries;
   }
   bool has(std::uint64_t address) const noexcept { return live_.find(address) != nullptr; }

@@ -24,19 +24,22 @@ constexpr std::string_view kExpected =
 int sniff(std::string_view prefix) { return prefix.starts_with(kMagic) ? 90 : 0; }
 
 enum Column { start, process, device, address, bytes, kind, operation, stream };
-constexpr std::string_view kColumnNames[] = {"start", "globalPid", "deviceId", "address", "bytes", "memKind",
-                                             "memoryOperationType", "streamId"};
-// What stands for a column that a version of the export does not have: streams are there since 2022. Nothing for those
-// without which there is nothing to import.
+constexpr std::string_view kColumnNames[] = {
+    "start",   "globalPid",           "deviceId", "address", "bytes",
+    "memKind", "memoryOperationType", "streamId"};
+// What stands for a column that a version of the export does not have: streams are there since
+// 2022. Nothing for those without which there is nothing to import.
 constexpr std::string_view kInstead[] = {"rowid", "0", "0", "", "", "2", "", "NULL"};
 // As the export's tables ENUM_CUDA_MEM_KIND and ENUM_CUDA_DEV_MEM_EVENT_OPER have them.
 constexpr std::uint64_t kPinned = 1, kDevice = 2, kArray = 3, kManaged = 4;
 constexpr std::uint64_t kAllocation = 0, kDeallocation = 1;
 
-/// Rows in, operations out. Where several processes were profiled, each has contexts of its own: "p7.d0".
+/// Rows in, operations out. Where several processes were profiled, each has contexts of its own:
+/// "p7.d0".
 class NsysRows {
  public:
-  NsysRows(ImportRun& run, bool processes) noexcept : run_(run), pairs_(run), processes_(processes) {}
+  NsysRows(ImportRun& run, bool processes) noexcept
+      : run_(run), pairs_(run), processes_(processes) {}
 
   Status row(const SqliteDatabase::Query& row, std::uint64_t line) {
     const auto number = [&](Column column) { return row.number(column).value_or(0); };
@@ -69,21 +72,28 @@ class NsysRows {
     return pairs_.allocate(op, number(address), number(bytes));
   }
   Result<ImportCounts> finish() {
-    run_.note(other_, "rows are neither an allocation nor a free of device, managed or pinned memory");
+    run_.note(other_,
+              "rows are neither an allocation nor a free of device, managed or pinned memory");
     return pairs_.finish();
   }
 
  private:
   static bool set_kind(Operation& op, std::uint64_t kind) {
     switch (kind) {
-      case kDevice: return true;
+      case kDevice:
+        return true;
       case kArray:
         op.kind = Kind::array;
         op.members.add(Member::kind);
         return true;
-      case kManaged: op.op = Op::memallocmanaged; return true;
-      case kPinned: op.op = Op::memhostalloc; return true;
-      default: return false;
+      case kManaged:
+        op.op = Op::memallocmanaged;
+        return true;
+      case kPinned:
+        op.op = Op::memhostalloc;
+        return true;
+      default:
+        return false;
     }
   }
 
@@ -94,7 +104,8 @@ class NsysRows {
   bool started_ = false;
 };
 
-/// The file, which is held in memory whole; one that grows as it is unpacked, not beyond all bounds.
+/// The file, which is held in memory whole; one that grows as it is unpacked, not beyond all
+/// bounds.
 Result<std::string> bytes_of(format::ByteSource& source) {
   constexpr std::size_t kUnpackedMax = std::size_t{1} << 30, kPageBytesAt = 16;
   const auto refused = [&](std::string_view words) {
@@ -102,12 +113,14 @@ Result<std::string> bytes_of(format::ByteSource& source) {
   };
   const auto begin = source.peek(kPageBytesAt + 2);
   if (!begin) return begin.error();
-  // Two bytes that are a power of two from 512, or 1 for 65536: no gigabytes are read of what is no database.
+  // Two bytes that are a power of two from 512, or 1 for 65536: no gigabytes are read of what is no
+  // database.
   const auto page_bytes = begin->size() < kPageBytesAt + 2
                               ? 0
                               : static_cast<unsigned char>((*begin)[kPageBytesAt]) * 256 +
                                     static_cast<unsigned char>((*begin)[kPageBytesAt + 1]);
-  const auto is_page = page_bytes == 1 || (page_bytes >= 512 && (page_bytes & (page_bytes - 1)) == 0);
+  const auto is_page =
+      page_bytes == 1 || (page_bytes >= 512 && (page_bytes & (page_bytes - 1)) == 0);
   if (!begin->starts_with(kMagic) || !is_page) return refused("the file is no database of SQLite");
   std::string all;
   const auto bytes_max = std::max<std::uint64_t>(source.total(), kUnpackedMax);
@@ -116,15 +129,17 @@ Result<std::string> bytes_of(format::ByteSource& source) {
     auto some = source.next();
     if (!some) return std::move(some).error();
     if (some->empty()) return all;
-    if (all.size() + some->size() > bytes_max) return refused("there is more than 1 GiB in a packed file");
+    if (all.size() + some->size() > bytes_max)
+      return refused("there is more than 1 GiB in a packed file");
     all += *some;
   }
 }
 
 /// A table of that name, not a view that would run what a file says.
 Status expect_table(SqliteDatabase& database) {
-  auto known = database.query("SELECT 1 FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE %' AND "
-                              "name = 'CUDA_GPU_MEMORY_USAGE_EVENTS'");
+  auto known = database.query(
+      "SELECT 1 FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE %' AND "
+      "name = 'CUDA_GPU_MEMORY_USAGE_EVENTS'");
   if (!known) return std::move(known).error();
   auto found = known->next();
   if (!found) return std::move(found).error();
@@ -137,10 +152,12 @@ Result<std::string> columns_of(SqliteDatabase& database, std::vector<std::string
   std::string columns;
   for (int column = start; column <= stream; ++column) {
     std::string_view name = kColumnNames[column];
-    const auto known = database.query(text::format("SELECT {} FROM CUDA_GPU_MEMORY_USAGE_EVENTS LIMIT 0", name));
+    const auto known =
+        database.query(text::format("SELECT {} FROM CUDA_GPU_MEMORY_USAGE_EVENTS LIMIT 0", name));
     if (!known) {
       if (kInstead[column].empty()) {
-        return database.refused(text::format("its CUDA_GPU_MEMORY_USAGE_EVENTS has no column {}", name));
+        return database.refused(
+            text::format("its CUDA_GPU_MEMORY_USAGE_EVENTS has no column {}", name));
       }
       if (column != stream) missing.emplace_back(name);
       name = kInstead[column];
@@ -152,18 +169,22 @@ Result<std::string> columns_of(SqliteDatabase& database, std::vector<std::string
 }
 
 Result<bool> has_processes(SqliteDatabase& database, const std::vector<std::string>& missing) {
-  if (std::find(missing.begin(), missing.end(), kColumnNames[process]) != missing.end()) return false;
-  auto counted = database.query("SELECT count(DISTINCT globalPid) FROM CUDA_GPU_MEMORY_USAGE_EVENTS");
+  if (std::find(missing.begin(), missing.end(), kColumnNames[process]) != missing.end())
+    return false;
+  auto counted =
+      database.query("SELECT count(DISTINCT globalPid) FROM CUDA_GPU_MEMORY_USAGE_EVENTS");
   if (!counted) return std::move(counted).error();
   auto row = counted->next();
   if (!row) return std::move(row).error();
   return counted->number(0).value_or(0) > 1;
 }
 
-Result<ImportCounts> read_database(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {
+Result<ImportCounts> read_database(format::ByteSource& source, OperationSink& sink,
+                                   const ImportOptions& options) {
   const auto prefix = source.peek(std::size_t{64} << 10);
   if (!prefix) return prefix.error();
-  if (auto nsys = refuse_umpire_database(*prefix, source.name()); !nsys) return std::move(nsys).error();
+  if (auto nsys = refuse_umpire_database(*prefix, source.name()); !nsys)
+    return std::move(nsys).error();
   auto all = bytes_of(source);
   if (!all) return std::move(all).error();
   auto database = SqliteDatabase::open(*std::move(all), source.name(), std::string(kExpected));
@@ -174,8 +195,8 @@ Result<ImportCounts> read_database(format::ByteSource& source, OperationSink& si
   if (!columns) return std::move(columns).error();
   auto processes = has_processes(*database, missing);
   if (!processes) return std::move(processes).error();
-  auto events =
-      database->query(text::format("SELECT {} FROM CUDA_GPU_MEMORY_USAGE_EVENTS ORDER BY 1, rowid", *columns));
+  auto events = database->query(
+      text::format("SELECT {} FROM CUDA_GPU_MEMORY_USAGE_EVENTS ORDER BY 1, rowid", *columns));
   if (!events) return std::move(events).error();
 
   ImportRun run(source, sink, options);
@@ -207,7 +228,8 @@ Result<ImportCounts> read_database(format::ByteSource& source, OperationSink& si
 
 extern constinit const Importer nsys_sqlite_importer{
     .name = "nsys-sqlite",
-    .summary = "Nsight Systems' export to SQLite: CUDA_GPU_MEMORY_USAGE_EVENTS; needs libsqlite3.so.0",
+    .summary =
+        "Nsight Systems' export to SQLite: CUDA_GPU_MEMORY_USAGE_EVENTS; needs libsqlite3.so.0",
     .from_documentation = true,
     .sniff = sniff,
     .read = read_database,

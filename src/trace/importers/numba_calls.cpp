@@ -1,11 +1,12 @@
-// Every call that a program made to Numba's memory manager, as a recorder around it wrote them down.
+// Every call that a program made to Numba's memory manager, as a recorder around it wrote them
+// down.
 #include <map>
 #include <string>
 #include <string_view>
 #include <utility>
 
-#include "trace/importers/numba_row.hpp"
 #include "trace/importers/each_row.hpp"
+#include "trace/importers/numba_row.hpp"
 #include "trace/importers/numba_session.hpp"
 
 namespace emm {
@@ -18,7 +19,9 @@ constexpr std::size_t kPrefixBytes = std::size_t{64} << 10;
 int sniff(std::string_view prefix) {
   auto sure = 0;
   first_lines(prefix, 1, [&](std::string_view line) {
-    const auto has = [&](std::string_view member) { return line.find(member) != std::string_view::npos; };
+    const auto has = [&](std::string_view member) {
+      return line.find(member) != std::string_view::npos;
+    };
     const auto all = has("\"op\"") && has("\"seq\"") && has("\"t_ns\"") && has("\"tid\"");
     sure = all && text::trim(line).starts_with('{') ? 95 : 0;
   });
@@ -53,7 +56,8 @@ Header header_of(std::string_view prefix, std::uint64_t& default_thread) {
   return header;
 }
 
-/// Puts rows in the order of their `seq`, which several threads may have written a little out of order.
+/// Puts rows in the order of their `seq`, which several threads may have written a little out of
+/// order.
 class InOrder {
  public:
   explicit InOrder(ImportRun& run, NumbaSession& session) noexcept : run_(run), session_(session) {}
@@ -64,8 +68,8 @@ class InOrder {
       run_.duplicate();
       return {};
     }
-    while (!waiting_.empty() && (waiting_.begin()->first <= first_ || waiting_.begin()->first == next_ ||
-                                 waiting_.size() > kWindow)) {
+    while (!waiting_.empty() && (waiting_.begin()->first <= first_ ||
+                                 waiting_.begin()->first == next_ || waiting_.size() > kWindow)) {
       if (auto taken = take_first(); !taken) return taken;
     }
     return {};
@@ -95,7 +99,8 @@ class InOrder {
   static constexpr std::uint64_t first_ = 1;  // where recordings begin to count
 };
 
-Result<ImportCounts> read_calls(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {
+Result<ImportCounts> read_calls(format::ByteSource& source, OperationSink& sink,
+                                const ImportOptions& options) {
   const auto prefix = source.peek(kPrefixBytes);
   if (!prefix) return prefix.error();
   std::uint64_t default_thread = 0;

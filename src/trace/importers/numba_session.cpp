@@ -10,7 +10,8 @@ namespace emm::trace {
 namespace {
 
 bool allocates(NumbaCall call) {
-  return call == NumbaCall::alloc || call == NumbaCall::managed || call == NumbaCall::hostalloc || call == NumbaCall::pin;
+  return call == NumbaCall::alloc || call == NumbaCall::managed || call == NumbaCall::hostalloc ||
+         call == NumbaCall::pin;
 }
 
 }  // namespace
@@ -27,7 +28,8 @@ Status NumbaSession::row(const NumbaRow& row) {
     if (auto taken = take(first); !taken) return taken;
     return take(second);
   }
-  const auto explained = before == NumbaCall::pending_add || (in_reset_ && row.thread == reset_thread_);
+  const auto explained =
+      before == NumbaCall::pending_add || (in_reset_ && row.thread == reset_thread_);
   if (row.call == NumbaCall::pending_flush && !explained) {
     if (auto taken = flush_held(); !taken) return taken;
     held_flush_ = row;
@@ -57,20 +59,34 @@ Status NumbaSession::take(const NumbaRow& row) {
     }
   }
   switch (row.call) {
-    case NumbaCall::initialize: return plain(row, Op::initialize);
-    case NumbaCall::memory_info: return plain(row, Op::get_memory_info);
-    case NumbaCall::alloc: return make(row, Op::memalloc);
-    case NumbaCall::managed: return make(row, Op::memallocmanaged);
-    case NumbaCall::hostalloc: return make(row, Op::memhostalloc);
-    case NumbaCall::pin: return pin(row);
-    case NumbaCall::unpin: return unpin(row);
-    case NumbaCall::ipc_export: return ipc_export(row);
-    case NumbaCall::reset: return reset(row);
-    case NumbaCall::defer_begin: return defer_begin(row);
-    case NumbaCall::defer_end: return defer_end(row);
-    case NumbaCall::pending_add: return pending_add(row);
-    case NumbaCall::pending_flush: return pending_flush(row);
-    case NumbaCall::unknown: return unknown(row);
+    case NumbaCall::initialize:
+      return plain(row, Op::initialize);
+    case NumbaCall::memory_info:
+      return plain(row, Op::get_memory_info);
+    case NumbaCall::alloc:
+      return make(row, Op::memalloc);
+    case NumbaCall::managed:
+      return make(row, Op::memallocmanaged);
+    case NumbaCall::hostalloc:
+      return make(row, Op::memhostalloc);
+    case NumbaCall::pin:
+      return pin(row);
+    case NumbaCall::unpin:
+      return unpin(row);
+    case NumbaCall::ipc_export:
+      return ipc_export(row);
+    case NumbaCall::reset:
+      return reset(row);
+    case NumbaCall::defer_begin:
+      return defer_begin(row);
+    case NumbaCall::defer_end:
+      return defer_end(row);
+    case NumbaCall::pending_add:
+      return pending_add(row);
+    case NumbaCall::pending_flush:
+      return pending_flush(row);
+    case NumbaCall::unknown:
+      return unknown(row);
   }
   return {};
 }
@@ -95,9 +111,11 @@ Result<ImportCounts> NumbaSession::finish() {
   run_.note(not_memory_, "frees are of events, streams or modules");
   run_.note(context_flushes_, "flushes are of events, streams or modules");
   run_.note(other_flushes_, "flushes are of another number of frees or bytes than were asked for");
-  run_.note(unexplained_flushes_, "flushes follow from no call that was recorded; a replay will not make them");
+  run_.note(unexplained_flushes_,
+            "flushes follow from no call that was recorded; a replay will not make them");
   for (const auto& [call, count] : unknown_) {
-    run_.counts().notes.push_back(text::format("{} rows are of an unknown call, \"{}\"", count, call));
+    run_.counts().notes.push_back(
+        text::format("{} rows are of an unknown call, \"{}\"", count, call));
   }
   auto live_bytes = memory_.bytes();
   live_bytes.add(pins_.bytes());
@@ -172,8 +190,8 @@ Status NumbaSession::pin(const NumbaRow& row) {
   made.mapped = row.mapped;
   made.buffer = Id::of(buffer_name);
   made.page_offset = static_cast<std::uint32_t>(row.pointer % kPage);
-  made.members = made.members | Members(Member::id, Member::size, Member::addr, Member::mapped, Member::buffer,
-                                        Member::page_offset);
+  made.members = made.members | Members(Member::id, Member::size, Member::addr, Member::mapped,
+                                        Member::buffer, Member::page_offset);
   pins_.add(row.pointer, {.id = made.id.number, .size = row.size});
   pins_ended_by_reset_.remove(row.pointer);
   run_.used();
@@ -234,7 +252,8 @@ Status NumbaSession::reset(const NumbaRow& row) {
   return plain(row, Op::reset);
 }
 
-/// The allocation that the row frees, where it is one that the reset has just ended; it is then nobody else's.
+/// The allocation that the row frees, where it is one that the reset has just ended; it is then
+/// nobody else's.
 std::optional<std::uint64_t> NumbaSession::ended_by_reset(const NumbaRow& row) {
   if (row.call == NumbaCall::pending_add && row.memory) {
     if (const auto ended = ended_by_reset_.remove(row.pointer)) return ended->id;

@@ -14,14 +14,16 @@ namespace emm::trace {
 
 /// The calls to Numba's manager, in their order, as operations of a trace.
 ///
-/// A pending_add is a free asked for, wherever it came from: a pointer that died, or reset(), which drops what
-/// it still holds. The latter are no operation of the caller's: the replay's own reset does them. They are told
-/// by where they stand: after the reset, in its thread, before the flush that ends it (contract: RST-2). Inside
-/// defer_cleanup there is no such flush, and all that follow the reset without another call between are taken
-/// (RST-8). Memory that outlived the reset is freed later, and stays an operation: a late one.
+/// A pending_add is a free asked for, wherever it came from: a pointer that died, or reset(), which
+/// drops what it still holds. The latter are no operation of the caller's: the replay's own reset
+/// does them. They are told by where they stand: after the reset, in its thread, before the flush
+/// that ends it (contract: RST-2). Inside defer_cleanup there is no such flush, and all that follow
+/// the reset without another call between are taken (RST-8). Memory that outlived the reset is
+/// freed later, and stays an operation: a late one.
 ///
-/// A flush belongs to the operation before it. One that nothing before it in its thread explains was made on the
-/// way to an allocation that found the device full (DEV-3), whose row comes after: the flush is put behind that.
+/// A flush belongs to the operation before it. One that nothing before it in its thread explains
+/// was made on the way to an allocation that found the device full (DEV-3), whose row comes after:
+/// the flush is put behind that.
 class NumbaSession {
  public:
   NumbaSession(ImportRun& run, std::uint64_t default_thread) noexcept
@@ -71,11 +73,13 @@ class NumbaSession {
   std::map<std::uint64_t, NumbaCall> last_call_;  // by thread
   std::optional<NumbaRow> held_flush_;            // that may be an allocation's
 
-  // What the recorded queues must hold: the manager's, and the context's (events, streams, modules).
+  // What the recorded queues must hold: the manager's, and the context's (events, streams,
+  // modules).
   std::uint64_t queued_ = 0, queued_bytes_ = 0, context_queued_ = 0;
   bool context_added_last_ = false;
 
-  std::uint64_t of_resets_ = 0, late_ = 0, not_memory_ = 0, context_flushes_ = 0, other_flushes_ = 0, unexplained_flushes_ = 0;
+  std::uint64_t of_resets_ = 0, late_ = 0, not_memory_ = 0, context_flushes_ = 0,
+                other_flushes_ = 0, unexplained_flushes_ = 0;
   std::uint64_t live_again_ = 0, foreign_exports_ = 0, unbalanced_ = 0;
   std::map<std::string, std::uint64_t> unknown_;
 };

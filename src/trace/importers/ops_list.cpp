@@ -1,4 +1,5 @@
-// A list of operations, one a line: "a <id> <bytes>" or "f <id>". Lines that begin with # are comments.
+// A list of operations, one a line: "a <id> <bytes>" or "f <id>". Lines that begin with # are
+// comments.
 #include <map>
 #include <optional>
 #include <string>
@@ -53,7 +54,8 @@ int sniff(std::string_view prefix) {
 /// An id names what it was given to last, and may be given again.
 class OpsList {
  public:
-  explicit OpsList(ImportRun& run) noexcept : run_(run), pairs_(run, PairedRows::Addresses::names) {}
+  explicit OpsList(ImportRun& run) noexcept
+      : run_(run), pairs_(run, PairedRows::Addresses::names) {}
 
   Status line(const Line& line) {
     Operation op;
@@ -89,7 +91,8 @@ class OpsList {
   std::uint64_t last_ = 0, comments_ = 0;
 };
 
-Result<ImportCounts> read_lines(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {
+Result<ImportCounts> read_lines(format::ByteSource& source, OperationSink& sink,
+                                const ImportOptions& options) {
   ImportRun run(source, sink, options);
   Header header;
   header.complete = header.has_complete = true;
@@ -97,7 +100,8 @@ Result<ImportCounts> read_lines(format::ByteSource& source, OperationSink& sink,
   OpsList list(run);
   Line line;
   auto read = each_row(
-      run, [&](std::string_view text) -> Result<std::optional<BadField>> { return parse(text, line); },
+      run,
+      [&](std::string_view text) -> Result<std::optional<BadField>> { return parse(text, line); },
       [&] { return list.line(line); });
   if (!read) return std::move(read).error();
   return list.finish();

@@ -27,7 +27,8 @@ Status PairedRows::allocate_failure(Operation& op, std::uint64_t size, Outcome o
 }
 
 Status PairedRows::make(Operation& op, std::uint64_t size) {
-  const auto allocates = op.op == Op::memallocmanaged || op.op == Op::memhostalloc || op.op == Op::mempin;
+  const auto allocates =
+      op.op == Op::memallocmanaged || op.op == Op::memhostalloc || op.op == Op::mempin;
   if (!allocates) op.op = Op::memalloc;
   op.id = Id::of(run_.next_id());
   op.size = size;
@@ -40,8 +41,8 @@ Status PairedRows::make(Operation& op, std::uint64_t size) {
 Status PairedRows::free(Operation& op, std::uint64_t address, std::optional<std::uint64_t> size) {
   if (address == 0) return nothing(null_);
   if (!empty_.empty()) {
-    // Memory of 0 bytes may share its address with what was given out after it. The order of their frees changes
-    // nothing but which row is said to be which.
+    // Memory of 0 bytes may share its address with what was given out after it. The order of their
+    // frees changes nothing but which row is said to be which.
     if (const auto found = empty_.find(address); found != empty_.end()) {
       if (--found->second == 0) empty_.erase(found);
       return nothing(no_bytes_);

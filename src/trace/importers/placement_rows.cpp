@@ -41,8 +41,12 @@ bool PlacementRows::take_number(std::uint64_t number) {
 }
 
 bool PlacementRows::add(const PlacementRow& row) {
-  Buffer buffer{.size = row.size, .id = 0, .line = static_cast<std::uint32_t>(run_.line_number()),
-                .align = static_cast<std::uint8_t>(row.align == 0 ? 0 : std::countr_zero(row.align)), .named = false};
+  Buffer buffer{
+      .size = row.size,
+      .id = 0,
+      .line = static_cast<std::uint32_t>(run_.line_number()),
+      .align = static_cast<std::uint8_t>(row.align == 0 ? 0 : std::countr_zero(row.align)),
+      .named = false};
   if (!take_id(row, buffer)) return false;
   if (row.size == 0) {
     ++no_bytes_;
@@ -54,7 +58,7 @@ bool PlacementRows::add(const PlacementRow& row) {
   return true;
 }
 
-PlacementRows::Order PlacementRows::by_time(std::uint64_t Row::* time) const {
+PlacementRows::Order PlacementRows::by_time(std::uint64_t Row::*time) const {
   std::uint64_t all_bits = 0, last = 0;
   bool sorted = true;
   for (const auto& row : rows_) {
@@ -67,17 +71,20 @@ PlacementRows::Order PlacementRows::by_time(std::uint64_t Row::* time) const {
   Order order(rows_.size());
   std::iota(order.begin(), order.end(), 0u);
   if (sorted) return order;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return rows_[a].*time < rows_[b].*time; });
+  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return rows_[a].*time < rows_[b].*time;
+  });
   return order;
 }
 
-/// By digits of the time, the lowest first: files have millions of rows, in any order. What is moved is a word, the time
-/// above the row's number.
-PlacementRows::Order PlacementRows::by_short_time(std::uint64_t Row::* time, std::uint64_t all_bits) const {
+/// By digits of the time, the lowest first: files have millions of rows, in any order. What is
+/// moved is a word, the time above the row's number.
+PlacementRows::Order PlacementRows::by_short_time(std::uint64_t Row::*time,
+                                                  std::uint64_t all_bits) const {
   constexpr unsigned kTimeShift = 32, kDigitBits = 11, kMostDigits = 3;
   constexpr std::size_t kDigits = std::size_t{1} << kDigitBits;
-  const auto digits = (static_cast<unsigned>(std::bit_width(all_bits)) + kDigitBits - 1) / kDigitBits;
+  const auto digits =
+      (static_cast<unsigned>(std::bit_width(all_bits)) + kDigitBits - 1) / kDigitBits;
   const auto place = [](std::uint64_t word, unsigned digit) {
     return static_cast<std::size_t>(word >> (kTimeShift + digit * kDigitBits)) & (kDigits - 1);
   };
@@ -93,12 +100,14 @@ PlacementRows::Order PlacementRows::by_short_time(std::uint64_t Row::* time, std
     words.swap(sorted);
   }
   Order order(rows_.size());
-  std::transform(words.begin(), words.end(), order.begin(), [](auto word) { return static_cast<std::uint32_t>(word); });
+  std::transform(words.begin(), words.end(), order.begin(),
+                 [](auto word) { return static_cast<std::uint32_t>(word); });
   return order;
 }
 
 Result<ImportCounts> PlacementRows::finish() {
-  // The rows in the order in which they begin: what ends soon after it begins is then still at hand.
+  // The rows in the order in which they begin: what ends soon after it begins is then still at
+  // hand.
   auto ends = by_time(&Row::upper);
   {
     const auto begins = by_time(&Row::lower);

@@ -15,15 +15,15 @@ namespace emm::trace {
 /// One buffer of a placement problem: needed from `lower` until before `upper`.
 struct PlacementRow {
   Id id{};
-  bool has_id = false;      ///< Else the row's own number is its id.
+  bool has_id = false;  ///< Else the row's own number is its id.
   std::uint64_t lower = 0, upper = 0;
   std::uint64_t size = 0;   ///< Bytes.
   std::uint64_t align = 0;  ///< 0: not said.
 };
 
-/// Buffers with lifetimes, in any order, as allocations and frees in the order of time. Times are ordinals: what ends
-/// at a time ends before what begins at it, and both stand in the order of their rows. Holds all rows, which may be no
-/// more than 2^32.
+/// Buffers with lifetimes, in any order, as allocations and frees in the order of time. Times are
+/// ordinals: what ends at a time ends before what begins at it, and both stand in the order of
+/// their rows. Holds all rows, which may be no more than 2^32.
 class PlacementRows {
  public:
   explicit PlacementRows(ImportRun& run) noexcept : run_(run) {}
@@ -36,9 +36,9 @@ class PlacementRows {
  private:
   struct Buffer {
     std::uint64_t size;
-    std::uint64_t id;       // a number, or which of names_
+    std::uint64_t id;  // a number, or which of names_
     std::uint32_t line;
-    std::uint8_t align;     // the power of two; 0: not said
+    std::uint8_t align;  // the power of two; 0: not said
     bool named;
   };
   struct Row {
@@ -49,8 +49,8 @@ class PlacementRows {
 
   bool take_id(const PlacementRow& row, Buffer& buffer);
   bool take_number(std::uint64_t number);
-  Order by_time(std::uint64_t Row::* time) const;
-  Order by_short_time(std::uint64_t Row::* time, std::uint64_t all_bits) const;
+  Order by_time(std::uint64_t Row::*time) const;
+  Order by_short_time(std::uint64_t Row::*time, std::uint64_t all_bits) const;
   Status emit(const Buffer& buffer, bool begins);
 
   ImportRun& run_;

@@ -16,12 +16,15 @@ int sniff(std::string_view prefix) {
   first_lines(prefix, 1, [&](std::string_view line) {
     rmm::Row row;
     auto own = *rmm::dialect_of(rmm::kHeader);
-    sure = rmm::dialect_of(line) ? 100 : rmm::parse(line, own, row) ? 0 : 60;  // a piece of a log, its header cut off
+    sure = rmm::dialect_of(line)        ? 100
+           : rmm::parse(line, own, row) ? 0
+                                        : 60;  // a piece of a log, its header cut off
   });
   return sure;
 }
 
-Result<ImportCounts> read_log(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {
+Result<ImportCounts> read_log(format::ByteSource& source, OperationSink& sink,
+                              const ImportOptions& options) {
   ImportRun run(source, sink, options);
   if (auto begun = run.header(rmm_header()); !begun) return std::move(begun).error();
 

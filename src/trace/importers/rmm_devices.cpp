@@ -13,10 +13,12 @@ namespace {
 
 namespace rmm = format::rmm;
 
-/// Passes one log's operations on, on its device; keeps back its `end`, of which there is one for all.
+/// Passes one log's operations on, on its device; keeps back its `end`, of which there is one for
+/// all.
 class OnDevice final : public OperationSink {
  public:
-  OnDevice(OperationSink& to, std::uint32_t device, Operation& end) noexcept : to_(to), device_(device), end_(end) {}
+  OnDevice(OperationSink& to, std::uint32_t device, Operation& end) noexcept
+      : to_(to), device_(device), end_(end) {}
 
   Status on_header(const Header&) override { return {}; }
   Status on_operation(const Operation& operation) override {
@@ -96,7 +98,8 @@ std::uint64_t start_of(const Logs& logs) {
     if (log->ended()) continue;
     const auto time = log->of_day_ns();
     if (!start) start = time;
-    const auto ahead = (*start + rmm::kDayNs - time) % rmm::kDayNs;  // by how much `time` is before `start`
+    const auto ahead =
+        (*start + rmm::kDayNs - time) % rmm::kDayNs;  // by how much `time` is before `start`
     if (ahead < rmm::kDayNs / 2) start = time;
   }
   return start.value_or(0);
@@ -133,7 +136,8 @@ Result<ImportCounts> read_rmm_devices(std::span<const DeviceLog> given, Operatio
   header.requires_.push_back("multi-device");
   if (auto begun = sink.on_header(header); !begun) return std::move(begun).error();
 
-  Operation end{.op = Op::end, .members = Members(Member::events, Member::lost, Member::live, Member::live_bytes)};
+  Operation end{.op = Op::end,
+                .members = Members(Member::events, Member::lost, Member::live, Member::live_bytes)};
   Logs logs;
   for (const auto& log : given) {
     logs.push_back(std::make_unique<Log>(log, sink, end, options));
@@ -145,7 +149,8 @@ Result<ImportCounts> read_rmm_devices(std::span<const DeviceLog> given, Operatio
   for (;;) {
     Log* first = nullptr;
     for (const auto& log : logs) {
-      if (!log->ended() && (first == nullptr || log->time_ns() < first->time_ns())) first = log.get();
+      if (!log->ended() && (first == nullptr || log->time_ns() < first->time_ns()))
+        first = log.get();
     }
     if (first == nullptr) break;
     if (auto taken = first->take(); !taken) return std::move(taken).error();

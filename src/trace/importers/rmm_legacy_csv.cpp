@@ -18,7 +18,8 @@ namespace rmm = format::rmm;
 
 int sniff(std::string_view prefix) {
   auto sure = 0;
-  first_lines(prefix, 1, [&](std::string_view line) { sure = rmm::legacy_dialect_of(line) ? 100 : 0; });
+  first_lines(prefix, 1,
+              [&](std::string_view line) { sure = rmm::legacy_dialect_of(line) ? 100 : 0; });
   return sure;
 }
 
@@ -32,9 +33,12 @@ class LegacyLog {
   Status row(const rmm::LegacyRow& row) {
     if (auto defined = define_site(row.location); !defined) return defined;
     switch (row.event) {
-      case rmm::LegacyEvent::alloc: return alloc(row);
-      case rmm::LegacyEvent::realloc: return realloc(row);
-      case rmm::LegacyEvent::free: return free(row);
+      case rmm::LegacyEvent::alloc:
+        return alloc(row);
+      case rmm::LegacyEvent::realloc:
+        return realloc(row);
+      case rmm::LegacyEvent::free:
+        return free(row);
     }
     return {};
   }
@@ -51,7 +55,8 @@ class LegacyLog {
   Status define_site(std::string_view location) {
     if (location.empty() || sites_.find(location) != sites_.end()) return {};
     sites_.emplace(location, sites_.size() + 1);
-    Operation define{.op = Op::define, .members = Members(Member::kind, Member::id, Member::frames)};
+    Operation define{.op = Op::define,
+                     .members = Members(Member::kind, Member::id, Member::frames)};
     define.define_kind = DefineKind::site;
     define.id = Id::of(sites_.size());
     const std::string_view frames[] = {location};
@@ -86,8 +91,8 @@ class LegacyLog {
     return make(row);
   }
 
-  /// The row names the block that came of it. Where one was live there, that ends; where none was, the block
-  /// moved and nothing says which one it had been.
+  /// The row names the block that came of it. Where one was live there, that ends; where none was,
+  /// the block moved and nothing says which one it had been.
   Status realloc(const rmm::LegacyRow& row) {
     if (row.address == 0 && row.size == 0) return nothing();
     run_.used();
@@ -163,7 +168,8 @@ DeviceInfo first_device(std::string_view prefix) {
   return device;
 }
 
-Result<ImportCounts> read_log(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {
+Result<ImportCounts> read_log(format::ByteSource& source, OperationSink& sink,
+                              const ImportOptions& options) {
   auto prefix = source.peek(std::size_t{64} << 10);
   if (!prefix) return std::move(prefix).error();
   Header header;

@@ -9,8 +9,8 @@
 
 namespace emm::trace {
 
-/// Times of day as one growing time, from the first of them or from `start_ns`. Rows of several threads may stand a
-/// little out of order.
+/// Times of day as one growing time, from the first of them or from `start_ns`. Rows of several
+/// threads may stand a little out of order.
 class DayClock {
  public:
   DayClock() = default;
@@ -61,9 +61,12 @@ class RmmRows {
     }
     stream_.put(op, row.stream);
     switch (row.action) {
-      case Action::allocate: return pairs_.allocate(op, row.pointer, row.size);
-      case Action::allocate_failure: return pairs_.allocate_failure(op, row.size, Outcome::oom);
-      case Action::free: return pairs_.free(op, row.pointer, row.size);
+      case Action::allocate:
+        return pairs_.allocate(op, row.pointer, row.size);
+      case Action::allocate_failure:
+        return pairs_.allocate_failure(op, row.size, Outcome::oom);
+      case Action::free:
+        return pairs_.free(op, row.pointer, row.size);
     }
     return {};
   }
@@ -75,8 +78,9 @@ class RmmRows {
   Operation operation_;  // of the last row: it is large, and rows set but a few members of it
 };
 
-/// The next row of the log; false at the end of the file. A row that is not as it should be is refused as
-/// ImportRun::refuse has it. `dialect` is that of the last header, which may stand anywhere: logs get appended.
+/// The next row of the log; false at the end of the file. A row that is not as it should be is
+/// refused as ImportRun::refuse has it. `dialect` is that of the last header, which may stand
+/// anywhere: logs get appended.
 Result<bool> next_rmm_row(ImportRun& run, format::rmm::Dialect& dialect, format::rmm::Row& row);
 
 /// The header of a trace made of such logs.

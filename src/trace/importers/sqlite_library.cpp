@@ -18,7 +18,8 @@ constexpr unsigned kDeserializeReadOnly = 4;
 struct Library {
   int (*open_v2)(const char*, void**, int, const char*) = nullptr;
   int (*close_v2)(void*) = nullptr;
-  int (*deserialize)(void*, const char*, unsigned char*, std::int64_t, std::int64_t, unsigned) = nullptr;
+  int (*deserialize)(void*, const char*, unsigned char*, std::int64_t, std::int64_t,
+                     unsigned) = nullptr;
   int (*prepare_v2)(void*, const char*, int, void**, const char**) = nullptr;
   int (*step)(void*) = nullptr;
   int (*finalize)(void*) = nullptr;
@@ -32,7 +33,8 @@ struct Library {
     if (library == nullptr) return;
     whole = true;
     const auto find = [&](auto& function, const char* name) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+      function =
+          reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
       whole = whole && function != nullptr;
     };
     find(open_v2, "sqlite3_open_v2");
@@ -72,12 +74,16 @@ struct SqliteDatabase::Open {
   }
 };
 
-Result<SqliteDatabase> SqliteDatabase::open(std::string bytes, std::string name, std::string expected) {
+Result<SqliteDatabase> SqliteDatabase::open(std::string bytes, std::string name,
+                                            std::string expected) {
   if (!library().whole) {
-    return fail(Errc::not_supported, "{}: libsqlite3.so.0 was not found, without which databases are not read: the "
-                                     "Debian package libsqlite3-0 has it", name);
+    return fail(Errc::not_supported,
+                "{}: libsqlite3.so.0 was not found, without which databases are not read: the "
+                "Debian package libsqlite3-0 has it",
+                name);
   }
-  // A database in write-ahead mode cannot be read from memory; without its log it is one in the other mode.
+  // A database in write-ahead mode cannot be read from memory; without its log it is one in the
+  // other mode.
   constexpr std::size_t kVersions = 18;
   if (bytes.size() > kVersions + 1) bytes[kVersions] = bytes[kVersions + 1] = 1;
   auto open = std::make_unique<Open>();
@@ -87,7 +93,8 @@ Result<SqliteDatabase> SqliteDatabase::open(std::string bytes, std::string name,
   auto* const begin = reinterpret_cast<unsigned char*>(open->bytes.data());
   const auto size = static_cast<std::int64_t>(open->bytes.size());
   int answer = library().open_v2(":memory:", &open->handle, kOpenReadWrite | kOpenMemory, nullptr);
-  if (answer == 0) answer = library().deserialize(open->handle, "main", begin, size, size, kDeserializeReadOnly);
+  if (answer == 0)
+    answer = library().deserialize(open->handle, "main", begin, size, size, kDeserializeReadOnly);
   if (answer != 0) return open->refused(answer);
   return SqliteDatabase(std::move(open));
 }
@@ -101,7 +108,8 @@ Error SqliteDatabase::refused(std::string_view words) const { return open_->refu
 
 Result<SqliteDatabase::Query> SqliteDatabase::query(std::string_view sql) {
   void* statement = nullptr;
-  const auto answer = library().prepare_v2(open_->handle, sql.data(), static_cast<int>(sql.size()), &statement, nullptr);
+  const auto answer = library().prepare_v2(open_->handle, sql.data(), static_cast<int>(sql.size()),
+                                           &statement, nullptr);
   if (answer != 0) return open_->refused(answer);
   return Query(*open_, statement);
 }

@@ -10,12 +10,13 @@
 
 namespace emm::trace {
 
-/// A database of SQLite in memory, read through libsqlite3.so.0, which is looked for when it is first needed: nothing
-/// else does. One thread at a time.
+/// A database of SQLite in memory, read through libsqlite3.so.0, which is looked for when it is
+/// first needed: nothing else does. One thread at a time.
 class SqliteDatabase {
  public:
-  /// Takes the bytes of a database file; `name` is for messages. Errors: not_supported, naming the Debian package,
-  /// where the library is not there; parse_error of bytes that are no database, when they are first read.
+  /// Takes the bytes of a database file; `name` is for messages. Errors: not_supported, naming the
+  /// Debian package, where the library is not there; parse_error of bytes that are no database,
+  /// when they are first read.
   static Result<SqliteDatabase> open(std::string bytes, std::string name, std::string expected);
   SqliteDatabase(SqliteDatabase&&) noexcept;
   SqliteDatabase& operator=(SqliteDatabase&&) noexcept;
@@ -41,7 +42,8 @@ class SqliteDatabase::Query {
   ~Query();
 
   Result<bool> next();  ///< False after the last row. Error: parse_error of a damaged file.
-  std::optional<std::uint64_t> number(int column) const;  ///< Its 64 bits; nothing where it is no integer.
+  std::optional<std::uint64_t> number(
+      int column) const;  ///< Its 64 bits; nothing where it is no integer.
 
  private:
   friend class SqliteDatabase;

@@ -1,4 +1,5 @@
-// STAlloc's lines: "1 pointer size stream" and "0 pointer size stream", between lines that mark phases.
+// STAlloc's lines: "1 pointer size stream" and "0 pointer size stream", between lines that mark
+// phases.
 #include <algorithm>
 #include <optional>
 #include <string_view>
@@ -58,7 +59,8 @@ int sniff(std::string_view prefix) {
   return phases > 0 ? 55 : 0;  // damaged
 }
 
-Result<ImportCounts> read_lines(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {
+Result<ImportCounts> read_lines(format::ByteSource& source, OperationSink& sink,
+                                const ImportOptions& options) {
   ImportRun run(source, sink, options);
   Header header;
   header.requires_ = {"streams"};
@@ -71,7 +73,8 @@ Result<ImportCounts> read_lines(format::ByteSource& source, OperationSink& sink,
   StreamName stream;
   Line line;
   auto read = each_row(
-      run, [&](std::string_view text) -> Result<std::optional<BadField>> { return parse(text, line); },
+      run,
+      [&](std::string_view text) -> Result<std::optional<BadField>> { return parse(text, line); },
       [&]() -> Status {
         Operation op;
         if (!line.phase.empty()) {
@@ -93,7 +96,8 @@ Result<ImportCounts> read_lines(format::ByteSource& source, OperationSink& sink,
 
 extern constinit const Importer stalloc_importer{
     .name = "stalloc",
-    .summary = "STAlloc's lines: 1 or 0, pointer, size, stream; Iteration Index and micro-batch are marks",
+    .summary =
+        "STAlloc's lines: 1 or 0, pointer, size, stream; Iteration Index and micro-batch are marks",
     .from_documentation = true,
     .sniff = sniff,
     .read = read_lines,

@@ -19,7 +19,8 @@ int sniff(std::string_view prefix) {
   auto sure = 0;
   first_lines(prefix, 2, [&](std::string_view line) {
     if (!std::exchange(at_first, false) && !headed) return;
-    if (!headed && text::trim(line).starts_with('{') && line.find("\"torch\"") != std::string_view::npos) {
+    if (!headed && text::trim(line).starts_with('{') &&
+        line.find("\"torch\"") != std::string_view::npos) {
       headed = true;
       sure = prefix.find('\n') == std::string_view::npos ? 30 : 40;
       return;
@@ -49,7 +50,8 @@ Header header_of(std::string_view line, const format::JsonValue& said) {
   return header;
 }
 
-Result<ImportCounts> read_events(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {
+Result<ImportCounts> read_events(format::ByteSource& source, OperationSink& sink,
+                                 const ImportOptions& options) {
   ImportRun run(source, sink, options);
   Header header;
   std::string_view line;
@@ -92,7 +94,8 @@ Result<ImportCounts> read_events(format::ByteSource& source, OperationSink& sink
 
 extern constinit const Importer torch_events_importer{
     .name = "torch-events",
-    .summary = "events of PyTorch's caching allocator: [action, address, size, stream, time] a line",
+    .summary =
+        "events of PyTorch's caching allocator: [action, address, size, stream, time] a line",
     .from_documentation = false,
     .sniff = sniff,
     .read = read_events,

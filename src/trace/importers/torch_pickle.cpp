@@ -14,11 +14,14 @@ using namespace trace;
 
 int sniff(std::string_view prefix) {
   if (prefix.size() < 3 || prefix[0] != '\x80' || prefix[1] < 2 || prefix[1] > 5) return 0;
-  const auto says = [&](std::string_view word) { return prefix.find(word) != std::string_view::npos; };
+  const auto says = [&](std::string_view word) {
+    return prefix.find(word) != std::string_view::npos;
+  };
   return says("device_traces") || says("segment_type") || says("segments") ? 95 : 60;
 }
 
-Result<ImportCounts> read_snapshot(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {
+Result<ImportCounts> read_snapshot(format::ByteSource& source, OperationSink& sink,
+                                   const ImportOptions& options) {
   auto pickle = format::read_pickle(source, {.partial = options.partial});
   if (!pickle) return std::move(pickle).error();
   ImportRun run(source, sink, options);

@@ -59,18 +59,23 @@ class Held {
 
 void TorchBaseline::row(const TorchRow& row) {
   switch (row.action) {
-    case TorchAction::alloc: *seen_.add(row.address, {}).first = {.seen = Seen::live, .alloc = ++allocs_}; return;
+    case TorchAction::alloc:
+      *seen_.add(row.address, {}).first = {.seen = Seen::live, .alloc = ++allocs_};
+      return;
     case TorchAction::free_requested: {
       const auto [at, first] = seen_.add(row.address, {});
       at->seen = Seen::requested;
       any_requested_ = true;
-      if (first) allocations_.push_back({.address = row.address, .size = row.size, .stream = row.stream});
+      if (first)
+        allocations_.push_back({.address = row.address, .size = row.size, .stream = row.stream});
       return;
     }
     case TorchAction::free_completed: {
       const auto [at, first] = seen_.add(row.address, {});
       at->seen = Seen::ended;
-      if (first) allocations_.push_back({.address = row.address, .size = row.size, .stream = row.stream, .pending = true});
+      if (first)
+        allocations_.push_back(
+            {.address = row.address, .size = row.size, .stream = row.stream, .pending = true});
       return;
     }
     case TorchAction::segment_alloc:
@@ -85,14 +90,16 @@ void TorchBaseline::row(const TorchRow& row) {
       return;
     case TorchAction::oom:
     case TorchAction::snapshot:
-    case TorchAction::user_defined: return;
+    case TorchAction::user_defined:
+      return;
   }
 }
 
 void TorchBaseline::segment(const TorchMemory& segment) { segments_.push_back(segment); }
 
 void TorchBaseline::active_block(const TorchMemory& block) {
-  const auto [at, first] = seen_.add(block.address, {.seen = block.pending ? Seen::requested : Seen::live, .alloc = 0});
+  const auto [at, first] =
+      seen_.add(block.address, {.seen = block.pending ? Seen::requested : Seen::live, .alloc = 0});
   if (first) {
     allocations_.push_back(block);
   } else if (at->seen == Seen::ended || (at->seen == Seen::requested && !block.pending)) {
@@ -105,30 +112,41 @@ void TorchBaseline::active_block(const TorchMemory& block) {
 void TorchBaseline::finish() {
   seen_ = {};
   if (!any_requested_) {
-    for (auto& memory : allocations_) memory.pending = memory.pending && memory.granted != 0;  // the state says so
+    for (auto& memory : allocations_)
+      memory.pending = memory.pending && memory.granted != 0;  // the state says so
   }
   Held held;
   for (const auto& segment : segments_) held.add(segment);
   for (auto at = segment_rows_.rbegin(); at != segment_rows_.rend(); ++at) {
     const auto& [action, memory] = *at;
-    for (const auto address : {memory.address, memory.address + (memory.size == 0 ? 0 : memory.size - 1)}) {
-      const auto* const there = held.at(address);  // one end of a range may have been unmapped since
+    for (const auto address :
+         {memory.address, memory.address + (memory.size == 0 ? 0 : memory.size - 1)}) {
+      const auto* const there =
+          held.at(address);  // one end of a range may have been unmapped since
       if (there == nullptr || there->pool.is_default()) continue;
       pools_[static_cast<std::size_t>(segment_rows_.rend() - at) - 1] = there->pool;
     }
     switch (action) {
-      case TorchAction::segment_alloc: held.remove(memory.address); break;
-      case TorchAction::segment_map: held.remove_range(memory.address, memory.size); break;
+      case TorchAction::segment_alloc:
+        held.remove(memory.address);
+        break;
+      case TorchAction::segment_map:
+        held.remove_range(memory.address, memory.size);
+        break;
       case TorchAction::segment_free:
-      case TorchAction::segment_unmap: held.add(memory); break;
-      default: break;
+      case TorchAction::segment_unmap:
+        held.add(memory);
+        break;
+      default:
+        break;
     }
   }
   segment_rows_ = {};
   segments_.clear();
   for (const auto& [address, memory] : held.all()) segments_.push_back(memory);
-  std::sort(allocations_.begin(), allocations_.end(),
-            [](const auto& a, const auto& b) { return a.pending != b.pending ? a.pending : a.address < b.address; });
+  std::sort(allocations_.begin(), allocations_.end(), [](const auto& a, const auto& b) {
+    return a.pending != b.pending ? a.pending : a.address < b.address;
+  });
 }
 
 ByteSum TorchBaseline::bytes() const noexcept {
@@ -174,7 +192,8 @@ TorchSegment read_torch_segment(const Pickle& pickle, PickleValue value) {
 
   auto next = segment.memory.address;  // blocks lie side by side; early versions do not say where
   PickleValue block;
-  for (auto each = pickle.elements(pickle.find(value, "blocks")); lacking.empty() && each.next(block);) {
+  for (auto each = pickle.elements(pickle.find(value, "blocks"));
+       lacking.empty() && each.next(block);) {
     const auto size = number(block, "size");
     const auto address = pickle.u64(pickle.find(block, "address")).value_or(next);
     next = address + size;

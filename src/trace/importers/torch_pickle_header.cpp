@@ -12,7 +12,8 @@ using format::Pickle;
 using format::PickleValue;
 using Type = PickleValue::Type;
 
-// Settings are a few dozen values, two deep; a pickle may hold itself, so what is beyond is left out.
+// Settings are a few dozen values, two deep; a pickle may hold itself, so what is beyond is left
+// out.
 constexpr unsigned kDepthMax = 8;
 constexpr std::uint64_t kValuesMax = 10'000;
 
@@ -73,7 +74,8 @@ class JsonOf {
 
 }  // namespace
 
-std::string torch_pickle_options(const Pickle& pickle, PickleValue settings, const TorchState& state) {
+std::string torch_pickle_options(const Pickle& pickle, PickleValue settings,
+                                 const TorchState& state) {
   std::string out;
   JsonWriter json(out);
   json.begin_object();

@@ -23,8 +23,8 @@ constexpr std::uint32_t kDevicesMax = 200;
 
 Result<ImportCounts> TorchPickleImport::read() {
   for (const auto step : {&TorchPickleImport::find_devices, &TorchPickleImport::find_before,
-                          &TorchPickleImport::find_state, &TorchPickleImport::header, &TorchPickleImport::before,
-                          &TorchPickleImport::rows}) {
+                          &TorchPickleImport::find_state, &TorchPickleImport::header,
+                          &TorchPickleImport::before, &TorchPickleImport::rows}) {
     if (auto done = (this->*step)(); !done) return std::move(done).error();
   }
   std::uint64_t live = 0;
@@ -35,13 +35,17 @@ Result<ImportCounts> TorchPickleImport::read() {
     live_bytes.add(device.session->live_bytes());
   }
   for (const auto& [action, count] : unknown_actions_) {
-    run_.note(count, text::format("rows say \"{}\", which is no action of the allocator's that is known", action));
+    run_.note(count,
+              text::format("rows say \"{}\", which is no action of the allocator's that is known",
+                           action));
   }
   if (!has_segments_ && !pickle_.torn()) {
-    run_.counts().notes.emplace_back("the snapshot has no \"segments\": the state at its end is not known");
+    run_.counts().notes.emplace_back(
+        "the snapshot has no \"segments\": the state at its end is not known");
   }
   run_.note(forward_frames_, "rows have frames of the forward pass, which a trace does not keep");
-  run_.note(pickle_.opaque_count(), "values are bytes, sets or integers beyond 64 bits, which are not read");
+  run_.note(pickle_.opaque_count(),
+            "values are bytes, sets or integers beyond 64 bits, which are not read");
   run_.note(pickle_.bytes_after(), "bytes follow the end of the pickle");
   if (pickle_.torn()) {
     say_cut();
@@ -53,22 +57,31 @@ Result<ImportCounts> TorchPickleImport::read() {
 void TorchPickleImport::say_cut() {
   auto words = text::format("the file ends inside the pickle, at byte {}", pickle_.bytes_read());
   switch (cut_) {
-    case Cut::nowhere: break;
+    case Cut::nowhere:
+      break;
     case Cut::in_state:
-      words += ", inside the state at the end: the segments up to there are taken, and not the last block";
+      words +=
+          ", inside the state at the end: the segments up to there are taken, and not the last "
+          "block";
       break;
     case Cut::in_rows: {
       std::uint64_t rows = 0;
       for (const auto& [number, device] : devices_) rows += device.whole_rows;
-      words += text::format(", inside the rows of device {}: {} rows are taken, and not the last one nor the {} segments at the "
-                            "end, to which rows without their tail do not lead",
-                            cut_device_, rows - after_cut_, pickle_.size(pickle_.find(pickle_.root(), "segments")));
+      words += text::format(
+          ", inside the rows of device {}: {} rows are taken, and not the last one nor the {} "
+          "segments at the "
+          "end, to which rows without their tail do not lead",
+          cut_device_, rows - after_cut_, pickle_.size(pickle_.find(pickle_.root(), "segments")));
       break;
     }
-    case Cut::behind_rows: words += ", behind the rows: settings or annotations are missing"; break;
+    case Cut::behind_rows:
+      words += ", behind the rows: settings or annotations are missing";
+      break;
   }
   run_.counts().notes.push_back(words);
-  run_.note(after_cut_, text::format("rows of other devices are later than the last of device {}: not taken", cut_device_));
+  run_.note(after_cut_,
+            text::format("rows of other devices are later than the last of device {}: not taken",
+                         cut_device_));
 }
 
 Error TorchPickleImport::wrong(std::string_view what, std::string_view expected) const {
@@ -82,19 +95,23 @@ Status TorchPickleImport::find_devices() {
                  "a snapshot of PyTorch 2.0 or later, with \"device_traces\"");
   }
   const auto traces = pickle_.find(root, "device_traces");
-  const auto is_sequence = [&](PickleValue value) {  // as a list; whoever writes the dict anew may have made it a tuple
-    return pickle_.type(value) == Type::list || pickle_.type(value) == Type::tuple;
-  };
+  const auto is_sequence =
+      [&](PickleValue value) {  // as a list; whoever writes the dict anew may have made it a tuple
+        return pickle_.type(value) == Type::list || pickle_.type(value) == Type::tuple;
+      };
   has_segments_ = is_sequence(pickle_.find(root, "segments"));
   const auto has_rows = traces != PickleValue();
-  if (pickle_.type(root) != Type::dict || (has_rows ? !is_sequence(traces) : !has_segments_ && !pickle_.torn())) {
-    return wrong("the pickle is no snapshot of PyTorch's memory", "a dict with \"segments\" and \"device_traces\"");
+  if (pickle_.type(root) != Type::dict ||
+      (has_rows ? !is_sequence(traces) : !has_segments_ && !pickle_.torn())) {
+    return wrong("the pickle is no snapshot of PyTorch's memory",
+                 "a dict with \"segments\" and \"device_traces\"");
   }
   PickleValue rows;
   std::uint32_t number = 0;
   for (auto each = pickle_.elements(traces); each.next(rows); ++number) {
     if (pickle_.size(rows) == 0 || !is_sequence(rows)) continue;
-    if (number >= kDevicesMax) return wrong(text::format("device {}", number), "a snapshot of fewer devices");
+    if (number >= kDevicesMax)
+      return wrong(text::format("device {}", number), "a snapshot of fewer devices");
     devices_[number].rows = rows;
     devices_[number].whole_rows = pickle_.size(rows);
   }
@@ -107,8 +124,8 @@ Status TorchPickleImport::find_devices() {
   return {};
 }
 
-/// Of a file that was cut the last member of the snapshot is not whole. Rows without their tail do not lead to the state
-/// at the end, so that is left out; and the last row may be half there.
+/// Of a file that was cut the last member of the snapshot is not whole. Rows without their tail do
+/// not lead to the state at the end, so that is left out; and the last row may be half there.
 void TorchPickleImport::find_cut() {
   if (!pickle_.torn()) return;
   std::string_view last;
@@ -117,7 +134,9 @@ void TorchPickleImport::find_cut() {
     last = pickle_.string(name).value_or("");
   }
   const auto has_rows = pickle_.find(pickle_.root(), "device_traces") != PickleValue();
-  cut_ = last == "device_traces" ? Cut::in_rows : has_rows && last != "segments" ? Cut::behind_rows : Cut::in_state;
+  cut_ = last == "device_traces"          ? Cut::in_rows
+         : has_rows && last != "segments" ? Cut::behind_rows
+                                          : Cut::in_state;
   if (cut_ != Cut::in_rows) return;
   const auto device = devices_.find(cut_device_);
   if (device == devices_.end()) return;
@@ -134,10 +153,12 @@ Status TorchPickleImport::find_before() {
     PickleValue value;
     TorchRow row;
     std::uint64_t at = 0;
-    for (auto each = pickle_.elements(device.rows); at < device.whole_rows && each.next(value); ++at) {
+    for (auto each = pickle_.elements(device.rows); at < device.whole_rows && each.next(value);
+         ++at) {
       if (rows_.read(value, row) != Found::row) continue;
       if (row.has_time) earliest(row.time_us);
-      if (cut_ == Cut::in_rows && number == cut_device_ && row.has_time) cut_us_ = std::max(cut_us_.value_or(0), row.time_us);
+      if (cut_ == Cut::in_rows && number == cut_device_ && row.has_time)
+        cut_us_ = std::max(cut_us_.value_or(0), row.time_us);
     }
   }
   annotations();
@@ -146,27 +167,33 @@ Status TorchPickleImport::find_before() {
     PickleValue value;
     TorchRow row;
     std::uint64_t at = 0;
-    for (auto each = pickle_.elements(device.rows); at < device.whole_rows && each.next(value); ++at) {
+    for (auto each = pickle_.elements(device.rows); at < device.whole_rows && each.next(value);
+         ++at) {
       if (rows_.read(value, row) == Found::row && !is_after_cut(row)) device.before.row(row);
     }
   }
   return {};
 }
 
-/// Later than the last row of the device whose rows were cut: what that device held meanwhile is not known.
-bool TorchPickleImport::is_after_cut(const TorchRow& row) const { return cut_us_ && row.has_time && row.time_us > *cut_us_; }
+/// Later than the last row of the device whose rows were cut: what that device held meanwhile is
+/// not known.
+bool TorchPickleImport::is_after_cut(const TorchRow& row) const {
+  return cut_us_ && row.has_time && row.time_us > *cut_us_;
+}
 
 Status TorchPickleImport::find_state() {
   PickleValue value;
   std::uint64_t at = 0;
-  const auto segments = cut_ == Cut::in_rows ? PickleValue() : pickle_.find(pickle_.root(), "segments");
+  const auto segments =
+      cut_ == Cut::in_rows ? PickleValue() : pickle_.find(pickle_.root(), "segments");
   for (auto each = pickle_.elements(segments); each.next(value); ++at) {
     auto segment = read_torch_segment(pickle_, value);
     const auto may_be_half = cut_ == Cut::in_state && at + 1 == pickle_.size(segments);
     if (may_be_half && !segment.active.empty()) segment.active.pop_back();
     if (!segment.lacking.empty()) {
       if (pickle_.torn()) continue;
-      return wrong(text::format("segments[{}] has no number \"{}\"", at, segment.lacking), "bytes or an address");
+      return wrong(text::format("segments[{}] has no number \"{}\"", at, segment.lacking),
+                   "bytes or an address");
     }
     if (segment.device >= kDevicesMax) {
       return wrong(text::format("device {}", segment.device), "a snapshot of fewer devices");
@@ -207,7 +234,8 @@ Status TorchPickleImport::header() {
     DeviceInfo info;
     info.id = number;
     header.devices.push_back(std::move(info));
-    header.complete = header.complete && device.before.allocations().empty() && device.before.segments().empty();
+    header.complete =
+        header.complete && device.before.allocations().empty() && device.before.segments().empty();
     all.segments += device.state.segments;
     all.reserved.add(device.state.reserved);
     all.blocks += device.state.blocks;
@@ -264,14 +292,16 @@ Status TorchPickleImport::rows() {
     std::uint32_t which = 0;
     for (auto& [number, device] : devices_) {
       if (!device.head) continue;
-      if (next != nullptr && (!device.head->row.has_time || device.head->row.time_us >= next->head->row.time_us)) {
+      if (next != nullptr &&
+          (!device.head->row.has_time || device.head->row.time_us >= next->head->row.time_us)) {
         continue;
       }
       next = &device;
       which = number;
     }
-    const auto annotates = annotated_ < annotations_.size() &&
-                           (next == nullptr || annotations_[annotated_].time_us < next->head->row.time_us);
+    const auto annotates =
+        annotated_ < annotations_.size() &&
+        (next == nullptr || annotations_[annotated_].time_us < next->head->row.time_us);
     if (annotates) {
       if (auto done = annotate(); !done) return done;
       continue;
@@ -297,7 +327,8 @@ Status TorchPickleImport::advance(std::uint32_t number, Device& device) {
       case Found::bad:
         if (auto done = bad_row(number, device); !done) return done;
         continue;
-      case Found::row: break;
+      case Found::row:
+        break;
     }
     if (is_after_cut(head.row)) {
       ++after_cut_;
@@ -319,7 +350,8 @@ Status TorchPickleImport::advance(std::uint32_t number, Device& device) {
 
 Status TorchPickleImport::bad_row(std::uint32_t number, const Device& device) {
   const auto [member, expected] = rows_.wrong();
-  return wrong(text::format("device_traces[{}][{}]: {} is not as it should be", number, device.row - 1, member),
+  return wrong(text::format("device_traces[{}][{}]: {} is not as it should be", number,
+                            device.row - 1, member),
                expected);
 }
 
@@ -336,12 +368,13 @@ Status TorchPickleImport::emit(Device& device) {
   extension_.clear();
   auto pool = read_torch_pool(pickle_, head.pool);
   const auto action = head.row.action;
-  if (action == TorchAction::segment_alloc || action == TorchAction::segment_map || action == TorchAction::segment_free ||
-      action == TorchAction::segment_unmap) {
+  if (action == TorchAction::segment_alloc || action == TorchAction::segment_map ||
+      action == TorchAction::segment_free || action == TorchAction::segment_unmap) {
     const auto by_state = device.before.pool_of_segment_row(device.segment_rows++);
     if (pool.is_default()) pool = by_state;
   }
-  if (action == TorchAction::alloc) head.row.granted = device.before.granted_to_alloc_row(device.alloc_rows++);
+  if (action == TorchAction::alloc)
+    head.row.granted = device.before.granted_to_alloc_row(device.alloc_rows++);
   if (!pool.is_default()) extension_ = pool.member();
   if (head.context != no_context_) {
     const auto word = pickle_.string(head.context).value_or("");
@@ -360,11 +393,14 @@ Status TorchPickleImport::emit(Device& device) {
 void TorchPickleImport::annotations() {
   PickleValue value;
   const auto named = devices_.size() > 1;
-  for (auto each = pickle_.elements(pickle_.find(pickle_.root(), "external_annotations")); each.next(value);) {
+  for (auto each = pickle_.elements(pickle_.find(pickle_.root(), "external_annotations"));
+       each.next(value);) {
     const auto time_us = pickle_.u64(pickle_.find(value, "time_us"));
     const auto name = pickle_.string(pickle_.find(value, "name"));
     const auto stage = pickle_.string(pickle_.find(value, "stage")).value_or("");
-    const auto phase = stage == "START" ? Phase::begin : stage == "END" ? Phase::end : Phase::instant;
+    const auto phase = stage == "START" ? Phase::begin
+                       : stage == "END" ? Phase::end
+                                        : Phase::instant;
     if (!time_us || !name) {
       run_.other();
       continue;
@@ -401,9 +437,10 @@ Status TorchPickleImport::say(std::uint32_t number, Device& device) {
   const auto where = devices_.size() > 1 ? text::format(" on device {}", number) : std::string();
   const auto say_before = [&](std::uint64_t count, std::string_view what, std::uint64_t bytes) {
     if (count == 0) return;
-    notes.push_back(text::format("{} {} of {} bytes{} were there before the first row: the recording began later, or its "
-                                 "ring lost the oldest rows",
-                                 count, what, bytes, where));
+    notes.push_back(text::format(
+        "{} {} of {} bytes{} were there before the first row: the recording began later, or its "
+        "ring lost the oldest rows",
+        count, what, bytes, where));
   };
   say_before(before.allocations().size(), "allocations", before.bytes().value());
   say_before(before.segments().size(), "segments", before.reserved().value());
@@ -413,11 +450,13 @@ Status TorchPickleImport::say(std::uint32_t number, Device& device) {
   run_.note(before.contradictions(), "blocks are active at the end though the rows free them");
   const auto compare = [&](std::string_view what, std::uint64_t rows, std::uint64_t end) {
     if (rows == end) return;
-    notes.push_back(text::format("{}{}: {} by the rows, {} by the segments at the end", what, where, rows, end));
+    notes.push_back(text::format("{}{}: {} by the rows, {} by the segments at the end", what, where,
+                                 rows, end));
   };
   compare("live allocations", device.session->live_count(), device.state.blocks);
   compare("live bytes", device.session->live_bytes().value(), device.state.requested.value());
-  compare("reserved bytes", device.session->reserved_bytes().value(), device.state.reserved.value());
+  compare("reserved bytes", device.session->reserved_bytes().value(),
+          device.state.reserved.value());
   return {};
 }
 

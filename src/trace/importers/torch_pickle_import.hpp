@@ -18,8 +18,9 @@
 
 namespace emm::trace {
 
-/// One PyTorch snapshot on its way into a trace. Two walks over the rows: the first finds what was there before
-/// them, the second makes operations, those of several devices in the order of their times.
+/// One PyTorch snapshot on its way into a trace. Two walks over the rows: the first finds what was
+/// there before them, the second makes operations, those of several devices in the order of their
+/// times.
 class TorchPickleImport {
  public:
   TorchPickleImport(const format::Pickle& pickle, ImportRun& run)
@@ -36,10 +37,10 @@ class TorchPickleImport {
   struct Device {
     format::PickleValue rows;
     format::Pickle::Elements each;
-    std::uint64_t row = 0;  // of each: how many were given
-    std::uint64_t whole_rows = 0;    // those that count
-    std::size_t segment_rows = 0;    // how many were given
-    std::uint32_t alloc_rows = 0;    // the same
+    std::uint64_t row = 0;         // of each: how many were given
+    std::uint64_t whole_rows = 0;  // those that count
+    std::size_t segment_rows = 0;  // how many were given
+    std::uint32_t alloc_rows = 0;  // the same
     std::optional<Head> head;
     TorchBaseline before;
     TorchState state;
@@ -87,7 +88,8 @@ class TorchPickleImport {
   /// Where a file that was cut ends: the state at the end and the rows cannot be joined then.
   enum class Cut : std::uint8_t { nowhere, in_state, in_rows, behind_rows } cut_ = Cut::nowhere;
   std::uint32_t cut_device_ = 0;
-  std::optional<std::uint64_t> cut_us_;  // the time of the last row of the device whose rows were cut
+  std::optional<std::uint64_t>
+      cut_us_;  // the time of the last row of the device whose rows were cut
   std::uint64_t after_cut_ = 0;
 };
 

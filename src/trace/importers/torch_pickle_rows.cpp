@@ -9,12 +9,13 @@ using format::Pickle;
 using format::PickleValue;
 
 constexpr std::array<std::string_view, TorchPickleRows::kFields> kFieldNames{
-    "action", "addr", "device_free", "size", "stream", "time_us", "frames", "user_metadata", "category",
-    "compile_context", "pool_id", "forward_frames"};
+    "action",        "addr",     "device_free",     "size",    "stream",        "time_us", "frames",
+    "user_metadata", "category", "compile_context", "pool_id", "forward_frames"};
 
 }  // namespace
 
-TorchPickleRows::TorchPickleRows(const Pickle& pickle) : pickle_(pickle), slots_(pickle.shape_count()) {
+TorchPickleRows::TorchPickleRows(const Pickle& pickle)
+    : pickle_(pickle), slots_(pickle.shape_count()) {
   for (std::uint32_t shape = 0; shape < slots_.size(); ++shape) {
     for (std::size_t i = 0; i < kFields; ++i) {
       const auto slot = pickle.slot(shape, kFieldNames[i]);
@@ -32,7 +33,8 @@ TorchPickleRows::Found TorchPickleRows::read(PickleValue value, TorchRow& row) {
   const auto fields = pickle_.fields(value);
   shape_ = fields.shape;
   values_ = fields.values;
-  if (values_ == nullptr && pickle_.type(value) != PickleValue::Type::dict) return bad("the row", "a dict");
+  if (values_ == nullptr && pickle_.type(value) != PickleValue::Type::dict)
+    return bad("the row", "a dict");
   if (!action_of(field(Field::action), row.action)) {
     const auto word = pickle_.string(field(Field::action));
     if (!word) return bad("\"action\"", "a string");
@@ -43,7 +45,8 @@ TorchPickleRows::Found TorchPickleRows::read(PickleValue value, TorchRow& row) {
   const auto oom = row.action == TorchAction::oom;
   row.address = row.time_us = 0;
   row.has_address = pickle_.get(field(oom ? Field::device_free : Field::addr), row.address);
-  const auto is_mark = row.action == TorchAction::snapshot || row.action == TorchAction::user_defined;
+  const auto is_mark =
+      row.action == TorchAction::snapshot || row.action == TorchAction::user_defined;
   if (!row.has_address && !oom && !is_mark) return bad("\"addr\"", "an address");
   row.size = 0;
   if (!pickle_.get(field(Field::size), row.size) && row.action != TorchAction::user_defined) {
@@ -91,7 +94,8 @@ bool TorchPickleRows::action_of(PickleValue word, TorchAction& action) {
   return true;
 }
 
-TorchPickleRows::Found TorchPickleRows::bad(std::string_view member, std::string_view expected) noexcept {
+TorchPickleRows::Found TorchPickleRows::bad(std::string_view member,
+                                            std::string_view expected) noexcept {
   wrong_ = {member, expected};
   return Found::bad;
 }

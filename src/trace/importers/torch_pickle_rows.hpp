@@ -14,11 +14,22 @@
 
 namespace emm::trace {
 
-/// Reads the rows of a snapshot's device_traces. Where their members are is found out once for each shape of dict.
+/// Reads the rows of a snapshot's device_traces. Where their members are is found out once for each
+/// shape of dict.
 class TorchPickleRows {
  public:
   enum class Field : std::uint8_t {
-    action, addr, device_free, size, stream, time_us, frames, user_metadata, category, compile_context, pool_id,
+    action,
+    addr,
+    device_free,
+    size,
+    stream,
+    time_us,
+    frames,
+    user_metadata,
+    category,
+    compile_context,
+    pool_id,
     forward_frames,
   };
   static constexpr std::size_t kFields = 12;

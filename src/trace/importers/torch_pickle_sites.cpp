@@ -25,9 +25,7 @@ class Hash {
     state_ = (state_ ^ word) * 0x9e3779b97f4a7c15u;
     state_ ^= state_ >> 32;
   }
-  void add(std::string_view text) noexcept {
-    add(std::hash<std::string_view>()(text));
-  }
+  void add(std::string_view text) noexcept { add(std::hash<std::string_view>()(text)); }
   std::uint32_t value() const noexcept { return static_cast<std::uint32_t>(state_ >> 16); }
 
  private:
@@ -64,12 +62,15 @@ TorchPickleSites::Frame TorchPickleSites::read(PickleValue frame) const {
             .name = pickle_.find(frame, "name")};
   }
   const auto& slots = slots_[fields.shape];
-  const auto value = [&](std::optional<std::uint32_t> slot) { return slot ? fields.values[*slot] : PickleValue(); };
+  const auto value = [&](std::optional<std::uint32_t> slot) {
+    return slot ? fields.values[*slot] : PickleValue();
+  };
   return {.file = value(slots.file), .line = value(slots.line), .name = value(slots.name)};
 }
 
 Result<std::uint64_t> TorchPickleSites::site(PickleValue frames) {
-  if (pickle_.type(frames) != PickleValue::Type::list || pickle_.size(frames) == 0) return std::uint64_t{0};
+  if (pickle_.type(frames) != PickleValue::Type::list || pickle_.size(frames) == 0)
+    return std::uint64_t{0};
   const auto identity = pickle_.identity(frames);
   if (numbers_[identity] == 0) {
     const auto known = sites_;
@@ -133,10 +134,13 @@ std::uint32_t TorchPickleSites::frame_number(PickleValue frame) {
   hash.add(pickle_.string(its.file).value_or(""));
   hash.add(pickle_.string(its.name).value_or(""));
   hash.add(line);
-  const auto equal = [&](PickleValue a, PickleValue b) { return a == b || pickle_.string(a) == pickle_.string(b); };
+  const auto equal = [&](PickleValue a, PickleValue b) {
+    return a == b || pickle_.string(a) == pickle_.string(b);
+  };
   const auto same = [&](std::uint32_t other) {
     const auto first = read(frames_[other - 1]);
-    return pickle_.u64(first.line).value_or(0) == line && equal(first.file, its.file) && equal(first.name, its.name);
+    return pickle_.u64(first.line).value_or(0) == line && equal(first.file, its.file) &&
+           equal(first.name, its.name);
   };
   const auto next = static_cast<std::uint32_t>(frames_.size() + 1);
   const auto number = frame_set_.intern(hash.value(), next, same);

@@ -41,10 +41,10 @@ class NumberSet {
   std::size_t count_ = 0;
 };
 
-/// The call stacks of a snapshot as the trace's sites: each becomes one `define` with frames "file:line name" where
-/// it is first named. A stack is looked at once, however many rows name it. Stacks that say the same are one, among
-/// the first million of stacks and of frames: PyTorch shares them anyway, and a set of them all would need more
-/// memory than they do.
+/// The call stacks of a snapshot as the trace's sites: each becomes one `define` with frames
+/// "file:line name" where it is first named. A stack is looked at once, however many rows name it.
+/// Stacks that say the same are one, among the first million of stacks and of frames: PyTorch
+/// shares them anyway, and a set of them all would need more memory than they do.
 class TorchPickleSites {
  public:
   TorchPickleSites(const format::Pickle& pickle, ImportRun& run);
@@ -60,8 +60,8 @@ class TorchPickleSites {
 
   std::uint32_t frame_number(format::PickleValue frame);
   std::uint32_t stack_number(format::PickleValue frames);
-  /// A word that is equal for frames that are known to say the same: the frame's number, or what no number is.
-  /// False for what is no frame.
+  /// A word that is equal for frames that are known to say the same: the frame's number, or what no
+  /// number is. False for what is no frame.
   bool word_of(format::PickleValue frame, std::uint64_t& word);
   Status define(std::uint32_t stack);
   void write(format::PickleValue frame, std::string& out) const;
@@ -75,14 +75,15 @@ class TorchPickleSites {
   struct Slots {
     std::optional<std::uint32_t> file, line, name;
   };
-  std::vector<Slots> slots_;            // by shape
-  std::vector<std::uint32_t> numbers_;  // by identity, of a stack, or a frame with kFrame; 0: not looked at
+  std::vector<Slots> slots_;  // by shape
+  std::vector<std::uint32_t>
+      numbers_;  // by identity, of a stack, or a frame with kFrame; 0: not looked at
   NumberSet frame_set_, stack_set_;
   std::vector<format::PickleValue> frames_, stacks_;  // by number, less one: the first that said so
-  std::vector<Text> texts_;                           // of frames; size 0: not written yet, or not kept
+  std::vector<Text> texts_;  // of frames; size 0: not written yet, or not kept
   std::string kept_, passing_;
-  std::vector<format::PickleValue> at_hand_;          // the frames of the stack that is looked at
-  std::vector<std::uint64_t> words_;                  // and their words
+  std::vector<format::PickleValue> at_hand_;  // the frames of the stack that is looked at
+  std::vector<std::uint64_t> words_;          // and their words
   std::vector<Text> places_;
   std::vector<std::string_view> views_;
   std::uint32_t sites_ = 0;

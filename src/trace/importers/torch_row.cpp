@@ -34,19 +34,24 @@ Result<std::optional<BadField>> parse_torch_row(std::string_view line, const std
     const auto at = place_of(line, index);
     const auto end = std::min(line.find_first_of(",]", at), line.size());
     auto said = line.substr(at, end - at);
-    if (said.size() > 1 && said.starts_with('"') && said.ends_with('"')) said = said.substr(1, said.size() - 2);
+    if (said.size() > 1 && said.starts_with('"') && said.ends_with('"'))
+      said = said.substr(1, said.size() - 2);
     bad = BadField{.what = what, .value = said, .at = at, .expected = expected};
   };
   const auto& elements = value->elements();
   const auto element = [&](std::size_t index) -> const JsonValue* {
     return index < elements.size() ? &elements[index] : nullptr;
   };
-  const auto number = [&](std::size_t index, std::string_view what, std::string_view expected) -> std::uint64_t {
+  const auto number = [&](std::size_t index, std::string_view what,
+                          std::string_view expected) -> std::uint64_t {
     const auto* const said = element(index);
     if (said != nullptr) {
-      const auto positive = index == 1 ? address_in(*said) : index == kTime ? time_in(*said) : said->as_u64();
+      const auto positive = index == 1       ? address_in(*said)
+                            : index == kTime ? time_in(*said)
+                                             : said->as_u64();
       if (positive) return *positive;
-      if (const auto any = said->as_i64(); any && what == "stream") return static_cast<std::uint64_t>(*any);
+      if (const auto any = said->as_i64(); any && what == "stream")
+        return static_cast<std::uint64_t>(*any);
     }
     refuse(index, what, expected);
     return 0;
@@ -55,12 +60,14 @@ Result<std::optional<BadField>> parse_torch_row(std::string_view line, const std
   const auto word = element(0) != nullptr ? element(0)->as_string().value_or("") : "";
   const auto* const found = std::find(kTorchActionNames.begin(), kTorchActionNames.end(), word);
   if (found == kTorchActionNames.end()) {
-    refuse(0, "action", "alloc, free_requested, free_completed, segment_alloc, segment_free, segment_map, "
-                        "segment_unmap, oom or snapshot");
+    refuse(0, "action",
+           "alloc, free_requested, free_completed, segment_alloc, segment_free, segment_map, "
+           "segment_unmap, oom or snapshot");
     return bad;
   }
   row.action = static_cast<TorchAction>(found - kTorchActionNames.begin());
-  const auto may_lack_address = row.action == TorchAction::oom || row.action == TorchAction::snapshot;
+  const auto may_lack_address =
+      row.action == TorchAction::oom || row.action == TorchAction::snapshot;
   row.has_address = !(may_lack_address && element(1) != nullptr && element(1)->is_null());
   if (row.has_address) row.address = number(1, "address", "an address");
   row.size = number(2, "size", "a count of bytes");

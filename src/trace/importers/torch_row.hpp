@@ -13,29 +13,39 @@ namespace emm::trace {
 
 /// What PyTorch's caching allocator notes down, by its own words.
 enum class TorchAction : std::uint8_t {
-  alloc, free_requested, free_completed, segment_alloc, segment_free, segment_map, segment_unmap, oom, snapshot,
+  alloc,
+  free_requested,
+  free_completed,
+  segment_alloc,
+  segment_free,
+  segment_map,
+  segment_unmap,
+  oom,
+  snapshot,
   user_defined,
 };
 inline constexpr std::array<std::string_view, 10> kTorchActionNames{
-    "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free",
-    "segment_map", "segment_unmap", "oom", "snapshot", "user_defined"};
+    "alloc",        "free_requested", "free_completed", "segment_alloc",
+    "segment_free", "segment_map",    "segment_unmap",  "oom",
+    "snapshot",     "user_defined"};
 
 /// `["alloc",140618672111616,154389504,0,1795225354508868]`
 struct TorchRow {
   TorchAction action = TorchAction::alloc;
-  std::uint64_t address = 0;      ///< Of oom: bytes free on the device.
-  bool has_address = false;       ///< A snapshot or an oom may have null.
-  std::uint64_t size = 0;         ///< Bytes.
-  std::uint64_t stream = 0;       ///< A handle; 0 is the default stream.
-  std::uint64_t time_us = 0;      ///< Since 1970.
+  std::uint64_t address = 0;  ///< Of oom: bytes free on the device.
+  bool has_address = false;   ///< A snapshot or an oom may have null.
+  std::uint64_t size = 0;     ///< Bytes.
+  std::uint64_t stream = 0;   ///< A handle; 0 is the default stream.
+  std::uint64_t time_us = 0;  ///< Since 1970.
   bool has_time = true;
-  std::uint64_t granted = 0;      ///< Of alloc: bytes of the block; 0: not known.
-  std::uint64_t site = 0;         ///< Of the trace's `define`; 0: none.
-  std::string_view label{};       ///< What the program said about the row; may be empty.
-  std::string_view extension{};   ///< "x-" members, as JSON without braces; may be empty.
+  std::uint64_t granted = 0;     ///< Of alloc: bytes of the block; 0: not known.
+  std::uint64_t site = 0;        ///< Of the trace's `define`; 0: none.
+  std::string_view label{};      ///< What the program said about the row; may be empty.
+  std::string_view extension{};  ///< "x-" members, as JSON without braces; may be empty.
 };
 
-/// Error: parse_error of a line that is no JSON, in words. A BadField of an element that is not as it should be.
+/// Error: parse_error of a line that is no JSON, in words. A BadField of an element that is not as
+/// it should be.
 Result<std::optional<BadField>> parse_torch_row(std::string_view line, const std::string& name,
                                                 std::uint64_t line_number, TorchRow& row);
 

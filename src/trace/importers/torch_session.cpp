@@ -19,16 +19,25 @@ Status TorchSession::row(const TorchRow& row) {
     requested_.add(requested->address, requested->entry);
   }
   switch (row.action) {
-    case TorchAction::alloc: return alloc(row);
-    case TorchAction::free_requested: return free_requested(row);
-    case TorchAction::free_completed: return free_completed(row);
-    case TorchAction::segment_alloc: return segment_begin(row, Kind::device);
-    case TorchAction::segment_map: return segment_begin(row, Kind::physical);
-    case TorchAction::segment_free: return segment_free(row);
-    case TorchAction::segment_unmap: return segment_unmap(row);
-    case TorchAction::oom: return oom(row);
+    case TorchAction::alloc:
+      return alloc(row);
+    case TorchAction::free_requested:
+      return free_requested(row);
+    case TorchAction::free_completed:
+      return free_completed(row);
+    case TorchAction::segment_alloc:
+      return segment_begin(row, Kind::device);
+    case TorchAction::segment_map:
+      return segment_begin(row, Kind::physical);
+    case TorchAction::segment_free:
+      return segment_free(row);
+    case TorchAction::segment_unmap:
+      return segment_unmap(row);
+    case TorchAction::oom:
+      return oom(row);
     case TorchAction::snapshot:
-    case TorchAction::user_defined: return mark(row);
+    case TorchAction::user_defined:
+      return mark(row);
   }
   return {};
 }
@@ -51,15 +60,17 @@ Status TorchSession::finish() {
     }
     if (auto given = run_.emit(made); !given) return given;
   }
-  run_.note(not_completed.size(), "frees had not completed at the end: their memory was not free yet");
+  run_.note(not_completed.size(),
+            "frees had not completed at the end: their memory was not free yet");
   run_.note(live_again_, "rows allocate at an address that is live");
   run_.note(other_size_, "rows free another size than was allocated");
-  run_.note(delayed_, "frees completed later than they were asked for, as record_stream makes them");
+  run_.note(delayed_,
+            "frees completed later than they were asked for, as record_stream makes them");
   if (refused_with_room_ != 0) {
-    run_.note(refused_with_room_,
-              text::format("allocations failed with room on the device, {} bytes or more: a limit was set elsewhere, "
-                           "as by a memory fraction",
-                           least_room_));
+    run_.note(refused_with_room_, text::format("allocations failed with room on the device, {} "
+                                               "bytes or more: a limit was set elsewhere, "
+                                               "as by a memory fraction",
+                                               least_room_));
   }
   return {};
 }
@@ -98,7 +109,8 @@ void TorchSession::add_site(Operation& made, std::uint64_t site) {
 }
 
 /// Of the next id.
-void TorchSession::make_allocation(Operation& made, std::uint64_t address, std::uint64_t size, std::uint64_t stream) {
+void TorchSession::make_allocation(Operation& made, std::uint64_t address, std::uint64_t size,
+                                   std::uint64_t stream) {
   made.id = Id::of(run_.next_id());
   made.size = size;
   made.addr = address;
@@ -146,7 +158,8 @@ Status TorchSession::held_before(const TorchMemory& memory) {
 }
 
 Status TorchSession::alloc(const TorchRow& row) {
-  if (requested_.count() != 0) requested_.remove(row.address);  // it completed, and the row that said so was lost
+  if (requested_.count() != 0)
+    requested_.remove(row.address);  // it completed, and the row that said so was lost
   if (!live_.add(row.address, {.id = run_.id_to_come(), .size = row.size})) return again();
   auto made = common(row, Op::memalloc);
   make_allocation(made, row.address, row.size, row.stream);
@@ -211,8 +224,8 @@ Status TorchSession::segment_free(const TorchRow& row) {
   return give_back(row, ended->id);
 }
 
-/// The range may cover several that were mapped, and parts of them: what is left of a part stays, under a name
-/// of its own. The first operation stands for the row.
+/// The range may cover several that were mapped, and parts of them: what is left of a part stays,
+/// under a name of its own. The first operation stands for the row.
 Status TorchSession::segment_unmap(const TorchRow& row) {
   const auto begin = row.address;
   const auto end = row.size > ~begin ? ~std::uint64_t{0} : begin + row.size;
@@ -226,7 +239,8 @@ Status TorchSession::segment_unmap(const TorchRow& row) {
     }
     const auto first = place->address, last = place->address + place->entry.size;
     segments_.remove(first);
-    if (auto given = give_back(row, place->entry.id, !std::exchange(found, true)); !given) return given;
+    if (auto given = give_back(row, place->entry.id, !std::exchange(found, true)); !given)
+      return given;
     if (first < begin) {
       if (auto given = keep_part(row, place->entry.id, first, begin - first); !given) return given;
     }
@@ -279,7 +293,8 @@ Status TorchSession::mark(const TorchRow& row) {
   return run_.emit(made);
 }
 
-void TorchSession::make_segment(Operation& made, std::string_view name, const TorchMemory& memory, Kind kind) {
+void TorchSession::make_segment(Operation& made, std::string_view name, const TorchMemory& memory,
+                                Kind kind) {
   made.layer = Layer::backing;
   made.kind = kind;
   made.id = Id::of(name);
@@ -290,13 +305,15 @@ void TorchSession::make_segment(Operation& made, std::string_view name, const To
   stream_.put(made, memory.stream);
 }
 
-Status TorchSession::hold(const TorchRow& row, std::uint64_t address, std::uint64_t size, Kind kind) {
+Status TorchSession::hold(const TorchRow& row, std::uint64_t address, std::uint64_t size,
+                          Kind kind) {
   if (!row.extension.empty()) extensions_[numbers_.segments + 1] = row.extension;
   return hold(common(row, Op::memalloc), address, size, row.stream, kind);
 }
 
 /// It says of itself what the range did that it was a part of.
-Status TorchSession::keep_part(const TorchRow& row, std::uint64_t segment, std::uint64_t address, std::uint64_t size) {
+Status TorchSession::keep_part(const TorchRow& row, std::uint64_t segment, std::uint64_t address,
+                               std::uint64_t size) {
   auto made = common(row, Op::memalloc);
   made.members.remove(Member::extension);
   made.extension = {};
@@ -307,7 +324,8 @@ Status TorchSession::keep_part(const TorchRow& row, std::uint64_t segment, std::
   return hold(made, address, size, row.stream, Kind::physical);
 }
 
-Status TorchSession::hold(Operation made, std::uint64_t address, std::uint64_t size, std::uint64_t stream, Kind kind) {
+Status TorchSession::hold(Operation made, std::uint64_t address, std::uint64_t size,
+                          std::uint64_t stream, Kind kind) {
   const auto id = ++numbers_.segments;
   const auto name = text::format("s{}", id);
   make_segment(made, name, {.address = address, .size = size, .stream = stream}, kind);
@@ -326,7 +344,9 @@ Status TorchSession::give_back(const TorchRow& row, std::uint64_t segment, bool 
 }
 
 void TorchSession::has_no_row(Operation& made) {
-  extension_.assign(made.extension).append(made.extension.empty() ? "" : ",").append("\"x-no_row\":true");
+  extension_.assign(made.extension)
+      .append(made.extension.empty() ? "" : ",")
+      .append("\"x-no_row\":true");
   made.extension = extension_;
   made.members.add(Member::extension);
 }

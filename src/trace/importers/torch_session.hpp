@@ -45,26 +45,29 @@ struct TorchMemory {
   std::uint64_t granted = 0;  ///< Bytes of its block; 0: not known.
   std::uint64_t stream = 0;   ///< A handle.
   bool mapped = false;        ///< Of a segment: a part of an expandable one.
-  bool pending = false;       ///< Of what a caller held: it was freed already, and its free had not completed.
-  TorchPool pool{};           ///< Of a segment.
+  bool pending =
+      false;  ///< Of what a caller held: it was freed already, and its free had not completed.
+  TorchPool pool{};              ///< Of a segment.
   format::PickleValue frames{};  ///< Where it was allocated; absent where that is not known.
   std::uint64_t site = 0;        ///< Of the trace's `define`, by the frames; 0: none.
 };
 
 /// The events of one device's caching allocator, in their order, as operations of a trace.
 ///
-/// free_requested is the caller's free. free_completed is where the allocator could use the address again: said
-/// as a free in the backing layer where it did not follow at once (record_stream held it back). Segments are what
-/// the allocator held from the device: memory of the backing layer, named s1, s2, ... Where skipped rows leave no
-/// free_requested, the free_completed is the caller's free. A free that no row completes has a backing free at the end
-/// that failed, since the device was not ready; unless completions were not recorded at all.
+/// free_requested is the caller's free. free_completed is where the allocator could use the address
+/// again: said as a free in the backing layer where it did not follow at once (record_stream held
+/// it back). Segments are what the allocator held from the device: memory of the backing layer,
+/// named s1, s2, ... Where skipped rows leave no free_requested, the free_completed is the caller's
+/// free. A free that no row completes has a backing free at the end that failed, since the device
+/// was not ready; unless completions were not recorded at all.
 ///
-/// A row may become several operations, and the state before the first row becomes operations without rows: those
-/// beside the one that stands for the row say "x-no_row".
+/// A row may become several operations, and the state before the first row becomes operations
+/// without rows: those beside the one that stands for the row say "x-no_row".
 class TorchSession {
  public:
   /// Operations name `device`, where it is given. `numbers` outlives the session.
-  TorchSession(ImportRun& run, TorchNumbers& numbers, std::optional<std::uint32_t> device = std::nullopt) noexcept
+  TorchSession(ImportRun& run, TorchNumbers& numbers,
+               std::optional<std::uint32_t> device = std::nullopt) noexcept
       : run_(run), numbers_(numbers), device_(device) {}
 
   /// Before the first row: a segment, or an allocation.
@@ -73,8 +76,8 @@ class TorchSession {
   Status row(const TorchRow& row);
   /// The recording says of some free that it completed, or that it did not.
   void completions_are_recorded() noexcept { completions_ = true; }
-  /// After the last row: the frees that did not complete, and what there is to say. ImportRun::finish() is the caller's
-  /// to call.
+  /// After the last row: the frees that did not complete, and what there is to say.
+  /// ImportRun::finish() is the caller's to call.
   Status finish();
 
   std::uint64_t live_count() const noexcept { return live_.count(); }
@@ -86,7 +89,8 @@ class TorchSession {
   // Operations are large: they are made in one place, and completed there.
   Operation common(Op op) const;
   Operation common(const TorchRow& row, Op op);
-  void make_allocation(Operation& made, std::uint64_t address, std::uint64_t size, std::uint64_t stream);
+  void make_allocation(Operation& made, std::uint64_t address, std::uint64_t size,
+                       std::uint64_t stream);
   void make_segment(Operation& made, std::string_view name, const TorchMemory& memory, Kind kind);
   Status alloc(const TorchRow& row);
   Status free_requested(const TorchRow& row);
@@ -99,8 +103,10 @@ class TorchSession {
 
   Status end_of(const TorchRow& row, const LiveTable::Entry& ended);
   Status hold(const TorchRow& row, std::uint64_t address, std::uint64_t size, Kind kind);
-  Status keep_part(const TorchRow& row, std::uint64_t segment, std::uint64_t address, std::uint64_t size);
-  Status hold(Operation made, std::uint64_t address, std::uint64_t size, std::uint64_t stream, Kind kind);
+  Status keep_part(const TorchRow& row, std::uint64_t segment, std::uint64_t address,
+                   std::uint64_t size);
+  Status hold(Operation made, std::uint64_t address, std::uint64_t size, std::uint64_t stream,
+              Kind kind);
   Status give_back(const TorchRow& row, std::uint64_t segment, bool has_row = true);
   void has_no_row(Operation& made);
   static void add_site(Operation& made, std::uint64_t site);
@@ -117,7 +123,7 @@ class TorchSession {
     std::uint64_t address = 0;
     LiveTable::Entry entry;
   };
-  std::optional<Requested> just_requested_;  // by the last row
+  std::optional<Requested> just_requested_;          // by the last row
   std::map<std::uint64_t, std::string> extensions_;  // of segments that have some, by number
   std::string extension_;
   bool completions_ = false;

@@ -38,8 +38,9 @@ int sniff(std::string_view prefix) {
 
 /// Rows in, operations out.
 ///
-/// A reallocation is announced, then done by rows of its own (an allocate, sometimes a deallocate before it) or by
-/// none, and then its result is said. Where no row did it, the result is a free and an allocation.
+/// A reallocation is announced, then done by rows of its own (an allocate, sometimes a deallocate
+/// before it) or by none, and then its result is said. Where no row did it, the result is a free
+/// and an allocation.
 class UmpireReplay {
  public:
   explicit UmpireReplay(ImportRun& run) noexcept : run_(run), pairs_(run) {}
@@ -53,12 +54,17 @@ class UmpireReplay {
         if (row.intent) return announced();
         ++done_;
         return allocate(op, row, row.size);
-      case UmpireEvent::deallocate: ++done_; return pairs_.free(op, row.pointer);
-      case UmpireEvent::reallocate: return reallocate(op, row);
+      case UmpireEvent::deallocate:
+        ++done_;
+        return pairs_.free(op, row.pointer);
+      case UmpireEvent::reallocate:
+        return reallocate(op, row);
       case UmpireEvent::make_resource:
-      case UmpireEvent::make_allocator: return make_allocator(row);
+      case UmpireEvent::make_allocator:
+        return make_allocator(row);
       case UmpireEvent::version:
-      case UmpireEvent::other: break;
+      case UmpireEvent::other:
+        break;
     }
     run_.other();
     return {};
@@ -111,8 +117,8 @@ class UmpireReplay {
     const auto device = text::to_u64(rest.substr(0, rest.find("::")));
     if (!device) return place;
     if (*device > kDeviceMax) {
-      return fail(Errc::parse_error, "{}:{}: a resource is \"{}\": expected devices up to {}", run_.source_name(),
-                  run_.line_number(), name, kDeviceMax);
+      return fail(Errc::parse_error, "{}:{}: a resource is \"{}\": expected devices up to {}",
+                  run_.source_name(), run_.line_number(), name, kDeviceMax);
     }
     place.device = static_cast<std::uint32_t>(*device);
     return place;
@@ -201,10 +207,12 @@ std::string framework_of(std::string_view prefix) {
   return framework;
 }
 
-Result<ImportCounts> read_replay(format::ByteSource& source, OperationSink& sink, const ImportOptions& options) {
+Result<ImportCounts> read_replay(format::ByteSource& source, OperationSink& sink,
+                                 const ImportOptions& options) {
   const auto prefix = source.peek(std::size_t{64} << 10);
   if (!prefix) return prefix.error();
-  if (auto lines = refuse_umpire_database(*prefix, source.name()); !lines) return std::move(lines).error();
+  if (auto lines = refuse_umpire_database(*prefix, source.name()); !lines)
+    return std::move(lines).error();
   Header header;
   header.level = Level::framework;
   header.complete = header.has_complete = true;

@@ -87,15 +87,20 @@ std::optional<BadField> parse_args(std::string_view line, const JsonValue& value
       row.name = word_of(member_of(value, "tags"), "allocator_name");
       row.parent = word_of(strings, "arg0");
       break;
-    case UmpireEvent::version: row.version = version_of(numbers); break;
-    case UmpireEvent::other: break;
+    case UmpireEvent::version:
+      row.version = version_of(numbers);
+      break;
+    case UmpireEvent::other:
+      break;
   }
   if (json.bad()) return json.bad();
   return sizes.bad() ? sizes.bad() : pointers.bad();
 }
 
-/// The dialect before: what is about to be done has no "result", but for a deallocate, which says nothing after.
-std::optional<BadField> parse_payload(std::string_view line, const JsonValue& value, UmpireRow& row) {
+/// The dialect before: what is about to be done has no "result", but for a deallocate, which says
+/// nothing after.
+std::optional<BadField> parse_payload(std::string_view line, const JsonValue& value,
+                                      UmpireRow& row) {
   JsonRow json(line, value);
   row.event = event_named(json.string("event", "the name of an operation"));
   row.time_ns = json.time("timestamp", "nanoseconds");
@@ -130,8 +135,11 @@ std::optional<BadField> parse_payload(std::string_view line, const JsonValue& va
       if (!row.intent) row.allocator = pointer(given, "allocator_ref");
       break;
     }
-    case UmpireEvent::version: row.version = version_of(payload); break;
-    case UmpireEvent::other: break;
+    case UmpireEvent::version:
+      row.version = version_of(payload);
+      break;
+    case UmpireEvent::other:
+      break;
   }
   if (json.bad()) return json.bad();
   return asked.bad() ? asked.bad() : given.bad();
@@ -147,10 +155,11 @@ Status refuse_umpire_database(std::string_view prefix, const std::string& name) 
     if (c != ' ') words.push_back(c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c);
   }
   if (words.find("createtableevents(eventjson") == std::string::npos) return {};
-  return fail(Errc::parse_error,
-              "{}: this is the SQLite database that Umpire writes: expected its events as lines, as "
-              "`sqlite3 {} 'SELECT event FROM events' > umpire.replay` writes them",
-              name, name);
+  return fail(
+      Errc::parse_error,
+      "{}: this is the SQLite database that Umpire writes: expected its events as lines, as "
+      "`sqlite3 {} 'SELECT event FROM events' > umpire.replay` writes them",
+      name, name);
 }
 
 Result<std::optional<BadField>> parse_umpire_row(std::string_view line, const std::string& name,

@@ -10,7 +10,8 @@
 
 namespace emm::trace {
 
-/// A line of words with spaces between; remembers the first that is not as expected. Words that are missing are empty.
+/// A line of words with spaces between; remembers the first that is not as expected. Words that are
+/// missing are empty.
 class Words {
  public:
   explicit Words(std::string_view line) noexcept : line_(line) {}

@@ -51,7 +51,8 @@ TEST_F(SimTest, LogsShowMemoryOfOthersAsItIs) {
 
 TEST_F(SimTest, HostMemoryRunsOutAtATerabyte) {
 #ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "ThreadSanitizer leaves 1.5 TiB of addresses, in which a terabyte finds room by luck";
+  GTEST_SKIP()
+      << "ThreadSanitizer leaves 1.5 TiB of addresses, in which a terabyte finds room by luck";
 #endif
   const auto half = driver().mem_host_alloc(600_GiB, {});
   ASSERT_TRUE(half);

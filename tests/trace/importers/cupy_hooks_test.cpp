@@ -40,7 +40,8 @@ TEST(CupyHooks, OfDebugPrintHookAreTheSameRequests) {
 }
 
 TEST(CupyHooks, OfNoBytesAreNoRequests) {
-  const auto trace = import_text("cupy-hooks", "[\"alloc\", 0, 0, 0, 1, 0]\n[\"free\", 0, 0, 0, 2]\n");
+  const auto trace =
+      import_text("cupy-hooks", "[\"alloc\", 0, 0, 0, 1, 0]\n[\"free\", 0, 0, 0, 2]\n");
 
   EXPECT_EQ(trace.text(), "end events=0 live=0 live_bytes=0");
   EXPECT_EQ(summary(trace.counts), "rows 2: other 2");
@@ -83,15 +84,16 @@ TEST(CupyHooks, TakeHexAddressesTimesOfPartsAndCommasBetweenRows) {
 }
 
 TEST(CupyHooks, AfterALineOnTheRunHaveStreamsRefusedRequestsAndCallsOfFreeAllBlocks) {
-  const auto trace = import_text("cupy-hooks",
-                                 R"({"name": "run", "cupy": "14.2.0", "limit": 1048576, "end": {"used_bytes": 0}})"
-                                 "\n"
-                                 "[\"dev_alloc\", 4096, 1024, 0, 10, 48]\n"
-                                 "[\"alloc\", 4096, 600, 0, 11, 1024, 48]\n"
-                                 "[\"alloc\", 0, 2000000, 0, 12, 2000384, 48]\n"
-                                 "[\"oom\", 13, 48]\n"
-                                 "[\"free\", 4096, 1024, 0, 14, 0]\n"
-                                 "[\"free_all_blocks\", 15, 0]\n");
+  const auto trace =
+      import_text("cupy-hooks",
+                  R"({"name": "run", "cupy": "14.2.0", "limit": 1048576, "end": {"used_bytes": 0}})"
+                  "\n"
+                  "[\"dev_alloc\", 4096, 1024, 0, 10, 48]\n"
+                  "[\"alloc\", 4096, 600, 0, 11, 1024, 48]\n"
+                  "[\"alloc\", 0, 2000000, 0, 12, 2000384, 48]\n"
+                  "[\"oom\", 13, 48]\n"
+                  "[\"free\", 4096, 1024, 0, 14, 0]\n"
+                  "[\"free_all_blocks\", 15, 0]\n");
 
   EXPECT_EQ(trace.error, "");
   EXPECT_EQ(trace.header.name, "run");
@@ -111,13 +113,17 @@ TEST(CupyHooks, AfterALineOnTheRunHaveStreamsRefusedRequestsAndCallsOfFreeAllBlo
 
 TEST(CupyHooks, NameWhatIsWrongAndWhere) {
   constexpr std::string_view kFiles[][2] = {
-      {R"(["grow", 4096, 512, 0, 1])", "run.log:1:2: action is \"grow\": expected dev_alloc, alloc, free, free_all_blocks or oom"},
+      {R"(["grow", 4096, 512, 0, 1])",
+       "run.log:1:2: action is \"grow\": expected dev_alloc, alloc, free, free_all_blocks or oom"},
       {R"(["free", "x", 512, 0, 1])", "run.log:1:10: pointer is \"x\": expected an address"},
       {R"(["free", 4096, -1, 0, 1])", "run.log:1:16: size is \"-1\": expected a count of bytes"},
-      {R"(["free", 4096, 1, 256, 1])", "run.log:1:19: device is \"256\": expected a device's number"},
-      {R"(["alloc", 4096, 1, 0, 1])", "run.log:1:25: rounded size is \"\": expected a count of bytes"},
+      {R"(["free", 4096, 1, 256, 1])",
+       "run.log:1:19: device is \"256\": expected a device's number"},
+      {R"(["alloc", 4096, 1, 0, 1])",
+       "run.log:1:25: rounded size is \"\": expected a count of bytes"},
       {R"({"hook":"grow"})", "run.log:1:9: hook is \"grow\": expected alloc, malloc or free"},
-      {R"({"hook":"free","device_id":0})", "run.log:1:1: mem_size is \"\": expected a count of bytes"},
+      {R"({"hook":"free","device_id":0})",
+       "run.log:1:1: mem_size is \"\": expected a count of bytes"},
   };
   for (const auto& [line, error] : kFiles) {
     EXPECT_EQ(import_text("cupy-hooks", std::string(line) + "\n").error, error);

@@ -27,21 +27,27 @@ constexpr std::string_view kFiles[][2] = {
     {"rmm-csv", "Time,Action,Pointer,Size,Stream\n"},
     {"rmm-csv", "1,00:00:00.000000,free,0x1,1,0\n"},
     {"rmm-legacy-csv",
-     "Event Type,Device ID,Address,Stream,Size (bytes),Free Memory,Total Memory,Current Allocs,Start,End,Elapsed,"
+     "Event Type,Device ID,Address,Stream,Size (bytes),Free Memory,Total Memory,Current "
+     "Allocs,Start,End,Elapsed,"
      "Location\n"},
     {"numba-calls", R"({"op":"initialize","seq":1,"t_ns":147824,"tid":589})"},
-    {"torch-events", "{\"name\": \"x\", \"torch\": \"2.11\", \"stats\": {}}\n[\"alloc\",1,2,0,3]\n"},
+    {"torch-events",
+     "{\"name\": \"x\", \"torch\": \"2.11\", \"stats\": {}}\n[\"alloc\",1,2,0,3]\n"},
     {"torch-events", "[\"segment_alloc\",1,2,0,3]\n"},
     {"torch-events", "\xef\xbb\xbf\n[\"alloc\",1,2,0,3],\n"},
-    {"numba-calls", "\xef\xbb\xbf\n {\"op\":\"initialize\",\"seq\":1,\"t_ns\":147824,\"tid\":589}\n"},
+    {"numba-calls",
+     "\xef\xbb\xbf\n {\"op\":\"initialize\",\"seq\":1,\"t_ns\":147824,\"tid\":589}\n"},
     {"dsa-csv", "1,0,5,64\n2,5,9,64\n"},
     {"cupy-hooks", "[\"dev_alloc\", 4096, 512, 0, 100]\n[\"alloc\", 4096, 24, 0, 101, 512]\n"},
     {"cupy-hooks", "[\"free\", 4096, 512, 0, 100]\n"},
-    {"cupy-hooks", "{\"hook\":\"alloc\",\"device_id\":0,\"mem_size\":512,\"mem_ptr\":150496608256}\n"},
+    {"cupy-hooks",
+     "{\"hook\":\"alloc\",\"device_id\":0,\"mem_size\":512,\"mem_ptr\":150496608256}\n"},
     {"umpire-replay",
-     "{\"category\":\"metadata\",\"name\":\"version\",\"numeric_args\":{\"major\":2022},\"tags\":{},\"timestamp\":1}\n"},
+     "{\"category\":\"metadata\",\"name\":\"version\",\"numeric_args\":{\"major\":2022},\"tags\":{}"
+     ",\"timestamp\":1}\n"},
     {"umpire-replay",
-     "# comment\n{ \"kind\":\"replay\", \"uid\":7, \"timestamp\":1, \"event\": \"version\", \"payload\": { } }\n"},
+     "# comment\n{ \"kind\":\"replay\", \"uid\":7, \"timestamp\":1, \"event\": \"version\", "
+     "\"payload\": { } }\n"},
     {"dsa-csv", "id,lower,upper,size\n"},
     {"dsa-csv", "id,start,end,size\r\n0,1,2,3\r\n"},
     {"dsa-csv", "buffer_id,lower,upper,size,alignment,hint,gaps,offset\n"},
@@ -67,20 +73,24 @@ TEST(Detect, IsSureOfOneFormatOnly) {
 }
 
 TEST(Detect, TakesForeignFilesForNone) {
-  const auto words = text::format("run.log: the format is not known: expected a trace of a known format: {}", known());
+  const auto words = text::format(
+      "run.log: the format is not known: expected a trace of a known format: {}", known());
 
-  for (const std::string_view file : {"hello\n", "{}", "[]", "\n\n", "1,2,3\n", "{\"op\":\"alloc\"}\n", "[\"a\",1]\n"}) {
+  for (const std::string_view file :
+       {"hello\n", "{}", "[]", "\n\n", "1,2,3\n", "{\"op\":\"alloc\"}\n", "[\"a\",1]\n"}) {
     EXPECT_EQ(detected(file), words) << file;
   }
 }
 
 TEST(Detect, SaysThatAFileIsEmpty) {
-  EXPECT_EQ(detected(""),
-            text::format("run.log: the file is empty: expected a trace of a known format: {}", known()));
+  EXPECT_EQ(
+      detected(""),
+      text::format("run.log: the file is empty: expected a trace of a known format: {}", known()));
 }
 
 TEST(Detect, ConsumesNothing) {
-  const auto source = format::ByteSource::memory("Thread,Time,Action,Pointer,Size,Stream\n", "run.log");
+  const auto source =
+      format::ByteSource::memory("Thread,Time,Action,Pointer,Size,Stream\n", "run.log");
 
   ASSERT_TRUE(detect(*source));
 

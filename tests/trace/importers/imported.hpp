@@ -10,7 +10,8 @@
 
 namespace emm::trace {
 
-/// An operation in one line, with the members that importers make: "free id=1 time_ns=7 @3" is of line 3.
+/// An operation in one line, with the members that importers make: "free id=1 time_ns=7 @3" is of
+/// line 3.
 inline std::string one_line(const Operation& op, bool with_line = true) {
   std::string out(name(op.op));
   const auto id = [&](Member member, const Id& value) {
@@ -28,7 +29,8 @@ inline std::string one_line(const Operation& op, bool with_line = true) {
   const auto flag = [&](Member member, bool value) {
     if (op.has(member) && value) out += text::format(" {}", name(member));
   };
-  if (op.has(Member::layer)) out += text::format(" {}", kLayerNames[static_cast<std::size_t>(op.layer)]);
+  if (op.has(Member::layer))
+    out += text::format(" {}", kLayerNames[static_cast<std::size_t>(op.layer)]);
   if (op.has(Member::kind) && op.op == Op::memalloc) {
     out += text::format(" {}", kKindNames[static_cast<std::size_t>(op.kind)]);
   }
@@ -52,7 +54,8 @@ inline std::string one_line(const Operation& op, bool with_line = true) {
   id(Member::record, op.record);
   id(Member::thread, op.thread);
   number(Member::device, op.device);
-  if (op.has(Member::cause)) out += text::format(" {}", kCauseNames[static_cast<std::size_t>(op.cause)]);
+  if (op.has(Member::cause))
+    out += text::format(" {}", kCauseNames[static_cast<std::size_t>(op.cause)]);
   number(Member::seq, op.seq);
   number(Member::time_ns, op.time_ns);
   number(Member::duration_ns, op.duration_ns);
@@ -61,7 +64,8 @@ inline std::string one_line(const Operation& op, bool with_line = true) {
   number(Member::count, op.count);
   number(Member::bytes, op.bytes);
   if (op.has(Member::text)) out += text::format(" {}", op.text);
-  if (op.has(Member::phase)) out += text::format(" {}", kPhaseNames[static_cast<std::size_t>(op.phase)]);
+  if (op.has(Member::phase))
+    out += text::format(" {}", kPhaseNames[static_cast<std::size_t>(op.phase)]);
   if (op.has(Member::label)) out += text::format(" \"{}\"", op.label);
   if (op.has(Member::reason)) out += text::format(" {}", op.reason);
   if (op.has(Member::frames)) out += text::format(" [{}]", text::join(op.frames));

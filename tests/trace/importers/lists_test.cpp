@@ -54,10 +54,13 @@ TEST(OpsList, PairsIdsWhichMayBeGivenAgain) {
 }
 
 TEST(OpsList, NamesWhatIsWrongAndWhere) {
-  EXPECT_EQ(import_text("ops-list", "b x 1\n").error, "run.log:1:1: the operation is \"b\": expected a or f");
-  EXPECT_EQ(import_text("ops-list", "a x\n").error, "run.log:1:4: size is \"\": expected a count of bytes");
+  EXPECT_EQ(import_text("ops-list", "b x 1\n").error,
+            "run.log:1:1: the operation is \"b\": expected a or f");
+  EXPECT_EQ(import_text("ops-list", "a x\n").error,
+            "run.log:1:4: size is \"\": expected a count of bytes");
   EXPECT_EQ(import_text("ops-list", "f\n").error, "run.log:1:2: the id is \"\": expected a name");
-  EXPECT_EQ(import_text("ops-list", "f x y\n").error, "run.log:1:5: the rest is \"y\": expected the end of the line");
+  EXPECT_EQ(import_text("ops-list", "f x y\n").error,
+            "run.log:1:5: the rest is \"y\": expected the end of the line");
 }
 
 }  // namespace

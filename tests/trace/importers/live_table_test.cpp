@@ -1,9 +1,10 @@
+#include "trace/importers/live_table.hpp"
+
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "base/prng.hpp"
-#include "trace/importers/live_table.hpp"
 
 namespace emm::trace {
 namespace {

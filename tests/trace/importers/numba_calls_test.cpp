@@ -6,12 +6,14 @@
 namespace emm::trace {
 namespace {
 
-/// Rows without the members that every row has: those are added, seq counted from 1 and t_ns ten times that.
+/// Rows without the members that every row has: those are added, seq counted from 1 and t_ns ten
+/// times that.
 class Recording {
  public:
   Recording& add(std::string_view members, std::uint64_t thread = 9) {
     ++seq_;
-    text_ += text::format("{{},\"seq\":{},\"t_ns\":{},\"tid\":{}}\n", members, seq_, seq_ * 10, thread);
+    text_ +=
+        text::format("{{},\"seq\":{},\"t_ns\":{},\"tid\":{}}\n", members, seq_, seq_ * 10, thread);
     return *this;
   }
   const std::string& text() const { return text_; }
@@ -21,7 +23,9 @@ class Recording {
   std::uint64_t seq_ = 0;
 };
 
-Imported read_calls(std::string_view file, bool partial = false) { return import_text("numba-calls", file, partial); }
+Imported read_calls(std::string_view file, bool partial = false) {
+  return import_text("numba-calls", file, partial);
+}
 
 TEST(NumbaCalls, MakesAnOperationOfEachCall) {
   Recording calls;
@@ -92,7 +96,8 @@ TEST(NumbaCalls, LeavesTheFreesOfAResetToTheReset) {
 
 TEST(NumbaCalls, KeepsTheFlushesThatAResetMakesByCount) {
   Recording calls;
-  for (int i = 1; i <= 13; ++i) calls.add(text::format(R"("op":"alloc","size":1,"ptr":{})", i * 100));
+  for (int i = 1; i <= 13; ++i)
+    calls.add(text::format(R"("op":"alloc","size":1,"ptr":{})", i * 100));
   calls.add(R"("op":"reset")");
   const auto add = [&](int i) {
     calls.add(text::format(R"("op":"pending_add","dtor":"cuMemFree","ptr":{},"size":1)", i * 100));
@@ -130,7 +135,8 @@ TEST(NumbaCalls, FreesLateWhatOutlivedAReset) {
             "free id=1 finalizer seq=5 time_ns=50 @5\n"
             "free id=2 finalizer seq=6 time_ns=60 @6\n"
             "end events=6 live=0 live_bytes=0");
-  EXPECT_EQ(text::join(log.counts.notes), "2 allocations outlived a reset; a replay frees them late");
+  EXPECT_EQ(text::join(log.counts.notes),
+            "2 allocations outlived a reset; a replay frees them late");
 }
 
 TEST(NumbaCalls, TakesTheFreesOfADeferredResetAsItsOwnUpToTheNextCall) {
@@ -248,7 +254,8 @@ TEST(NumbaCalls, SaysWhereARowIsDamaged) {
   const std::pair<std::string_view, std::string_view> rows[] = {
       {R"({"op":"alloc","size":"big","ptr":1,"seq":1,"t_ns":1,"tid":1})",
        R"(run.log:1:22: size is "big": expected a count of bytes)"},
-      {R"({"op":"alloc","size":1,"seq":1,"t_ns":1,"tid":1})", R"(run.log:1:1: ptr is "": expected an address)"},
+      {R"({"op":"alloc","size":1,"seq":1,"t_ns":1,"tid":1})",
+       R"(run.log:1:1: ptr is "": expected an address)"},
       {R"({"op":"alloc","size":-4,"ptr":1,"seq":1,"t_ns":1,"tid":1})",
        R"(run.log:1:22: size is "-4": expected a count of bytes)"},
       {R"({"op":"pin","size":1,"ptr":1,"mapped":0,"seq":1,"t_ns":1,"tid":1})",
@@ -256,15 +263,15 @@ TEST(NumbaCalls, SaysWhereARowIsDamaged) {
       {R"([1,2])", R"(run.log:1:1: op is "": expected the name of a call)"},
   };
 
-  for (const auto& [row, words] : rows) EXPECT_EQ(read_calls(std::string(row) + "\n").error, words) << row;
+  for (const auto& [row, words] : rows)
+    EXPECT_EQ(read_calls(std::string(row) + "\n").error, words) << row;
   EXPECT_EQ(read_calls("{\"op\":\n").error.substr(0, 10), "run.log:1:");
 }
 
 TEST(NumbaCalls, TakesARecordingThatWasCutUpToItsLastWholeRowIfAsked) {
-  constexpr std::string_view kCut =
-      R"({"op":"initialize","seq":1,"t_ns":1,"tid":5})"
-      "\n"
-      R"({"op":"alloc","size":10,"pt)";
+  constexpr std::string_view kCut = R"({"op":"initialize","seq":1,"t_ns":1,"tid":5})"
+                                    "\n"
+                                    R"({"op":"alloc","size":10,"pt)";
 
   EXPECT_EQ(read_calls(kCut).error, "run.log:2: the file ends inside a line: expected a whole row");
   const auto log = read_calls(kCut, true);
@@ -307,7 +314,8 @@ TEST(NumbaCalls, KeepsTheFreesOfAResetApartFromWhatAnotherThreadsDeferralLetsCom
   EXPECT_EQ(fault_of(calls.text()), "");
 }
 
-TEST(NumbaCalls, FreesLateWhatAResetWithoutAFlushEndedEvenIfItsAddressIsTakenBeforeThatThreadGoesOn) {
+TEST(NumbaCalls,
+     FreesLateWhatAResetWithoutAFlushEndedEvenIfItsAddressIsTakenBeforeThatThreadGoesOn) {
   Recording calls;
   calls.add(R"("op":"alloc","size":10,"ptr":100)", 1)
       .add(R"("op":"reset")", 1)

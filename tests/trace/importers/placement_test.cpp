@@ -26,7 +26,8 @@ TEST(DsaCsv, TakesAnEndAsInclusiveAndAnUpperAsExclusive) {
   constexpr std::string_view kRows = "1,0,4,10\n2,4,5,10\n";
   const auto order = [&](std::string_view header) {
     const auto trace = import_text("dsa-csv", text::format("{}\n{}", header, kRows));
-    return text::join(std::vector<std::string>(trace.operations.begin(), trace.operations.begin() + 2), "; ");
+    return text::join(
+        std::vector<std::string>(trace.operations.begin(), trace.operations.begin() + 2), "; ");
   };
 
   EXPECT_EQ(order("id,lower,upper,size"), "memalloc id=1 size=10 @2; free id=1 @2");
@@ -52,9 +53,10 @@ TEST(DsaCsv, MayHaveSemicolonsOrTabsForCommas) {
   }
   EXPECT_EQ(import_text("dsa-csv", "id;lower;upper;size\n1;4;3;2\n").error,
             "run.log:2:5: upper is \"3\": expected a time after the buffer's first");
-  EXPECT_EQ(import_text("dsa-csv", "id;lower;size\n").error,
-            "run.log:1:1: the header is \"id;lower;size\": expected id,lower,upper,size, and any of "
-            "alignment,hint,gaps,offset");
+  EXPECT_EQ(
+      import_text("dsa-csv", "id;lower;size\n").error,
+      "run.log:1:1: the header is \"id;lower;size\": expected id,lower,upper,size, and any of "
+      "alignment,hint,gaps,offset");
 }
 
 TEST(DsaCsv, KeepsAlignmentsAndSaysWhatItDoesNotKeep) {
@@ -79,11 +81,14 @@ TEST(DsaCsv, NamesWhatIsWrongAndWhere) {
       {"1,x,4,10", "run.log:3:3: lower is \"x\": expected a time"},
       {"1,4,4,10", "run.log:3:5: upper is \"4\": expected a time after the buffer's first"},
       {"0,4,5,10", "run.log:3:1: id is \"0\": expected one that no row before it has"},
-      {",4,5,10", "run.log:3:1: id is \"\": expected an id: a count, or 1 to 64 letters, digits and _.:/-"},
-      {"a b,4,5,10", "run.log:3:1: id is \"a b\": expected an id: a count, or 1 to 64 letters, digits and _.:/-"},
+      {",4,5,10",
+       "run.log:3:1: id is \"\": expected an id: a count, or 1 to 64 letters, digits and _.:/-"},
+      {"a b,4,5,10",
+       "run.log:3:1: id is \"a b\": expected an id: a count, or 1 to 64 letters, digits and _.:/-"},
   };
   for (const auto& [row, error] : kRows) {
-    EXPECT_EQ(import_text("dsa-csv", text::format("id,lower,upper,size\n0,0,1,1\n{}\n", row)).error, error);
+    EXPECT_EQ(import_text("dsa-csv", text::format("id,lower,upper,size\n0,0,1,1\n{}\n", row)).error,
+              error);
   }
   EXPECT_EQ(import_text("dsa-csv", "id,lower,upper,size,alignment\n0,0,1,1,3\n").error,
             "run.log:2:9: alignment is \"3\": expected a power of two");
@@ -91,9 +96,10 @@ TEST(DsaCsv, NamesWhatIsWrongAndWhere) {
             "run.log:2:10: the rest is \"7\": expected the end of the line");
   EXPECT_EQ(import_text("dsa-csv", "id,lower,upper,size\n1,0,4,\"10\n").error,
             "run.log:2:7: size is \"\"10\": expected a count of bytes");
-  EXPECT_EQ(import_text("dsa-csv", "id,lower,size\n").error,
-            "run.log:1:1: the header is \"id,lower,size\": expected id,lower,upper,size, and any of "
-            "alignment,hint,gaps,offset");
+  EXPECT_EQ(
+      import_text("dsa-csv", "id,lower,size\n").error,
+      "run.log:1:1: the header is \"id,lower,size\": expected id,lower,upper,size, and any of "
+      "alignment,hint,gaps,offset");
 }
 
 TEST(DsaCsv, FindsItsColumnsInAnyOrderAmongOthersInQuotesOrNot) {
@@ -126,9 +132,12 @@ TEST(DsaCsv, ReadsNumbersOfAnyLength) {
   std::string file = "id,lower,upper,size\n", expected;
   std::uint64_t value = 0;
   for (int digits = 1; digits <= 20; ++digits) {
-    value = digits == 20 ? ~std::uint64_t{0} : value * 10 + static_cast<std::uint64_t>(digits % 10 == 0 ? 1 : digits % 10);
+    value = digits == 20
+                ? ~std::uint64_t{0}
+                : value * 10 + static_cast<std::uint64_t>(digits % 10 == 0 ? 1 : digits % 10);
     file += text::format("{},{},{},{}\n", digits, value - 1, value, value);
-    expected += text::format("memalloc id={} size={} @{}\nfree id={} @{}\n", digits, value, digits + 1, digits, digits + 1);
+    expected += text::format("memalloc id={} size={} @{}\nfree id={} @{}\n", digits, value,
+                             digits + 1, digits, digits + 1);
   }
 
   const auto trace = import_text("dsa-csv", file);
@@ -139,8 +148,9 @@ TEST(DsaCsv, ReadsNumbersOfAnyLength) {
 
 TEST(DsaCsv, SortsTimesBeyondThirtyTwoBitsAsOthers) {
   for (const std::uint64_t far : {std::uint64_t{100}, std::uint64_t{1} << 33}) {
-    const auto trace = import_text("dsa-csv", text::format("id,lower,upper,size\n1,{},{},8\n2,50,60,8\n3,50,{},8\n", far,
-                                                           far + 1, far));
+    const auto trace = import_text(
+        "dsa-csv",
+        text::format("id,lower,upper,size\n1,{},{},8\n2,50,60,8\n3,50,{},8\n", far, far + 1, far));
 
     EXPECT_EQ(trace.text(),
               "memalloc id=2 size=8 @3\n"

@@ -1,4 +1,5 @@
-// The collected recordings, which are not in the repository: each with what is known of it from elsewhere.
+// The collected recordings, which are not in the repository: each with what is known of it from
+// elsewhere.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,11 +14,13 @@ namespace {
 
 /// Adds up what a trace says, by its own operations.
 struct Totals : OperationSink {
-  std::map<std::uint64_t, std::uint64_t> live;       // requests, by id
-  std::map<std::string, std::uint64_t> held;         // backing, by id
-  std::map<std::uint64_t, std::uint64_t> completed;  // requests, until the allocator can use them again
+  std::map<std::uint64_t, std::uint64_t> live;  // requests, by id
+  std::map<std::string, std::uint64_t> held;    // backing, by id
+  std::map<std::uint64_t, std::uint64_t>
+      completed;  // requests, until the allocator can use them again
   std::uint64_t live_bytes = 0, peak_live_bytes = 0, reserved_bytes = 0, peak_reserved_bytes = 0;
-  std::uint64_t flushes = 0, flushed = 0, flushed_bytes = 0, initializes = 0, resets = 0, segments = 0;
+  std::uint64_t flushes = 0, flushed = 0, flushed_bytes = 0, initializes = 0, resets = 0,
+                segments = 0;
   Header header;
   Operation end;
 
@@ -52,7 +55,9 @@ struct Totals : OperationSink {
           live.erase(found);
         }
         break;
-      case Op::initialize: ++initializes; break;
+      case Op::initialize:
+        ++initializes;
+        break;
       case Op::reset:
         ++resets;
         live.clear();
@@ -63,8 +68,11 @@ struct Totals : OperationSink {
         flushed += op.count;
         flushed_bytes += op.bytes;
         break;
-      case Op::end: end = op; break;
-      default: break;
+      case Op::end:
+        end = op;
+        break;
+      default:
+        break;
     }
     return {};
   }
@@ -80,7 +88,8 @@ class Recordings : public testing::Test {
   void SetUp() override {
     const auto* const folder = std::getenv("EMM_EXTRA_TRACES");
     folder_ = folder != nullptr ? folder : EMM_EXTRA_TRACES;
-    if (folder_.empty()) GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the folder of the collected recordings";
+    if (folder_.empty())
+      GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the folder of the collected recordings";
   }
   void read(const std::string& path, std::string_view format, Read& read) {
     auto source = format::ByteSource::open(folder_ + "/" + path);
@@ -103,13 +112,15 @@ TEST_F(Recordings, NumbaCallsAreUsedToTheLast) {
     std::string_view path;
     std::uint64_t rows, initializes, resets, flushes, flushed, flushed_bytes, capacity;
   };
-  for (const auto& known : {Known{"numba/numba_589.jsonl.gz", 2343, 2146, 15, 9, 75, 113588774, 150109880320},
-                            Known{"numba/numba_675.jsonl.gz", 1936, 1765, 0, 6, 66, 13624, 150109880320},
-                            Known{"numba/numba_752.jsonl.gz", 8539, 7633, 7, 42, 421, 164442962, 150109880320}}) {
+  for (const auto& known :
+       {Known{"numba/numba_589.jsonl.gz", 2343, 2146, 15, 9, 75, 113588774, 150109880320},
+        Known{"numba/numba_675.jsonl.gz", 1936, 1765, 0, 6, 66, 13624, 150109880320},
+        Known{"numba/numba_752.jsonl.gz", 8539, 7633, 7, 42, 421, 164442962, 150109880320}}) {
     Read got;
     ASSERT_NO_FATAL_FAILURE(read(std::string(known.path), "numba-calls", got)) << known.path;
 
-    EXPECT_EQ(summary(got.counts), text::format("rows {}: used {}", known.rows, known.rows)) << known.path;
+    EXPECT_EQ(summary(got.counts), text::format("rows {}: used {}", known.rows, known.rows))
+        << known.path;
     EXPECT_EQ(text::join(got.counts.notes), "") << known.path;
     EXPECT_EQ(got.totals.initializes, known.initializes) << known.path;
     EXPECT_EQ(got.totals.resets, known.resets) << known.path;
@@ -129,17 +140,20 @@ TEST_F(Recordings, TorchEventsGiveThePeaksThatPyTorchCountedItself) {
   };
   for (const auto& known :
        {Known{"torch/torch_gpt2_train_varlen.json.gz", 138860, 6523619160, 13247709184, 53, 450},
-        Known{"torch/torch_resnet50_train_multires.json.gz", 40973, 7528992912, 9063890944, 115, 487}}) {
+        Known{"torch/torch_resnet50_train_multires.json.gz", 40973, 7528992912, 9063890944, 115,
+              487}}) {
     Read got;
     ASSERT_NO_FATAL_FAILURE(read(std::string(known.path), "torch-events", got)) << known.path;
 
-    EXPECT_EQ(summary(got.counts), text::format("rows {}: used {}", known.rows, known.rows)) << known.path;
+    EXPECT_EQ(summary(got.counts), text::format("rows {}: used {}", known.rows, known.rows))
+        << known.path;
     EXPECT_EQ(got.totals.peak_live_bytes, known.peak_requested_bytes) << known.path;
     EXPECT_EQ(got.totals.peak_reserved_bytes, known.peak_reserved_bytes) << known.path;
     EXPECT_EQ(got.totals.segments, known.segments) << known.path;
     EXPECT_EQ(got.totals.live.size(), known.live) << known.path;
     const auto stats = [&](std::string_view name, std::uint64_t value) {
-      return got.totals.header.source_options.find(text::format("\"{}\": {}", name, value)) != std::string::npos;
+      return got.totals.header.source_options.find(text::format("\"{}\": {}", name, value)) !=
+             std::string::npos;
     };
     EXPECT_TRUE(stats("requested_bytes.all.peak", known.peak_requested_bytes)) << known.path;
     EXPECT_TRUE(stats("reserved_bytes.all.peak", known.peak_reserved_bytes)) << known.path;
@@ -151,8 +165,10 @@ TEST_F(Recordings, OfCupyAreUsedToTheLastRow) {
     std::string_view path;
     std::uint64_t rows, used, refused;
   };
-  for (const auto& known : {Known{"cupy/cupy_limit_s1.json.gz", 6016, 6016, 1}, {"cupy/cupy_random_s1.json.gz", 6090, 6090, 0},
-                            {"cupy/cupy_science_s1.json.gz", 1779, 1761, 0}, {"cupy/cupy_streams_s1.json.gz", 6151, 6151, 0}}) {
+  for (const auto& known : {Known{"cupy/cupy_limit_s1.json.gz", 6016, 6016, 1},
+                            {"cupy/cupy_random_s1.json.gz", 6090, 6090, 0},
+                            {"cupy/cupy_science_s1.json.gz", 1779, 1761, 0},
+                            {"cupy/cupy_streams_s1.json.gz", 6151, 6151, 0}}) {
     auto source = format::ByteSource::open(folder_ + "/" + std::string(known.path));
     ASSERT_TRUE(source) << describe(source.error());
     const auto importer = detect(**source);
@@ -164,20 +180,23 @@ TEST_F(Recordings, OfCupyAreUsedToTheLastRow) {
     EXPECT_EQ(counts->rows, known.rows) << known.path;
     EXPECT_EQ(counts->used, known.used) << known.path;
     std::uint64_t refused = 0;
-    for (std::size_t at = 0; at < trace.size(); ++at) refused += trace[at].recorded() == Outcome::oom ? 1 : 0;
+    for (std::size_t at = 0; at < trace.size(); ++at)
+      refused += trace[at].recorded() == Outcome::oom ? 1 : 0;
     EXPECT_EQ(refused, known.refused) << known.path;
   }
 }
 
 TEST_F(Recordings, OfOtherFormatsAreNotTakenForTheseOnes) {
-  for (const std::string path : {"cupy/cupy_linalg_fft.json.gz", "cupy/cupy_limit_s1.json.gz", "dsa/A.1048576.csv", "dsa/resnet50.csv",
-                                 "dsa/pangu_2.6B.csv.gz", "umpire/output.replay.gz", "umpire/tut_replay_log.json",
-                                 "torch/torch_oom.pickle.gz"}) {
+  for (const std::string path :
+       {"cupy/cupy_linalg_fft.json.gz", "cupy/cupy_limit_s1.json.gz", "dsa/A.1048576.csv",
+        "dsa/resnet50.csv", "dsa/pangu_2.6B.csv.gz", "umpire/output.replay.gz",
+        "umpire/tut_replay_log.json", "torch/torch_oom.pickle.gz"}) {
     auto source = format::ByteSource::open(folder_ + "/" + path);
     ASSERT_TRUE(source) << describe(source.error());
     const auto prefix = (*source)->peek(std::size_t{64} << 10);
     ASSERT_TRUE(prefix);
-    for (const auto* const name : {"emm", "rmm-csv", "rmm-legacy-csv", "numba-calls", "torch-events"}) {
+    for (const auto* const name :
+         {"emm", "rmm-csv", "rmm-legacy-csv", "numba-calls", "torch-events"}) {
       EXPECT_EQ((*find_importer(name))->sniff(*prefix), 0) << name << " of " << path;
     }
   }

@@ -5,7 +5,9 @@
 namespace emm::trace {
 namespace {
 
-Imported read_log(std::string_view file, bool partial = false) { return import_text("rmm-csv", file, partial); }
+Imported read_log(std::string_view file, bool partial = false) {
+  return import_text("rmm-csv", file, partial);
+}
 
 TEST(RmmCsv, MakesOperationsOfTheModernLog) {
   const auto log = read_log(
@@ -62,9 +64,12 @@ TEST(RmmCsv, CountsTheDaysAsTheTimeOfDayWraps) {
 
   ASSERT_EQ(log.operations.size(), 6u);
   EXPECT_NE(log.operations[1].find("time_ns=2000 "), std::string::npos) << log.operations[1];
-  EXPECT_NE(log.operations[2].find("time_ns=0 "), std::string::npos) << "stamped before the first row";
-  EXPECT_NE(log.operations[3].find("time_ns=43200000001000 "), std::string::npos) << log.operations[3];
-  EXPECT_NE(log.operations[4].find("time_ns=86400000001000 "), std::string::npos) << "the second midnight";
+  EXPECT_NE(log.operations[2].find("time_ns=0 "), std::string::npos)
+      << "stamped before the first row";
+  EXPECT_NE(log.operations[3].find("time_ns=43200000001000 "), std::string::npos)
+      << log.operations[3];
+  EXPECT_NE(log.operations[4].find("time_ns=86400000001000 "), std::string::npos)
+      << "the second midnight";
 }
 
 TEST(RmmCsv, GivesAnAddressThatLivesAgainAnIdOfItsOwn) {
@@ -166,29 +171,37 @@ TEST(RmmCsv, TakesBlanksAroundItsFieldsAndBlankLinesBeforeItsHeader) {
   const auto log = read_log(kFile);
 
   EXPECT_EQ(log.error, "");
-  EXPECT_EQ(log.text(), "memalloc id=1 size=16 addr=0x100 thread=7 time_ns=0 @4\nend events=1 live=1 live_bytes=16");
+  EXPECT_EQ(
+      log.text(),
+      "memalloc id=1 size=16 addr=0x100 thread=7 time_ns=0 @4\nend events=1 live=1 live_bytes=16");
   EXPECT_EQ((*find_importer("rmm-csv"))->sniff(kFile), 100);
 }
 
 TEST(RmmCsv, SaysWhereARowIsDamagedAndWhatItExpected) {
   const std::string header = "Thread,Time,Action,Pointer,Size,Stream\n";
   const std::pair<std::string_view, std::string_view> rows[] = {
-      {"x,00:00:00.000000,free,0x1,1,0\n", R"(run.log:2:1: Thread is "x": expected a thread's number)"},
-      {"1,00:00,free,0x1,1,0\n", R"(run.log:2:3: Time is "00:00": expected a time of day as 01:54:00.576568)"},
-      {"1,00:00:00.,free,0x1,1,0\n", R"(run.log:2:3: Time is "00:00:00.": expected a time of day as 01:54:00.576568)"},
+      {"x,00:00:00.000000,free,0x1,1,0\n",
+       R"(run.log:2:1: Thread is "x": expected a thread's number)"},
+      {"1,00:00,free,0x1,1,0\n",
+       R"(run.log:2:3: Time is "00:00": expected a time of day as 01:54:00.576568)"},
+      {"1,00:00:00.,free,0x1,1,0\n",
+       R"(run.log:2:3: Time is "00:00:00.": expected a time of day as 01:54:00.576568)"},
       {"1,00:00:00.0000000001,free,0x1,1,0\n",
        R"(run.log:2:3: Time is "00:00:00.0000000001": expected a time of day as 01:54:00.576568)"},
-      {"1,00:00:00 5,free,0x1,1,0\n", R"(run.log:2:3: Time is "00:00:00 5": expected a time of day as 01:54:00.576568)"},
+      {"1,00:00:00 5,free,0x1,1,0\n",
+       R"(run.log:2:3: Time is "00:00:00 5": expected a time of day as 01:54:00.576568)"},
       {"1,24:00:00.000000,free,0x1,1,0\n",
        R"(run.log:2:3: Time is "24:00:00.000000": expected a time of day as 01:54:00.576568)"},
       {"1,00:00:00.000000,resize,0x1,1,0\n",
        R"(run.log:2:19: Action is "resize": expected allocate, allocate failure or free)"},
       {"1,00:00:00.000000,free,7f00,1,0\n",
        R"(run.log:2:24: Pointer is "7f00": expected 0x and hex digits, (nil) or 0)"},
-      {"1,00:00:00.000000,free,0x1,-1,0\n", R"(run.log:2:28: Size is "-1": expected a count of bytes)"},
+      {"1,00:00:00.000000,free,0x1,-1,0\n",
+       R"(run.log:2:28: Size is "-1": expected a count of bytes)"},
       {"1,00:00:00.000000,free,0x1,18446744073709551616,0\n",
        R"(run.log:2:28: Size is "18446744073709551616": expected a count of bytes)"},
-      {"1,00:00:00.000000,free,0x1,1\n", R"(run.log:2:29: Stream is "": expected 0x and hex digits, (nil) or 0)"},
+      {"1,00:00:00.000000,free,0x1,1\n",
+       R"(run.log:2:29: Stream is "": expected 0x and hex digits, (nil) or 0)"},
       {"1,00:00:00.000000,free,0x1,1,0,9\n",
        R"(run.log:2:30: Stream is "0,9": expected 0x and hex digits, (nil) or 0)"},
   };
@@ -211,7 +224,8 @@ TEST(RmmCsv, TakesALogThatWasCutUpToItsLastWholeRowIfAsked) {
   const auto log = read_log(kCut, true);
   EXPECT_EQ(summary(log.counts), "rows 2: used 1, truncated 1");
   EXPECT_EQ(text::join(log.counts.notes), "the file ends inside line 3");
-  EXPECT_EQ(log.text(), "memalloc id=1 size=16 addr=0x100 thread=1 time_ns=0 @2") << "no `end`: it is not whole";
+  EXPECT_EQ(log.text(), "memalloc id=1 size=16 addr=0x100 thread=1 time_ns=0 @2")
+      << "no `end`: it is not whole";
   EXPECT_TRUE(log.finished);
 }
 

@@ -1,8 +1,9 @@
 // Logs of RMM, one a device, as one trace.
+#include "trace/importers/rmm_devices.hpp"
+
 #include <gtest/gtest.h>
 
 #include "tests/trace/importers/imported.hpp"
-#include "trace/importers/rmm_devices.hpp"
 
 namespace emm::trace {
 namespace {

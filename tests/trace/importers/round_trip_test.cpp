@@ -15,7 +15,8 @@ constexpr std::string_view kRmm =
     "1,00:00:00.000002,allocate failure,(nil),9007199254740993,0x55aabbcc0010\n"
     "2,00:00:00.000004,free,0xffffffffffffff00,18446744073709551615,0\n";
 constexpr std::string_view kLegacy =
-    "Event Type,Device ID,Address,Stream,Size (bytes),Free Memory,Total Memory,Current Allocs,Start,End,Elapsed,"
+    "Event Type,Device ID,Address,Stream,Size (bytes),Free Memory,Total Memory,Current "
+    "Allocs,Start,End,Elapsed,"
     "Location\n"
     "Alloc,1,0x100,0x2,10,1,1048576,1,1.5,1.5,1e-06,C:\\a \"b\", c.py:7\n"
     "Realloc,1,0x100,0x2,20,1,1048576,1,1.5,1.5,1e-06,\n";
@@ -33,7 +34,8 @@ constexpr std::string_view kNumba =
     R"({"op":"pending_flush","n":1,"bytes":64,"seq":6,"t_ns":6,"tid":7})"
     "\n";
 constexpr std::string_view kTorch =
-    "{\"name\": \"m\", \"torch\": \"2.11\", \"device\": \"NVIDIA H200\", \"stats\": {\"a\": [1, 2.5, null]}}\n"
+    "{\"name\": \"m\", \"torch\": \"2.11\", \"device\": \"NVIDIA H200\", \"stats\": {\"a\": [1, "
+    "2.5, null]}}\n"
     "[\"segment_map\",1000,100,0,1]\n"
     "[\"alloc\",1000,100,5,1]\n"
     "[\"free_requested\",1000,100,5,2]\n"
@@ -41,14 +43,17 @@ constexpr std::string_view kTorch =
     "[\"free_completed\",1000,100,5,4]\n"
     "[\"snapshot\",0,0,0,5]\n";
 
-constexpr std::pair<std::string_view, std::string_view> kFiles[] = {
-    {"rmm-csv", kRmm}, {"rmm-legacy-csv", kLegacy}, {"numba-calls", kNumba}, {"torch-events", kTorch}};
+constexpr std::pair<std::string_view, std::string_view> kFiles[] = {{"rmm-csv", kRmm},
+                                                                    {"rmm-legacy-csv", kLegacy},
+                                                                    {"numba-calls", kNumba},
+                                                                    {"torch-events", kTorch}};
 
 TEST(RoundTrip, StartsFromTracesThatAReplayCanRelyOn) {
   for (const auto& [format, file] : kFiles) {
     Trace trace;
 
-    const auto counts = (*find_importer(format))->read(*format::ByteSource::memory(file), trace, {});
+    const auto counts =
+        (*find_importer(format))->read(*format::ByteSource::memory(file), trace, {});
 
     ASSERT_TRUE(counts) << format << ": " << describe(counts.error());
     EXPECT_GE(trace.size(), 3u) << format;
@@ -59,14 +64,16 @@ TEST(RoundTrip, GivesTheSameOperationsOfEveryFormatInBothForms) {
   for (const auto& [format, file] : kFiles) {
     Imported imported;
     imported.with_lines = false;
-    ASSERT_TRUE((*find_importer(format))->read(*format::ByteSource::memory(file), imported, {})) << format;
+    ASSERT_TRUE((*find_importer(format))->read(*format::ByteSource::memory(file), imported, {}))
+        << format;
     ASSERT_GT(imported.operations.size(), 3u);
 
     for (const auto form : {Form::lines, Form::document}) {
       std::string written;
       const auto out = format::ByteSink::to_string(written);
       const auto writer = make_writer(*out, form);
-      ASSERT_TRUE((*find_importer(format))->read(*format::ByteSource::memory(file), *writer, {})) << format;
+      ASSERT_TRUE((*find_importer(format))->read(*format::ByteSource::memory(file), *writer, {}))
+          << format;
       ASSERT_TRUE(out->flush());
 
       const auto source = format::ByteSource::memory(written);

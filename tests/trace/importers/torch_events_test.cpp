@@ -92,16 +92,20 @@ TEST(TorchEvents, CountsWhatBeganBeforeOrWasLost) {
 TEST(TorchEvents, ReadsRowsWithoutAHeader) {
   const auto log = import_text("torch-events", "[\"alloc\",4096,100,0,7]\n");
 
-  EXPECT_EQ(log.text(), "memalloc id=1 size=100 addr=0x1000 time_ns=0 @1\nend events=1 live=1 live_bytes=100");
+  EXPECT_EQ(log.text(),
+            "memalloc id=1 size=100 addr=0x1000 time_ns=0 @1\nend events=1 live=1 live_bytes=100");
   EXPECT_EQ(log.header.source_options, "");
 }
 
 TEST(TorchEvents, TakesRowsWithoutTimesHexAddressesAndCommasBetweenRows) {
-  constexpr std::string_view kFile = "\xef\xbb\xbf\r\n[\"alloc\",\"0x1000\",100,0],\r\n[\"free_requested\",4096,100,0],\r\n";
+  constexpr std::string_view kFile =
+      "\xef\xbb\xbf\r\n[\"alloc\",\"0x1000\",100,0],\r\n[\"free_requested\",4096,100,0],\r\n";
   const auto log = import_text("torch-events", kFile);
 
   EXPECT_EQ(log.error, "");
-  EXPECT_EQ(log.text(), "memalloc id=1 size=100 addr=0x1000 @2\nfree id=1 @3\nend events=2 live=0 live_bytes=0");
+  EXPECT_EQ(
+      log.text(),
+      "memalloc id=1 size=100 addr=0x1000 @2\nfree id=1 @3\nend events=2 live=0 live_bytes=0");
   const auto source = format::ByteSource::memory(kFile);
   const auto found = detect(*source);
   ASSERT_TRUE(found);
@@ -110,16 +114,19 @@ TEST(TorchEvents, TakesRowsWithoutTimesHexAddressesAndCommasBetweenRows) {
 
 TEST(TorchEvents, SaysWhereARowIsDamaged) {
   const std::pair<std::string_view, std::string_view> rows[] = {
-      {R"(["resize",1,2,3,4])", R"(run.log:2:2: action is "resize": expected alloc, free_requested, free_completed, )"
-                                "segment_alloc, segment_free, segment_map, segment_unmap, oom or snapshot"},
+      {R"(["resize",1,2,3,4])",
+       R"(run.log:2:2: action is "resize": expected alloc, free_requested, free_completed, )"
+       "segment_alloc, segment_free, segment_map, segment_unmap, oom or snapshot"},
       {R"(["alloc",null,2,3,4])", R"(run.log:2:10: address is "null": expected an address)"},
       {R"(["alloc",1,2.5,3,4])", R"(run.log:2:12: size is "2.5": expected a count of bytes)"},
       {R"(["alloc",1,2,"s",4])", R"(run.log:2:14: stream is "s": expected a stream's handle)"},
       {R"(["alloc",1,2,3,-4])", R"(run.log:2:16: time is "-4": expected microseconds)"},
   };
 
-  for (const auto& [row, words] : rows) EXPECT_EQ(read_events(std::string(row) + "\n").error, words) << row;
-  EXPECT_EQ(read_events("[\"alloc\",1,2,").error, "run.log:2: the file ends inside a line: expected a whole row");
+  for (const auto& [row, words] : rows)
+    EXPECT_EQ(read_events(std::string(row) + "\n").error, words) << row;
+  EXPECT_EQ(read_events("[\"alloc\",1,2,").error,
+            "run.log:2: the file ends inside a line: expected a whole row");
   EXPECT_EQ(summary(read_events("[\"alloc\",1,2,", true).counts), "rows 1: truncated 1");
 }
 
