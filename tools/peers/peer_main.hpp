@@ -79,7 +79,7 @@ struct PeerArguments {
 /// stderr.
 template <class Make>
 int measure(const PeerArguments& arguments, const Make& make) {
-  const TickScale scale;
+  const TickScale scale(arguments.passes.latency > 0);
   for (const auto& file : arguments.files) {
     const auto requests = read_requests(file);
     if (!requests) return 1;
