@@ -22,20 +22,20 @@ TESTS = ROOT / "tests/driver/contract"
 NOT_RUN = "not run"
 HEAD = """# What a device answers
 
-Made by `tools/driver_contract.py`; the test `driver_contract.table` compares it with the truth. A row is a test of
-[tests/driver/contract](../tests/driver/contract), which runs on the simulated device, through the stand-in for `libcuda.so.1`,
-and on a real device where there is one ([gpu.md](gpu.md)). *Measured* is an H200 with driver 580.159.04 and CUDA 13.0;
-*documented* is the CUDA driver API's reference; `driver.hpp` is what the seam promises over both.
+`tools/driver_contract.py` wrote this page, and the test `driver_contract.table` compares it with what the devices answer. A row is a
+test of [tests/driver/contract](../tests/driver/contract). It runs on the simulated device, through the stand-in for `libcuda.so.1`, and
+on a real device where there is one ([gpu.md](gpu.md)). *Measured* facts are of an H200 with driver 580.159.04 and CUDA 13.0,
+*documented* ones of the CUDA driver API's reference; `driver.hpp` is the header of the interface, which promises more than either.
 
-No facts, so nothing may lean on them:
+The devices differ in what follows. These are no facts, and no code may rely on them:
 
-- What a used-up handle does. On the H200 a destroyed event that is recorded or destroyed again, and a released memory handle
-  that is released again, ended the process; a destroyed stream was 201. The simulated device answers 400, and 1 of memory.
-- A mapping that begins in a reservation and ends outside of it. The H200 takes it (0), and then the reservation cannot be
-  freed; the simulated device refuses it (1), as documented.
-- What mappings and pools that live at a reset hold afterwards. The H200 gives none of it back: of a mapped handle, a pool and the
-  default pool, each of 64 MiB, all 192 MiB stayed taken. The simulated device gives all of it back.
-- The used bytes of a pool whose memory `cuMemFree` freed: the H200 goes on to count it as used, the simulated device does not.
+- Use of a handle that was destroyed. The H200 ended the process when a destroyed event was recorded or destroyed again, and when a
+  released memory handle was released again; for a destroyed stream it answered 201. The simulated device answers 400, and 1 for memory.
+- A mapping that begins in a reservation and ends outside of it. The H200 accepts it (0), and the reservation can then not be freed. The
+  simulated device refuses it (1), as documented.
+- Memory of mappings and pools that live at a reset. The H200 kept all of it: 192 MiB of a mapped handle, a pool and the default pool, each
+  of 64 MiB. The simulated device releases all of it.
+- The used bytes of a pool whose memory `cuMemFree` freed. The H200 still counts them as used, the simulated device does not.
 
 """
 FACT = re.compile(r"((?:^//[^\n]*\n)*)^TEST_P\((\w+),\s*(\w+)\)", re.M)
@@ -127,7 +127,7 @@ def main():
         print(line, file=sys.stderr)
     if arguments.check:
         if not TABLE.exists() or TABLE.read_text() != text:
-            print(f"{TABLE.relative_to(ROOT)} is not what is true; run tools/driver_contract.py", file=sys.stderr)
+            print(f"{TABLE.relative_to(ROOT)} is out of date; run tools/driver_contract.py", file=sys.stderr)
             return 1
     else:
         TABLE.write_text(text)

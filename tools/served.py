@@ -17,10 +17,10 @@ TABLE = ROOT / "docs/served.md"
 SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz", ".json.zst", ".jsonl.zst")
 HEAD = """# Which manager serves which trace
 
-Made by `tools/served.py`, and compared with the truth by the tests. Every trace in `traces/` is replayed with
-`--verify` on every bundled manager, on the simulated device with the trace's own capacity. *served*: every operation went
-as the trace says it must. *declines*: the manager answers not_supported to these operations, so many times; the rest was
-served. Anything else would be a failure, and there is none.
+`tools/served.py` wrote this page, and the test `served.table` compares it with what the managers do. Every trace in `traces/` is
+replayed with `--verify` on every bundled manager, on the simulated device with the trace's own capacity. *served* means that every
+operation ended as the trace says. *declines* means that the manager answered not_supported to these operations, so often; it
+served the others. A failure would be in bold; there is none.
 
 """
 
@@ -67,7 +67,7 @@ def main():
     text = HEAD + "| trace | " + " | ".join(managers) + " |\n| --- |" + " --- |" * len(managers) + "\n"
     for trace in traces:
         text += f"| {trace.removeprefix('traces/')} | " + " | ".join(cells[trace, m][1] for m in managers) + " |\n"
-    text += "\n## Why they decline\n\n| manager | operation | its words |\n| --- | --- | --- |\n"
+    text += "\n## Why they decline\n\n| manager | operation | reason |\n| --- | --- | --- |\n"
     for manager in managers:
         for op, words in sorted(why[manager].result().items()):
             text += f"| {manager} | {op} | {words} |\n"
@@ -77,7 +77,7 @@ def main():
         print(f"{trace} on {manager}: {cells[trace, manager][1]}", file=sys.stderr)
     if arguments.check:
         if not TABLE.exists() or TABLE.read_text() != text:
-            print(f"{TABLE.relative_to(ROOT)} is not what is true; run tools/served.py", file=sys.stderr)
+            print(f"{TABLE.relative_to(ROOT)} is out of date; run tools/served.py", file=sys.stderr)
             return 1
     else:
         TABLE.write_text(text)
