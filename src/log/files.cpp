@@ -99,10 +99,10 @@ LogOptions LogOptions::of(const Clock& clock) {
   std::tm local{};
   localtime_r(&now.tv_sec, &local);
   constexpr std::uint64_t kSecond = 1'000'000'000;
-  const auto seconds =
-      static_cast<std::uint64_t>(local.tm_hour * 3600 + local.tm_min * 60 + local.tm_sec);
-  const auto day = 24 * 3600 * kSecond;
-  const auto at = seconds * kSecond + static_cast<std::uint64_t>(now.tv_nsec);
+  const int seconds = local.tm_hour * 3600 + local.tm_min * 60 + local.tm_sec;
+  const auto day = 86'400 * kSecond;
+  const auto at =
+      static_cast<std::uint64_t>(seconds) * kSecond + static_cast<std::uint64_t>(now.tv_nsec);
   return {.day_ns_at_zero = (at + day - since_zero % day) % day};
 }
 

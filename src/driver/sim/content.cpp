@@ -8,8 +8,8 @@
 namespace emm::sim {
 namespace {
 
-constexpr std::size_t kSmall = 4096;         // adjoining writes up to this size grow one run
-constexpr std::size_t kBounce = 256 * 1024;  // bytes at a time where content has to be written out
+constexpr std::size_t kSmall = 4096;      // adjoining writes up to this size grow one run
+constexpr std::size_t kBounce = 262'144;  // bytes at a time where content has to be written out
 
 void put(std::span<std::byte> bytes, std::uint64_t offset, Pattern pattern) noexcept {
   repeat(bytes, std::rotr(pattern.value, static_cast<int>(offset % 4 * 8)));
