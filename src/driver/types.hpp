@@ -130,76 +130,24 @@ struct ContextHandle {
   auto operator<=>(const ContextHandle&) const = default;
 };
 
-/// The calls of the seam, for ledgers, faults and costs. Their names are those of the methods of
-/// Driver.
+/// The calls of the seam, for ledgers, faults and costs: the rows of calls.def. Their names are
+/// those of the methods of Driver.
 enum class Call : std::uint8_t {
-  mem_alloc,
-  mem_free,
-  mem_alloc_managed,
-  mem_host_alloc,
-  mem_free_host,
-  mem_host_register,
-  mem_host_unregister,
-  mem_host_get_device_pointer,
-  mem_get_info,
-  mem_get_address_range,
-  ipc_get_mem_handle,
-  ipc_open_mem_handle,
-  ipc_close_mem_handle,
-  memset_d8,
-  memset_d32,
-  memcpy_htod,
-  memcpy_dtoh,
-  memcpy_dtod,
-  event_create,
-  event_destroy,
-  stream_create,
-  stream_destroy,
-  stream_synchronize,
-  ctx_synchronize,
-  ctx_push_current,
-  ctx_pop_current,
-  library_load,
-  library_unload,
-  primary_ctx_reset,
-  can_access_peer,
-  stream_query,
-  stream_wait_event,
-  event_record,
-  event_query,
-  event_synchronize,
-  memset_d8_async,
-  memcpy_dtod_async,
-  launch_host_func,
-  mem_get_allocation_granularity,
-  mem_address_reserve,
-  mem_address_free,
-  mem_create,
-  mem_release,
-  mem_map,
-  mem_unmap,
-  mem_set_access,
-  mem_pool_create,
-  mem_pool_destroy,
-  device_get_default_mem_pool,
-  mem_pool_trim_to,
-  mem_pool_set_attribute,
-  mem_pool_get_attribute,
-  mem_alloc_async,
-  mem_alloc_from_pool_async,
-  mem_free_async,
-  ctx_enable_peer_access,
-  ctx_disable_peer_access,
-  memcpy_peer,
-  runtime_malloc,
-  runtime_free,
-  runtime_get_info,
+#define EMM_CALL(result, name, ...) name,
+#define EMM_RUNTIME_CALL(name, ...) name,
+#include "driver/calls.def"
 };
-inline constexpr std::size_t kCallCount = static_cast<std::size_t>(Call::runtime_get_info) + 1;
+inline constexpr std::size_t kCallCount = 0
+#define EMM_CALL(...) +1
+#define EMM_RUNTIME_CALL(...) +1
+#include "driver/calls.def"
+    ;
 
 struct CallInfo {
-  std::string_view name;  ///< As `--fault` takes it: "mem_alloc".
-  const char* cuda_name;  ///< As CUDA spells it: "cuMemAlloc".
+  std::string_view name;     ///< As `--fault` takes it: "mem_alloc".
+  const char* cuda_name;     ///< As CUDA spells it: "cuMemAlloc".
+  std::string_view shape;    ///< How a call log writes it; calls.def says what the letters are.
+  std::int32_t usual_fault;  ///< A CUresult by which the call fails in earnest.
 };
 const CallInfo& call_info(Call call) noexcept;
 

@@ -16,7 +16,7 @@ constexpr std::string_view kDigits = "0123456789abcdef";
 // A mapping of another process's memory, closed again unless it is kept.
 class Mapping {
  public:
-  Mapping(Driver& driver, DevicePtr base) noexcept : driver_(driver), base_(base) {}
+  Mapping(IpcCalls& driver, DevicePtr base) noexcept : driver_(driver), base_(base) {}
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   ~Mapping() {
@@ -26,7 +26,7 @@ class Mapping {
   Status close() { return driver_.ipc_close_mem_handle(std::exchange(base_, {})); }
 
  private:
-  Driver& driver_;
+  IpcCalls& driver_;
   DevicePtr base_;
 };
 

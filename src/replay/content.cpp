@@ -72,7 +72,7 @@ void for_each_probe(std::uint64_t size,
   each(size - kEdge, kEdge);
 }
 
-Status fill_device(Driver& driver, DevicePtr ptr, std::uint64_t size, Pattern pattern) {
+Status fill_device(ContentCalls& driver, DevicePtr ptr, std::uint64_t size, Pattern pattern) {
   if (auto filled = driver.memset_d32(ptr, pattern.word(), size / 4); !filled && size >= 4)
     return filled;
   const auto rest = size % 4;
@@ -82,7 +82,7 @@ Status fill_device(Driver& driver, DevicePtr ptr, std::uint64_t size, Pattern pa
   return driver.memcpy_htod(ptr + (size - rest), {tail, rest});
 }
 
-std::optional<Difference> check_device(Driver& driver, DevicePtr ptr, std::uint64_t size,
+std::optional<Difference> check_device(ContentCalls& driver, DevicePtr ptr, std::uint64_t size,
                                        Pattern pattern) {
   std::optional<Difference> found;
   std::vector<std::byte> bytes;

@@ -51,8 +51,8 @@ struct Difference {
 void for_each_probe(std::uint64_t size,
                     const std::function<bool(std::uint64_t, std::uint64_t)>& each);
 
-Status fill_device(Driver& driver, DevicePtr ptr, std::uint64_t size, Pattern pattern);
-std::optional<Difference> check_device(Driver& driver, DevicePtr ptr, std::uint64_t size,
+Status fill_device(ContentCalls& driver, DevicePtr ptr, std::uint64_t size, Pattern pattern);
+std::optional<Difference> check_device(ContentCalls& driver, DevicePtr ptr, std::uint64_t size,
                                        Pattern pattern);
 void fill_host(HostPtr ptr, std::uint64_t size,
                Pattern pattern) noexcept;  ///< Where it is looked at.

@@ -38,22 +38,15 @@ class OrderDevice final : public Driver {
   Result<DevicePtr> mem_alloc_managed(std::uint64_t size, AttachFlags) override {
     return take(size);
   }
-  Result<HostPtr> mem_host_alloc(std::uint64_t, HostAllocFlags) override { return no(); }
   Status mem_free_host(HostPtr) override { return {}; }
-  Status mem_host_register(HostRange, HostRegisterFlags) override { return no(); }
   Status mem_host_unregister(HostPtr) override { return {}; }
-  Result<DevicePtr> mem_host_get_device_pointer(HostPtr) override { return no(); }
   Result<MemoryInfo> mem_get_info() override {
     return MemoryInfo{.free = kTotal - held_, .total = kTotal};
   }
-  Result<AddressRange> mem_get_address_range(DevicePtr) override { return no(); }
   DeviceIdentity device_identity() const noexcept override { return {}; }
   std::string_view device_name() const noexcept override { return "order"; }
   int device_ordinal() const noexcept override { return 0; }
   bool can_map_host_memory() const noexcept override { return true; }
-  Result<IpcMemHandle> ipc_get_mem_handle(DevicePtr) override { return no(); }
-  Result<DevicePtr> ipc_open_mem_handle(const IpcMemHandle&) override { return no(); }
-  Status ipc_close_mem_handle(DevicePtr) override { return no(); }
   Result<bool> can_access_peer(const DeviceIdentity&) override { return false; }
   Status memset_d8(DevicePtr, std::uint8_t, std::uint64_t) override { return {}; }
   Status memset_d32(DevicePtr, std::uint32_t, std::uint64_t) override { return {}; }
@@ -65,7 +58,6 @@ class OrderDevice final : public Driver {
   Result<StreamHandle> stream_create(StreamKind) override { return StreamHandle{++handles_}; }
   Status stream_destroy(StreamHandle) override { return {}; }
   Status stream_synchronize(StreamHandle) override { return {}; }
-  Result<LibraryHandle> library_load(std::span<const std::byte>) override { return no(); }
   Status library_unload(LibraryHandle) override { return {}; }
   Status ctx_synchronize() override { return {}; }
   Status ctx_push_current() override { return {}; }
@@ -116,7 +108,6 @@ class OrderDevice final : public Driver {
 
  private:
   static constexpr std::uint64_t kTotal = std::uint64_t{1} << 40;
-  static Error no() { return Error{.code = Errc::not_supported}; }
   static std::uint64_t rounded(std::uint64_t size) { return (size + 4095) / 4096 * 4096; }
 
   Result<DevicePtr> take(std::uint64_t size) {

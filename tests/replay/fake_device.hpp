@@ -29,25 +29,15 @@ class FakeDriver final : public Driver {
     return ptr.value >= kBase && size <= kSize && ptr.value - kBase <= kSize - size;
   }
 
-  Result<DevicePtr> mem_alloc(std::uint64_t) override { return no(); }
-  Status mem_free(DevicePtr) override { return no(); }
-  Result<DevicePtr> mem_alloc_managed(std::uint64_t, AttachFlags) override { return no(); }
-  Result<HostPtr> mem_host_alloc(std::uint64_t, HostAllocFlags) override { return no(); }
-  Status mem_free_host(HostPtr) override { return no(); }
-  Status mem_host_register(HostRange, HostRegisterFlags) override { return no(); }
-  Status mem_host_unregister(HostPtr) override { return no(); }
-  Result<DevicePtr> mem_host_get_device_pointer(HostPtr) override { return no(); }
   Result<MemoryInfo> mem_get_info() override {
     return MemoryInfo{.free = kSize - held, .total = kSize};
   }
-  Result<AddressRange> mem_get_address_range(DevicePtr) override { return no(); }
   DeviceIdentity device_identity() const noexcept override {
     return {.pci_domain_id = 0, .pci_bus_id = ordinal_, .pci_device_id = 0};
   }
   std::string_view device_name() const noexcept override { return "toy"; }
   int device_ordinal() const noexcept override { return ordinal_; }
   bool can_map_host_memory() const noexcept override { return true; }
-  Result<IpcMemHandle> ipc_get_mem_handle(DevicePtr) override { return no(); }
   /// The handle's first eight bytes are the address.
   Result<DevicePtr> ipc_open_mem_handle(const IpcMemHandle& handle) override {
     DevicePtr ptr;
@@ -81,17 +71,12 @@ class FakeDriver final : public Driver {
     std::copy_n(at(from), to.size(), to.data());
     return {};
   }
-  Status memcpy_dtod(DevicePtr, DevicePtr, std::uint64_t) override { return no(); }
-  Result<EventHandle> event_create() override { return no(); }
-  Status event_destroy(EventHandle) override { return no(); }
   Result<StreamHandle> stream_create(StreamKind = StreamKind::blocking) override {
     if (refuses_streams) return no();
     return StreamHandle{++streams_};
   }
   Status stream_destroy(StreamHandle) override { return {}; }
   Status stream_synchronize(StreamHandle) override { return {}; }
-  Result<LibraryHandle> library_load(std::span<const std::byte>) override { return no(); }
-  Status library_unload(LibraryHandle) override { return no(); }
   Status ctx_synchronize() override { return {}; }
   Status ctx_push_current() override { return {}; }
   Result<ContextHandle> ctx_pop_current() override { return context_handle(); }

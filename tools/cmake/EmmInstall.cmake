@@ -27,7 +27,7 @@ if(TARGET standin)
 endif()
 install(TARGETS emm ${layers} EXPORT emmctl ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY src/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/emmctl
-  FILES_MATCHING PATTERN "*.hpp" PATTERN cli EXCLUDE)
+  FILES_MATCHING PATTERN "*.hpp" PATTERN "*.def" PATTERN cli EXCLUDE)
 install(DIRECTORY managers DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/emmctl FILES_MATCHING PATTERN "*.hpp")
 install(EXPORT emmctl NAMESPACE emmctl:: FILE emmctlTargets.cmake DESTINATION ${EMM_PACKAGE_DIR})
 configure_package_config_file(tools/cmake/emmctlConfig.cmake.in ${PROJECT_BINARY_DIR}/emmctlConfig.cmake

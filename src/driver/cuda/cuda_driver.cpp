@@ -150,7 +150,7 @@ Result<bool> CudaDriver::can_access_peer(const DeviceIdentity& peer) {
   auto made = make(Call::can_access_peer, [&](const CudaApi& api) {
     CUdevice other = 0;
     if (api.device_get_by_pci_bus_id(&other, bus_id.data()) != 0) return CUDA_ERROR_INVALID_DEVICE;
-    return api.device_can_access_peer(&answer, context_->device(), other);
+    return api.can_access_peer(&answer, context_->device(), other);
   });
   if (!made) return std::move(made).error();
   return answer != 0;
@@ -200,7 +200,7 @@ Result<LibraryHandle> CudaDriver::library_load(std::span<const std::byte> image)
   std::string code(reinterpret_cast<const char*>(image.data()), image.size());
   CUlibrary library = nullptr;
   auto made = make(Call::library_load, [&](const CudaApi& api) {
-    return api.library_load_data(&library, code.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0);
+    return api.library_load(&library, code.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0);
   });
   if (!made) return std::move(made).error();
   return LibraryHandle{number(library)};

@@ -7,29 +7,14 @@ std::uint64_t shown(const Driver& driver, std::uint64_t address) {
   return driver.log_address(reinterpret_cast<const std::byte*>(address));  // NOLINT
 }
 
-/// Which of a call's numbers are, or may be, host addresses.
+/// Shows what the log writes as an address: of those, some are the host's.
 CallEvent with_shown_addresses(const Driver& driver, CallEvent event) {
-  switch (event.call) {
-    case Call::event_create:
-    case Call::event_destroy:
-    case Call::stream_create:
-    case Call::stream_destroy:
-    case Call::stream_synchronize:
-    case Call::library_load:
-    case Call::library_unload:
-    case Call::ctx_pop_current:
-    case Call::mem_get_info:
-    case Call::runtime_get_info:
-    case Call::can_access_peer:
-      return event;
-    case Call::memcpy_dtod:
-      event.other = shown(driver, event.other);
-      break;
-    default:
-      break;
-  }
-  event.pointer = shown(driver, event.pointer);
-  event.result = shown(driver, event.result);
+  const auto shape = call_info(event.call).shape;
+  const auto bar = shape.find('|');
+  const auto arguments = shape.substr(0, bar), result = shape.substr(bar + 1);
+  if (arguments.find('p') != arguments.npos) event.pointer = shown(driver, event.pointer);
+  if (arguments.find('o') != arguments.npos) event.other = shown(driver, event.other);
+  if (result == "p") event.result = shown(driver, event.result);
   return event;
 }
 

@@ -64,81 +64,6 @@ Result<FaultPlan> FaultPlan::parse(std::string_view text) {
   return plan;
 }
 
-std::int32_t usual_fault(Call call) noexcept {
-  switch (call) {
-    case Call::mem_alloc:
-    case Call::mem_alloc_managed:
-    case Call::mem_host_alloc:
-    case Call::mem_host_register:
-    case Call::event_create:
-    case Call::stream_create:
-    case Call::library_load:
-    case Call::mem_create:
-    case Call::mem_map:
-    case Call::mem_set_access:
-    case Call::mem_address_reserve:
-    case Call::mem_pool_create:
-    case Call::mem_alloc_async:
-    case Call::mem_alloc_from_pool_async:
-    case Call::runtime_malloc:
-      return 2;  // out of memory
-    case Call::mem_free:
-    case Call::mem_free_host:
-    case Call::mem_host_get_device_pointer:
-    case Call::ipc_get_mem_handle:
-    case Call::memset_d8:
-    case Call::memset_d32:
-    case Call::memcpy_htod:
-    case Call::memcpy_dtoh:
-    case Call::memcpy_dtod:
-    case Call::memset_d8_async:
-    case Call::memcpy_dtod_async:
-    case Call::memcpy_peer:
-    case Call::launch_host_func:
-    case Call::mem_get_allocation_granularity:
-    case Call::mem_address_free:
-    case Call::mem_release:
-    case Call::mem_unmap:
-    case Call::mem_pool_destroy:
-    case Call::device_get_default_mem_pool:
-    case Call::mem_pool_trim_to:
-    case Call::mem_pool_set_attribute:
-    case Call::mem_pool_get_attribute:
-    case Call::mem_free_async:
-    case Call::runtime_free:
-    case Call::runtime_get_info:
-      return 1;  // invalid value
-    case Call::mem_host_unregister:
-      return 713;  // not registered
-    case Call::mem_get_address_range:
-      return 500;  // not found
-    case Call::ipc_open_mem_handle:
-    case Call::ipc_close_mem_handle:
-      return 205;  // map failed
-    case Call::event_destroy:
-    case Call::stream_destroy:
-    case Call::stream_synchronize:
-    case Call::stream_query:
-    case Call::stream_wait_event:
-    case Call::event_record:
-    case Call::event_query:
-    case Call::event_synchronize:
-    case Call::library_unload:
-      return 400;  // invalid handle
-    case Call::mem_get_info:
-    case Call::ctx_synchronize:
-    case Call::ctx_push_current:
-    case Call::ctx_pop_current:
-      return 201;  // invalid context
-    case Call::primary_ctx_reset:
-    case Call::can_access_peer:
-    case Call::ctx_enable_peer_access:
-    case Call::ctx_disable_peer_access:
-      return 101;  // invalid device
-  }
-  return 999;
-}
-
 std::int32_t FaultInjector::before(const CallEvent& event) {
   if (plan_.call && *plan_.call != event.call) return 0;
   const std::lock_guard lock(mutex_);
@@ -146,7 +71,7 @@ std::int32_t FaultInjector::before(const CallEvent& event) {
   const bool fails = plan_.nth != 0 ? seen_ == plan_.nth : random_.chance(plan_.rate);
   if (!fails) return 0;
   ++injected_;
-  return plan_.native != 0 ? plan_.native : usual_fault(event.call);
+  return plan_.native != 0 ? plan_.native : call_info(event.call).usual_fault;
 }
 
 std::uint64_t FaultInjector::injected() const {

@@ -18,16 +18,13 @@ namespace emm {
 struct FaultPlan {
   std::optional<Call> call;  ///< Nothing: any.
   std::uint64_t nth = 0;     ///< Counted from 1; 0 where `rate` decides.
-  std::int32_t native = 0;   ///< 0: usual_fault() of the call.
+  std::int32_t native = 0;   ///< 0: the call's usual fault.
   double rate = 0;
   std::uint64_t seed = 0;
 
   /// Fails with Errc::usage.
   static Result<FaultPlan> parse(std::string_view text);
 };
-
-/// A CUresult by which this call fails in earnest, as CUDA documents it: 2 of mem_alloc.
-std::int32_t usual_fault(Call call) noexcept;
 
 /// Fails calls as planned. A call that it fails does not reach the device. Any thread may call;
 /// which of several calls at once is the n-th is then theirs to race for.

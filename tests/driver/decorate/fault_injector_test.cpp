@@ -74,7 +74,7 @@ TEST_F(SimTest, TheRuntimeIsFaultyToo) {
 
 TEST(FaultPlan, EveryCallHasAFaultOfItsOwn) {
   for (std::size_t i = 0; i < kCallCount; ++i) {
-    const auto native = usual_fault(static_cast<Call>(i));
+    const auto native = call_info(static_cast<Call>(i)).usual_fault;
     EXPECT_GT(native, 0);
     EXPECT_NE(native, 999) << call_info(static_cast<Call>(i)).name;
   }
