@@ -86,6 +86,15 @@ std::string_view native_name(std::int32_t native) {
   return found == kNatives.end() ? "a CUDA error without a name here" : found->second;
 }
 
+ErrorWords::ErrorWords(std::string words) noexcept : std::string(std::move(words)) {}
+ErrorWords::ErrorWords(std::string_view words) : std::string(words) {}
+ErrorWords::ErrorWords(const char* words) : std::string(words) {}
+ErrorWords::ErrorWords(const ErrorWords& other) = default;
+ErrorWords::ErrorWords(ErrorWords&& other) noexcept = default;
+ErrorWords& ErrorWords::operator=(const ErrorWords& other) = default;
+ErrorWords& ErrorWords::operator=(ErrorWords&& other) noexcept = default;
+ErrorWords::~ErrorWords() = default;
+
 std::string describe(const Error& error) {
   if (!error.message.empty()) return error.message;
   if (error.call != nullptr && error.native != 0) {

@@ -30,13 +30,29 @@ enum class Errc : std::uint8_t {
   internal,  ///< A bug of ours, met where asserting would lose data.
 };
 
+/// The words of an Error: a std::string whose copies, moves and end are calls. Every Result in the
+/// tree moves one on a path that is not taken; inlined there, they are much of the code and of the
+/// compiler's time.
+class ErrorWords : public std::string {
+ public:
+  ErrorWords() noexcept = default;
+  ErrorWords(std::string words) noexcept;  // NOLINT(google-explicit-constructor): it is a string
+  ErrorWords(std::string_view words);
+  ErrorWords(const char* words);
+  ErrorWords(const ErrorWords& other);
+  ErrorWords(ErrorWords&& other) noexcept;
+  ErrorWords& operator=(const ErrorWords& other);
+  ErrorWords& operator=(ErrorWords&& other) noexcept;
+  ~ErrorWords();
+};
+
 /// A failure as a value. Making one that has no message allocates nothing: running out of device
 /// memory is an ordinary outcome here.
 struct Error {
   Errc code = Errc::internal;
   std::int32_t native = 0;     ///< The CUresult or cudaError_t behind it; 0 if there is none.
   const char* call = nullptr;  ///< The driver's name of the call that failed, a literal, or null.
-  std::string message{};  ///< Words for a person; may be empty when call and native say it all.
+  ErrorWords message{};  ///< Words for a person; may be empty when call and native say it all.
 };
 
 /// The error in one line, for a person: its message, else "Call to cuMemAlloc results in

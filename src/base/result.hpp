@@ -1,8 +1,9 @@
 #pragma once
 
+#include <memory>
+#include <new>
 #include <type_traits>
 #include <utility>
-#include <variant>
 
 #include "base/assert.hpp"
 #include "base/error.hpp"
@@ -11,6 +12,9 @@ namespace emm {
 
 /// A value or an Error, with std::expected's names. Reading the value of a failed one is a bug of
 /// ours.
+///
+/// Written out rather than put on std::variant: some hundred types are returned so, and the
+/// variant's machinery was a tenth of what the compiler did.
 template <class T>
 class [[nodiscard]] Result {
  public:
@@ -19,11 +23,38 @@ class [[nodiscard]] Result {
   template <class U = T>
   requires(std::is_constructible_v<T, U&&> && !std::is_same_v<std::remove_cvref_t<U>, Result> &&
            !std::is_same_v<std::remove_cvref_t<U>, Error>) Result(U&& value)
-      : state_(std::in_place_index<0>, std::forward<U>(value)) {}
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
+      : value_(std::forward<U>(value)), has_value_(true) {}
+  Result(Error error) : error_(std::move(error)), has_value_(false) {}
+  Result(Result&& other) noexcept(std::is_nothrow_move_constructible_v<T>)
+      : has_value_(other.has_value_) {
+    if (has_value_) {
+      std::construct_at(std::addressof(value_), std::move(other.value_));
+    } else {
+      std::construct_at(std::addressof(error_), std::move(other.error_));
+    }
+  }
+  Result(const Result& other) requires std::is_copy_constructible_v<T>
+      : has_value_(other.has_value_) {
+    if (has_value_) {
+      std::construct_at(std::addressof(value_), other.value_);
+    } else {
+      std::construct_at(std::addressof(error_), other.error_);
+    }
+  }
+  Result& operator=(Result other) noexcept(std::is_nothrow_move_constructible_v<T>) {
+    std::destroy_at(this);
+    return *std::construct_at(this, std::move(other));
+  }
+  ~Result() {
+    if (has_value_) {
+      std::destroy_at(std::addressof(value_));
+    } else {
+      std::destroy_at(std::addressof(error_));
+    }
+  }
 
-  bool has_value() const noexcept { return state_.index() == 0; }
-  explicit operator bool() const noexcept { return has_value(); }
+  bool has_value() const noexcept { return has_value_; }
+  explicit operator bool() const noexcept { return has_value_; }
 
   T& value() & noexcept { return *get(); }
   const T& value() const& noexcept { return *get(); }
@@ -35,7 +66,7 @@ class [[nodiscard]] Result {
   const T* operator->() const noexcept { return get(); }
   template <class U>
   T value_or(U&& other) const& {
-    return has_value() ? **this : static_cast<T>(std::forward<U>(other));
+    return has_value_ ? value_ : static_cast<T>(std::forward<U>(other));
   }
 
   Error& error() & noexcept { return *get_error(); }
@@ -44,42 +75,62 @@ class [[nodiscard]] Result {
 
  private:
   T* get() noexcept {
-    auto* value = std::get_if<0>(&state_);
-    EMM_ASSERT(value != nullptr);
-    return value;
+    EMM_ASSERT(has_value_);
+    return std::addressof(value_);
   }
   const T* get() const noexcept { return const_cast<Result*>(this)->get(); }
   Error* get_error() noexcept {
-    auto* error = std::get_if<1>(&state_);
-    EMM_ASSERT(error != nullptr);
-    return error;
+    EMM_ASSERT(!has_value_);
+    return std::addressof(error_);
   }
   const Error* get_error() const noexcept { return const_cast<Result*>(this)->get_error(); }
 
-  std::variant<T, Error> state_;
+  union {
+    T value_;
+    Error error_;
+  };
+  bool has_value_;
 };
 
+/// Success, or an Error.
 template <>
 class [[nodiscard]] Result<void> {
  public:
   using value_type = void;
 
-  Result() = default;
-  Result(Error error) : state_(std::move(error)) {}
+  Result() noexcept : none_{}, has_value_(true) {}
+  Result(Error error) : error_(std::move(error)), has_value_(false) {}
+  Result(Result&& other) noexcept : none_{}, has_value_(other.has_value_) {
+    if (!has_value_) std::construct_at(&error_, std::move(other.error_));
+  }
+  Result(const Result& other) : none_{}, has_value_(other.has_value_) {
+    if (!has_value_) std::construct_at(&error_, other.error_);
+  }
+  Result& operator=(Result other) noexcept {
+    std::destroy_at(this);
+    return *std::construct_at(this, std::move(other));
+  }
+  ~Result() {
+    if (!has_value_) std::destroy_at(&error_);
+  }
 
-  bool has_value() const noexcept { return state_.index() == 0; }
-  explicit operator bool() const noexcept { return has_value(); }
+  bool has_value() const noexcept { return has_value_; }
+  explicit operator bool() const noexcept { return has_value_; }
   const Error& error() const& noexcept {
-    const auto* error = std::get_if<1>(&state_);
-    EMM_ASSERT(error != nullptr);
-    return *error;
+    EMM_ASSERT(!has_value_);
+    return error_;
   }
   Error&& error() && noexcept {
-    return std::move(const_cast<Error&>(std::as_const(*this).error()));
+    EMM_ASSERT(!has_value_);
+    return std::move(error_);
   }
 
  private:
-  std::variant<std::monostate, Error> state_;
+  union {
+    char none_;
+    Error error_;
+  };
+  bool has_value_;
 };
 
 using Status = Result<void>;

@@ -22,7 +22,7 @@ Result<Pickle> read(std::string_view bytes, bool partial = false) {
 
 std::string error_of(std::string_view bytes) {
   const auto pickle = read(bytes);
-  return pickle ? "" : pickle.error().message;
+  return pickle ? "" : std::string(pickle.error().message);
 }
 
 /// As Python's repr(), but for what is deeper than 20.
@@ -63,7 +63,7 @@ std::string repr(const Pickle& pickle, PickleValue value, int depth = 0) {
 
 std::string value_of(std::string_view bytes) {
   const auto pickle = read(bytes);
-  return pickle ? repr(*pickle, pickle->root()) : pickle.error().message;
+  return pickle ? repr(*pickle, pickle->root()) : std::string(pickle.error().message);
 }
 
 TEST(Pickle, ReadsEveryKindOfPlainData) {
@@ -241,7 +241,7 @@ TEST(Pickle, PassesOverBytesAndLargeIntegersAndCountsThem) {
                              "K\x07"
                              "e.");
 
-    ASSERT_TRUE(pickle) << pickle.error().message;
+    ASSERT_TRUE(pickle) << std::string(pickle.error().message);
     EXPECT_EQ(pickle->opaque_count(), 1u);
     PickleValue first, second;
     auto each = pickle->elements(pickle->root());

@@ -10,7 +10,7 @@ namespace {
 std::string detected(std::string_view file) {
   const auto source = format::ByteSource::memory(file, "run.log");
   const auto importer = detect(*source);
-  return importer ? std::string((*importer)->name) : importer.error().message;
+  return importer ? std::string((*importer)->name) : std::string(importer.error().message);
 }
 
 std::string known() {
