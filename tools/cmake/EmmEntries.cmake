@@ -18,7 +18,6 @@ function(emm_entries target family header entry accessor)
     string(APPEND declarations "extern const ${entry} ${symbol}_${family};\n")
     string(APPEND rows "    &${symbol}_${family},\n")
     target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/${file}.cpp)
-    emm_compiled_alone(${target} ${CMAKE_CURRENT_SOURCE_DIR}/${file}.cpp)  # the files of a family use the same names
   endforeach()
   string(REPLACE "::" "_" table ${accessor})
   set(table ${CMAKE_CURRENT_BINARY_DIR}/${table}.cpp)

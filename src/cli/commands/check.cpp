@@ -16,8 +16,8 @@ std::string_view name(trace::Finding::Severity severity) {
   return severity == trace::Finding::Severity::error ? "error" : "warning";
 }
 
-std::string to_json(const std::string& source, const trace::Importer& importer,
-                    const trace::CheckReport& report) {
+std::string check_to_json(const std::string& source, const trace::Importer& importer,
+                          const trace::CheckReport& report) {
   std::string out;
   format::JsonWriter json(out);
   json.begin_object()
@@ -94,7 +94,7 @@ class Check final : public CommandRun {
     }
     const auto& name = (*source)->name();
     if (!json_.empty()) {
-      if (auto written = console.write(json_, to_json(name, **importer, *report)); !written)
+      if (auto written = console.write(json_, check_to_json(name, **importer, *report)); !written)
         return written.error();
     }
     if (json_ != "-") console.result(to_text(name, *report));

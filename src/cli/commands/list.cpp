@@ -20,12 +20,12 @@ namespace {
 using namespace emm::cli;
 using Rows = std::vector<std::vector<std::string>>;
 
-std::string text_of(std::string_view value) { return std::string(value); }
+std::string cell(std::string_view value) { return std::string(value); }
 
 Rows managers() {
   Rows rows{{"manager", "what it is", "options"}};
   for (const auto* entry : bundled_managers()) {
-    rows.push_back({text_of(entry->name), text_of(entry->summary), text_of(entry->options)});
+    rows.push_back({cell(entry->name), cell(entry->summary), cell(entry->options)});
   }
   return rows;
 }
@@ -33,7 +33,7 @@ Rows managers() {
 Rows adaptors() {
   Rows rows{{"adaptor", "what it does", "options"}};
   for (const auto* entry : bundled_adaptors()) {
-    rows.push_back({text_of(entry->name), text_of(entry->summary), text_of(entry->options)});
+    rows.push_back({cell(entry->name), cell(entry->summary), cell(entry->options)});
   }
   return rows;
 }
@@ -50,7 +50,7 @@ Rows devices() {
     } else {
       here = text::format("{} found", (*platform)->device_count());
     }
-    rows.push_back({text_of(entry->name), text_of(entry->summary), text_of(entry->options), here});
+    rows.push_back({cell(entry->name), cell(entry->summary), cell(entry->options), here});
   }
   return rows;
 }
@@ -63,17 +63,17 @@ Rows formats() {
                                         [&](const auto* entry) { return entry->name == name; });
   };
   for (const auto* entry : trace::bundled_importers()) {
-    rows.push_back({text_of(entry->name), text_of(entry->summary),
+    rows.push_back({cell(entry->name), cell(entry->summary),
                     entry->from_documentation ? "written from documentation" : "yes",
                     written(entry->name) ? "yes" : ""});
   }
   for (const auto* entry : exporters) {
     if (trace::find_importer(entry->name)) continue;
-    rows.push_back({text_of(entry->name), text_of(entry->summary), "", "yes"});
+    rows.push_back({cell(entry->name), cell(entry->summary), "", "yes"});
   }
   for (const auto* entry : log::bundled_logs()) {
-    rows.push_back({text_of(entry->name) + " (log)", text_of(entry->summary), "",
-                    "--log-format " + text_of(entry->name)});
+    rows.push_back({cell(entry->name) + " (log)", cell(entry->summary), "",
+                    "--log-format " + cell(entry->name)});
   }
   return rows;
 }
@@ -81,7 +81,7 @@ Rows formats() {
 Rows generators() {
   Rows rows{{"kind", "what it makes"}};
   for (const auto& kind : trace::generate_kinds())
-    rows.push_back({text_of(kind.name), text_of(kind.summary)});
+    rows.push_back({cell(kind.name), cell(kind.summary)});
   return rows;
 }
 
@@ -89,12 +89,12 @@ Rows clauses() {
   Rows rows{{"clause", "asked of", "level", "rule"}};
   for (const auto* group : conformance::clause_groups()) {
     for (const auto& clause : group->clauses) {
-      rows.push_back({text_of(clause.id), text_of(name(clause.scope)), text_of(name(clause.level)),
-                      text_of(clause.rule)});
+      rows.push_back(
+          {cell(clause.id), cell(name(clause.scope)), cell(name(clause.level)), cell(clause.rule)});
     }
   }
   for (const auto& clause : conformance::unjudged_clauses()) {
-    rows.push_back({text_of(clause.id), "nobody", text_of(clause.why), text_of(clause.rule)});
+    rows.push_back({cell(clause.id), "nobody", cell(clause.why), cell(clause.rule)});
   }
   return rows;
 }
@@ -124,7 +124,7 @@ Result<Rows> managers_in(const std::string& file) {
     rows.emplace_back();
     for (const char stop : {kPart, kPart, kRow}) {
       const auto at = rest.find(stop);
-      rows.back().push_back(text_of(rest.substr(0, at)));
+      rows.back().push_back(cell(rest.substr(0, at)));
       rest.remove_prefix(at + 1);
     }
   }
@@ -146,7 +146,7 @@ std::vector<std::string> listing_names() {
 }
 
 /// An array of objects, with the heading's words as keys.
-std::string to_json(const Rows& rows) {
+std::string rows_to_json(const Rows& rows) {
   std::string out;
   format::JsonWriter json(out, 2);
   json.begin_array();
@@ -177,7 +177,8 @@ class List final : public CommandRun {
       if (!of_file) return std::move(of_file).error();
       const auto& rows = *of_file;
       if (!json_.empty()) {
-        if (auto written = console.write(json_, to_json(rows)); !written) return written.error();
+        if (auto written = console.write(json_, rows_to_json(rows)); !written)
+          return written.error();
       }
       if (json_ != "-") console.result(table(rows));
       return ExitCode::fine;

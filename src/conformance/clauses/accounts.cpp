@@ -87,7 +87,7 @@ void fail_in_turn(Bench& b, bool of_ends, std::int32_t native) {
   }
 }
 
-constexpr Clause kClauses[] = {
+constexpr Clause kAccountsClauses[] = {
     {.id = "accounts/balance",
      .rule = "After every operation, and the manager's end, all that came from the device is back, "
              "once.",
@@ -205,6 +205,7 @@ constexpr Clause kClauses[] = {
 
 }  // namespace
 
-extern constinit const ClauseGroup accounts_clauses{"Beyond the catalogue: accounts", kClauses};
+extern constinit const ClauseGroup accounts_clauses{"Beyond the catalogue: accounts",
+                                                    kAccountsClauses};
 
 }  // namespace emm

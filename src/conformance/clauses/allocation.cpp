@@ -59,7 +59,7 @@ void churn(Bench& b, Prng& random, int steps, bool mixed,
   for (const auto& one : live) look(one);
 }
 
-constexpr Clause kClauses[] = {
+constexpr Clause kAllocationClauses[] = {
     {.id = "suite/alignment",
      .rule = "Device memory is aligned to 256 bytes, as cuMemAlloc's is.",
      .source = "rmm, mr_ref_test; CUDA C programming guide",
@@ -400,6 +400,7 @@ constexpr Clause kClauses[] = {
 
 }  // namespace
 
-extern constinit const ClauseGroup allocation_clauses{"Beyond the catalogue: allocation", kClauses};
+extern constinit const ClauseGroup allocation_clauses{"Beyond the catalogue: allocation",
+                                                      kAllocationClauses};
 
 }  // namespace emm

@@ -8,7 +8,7 @@ namespace {
 
 using namespace emm::conformance;
 
-constexpr Clause kClauses[] = {
+constexpr Clause kDeviceMemoryClauses[] = {
     {.id = "DEV-1",
      .rule = "memalloc gives exactly the size asked for, all of it usable, at an address that is "
              "not null.",
@@ -212,6 +212,6 @@ constexpr Clause kClauses[] = {
 
 }  // namespace
 
-extern constinit const ClauseGroup device_memory_clauses{"Device memory", kClauses};
+extern constinit const ClauseGroup device_memory_clauses{"Device memory", kDeviceMemoryClauses};
 
 }  // namespace emm

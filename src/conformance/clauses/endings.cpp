@@ -33,7 +33,7 @@ constexpr auto kDeviceFrees = {Call::mem_free, Call::runtime_free, Call::mem_fre
   _exit(0);
 }
 
-std::size_t refused_ends(Bench& b) {
+std::size_t frees_refused(Bench& b) {
   const auto events = b.watch().events();
   return static_cast<std::size_t>(
       std::count_if(events.begin(), events.end(),
@@ -70,7 +70,7 @@ bool free_meanwhile(Bench& b, bool flushes, const std::function<void()>& operati
   return started;
 }
 
-constexpr Clause kClauses[] = {
+constexpr Clause kEndingsClauses[] = {
     {.id = "ERR-2",
      .rule = "A free that the driver refuses raises nothing where memory ends; whoever observes "
              "the manager hears of it.",
@@ -93,7 +93,7 @@ constexpr Clause kClauses[] = {
              mapped.drop();
              region.drop();
              b.reset();
-             refused += refused_ends(b);
+             refused += frees_refused(b);
              b.watch().forget();
              b.expect(refused >= 2 * round, "frees of mapped memory and of a region",
                       "they are not made", "they are made, and refused");
@@ -224,6 +224,7 @@ constexpr Clause kClauses[] = {
 
 }  // namespace
 
-extern constinit const ClauseGroup endings_clauses{"Late ends, threads, processes", kClauses};
+extern constinit const ClauseGroup endings_clauses{"Late ends, threads, processes",
+                                                   kEndingsClauses};
 
 }  // namespace emm

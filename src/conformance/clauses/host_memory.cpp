@@ -36,7 +36,7 @@ void expect_asked(Bench& b, Call call, std::uint64_t flags, std::uint64_t size) 
   b.inconclusive(text::format("no call of {} is seen here", call_info(call).cuda_name));
 }
 
-constexpr Clause kClauses[] = {
+constexpr Clause kHostMemoryClauses[] = {
     {.id = "HST-1",
      .rule = "The size reaches cuMemHostAlloc unchanged, and mapped, portable and wc as its flags "
              "2, 1 and 4.",
@@ -426,6 +426,7 @@ constexpr Clause kClauses[] = {
 
 }  // namespace
 
-extern constinit const ClauseGroup host_memory_clauses{"Host and managed memory", kClauses};
+extern constinit const ClauseGroup host_memory_clauses{"Host and managed memory",
+                                                       kHostMemoryClauses};
 
 }  // namespace emm

@@ -8,7 +8,7 @@ namespace {
 
 using namespace emm::conformance;
 
-constexpr Clause kClauses[] = {
+constexpr Clause kInterfaceClauses[] = {
     {.id = "SEL-4",
      .rule = "interface_version is 1.",
      .source = "NBEP 7; drv:697",
@@ -165,6 +165,7 @@ constexpr Clause kClauses[] = {
 
 }  // namespace
 
-extern constinit const ClauseGroup interface_clauses{"The interface, and initialize", kClauses};
+extern constinit const ClauseGroup interface_clauses{"The interface, and initialize",
+                                                     kInterfaceClauses};
 
 }  // namespace emm

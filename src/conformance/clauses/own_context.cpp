@@ -27,7 +27,7 @@ bool is_memory_call(Call call) {
   }
 }
 
-constexpr Clause kClauses[] = {
+constexpr Clause kOwnContextClauses[] = {
     {.id = "CTX-1",
      .rule = "A context passes memalloc to its manager, and its answer back, unchanged.",
      .source = "drv:1176",
@@ -526,6 +526,6 @@ constexpr Clause kClauses[] = {
 
 }  // namespace
 
-extern constinit const ClauseGroup own_context_clauses{"emmctl's context", kClauses};
+extern constinit const ClauseGroup own_context_clauses{"emmctl's context", kOwnContextClauses};
 
 }  // namespace emm

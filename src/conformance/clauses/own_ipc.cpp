@@ -27,7 +27,7 @@ struct Received {
   IpcHandle::Fields fields;
 };
 
-constexpr Clause kClauses[] = {
+constexpr Clause kOwnIpcClauses[] = {
     {.id = "IPC-1",
      .rule = "An exported handle keeps its memory alive.",
      .source = "NBEP 7; drv:1485-1509",
@@ -309,6 +309,6 @@ constexpr Clause kClauses[] = {
 
 }  // namespace
 
-extern constinit const ClauseGroup own_ipc_clauses{"emmctl's IPC", kClauses};
+extern constinit const ClauseGroup own_ipc_clauses{"emmctl's IPC", kOwnIpcClauses};
 
 }  // namespace emm

@@ -20,7 +20,7 @@ struct Counted {
   }
 };
 
-constexpr Clause kClauses[] = {
+constexpr Clause kOwnPointersClauses[] = {
     {.id = "PTR-1",
      .rule = "A pointer has the address, the size and the finalizer that it was made with; without "
              "one it owns nothing.",
@@ -334,6 +334,7 @@ constexpr Clause kClauses[] = {
 
 }  // namespace
 
-extern constinit const ClauseGroup own_pointers_clauses{"emmctl's pointers and queue", kClauses};
+extern constinit const ClauseGroup own_pointers_clauses{"emmctl's pointers and queue",
+                                                        kOwnPointersClauses};
 
 }  // namespace emm

@@ -38,7 +38,7 @@ std::string chosen(Bench& b) {
   return factory ? factory->name : "error: " + describe(factory.error());
 }
 
-constexpr Clause kClauses[] = {
+constexpr Clause kOwnSelectionClauses[] = {
     {.id = "SEL-1",
      .rule = "The manager is resolved when it is first needed, not before.",
      .source = "drv:915-934, 1073; NBEP 7, New components",
@@ -236,6 +236,6 @@ constexpr Clause kClauses[] = {
 }  // namespace
 
 extern constinit const ClauseGroup own_selection_clauses{"emmctl's selection of a manager",
-                                                         kClauses};
+                                                         kOwnSelectionClauses};
 
 }  // namespace emm

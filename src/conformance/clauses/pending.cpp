@@ -32,7 +32,7 @@ std::vector<std::uint64_t> freed(Bench& b) {
   return addresses;
 }
 
-constexpr Clause kClauses[] = {
+constexpr Clause kPendingClauses[] = {
     {.id = "PD-1",
      .rule = "Pending frees are counted, and their bytes.",
      .source = "drv:975-1045",
@@ -400,6 +400,6 @@ constexpr Clause kClauses[] = {
 
 }  // namespace
 
-extern constinit const ClauseGroup pending_clauses{"Pending frees and deferral", kClauses};
+extern constinit const ClauseGroup pending_clauses{"Pending frees and deferral", kPendingClauses};
 
 }  // namespace emm

@@ -30,7 +30,7 @@ std::optional<IpcHandle> exported(Bench& b, MemoryView memory) {
   return std::nullopt;
 }
 
-constexpr Clause kClauses[] = {
+constexpr Clause kQuestionsClauses[] = {
     {.id = "INF-1",
      .rule = "get_memory_info gives free and total bytes, and free is at most total.",
      .source = "NBEP 7; DOC; T:test_context_memory",
@@ -182,6 +182,6 @@ constexpr Clause kClauses[] = {
 
 }  // namespace
 
-extern constinit const ClauseGroup questions_clauses{"Memory info and IPC", kClauses};
+extern constinit const ClauseGroup questions_clauses{"Memory info and IPC", kQuestionsClauses};
 
 }  // namespace emm

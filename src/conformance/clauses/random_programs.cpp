@@ -332,7 +332,7 @@ void compare_with_model(Bench& b) {
       "what is marked as expected");
 }
 
-constexpr Clause kClauses[] = {
+constexpr Clause kRandomProgramsClauses[] = {
     {.id = "random/program",
      .rule = "Through random programs of every operation, memory is whole, apart, aligned, and "
              "given back once.",
@@ -355,6 +355,6 @@ constexpr Clause kClauses[] = {
 }  // namespace
 
 extern constinit const ClauseGroup random_programs_clauses{"Beyond the catalogue: random programs",
-                                                           kClauses};
+                                                           kRandomProgramsClauses};
 
 }  // namespace emm

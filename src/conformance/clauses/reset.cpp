@@ -8,7 +8,7 @@ namespace {
 
 using namespace emm::conformance;
 
-constexpr Clause kClauses[] = {
+constexpr Clause kResetClauses[] = {
     {.id = "RST-2",
      .rule = "reset frees what is pending first, then what is alive, in the order in which it was "
              "handed out.",
@@ -146,6 +146,6 @@ constexpr Clause kClauses[] = {
 
 }  // namespace
 
-extern constinit const ClauseGroup reset_clauses{"Reset", kClauses};
+extern constinit const ClauseGroup reset_clauses{"Reset", kResetClauses};
 
 }  // namespace emm

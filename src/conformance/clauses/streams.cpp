@@ -146,7 +146,7 @@ class StreamProgram {
   std::uint32_t ids_ = 0;
 };
 
-void run_programs(Bench& b) {
+void run_stream_programs(Bench& b) {
   constexpr std::uint64_t kPrograms = 40;
   b.untraceable();
   b.expect(true, {}, {}, {});
@@ -160,7 +160,7 @@ void run_programs(Bench& b) {
   }
 }
 
-constexpr Clause kClauses[] = {
+constexpr Clause kStreamsClauses[] = {
     {.id = "stream/hazards",
      .rule = "Memory goes to another stream, or back to the device, only when work that may touch "
              "it comes before.",
@@ -168,11 +168,12 @@ constexpr Clause kClauses[] = {
      .level = Level::must,
      .scope = Scope::all,
      .kin = "stream/reuse_waits suite/cross_stream_free",
-     .check = run_programs},
+     .check = run_stream_programs},
 };
 
 }  // namespace
 
-extern constinit const ClauseGroup streams_clauses{"Beyond the catalogue: streams", kClauses};
+extern constinit const ClauseGroup streams_clauses{"Beyond the catalogue: streams",
+                                                   kStreamsClauses};
 
 }  // namespace emm

@@ -26,7 +26,7 @@ std::optional<BadField> parse(std::string_view line, PlacementRow& row) {
   return words.bad();
 }
 
-int sniff(std::string_view prefix) {
+int sniff_allocator_sim(std::string_view prefix) {
   constexpr std::size_t kLines = 20;
   std::size_t seen = 0, good = 0;
   first_lines(prefix, kLines, [&](std::string_view line) {
@@ -60,7 +60,7 @@ extern constinit const Importer allocator_sim_importer{
     .name = "allocator-sim",
     .summary = "allocatorSim's lines: start_op end_op size",
     .from_documentation = true,
-    .sniff = sniff,
+    .sniff = sniff_allocator_sim,
     .read = read_lines,
 };
 

@@ -25,7 +25,7 @@ bool is_about_the_run(std::string_view line) {
   return text::trim(line).starts_with('{') && line.find("\"cupy\"") != std::string_view::npos;
 }
 
-int sniff(std::string_view prefix) {
+int sniff_cupy_hooks(std::string_view prefix) {
   auto sure = 0;
   first_lines(prefix, 1, [&](std::string_view line) {
     if (is_about_the_run(line)) {
@@ -209,7 +209,7 @@ extern constinit const Importer cupy_hooks_importer{
         "events of CuPy's memory hooks: [\"alloc\", pointer, bytes, ...] a line, or "
         "DebugPrintHook's lines",
     .from_documentation = false,
-    .sniff = sniff,
+    .sniff = sniff_cupy_hooks,
     .read = read_hooks,
 };
 

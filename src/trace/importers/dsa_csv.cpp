@@ -23,7 +23,7 @@ using namespace trace;
 
 using format::CsvLayout;
 
-enum Column : std::uint8_t {
+enum DsaColumn : std::uint8_t {
   kId,
   kLower,
   kUpper,
@@ -111,7 +111,7 @@ bool parse_plain(std::string_view line, const std::vector<std::uint8_t>& columns
     fields.offset |= column == kOffset;
     if (at != end && *at++ != ',') return false;
   }
-  const auto value = [&](Column column) { return values[column]; };
+  const auto value = [&](DsaColumn column) { return values[column]; };
   const auto inclusive = value(kEnd);
   auto& row = fields.row;
   row = {.id = Id::of(value(kId)),
@@ -210,7 +210,7 @@ std::optional<BadField> parse(const format::CsvLine& values,
   return std::nullopt;
 }
 
-int sniff(std::string_view prefix) {
+int sniff_dsa_csv(std::string_view prefix) {
   constexpr std::size_t kLines = 20;
   std::size_t seen = 0, rows = 0;
   auto headed = false, begins_with_row = false;
@@ -290,7 +290,7 @@ extern constinit const Importer dsa_csv_importer{
     .summary =
         "placement problems of MiniMalloc and idealloc: id,lower,upper,size or id,start,end,size",
     .from_documentation = false,
-    .sniff = sniff,
+    .sniff = sniff_dsa_csv,
     .read = read_problem,
 };
 

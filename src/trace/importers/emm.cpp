@@ -9,7 +9,7 @@ namespace {
 
 using namespace trace;
 
-int sniff(std::string_view prefix) {
+int sniff_emm(std::string_view prefix) {
   constexpr std::size_t kHeaderBytes = 4096;
   if (prefix.starts_with("\xef\xbb\xbf")) prefix.remove_prefix(3);
   const auto begin = text::trim(prefix.substr(0, kHeaderBytes));
@@ -47,7 +47,7 @@ extern constinit const Importer emm_importer{
     .name = "emm",
     .summary = "the trace format: JSON Lines or one document",
     .from_documentation = false,
-    .sniff = sniff,
+    .sniff = sniff_emm,
     .read = read_trace,
 };
 

@@ -21,9 +21,9 @@ constexpr std::string_view kMagic("SQLite format 3\0", 16);
 constexpr std::string_view kExpected =
     "an export of Nsight Systems to SQLite, of a profile with --cuda-memory-usage=true";
 
-int sniff(std::string_view prefix) { return prefix.starts_with(kMagic) ? 90 : 0; }
+int sniff_nsys_sqlite(std::string_view prefix) { return prefix.starts_with(kMagic) ? 90 : 0; }
 
-enum Column { start, process, device, address, bytes, kind, operation, stream };
+enum NsysColumn { start, process, device, address, bytes, kind, operation, stream };
 constexpr std::string_view kColumnNames[] = {
     "start",   "globalPid",           "deviceId", "address", "bytes",
     "memKind", "memoryOperationType", "streamId"};
@@ -42,7 +42,7 @@ class NsysRows {
       : run_(run), pairs_(run), processes_(processes) {}
 
   Status row(const SqliteDatabase::Query& row, std::uint64_t line) {
-    const auto number = [&](Column column) { return row.number(column).value_or(0); };
+    const auto number = [&](NsysColumn column) { return row.number(column).value_or(0); };
     if (!started_) start_ns_ = number(start);
     started_ = true;
     Operation op{.members = Members(Member::time_ns)};
@@ -231,7 +231,7 @@ extern constinit const Importer nsys_sqlite_importer{
     .summary =
         "Nsight Systems' export to SQLite: CUDA_GPU_MEMORY_USAGE_EVENTS; needs libsqlite3.so.0",
     .from_documentation = true,
-    .sniff = sniff,
+    .sniff = sniff_nsys_sqlite,
     .read = read_database,
 };
 

@@ -16,7 +16,7 @@ using namespace trace;
 
 constexpr std::size_t kPrefixBytes = std::size_t{64} << 10;
 
-int sniff(std::string_view prefix) {
+int sniff_numba_calls(std::string_view prefix) {
   auto sure = 0;
   first_lines(prefix, 1, [&](std::string_view line) {
     const auto has = [&](std::string_view member) {
@@ -134,7 +134,7 @@ extern constinit const Importer numba_calls_importer{
     .name = "numba-calls",
     .summary = "calls to Numba's memory manager, recorded one JSON line each",
     .from_documentation = false,
-    .sniff = sniff,
+    .sniff = sniff_numba_calls,
     .read = read_calls,
 };
 

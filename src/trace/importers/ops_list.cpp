@@ -15,13 +15,13 @@ namespace {
 
 using namespace trace;
 
-struct Line {
+struct OpsLine {
   enum class What { comment, allocate, free } what = What::comment;
   std::string_view id{};
   std::uint64_t size = 0;
 };
 
-std::optional<BadField> parse(std::string_view text, Line& line) {
+std::optional<BadField> parse_ops_line(std::string_view text, OpsLine& line) {
   line = {};
   Words words(text);
   const auto what = words.take();
@@ -30,7 +30,7 @@ std::optional<BadField> parse(std::string_view text, Line& line) {
     words.refuse("the operation", "a or f");
     return words.bad();
   }
-  line.what = what == "a" ? Line::What::allocate : Line::What::free;
+  line.what = what == "a" ? OpsLine::What::allocate : OpsLine::What::free;
   line.id = words.take();
   if (line.id.empty()) words.refuse("the id", "a name");
   if (what == "a") line.size = words.number("size", "a count of bytes");
@@ -38,15 +38,15 @@ std::optional<BadField> parse(std::string_view text, Line& line) {
   return words.bad();
 }
 
-int sniff(std::string_view prefix) {
+int sniff_ops_list(std::string_view prefix) {
   constexpr std::size_t kLines = 20;
   std::size_t seen = 0, good = 0, operations = 0;
   first_lines(prefix, kLines, [&](std::string_view text) {
-    Line line;
+    OpsLine line;
     ++seen;
-    const auto bad = parse(text, line);
+    const auto bad = parse_ops_line(text, line);
     good += bad ? 0 : 1;
-    operations += !bad && line.what != Line::What::comment ? 1 : 0;
+    operations += !bad && line.what != OpsLine::What::comment ? 1 : 0;
   });
   return operations > 0 && good == seen ? 80 : 0;
 }
@@ -57,20 +57,20 @@ class OpsList {
   explicit OpsList(ImportRun& run) noexcept
       : run_(run), pairs_(run, PairedRows::Addresses::names) {}
 
-  Status line(const Line& line) {
+  Status line(const OpsLine& line) {
     Operation op;
     const auto known = live_.find(line.id);
     switch (line.what) {
-      case Line::What::comment:
+      case OpsLine::What::comment:
         ++comments_;
         run_.other();
         return {};
-      case Line::What::allocate: {
+      case OpsLine::What::allocate: {
         const auto place = known != live_.end() ? known->second : ++last_;
         if (known == live_.end()) live_.emplace(line.id, place);
         return pairs_.allocate(op, place, line.size);
       }
-      case Line::What::free: {
+      case OpsLine::What::free: {
         if (known == live_.end()) return pairs_.free(op, ~std::uint64_t{0});
         const auto place = known->second;
         live_.erase(known);
@@ -91,17 +91,19 @@ class OpsList {
   std::uint64_t last_ = 0, comments_ = 0;
 };
 
-Result<ImportCounts> read_lines(format::ByteSource& source, OperationSink& sink,
-                                const ImportOptions& options) {
+Result<ImportCounts> read_ops(format::ByteSource& source, OperationSink& sink,
+                              const ImportOptions& options) {
   ImportRun run(source, sink, options);
   Header header;
   header.complete = header.has_complete = true;
   if (auto begun = run.header(header); !begun) return std::move(begun).error();
   OpsList list(run);
-  Line line;
+  OpsLine line;
   auto read = each_row(
       run,
-      [&](std::string_view text) -> Result<std::optional<BadField>> { return parse(text, line); },
+      [&](std::string_view text) -> Result<std::optional<BadField>> {
+        return parse_ops_line(text, line);
+      },
       [&] { return list.line(line); });
   if (!read) return std::move(read).error();
   return list.finish();
@@ -113,8 +115,8 @@ extern constinit const Importer ops_list_importer{
     .name = "ops-list",
     .summary = "one operation a line: a <id> <bytes>, or f <id>",
     .from_documentation = true,
-    .sniff = sniff,
-    .read = read_lines,
+    .sniff = sniff_ops_list,
+    .read = read_ops,
 };
 
 }  // namespace emm

@@ -11,7 +11,7 @@ namespace {
 using namespace trace;
 namespace rmm = format::rmm;
 
-int sniff(std::string_view prefix) {
+int sniff_rmm_csv(std::string_view prefix) {
   auto sure = 0;
   first_lines(prefix, 1, [&](std::string_view line) {
     rmm::Row row;
@@ -82,7 +82,7 @@ extern constinit const Importer rmm_csv_importer{
     .name = "rmm-csv",
     .summary = "RMM's log: Thread,Time,Action,Pointer,Size,Stream, in any order and among others",
     .from_documentation = true,
-    .sniff = sniff,
+    .sniff = sniff_rmm_csv,
     .read = read_log,
 };
 

@@ -16,7 +16,7 @@ namespace {
 using namespace trace;
 namespace rmm = format::rmm;
 
-int sniff(std::string_view prefix) {
+int sniff_rmm_legacy_csv(std::string_view prefix) {
   auto sure = 0;
   first_lines(prefix, 1,
               [&](std::string_view line) { sure = rmm::legacy_dialect_of(line) ? 100 : 0; });
@@ -212,7 +212,7 @@ extern constinit const Importer rmm_legacy_csv_importer{
     .name = "rmm-legacy-csv",
     .summary = "what rmm.csv_log() gave until 0.14: Event Type,Device ID,Address,...",
     .from_documentation = true,
-    .sniff = sniff,
+    .sniff = sniff_rmm_legacy_csv,
     .read = read_log,
 };
 

@@ -15,7 +15,7 @@ namespace {
 
 using namespace trace;
 
-struct Line {
+struct StallocLine {
   std::string_view phase{};  ///< The whole line, where it marks one.
   bool allocates = false;
   std::uint64_t pointer = 0, size = 0, stream = 0;
@@ -25,7 +25,7 @@ bool marks_phase(std::string_view line) {
   return line.starts_with("Iteration Index") || line.starts_with("micro-batch");
 }
 
-std::optional<BadField> parse(std::string_view text, Line& line) {
+std::optional<BadField> parse_stalloc_line(std::string_view text, StallocLine& line) {
   line = {};
   if (const auto trimmed = text::trim(text); marks_phase(trimmed)) {
     line.phase = trimmed;
@@ -45,13 +45,13 @@ std::optional<BadField> parse(std::string_view text, Line& line) {
   return words.bad();
 }
 
-int sniff(std::string_view prefix) {
+int sniff_stalloc(std::string_view prefix) {
   constexpr std::size_t kLines = 20;
   std::size_t seen = 0, good = 0, phases = 0;
   first_lines(prefix, kLines, [&](std::string_view text) {
-    Line line;
+    StallocLine line;
     ++seen;
-    good += parse(text, line) ? 0 : 1;
+    good += parse_stalloc_line(text, line) ? 0 : 1;
     phases += line.phase.empty() ? 0 : 1;
   });
   if (seen == 0) return 0;
@@ -59,8 +59,8 @@ int sniff(std::string_view prefix) {
   return phases > 0 ? 55 : 0;  // damaged
 }
 
-Result<ImportCounts> read_lines(format::ByteSource& source, OperationSink& sink,
-                                const ImportOptions& options) {
+Result<ImportCounts> read_stalloc(format::ByteSource& source, OperationSink& sink,
+                                  const ImportOptions& options) {
   ImportRun run(source, sink, options);
   Header header;
   header.requires_ = {"streams"};
@@ -71,10 +71,12 @@ Result<ImportCounts> read_lines(format::ByteSource& source, OperationSink& sink,
 
   PairedRows pairs(run);
   StreamName stream;
-  Line line;
+  StallocLine line;
   auto read = each_row(
       run,
-      [&](std::string_view text) -> Result<std::optional<BadField>> { return parse(text, line); },
+      [&](std::string_view text) -> Result<std::optional<BadField>> {
+        return parse_stalloc_line(text, line);
+      },
       [&]() -> Status {
         Operation op;
         if (!line.phase.empty()) {
@@ -99,8 +101,8 @@ extern constinit const Importer stalloc_importer{
     .summary =
         "STAlloc's lines: 1 or 0, pointer, size, stream; Iteration Index and micro-batch are marks",
     .from_documentation = true,
-    .sniff = sniff,
-    .read = read_lines,
+    .sniff = sniff_stalloc,
+    .read = read_stalloc,
 };
 
 }  // namespace emm

@@ -14,7 +14,7 @@ namespace {
 
 using namespace trace;
 
-int sniff(std::string_view prefix) {
+int sniff_torch_events(std::string_view prefix) {
   auto headed = false, at_first = true;
   auto sure = 0;
   first_lines(prefix, 2, [&](std::string_view line) {
@@ -97,7 +97,7 @@ extern constinit const Importer torch_events_importer{
     .summary =
         "events of PyTorch's caching allocator: [action, address, size, stream, time] a line",
     .from_documentation = false,
-    .sniff = sniff,
+    .sniff = sniff_torch_events,
     .read = read_events,
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 using namespace trace;
 
-int sniff(std::string_view prefix) {
+int sniff_torch_pickle(std::string_view prefix) {
   if (prefix.size() < 3 || prefix[0] != '\x80' || prefix[1] < 2 || prefix[1] > 5) return 0;
   const auto says = [&](std::string_view word) {
     return prefix.find(word) != std::string_view::npos;
@@ -34,7 +34,7 @@ extern constinit const Importer torch_pickle_importer{
     .name = "torch-pickle",
     .summary = "PyTorch snapshots, as torch.cuda.memory._dump_snapshot writes them since 2.0",
     .from_documentation = false,
-    .sniff = sniff,
+    .sniff = sniff_torch_pickle,
     .read = read_snapshot,
 };
 

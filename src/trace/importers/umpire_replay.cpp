@@ -24,7 +24,7 @@ bool says_all(std::string_view line, std::initializer_list<std::string_view> wor
   return true;
 }
 
-int sniff(std::string_view prefix) {
+int sniff_umpire_replay(std::string_view prefix) {
   constexpr std::size_t kComments = 100;
   auto sure = 0;
   auto rows = 0;
@@ -246,7 +246,7 @@ extern constinit const Importer umpire_replay_importer{
     .name = "umpire-replay",
     .summary = "Umpire's replay log, of 2022 and later or before: one JSON line an operation",
     .from_documentation = false,
-    .sniff = sniff,
+    .sniff = sniff_umpire_replay,
     .read = read_replay,
 };
 
