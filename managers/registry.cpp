@@ -3,6 +3,7 @@
 
 #include "base/text.hpp"
 #include "emm/manager_entry.hpp"
+#include "emm/memory_manager.hpp"
 #include "plugin/imported_manager.hpp"
 #include "unprobed_manager.hpp"
 

@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "emm/memory_manager.hpp"
+
 namespace emm {
 namespace {
 

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "base/text.hpp"
+#include "driver/driver.hpp"
 #include "managers/adaptors/adaptor.hpp"
 
 namespace emm {

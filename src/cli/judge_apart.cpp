@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "driver/device_entry.hpp"
+#include "emm/memory_manager.hpp"
 #include "plugin/child.hpp"
 #include "plugin/imported_manager.hpp"
 

@@ -11,11 +11,14 @@
 #include "base/clock.hpp"
 #include "base/options.hpp"
 #include "base/result.hpp"
-#include "driver/driver.hpp"
+#include "driver/types.hpp"
 #include "emm/manager_observer.hpp"
-#include "emm/memory_manager.hpp"
 
 namespace emm {
+
+class Driver;         // driver/driver.hpp
+class MemoryManager;  // emm/memory_manager.hpp: only who makes or uses one needs it
+class Runtime;        // driver/driver.hpp
 
 /// What a manager is built over. All of it outlives the manager.
 struct ManagerContext {

@@ -6,6 +6,7 @@
 #include "base/assert.hpp"
 #include "base/text.hpp"
 #include "driver/decorate/fault_injector.hpp"
+#include "emm/context.hpp"
 
 namespace emm {
 

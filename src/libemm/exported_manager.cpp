@@ -4,6 +4,9 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "emm/defer_cleanup.hpp"
+#include "emm/memory_manager.hpp"
+#include "emm/memory_pointer.hpp"
 #include "plugin/abi.hpp"
 
 namespace emm::libemm {

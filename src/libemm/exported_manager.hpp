@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "driver/device_entry.hpp"
+#include "emm/defer_cleanup.hpp"
 #include "emm/manager_entry.hpp"
+#include "emm/memory_pointer.hpp"
 #include "libemm/table_driver.hpp"
 #include "libemm/wrong_frees.hpp"
 

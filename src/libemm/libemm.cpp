@@ -2,6 +2,7 @@
 #include <exception>
 #include <utility>
 
+#include "emm/memory_pointer.hpp"
 #include "emm/memory_statistics.hpp"
 #include "libemm/exported_manager.hpp"
 #include "libemm/shortage.hpp"

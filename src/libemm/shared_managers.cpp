@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "emm/memory_manager.hpp"
+
 namespace emm::libemm {
 
 SharedManagers& SharedManagers::of_process() {

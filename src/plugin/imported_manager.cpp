@@ -8,6 +8,10 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "emm/defer_cleanup.hpp"
+#include "emm/ipc_handle.hpp"
+#include "emm/memory_manager.hpp"
+#include "emm/memory_pointer.hpp"
 #include "plugin/abi.hpp"
 #include "plugin/running_call.hpp"
 

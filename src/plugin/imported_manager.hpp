@@ -8,7 +8,12 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "emm/defer_cleanup.hpp"
+#include "emm/epoch.hpp"
+#include "emm/ipc_handle.hpp"
 #include "emm/manager_entry.hpp"
+#include "emm/memory_manager.hpp"
+#include "emm/memory_pointer.hpp"
 #include "emm/memory_statistics.hpp"
 #include "plugin/driver_table.hpp"
 #include "plugin/plugin.hpp"

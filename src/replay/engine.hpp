@@ -8,7 +8,10 @@
 #include <span>
 
 #include "base/clock.hpp"
-#include "emm/context.hpp"
+#include "base/ids.hpp"
+#include "base/result.hpp"
+#include "driver/types.hpp"
+#include "emm/manager_observer.hpp"
 #include "log/record.hpp"
 #include "log/summary.hpp"
 #include "order/checker.hpp"

@@ -2,6 +2,12 @@
 
 #include <atomic>
 
+#include "emm/defer_cleanup.hpp"
+#include "emm/epoch.hpp"
+#include "emm/ipc_handle.hpp"
+#include "emm/memory_manager.hpp"
+#include "emm/memory_pointer.hpp"
+
 namespace emm::replay {
 namespace {
 

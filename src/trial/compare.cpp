@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "emm/context.hpp"
 #include "harness/apart.hpp"
 #include "harness/device_stack.hpp"
 #include "harness/measured_stack.hpp"

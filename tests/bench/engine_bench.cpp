@@ -3,6 +3,7 @@
 
 #include "../replay/fake_device.hpp"
 #include "base/prng.hpp"
+#include "emm/context.hpp"
 #include "replay/engine.hpp"
 #include "replay/null_manager.hpp"
 

@@ -6,6 +6,8 @@
 #include "base/units.hpp"
 #include "driver/device_entry.hpp"
 #include "emm/manager_entry.hpp"
+#include "emm/memory_manager.hpp"
+#include "emm/memory_pointer.hpp"
 
 namespace emm {
 namespace {

@@ -5,7 +5,9 @@
 #include <sstream>
 #include <variant>
 
+#include "emm/memory_manager.hpp"
 #include "emm/memory_map.hpp"
+#include "emm/memory_pointer.hpp"
 #include "emm/memory_statistics.hpp"
 #include "rig.hpp"
 

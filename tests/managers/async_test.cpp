@@ -3,6 +3,8 @@
 #include "base/units.hpp"
 #include "driver/decorate/call_ledger.hpp"
 #include "driver/sim/sim_platform.hpp"
+#include "emm/memory_manager.hpp"
+#include "emm/memory_pointer.hpp"
 #include "rig.hpp"
 
 namespace emm::test {

@@ -1,3 +1,4 @@
+#include "emm/memory_manager.hpp"
 #include "rig.hpp"
 
 namespace emm::test {

@@ -1,3 +1,5 @@
+#include "emm/memory_manager.hpp"
+#include "emm/memory_pointer.hpp"
 #include "rig.hpp"
 
 namespace emm::test {

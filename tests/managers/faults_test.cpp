@@ -1,4 +1,5 @@
 #include "base/units.hpp"
+#include "emm/memory_manager.hpp"
 #include "rig.hpp"
 
 namespace emm::test {

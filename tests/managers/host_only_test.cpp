@@ -1,5 +1,7 @@
 #include <variant>
 
+#include "emm/memory_manager.hpp"
+#include "emm/memory_pointer.hpp"
 #include "rig.hpp"
 
 namespace emm::test {

@@ -2,6 +2,8 @@
 #include <vector>
 
 #include "base/prng.hpp"
+#include "emm/memory_manager.hpp"
+#include "emm/memory_pointer.hpp"
 #include "emm/memory_statistics.hpp"
 #include "pool_rig.hpp"
 

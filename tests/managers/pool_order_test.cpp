@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "base/units.hpp"
+#include "emm/memory_manager.hpp"
+#include "emm/memory_pointer.hpp"
 #include "emm/memory_statistics.hpp"
 #include "pool_rig.hpp"
 

@@ -4,6 +4,7 @@
 
 #include "base/prng.hpp"
 #include "emm/memory_map.hpp"
+#include "emm/memory_pointer.hpp"
 #include "emm/memory_statistics.hpp"
 #include "pool_most.hpp"
 #include "pool_rig.hpp"

@@ -15,6 +15,8 @@
 #include "driver/decorate/forwarding_driver.hpp"
 #include "driver/device_entry.hpp"
 #include "emm/manager_entry.hpp"
+#include "emm/memory_manager.hpp"
+#include "emm/memory_pointer.hpp"
 #include "tests/emm/scripted_driver.hpp"
 
 namespace emm::test {

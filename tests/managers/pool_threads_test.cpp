@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "base/prng.hpp"
+#include "emm/memory_manager.hpp"
 #include "emm/memory_map.hpp"
+#include "emm/memory_pointer.hpp"
 #include "emm/memory_statistics.hpp"
 #include "pool_rig.hpp"
 

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "emm/manager_entry.hpp"
+#include "emm/memory_manager.hpp"
 #include "rig.hpp"
 
 namespace emm::test {

@@ -9,6 +9,8 @@
 
 #include "base/clock.hpp"
 #include "emm/manager_entry.hpp"
+#include "emm/memory_manager.hpp"
+#include "emm/memory_pointer.hpp"
 #include "tests/emm/scripted_driver.hpp"
 
 namespace emm::test {

@@ -4,7 +4,9 @@
 
 #include "base/prng.hpp"
 #include "base/units.hpp"
+#include "emm/memory_manager.hpp"
 #include "emm/memory_map.hpp"
+#include "emm/memory_pointer.hpp"
 #include "emm/memory_statistics.hpp"
 #include "rig.hpp"
 

@@ -8,6 +8,10 @@
 #include <vector>
 
 #include "base/units.hpp"
+#include "emm/epoch.hpp"
+#include "emm/ipc_handle.hpp"
+#include "emm/memory_manager.hpp"
+#include "emm/memory_pointer.hpp"
 #include "wrong.hpp"
 
 // Each breaks one rule. They are written from the rules, before the clauses.

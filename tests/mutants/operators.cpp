@@ -8,6 +8,7 @@
 
 #include "base/text.hpp"
 #include "conformance/suite.hpp"
+#include "emm/memory_manager.hpp"
 #include "wrong.hpp"
 
 namespace emm::mutants {

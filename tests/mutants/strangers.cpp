@@ -10,6 +10,10 @@
 #include <vector>
 
 #include "base/units.hpp"
+#include "emm/defer_cleanup.hpp"
+#include "emm/ipc_handle.hpp"
+#include "emm/memory_manager.hpp"
+#include "emm/memory_pointer.hpp"
 
 // Written from the contract's text and from what goes wrong in real managers, before anybody looked
 // at the clauses.

@@ -4,6 +4,10 @@
 #include <mutex>
 #include <string>
 
+#include "emm/defer_cleanup.hpp"
+#include "emm/memory_manager.hpp"
+#include "emm/memory_pointer.hpp"
+
 namespace emm::mutants {
 
 CallHook& WrongDriver::none() noexcept {

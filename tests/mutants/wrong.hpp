@@ -8,7 +8,11 @@
 
 #include "conformance/subject.hpp"
 #include "driver/decorate/forwarding_driver.hpp"
+#include "emm/defer_cleanup.hpp"
+#include "emm/ipc_handle.hpp"
 #include "emm/manager_entry.hpp"
+#include "emm/memory_manager.hpp"
+#include "emm/memory_pointer.hpp"
 
 namespace emm::mutants {
 

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "emm/context.hpp"
 #include "emm/manager_entry.hpp"
 #include "order_device.hpp"
 #include "random_program.hpp"

@@ -7,6 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "emm/context.hpp"
+#include "emm/defer_cleanup.hpp"
+#include "emm/ipc_handle.hpp"
+#include "emm/manager_entry.hpp"
+#include "emm/memory_manager.hpp"
+#include "emm/memory_pointer.hpp"
 #include "fake_device.hpp"
 #include "replay/engine.hpp"
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "emm/context.hpp"
+#include "emm/memory_manager.hpp"
 #include "fake_stack.hpp"
 #include "trace_builder.hpp"
 

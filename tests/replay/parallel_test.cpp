@@ -5,6 +5,11 @@
 #include <thread>
 
 #include "base/prng.hpp"
+#include "emm/context.hpp"
+#include "emm/defer_cleanup.hpp"
+#include "emm/ipc_handle.hpp"
+#include "emm/memory_manager.hpp"
+#include "emm/memory_pointer.hpp"
 #include "fake_device.hpp"
 #include "replay/address_shards.hpp"
 #include "replay/engine.hpp"

@@ -16,7 +16,10 @@
 #include "base/text.hpp"
 #include "driver/decorate/forwarding_driver.hpp"
 #include "driver/device_entry.hpp"
+#include "emm/defer_cleanup.hpp"
 #include "emm/manager_entry.hpp"
+#include "emm/memory_manager.hpp"
+#include "emm/memory_pointer.hpp"
 #include "standin/script.hpp"
 
 namespace emm {

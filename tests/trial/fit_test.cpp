@@ -5,6 +5,9 @@
 #include <atomic>
 #include <functional>
 
+#include "driver/driver.hpp"
+#include "emm/manager_entry.hpp"
+#include "emm/memory_manager.hpp"
 #include "inspect/lives.hpp"
 #include "lines.hpp"
 #include "trial/fit_text.hpp"

@@ -41,11 +41,12 @@ endfunction()
 # A warning stops developers and CI. It does not stop somebody whose compiler warns of what ours does not.
 option(EMM_WERROR "Warnings are errors" ${EMM_TESTS})
 
-# Where files are compiled at once, the standard library's headers, half of what most of them take, are read once for all
-# targets that are compiled alike, by g++.
+# The standard library's headers, half of what most files take, are read once for all targets that are compiled alike, by
+# g++.
 # emm_precompiled(<target> <alike> [headers...]): the targets of one word share; the first says which headers they are.
+option(EMM_PRECOMPILED "Read the standard library's headers once" ON)
 function(emm_precompiled target alike)
-  if(NOT CMAKE_UNITY_BUILD OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  if(NOT EMM_PRECOMPILED OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     return()
   endif()
   get_property(first GLOBAL PROPERTY EMM_PRECOMPILED_${alike})

@@ -17,6 +17,8 @@
 #include "driver/decorate/forwarding_driver.hpp"
 #include "driver/device_entry.hpp"
 #include "emm/manager_entry.hpp"
+#include "emm/memory_manager.hpp"
+#include "emm/memory_pointer.hpp"
 #include "tools/peers/peer_main.hpp"
 #include "tools/peers/requests_of.hpp"
 

@@ -6,6 +6,8 @@
 
 #include "base/assert.hpp"
 #include "base/host_memory.hpp"
+#include "emm/memory_manager.hpp"
+#include "emm/memory_pointer.hpp"
 
 namespace emm::model {
 namespace {

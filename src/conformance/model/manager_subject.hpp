@@ -8,7 +8,9 @@
 #include "conformance/model/comparison.hpp"
 #include "conformance/model/model_driver.hpp"
 #include "conformance/model/trail.hpp"
+#include "emm/defer_cleanup.hpp"
 #include "emm/manager_entry.hpp"
+#include "emm/memory_pointer.hpp"
 
 namespace emm::model {
 
