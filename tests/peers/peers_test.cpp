@@ -15,7 +15,7 @@
 namespace emm::peers {
 namespace {
 
-/// A file of the test's own, gone with it.
+/// A file that the test makes, and that its end removes.
 class File {
  public:
   explicit File(const char* name, const std::string& content = "")
@@ -34,7 +34,7 @@ class File {
   std::filesystem::path path_;
 };
 
-/// Hands out numbers, and finds out what is freed twice or by nobody.
+/// Hands out numbers, and notices what is freed twice or never.
 class Ledger {
  public:
   using Memory = std::uint64_t;

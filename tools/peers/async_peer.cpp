@@ -1,4 +1,4 @@
-// cudaMallocAsync: the driver's own stream-ordered pool, which keeps what it has.
+// Measures cudaMallocAsync, the driver's stream-ordered pool, set to release nothing.
 #include "tools/peers/cuda_streams.hpp"
 #include "tools/peers/peer_main.hpp"
 

@@ -9,13 +9,13 @@
 
 namespace emm::peers {
 
-/// Says on stderr what went wrong; true where nothing did.
+/// Prints an error on stderr; true where there is none.
 inline bool good(cudaError_t error, const char* what) {
   if (error != cudaSuccess) std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
   return error == cudaSuccess;
 }
 
-/// Is there a device? Makes its context, which is no allocator's cost.
+/// Whether there is a device. Makes its context, so that no allocator pays for that.
 inline bool device_is_here() { return good(cudaFree(nullptr), "no CUDA device"); }
 
 inline std::optional<std::uint64_t> free_on_device() {
@@ -24,7 +24,7 @@ inline std::optional<std::uint64_t> free_on_device() {
   return free;
 }
 
-/// The default stream, and others that do not wait for it.
+/// The default stream, and further streams that do not wait for it.
 class CudaStreams {
  public:
   explicit CudaStreams(std::uint32_t count) : streams_(count, nullptr) {

@@ -9,24 +9,23 @@
 #include "tools/peers/requests.hpp"
 #include "tools/peers/ticks.hpp"
 
-/// How an allocator is measured, the same for all. An Allocator, made anew for each list of
-/// requests, has
+/// How an allocator is measured, the same for all. An Allocator is made anew for each list of
+/// requests, frees everything when it ends, and has
 ///
-/// - Memory: what it hands out; default made it is nothing; can be moved
+/// - Memory: the type of what it hands out; can be moved; a default one holds nothing
 /// - bool allocate(Memory&, size, stream): false where it cannot
-/// - void free(Memory&, stream): nothing where the memory is nothing; leaves nothing
+/// - void free(Memory&, stream): frees what the memory holds, and makes it hold nothing
 /// - void synchronize(): waits for the device
-/// - std::uint64_t reserved_peak(): by its own account, since restart_peak(); 0: it keeps none
+/// - std::uint64_t reserved_peak(): by its own account, since restart_peak(); 0 without one
 /// - void restart_peak()
-/// - std::optional<std::uint64_t> device_free(): bytes, asked of the device; nothing without one
+/// - std::optional<std::uint64_t> device_free(): free bytes of the device; nothing without one
 ///
-/// and gives everything back when it ends. Streams are counted from 0, the default one.
+/// Stream 0 is the default stream.
 namespace emm::peers {
 
 struct Passes {
-  unsigned warm = 15;  ///< Passes after the first; their median counts.
-  unsigned latency =
-      5;  ///< Passes in which each request is timed; the median of their p99.9 counts.
+  unsigned warm = 15;    ///< Passes after the first; their median counts.
+  unsigned latency = 5;  ///< Passes that time each request; the median of their p99.9 counts.
 };
 
 namespace detail {
@@ -49,7 +48,7 @@ std::uint64_t walk(Allocator& allocator, const Requests& requests, Slots<Allocat
   return failed;
 }
 
-/// What the program left alive.
+/// Frees what the program left alive.
 template <class Allocator>
 void free_left(Allocator& allocator, Slots<Allocator>& slots) {
   for (auto& memory : slots) allocator.free(memory, 0);
@@ -87,8 +86,8 @@ std::pair<Latency, Latency> time_each(Allocator& allocator, const Requests& requ
   return {latency_of(allocations, scale), latency_of(frees, scale)};
 }
 
-/// The most that the device was short of, asked at some hundreds of requests and where most is
-/// live.
+/// The most by which the device had less free memory than before, asked at some hundreds of
+/// requests and at the peak.
 template <class Allocator>
 std::optional<std::uint64_t> device_peak(Allocator& allocator, const Requests& requests,
                                          Slots<Allocator>& slots,
@@ -113,8 +112,8 @@ std::optional<std::uint64_t> device_peak(Allocator& allocator, const Requests& r
 
 }  // namespace detail
 
-/// One trace: a first pass, warm ones, one with each request timed, and one in which the device is
-/// asked.
+/// Measures one trace: a first pass, warm passes, passes that time each request, and a pass that
+/// asks the device.
 template <class Make>
 void measure_trace(const std::string& peer, const Make& make, const Requests& requests,
                    const Passes& passes, const TickScale& scale) {
@@ -168,15 +167,14 @@ void measure_trace(const std::string& peer, const Make& make, const Requests& re
   line.print();
 }
 
-/// Uniformly random frees, each followed by an allocation of log-uniform size in its place, with so
-/// many live.
+/// So many blocks are live. Each step frees one of them at random and allocates one of log-uniform
+/// size in its place.
 struct Scaling {
   std::vector<std::uint64_t> live{1'000, 100'000, 1'000'000};
   std::uint64_t min_size = 512, max_size = std::uint64_t{256} << 10;  ///< A million fit an H200.
   unsigned passes = 5;
-  double enough_ns = 5'000;  ///< Where a request takes longer, no more are made live.
-  std::uint64_t most_ns =
-      15'000'000'000;  ///< No pass begins later; none takes more than its share.
+  double enough_ns = 5'000;                ///< Where a request takes longer, no more are made live.
+  std::uint64_t most_ns = 15'000'000'000;  ///< No pass begins later; each has its share.
   std::uint64_t seed = 1;
 };
 
@@ -194,7 +192,7 @@ void measure_scaling(const std::string& peer, const Make& make, const Scaling& s
     std::vector<Request> replacements(std::max<std::uint64_t>(live, 200'000));
     std::vector<double> ns;
     const auto filled_ns = now_ns();
-    for (unsigned pass = 0; pass <= scaling.passes; ++pass) {  // the first is not counted
+    for (unsigned pass = 0; pass <= scaling.passes; ++pass) {  // The first is not counted.
       if (!ns.empty() && now_ns() - filled_ns > scaling.most_ns) break;
       for (auto& each : replacements) {
         each.slot = static_cast<std::uint32_t>(random.below(live));

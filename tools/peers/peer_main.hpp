@@ -9,12 +9,12 @@ namespace emm::peers {
 
 inline constexpr int kNotHere = 3;  ///< Exit code of a peer that is not on this machine.
 
-/// What every peer's program takes:
+/// The arguments of every peer's program:
 ///
-///   PEER [--name NAME] [--warm N] [--latency N] [--scale] [--threads] [--live N,..] [--counts
-///   N,..] FILE.ops...
+///   PEER [--name NAME] [--warm N] [--latency N] [--scale] [--live N,..]
+///        [--threads] [--counts N,..] FILE.ops...
 ///
-/// and prints, a JSON object on a line for each measurement.
+/// It prints a JSON object on a line for each measurement.
 struct PeerArguments {
   std::string name;
   std::vector<std::string> files;
@@ -34,7 +34,7 @@ struct PeerArguments {
     }
   }
 
-  /// Takes away what it knows; `extra` gets the rest, each with its value.
+  /// Takes the arguments that it knows; `extra` gets each other one with its value.
   template <class Extra>
   bool parse(int argc, char** argv, const Extra& extra) {
     for (int at = 1; at < argc; ++at) {
@@ -75,8 +75,8 @@ struct PeerArguments {
   }
 };
 
-/// Measures all that was asked for. `make(streams)` gives an allocator, or null after saying why on
-/// stderr.
+/// Measures all that was asked for. `make(streams)` returns an allocator, or null after it printed
+/// the reason on stderr.
 template <class Make>
 int measure(const PeerArguments& arguments, const Make& make) {
   const TickScale scale(arguments.passes.latency > 0);

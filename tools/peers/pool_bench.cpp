@@ -1,13 +1,13 @@
-// emmctl's managers, and the floor under them: a CPU allocator on the same requests, through the
-// harness that the peers go through.
+// Measures emmctl's managers, and what bookkeeping alone costs, in the harness of the peers.
 //
-//   pool_bench --export TRACE --to FILE.ops               the trace's requests, for every peer
-//   pool_bench --generate KIND --streams N --to FILE.ops  those of 6,000 operations of a pattern
-//   pool_bench [--manager SPEC] [--device D] ...          a manager on a device, as `emmctl replay`
-//   takes them pool_bench --floor mimalloc|none ...                  mimalloc on sizes/1024; none:
-//   the harness alone
-//
-// and peer_main.hpp's options.
+//   pool_bench --export TRACE --to FILE.ops
+//       writes the trace's requests, for every peer
+//   pool_bench --generate KIND --streams N --to FILE.ops
+//       writes those of 6,000 operations of a pattern of `emmctl generate`
+//   pool_bench [--manager SPEC] [--device D] [the options of peer_main.hpp]
+//       measures a manager on a device; both are named as `emmctl replay` takes them
+//   pool_bench --floor mimalloc|none [the options of peer_main.hpp]
+//       measures mimalloc on sizes/1024, or the harness alone
 #include <dlfcn.h>
 
 #include <atomic>
@@ -30,8 +30,8 @@ int say(const Error& error, int code = 1) {
   return code;
 }
 
-/// The most that the context held, seen where it can grow: on the way out of the driver's calls
-/// that take memory.
+/// Keeps the most bytes that the context held. It asks after each driver call that takes memory,
+/// since only these can raise the number.
 class PeakHook final : public CallHook {
  public:
   void watch(const Driver& driver) { driver_ = &driver; }
@@ -127,7 +127,7 @@ class Managed {
   std::unique_ptr<MemoryManager> manager_;
 };
 
-/// Hands out nothing: what the loop itself costs.
+/// Allocates nothing, and shows what the loop itself costs.
 class Nothing {
  public:
   using Memory = void*;
@@ -143,7 +143,7 @@ class Nothing {
   std::optional<std::uint64_t> device_free() { return std::nullopt; }
 };
 
-/// A CPU allocator on sizes/1024: about what bookkeeping alone must cost.
+/// A CPU allocator on sizes/1024. Its bookkeeping shows about what any allocator's must cost.
 class Mimalloc {
  public:
   using Memory = void*;

@@ -13,23 +13,23 @@ namespace emm::peers {
 
 /// One request of a program, to any allocator.
 struct Request {
-  std::uint64_t size = 0;  ///< Bytes, of an allocation.
-  std::uint32_t slot = 0;  ///< Where the program keeps what it is given; free again after its end.
+  std::uint64_t size = 0;    ///< Bytes of an allocation.
+  std::uint32_t slot = 0;    ///< Where the program keeps it; used again after its free.
   std::uint16_t stream = 0;  ///< 0 is the default stream.
   bool allocates = false;    ///< Else it frees.
 };
 
-/// What a program asks of an allocator on one thread, and what that makes live: requested bytes.
+/// What a program asks of an allocator on one thread, and how many requested bytes are live then.
 struct Requests {
   std::string name;
   std::vector<Request> all;
   std::uint32_t slots = 0, streams = 1;
   std::uint64_t allocations = 0;
   std::uint64_t peak_live = 0;
-  std::size_t peak_at = 0;  ///< The allocation that makes it so.
+  std::size_t peak_at = 0;  ///< Index of the allocation that reaches the peak.
 
-  /// What an allocator needs that never waits for work on another stream: the sum of what each
-  /// stream has live at its own peak, as a list holds no order between streams.
+  /// The no-wait need, of an allocator that never waits for work on another stream. It is the sum
+  /// of the peaks of all streams, since a list holds no order between streams.
   std::uint64_t no_wait_need() const {
     std::uint64_t sum = 0;
     for (const auto& each : by_stream_) sum += each.peak;
@@ -70,8 +70,8 @@ struct Requests {
   std::uint64_t live_ = 0;
 };
 
-/// Reads the lines "a SLOT SIZE STREAM" and "f SLOT STREAM"; those that begin with # are comments.
-/// Nothing, and a line on stderr, where the file is no such list.
+/// Reads the lines "a SLOT SIZE STREAM" and "f SLOT STREAM"; lines that begin with # are comments.
+/// Returns nothing, and prints a line on stderr, where the file is no such list.
 inline std::optional<Requests> read_requests(const std::string& path) {
   std::FILE* const file = std::fopen(path.c_str(), "r");
   if (file == nullptr) {

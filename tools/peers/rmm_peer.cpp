@@ -1,4 +1,4 @@
-// RMM's pool over cudaMalloc, begun empty.
+// Measures RMM's pool over cudaMalloc, which begins empty.
 #if __has_include(<rmm/mr/cuda_memory_resource.hpp>)
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
@@ -42,7 +42,7 @@ class RmmPool {
   void synchronize() { good(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }
   std::uint64_t reserved_peak() const {
     return pool_.pool_size();
-  }  // it gives nothing back while it lives
+  }  // The pool releases nothing before its end.
   void restart_peak() {}
   std::optional<std::uint64_t> device_free() { return free_on_device(); }
 

@@ -9,18 +9,17 @@
 
 namespace emm::peers {
 
-/// Threads at work at once: each has a stream, its own live memory of log-uniform sizes, and a
-/// share of its frees made by the next thread, on the stream of the allocation. Requests of the
-/// allocator only; nothing runs on the device.
+/// Threads work at once. Each has a stream and live memory of log-uniform sizes; the next thread
+/// makes a share of its frees, on the stream of the allocation. Nothing runs on the device.
 struct Threading {
   std::uint64_t threads = 16;
   std::uint64_t min_size = 512, max_size = std::uint64_t{64} << 20;
-  std::uint64_t live = 64;              ///< Of each thread, at most.
-  std::uint64_t requests = 200'000;     ///< Of each thread, at least.
-  double elsewhere = 0.2;               ///< The share of frees that another thread makes.
-  unsigned passes = 5;                  ///< The median counts.
-  std::uint64_t pass_ns = 200'000'000;  ///< About what a pass takes, where one round takes less.
-  std::uint64_t settle_ns = 2'000'000'000;  ///< Before the passes that count, one at least.
+  std::uint64_t live = 64;                  ///< Of each thread, at most.
+  std::uint64_t requests = 200'000;         ///< Of each thread, at least.
+  double elsewhere = 0.2;                   ///< The share of frees that another thread makes.
+  unsigned passes = 5;                      ///< The median counts.
+  std::uint64_t pass_ns = 200'000'000;      ///< A pass repeats its round until it takes about this.
+  std::uint64_t settle_ns = 2'000'000'000;  ///< Warming up, at least one pass, which do not count.
   std::uint64_t most_ns = 10'000'000'000;   ///< No pass begins later.
   std::uint64_t seed = 1;
 };
@@ -34,7 +33,7 @@ struct Step {
   What what = What::allocate;
 };
 
-/// What one thread does: ends with nothing alive.
+/// The steps of one thread. They end with nothing alive.
 inline std::vector<Step> steps_of(const Threading& threading, std::uint64_t thread) {
   Prng random(threading.seed * 1'000 + thread);
   std::vector<Step> steps;
@@ -61,8 +60,8 @@ inline std::vector<Step> steps_of(const Threading& threading, std::uint64_t thre
   return steps;
 }
 
-/// Memory on its way from the thread before to this one: one writer, one reader. Each looks at what
-/// the other writes only where it must.
+/// Passes memory from the thread before to this one; one thread writes and one reads. Each reads
+/// what the other writes only where it must, since that moves a cache line between processors.
 template <class Memory>
 class Inbox {
  public:
@@ -148,7 +147,7 @@ class Worker {
 
 }  // namespace detail
 
-/// With `threading.threads` threads, which live through all passes.
+/// Measures `threading.threads` threads, which live through all passes.
 template <class Make>
 void measure_threads(const std::string& peer, const Make& make, const Threading& threading) {
   const auto threads = threading.threads;

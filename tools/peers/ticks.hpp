@@ -16,7 +16,7 @@ inline std::uint64_t now_ns() {
                                         .count());
 }
 
-/// The finest clock there is: the processor's time stamp counter, read after what came before it is
+/// The processor's time stamp counter, the finest clock, read once all earlier instructions are
 /// done.
 inline std::uint64_t ticks() {
 #if defined(__x86_64__)
@@ -27,7 +27,7 @@ inline std::uint64_t ticks() {
 #endif
 }
 
-/// Of a list that is not empty. Reorders it.
+/// The value below which this share of a list lies. Reorders the list. REQUIRES: it is not empty.
 template <class T>
 T quantile(std::vector<T>& values, double share) {
   const auto at = std::min(values.size() - 1,
@@ -40,9 +40,9 @@ T median(std::vector<T> values) {
   return quantile(values, 0.5);
 }
 
-/// How long a tick is, and what reading the clock twice costs: measured when made, in 20 ms. Where
-/// no request is timed by itself the scale is not measured either: its loop would be counted among
-/// the program's instructions.
+/// How long a tick is, and what reading the clock twice costs. The constructor measures both in 20
+/// ms. A program that times no single request does not measure them, since the loop here would be
+/// counted among its instructions.
 class TickScale {
  public:
   explicit TickScale(bool measured = true) {
@@ -59,7 +59,7 @@ class TickScale {
     cost_ = quantile(costs, 0.5);
   }
 
-  /// Of a span that two readings bound, without what they cost.
+  /// Nanoseconds between two readings, without their own cost.
   double ns(std::uint64_t span) const {
     return span > cost_ ? static_cast<double>(span - cost_) * ns_per_tick_ : 0;
   }

@@ -1,5 +1,5 @@
-// PyTorch's caching allocator, called as PyTorch calls it but from C++: no Python is in the loop.
-// What kind it is (native, expandable segments) is for PYTORCH_CUDA_ALLOC_CONF to say.
+// Measures PyTorch's caching allocator, called from C++ as PyTorch calls it: no Python is in the
+// loop. PYTORCH_CUDA_ALLOC_CONF chooses its kind (native, expandable segments).
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include <exception>

@@ -1,4 +1,4 @@
-// NAME, a memory manager: freed blocks are kept, and serve requests of the same size.
+// NAME, a memory manager. It keeps freed blocks and serves requests of the same size from them.
 #include <emm_plugin.h>
 
 #include <map>
@@ -7,9 +7,9 @@
 
 struct emm_manager {
   const emm_driver_v1* driver = nullptr;
-  std::mutex mutex;  // Never held while the driver is called: other threads go on meanwhile.
-  std::map<emm_device_ptr, uint64_t> sizes;      // Of everything that is held from the driver.
-  std::multimap<uint64_t, emm_device_ptr> idle;  // Of that, what nobody uses.
+  std::mutex mutex;  // Never held while the driver is called, so that other threads can go on.
+  std::map<emm_device_ptr, uint64_t> sizes;      // Of all blocks that the driver gave.
+  std::multimap<uint64_t, emm_device_ptr> idle;  // The blocks among them that nobody uses.
 
   emm_status memalloc(uint64_t size, emm_device_ptr* ptr) {
     std::unique_lock lock(mutex);
@@ -17,7 +17,7 @@ struct emm_manager {
       *ptr = found->second;
       idle.erase(found);
       lock.unlock();
-      const auto status = driver->ctx_synchronize(driver->user);  // whoever still works on it
+      const auto status = driver->ctx_synchronize(driver->user);  // Work may still use the block.
       return status == EMM_SUCCESS ? status : (free(*ptr), status);
     }
     lock.unlock();

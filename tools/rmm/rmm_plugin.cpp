@@ -1,7 +1,8 @@
-// libemm-rmm.so: RMM's memory resources as managers: --manager rmm:pool, arena, async, binning or
-// cuda.
+// libemm-rmm.so offers RMM's memory resources as managers: --manager rmm:pool, arena, async,
+// binning or cuda.
 //
-// Of an RMM whose resources are classes under device_memory_resource; tried with 25.10.
+// It needs an RMM whose resources are classes under device_memory_resource; it was tried
+// with 25.10.
 #if __has_include(<rmm/mr/pool_memory_resource.hpp>)
 #include <rmm/mr/arena_memory_resource.hpp>
 #include <rmm/mr/binning_memory_resource.hpp>
@@ -110,7 +111,7 @@ struct emm_manager {
 
 namespace {
 
-/// Runs `body`, which gives a status; what RMM throws is one.
+/// Runs `body` and returns its status, or the status of what RMM throws.
 template <class Body>
 emm_status guarded(Body body) noexcept {
   try {
@@ -135,7 +136,7 @@ rmm::cuda_stream_view view(emm_stream stream) {
   return rmm::cuda_stream_view{reinterpret_cast<cudaStream_t>(stream)};
 }
 
-/// RMM knows one stream of a free, ours says that the memory's own counts too.
+/// RMM knows the freeing stream alone; emmctl's contract says that the memory's own counts, too.
 void make_wait(rmm::cuda_stream_view stream, rmm::cuda_stream_view other) {
   cudaEvent_t event = nullptr;
   const bool ordered = cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess &&
