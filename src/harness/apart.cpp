@@ -11,8 +11,8 @@
 #include "base/text.hpp"
 #include "log/summary_bytes.hpp"
 #include "plugin/child.hpp"
+#include "replay/current_event.hpp"
 #include "replay/engine.hpp"
-#include "replay/serving.hpp"
 
 namespace emm {
 namespace {
@@ -59,8 +59,8 @@ struct Shared {
 };
 constexpr std::size_t kSharedBytes = (sizeof(Shared) + 4095) / 4096 * 4096;
 
-std::uint64_t event_served() noexcept {
-  return replay::is_serving() ? replay::serving() : CallMark::kNoEvent;
+std::uint64_t executed_event() noexcept {
+  return replay::has_current_event() ? replay::current_event() : CallMark::kNoEvent;
 }
 
 /// An answer is an error, or words and a summary.
@@ -229,7 +229,7 @@ Result<log::Summary> run_apart(const ApartRun& run, std::vector<std::string>& wo
        .on_stderr = true,
        .runs_exit_handlers = true},
       [&](const std::atomic<bool>& interrupted) {
-        plugin::mark_events_of(event_served);
+        plugin::mark_events_of(executed_event);
         const OpenLog open_log = [&](const log::LogOptions& options) -> Result<log::RecordSink*> {
           shared.log_options = options;
           shared.wants_log.store(true);

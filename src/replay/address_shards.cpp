@@ -25,7 +25,7 @@ std::optional<std::uint32_t> AddressShards::insert(std::uint64_t begin, std::uin
         const std::lock_guard lock(shard.mutex);
         for (std::uint64_t its_begin = 0;;) {
           other = shard.map.insert(at, count, number, &its_begin);
-          if (!other || !live_.over(AllocId{*other})) return !other;
+          if (!other || !live_.has_ended(AllocId{*other})) return !other;
           shard.map.erase(its_begin);
         }
       });

@@ -10,20 +10,20 @@
 
 namespace emm::replay {
 
-/// An AddressMap that many threads use at once: the address space in windows, each in the care of
-/// one of many maps. A range that lies in several windows is in several maps.
+/// An AddressMap that many threads use at once. The address space is cut into windows, and each
+/// window belongs to one of many maps; a range that lies in several windows is in several maps.
 ///
-/// The number of a range is an AllocId. One that is over in the LiveSet overlaps nothing, so that
-/// it may be erased late.
+/// The number of a range is an AllocId. A range whose id has ended in the LiveSet overlaps nothing,
+/// so it may be erased late; an insertion that meets it erases it.
 class AddressShards {
  public:
   /// `live` outlives this.
   explicit AddressShards(const LiveSet& live) noexcept : live_(live) {}
 
-  /// As AddressMap::insert. Of two that overlap and come at once, one is taken in.
+  /// As AddressMap::insert. Of two that overlap and are inserted at once, one is taken in.
   std::optional<std::uint32_t> insert(std::uint64_t begin, std::uint64_t size,
                                       std::uint32_t number);
-  /// Of a range that insert() took in: what is left of it.
+  /// Erases what is left of a range that insert() took in.
   void erase(std::uint64_t begin, std::uint64_t size, std::uint32_t number);
 
  private:

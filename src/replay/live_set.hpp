@@ -15,8 +15,8 @@
 
 namespace emm::replay {
 
-/// Device or managed memory that a replay holds. Two cache lines of its own: its neighbours may be
-/// other threads'.
+/// Device or managed memory that a replay holds. It has two cache lines to itself, because its
+/// neighbours may be other threads'.
 struct alignas(128) Live {
   MemoryPointer memory;
   std::uint64_t size = 0;  ///< As requested.
@@ -25,20 +25,20 @@ struct alignas(128) Live {
   StreamId stream{};
   ThreadId made_on{};
   trace::Op made_by = trace::Op::memalloc;
-  bool ended = false;   ///< By a reset: not live any more, but its finalizer is still to run.
-  bool placed = false;  ///< Stands in the address map of its device.
+  bool ended = false;   ///< By a reset: no longer live, but its finalizer is still to run.
+  bool placed = false;  ///< Its range is in the address map of its device.
 };
 
 /// The device and managed memory that a replay holds, by AllocId: four bytes for each id of the
 /// trace and an entry for each allocation that is held.
 ///
-/// Threads that add and forget at once have a Cache each. What one thread added, another may look
-/// at once slot() shows it there.
+/// Threads that add and forget at once have a Cache each. An entry that one thread added may be
+/// read by another once slot() answers with it there.
 class LiveSet {
  public:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
-  /// Entries that one thread has to give, nobody's else.
+  /// Free entries that belong to one thread.
   class alignas(128) Cache {
     friend class LiveSet;
     std::uint32_t free = kNone;  ///< The first free entry, whose `size` is the next.
@@ -52,27 +52,30 @@ class LiveSet {
         slots_(std::make_unique<Line[]>(lines_)),
         blocks_(ids / kBlock + caches + 1),
         caches_(caches) {
-    await_all();
+    expect_all();
   }
-  /// No line of the processor's then has ids of two makers, nor two ids that one makes soon after
-  /// each other. `made`: the ids of each maker in the order in which they are made, of fewer makers
-  /// than there are caches; an id of nobody's is with the last. REQUIRES: nothing is held.
+  /// Arranges the ids so that no cache line has ids of two makers, nor two ids that one maker makes
+  /// soon after each other. `made` has the ids of each maker in the order in which they are made,
+  /// of fewer makers than there are caches; an id that nobody makes is with the last. REQUIRES:
+  /// nothing is held.
   void group(const std::vector<std::vector<AllocId>>& made);
-  /// Nothing has been asked for yet. REQUIRES: nothing is held.
-  void await_all() noexcept {
+  /// Every id is still to be made. REQUIRES: nothing is held.
+  void expect_all() noexcept {
     for (std::size_t i = 0; i < lines_; ++i) {
-      for (auto& slot : slots_[i].of) slot.store(kAwaited, std::memory_order_relaxed);
+      for (auto& slot : slots_[i].of) slot.store(kUndecided, std::memory_order_relaxed);
     }
   }
 
   Cache& cache(std::size_t number = 0) noexcept { return caches_[number]; }
   /// An entry for `id`, which nobody sees until show(). REQUIRES: nothing is held for `id`.
-  std::uint32_t add(AllocId id, Cache& cache) {
+  [[gnu::always_inline]] std::uint32_t add(AllocId id, Cache& cache) {
     const auto slot = take(cache);
     ++cache.held;
     (*this)[slot].id = id;
     return slot;
   }
+  /// Shows the entry to all threads. The store releases what the caller has written into the entry;
+  /// slot() acquires it.
   void show(std::uint32_t slot) noexcept {
     auto& shown = slot_of((*this)[slot].id);
     EMM_ASSERT(shown.load(std::memory_order_relaxed) >= kSpecial);
@@ -82,20 +85,24 @@ class LiveSet {
     const auto slot = slot_of(id).load(std::memory_order_acquire);
     return slot < kSpecial ? slot : kNone;
   }
-  /// It is known what became of `id`: made, or refused.
-  bool settled(AllocId id) const noexcept {
-    return slot_of(id).load(std::memory_order_acquire) != kAwaited;
+  /// Is it known what became of `id`: was it made, or refused?
+  bool is_decided(AllocId id) const noexcept {
+    return slot_of(id).load(std::memory_order_acquire) != kUndecided;
   }
-  /// It was held, or is not to be.
-  bool over(AllocId id) const noexcept {
-    return slot_of(id).load(std::memory_order_acquire) == kSettled;
+  /// Was `id` held, or is it decided that it will not be?
+  bool has_ended(AllocId id) const noexcept {
+    return slot_of(id).load(std::memory_order_acquire) == kNotHeld;
   }
-  /// From here on it is over; its entry is the caller's to give to reuse().
+  /// Ends the id; the caller gives its entry to reuse() once the memory has ended.
+  ///
+  /// Another thread that has_ended() of the same id with acquire sees what was done before, above
+  /// all that nobody uses the memory any more. So AddressShards may leave the range of an ended id
+  /// in its map: an insertion that meets it asks has_ended() and erases it then.
   void hide(std::uint32_t slot) noexcept {
-    slot_of((*this)[slot].id).store(kSettled, std::memory_order_release);
+    slot_of((*this)[slot].id).store(kNotHeld, std::memory_order_release);
   }
-  /// Bring to the processor what slot() looks at, in two steps; then, of what is shown, the entry.
-  /// It is to be written to.
+  // These bring into the cache what slot() reads, in two steps, and then the entry. It will be
+  // written to.
   void prefetch_place(AllocId id) const noexcept {
     if (index(id) < place_.size()) __builtin_prefetch(&place_[index(id)]);
   }
@@ -110,11 +117,11 @@ class LiveSet {
     own(entry);
     own(reinterpret_cast<const char*>(entry) + kLine);
   }
-  /// What was asked for is not held here.
-  void settle(AllocId id) noexcept {
+  /// The event that was to make `id` is done, and `id` is not held here.
+  void mark_not_held(AllocId id) noexcept {
     auto& slot = slot_of(id);
-    if (slot.load(std::memory_order_relaxed) == kAwaited) {
-      slot.store(kSettled, std::memory_order_release);
+    if (slot.load(std::memory_order_relaxed) == kUndecided) {
+      slot.store(kNotHeld, std::memory_order_release);
     }
   }
   Live& operator[](std::uint32_t slot) noexcept { return blocks_[slot / kBlock][slot % kBlock]; }
@@ -163,13 +170,13 @@ class LiveSet {
   struct alignas(kLine) Line {
     std::atomic<std::uint32_t> of[kPerLine];
   };
-  static constexpr std::uint32_t kAwaited = kNone - 1, kSettled = kNone - 2, kSpecial = kNone - 2;
+  static constexpr std::uint32_t kUndecided = kNone - 1, kNotHeld = kNone - 2, kSpecial = kNone - 2;
 
   std::atomic<std::uint32_t>& slot_of(AllocId id) const noexcept {
     const std::size_t place = place_.empty() ? index(id) : place_[index(id)];
     return slots_[place / kPerLine].of[place % kPerLine];
   }
-  /// Has the line brought as one that is written to, which no other processor then has.
+  /// Fetches the line to write to it, so that no other processor has it then.
   static void own(const void* line) noexcept {
 #if defined(__x86_64__)
     asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line)));
@@ -177,31 +184,33 @@ class LiveSet {
     __builtin_prefetch(line, 1);
 #endif
   }
-  std::uint32_t take(Cache& cache) {
+  /// Gives the cache a new block of entries.
+  [[gnu::noinline]] void grow(Cache& cache) {
+    auto block = std::make_unique<Live[]>(kBlock);
+    const std::lock_guard lock(growing_);
+    EMM_ASSERT(made_ < blocks_.size());
+    blocks_[made_] = std::move(block);
+    cache.next = static_cast<std::uint32_t>(made_++ * kBlock);
+    cache.end = cache.next + static_cast<std::uint32_t>(kBlock);
+  }
+  [[gnu::always_inline]] std::uint32_t take(Cache& cache) {
     if (cache.free != kNone) {
       const auto slot = cache.free;
       cache.free = static_cast<std::uint32_t>((*this)[slot].size);
       return slot;
     }
-    if (cache.next == cache.end) {
-      auto block = std::make_unique<Live[]>(kBlock);
-      const std::lock_guard lock(growing_);
-      EMM_ASSERT(made_ < blocks_.size());
-      blocks_[made_] = std::move(block);
-      cache.next = static_cast<std::uint32_t>(made_++ * kBlock);
-      cache.end = cache.next + static_cast<std::uint32_t>(kBlock);
-    }
+    if (cache.next == cache.end) grow(cache);
     return cache.next++;
   }
 
   std::size_t count_, lines_;
   std::unique_ptr<Line[]> slots_;
-  std::vector<std::uint32_t> place_;  ///< Empty: each id at its own.
+  std::vector<std::uint32_t> place_;  ///< By id; empty: each id at its own number.
   std::vector<std::unique_ptr<Live[]>> blocks_;
   std::vector<Cache> caches_;
-  // What follows is written while threads look at the above.
+  // What follows is written while threads read the above.
   alignas(128) std::mutex growing_;
-  std::size_t made_ = 0;  ///< Blocks.
+  std::size_t made_ = 0;  ///< Blocks that have been made.
 };
 
 inline void LiveSet::group(const std::vector<std::vector<AllocId>>& made) {

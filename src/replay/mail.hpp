@@ -9,37 +9,40 @@
 
 namespace emm::replay {
 
-/// Ranges that are over and still in their maps, on the way to the thread that made them: the lines
-/// of the map are with that one, so it is left to it to erase them. Any thread may put.
+/// Ranges of memory that has ended, on their way to the thread that made it. They are still in
+/// their maps: the lines of those maps are in that thread's cache, so it erases them. Any thread
+/// may put.
 class alignas(128) Mail {
  public:
-  struct Gone {
+  struct Range {
     AddressShards* shards;
     std::uint64_t begin, size;
     std::uint32_t number;
   };
 
+  /// Is there something to take? May miss what is put at the same time, and finds it the next time:
+  /// nothing depends on when a range is erased (LiveSet::hide).
   bool any() const noexcept { return any_.load(std::memory_order_relaxed); }
-  /// Leaves `gone` empty.
-  void put(std::vector<Gone>& gone) {
+  /// Takes `ranges` over and leaves them empty.
+  void put(std::vector<Range>& ranges) {
     {
       const std::lock_guard lock(mutex_);
-      gone_.insert(gone_.end(), gone.begin(), gone.end());
+      ranges_.insert(ranges_.end(), ranges.begin(), ranges.end());
       any_.store(true, std::memory_order_relaxed);
     }
-    gone.clear();
+    ranges.clear();
   }
   /// REQUIRES: `taken` is empty.
-  void take(std::vector<Gone>& taken) {
+  void take(std::vector<Range>& taken) {
     const std::lock_guard lock(mutex_);
-    taken.swap(gone_);
+    taken.swap(ranges_);
     any_.store(false, std::memory_order_relaxed);
   }
 
  private:
   std::atomic<bool> any_{false};
   std::mutex mutex_;
-  std::vector<Gone> gone_;
+  std::vector<Range> ranges_;
 };
 
 }  // namespace emm::replay

@@ -7,7 +7,7 @@ namespace emm::replay {
 
 using trace::Op;
 
-void RecordOrder::pass_on() {
+void RecordOrder::write() {
   using First = std::pair<std::uint64_t, Buffer*>;  // the place of the next record of a buffer
   const auto later = [](const First& a, const First& b) { return a.first > b.first; };
   std::priority_queue<First, std::vector<First>, decltype(later)> firsts(later);
@@ -17,8 +17,8 @@ void RecordOrder::pass_on() {
   while (!firsts.empty()) {
     auto& buffer = *firsts.top().second;
     firsts.pop();
-    // Mostly one alone has more: the others' next need not be asked for each.
-    do give(buffer.kept[buffer.next++]);
+    // Mostly one buffer alone has more, so the queue is not asked after each record.
+    do write(buffer.kept[buffer.next++]);
     while (buffer.next < buffer.kept.size() &&
            (firsts.empty() || buffer.kept[buffer.next].place < firsts.top().first));
     if (buffer.next < buffer.kept.size()) {
@@ -30,7 +30,7 @@ void RecordOrder::pass_on() {
   }
 }
 
-void RecordOrder::give(Buffer::Kept& kept) {
+void RecordOrder::write(Buffer::Kept& kept) {
   auto& [place, record, gauges] = kept;
   const auto on_device = [](Op op) { return op == Op::memalloc || op == Op::memallocmanaged; };
   if (on_device(record.op) && record.outcome == trace::Outcome::ok) {

@@ -1,143 +1,168 @@
+#include "replay/stream_order.hpp"
+
 #include <algorithm>
 
-#include "replay/parallel.hpp"
-#include "replay/run.hpp"
+#include "replay/current_event.hpp"
 
 namespace emm::replay {
+namespace {
 
-void Run::order_allocated(const Live& live) {
-  auto& lane = *lanes_[index(live.context)];
-  order_->allocated(lane.device(), static_cast<std::uint32_t>(live.id),
-                    live.memory.device_pointer(), live.size,
-                    lane.stream(index(live.stream), live.made_on));
-  report_hazards();
+/// Does the trace have memory, or work on it, on several streams?
+bool has_several_streams(const trace::Trace& trace) {
+  if (trace.streams().size() < 2) return false;
+  if (find_per_thread(trace) && trace.threads().size() > 1) return true;
+  std::optional<StreamId> only;
+  for (std::size_t at = 0; at < trace.size(); ++at) {
+    const auto& event = trace[at];
+    if (event.has(trace::event_flag::backing)) continue;
+    const bool says_stream = event.op == trace::Op::memalloc || event.op == trace::Op::use ||
+                             event.op == trace::Op::record_stream ||
+                             (event.op == trace::Op::free && index(event.stream) != 0);
+    if (!says_stream) continue;
+    if (only.value_or(event.stream) != event.stream) return true;
+    only = event.stream;
+  }
+  return false;
 }
 
-void Run::order_reaches(AllocId id, const Stream& stream) {
-  auto& streams = reached_[id];
+}  // namespace
+
+std::optional<StreamId> find_per_thread(const trace::Trace& trace) {
+  const auto& names = trace.streams();
+  const auto found = std::find(names.begin(), names.end(), "per_thread");
+  if (found == names.end()) return std::nullopt;
+  return static_cast<StreamId>(found - names.begin());
+}
+
+std::unique_ptr<order::Checker> make_order_checker(const trace::Trace& trace,
+                                                   const ReplayOptions& options) {
+  if (!options.checks || !has_several_streams(trace)) return nullptr;
+  return std::make_unique<order::Checker>(&current_event);
+}
+
+void StreamOrder::add_user(AllocId id, const Stream& stream) {
+  auto& streams = users_[id];
   if (std::find(streams.begin(), streams.end(), stream) == streams.end()) {
     streams.push_back(stream);
   }
 }
 
-bool Run::is_others(const Stream& stream) const noexcept {
-  if (!parallel_ || stream.id != per_thread_) return false;
-  return !parallel_->running() || trace_[at_].thread != stream.thread;
+/// Can this thread not name the stream, as it is the default stream of another thread that runs?
+bool StreamOrder::is_of_other_thread(const Stream& stream) const noexcept {
+  if (!state_.has_threads || stream.id != per_thread_) return false;
+  return !state_.threads_running || state_.trace[state_.at].thread != stream.thread;
 }
 
-/// What comes on `stream` comes after what is on `other` now.
-void Run::order_after(Lane& lane, StreamHandle stream, StreamHandle other) {
-  auto& driver = lane.driver();
+/// What is put on `stream` from here on waits for what is on `other` now.
+void StreamOrder::make_wait(ContextState& context, StreamHandle stream, StreamHandle other) {
+  auto& driver = context.driver();
   auto event = driver.event_create();
   auto done = event ? driver.event_record(*event, other) : Status(event.error());
   if (done) done = driver.stream_wait_event(stream, *event);
   if (event) {
     if (auto ended = driver.event_destroy(*event); !ended && done) done = ended;
   }
-  if (!done && !driver.stream_synchronize(other)) ++order_refused_;
+  if (!done && !driver.stream_synchronize(other)) count_refused();
 }
 
-/// A manager knows one stream of an allocation. Where the trace says that others use it too, its
-/// own is made to wait for them, as the program must that gives it back.
-void Run::order_ending(const Live& live, StreamHandle freed_on) {
-  auto& lane = *lanes_[index(live.context)];
-  if (const auto found = reached_.find(live.id); found != reached_.end()) {
-    const Ours quiet(*this);
+void StreamOrder::order_before_free(const Live& live, StreamHandle freed_on) {
+  auto& context = contexts_[live.context];
+  if (const auto found = users_.find(live.id); found != users_.end()) {
+    const EngineWork work(clock_);
     const auto own = stream_of(live);
-    bool unnamed = false;
+    bool some_unnamed = false;
     for (const auto& stream : found->second) {
       if (stream == own) continue;
-      if (is_others(own) || is_others(stream)) {
-        unnamed = true;
+      if (is_of_other_thread(own) || is_of_other_thread(stream)) {
+        some_unnamed = true;
       } else {
-        order_back(live, lane.stream(index(stream.id), stream.thread));
+        make_owner_wait(live, context.stream(index(stream.id), stream.thread));
       }
     }
-    reached_.erase(found);
-    if (unnamed) {
-      if (auto done = lane.driver().ctx_synchronize(); !done) ++order_refused_;
-      order_->host_waits_for_device(lane.device());
+    users_.erase(found);
+    if (some_unnamed) {
+      if (auto done = context.driver().ctx_synchronize(); !done) count_refused();
+      checker_->host_waits_for_device(context.device());
     }
   }
-  order_->ending(lane.device(), static_cast<std::uint32_t>(live.id), live.memory.device_pointer(),
-                 freed_on);
+  checker_->ending(context.device(), static_cast<std::uint32_t>(live.id),
+                   live.memory.device_pointer(), freed_on);
 }
 
-/// The memory's own stream comes after what is on `stream` now; where nothing can be put there, as
-/// it was destroyed or is another thread's, the host does.
-void Run::order_back(const Live& live, StreamHandle stream) {
-  auto& lane = *lanes_[index(live.context)];
+/// The memory's own stream waits for what is on `stream` now. Where nothing can be put on the own
+/// stream, as it was destroyed or is another thread's, the host waits instead.
+void StreamOrder::make_owner_wait(const Live& live, StreamHandle stream) {
+  auto& context = contexts_[live.context];
   const auto own = stream_of(live);
-  order_->came_back(lane.device(), static_cast<std::uint32_t>(live.id),
-                    live.memory.device_pointer(), stream);
-  if (!is_others(own) && (own.id == StreamId{} || lane.known_stream(index(own.id)).value != 0)) {
-    return order_after(lane, lane.stream(index(own.id), own.thread), stream);
+  checker_->came_back(context.device(), static_cast<std::uint32_t>(live.id),
+                      live.memory.device_pointer(), stream);
+  if (!is_of_other_thread(own) &&
+      (own.id == StreamId{} || context.known_stream(index(own.id)).value != 0)) {
+    return make_wait(context, context.stream(index(own.id), own.thread), stream);
   }
-  if (!lane.driver().stream_synchronize(stream)) ++order_refused_;
-  order_->host_waits(lane.device(), stream);
+  if (!context.driver().stream_synchronize(stream)) count_refused();
+  checker_->host_waits(context.device(), stream);
 }
 
-/// What is used on a stream comes back from there when that is destroyed: later nothing can wait
-/// for it.
-void Run::order_destroyed(const Event& event) {
-  const auto& lane = *lanes_[index(event.context)];
-  const auto handle = lane.known_stream(index(event.stream));
+void StreamOrder::order_before_destroy(const trace::Event& event) {
+  const auto& context = contexts_[event.context];
+  const auto handle = context.known_stream(index(event.stream));
   if (handle.value == 0 || handle == kPerThreadStream) return;
-  const Ours quiet(*this);
-  for (auto& [id, streams] : reached_) {
-    const auto slot = live_.slot(id);
-    if (slot == LiveSet::kNone || live_[slot].context != event.context) continue;
+  const EngineWork work(clock_);
+  for (auto& [id, streams] : users_) {
+    const auto slot = held_.live.slot(id);
+    if (slot == LiveSet::kNone || held_.live[slot].context != event.context) continue;
     const auto found = std::find(streams.begin(), streams.end(), stream_of(event));
     if (found == streams.end()) continue;
     streams.erase(found);
-    order_back(live_[slot], handle);
+    make_owner_wait(held_.live[slot], handle);
   }
 }
 
-/// The program ends when its work has.
-void Run::order_all_done() {
-  if (!order_) return;
-  const Ours quiet(*this);
-  for (const auto& lane : lanes_) {
-    if (!lane->open()) continue;
-    if (auto done = lane->driver().ctx_synchronize(); !done) ++order_refused_;
-    order_->host_waits_for_device(lane->device());
-  }
+void StreamOrder::finish_all_work() {
+  const EngineWork work(clock_);
+  contexts_.for_each_open([&](ContextState& context) {
+    if (auto done = context.driver().ctx_synchronize(); !done) count_refused();
+    checker_->host_waits_for_device(context.device());
+  });
 }
 
-std::string Run::whose(const order::Hazard& hazard) const {
+std::string StreamOrder::describe(const order::Hazard& hazard) const {
+  const auto& trace = state_.trace;
   const auto line = [&](std::uint64_t event) {
-    return event < trace_.size() ? trace_[event].line : 0;
+    return event < trace.size() ? trace[event].line : 0;
   };
-  auto words = text::format("{} ({} at line {}", trace_.name(AllocId{hazard.id}),
-                            trace::name(trace_[hazard.born].op), line(hazard.born));
+  auto words = text::format("{} ({} at line {}", trace.name(AllocId{hazard.id}),
+                            trace::name(trace[hazard.born].op), line(hazard.born));
   if (!hazard.ended) return words + ", live)";
-  return words + (*hazard.ended < trace_.size()
-                      ? text::format(", {} at line {})", trace::name(trace_[*hazard.ended].op),
+  return words + (*hazard.ended < trace.size()
+                      ? text::format(", {} at line {})", trace::name(trace[*hazard.ended].op),
                                      line(*hazard.ended))
                       : std::string(", live to the end)"));
 }
 
-void Run::report_hazards() {
-  if (!order_->any_found()) return;
+void StreamOrder::report_hazards() {
+  if (!has_hazards()) return;
+  const auto& trace = state_.trace;
   const auto stream = [&](std::uint32_t tag) {
-    return tag < trace_.streams().size() ? text::format("stream {}", trace_.streams()[tag])
-                                         : std::string("a stream of the manager's");
+    return tag < trace.streams().size() ? text::format("stream {}", trace.streams()[tag])
+                                        : std::string("a stream of the manager's");
   };
   using How = order::Hazard::How;
-  for (const auto& hazard : order_->take_found()) {
-    ++pass_.hazards;
-    const auto work = text::format("the work on {} of {}", stream(hazard.stream), whose(hazard));
+  for (const auto& hazard : checker_->take_found()) {
+    ++accounts_.pass.hazards;
+    const auto work = text::format("the work on {} of {}", stream(hazard.stream), describe(hazard));
     if (hazard.how == How::handed_out) {
-      violation(
+      judge_.add_violation(
           log::Violation::Kind::hazard,
           text::format("{} on {} has memory of {}, and nothing orders it after the work on {}",
-                       trace_.name(AllocId{hazard.to}), stream(hazard.to_stream), whose(hazard),
+                       trace.name(AllocId{hazard.to}), stream(hazard.to_stream), describe(hazard),
                        stream(hazard.stream)));
     } else {
-      violation(log::Violation::Kind::hazard,
-                text::format("memory was {} before {} was over",
-                             hazard.how == How::unmapped ? "unmapped" : "given back", work));
+      judge_.add_violation(
+          log::Violation::Kind::hazard,
+          text::format("memory was {} before {} was over",
+                       hazard.how == How::unmapped ? "unmapped" : "given back", work));
     }
   }
 }

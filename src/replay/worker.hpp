@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -11,61 +13,120 @@
 
 namespace emm::replay {
 
-/// One thread of the trace. What it counts is its own until the run adds it up.
+/// One thread of the trace: the Access of execute() where many threads replay. What it counts is
+/// its own until the run adds it up.
 ///
 /// Threads that need each other's ids go on no faster than the one that stands still, whichever
-/// that is at the time: so nothing is left to be done at once that could be done a little at a
-/// time.
+/// that is at the time. So no thread does at once what it can do a little at a time: it erases a
+/// few ranges with each allocation, and sends its own to others in packets.
 class alignas(128) Parallel::Worker {
  public:
+  /// `first_processor` of `shared` is where thread 0 begins.
   Worker(Parallel& all, std::size_t number, std::size_t threads);
 
   std::vector<std::uint32_t> events;  ///< Of this thread, in order.
-  std::size_t next = 0;               ///< Of those.
+  std::size_t next = 0;               ///< Index in `events`.
   std::thread thread;
-  std::int64_t live_count = 0;
-  std::uint64_t allocs = 0, frees = 0, worked_worked = 0, waited_ns = 0;
-  Histogram alloc_times, free_times, lateness;
+  ThreadAccounts accounts;
 
-  /// Serves what is before event `end`.
-  void serve(std::size_t end);
-  /// Erases what others have ended of the memory that this thread made.
-  void take_mail();
+  /// Executes the events before `end`.
+  void execute_until(std::size_t end);
+  /// Erases the ranges that other threads have ended of the memory that this one made.
+  void erase_returned();
 
-  /// Looked at by others now and then.
-  alignas(128) std::atomic<std::int64_t> live_bytes{0};
+  // The Access of execute().
+  static constexpr bool kShowsAtOnce = false;
+
+  ReplayCore& core() noexcept { return core_; }
+  Operations& operations() noexcept { return all_.operations_; }
+  bool checks() const noexcept { return core_.state.options.checks; }
+  bool latency() const noexcept { return core_.state.options.latency; }
+  bool timed() const noexcept { return latency() || log_ != nullptr; }
+  static constexpr bool watched() noexcept { return true; }
+
+  bool await(const trace::Event& event);
+  void executed(const trace::Event& event);
+  void request_failed(AllocId id) noexcept { core_.held.live.mark_not_held(id); }
+  /// Calls `rare` under the lock, as if the run executed this event itself.
+  template <class Rare>
+  void rarely(Rare rare) {
+    const std::lock_guard lock(all_.rare_);
+    core_.state.at = at_;
+    rare();
+    if (core_.state.stop) stop();
+  }
+
+  ContextState* context(ContextId id) noexcept { return &core_.contexts[id]; }
+  StreamHandle stream(ContextState& context, const trace::Event& event) const noexcept {
+    return context.known_stream(index(event.stream));
+  }
+  /// Excluded time is included: another thread may be changing it.
+  std::uint64_t now() const noexcept { return core_.clock.raw_ns(); }
+  LiveSet::Cache& cache() noexcept { return cache_; }
+
+  void add_alloc_time(std::uint64_t ns) noexcept { accounts.alloc_times.add(ns); }
+  void add_free_time(std::uint64_t ns) noexcept { accounts.free_times.add(ns); }
+  void allocated(std::uint64_t size) noexcept {
+    erase_some_returned();
+    ++accounts.allocs;
+    ++accounts.live_count;
+    add_live(static_cast<std::int64_t>(size));
+    ++since_sample_;
+  }
+  void freed(std::uint64_t size, bool succeeded) noexcept {
+    --accounts.live_count;
+    add_live(-static_cast<std::int64_t>(size));
+    if (succeeded) ++accounts.frees;
+  }
+  void succeeded_as_recorded() noexcept {
+    if (core_.state.pass == 0) ++accounts.succeeded_as_recorded;
+  }
+  static void measure(ContextState&) noexcept {}  // Parallel::sample() does, now and then
+  void allocation_done() {
+    if (since_sample_ < all_.sample_every_) return;
+    since_sample_ = 0;
+    all_.sample();
+  }
+
+  std::optional<std::uint32_t> insert_address(ContextState& context, const Live& live) {
+    return context.device_state->shards->insert(live.memory.device_pointer().value, live.size,
+                                                static_cast<std::uint32_t>(live.id));
+  }
+  /// Leaves it to the thread that made the memory, which has the lines of the map in its cache.
+  void erase_address(ContextState& context, const Live& live);
+  std::uint64_t record_place() noexcept { return log_ != nullptr ? log_->place() : 0; }
+  void record(std::uint64_t place, const trace::Event& event, trace::Outcome outcome, Times times,
+              std::uint64_t address, std::uint64_t size, trace::Op freed_kind) {
+    if (log_ == nullptr) return;
+    core_.log.add_at(*records_, place, at_, event, outcome, times, address, size, freed_kind);
+  }
 
  private:
-  using Event = trace::Event;
-
-  void serve_events(std::size_t end);
+  void execute_events(std::size_t end);
   void prefetch() const;
-  bool serve_one(const Event& event);
-  void allocate(const Event& event);
-  void check(const Event& event, Lane& lane, Live& live, std::uint32_t slot);
-  void free(const Event& event);
-  void free_held(const Event& event, std::uint32_t slot);
-  void settle(const Event& event);
   bool await_id(AllocId id);
   bool await_record(std::uint32_t record);
-  void displace(const Live& live, Lane& lane, std::uint64_t address);
   void send(std::size_t maker);
-  void take_some_mail();
+  void erase_some_returned();
   void stop();
-  template <class Rare>
-  void rarely(Rare rare);
+  /// Only this thread writes the number, so that a load and a store do: an atomic addition would
+  /// cost a locked instruction for each event.
+  void add_live(std::int64_t bytes) noexcept {
+    accounts.live_bytes.store(accounts.live_bytes.load(std::memory_order_relaxed) + bytes,
+                              std::memory_order_relaxed);
+  }
 
   Parallel& all_;
-  Run& run_;
+  ReplayCore& core_;
   const std::size_t number_;
   LiveSet::Cache& cache_;
   RecordOrder* const log_;
   RecordOrder::Buffer* const records_;  ///< Null where log_ is.
   const unsigned spins_;
-  std::uint64_t at_ = 0;
+  std::uint64_t at_ = 0;  ///< Index of the event being executed.
   std::size_t since_sample_ = 0;
-  std::vector<std::vector<Mail::Gone>> outgoing_;  ///< By the thread that made them.
-  std::vector<Mail::Gone> taken_;                  ///< Still to be erased.
+  std::vector<std::vector<Mail::Range>> outgoing_;  ///< By the thread that made them.
+  std::vector<Mail::Range> returned_;               ///< Still to be erased.
   Mail mail_;
 };
 

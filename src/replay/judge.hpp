@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "log/summary.hpp"
+#include "replay/accounts.hpp"
+#include "replay/context_set.hpp"
+#include "replay/holdings.hpp"
+#include "replay/kept.hpp"
+#include "replay/record_log.hpp"
+#include "replay/replay_clock.hpp"
+#include "replay/replay_state.hpp"
+
+namespace emm::replay {
+
+/// The recorded program was refused what `event` has now made: it never held the memory, so the
+/// replay frees it at once, by free_of().
+bool was_never_held(const trace::Event& event) noexcept;
+trace::Event free_of(trace::Event event) noexcept;
+
+/// Is `ok` what `expect` and the recording say of this event?
+inline bool expects_success(const trace::Event& event) noexcept {
+  const auto succeeds = [](trace::Outcome outcome) {
+    return outcome == trace::Outcome::none || outcome == trace::Outcome::ok ||
+           outcome == trace::Outcome::any;
+  };
+  return succeeds(event.expected()) && succeeds(event.recorded());
+}
+
+/// Compares what happened with what was expected and recorded, and writes the findings into the
+/// summary. One thread at a time, but for has_reports().
+class Judge {
+ public:
+  Judge(ReplayState& state, ReplayClock& clock, Accounts& accounts, ContextSet& contexts,
+        Holdings& held, RecordLog& log) noexcept
+      : state_(state),
+        clock_(clock),
+        accounts_(accounts),
+        contexts_(contexts),
+        held_(held),
+        log_(log) {}
+
+  log::Summary summary;
+
+  /// Counts the outcome of `event`, and finds a failure or a violation where it was to be another.
+  /// `error` is null where the event succeeded.
+  void judge(const trace::Event& event, trace::Outcome outcome, const Error* error);
+  /// Records an operation on no memory, and judges it.
+  template <class T>
+  void record_and_judge(const trace::Event& event, const Result<T>& result, Times times) {
+    log_.add(event, outcome_of(result), times, 0, 0);
+    judge(event, outcome_of(result), error_of(result));
+  }
+  /// A request for memory failed: counts, records and judges that.
+  void judge_refusal(const trace::Event& event, const Error& error, Times times);
+  /// `event` names memory that was never made.
+  void skip_unmade(const trace::Event& event);
+  void add_violation(log::Violation::Kind kind, const std::string& words);
+  /// `op` was declined: the manager does not support it.
+  void count_declined(trace::Op op, const std::string& why);
+  bool has_reports() const noexcept { return contexts_.reports().has_more_than(judged_.all); }
+  /// Judges the failures that managers have reported since the last call, as failures of `pass`.
+  void judge_reports(log::Pass& pass);
+  /// Describes the event being executed, and the state before it.
+  log::Failure capture(trace::Outcome outcome, std::string error);
+  /// Keeps what was found so far where another process sees it.
+  void keep(Kept::Phase phase) { keep_summary(state_.options.kept, phase, summary); }
+
+ private:
+  bool is_expected_failure(const trace::Event& event, trace::Outcome outcome) const noexcept;
+  void count_against_recording(const trace::Event& event, trace::Outcome outcome) noexcept;
+  void set_first_failure(trace::Outcome outcome, const std::string& words);
+
+  ReplayState& state_;
+  ReplayClock& clock_;
+  Accounts& accounts_;
+  ContextSet& contexts_;
+  Holdings& held_;
+  RecordLog& log_;
+  ManagerReports::Failures judged_;  ///< Those that judge_reports() knows.
+};
+
+/// Fills in what the trace says of event `failure.event`; Op::end behind the last one.
+void name_event(log::Failure& failure, const trace::Trace& trace);
+
+}  // namespace emm::replay

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+
+#include "replay/content.hpp"
+#include "replay/context_set.hpp"
+#include "replay/holdings.hpp"
+#include "replay/judge.hpp"
+#include "replay/replay_clock.hpp"
+#include "replay/replay_state.hpp"
+
+namespace emm::replay {
+
+/// Looks at memory that a manager has given: its address, its size, and with `verify` its content,
+/// at its end. What is wrong becomes a violation. One thread at a time.
+class MemoryChecks {
+ public:
+  MemoryChecks(ReplayState& state, ReplayClock& clock, ContextSet& contexts, Holdings& held,
+               Judge& judge) noexcept
+      : state_(state), clock_(clock), contexts_(contexts), held_(held), judge_(judge) {}
+
+  static bool has_address(const Live& live) noexcept {
+    return live.size > 0 && live.memory.device_pointer().value != 0;
+  }
+  /// May check() find something? Costs no lock.
+  static bool is_suspect(const trace::Event& event, const Live& live) noexcept {
+    const auto address = live.memory.device_pointer().value;
+    return (address % kAlignment) != 0 || address == 0 || live.memory.size() != event.size ||
+           event.detail != 0;
+  }
+  /// `event` has made the memory of this entry.
+  void check(const trace::Event& event, std::uint32_t slot);
+  void check(const trace::Event& event, const HostAllocation& host);
+  void report_overlap(const Live& live, AllocId other);
+  /// Takes the range of memory that has ended out of the address map of its device.
+  void erase_address(Live& live);
+
+  /// Fills the memory with its pattern. `stream` is the memory's: the pattern is written after the
+  /// work that the stream waits for, which may be an earlier owner's, and before the work that is
+  /// put there next. Like check_content(), does nothing without `verify`.
+  void fill(const Live& live, StreamHandle stream);
+  void check_content(const Live& live);
+  void check_content(AllocId id, const HostAllocation& host);
+
+ private:
+  static constexpr std::uint64_t kAlignment = 256;  ///< Where a trace does not say.
+
+  bool has_content(const Live& live) const noexcept;
+  void report_content(AllocId id, std::uint64_t size, std::uint64_t address,
+                      const Difference& difference);
+
+  ReplayState& state_;
+  ReplayClock& clock_;
+  ContextSet& contexts_;
+  Holdings& held_;
+  Judge& judge_;
+};
+
+}  // namespace emm::replay

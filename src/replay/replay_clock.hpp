@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/clock.hpp"
+#include "order/checker.hpp"
+
+namespace emm::replay {
+
+/// The clock of a run, less the time that the engine spends on its own account: filling memory,
+/// reading it back, describing a failure. One thread at a time but for now() and raw_ns().
+class ReplayClock {
+ public:
+  struct Excluded {
+    std::uint64_t ns = 0, model_ns = 0;
+  };
+
+  /// `model` is the simulated device's clock where `clock` is another; else null.
+  ReplayClock(Clock& clock, const Clock* model) noexcept : clock_(clock), model_(model) {}
+
+  Clock& clock() noexcept { return clock_; }
+  bool has_model() const noexcept { return model_ != nullptr; }
+  std::uint64_t now() const noexcept { return clock_.now_ns() - excluded_.ns; }
+  /// Counts excluded time, too: for threads, of which one may exclude time while others work.
+  std::uint64_t raw_ns() const noexcept { return clock_.now_ns(); }
+  /// 0 without a model.
+  std::uint64_t model_ns() const noexcept { return raw_model_ns() - excluded_.model_ns; }
+
+  Excluded excluded() const noexcept { return excluded_; }
+  /// Counts what was excluded since `before`: it ran beside the work of other threads.
+  void include_since(Excluded before) noexcept { excluded_ = before; }
+
+ private:
+  friend class ExcludedTime;
+  std::uint64_t raw_model_ns() const noexcept { return model_ == nullptr ? 0 : model_->now_ns(); }
+
+  Clock& clock_;
+  const Clock* const model_;
+  Excluded excluded_;
+  unsigned depth_ = 0;  ///< ExcludedTimes that live; the outermost counts for all.
+};
+
+/// The time while one lives is the engine's own and no manager's. They nest.
+class ExcludedTime {
+ public:
+  explicit ExcludedTime(ReplayClock& clock) noexcept
+      : clock_(clock), begin_{clock.raw_ns(), clock.raw_model_ns()} {
+    ++clock.depth_;
+  }
+  ExcludedTime(const ExcludedTime&) = delete;
+  ExcludedTime& operator=(const ExcludedTime&) = delete;
+  ~ExcludedTime() {
+    if (--clock_.depth_ != 0) return;
+    clock_.excluded_.ns += clock_.raw_ns() - begin_.ns;
+    clock_.excluded_.model_ns += clock_.raw_model_ns() - begin_.model_ns;
+  }
+
+ private:
+  ReplayClock& clock_;
+  const ReplayClock::Excluded begin_;
+};
+
+/// The engine asks the driver on its own account: the time is excluded, and the calls order
+/// nothing.
+struct EngineWork : ExcludedTime, order::Quiet {
+  using ExcludedTime::ExcludedTime;
+};
+
+}  // namespace emm::replay

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "replay/engine.hpp"
+#include "trace/trace.hpp"
+
+namespace emm::replay {
+
+/// When a call to a manager began and returned.
+struct Times {
+  std::uint64_t begin_ns = 0, end_ns = 0;
+};
+
+/// What is replayed, how, and how far it has come. Every part of a replay reads it.
+struct ReplayState {
+  const trace::Trace& trace;
+  const ReplayOptions& options;
+  std::uint64_t at = 0;  ///< Index of the event being executed; trace.size() behind the last.
+  unsigned pass = 0;
+  bool stop = false;
+  bool has_threads = false;      ///< Each thread of the trace has one of its own.
+  bool threads_running = false;  ///< They execute events now: entries may change hands.
+  std::optional<Error> fatal{};
+
+  /// Ends the run: there will be nothing to report.
+  void end_with(Error error) {
+    fatal = std::move(error);
+    stop = true;
+  }
+};
+
+/// The outcome that a log shows for an error.
+trace::Outcome outcome_of(const Error& error) noexcept;
+template <class T>
+trace::Outcome outcome_of(const Result<T>& result) noexcept {
+  return result ? trace::Outcome::ok : outcome_of(result.error());
+}
+/// The error of what failed, else null.
+template <class T>
+const Error* error_of(const Result<T>& result) noexcept {
+  return result ? nullptr : &result.error();
+}
+
+/// Does the operation make memory, of the device or of the host?
+constexpr bool makes_memory(trace::Op op) noexcept {
+  return op == trace::Op::memalloc || op == trace::Op::memallocmanaged ||
+         op == trace::Op::memhostalloc || op == trace::Op::mempin;
+}
+constexpr bool makes_device_memory(trace::Op op) noexcept {
+  return op == trace::Op::memalloc || op == trace::Op::memallocmanaged;
+}
+
+/// Is Event::id the id of an allocation?
+constexpr bool names_memory(trace::Op op) noexcept {
+  return op >= trace::Op::memalloc && op <= trace::Op::close_ipc_handle;
+}
+
+}  // namespace emm::replay
