@@ -24,19 +24,20 @@ void last_use(std::vector<Point>& uses, Point point) {
 
 Quiet::Quiet() noexcept { ++quiet_depth; }
 Quiet::~Quiet() { --quiet_depth; }
-bool Quiet::now() noexcept { return quiet_depth != 0; }
+bool Quiet::is_on() noexcept { return quiet_depth != 0; }
 
-Checker::Checker(std::uint64_t (*serving)() noexcept) noexcept : serving_(serving) {}
+Checker::Checker(std::uint64_t (*current_event)() noexcept) noexcept
+    : current_event_(current_event) {}
 Checker::~Checker() = default;
 
-void Checker::found(Hazard::How how, const Block& block, std::uint32_t timeline, std::uint32_t to,
-                    std::uint32_t to_stream) {
+void Checker::found(Hazard::How how, const TracedAllocation& allocation, std::uint32_t timeline,
+                    std::uint32_t to, std::uint32_t to_stream) {
   found_.push_back({.how = how,
-                    .id = block.id,
-                    .born = block.born,
-                    .ended = block.live ? std::nullopt : std::optional(block.ended),
+                    .id = allocation.id,
+                    .born = allocation.born,
+                    .ended = allocation.live ? std::nullopt : std::optional(allocation.ended),
                     .stream = streams_.tag(timeline),
-                    .event = serving_(),
+                    .event = current_event_(),
                     .to = to,
                     .to_stream = to_stream});
   any_found_.store(true, std::memory_order_relaxed);
@@ -49,9 +50,10 @@ std::vector<Hazard> Checker::take_found() {
 }
 
 template <class Ordered>
-std::optional<std::uint32_t> Checker::unordered(const Block& block, Ordered ordered) const {
-  if (block.live) return block.birth.timeline;
-  for (const auto& use : block.uses) {
+std::optional<std::uint32_t> Checker::unordered(const TracedAllocation& allocation,
+                                                Ordered ordered) const {
+  if (allocation.live) return allocation.birth.timeline;
+  for (const auto& use : allocation.uses) {
     if (!ordered(use)) return use.timeline;
   }
   return std::nullopt;
@@ -62,48 +64,50 @@ void Checker::name_stream(std::uint32_t device, StreamHandle stream, std::uint32
   streams_.set_tag(device, stream, tag);
 }
 
-Block* Checker::live(Device& device, DevicePtr ptr, std::uint32_t id) {
-  return device.touched.live(device.places.of(ptr.value), id);
+TracedAllocation* Checker::live(Device& device, DevicePtr ptr, std::uint32_t id) {
+  return device.shadow.live(device.extents.place_of(ptr.value), id);
 }
 
 void Checker::allocated(std::uint32_t device, std::uint32_t id, DevicePtr ptr, std::uint64_t size,
                         StreamHandle stream) {
   // No memory has such an address: it is what a defective manager says.
-  const bool nowhere = ptr.value >= Places::kPhysical || size > Places::kPhysical - ptr.value;
+  const bool nowhere =
+      ptr.value >= PhysicalExtents::kPhysical || size > PhysicalExtents::kPhysical - ptr.value;
   if (size == 0 || ptr.value == 0 || nowhere) return;
   const std::lock_guard lock(mutex_);
   auto& on = devices_[device];
   const auto timeline = streams_.find(device, stream);
   const auto before = [&](const Point& use) { return streams_.before_next(use, timeline); };
   bool taken = false;
-  std::set<const Block*> accused;
-  on.places.each(ptr.value, size, [&](const Places::Mapping& at) {
-    on.touched.overlapping(at.place, at.place + at.size, [&](const Piece& piece) {
-      const auto& block = *piece.block;
-      if (block.live && block.reached_by(ptr.value, ptr.value + size)) {
+  std::set<const TracedAllocation*> accused;
+  on.extents.for_each(ptr.value, size, [&](const PhysicalExtents::Extent& at) {
+    on.shadow.overlapping(at.place, at.place + at.size, [&](const ShadowRange& range) {
+      const auto& allocation = *range.allocation;
+      if (allocation.live && allocation.reached_by(ptr.value, ptr.value + size)) {
         taken = true;  // Addresses that are live were given twice, which is found by others.
         return;
       }
-      const auto work = unordered(block, before);
-      if (work && accused.insert(&block).second) {
-        found(Hazard::How::handed_out, block, *work, id, streams_.tag(timeline));
+      const auto work = unordered(allocation, before);
+      if (work && accused.insert(&allocation).second) {
+        found(Hazard::How::handed_out, allocation, *work, id, streams_.tag(timeline));
       }
     });
   });
   if (taken) return;
-  const auto block = std::make_shared<Block>(Block{.id = id,
-                                                   .live = true,
-                                                   .address = ptr.value,
-                                                   .size = size,
-                                                   .born = serving_(),
-                                                   .ended = 0,
-                                                   .birth = streams_.begin_of_memory(timeline),
-                                                   .uses = {},
-                                                   .number = ++on.blocks});
-  on.places.each(ptr.value, size, [&](const Places::Mapping& at) {
+  const auto allocation = std::make_shared<TracedAllocation>(
+      TracedAllocation{.id = id,
+                       .live = true,
+                       .address = ptr.value,
+                       .size = size,
+                       .born = current_event_(),
+                       .ended = 0,
+                       .birth = streams_.begin_of_memory(timeline),
+                       .uses = {},
+                       .number = ++on.allocation_count});
+  on.extents.for_each(ptr.value, size, [&](const PhysicalExtents::Extent& at) {
     const auto end = at.place + at.size;
-    on.touched.carve(at.place, end, [](const Piece&) { return true; });
-    on.touched.add(at.place, {.end = end, .block = block});
+    on.shadow.erase(at.place, end, [](const ShadowRange&) { return true; });
+    on.shadow.add(at.place, {.end = end, .allocation = allocation});
   });
 }
 
@@ -112,39 +116,39 @@ void Checker::used(std::uint32_t device, std::uint32_t id, DevicePtr ptr, Stream
   const auto timeline = streams_.find(device, stream);
   streams_.enter(timeline);
   const auto point = streams_.mark(timeline);
-  if (auto* block = live(devices_[device], ptr, id)) last_use(block->uses, point);
+  if (auto* allocation = live(devices_[device], ptr, id)) last_use(allocation->uses, point);
 }
 
 void Checker::came_back(std::uint32_t device, std::uint32_t id, DevicePtr ptr,
                         StreamHandle stream) {
   const std::lock_guard lock(mutex_);
-  auto* block = live(devices_[device], ptr, id);
-  if (block == nullptr) return;
+  auto* allocation = live(devices_[device], ptr, id);
+  if (allocation == nullptr) return;
   const auto timeline = streams_.find(device, stream);
-  last_use(block->uses, streams_.mark(timeline));
-  streams_.after(block->birth.timeline, streams_.upto(timeline));
+  last_use(allocation->uses, streams_.mark(timeline));
+  streams_.after(allocation->birth.timeline, streams_.upto(timeline));
 }
 
 void Checker::ending(std::uint32_t device, std::uint32_t id, DevicePtr ptr, StreamHandle stream) {
   const std::lock_guard lock(mutex_);
   auto& on = devices_[device];
-  auto* block = live(on, ptr, id);
-  if (block == nullptr) return;
-  const auto own = block->birth.timeline;
+  auto* allocation = live(on, ptr, id);
+  if (allocation == nullptr) return;
+  const auto own = allocation->birth.timeline;
   const auto freed_on = stream.value == 0 ? own : streams_.find(device, stream);
   if (freed_on == own) {
-    last_use(block->uses, streams_.mark(own));
+    last_use(allocation->uses, streams_.mark(own));
   } else {
     // Where the freeing stream has waited for the memory's own since its birth, it was handed over
     // by that wait, which is where the work on the own stream ended.
     const auto known = streams_.known(freed_on, own);
-    const bool handed_over = known >= block->birth.at;
-    last_use(block->uses, handed_over ? Point{own, known} : streams_.mark(own));
-    last_use(block->uses, streams_.mark(freed_on));
+    const bool handed_over = known >= allocation->birth.at;
+    last_use(allocation->uses, handed_over ? Point{own, known} : streams_.mark(own));
+    last_use(allocation->uses, streams_.mark(freed_on));
   }
   streams_.end_of_memory(own);
-  block->live = false;
-  block->ended = serving_();
+  allocation->live = false;
+  allocation->ended = current_event_();
   sweep(on);
 }
 
@@ -192,38 +196,40 @@ void Checker::forget_device(std::uint32_t device) {
   devices_.erase(device);
 }
 
-/// The driver gets what the first `blocks` have at [begin, begin + size) back: without a wait for
-/// anything, or in the order of the stream that `on` is. Work that reaches the memory by other
-/// addresses goes on.
+/// The driver gets what the first `allocation_count` have at [begin, begin + size) back: without a
+/// wait for anything, or in the order of the stream that `on` is. Work that reaches the memory by
+/// other addresses goes on.
 void Checker::end_of_range(Device& device, std::uint64_t begin, std::uint64_t size, Hazard::How how,
-                           std::optional<std::uint32_t> on, std::uint64_t blocks) {
+                           std::optional<std::uint32_t> on, std::uint64_t allocation_count) {
   if (size == 0) return;
   const auto before = [&](const Point& use) {
     return on ? streams_.before_next(use, *on) : streams_.done(use);
   };
-  const auto by_these = [&](const Piece& piece) {
-    return piece.block->number <= blocks && piece.block->reached_by(begin, begin + size);
+  const auto by_these = [&](const ShadowRange& range) {
+    return range.allocation->number <= allocation_count &&
+           range.allocation->reached_by(begin, begin + size);
   };
-  std::set<const Block*> accused;
-  device.places.each(begin, size, [&](const Places::Mapping& at) {
+  std::set<const TracedAllocation*> accused;
+  device.extents.for_each(begin, size, [&](const PhysicalExtents::Extent& at) {
     const auto end = at.place + at.size;
-    device.touched.overlapping(at.place, end, [&](const Piece& piece) {
-      if (!by_these(piece)) return;
-      const auto work = unordered(*piece.block, before);
-      if (work && accused.insert(piece.block.get()).second) found(how, *piece.block, *work);
+    device.shadow.overlapping(at.place, end, [&](const ShadowRange& range) {
+      if (!by_these(range)) return;
+      const auto work = unordered(*range.allocation, before);
+      if (work && accused.insert(range.allocation.get()).second)
+        found(how, *range.allocation, *work);
     });
-    device.touched.carve(at.place, end, by_these);
+    device.shadow.erase(at.place, end, by_these);
   });
 }
 
 /// Forgets what is over, whenever twice as much is held as after the last time.
 void Checker::sweep(Device& device) {
-  if (device.touched.size() < device.sweep_at) return;
-  device.touched.sweep([&](const Block& block) {
-    return std::all_of(block.uses.begin(), block.uses.end(),
+  if (device.shadow.size() < device.sweep_at) return;
+  device.shadow.sweep([&](const TracedAllocation& allocation) {
+    return std::all_of(allocation.uses.begin(), allocation.uses.end(),
                        [&](const Point& use) { return streams_.done(use); });
   });
-  device.sweep_at = std::max<std::size_t>(1024, 2 * device.touched.size());
+  device.sweep_at = std::max<std::size_t>(1024, 2 * device.shadow.size());
 }
 
 }  // namespace emm::order

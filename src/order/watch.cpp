@@ -8,12 +8,12 @@ namespace {
 /// A call that this thread has under way.
 struct UnderWay {
   /// What it will have waited for: work that other threads put on a stream meanwhile is none of it.
-  Frontier waits;
+  VectorClock waits;
   /// What it takes away, which another thread may be given before it returns.
-  std::vector<Places::Mapping> unmapped;
+  std::vector<PhysicalExtents::Extent> unmapped;
   std::uint64_t released = 0;
-  std::uint64_t freed = 0;   ///< Bytes of what the driver gave,
-  std::uint64_t blocks = 0;  ///< and all that may be in it.
+  std::uint64_t freed = 0;             ///< Bytes of what the driver gave,
+  std::uint64_t allocation_count = 0;  ///< and all that may be in it.
 };
 thread_local UnderWay under_way;
 
@@ -38,13 +38,13 @@ class HostFunctions final : public ForwardingDriver {
  private:
   struct Launched {
     Watch* watch;
-    Frontier frontier;
+    VectorClock clock;
     HostFunction function;
     void* argument;
   };
   static void begin(void* self) {
     const std::unique_ptr<Launched> launched(static_cast<Launched*>(self));
-    launched->watch->began(launched->frontier);
+    launched->watch->began(launched->clock);
     launched->function(launched->argument);
   }
 
@@ -61,19 +61,19 @@ OpenedDevice Checker::watch(OpenedDevice device, std::uint32_t ordinal) {
   return hooked(std::move(device), *watches_.back());
 }
 
-Frontier Watch::launched(StreamHandle stream) {
+VectorClock Watch::launched(StreamHandle stream) {
   const std::lock_guard lock(checker_.mutex_);
   const auto timeline = checker_.streams_.find(device_, stream);
   checker_.streams_.enter(timeline);
   return checker_.streams_.upto(timeline);
 }
 
-void Watch::began(const Frontier& frontier) {
+void Watch::began(const VectorClock& clock) {
   const std::lock_guard lock(checker_.mutex_);
-  checker_.streams_.complete(frontier);
+  checker_.streams_.complete(clock);
 }
 
-Frontier Watch::waited_for(const CallEvent& event) {
+VectorClock Watch::waited_for(const CallEvent& event) {
   auto& streams = checker_.streams_;
   const auto on = [&](StreamHandle stream) {
     const auto timeline = streams.find(device_, stream);
@@ -85,7 +85,7 @@ Frontier Watch::waited_for(const CallEvent& event) {
     case Call::runtime_free:
     case Call::mem_free_host:
     case Call::mem_host_unregister:
-      return event.pointer == 0 ? Frontier() : streams.all(device_);
+      return event.pointer == 0 ? VectorClock() : streams.all(device_);
     case Call::ctx_synchronize:
     case Call::primary_ctx_reset:
       return streams.all(device_);
@@ -96,7 +96,7 @@ Frontier Watch::waited_for(const CallEvent& event) {
     case Call::event_query: {
       const auto& events = checker_.devices_[device_].events;
       const auto known = events.find(event.pointer);
-      return known == events.end() ? Frontier() : known->second;
+      return known == events.end() ? VectorClock() : known->second;
     }
     case Call::memset_d8:
     case Call::memset_d32:
@@ -111,22 +111,22 @@ Frontier Watch::waited_for(const CallEvent& event) {
 }
 
 std::int32_t Watch::before(const CallEvent& event) {
-  if (Quiet::now()) return 0;
+  if (Quiet::is_on()) return 0;
   const std::lock_guard lock(checker_.mutex_);
   auto& device = checker_.devices_[device_];
   under_way = {.waits = waited_for(event),
                .unmapped = {},
                .released = 0,
                .freed = 0,
-               .blocks = device.blocks};
+               .allocation_count = device.allocation_count};
   if (event.call == Call::mem_unmap || (event.call == Call::mem_set_access && event.other == 0)) {
     checker_.end_of_range(device, event.pointer, event.size, Hazard::How::unmapped, std::nullopt,
-                          device.blocks);
+                          device.allocation_count);
   }
   if (event.call == Call::mem_unmap) {
-    under_way.unmapped = device.places.unmap(event.pointer, event.size);
+    under_way.unmapped = device.extents.unmap(event.pointer, event.size);
   } else if (event.call == Call::mem_release) {
-    under_way.released = device.places.release({event.pointer});
+    under_way.released = device.extents.release({event.pointer});
   } else if (frees(event.call)) {
     const auto given = device.given.find(event.pointer);
     if (given == device.given.end()) return 0;
@@ -137,21 +137,22 @@ std::int32_t Watch::before(const CallEvent& event) {
 }
 
 void Watch::after(const CallEvent& event) {
-  if (Quiet::now()) return;
+  if (Quiet::is_on()) return;
   const std::lock_guard lock(checker_.mutex_);
   if (event.native == 0) return apply(event);
   auto& device = checker_.devices_[device_];
-  auto& places = device.places;
+  auto& extents = device.extents;
   if (under_way.freed != 0 && frees(event.call)) device.given[event.pointer] = under_way.freed;
-  if (event.call == Call::mem_unmap) places.undo_unmap(under_way.unmapped);
-  if (event.call == Call::mem_release) places.undo_release({event.pointer}, under_way.released);
+  if (event.call == Call::mem_unmap) extents.undo_unmap(under_way.unmapped);
+  if (event.call == Call::mem_release) extents.undo_release({event.pointer}, under_way.released);
 }
 
 void Watch::apply(const CallEvent& event) {
   auto& streams = checker_.streams_;
   auto& device = checker_.devices_[device_];
   const auto take_back = [&](Hazard::How how, std::optional<std::uint32_t> on) {
-    checker_.end_of_range(device, event.pointer, under_way.freed, how, on, under_way.blocks);
+    checker_.end_of_range(device, event.pointer, under_way.freed, how, on,
+                          under_way.allocation_count);
   };
   switch (event.call) {
     case Call::mem_alloc:
@@ -160,8 +161,8 @@ void Watch::apply(const CallEvent& event) {
     case Call::mem_alloc_async:
     case Call::mem_alloc_from_pool_async:
       // The driver orders what it hands out itself.
-      device.touched.carve(event.result, event.result + event.size,
-                           [](const Piece& piece) { return !piece.block->live; });
+      device.shadow.erase(event.result, event.result + event.size,
+                          [](const ShadowRange& range) { return !range.allocation->live; });
       device.given[event.result] = event.size;
       return;
     case Call::mem_free:
@@ -210,9 +211,9 @@ void Watch::apply(const CallEvent& event) {
       return;
     }
     case Call::mem_create:
-      return device.places.created({event.result}, event.size);
+      return device.extents.created({event.result}, event.size);
     case Call::mem_map:
-      return device.places.map(event.pointer, event.size, {event.other});
+      return device.extents.map(event.pointer, event.size, {event.other});
     case Call::memset_d8_async:
     case Call::memcpy_dtod_async:
     case Call::launch_host_func:

@@ -14,11 +14,11 @@ class Watch final : public CallHook {
   void after(const CallEvent& event) override;
 
   /// All that a host function put on `stream` now waits for; and it has begun.
-  Frontier launched(StreamHandle stream);
-  void began(const Frontier& frontier);
+  VectorClock launched(StreamHandle stream);
+  void began(const VectorClock& clock);
 
  private:
-  Frontier waited_for(const CallEvent& event);
+  VectorClock waited_for(const CallEvent& event);
   void apply(const CallEvent& event);
 
   Checker& checker_;

@@ -1,31 +1,31 @@
-#include "order/frontier.hpp"
+#include "order/vector_clock.hpp"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "base/prng.hpp"
-#include "order/touched.hpp"
+#include "order/shadow_memory.hpp"
 
 namespace emm::order {
 namespace {
 
-TEST(Frontier, KnowsTheFurthestOfEachTimeline) {
-  Frontier frontier;
+TEST(VectorClock, KnowsTheFurthestOfEachTimeline) {
+  VectorClock clock;
 
-  frontier.raise({7, 3});
-  frontier.raise({2, 5});
-  frontier.raise({7, 1});
+  clock.raise({7, 3});
+  clock.raise({2, 5});
+  clock.raise({7, 1});
 
-  EXPECT_EQ(frontier.of(7), 3u);
-  EXPECT_EQ(frontier.of(2), 5u);
-  EXPECT_EQ(frontier.of(3), 0u);
-  EXPECT_TRUE(frontier.covers({7, 3}));
-  EXPECT_FALSE(frontier.covers({7, 4}));
+  EXPECT_EQ(clock.of(7), 3u);
+  EXPECT_EQ(clock.of(2), 5u);
+  EXPECT_EQ(clock.of(3), 0u);
+  EXPECT_TRUE(clock.covers({7, 3}));
+  EXPECT_FALSE(clock.covers({7, 4}));
 }
 
-TEST(Frontier, JoinsTimelineByTimeline) {
-  Frontier one, other;
+TEST(VectorClock, JoinsTimelineByTimeline) {
+  VectorClock one, other;
   one.raise({1, 9});
   one.raise({2, 1});
   other.raise({2, 4});
@@ -38,26 +38,27 @@ TEST(Frontier, JoinsTimelineByTimeline) {
   EXPECT_EQ(one.of(3), 2u);
 }
 
-TEST(Touched, CarvesLikeAListOfBytesFromASeed) {
+TEST(ShadowMemory, ErasesLikeAListOfBytesFromASeed) {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     SCOPED_TRACE(seed);
     Prng random(seed);
-    Touched touched;
+    ShadowMemory shadow;
     std::map<std::uint64_t, std::uint32_t> bytes;
     for (std::uint32_t id = 1; id <= 60; ++id) {
       const auto begin = random.below(200);
       const auto end = begin + random.between(1, 40);
-      touched.carve(begin, end, [](const Piece&) { return true; });
+      shadow.erase(begin, end, [](const ShadowRange&) { return true; });
       for (auto at = begin; at < end; ++at) bytes.erase(at);
       if (!random.chance(0.6)) continue;
-      auto block = std::make_shared<Block>();
-      block->id = id;
-      touched.add(begin, {.end = end, .block = std::move(block)});
+      auto allocation = std::make_shared<TracedAllocation>();
+      allocation->id = id;
+      shadow.add(begin, {.end = end, .allocation = std::move(allocation)});
       for (auto at = begin; at < end; ++at) bytes[at] = id;
     }
     for (std::uint64_t at = 0; at < 240; ++at) {
       std::uint32_t found = 0;
-      touched.overlapping(at, at + 1, [&](const Piece& piece) { found = piece.block->id; });
+      shadow.overlapping(at, at + 1,
+                         [&](const ShadowRange& range) { found = range.allocation->id; });
       const auto byte = bytes.find(at);
       EXPECT_EQ(found, byte == bytes.end() ? 0 : byte->second) << at;
     }

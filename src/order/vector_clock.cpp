@@ -1,4 +1,4 @@
-#include "order/frontier.hpp"
+#include "order/vector_clock.hpp"
 
 #include <algorithm>
 
@@ -11,12 +11,12 @@ constexpr auto kByTimeline = [](const Point& point, std::uint32_t timeline) {
 
 }  // namespace
 
-std::uint64_t Frontier::of(std::uint32_t timeline) const noexcept {
+std::uint64_t VectorClock::of(std::uint32_t timeline) const noexcept {
   const auto found = std::lower_bound(points_.begin(), points_.end(), timeline, kByTimeline);
   return found != points_.end() && found->timeline == timeline ? found->at : 0;
 }
 
-void Frontier::raise(Point point) {
+void VectorClock::raise(Point point) {
   const auto found = std::lower_bound(points_.begin(), points_.end(), point.timeline, kByTimeline);
   if (found != points_.end() && found->timeline == point.timeline) {
     found->at = std::max(found->at, point.at);
@@ -25,7 +25,7 @@ void Frontier::raise(Point point) {
   }
 }
 
-void Frontier::join(const Frontier& other) {
+void VectorClock::join(const VectorClock& other) {
   for (const auto& point : other.points_) raise(point);
 }
 

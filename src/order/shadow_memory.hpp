@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "order/vector_clock.hpp"
+
+namespace emm::order {
+
+/// An allocation of a trace, and the work that may touch its memory.
+struct TracedAllocation {
+  std::uint32_t id = 0;
+  bool live = true;
+  std::uint64_t address = 0;
+  std::uint64_t size = 0;
+  bool reached_by(std::uint64_t begin, std::uint64_t end) const noexcept {
+    return address < end && begin < address + size;
+  }
+  std::uint64_t born = 0;     ///< Event of the trace that made it,
+  std::uint64_t ended = 0;    ///< and that ended it.
+  Point birth{};              ///< A mark on its own stream, set when it was handed out.
+  std::vector<Point> uses{};  ///< The last on each stream; while live, those that a trace names.
+  std::uint64_t number = 0;   ///< On its device, from 1.
+};
+
+/// A contiguous range of the memory of an allocation. An allocation has several where it is mapped
+/// to several extents.
+struct ShadowRange {
+  std::uint64_t end = 0;  ///< The place behind its last.
+  std::shared_ptr<TracedAllocation> allocation;
+};
+
+/// The memory of one device by place (physical_extents.hpp): which allocation last had it. An
+/// allocation that has ended is remembered until its memory is handed out again. One thread at a
+/// time.
+class ShadowMemory {
+ public:
+  using Which = std::function<bool(const ShadowRange&)>;
+
+  /// The live allocation `id` if one of its ranges begins at `begin`; else null.
+  TracedAllocation* live(std::uint64_t begin, std::uint32_t id) noexcept;
+  /// Calls `each` with every range that has a place in [begin, end).
+  void overlapping(std::uint64_t begin, std::uint64_t end,
+                   const std::function<void(const ShadowRange&)>& each) const;
+  /// Forgets [begin, end) of the ranges of which `which` is true.
+  void erase(std::uint64_t begin, std::uint64_t end, const Which& which);
+  /// REQUIRES: no other range is there.
+  void add(std::uint64_t begin, ShadowRange range);
+  /// Forgets the allocations that have ended and of which `over` is true.
+  void sweep(const std::function<bool(const TracedAllocation&)>& over);
+  std::size_t size() const noexcept { return ranges_.size(); }
+
+ private:
+  using Ranges = std::map<std::uint64_t, ShadowRange>;
+  Ranges::const_iterator first(std::uint64_t begin) const;
+
+  Ranges ranges_;
+};
+
+}  // namespace emm::order
