@@ -8,19 +8,19 @@
 
 namespace emm::replay {
 
-/// Disjoint ranges of addresses, each with a number: what is live on one device.
+/// Disjoint ranges of addresses, each with a number: the memory that is live on one device.
 ///
 /// A sorted list of sorted leaves, each a few cache lines: with a thousand ranges an insertion is a
 /// search in two short arrays and a move within one.
 class AddressMap {
  public:
-  /// Takes [begin, begin + size) in, unless it overlaps a range here: then the number of that one,
-  /// which begins at `*other_begin`. REQUIRES: size > 0.
+  /// Takes [begin, begin + size) in, unless it overlaps a range that is here. Returns the number of
+  /// that range then, and its begin in `*other_begin`. REQUIRES: size > 0.
   std::optional<std::uint32_t> insert(std::uint64_t begin, std::uint64_t size, std::uint32_t number,
                                       std::uint64_t* other_begin = nullptr);
   /// REQUIRES: a range that insert() took in begins at `begin`.
   void erase(std::uint64_t begin);
-  /// False where no range of that number begins there.
+  /// Returns false where no range of that number begins there.
   bool erase(std::uint64_t begin, std::uint32_t number);
   std::optional<std::uint32_t> find(
       std::uint64_t begin) const noexcept;  ///< The range that begins there.
@@ -41,7 +41,7 @@ class AddressMap {
   void put(std::size_t leaf, std::size_t at, std::uint64_t begin, std::uint64_t last,
            std::uint32_t number);
 
-  std::vector<std::uint64_t> lows_;  ///< The first address of each leaf; of the first leaf, 0.
+  std::vector<std::uint64_t> lows_;  ///< The first address of each leaf; 0 for the first.
   std::vector<std::unique_ptr<Leaf>> leaves_;
   std::size_t size_ = 0;
 };

@@ -11,12 +11,12 @@
 
 namespace emm::replay {
 
-/// The content by which an allocation is known: a word of its own, repeated from its beginning, so
-/// that what is found in the wrong place tells whose it is.
+/// The content that marks an allocation: a word of its own, repeated from its beginning. A word that
+/// is found in the wrong place names its owner.
 class Pattern {
  public:
   explicit Pattern(AllocId id) noexcept : word_((static_cast<std::uint32_t>(id) + 1) * kFactor) {}
-  /// The other half of the words: what a peer writes over the exporter's content.
+  /// The word that a peer writes over the exporter's content: the complement of the exporter's.
   static Pattern of_peer(AllocId id) noexcept;
 
   std::uint32_t word() const noexcept { return word_; }
@@ -28,7 +28,7 @@ class Pattern {
   /// The index of the first byte that is not the pattern's.
   std::optional<std::size_t> mismatch(std::span<const std::byte> bytes,
                                       std::uint64_t offset) const noexcept;
-  /// Whose pattern `word` is, if it were one.
+  /// The allocation whose pattern `word` would be.
   static AllocId owner(std::uint32_t word) noexcept;
 
  private:
@@ -37,17 +37,18 @@ class Pattern {
   std::uint32_t word_;
 };
 
-/// A byte that is not what it should be.
+/// A byte that differs from what was expected.
 struct Difference {
   std::uint64_t offset = 0;
   std::byte found{};
   std::byte expected{};
   std::uint32_t word = 0;  ///< The four bytes around it, from a multiple of four.
-  std::string refused;  ///< The words of a driver that would not read; the rest then means nothing.
+  std::string refused;  ///< The error of a driver that refused to read; the rest then means nothing.
 };
 
-/// Where memory of `size` bytes is looked at: all of it up to 64 KiB, else 4 KiB at either end and
-/// 64 places of 64 bytes evenly between. `each` gets offset and size; false ends it.
+/// Calls `each` with offset and size of each part of `size` bytes of memory that is to be read: all
+/// of it up to 64 KiB, else 4 KiB at either end and 64 parts of 64 bytes evenly between. Stops once
+/// `each` returns false.
 void for_each_probe(std::uint64_t size,
                     const std::function<bool(std::uint64_t, std::uint64_t)>& each);
 
@@ -55,7 +56,7 @@ Status fill_device(ContentCalls& driver, DevicePtr ptr, std::uint64_t size, Patt
 std::optional<Difference> check_device(ContentCalls& driver, DevicePtr ptr, std::uint64_t size,
                                        Pattern pattern);
 void fill_host(HostPtr ptr, std::uint64_t size,
-               Pattern pattern) noexcept;  ///< Where it is looked at.
+               Pattern pattern) noexcept;  ///< Fills the probed parts.
 std::optional<Difference> check_host(HostPtr ptr, std::uint64_t size, Pattern pattern);
 
 }  // namespace emm::replay

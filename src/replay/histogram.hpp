@@ -9,8 +9,8 @@
 
 namespace emm::replay {
 
-/// Counts of durations in logarithmic buckets: what it answers is at most 1/64 above what was
-/// added, and the maximum is exact. Adding takes no memory.
+/// Counts durations in logarithmic buckets. An answer is at most 1/64 above the durations that were
+/// added, and the maximum is exact. Adding allocates no memory.
 class Histogram {
  public:
   void add(std::uint64_t ns) noexcept {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kSpace = std::uint64_t{1}
-                                 << 46;  ///< More than this, no machine has room for.
+                                 << 46;  ///< No machine has room for more.
 
 }  // namespace
 

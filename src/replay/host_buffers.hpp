@@ -10,8 +10,8 @@
 
 namespace emm::replay {
 
-/// Pageable memory of this process for a replay to pin: no page of it is touched until something is
-/// written.
+/// Pageable memory of this process for a replay to pin. No page of it is touched before something
+/// is written there.
 class HostBuffer {
  public:
   /// Error out_of_memory where the system refuses.
@@ -29,8 +29,8 @@ class HostBuffer {
   std::uint64_t size_;
 };
 
-/// The host buffers that the pins of a trace name. Pins of one buffer are at their offsets in it; a
-/// pin that names none has one of its own. Either way it lies at the recorded place in its page.
+/// The host buffers that the pins of a trace name. A pin lies at its offset in its buffer, and at
+/// the recorded offset in its page; a pin that names no buffer has one of its own.
 class HostBuffers {
  public:
   explicit HostBuffers(const trace::Trace& trace) noexcept : trace_(trace) {}
@@ -40,13 +40,13 @@ class HostBuffers {
     std::shared_ptr<const HostBuffer> owner;
     bool shared = false;  ///< Other pins may have the same bytes.
   };
-  /// Where the mempin `event` pins.
+  /// The memory that the mempin `event` pins.
   Result<Placed> place(const trace::Event& event);
 
  private:
   struct Named {
-    std::uint64_t size = 0;   ///< Up to the end of the furthest pin.
-    std::uint64_t shift = 0;  ///< From the beginning of a page to the buffer's.
+    std::uint64_t size = 0;   ///< Reaches to the end of the furthest pin.
+    std::uint64_t shift = 0;  ///< Offset of the buffer in its first page.
     std::shared_ptr<HostBuffer> buffer;
   };
   void measure();

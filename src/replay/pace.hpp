@@ -9,19 +9,19 @@
 
 namespace emm::replay {
 
-/// Keeps the recorded times, or a multiple of them: an event begins no earlier after the first than
-/// it did when it was recorded. A simulated clock is moved on instead of waited for. Any thread may
-/// wait.
+/// Keeps the recorded times, or a multiple of them: no event begins earlier after the first one
+/// than it did when it was recorded. A simulated clock is advanced instead of waited for. Any thread
+/// may wait.
 class Pace {
  public:
   /// `speed` 2 is twice as fast as recorded. A wait ends early once `interrupted`, which may be
   /// null.
   Pace(Clock& clock, double speed, const std::atomic<bool>* interrupted) noexcept;
 
-  /// From here on times count, those of the trace from `first_ns`.
+  /// Starts to count: the trace's time `first_ns` is now.
   void begin(std::uint64_t first_ns) noexcept;
-  /// Returns the nanoseconds waited for an event recorded at `time_ns`, or 0; how late it is then
-  /// goes to `lateness`.
+  /// Waits for the time of an event that was recorded at `time_ns`. Returns the nanoseconds waited,
+  /// and adds to `lateness` how late the event is then.
   std::uint64_t wait(std::uint64_t time_ns, Histogram& lateness);
 
  private:

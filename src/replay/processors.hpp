@@ -7,10 +7,10 @@
 
 namespace emm::replay {
 
-/// The processors that a process may use. Threads that are woken together may be put on one
-/// processor while another is idle, and all that wait for one of them are then half as fast, for
-/// some hundredths of a second: so each is moved to one of its own when it begins, and is free to
-/// go from there. Does nothing where a system does not tell.
+/// The processors that a process may use. The system may put threads that are woken together on one
+/// processor while another is idle; all that wait for one of them are then half as fast for some
+/// hundredths of a second. So each thread is moved to a processor of its own when it begins, and may
+/// be moved on from there. Does nothing where the system does not list its processors.
 class Processors {
  public:
   Processors() noexcept {
@@ -22,7 +22,7 @@ class Processors {
   }
 
   std::size_t count() const noexcept { return numbers_.size(); }
-  /// Which of them this thread is on.
+  /// The index of the processor that runs this thread.
   std::size_t current() const noexcept {
     const auto number = sched_getcpu();
     for (std::size_t i = 0; i < numbers_.size(); ++i) {

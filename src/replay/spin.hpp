@@ -5,7 +5,7 @@
 
 namespace emm::replay {
 
-/// For a wait of some nanoseconds: this processor's other thread has the rest.
+/// Waits some nanoseconds, and leaves the processor's units to its other hardware thread.
 inline void relax() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -14,15 +14,15 @@ inline void relax() noexcept {
 #endif
 }
 
-/// A lock for what takes some nanoseconds, and which mostly nobody else wants: half the cost of a
-/// mutex then.
+/// A lock for sections of some nanoseconds that threads rarely enter at once: it costs half as much
+/// as a mutex then.
 class SpinLock {
  public:
   void lock() noexcept {
     while (held_.exchange(true, std::memory_order_acquire)) {
       for (unsigned looked = 0; held_.load(std::memory_order_relaxed); ++looked) {
         relax();
-        if (looked > kSpins) std::this_thread::yield();  // whoever has it may not be running
+        if (looked > kSpins) std::this_thread::yield();  // the owner may not be running
       }
     }
   }
