@@ -12,7 +12,7 @@
 namespace emm::libemm {
 namespace {
 
-/// CUDA has two names for its default stream, managers one.
+/// CUDA has two names for its default stream, and managers have one.
 StreamHandle as_managers_say(StreamHandle stream) noexcept {
   return stream == kLegacyStream ? StreamHandle{} : stream;
 }
@@ -31,31 +31,31 @@ Result<MemoryPointer> AddressedMemory::request(std::uint64_t size, StreamHandle 
   return manager_.manager().memalloc(size, stream);
 }
 
-Result<AddressedMemory::Block> AddressedMemory::made(std::uint64_t size, StreamHandle stream,
-                                                     DevicePtr& ptr) {
+Result<AddressedMemory::LiveBlock> AddressedMemory::made(std::uint64_t size, StreamHandle stream,
+                                                         DevicePtr& ptr) {
   std::uint64_t pool = 0;
   if (is_capturing()) {
     const std::lock_guard lock(captures_);
     pool = pools_.of(stream);
     if (auto kept = pools_.take(pool, size, stream); kept.size != 0) {
       ptr = kept.address;
-      return Block{.lifetime = std::move(kept.lifetime),
-                   .size = size,
-                   .capacity = kept.size,
-                   .pool = pool,
-                   .stream = stream,
-                   .others = {}};
+      return LiveBlock{.lifetime = std::move(kept.lifetime),
+                       .size = size,
+                       .capacity = kept.size,
+                       .pool = pool,
+                       .stream = stream,
+                       .others = {}};
     }
   }
   auto made = request(size, as_managers_say(stream));
   if (!made) return std::move(made).error();
   ptr = made->device_pointer();
-  return Block{.lifetime = (*std::move(made)).take_lifetime(),
-               .size = size,
-               .capacity = size,
-               .pool = pool,
-               .stream = stream,
-               .others = {}};
+  return LiveBlock{.lifetime = (*std::move(made)).take_lifetime(),
+                   .size = size,
+                   .capacity = size,
+                   .pool = pool,
+                   .stream = stream,
+                   .others = {}};
 }
 
 Result<DevicePtr> AddressedMemory::take(std::uint64_t size, StreamHandle stream) {
@@ -107,9 +107,8 @@ WrongFree AddressedMemory::not_alive(DevicePtr ptr) {
                                 text::hex(ptr.value))};
 }
 
-std::optional<WrongFree> AddressedMemory::give_back(DevicePtr ptr,
-                                                    std::optional<std::uint64_t> size) {
-  std::optional<Block> block;
+std::optional<WrongFree> AddressedMemory::free(DevicePtr ptr, std::optional<std::uint64_t> size) {
+  std::optional<LiveBlock> block;
   {
     auto& shard = shard_of(ptr);
     const std::lock_guard lock(shard.mutex);
@@ -127,12 +126,12 @@ std::optional<WrongFree> AddressedMemory::give_back(DevicePtr ptr,
                                          text::hex(ptr.value), was, *size)};
 }
 
-void AddressedMemory::end(Block block, DevicePtr ptr) {
+void AddressedMemory::end(LiveBlock block, DevicePtr ptr) {
   live_bytes_.fetch_sub(block.size, std::memory_order_relaxed);
   Recording::of_process().freed(block.number, device_, block.stream);
   if (block.pool != 0) {
     const std::lock_guard lock(captures_);
-    PrivatePools::Memory memory{ptr, block.capacity, block.stream, std::move(block.lifetime)};
+    PrivatePools::KeptMemory memory{ptr, block.capacity, block.stream, std::move(block.lifetime)};
     if (pools_.keep(block.pool, memory, block.others.empty())) return;
     block.lifetime = std::move(memory.lifetime);
   }
@@ -162,7 +161,7 @@ void AddressedMemory::end_after(Lifetime lifetime, StreamHandle stream,
       continue;
     }
     if (event) static_cast<void>(driver.event_destroy(*event));
-    static_cast<void>(driver.ctx_synchronize());  // a stream that is gone has work all the same
+    static_cast<void>(driver.ctx_synchronize());  // a destroyed stream may still have work
   }
   if (events.empty()) return end(lifetime, stream);
   const std::lock_guard lock(waits_);
@@ -215,7 +214,7 @@ bool AddressedMemory::is_idle() {
   return pools_.empty() && postponed_.empty() && !some_wait_.load();
 }
 
-bool AddressedMemory::is_done(const Waiting& waiting) {
+bool AddressedMemory::is_done(const DeferredFree& waiting) {
   return std::all_of(waiting.events.begin(), waiting.events.end(), [&](EventHandle event) {
     const auto done = manager_.driver().event_query(event);
     return !done || *done;
@@ -259,7 +258,7 @@ void AddressedMemory::release_private(const PrivatePools::Id& id) {
   if (pools_.open() == 0) end_unused_pools();
 }
 
-// A last replay may run still.
+// The last replay of a graph may still run, so this waits for the device.
 void AddressedMemory::end_unused_pools() {
   auto dropped = pools_.drop_unused();
   if (dropped.empty()) return;

@@ -18,10 +18,10 @@ namespace emm::libemm {
 
 /// Device memory of a manager for callers that name it by its address alone. Any thread.
 ///
-/// Memory that other streams were recorded for is given back to the manager when the work that
-/// was on those streams at its free is done; nobody is made to wait for that, but a request that
-/// finds no memory. While a stream is being captured into a CUDA graph nothing is asked of streams
-/// and events, which CUDA forbids then.
+/// Memory that was recorded for other streams goes to the manager once the work that was on those
+/// streams at its free is done (an event-deferred free). Only a request that finds no memory waits
+/// for that. While a stream is being captured into a CUDA graph this makes no call about streams
+/// and events, since CUDA forbids them then.
 class AddressedMemory {
  public:
   /// `manager` must outlive it.
@@ -29,69 +29,70 @@ class AddressedMemory {
       : manager_(manager), device_(device) {}
 
   Result<DevicePtr> take(std::uint64_t size, StreamHandle stream);
-  /// In the order of the stream that it was taken on. `size` is what the caller knows of it. What
-  /// is wrong with that, where something is; nothing is counted here.
-  std::optional<WrongFree> give_back(DevicePtr ptr, std::optional<std::uint64_t> size);
+  /// Frees memory in the order of the stream that it was taken on. `size` is what the caller
+  /// believes. Answers what is wrong with the free, if anything, and counts nothing.
+  std::optional<WrongFree> free(DevicePtr ptr, std::optional<std::uint64_t> size);
   bool holds(DevicePtr ptr);
-  /// `ptr`, which is alive, is used on `stream` too.
+  /// Notes that `ptr`, which is alive, is used on `stream` too.
   void record_stream(DevicePtr ptr, StreamHandle stream);
-  /// Rows for what lives and has none in the trace that is written now.
+  /// Writes a row for everything alive that has none in the current trace.
   void record_alive();
-  /// What may be alive at a time; a request beyond it is out of memory.
+  /// Sets how much may be alive at a time. A request beyond that is out of memory.
   void set_limit(std::uint64_t bytes) { limit_.store(bytes); }
-  /// Until everything that was given back is the manager's again.
+  /// Waits until the manager has everything that was freed.
   void wait();
-  /// Nothing is taken, kept or waiting.
+  /// Whether nothing is alive, kept in a private pool, or waiting for an event.
   bool is_idle();
 
   // Captures into CUDA graphs; see PrivatePools.
   void begin_private(const PrivatePools::Id& id, PrivatePools::Filter takes);
   void end_private(const PrivatePools::Id& id);
-  /// Waits for the device where memory is given back.
+  /// Waits for the device where that frees memory.
   void release_private(const PrivatePools::Id& id);
 
  private:
-  struct Block {
+  struct LiveBlock {
     Lifetime lifetime;
-    std::uint64_t size = 0;      ///< As it was asked for.
-    std::uint64_t capacity = 0;  ///< Not less: what was kept in a private pool may be larger.
-    std::uint64_t number = 0;    ///< In the recording; 0 where it was made before.
-    std::uint64_t pool = 0;      ///< Private; 0 where of none.
+    std::uint64_t size = 0;      ///< As requested.
+    std::uint64_t capacity = 0;  ///< At least `size`: memory from a private pool may be larger.
+    std::uint64_t number = 0;    ///< Its id in the recording, 0 where it is older than that.
+    std::uint64_t pool = 0;      ///< The private pool, 0 where there is none.
     StreamHandle stream;
     std::vector<StreamHandle> others;
   };
-  struct Waiting {
+  struct DeferredFree {
     Lifetime lifetime;
     StreamHandle stream;
     std::vector<EventHandle> events;
   };
-  struct Postponed {
+  struct CapturedFree {
     Lifetime lifetime;
     StreamHandle stream;
     std::vector<StreamHandle> others;
   };
-  /// Requests of many threads seldom meet in one.
+  /// A part of the map with a lock of its own, so that many threads seldom meet.
   struct alignas(64) Shard {
     std::mutex mutex;
-    std::unordered_map<std::uint64_t, Block> blocks;  // by address; its order reaches no output
+    std::unordered_map<std::uint64_t, LiveBlock>
+        blocks;  // by address; no output depends on the order
   };
   static constexpr std::size_t kShards = 16;
 
   Shard& shard_of(DevicePtr ptr) noexcept { return shards_[(ptr.value >> 9) % kShards]; }
   Result<MemoryPointer> request(std::uint64_t size, StreamHandle stream);
-  Result<Block> made(std::uint64_t size, StreamHandle stream, DevicePtr& ptr);
+  Result<LiveBlock> made(std::uint64_t size, StreamHandle stream, DevicePtr& ptr);
   bool is_capturing() const noexcept { return capturing_.load(std::memory_order_acquire); }
-  void end(Block block, DevicePtr ptr);
-  /// Of an address at which no memory that is alive begins.
+  void end(LiveBlock block, DevicePtr ptr);
+  /// Describes the free of an address at which no live memory begins.
   WrongFree not_alive(DevicePtr ptr);
-  /// `error`, where there was no memory, with the state then.
+  /// Adds the manager's state to an error that says out of memory.
   Error with_state(Error error);
   static void end(Lifetime& lifetime, StreamHandle stream) noexcept;
-  /// Gives it back to the manager when the others have come as far as they are now.
+  /// Frees memory once the other streams have done the work that they have now.
   void end_after(Lifetime lifetime, StreamHandle stream, const std::vector<StreamHandle>& others);
-  /// Of those that wait, oldest first: all that are done, or, where `all`, all of them.
+  /// Frees waiting memory, oldest first: what is done, or, where `all`, everything after a wait.
   void reap(bool all);
-  bool is_done(const Waiting& waiting);
+  bool is_done(const DeferredFree& waiting);
   void end_unused_pools();
 
   ExportedManager& manager_;
@@ -101,13 +102,13 @@ class AddressedMemory {
   static constexpr auto kNoLimit = std::numeric_limits<std::uint64_t>::max();
   std::atomic<std::uint64_t> limit_{kNoLimit};
 
-  std::mutex waits_;  ///< Of the next two.
-  std::deque<Waiting> waiting_;
+  std::mutex waits_;  ///< Guards the next two.
+  std::deque<DeferredFree> waiting_;
   std::atomic<bool> some_wait_{false};
 
-  std::mutex captures_;  ///< Of the next two; before waits_.
+  std::mutex captures_;  ///< Guards the next two. Taken before waits_.
   PrivatePools pools_;
-  std::vector<Postponed> postponed_;  ///< Freed in a capture, used on other streams.
+  std::vector<CapturedFree> postponed_;  ///< Freed during a capture, and used on other streams.
   std::atomic<bool> capturing_{false};
 };
 

@@ -8,7 +8,7 @@
 
 namespace emm::libemm {
 
-/// Runs `body`, which gives a Status, for a caller in C: lets nothing out of it, and leaves in
+/// Runs `body`, which gives a Status, for a caller in C. Lets no exception out, and writes into
 /// `words` what went wrong.
 template <class Body>
 emm_status answer(std::string& words, Body body) noexcept {

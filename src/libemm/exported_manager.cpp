@@ -24,7 +24,8 @@ Result<const ManagerEntry*> entry_named(const std::string& name) {
               text::join(names));
 }
 
-/// "sim;capacity=8GiB;devices=2", which has no comma, as a device is written elsewhere.
+/// Turns "sim;capacity=8GiB;devices=2", which has no comma, into a device as it is written
+/// elsewhere.
 std::string device_spec(std::string given) {
   const auto first = given.find(';');
   if (first == std::string::npos) return given;
@@ -81,7 +82,7 @@ Status ExportedManager::open(const std::string& device, int ordinal) {
 
 ExportedManager::~ExportedManager() {
   while (!guards_.empty()) guards_.pop_back();
-  manager_.reset();  // from here on what is held does nothing when it ends
+  manager_.reset();  // held memory that ends after this does nothing
 }
 
 emm_token ExportedManager::hold(Lifetime lifetime) {

@@ -17,29 +17,29 @@
 
 namespace emm::libemm {
 
-/// A bundled manager behind the C table: it keeps what it hands out, by token, and the words of
-/// each thread's last failure. Any thread, as MemoryManager.
+/// A bundled manager behind the C table. It keeps what it hands out, by token. Any thread, as
+/// MemoryManager.
 class ExportedManager {
  public:
-  /// From the option `name` and the manager's own. Over the table's driver; else over the device of
-  /// the option `open`.
+  /// Makes the manager that the option `name` names, with the rest of the options. It stands on the
+  /// table's driver, or else on the device that the option `open` names.
   static Result<std::unique_ptr<ExportedManager>> create(const emm_create_v1& create);
   ~ExportedManager();
   ExportedManager(const ExportedManager&) = delete;
   ExportedManager& operator=(const ExportedManager&) = delete;
 
   MemoryManager& manager() noexcept { return *manager_; }
-  /// What the manager stands on. Not where it was made as a probe.
+  /// The driver that the manager stands on. A probe has none.
   Driver& driver() noexcept { return driver_ ? *driver_ : *opened_.driver; }
   /// Whether nothing is handed out and cleanup is not deferred.
   bool is_idle();
 
-  /// What is given back by free(); 0 for a lifetime that owns nothing.
+  /// Keeps a lifetime and answers the token for free(), 0 for a lifetime that owns nothing.
   emm_token hold(Lifetime lifetime);
-  /// Once for each token; nothing where reset() came first. Error dead_pointer, counted, of a token
-  /// that was freed before or never handed out; 0 owns nothing.
+  /// Frees what a token names. Does nothing after a reset(), and for 0. A token that was freed
+  /// before or never handed out is an Error dead_pointer, and is counted.
   Status free(emm_token token, StreamHandle stream);
-  /// Of this manager's memory, by whatever name.
+  /// Counts the wrong frees of this manager's memory, by token and by address.
   WrongFrees& wrong_frees() noexcept { return wrong_frees_; }
   void defer_cleanup();
   void end_defer_cleanup();
@@ -52,7 +52,7 @@ class ExportedManager {
   ExportedManager() = default;
   Status open(const std::string& device, int ordinal);
 
-  // Bottom to top, so that the manager ends before what it stands on.
+  // From bottom to top, so that the manager ends before what it stands on.
   std::unique_ptr<Platform> platform_;
   OpenedDevice opened_;
   std::optional<TableDriver> driver_;
@@ -63,7 +63,8 @@ class ExportedManager {
 
   std::mutex mutex_;
   std::vector<Held> held_;
-  std::vector<std::uint32_t> idle_;  ///< Indexes into held_; has room for all of them.
+  std::vector<std::uint32_t>
+      idle_;  ///< Free indexes of held_. Has room for all, so that free() cannot fail.
   std::vector<DeferCleanup> guards_;
   WrongFrees wrong_frees_;
 };

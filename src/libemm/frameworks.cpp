@@ -21,7 +21,7 @@ namespace {
 thread_local std::string last_words;
 thread_local emm_status last_status = EMM_SUCCESS;
 
-/// answer(), for emm_shared_error() and emm_shared_status().
+/// Calls answer(), and keeps words and status for emm_shared_error() and emm_shared_status().
 template <class Body>
 emm_status told(Body body) noexcept {
   const auto status = answer(last_words, body);
@@ -31,7 +31,7 @@ emm_status told(Body body) noexcept {
 
 SharedManagers& all() { return SharedManagers::of_process(); }
 
-/// PyTorch takes an address of null for memory; only an exception tells it that there is none.
+/// PyTorch takes null for memory. Only an exception tells it that there is none.
 class NoMemory final : public std::bad_alloc {
  public:
   explicit NoMemory(std::string words) noexcept : words_(std::move(words)) {}
@@ -53,19 +53,20 @@ Result<DevicePtr> take(std::uint64_t size, int device, StreamHandle stream) {
   return (*shared)->addressed.take(size, stream);
 }
 
-/// Who asks knows no error: what is wrong is counted, and a person told of the first of each kind.
-void give_back(void* ptr, int device, std::optional<std::uint64_t> size) noexcept {
+/// The caller has no way to receive an error, so a wrong free is counted, and the first of each
+/// kind is told to a person.
+void free_by_address(void* ptr, int device, std::optional<std::uint64_t> size) noexcept {
   static WrongFrees where_there_is_none;
   if (ptr == nullptr) return;
   static_cast<void>(told([&]() -> Status {
     auto* shared = all().known(device);
     auto wrong = shared != nullptr
-                     ? shared->addressed.give_back(address_of(ptr), size)
+                     ? shared->addressed.free(address_of(ptr), size)
                      : WrongFree{.kind = WrongFree::Kind::not_alive,
                                  .words = text::format("{} cannot be memory: none was handed out",
                                                        text::hex(address_of(ptr).value))};
     if (!wrong || all().was_abandoned(device, address_of(ptr)))
-      return {};  // late, as after a reset
+      return {};  // a late free, as after a reset
     auto& counts = shared != nullptr ? shared->manager->wrong_frees() : where_there_is_none;
     if (counts.add(wrong->kind)) {
       std::fprintf(stderr,
@@ -117,7 +118,7 @@ size_t emm_shared_error(char* buffer, size_t size) {
 emm_status emm_shared_status() { return libemm::last_status; }
 
 void* emm_torch_alloc(ptrdiff_t size, int device, void* stream) {
-  if (size == 0) return nullptr;  // PyTorch asks for that, and never uses it
+  if (size == 0) return nullptr;  // PyTorch asks for 0 bytes, and never uses them
   const auto taken =
       libemm::take(static_cast<std::uint64_t>(size), device, libemm::handle_of(stream));
   if (taken) return libemm::pointer_to(*taken);
@@ -131,7 +132,7 @@ void* emm_torch_alloc(ptrdiff_t size, int device, void* stream) {
 }
 
 void emm_torch_free(void* ptr, ptrdiff_t size, int device, void*) {
-  libemm::give_back(ptr, device, static_cast<std::uint64_t>(size));
+  libemm::free_by_address(ptr, device, static_cast<std::uint64_t>(size));
 }
 
 void emm_torch_record_stream(void* ptr, void* stream) {
@@ -201,6 +202,6 @@ void* emm_cupy_malloc(void* current_stream, size_t size, int device) {
   return given;
 }
 
-void emm_cupy_free(void*, void* ptr, int device) { libemm::give_back(ptr, device, {}); }
+void emm_cupy_free(void*, void* ptr, int device) { libemm::free_by_address(ptr, device, {}); }
 
 }  // extern "C"

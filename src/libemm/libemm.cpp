@@ -12,7 +12,8 @@ namespace emm::libemm {
 namespace {
 
 thread_local std::string last_words;
-thread_local emm_manager* short_of_memory = nullptr;  ///< Whose state the words are to say yet.
+thread_local emm_manager* short_of_memory =
+    nullptr;  ///< The manager whose state the words still lack.
 
 emm_status failed(const Error& error, emm_manager* self = nullptr) {
   last_words = describe(error);
@@ -26,7 +27,7 @@ emm_status guarded(Body body) noexcept {
   try {
     return body();
   } catch (const std::exception& error) {
-    last_words = error.what();  // of the library's own: no memory for the books
+    last_words = error.what();  // thrown by the library itself, which has no host memory left
     short_of_memory = nullptr;
   }
   return EMM_UNKNOWN_ERROR;
@@ -37,7 +38,8 @@ ExportedManager& of(emm_manager* self) noexcept {
 }
 MemoryManager& manager(emm_manager* self) noexcept { return of(self).manager(); }
 
-/// Where there was no memory the state is put in words only for who reads them.
+/// Adds the manager's state to the words only when somebody reads them, since that costs more than
+/// the failed request.
 std::size_t last_error(emm_manager* self, char* buffer, std::size_t size) {
   if (self != nullptr && std::exchange(short_of_memory, nullptr) == self) {
     guarded([&]() -> emm_status {
@@ -48,14 +50,14 @@ std::size_t last_error(emm_manager* self, char* buffer, std::size_t size) {
   return plugin::put_text(last_words, buffer, size);
 }
 
-/// `answer` as the host's struct, as far as that reaches.
+/// Copies `answer` into the host's struct, as far as that reaches.
 template <class Answer>
 void put(Answer answer, Answer* into) noexcept {
   answer.struct_size = std::min(into->struct_size, sizeof(Answer));
   std::memcpy(into, &answer, answer.struct_size);
 }
 
-/// Memory of any kind, into the books and into the host's struct.
+/// Keeps memory of any kind under a token, and writes it into the host's struct.
 void hand_out(emm_manager* self, DevicePtr ptr, HostPtr host, Lifetime lifetime,
               emm_memory* memory) {
   put({.struct_size = 0,
@@ -105,7 +107,7 @@ emm_status memallocmanaged(emm_manager* self, std::uint64_t size, std::uint32_t 
     auto made = manager(self).memallocmanaged(size, static_cast<AttachFlags>(attach));
     if (!made) return failed(made.error(), self);
     const auto ptr = made->device_pointer();
-    // One address on both sides, as far as the device is a real one.
+    // Managed memory has the same address on both sides.
     hand_out(self, ptr, reinterpret_cast<HostPtr>(ptr.value),
              std::move(made->memory()).take_lifetime(), memory);
     return EMM_SUCCESS;

@@ -5,7 +5,7 @@
 
 namespace emm::libemm {
 
-/// CLOCK_MONOTONIC, in which the times of a recording are told.
+/// Reads CLOCK_MONOTONIC, the clock of a recording.
 inline std::uint64_t monotonic_ns() noexcept {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);

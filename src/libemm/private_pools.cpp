@@ -36,8 +36,8 @@ PrivatePools::Pool* PrivatePools::numbered(std::uint64_t number) {
   return nullptr;
 }
 
-PrivatePools::Memory PrivatePools::take(std::uint64_t number, std::uint64_t size,
-                                        StreamHandle stream) {
+PrivatePools::KeptMemory PrivatePools::take(std::uint64_t number, std::uint64_t size,
+                                            StreamHandle stream) {
   auto* pool = numbered(number);
   if (pool == nullptr) return {};
   auto& idle = pool->idle;
@@ -50,7 +50,7 @@ PrivatePools::Memory PrivatePools::take(std::uint64_t number, std::uint64_t size
   return {};
 }
 
-bool PrivatePools::keep(std::uint64_t number, Memory& memory, bool again) {
+bool PrivatePools::keep(std::uint64_t number, KeptMemory& memory, bool again) {
   auto* pool = numbered(number);
   if (pool == nullptr) return false;
   if (again) {
@@ -61,8 +61,8 @@ bool PrivatePools::keep(std::uint64_t number, Memory& memory, bool again) {
   return true;
 }
 
-std::vector<PrivatePools::Memory> PrivatePools::drop_unused() {
-  std::vector<Memory> dropped;
+std::vector<PrivatePools::KeptMemory> PrivatePools::drop_unused() {
+  std::vector<KeptMemory> dropped;
   for (auto at = pools_.begin(); at != pools_.end();) {
     auto& pool = at->second;
     if (pool.uses > 0 || pool.takes) {

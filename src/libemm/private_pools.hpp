@@ -11,50 +11,50 @@
 
 namespace emm::libemm {
 
-/// Memory that CUDA graphs were captured with, which nobody else may have while a graph lives: a
-/// replay writes where the capture did, whatever was freed since. One pool for each id, as PyTorch
-/// gives them. It keeps what is freed for requests of the same pool.
+/// The memory that CUDA graphs were captured with. Nobody else may have it while a graph exists,
+/// because a replay writes where the capture wrote, whatever was freed since. There is one pool for
+/// each id that PyTorch gives. A pool keeps what is freed for later requests of the same pool.
 ///
 /// One thread at a time.
 class PrivatePools {
  public:
   using Id = std::pair<std::uint64_t, std::uint64_t>;
   using Filter = std::function<bool(StreamHandle)>;
-  struct Memory {
+  struct KeptMemory {
     DevicePtr address;
     std::uint64_t size = 0;
     StreamHandle stream;
     Lifetime lifetime;
   };
 
-  /// From here on the requests on streams that `takes` has are of the pool `id`, which is used once
+  /// From now on the pool `id` serves the requests on streams that `takes` accepts. It has one use
   /// more.
   void begin(const Id& id, Filter takes);
-  /// Such requests end; the pool stays.
+  /// Ends that. The pool and its memory stay.
   void end(const Id& id);
-  /// A use of the pool ends, and with the last one the pool: drop_unused().
+  /// Ends a use of the pool. After the last one drop_unused() ends the pool.
   void release(const Id& id);
-  /// How many begin() have not met their end().
+  /// How many begin() have had no end() yet.
   std::size_t open() const noexcept { return open_; }
 
-  /// The number of the pool that a request on `stream` is of; 0 where of none.
+  /// Answers the number of the pool that serves requests on `stream`, 0 where none does.
   std::uint64_t of(StreamHandle stream) const;
-  /// What was kept in the pool for this stream and holds `size`, at most twice that; else nothing.
-  Memory take(std::uint64_t pool, std::uint64_t size, StreamHandle stream);
-  /// False where the pool is gone: the memory is the caller's then. `again` where it may serve
-  /// another request.
-  bool keep(std::uint64_t pool, Memory& memory, bool again);
-  /// What pools without a use kept. They are gone then.
-  std::vector<Memory> drop_unused();
+  /// Takes memory that the pool kept for this stream, of `size` to twice `size`. Else nothing.
+  KeptMemory take(std::uint64_t pool, std::uint64_t size, StreamHandle stream);
+  /// Keeps memory that was freed. False where the pool is gone: the caller then frees it. `again`
+  /// says whether it may serve another request.
+  bool keep(std::uint64_t pool, KeptMemory& memory, bool again);
+  /// Ends the pools without a use and answers the memory that they kept.
+  std::vector<KeptMemory> drop_unused();
   bool empty() const noexcept { return pools_.empty(); }
 
  private:
   struct Pool {
     std::uint64_t number = 0;
     std::uint64_t uses = 0;
-    Filter takes;                                 ///< Empty where no request comes here.
-    std::multimap<std::uint64_t, Memory> idle{};  ///< By size.
-    std::vector<Memory> retired{};
+    Filter takes;  ///< Empty where the pool serves no requests now.
+    std::multimap<std::uint64_t, KeptMemory> idle{};  ///< By size.
+    std::vector<KeptMemory> retired{};
   };
   Pool* numbered(std::uint64_t number);
 

@@ -1,5 +1,5 @@
-// libemm-python.so: a plugin whose manager is an allocator of a Python program's, in a process of
-// its own.
+// libemm-python.so: a plugin whose manager is an allocator of a Python program, which runs in a
+// process of its own.
 //
 // The process is `python3 -m emmctl.serve NAME`, with one end of a pair of sockets. A request is a
 // Request, an answer an Answer and, where it is a failure, its words. Requests are made one at a
@@ -69,7 +69,7 @@ bool get(int fd, void* into, std::size_t size) noexcept {
   return true;
 }
 
-/// What "name=..." names; empty where `options` are something else.
+/// Answers what "name=..." names, or nothing where `options` are something else.
 std::string_view name_of(std::string_view options) {
   constexpr std::string_view kName = "name=";
   if (options.substr(0, kName.size()) != kName || options.find(',') != std::string_view::npos)
@@ -82,9 +82,9 @@ std::string_view name_of(std::string_view options) {
 struct emm_manager {
   emm_manager(int end, pid_t process) : fd(end), child(process) {}
   ~emm_manager() {
-    if (fd >= 0) end();  // else it was a look at the options
+    if (fd >= 0) end();  // a probe has no process
   }
-  /// What waitpid() says of the process, which ends when it reads no more.
+  /// Closes the socket, at which the process ends, and answers what waitpid() says of it.
   int end() {
     int status = 0;
     ::close(std::exchange(fd, -1));
@@ -139,7 +139,7 @@ emm_status create(const emm_create_v1* create, emm_manager** self) {
   const auto child = ::fork();
   if (child == 0) {
     ::fcntl(ends[1], F_SETFD, 0);
-    ::dup2(STDERR_FILENO, STDOUT_FILENO);  // what it prints is no result of ours
+    ::dup2(STDERR_FILENO, STDOUT_FILENO);  // its output is not this program's result
     ::execvp(arguments[0], const_cast<char* const*>(arguments));
     ::_exit(kCannotStart);
   }

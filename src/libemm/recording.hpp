@@ -13,29 +13,30 @@ namespace emm::libemm {
 
 class TraceFile;
 
-/// What the frameworks of this process ask of addressed memory, written down as they ask: a request
-/// when it was answered, a free when it was asked for. So no address lives twice in the trace. Any
-/// thread.
+/// Writes down what the frameworks of this process ask of addressed memory. It writes a request
+/// when it was answered and a free when it was asked for, so that no address is alive twice in the
+/// trace. Any thread.
 class Recording {
  public:
   static Recording& of_process();
 
-  /// From here on to `file`, with times since `start_ns` of the monotonic clock; null ends it, and
-  /// so does fork() in the child. When this returns nobody uses the file before.
+  /// From now on writes to `file`, with times since `start_ns` of the monotonic clock. Null ends
+  /// the recording, and so does fork() in the child. When this returns nobody uses the former file.
   void write_to(std::shared_ptr<TraceFile> file, std::uint64_t start_ns);
 
-  /// Of the clock of the rows; 0 where nothing is recorded.
+  /// Answers the time for a row, 0 where nothing is recorded.
   std::uint64_t now_ns() const noexcept;
-  /// The number of the memory in the trace; 0 where nothing is recorded. The request began at
-  /// `began_ns`.
+  /// Writes a request that began at `began_ns`. Answers the memory's number in the trace, 0 where
+  /// nothing is recorded.
   std::uint64_t made(int device, std::uint64_t size, StreamHandle stream, DevicePtr ptr,
                      std::uint64_t began_ns);
   void refused(int device, std::uint64_t size, StreamHandle stream, const Error& error,
                std::uint64_t began_ns);
-  /// The same of memory that was made before, unless `number` is of this trace; then that.
+  /// Writes memory that is older than the trace and answers its number. Where `number` is of this
+  /// trace already, answers that and writes nothing.
   std::uint64_t alive(std::uint64_t number, int device, std::uint64_t size, StreamHandle stream,
                       DevicePtr ptr);
-  /// Nothing of a number that is not of this trace, as 0.
+  /// Writes nothing for a number that is not of this trace, such as 0.
   void freed(std::uint64_t number, int device, StreamHandle stream);
   void used_on(std::uint64_t number, int device, StreamHandle stream);
 
@@ -46,7 +47,7 @@ class Recording {
 
   std::atomic<bool> on_{false};
   std::atomic<std::uint64_t> last_number_{0};
-  std::atomic<std::uint64_t> first_{1};  ///< Of this trace.
+  std::atomic<std::uint64_t> first_{1};  ///< The first number of this trace.
   std::atomic<std::uint64_t> start_ns_{0};
   std::mutex mutex_;
   std::shared_ptr<TraceFile> file_;

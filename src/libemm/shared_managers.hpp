@@ -20,48 +20,51 @@ struct SharedDevice {
       : manager(std::move(made)), addressed(*manager, ordinal) {}
 
   std::unique_ptr<ExportedManager> manager;
-  AddressedMemory addressed;  ///< What is named by its address, not by a token.
+  AddressedMemory addressed;  ///< Memory that callers name by its address.
 };
 
-/// One manager a device, made when it is first asked for, all with the same options. Any thread.
+/// One manager for each device, made when it is first asked for, all with the same options. Any
+/// thread.
 class SharedManagers {
  public:
-  /// Of this process. It never ends: memory is freed to the very end of a process.
+  /// The one of this process. It never ends, since programs free memory to the very end.
   static SharedManagers& of_process();
 
-  /// Options and flags as of emm_create_v1. Fails where a device is in use with others.
+  /// Sets options and flags, which are those of emm_create_v1. Fails where a device is in use with
+  /// others.
   Status use(const std::string& options, std::uint32_t flags);
   Result<SharedDevice*> device(int ordinal);
-  /// The same, where it is made; else null.
+  /// The same without making it: null where there is none.
   SharedDevice* known(int ordinal);
-  /// The device where `ptr` was taken from its addressed memory; null where on none.
+  /// Answers the device whose addressed memory handed out `ptr`, or null.
   SharedDevice* holder_of(DevicePtr ptr);
-  /// Ends the manager of a device. False, and nothing done, while memory or a guard of it lives.
+  /// Ends the manager of a device. Does nothing and answers false while memory or a guard of it is
+  /// alive.
   bool end(int ordinal);
-  /// The context of the device was reset by somebody else: what it held is gone, and the manager is
-  /// never called again, not even to end it.
+  /// Drops the manager of a device whose context somebody else has reset. What it held is gone, and
+  /// it is never called again, not even to end it.
   void abandon(int ordinal);
-  /// AddressedMemory::set_limit() of a device, also of managers of it that are made later.
+  /// Calls AddressedMemory::set_limit() for a device, also for managers of it that are made later.
   void set_limit(int ordinal, std::uint64_t bytes);
-  /// Was `ptr` alive on the device when that was abandoned?
+  /// Whether `ptr` was alive on the device when that was abandoned.
   bool was_abandoned(int ordinal, DevicePtr ptr);
-  /// AddressedMemory::record_alive() of every device.
+  /// Calls AddressedMemory::record_alive() for every device.
   void record_alive();
-  /// Gives idle memory of every device back.
+  /// Releases idle memory of every device.
   void trim();
 
  private:
   static constexpr int kQuick = 64;
   void make_known(int ordinal, SharedDevice* device) noexcept;
 
-  /// The same as devices_, of the first ordinals, for who takes no lock.
+  /// The first ordinals of devices_ again, so that the common request takes no lock.
   std::array<std::atomic<SharedDevice*>, kQuick> quick_{};
   std::mutex mutex_;
   std::string options_;
   std::uint32_t flags_ = 0;
   std::map<int, std::unique_ptr<SharedDevice>> devices_;
   std::map<int, std::uint64_t> limits_;
-  /// Never ended: their handles are dead.
+  /// Kept and never ended, because their handles are dead.
   std::vector<std::pair<int, std::unique_ptr<SharedDevice>>> abandoned_;
 };
 

@@ -9,8 +9,8 @@
 
 namespace emm::libemm {
 
-/// A host's table as a Driver. What the table does not have answers not_supported. The table
-/// outlives it.
+/// A Driver made of a host's table. A call whose slot the table does not have answers
+/// not_supported. The table outlives it.
 class TableDriver final : public Driver {
  public:
   explicit TableDriver(const emm_driver_v1& table) noexcept;
@@ -31,7 +31,7 @@ class TableDriver final : public Driver {
   const emm_driver_v1 table_;
 };
 
-/// The cudart half of a host's table.
+/// A Runtime made of the cudart slots of a host's table.
 class TableRuntime final : public Runtime {
  public:
   explicit TableRuntime(const emm_driver_v1& table) noexcept;
@@ -44,7 +44,7 @@ class TableRuntime final : public Runtime {
   const emm_driver_v1 table_;
 };
 
-/// The host's time.
+/// A Clock made of the host's time.
 class TableClock final : public Clock {
  public:
   explicit TableClock(const emm_host_v1& table) noexcept : table_(table) {}
@@ -55,7 +55,7 @@ class TableClock final : public Clock {
   const emm_host_v1 table_;
 };
 
-/// What a manager says, told to the host.
+/// Tells the host what a manager says.
 class TableObserver final : public ManagerObserver {
  public:
   explicit TableObserver(const emm_host_v1& table) noexcept : table_(table) {}

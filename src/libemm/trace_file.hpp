@@ -17,20 +17,21 @@
 
 namespace emm::libemm {
 
-/// Text given by a caller, read as the format's rules say and written as the writer writes. Any
+/// Reads text that a caller gives by the rules of the format, and writes it as the writer does. Any
 /// thread.
 class TraceFile {
  public:
   /// The header is in the file when this returns.
   static Result<std::unique_ptr<TraceFile>> open(const char* path, const char* header);
 
-  /// An operation without `time_ns` is given that of this call, where the header says that the
-  /// clock is CLOCK_MONOTONIC and when it began. invalid_value after append_end() and close().
+  /// Appends an operation. One without `time_ns` gets the time of this call, where the header says
+  /// that the clock is CLOCK_MONOTONIC and when it began. Answers invalid_value after append_end()
+  /// and close().
   Status append(std::string_view text);
-  /// An operation has no line.
+  /// Counts an operation that has no line.
   void lose() noexcept { lost_.fetch_add(1, std::memory_order_relaxed); }
-  /// The operation `end`: how many there were, how many have no line (`lost` besides those that
-  /// lose() says), and what of the requests lives.
+  /// Appends the operation `end`: how many operations there were, how many have no line (`lost` and
+  /// those that lose() counted), and what is alive.
   Status append_end(std::uint64_t lost);
   Status flush();
   Status close();
@@ -55,8 +56,9 @@ class TraceFile {
   trace::OperationReader operations_;
   trace::Operation operation_;
   std::uint64_t line_ = 0, events_ = 0;
-  std::optional<std::uint64_t> start_ns_;  ///< Of the clock, where it is CLOCK_MONOTONIC.
-  bool ended_ = false;                     ///< Nothing more is written.
+  std::optional<std::uint64_t>
+      start_ns_;        ///< When the trace began, where its clock is CLOCK_MONOTONIC.
+  bool ended_ = false;  ///< Nothing more is written.
   std::atomic<std::uint64_t> lost_{0};
   std::map<std::string, Live> live_;
 };

@@ -21,11 +21,11 @@ namespace {
 
 thread_local std::string last_words;
 
-/// The files that are open, by the handles that callers have. No handle comes twice, so one of a
-/// file that was closed names nothing. Any thread.
+/// The open files, by the handles that callers have. No handle is used twice, so the handle of a
+/// closed file names nothing. Any thread.
 class OpenFiles {
  public:
-  /// It never ends: a file that nobody closed must not be written to once more at the end.
+  /// It never ends, so that a file that nobody closed is not written to again at exit.
   static OpenFiles& of_process() {
     static auto* const all = [] {
       ::pthread_atfork([] { of_process().mutex_.lock(); }, [] { of_process().mutex_.unlock(); },
@@ -51,7 +51,8 @@ class OpenFiles {
   }
 
  private:
-  /// In a child that was just forked: the files are the parent's, and what is in their buffers too.
+  /// Called in a child that was just forked. The files and what is in their buffers are the
+  /// parent's.
   void forget() {
     of_parents_.merge(files_);
     files_.clear();

@@ -8,23 +8,23 @@
 
 namespace emm::libemm {
 
-/// A free by who does not have the memory.
+/// A free that is wrong, and what is wrong with it.
 struct WrongFree {
   enum class Kind : std::uint8_t {
-    not_alive,  ///< Freed before, or never handed out.
-    inside,     ///< An address inside of memory that is alive, and stays so.
-    size,       ///< Of memory that has another size, and is freed.
+    not_alive,  ///< The memory was freed before, or never handed out.
+    inside,     ///< The address lies inside live memory, which stays alive.
+    size,       ///< The memory has another size. It is freed.
   };
   Kind kind;
   std::string words;
 };
 
-/// How many of each kind there were. Any thread.
+/// Counts wrong frees by kind. Any thread.
 class WrongFrees {
  public:
   using Kind = WrongFree::Kind;
 
-  /// Whether it is the first of its kind.
+  /// Counts one. Answers whether it is the first of its kind.
   bool add(Kind kind) noexcept { return counts_[static_cast<std::size_t>(kind)].fetch_add(1) == 0; }
   std::uint64_t count(Kind kind) const noexcept {
     return counts_[static_cast<std::size_t>(kind)].load();

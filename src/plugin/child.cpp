@@ -56,18 +56,18 @@ class Descriptor {
   int fd_;
 };
 
-constexpr auto kLastCall = std::chrono::milliseconds(250);  ///< Of a child that is to stop.
+constexpr auto kLastCall = std::chrono::milliseconds(250);  ///< For a child that was told to stop.
 
-/// What a child says to its parent, and hears from it. Its answer is behind it.
+/// The memory that a child and its parent share. The child's answer comes behind it.
 struct Shared {
   CallMarks marks;
   std::atomic<bool> interrupted{false};
   std::atomic<bool> answered{false};
-  std::atomic<bool> out_of_memory{false};  ///< The system refused it memory, which ended it.
+  std::atomic<bool> out_of_memory{false};  ///< The system refused it memory, and it ended.
   std::uint64_t answer_bytes = 0;
 };
 
-// The system's own refusals, which only a machine at its end gives.
+// Failures of the system itself, which happen only on a machine without memory or processes left.
 Error cannot(const char* what) {
   const int why = errno;
   if (why == ENOMEM) host_memory_refused();
@@ -82,14 +82,14 @@ void to_own_streams(const ChildOptions& options, int said) {
   if (dup2(STDERR_FILENO, STDOUT_FILENO) < 0) dup2(out.get(), STDOUT_FILENO);
 }
 
-std::atomic<bool>* out_of_memory = nullptr;  // of this process, where it is a child
+std::atomic<bool>* out_of_memory = nullptr;  // in a child: its flag in the shared memory
 
 [[noreturn]] void be_the_child(pid_t parent, const ChildOptions& options, int said,
                                std::span<std::byte> memory, Shared& shared,
                                const std::function<std::string(const std::atomic<bool>&)>& work) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);  // it died before it could be asked for
+  if (getppid() != parent) _exit(1);  // the parent died before prctl() took effect
   const rlimit no_core{.rlim_cur = 0, .rlim_max = 0};
   setrlimit(RLIMIT_CORE, &no_core);
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) std::signal(signal, SIG_DFL);
@@ -115,7 +115,7 @@ std::atomic<bool>* out_of_memory = nullptr;  // of this process, where it is a c
   _exit(fits ? 0 : 1);
 }
 
-/// Milliseconds until `deadline`, as poll takes them.
+/// Answers the milliseconds until `deadline`, as poll takes them.
 int left(Deadline deadline) noexcept {
   const auto rest =
       std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now())
@@ -128,7 +128,7 @@ class Watch {
  public:
   explicit Watch(const CallMarks& marks) noexcept : marks_(marks) {}
 
-  /// The mark of a call that has been running for `limit` of what was seen; null: there is none.
+  /// Answers the mark of a call that was seen running for `limit`, or null.
   const CallMark* overdue(std::chrono::milliseconds limit) {
     const auto now = std::chrono::steady_clock::now();
     const CallMark* found = nullptr;
@@ -153,14 +153,14 @@ class Watch {
   std::vector<Seen> seen_;
 };
 
-/// How a child came to its end.
+/// How a child ended.
 struct Ended {
-  std::optional<int> status;                  ///< Empty: it has to be killed.
-  ChildEnd::Kind why = ChildEnd::Kind::hung;  ///< Then.
-  const CallMark* call = nullptr;             ///< In which it was, where that is why.
+  std::optional<int> status;                  ///< Empty: it must be killed.
+  ChildEnd::Kind why = ChildEnd::Kind::hung;  ///< Why it must be killed.
+  const CallMark* call = nullptr;             ///< The call that did not return, where that is why.
 };
 
-/// The processes whose parent is this one, or has become it.
+/// The processes whose parent is this one, orphans that it adopted among them.
 std::vector<pid_t> children() {
   std::vector<pid_t> all;
   const auto self = std::to_string(getpid());
@@ -169,7 +169,7 @@ std::vector<pid_t> children() {
   return all;
 }
 
-/// Calls `look`. What it starts is added to `ours`.
+/// Calls `look`, and adds the processes that it starts to `ours`.
 bool look_around(const ChildOptions& options, std::vector<pid_t>& ours) {
   const auto before = children();
   const bool ends = options.look();
@@ -186,9 +186,9 @@ Ended wait_for(pid_t pid, Shared& shared, const ChildOptions& options, std::vect
   const Descriptor child(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   Watch watch(shared.marks);
   Deadline interrupted_at{};
-  std::optional<Deadline> leaving_since;  // it has answered, or was told to stop
+  std::optional<Deadline> leaving_since;  // since it answered or was told to stop
   while (true) {
-    // Its end wakes this up. Where there are no such descriptors, poll only waits.
+    // The child's end wakes poll. On a system without such descriptors poll only waits.
     pollfd poller{.fd = child.get(), .events = POLLIN, .revents = 0};
     const int tick = child.get() >= 0 ? kTickMs : 1;
     poll(&poller, 1, options.deadline.count() != 0 ? std::min(left(end_of_all), tick) : tick);
@@ -214,7 +214,7 @@ Ended wait_for(pid_t pid, Shared& shared, const ChildOptions& options, std::vect
   }
 }
 
-/// Kills what a child has left behind, whose orphans are this process's now.
+/// Kills the processes that a child left behind. This process has adopted them.
 void end_descendants(pid_t pid, const std::vector<pid_t>& ours) {
   kill(-pid, SIGKILL);
   for (bool found = true; found;) {
@@ -238,7 +238,7 @@ std::string end_of(int fd) {
 }
 
 bool is_of_the_heap(std::string_view said) noexcept {
-  // What glibc's allocator and the sanitizers say before they abort.
+  // What glibc's allocator and the sanitizers print before they abort.
   for (const std::string_view words :
        {"free(): ", "malloc(): ", "realloc(): ", "calloc(): ", "munmap_chunk(): ",
         "malloc_consolidate(): ", "corrupted size", "corrupted double-linked list",
@@ -283,7 +283,7 @@ SharedMemory::SharedMemory(std::size_t size) noexcept
   if (at_ == MAP_FAILED) at_ = nullptr;
 #if defined(__SANITIZE_ADDRESS__)
   if (ok())
-    __lsan_register_root_region(at_, size_);  // a child that foreign code ends keeps its run here
+    __lsan_register_root_region(at_, size_);  // a child that foreign code ends has its run in here
 #endif
 }
 
@@ -309,12 +309,12 @@ Result<ChildEnd> run_in_child(const ChildOptions& options,
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   auto ours = children();
 
-  std::fflush(nullptr);  // else what is buffered here is written twice
+  std::fflush(nullptr);  // else the child writes the buffered text a second time
   const auto parent = getpid();
   const auto pid = fork();
   if (pid < 0) return cannot("fork");
   if (pid == 0) be_the_child(parent, options, said.get(), memory.bytes(), shared, work);
-  setpgid(pid, pid);  // here too: whoever comes first
+  setpgid(pid, pid);  // the child does it too, and either may come first
 
   auto ended = wait_for(pid, shared, options, ours);
   const bool killed = !ended.status;

@@ -8,8 +8,9 @@
 
 namespace emm::plugin {
 
-/// A Driver, and a Runtime where there is one, as the table that a plugin is made with. Outlives
-/// the plugin's manager, and is outlived by what it stands for. Any thread may call through it.
+/// Puts a Driver, and a Runtime where there is one, behind the C table that a plugin's manager is
+/// made with. The driver outlives this, and this outlives the manager. Any thread may call through
+/// it.
 class DriverTable {
  public:
   DriverTable(Driver& driver, Runtime* runtime);
@@ -28,8 +29,8 @@ class DriverTable {
   emm_driver_v1 table_;
 };
 
-/// What a plugin's manager tells its host, passed on. `clock` and `observer` may be null, and
-/// outlive it.
+/// Passes on what a plugin's manager asks and tells its host. `clock` and `observer` may be null,
+/// and outlive this.
 class HostTable {
  public:
   HostTable(Clock* clock, ManagerObserver* observer) noexcept;

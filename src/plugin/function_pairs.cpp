@@ -1,5 +1,5 @@
-// Libraries written for other programs: an allocating and a freeing function, under names that the
-// user gives.
+// Loads libraries that were written for other programs: a function that allocates and one that
+// frees, under names that the user gives.
 #include <dlfcn.h>
 #include <sys/types.h>
 
@@ -15,7 +15,7 @@
 namespace emm::plugin {
 namespace {
 
-/// The functions of one library; those that it need not have may be null.
+/// The functions of one library. Those that it need not have may be null.
 struct Functions {
   void* alloc = nullptr;
   void* free = nullptr;
@@ -23,8 +23,8 @@ struct Functions {
   void* reset = nullptr;
 };
 
-/// Two functions as a manager of one device: they are given back the sizes that they do not
-/// remember.
+/// A manager of one device made of two functions. It remembers the sizes, which the freeing
+/// function is given and the plugin ABI does not pass.
 class PairManager {
  public:
   PairManager(const Functions& functions, int device) noexcept
@@ -38,12 +38,12 @@ class PairManager {
     if (ptr == nullptr) return EMM_SUCCESS;
     const std::lock_guard lock(mutex_);
     memory->token = ++made_;
-    alive_.emplace(memory->token, Block{.ptr = ptr, .size = size});
+    alive_.emplace(memory->token, PairBlock{.ptr = ptr, .size = size});
     return EMM_SUCCESS;
   }
 
   emm_status free(emm_token token, emm_stream stream) {
-    Block block;
+    PairBlock block;
     {
       const std::lock_guard lock(mutex_);
       const auto found = alive_.find(token);
@@ -70,12 +70,12 @@ class PairManager {
   const int device_;
 
  private:
-  struct Block {
+  struct PairBlock {
     void* ptr = nullptr;
     std::uint64_t size = 0;
   };
   std::mutex mutex_;
-  std::unordered_map<emm_token, Block> alive_;
+  std::unordered_map<emm_token, PairBlock> alive_;
   emm_token made_ = 0;
 };
 

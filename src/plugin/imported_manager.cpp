@@ -25,7 +25,7 @@ class Current {
  public:
   explicit Current(Driver* driver) noexcept : driver_(driver) {
     if (driver_ != nullptr && !driver_->ctx_push_current())
-      driver_ = nullptr;  // the plugin's own calls will tell why
+      driver_ = nullptr;  // the plugin's own calls will say why
   }
   Current(const Current&) = delete;
   Current& operator=(const Current&) = delete;
@@ -37,7 +37,7 @@ class Current {
   Driver* driver_;
 };
 
-/// An answer that a plugin fills in, and what must still be there behind it.
+/// An answer that a plugin fills in, with a guard behind it that must stay unchanged.
 template <class Answer>
 struct Guarded {
   static constexpr std::uint64_t kPattern = 0xa5a5a5a5a5a5a5a5;
@@ -64,7 +64,7 @@ struct Parts {
   std::string_view name, options;
 };
 
-/// At the last colon, unless all of it is a file.
+/// Splits a spec at the last colon, unless all of it names a file.
 Parts split(std::string_view spec) {
   const auto colon = spec.rfind(':');
   if (colon == std::string_view::npos || access(std::string(spec).c_str(), F_OK) == 0)

@@ -25,17 +25,17 @@ namespace emm::plugin {
 /// "cupy:LIB,malloc,free", as managers. Error not_found with all that was tried; usage for what is
 /// written wrongly.
 Result<ManagerFactory> find_plugin(std::string_view spec);
-/// Whether such a plugin calls CUDA itself, past the table of driver calls that it is given. False
-/// where there is none.
+/// Whether such a plugin calls CUDA itself instead of the table of driver calls that it is given.
+/// False where there is no such plugin.
 bool calls_cuda(std::string_view spec);
 
-/// A plugin's manager as one of ours. What it answers is taken as it is: whoever judges managers
-/// judges it. Only what would harm this side is refused here, as an error of the call: an
-/// exception, an answer written past its end, success without an address.
+/// A MemoryManager made of a plugin's manager. It passes answers on as they are, since judging
+/// managers is somebody else's task. It refuses only what would harm this side, as an error of the
+/// call: an exception, an answer written past its end, success without an address.
 ///
-/// Where a plugin has no reset, the tokens that are alive are freed, oldest first. Where it calls
-/// CUDA itself, its slots run with the context of `ManagerContext::driver` current. A free that it
-/// refuses goes to the observer, and so does what went wrong in a call that has no answer. Any
+/// Where a plugin has no reset, this frees the live tokens, oldest first. Where a plugin calls CUDA
+/// itself, its slots run with the context of `ManagerContext::driver` current. The observer is told
+/// of a free that the plugin refuses, and of what went wrong in a call that has no answer. Any
 /// thread, as MemoryManager.
 class ImportedManager final : public MemoryManager {
  public:
@@ -89,7 +89,7 @@ class ImportedManager final : public MemoryManager {
   emm_manager* self_ = nullptr;
   Epoch epoch_;
 
-  // Of a plugin without reset: what is alive, by the order in which it was made.
+  // The live tokens of a plugin without reset, by the order in which they were made.
   std::mutex mutex_;
   std::map<std::uint64_t, emm_token> alive_;
   std::unordered_map<emm_token, std::uint64_t> numbers_;

@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kFunction = "emm_plugin_v1";
 using Table = emm_plugin_table_v1;
 
-/// Why this cannot be used; empty where it can.
+/// Says why a table cannot be used. Empty where it can.
 std::string defect(const Table* given) {
   constexpr auto kNeeded = offsetof(Table, free) + sizeof(Table::free);
   if (given == nullptr) return "emm_plugin_v1() gives no table";
@@ -53,7 +53,7 @@ const Table* table_of(void* library) {
   return table;
 }
 
-/// The folder that this process was in before it had loaded any library.
+/// The folder in which this process was before it loaded any library.
 int first_folder() noexcept {
   static const int folder = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
   return folder;
@@ -62,7 +62,7 @@ int first_folder() noexcept {
 }  // namespace
 
 void back_to_folder() noexcept {
-  if (fchdir(first_folder()) != 0) return;  // it is gone, and so is what lay in it
+  if (fchdir(first_folder()) != 0) return;  // the folder is gone, and its files with it
 }
 
 void* open_library(const std::vector<std::string>& files, std::string& opened,

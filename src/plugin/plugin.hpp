@@ -10,46 +10,46 @@
 
 namespace emm::plugin {
 
-/// A plugin that can be called: its table as far as this side knows it, checked, and how its
-/// managers are made. The library behind it stays loaded to the end of the process, so that a
-/// finalizer may run as late as it likes.
+/// A plugin that was loaded and checked: its table as far as this side knows it, and the function
+/// that makes its managers. The library stays loaded to the end of the process, so that a finalizer
+/// may run at any time.
 struct Plugin {
-  const char* name = nullptr;  ///< As it was found, for messages; never freed.
+  const char* name = nullptr;  ///< As it was found, for messages. Never freed.
   emm_plugin_table_v1 table{};
   std::function<emm_status(const emm_create_v1*, emm_manager**)> create;
-  void* library = nullptr;  ///< As dlopen gave it; null of a pair of functions.
+  void* library = nullptr;  ///< As dlopen gave it, null where there is none.
 };
 
-/// Opens the first of `files` that can be, as dlopen takes them. Null where none can: `tried` then
-/// has a reason for each, with what dlopen said.
+/// Opens the first of `files` that dlopen can open. Null where it opens none: `tried` then has what
+/// dlopen said of each.
 void* open_library(const std::vector<std::string>& files, std::string& opened,
                    std::vector<std::string>& tried);
 
-/// Undoes the chdir() of a library that was loaded, and of a manager that was made: the paths that
-/// the user gave are those of the folder that he gave them in.
+/// Undoes a chdir() that a library made when it was loaded, or a manager when it was made: the
+/// user's paths are relative to the folder in which the program was started.
 void back_to_folder() noexcept;
 
 /// Whether `name` names a file: it holds a slash, or ends in ".so".
 bool is_path(std::string_view name) noexcept;
-/// The files to try. Of a path: itself, and without a slash in it the library path after the
-/// current folder. Of a name: libemm-NAME.so on the library path, and nothing of the current
+/// The files to try. For a path these are the path itself and, where it has no slash, the same name
+/// on the library path. For a name it is libemm-NAME.so on the library path, never in the current
 /// folder.
 std::vector<std::string> library_names(std::string_view name);
 
-/// The plugin of a library that exports emm_plugin_v1(): one of `library_names(name)`. Error
-/// not_found with every name tried and why it was not taken: not there, no such function, another
-/// version, a table too short, a slot missing.
+/// Loads the first of `library_names(name)` that exports emm_plugin_v1(). Error not_found with
+/// every name tried and the reason: no such file, no such function, another version, a table that
+/// is too short, a slot that is missing.
 Result<Plugin> load_plugin(std::string_view name);
 
-/// What a library says of its managers. libemm.so has several, which its option `name` names.
+/// How a library describes its managers. libemm.so has several, which its option `name` chooses.
 struct ManagerWords {
   std::string name, summary, options;
 };
-/// Of one that load_plugin(name) loads; errors as there.
+/// Loads as load_plugin(name) does, with the same errors.
 Result<std::vector<ManagerWords>> managers_of(std::string_view name);
 
-/// Two functions of a library written for another program, as a plugin. `spec` is "LIB,alloc,free"
-/// and after that what is said at each. What they cannot do is not offered.
+/// Makes a plugin of two functions of a library that was written for another program. `spec` is
+/// "LIB,alloc,free" and after that what is said at each. Slots that they cannot serve are NULL.
 ///
 /// PyTorch's CUDAPluggableAllocator: void* alloc(ssize_t, int device, cudaStream_t) and void
 /// free(void*, ssize_t, int device, cudaStream_t); "init=NAME" is void(int device_count),

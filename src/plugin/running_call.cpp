@@ -15,15 +15,16 @@ CallMarks own_marks;
 std::atomic<CallMarks*> marks{&own_marks};
 std::atomic<std::uint64_t (*)() noexcept> event_of{nullptr};
 
-/// The mark of a thread, given back when the thread ends.
-class Place {
+/// Owns the mark of a thread, and releases it when the thread ends.
+class ThreadMark {
  public:
-  Place() noexcept : mark_(&take()) {}
-  Place(const Place&) = delete;
-  Place& operator=(const Place&) = delete;
-  ~Place() { mark_->taken.store(false, std::memory_order_release); }
+  ThreadMark() noexcept : mark_(&take()) {}
+  ThreadMark(const ThreadMark&) = delete;
+  ThreadMark& operator=(const ThreadMark&) = delete;
+  ~ThreadMark() { mark_->taken.store(false, std::memory_order_release); }
   CallMark& mark() const noexcept { return *mark_; }
-  void move() noexcept { mark_ = &take(); }  ///< To where marks are now.
+  /// Takes a mark in the array that the process uses now.
+  void move() noexcept { mark_ = &take(); }
   const char* slot = nullptr;
   std::uint64_t event = CallMark::kNoEvent;
 
@@ -37,12 +38,12 @@ class Place {
   }
   CallMark* mark_;
 };
-Place& place() noexcept {
-  thread_local Place here;
+ThreadMark& thread_mark() noexcept {
+  thread_local ThreadMark here;
   return here;
 }
 
-void say(Place& here, const char* slot, std::uint64_t event) noexcept {
+void say(ThreadMark& here, const char* slot, std::uint64_t event) noexcept {
   here.slot = slot;
   here.event = event;
   auto& mark = here.mark();
@@ -61,7 +62,7 @@ const char* kept_name(std::string name) {
 }
 
 RunningCall::RunningCall(const char* slot) noexcept {
-  auto& here = place();
+  auto& here = thread_mark();
   outer_slot_ = here.slot;
   outer_event_ = here.event;
   const auto event = event_of.load(std::memory_order_relaxed);
@@ -71,16 +72,16 @@ RunningCall::RunningCall(const char* slot) noexcept {
 }
 
 RunningCall::~RunningCall() {
-  auto& here = place();
+  auto& here = thread_mark();
   here.mark().depth.fetch_sub(1, std::memory_order_relaxed);
   say(here, outer_slot_, outer_event_);
 }
 
-bool RunningCall::here() noexcept { return place().slot != nullptr; }
+bool RunningCall::here() noexcept { return thread_mark().slot != nullptr; }
 
 void mark_calls_in(CallMarks& to) noexcept {
   marks.store(&to);
-  place().move();
+  thread_mark().move();
 }
 
 void mark_operation(std::string_view words) noexcept {

@@ -8,15 +8,15 @@
 
 namespace emm::plugin {
 
-/// `name` for as long as the process lives, for what may have to be named at any time.
+/// Keeps `name` until the process ends, for what may have to be named at any time.
 const char* kept_name(std::string name);
 
-/// Says, for as long as it lives, that a slot of a foreign manager runs on this thread. What is
-/// said survives the process where a child of run_in_child says it. Nests, as in a plugin that
-/// loads another. Costs a few stores to memory that is this thread's alone.
+/// Marks, while it exists, that a slot of a foreign manager runs on this thread. In a child of
+/// run_in_child the mark survives the process. Marks nest, as in a plugin that loads another. A
+/// mark costs a few stores to memory that belongs to this thread alone.
 class RunningCall {
  public:
-  /// A literal.
+  /// `slot` is a literal.
   explicit RunningCall(const char* slot) noexcept;
   ~RunningCall();
   /// Whether a slot runs on this thread.
@@ -32,14 +32,14 @@ class RunningCall {
 /// What one thread was last doing for a foreign manager.
 struct alignas(64) CallMark {
   static constexpr std::uint64_t kNoEvent = ~std::uint64_t{0};
-  std::atomic<bool> taken{false};              ///< A thread that lives says here what it does.
+  std::atomic<bool> taken{false};              ///< A running thread owns this mark.
   std::atomic<std::uint32_t> depth{0};         ///< Calls that have not returned.
   std::atomic<std::uint64_t> changes{0};       ///< How often a call has begun or returned.
-  std::atomic<const char*> slot{nullptr};      ///< Of the innermost such call; a literal.
-  std::atomic<std::uint64_t> event{kNoEvent};  ///< That it serves.
+  std::atomic<const char*> slot{nullptr};      ///< The innermost such call, a literal.
+  std::atomic<std::uint64_t> event{kNoEvent};  ///< The event that it serves.
 };
 
-/// What was last said in a process.
+/// The marks of all threads of a process.
 struct CallMarks {
   static constexpr std::size_t kThreads = 1280;  ///< More share the last mark.
   static constexpr std::size_t kLength = 120;
@@ -47,13 +47,14 @@ struct CallMarks {
   std::atomic<const char*> last{nullptr};  ///< The slot of the call that began last.
   std::array<char, kLength> operation{};   ///< What was being done, as mark_operation() was told.
 };
-/// Where this process says it: `marks` outlives every call from here on. Before the first call.
+/// Moves the marks of this process into `marks`, which outlives every call from then on. To be
+/// called before the first call of a slot.
 void mark_calls_in(CallMarks& marks) noexcept;
-/// Says what is being done from here on, for what may have to be told after this process has ended;
-/// cut where it is long. One thread at a time, else it may be torn.
+/// Notes what is being done from now on, so that it can be told after this process has ended. Long
+/// words are cut. One thread at a time, else the words may be torn.
 void mark_operation(std::string_view words) noexcept;
-/// How a call learns which event it serves: `event()` is asked on its thread, and answers
-/// CallMark::kNoEvent where there is none.
+/// Sets how a call learns which event it serves. `event()` is called on the thread of the call and
+/// answers CallMark::kNoEvent where there is none.
 void mark_events_of(std::uint64_t (*event)() noexcept) noexcept;
 
 }  // namespace emm::plugin

@@ -22,7 +22,8 @@ std::string folder_of_program() {
 std::optional<StandIns> StandIns::load() {
   for (const auto* place : {"../standin/", "../lib/emmctl/standin/"}) {
     const auto folder = folder_of_program() + place;
-    // By its name inside, whoever needs libcuda.so.1 is served by what is loaded.
+    // A library that needs libcuda.so.1 then gets the one that is loaded, because its soname is the
+    // same.
     void* libcuda =
         open_shared_object((folder + "libcuda.so.1").c_str(), RTLD_NOW | RTLD_LOCAL).handle;
     if (libcuda == nullptr) continue;

@@ -8,9 +8,9 @@
 
 namespace emm::plugin {
 
-/// The stand-ins for libcuda.so.1 and libcudart.so.13, in this process: what is loaded from here on
-/// and asks for these libraries has them, and so the simulated device that EMM_STANDIN_DEVICE
-/// names.
+/// The stand-ins for libcuda.so.1 and libcudart.so.13 in this process. A library that is loaded
+/// from then on and needs one of these gets the stand-in, and so the simulated device that
+/// EMM_STANDIN_DEVICE names.
 class StandIns {
  public:
   /// Loads them from the folder where they lie beside this program: ../standin of a build,
@@ -18,10 +18,10 @@ class StandIns {
   /// anything has loaded the real ones.
   static std::optional<StandIns> load();
 
-  /// `hook` hears of every call that reaches the device; null: nobody. It outlives the last call.
+  /// Tells `hook`, which may be null, of every call that reaches the device. It outlives the last
+  /// call.
   void tap(CallHook* hook) const { tap_(hook); }
-  /// How often somebody asked for driver tables that are not documented, as a statically linked
-  /// cudart does.
+  /// How often a program asked for undocumented driver tables, as a statically linked cudart does.
   std::uint64_t asked_for_tables() const { return asked_(); }
 
  private:

@@ -17,7 +17,7 @@ namespace {
 constexpr int kDriverVersion = 13000;
 std::atomic<std::uint64_t> asked_for_tables{0};
 
-/// CU_DEVICE_ATTRIBUTE_*: an H200's where a program asks; 0 of the rest.
+/// Answers CU_DEVICE_ATTRIBUTE_*: an H200's value for those that programs ask for, 0 for the rest.
 int attribute_of(emm::Driver& driver, int attribute) {
   const auto identity = driver.device_identity();
   switch (attribute) {
@@ -226,7 +226,7 @@ Code cuDevicePrimaryCtxGetState(Device device, unsigned* flags, int* active) {
   return Machine::kSuccess;
 }
 
-// Only primary contexts are here.
+// There are primary contexts only.
 Code cuCtxCreate_v2(ContextPtr*, unsigned, Device) { return Machine::kNotSupported; }
 Code cuCtxDestroy_v2(ContextPtr) { return Machine::kNotSupported; }
 
@@ -275,7 +275,7 @@ Code cuCtxDisablePeerAccess(ContextPtr peer) {
   });
 }
 
-// As libcuda looks: the newest version of a function, under its plain name.
+// Finds the newest version of a function under its plain name, as libcuda does.
 Code cuGetProcAddress_v2(const char* symbol, void** function, int, std::uint64_t, int* status) {
   static void* const self = [] {
     Dl_info info{};
@@ -294,12 +294,12 @@ Code cuGetProcAddress_v2(const char* symbol, void** function, int, std::uint64_t
 Code cuGetProcAddress(const char* symbol, void** function, int version, std::uint64_t flags) {
   return cuGetProcAddress_v2(symbol, function, version, flags, nullptr);
 }
-// What a statically linked cudart asks for: undocumented, and not here.
+// A statically linked cudart asks for these tables. They are undocumented, and not here.
 Code cuGetExportTable(const void**, const void*) {
   ++asked_for_tables;
   return Machine::kNotSupported;
 }
-/// No CUDA: for who runs programs on this library.
+/// This is no CUDA function. A program that loads the stand-in calls it.
 std::uint64_t emm_standin_asked_for_tables() { return asked_for_tables; }
 
 }  // extern "C"

@@ -24,7 +24,8 @@ const char* variable(const char* name, const char* otherwise) {
 
 }  // namespace
 
-/// One write a line, so that lines of several threads and processes stay whole.
+/// Writes each line with one write() to a file opened with O_APPEND, so that lines of several
+/// threads and processes stay whole without a lock.
 class Machine::Log final : public CallHook {
  public:
   explicit Log(const char* path) : file_(open_file(path)) {}
@@ -34,7 +35,7 @@ class Machine::Log final : public CallHook {
     auto line = to_text(event);
     line += '\n';
     if (::write(file_, line.data(), line.size()) != static_cast<ssize_t>(line.size()) &&
-        !std::exchange(complained_, true)) {
+        !complained_.exchange(true, std::memory_order_relaxed)) {
       std::fputs("emmctl's stand-in for libcuda.so.1: EMM_STANDIN_LOG cannot be written\n", stderr);
     }
   }
@@ -44,7 +45,7 @@ class Machine::Log final : public CallHook {
     return ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   }
   int file_;
-  bool complained_ = false;
+  std::atomic<bool> complained_{false};  // any thread may be the first
 };
 
 Tap& Machine::tap() noexcept {
@@ -117,7 +118,8 @@ Machine::Context* Machine::retain(int ordinal) {
   return found->known.get();
 }
 
-// The next question or retain opens the device afresh.
+// Ends the context and keeps it among the past ones. The next question or retain opens the device
+// again.
 std::int32_t Machine::end(Primary& primary) {
   const auto done = primary.known->device.driver->primary_ctx_reset();
   primary.past.push_back(std::move(primary.known));

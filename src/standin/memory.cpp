@@ -27,7 +27,8 @@ Code cuMemAlloc_v2(Address* out, std::size_t size) {
   return in_context([&](emm::Driver& driver) { return driver.mem_alloc(size); },
                     [&](emm::DevicePtr ptr) { *out = ptr.value; });
 }
-// With no current context it works all the same (measured on an H200): an address says whose it is.
+// Works without a current context too (measured on an H200), since an address says which device it
+// belongs to.
 Code cuMemFree_v2(Address ptr) {
   auto* machine = Machine::started();
   if (machine == nullptr) return Machine::kNotInitialized;
@@ -182,8 +183,8 @@ Code cuMemcpyDtoDAsync_v2(Address to, Address from, std::size_t size, Handle on)
     return driver.memcpy_dtod_async({to}, {from}, size, stream(on));
   });
 }
-// A copy between host and device is made at once, when what is before it on the stream is done: a
-// driver may do so.
+// Waits for the work before it on the stream and then copies at once, which CUDA allows a driver to
+// do.
 Code cuMemcpyHtoDAsync_v2(Address to, const void* from, std::size_t size, Handle on) {
   return in_context([&](emm::Driver& driver) -> emm::Status {
     if (auto done = driver.stream_synchronize(stream(on)); !done) return done;

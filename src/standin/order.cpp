@@ -1,4 +1,4 @@
-// Streams, events, host functions; modules, which load and have no functions here.
+// Streams, events and host functions. Modules can be loaded, and have no functions.
 #include <memory>
 #include <mutex>
 #include <unordered_map>

@@ -5,7 +5,8 @@
 namespace emm::standin {
 namespace {
 
-/// What a script fails. Where a device address is asked for Numba leaks what it cannot map.
+/// Whether a script may fail the call. It never fails the question for a device address: Numba
+/// leaks the memory then.
 bool can_fail(Call call) noexcept {
   switch (call) {
     case Call::mem_alloc:

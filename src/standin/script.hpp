@@ -8,14 +8,14 @@
 
 namespace emm::standin {
 
-/// Fails the calls that a test says and keeps the text of those that change memory, or ask how much
-/// there is. Any thread.
+/// Fails the calls that a test names. Keeps the text of the calls that change memory or ask how
+/// much there is. Any thread.
 class Script final : public CallHook {
  public:
-  /// From here on bit k of `mask` is the k-th such call: it fails with `first` where k is 0, else
+  /// From now on, bit k of `mask` makes the k-th such call fail: with `first` where k is 0, else
   /// with `later`.
   void fail(std::uint64_t mask, std::int32_t first, std::int32_t later);
-  /// What was kept since the last time, a line a call.
+  /// Answers what was kept since the last time, one line for each call.
   std::string take();
 
   std::int32_t before(const CallEvent& event) override;

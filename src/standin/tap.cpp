@@ -23,13 +23,13 @@ using namespace emm::standin;
 #pragma GCC visibility push(default)
 extern "C" {
 
-// No CUDA: for tests that load this library.
+// These are no CUDA functions. Tests that load this library call them.
 
-/// A script, from the next device that is opened on.
+/// Sets a script for the devices that are opened from now on.
 void emm_standin_script(std::uint64_t mask, Code first, Code later) {
   Machine::script().fail(mask, first, later);
 }
-/// Writes at most `size` bytes, and returns how many there were; what did not fit is lost.
+/// Writes at most `size` bytes and returns how many there were. What did not fit is lost.
 std::size_t emm_standin_calls(char* buffer, std::size_t size) {
   const auto text = Machine::script().take();
   std::memcpy(buffer, text.data(), std::min(size, text.size()));

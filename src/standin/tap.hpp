@@ -7,8 +7,10 @@
 
 namespace emm::standin {
 
-/// Who listens to the calls that reach a device, and may fail them: a hook of another program part
-/// (null: nobody), which outlives the last call. Any thread.
+/// Passes the calls that reach a device to a hook of another part of the program, which may fail
+/// them. Null: nobody listens. Any thread. A hook may be set while calls run: such a call may tell
+/// before() to the former hook and after() to the next, so a hook must outlive the last call and
+/// may not count on pairs.
 class Tap final : public CallHook {
  public:
   void set(CallHook* hook) noexcept { hook_.store(hook, std::memory_order_release); }

@@ -7,8 +7,8 @@ using namespace emm::standin;
 
 namespace {
 
-/// CUmemLocation, and the beginnings of CUmemAllocationProp, CUmemAccessDesc and CUmemPoolProps:
-/// what is read of them.
+/// CUmemLocation, and the first members of CUmemAllocationProp, CUmemAccessDesc and CUmemPoolProps,
+/// which are all that is read here.
 struct Location {
   int type = 0;
   int id = 0;
@@ -36,7 +36,7 @@ bool is_here(const Location& location) {
          location.id == Machine::current()->ordinal;
 }
 
-/// Policies are an int, the rest 64 bits.
+/// Policies are an int, other attributes 64 bits.
 bool is_policy(int attribute) { return attribute < 4; }
 
 }  // namespace
@@ -59,7 +59,7 @@ Code cuMemAddressReserve(Address* out, std::size_t size, std::size_t alignment, 
 Code cuMemAddressFree(Address ptr, std::size_t size) {
   return in_context([&](emm::Driver& driver) { return driver.mem_address_free({ptr}, size); });
 }
-// Of the current context's device only.
+// Creates memory on the current context's device only.
 Code cuMemCreate(Handle* out, std::size_t size, const AllocationProp* prop,
                  unsigned long long flags) {
   if (flags != 0 || prop->type != kPinned) return Machine::kInvalidValue;
@@ -121,7 +121,7 @@ Code cuMemPoolSetAttribute(Handle pool, int attribute, const void* from) {
     return driver.mem_pool_set_attribute({pool}, static_cast<emm::PoolAttribute>(attribute), value);
   });
 }
-// Measured: it is answered without a current context, too.
+// Measured: it is answered without a current context too.
 Code cuMemPoolGetAttribute(Handle pool, int attribute, void* to) {
   auto* machine = Machine::started();
   if (machine == nullptr) return Machine::kNotInitialized;

@@ -22,7 +22,7 @@ class CudaContext {
       : api_(api), device_(device), context_(context) {}
   CudaContext(const CudaContext&) = delete;
   CudaContext& operator=(const CudaContext&) = delete;
-  // A reset does not give a retain back (cuDevicePrimaryCtxReset).
+  // A reset does not undo a retain (cuDevicePrimaryCtxReset).
   ~CudaContext() { api_.primary_ctx_release(device_); }
 
   const CudaApi& api() const noexcept { return api_; }
@@ -30,11 +30,11 @@ class CudaContext {
   CUcontext handle() const noexcept { return context_; }
   HeldPages& held() noexcept { return held_; }
   HeldPhysical& held_physical() noexcept { return held_physical_; }
-  /// A stream-ordered pool that held_bytes() is to count.
+  /// Makes held_bytes() count a stream-ordered pool.
   void count_pool(CUmemoryPool pool);
-  /// The one that is taken from where none is named.
+  /// The same for the pool that mem_alloc_async takes from.
   void count_default_pool();
-  /// Whether it was counted.
+  /// Ends that. Answers whether the pool was counted.
   bool forget_pool(CUmemoryPool pool) noexcept;
   std::uint64_t held_bytes() noexcept;
   bool is_dead() const noexcept { return dead_.load(std::memory_order_acquire); }

@@ -44,7 +44,8 @@ Result<DevicePtr> CudaDriver::mem_alloc(std::uint64_t size) {
   return DevicePtr{ptr};
 }
 
-// Taken off the count first: another thread may be given the address before this one runs on.
+// The count goes down before the call: the driver may give the address to another thread before
+// this one runs on, and that thread's add() must not meet the old entry.
 Status CudaDriver::mem_free(DevicePtr ptr) {
   return make(Call::mem_free, [&](const CudaApi& api) {
     const auto size = context_->held().remove(ptr.value);
@@ -156,9 +157,10 @@ Result<bool> CudaDriver::can_access_peer(const DeviceIdentity& peer) {
   return answer != 0;
 }
 
-// Memsets and copies from the device to itself may return before they are done, and calls of this
-// seam are done when they return. They are the legacy default stream's work, so that is waited for:
-// work on a non-blocking stream has no order with them and is not to get one here.
+// CUDA's memsets and copies on the device may return before they are done, and calls of this seam
+// are done when they return. They are work on the legacy default stream, so this waits for that
+// stream. It must not wait for the whole context: that would order non-blocking streams, which CUDA
+// does not.
 Status CudaDriver::memset_d8(DevicePtr ptr, std::uint8_t value, std::uint64_t size) {
   return make(Call::memset_d8, [&](const CudaApi& api) {
     const auto native = api.memset_d8(ptr.value, value, size);
@@ -175,8 +177,8 @@ Status CudaDriver::memset_d32(DevicePtr ptr, std::uint32_t value, std::uint64_t 
 
 Status CudaDriver::memcpy_htod(DevicePtr to, std::span<const std::byte> from) {
   return make(Call::memcpy_htod, [&](const CudaApi& api) {
-    // From pageable memory it returns when the bytes are staged, not when they have arrived: seen
-    // from another process, the old content is there for a while.
+    // A copy from pageable memory returns when the bytes are staged, not when they have arrived.
+    // Another process would see the old content for a while.
     const auto native = api.memcpy_htod(to.value, from.data(), from.size());
     return native != 0 ? native : api.stream_synchronize(CU_STREAM_LEGACY);
   });
@@ -196,7 +198,7 @@ Status CudaDriver::memcpy_dtod(DevicePtr to, DevicePtr from, std::uint64_t size)
 }
 
 Result<LibraryHandle> CudaDriver::library_load(std::span<const std::byte> image) {
-  // PTX is read up to a zero byte, which the caller's span need not have.
+  // CUDA reads PTX up to a zero byte, which the caller's span need not have.
   std::string code(reinterpret_cast<const char*>(image.data()), image.size());
   CUlibrary library = nullptr;
   auto made = make(Call::library_load, [&](const CudaApi& api) {

@@ -33,12 +33,12 @@ class CudaDriver final : public Driver {
     if (native != 0) return driver_error(call, native);
     return {};
   }
-  /// Makes a call of libcuda in the context; its code as a Status.
+  /// Makes a call of libcuda in the context, and answers its code as a Status.
   template <class MakeCall>
   Status make(Call call, MakeCall make_call) {
     return status_of(call, context_->with_current([&] { return make_call(context_->api()); }));
   }
-  /// The same of a call that asks whether something is done, which it says by a code.
+  /// The same for a call that asks whether something is done, and is answered by a code.
   template <class MakeCall>
   Result<bool> ask(Call call, MakeCall make_call) {
     constexpr std::int32_t kNotReady = 600;

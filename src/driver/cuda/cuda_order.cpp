@@ -100,7 +100,7 @@ Status CudaDriver::memcpy_peer(DevicePtr to, ContextHandle to_context, DevicePtr
   return make(Call::memcpy_peer, [&](const CudaApi& api) {
     auto answer =
         api.memcpy_peer(to.value, native(to_context), from.value, native(from_context), size);
-    // It is ordered with both contexts and may return before it is done (cuMemcpyPeer).
+    // CUDA orders the copy with both contexts, and may return before it is done (cuMemcpyPeer).
     for (const auto context : {to_context, from_context}) {
       if (answer != 0) break;
       CUcontext popped = nullptr;

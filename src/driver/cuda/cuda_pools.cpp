@@ -58,8 +58,8 @@ Result<PoolHandle> CudaDriver::mem_pool_create(std::uint64_t max_size) {
   return PoolHandle{number(pool)};
 }
 
-// Off the count first: the driver may reuse the handle at once. What is still allocated from the
-// pool is not counted from here on, since the driver does not tell.
+// The count forgets the pool before the call, since the driver may reuse the handle at once. Memory
+// that is still allocated from the pool is not counted afterwards, since the driver does not tell.
 Status CudaDriver::mem_pool_destroy(PoolHandle pool) {
   return make(Call::mem_pool_destroy, [&](const CudaApi& api) {
     const bool was_counted = context_->forget_pool(native(pool));
@@ -124,7 +124,7 @@ Result<DevicePtr> CudaDriver::mem_alloc_from_pool_async(std::uint64_t size, Pool
   return DevicePtr{ptr};
 }
 
-// It takes memory of mem_alloc too (measured on an H200).
+// It frees memory of mem_alloc too (measured on an H200).
 Status CudaDriver::mem_free_async(DevicePtr ptr, StreamHandle stream) {
   return make(Call::mem_free_async, [&](const CudaApi& api) {
     const auto size = context_->held().remove(ptr.value);

@@ -6,13 +6,13 @@
 
 namespace emm {
 
-/// The 2 MiB pages that a context's allocations take, from their addresses and sizes: small ones
-/// share a page, larger have pages of their own (measured on an H200). What cuMemGetInfo would
-/// show, without its cost of microseconds. Any thread may call.
+/// Counts the 2 MiB pages that a context's allocations take, from their addresses and sizes: small
+/// ones share a page, larger ones have pages of their own (measured on an H200). It answers what
+/// cuMemGetInfo would show, without the microseconds of that call. Any thread may call.
 class HeldPages {
  public:
   void add(std::uint64_t address, std::uint64_t size);
-  /// The size that add() was given; 0 of an address that is not held.
+  /// Answers the size that add() was given, 0 where the address is not held.
   std::uint64_t remove(std::uint64_t address) noexcept;
   void clear() noexcept;
   std::uint64_t bytes() const noexcept;

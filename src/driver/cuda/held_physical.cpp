@@ -5,11 +5,11 @@
 namespace emm {
 
 void HeldPhysical::create(std::uint64_t handle, std::uint64_t size) {
-  auto block = std::make_shared<Block>(Block{.size = size});
+  auto block = std::make_shared<PhysicalBlock>(PhysicalBlock{.size = size});
   restore(handle, std::move(block));
 }
 
-std::shared_ptr<HeldPhysical::Block> HeldPhysical::release(std::uint64_t handle) noexcept {
+std::shared_ptr<HeldPhysical::PhysicalBlock> HeldPhysical::release(std::uint64_t handle) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = handles_.find(handle);
   if (found == handles_.end()) return nullptr;
@@ -19,7 +19,7 @@ std::shared_ptr<HeldPhysical::Block> HeldPhysical::release(std::uint64_t handle)
   return block;
 }
 
-void HeldPhysical::restore(std::uint64_t handle, std::shared_ptr<Block> block) {
+void HeldPhysical::restore(std::uint64_t handle, std::shared_ptr<PhysicalBlock> block) {
   const std::lock_guard lock(mutex_);
   take(*block);
   handles_[handle] = std::move(block);
@@ -33,9 +33,10 @@ void HeldPhysical::map(std::uint64_t address, std::uint64_t size, std::uint64_t 
   mappings_[address] = {.address = address, .size = size, .block = found->second};
 }
 
-std::vector<HeldPhysical::Mapping> HeldPhysical::unmap(std::uint64_t address, std::uint64_t size) {
+std::vector<HeldPhysical::HeldMapping> HeldPhysical::unmap(std::uint64_t address,
+                                                           std::uint64_t size) {
   const std::lock_guard lock(mutex_);
-  std::vector<Mapping> gone;
+  std::vector<HeldMapping> gone;
   auto at = address;
   while (at < address + size) {
     const auto mapping = mappings_.find(at);
@@ -51,7 +52,7 @@ std::vector<HeldPhysical::Mapping> HeldPhysical::unmap(std::uint64_t address, st
   return gone;
 }
 
-void HeldPhysical::restore(const std::vector<Mapping>& mappings) {
+void HeldPhysical::restore(const std::vector<HeldMapping>& mappings) {
   const std::lock_guard lock(mutex_);
   for (const auto& mapping : mappings) {
     take(*mapping.block);
@@ -71,11 +72,11 @@ std::uint64_t HeldPhysical::bytes() const noexcept {
   return bytes_;
 }
 
-void HeldPhysical::take(Block& block) noexcept {
+void HeldPhysical::take(PhysicalBlock& block) noexcept {
   if (block.references++ == 0) bytes_ += block.size;
 }
 
-void HeldPhysical::drop(Block& block) noexcept {
+void HeldPhysical::drop(PhysicalBlock& block) noexcept {
   if (--block.references == 0) bytes_ -= block.size;
 }
 

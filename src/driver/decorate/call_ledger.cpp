@@ -106,7 +106,7 @@ void CallLedger::end(Kind kind, const CallEvent& event) {
   auto& book = account(kind);
   const auto found = book.live.find(event.pointer);
   if (found == book.live.end()) {
-    // An end that succeeds here is of something older than the ledger, or that a reset ended.
+    // If it succeeded, the thing is older than the ledger. If it is 709, a reset ended it.
     if (event.native == 0 || event.native == 709) return;
     ++(book.ended.count(event.pointer) != 0 ? double_ends_ : foreign_ends_);
     return;
@@ -114,7 +114,8 @@ void CallLedger::end(Kind kind, const CallEvent& event) {
   if (event.native != 0) return;
   book.bytes -= found->second;
   book.live.erase(found);
-  // Frees name no kind: remember all of them where a second free will look.
+  // A free does not say which kind it means, so device and managed memory share the list in which a
+  // second free is looked up.
   account(kind == Kind::managed ? Kind::device : kind).ended.insert(event.pointer);
 }
 

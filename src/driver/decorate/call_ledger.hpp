@@ -11,12 +11,12 @@
 
 namespace emm {
 
-/// Every call that one context received, and whether its accounts balance: what was handed out has
-/// come back, once. What a context reset ends is not owed any more. Any thread may call; the
-/// numbers that a reader sees are those of whole calls.
+/// Counts every call that one context received, and checks whether its accounts balance: everything
+/// handed out was freed once. A context reset settles what it ends. Any thread may call. A reader
+/// sees the numbers of whole calls.
 class CallLedger final : public CallHook {
  public:
-  /// What is handed out and comes back.
+  /// The kinds of things that are handed out and freed.
   enum class Kind : std::uint8_t {
     device,
     managed,
@@ -26,31 +26,31 @@ class CallLedger final : public CallHook {
     event,
     stream,
     library,
-    reservation,  ///< Of addresses.
-    physical,     ///< Handles of physical memory.
+    reservation,  ///< A range of addresses.
+    physical,     ///< A handle of physical memory.
     mapping,
-    pool,  ///< Stream-ordered; its memory is `device`.
+    pool,  ///< A stream-ordered pool; its memory counts as `device`.
   };
   static constexpr std::size_t kKinds = 12;
 
   struct Calls {
     std::uint64_t made = 0;
-    std::uint64_t failed = 0;  ///< Of those.
+    std::uint64_t failed = 0;  ///< How many of those failed.
     bool operator==(const Calls&) const = default;
   };
   struct Live {
     std::uint64_t count = 0;
-    std::uint64_t bytes = 0;  ///< As asked for; 0 of objects that have no size.
+    std::uint64_t bytes = 0;  ///< As requested; 0 for objects without a size.
     bool operator==(const Live&) const = default;
   };
 
   void after(const CallEvent& event) override;
 
   Calls calls(Call call) const;
-  Calls calls() const;  ///< Of every kind.
+  Calls calls() const;  ///< The sum over all calls.
   Live live(Kind kind) const;
-  /// Ends asked for of what had ended already, and of what was never handed out here (null
-  /// excepted).
+  /// How many frees were asked for of what was freed already, and of what was never handed out
+  /// here. Null does not count.
   std::uint64_t double_ends() const;
   std::uint64_t foreign_ends() const;
 
@@ -62,7 +62,7 @@ class CallLedger final : public CallHook {
  private:
   struct Account {
     std::unordered_map<std::uint64_t, std::uint64_t>
-        live;  // size, or times opened of imported memory
+        live;  // size; of imported memory, how often it is open
     std::unordered_set<std::uint64_t> ended;
     std::uint64_t bytes = 0;
   };

@@ -8,17 +8,18 @@
 
 namespace emm {
 
-/// As to_text(CallEvent), with host addresses as `driver` shows them in logs, so that on a
-/// simulated device the text is the same in every run.
+/// Like to_text(CallEvent), with host addresses as `driver` shows them in logs, so that the text is
+/// the same in every run on a simulated device.
 std::string to_text(const CallEvent& event, const Driver& driver);
 
-/// Every call in the order in which they returned, with arguments and answers. Any thread may call.
+/// Keeps every call with its arguments and its answer, in the order in which the calls returned.
+/// Any thread may call.
 class CallLog final : public CallHook {
  public:
   void after(const CallEvent& event) override;
 
   std::vector<CallEvent> events() const;
-  /// One line a call, as to_text(CallEvent, Driver) writes it.
+  /// Answers one line for each call, as to_text(CallEvent, Driver) writes it.
   std::string text(const Driver& driver) const;
   void clear();
 

@@ -26,8 +26,8 @@ struct FaultPlan {
   static Result<FaultPlan> parse(std::string_view text);
 };
 
-/// Fails calls as planned. A call that it fails does not reach the device. Any thread may call;
-/// which of several calls at once is the n-th is then theirs to race for.
+/// Fails calls as planned. A failed call does not reach the device. Any thread may call; which of
+/// several concurrent calls is the n-th is then a race.
 class FaultInjector final : public CallHook {
  public:
   explicit FaultInjector(const FaultPlan& plan) noexcept : plan_(plan), random_(plan.seed) {}

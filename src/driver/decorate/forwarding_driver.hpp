@@ -8,9 +8,9 @@
 namespace emm {
 
 /// A driver that passes every call to another, with a hook around it: the one place where
-/// decorators see calls. What it answers is what the other answers, unless the hook refuses. The
-/// questions that are no call of CUDA's (names, held_bytes, ...) pass by the hook. Both must
-/// outlive it; threads as theirs.
+/// decorators see calls. It answers what the other answers, unless the hook refuses. Questions that
+/// are no call of CUDA's (names, held_bytes, ...) bypass the hook. The other driver and the hook
+/// must outlive it. Its threads are theirs.
 class ForwardingDriver : public Driver {
  public:
   ForwardingDriver(Driver& inner, CallHook& hook) noexcept : inner_(inner), hook_(hook) {}
@@ -48,7 +48,8 @@ class ForwardingRuntime final : public Runtime {
   CallHook& hook_;
 };
 
-/// `device` with `hook` around every call of its driver and its runtime; owns what it decorates.
+/// Puts `hook` around every call of a device's driver and runtime. The answer owns what it
+/// decorates.
 OpenedDevice hooked(OpenedDevice device, CallHook& hook);
 
 }  // namespace emm

@@ -23,8 +23,8 @@ enum Native : std::int32_t {
   kNotSupported = 801,
 };
 
-/// What a device says to a call: a code, a value where that is success, the bytes it was about, on
-/// which its cost depends, and what it cost beyond that.
+/// What a device answers to a call: a code, the value where that is success, the bytes on which the
+/// cost of the call depends, and a cost beyond that.
 template <class T>
 struct Answer {
   std::int32_t native = kSuccess;

@@ -8,42 +8,42 @@
 namespace emm::sim {
 
 std::uint32_t Chunk::take(std::uint32_t units) {
-  const auto hole =
-      std::find_if(holes_.begin(), holes_.end(), [&](const Hole& h) { return h.units >= units; });
-  EMM_ASSERT(hole != holes_.end());
-  const std::uint32_t first = hole->first;
-  const bool was_longest = hole->units == longest_;
-  if (hole->units == units) {
-    holes_.erase(hole);
+  const auto range = std::find_if(free_.begin(), free_.end(),
+                                  [&](const FreeUnits& h) { return h.units >= units; });
+  EMM_ASSERT(range != free_.end());
+  const std::uint32_t first = range->first;
+  const bool was_longest = range->units == longest_;
+  if (range->units == units) {
+    free_.erase(range);
   } else {
-    hole->first = static_cast<std::uint16_t>(hole->first + units);
-    hole->units = static_cast<std::uint16_t>(hole->units - units);
+    range->first = static_cast<std::uint16_t>(range->first + units);
+    range->units = static_cast<std::uint16_t>(range->units - units);
   }
   if (was_longest) find_longest();
   begins_[first / 64] |= std::uint64_t{1} << (first % 64);
   return first;
 }
 
-void Chunk::give(std::uint32_t first, std::uint32_t units) {
+void Chunk::release(std::uint32_t first, std::uint32_t units) {
   begins_[first / 64] &= ~(std::uint64_t{1} << (first % 64));
-  auto next =
-      std::lower_bound(holes_.begin(), holes_.end(), first,
-                       [](const Hole& hole, std::uint32_t unit) { return hole.first < unit; });
-  const bool joins_next = next != holes_.end() && first + units == next->first;
+  auto next = std::lower_bound(
+      free_.begin(), free_.end(), first,
+      [](const FreeUnits& range, std::uint32_t unit) { return range.first < unit; });
+  const bool joins_next = next != free_.end() && first + units == next->first;
   const bool joins_previous =
-      next != holes_.begin() && std::prev(next)->first + std::prev(next)->units == first;
+      next != free_.begin() && std::prev(next)->first + std::prev(next)->units == first;
   if (joins_previous) {
     auto previous = std::prev(next);
     previous->units =
         static_cast<std::uint16_t>(previous->units + units + (joins_next ? next->units : 0));
     longest_ = std::max(longest_, previous->units);
-    if (joins_next) holes_.erase(next);
+    if (joins_next) free_.erase(next);
   } else if (joins_next) {
     next->first = static_cast<std::uint16_t>(first);
     next->units = static_cast<std::uint16_t>(next->units + units);
     longest_ = std::max(longest_, next->units);
   } else {
-    holes_.insert(next, {static_cast<std::uint16_t>(first), static_cast<std::uint16_t>(units)});
+    free_.insert(next, {static_cast<std::uint16_t>(first), static_cast<std::uint16_t>(units)});
     longest_ = std::max(longest_, static_cast<std::uint16_t>(units));
   }
 }
@@ -60,7 +60,7 @@ std::uint32_t Chunk::begin_at_or_below(std::uint32_t unit) const noexcept {
 
 void Chunk::find_longest() noexcept {
   longest_ = 0;
-  for (const auto& hole : holes_) longest_ = std::max(longest_, hole.units);
+  for (const auto& range : free_) longest_ = std::max(longest_, range.units);
 }
 
 }  // namespace emm::sim

@@ -11,14 +11,17 @@ namespace {
 constexpr std::size_t kSmall = 4096;      // adjoining writes up to this size grow one run
 constexpr std::size_t kBounce = 262'144;  // bytes at a time where content has to be written out
 
+/// Writes the pattern as it stands at `offset`.
 void put(std::span<std::byte> bytes, std::uint64_t offset, Pattern pattern) noexcept {
   repeat(bytes, std::rotr(pattern.value, static_cast<int>(offset % 4 * 8)));
 }
 
+/// Whether the bytes are a pattern: a run of it costs nothing. Short ones are not worth the look.
 bool repeats(std::span<const std::byte> bytes) noexcept {
   return bytes.size() >= 64 && std::memcmp(bytes.data(), bytes.data() + 4, bytes.size() - 4) == 0;
 }
 
+/// Writes `from` XOR the pattern: into shared memory, and out of it again.
 void mask(std::span<std::byte> to, std::span<const std::byte> from, std::uint64_t offset,
           Pattern pattern) noexcept {
   std::byte pad[4];
@@ -36,7 +39,7 @@ void repeat(std::span<std::byte> bytes, std::uint32_t value) noexcept {
   if (bytes.empty()) return;
   const auto first = std::min(sizeof value, bytes.size());
   std::memcpy(bytes.data(), &value, first);
-  // Doubling up to what a cache holds; then that piece again and again.
+  // The copied part doubles up to what a cache holds, and is then copied again and again.
   for (auto done = first; done < bytes.size();) {
     const auto more = std::min({done, bytes.size() - done, kBounce});
     std::memcpy(bytes.data() + done, bytes.data(), more);
@@ -123,14 +126,14 @@ void Content::read(std::uint64_t offset, std::span<std::byte> bytes) const {
     offset = gap_end;
     if (offset == end) return;
     const auto& [begin, data] = *run;
-    const auto piece = std::min(end, begin + data.size) - offset;
+    const auto part = std::min(end, begin + data.size) - offset;
     if (data.bytes.empty()) {
-      put(bytes.first(piece), offset, data.pattern);
+      put(bytes.first(part), offset, data.pattern);
     } else {
-      std::memcpy(bytes.data(), data.bytes.data() + (offset - begin), piece);
+      std::memcpy(bytes.data(), data.bytes.data() + (offset - begin), part);
     }
-    bytes = bytes.subspan(piece);
-    offset += piece;
+    bytes = bytes.subspan(part);
+    offset += part;
     ++run;
   }
 }
@@ -151,21 +154,23 @@ const SharedMemory* Content::share(std::uint64_t size) {
   return &*shared_;
 }
 
-void Content::copy(Place to, Place from, std::uint64_t size) {
+void Content::copy(Position to, Position from, std::uint64_t size) {
   if (to.content.shared_ || from.content.shared_) {
-    // From the end where the target lies above its source, so that an overlap is read before it is
-    // written.
+    // Where the target lies above its source, the copy goes from the end, so that an overlap is
+    // read before it is written.
     const bool backwards = &to.content == &from.content && to.offset > from.offset;
     std::vector<std::byte> bounce(std::min<std::uint64_t>(size, kBounce));
     for (std::uint64_t done = 0; done < size;) {
-      const auto piece = std::min<std::uint64_t>(bounce.size(), size - done);
-      const auto at = backwards ? size - done - piece : done;
-      from.content.read(from.offset + at, std::span(bounce).first(piece));
-      to.content.write(to.offset + at, std::span(bounce).first(piece));
-      done += piece;
+      const auto part = std::min<std::uint64_t>(bounce.size(), size - done);
+      const auto at = backwards ? size - done - part : done;
+      from.content.read(from.offset + at, std::span(bounce).first(part));
+      to.content.write(to.offset + at, std::span(bounce).first(part));
+      done += part;
     }
     return;
   }
+  // Runs are copied whole, so the source is cut at both ends first. They are taken by value: target
+  // and source may be one content, whose runs the fill below changes.
   from.content.cut(from.offset);
   from.content.cut(from.offset + size);
   const auto& source = from.content.runs_;

@@ -23,14 +23,14 @@ Pattern pattern_at(std::uint64_t offset, std::uint32_t value) noexcept;
 /// Fills `bytes` with `value`, over and over from their start.
 void repeat(std::span<std::byte> bytes, std::uint32_t value) noexcept;
 
-/// What an allocation of device memory holds, without holding it: runs of a repeating pattern, and
-/// bytes only where bytes were copied in. What nobody wrote to reads as `fresh`. Filling a terabyte
-/// costs what filling a word does. One thread at a time; offsets and sizes are the caller's to
-/// check.
+/// The content of an allocation of device memory, without the memory: runs of a repeating pattern,
+/// and bytes only where bytes were copied in. Bytes that nobody wrote to read as `fresh`. A fill of
+/// a terabyte costs what a fill of a word does. The caller checks offsets and sizes. One thread at
+/// a time.
 class Content {
  public:
   explicit Content(Pattern fresh) noexcept : fresh_(fresh) {}
-  /// Shared with the process that `memory` came from; both must agree on `fresh`.
+  /// Shares its bytes with the process that `memory` came from. Both must agree on `fresh`.
   Content(Pattern fresh, SharedMemory memory) noexcept
       : fresh_(fresh), shared_(std::move(memory)) {}
 
@@ -39,32 +39,34 @@ class Content {
   void read(std::uint64_t offset, std::span<std::byte> bytes) const;
 
   /// Moves the content of an allocation of `size` bytes into memory that other processes can map.
-  /// Nothing where the system has none; then nothing has changed.
+  /// Null where the system has none; then nothing has changed.
   const SharedMemory* share(std::uint64_t size);
 
-  struct Place {
+  struct Position {
     Content& content;
     std::uint64_t offset;
   };
-  /// As memmove: the two may overlap.
-  static void copy(Place to, Place from, std::uint64_t size);
+  /// The two may overlap, as with memmove.
+  static void copy(Position to, Position from, std::uint64_t size);
 
  private:
   struct Run {
     std::uint64_t size = 0;
-    Pattern pattern;               // where bytes is empty
-    std::vector<std::byte> bytes;  // else all of it
+    Pattern pattern;               // of a run without bytes
+    std::vector<std::byte> bytes;  // all of the run, or empty
   };
   using Runs = std::map<std::uint64_t, Run>;
 
   /// The run that holds all of [offset, offset + size) as bytes, or end().
   Runs::iterator bytes_around(std::uint64_t offset, std::uint64_t size);
+  /// Makes a run begin at `at`, where one lies across it.
   void cut(std::uint64_t at);
   void clear(std::uint64_t offset, std::uint64_t size);
 
   Pattern fresh_;
   Runs runs_;  // by offset; none overlap; a gap is fresh
-  // Holds each byte XOR fresh_, so that pages which nobody wrote to read as fresh in every process.
+  // Holds each byte XOR fresh_. The system's pages are zero until they are written, so an untouched
+  // page reads as fresh in every process, and costs no memory in any.
   std::optional<SharedMemory> shared_;
 };
 

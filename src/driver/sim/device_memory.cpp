@@ -6,8 +6,8 @@
 namespace emm::sim {
 namespace {
 
-// Addresses are plentiful on a device: with eight times those that its memory fills, the lowest fit
-// cannot run out of them before the memory does, but in contrived cases.
+// A device has eight times the addresses that its memory fills. The lowest fit then runs out of
+// memory before it runs out of addresses, but in contrived cases.
 constexpr std::uint32_t kMostPages = 1u << 22;
 
 std::uint32_t address_pages(std::uint32_t pages) {
@@ -28,7 +28,7 @@ DeviceMemory::DeviceMemory(std::uint64_t base, std::uint32_t pages)
     : base_(base),
       pages_(pages),
       tree_(address_pages(pages)),
-      longest_holes_(address_pages(pages)) {}
+      longest_free_(address_pages(pages)) {}
 
 std::uint64_t DeviceMemory::allocate(std::uint64_t size) {
   std::uint64_t address = 0;
@@ -37,7 +37,7 @@ std::uint64_t DeviceMemory::allocate(std::uint64_t size) {
     address = take_pages(static_cast<std::uint32_t>(pages_of(size)));
   } else {
     const auto units = units_of(size);
-    auto page = longest_holes_.find(static_cast<std::uint16_t>(units));
+    auto page = longest_free_.find(static_cast<std::uint16_t>(units));
     if (!page) {
       const auto fresh = take_pages(1);
       if (fresh == 0) return 0;
@@ -48,9 +48,9 @@ std::uint64_t DeviceMemory::allocate(std::uint64_t size) {
     }
     auto& chunk = *chunks_[*page];
     address = address_of(*page) + chunk.take(units) * Chunk::kUnitBytes;
-    longest_holes_.set(*page, chunk.longest());
+    longest_free_.set(*page, chunk.longest());
   }
-  if (address != 0) blocks_.try_emplace(address, Block{.size = size, .content = nullptr});
+  if (address != 0) blocks_.try_emplace(address, DeviceBlock{.size = size, .content = nullptr});
   return address;
 }
 
@@ -61,16 +61,16 @@ std::uint64_t DeviceMemory::free(std::uint64_t address) {
   blocks_.erase(found);
   const auto page = static_cast<std::uint32_t>((address - base_) / kPageBytes);
   if (size > kLargestShared) {
-    give_pages(page, static_cast<std::uint32_t>(pages_of(size)));
+    release_pages(page, static_cast<std::uint32_t>(pages_of(size)));
     return size;
   }
   auto& chunk = chunks_[page];
-  chunk->give(static_cast<std::uint32_t>((address - address_of(page)) / Chunk::kUnitBytes),
-              units_of(size));
-  longest_holes_.set(page, chunk->empty() ? std::uint16_t{0} : chunk->longest());
+  chunk->release(static_cast<std::uint32_t>((address - address_of(page)) / Chunk::kUnitBytes),
+                 units_of(size));
+  longest_free_.set(page, chunk->empty() ? std::uint16_t{0} : chunk->longest());
   if (chunk->empty()) {
     chunk.reset();
-    give_pages(page, 1);
+    release_pages(page, 1);
   }
   return size;
 }
@@ -109,7 +109,7 @@ void DeviceMemory::clear() { *this = DeviceMemory(base_, pages_); }
 
 std::uint64_t DeviceMemory::largest_free_bytes() const noexcept {
   if (const auto run = std::min(pages_ - taken_, tree_.longest()); run > 0) return run * kPageBytes;
-  return std::min(longest_holes_.max() * Chunk::kUnitBytes, kLargestShared);
+  return std::min(longest_free_.max() * Chunk::kUnitBytes, kLargestShared);
 }
 
 std::uint64_t DeviceMemory::take_pages(std::uint32_t count) {
@@ -122,8 +122,8 @@ std::uint64_t DeviceMemory::take_pages(std::uint32_t count) {
   return address_of(*first);
 }
 
-void DeviceMemory::give_pages(std::uint32_t first, std::uint32_t count) {
-  tree_.give(first, count);
+void DeviceMemory::release_pages(std::uint32_t first, std::uint32_t count) {
+  tree_.release(first, count);
   taken_ -= count;
   mark(first, false);
 }

@@ -15,7 +15,7 @@ inline constexpr std::uint64_t kPageBytes = 2u << 20;
 inline constexpr std::uint64_t kLargestShared =
     1u << 20;  ///< Larger allocations have pages of their own.
 
-/// The memory of one device: which address and which physical pages an allocation gets.
+/// The memory of one device. Decides which address and how many physical pages an allocation gets.
 ///
 /// Sizes up to 1 MiB share 2 MiB pages at steps of 512 bytes; a larger one takes whole pages of its
 /// own. (Measured on an H200: 1,048,576 bytes take 2 MiB of what cuMemGetInfo shows, as 1,048,577
@@ -25,26 +25,28 @@ inline constexpr std::uint64_t kLargestShared =
 /// at a time.
 class DeviceMemory {
  public:
-  struct Block {
+  struct DeviceBlock {
     std::uint64_t size = 0;
     std::unique_ptr<Content> content;  ///< Null until something is written.
   };
   struct Found {
     std::uint64_t base = 0;
-    Block* block = nullptr;  ///< Null where there is none.
+    DeviceBlock* block = nullptr;  ///< Null where there is none.
   };
 
   /// `pages` physical pages at addresses from `base`, which is a multiple of the page size.
   DeviceMemory(std::uint64_t base, std::uint32_t pages);
 
-  /// The address, or 0 where there is no room. REQUIRES: size > 0.
+  /// Answers the address, or 0 where there is no room. REQUIRES: size > 0.
   std::uint64_t allocate(std::uint64_t size);
-  /// The size of what was freed; 0 where no allocation begins at `address`.
+  /// Answers the size of what was freed, 0 where no allocation begins at `address`.
   std::uint64_t free(std::uint64_t address);
-  /// Physical pages that get their addresses elsewhere. False where there are not that many.
+  /// Takes physical pages that get their addresses elsewhere. False where there are not that many.
   bool take_unplaced(std::uint64_t pages) noexcept;
-  void give_unplaced(std::uint64_t pages) noexcept { taken_ -= static_cast<std::uint32_t>(pages); }
-  /// The allocation whose bytes `address` is among.
+  void release_unplaced(std::uint64_t pages) noexcept {
+    taken_ -= static_cast<std::uint32_t>(pages);
+  }
+  /// Finds the allocation whose bytes `address` is among.
   Found find(std::uint64_t address) noexcept;
   void clear();
 
@@ -53,22 +55,23 @@ class DeviceMemory {
   /// The largest size that allocate() could serve now.
   std::uint64_t largest_free_bytes() const noexcept;
 
-  const std::unordered_map<std::uint64_t, Block>& blocks() const noexcept { return blocks_; }
+  const std::unordered_map<std::uint64_t, DeviceBlock>& blocks() const noexcept { return blocks_; }
 
  private:
   std::uint64_t address_of(std::uint32_t page) const noexcept { return base_ + page * kPageBytes; }
   std::uint64_t take_pages(std::uint32_t count);
-  void give_pages(std::uint32_t first, std::uint32_t count);
+  void release_pages(std::uint32_t first, std::uint32_t count);
   void mark(std::uint32_t page, bool begins);
 
   std::uint64_t base_;
   std::uint32_t pages_;
   std::uint32_t taken_ = 0;
   PageTree tree_;
-  MaxTree longest_holes_;                       // by page; in a Chunk's units
-  std::vector<std::unique_ptr<Chunk>> chunks_;  // by page; null where it is no chunk
-  std::vector<std::uint64_t> begins_;  // one bit a page: a chunk or a large allocation begins here
-  std::unordered_map<std::uint64_t, Block> blocks_;
+  MaxTree longest_free_;                        // by page, in a Chunk's units
+  std::vector<std::unique_ptr<Chunk>> chunks_;  // by page, null where it is no chunk
+  std::vector<std::uint64_t>
+      begins_;  // one bit for each page: a chunk or a large allocation begins here
+  std::unordered_map<std::uint64_t, DeviceBlock> blocks_;
 };
 
 }  // namespace emm::sim

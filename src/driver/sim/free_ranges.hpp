@@ -8,21 +8,21 @@
 #include <utility>
 #include <vector>
 
-#include "driver/sim/order.hpp"
+#include "driver/sim/vector_clock.hpp"
 
 namespace emm::sim {
 
-/// What a stream-ordered pool has to give, by address: each range is free once what its stream was
-/// given before the free is done. A range of stream 0 is anyone's. What a stream freed last is
-/// `recent`, until it is settled. Ranges that touch are one where they are of one stream, and both
-/// recent or both not. Of ranges of one size, the one that came first is given. Costs are
-/// logarithmic. One thread at a time.
+/// The free memory of a stream-ordered pool, by address. A range belongs to the stream that freed
+/// it and is free once the work before the free is done; a range of stream 0 is anyone's. What a
+/// stream freed last is `recent` until the stream is given other work. Ranges that touch are joined
+/// where they belong to one stream and both are recent or neither is. Of ranges of one size the
+/// oldest is taken. Costs are logarithmic. One thread at a time.
 class FreeRanges {
  public:
-  struct Range {
+  struct FreeRange {
     std::uint64_t at = 0;
     std::uint64_t size = 0;
-    Point free_after{};  ///< Of its stream.
+    Point free_after{};  ///< The free, in the order of its stream.
     bool recent = false;
 
     std::uint64_t end() const noexcept { return at + size; }
@@ -31,18 +31,19 @@ class FreeRanges {
     }
   };
 
-  void add(Range range);
-  /// Takes what lies there, whoever's it is; what is left of a range stays as it was.
+  void add(FreeRange range);
+  /// Takes what lies there, whoever it belongs to. What is left of a range stays as it was.
   void remove(std::uint64_t begin, std::uint64_t end);
-  /// The smallest recent range of a stream's that is large enough.
-  std::optional<Range> recent_fit(std::uint64_t stream, std::uint64_t size) const;
-  /// The smallest of anyone's, and of a stream's that are settled, that is large enough and does
-  /// not end at `top`.
-  std::optional<Range> fit(std::uint64_t stream, std::uint64_t size, std::uint64_t top) const;
-  /// The same of all other streams', of the first 64 that fit each, where `allowed` says so.
+  /// Finds the smallest recent range of a stream that is large enough.
+  std::optional<FreeRange> recent_fit(std::uint64_t stream, std::uint64_t size) const;
+  /// Finds the smallest range that is anyone's, or the stream's and not recent, that is large
+  /// enough and does not end at `top`.
+  std::optional<FreeRange> fit(std::uint64_t stream, std::uint64_t size, std::uint64_t top) const;
+  /// Finds a range of another stream of which `allowed` says yes. Looks at the 64 smallest that fit
+  /// of each stream, which bounds the cost.
   template <class Allowed>
-  std::optional<Range> fit_of_others(std::uint64_t stream, std::uint64_t size,
-                                     Allowed allowed) const {
+  std::optional<FreeRange> fit_of_others(std::uint64_t stream, std::uint64_t size,
+                                         Allowed allowed) const {
     for (const auto& [owner, ranges] : owners_) {
       if (owner.stream == stream || owner.stream == 0) continue;
       int looked_at = 0;
@@ -54,12 +55,12 @@ class FreeRanges {
     }
     return std::nullopt;
   }
-  /// What of a stream's is recent, the last first; it is taken.
-  std::vector<Range> take_recent(std::uint64_t stream);
-  /// Takes a range that is first on its stream, and of whose point `is_over` says yes. What is
-  /// recent on stream `but` is left out.
+  /// Takes what is recent of a stream, the last freed first.
+  std::vector<FreeRange> take_recent(std::uint64_t stream);
+  /// Takes a range that is first on its stream and of whose free `is_over` says yes. What is recent
+  /// on stream `but` is left out.
   template <class IsOver>
-  std::optional<Range> take_over(std::uint64_t but, IsOver is_over) {
+  std::optional<FreeRange> take_finished(std::uint64_t but, IsOver is_over) {
     for (const auto& [owner, ranges] : owners_) {
       if (owner.stream == 0 || (owner.recent && owner.stream == but)) continue;
       const auto range = range_at(ranges.by_point.begin()->second);
@@ -69,12 +70,13 @@ class FreeRanges {
     }
     return std::nullopt;
   }
-  bool is_free(std::uint64_t begin, std::uint64_t size) const;  ///< Anyone's, all of it.
-  std::optional<Range> ending_at(std::uint64_t end) const;
-  std::optional<Range> beginning_at(std::uint64_t begin) const;
+  /// Whether all of it is anyone's.
+  bool is_free(std::uint64_t begin, std::uint64_t size) const;
+  std::optional<FreeRange> ending_at(std::uint64_t end) const;
+  std::optional<FreeRange> beginning_at(std::uint64_t begin) const;
 
  private:
-  struct Entry {
+  struct ListedRange {
     std::uint64_t size = 0;
     Point free_after{};
     bool recent = false;
@@ -90,13 +92,13 @@ class FreeRanges {
     BySize by_size;                                              // size, turn, address
     std::set<std::pair<std::uint64_t, std::uint64_t>> by_point;  // number, address
   };
-  Range range_at(std::uint64_t at) const;
-  std::optional<Range> around(std::uint64_t at) const;
-  void insert(const Range& range);
-  void erase(const Range& range);
+  FreeRange range_at(std::uint64_t at) const;
+  std::optional<FreeRange> around(std::uint64_t at) const;
+  void insert(const FreeRange& range);
+  void erase(const FreeRange& range);
 
-  std::map<std::uint64_t, Entry> ranges_;
-  std::map<OwnerId, Owner> owners_;  // those that have any
+  std::map<std::uint64_t, ListedRange> ranges_;
+  std::map<OwnerId, Owner> owners_;  // those that have ranges
   std::uint64_t turns_ = 0;
 };
 

@@ -32,9 +32,9 @@ bool is_mapped(HostRange range) {
   if (end < value_of(range.pointer)) return false;
   std::array<unsigned char, 16384> resident;
   while (at < end) {
-    const auto piece = std::min<std::uint64_t>(end - at, resident.size() * page);
-    if (mincore(pointer_to(at), piece, resident.data()) != 0) return false;
-    at += piece;
+    const auto part = std::min<std::uint64_t>(end - at, resident.size() * page);
+    if (mincore(pointer_to(at), part, resident.data()) != 0) return false;
+    at += part;
   }
   return true;
 }
@@ -54,7 +54,7 @@ void HostSpace::reserve() {
     if (range == MAP_FAILED) continue;
     size_ = size;
     base_ = value_of(static_cast<std::byte*>(range));
-    holes_.give(0, size);
+    free_.release(0, size);
     return;
   }
 }
@@ -63,14 +63,14 @@ HostPtr HostSpace::allocate(Kind kind, std::uint64_t size, ContextHandle owner) 
   if (size > kMost) return nullptr;
   const std::lock_guard lock(mutex_);
   reserve();
-  const auto offset = holes_.take(whole_pages(size));
+  const auto offset = free_.take(whole_pages(size));
   if (!offset) {
     if (size_ < kMost) host_memory_refused();
     return nullptr;
   }
   auto* ptr = pointer_to(base_ + *offset);
   if (mprotect(ptr, whole_pages(size), PROT_READ | PROT_WRITE) != 0) {
-    holes_.give(*offset, whole_pages(size));
+    free_.release(*offset, whole_pages(size));
     host_memory_refused();
     return nullptr;
   }
@@ -97,7 +97,7 @@ std::int32_t HostSpace::register_range(HostRange range, ContextHandle owner) {
     return kAlreadyRegistered;
   }
   blocks_.emplace_hint(next, begin,
-                       Block{.size = range.size, .kind = Kind::registered, .owner = owner});
+                       HostBlock{.size = range.size, .kind = Kind::registered, .owner = owner});
   return 0;
 }
 
@@ -142,18 +142,18 @@ std::uint64_t HostSpace::log_address(const std::byte* ptr) const noexcept {
   return kShownBase + (value - base);
 }
 
-void HostSpace::end(Blocks::iterator block) {
+void HostSpace::end(HostBlocks::iterator block) {
   const auto [address, what] = *block;
   blocks_.erase(block);
   if (what.kind == Kind::registered) return;
   const auto size = whole_pages(what.size);
-  // Mapping afresh gives the memory back and makes the addresses fault, in one step.
+  // A new mapping frees the memory and makes the addresses fault, in one step.
   mmap(pointer_to(address), size, PROT_NONE,
        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  holes_.give(address - base_, size);
+  free_.release(address - base_, size);
 }
 
-HostSpace::Blocks::const_iterator HostSpace::around(std::uint64_t address) const {
+HostSpace::HostBlocks::const_iterator HostSpace::around(std::uint64_t address) const {
   auto found = blocks_.upper_bound(address);
   if (found == blocks_.begin()) return blocks_.end();
   --found;

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <optional>
 
-#include "driver/sim/holes.hpp"
+#include "driver/sim/free_addresses.hpp"
 #include "driver/types.hpp"
 
 namespace emm::sim {
@@ -16,14 +16,15 @@ namespace emm::sim {
 /// at device addresses that are the host addresses (measured on an H200: dev==host, also without
 /// DEVICEMAP).
 ///
-/// Handed-out memory lies in one reserved range of addresses, each piece at the smallest hole that
-/// it fits, so that offsets in the range are the same in every run. Touching freed memory faults.
+/// Handed-out memory lies in one reserved range of addresses, each block in the smallest free range
+/// that it fits, so that offsets in the range are the same in every run. Touching freed memory
+/// faults.
 /// Managed memory takes no device memory: on a device it does so only as kernels touch it, and none
 /// run. Any thread may call. The native codes returned are CUDA's, measured where a test says so.
 class HostSpace {
  public:
   enum class Kind : std::uint8_t { page_locked, managed, registered };
-  /// What a range at this address belongs to: bytes of one allocation or registration.
+  /// The allocation or registration that an address belongs to.
   struct Found {
     std::uint64_t base = 0;
     std::uint64_t size = 0;
@@ -39,7 +40,8 @@ class HostSpace {
   HostSpace& operator=(const HostSpace&) = delete;
   ~HostSpace();
 
-  /// Zeroed memory, null where there is no room. REQUIRES: kind is not registered, size > 0.
+  /// Answers zeroed memory, null where there is no room. REQUIRES: kind is not registered, size >
+  /// 0.
   HostPtr allocate(Kind kind, std::uint64_t size, ContextHandle owner);
   /// Frees what begins at `ptr`, if it is of `kind`.
   Freed free(Kind kind, HostPtr ptr);
@@ -49,8 +51,8 @@ class HostSpace {
   void release(ContextHandle owner);
 
   std::optional<Found> find(std::uint64_t address) const;
-  /// The bytes at `address` if all `size` of them are in one allocation. Only while the lock is
-  /// held.
+  /// The bytes at `address` if all `size` of them lie in one allocation, else null. They are valid
+  /// while the lock is held.
   std::byte* bytes(std::uint64_t address, std::uint64_t size,
                    const std::unique_lock<std::mutex>& lock) const;
   std::mutex& mutex() const noexcept { return mutex_; }
@@ -58,20 +60,20 @@ class HostSpace {
   std::uint64_t log_address(const std::byte* ptr) const noexcept;
 
  private:
-  struct Block {
+  struct HostBlock {
     std::uint64_t size = 0;
     Kind kind = Kind::registered;
     ContextHandle owner;
   };
-  using Blocks = std::map<std::uint64_t, Block>;
+  using HostBlocks = std::map<std::uint64_t, HostBlock>;
 
   void reserve();
-  void end(Blocks::iterator block);
-  Blocks::const_iterator around(std::uint64_t address) const;
+  void end(HostBlocks::iterator block);
+  HostBlocks::const_iterator around(std::uint64_t address) const;
 
   mutable std::mutex mutex_;
-  Blocks blocks_;                       // by address
-  Holes holes_;                         // of the range, by offset
+  HostBlocks blocks_;                   // by address
+  FreeAddresses free_;                  // of the range, by offset
   std::atomic<std::uint64_t> base_{0};  // of the range; 0 until it is needed
   std::atomic<std::uint64_t> size_{0};
 };

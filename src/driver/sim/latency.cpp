@@ -10,19 +10,19 @@
 namespace emm::sim {
 namespace {
 
-struct Point {
+struct CostPoint {
   std::uint64_t size, ns;
 };
 
 /// What a kind of call costs: points on a line over sizes. calls.def says which call has which.
 struct Cost {
-  constexpr Cost(std::initializer_list<Point> line, bool of_nothing = false)
+  constexpr Cost(std::initializer_list<CostPoint> line, bool of_nothing = false)
       : count(line.size()), can_be_of_nothing(of_nothing) {
     std::copy(line.begin(), line.end(), storage.begin());
   }
-  constexpr std::span<const Point> points() const noexcept { return {storage.data(), count}; }
+  constexpr std::span<const CostPoint> points() const noexcept { return {storage.data(), count}; }
 
-  std::array<Point, 4> storage{};
+  std::array<CostPoint, 4> storage{};
   std::size_t count;
   bool can_be_of_nothing;  ///< A request for nothing, a free of null or of a mapped handle.
 };
@@ -50,7 +50,7 @@ constexpr Cost kEventRecord({{0, 325}});
 constexpr Cost kEventQuery({{0, 186}});
 constexpr Cost kAllocAsync({{0, 285}});
 constexpr Cost kFreeAsync({{0, 405}});
-// In bulk, by the page: the table of batches.
+// Virtual memory, measured with many calls in a row.
 constexpr Cost kCreate({{2_MiB, 5'900}, {32_MiB, 7'500}, {256_MiB, 10'800}, {1_GiB, 67'000}});
 constexpr Cost kRelease({{2_MiB, 8'800}, {32_MiB, 16'600}, {256_MiB, 81'000}, {1_GiB, 230'000}},
                         kOrOfNothing);
@@ -59,8 +59,8 @@ constexpr Cost kMap({{2_MiB, 900}, {1_GiB, 7'800}});
 constexpr Cost kUnmap({{2_MiB, 13'300}, {256_MiB, 20'600}});
 constexpr Cost kAccess({{2_MiB, 22'000}, {1_GiB, 99'000}});
 constexpr Cost kReset({{0, 55'000'000}});
-// Not measured: the order of magnitude that the bandwidths of PCIe 5 and of the device's memory
-// give.
+// These are not measured. They have the order of magnitude that the bandwidths of PCIe 5 and of the
+// device's memory give.
 constexpr Cost kCopyHost({{0, 8'000}, {1_GiB, 20'000'000}});
 constexpr Cost kCopyDevice({{0, 5'000}, {1_GiB, 550'000}});
 constexpr Cost kFill({{0, 5'000}, {1_GiB, 280'000}});
@@ -73,7 +73,7 @@ constexpr Cost kSynchronize({{0, 1'000}});
 constexpr Cost kCurrent({{0, 50}});
 constexpr Cost kLibrary({{0, 100'000}});
 
-/// By call.
+/// The cost of each call.
 constexpr Cost kCosts[] = {
 #define EMM_CALL(result, name, cuda, shape, fault, cost, ...) cost,
 #define EMM_RUNTIME_CALL(name, cuda, shape, fault, cost) cost,
@@ -82,9 +82,9 @@ constexpr Cost kCosts[] = {
 
 const Cost& cost_of(Call call) noexcept { return kCosts[static_cast<std::size_t>(call)]; }
 
-// Below the first point, its cost; above the last, on along the last line. Integers only: the same
-// everywhere.
-std::uint64_t on_line(std::span<const Point> points, std::uint64_t size) noexcept {
+// Below the first point this is the first cost; above the last it follows the last line. It is all
+// integers, so that every machine has the same times.
+std::uint64_t on_line(std::span<const CostPoint> points, std::uint64_t size) noexcept {
   if (size <= points.front().size || points.size() == 1) return points.front().ns;
   std::size_t upper = 1;
   while (upper + 1 < points.size() && points[upper].size < size) ++upper;
@@ -98,8 +98,8 @@ std::uint64_t on_line(std::span<const Point> points, std::uint64_t size) noexcep
 
 constexpr std::uint64_t kAddressSpace = std::uint64_t{1} << 47;
 
-// A request for more than there is searches the device before it is refused; an absurd one, which
-// no address space could hold, is refused on sight; a wrong argument sooner still.
+// What a refusal costs. The device is searched before a request for more than there is fails. A
+// request that no address space could hold fails sooner, and a wrong argument sooner still.
 std::uint64_t refusal(Call call, std::uint64_t size, std::int32_t native) noexcept {
   if (native != 2) return 1'500;
   const bool device = call == Call::mem_alloc || call == Call::runtime_malloc;
@@ -119,7 +119,7 @@ std::uint64_t latency_ns(Call call, std::uint64_t size, std::int32_t native) noe
 }
 
 std::uint64_t work_ns(Call call, std::uint64_t size) noexcept {
-  constexpr std::uint64_t kStart = 3'500;  // of those 5,000 that a call on nothing costs
+  constexpr std::uint64_t kStart = 3'500;  // of the 5,000 that a call on 0 bytes costs
   return on_line(cost_of(call).points(), size) - kStart;
 }
 

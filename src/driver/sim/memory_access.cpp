@@ -23,11 +23,11 @@ MemoryAccess::MemoryAccess(SimPlatform& platform, DevicePtr first, DevicePtr sec
 MemoryAccess::Spot MemoryAccess::find(DevicePtr at, std::uint64_t size, Use use) {
   if (auto* device = platform_.device_at(at.value)) {
     if (device_ >= 0 && !platform_.device(device_).reaches(device->ordinal())) return {};
-    const auto place = device->place(at.value, size);
+    const auto place = device->content_at(at.value, size);
     return {place.content, place.offset, nullptr, place.content != nullptr ? size : 0};
   }
   if (VirtualMemory::owns(at.value)) {
-    const auto place = platform_.virtual_memory().place(at.value, use, device_);
+    const auto place = platform_.virtual_memory().content_at(at.value, use, device_);
     return {place.content, place.offset, nullptr, std::min(place.left, size)};
   }
   auto* bytes = platform_.host().bytes(at.value, size, host_);
@@ -43,7 +43,8 @@ bool MemoryAccess::holds(DevicePtr at, std::uint64_t size, Use use) {
   return true;
 }
 
-/// Acts on one spot after the other, where there is one everywhere.
+/// Acts on one spot after the other. Looks first whether there is memory everywhere, so that a
+/// refused access changes nothing.
 template <class Act>
 std::int32_t MemoryAccess::each(DevicePtr at, std::uint64_t size, Use use, Act act) {
   auto spot = find(at, size, use);
@@ -68,22 +69,22 @@ std::int32_t MemoryAccess::fill(DevicePtr at, std::uint32_t value, std::uint64_t
 
 std::int32_t MemoryAccess::write(DevicePtr at, std::span<const std::byte> bytes) {
   return each(at, bytes.size(), Use::write, [&](const Spot& spot, std::uint64_t done) {
-    const auto piece = bytes.subspan(done, spot.size);
+    const auto part = bytes.subspan(done, spot.size);
     if (spot.content != nullptr) {
-      spot.content->write(spot.offset, piece);
+      spot.content->write(spot.offset, part);
     } else {
-      std::memmove(spot.bytes, piece.data(), piece.size());
+      std::memmove(spot.bytes, part.data(), part.size());
     }
   });
 }
 
 std::int32_t MemoryAccess::read(DevicePtr at, std::span<std::byte> bytes) {
   return each(at, bytes.size(), Use::read, [&](const Spot& spot, std::uint64_t done) {
-    const auto piece = bytes.subspan(done, spot.size);
+    const auto part = bytes.subspan(done, spot.size);
     if (spot.content != nullptr) {
-      spot.content->read(spot.offset, piece);
+      spot.content->read(spot.offset, part);
     } else {
-      std::memmove(piece.data(), spot.bytes, piece.size());
+      std::memmove(part.data(), spot.bytes, part.size());
     }
   });
 }
@@ -100,8 +101,9 @@ void MemoryAccess::move(const Spot& to, const Spot& from, std::uint64_t size) {
   }
 }
 
-// Over several mappings from the end where the target lies above its source, page by page, so that
-// an overlap is read before it is written; else from the start, as far as both reach.
+// Over several mappings the copy goes from the start, as far as both spots reach. Where the target
+// lies above its source and overlaps it, the copy goes from the end, so that the overlap is read
+// before it is written. It then goes page by page, since a spot is known by its start only.
 std::int32_t MemoryAccess::copy(DevicePtr to, DevicePtr from, std::uint64_t size) {
   const auto target = find(to, size, Use::write);
   const auto source = find(from, size, Use::read);
@@ -115,16 +117,16 @@ std::int32_t MemoryAccess::copy(DevicePtr to, DevicePtr from, std::uint64_t size
     if (backwards) {
       const auto end = size - done;
       const auto in_page = [&](DevicePtr at) { return (at + (end - 1)).value % kPageBytes + 1; };
-      const auto piece = std::min({end, in_page(to), in_page(from)});
-      const auto begin = end - piece;
-      move(find(to + begin, piece, Use::write), find(from + begin, piece, Use::read), piece);
-      done += piece;
+      const auto part = std::min({end, in_page(to), in_page(from)});
+      const auto begin = end - part;
+      move(find(to + begin, part, Use::write), find(from + begin, part, Use::read), part);
+      done += part;
     } else {
       const auto here = find(to + done, size - done, Use::write);
       const auto there = find(from + done, size - done, Use::read);
-      const auto piece = std::min(here.size, there.size);
-      move(here, there, piece);
-      done += piece;
+      const auto part = std::min(here.size, there.size);
+      move(here, there, part);
+      done += part;
     }
   }
   return kSuccess;

@@ -20,9 +20,10 @@ class MemoryAccess {
   MemoryAccess(SimPlatform& platform, DevicePtr first, DevicePtr second);
   MemoryAccess(SimPlatform& platform, DevicePtr only) : MemoryAccess(platform, only, only) {}
 
-  /// As a kernel of a device does, which reaches another's memory only where that was enabled, and
-  /// virtual memory where it has access itself. Copies reach everything that any device does
-  /// (documented: unified addressing, staged where need be).
+  /// Accesses as a kernel of a device does: the memory of another device only where access to that
+  /// peer was enabled, and virtual memory only where the device itself has access. Without this, as
+  /// copies do, it reaches everything that any device reaches (documented: unified addressing,
+  /// staged where need be).
   MemoryAccess& by(int device) noexcept {
     device_ = device;
     return *this;
@@ -37,12 +38,13 @@ class MemoryAccess {
   std::int32_t copy(DevicePtr to, DevicePtr from, std::uint64_t size);
 
  private:
-  /// One of the two, or neither; up to the end of what is asked for, or of the mapping before that.
+  /// Memory as content or as bytes, never both. It goes up to the end of what is asked for, or to
+  /// the end of a mapping before that.
   struct Spot {
     Content* content = nullptr;
     std::uint64_t offset = 0;
     std::byte* bytes = nullptr;
-    std::uint64_t size = 0;  ///< 0: there is nothing.
+    std::uint64_t size = 0;  ///< 0: there is no memory.
   };
   Spot find(DevicePtr at, std::uint64_t size, Use use);
   template <class Act>

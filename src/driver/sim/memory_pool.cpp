@@ -38,11 +38,11 @@ Answer<DevicePtr> MemoryPool::allocate(std::uint64_t size, Point point) {
   return answer;
 }
 
-std::optional<FreeRanges::Range> MemoryPool::find(std::uint64_t size, Point point) {
+std::optional<FreeRanges::FreeRange> MemoryPool::find(std::uint64_t size, Point point) {
   settle_before_work(point);
   if (const auto range = free_.recent_fit(point.stream, size)) return range;
   const bool opportunistic = policy(PoolAttribute::reuse_allow_opportunistic);
-  if (opportunistic) give_to_everyone(point.stream);
+  if (opportunistic) share_finished(point.stream);
   auto range = free_.fit(point.stream, size, top());
   if (policy(PoolAttribute::reuse_follow_event_dependencies)) {
     const auto other = free_.fit_of_others(point.stream, size, [&](Point freed) {
@@ -71,10 +71,11 @@ void MemoryPool::settle_before_work(Point point) {
 
 std::optional<MemoryPool::Growth> MemoryPool::place(std::uint64_t size,
                                                     std::uint64_t stream) const {
-  const auto usable = [&](const std::optional<FreeRanges::Range>& range) {
+  const auto usable = [&](const std::optional<FreeRanges::FreeRange>& range) {
     return range && range->usable_on(stream);
   };
-  std::uint64_t begin = row_, end = row_;  // of the hole that is looked at
+  std::uint64_t begin = row_, end = row_;  // of the free range that is looked at: gaps and what
+                                           // is free on both sides of them
   std::uint64_t best = ~std::uint64_t{0};
   Growth growth;
   const auto look = [&] {
@@ -198,33 +199,32 @@ void MemoryPool::take(std::uint64_t at, std::uint64_t size) {
   idle_.erase(idle_.lower_bound(piece_of(at)), idle_.lower_bound(at + size));
 }
 
-void MemoryPool::add(const FreeRanges::Range& range) {
+void MemoryPool::add(const FreeRanges::FreeRange& range) {
   free_.add(range);
   for (auto piece = piece_of(range.at); piece < range.end(); piece += kPiece) {
     if (free_.is_free(piece, kPiece)) idle_.insert(piece);
   }
 }
 
-// What was freed on a stream that has come so far since.
-void MemoryPool::give_to_everyone(std::uint64_t but) {
+void MemoryPool::share_finished(std::uint64_t but) {
   const auto is_over = [&](Point point) { return platform_.scheduler().is_over(point); };
-  while (const auto range = free_.take_over(but, is_over)) {
+  while (const auto range = free_.take_finished(but, is_over)) {
     add({.at = range->at, .size = range->size});
   }
 }
 
 void MemoryPool::trim(std::uint64_t keep) {
-  give_to_everyone();
-  while (!idle_.empty() && reserved_ >= keep && reserved_ - keep >= kPiece) give_back_highest();
+  share_finished();
+  while (!idle_.empty() && reserved_ >= keep && reserved_ - keep >= kPiece) release_highest();
 }
 
 void MemoryPool::synchronized() {
   if (reserved_ <= threshold_) return;
-  give_to_everyone();
-  while (!idle_.empty() && reserved_ > threshold_) give_back_highest();
+  share_finished();
+  while (!idle_.empty() && reserved_ > threshold_) release_highest();
 }
 
-void MemoryPool::give_back_highest() {
+void MemoryPool::release_highest() {
   const auto highest = std::prev(idle_.end());
   const auto at = *highest;
   idle_.erase(highest);

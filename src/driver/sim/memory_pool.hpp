@@ -14,14 +14,15 @@
 
 namespace emm::sim {
 
-/// One stream-ordered pool: memory that it reserves from its device, and hands out in the order of
+/// One stream-ordered pool: memory that it reserves from its device and hands out in the order of
 /// streams.
 ///
-/// A stream gets at once what it freed itself, and what is free for everyone. What others freed it
-/// gets where it waits for the free (reuse_follow_event_dependencies) or the free is done
-/// (reuse_allow_opportunistic; without it what is done is anyone's after a synchronisation only).
-/// Then the pool grows, and where it cannot, the stream is made to wait for another's free
-/// (reuse_allow_internal_dependencies). (CUDA programming guide, stream ordered memory allocator.)
+/// A stream gets at once what it freed itself and what is free for everyone. It gets what others
+/// freed where it waits for the free (reuse_follow_event_dependencies) or the free is done
+/// (reuse_allow_opportunistic; without it, finished frees become anyone's at a synchronisation
+/// only). Else the pool grows. Where it cannot grow, the pool makes the stream wait for another's
+/// free (reuse_allow_internal_dependencies). (CUDA programming guide, stream ordered memory
+/// allocator.)
 ///
 /// Measured on an H200: a pool is one row of pieces of 32 MiB. It grows by whole pieces, which go
 /// on where its last free bytes begin, and each of them goes back alone; a trim keeps no less than
@@ -30,13 +31,13 @@ namespace emm::sim {
 /// Found in the addresses that an H200 gave to recorded programs (driver 580.159.04, CUDA 13.0):
 /// what a stream freed since it was last given other work is a store of its own. A block takes the
 /// smallest range that fits there; else the smallest other one, but not the last of the row; else
-/// that store is given up, and it looks again. Where there is none, the smallest hole in the
-/// addresses, the end of the row being the largest, is filled with idle pieces (the highest first),
-/// which are mapped anew, and with added ones. Pieces at the peak, on the H200 and here: GPT-2 210,
-/// 210, and the same after each of 92,688 operations; ResNet-50 238, 237; MLP 7, 7; linear algebra
-/// 147, 148; a model of 2.6 G parameters 302, 302, each block of 18,692 at the same place. The same
-/// where memory is filled between: 208, 209; 231, 229; 6, 6; 140, 142; 203, 211. Which idle pieces
-/// are taken is what is not known.
+/// that store is given up, and it looks again. Where nothing fits, the pool takes the smallest gap
+/// in the row that is large enough, where the end of the row counts as the largest. It fills the
+/// gap with idle pieces, the highest first, which it unmaps and maps there, and with new ones.
+/// Pieces at the peak, on the H200 and here: GPT-2 210, 210, and the same after each of 92,688
+/// operations; ResNet-50 238, 237; MLP 7, 7; linear algebra 147, 148; a model of 2.6 G parameters
+/// 302, 302, each block of 18,692 at the same place. The same where memory is filled between: 208,
+/// 209; 231, 229; 6, 6; 140, 142; 203, 211. Which idle pieces are taken is what is not known.
 ///
 /// One thread at a time.
 class MemoryPool {
@@ -54,20 +55,20 @@ class MemoryPool {
 
   /// REQUIRES: size > 0. `point` is where the stream stands.
   Answer<DevicePtr> allocate(std::uint64_t size, Point point);
-  /// Ends an allocation of `size` bytes; free after `point`, or for everyone where that is of
-  /// stream 0. `before` is where the stream stood.
+  /// Ends an allocation of `size` bytes. The memory is free after `point`, or for everyone where
+  /// that is of stream 0. `before` is where the stream stood.
   void free(std::uint64_t at, std::uint64_t size, Point before, Point point);
-  /// What the stream freed last is as all else: it was given other work since.
+  /// Ends the `recent` mark of what the stream freed last, since it was given other work.
   void settle(std::uint64_t stream);
-  /// Gives back pieces that nobody uses while no less than `keep` bytes are left.
+  /// Releases idle pieces while no less than `keep` bytes are left.
   void trim(std::uint64_t keep);
-  /// What a synchronisation of the host's does: above the threshold, idle memory goes back.
+  /// Releases idle memory above the threshold, as a synchronisation by the host does.
   void synchronized();
 
   std::int32_t set(PoolAttribute attribute, std::uint64_t value);
   Answer<std::uint64_t> get(PoolAttribute attribute) const;
 
-  /// From then on nothing idle is kept.
+  /// Releases what is idle, and from then on keeps nothing.
   void destroy() {
     threshold_ = 0;
     trim(0);
@@ -80,15 +81,16 @@ class MemoryPool {
   bool policy(PoolAttribute attribute) const noexcept {
     return policies_[static_cast<std::size_t>(attribute)];
   }
-  std::optional<FreeRanges::Range> find(std::uint64_t size, Point point);
+  std::optional<FreeRanges::FreeRange> find(std::uint64_t size, Point point);
   void settle_before_work(Point point);
-  /// Where a block begins that nothing has room for, and the pieces that it lacks there.
+  /// Where a block begins for which no free range has room, and the pieces that are missing there.
   struct Growth {
     std::uint64_t at = 0;
     std::vector<std::uint64_t> lacking;
   };
   std::optional<Growth> place(std::uint64_t size, std::uint64_t stream) const;
-  /// Adds what idle pieces outside of the block are too few for. False: nothing has changed.
+  /// Adds the pieces that the idle ones outside of the block cannot fill. False: nothing has
+  /// changed.
   bool add_pieces(const Growth& growth, std::uint64_t size, std::uint64_t& spent_ns);
   std::optional<std::uint64_t> grow(std::uint64_t size, std::uint64_t stream,
                                     std::uint64_t& spent_ns);
@@ -102,10 +104,10 @@ class MemoryPool {
   std::uint64_t top() const noexcept {
     return pieces_.empty() ? row_ : std::prev(pieces_.end())->first + kPiece;
   }
-  /// What is done, but for what is recent on stream `but`.
-  void give_to_everyone(std::uint64_t but = 0);
-  void add(const FreeRanges::Range& range);
-  void give_back_highest();
+  /// Makes finished frees anyone's memory, but for what is recent on stream `but`.
+  void share_finished(std::uint64_t but = 0);
+  void add(const FreeRanges::FreeRange& range);
+  void release_highest();
 
   SimPlatform& platform_;
   const Asker owner_;
@@ -114,11 +116,11 @@ class MemoryPool {
   std::uint64_t threshold_ = 0;
   std::uint64_t reserved_ = 0, reserved_high_ = 0;
   std::uint64_t used_ = 0, used_high_ = 0;
-  std::uint64_t row_ = 0;                           // its addresses, while it has memory
+  std::uint64_t row_ = 0;  // where its addresses begin, while it has memory
   std::map<std::uint64_t, PhysicalHandle> pieces_;  // by address
-  std::set<std::uint64_t> idle_;                    // of these, all of which is anyone's
+  std::set<std::uint64_t> idle_;                    // the pieces that are anyone's as a whole
   FreeRanges free_;
-  std::map<std::uint64_t, std::uint64_t> last_free_;  // number of the point, by stream
+  std::map<std::uint64_t, std::uint64_t> last_free_;  // the number of its last free, by stream
 };
 
 }  // namespace emm::sim

@@ -7,8 +7,8 @@
 
 namespace emm::sim {
 
-/// Which pages of an address space are free. Finds the lowest run of free pages that is long
-/// enough, in time logarithmic in the number of pages; memory is touched only where pages have been
+/// Says which pages of an address space are free. Finds the lowest run of free pages that is long
+/// enough, in time logarithmic in the number of pages. It touches memory only where pages have been
 /// taken. One thread at a time.
 class PageTree {
  public:
@@ -20,15 +20,16 @@ class PageTree {
   void take(std::uint32_t first, std::uint32_t count) noexcept {
     assign(1, 0, pages_, {first, count, false});
   }
-  void give(std::uint32_t first, std::uint32_t count) noexcept {
+  void release(std::uint32_t first, std::uint32_t count) noexcept {
     assign(1, 0, pages_, {first, count, true});
   }
   std::uint32_t longest() const noexcept { return pages_ - nodes_[1].longest; }
 
  private:
-  /// What a subtree's free runs (at its start, at its end, anywhere) lack to be all of it. All zero
-  /// is "all free", so that untouched memory is right as it is. Children of a uniform node are
-  /// stale.
+  /// How many pages the free runs of a subtree (at its start, at its end, the longest anywhere)
+  /// lack to be all of it. All zero is "all free", so that untouched memory is right as it is: the
+  /// tree of an empty device costs no memory. A node that is all free or all taken does not keep
+  /// its children up to date; assign() writes them when it splits the node.
   struct Node {
     std::uint32_t prefix, suffix, longest;
   };
@@ -48,8 +49,8 @@ class PageTree {
   std::unique_ptr<Node[], Freed> nodes_;  // node 1 is the root; the children of n are 2n and 2n+1
 };
 
-/// A value per page, 0 at first; finds the lowest page whose value is at least some other. Same
-/// costs.
+/// A value for each page, 0 at first. Finds the lowest page whose value is at least some other, at
+/// the same costs.
 class MaxTree {
  public:
   explicit MaxTree(std::uint32_t pages);

@@ -76,7 +76,7 @@ Answer<DevicePtr> PoolTable::allocate(Asker asker, std::uint64_t size, PoolHandl
   if (size == 0) return {};
   auto answer = pool->allocate(size, point.value);
   if (answer.native == kSuccess)
-    blocks_.emplace(answer.value.value, Block{.size = size, .pool = handle.value});
+    blocks_.emplace(answer.value.value, PoolBlock{.size = size, .pool = handle.value});
   return answer;
 }
 
@@ -133,7 +133,7 @@ MemoryPool* PoolTable::pool_of(PoolHandle handle) {
   return found == live_.end() ? nullptr : found->second;
 }
 
-void PoolTable::end(std::map<std::uint64_t, Block>::iterator block, Point before, Point point) {
+void PoolTable::end(std::map<std::uint64_t, PoolBlock>::iterator block, Point before, Point point) {
   pools_.at(block->second.pool).free(block->first, block->second.size, before, point);
   blocks_.erase(block);
 }
@@ -147,7 +147,7 @@ void PoolTable::settle(Asker asker) {
   }
 }
 
-void PoolTable::give_back_idle(int device) {
+void PoolTable::release_idle(int device) {
   const std::lock_guard lock(mutex_);
   for (auto at = pools_.begin(); at != pools_.end();) {
     auto& [handle, pool] = *at;

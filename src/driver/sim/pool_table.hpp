@@ -16,7 +16,7 @@ class PoolTable {
   explicit PoolTable(SimPlatform& platform) noexcept : platform_(platform) {}
 
   PoolHandle create(Asker asker, std::uint64_t max_size);
-  /// Its memory lives until it is freed. Default pools are not destroyed.
+  /// Memory of the pool stays valid until it is freed. Default pools are not destroyed.
   std::int32_t destroy(PoolHandle pool);
   PoolHandle default_pool(Asker asker);
   std::int32_t trim(PoolHandle pool, std::uint64_t keep);
@@ -24,22 +24,22 @@ class PoolTable {
   Answer<std::uint64_t> get(PoolHandle pool, PoolAttribute attribute);
 
   Answer<DevicePtr> allocate(Asker asker, std::uint64_t size, PoolHandle pool, StreamHandle stream);
-  /// cuMemFreeAsync, of memory of a pool's; invalid value of any other.
+  /// cuMemFreeAsync of memory of a pool. Other memory is an invalid value.
   std::int32_t free(Asker asker, DevicePtr ptr, StreamHandle stream);
-  /// cuMemFree of the same: it waits for no work, and idle memory goes back (measured).
+  /// cuMemFree of the same. It waits for no work, and releases idle memory (measured).
   Answer<Nothing> free(DevicePtr ptr);
-  /// The allocation that `ptr` is in; not found also in a part of a pool that nobody has.
+  /// Finds the allocation that `ptr` is in. A part of a pool that is not handed out is not found.
   struct Found {
     std::int32_t native = kNotFound;
     AddressRange range;
   };
   Found find(DevicePtr ptr) const;
-  /// Whether an address is of any pool's.
+  /// Whether an address belongs to a pool.
   bool owns(DevicePtr ptr) const;
 
   /// After the host has waited for a stream, an event or the context of a device.
   void synchronized(int device) {
-    if (any_.load(std::memory_order_relaxed)) give_back_idle(device);
+    if (any_.load(std::memory_order_relaxed)) release_idle(device);
   }
   /// After the legacy default stream has filled memory while the host waited.
   void worked(Asker asker) {
@@ -49,13 +49,13 @@ class PoolTable {
   void drop(int device);
 
  private:
-  struct Block {
+  struct PoolBlock {
     std::uint64_t size = 0;  // as asked for
     std::uint64_t pool = 0;
   };
   MemoryPool* pool_of(PoolHandle handle);
-  void end(std::map<std::uint64_t, Block>::iterator block, Point before, Point point);
-  void give_back_idle(int device);
+  void end(std::map<std::uint64_t, PoolBlock>::iterator block, Point before, Point point);
+  void release_idle(int device);
   void settle(Asker asker);
 
   SimPlatform& platform_;
@@ -63,10 +63,10 @@ class PoolTable {
   std::atomic<bool> any_{false};
   std::uint64_t last_ = 0;
   std::map<std::uint64_t, MemoryPool>
-      pools_;  // those that were destroyed while they held memory, too
+      pools_;  // also those that were destroyed while they held memory
   std::map<std::uint64_t, MemoryPool*> live_;  // those that have a handle
   std::map<int, std::uint64_t> defaults_;      // by device
-  std::map<std::uint64_t, Block> blocks_;      // by address
+  std::map<std::uint64_t, PoolBlock> blocks_;  // by address
 };
 
 }  // namespace emm::sim

@@ -5,6 +5,7 @@
 #include "driver/sim/sim_platform.hpp"
 
 namespace emm::sim {
+
 std::uint64_t Scheduler::create_stream(Asker asker, StreamKind kind) {
   const std::lock_guard lock(mutex_);
   return table_.create_stream(asker.device, asker.context, kind);
@@ -50,10 +51,10 @@ std::int32_t Scheduler::record(Asker asker, EventHandle handle, StreamHandle str
   auto* stream = stream_of(asker, stream_handle);
   if (event == nullptr || stream == nullptr || event->device != stream->device)
     return kInvalidHandle;
-  auto& lane = table_.lane(stream->device);
+  auto& timeline = table_.timeline(stream->device);
   if (stream->pending.empty() && before(*stream).points().empty()) {
     *event = {.device = event->device, .point = {stream->id, stream->put}, .known = {}};
-    event->end_ns = stream->legacy ? lane.blocking_end_ns : stream->end_ns;
+    event->end_ns = stream->legacy ? timeline.blocking_end_ns : stream->end_ns;
     return kSuccess;
   }
   const auto id =
@@ -79,10 +80,10 @@ std::int32_t Scheduler::wait_event(Asker asker, StreamHandle stream_handle, Even
     if (stream->pending.empty()) raise_end(*stream, event->end_ns);
     return kSuccess;
   }
-  Piece piece;
-  piece.after.add(point);
+  QueuedWork queued;
+  queued.after.add(point);
   stream->known.add(event->known);
-  append(*stream, std::move(piece), lock);
+  append(*stream, std::move(queued), lock);
   turn(lock);
   return kSuccess;
 }
@@ -95,8 +96,8 @@ Answer<bool> Scheduler::query(Asker asker, StreamHandle handle) {
     if (stream == nullptr) return {.native = kInvalidHandle};
     const auto undone = first_undone(all_of(*stream));
     if (!undone) {
-      const auto& lane = table_.lane(stream->device);
-      const auto end_ns = stream->legacy ? lane.blocking_end_ns : stream->end_ns;
+      const auto& timeline = table_.timeline(stream->device);
+      const auto end_ns = stream->legacy ? timeline.blocking_end_ns : stream->end_ns;
       return {.native = kSuccess, .value = end_ns <= now_ns()};
     }
     if (!again || !pass_vain_query(*undone, lock)) return {.native = kSuccess, .value = false};
@@ -124,7 +125,7 @@ std::int32_t Scheduler::synchronize(Asker asker, StreamHandle handle) {
   for (const auto& point : all.points()) run_to(point, lock);
   stream = table_.find(id);
   if (stream == nullptr) return kSuccess;
-  wait_until(stream->legacy ? table_.lane(stream->device).blocking_end_ns : stream->end_ns);
+  wait_until(stream->legacy ? table_.timeline(stream->device).blocking_end_ns : stream->end_ns);
   return kSuccess;
 }
 
@@ -145,19 +146,19 @@ void Scheduler::drop(int device) {
   returned_.notify_all();
 }
 
-void Scheduler::finish_lane(int device, bool blocking_only) {
+void Scheduler::finish_device(int device, bool blocking_only) {
   Lock lock(mutex_);
-  Frontier all;
-  for (const auto id : table_.lane(device).busy) {
+  VectorClock all;
+  for (const auto id : table_.timeline(device).busy) {
     const auto& stream = *table_.find(id);
     if (stream.blocking || !blocking_only) all.add({id, stream.put});
   }
   for (const auto& point : all.points()) run_to(point, lock);
-  const auto& lane = table_.lane(device);
-  wait_until(blocking_only ? lane.blocking_end_ns : lane.end_ns);
+  const auto& timeline = table_.timeline(device);
+  wait_until(blocking_only ? timeline.blocking_end_ns : timeline.end_ns);
   bool quiet = true;
   for (int other = 0; other < table_.devices(); ++other) {
-    quiet &= table_.lane(other).busy.empty() && table_.lane(other).end_ns <= now_ns();
+    quiet &= table_.timeline(other).busy.empty() && table_.timeline(other).end_ns <= now_ns();
   }
   if (quiet) quiet_.store(true, std::memory_order_release);
 }
@@ -193,9 +194,9 @@ void Scheduler::order(std::uint64_t id, Point point) {
   const std::lock_guard lock(mutex_);
   auto* stream = table_.find(id);
   if (stream == nullptr || table_.is_done(point)) return;
-  Piece piece;
-  piece.after.add(point);
-  push(*stream, std::move(piece));
+  QueuedWork queued;
+  queued.after.add(point);
+  push(*stream, std::move(queued));
 }
 
 Stream* Scheduler::stream_of(Asker asker, StreamHandle handle) {

@@ -6,19 +6,20 @@
 #include "driver/sim/scheduler.hpp"
 #include "driver/sim/sim_platform.hpp"
 
-// Which work is done next, and what its being done means.
+// Chooses the work that is done next, and does it.
 namespace emm::sim {
 namespace {
 
 constexpr std::size_t kQueueDepth = 1024;
-constexpr std::uint64_t kPatience = 16;
+constexpr std::uint64_t kPatience = 16;  // vain queries before one does work itself
 
 }  // namespace
 
-// What a piece that is put on the stream now comes after, on other streams, without having asked.
-Frontier Scheduler::before(const Stream& stream) {
-  Frontier before;
-  const auto& busy = table_.lane(stream.device).busy;
+// What work that is put on the stream now comes after without an event: the legacy default stream
+// and the blocking streams of a device order with each other.
+VectorClock Scheduler::before(const Stream& stream) {
+  VectorClock before;
+  const auto& busy = table_.timeline(stream.device).busy;
   if (!stream.blocking || busy.empty()) return before;
   for (const auto id : busy) {
     const auto& other = *table_.find(id);
@@ -28,52 +29,56 @@ Frontier Scheduler::before(const Stream& stream) {
   return before;
 }
 
-// All that has to be done for the stream to be done.
-Frontier Scheduler::all_of(const Stream& stream) {
-  auto all = stream.legacy ? before(stream) : Frontier();
+// All that has to be done for the stream to be done. To wait for the legacy default stream is to
+// wait for the blocking streams too.
+VectorClock Scheduler::all_of(const Stream& stream) {
+  auto all = stream.legacy ? before(stream) : VectorClock();
   all.add({stream.id, stream.put});
   return all;
 }
 
-std::uint64_t Scheduler::append(Stream& stream, Piece piece, Lock& lock) {
+std::uint64_t Scheduler::append(Stream& stream, QueuedWork queued, Lock& lock) {
   const auto id = stream.id;
   if (stream.pending.size() >= kQueueDepth) run_to({id, stream.put + 1 - kQueueDepth}, lock);
-  if (auto* same = table_.find(id)) push(*same, std::move(piece));
+  if (auto* same = table_.find(id)) push(*same, std::move(queued));
   return id;
 }
 
-void Scheduler::push(Stream& stream, Piece piece) {
-  piece.after.add(before(stream));
-  piece.put_ns = now_ns();
-  stream.known.add(piece.after);
+void Scheduler::push(Stream& stream, QueuedWork queued) {
+  queued.after.add(before(stream));
+  queued.put_ns = now_ns();
+  stream.known.add(queued.after);
+  // What is done needs no order any more: without this a stream that waits often would grow for
+  // ever.
   stream.known.drop_if([&](Point point) { return table_.is_done(point); });
-  stream.pending.push_back(std::move(piece));
+  stream.pending.push_back(std::move(queued));
   ++stream.put;
   table_.note(stream);
   quiet_.store(false, std::memory_order_release);
 }
 
-std::optional<Point> Scheduler::first_undone(const Frontier& frontier) {
-  for (const auto& point : frontier.points()) {
+std::optional<Point> Scheduler::first_undone(const VectorClock& clock) {
+  for (const auto& point : clock.points()) {
     if (!table_.is_done(point)) return point;
   }
   return std::nullopt;
 }
 
 bool Scheduler::is_ready(const Stream& stream) {
-  const auto& piece = stream.pending.front();
-  return !stream.running && piece.work.kind != Work::Kind::host_function &&
-         !first_undone(piece.after);
+  const auto& queued = stream.pending.front();
+  return !stream.running && queued.work.kind != Work::Kind::host_function &&
+         !first_undone(queued.after);
 }
 
-// Work that is done without being waited for.
+// Does work that nothing waits for yet, as WorkOrder says. Host functions are left out: a program
+// may not expect them before it waits.
 void Scheduler::turn(Lock& lock) {
   if (order_ == WorkOrder::late) return;
   for (;;) {
     if (order_ == WorkOrder::random && random_.chance(0.5)) return;
     std::vector<std::uint64_t> ready;
     for (int device = 0; device < table_.devices(); ++device) {
-      for (const auto id : table_.lane(device).busy) {
+      for (const auto id : table_.timeline(device).busy) {
         if (is_ready(*table_.find(id))) ready.push_back(id);
       }
     }
@@ -89,8 +94,10 @@ bool Scheduler::pass_vain_query(Point point, Lock& lock) {
   return true;
 }
 
-// Depth first over what each piece comes after, which was put before it, so that this ends.
-void Scheduler::run_to(Point target, Lock& lock, bool one_piece) {
+// Goes depth first over what each item of work comes after. That was always put earlier, so there
+// is no cycle and the path ends. A stream whose first work is a host function on another thread is
+// waited for; afterwards the path is looked at again, since a reset may have ended any of it.
+void Scheduler::run_to(Point target, Lock& lock, bool one_only) {
   std::vector<Point> path{target};
   while (!path.empty()) {
     const auto next = path.back();
@@ -98,22 +105,22 @@ void Scheduler::run_to(Point target, Lock& lock, bool one_piece) {
     if (stream == nullptr || stream->done >= next.number) {
       path.pop_back();
     } else if (stream->running) {
-      if (one_piece) return;
+      if (one_only) return;
       returned_.wait(lock);
     } else if (const auto undone = first_undone(stream->pending.front().after)) {
       path.push_back(*undone);
     } else {
       run_front(*stream, lock);
-      if (one_piece) return;
+      if (one_only) return;
     }
   }
 }
 
 std::uint64_t Scheduler::start_of(const Stream& stream) {
-  const auto& piece = stream.pending.front();
-  auto start_ns = std::max(stream.end_ns, piece.put_ns);
-  if (stream.legacy) start_ns = std::max(start_ns, table_.lane(stream.device).blocking_end_ns);
-  for (const auto& point : piece.after.points()) {
+  const auto& queued = stream.pending.front();
+  auto start_ns = std::max(stream.end_ns, queued.put_ns);
+  if (stream.legacy) start_ns = std::max(start_ns, table_.timeline(stream.device).blocking_end_ns);
+  for (const auto& point : queued.after.points()) {
     if (const auto* other = table_.find(point.stream)) start_ns = std::max(start_ns, other->end_ns);
   }
   return start_ns;
@@ -131,7 +138,7 @@ void Scheduler::run_front(Stream& stream, Lock& lock) {
   lock.unlock();
   work.function(work.argument);
   lock.lock();
-  // A reset may have come between.
+  // A reset may have ended the stream while the lock was free.
   if (auto* same = table_.find(point.stream)) {
     same->running = false;
     if (same->done + 1 == point.number) end_front(*same, start_ns);
@@ -152,10 +159,10 @@ void Scheduler::end_front(Stream& stream, std::uint64_t end_ns) {
 }
 
 void Scheduler::raise_end(Stream& stream, std::uint64_t end_ns) {
-  auto& lane = table_.lane(stream.device);
+  auto& timeline = table_.timeline(stream.device);
   stream.end_ns = std::max(stream.end_ns, end_ns);
-  lane.end_ns = std::max(lane.end_ns, end_ns);
-  if (stream.blocking) lane.blocking_end_ns = std::max(lane.blocking_end_ns, end_ns);
+  timeline.end_ns = std::max(timeline.end_ns, end_ns);
+  if (stream.blocking) timeline.blocking_end_ns = std::max(timeline.blocking_end_ns, end_ns);
   if (end_ns > now_ns()) quiet_.store(false, std::memory_order_release);
 }
 

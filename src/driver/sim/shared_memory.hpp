@@ -9,13 +9,13 @@
 
 namespace emm::sim {
 
-/// Memory that another process can map too: a memfd, reached through /proc/<pid>/fd. It has no
-/// name, so nothing is left behind however the processes end. Pages that nobody wrote to are zero
-/// and take no memory.
+/// Memory that another process can map: a memfd, which it opens through /proc/<pid>/fd. It has no
+/// name in the file system, so nothing stays behind however the processes end. Pages that nobody
+/// wrote to are zero and take no memory.
 class SharedMemory {
  public:
   static std::optional<SharedMemory> create(std::uint64_t size);
-  /// Maps what `handle` names; nothing where that is gone or was never made by a simulated device.
+  /// Maps what `handle` names. Nothing where that is gone, or was not made by a simulated device.
   static std::optional<SharedMemory> open(const IpcMemHandle& handle);
 
   SharedMemory(SharedMemory&& other) noexcept;
@@ -29,7 +29,7 @@ class SharedMemory {
  private:
   SharedMemory(int fd, std::span<std::byte> bytes) noexcept : fd_(fd), bytes_(bytes) {}
 
-  int fd_;  // -1 in an importer, which needs the mapping only
+  int fd_;  // -1 in a process that opened it, which needs the mapping only
   std::span<std::byte> bytes_;
 };
 

@@ -113,9 +113,9 @@ std::int32_t SimDevice::take_pages(ContextHandle context, std::uint64_t pages) {
   return memory_.take_unplaced(pages) ? kSuccess : kOutOfMemory;
 }
 
-void SimDevice::give_pages(ContextHandle context, std::uint64_t pages) {
+void SimDevice::release_pages(ContextHandle context, std::uint64_t pages) {
   const std::lock_guard lock(mutex_);
-  if (context == context_) memory_.give_unplaced(pages);
+  if (context == context_) memory_.release_unplaced(pages);
 }
 
 Answer<IpcMemHandle> SimDevice::ipc_get_mem_handle(DevicePtr ptr) {
@@ -190,7 +190,7 @@ Answer<Nothing> SimDevice::library_unload(ContextHandle context, LibraryHandle l
   return {.native = libraries_.erase(library.value) != 0 ? kSuccess : kInvalidHandle};
 }
 
-SimDevice::Place SimDevice::place(std::uint64_t address, std::uint64_t size) {
+SimDevice::ContentAt SimDevice::content_at(std::uint64_t address, std::uint64_t size) {
   if (const auto found = memory_.find(address); found.block != nullptr) {
     const auto offset = address - found.base;
     if (size > found.block->size - offset) return {};
@@ -211,7 +211,7 @@ SimDevice::Imports::iterator SimDevice::import_around(std::uint64_t address) {
   return address - found->first < found->second.size ? found : imports_.end();
 }
 
-Content& SimDevice::content_of(DeviceMemory::Block& block) {
+Content& SimDevice::content_of(DeviceMemory::DeviceBlock& block) {
   if (!block.content) block.content = std::make_unique<Content>(spec_.fresh);
   return *block.content;
 }

@@ -40,10 +40,12 @@ class SimDevice {
   int ordinal() const noexcept { return spec_.ordinal; }
   bool owns(std::uint64_t address) const noexcept { return address - base_ < kAddresses; }
 
-  /// The primary context; made where there is none, as cuDevicePrimaryCtxRetain does.
+  /// Answers the primary context, and makes it where there is none, as cuDevicePrimaryCtxRetain
+  /// does.
   ContextHandle retain();
-  /// What every call in a context is answered: 0; 709 after its reset; 700 after work of its
-  /// streams touched what it may not (documented: the error is sticky).
+  /// What every call in a context is answered: 0; 709 after its reset; 700 after work on its
+  /// streams touched memory that it may not (documented: the error is sticky). One load decides the
+  /// common case: `fit_` holds the context's handle while it has neither ended nor failed.
   std::int32_t state(ContextHandle context) const {
     const bool fit = context.value != 0 && fit_.load(std::memory_order_acquire) == context.value;
     return fit ? kSuccess : state_of_unfit(context);
@@ -52,11 +54,11 @@ class SimDevice {
   Answer<Nothing> reset(ContextHandle context);
 
   Answer<DevicePtr> mem_alloc(ContextHandle context, std::uint64_t size);
-  /// From a context of another device too (addresses are one space); that one is then not checked
-  /// here.
+  /// May come from a context of another device, since addresses are one space. The caller has then
+  /// checked that context, and `context` is 0.
   Answer<Nothing> mem_free(ContextHandle context, DevicePtr ptr);
-  /// cuMemFreeAsync of memory of mem_alloc's, which an H200 allows: asked for at once, so that a
-  /// second free is refused, and ended when the stream comes to it.
+  /// cuMemFreeAsync of memory of mem_alloc, which an H200 allows. begin_free() marks it at once, so
+  /// that a second free is refused; end_free() frees it when the stream comes to it.
   Answer<Nothing> begin_free(ContextHandle context, DevicePtr ptr);
   void end_free(DevicePtr ptr);
   Answer<MemoryInfo> mem_get_info(ContextHandle context) const;
@@ -64,10 +66,10 @@ class SimDevice {
   std::uint64_t held_bytes(ContextHandle context) const;
   std::uint64_t largest_free_bytes(ContextHandle context) const;
 
-  /// Physical pages for virtual memory: 0, 2 where there are not that many, or the context's state.
-  /// Those of a context that is gone came back with it.
+  /// Takes physical pages for virtual memory: 0, 2 where there are not that many, or the context's
+  /// state. The end of a context released its pages, so that release_pages() then does nothing.
   std::int32_t take_pages(ContextHandle context, std::uint64_t pages);
-  void give_pages(ContextHandle context, std::uint64_t pages);
+  void release_pages(ContextHandle context, std::uint64_t pages);
 
   Answer<IpcMemHandle> ipc_get_mem_handle(DevicePtr ptr);
   Answer<DevicePtr> ipc_open_mem_handle(ContextHandle context, const IpcMemHandle& handle);
@@ -76,20 +78,20 @@ class SimDevice {
   Answer<LibraryHandle> library_load(ContextHandle context);
   Answer<Nothing> library_unload(ContextHandle context, LibraryHandle library);
 
-  /// The content at `address` if all `size` bytes are in one allocation, else null.
+  /// The content at `address` if all `size` bytes lie in one allocation, else null.
   /// REQUIRES: the caller holds mutex(), and owns(address).
-  struct Place {
+  struct ContentAt {
     Content* content = nullptr;
     std::uint64_t offset = 0;
   };
-  Place place(std::uint64_t address, std::uint64_t size);
+  ContentAt content_at(std::uint64_t address, std::uint64_t size);
   std::mutex& mutex() const noexcept { return mutex_; }
 
   /// Whether work of this device may touch the memory of another one: access that was enabled.
   bool reaches(int ordinal) const noexcept {
     return ordinal == spec_.ordinal || (peers_.load(std::memory_order_relaxed) >> ordinal & 1) != 0;
   }
-  /// Enables or disables it; false where that changes nothing.
+  /// Enables or disables that. False where it changes nothing.
   bool set_reach(int ordinal, bool reach) noexcept {
     const auto bit = std::uint64_t{1} << ordinal;
     const auto before = reach ? peers_.fetch_or(bit) : peers_.fetch_and(~bit);
@@ -110,14 +112,14 @@ class SimDevice {
   }
   std::int32_t state_of_unfit(ContextHandle context) const;
   Imports::iterator import_around(std::uint64_t address);
-  Content& content_of(DeviceMemory::Block& block);
+  Content& content_of(DeviceMemory::DeviceBlock& block);
 
   const DeviceSpec spec_;
   const std::uint64_t base_;
   HostSpace& host_;
 
-  std::atomic<std::uint64_t> peers_{0};  // one bit a device that it reaches
-  std::atomic<std::uint64_t> fit_{0};    // the context, while it is without a fault
+  std::atomic<std::uint64_t> peers_{0};  // one bit for each device that it reaches
+  std::atomic<std::uint64_t> fit_{0};    // the context, while it has no fault
 
   mutable std::mutex mutex_;
   ContextHandle context_;          // 0: none
@@ -126,7 +128,7 @@ class SimDevice {
   Imports imports_;  // by address
   std::unordered_set<std::uint64_t>
       buried_;  // allocations that a reset ended, whose address is not in use since
-  std::unordered_set<std::uint64_t> leaving_;  // begin_free() came, end_free() not yet
+  std::unordered_set<std::uint64_t> leaving_;  // between begin_free() and end_free()
   std::uint64_t last_library_ = 0;
   std::set<std::uint64_t> libraries_;
 };

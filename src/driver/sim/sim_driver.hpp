@@ -5,8 +5,9 @@
 
 namespace emm {
 
-/// The driver API over one context of a simulated device. What a call does is sim::SimDevice's;
-/// here it gets its cost and its form, and addresses find whose they are. Any thread may call.
+/// The driver API over one context of a simulated device. sim::SimDevice and the tables of the
+/// platform do what a call does. This class finds the owner of an address, adds the cost of the
+/// call to the clock, and turns the answer into a Result. Any thread may call.
 ///
 /// After primary_ctx_reset every call answers 709 (measured), but for ctx_pop_current, which only
 /// takes a context off the thread's stack.
@@ -34,12 +35,12 @@ class SimDriver final : public Driver {
   sim::Asker asker() const noexcept { return {ordinal(), context_}; }
   /// 0, or what every call in the context is answered.
   std::int32_t state() const { return device_.state(context_); }
-  /// The same after waiting: for what a call on the legacy stream waits for, or for everything.
+  /// The same after a wait: for the work before a call on the legacy stream, or for all work.
   std::int32_t finish_before();
   std::int32_t finish_all();
-  /// The same after a wait for work.
+  /// The same after the host waited for work: pools release idle memory then.
   std::int32_t synchronized();
-  /// Puts work that touches `size` bytes at an address, or at two, on a stream.
+  /// Puts work on a stream, after a look whether its addresses are somebody's memory.
   Status put(Call call, StreamHandle stream, const sim::Work& work);
   template <class Ask>
   Status ask(Call call, Ask&& question);

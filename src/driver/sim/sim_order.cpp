@@ -8,7 +8,7 @@ using sim::Answer;
 using sim::MemoryAccess;
 using sim::Work;
 
-/// A call that answers with a code alone, and is made only where the context is fit.
+/// Makes a call that answers with a code alone, where the context is fit.
 template <class Ask>
 Status SimDriver::ask(Call call, Ask&& question) {
   auto native = state();
@@ -16,7 +16,7 @@ Status SimDriver::ask(Call call, Ask&& question) {
   return platform_.conclude(call, {.native = native});
 }
 
-// The host has waited: pools give back, and the work may turn out to have been a fault.
+// The host has waited: pools release idle memory, and the work may have been a fault.
 std::int32_t SimDriver::synchronized() {
   platform_.pools().synchronized(ordinal());
   return state();
@@ -85,8 +85,8 @@ Status SimDriver::ctx_synchronize() {
   return platform_.conclude(Call::ctx_synchronize, {.native = synchronized()});
 }
 
-// An address that belongs to nothing is refused when the work is put there. What becomes of it
-// later is found out when the work is done.
+// Refuses an address that belongs to nothing at once. Memory that is freed afterwards is found out
+// when the work is done, and is then a fault of the context.
 Status SimDriver::put(Call call, StreamHandle stream, const Work& work) {
   return ask(call, [&](auto& scheduler) -> std::int32_t {
     if (work.size == 0) return scheduler.check(asker(), stream);

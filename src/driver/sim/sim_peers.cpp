@@ -7,9 +7,8 @@ namespace emm {
 using sim::Answer;
 using sim::Nothing;
 
-/// Enables or disables access of work here to another device's memory. Documented: 201 where the
-/// context is of no device, 217 where the devices are no peers. Measured: a device is none of its
-/// own.
+/// Enables or disables access of this device to another's memory. Documented: 201 where no device
+/// has the context, 217 where the devices are no peers. Measured: a device is not its own peer.
 std::int32_t SimDriver::set_peer_access(ContextHandle peer, bool enable) {
   if (const auto native = state(); native != sim::kSuccess) return native;
   const auto* other = platform_.device_of(peer);

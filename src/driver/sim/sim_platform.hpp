@@ -19,7 +19,7 @@ namespace emm {
 
 /// What `--device sim:...` takes.
 struct SimOptions {
-  /// An H200's, as measured: total and, with `reserved`, free at start.
+  /// As measured on an H200: the total, and what is not free at start.
   static constexpr std::uint64_t kH200Total = 150'109'880'320;
   static constexpr std::uint64_t kH200Reserved = 150'109'880'320 - 149'557'477'376;
   static constexpr int kMostDevices = 64;
@@ -29,16 +29,15 @@ struct SimOptions {
   std::uint64_t capacity = kH200Total;  ///< Total bytes of each device.
   std::uint64_t reserved = 0;           ///< Bytes of these that are never free.
   int devices = 1;
-  /// Decides what memory that nobody wrote to reads as, and WorkOrder::random.
+  /// Decides the content of memory that nobody wrote to, and WorkOrder::random.
   std::uint64_t seed = 0;
   bool costs = true;  ///< Calls advance the clock by what they take on an H200.
   bool peers = true;  ///< Devices can access each other's memory.
-  sim::WorkOrder order = sim::WorkOrder::late;  ///< When the work of streams is done.
-  std::vector<std::uint64_t>
-      capacities{};  ///< Of one device after the other, where they are not all `capacity`.
+  sim::WorkOrder order = sim::WorkOrder::late;  ///< When the work on streams is done.
+  std::vector<std::uint64_t> capacities{};      ///< The capacity of each device, where they differ.
 };
 
-/// Simulated devices in this process, each an H200 but for its capacity, on one simulated clock.
+/// Simulated devices in this process, on one simulated clock. Each is an H200 but for its capacity.
 /// The same calls in the same order get the same answers, addresses and times, on any machine.
 class SimPlatform final : public Platform {
  public:
@@ -54,7 +53,7 @@ class SimPlatform final : public Platform {
   // For the drivers and runtimes of this platform.
   const SimOptions& options() const noexcept { return options_; }
   sim::HostSpace& host() noexcept { return host_; }
-  std::uint64_t number() const noexcept { return number_; }  ///< As thread_contexts knows it.
+  std::uint64_t number() const noexcept { return number_; }  ///< By which thread_contexts knows it.
   sim::Scheduler& scheduler() noexcept { return scheduler_; }
   sim::VirtualMemory& virtual_memory() noexcept { return virtual_memory_; }
   sim::PoolTable& pools() noexcept { return pools_; }
@@ -62,13 +61,13 @@ class SimPlatform final : public Platform {
   sim::SimDevice& device(int ordinal) noexcept {
     return *devices_[static_cast<std::size_t>(ordinal)];
   }
-  /// The device whose context that is, null where it is none.
+  /// The device that has the context, null where none has.
   sim::SimDevice* device_of(ContextHandle context) noexcept;
-  /// The device that an address belongs to, null for one of host memory.
+  /// The device that an address belongs to, null for host and virtual memory.
   sim::SimDevice* device_at(std::uint64_t address) noexcept;
-  /// After a reset of a device: none reaches it.
+  /// Disables all access to a device, after its reset.
   void forget_peer(int ordinal) noexcept;
-  /// Adds a call's time to the clock, and gives its answer the form that Driver has.
+  /// Ends a call: adds its time to the clock, and turns its answer into a Result.
   template <class T>
   Result<T> conclude(Call call, sim::Answer<T> answer) {
     spend(call, answer.size, answer.native, answer.extra_ns);

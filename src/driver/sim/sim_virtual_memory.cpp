@@ -1,6 +1,7 @@
 #include "driver/sim/sim_driver.hpp"
 
-// Virtual memory. None of these waits for work that runs (measured). A pool's mappings are its own.
+// Virtual memory. No call waits for running work (measured). A caller cannot change the mappings of
+// a pool.
 namespace emm {
 
 using sim::Answer;

@@ -61,7 +61,7 @@ Stream* StreamTable::find(std::uint64_t id) {
 }
 
 void StreamTable::note(Stream& stream) {
-  auto& busy = lane(stream.device).busy;
+  auto& busy = timeline(stream.device).busy;
   if (!stream.pending.empty()) {
     busy.insert(stream.id);
     return;
@@ -81,11 +81,12 @@ Event* StreamTable::event(EventHandle handle) {
 }
 
 void StreamTable::drop(int device) {
-  lane(device) = {};
+  timeline(device) = {};
   std::erase_if(streams_, [&](const auto& entry) {
     return entry.second.device == device && entry.first < kLegacyIds;
   });
-  // The default streams come again, and count on, so that no point of before seems to be ahead.
+  // The default streams come again. They count on, so that no point from before the reset seems to
+  // lie ahead.
   for (auto& [id, stream] : streams_) {
     if (stream.device != device) continue;
     stream.pending.clear();

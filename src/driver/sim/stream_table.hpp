@@ -11,31 +11,31 @@
 
 namespace emm::sim {
 
-/// The streams and events of all devices of a platform. Handles are never given twice. One thread
-/// at a time.
+/// The streams and events of all devices of a platform. No handle is used twice. One thread at a
+/// time.
 class StreamTable {
  public:
-  /// Of one device.
-  struct Lane {
+  /// How far the streams of one device are.
+  struct Timeline {
     std::set<std::uint64_t> busy;       ///< Streams with pending work.
-    std::uint64_t end_ns = 0;           ///< When the work that has been done ended: of all streams,
-    std::uint64_t blocking_end_ns = 0;  ///< and of those that the legacy stream orders with.
+    std::uint64_t end_ns = 0;           ///< When the work done so far ended, on all streams.
+    std::uint64_t blocking_end_ns = 0;  ///< The same on those that the legacy stream orders with.
   };
 
-  explicit StreamTable(int devices) : lanes_(static_cast<std::size_t>(devices)) {}
+  explicit StreamTable(int devices) : timelines_(static_cast<std::size_t>(devices)) {}
 
-  Lane& lane(int device) noexcept { return lanes_[static_cast<std::size_t>(device)]; }
-  int devices() const noexcept { return static_cast<int>(lanes_.size()); }
+  Timeline& timeline(int device) noexcept { return timelines_[static_cast<std::size_t>(device)]; }
+  int devices() const noexcept { return static_cast<int>(timelines_.size()); }
 
   std::uint64_t create_stream(int device, ContextHandle context, StreamKind kind);
-  /// False where no such stream is.
+  /// False where there is no such stream.
   bool destroy_stream(StreamHandle handle);
-  /// By its handle; the default streams are those of `device` and of this thread, and made when
-  /// they are first asked for. Null where there is none.
+  /// Finds a stream by its handle, null where there is none. The default streams are those of
+  /// `device` and of this thread; they are made when they are first asked for.
   Stream* resolve(int device, ContextHandle context, StreamHandle handle);
-  /// By its number, also one that was destroyed and has work left.
+  /// Finds a stream by its number, also one that was destroyed and has work left.
   Stream* find(std::uint64_t id);
-  /// After its pending work has changed.
+  /// Notes that the pending work of a stream has changed. May end a destroyed stream.
   void note(Stream& stream);
 
   std::uint64_t create_event(int device);
@@ -51,12 +51,12 @@ class StreamTable {
   }
 
  private:
-  std::vector<Lane> lanes_;
+  std::vector<Timeline> timelines_;
   std::uint64_t last_stream_ = kPerThreadStream.value;
   std::uint64_t last_event_ = 0;
   std::unordered_map<std::uint64_t, Stream> streams_;
   std::unordered_map<std::uint64_t, Event> events_;
-  std::map<std::pair<int, std::uint64_t>, std::uint64_t> per_thread_;  // device and thread
+  std::map<std::pair<int, std::uint64_t>, std::uint64_t> per_thread_;  // by device and thread
 };
 
 }  // namespace emm::sim

@@ -7,11 +7,11 @@
 namespace emm::sim::thread_contexts {
 namespace {
 
-struct Entry {
+struct PushedContext {
   std::uint64_t platform;
   ContextHandle context;
 };
-thread_local std::vector<Entry> stack;
+thread_local std::vector<PushedContext> stack;
 
 }  // namespace
 
@@ -19,7 +19,7 @@ void push(std::uint64_t platform, ContextHandle context) { stack.push_back({plat
 
 std::optional<ContextHandle> pop(std::uint64_t platform) {
   const auto top = std::find_if(stack.rbegin(), stack.rend(),
-                                [&](const Entry& e) { return e.platform == platform; });
+                                [&](const PushedContext& e) { return e.platform == platform; });
   if (top == stack.rend()) return std::nullopt;
   const auto context = top->context;
   stack.erase(std::next(top).base());

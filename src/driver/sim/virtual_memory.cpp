@@ -15,7 +15,7 @@ bool is_whole(std::uint64_t value) { return value % kPageBytes == 0; }
 
 VirtualMemory::VirtualMemory(SimPlatform& platform, Pattern fresh)
     : platform_(platform), fresh_(fresh) {
-  holes_.give(kFirstAddress, kAddresses);
+  free_.release(kFirstAddress, kAddresses);
 }
 
 Answer<DevicePtr> VirtualMemory::reserve(Asker asker, std::uint64_t size, std::uint64_t alignment,
@@ -26,9 +26,9 @@ Answer<DevicePtr> VirtualMemory::reserve(Asker asker, std::uint64_t size, std::u
   alignment = std::max(alignment, kPageBytes);
   const std::lock_guard lock(mutex_);
   auto begin = at.value;
-  if (begin == 0 || begin % alignment != 0 || !holes_.take_at(begin, size)) {
+  if (begin == 0 || begin % alignment != 0 || !free_.take_at(begin, size)) {
     const bool fits = size <= kAddresses && alignment <= kAddresses;
-    const auto taken = fits ? holes_.take(size, alignment) : std::nullopt;
+    const auto taken = fits ? free_.take(size, alignment) : std::nullopt;
     if (!taken) return {.native = kOutOfMemory};
     begin = *taken;
   }
@@ -44,7 +44,7 @@ Answer<Nothing> VirtualMemory::free(DevicePtr ptr, std::uint64_t size) {
   if (mapping != mappings_.end() && mapping->first - ptr.value < size)
     return {.native = kInvalidValue};
   reservations_.erase(found);
-  holes_.give(ptr.value, size);
+  free_.release(ptr.value, size);
   return {};
 }
 
@@ -67,7 +67,7 @@ Answer<Nothing> VirtualMemory::release(PhysicalHandle handle) {
     return {};
   }
   const auto size = found->second.size;
-  give_back(handle.value);
+  release_physical(handle.value);
   return {.native = kSuccess, .value = {}, .size = size};
 }
 
@@ -83,8 +83,8 @@ Answer<Nothing> VirtualMemory::map(DevicePtr ptr, std::uint64_t size, std::uint6
   const auto next = mappings_.lower_bound(ptr.value);
   if (next != mappings_.end() && next->first - ptr.value < size) return {.native = kInvalidValue};
   if (around(ptr.value) != nullptr) return {.native = kInvalidValue};
-  mappings_.emplace_hint(next, ptr.value,
-                         Mapping{.size = size, .handle = handle.value, .physical = &physical});
+  mappings_.emplace_hint(
+      next, ptr.value, AddressMapping{.size = size, .handle = handle.value, .physical = &physical});
   ++physical.mappings;
   return {.native = kSuccess, .value = {}, .size = size};
 }
@@ -144,12 +144,12 @@ void VirtualMemory::drop(int device) {
   std::erase_if(physical_, [&](const auto& entry) { return entry.second.owner.device == device; });
   for (auto at = reservations_.begin(); at != reservations_.end();) {
     const bool ends = at->second.device == device;
-    if (ends) holes_.give(at->first, at->second.size);
+    if (ends) free_.release(at->first, at->second.size);
     at = ends ? reservations_.erase(at) : std::next(at);
   }
 }
 
-VirtualMemory::Place VirtualMemory::place(std::uint64_t address, Use use, int device) {
+VirtualMemory::MappedContent VirtualMemory::content_at(std::uint64_t address, Use use, int device) {
   const auto* found = around(address);
   if (found == nullptr) return {};
   const auto& mapping = found->second;
@@ -159,7 +159,8 @@ VirtualMemory::Place VirtualMemory::place(std::uint64_t address, Use use, int de
   return {&mapping.physical->content, offset, mapping.size - offset};
 }
 
-const VirtualMemory::Mappings::value_type* VirtualMemory::around(std::uint64_t address) const {
+const VirtualMemory::AddressMappings::value_type* VirtualMemory::around(
+    std::uint64_t address) const {
   auto found = mappings_.upper_bound(address);
   if (found == mappings_.begin()) return nullptr;
   --found;
@@ -174,8 +175,8 @@ bool VirtualMemory::is_reserved(std::uint64_t address, std::uint64_t size) const
   return offset < found->second.size && size <= found->second.size - offset;
 }
 
-VirtualMemory::Mappings::iterator VirtualMemory::first_of(std::uint64_t address,
-                                                          std::uint64_t size) {
+VirtualMemory::AddressMappings::iterator VirtualMemory::first_of(std::uint64_t address,
+                                                                 std::uint64_t size) {
   const auto first = mappings_.find(address);
   if (size == 0 || first == mappings_.end()) return mappings_.end();
   auto end = address;
@@ -191,17 +192,17 @@ bool VirtualMemory::is_inside(std::uint64_t address) const {
   return found != nullptr && found->first != address;
 }
 
-bool VirtualMemory::unmap(const Mapping& mapping) {
+bool VirtualMemory::unmap(const AddressMapping& mapping) {
   if (--mapping.physical->mappings != 0 || !mapping.physical->released) return false;
-  give_back(mapping.handle);
+  release_physical(mapping.handle);
   return true;
 }
 
-void VirtualMemory::give_back(std::uint64_t handle) {
+void VirtualMemory::release_physical(std::uint64_t handle) {
   const auto found = physical_.find(handle);
   const auto& physical = found->second;
   platform_.device(physical.owner.device)
-      .give_pages(physical.owner.context, physical.size / kPageBytes);
+      .release_pages(physical.owner.context, physical.size / kPageBytes);
   physical_.erase(found);
 }
 

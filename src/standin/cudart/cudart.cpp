@@ -1,7 +1,7 @@
 // A stand-in for libcudart.so.13: the calls that allocators use, over the stand-in for
-// libcuda.so.1. What differs from the driver's calls is cudart's own: a current device a thread,
-// primary contexts made at the first need, a last error, sizes of 0 that are no mistake. Its codes
-// for these calls have CUresult's numbers.
+// libcuda.so.1. It adds what cudart adds to the driver: a current device for each thread, primary
+// contexts that are made when they are first needed, a last error, and sizes of 0 that are no
+// mistake. Its codes for these calls have CUresult's numbers.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -19,7 +19,7 @@ constexpr Code kSuccess = 0, kInvalidValue = 1, kInvalidDevice = 101, kNotReady 
 }  // namespace
 
 extern "C" {
-// Of the stand-in beside this.
+// Functions of the stand-in for libcuda.so.1.
 Code cuInit(unsigned);
 Code cuDriverGetVersion(int*);
 Code cuGetErrorName(Code, const char**);
@@ -88,7 +88,7 @@ thread_local Code last = kSuccess;
 Address address(const void* ptr) { return reinterpret_cast<std::uintptr_t>(ptr); }
 void* pointer(Address value) { return reinterpret_cast<void*>(value); }  // NOLINT
 
-/// A failure stays until it is asked for; "not ready" is none.
+/// Keeps a failure until it is asked for. "Not ready" is no failure.
 Code conclude(Code code) {
   if (code != kSuccess && code != kNotReady) last = code;
   return code;
@@ -405,7 +405,7 @@ Code cudaIpcCloseMemHandle(void* ptr) {
   return in_context([&] { return cuIpcCloseMemHandle(address(ptr)); });
 }
 
-// A library with kernels registers them when it is loaded; none can be launched here.
+// A library with kernels registers them when it is loaded. None can be launched here.
 void** __cudaRegisterFatBinary(void*) {
   static void* handle = nullptr;
   return &handle;

@@ -40,7 +40,7 @@ TEST(PageTree, FindsTheLowestRunAsASearchFromTheStartDoes) {
     } else if (!runs.empty()) {
       const auto index = random.below(runs.size());
       const auto [first, pages] = runs[index];
-      tree.give(first, pages);
+      tree.release(first, pages);
       std::fill_n(taken.begin() + first, pages, false);
       runs.erase(runs.begin() + static_cast<std::ptrdiff_t>(index));
     }

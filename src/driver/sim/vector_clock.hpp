@@ -7,15 +7,16 @@
 
 namespace emm::sim {
 
-/// The `number`th piece of work that a stream was given, counted from 1; 0 is before all of them.
+/// A point in the order of a stream: its work number `number`, counted from 1. 0 is before all.
 struct Point {
   std::uint64_t stream = 0;
   std::uint64_t number = 0;
   bool operator==(const Point&) const = default;
 };
 
-/// What has to be done before something may begin: of each stream, up to which piece.
-class Frontier {
+/// What has to be done before something may begin: a vector clock, which holds for each stream the
+/// number of the last work that counts. It is sparse, since most work waits for few streams.
+class VectorClock {
  public:
   void add(Point point) {
     for (auto& known : points_) {
@@ -25,7 +26,7 @@ class Frontier {
     }
     points_.push_back(point);
   }
-  void add(const Frontier& other) {
+  void add(const VectorClock& other) {
     for (const auto& point : other.points_) add(point);
   }
   bool covers(Point point) const noexcept {
@@ -40,7 +41,7 @@ class Frontier {
   std::span<const Point> points() const noexcept { return points_; }
 
  private:
-  std::vector<Point> points_;  // at most one of a stream
+  std::vector<Point> points_;  // at most one for each stream
 };
 
 }  // namespace emm::sim
