@@ -368,6 +368,8 @@ extern constinit const ManagerEntry pool_manager{
         "backing=vmm|cumem, initial=0, max=<no limit>, release_threshold=<no limit>, "
         "alignment=512, inactive_split=current|peak, "
         "profile=standard|numba, count=10, ratio=0.2, capacity=<the device's>",
+    .promise = Promise::host_only,
+    .variants = {"backing=cumem", "profile=numba"},
     .make = make_pool,
 };
 

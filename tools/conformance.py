@@ -18,8 +18,6 @@ PAGE = ROOT / "docs/conformance.md"
 README = ROOT / "managers/README.md"
 SURVIVORS = ROOT / "tests/mutants/survivors.txt"
 MARKS = ("<!-- verdicts: made by tools/conformance.py -->\n", "<!-- end of verdicts -->\n")
-MANAGERS = ("default", "default:profile=numba", "host-only", "host-only:profile=numba", "cudart", "cudart:profile=numba",
-            "pool", "pool:backing=cumem", "pool:profile=numba", "async", "async:profile=numba")
 LEAST_KILLED = 0.95
 HEAD = """# The clauses, and the wrong managers that they catch
 
@@ -96,7 +94,8 @@ def main():
     for line in run(matrix).stdout.splitlines():
         clause, words, over, failing = line.split("\t")
         mutants[clause].append((words, over, failing.split()))
-    judged = {manager: verdicts(emmctl, "--manager", manager) for manager in MANAGERS}
+    managers = json.loads(run(emmctl, "list", "managers", "--json", "-").stdout)
+    judged = {spec: verdicts(emmctl, "--manager", spec) for row in managers for spec in row["judged as"].split()}
     own = verdicts(emmctl, "--own")
     listed = json.loads(run(emmctl, "list", "clauses", "--json", "-").stdout)
     unjudged = [row for row in listed if row["asked of"] == "nobody"]
