@@ -169,6 +169,8 @@ extern constinit const ManagerEntry async_manager{
     .options =
         "max=<no limit>, release_threshold=<no limit>, profile=standard|numba, count=10, "
         "ratio=0.2, capacity=<the device's>",
+    .promise = Promise::host_only,
+    .variants = {"profile=numba"},
     .make = make_async,
 };
 

@@ -91,6 +91,8 @@ extern constinit const ManagerEntry cudart_manager{
     .name = "cudart",
     .summary = "cudaMalloc and cudaFree at once, nothing kept: the plugin of Numba's tutorial",
     .options = HostOnlyManager::kOptions,
+    .promise = Promise::host_only,
+    .variants = {"profile=numba"},
     .make = make_cudart,
 };
 

@@ -45,6 +45,8 @@ extern constinit const ManagerEntry default_manager{
     .name = "default",
     .summary = "One driver allocation a request, deferred deallocation: Numba's own manager",
     .options = HostOnlyManager::kOptions,
+    .promise = Promise::numba_default,
+    .variants = {"profile=numba"},
     .make = make_default,
 };
 

@@ -25,6 +25,9 @@ extern constinit const ManagerEntry host_only_manager{
     .name = "host-only",
     .summary = "Page-locked and managed memory with deferred deallocation; declines device memory",
     .options = HostOnlyManager::kOptions,
+    .promise = Promise::host_only,
+    .device_memory = false,
+    .variants = {"profile=numba"},
     .make = make_host_only,
 };
 

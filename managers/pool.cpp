@@ -96,8 +96,8 @@ class PoolManager final : public HostOnlyManager {
   ManagerState state() const override {
     auto state = HostOnlyManager::state();
     const auto counted = this->counted();
-    *state.live_bytes += counted.requested.current;
-    state.largest_free_bytes = counted.largest_free;
+    *state.live_bytes += counted.requested_bytes.current;
+    state.largest_free_bytes = counted.largest_free_bytes;
     return state;
   }
 
@@ -114,22 +114,24 @@ class PoolManager final : public HostOnlyManager {
     };
     auto lines = text::format(
         "pool: live {} ({}ever {}), allocated {} ({}ever {}), in {} ({}ever {}) blocks\n",
-        shown(of.requested.current), peak(shown(of.requested.peak)), shown(of.requested.total),
-        shown(of.allocated.current), peak(shown(of.allocated.peak)), shown(of.allocated.total),
+        shown(of.requested_bytes.current), peak(shown(of.requested_bytes.peak)),
+        shown(of.requested_bytes.total), shown(of.allocated_bytes.current),
+        peak(shown(of.allocated_bytes.peak)), shown(of.allocated_bytes.total),
         of.allocation.current, peak(text::format("{}", of.allocation.peak)), of.allocation.total);
     if (!one) {
       lines += text::format(
           "pool: the peaks of its {} streams, each at a time of its own, add up to live {}, "
           "allocated {}, in {} blocks\n",
-          streams, shown(of.requested.peak), shown(of.allocated.peak), of.allocation.peak);
+          streams, shown(of.requested_bytes.peak), shown(of.allocated_bytes.peak),
+          of.allocation.peak);
     }
     return lines + text::format(
                        "pool: reserved {} (peak {}), active {}, inactive split {}; {} spans, "
                        "aliased {} times; {} bytes of metadata a block, and {} KiB\n",
                        shown(backing_.reserved_bytes()), shown(backing_.peak_reserved_bytes()),
-                       shown(of.active.current), shown(of.inactive_split.current), of.spans,
-                       of.times_aliased, metadata_per_block(of),
-                       (of.metadata_fixed + 1_KiB - 1) / 1_KiB);
+                       shown(of.active_bytes.current), shown(of.inactive_split_bytes.current),
+                       of.spans, of.times_aliased, metadata_per_block(of),
+                       (of.metadata_fixed_bytes + 1_KiB - 1) / 1_KiB);
   }
 
   MemoryStatistics statistics() const override {
@@ -145,24 +147,24 @@ class PoolManager final : public HostOnlyManager {
     };
     const auto reserved = backing_.total_reserved_bytes();
     return {.allocation = count(of.allocation),
-            .segment = count(of.segments),
-            .active = count(of.active_allocation),
-            .inactive_split = split(of.inactive_split_blocks),
-            .allocated_bytes = count(of.allocated),
-            .reserved_bytes = {.current = of.reserved,
+            .segment = count(of.segment),
+            .active = count(of.active),
+            .inactive_split = split(of.inactive_split),
+            .allocated_bytes = count(of.allocated_bytes),
+            .reserved_bytes = {.current = of.reserved_bytes,
                                .peak = backing_.peak_reserved_bytes(),
                                .allocated = reserved,
-                               .freed = reserved - of.reserved},
-            .active_bytes = count(of.active),
-            .inactive_split_bytes = split(of.inactive_split),
-            .requested_bytes = count(of.requested),
+                               .freed = reserved - of.reserved_bytes},
+            .active_bytes = count(of.active_bytes),
+            .inactive_split_bytes = split(of.inactive_split_bytes),
+            .requested_bytes = count(of.requested_bytes),
             .num_alloc_retries = retries_.load(),
             .num_ooms = refused_.load(),
             .num_device_alloc = backing_.spans_made(),
             .num_device_free = backing_.spans_released(),
-            .largest_free_bytes = of.largest_free,
-            .mapped_again = of.times_aliased,
-            .metadata_bytes = of.metadata + of.metadata_fixed,
+            .largest_free_bytes = of.largest_free_bytes,
+            .times_aliased = of.times_aliased,
+            .metadata_bytes = of.metadata_bytes + of.metadata_fixed_bytes,
             .metadata_bytes_per_block = metadata_per_block(of)};
   }
 
@@ -251,7 +253,7 @@ class PoolManager final : public HostOnlyManager {
   bool keeps_idle() const noexcept { return deferrals_.load() > 0; }
 
   static std::uint64_t metadata_per_block(const pool::Statistics& of) noexcept {
-    return of.metadata / std::max<std::uint64_t>(of.allocation.peak, 1);
+    return of.metadata_bytes / std::max<std::uint64_t>(of.allocation.peak, 1);
   }
   static MemoryPointer handed_out(Arena& arena, const Arena::Allocation& taken,
                                   std::uint64_t size) {
@@ -308,7 +310,7 @@ class PoolManager final : public HostOnlyManager {
 
   pool::Statistics counted() const {
     pool::Statistics sum;
-    sum.metadata_fixed = sizeof *this;
+    sum.metadata_fixed_bytes = sizeof *this;
     arenas_.for_each([&](Arena& arena) { sum += arena.statistics(); });
     return sum;
   }
@@ -368,6 +370,8 @@ extern constinit const ManagerEntry pool_manager{
         "backing=vmm|cumem, initial=0, max=<no limit>, release_threshold=<no limit>, "
         "alignment=512, inactive_split=current|peak, "
         "profile=standard|numba, count=10, ratio=0.2, capacity=<the device's>",
+    .promise = Promise::host_only,
+    .variants = {"backing=cumem", "profile=numba"},
     .make = make_pool,
 };
 

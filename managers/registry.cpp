@@ -40,15 +40,9 @@ Result<Chosen<Entry>> choose(std::string_view family, std::string_view spec,
   return Chosen<Entry>{.entry = *found, .options = *std::move(options)};
 }
 
-bool is_bundled(std::string_view name) {
-  const auto known = bundled_managers();
-  return std::any_of(known.begin(), known.end(),
-                     [&](const auto* entry) { return entry->name == name; });
-}
-
 // A bundled manager, else one of a shared object.
 Result<ManagerFactory> find_base(std::string_view spec) {
-  if (is_bundled(spec.substr(0, spec.find(':')))) {
+  if (find_entry(spec) != nullptr) {
     auto chosen = choose("manager", spec, bundled_managers());
     if (!chosen) return std::move(chosen).error();
     return ManagerFactory{.name = std::string(spec),
@@ -69,6 +63,26 @@ Result<ManagerFactory> find_base(std::string_view spec) {
 }
 
 }  // namespace
+
+std::string_view name(Promise promise) noexcept {
+  constexpr std::array<std::string_view, 3> kNames{"any", "host-only", "default"};
+  return kNames[static_cast<std::size_t>(promise)];
+}
+
+const ManagerEntry* find_entry(std::string_view spec) noexcept {
+  for (const auto* entry : bundled_managers()) {
+    if (entry->name == spec.substr(0, spec.find(':'))) return entry;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> judged_specs(const ManagerEntry& entry) {
+  std::vector<std::string> specs{std::string(entry.name)};
+  for (const auto variant : entry.variants) {
+    if (!variant.empty()) specs.push_back(text::format("{}:{}", entry.name, variant));
+  }
+  return specs;
+}
 
 Result<ManagerFactory> unprobed_manager(std::string_view spec,
                                         std::span<const std::string> adaptors) {

@@ -18,17 +18,16 @@ PAGE = ROOT / "docs/conformance.md"
 README = ROOT / "managers/README.md"
 SURVIVORS = ROOT / "tests/mutants/survivors.txt"
 MARKS = ("<!-- verdicts: made by tools/conformance.py -->\n", "<!-- end of verdicts -->\n")
-MANAGERS = ("default", "default:profile=numba", "host-only", "host-only:profile=numba", "cudart", "cudart:profile=numba",
-            "pool", "pool:backing=cumem", "pool:profile=numba", "async", "async:profile=numba")
 LEAST_KILLED = 0.95
 HEAD = """# The clauses, and the wrong managers that they catch
 
 Made by `tools/conformance.py`, and compared with the truth by the tests. `emmctl conformance --manager M` judges a manager
 by the first table, `emmctl conformance --own` emmctl's own parts by the second. *must* is normative text; *should* what
 Numba's code does where the text is silent; *quirk* what that code does and should not: judged by the profile, and never on
-a foreign manager. Under *caught*: deliberately wrong managers (`tests/mutants`) on which the clause fails, and no clause
-but it, those under *kin*, and the random programs (`random/*`), which judge all rules at once. Besides these, {strangers} wrong
-managers were written from the contract before anybody looked at the clauses (`tests/mutants/strangers.cpp`): each fails some.
+a foreign manager. *caught* lists deliberately wrong managers (`tests/mutants`) on which the clause fails. On these no other
+clause fails but those under *may fail with it* and the random programs (`random/*`), which judge all rules at once. Besides
+these, {strangers} wrong managers were written from the contract before anybody looked at the clauses
+(`tests/mutants/strangers.cpp`): each fails some clause.
 """
 
 
@@ -46,12 +45,12 @@ def verdicts(emmctl, *options):
 
 
 def clause_table(clauses, mutants):
-    text = "| clause | level | asked of | rule | caught | kin |\n| --- | --- | --- | --- | --- | --- |\n"
+    text = "| clause | level | asked of | rule | caught | may fail with it |\n| --- | --- | --- | --- | --- | --- |\n"
     for clause in clauses:
         caught = mutants[clause["id"]]
-        kin = sorted({other for _, _, failing in caught for other in failing if not other.startswith("random/")} - {clause["id"]})
+        others = sorted({other for _, _, failing in caught for other in failing if not other.startswith("random/")} - {clause["id"]})
         wrong = "; ".join(f"{words} ({over})" if over not in ("default", "emmctl") else words for words, over, _ in caught)
-        text += f"| {clause['id']} | {clause['level']} | {clause['scope']} | {clause['rule']} | {wrong} | {', '.join(kin)} |\n"
+        text += f"| {clause['id']} | {clause['level']} | {clause['scope']} | {clause['rule']} | {wrong} | {', '.join(others)} |\n"
     return text
 
 
@@ -96,7 +95,8 @@ def main():
     for line in run(matrix).stdout.splitlines():
         clause, words, over, failing = line.split("\t")
         mutants[clause].append((words, over, failing.split()))
-    judged = {manager: verdicts(emmctl, "--manager", manager) for manager in MANAGERS}
+    managers = json.loads(run(emmctl, "list", "managers", "--json", "-").stdout)
+    judged = {spec: verdicts(emmctl, "--manager", spec) for row in managers for spec in row["judged as"].split()}
     own = verdicts(emmctl, "--own")
     listed = json.loads(run(emmctl, "list", "clauses", "--json", "-").stdout)
     unjudged = [row for row in listed if row["asked of"] == "nobody"]

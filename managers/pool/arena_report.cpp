@@ -10,19 +10,19 @@ Statistics Arena::statistics() {
   make_remote_frees();
   count_split();
   auto result = counts_.total(deferred_.bytes(), deferred_.count());
-  result.reserved = spans_.bytes();
-  result.largest_free = largest_free();
+  result.reserved_bytes = spans_.bytes();
+  result.largest_free_bytes = largest_free();
   result.spans = spans_.count();
   for (const auto& mapping : stitches_.mappings()) result.times_aliased += mapping.aliased().size();
-  result.metadata = metadata_bytes();
-  result.metadata_fixed = sizeof *this - sizeof blocks_ + BlockMap::fixed_metadata_bytes();
+  result.metadata_bytes = metadata_bytes();
+  result.metadata_fixed_bytes = sizeof *this - sizeof blocks_ + BlockMap::fixed_metadata_bytes();
   return result;
 }
 
 // Takes a look at all that is free.
 void Arena::count_split() noexcept {
   std::uint64_t bytes = 0, blocks = 0;
-  blocks_.for_each_hole([&](std::uint64_t address, std::uint64_t size) {
+  blocks_.for_each_free_block([&](std::uint64_t address, std::uint64_t size) {
     auto split = size;
     spans_.for_each_within(address, address + size,
                            [&](std::uint32_t span) { split -= spans_[span].size; });
@@ -37,7 +37,7 @@ std::uint64_t Arena::largest_free() const noexcept {
   const auto last = blocks_.last();
   const auto active_end = last == kNone ? 0 : blocks_.end(last);
   std::uint64_t largest = 0, run = 0;
-  blocks_.for_each_hole([&](std::uint64_t address, std::uint64_t size) {
+  blocks_.for_each_free_block([&](std::uint64_t address, std::uint64_t size) {
     largest = std::max(largest, size);
     if (address + size == active_end) run = size;
   });
@@ -72,8 +72,8 @@ MemoryMap::Block Arena::describe(std::uint32_t block) const noexcept {
 void Arena::add_stitched_blocks(MemoryMap& map, std::vector<MemoryMap::Block>& blocks) const {
   for (const auto& stitched : stitched_.all()) {
     if (stitched.parts.empty()) continue;
-    const auto index = static_cast<std::uint32_t>(map.composites.size());
-    auto& entry = map.composites.emplace_back();
+    const auto index = static_cast<std::uint32_t>(map.stitched_blocks.size());
+    auto& entry = map.stitched_blocks.emplace_back();
     entry.address = stitched.address.value;
     entry.requested_size = stitched.requested;
     entry.stream = stream_;
@@ -81,7 +81,7 @@ void Arena::add_stitched_blocks(MemoryMap& map, std::vector<MemoryMap::Block>& b
     for (const auto part : stitched.parts) {
       auto& block = blocks.emplace_back(describe(part));
       block.requested_size = std::min(rest, block.size);
-      block.composite = index;
+      block.stitched_block = index;
       rest -= block.requested_size;
       entry.size += block.size;
       entry.parts.push_back({block.address, block.size});
@@ -100,7 +100,7 @@ std::vector<MemoryMap::Block> Arena::describe_all(MemoryMap& map) const {
     if (state == BlockMap::State::deferred || (state == BlockMap::State::used && !is_part))
       blocks.push_back(describe(block));
   });
-  blocks_.for_each_hole([&](std::uint64_t address, std::uint64_t size) {
+  blocks_.for_each_free_block([&](std::uint64_t address, std::uint64_t size) {
     blocks.push_back({.address = address, .size = size});
   });
   for (auto span = spans_.active_count(); span < spans_.count(); ++span) {
@@ -118,7 +118,7 @@ void Arena::add_to(MemoryMap& map) {
 
   std::vector<std::uint64_t> times_mapped(spans_.count(), 1);
   for (const auto& mapping : stitches_.mappings()) {
-    auto& entry = map.mappings.emplace_back();
+    auto& entry = map.alias_mappings.emplace_back();
     entry.address = mapping.base.value;
     entry.size = mapping.size;
     for (const auto span : mapping.aliased()) ++times_mapped[span];

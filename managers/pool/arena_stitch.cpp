@@ -23,7 +23,7 @@ Arena::Allocation Arena::replay_stitch(const Request& request) {
   activate_next_run(record->active_needed);
   const auto parts = stitches_.expected_parts();
   const bool are_free = std::all_of(parts.begin(), parts.end(), [&](const StitchedPart& part) {
-    return blocks_.is_hole_of(part.block, part.start, part.end);
+    return blocks_.is_free_and_holds(part.block, part.start, part.end);
   });
   if (!are_free) return {};
   return use_parts(*record, request.size, parts);

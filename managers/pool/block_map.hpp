@@ -88,13 +88,14 @@ class BlockMap {
     const auto block = static_cast<std::uint32_t>(cookie);
     return block < blocks_.size() && names(cookie) ? block : kNone;
   }
-  /// Is that use not over? REQUIRES: cookie() gave it.
+  /// Answers whether the use that `cookie` names still lasts. REQUIRES: cookie() gave it.
   bool names(std::uint64_t cookie) const noexcept {
     return blocks_[static_cast<std::uint32_t>(cookie)].tag == cookie >> 32;
   }
 
-  /// Is `block`, which need not exist any more, free, and does it hold [start, end)?
-  bool is_hole_of(std::uint32_t block, std::uint64_t start, std::uint64_t end) const noexcept {
+  /// Answers whether `block`, which may no longer exist, is free and holds [start, end).
+  bool is_free_and_holds(std::uint32_t block, std::uint64_t start,
+                         std::uint64_t end) const noexcept {
     const auto& at = blocks_[block];
     return is_free(block) && at.address <= start && end <= at.address + bytes(at.size);
   }
@@ -133,7 +134,7 @@ class BlockMap {
   }
   /// Calls visit(address, bytes) for each free run, as if the blocks that are kept were coalesced.
   template <class Visit>
-  void for_each_hole(Visit&& visit) const {
+  void for_each_free_block(Visit&& visit) const {
     const auto is = [&](std::uint32_t block, State wanted) {
       return block != kEdge && blocks_[block].size > 0 && state(block) == wanted;
     };
@@ -338,34 +339,34 @@ inline void BlockMap::resize(std::uint32_t block, std::uint32_t granules) noexce
 
 [[gnu::always_inline]] inline std::uint32_t BlockMap::allocate_from_free(std::uint32_t granules) {
   auto bin = class_of(granules);
-  auto hole = best_of(bin, granules);
-  if (hole == kNone) {
+  auto free_block = best_of(bin, granules);
+  if (free_block == kNone) {
     bin = next_bin(bin + 1);
     if (bin == kNone) return kNone;
-    hole = best_of(bin, granules);
+    free_block = best_of(bin, granules);
   }
-  const auto rest = blocks_[hole].size - granules;
+  const auto rest = blocks_[free_block].size - granules;
   if (rest == 0) {
-    erase(hole);
-    use(hole);
-    return hole;
+    erase(free_block);
+    use(free_block);
+    return free_block;
   }
   const auto block = new_record();
   auto& lower = blocks_[block];
-  auto& upper = blocks_[hole];
+  auto& upper = blocks_[free_block];
   const auto before = upper.before;
   lower.address = upper.address;
   lower.size = granules;
   lower.before = before;
-  lower.after = hole;
+  lower.after = free_block;
   use(block);
   blocks_[before].after = block;
   upper.before = block;
   upper.address += bytes(granules);
   upper.size = rest;
   if (const auto now = class_of(rest); now != bin) {
-    erase(hole);
-    insert(hole, now);
+    erase(free_block);
+    insert(free_block, now);
   }
   return block;
 }
@@ -396,11 +397,11 @@ inline void BlockMap::resize(std::uint32_t block, std::uint32_t granules) noexce
     if (last_ == block) last_ = lower;
     resize(lower, blocks[lower].size + at.size);
   } else if (!joins_lower) {
-    auto& hole = blocks[upper];
-    hole.address = at.address;
-    hole.before = lower;
+    auto& free_block = blocks[upper];
+    free_block.address = at.address;
+    free_block.before = lower;
     blocks[lower].after = upper;
-    resize(upper, hole.size + at.size);
+    resize(upper, free_block.size + at.size);
   } else {
     const auto after = blocks[upper].after;
     const auto size = blocks[lower].size + at.size + blocks[upper].size;

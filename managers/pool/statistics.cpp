@@ -12,20 +12,20 @@ Statistics::Count& Statistics::Count::operator+=(const Count& other) noexcept {
 }
 
 Statistics& Statistics::operator+=(const Statistics& other) noexcept {
-  requested += other.requested;
-  allocated += other.allocated;
+  requested_bytes += other.requested_bytes;
+  allocated_bytes += other.allocated_bytes;
   allocation += other.allocation;
+  active_bytes += other.active_bytes;
   active += other.active;
-  active_allocation += other.active_allocation;
-  reserved += other.reserved;
+  reserved_bytes += other.reserved_bytes;
+  inactive_split_bytes += other.inactive_split_bytes;
   inactive_split += other.inactive_split;
-  inactive_split_blocks += other.inactive_split_blocks;
-  segments += other.segments;
-  largest_free = std::max(largest_free, other.largest_free);
+  segment += other.segment;
+  largest_free_bytes = std::max(largest_free_bytes, other.largest_free_bytes);
   spans += other.spans;
   times_aliased += other.times_aliased;
-  metadata += other.metadata;
-  metadata_fixed += other.metadata_fixed;
+  metadata_bytes += other.metadata_bytes;
+  metadata_fixed_bytes += other.metadata_fixed_bytes;
   return *this;
 }
 
@@ -36,19 +36,19 @@ void UsageCounts::before_deferred_changes(std::uint64_t deferred_bytes,
     allocated.peak = std::max(allocated.peak, since.peak);
     active.peak = std::max(active.peak, since.peak + deferred);
   };
-  fold(peaks_.allocated, peaks_.active, now_.allocated, deferred_bytes);
-  fold(peaks_.allocation, peaks_.active_allocation, now_.allocation, deferred_count);
+  fold(peaks_.allocated_bytes, peaks_.active_bytes, now_.allocated_bytes, deferred_bytes);
+  fold(peaks_.allocation, peaks_.active, now_.allocation, deferred_count);
 }
 
 Statistics UsageCounts::total(std::uint64_t deferred_bytes, std::uint64_t deferred_count) noexcept {
   before_deferred_changes(deferred_bytes, deferred_count);
   auto result = now_;
-  result.allocated.peak = peaks_.allocated.peak;
+  result.allocated_bytes.peak = peaks_.allocated_bytes.peak;
   result.allocation.peak = peaks_.allocation.peak;
-  result.active = {now_.allocated.current + deferred_bytes, peaks_.active.peak,
-                   now_.allocated.total};
-  result.active_allocation = {now_.allocation.current + deferred_count,
-                              peaks_.active_allocation.peak, now_.allocation.total};
+  result.active_bytes = {now_.allocated_bytes.current + deferred_bytes, peaks_.active_bytes.peak,
+                         now_.allocated_bytes.total};
+  result.active = {now_.allocation.current + deferred_count, peaks_.active.peak,
+                   now_.allocation.total};
   return result;
 }
 

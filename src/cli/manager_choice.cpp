@@ -19,12 +19,7 @@ void ManagerChoice::offer(Arguments& arguments) {
   arguments.text("--profile", profile_, "numba", "The same as the manager's option profile=numba");
 }
 
-bool is_foreign(std::string_view manager) noexcept {
-  const auto known = bundled_managers();
-  return std::none_of(known.begin(), known.end(), [&](const auto* entry) {
-    return entry->name == manager.substr(0, manager.find(':'));
-  });
-}
+bool is_foreign(std::string_view manager) noexcept { return find_entry(manager) == nullptr; }
 
 Result<std::string> ManagerChoice::spec() const {
   if (!profile_.empty() && profile_ != "numba")

@@ -19,7 +19,7 @@ void write_blocks(JsonWriter& json, const std::vector<MemoryMap::Block>& blocks)
     json.member("size", block.size);
     json.member("requested_size", block.requested_size);
     json.member("state", name(block.state));
-    if (block.composite) json.member("composite", *block.composite);
+    if (block.stitched_block) json.member("composite", *block.stitched_block);
     json.end_object();
   }
   json.end_array();
@@ -56,7 +56,7 @@ void write_segment(JsonWriter& json, std::uint32_t device, const MemoryMap::Segm
   json.end_object();
 }
 
-void write_mapping(JsonWriter& json, const MemoryMap::Mapping& mapping) {
+void write_mapping(JsonWriter& json, const MemoryMap::AliasMapping& mapping) {
   json.begin_object();
   json.member("address", mapping.address);
   json.member("size", mapping.size);
@@ -66,14 +66,14 @@ void write_mapping(JsonWriter& json, const MemoryMap::Mapping& mapping) {
   json.end_object();
 }
 
-void write_composite(JsonWriter& json, const MemoryMap::Composite& composite) {
+void write_stitched_block(JsonWriter& json, const MemoryMap::StitchedBlock& stitched_block) {
   json.begin_object();
-  json.member("address", composite.address);
-  json.member("size", composite.size);
-  json.member("requested_size", composite.requested_size);
-  json.member("stream", composite.stream.value);
+  json.member("address", stitched_block.address);
+  json.member("size", stitched_block.size);
+  json.member("requested_size", stitched_block.requested_size);
+  json.member("stream", stitched_block.stream.value);
   json.key("parts").begin_array();
-  for (const auto& part : composite.parts) {
+  for (const auto& part : stitched_block.parts) {
     json.begin_object();
     json.member("address", part.address);
     json.member("size", part.size);
@@ -118,10 +118,10 @@ std::string MemoryMaps::to_json(const log::Summary& summary) const {
     if (map) {
       write_all(json, "segments", map->segments,
                 [&](const auto& one) { write_segment(json, entry.device, one); });
-      write_all(json, "mappings", map->mappings,
+      write_all(json, "mappings", map->alias_mappings,
                 [&](const auto& one) { write_mapping(json, one); });
-      write_all(json, "composites", map->composites,
-                [&](const auto& one) { write_composite(json, one); });
+      write_all(json, "composites", map->stitched_blocks,
+                [&](const auto& one) { write_stitched_block(json, one); });
     } else {
       json.key("segments").null();
     }

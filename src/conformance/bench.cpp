@@ -39,27 +39,27 @@ void Tapped::after(const CallEvent& event) {
   if (order_ != nullptr) order_->after(event);
 }
 
-void Heard::pending_added(Call dtor, std::optional<std::uint64_t> size) noexcept {
+void RecordingObserver::pending_added(Call dtor, std::optional<std::uint64_t> size) noexcept {
   const std::lock_guard lock(mutex_);
   added_.emplace_back(dtor, size);
 }
-void Heard::flushed(std::size_t count, std::uint64_t bytes) noexcept {
+void RecordingObserver::flushed(std::size_t count, std::uint64_t bytes) noexcept {
   const std::lock_guard lock(mutex_);
   flushes_.push_back({count, bytes});
 }
-void Heard::free_failed(const Error&) noexcept {
+void RecordingObserver::free_failed(const Error&) noexcept {
   const std::lock_guard lock(mutex_);
   ++failures_;
 }
-std::vector<std::pair<Call, std::optional<std::uint64_t>>> Heard::added() const {
+std::vector<std::pair<Call, std::optional<std::uint64_t>>> RecordingObserver::added() const {
   const std::lock_guard lock(mutex_);
   return added_;
 }
-std::vector<Heard::Flush> Heard::flushes() const {
+std::vector<RecordingObserver::Flush> RecordingObserver::flushes() const {
   const std::lock_guard lock(mutex_);
   return flushes_;
 }
-std::size_t Heard::failures() const {
+std::size_t RecordingObserver::failures() const {
   const std::lock_guard lock(mutex_);
   return failures_;
 }
@@ -81,9 +81,9 @@ Bench::Bench(const Subject& subject, std::string_view clause, std::unique_ptr<Pl
       clause_(clause),
       platform_(std::move(platform)),
       opened_(std::move(opened)),
-      bent_(*opened_.driver),
+      stub_(*opened_.driver),
       tapped_(subject.standins, watch_),
-      watched_(bent_, watch_),
+      watched_(stub_, watch_),
       random_(subject.seed) {
   if (opened_.runtime) runtime_.emplace(*opened_.runtime, watch_);
 }
@@ -105,7 +105,7 @@ MemoryManager& Bench::uninitialized() {
   auto made = subject_.factory.make({.driver = order_ ? ordered_.driver.get() : &watched_,
                                      .runtime = order_ ? ordered_.runtime.get() : runtime(),
                                      .clock = &platform_->clock(),
-                                     .observer = &heard_,
+                                     .observer = &observer_,
                                      .profile = subject_.profile});
   EMM_ASSERT(made);  // judge() has made one before
   manager_ = *std::move(made);
@@ -127,7 +127,7 @@ void Bench::end_manager() { manager_.reset(); }
 
 OpenedDevice Bench::watched_device() {
   OpenedDevice device;
-  device.driver = std::make_unique<ForwardingDriver>(bent_, watch_);
+  device.driver = std::make_unique<ForwardingDriver>(stub_, watch_);
   if (opened_.runtime)
     device.runtime = std::make_unique<ForwardingRuntime>(*opened_.runtime, watch_);
   return device;
@@ -177,7 +177,7 @@ void Bench::leave_on_device(std::uint64_t bytes) {
 // Requests.
 
 template <class T>
-Block Bench::need(Result<T> result) {
+BenchMemory Bench::need(Result<T> result) {
   if (result) return *std::move(result);
   if (result.error().code == Errc::not_supported) {
     not_applicable(describe(result.error()));
@@ -187,7 +187,7 @@ Block Bench::need(Result<T> result) {
   return {};
 }
 
-Result<Block> Bench::try_memalloc(std::uint64_t size, StreamHandle stream) {
+Result<BenchMemory> Bench::try_memalloc(std::uint64_t size, StreamHandle stream) {
   auto& to = manager();
   const auto id = note("memalloc", text::format(",\"size\":{}{}", size, on(stream)), true);
   auto memory = to.memalloc(size, stream);
@@ -195,7 +195,7 @@ Result<Block> Bench::try_memalloc(std::uint64_t size, StreamHandle stream) {
   return wrap(id, *std::move(memory));
 }
 
-Result<Block> Bench::try_managed(std::uint64_t size, AttachFlags attach) {
+Result<BenchMemory> Bench::try_managed(std::uint64_t size, AttachFlags attach) {
   auto& to = manager();
   const auto id = note("memallocmanaged", text::format(",\"size\":{}", size), true);
   auto memory = to.memallocmanaged(size, attach);
@@ -205,8 +205,8 @@ Result<Block> Bench::try_managed(std::uint64_t size, AttachFlags attach) {
   return block;
 }
 
-Block Bench::wrap(std::uint64_t id, MemoryPointer memory) {
-  Block block;
+BenchMemory Bench::wrap(std::uint64_t id, MemoryPointer memory) {
+  BenchMemory block;
   block.bench_ = this;
   block.id_ = id;
   block.device_ = memory.device_pointer();
@@ -216,8 +216,8 @@ Block Bench::wrap(std::uint64_t id, MemoryPointer memory) {
   return block;
 }
 
-Block Bench::wrap(std::uint64_t id, HostMemory memory) {
-  Block block;
+BenchMemory Bench::wrap(std::uint64_t id, HostMemory memory) {
+  BenchMemory block;
   block.bench_ = this;
   block.id_ = id;
   if (auto* mapped = std::get_if<MappedMemory>(&memory)) {
@@ -236,7 +236,7 @@ Block Bench::wrap(std::uint64_t id, HostMemory memory) {
   return block;
 }
 
-Result<Block> Bench::try_hosted(std::uint64_t size, HostAllocFlags flags) {
+Result<BenchMemory> Bench::try_hosted(std::uint64_t size, HostAllocFlags flags) {
   auto& to = manager();
   const auto id =
       note("memhostalloc",
@@ -246,8 +246,8 @@ Result<Block> Bench::try_hosted(std::uint64_t size, HostAllocFlags flags) {
   return wrap(id, *std::move(memory));
 }
 
-Result<Block> Bench::try_pin(HostRange range, HostRegisterFlags flags,
-                             std::shared_ptr<const void> owner) {
+Result<BenchMemory> Bench::try_pin(HostRange range, HostRegisterFlags flags,
+                                   std::shared_ptr<const void> owner) {
   auto& to = manager();
   const auto id = note(
       "mempin", text::format(",\"size\":{},\"mapped\":{}", range.size, true_or_false(flags.mapped)),
@@ -259,27 +259,28 @@ Result<Block> Bench::try_pin(HostRange range, HostRegisterFlags flags,
   return block;
 }
 
-Block Bench::memalloc(std::uint64_t size, StreamHandle stream) {
+BenchMemory Bench::memalloc(std::uint64_t size, StreamHandle stream) {
   return need(try_memalloc(size, stream));
 }
-Block Bench::managed(std::uint64_t size, AttachFlags attach) {
+BenchMemory Bench::managed(std::uint64_t size, AttachFlags attach) {
   return need(try_managed(size, attach));
 }
-Block Bench::hosted(std::uint64_t size, HostAllocFlags flags) {
+BenchMemory Bench::hosted(std::uint64_t size, HostAllocFlags flags) {
   return need(try_hosted(size, flags));
 }
-Block Bench::pin(HostRange range, HostRegisterFlags flags, std::shared_ptr<const void> owner) {
+BenchMemory Bench::pin(HostRange range, HostRegisterFlags flags,
+                       std::shared_ptr<const void> owner) {
   return need(try_pin(range, flags, std::move(owner)));
 }
 
-std::vector<Block> Bench::mapped_blocks(std::size_t count, std::uint64_t size) {
-  std::vector<Block> blocks;
+std::vector<BenchMemory> Bench::mapped_blocks(std::size_t count, std::uint64_t size) {
+  std::vector<BenchMemory> blocks;
   for (std::size_t i = 0; i < count; ++i) blocks.push_back(mapped(size));
   return blocks;
 }
 
-Block Bench::any(std::uint64_t size) {
-  const auto declined = [](const Result<Block>& block) {
+BenchMemory Bench::any(std::uint64_t size) {
+  const auto declined = [](const Result<BenchMemory>& block) {
     return !block && block.error().code == Errc::not_supported;
   };
   auto block = try_memalloc(size);
@@ -322,7 +323,7 @@ void Deferral::end() noexcept {
 
 // Content.
 
-bool Bench::fill(const Block& block, std::uint8_t value) {
+bool Bench::fill(const BenchMemory& block, std::uint8_t value) {
   if (block.size() == 0) return true;
   if (block.host() != nullptr) {
     std::fill_n(block.host(), block.size(), std::byte{value});
@@ -331,7 +332,7 @@ bool Bench::fill(const Block& block, std::uint8_t value) {
   return device().memset_d8(block.device(), value, block.size()).has_value();
 }
 
-bool Bench::holds(const Block& block, std::uint8_t value) {
+bool Bench::holds(const BenchMemory& block, std::uint8_t value) {
   constexpr std::uint64_t kPiece = 4096;
   std::array<std::byte, kPiece> bytes;
   const auto whole = block.size() <= 64_KiB;

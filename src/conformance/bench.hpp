@@ -11,8 +11,8 @@
 
 #include "base/prng.hpp"
 #include "base/text.hpp"
-#include "conformance/bent_driver.hpp"
-#include "conformance/block.hpp"
+#include "conformance/bench_memory.hpp"
+#include "conformance/stub_driver.hpp"
 #include "conformance/subject.hpp"
 #include "conformance/verdict.hpp"
 #include "conformance/watch.hpp"
@@ -20,8 +20,8 @@
 
 namespace emm::conformance {
 
-/// What a manager told its observer.
-class Heard final : public ManagerObserver {
+/// Records what a manager tells its observer. Any thread may tell and ask.
+class RecordingObserver final : public ManagerObserver {
  public:
   struct Flush {
     std::size_t count = 0;
@@ -43,8 +43,9 @@ class Heard final : public ManagerObserver {
 
 class Bench;
 
-/// The calls of a manager that calls CUDA itself, heard behind a stand-in: those that are made
-/// inside its slots.
+/// Passes the driver calls of a manager that calls CUDA itself on to a hook. It hears them behind
+/// the stand-in for libcuda.so.1, and passes on only those that the manager makes while one of its
+/// slots runs.
 class Tapped final : public CallHook {
  public:
   Tapped(const plugin::StandIns* standins, CallHook& to);
@@ -61,7 +62,7 @@ class Tapped final : public CallHook {
   CallHook* order_ = nullptr;
 };
 
-/// A deferral that a trace can tell of.
+/// A guard of defer_cleanup() whose begin and end are written to the trace.
 class Deferral {
  public:
   Deferral(Deferral&& other) noexcept
@@ -80,14 +81,13 @@ class Deferral {
   DeferCleanup guard_;
 };
 
-/// Where one clause judges one manager: a device of its own, every call seen, counted and failed at
-/// will, and a manager on it, made when it is first asked for.
+/// Where one clause judges one manager: a device of its own, whose calls are logged, counted and
+/// failed at will, and a manager on it, made when it is first asked for.
 ///
-/// A check says what it expects; the first expectation that does not hold is the verdict, and what
-/// follows is not judged any more. So a check runs on to its end and need not ask. Where a request
-/// that the check stands on is declined (not_supported) the clause is not applicable; where it
-/// fails, inconclusive. A check that expected nothing is inconclusive. Any thread may expect and
-/// allocate.
+/// The first expectation that does not hold decides the verdict; later ones change nothing, so that
+/// a check runs to its end without asking. The clause is not applicable where the manager declines
+/// (not_supported) a request that the check needs, and inconclusive where such a request fails or
+/// where the check expected nothing. Any thread may expect and allocate.
 class Bench {
  public:
   /// REQUIRES: the subject outlives this.
@@ -102,7 +102,7 @@ class Bench {
   /// not (HST-9).
   bool queue_waits() const noexcept { return !is_numba() || subject_.promise == Scope::deflt; }
   Prng& random() noexcept { return random_; }
-  /// What `seed=` would replay of anything random here.
+  /// The seed of random(); the same seed repeats what is random here.
   std::uint64_t seed() const noexcept { return subject_.seed; }
 
   // The manager.
@@ -116,54 +116,54 @@ class Bench {
   Driver& driver() noexcept { return watched_; }  ///< As the manager has it.
   Driver& device() noexcept {
     return *opened_.driver;
-  }  ///< Unseen and unbent, for the check's own use.
+  }  ///< Without the watch and the stub, for the check's own use.
   Runtime* runtime() noexcept { return runtime_ ? &*runtime_ : nullptr; }
   Platform& platform() noexcept { return *platform_; }
   OpenedDevice
   watched_device();  ///< For a context: the same driver and runtime; must end before this.
-  BentDriver& bent() noexcept { return bent_; }
+  StubDriver& stub() noexcept { return stub_; }
   Watch& watch() noexcept { return watch_; }
-  Heard& heard() noexcept { return heard_; }
+  RecordingObserver& observer() noexcept { return observer_; }
   StreamHandle stream();  ///< A stream of its own; ends with this.
-  /// Looks at the order of streams from here on: before the manager is made. The checker hears of
-  /// its driver calls, and of those of ordered(); of memory the check tells it.
+  /// Checks the order of streams from here on. To be called before the manager is made. The checker
+  /// hears of the manager's driver calls and of those of ordered(); the check tells it of memory.
   order::Checker& watch_order();
   Driver& ordered() noexcept { return *ordered_.driver; }  ///< After watch_order().
   bool is_simulated() const noexcept;
-  /// So many bytes are all that the device says is free from here on, to a page of 2 MiB; what is
-  /// over is held by the bench. A real device gives somewhat more than it says (measured on an
-  /// H200, driver 580.159.04, CUDA 13.0).
+  /// Leaves `bytes`, to a page of 2 MiB, free on the device: the bench allocates the rest. A real
+  /// device gives somewhat more than it says (measured on an H200, driver 580.159.04, CUDA 13.0).
   void leave_on_device(std::uint64_t bytes);
 
-  // Requests that the check stands on.
+  // Requests that the check needs: where one fails, the clause is not judged.
 
-  Block memalloc(std::uint64_t size, StreamHandle stream = {});
-  Block managed(std::uint64_t size, AttachFlags attach = AttachFlags::global);
-  Block mapped(std::uint64_t size) { return hosted(size, {.mapped = true}); }
-  Block pinned(std::uint64_t size) { return hosted(size, {}); }
-  Block hosted(std::uint64_t size, HostAllocFlags flags);
-  Block pin(HostRange range, HostRegisterFlags flags = {}, std::shared_ptr<const void> owner = {});
-  std::vector<Block> mapped_blocks(std::size_t count, std::uint64_t size);
+  BenchMemory memalloc(std::uint64_t size, StreamHandle stream = {});
+  BenchMemory managed(std::uint64_t size, AttachFlags attach = AttachFlags::global);
+  BenchMemory mapped(std::uint64_t size) { return hosted(size, {.mapped = true}); }
+  BenchMemory pinned(std::uint64_t size) { return hosted(size, {}); }
+  BenchMemory hosted(std::uint64_t size, HostAllocFlags flags);
+  BenchMemory pin(HostRange range, HostRegisterFlags flags = {},
+                  std::shared_ptr<const void> owner = {});
+  std::vector<BenchMemory> mapped_blocks(std::size_t count, std::uint64_t size);
   /// Device memory where the manager has it, else managed, else mapped host memory.
-  Block any(std::uint64_t size);
+  BenchMemory any(std::uint64_t size);
   /// Page-aligned memory of the process, for pin(); page by page apart.
   HostRange buffer(std::uint64_t size = 4096);
 
-  // Requests that are themselves judged.
+  // Requests that the check judges.
 
-  Result<Block> try_memalloc(std::uint64_t size, StreamHandle stream = {});
-  Result<Block> try_managed(std::uint64_t size, AttachFlags attach = AttachFlags::global);
-  Result<Block> try_hosted(std::uint64_t size, HostAllocFlags flags);
-  Result<Block> try_pin(HostRange range, HostRegisterFlags flags = {},
-                        std::shared_ptr<const void> owner = {});
+  Result<BenchMemory> try_memalloc(std::uint64_t size, StreamHandle stream = {});
+  Result<BenchMemory> try_managed(std::uint64_t size, AttachFlags attach = AttachFlags::global);
+  Result<BenchMemory> try_hosted(std::uint64_t size, HostAllocFlags flags);
+  Result<BenchMemory> try_pin(HostRange range, HostRegisterFlags flags = {},
+                              std::shared_ptr<const void> owner = {});
   void reset();
   [[nodiscard]] Deferral defer();
 
-  // Content, past the manager. False where the device refuses.
+  // Content, read and written without the manager. False where the device refuses.
 
-  bool fill(const Block& block, std::uint8_t value);
-  /// All of it up to 64 KiB, else both ends and some of the middle.
-  bool holds(const Block& block, std::uint8_t value);
+  bool fill(const BenchMemory& block, std::uint8_t value);
+  /// Reads all of it up to 64 KiB, else both ends and three pieces of the middle.
+  bool holds(const BenchMemory& block, std::uint8_t value);
 
   // The verdict.
 
@@ -187,36 +187,36 @@ class Bench {
     const auto fits = result.error().code == code && said.find(words) != std::string::npos;
     return expect(fits, done, said, words.empty() ? "another error" : words);
   }
-  /// The driver calls since watch().forget(), questions among them.
+  /// Expects these driver calls, queries included, since watch().forget().
   bool expect_calls(std::string_view done, std::initializer_list<Call> expected);
-  /// Frees of any kind since then.
+  /// Counts the frees of any kind since then.
   std::size_t ends() const;
   std::size_t count(Call call) const;
-  /// Ends the manager; all that it took from the device is given back then, once.
+  /// Ends the manager, and expects that it has released all that it took from the device, once.
   bool expect_balance(std::string_view done);
   void not_applicable(std::string_view why);
   void inconclusive(std::string_view why);
-  /// The operations that led here cannot be told by a trace.
+  /// Says that a trace cannot express the operations of this check.
   void untraceable() { traceable_ = false; }
-  /// What a bench of this check's own came to: a failure is this one's.
+  /// Takes over the verdict of a second bench that the check made: its failure is this bench's.
   void take(Verdict verdict);
   bool decided() const;
 
   Verdict verdict();
 
  private:
-  friend class Block;
+  friend class BenchMemory;
   friend class Deferral;
   Bench(const Subject& subject, std::string_view clause, std::unique_ptr<Platform> platform,
         OpenedDevice opened);
   template <class T>
-  Block need(Result<T> result);
+  BenchMemory need(Result<T> result);
   void decide(Verdict verdict);
   std::uint64_t note(std::string_view op, std::string_view members, bool allocates);
   void add_note(std::string note);  ///< With mutex_.
   void note_free(std::uint64_t id, StreamHandle stream, bool late);
-  Block wrap(std::uint64_t id, MemoryPointer memory);
-  Block wrap(std::uint64_t id, HostMemory memory);
+  BenchMemory wrap(std::uint64_t id, MemoryPointer memory);
+  BenchMemory wrap(std::uint64_t id, HostMemory memory);
   std::string trace() const;
   std::string last_calls() const;
 
@@ -224,7 +224,7 @@ class Bench {
   std::string clause_;
   std::unique_ptr<Platform> platform_;
   OpenedDevice opened_;
-  BentDriver bent_;
+  StubDriver stub_;
   Watch watch_;
   Tapped tapped_;
   ForwardingDriver watched_;
@@ -232,7 +232,7 @@ class Bench {
   std::unique_ptr<order::Checker> order_;
   std::unique_ptr<CallHook> tapped_order_;
   OpenedDevice ordered_;
-  Heard heard_;
+  RecordingObserver observer_;
   Prng random_;
   std::unique_ptr<MemoryManager> manager_;
   bool initialized_ = false;

@@ -16,9 +16,9 @@ std::string_view name(Scope scope) noexcept {
   return kNames[static_cast<std::size_t>(scope)];
 }
 
-bool may_fail_with(const Clause& clause, const Clause& other) noexcept {
-  if (&clause == &other || other.kin == "*") return true;
-  for (auto rest = clause.kin; !rest.empty();) {
+bool may_also_fail(const Clause& other, const Clause& clause) noexcept {
+  if (&clause == &other || other.may_fail_with == "*") return true;
+  for (auto rest = clause.may_fail_with; !rest.empty();) {
     const auto end = std::min(rest.find(' '), rest.size());
     if (rest.substr(0, end) == other.id) return true;
     rest.remove_prefix(std::min(end + 1, rest.size()));

@@ -13,7 +13,7 @@ class Bench;
 /// foreign manager.
 enum class Level : std::uint8_t { must, should, quirk };
 
-/// Of whom a clause is asked.
+/// Of whom a clause is asked. The first three are the values of emm::Promise, in its order.
 enum class Scope : std::uint8_t {
   all,    ///< Every manager.
   host,   ///< Those that are NBEP-7's HostOnlyCUDAMemoryManager for host memory.
@@ -32,15 +32,15 @@ struct Clause {
   std::string_view source;  ///< Where the rule is from.
   Level level;
   Scope scope;
-  /// The ids of the clauses that may also fail where this one's rule is broken, and no others may.
-  /// `*`: this one judges all rules at once, and may fail where any other does.
-  std::string_view kin;
+  /// Ids, with spaces between, of the clauses that may fail with this one where its rule is broken;
+  /// no others may. `*` says that this clause judges all rules at once and may fail with any other.
+  std::string_view may_fail_with{};
   /// Judges by Bench::expect. Makes what it needs, and leaves no thread behind.
   void (*check)(Bench& bench);
 };
 
 /// Whether `other` may fail where the rule of `clause` is broken.
-bool may_fail_with(const Clause& clause, const Clause& other) noexcept;
+bool may_also_fail(const Clause& other, const Clause& clause) noexcept;
 
 /// The clauses of one file.
 struct ClauseGroup {

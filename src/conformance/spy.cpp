@@ -87,7 +87,7 @@ ManagerFactory spy_factory(SpyLog& log, std::string name) {
           }};
 }
 
-Stage::Stage(Bench& bench, const ManagerFactory& factory, int ordinal) {
+ContextFixture::ContextFixture(Bench& bench, const ManagerFactory& factory, int ordinal) {
   device_ = std::make_unique<OpenedDevice>();
   if (ordinal == 0) {
     *device_ = bench.watched_device();

@@ -29,10 +29,10 @@ struct SpyLog {
 ManagerFactory spy_factory(SpyLog& log, std::string name = "spy");
 
 /// A context over the bench's device, with a spy or a manager of a name.
-class Stage {
+class ContextFixture {
  public:
-  Stage(Bench& bench, const ManagerFactory& factory, int ordinal = 0);
-  Stage(Bench& bench, SpyLog& log) : Stage(bench, spy_factory(log)) {}
+  ContextFixture(Bench& bench, const ManagerFactory& factory, int ordinal = 0);
+  ContextFixture(Bench& bench, SpyLog& log) : ContextFixture(bench, spy_factory(log)) {}
   /// False where it could not be made; then the clause is inconclusive.
   explicit operator bool() const noexcept { return context_ != nullptr; }
   Context& operator*() noexcept { return *context_; }
@@ -43,6 +43,16 @@ class Stage {
   std::unique_ptr<OpenedDevice> device_;
   std::unique_ptr<Context> context_;
 };
+
+/// The check of a clause about a context whose manager is a spy: `check(bench, log, context)`.
+template <class Check>
+constexpr auto over_spied_context(Check) {
+  return [](Bench& bench) {
+    SpyLog log;
+    ContextFixture context(bench, log);
+    if (context) Check()(bench, log, context);
+  };
+}
 
 /// emmctl's own parts, or the wrong ones that are judged.
 const Own& own_of(const Bench& bench) noexcept;

@@ -33,11 +33,8 @@ Verdict judge(const Clause& clause, const Subject& subject) {
 }
 
 Scope promise_of(std::string_view manager) noexcept {
-  const auto name = manager.substr(0, manager.find(':'));
-  if (name == "default") return Scope::deflt;
-  if (name == "host-only" || name == "cudart" || name == "pool" || name == "async")
-    return Scope::host;
-  return Scope::all;
+  const auto* entry = find_entry(manager);
+  return entry != nullptr ? static_cast<Scope>(entry->promise) : Scope::all;
 }
 
 std::vector<const Clause*> select(const Selection& selection) {

@@ -17,10 +17,9 @@ namespace emm::conformance {
 Verdict judge(const Clause& clause, const Subject& subject);
 
 struct Selection {
-  std::vector<std::string> globs{};  ///< Of ids; empty: all.
-  Level level =
-      Level::quirk;  ///< This and what binds more: must alone, must and should, or all three.
-  bool own = false;  ///< emmctl's own promises, instead of a manager's.
+  std::vector<std::string> globs{};  ///< Of ids. Empty selects all.
+  Level level = Level::quirk;        ///< Clauses of this level and of those that bind more.
+  bool own = false;                  ///< Selects emmctl's own promises instead of a manager's.
 };
 
 /// The clauses that a selection names, in the order of the catalogue.

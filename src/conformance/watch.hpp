@@ -13,8 +13,8 @@
 
 namespace emm::conformance {
 
-/// Sees every call that a manager makes: keeps their log and their ledger, and fails them as told.
-/// Any thread may call.
+/// Logs every driver call of a manager, keeps the ledger of what the calls made and ended, and
+/// fails calls as told. Any thread may call.
 class Watch final : public CallHook {
  public:
   std::int32_t before(const CallEvent& event) override;

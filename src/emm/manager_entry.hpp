@@ -1,12 +1,15 @@
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/options.hpp"
@@ -32,11 +35,26 @@ struct ManagerContext {
                           ///< driver may number it otherwise.
 };
 
-/// A bundled manager: what `--manager NAME:key=value` finds.
+/// How much of Numba's behaviour a manager promises beside NBEP 7's text. Each level includes those
+/// before it.
+enum class Promise : std::uint8_t {
+  contract,       ///< None.
+  host_only,      ///< That of NBEP 7's HostOnlyCUDAMemoryManager, for host memory.
+  numba_default,  ///< That of Numba's own manager.
+};
+std::string_view name(Promise promise) noexcept;  ///< "any", "host-only", "default"
+
+/// A bundled manager: what `--manager NAME:key=value` finds. Nothing else knows one by its name:
+/// clauses, tools and tests ask the entry.
 struct ManagerEntry {
   std::string_view name;
   std::string_view summary;
   std::string_view options;  ///< Known keys with defaults, for help.
+  Promise promise = Promise::contract;
+  bool device_memory = true;  ///< False where memalloc() always answers not_supported.
+  /// Options with which it behaves otherwise: it is judged with each of them, too. Empty at the
+  /// end.
+  std::array<std::string_view, 2> variants{};
   /// Reads its options, and returns usage errors of Options::finish(). Touches no device.
   Result<std::unique_ptr<MemoryManager>> (*make)(const ManagerContext& context, Options options);
 };
@@ -52,6 +70,10 @@ struct AdaptorEntry {
 };
 
 std::span<const ManagerEntry* const> bundled_managers();
+/// The bundled manager that "NAME[:key=value,...]" names; null where there is none.
+const ManagerEntry* find_entry(std::string_view spec) noexcept;
+/// All specs under which the bundled manager is judged: its name, then one for each variant.
+std::vector<std::string> judged_specs(const ManagerEntry& entry);
 std::span<const AdaptorEntry* const> bundled_adaptors();
 
 /// A manager by description, to be made once for each context.

@@ -9,28 +9,29 @@
 
 namespace emm {
 
-/// All device memory that a manager holds, and what is where in it, at one moment. Sizes are bytes.
-/// The words are PyTorch's memory snapshot's.
+/// All device memory that a manager holds, and what lies where in it, at one moment. Sizes are
+/// bytes. The words are PyTorch's memory snapshot's.
 ///
-/// The blocks of a segment tile it, and so do its pieces; both are in the order of addresses. A
-/// piece may be mapped again elsewhere, behind others: memory that lies there, a composite, is used
-/// in the segments, by the blocks that name it.
+/// The blocks of a segment cover it without gaps, and so do its pieces; both are ordered by
+/// address. Pieces may also be mapped, one behind the other, in an alias mapping. A stitched block
+/// is handed out there; the segments hold the blocks that are its parts, and these name it.
 struct MemoryMap {
   enum class State : std::uint8_t { active_allocated, active_awaiting_free, inactive };
   struct Block {
     std::uint64_t address = 0;
     std::uint64_t size = 0;
-    std::uint64_t requested_size =
-        0;  ///< Of allocated ones; of a composite's, what of it is in this part.
+    /// As requested, of an allocated block. A part of a stitched block has its share of the
+    /// request.
+    std::uint64_t requested_size = 0;
     State state = State::inactive;
-    std::optional<std::uint32_t> composite{};  ///< Index of the one that it is a part of.
+    std::optional<std::uint32_t> stitched_block{};  ///< Index of the one that this is a part of.
   };
-  /// What the device gave at once.
+  /// Memory that the device gave in one call.
   struct Piece {
     std::uint64_t address = 0;
     std::uint64_t size = 0;
-    std::uint64_t handle = 0;  ///< The physical memory's; 0 of cuMemAlloc.
-    std::uint64_t mapped = 1;  ///< How often, here included.
+    std::uint64_t handle = 0;  ///< Of the physical memory; 0 where cuMemAlloc gave it.
+    std::uint64_t mapped = 1;  ///< How often it is mapped, its place in the segment included.
   };
   struct Segment {
     std::uint64_t address = 0;
@@ -39,14 +40,13 @@ struct MemoryMap {
     std::vector<Piece> pieces{};
     std::vector<Block> blocks{};
   };
-  /// Pieces mapped a second time, one behind the other.
-  struct Mapping {
+  struct AliasMapping {
     std::uint64_t address = 0;
     std::uint64_t size = 0;
     std::vector<std::uint64_t> pieces;  ///< Their addresses in the segments.
   };
-  /// Memory that is handed out in a mapping: the blocks that are its parts, in its order.
-  struct Composite {
+  /// Memory that is handed out in an alias mapping.
+  struct StitchedBlock {
     struct Part {
       std::uint64_t address = 0;
       std::uint64_t size = 0;
@@ -55,11 +55,11 @@ struct MemoryMap {
     std::uint64_t size = 0;
     std::uint64_t requested_size = 0;
     StreamHandle stream{};
-    std::vector<Part> parts;
+    std::vector<Part> parts;  ///< Blocks of the segments, in the order of the alias mapping.
   };
   std::vector<Segment> segments;
-  std::vector<Mapping> mappings;
-  std::vector<Composite> composites;
+  std::vector<AliasMapping> alias_mappings;
+  std::vector<StitchedBlock> stitched_blocks;
 };
 
 constexpr std::string_view name(MemoryMap::State state) noexcept {

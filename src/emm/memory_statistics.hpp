@@ -7,40 +7,52 @@
 
 namespace emm {
 
-/// What a manager counts of the memory that it hands out with memalloc, since it was made. The
-/// members have the names of PyTorch's torch.cuda.memory_stats(), where "allocated" is ever; what
-/// is not known is empty. Bytes where the name says so, else how many.
+/// How much memory a manager holds, and of what, since it was made. Each figure is defined here and
+/// nowhere else. What a manager does not know is empty. A name that ends in `bytes` counts bytes,
+/// any other a number of things. The members and their JSON names are those of PyTorch's
+/// torch.cuda.memory_stats() as far as it has them.
+///
+/// Every device byte that a manager holds is reserved; a reserved byte is active or inactive; an
+/// active one is allocated or waits for a stream; an allocated one was requested or is padding:
+///
+///     reserved  >=  active  >=  allocated  >=  requested
+///
+/// Other types show some of these figures, under the same names: pool::Statistics is what an arena
+/// counts on its way, MemoryMap says where the bytes lie. ManagerState has the current values that
+/// any manager knows without counting: live_bytes is requested_bytes with managed memory added,
+/// and reserved_bytes is Driver::held_bytes(): what the context holds, whoever asked for it.
+/// log::Gauges has the same two as the replay measures them.
 struct MemoryStatistics {
   using Number = std::optional<std::uint64_t>;
   struct Count {
     Number current{};
     Number peak{};
-    Number allocated{};  ///< Ever added.
-    Number freed{};      ///< Ever taken away.
+    Number allocated{};  ///< The sum of all increases, ever.
+    Number freed{};      ///< The sum of all decreases, ever.
   };
-  Count allocation{};       ///< Memory that is handed out.
-  Count segment{};          ///< Runs of addresses held from the device.
-  Count active{};           ///< Blocks that are handed out, or freed and waiting for a stream.
-  Count inactive_split{};   ///< Free blocks that cannot go back to the device.
-  Count allocated_bytes{};  ///< Of the blocks that are handed out.
-  Count reserved_bytes{};   ///< Held from the device.
-  Count active_bytes{};
-  Count inactive_split_bytes{};  ///< Free, in memory that cannot go back to the device because a
-                                 ///< part is active.
-  Count requested_bytes{};       ///< As asked for.
-  Number num_alloc_retries{};    ///< Requests for which idle memory was given back first.
+  Count allocation{};            ///< Blocks that are handed out.
+  Count segment{};               ///< Runs of addresses that are reserved.
+  Count active{};                ///< Blocks that are handed out, or freed and awaiting a stream.
+  Count inactive_split{};        ///< Free blocks that cannot be released.
+  Count allocated_bytes{};       ///< In blocks that are handed out, padding included.
+  Count reserved_bytes{};        ///< Taken from the device and not released to it.
+  Count active_bytes{};          ///< In blocks that are handed out, or freed and awaiting a stream.
+  Count inactive_split_bytes{};  ///< Free, in memory that cannot be released because a part of it
+                                 ///< is active.
+  Count requested_bytes{};       ///< As the callers asked for them.
+  Number num_alloc_retries{};    ///< Requests before which idle memory was released.
   Number num_ooms{};             ///< Requests refused as out of memory.
-  Number num_device_alloc{};     ///< Pieces that the device gave,
-  Number num_device_free{};      ///< and those that it has back.
+  Number num_device_alloc{};     ///< Pieces that the device gave.
+  Number num_device_free{};      ///< Pieces that were released to it.
 
-  // Not PyTorch's
-  Number largest_free_bytes{};  ///< The largest block that could be handed out without the device.
-  Number mapped_again{};    ///< How many times pieces are mapped besides where they are at home.
-  Number metadata_bytes{};  ///< Of the host's memory, apart from the memory itself.
-  Number metadata_bytes_per_block{};  ///< What grows with the blocks, by the peak of allocation.
+  // PyTorch has no such figures.
+  Number largest_free_bytes{};        ///< The largest request that needs nothing of the device.
+  Number times_aliased{};             ///< How often pieces are mapped in alias mappings.
+  Number metadata_bytes{};            ///< Of the host's memory, for the manager's own tables.
+  Number metadata_bytes_per_block{};  ///< What grows with blocks, by the peak of allocation.
 };
 
-/// A statistic and what it is called.
+/// A figure and its name.
 struct NamedStatistic {
   std::string_view name;
   std::uint64_t value = 0;
@@ -48,14 +60,14 @@ struct NamedStatistic {
 };
 using NamedStatistics = std::vector<NamedStatistic>;
 
-/// Those that are known, as torch.cuda.memory_stats() calls them: "allocated_bytes.all.peak".
+/// The known figures under the names of torch.cuda.memory_stats(): "allocated_bytes.all.peak".
 NamedStatistics torch_statistics(const MemoryStatistics& of);
-/// As RMM's statistics_resource_adaptor calls them: "peak_bytes", of what was requested.
+/// The requested bytes under the names of RMM's statistics_resource_adaptor: "peak_bytes".
 NamedStatistics rmm_statistics(const MemoryStatistics& of);
-/// Those that neither has.
+/// The known figures that neither has.
 NamedStatistics other_statistics(const MemoryStatistics& of);
 
-/// The reverse of torch_statistics() and other_statistics(). Nothing where the name is not known.
+/// The reverse of torch_statistics() and other_statistics(). Ignores a name that is not known.
 void set_statistic(MemoryStatistics& of, std::string_view name, std::uint64_t value);
 
 }  // namespace emm

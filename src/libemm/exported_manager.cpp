@@ -15,11 +15,9 @@ namespace {
 constexpr std::string_view kOwner = "libemm";
 
 Result<const ManagerEntry*> entry_named(const std::string& name) {
+  if (const auto* entry = find_entry(name)) return entry;
   std::vector<std::string_view> names;
-  for (const auto* entry : bundled_managers()) {
-    if (entry->name == name) return entry;
-    names.push_back(entry->name);
-  }
+  for (const auto* entry : bundled_managers()) names.push_back(entry->name);
   return fail(Errc::usage, "{}: option 'name' is '{}': expected one of {}", kOwner, name,
               text::join(names));
 }

@@ -12,6 +12,7 @@ Of its files, those that are there are whole; a log has whole lines.
 import argparse
 import concurrent.futures
 import gzip
+import json
 import os
 import pathlib
 import re
@@ -37,7 +38,10 @@ def commands(data, build):
     rows = ["--version", "--help", "replay --help", "nonsense", f"replay {data}/missing.jsonl", "doctor"]
     rows += [f"list {what}" for what in ("managers", "formats", "clauses")] + [f"list managers {plugins}/example_c.so"]
 
-    for manager in ("default", "cudart", "pool", "pool:backing=cumem", "async", "default:profile=numba"):
+    listed = json.loads(subprocess.run([build / "bin/emmctl", "list", "managers", "--json", "-"], capture_output=True,
+                                       check=True).stdout)
+    for manager in (spec for row in listed if row["device memory"] for spec in row["judged as"].split()
+                    if spec == "default:profile=numba" or "profile=" not in spec):
         rows.append(f"replay {t} {sim} --manager {manager}")
     rows += [f"replay {s} {sim} --manager pool", f"replay {t} {sim} --manager pool --verify",
              f"replay {data}/t.jsonl.gz {sim} --manager pool --latency --json -",

@@ -28,11 +28,15 @@ TEST_P(EveryBundledManager, FailsNoClause) {
   EXPECT_GT(report.count(Verdict::Kind::pass), 30u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Managers, EveryBundledManager,
-                         ::testing::Values("default", "default:profile=numba", "host-only",
-                                           "host-only:profile=numba", "cudart",
-                                           "cudart:profile=numba", "pool", "pool:profile=numba",
-                                           "pool:backing=cumem", "async", "async:profile=numba"));
+std::vector<std::string> all_judged_specs() {
+  std::vector<std::string> all;
+  for (const auto* entry : bundled_managers()) {
+    for (auto& spec : judged_specs(*entry)) all.push_back(std::move(spec));
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Managers, EveryBundledManager, ::testing::ValuesIn(all_judged_specs()));
 
 TEST(Catalogue, HoldsEveryClauseOfTheContractOnce) {
   const std::map<std::string, int> kSections{

@@ -228,6 +228,10 @@ class ScriptedDriver : public Driver {
   Status library_unload(LibraryHandle library) override {
     return told(Call::library_unload, library.value);
   }
+  Result<PoolHandle> mem_pool_create(std::uint64_t) override { return PoolHandle{next_object()}; }
+  Status mem_pool_destroy(PoolHandle) override { return {}; }
+  Status mem_pool_set_attribute(PoolHandle, PoolAttribute, std::uint64_t) override { return {}; }
+  Status mem_pool_trim_to(PoolHandle, std::uint64_t) override { return {}; }
   Status ctx_synchronize() override { return told(Call::ctx_synchronize, 0); }
   Status ctx_push_current() override { return told(Call::ctx_push_current, 0); }
   Result<ContextHandle> ctx_pop_current() override {

@@ -7,13 +7,13 @@
 namespace emm::test {
 namespace {
 
-class HostOnly : public ::testing::TestWithParam<const char*> {
+class HostOnly : public ::testing::TestWithParam<std::string> {
  protected:
-  static bool numba() { return std::string(GetParam()).find("numba") != std::string::npos; }
+  static bool numba() { return GetParam().find("numba") != std::string::npos; }
   Rig rig{GetParam()};
 };
 
-std::string name_of(const ::testing::TestParamInfo<const char*>& info) {
+std::string name_of(const ::testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
   for (auto& letter : name) {
     if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
@@ -22,13 +22,17 @@ std::string name_of(const ::testing::TestParamInfo<const char*>& info) {
 }
 
 // Host memory is the same under each of them.
-INSTANTIATE_TEST_SUITE_P(Managers, HostOnly,
-                         ::testing::Values("host-only:capacity=1000",
-                                           "host-only:capacity=1000,profile=numba",
-                                           "default:capacity=1000",
-                                           "default:capacity=1000,profile=numba",
-                                           "cudart:capacity=1000", "pool:capacity=1000"),
-                         name_of);
+std::vector<std::string> host_only_specs() {
+  std::vector<std::string> specs;
+  for (const auto* entry : bundled_managers()) {
+    if (entry->promise < Promise::host_only) continue;
+    for (const auto& spec : judged_specs(*entry)) {
+      specs.push_back(spec + (spec == entry->name ? ":" : ",") + "capacity=1000");
+    }
+  }
+  return specs;
+}
+INSTANTIATE_TEST_SUITE_P(Managers, HostOnly, ::testing::ValuesIn(host_only_specs()), name_of);
 
 TEST_P(HostOnly, PassesTheFlagsOfPageLockedMemoryOn) {  // HST-1
   for (unsigned bits = 0; bits < 8; ++bits) {
@@ -254,8 +258,9 @@ TEST(HostOnlyManager, DeclinesDeviceMemory) {
 }
 
 TEST(HostOnlyManager, KnowsItsCapacityOnceInitialized) {  // INI-5, HST-9
-  for (const auto* spec : {"host-only", "cudart", "pool"}) {
-    Rig rig(spec);
+  for (const auto* entry : bundled_managers()) {
+    if (entry->promise < Promise::host_only) continue;
+    Rig rig{std::string(entry->name)};
     EXPECT_TRUE(rig.manager->initialize());
     EXPECT_TRUE(rig.manager->initialize());
     EXPECT_EQ(rig.driver.count(Call::mem_get_info), 1u);

@@ -10,7 +10,7 @@
 namespace emm::test {
 namespace {
 
-TEST_F(PoolOverVirtualMemory, HolesApartServeWhatNoneOfThemHolds) {
+TEST_F(PoolOverVirtualMemory, FreeBlocksApartServeWhatNoneOfThemHolds) {
   make("pool:max=64MiB");
   auto first = memory(24_MiB);
   const auto kept = memory(16_MiB);
@@ -26,7 +26,7 @@ TEST_F(PoolOverVirtualMemory, HolesApartServeWhatNoneOfThemHolds) {
   EXPECT_EQ(driver().held_bytes(), 64_MiB);
 }
 
-TEST_F(PoolOverVirtualMemory, WhatHolesLackIsAskedOfTheDriver) {
+TEST_F(PoolOverVirtualMemory, WhatFreeBlocksLackIsAskedOfTheDriver) {
   make("pool:max=72MiB");
   auto first = memory(24_MiB);
   const auto kept = memory(16_MiB);
@@ -180,7 +180,7 @@ TEST_F(PoolOverVirtualMemory, BlocksNeverShareMemoryInGenerationsThatAreNearlyAl
       }
       for (const auto& [piece, with] : pieces) expect_filled(piece, with);
     }
-    EXPECT_GT(*manager->statistics().mapped_again, 0u);
+    EXPECT_GT(*manager->statistics().times_aliased, 0u);
   }
 }
 
@@ -344,7 +344,8 @@ TEST_F(PoolOverVirtualMemory, WhatMaxRefusesIsNotAskedOfTheDriver) {
     EXPECT_EQ(pieces.size(), 64u * 4) << "filled to the last page";
     for (std::size_t i = 0; i < pieces.size(); i += 2) pieces[i] = {};
     hook.calls = 0;
-    EXPECT_EQ(manager->memalloc(16_MiB).error().code, Errc::out_of_memory) << "32 MiB in holes";
+    EXPECT_EQ(manager->memalloc(16_MiB).error().code, Errc::out_of_memory)
+        << "32 MiB in free blocks";
     EXPECT_EQ(hook.calls, 0);
     EXPECT_EQ(manager->statistics().num_ooms, 3u);
   }
@@ -364,17 +365,17 @@ TEST_F(PoolOverVirtualMemory, ARefusalIsForgottenAsSoonAsSomethingIsFreed) {
       return !made;
     };
     for (std::size_t i = 0; i < 16; i += 2) pieces[i] = {};
-    EXPECT_TRUE(refused(12_MiB)) << "8 MiB in holes";
+    EXPECT_TRUE(refused(12_MiB)) << "8 MiB in free blocks";
     EXPECT_TRUE(refused(12_MiB));
     ASSERT_TRUE(elsewhere.free());
     EXPECT_FALSE(refused(12_MiB)) << "another stream's memory is idle";
 
     while (auto more = manager->memalloc(1_MiB)) pieces.push_back(*std::move(more));
     for (std::size_t i = 17; i < 33; i += 2) pieces[i] = {};
-    EXPECT_TRUE(refused(7_MiB)) << "8 MiB in holes, and no other stream";
+    EXPECT_TRUE(refused(7_MiB)) << "8 MiB in free blocks, and no other stream";
     EXPECT_TRUE(refused(7_MiB));
     for (std::size_t i = 18; i < 34; i += 2) pieces[i] = {};
-    EXPECT_FALSE(refused(7_MiB)) << "the holes are one";
+    EXPECT_FALSE(refused(7_MiB)) << "the free blocks are one";
     EXPECT_TRUE(refused(32_MiB));
     pieces.clear();
     EXPECT_FALSE(refused(32_MiB));

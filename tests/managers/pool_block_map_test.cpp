@@ -109,7 +109,7 @@ TEST(PoolBlockMap, WhatIsRemovedPartsItsNeighbours) {
   EXPECT_EQ(blocks.allocate(4), kNone);
 }
 
-TEST(PoolBlockMap, CarvesAPartOutOfAHole) {
+TEST(PoolBlockMap, CarvesAPartOutOfAFreeBlock) {
   auto blocks = of(10);
   std::uint32_t whole = kNone;
   blocks.for_each_free(1, [&](std::uint32_t block) { whole = block; });
@@ -161,9 +161,10 @@ TEST(PoolBlockMap, KeepsTheMapUnderRandomUse) {
     blocks.for_each([&](std::uint32_t block) { all += blocks.size(block); });
     EXPECT_EQ(all, kTotal);
     std::map<std::uint64_t, std::uint64_t> seen, joined;
-    blocks.for_each_hole([&](std::uint64_t address, std::uint64_t size) { seen[address] = size; });
+    blocks.for_each_free_block(
+        [&](std::uint64_t address, std::uint64_t size) { seen[address] = size; });
     blocks.coalesce_kept();
-    blocks.for_each_hole(
+    blocks.for_each_free_block(
         [&](std::uint64_t address, std::uint64_t size) { joined[address] = size; });
     EXPECT_EQ(seen, joined);
     std::uint32_t free = 0;

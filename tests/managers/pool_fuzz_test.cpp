@@ -295,7 +295,7 @@ class Program {
         if (block.state != MemoryMap::State::inactive)
           block.state = MemoryMap::State::active_allocated;
       }
-      for (const auto& [start, end] : holes_of(segment)) {
+      for (const auto& [start, end] : free_ranges_of(segment)) {
         for (const auto& piece : segment.pieces)
           EXPECT_FALSE(start <= piece.address && piece.address + piece.size <= end) << piece.size;
       }
@@ -366,7 +366,7 @@ class Program {
     EXPECT_GE(statistics.active_bytes.peak, statistics.allocated_bytes.peak);
     EXPECT_EQ(statistics.allocation.allocated, addresses_.size());
     EXPECT_TRUE(checker_.take_found().empty());
-    stitched += statistics.mapped_again.value_or(0) > 0;
+    stitched += statistics.times_aliased.value_or(0) > 0;
     deferred += statistics.active_bytes.current > statistics.allocated_bytes.current;
   }
 

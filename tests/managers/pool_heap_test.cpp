@@ -96,7 +96,7 @@ TEST_P(PoolHeap, GivesNothingToRequestsThatRepeat) {
   EXPECT_EQ(taken_once_warm([&] { pass(2_MiB, {}, ended); }), 0);
   EXPECT_EQ(taken_once_warm([&] { pass(16_MiB, {}, ended); }), 0);
   const bool maps = GetParam() == std::string("pool");
-  EXPECT_EQ(*manager->statistics().mapped_again > 0, maps) << "stitched blocks are among them";
+  EXPECT_EQ(*manager->statistics().times_aliased > 0, maps) << "stitched blocks are among them";
 }
 
 TEST_P(PoolHeap, GivesNothingToFreesOnAnotherStream) {

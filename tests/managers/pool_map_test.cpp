@@ -50,7 +50,7 @@ TEST_F(PoolMap, IsTiledAndAddsUpWhateverTheProgramDoes) {
         ASSERT_NO_FATAL_FAILURE(expect_sound(*manager, live));
         EXPECT_EQ(manager->statistics().reserved_bytes.current, driver().held_bytes());
         const auto map = *manager->memory_map();
-        stitched += map.composites.size();
+        stitched += map.stitched_blocks.size();
         for (const auto& segment : map.segments) {
           streams_seen += segment.stream != StreamHandle{} ? 1 : 0;
           for (const auto& block : segment.blocks)
@@ -114,7 +114,7 @@ TEST_F(PoolMap, IsSoundInGenerationsThatAreNearlyAlike) {
         std::map<std::uint64_t, std::uint64_t> live;
         for (const auto& piece : pieces) live[piece.device_pointer().value] = piece.size();
         ASSERT_NO_FATAL_FAILURE(expect_sound(*manager, live));
-        stitched += manager->memory_map()->composites.size();
+        stitched += manager->memory_map()->stitched_blocks.size();
       }
     }
   }

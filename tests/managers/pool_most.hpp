@@ -10,30 +10,31 @@
 namespace emm::test {
 
 /// What is free of a segment, block by block: what waits for another stream can be waited for.
-inline std::vector<std::pair<std::uint64_t, std::uint64_t>> holes_of(
+inline std::vector<std::pair<std::uint64_t, std::uint64_t>> free_ranges_of(
     const MemoryMap::Segment& segment) {
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> holes;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> free_ranges;
   for (const auto& block : segment.blocks) {
     if (block.state == MemoryMap::State::active_allocated) continue;
-    if (!holes.empty() && holes.back().second == block.address) {
-      holes.back().second += block.size;
+    if (!free_ranges.empty() && free_ranges.back().second == block.address) {
+      free_ranges.back().second += block.size;
     } else {
-      holes.emplace_back(block.address, block.address + block.size);
+      free_ranges.emplace_back(block.address, block.address + block.size);
     }
   }
-  return holes;
+  return free_ranges;
 }
 
 /// The most that one request on `stream` can be served with, where the device or `max` has `room`
-/// besides: all pages that are idle anywhere, and in memory that can be mapped as one, what a hole
-/// has of a span's end before them and what that hole or another has of a span's start behind.
+/// besides: all pages that are idle anywhere, and in memory that can be mapped as one, what a free
+/// block has of a span's end before them and what that free block or another has of a span's start
+/// behind.
 inline std::uint64_t most_to_be_had(const MemoryMap& map, StreamHandle stream, std::uint64_t room,
                                     bool maps, bool gives_back) {
   constexpr auto kPage = 2_MiB;
   std::uint64_t contiguous = 0, idle = 0, idle_here = 0, before = 0, behind = 0;
   for (const auto& segment : map.segments) {
     const bool here = segment.stream == stream;
-    for (const auto& [start, end] : holes_of(segment)) {
+    for (const auto& [start, end] : free_ranges_of(segment)) {
       if (here) contiguous = std::max(contiguous, end - start);
       for (const auto& piece : segment.pieces) {
         const auto from = std::max(start, piece.address);

@@ -148,12 +148,12 @@ TEST(PoolUsageCounts, ThePeakOfWhatIsActiveHoldsWhatIsDeferred) {
   counts.allocate(600, 1024);
 
   const auto total = counts.total(512, 1);
-  EXPECT_EQ(total.allocated.current, 1536u);
-  EXPECT_EQ(total.allocated.peak, 1536u);
-  EXPECT_EQ(total.active.current, 2048u);
-  EXPECT_EQ(total.active.peak, 2048u);
-  EXPECT_EQ(total.active_allocation.current, 3u);
-  EXPECT_EQ(total.requested.total, 800u);
+  EXPECT_EQ(total.allocated_bytes.current, 1536u);
+  EXPECT_EQ(total.allocated_bytes.peak, 1536u);
+  EXPECT_EQ(total.active_bytes.current, 2048u);
+  EXPECT_EQ(total.active_bytes.peak, 2048u);
+  EXPECT_EQ(total.active.current, 3u);
+  EXPECT_EQ(total.requested_bytes.total, 800u);
 }
 
 TEST(PoolStitchedBlocks, IndexesAreUsedAgain) {

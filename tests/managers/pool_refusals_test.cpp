@@ -18,31 +18,31 @@ class PoolRefusals : public PoolOverVirtualMemory {
   void every(Call call, std::int32_t native) {
     hook.faults.emplace(FaultPlan{.call = call, .native = native, .rate = 1});
   }
-  /// 16,384 granules of 512 bytes: five holes of 64 of them, and `last` free at the end or in the
-  /// midst of what is used.
-  void holes_of_nearly_one_size(std::uint64_t last, bool at_the_end) {
-    std::vector<MemoryPointer> holes;
-    const auto hole = [&](std::uint64_t granules) {
-      holes.push_back(memory(granules * 512));
+  /// 16,384 granules of 512 bytes: five free blocks of 64 of them, and `last` free at the end or in
+  /// the midst of what is used.
+  void free_blocks_of_nearly_one_size(std::uint64_t last, bool at_the_end) {
+    std::vector<MemoryPointer> free_blocks;
+    const auto free_block = [&](std::uint64_t granules) {
+      free_blocks.push_back(memory(granules * 512));
       kept.push_back(memory(100 * 512));
     };
-    if (!at_the_end) hole(last);
-    for (int i = 0; i < 5; ++i) hole(64);
+    if (!at_the_end) free_block(last);
+    for (int i = 0; i < 5; ++i) free_block(64);
     const auto used = 5 * (64 + 100) + last + (at_the_end ? 0u : 100u);
     kept.push_back(memory((16'384 - used) * 512));
-    for (auto& memory : holes) memory = {};
+    for (auto& memory : free_blocks) memory = {};
   }
   std::vector<MemoryPointer> kept;
 };
 
-TEST_F(PoolRefusals, AHoleBehindOthersOfNearlyItsSizeIsFound) {
+TEST_F(PoolRefusals, AFreeBlockBehindOthersOfNearlyItsSizeIsFound) {
   for (const auto* spec :
        {"pool:initial=8MiB,max=8MiB", "pool:initial=8MiB,max=8MiB,backing=cumem"}) {
     for (const bool at_the_end : {true, false}) {
       SCOPED_TRACE(std::string(spec) + (at_the_end ? ", at the end" : ", in the midst"));
       kept.clear();
       make(spec);
-      holes_of_nearly_one_size(65, at_the_end);
+      free_blocks_of_nearly_one_size(65, at_the_end);
       const auto found = memory(65 * 512);
       EXPECT_TRUE(found.alive() && found.device_pointer() != DevicePtr{});
       EXPECT_EQ(manager->state().live_bytes, manager->statistics().requested_bytes.current);
@@ -137,8 +137,8 @@ TEST_F(PoolRefusals, NothingIsHandedOutThatIsNotAligned) {
   }
 }
 
-TEST_F(PoolRefusals, OneHoleGivesBothEndsOfWhatIsMappedAsOneWhereMemoryHasRunOut) {
-  for (const std::size_t whole : {0u, 2u}) {  // pieces in the midst of that hole
+TEST_F(PoolRefusals, OneFreeBlockGivesBothEndsOfWhatIsMappedAsOneWhereMemoryHasRunOut) {
+  for (const std::size_t whole : {0u, 2u}) {  // pieces in the midst of that free block
     SCOPED_TRACE(whole);
     make("pool:max=16MiB");
     const auto guard = manager->defer_cleanup();
@@ -161,10 +161,10 @@ TEST_F(PoolRefusals, OneHoleGivesBothEndsOfWhatIsMappedAsOneWhereMemoryHasRunOut
       }
       expect_filled(all, 7);
       expect_sound(*manager, live);
-      const auto parts = manager->memory_map()->composites.at(0).parts;
+      const auto parts = manager->memory_map()->stitched_blocks.at(0).parts;
       EXPECT_EQ(parts.front().address, start);
       EXPECT_EQ(parts.back().address, start + size - 3_MiB);
-      EXPECT_EQ(*manager->statistics().mapped_again, 3 + whole);
+      EXPECT_EQ(*manager->statistics().times_aliased, 3 + whole);
       kept.clear();
     }
   }

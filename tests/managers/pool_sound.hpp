@@ -13,7 +13,7 @@
 namespace emm::test {
 
 /// Where in the segments the memory at `address` of a mapping is at home.
-inline std::uint64_t at_home(const MemoryMap& map, const MemoryMap::Mapping& mapping,
+inline std::uint64_t at_home(const MemoryMap& map, const MemoryMap::AliasMapping& mapping,
                              std::uint64_t address) {
   auto rest = address - mapping.address;
   for (const auto piece : mapping.pieces) {
@@ -62,17 +62,17 @@ inline std::pair<std::uint64_t, std::uint64_t> inactive_split(const MemoryMap::S
   return sum;
 }
 
-inline void expect_laid_out(const MemoryMap& map, const MemoryMap::Composite& composite,
+inline void expect_laid_out(const MemoryMap& map, const MemoryMap::StitchedBlock& stitched_block,
                             std::uint32_t index) {
-  const auto mapping =
-      std::find_if(map.mappings.begin(), map.mappings.end(), [&](const auto& candidate) {
-        return composite.address >= candidate.address &&
-               composite.address + composite.size <= candidate.address + candidate.size;
+  const auto mapping = std::find_if(
+      map.alias_mappings.begin(), map.alias_mappings.end(), [&](const auto& candidate) {
+        return stitched_block.address >= candidate.address &&
+               stitched_block.address + stitched_block.size <= candidate.address + candidate.size;
       });
-  ASSERT_NE(mapping, map.mappings.end());
-  auto at = composite.address;
+  ASSERT_NE(mapping, map.alias_mappings.end());
+  auto at = stitched_block.address;
   std::uint64_t requested = 0;
-  for (const auto& part : composite.parts) {
+  for (const auto& part : stitched_block.parts) {
     EXPECT_EQ(at_home(map, *mapping, at), part.address);
     EXPECT_EQ(at_home(map, *mapping, at + part.size - 1), part.address + part.size - 1);
     at += part.size;
@@ -81,13 +81,13 @@ inline void expect_laid_out(const MemoryMap& map, const MemoryMap::Composite& co
         if (block.address != part.address) continue;
         EXPECT_EQ(block.size, part.size);
         EXPECT_EQ(block.state, MemoryMap::State::active_allocated);
-        EXPECT_EQ(block.composite, index);
+        EXPECT_EQ(block.stitched_block, index);
         requested += block.requested_size;
       }
     }
   }
-  EXPECT_EQ(at, composite.address + composite.size);
-  EXPECT_EQ(requested, composite.requested_size);
+  EXPECT_EQ(at, stitched_block.address + stitched_block.size);
+  EXPECT_EQ(requested, stitched_block.requested_size);
 }
 
 /// The map is whole, holds `live` (address to size) and nothing else, and adds up to the
@@ -100,7 +100,7 @@ inline void expect_sound(const MemoryManager& manager,
   for (const auto& segment : map.segments) {
     for (const auto& piece : segment.pieces) sizes[piece.address] = piece.size;
   }
-  for (const auto& mapping : map.mappings) {
+  for (const auto& mapping : map.alias_mappings) {
     auto at = mapping.address;
     for (const auto piece : mapping.pieces) {
       times[piece] += at != piece ? 1 : 0;
@@ -120,16 +120,16 @@ inline void expect_sound(const MemoryManager& manager,
       if (block.state != MemoryMap::State::inactive) active += block.size;
       if (block.state != MemoryMap::State::active_allocated) continue;
       allocated += block.size;
-      if (!block.composite) found[block.address] = block.requested_size;
+      if (!block.stitched_block) found[block.address] = block.requested_size;
     }
     const auto [bytes, blocks] = inactive_split(segment);
     split.first += bytes;
     split.second += blocks;
   }
-  for (std::uint32_t index = 0; index < map.composites.size(); ++index) {
-    const auto& composite = map.composites[index];
-    ASSERT_NO_FATAL_FAILURE(expect_laid_out(map, composite, index));
-    found[composite.address] = composite.requested_size;
+  for (std::uint32_t index = 0; index < map.stitched_blocks.size(); ++index) {
+    const auto& stitched_block = map.stitched_blocks[index];
+    ASSERT_NO_FATAL_FAILURE(expect_laid_out(map, stitched_block, index));
+    found[stitched_block.address] = stitched_block.requested_size;
   }
   EXPECT_EQ(found, live);
   EXPECT_EQ(statistics.requested_bytes.current, requested);

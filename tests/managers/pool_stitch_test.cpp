@@ -40,12 +40,12 @@ class PoolStitch : public ::testing::Test {
     }
   }
   void use(std::uint64_t from, std::uint64_t to) {
-    std::uint32_t hole = kNone;
+    std::uint32_t free_block = kNone;
     blocks.for_each_free(1, [&](std::uint32_t block) {
-      if (blocks.is_hole_of(block, kBase + from, kBase + to)) hole = block;
+      if (blocks.is_free_and_holds(block, kBase + from, kBase + to)) free_block = block;
     });
-    ASSERT_NE(hole, kNone);
-    blocks.carve(hole, kBase + from, blocks.granules(to - from));
+    ASSERT_NE(free_block, kNone);
+    blocks.carve(free_block, kBase + from, blocks.granules(to - from));
   }
   AliasMapping mapping_of(std::vector<std::uint32_t> chosen, std::uint32_t first_new = 1000) {
     auto mapping = AliasMapping::of(std::move(chosen), spans, first_new);

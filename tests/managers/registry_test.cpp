@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "base/text.hpp"
 #include "emm/manager_entry.hpp"
 #include "emm/memory_manager.hpp"
 #include "rig.hpp"
@@ -26,12 +27,24 @@ TEST(FindManager, KnowsTheBundledOnes) {
   }
 }
 
+TEST(FindManager, JudgesEachUnderItsNameAndItsVariants) {
+  EXPECT_EQ(judged_specs(*find_entry("pool:max=1GiB")),
+            (std::vector<std::string>{"pool", "pool:backing=cumem", "pool:profile=numba"}));
+  EXPECT_EQ(find_entry("pol"), nullptr);
+  for (const auto* entry : bundled_managers()) {
+    for (const auto& spec : judged_specs(*entry)) EXPECT_TRUE(find_manager(spec)) << spec;
+  }
+}
+
 TEST(FindManager, RefusesAnUnknownNameAndListsTheKnown) {
+  std::vector<std::string_view> known;
+  for (const auto* entry : bundled_managers()) known.push_back(entry->name);
+
   EXPECT_EQ(refusal("pol"),
-            "no manager 'pol': known are default, host-only, cudart, pool, async; tried "
-            "libemm-pol.so: not found; "
-            "a file is named with a slash, as ./pol, or ends in .so");
-  EXPECT_EQ(refusal(""), "no manager '': known are default, host-only, cudart, pool, async");
+            text::format("no manager 'pol': known are {}; tried libemm-pol.so: not found; a file "
+                         "is named with a slash, as ./pol, or ends in .so",
+                         text::join(known)));
+  EXPECT_EQ(refusal(""), text::format("no manager '': known are {}", text::join(known)));
   EXPECT_EQ(refusal("pool", {"limit"}),
             "no adaptor 'limit': known are limiting, statistics, tracking, logging");
 }

@@ -12,7 +12,7 @@
 #include "emm/ipc_handle.hpp"
 #include "emm/memory_manager.hpp"
 #include "emm/memory_pointer.hpp"
-#include "wrong.hpp"
+#include "rule_breaks.hpp"
 
 // Each breaks one rule. They are written from the rules, before the clauses.
 
@@ -20,15 +20,6 @@ namespace emm::mutants {
 namespace {
 
 using W = WrongManager&;
-
-void flush(MemoryManager& manager) {
-  if (!manager.flush()) return;
-}
-/// A flag or a number that a wrong manager remembers; any thread may.
-template <class T>
-std::shared_ptr<T> remembers(T value = {}) {
-  return std::make_shared<T>(value);
-}
 
 const Error kOutOfMemory = driver_error(Call::mem_alloc, 2);
 Error fault(Errc code) { return {.code = code}; }
@@ -115,7 +106,7 @@ const Mutant kMutants[] = {
          auto memory = m.up->memalloc(size, stream);
          if (!memory) return memory;
          const auto ptr = memory->device_pointer();
-         return MemoryPointer(ptr, size - 1, (*std::move(memory)).take_lifetime());
+         return as(*std::move(memory), ptr, size - 1);
        };
      }},
     {"DEV-1", "takes a byte less for 255", "default",
@@ -186,7 +177,7 @@ const Mutant kMutants[] = {
      [](W m) {
        shell_memalloc(m, [&m, home = std::this_thread::get_id()](Shell& shell, StreamHandle) {
          shell.end();
-         if (home == std::this_thread::get_id()) flush(*m.up);
+         if (home == std::this_thread::get_id()) ignore(m.up->flush());
        });
      }},
     {"DEV-10", "rounds sizes up", "default",
@@ -222,17 +213,7 @@ const Mutant kMutants[] = {
          return m.driver->to.mem_host_alloc(size, flags);
        };
      }},
-    {"HST-2", "maps all of it", "default",
-     [](W m) {
-       m.on_memhostalloc = [&m](auto size, auto flags) -> Result<HostMemory> {
-         auto memory = m.up->memhostalloc(size, flags);
-         if (!memory || flags.mapped) return memory;
-         auto& pinned = std::get<PinnedMemory>(*memory);
-         const HostRange range{pinned.host_pointer(), size};
-         return HostMemory(MappedMemory(range, {reinterpret_cast<std::uint64_t>(range.pointer)},
-                                        std::move(pinned).take_lifetime()));
-       };
-     }},
+    {"HST-2", "maps all of it", "default", give_pinned_as_mapped},
     {"HST-3", "does not try again for unmapped memory", "default",
      [](W m) {
        m.driver->on_mem_host_alloc = [&m, out = false](auto size,
@@ -243,21 +224,8 @@ const Mutant kMutants[] = {
          return ptr;
        };
      }},
-    {"HST-5", "frees pinned memory at once", "default",
-     [](W m) {
-       shell_hosted(m, false, [&m](Shell& shell, StreamHandle) {
-         shell.end();
-         flush(*m.up);
-       });
-     }},
-    {"HST-6", "takes the host address for the device's", "default",
-     [](W m) {
-       m.driver->on_mem_host_get_device_pointer = [&m](auto ptr) -> Result<DevicePtr> {
-         auto device = m.driver->to.mem_host_get_device_pointer(ptr);
-         if (device) device->value = reinterpret_cast<std::uint64_t>(ptr);
-         return device;
-       };
-     }},
+    {"HST-5", "frees pinned memory at once", "default", [](W m) { free_host_at_once(m, false); }},
+    {"HST-6", "takes the host address for the device's", "default", take_host_address_for_device},
     {"HST-7", "leaks what cannot be mapped", "default",
      [](W m) {
        auto unmapped = remembers<HostPtr>(nullptr);
@@ -295,7 +263,7 @@ const Mutant kMutants[] = {
                          [&m, unsized, mapped = flags.mapped](Shell& shell, StreamHandle) {
                            shell.end();
                            if (!mapped) *unsized = true;
-                           if (mapped && std::exchange(*unsized, false)) flush(*m.up);
+                           if (mapped && std::exchange(*unsized, false)) ignore(m.up->flush());
                          });
        };
      }},
@@ -338,19 +306,8 @@ const Mutant kMutants[] = {
          return m.up->mempin(range, flags, std::move(owner));
        };
      }},
-    {"PIN-4", "keeps owners for ever", "default",
-     [](W m) {
-       auto owners = std::make_shared<std::vector<std::shared_ptr<const void>>>();
-       m.memory = owners;
-       m.on_mempin = [&m, owners = owners.get()](auto range, auto flags, auto owner) {
-         owners->push_back(owner);
-         return m.up->mempin(range, flags, std::move(owner));
-       };
-     }},
-    {"PIN-4", "lets the owner go at once", "default",
-     [](W m) {
-       m.on_mempin = [&m](auto range, auto flags, auto) { return m.up->mempin(range, flags); };
-     }},
+    {"PIN-4", "keeps owners for ever", "default", keep_owners},
+    {"PIN-4", "lets the owner go at once", "default", [](W m) { let_owners_go(m, false); }},
     {"PIN-5", "unpins after the deferral", "default",
      [](W m) {
        auto waiting = std::make_shared<std::vector<Lifetime>>();
@@ -370,19 +327,7 @@ const Mutant kMutants[] = {
          return HostMemory(PinnedMemory(range, {}, owner));
        };
      }},
-    {"PIN-8", "leaves registered what cannot be mapped", "default",
-     [](W m) {
-       auto unmapped = remembers<HostPtr>(nullptr);
-       m.driver->on_mem_host_get_device_pointer = [&m, unmapped](auto ptr) {
-         auto device = m.driver->to.mem_host_get_device_pointer(ptr);
-         if (!device) *unmapped = ptr;
-         return device;
-       };
-       m.driver->on_mem_host_unregister = [&m, unmapped](auto ptr) {
-         if (ptr == std::exchange(*unmapped, nullptr)) return Status();
-         return m.driver->to.mem_host_unregister(ptr);
-       };
-     }},
+    {"PIN-8", "leaves registered what cannot be mapped", "default", leave_unmappable_registered},
     {"PIN-10", "unpins before the next pin", "default",
      [](W m) {
        auto waiting = std::make_shared<std::vector<Lifetime>>();
@@ -411,13 +356,7 @@ const Mutant kMutants[] = {
          return ptr;
        };
      }},
-    {"MAN-3", "frees managed memory at once", "default",
-     [](W m) {
-       shell_managed(m, [&m](Shell& shell, StreamHandle) {
-         shell.end();
-         flush(*m.up);
-       });
-     }},
+    {"MAN-3", "frees managed memory at once", "default", free_managed_at_once},
     {"MAN-4", "gives device memory for managed", "default",
      [](W m) {
        m.on_memallocmanaged = [&m](auto size, auto attach) -> Result<ManagedMemory> {
@@ -473,7 +412,7 @@ const Mutant kMutants[] = {
        shell_hosted(m, true, [&m, sum](Shell& shell, StreamHandle) {
          *sum += shell.size;
          shell.end();
-         if (*sum > 400 && shell.size == 200) flush(*m.up);
+         if (*sum > 400 && shell.size == 200) ignore(m.up->flush());
        });
      }},
     {"PD-11", "stops a flush at the first failure", "default",
@@ -496,7 +435,7 @@ const Mutant kMutants[] = {
          }
          return m.up->flush();
        };
-       m.on_ending = [&m] { flush(m); };
+       m.on_ending = [&m] { ignore(m.flush()); };
      }},
     {"PD-12", "the inner guard ends the outer", "default",
      [](W m) { count_guards(m, [](Guards& all, std::size_t) { all.real.end(); }); }},
@@ -508,18 +447,12 @@ const Mutant kMutants[] = {
          shell.end();
          if (guards->alive == 0 || ++*count <= 10) return;
          guards->real.end();
-         flush(*m.up);
+         ignore(m.up->flush());
          guards->real = m.up->defer_cleanup();
        });
      }},
     {"PD-14", "flushes ten or more at the end of a deferral", "default",
-     [](W m) {
-       count_guards(m, [&m](Guards& all, std::size_t) {
-         if (all.alive > 0 || m.up->state().pending_count < 10u) return;
-         all.real.end();
-         flush(*m.up);
-       });
-     }},
+     [](W m) { flush_at_end_of_deferral(m, 10); }},
     {"PD-15", "waits for the device in a flush of nothing", "default",
      [](W m) {
        m.on_flush = [&m] {
@@ -589,7 +522,7 @@ const Mutant kMutants[] = {
          if (guards->alive == 0) return shell.end();
          guards->real.end();
          shell.end();
-         flush(*m.up);
+         ignore(m.up->flush());
          guards->real = m.up->defer_cleanup();
        });
      }},
@@ -641,14 +574,7 @@ const Mutant kMutants[] = {
          return m.up->initialize();
        };
      }},
-    {"RST-5", "leaves regions registered", "default",
-     [](W m) {
-       m.on_reset = [&m] {
-         m.driver->on_mem_host_unregister = [](auto) { return Status(); };
-         m.up->reset();
-         m.driver->on_mem_host_unregister = nullptr;
-       };
-     }},
+    {"RST-5", "leaves regions registered", "default", leave_regions_in_reset},
     {"RST-7", "frees the last block twice in a reset", "default",
      [](W m) {
        auto last = remembers<DevicePtr>();
@@ -668,7 +594,7 @@ const Mutant kMutants[] = {
        m.on_reset = [&m, guards] {
          m.up->reset();
          guards->real.end();
-         flush(*m.up);
+         ignore(m.up->flush());
          if (guards->alive > 0) guards->real = m.up->defer_cleanup();
        };
      }},
@@ -693,14 +619,7 @@ const Mutant kMutants[] = {
        m.on_ending = [life] { life->advance(); };
      }},
 
-    {"INF-1", "takes free for total", "default",
-     [](W m) {
-       m.on_get_memory_info = [&m]() -> Result<MemoryInfo> {
-         auto info = m.up->get_memory_info();
-         if (info) std::swap(info->free, info->total);
-         return info;
-       };
-     }},
+    {"INF-1", "takes free for total", "default", swap_free_and_total},
     {"INF-2", "keeps a page to itself", "default",
      [](W m) {
        m.on_get_memory_info = [&m]() -> Result<MemoryInfo> {
@@ -724,24 +643,13 @@ const Mutant kMutants[] = {
        };
      }},
     {"IPC-2", "exports a slice as if it began where the allocation does", "default",
-     [](W m) {
-       m.on_get_ipc_handle = [&m](auto view) -> Result<IpcHandle> {
-         auto handle = m.up->get_ipc_handle(view);
-         if (!handle) return handle;
-         auto fields = handle->fields();
-         fields.offset = 0;
-         return IpcHandle::exported(fields);
-       };
-     }},
+     export_no_offset},
     {"IPC-2", "tells sizes in whole pages", "default",
      [](W m) {
-       m.on_get_ipc_handle = [&m](auto view) -> Result<IpcHandle> {
-         auto handle = m.up->get_ipc_handle(view);
-         if (!handle) return handle;
-         auto fields = handle->fields();
+       change_exports(m, [](MemoryView view, auto fields) {
          fields.size = (view.size + 4095) & ~std::uint64_t{4095};
-         return IpcHandle::exported(fields);
-       };
+         return fields;
+       });
      }},
     {"IPC-3", "asks for the handle of the address itself", "default",
      [](W m) {
@@ -754,16 +662,7 @@ const Mutant kMutants[] = {
          return m.driver->to.ipc_get_mem_handle(*asked);
        };
      }},
-    {"IPC-4", "exports slabs, without offsets", "pool:backing=cumem",
-     [](W m) {
-       m.on_get_ipc_handle = [&m](auto view) -> Result<IpcHandle> {
-         auto handle = m.up->get_ipc_handle(view);
-         if (!handle) return handle;
-         auto fields = handle->fields();
-         fields.offset = 0;
-         return IpcHandle::exported(fields);
-       };
-     }},
+    {"IPC-4", "exports slabs, without offsets", "pool:backing=cumem", export_no_offset},
 
     {"ERR-2", "tells nobody of frees that failed", "default",
      [](W m) {
@@ -845,12 +744,7 @@ const Mutant kMutants[] = {
 
     {"suite/alignment", "aligns to 128", "cudart",
      [](W m) {
-       m.on_memalloc = [&m](auto size, auto stream) -> Result<MemoryPointer> {
-         auto memory = m.up->memalloc(size < 1_GiB ? size + 128 : size, stream);
-         if (!memory) return memory;
-         const auto ptr = memory->device_pointer() + (size < 1_GiB ? 128 : 0);
-         return MemoryPointer(ptr, size, (*std::move(memory)).take_lifetime());
-       };
+       misalign(m, 0, 1_GiB, 128);
        m.on_state = [] { return ManagerState(); };
      }},
     {"suite/sizes", "takes a page less than 9 to 15 MiB", "default",
@@ -860,15 +754,7 @@ const Mutant kMutants[] = {
        };
      }},
     {"suite/too_large", "rounds the largest sizes up to nothing", "default",
-     [](W m) {
-       m.on_memalloc = [&m](auto size, auto stream) -> Result<MemoryPointer> {
-         if (size < ~std::uint64_t{0} - 4095) return m.up->memalloc(size, stream);
-         auto memory = m.up->memalloc(512, stream);
-         if (!memory) return memory;
-         const auto ptr = memory->device_pointer();
-         return MemoryPointer(ptr, size, (*std::move(memory)).take_lifetime());
-       };
-     }},
+     [](W m) { round_largest_to_nothing(m, 4095); }},
     {"suite/random", "gives blocks of about 900,000 bytes twice", "default",
      [](W m) {
        auto last = std::make_shared<std::pair<std::mutex, DevicePtr>>();
@@ -976,7 +862,7 @@ const Mutant kMutants[] = {
          auto memory = m.up->memalloc(size, stream);
          if (!memory || ++n % 9 != 0 || size < 512 || size > 200'000) return memory;
          const auto ptr = memory->device_pointer();
-         return MemoryPointer({ptr.value - 512}, size, (*std::move(memory)).take_lifetime());
+         return as(*std::move(memory), {ptr.value - 512}, size);
        };
      }},
     {"live/overlap_content", "clears a little before each block too", "pool:backing=cumem",

@@ -14,6 +14,7 @@
 #include "emm/ipc_handle.hpp"
 #include "emm/memory_manager.hpp"
 #include "emm/memory_pointer.hpp"
+#include "rule_breaks.hpp"
 
 // Written from the contract's text and from what goes wrong in real managers, before anybody looked
 // at the clauses.
@@ -22,11 +23,6 @@ namespace emm::mutants {
 namespace {
 
 using W = WrongManager&;
-
-template <class T>
-std::shared_ptr<T> keeps(T value = {}) {
-  return std::make_shared<T>(value);
-}
 
 /// What any thread may count.
 struct Count {
@@ -45,40 +41,13 @@ struct Live {
   std::map<std::uint64_t, std::uint64_t> sizes;
 };
 
-void quietly(const Status& done) {
-  if (!done) return;
-}
 Error native(std::int32_t code) { return driver_error(Call::mem_alloc, code); }
-
-/// The memory with another address, another size, and the same end.
-MemoryPointer as(MemoryPointer memory, DevicePtr ptr, std::uint64_t size) {
-  return {ptr, size, std::move(memory).take_lifetime()};
-}
-
-/// `upper` bytes more are taken than `lower` says, and the block begins there.
-void shift(W m, std::uint64_t from, std::uint64_t to, std::uint64_t by) {
-  m.on_memalloc = [&m, from, to, by](auto size, auto stream) -> Result<MemoryPointer> {
-    if (size < from || size >= to) return m.up->memalloc(size, stream);
-    auto memory = m.up->memalloc(size + by, stream);
-    if (!memory) return memory;
-    const auto ptr = memory->device_pointer() + by;
-    return as(*std::move(memory), ptr, size);
-  };
-}
-
-void on_view(W m, std::function<IpcHandle::Fields(MemoryView, IpcHandle::Fields)> change) {
-  m.on_get_ipc_handle = [&m, change](MemoryView view) -> Result<IpcHandle> {
-    auto handle = m.up->get_ipc_handle(view);
-    if (!handle) return handle;
-    return IpcHandle::exported(change(view, handle->fields()));
-  };
-}
 
 const Stranger kStrangers[] = {
     // Addresses, sizes and content.
-    {"aligns 3000 bytes to 16", "default", [](W m) { shift(m, 3000, 3001, 16); }},
-    {"aligns to 128 from 1 MiB to 2 MiB", "pool", [](W m) { shift(m, 1_MiB, 2_MiB, 128); }},
-    {"aligns requests below 9 bytes to 8", "pool", [](W m) { shift(m, 1, 9, 8); }},
+    {"aligns 3000 bytes to 16", "default", [](W m) { misalign(m, 3000, 3001, 16); }},
+    {"aligns to 128 from 1 MiB to 2 MiB", "pool", [](W m) { misalign(m, 1_MiB, 2_MiB, 128); }},
+    {"aligns requests below 9 bytes to 8", "pool", [](W m) { misalign(m, 1, 9, 8); }},
     {"says the size that it rounded to", "pool",
      [](W m) {
        m.on_memalloc = [&m](auto size, auto stream) -> Result<MemoryPointer> {
@@ -93,13 +62,13 @@ const Stranger kStrangers[] = {
        m.on_memalloc = [&m](auto size, auto stream) {
          auto memory = m.up->memalloc(size, stream);
          if (memory && size % 2 == 1)
-           quietly(m.driver->to.memset_d8(memory->device_pointer() + size / 512 * 512 + 512, 0, 1));
+           ignore(m.driver->to.memset_d8(memory->device_pointer() + size / 512 * 512 + 512, 0, 1));
          return memory;
        };
      }},
     {"clears a block when another of its size ends", "default",
      [](W m) {
-       auto last = keeps(std::map<std::uint64_t, DevicePtr>());
+       auto last = remembers(std::map<std::uint64_t, DevicePtr>());
        auto mutex = std::make_shared<std::mutex>();
        m.on_memalloc = [&m, last, mutex](auto size, auto stream) -> Result<MemoryPointer> {
          auto memory = m.up->memalloc(size, stream);
@@ -112,7 +81,7 @@ const Stranger kStrangers[] = {
              const std::lock_guard ending(*mutex);
              auto& other = (*last)[shell.size];
              if (other && other.value != ptr.value)
-               quietly(m.driver->to.memset_d8(other, 0, std::min<std::uint64_t>(shell.size, 64)));
+               ignore(m.driver->to.memset_d8(other, 0, std::min<std::uint64_t>(shell.size, 64)));
            }
            shell.end(on);
          });
@@ -120,7 +89,7 @@ const Stranger kStrangers[] = {
      }},
     {"gives all requests of 1 byte one address", "default",
      [](W m) {
-       auto one = keeps<std::optional<DevicePtr>>();
+       auto one = remembers<std::optional<DevicePtr>>();
        m.on_memalloc = [&m, one](auto size, auto stream) -> Result<MemoryPointer> {
          if (size != 1 || !m.driver) return m.up->memalloc(size, stream);
          if (!*one) {
@@ -131,19 +100,11 @@ const Stranger kStrangers[] = {
          return MemoryPointer(**one, size);
        };
        m.on_ending = [&m, one] {
-         if (*one && m.driver) quietly(m.driver->to.mem_free(**one));
+         if (*one && m.driver) ignore(m.driver->to.mem_free(**one));
        };
      }},
     {"rounds sizes near 2^64 to nothing much", "pool",
-     [](W m) {
-       m.on_memalloc = [&m](auto size, auto stream) -> Result<MemoryPointer> {
-         if (size < ~std::uint64_t{0} - 511) return m.up->memalloc(size, stream);
-         auto memory = m.up->memalloc(512, stream);
-         if (!memory) return memory;
-         const auto ptr = memory->device_pointer();
-         return as(*std::move(memory), ptr, size);
-       };
-     }},
+     [](W m) { round_largest_to_nothing(m, 511); }},
     {"gives what lies 1 byte into its neighbour from 16 MiB on", "pool",
      [](W m) {
        m.on_memalloc = [&m](auto size, auto stream) -> Result<MemoryPointer> {
@@ -157,7 +118,7 @@ const Stranger kStrangers[] = {
      [](W m) {
        m.driver->on_mem_free = [&m](DevicePtr ptr) {
          const auto range = m.driver->to.mem_get_address_range({ptr.value - 1});
-         if (range) quietly(m.driver->to.memset_d8(range->base, 0, 1));
+         if (range) ignore(m.driver->to.memset_d8(range->base, 0, 1));
          return m.driver->to.mem_free(ptr);
        };
      }},
@@ -176,7 +137,7 @@ const Stranger kStrangers[] = {
      }},
     {"refuses all after one out of memory", "default",
      [](W m) {
-       auto out = keeps(false);
+       auto out = remembers(false);
        m.on_memalloc = [&m, out](auto size, auto stream) -> Result<MemoryPointer> {
          if (*out) return native(2);
          auto memory = m.up->memalloc(size, stream);
@@ -247,13 +208,13 @@ const Stranger kStrangers[] = {
     // Deferring.
     {"flushes in a deferral what another thread frees", "default",
      [](W m) {
-       auto by = keeps(std::this_thread::get_id());
+       auto by = remembers(std::this_thread::get_id());
        auto guards = count_guards(m);
        shell_memalloc(m, [&m, by, guards](Shell& shell, StreamHandle on) {
          shell.end(on);
          if (guards->alive == 0 || std::this_thread::get_id() == *by) return;
          guards->real.end();
-         quietly(m.up->flush());
+         ignore(m.up->flush());
          guards->real = m.up->defer_cleanup();
        });
      }},
@@ -274,14 +235,7 @@ const Stranger kStrangers[] = {
        });
        m.on_ending = [kept] { kept->clear(); };
      }},
-    {"flushes where a deferral ends", "default",
-     [](W m) {
-       count_guards(m, [&m](Guards& guards, std::size_t) {
-         if (guards.alive != 0) return;
-         guards.real.end();
-         quietly(m.up->flush());
-       });
-     }},
+    {"flushes where a deferral ends", "default", [](W m) { flush_at_end_of_deferral(m, 0); }},
     {"flushes at initialize in a deferral", "default",
      [](W m) {
        auto guards = count_guards(m);
@@ -289,7 +243,7 @@ const Stranger kStrangers[] = {
          auto done = m.up->initialize();
          if (guards->alive != 0) {
            guards->real.end();
-           quietly(m.up->flush());
+           ignore(m.up->flush());
            guards->real = m.up->defer_cleanup();
          }
          return done;
@@ -298,14 +252,14 @@ const Stranger kStrangers[] = {
     {"flushes where memory info is asked for", "default",
      [](W m) {
        m.on_get_memory_info = [&m] {
-         quietly(m.up->flush());
+         ignore(m.up->flush());
          return m.up->get_memory_info();
        };
      }},
     {"flushes where an IPC handle is asked for", "default",
      [](W m) {
        m.on_get_ipc_handle = [&m](auto view) {
-         quietly(m.up->flush());
+         ignore(m.up->flush());
          return m.up->get_ipc_handle(view);
        };
      }},
@@ -316,7 +270,7 @@ const Stranger kStrangers[] = {
          shell.end(on);
          if (shell.size >= 64 || guards->alive == 0) return;
          guards->real.end();
-         quietly(m.up->flush());
+         ignore(m.up->flush());
          guards->real = m.up->defer_cleanup();
        });
      }},
@@ -325,7 +279,7 @@ const Stranger kStrangers[] = {
        auto waiting = std::make_shared<std::vector<HostPtr>>();
        auto guards = count_guards(m, [&m, waiting](Guards& now, std::size_t) {
          if (now.alive != 0) return;
-         for (const auto ptr : *waiting) quietly(m.driver->to.mem_host_unregister(ptr));
+         for (const auto ptr : *waiting) ignore(m.driver->to.mem_host_unregister(ptr));
          waiting->clear();
        });
        m.driver->on_mem_host_unregister = [&m, guards, waiting](HostPtr ptr) -> Status {
@@ -343,7 +297,7 @@ const Stranger kStrangers[] = {
          const auto waiting = m.up->state().pending_count.value_or(0);
          if (waiting == 10 && held->empty()) held->push_back(m.up->defer_cleanup());
          shell.end(on);
-         if (waiting >= 11) held->clear(), quietly(m.up->flush());
+         if (waiting >= 11) held->clear(), ignore(m.up->flush());
        });
        m.on_ending = [held] { held->clear(); };
      }},
@@ -351,7 +305,7 @@ const Stranger kStrangers[] = {
      [](W m) {
        shell_memalloc(m, [&m](Shell& shell, StreamHandle on) {
          shell.end(on);
-         if (m.up->state().pending_count.value_or(0) == 10) quietly(m.up->flush());
+         if (m.up->state().pending_count.value_or(0) == 10) ignore(m.up->flush());
        });
      }},
     {"flushes where as much waits as may", "default",
@@ -360,7 +314,7 @@ const Stranger kStrangers[] = {
          shell.end(on);
          const auto info = m.driver->to.mem_get_info();
          if (info && m.up->state().pending_bytes.value_or(0) == info->total / 5)
-           quietly(m.up->flush());
+           ignore(m.up->flush());
        });
      }},
     {"takes what is free for the capacity", "default",
@@ -373,7 +327,7 @@ const Stranger kStrangers[] = {
      }},
     {"frees the newest first", "default",
      [](W m) {
-       auto collecting = keeps(false);
+       auto collecting = remembers(false);
        auto waiting = std::make_shared<std::vector<DevicePtr>>();
        m.driver->on_mem_free = [&m, collecting, waiting](DevicePtr ptr) -> Status {
          if (!*collecting) return m.driver->to.mem_free(ptr);
@@ -385,30 +339,18 @@ const Stranger kStrangers[] = {
          shell.end(on);
          *collecting = false;
          for (auto at = waiting->rbegin(); at != waiting->rend(); ++at)
-           quietly(m.driver->to.mem_free(*at));
+           ignore(m.driver->to.mem_free(*at));
          waiting->clear();
        });
      }},
-    {"frees mapped memory at once", "default",
-     [](W m) {
-       shell_hosted(m, true, [&m](Shell& shell, StreamHandle on) {
-         shell.end(on);
-         quietly(m.up->flush());
-       });
-     }},
-    {"frees managed memory at once", "default",
-     [](W m) {
-       shell_managed(m, [&m](Shell& shell, StreamHandle on) {
-         shell.end(on);
-         quietly(m.up->flush());
-       });
-     }},
+    {"frees mapped memory at once", "default", [](W m) { free_host_at_once(m, true); }},
+    {"frees managed memory at once", "default", free_managed_at_once},
     {"tries a free that failed again at the next flush", "default",
      [](W m) {
        auto failed = std::make_shared<std::vector<DevicePtr>>();
        m.driver->on_mem_free = [&m, failed](DevicePtr ptr) {
          auto again = std::exchange(*failed, {});
-         for (const auto one : again) quietly(m.driver->to.mem_free(one));
+         for (const auto one : again) ignore(m.driver->to.mem_free(one));
          auto done = m.driver->to.mem_free(ptr);
          if (!done) failed->push_back(ptr);
          return done;
@@ -426,27 +368,16 @@ const Stranger kStrangers[] = {
      [](W m) {
        m.on_memalloc = [&m](auto size, auto stream) {
          auto memory = m.up->memalloc(size, stream);
-         if (!memory && memory.error().code != Errc::out_of_memory) quietly(m.up->flush());
+         if (!memory && memory.error().code != Errc::out_of_memory) ignore(m.up->flush());
          return memory;
        };
      }},
 
     // Reset and the end.
-    {"forgets pinned regions in a reset", "default",
-     [](W m) {
-       auto resetting = keeps(false);
-       m.on_reset = [&m, resetting] {
-         *resetting = true;
-         m.up->reset();
-         *resetting = false;
-       };
-       m.driver->on_mem_host_unregister = [&m, resetting](HostPtr ptr) -> Status {
-         return *resetting ? Status() : m.driver->to.mem_host_unregister(ptr);
-       };
-     }},
+    {"forgets pinned regions in a reset", "default", leave_regions_in_reset},
     {"forgets pinned memory in a reset", "default",
      [](W m) {
-       auto resetting = keeps(false);
+       auto resetting = remembers(false);
        m.on_reset = [&m, resetting] {
          *resetting = true;
          m.up->reset();
@@ -468,7 +399,7 @@ const Stranger kStrangers[] = {
                             [driver](Shell& ended, StreamHandle on) {
                               if (ended.up.free(on)) return;
                               ended.up = {};
-                              quietly(driver->mem_free({ended.address}));
+                              ignore(driver->mem_free({ended.address}));
                             }};
          return MemoryPointer(ptr, size, in_shell(std::move(shell), Epoch::Mark()));
        };
@@ -482,14 +413,14 @@ const Stranger kStrangers[] = {
          auto* driver = &m.driver->to;
          auto shell = Shell{std::move(*memory).take_lifetime(), ptr.value, size,
                             [driver](Shell& ended, StreamHandle on) {
-                              if (!ended.up.free(on)) quietly(driver->mem_free({ended.address}));
+                              if (!ended.up.free(on)) ignore(driver->mem_free({ended.address}));
                             }};
          return MemoryPointer(ptr, size, in_shell(std::move(shell), Epoch::Mark()));
        };
      }},
     {"resets its newest block first", "default",
      [](W m) {
-       auto resetting = keeps(false);
+       auto resetting = remembers(false);
        auto order = std::make_shared<std::vector<DevicePtr>>();
        m.driver->on_mem_free = [&m, resetting, order](DevicePtr ptr) -> Status {
          if (!*resetting) return m.driver->to.mem_free(ptr);
@@ -501,7 +432,7 @@ const Stranger kStrangers[] = {
          m.up->reset();
          *resetting = false;
          for (auto at = order->rbegin(); at != order->rend(); ++at)
-           quietly(m.driver->to.mem_free(*at));
+           ignore(m.driver->to.mem_free(*at));
          order->clear();
        };
      }},
@@ -518,7 +449,7 @@ const Stranger kStrangers[] = {
          held.end();
          m.up->reset();
          m.driver->on_mem_free = nullptr;
-         for (const auto ptr : *waits) quietly(m.driver->to.mem_free(ptr));
+         for (const auto ptr : *waits) ignore(m.driver->to.mem_free(ptr));
        };
      }},
     {"does nothing at a second reset", "default",
@@ -538,7 +469,7 @@ const Stranger kStrangers[] = {
      [](W m) {
        auto kept = std::make_shared<std::vector<ManagedMemory>>();
        auto managed = std::make_shared<std::set<std::uint64_t>>();
-       auto resetting = keeps(false);
+       auto resetting = remembers(false);
        m.on_memallocmanaged = [&m, managed](auto size, auto attach) {
          auto memory = m.up->memallocmanaged(size, attach);
          if (memory) managed->insert(memory->device_pointer().value);
@@ -556,13 +487,13 @@ const Stranger kStrangers[] = {
      }},
     {"frees at its end what was freed last", "default",
      [](W m) {
-       auto last = keeps<DevicePtr>();
+       auto last = remembers<DevicePtr>();
        m.driver->on_mem_free = [&m, last](DevicePtr ptr) {
          *last = ptr;
          return m.driver->to.mem_free(ptr);
        };
        m.on_ending = [&m, last] {
-         if (*last) quietly(m.driver->to.mem_free(*last));
+         if (*last) ignore(m.driver->to.mem_free(*last));
        };
      }},
     {"calls the device for a block that ends after it", "default",
@@ -583,7 +514,7 @@ const Stranger kStrangers[] = {
      }},
     {"takes 2 MiB at a reset before it was used", "default",
      [](W m) {
-       auto used = keeps(false);
+       auto used = remembers(false);
        m.on_initialize = [&m, used] {
          *used = true;
          return m.up->initialize();
@@ -599,7 +530,7 @@ const Stranger kStrangers[] = {
      [](W m) {
        m.driver->on_mem_free_host = [&m](HostPtr ptr) {
          auto done = m.driver->to.mem_free_host(ptr);
-         quietly(m.driver->to.mem_free_host(ptr));
+         ignore(m.driver->to.mem_free_host(ptr));
          return done;
        };
      }},
@@ -624,12 +555,7 @@ const Stranger kStrangers[] = {
          return MappedMemory(range, {}, std::move(*mapped).take_lifetime());
        };
      }},
-    {"takes the host address for the device's", "default",
-     [](W m) {
-       m.driver->on_mem_host_get_device_pointer = [](HostPtr ptr) -> Result<DevicePtr> {
-         return DevicePtr{reinterpret_cast<std::uint64_t>(ptr)};
-       };
-     }},
+    {"takes the host address for the device's", "default", take_host_address_for_device},
     {"drops portable where wc is asked for too", "default",
      [](W m) {
        m.driver->on_mem_host_alloc = [&m](auto size, HostAllocFlags flags) {
@@ -644,17 +570,7 @@ const Stranger kStrangers[] = {
          return m.driver->to.mem_host_alloc(size, flags);
        };
      }},
-    {"gives pinned memory as mapped", "default",
-     [](W m) {
-       m.on_memhostalloc = [&m](auto size, auto flags) -> Result<HostMemory> {
-         auto memory = m.up->memhostalloc(size, flags);
-         auto* pinned = memory ? std::get_if<PinnedMemory>(&*memory) : nullptr;
-         if (pinned == nullptr) return memory;
-         const HostRange range{pinned->host_pointer(), pinned->size()};
-         return MappedMemory(range, {reinterpret_cast<std::uint64_t>(range.pointer)},
-                             std::move(*pinned).take_lifetime());
-       };
-     }},
+    {"gives pinned memory as mapped", "default", give_pinned_as_mapped},
     {"says the size of host memory in whole pages", "default",
      [](W m) {
        m.on_memhostalloc = [&m](auto size, auto flags) -> Result<HostMemory> {
@@ -665,18 +581,7 @@ const Stranger kStrangers[] = {
          return PinnedMemory(range, std::move(*pinned).take_lifetime());
        };
      }},
-    {"leaves a region registered that cannot be mapped", "default",
-     [](W m) {
-       auto failed = keeps(false);
-       m.driver->on_mem_host_get_device_pointer = [&m, failed](HostPtr ptr) {
-         auto found = m.driver->to.mem_host_get_device_pointer(ptr);
-         *failed = !found;
-         return found;
-       };
-       m.driver->on_mem_host_unregister = [&m, failed](HostPtr ptr) -> Status {
-         return std::exchange(*failed, false) ? Status() : m.driver->to.mem_host_unregister(ptr);
-       };
-     }},
+    {"leaves a region registered that cannot be mapped", "default", leave_unmappable_registered},
     {"pins whole pages", "default",
      [](W m) {
        m.driver->on_mem_host_register = [&m](HostRange range, HostRegisterFlags flags) {
@@ -702,21 +607,8 @@ const Stranger kStrangers[] = {
                              std::move(*pinned).take_lifetime(), owner);
        };
      }},
-    {"lets go of the owner of mapped regions", "default",
-     [](W m) {
-       m.on_mempin = [&m](HostRange range, auto flags, auto owner) {
-         return m.up->mempin(range, flags, flags.mapped ? nullptr : std::move(owner));
-       };
-     }},
-    {"keeps the owner of a region until its end", "default",
-     [](W m) {
-       auto owners = std::make_shared<std::vector<std::shared_ptr<const void>>>();
-       m.memory = owners;
-       m.on_mempin = [&m, owners = owners.get()](HostRange range, auto flags, auto owner) {
-         owners->push_back(owner);
-         return m.up->mempin(range, flags, std::move(owner));
-       };
-     }},
+    {"lets go of the owner of mapped regions", "default", [](W m) { let_owners_go(m, true); }},
+    {"keeps the owner of a region until its end", "default", keep_owners},
     {"pins a region that is pinned without asking", "default",
      [](W m) {
        auto pinned = std::make_shared<std::set<HostPtr>>();
@@ -737,7 +629,7 @@ const Stranger kStrangers[] = {
        auto waiting = std::make_shared<std::vector<HostPtr>>();
        const auto unpin = [&m, waiting] {
          for (const auto ptr : std::exchange(*waiting, {}))
-           quietly(m.driver->to.mem_host_unregister(ptr));
+           ignore(m.driver->to.mem_host_unregister(ptr));
        };
        m.driver->on_mem_host_unregister = [waiting](HostPtr ptr) -> Status {
          waiting->push_back(ptr);
@@ -763,17 +655,10 @@ const Stranger kStrangers[] = {
      }},
 
     // Questions.
-    {"tells free for total and total for free", "default",
-     [](W m) {
-       m.on_get_memory_info = [&m]() -> Result<MemoryInfo> {
-         auto info = m.up->get_memory_info();
-         if (info) std::swap(info->free, info->total);
-         return info;
-       };
-     }},
+    {"tells free for total and total for free", "default", swap_free_and_total},
     {"tells the memory of the first question for ever", "default",
      [](W m) {
-       auto first = keeps<std::optional<MemoryInfo>>();
+       auto first = remembers<std::optional<MemoryInfo>>();
        m.on_get_memory_info = [&m, first]() -> Result<MemoryInfo> {
          if (!*first) {
            auto info = m.up->get_memory_info();
@@ -796,8 +681,7 @@ const Stranger kStrangers[] = {
          return info ? info : Result<MemoryInfo>(MemoryInfo{});
        };
      }},
-    {"tells no offset of the middle of a block", "default",
-     [](W m) { on_view(m, [](auto, auto fields) { return fields.offset = 0, fields; }); }},
+    {"tells no offset of the middle of a block", "default", export_no_offset},
     {"tells the offset in the block, not in the slab", "pool:backing=cumem",
      [](W m) {
        auto live = std::make_shared<Live>();
@@ -807,7 +691,7 @@ const Stranger kStrangers[] = {
          if (memory) live->sizes[memory->device_pointer().value] = size;
          return memory;
        };
-       on_view(m, [live](MemoryView view, auto fields) {
+       change_exports(m, [live](MemoryView view, auto fields) {
          const std::lock_guard lock(live->mutex);
          auto at = live->sizes.upper_bound(view.device_pointer.value);
          if (at != live->sizes.begin())
@@ -817,7 +701,7 @@ const Stranger kStrangers[] = {
      }},
     {"tells the allocation's size for the view's", "default",
      [](W m) {
-       on_view(m, [&m](MemoryView view, auto fields) {
+       change_exports(m, [&m](MemoryView view, auto fields) {
          if (const auto range = m.driver->to.mem_get_address_range(view.device_pointer))
            fields.size = range->size;
          return fields;
@@ -825,24 +709,26 @@ const Stranger kStrangers[] = {
      }},
     {"tells another device in a handle", "default",
      [](W m) {
-       on_view(m, [](auto, auto fields) {
+       change_exports(m, [](auto, auto fields) {
          if (fields.source_info) ++fields.source_info->pci_bus_id;
          return fields;
        });
      }},
     {"tells no device in a handle", "default",
-     [](W m) { on_view(m, [](auto, auto fields) { return fields.source_info.reset(), fields; }); }},
+     [](W m) {
+       change_exports(m, [](auto, auto fields) { return fields.source_info.reset(), fields; });
+     }},
     {"gives the first handle for all blocks", "default",
      [](W m) {
-       auto first = keeps<std::optional<IpcMemHandle>>();
-       on_view(m, [first](auto, auto fields) {
+       auto first = remembers<std::optional<IpcMemHandle>>();
+       change_exports(m, [first](auto, auto fields) {
          if (!*first) *first = fields.handle;
          return fields.handle = **first, fields;
        });
      }},
     {"gives handles of memory that is gone", "default",
      [](W m) {
-       auto last = keeps<std::optional<IpcHandle::Fields>>();
+       auto last = remembers<std::optional<IpcHandle::Fields>>();
        m.on_get_ipc_handle = [&m, last](MemoryView view) -> Result<IpcHandle> {
          auto handle = m.up->get_ipc_handle(view);
          if (handle) *last = handle->fields();
@@ -907,7 +793,7 @@ const Stranger kStrangers[] = {
     {"pushes its context at each request", "default",
      [](W m) {
        m.on_memalloc = [&m](auto size, auto stream) {
-         quietly(m.driver->ctx_push_current());
+         ignore(m.driver->ctx_push_current());
          return m.up->memalloc(size, stream);
        };
      }},
@@ -921,7 +807,7 @@ const Stranger kStrangers[] = {
      }},
     {"does not wait for a stream from 1 MiB on", "pool:backing=cumem",
      [](W m) {
-       auto large = keeps(false);
+       auto large = remembers(false);
        m.on_memalloc = [&m, large](auto size, auto stream) {
          *large = size >= 1_MiB;
          return m.up->memalloc(size, stream);

@@ -235,7 +235,7 @@ struct Guards {
 std::shared_ptr<Guards> count_guards(WrongManager& manager,
                                      std::function<void(Guards&, std::size_t)> on_leave = {});
 
-/// One wrong manager: `clause` must fail on it, and besides that none but the clause's kin.
+/// One wrong manager: `clause` must fail on it, and of the others only those that may fail with it.
 struct Mutant {
   std::string_view clause;
   std::string_view wrong;                         ///< What it does, in a sentence.

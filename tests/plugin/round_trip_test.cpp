@@ -86,5 +86,21 @@ TEST_P(RoundTrip, DoesToEveryBasicTraceWhatTheManagerDoes) {
   EXPECT_GT(replayed, 20u);
 }
 
+TEST_P(RoundTrip, KeepsWhatTheManagerPromises) {
+  for (auto spec : judged_specs(*GetParam())) {
+    if (spec.find("profile=") != std::string::npos) continue;  // through the C ABI all are standard
+    std::replace(spec.begin(), spec.end(), ':', ',');
+    const auto command = text::format("{} conformance --manager {}:name={} --as {} --device sim",
+                                      EMMCTL, LIBEMM, spec, name(GetParam()->promise));
+    auto* pipe = popen(command.c_str(), "r");
+    ASSERT_NE(pipe, nullptr);
+    std::string printed;
+    for (int letter = 0; (letter = std::fgetc(pipe)) != EOF;) printed += static_cast<char>(letter);
+    pclose(pipe);
+
+    EXPECT_NE(printed.find(" passed, 0 failed"), std::string::npos) << spec << ": " << printed;
+  }
+}
+
 }  // namespace
 }  // namespace emm::plugin

@@ -121,10 +121,10 @@ TEST(Fit, TheLeastDeviceIsEnoughForATraceOfHostMemory) {
   const auto lines = std::string("{\"op\":\"memhostalloc\",\"id\":1,\"size\":1000000}\n") +
                      "{\"op\":\"free\",\"id\":1}\n";
 
-  for (const auto* manager : {"host-only", "default", "cudart", "pool"}) {
-    const auto fit = fit_of(lines, with(manager));
-    EXPECT_EQ(fit.answer.capacity, kStep) << manager;
-    EXPECT_FALSE(fit.below) << manager;
+  for (const auto* manager : bundled_managers()) {
+    const auto fit = fit_of(lines, with(std::string(manager->name)));
+    EXPECT_EQ(fit.answer.capacity, kStep) << manager->name;
+    EXPECT_FALSE(fit.below) << manager->name;
   }
 }
 

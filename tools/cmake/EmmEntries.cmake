@@ -7,7 +7,8 @@
 #
 #   emm_entries(emm_managers manager emm/manager_entry.hpp ManagerEntry bundled_managers default pool)
 #
-# gives `std::span<const ManagerEntry* const> emm::bundled_managers()`, declared in <header>.
+# gives `std::span<const ManagerEntry* const> emm::bundled_managers()`, declared in <header>; the global property
+# of that name holds the names.
 function(emm_entries target family header entry accessor)
   set(declarations "")
   set(rows "")
@@ -19,6 +20,7 @@ function(emm_entries target family header entry accessor)
     string(APPEND rows "    &${symbol}_${family},\n")
     target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/${file}.cpp)
   endforeach()
+  set_property(GLOBAL PROPERTY ${accessor} ${ARGN})
   string(REPLACE "::" "_" table ${accessor})
   set(table ${CMAKE_CURRENT_BINARY_DIR}/${table}.cpp)
   file(CONFIGURE OUTPUT ${table} @ONLY CONTENT "#include \"@header@\"

@@ -23,9 +23,11 @@ using Rows = std::vector<std::vector<std::string>>;
 std::string cell(std::string_view value) { return std::string(value); }
 
 Rows managers() {
-  Rows rows{{"manager", "what it is", "options"}};
+  Rows rows{{"manager", "what it is", "options", "promise", "device memory", "judged as"}};
   for (const auto* entry : bundled_managers()) {
-    rows.push_back({cell(entry->name), cell(entry->summary), cell(entry->options)});
+    rows.push_back({cell(entry->name), cell(entry->summary), cell(entry->options),
+                    cell(name(entry->promise)), entry->device_memory ? "yes" : "",
+                    text::join(judged_specs(*entry), " ")});
   }
   return rows;
 }
@@ -134,8 +136,9 @@ Result<Rows> managers_in(const std::string& file) {
 struct Listing {
   std::string_view name;
   Rows (*rows)();
+  std::size_t shown = 4;  ///< Columns of the table; JSON has all.
 };
-constexpr Listing kListings[] = {{"managers", managers},     {"adaptors", adaptors},
+constexpr Listing kListings[] = {{"managers", managers, 3},  {"adaptors", adaptors},
                                  {"devices", devices},       {"formats", formats},
                                  {"generators", generators}, {"clauses", clauses}};
 
@@ -175,11 +178,12 @@ class List final : public CommandRun {
         return fail(Errc::usage, "list {}: it takes no file", what_);
       auto of_file = file_.empty() ? Result<Rows>(listing.rows()) : managers_in(file_);
       if (!of_file) return std::move(of_file).error();
-      const auto& rows = *of_file;
+      auto& rows = *of_file;
       if (!json_.empty()) {
         if (auto written = console.write(json_, rows_to_json(rows)); !written)
           return written.error();
       }
+      for (auto& row : rows) row.resize(std::min(row.size(), listing.shown));
       if (json_ != "-") console.result(table(rows));
       return ExitCode::fine;
     }

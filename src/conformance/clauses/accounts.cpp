@@ -94,13 +94,14 @@ constexpr Clause kAccountsClauses[] = {
      .source = "what a manager is for",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "accounts/every_call_failed accounts/refused_frees",
+     .may_fail_with = "accounts/every_call_failed accounts/refused_frees",
      .check =
          [](Bench& b) {
            use_everything(b);
            b.reset();
            if (b.is_numba()) b.expect_ok("flush()", b.manager().flush());
-           b.expect_equal("frees that the observer heard to have failed", b.heard().failures(), 0u);
+           b.expect_equal("frees that the observer heard to have failed", b.observer().failures(),
+                          0u);
            b.expect_balance("every operation, a reset, the manager's end");
          }},
 
@@ -109,7 +110,6 @@ constexpr Clause kAccountsClauses[] = {
      .source = "emm/memory_manager.hpp",
      .level = Level::should,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            b.manager();
@@ -130,7 +130,6 @@ constexpr Clause kAccountsClauses[] = {
      .source = "emm/memory_manager.hpp: a call that fails changes nothing",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            if (b.is_numba())
@@ -144,7 +143,7 @@ constexpr Clause kAccountsClauses[] = {
      .source = "emm/memory_manager.hpp",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "ERR-2",
+     .may_fail_with = "ERR-2",
      .check =
          [](Bench& b) {
            if (b.is_numba())
@@ -157,7 +156,6 @@ constexpr Clause kAccountsClauses[] = {
      .source = "emm/memory_manager.hpp; NBEP 7, reset",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            if (b.is_numba())
@@ -175,7 +173,6 @@ constexpr Clause kAccountsClauses[] = {
      .source = "NBEP 7, defer_cleanup; numba#2046",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            const auto kept = b.any(1_MiB);

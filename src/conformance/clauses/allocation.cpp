@@ -18,7 +18,7 @@ constexpr std::uint64_t kAlignment = 256;  // what CUDA promises of cuMemAlloc
 
 /// A block and the byte that it was filled with.
 struct Filled {
-  Block block;
+  BenchMemory block;
   std::uint8_t value = 0;
 };
 
@@ -65,10 +65,9 @@ constexpr Clause kAllocationClauses[] = {
      .source = "rmm, mr_ref_test; CUDA C programming guide",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
-           std::vector<Block> blocks;
+           std::vector<BenchMemory> blocks;
            for (const std::uint64_t size :
                 {1u, 2u, 3u, 255u, 256u, 257u, 511u, 4097u, 65537u, 1048577u}) {
              blocks.push_back(b.memalloc(size));
@@ -82,7 +81,6 @@ constexpr Clause kAllocationClauses[] = {
      .source = "rmm, mr_ref_test",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            for (std::uint64_t size = 1; size <= 32_MiB; size *= 2) {
@@ -102,7 +100,6 @@ constexpr Clause kAllocationClauses[] = {
      .source = "rmm, mr_ref_test",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            const auto kept = b.memalloc(64_KiB);
@@ -123,7 +120,6 @@ constexpr Clause kAllocationClauses[] = {
      .source = "rmm, mr_ref_test",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            auto subject = b.subject();
@@ -154,11 +150,10 @@ constexpr Clause kAllocationClauses[] = {
      .source = "rmm, mr_ref_test",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            constexpr std::uint64_t kBlocks = 4000;
-           std::vector<Block> blocks;
+           std::vector<BenchMemory> blocks;
            for (std::uint64_t i = 0; i < kBlocks && !b.decided(); ++i) {
              auto block = b.try_memalloc(1 + i % 256);
              if (!block && block.error().code == Errc::not_supported)
@@ -173,7 +168,7 @@ constexpr Clause kAllocationClauses[] = {
      .source = "rmm, mr_ref_test",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "suite/threads",
+     .may_fail_with = "suite/threads",
      .check = [](Bench& b) { churn(b, b.random(), 400, false); }},
 
     {.id = "suite/mixed",
@@ -181,7 +176,6 @@ constexpr Clause kAllocationClauses[] = {
      .source = "rmm, mr_ref_test",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
      .check = [](Bench& b) { churn(b, b.random(), 300, true); }},
 
     {.id = "suite/threads",
@@ -189,7 +183,6 @@ constexpr Clause kAllocationClauses[] = {
      .source = "rmm, mr_ref_multithreaded_test",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            b.untraceable();
@@ -210,11 +203,10 @@ constexpr Clause kAllocationClauses[] = {
      .source = "rmm, mr_ref_multithreaded_test",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            b.untraceable();
-           std::vector<Block> handed;
+           std::vector<BenchMemory> handed;
            for (int i = 0; i < 100; ++i) handed.push_back(b.any(4_KiB));
            auto other = start_thread([&] { handed.clear(); });
            std::vector<Filled> own;
@@ -236,7 +228,7 @@ constexpr Clause kAllocationClauses[] = {
      .source = "rmm, mr_ref_multithreaded_test, cccl_mr_ref_test",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "stream/hazards",
+     .may_fail_with = "stream/hazards",
      .check =
          [](Bench& b) {
            const std::vector<StreamHandle> streams{{}, b.stream(), b.stream()};
@@ -259,7 +251,7 @@ constexpr Clause kAllocationClauses[] = {
      .source = "emm/memory_manager.hpp: stream orders memory after work on it",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "stream/hazards",
+     .may_fail_with = "stream/hazards",
      .check =
          [](Bench& b) {
            constexpr std::uint64_t kSize = 40_MiB;
@@ -293,7 +285,6 @@ constexpr Clause kAllocationClauses[] = {
      .source = "rmm, mr_ref_test; numba, deallocation tests",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            constexpr std::uint64_t kPiece = 4_MiB;
@@ -302,7 +293,7 @@ constexpr Clause kAllocationClauses[] = {
            constexpr auto kKept =
                32_MiB / kPiece;  // a real device may keep a segment of what was freed
            b.leave_on_device(96_MiB);
-           const auto fill_up = [&](std::vector<Block>& blocks) {
+           const auto fill_up = [&](std::vector<BenchMemory>& blocks) {
              while (blocks.size() < most) {
                auto block = b.try_memalloc(kPiece);
                if (!block)
@@ -316,13 +307,13 @@ constexpr Clause kAllocationClauses[] = {
                  "all given", "out of memory");
            };
            if (auto first = b.memalloc(kPiece); b.decided()) return;
-           std::vector<Block> once;
+           std::vector<BenchMemory> once;
            if (!fill_up(once)) return;
            b.expect(once.size() >= 16, "96 MiB left on the device, filled with blocks of 4 MiB",
                     text::format("{} blocks", once.size()), "16 or more");
            const auto had = once.size();
            once.clear();
-           std::vector<Block> again;
+           std::vector<BenchMemory> again;
            if (!fill_up(again)) return;
            b.expect(b.is_simulated() ? again.size() == had : again.size() + kKept >= had,
                     "96 MiB left on the device, filled a second time",
@@ -334,7 +325,6 @@ constexpr Clause kAllocationClauses[] = {
      .source = "rmm, pool_mr_tests; numba, deallocation tests",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            b.leave_on_device(64_MiB);
@@ -353,11 +343,11 @@ constexpr Clause kAllocationClauses[] = {
      .source = "what memory is",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "suite/sizes suite/random suite/mixed suite/threads suite/cross_thread_free "
-            "suite/cross_stream_free live/overlap_content stream/hazards",
+     .may_fail_with = "suite/sizes suite/random suite/mixed suite/threads suite/cross_thread_free "
+                      "suite/cross_stream_free live/overlap_content stream/hazards",
      .check =
          [](Bench& b) {
-           std::vector<Block> blocks;
+           std::vector<BenchMemory> blocks;
            for (int i = 0; i < 120 && !b.decided(); ++i) {
              blocks.push_back(b.any(b.random().log_uniform(1, 256_KiB)));
              if (i % 3 == 2)
@@ -381,10 +371,10 @@ constexpr Clause kAllocationClauses[] = {
      .source = "what memory is",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "suite/random suite/mixed suite/threads",
+     .may_fail_with = "suite/random suite/mixed suite/threads",
      .check =
          [](Bench& b) {
-           std::vector<Block> blocks;
+           std::vector<BenchMemory> blocks;
            for (std::uint8_t i = 0; i < 60; ++i) {
              blocks.push_back(b.any(1 + i * std::uint64_t{37}));
              b.fill(blocks.back(), i);

@@ -15,7 +15,7 @@ constexpr Clause kDeviceMemoryClauses[] = {
      .source = "NBEP 7; DOC",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "suite/sizes suite/random suite/large suite/many",
+     .may_fail_with = "suite/sizes suite/random suite/large suite/many",
      .check =
          [](Bench& b) {
            for (const std::uint64_t size :
@@ -40,7 +40,6 @@ constexpr Clause kDeviceMemoryClauses[] = {
      .source = "drv:891",
      .level = Level::should,
      .scope = Scope::deflt,
-     .kin = "",
      .check =
          [](Bench& b) {
            const auto block = b.try_memalloc(0);
@@ -54,7 +53,7 @@ constexpr Clause kDeviceMemoryClauses[] = {
      .source = "drv:728-745; MEM; numba#2046",
      .level = Level::must,
      .scope = Scope::deflt,
-     .kin = "DEV-7 suite/fill",
+     .may_fail_with = "DEV-7 suite/fill",
      .check =
          [](Bench& b) {
            auto pending = b.mapped_blocks(2, 64);
@@ -78,7 +77,6 @@ constexpr Clause kDeviceMemoryClauses[] = {
      .source = "drv:744",
      .level = Level::should,
      .scope = Scope::deflt,
-     .kin = "",
      .check =
          [](Bench& b) {
            b.mapped(64).drop();
@@ -96,7 +94,6 @@ constexpr Clause kDeviceMemoryClauses[] = {
      .source = "drv:738, 1016",
      .level = Level::should,
      .scope = Scope::host,
-     .kin = "",
      .check =
          [](Bench& b) {
            const auto deferred = b.defer();
@@ -115,7 +112,6 @@ constexpr Clause kDeviceMemoryClauses[] = {
      .source = "drv:738, 1019",
      .level = Level::quirk,
      .scope = Scope::deflt,
-     .kin = "",
      .check =
          [](Bench& b) {
            b.mapped(64).drop();
@@ -133,7 +129,7 @@ constexpr Clause kDeviceMemoryClauses[] = {
      .source = "drv:895-901",
      .level = Level::should,
      .scope = Scope::deflt,
-     .kin = "accounts/live_bytes",
+     .may_fail_with = "accounts/live_bytes",
      .check =
          [](Bench& b) {
            auto block = b.memalloc(4_KiB);
@@ -150,7 +146,6 @@ constexpr Clause kDeviceMemoryClauses[] = {
      .source = "drv:1316-1325",
      .level = Level::should,
      .scope = Scope::deflt,
-     .kin = "",
      .check =
          [](Bench& b) {
            auto block = b.memalloc(4_KiB);
@@ -170,7 +165,6 @@ constexpr Clause kDeviceMemoryClauses[] = {
      .source = "drv:891",
      .level = Level::should,
      .scope = Scope::deflt,
-     .kin = "",
      .check =
          [](Bench& b) {
            b.manager();
@@ -192,7 +186,8 @@ constexpr Clause kDeviceMemoryClauses[] = {
      .source = "DOC; rmm's comments; the tutorial",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "accounts/balance accounts/every_call_failed accounts/refused_frees RST-3 RST-5 RST-7",
+     .may_fail_with =
+         "accounts/balance accounts/every_call_failed accounts/refused_frees RST-3 RST-5 RST-7",
      .check =
          [](Bench& b) {
            auto stale = b.any(64_KiB);

@@ -23,7 +23,7 @@ constexpr auto kDeviceFrees = {Call::mem_free, Call::runtime_free, Call::mem_fre
                                Call::mem_unmap};
 
 /// What a forked child does with what its parent had.
-[[noreturn]] void go_on_in_child(Bench& b, Block& block) {
+[[noreturn]] void go_on_in_child(Bench& b, BenchMemory& block) {
   alarm(20);
   b.watch().fail_all(kNotInitialized);
   block.drop();
@@ -77,7 +77,7 @@ constexpr Clause kEndingsClauses[] = {
      .source = "CPython, sys.unraisablehook",
      .level = Level::should,
      .scope = Scope::host,
-     .kin = "PD-11",
+     .may_fail_with = "PD-11",
      .check =
          [](Bench& b) {
            if (b.is_numba()) return b.not_applicable("as Numba, a flush stops at the first: PD-11");
@@ -98,7 +98,7 @@ constexpr Clause kEndingsClauses[] = {
              b.expect(refused >= 2 * round, "frees of mapped memory and of a region",
                       "they are not made", "they are made, and refused");
              b.expect_equal("failures heard of, where a free of each kind is refused",
-                            b.heard().failures(), refused);
+                            b.observer().failures(), refused);
              for (const auto call : kDeviceFrees) b.watch().fail(call, {});
            }
          }},
@@ -109,7 +109,6 @@ constexpr Clause kEndingsClauses[] = {
      .source = "drv:975-1045; MEM",
      .level = Level::quirk,
      .scope = Scope::host,
-     .kin = "",
      .check =
          [](Bench& b) {
            b.pinned(64).drop();
@@ -125,7 +124,7 @@ constexpr Clause kEndingsClauses[] = {
      .source = "rmm#148, rmm#157",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "RST-5",
+     .may_fail_with = "RST-5",
      .check =
          [](Bench& b) {
            auto dropped = b.any(64_KiB);
@@ -150,7 +149,6 @@ constexpr Clause kEndingsClauses[] = {
      .source = "Python's finalizers",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            b.untraceable();
@@ -174,7 +172,6 @@ constexpr Clause kEndingsClauses[] = {
      .source = "numba-cuda#317, rmm#2026",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            b.untraceable();
@@ -186,7 +183,7 @@ constexpr Clause kEndingsClauses[] = {
              const auto mapped = b.try_hosted(64, {.mapped = true});
              const auto region = b.try_pin(b.buffer());
            };
-           const auto end = [&b, block = std::make_shared<Block>(b.any(64_KiB))] {
+           const auto end = [&b, block = std::make_shared<BenchMemory>(b.any(64_KiB))] {
              block->drop();
              if (!b.manager().flush()) return;
            };
@@ -203,7 +200,6 @@ constexpr Clause kEndingsClauses[] = {
      .source = "drv:357-361; T:test_fork",
      .level = Level::should,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            auto block = b.any(64_KiB);

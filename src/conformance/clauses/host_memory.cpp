@@ -43,7 +43,6 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:753-762",
      .level = Level::must,
      .scope = Scope::host,
-     .kin = "",
      .check =
          [](Bench& b) {
            b.manager();
@@ -62,7 +61,6 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "NBEP 7; drv:775-779",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            const auto mapped = b.mapped(64);
@@ -80,7 +78,6 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:764-767",
      .level = Level::quirk,
      .scope = Scope::host,
-     .kin = "",
      .check =
          [](Bench& b) {
            for (const bool mapped : {false, true}) {
@@ -99,7 +96,7 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:1328-1348",
      .level = Level::should,
      .scope = Scope::host,
-     .kin = "ERR-3 HST-9 MAN-2",
+     .may_fail_with = "ERR-3 HST-9 MAN-2",
      .check =
          [](Bench& b) {
            if (b.queue_waits()) b.mapped(64).drop();
@@ -116,10 +113,9 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:1757-1769",
      .level = Level::should,
      .scope = Scope::host,
-     .kin = "",
      .check =
          [](Bench& b) {
-           b.bent().host_to_device = 1_MiB;
+           b.stub().host_to_device = 1_MiB;
            b.manager();
            for (int i = 0; i < 2; ++i) {
              b.watch().forget();
@@ -144,7 +140,7 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:1757-1769",
      .level = Level::quirk,
      .scope = Scope::host,
-     .kin = "accounts/every_call_failed",
+     .may_fail_with = "accounts/every_call_failed",
      .check =
          [](Bench& b) {
            b.watch().fail(Call::mem_host_get_device_pointer, {1, 1});
@@ -161,10 +157,10 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:1340; numba#9507",
      .level = Level::quirk,
      .scope = Scope::host,
-     .kin = "MAN-2",
+     .may_fail_with = "MAN-2",
      .check =
          [](Bench& b) {
-           b.bent().total = 1000;
+           b.stub().total = 1000;
            b.pinned(150).drop();
            b.pinned(150).drop();
            b.expect_equal("frees after 300 of 1000 bytes were dropped", b.ends(),
@@ -177,7 +173,6 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:1002-1008",
      .level = Level::quirk,
      .scope = Scope::host,
-     .kin = "",
      .check =
          [](Bench& b) {
            b.pinned(64).drop();
@@ -191,7 +186,6 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:1764-1769; T:test_host_alloc",
      .level = Level::should,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            const auto mapped = b.mapped(4_KiB);
@@ -211,7 +205,6 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:789-798",
      .level = Level::should,
      .scope = Scope::host,
-     .kin = "",
      .check =
          [](Bench& b) {
            b.manager();
@@ -227,7 +220,6 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:800-803",
      .level = Level::quirk,
      .scope = Scope::host,
-     .kin = "",
      .check =
          [](Bench& b) {
            for (const bool mapped : {false, true}) {
@@ -246,7 +238,7 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:805-817",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "PIN-1",
+     .may_fail_with = "PIN-1",
      .check =
          [](Bench& b) {
            const auto first = b.buffer();
@@ -265,7 +257,6 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:1758, 1795",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            for (const bool mapped : {false, true}) {
@@ -288,7 +279,7 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:1351-1371; numba#3508",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "DFR-7",
+     .may_fail_with = "DFR-7",
      .check =
          [](Bench& b) {
            const auto range = b.buffer();
@@ -306,7 +297,6 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "the driver; numba#3508",
      .level = Level::should,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            const auto range = b.buffer();
@@ -321,7 +311,7 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:805-817",
      .level = Level::quirk,
      .scope = Scope::host,
-     .kin = "accounts/every_call_failed",
+     .may_fail_with = "accounts/every_call_failed",
      .check =
          [](Bench& b) {
            const auto range = b.buffer();
@@ -337,7 +327,7 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "api:427-467",
      .level = Level::should,
      .scope = Scope::all,
-     .kin = "HST-6 DFR-7",
+     .may_fail_with = "HST-6 DFR-7",
      .check =
          [](Bench& b) {
            auto block = b.pin(b.buffer());
@@ -356,7 +346,6 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:819-828",
      .level = Level::should,
      .scope = Scope::host,
-     .kin = "",
      .check =
          [](Bench& b) {
            b.manager();
@@ -373,7 +362,7 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:830",
      .level = Level::should,
      .scope = Scope::host,
-     .kin = "DEV-5",
+     .may_fail_with = "DEV-5",
      .check =
          [](Bench& b) {
            b.pinned(64).drop();
@@ -390,7 +379,6 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:834-838, 1316",
      .level = Level::should,
      .scope = Scope::host,
-     .kin = "",
      .check =
          [](Bench& b) {
            auto deferred = std::optional<Deferral>();
@@ -408,7 +396,6 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:1813-1845",
      .level = Level::should,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            const auto block = b.managed(256);

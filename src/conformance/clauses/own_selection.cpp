@@ -44,7 +44,6 @@ constexpr Clause kOwnSelectionClauses[] = {
      .source = "drv:915-934, 1073; NBEP 7, New components",
      .level = Level::should,
      .scope = Scope::own,
-     .kin = "",
      .check =
          [](Bench& b) {
            const CleanSetting setting(b);
@@ -60,7 +59,6 @@ constexpr Clause kOwnSelectionClauses[] = {
      .source = "drv:924",
      .level = Level::must,
      .scope = Scope::own,
-     .kin = "",
      .check =
          [](Bench& b) {
            const CleanSetting setting(b);
@@ -73,7 +71,6 @@ constexpr Clause kOwnSelectionClauses[] = {
      .source = "drv:937-957; T:test_bad_plugin_version",
      .level = Level::must,
      .scope = Scope::own,
-     .kin = "",
      .check =
          [](Bench& b) {
            const CleanSetting setting(b);
@@ -91,15 +88,14 @@ constexpr Clause kOwnSelectionClauses[] = {
      .source = "DOC, Resetting the memory manager; drv:1074",
      .level = Level::must,
      .scope = Scope::own,
-     .kin = "",
      .check =
          [](Bench& b) {
            const CleanSetting setting(b);
            SpyLog before, after;
            b.expect_ok("set_memory_manager", own_of(b).set(spy_factory(before, "before")));
-           Stage first(b, *own_of(b).get());
+           ContextFixture first(b, *own_of(b).get());
            b.expect_ok("set_memory_manager, again", own_of(b).set(spy_factory(after, "after")));
-           Stage second(b, *own_of(b).get());
+           ContextFixture second(b, *own_of(b).get());
            if (!first || !second) return;
            const auto one = first->memalloc(1);
            const auto other = second->memalloc(2);
@@ -112,7 +108,6 @@ constexpr Clause kOwnSelectionClauses[] = {
      .source = "DOC; drv:957",
      .level = Level::should,
      .scope = Scope::own,
-     .kin = "",
      .check =
          [](Bench& b) {
            const CleanSetting setting(b);
@@ -128,7 +123,6 @@ constexpr Clause kOwnSelectionClauses[] = {
      .source = "drv:928-930, cfg:586; NBEP 7, DOC",
      .level = Level::must,
      .scope = Scope::own,
-     .kin = "",
      .check =
          [](Bench& b) {
            const CleanSetting setting(b);
@@ -143,7 +137,6 @@ constexpr Clause kOwnSelectionClauses[] = {
      .source = "drv:931-934",
      .level = Level::quirk,
      .scope = Scope::own,
-     .kin = "",
      .check =
          [](Bench& b) {
            const CleanSetting setting(b);
@@ -169,7 +162,6 @@ constexpr Clause kOwnSelectionClauses[] = {
      .source = "NBEP 7 against drv:918-957",
      .level = Level::quirk,
      .scope = Scope::own,
-     .kin = "",
      .check =
          [](Bench& b) {
            const CleanSetting setting(b);
@@ -184,7 +176,6 @@ constexpr Clause kOwnSelectionClauses[] = {
      .source = "cfg:586",
      .level = Level::should,
      .scope = Scope::own,
-     .kin = "",
      .check =
          [](Bench& b) {
            const CleanSetting setting(b);
@@ -199,7 +190,6 @@ constexpr Clause kOwnSelectionClauses[] = {
      .source = "drv; numba#5762",
      .level = Level::should,
      .scope = Scope::own,
-     .kin = "",
      .check =
          [](Bench& b) {
            const CleanSetting setting(b);
@@ -215,19 +205,18 @@ constexpr Clause kOwnSelectionClauses[] = {
      .source = "DOC",
      .level = Level::must,
      .scope = Scope::own,
-     .kin = "",
      .check =
          [](Bench& b) {
            const CleanSetting setting(b);
            SpyLog before, after;
            b.expect_ok("set_memory_manager", own_of(b).set(spy_factory(before, "before")));
            {
-             Stage first(b, *own_of(b).get());
+             ContextFixture first(b, *own_of(b).get());
              if (!first) return;
              b.expect_ok("close()", own_of(b).close(*first));
            }
            b.expect_ok("set_memory_manager, again", own_of(b).set(spy_factory(after, "after")));
-           Stage second(b, *own_of(b).get());
+           ContextFixture second(b, *own_of(b).get());
            b.expect_equal("managers of the second kind made for a context",
                           after.made - after.probes, 1u);
          }},

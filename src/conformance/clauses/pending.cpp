@@ -20,7 +20,7 @@ bool waits(Bench& b) {
   return false;
 }
 
-void drop(std::vector<Block>& blocks) {
+void drop(std::vector<BenchMemory>& blocks) {
   for (auto& block : blocks) block.drop();
 }
 
@@ -38,7 +38,6 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:975-1045",
      .level = Level::must,
      .scope = Scope::host,
-     .kin = "",
      .check =
          [](Bench& b) {
            const auto deferred = b.defer();
@@ -58,11 +57,11 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:993-1009",
      .level = Level::must,
      .scope = Scope::host,
-     .kin = "PD-3 PD-9",
+     .may_fail_with = "PD-3 PD-9",
      .check =
          [](Bench& b) {
            if (!waits(b)) return;
-           b.bent().total = 1000;
+           b.stub().total = 1000;
            auto blocks = b.mapped_blocks(10, 20);
            drop(blocks);
            b.expect_equal("frees at 10 items and 200 of 1000 bytes", b.ends(), 0u);
@@ -73,7 +72,6 @@ constexpr Clause kPendingClauses[] = {
      .source = "cfg:471; T:test_max_pending_count",
      .level = Level::must,
      .scope = Scope::host,
-     .kin = "",
      .check =
          [](Bench& b) {
            if (!waits(b)) return;
@@ -90,11 +88,10 @@ constexpr Clause kPendingClauses[] = {
      .source = "cfg:476, drv:990; T:test_max_pending_bytes",
      .level = Level::must,
      .scope = Scope::host,
-     .kin = "",
      .check =
          [](Bench& b) {
            if (!waits(b)) return;
-           b.bent().total = 999;
+           b.stub().total = 999;
            b.mapped(199).drop();
            b.expect_equal("frees at 199 of 999 bytes", b.ends(), 0u);
            b.mapped(1).drop();
@@ -106,7 +103,6 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:990",
      .level = Level::should,
      .scope = Scope::host,
-     .kin = "",
      .check =
          [](Bench& b) {
            auto memory = b.uninitialized().memhostalloc(64, {.mapped = true});
@@ -120,7 +116,7 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:1011-1022",
      .level = Level::must,
      .scope = Scope::host,
-     .kin = "PD-11",
+     .may_fail_with = "PD-11",
      .check =
          [](Bench& b) {
            auto blocks = b.mapped_blocks(3, 64);
@@ -140,11 +136,10 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:1011-1022",
      .level = Level::should,
      .scope = Scope::host,
-     .kin = "",
      .check =
          [](Bench& b) {
            if (!waits(b)) return;
-           b.bent().total = 1000;
+           b.stub().total = 1000;
            for (int i = 0; i < 3; ++i) b.mapped(60).drop();
            b.mapped(21).drop();
            b.expect_equal("frees at 201 of 1000 bytes", b.ends(), 4u);
@@ -158,7 +153,7 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:1016-1021",
      .level = Level::quirk,
      .scope = Scope::host,
-     .kin = "ERR-2",
+     .may_fail_with = "ERR-2",
      .check =
          [](Bench& b) {
            auto blocks = b.mapped_blocks(3, 64);
@@ -170,7 +165,7 @@ constexpr Clause kPendingClauses[] = {
            b.expect(!b.manager().flush(), "flush(), whose second free fails", "success",
                     "its error");
            b.expect_equal("frees tried by it", b.ends(), b.is_numba() ? 2u : 3u);
-           b.expect_equal("failures that the observer heard of", b.heard().failures(), 1u);
+           b.expect_equal("failures that the observer heard of", b.observer().failures(), 1u);
            b.expect_ok("flush() again", b.manager().flush());
            b.expect_equal("frees tried by both", b.ends(), 3u);
          }},
@@ -180,7 +175,7 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:1025-1035; T:test_nested_defer_cleanup",
      .level = Level::must,
      .scope = Scope::host,
-     .kin = "DFR-8",
+     .may_fail_with = "DFR-8",
      .check =
          [](Bench& b) {
            auto outer = b.defer();
@@ -199,10 +194,10 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:1025-1035",
      .level = Level::must,
      .scope = Scope::host,
-     .kin = "PD-14",
+     .may_fail_with = "PD-14",
      .check =
          [](Bench& b) {
-           b.bent().total = 1000;
+           b.stub().total = 1000;
            auto blocks = b.mapped_blocks(15, 64);
            const auto deferred = b.defer();
            drop(blocks);
@@ -214,7 +209,6 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:1025-1035; T:test_defer_cleanup",
      .level = Level::should,
      .scope = Scope::host,
-     .kin = "",
      .check =
          [](Bench& b) {
            auto blocks = b.mapped_blocks(16, 64);
@@ -231,7 +225,6 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:1011-1022",
      .level = Level::should,
      .scope = Scope::host,
-     .kin = "",
      .check =
          [](Bench& b) {
            b.expect_ok("flush() of nothing", b.manager().flush());
@@ -248,13 +241,12 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:1001, 1019",
      .level = Level::should,
      .scope = Scope::host,
-     .kin = "",
      .check =
          [](Bench& b) {
            b.mapped(64).drop();
            b.expect_ok("flush()", b.manager().flush());
-           const auto added = b.heard().added();
-           const auto flushes = b.heard().flushes();
+           const auto added = b.observer().added();
+           const auto flushes = b.observer().flushes();
            b.expect(
                added.size() == 1 && added[0].first == Call::mem_free_host && added[0].second == 64u,
                "the end of mapped memory of 64 bytes",
@@ -270,13 +262,12 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:1017",
      .level = Level::quirk,
      .scope = Scope::host,
-     .kin = "",
      .check =
          [](Bench& b) {
            constexpr std::size_t kThreads = 4;
            b.untraceable();
            b.manager();
-           std::vector<std::vector<Block>> blocks;
+           std::vector<std::vector<BenchMemory>> blocks;
            for (std::size_t i = 0; i < kThreads; ++i) blocks.push_back(b.mapped_blocks(50, 64));
            std::vector<std::thread> threads;
            for (auto& own : blocks) {
@@ -298,7 +289,8 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:1316-1405",
      .level = Level::should,
      .scope = Scope::host,
-     .kin = "MAN-3 DFR-2 accounts/balance accounts/every_call_failed accounts/refused_frees",
+     .may_fail_with =
+         "MAN-3 DFR-2 accounts/balance accounts/every_call_failed accounts/refused_frees",
      .check =
          [](Bench& b) {
            auto deferred = b.defer();
@@ -317,7 +309,6 @@ constexpr Clause kPendingClauses[] = {
      .source = "NBEP 7; DOC",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            b.manager();
@@ -343,7 +334,7 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:850; NBEP 7 for subclasses",
      .level = Level::must,
      .scope = Scope::host,
-     .kin = "PD-18",
+     .may_fail_with = "PD-18",
      .check =
          [](Bench& b) {
            const auto deferred = b.defer();
@@ -359,7 +350,7 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:728-745, 840-847, 1351-1371",
      .level = Level::should,
      .scope = Scope::host,
-     .kin = "RST-8",
+     .may_fail_with = "RST-8",
      .check =
          [](Bench& b) {
            const auto deferred = b.defer();
@@ -381,7 +372,6 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:1025-1035; T:test_exception",
      .level = Level::must,
      .scope = Scope::host,
-     .kin = "",
      .check =
          [](Bench& b) {
            auto first = b.defer();

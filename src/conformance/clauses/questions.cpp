@@ -36,7 +36,7 @@ constexpr Clause kQuestionsClauses[] = {
      .source = "NBEP 7; DOC; T:test_context_memory",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "INF-2",
+     .may_fail_with = "INF-2",
      .check =
          [](Bench& b) {
            const auto block = b.any(8_MiB);
@@ -52,7 +52,6 @@ constexpr Clause kQuestionsClauses[] = {
      .source = "drv:904",
      .level = Level::should,
      .scope = Scope::deflt,
-     .kin = "",
      .check =
          [](Bench& b) {
            const auto block = b.memalloc(8_MiB);
@@ -71,7 +70,6 @@ constexpr Clause kQuestionsClauses[] = {
      .source = "drv:668; DOC; rmm",
      .level = Level::quirk,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            const auto info = b.manager().get_memory_info();
@@ -84,7 +82,6 @@ constexpr Clause kQuestionsClauses[] = {
      .source = "NBEP 7",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            if (const auto first = b.manager().get_memory_info(); !first)
@@ -109,7 +106,6 @@ constexpr Clause kQuestionsClauses[] = {
      .source = "drv:872-878, 499; DOC",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            const auto block = b.memalloc(64_KiB);
@@ -136,7 +132,6 @@ constexpr Clause kQuestionsClauses[] = {
      .source = "drv:861-878; numba#5429",
      .level = Level::should,
      .scope = Scope::host,
-     .kin = "",
      .check =
          [](Bench& b) {
            const auto block = b.memalloc(64_KiB);
@@ -164,7 +159,7 @@ constexpr Clause kQuestionsClauses[] = {
      .source = "numba#3310; ucx#11724",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "IPC-2",
+     .may_fail_with = "IPC-2",
      .check =
          [](Bench& b) {
            const auto first = b.memalloc(64_KiB);

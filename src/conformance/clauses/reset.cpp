@@ -15,7 +15,7 @@ constexpr Clause kResetClauses[] = {
      .source = "drv:840-847",
      .level = Level::must,
      .scope = Scope::host,
-     .kin = "ERR-2",
+     .may_fail_with = "ERR-2",
      .check =
          [](Bench& b) {
            auto waiting = b.mapped(64);
@@ -38,7 +38,6 @@ constexpr Clause kResetClauses[] = {
      .source = "NBEP 7; DOC",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            for (int i = 0; i < 2; ++i) b.reset();
@@ -61,7 +60,7 @@ constexpr Clause kResetClauses[] = {
      .source = "NBEP 7 against drv:840-847",
      .level = Level::quirk,
      .scope = Scope::host,
-     .kin = "RST-7",
+     .may_fail_with = "RST-7",
      .check =
          [](Bench& b) {
            const auto block = b.any(64_KiB);
@@ -85,7 +84,6 @@ constexpr Clause kResetClauses[] = {
      .source = "drv:840-847",
      .level = Level::must,
      .scope = Scope::all,
-     .kin = "",
      .check =
          [](Bench& b) {
            auto first = b.any(64_KiB);
@@ -108,7 +106,7 @@ constexpr Clause kResetClauses[] = {
      .source = "drv:840-847, 1016",
      .level = Level::should,
      .scope = Scope::host,
-     .kin = "DFR-7",
+     .may_fail_with = "DFR-7",
      .check =
          [](Bench& b) {
            const auto block = b.mapped(64);
@@ -129,7 +127,6 @@ constexpr Clause kResetClauses[] = {
      .source = "drv:1344, 1367; numba-cuda#529",
      .level = Level::quirk,
      .scope = Scope::host,
-     .kin = "",
      .check =
          [](Bench& b) {
            auto stale = b.mapped(72);

@@ -1,4 +1,4 @@
-#include "conformance/block.hpp"
+#include "conformance/bench_memory.hpp"
 
 #include <utility>
 
@@ -6,7 +6,7 @@
 
 namespace emm::conformance {
 
-Block::Block(Block&& other) noexcept
+BenchMemory::BenchMemory(BenchMemory&& other) noexcept
     : bench_(other.bench_),
       id_(std::exchange(other.id_, 0)),
       address_(other.address_),
@@ -17,7 +17,7 @@ Block::Block(Block&& other) noexcept
       owner_(std::move(other.owner_)),
       lifetime_(std::move(other.lifetime_)) {}
 
-Block& Block::operator=(Block&& other) noexcept {
+BenchMemory& BenchMemory::operator=(BenchMemory&& other) noexcept {
   if (this == &other) return *this;
   drop();
   bench_ = other.bench_;
@@ -32,12 +32,12 @@ Block& Block::operator=(Block&& other) noexcept {
   return *this;
 }
 
-Status Block::free(StreamHandle stream) {
+Status BenchMemory::free(StreamHandle stream) {
   if (id_ != 0) bench_->note_free(std::exchange(id_, 0), stream, false);
   return lifetime_.free(stream);
 }
 
-void Block::drop() noexcept {
+void BenchMemory::drop() noexcept {
   if (id_ != 0) bench_->note_free(std::exchange(id_, 0), {}, !lifetime_.alive());
   lifetime_ = {};
   owner_.reset();

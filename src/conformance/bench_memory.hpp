@@ -9,14 +9,14 @@ namespace emm::conformance {
 
 class Bench;
 
-/// One piece of memory of any kind that a manager handed out; its end is the end of that memory.
-/// Move-only.
-class Block {
+/// Memory of any kind that the judged manager handed out. Its end frees that memory and is written
+/// to the bench's trace. Move-only.
+class BenchMemory {
  public:
-  Block() = default;
-  Block(Block&& other) noexcept;
-  Block& operator=(Block&& other) noexcept;
-  ~Block() { drop(); }
+  BenchMemory() = default;
+  BenchMemory(BenchMemory&& other) noexcept;
+  BenchMemory& operator=(BenchMemory&& other) noexcept;
+  ~BenchMemory() { drop(); }
 
   std::uint64_t address() const noexcept {
     return address_;

@@ -9,19 +9,18 @@
 
 namespace emm::conformance {
 
-/// A driver whose answers a clause can bend, on any device. What is not bent is the device's own
-/// answer. Bend before other threads call.
-class BentDriver final : public ForwardingDriver {
+/// A driver of any device, in which a clause can replace single answers. All others are the
+/// device's. A clause sets these before other threads call.
+class StubDriver final : public ForwardingDriver {
  public:
-  explicit BentDriver(Driver& inner) noexcept : ForwardingDriver(inner, none()), inner_(inner) {}
+  explicit StubDriver(Driver& inner) noexcept : ForwardingDriver(inner, none()), inner_(inner) {}
 
-  std::optional<std::uint64_t> total;  ///< What mem_get_info says that there is.
+  std::optional<std::uint64_t> total;  ///< The total that mem_get_info answers.
   std::uint64_t host_to_device = 0;    ///< Added to the device address of mapped memory.
-  bool gives_again =
-      false;  ///< The next allocations are given the address that the last of theirs got.
+  bool gives_again = false;            ///< Further allocations get the address of the last one.
   bool maps_host_memory = true;
   std::optional<bool> reaches_peers;
-  bool loops_back = false;  ///< Opening IPC memory of this process gives the memory itself.
+  bool loops_back = false;  ///< An IPC handle of this process opens as the memory itself.
 
   Result<DevicePtr> mem_alloc(std::uint64_t size) override;
   Result<DevicePtr> mem_alloc_managed(std::uint64_t size, AttachFlags attach) override;

@@ -1,4 +1,4 @@
-#include "conformance/bent_driver.hpp"
+#include "conformance/stub_driver.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -15,66 +15,66 @@ IpcMemHandle handle_of(DevicePtr ptr) noexcept {
 
 }  // namespace
 
-CallHook& BentDriver::none() noexcept {
+CallHook& StubDriver::none() noexcept {
   static CallHook hook;
   return hook;
 }
 
-Result<DevicePtr> BentDriver::mem_alloc(std::uint64_t size) {
+Result<DevicePtr> StubDriver::mem_alloc(std::uint64_t size) {
   if (gives_again) return last_.load();
   auto ptr = inner_.mem_alloc(size);
   if (ptr) last_ = *ptr;
   return ptr;
 }
 
-Result<DevicePtr> BentDriver::mem_alloc_managed(std::uint64_t size, AttachFlags attach) {
+Result<DevicePtr> StubDriver::mem_alloc_managed(std::uint64_t size, AttachFlags attach) {
   if (gives_again) return last_.load();
   auto ptr = inner_.mem_alloc_managed(size, attach);
   if (ptr) last_ = *ptr;
   return ptr;
 }
 
-Result<HostPtr> BentDriver::mem_host_alloc(std::uint64_t size, HostAllocFlags flags) {
+Result<HostPtr> StubDriver::mem_host_alloc(std::uint64_t size, HostAllocFlags flags) {
   if (gives_again) return last_host_.load();
   auto ptr = inner_.mem_host_alloc(size, flags);
   if (ptr) last_host_ = *ptr;
   return ptr;
 }
 
-Result<DevicePtr> BentDriver::mem_host_get_device_pointer(HostPtr ptr) {
+Result<DevicePtr> StubDriver::mem_host_get_device_pointer(HostPtr ptr) {
   auto address = inner_.mem_host_get_device_pointer(ptr);
   if (address) *address = *address + host_to_device;
   return address;
 }
 
-Result<MemoryInfo> BentDriver::mem_get_info() {
+Result<MemoryInfo> StubDriver::mem_get_info() {
   auto info = inner_.mem_get_info();
   if (info && total) *info = {.free = std::min(info->free, *total), .total = *total};
   return info;
 }
 
-bool BentDriver::can_map_host_memory() const noexcept {
+bool StubDriver::can_map_host_memory() const noexcept {
   return maps_host_memory && inner_.can_map_host_memory();
 }
 
-Result<bool> BentDriver::can_access_peer(const DeviceIdentity& peer) {
+Result<bool> StubDriver::can_access_peer(const DeviceIdentity& peer) {
   if (reaches_peers) return *reaches_peers;
   return inner_.can_access_peer(peer);
 }
 
-Result<IpcMemHandle> BentDriver::ipc_get_mem_handle(DevicePtr ptr) {
+Result<IpcMemHandle> StubDriver::ipc_get_mem_handle(DevicePtr ptr) {
   if (loops_back) return handle_of(ptr);
   return inner_.ipc_get_mem_handle(ptr);
 }
 
-Result<DevicePtr> BentDriver::ipc_open_mem_handle(const IpcMemHandle& handle) {
+Result<DevicePtr> StubDriver::ipc_open_mem_handle(const IpcMemHandle& handle) {
   if (!loops_back) return inner_.ipc_open_mem_handle(handle);
   DevicePtr ptr;
   std::memcpy(&ptr.value, handle.bytes.data(), sizeof ptr.value);
   return ptr;
 }
 
-Status BentDriver::ipc_close_mem_handle(DevicePtr ptr) {
+Status StubDriver::ipc_close_mem_handle(DevicePtr ptr) {
   if (loops_back) return {};
   return inner_.ipc_close_mem_handle(ptr);
 }
