@@ -10,8 +10,6 @@
 namespace emm::trace {
 namespace {
 
-using format::JsonValue;
-
 constexpr std::uint64_t kRounding = 512;
 constexpr std::uint64_t kSmallSegment = std::uint64_t{2} << 20,
                         kLargeGranule = std::uint64_t{20} << 20;
@@ -102,7 +100,7 @@ TorchPickleWriter::Said TorchPickleWriter::said_by(const Operation& operation) c
   if (!operation.has(Member::extension)) return said;
   const auto members = format::parse_json(text::format("{}{}}", "{", operation.extension));
   if (!members) return said;
-  for (const auto& [name, value] : members->members()) {
+  for (const auto& [name, at, value] : members->members) {
     if (name == "x-no_row") said.no_row = value.as_bool().value_or(false);
     if (name == "x-compile_context") said.more.compile_context = value.as_string().value_or("");
     if (name == "x-action") said.action = value.as_string().value_or("");
@@ -111,10 +109,10 @@ TorchPickleWriter::Said TorchPickleWriter::said_by(const Operation& operation) c
       said.device_free = value.as_u64().value_or(0);
       said.has_device_free = true;
     }
-    if (name == "x-pool_id" && value.elements().size() == 2) {
+    if (name == "x-pool_id" && value.elements.size() == 2) {
       said.more.has_pool = true;
       for (std::size_t i = 0; i < 2; ++i)
-        said.more.pool[i] = value.elements()[i].as_u64().value_or(0);
+        said.more.pool[i] = value.elements[i].as_u64().value_or(0);
     }
   }
   return said;
@@ -777,7 +775,7 @@ void TorchPickleWriter::put_settings() {
   if (!source_options_.empty()) {
     const auto options = format::parse_json(source_options_);
     const auto* const settings = options ? options->find("allocator_settings") : nullptr;
-    if (settings != nullptr && settings->type() == JsonValue::Type::object)
+    if (settings != nullptr && settings->type == format::JsonValue::Type::object)
       return put_json(*settings);
   }
   pickle_.dict();
@@ -792,18 +790,18 @@ void TorchPickleWriter::put_settings() {
   pickle_.setitems();
 }
 
-void TorchPickleWriter::put_json(const JsonValue& value) {
-  switch (value.type()) {
-    case JsonValue::Type::null:
+void TorchPickleWriter::put_json(const format::JsonValue& value) {
+  switch (value.type) {
+    case format::JsonValue::Type::null:
       pickle_.none();
       break;
-    case JsonValue::Type::boolean:
+    case format::JsonValue::Type::boolean:
       pickle_.truth(*value.as_bool());
       break;
-    case JsonValue::Type::string:
+    case format::JsonValue::Type::string:
       pickle_.text(*value.as_string());
       break;
-    case JsonValue::Type::number:
+    case format::JsonValue::Type::number:
       if (const auto number = value.as_u64()) {
         pickle_.number(*number);
       } else if (const auto negative = value.as_i64();
@@ -813,16 +811,16 @@ void TorchPickleWriter::put_json(const JsonValue& value) {
         pickle_.real(value.as_double().value_or(0));
       }
       break;
-    case JsonValue::Type::array:
+    case format::JsonValue::Type::array:
       pickle_.list();
       pickle_.mark();
-      for (const auto& element : value.elements()) put_json(element);
+      for (const auto& element : value.elements) put_json(element);
       pickle_.appends();
       break;
-    case JsonValue::Type::object:
+    case format::JsonValue::Type::object:
       pickle_.dict();
       pickle_.mark();
-      for (const auto& [key, member] : value.members()) {
+      for (const auto& [key, at, member] : value.members) {
         pickle_.text(key);
         if (key == "garbage_collection_threshold" && member.as_double()) {
           pickle_.real(*member.as_double());

@@ -10,7 +10,7 @@
 
 #include "base/prng.hpp"
 #include "format/byte_sink.hpp"
-#include "format/json_reader.hpp"
+#include "format/json_value.hpp"
 #include "format/pickle_writer.hpp"
 #include "trace/exporter.hpp"
 #include "trace/frame_table.hpp"

@@ -7,7 +7,7 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
-#include "format/json_reader.hpp"
+#include "format/json_value.hpp"
 #include "trace/importers/cupy_row.hpp"
 #include "trace/importers/each_row.hpp"
 #include "trace/importers/json_row.hpp"

@@ -3,14 +3,12 @@
 #include <algorithm>
 
 #include "base/text.hpp"
-#include "format/json_reader.hpp"
+#include "format/json_value.hpp"
 #include "trace/field.hpp"
 #include "trace/importers/json_row.hpp"
 
 namespace emm::trace {
 namespace {
-
-using format::JsonValue;
 
 constexpr std::string_view kBytes = "a count of bytes";
 constexpr std::string_view kAddress = "an address";
@@ -60,7 +58,7 @@ class ArrayRow {
 
  private:
   const JsonValue* element(std::size_t index) const noexcept {
-    return index < value_.elements().size() ? &value_.elements()[index] : nullptr;
+    return index < value_.elements.size() ? &value_.elements[index] : nullptr;
   }
 
   std::string_view line_;
@@ -130,7 +128,7 @@ Result<std::optional<BadField>> parse_cupy_row(std::string_view line, const std:
                                                std::uint64_t line_number, CupyRow& row) {
   auto value = format::parse_json(without_comma(line), name, line_number);
   if (!value) return std::move(value).error();
-  if (value->type() == JsonValue::Type::object) return parse_hook(line, *value, row);
+  if (value->type == JsonValue::Type::object) return parse_hook(line, *value, row);
   return parse_array(line, *value, row);
 }
 

@@ -6,18 +6,20 @@
 #include <string_view>
 
 #include "base/text.hpp"
-#include "format/json_reader.hpp"
+#include "format/json_value.hpp"
 #include "trace/importers/import_run.hpp"
 
 namespace emm::trace {
 
+using format::JsonValue;
+
 /// A number, or a string of digits, in hex after 0x; nothing else.
-inline std::optional<std::uint64_t> address_in(const format::JsonValue& value) noexcept {
+inline std::optional<std::uint64_t> address_in(const JsonValue& value) noexcept {
   const auto text = value.as_string();
   return text ? text::to_u64(*text) : value.as_u64();
 }
 /// A number from 0, whole or of parts, which are left off.
-inline std::optional<std::uint64_t> time_in(const format::JsonValue& value) noexcept {
+inline std::optional<std::uint64_t> time_in(const JsonValue& value) noexcept {
   constexpr double kMost = 9e18;
   const auto whole = value.as_u64();
   const auto real = whole ? std::nullopt : value.as_double();
@@ -35,8 +37,7 @@ inline std::string_view without_comma(std::string_view line) noexcept {
 /// expected.
 class JsonRow {
  public:
-  JsonRow(std::string_view line, const format::JsonValue& value) noexcept
-      : line_(line), value_(value) {}
+  JsonRow(std::string_view line, const JsonValue& value) noexcept : line_(line), value_(value) {}
 
   bool has(std::string_view key) const noexcept { return value_.find(key) != nullptr; }
   std::uint64_t u64(std::string_view key, std::string_view expected) noexcept {
@@ -75,7 +76,7 @@ class JsonRow {
   }
 
   std::string_view line_;
-  const format::JsonValue& value_;
+  const JsonValue& value_;
   std::optional<BadField> bad_;
 };
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "format/json_reader.hpp"
+#include "format/json_value.hpp"
 #include "trace/importers/each_row.hpp"
 #include "trace/importers/torch_row.hpp"
 #include "trace/importers/torch_session.hpp"

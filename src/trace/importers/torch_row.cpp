@@ -2,13 +2,11 @@
 
 #include <algorithm>
 
-#include "format/json_reader.hpp"
+#include "format/json_value.hpp"
 #include "trace/importers/json_row.hpp"
 
 namespace emm::trace {
 namespace {
-
-using format::JsonValue;
 
 constexpr std::size_t kTime = 4;  // what follows it is a later PyTorch's
 
@@ -38,7 +36,7 @@ Result<std::optional<BadField>> parse_torch_row(std::string_view line, const std
       said = said.substr(1, said.size() - 2);
     bad = BadField{.what = what, .value = said, .at = at, .expected = expected};
   };
-  const auto& elements = value->elements();
+  const auto& elements = value->elements;
   const auto element = [&](std::size_t index) -> const JsonValue* {
     return index < elements.size() ? &elements[index] : nullptr;
   };

@@ -1,13 +1,11 @@
 #include "trace/importers/umpire_row.hpp"
 
 #include "base/text.hpp"
-#include "format/json_reader.hpp"
+#include "format/json_value.hpp"
 #include "trace/importers/json_row.hpp"
 
 namespace emm::trace {
 namespace {
-
-using format::JsonValue;
 
 constexpr std::string_view kBytes = "a count of bytes";
 constexpr std::string_view kPointer = "an address: 0x and hex digits";
@@ -130,7 +128,7 @@ std::optional<BadField> parse_payload(std::string_view line, const JsonValue& va
       break;
     case UmpireEvent::make_allocator: {
       row.name = word_of(payload, "allocator_name");
-      const auto& arguments = member_of(payload, "args").elements();
+      const auto& arguments = member_of(payload, "args").elements;
       if (!arguments.empty()) row.parent = arguments.front().as_string().value_or("");
       if (!row.intent) row.allocator = pointer(given, "allocator_ref");
       break;
