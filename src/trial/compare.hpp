@@ -18,12 +18,12 @@ namespace emm::trial {
 /// Where the median of what a number was drawn from lies: the median of what was drawn, and the
 /// narrowest two of the drawn numbers that it lies between with `confidence`. Needs no assumption
 /// on how they are spread.
-struct Spread {
+struct MedianInterval {
   double median = 0, low = 0, high = 0;
   double confidence = 0;  ///< 0.95 or more, but with fewer than six numbers.
 };
 /// REQUIRES: there is a number.
-Spread spread_of(std::vector<double> numbers);
+MedianInterval median_interval(std::vector<double> numbers);
 
 /// One manager's part in a comparison. Times are nanoseconds an event, on the comparison's clock.
 struct Contestant {
@@ -33,8 +33,8 @@ struct Contestant {
   /// What the driver's calls cost by the simulated device's model, of the last pass; where the
   /// comparison's clock is another.
   std::optional<double> simulated_ns{};
-  Spread first{}, warm{};
-  Spread over_first{};    ///< `warm` over the first manager's, round by round.
+  MedianInterval first{}, warm{};
+  MedianInterval over_first{};    ///< `warm` over the first manager's, round by round.
   log::Summary judged{};  ///< One pass with all checks: what was served, what was reserved.
   int exit_code = 0;      ///< That a replay would end with: 0, 1 or 3.
 };
@@ -55,7 +55,7 @@ struct Comparison {
   std::uint64_t rounds = 0, passes = 0;
   /// What the replay itself takes of an event, by a manager that does nothing; nothing on a
   /// simulated clock.
-  std::optional<Spread> engine;
+  std::optional<MedianInterval> engine;
   /// Of each device that is asked for memory: what nobody goes below, and what a manager needs that
   /// never waits.
   std::vector<inspect::Need> needs;

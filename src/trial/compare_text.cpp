@@ -7,7 +7,7 @@
 #include "base/units.hpp"
 #include "format/json_writer.hpp"
 #include "inspect/columns.hpp"
-#include "inspect/places.hpp"
+#include "inspect/report_parts.hpp"
 #include "log/writer.hpp"
 
 namespace emm::trial {
@@ -73,16 +73,16 @@ bool streams_matter(const Comparison& comparison) {
 }
 
 /// "1.52", and how sure that is where it is not.
-std::string times_of(const Spread& spread) {
-  const auto low = short_number(spread.low), high = short_number(spread.high);
-  auto words = short_number(spread.median);
+std::string times_of(const MedianInterval& interval) {
+  const auto low = short_number(interval.low), high = short_number(interval.high);
+  auto words = short_number(interval.median);
   if (low != high) words += text::format(" [{}-{}]", low, high);
   return words;
 }
 
 /// Of a clock that is a model, no time is no driver call: that is not said as a time.
-std::string time_of(const Spread& spread, bool simulated) {
-  return simulated && spread.median == 0 ? std::string("-") : times_of(spread);
+std::string time_of(const MedianInterval& interval, bool simulated) {
+  return simulated && interval.median == 0 ? std::string("-") : times_of(interval);
 }
 std::string simulated_time(double ns) { return ns == 0 ? std::string("-") : short_number(ns); }
 
@@ -258,9 +258,9 @@ std::string heading(const Comparison& comparison, const trace::Trace& trace) {
   return out + '\n';
 }
 
-void spread_to_json(format::JsonWriter& json, std::string_view name, const Spread& spread) {
-  json.key(name).begin_object().member("median", spread.median).member("low", spread.low);
-  json.member("high", spread.high).member("confidence", spread.confidence).end_object();
+void spread_to_json(format::JsonWriter& json, std::string_view name, const MedianInterval& interval) {
+  json.key(name).begin_object().member("median", interval.median).member("low", interval.low);
+  json.member("high", interval.high).member("confidence", interval.confidence).end_object();
 }
 
 void held_to_json(format::JsonWriter& json, const Held& held) {

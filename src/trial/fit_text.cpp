@@ -6,7 +6,7 @@
 #include "base/units.hpp"
 #include "format/json_writer.hpp"
 #include "inspect/columns.hpp"
-#include "inspect/places.hpp"
+#include "inspect/report_parts.hpp"
 #include "log/writer.hpp"
 
 namespace emm::trial {

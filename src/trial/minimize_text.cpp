@@ -3,7 +3,7 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "format/json_writer.hpp"
-#include "inspect/lives.hpp"
+#include "inspect/lifetimes.hpp"
 #include "log/writer.hpp"
 
 namespace emm::trial {

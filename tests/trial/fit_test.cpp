@@ -5,7 +5,7 @@
 #include <atomic>
 #include <functional>
 
-#include "inspect/lives.hpp"
+#include "inspect/lifetimes.hpp"
 #include "lines.hpp"
 #include "trial/fit_text.hpp"
 
@@ -18,7 +18,7 @@ constexpr std::string_view kGuardEnds = "{\"op\":\"end_defer_cleanup\"}\n";
 using inspect::Asked;
 
 std::vector<inspect::Need> needs(const trace::Trace& trace, Asked asked = Asked::all) {
-  return inspect::bounds(inspect::Lives(trace), asked);
+  return inspect::bounds(inspect::Lifetimes(trace), asked);
 }
 
 Fit fit_of(const trace::Trace& trace, const Setting& setting, Asked asked = Asked::all) {

@@ -51,9 +51,9 @@ class Explain final : public CommandRun {
           "of {} call stacks only the frames that tell most are kept: there are too many",
           text::grouped(cut)));
     }
-    const inspect::Lives lives(recording->trace());
-    if (auto summed = lives.can_be_summed(); !summed) return summed.error();
-    const auto report = inspect::find_ooms(*recording, lives, capacity);
+    const inspect::Lifetimes lifetimes(recording->trace());
+    if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
+    const auto report = inspect::find_ooms(*recording, lifetimes, capacity);
     std::size_t which = 0;
     if (event_) {
       while (which < report.all.size() && report.all[which].event != *event_) ++which;
@@ -66,24 +66,24 @@ class Explain final : public CommandRun {
     const inspect::Shown shown{.top = static_cast<std::size_t>(top_),
                                .frames = static_cast<std::size_t>(frames_),
                                .all_frames = all_frames_};
-    const auto outlooks = inspect::outlooks(*recording, lives, capacity);
+    const auto fit_checks = inspect::fit_checks(*recording, lifetimes, capacity);
     if (!json_.empty()) {
-      const auto text = inspect::to_json(*recording, lives, report, which, outlooks, shown.top);
+      const auto text = inspect::to_json(*recording, lifetimes, report, which, fit_checks, shown.top);
       if (auto written = console.write(json_, text); !written) return written.error();
     }
     if (report.all.empty()) {
       const bool state =
-          !outlooks.empty() && std::none_of(outlooks.begin(), outlooks.end(),
+          !fit_checks.empty() && std::none_of(fit_checks.begin(), fit_checks.end(),
                                             [](const auto& each) { return each.has_history; });
-      if (!outlooks.empty() && (capacity || state)) {
+      if (!fit_checks.empty() && (capacity || state)) {
         if (json_ != "-")
-          console.result(inspect::to_text(*recording, lives, outlooks, trace_, shown));
+          console.result(inspect::to_text(*recording, lifetimes, fit_checks, trace_, shown));
         return ExitCode::fine;
       }
       std::vector<std::string> most;
-      for (const auto& each : outlooks) {
+      for (const auto& each : fit_checks) {
         most.push_back(units::bytes(each.live.bytes) + " live at most");
-        if (outlooks.size() > 1 || each.device != 0)
+        if (fit_checks.size() > 1 || each.device != 0)
           most.back() += text::format(" on device {}", each.device);
       }
       if (most.empty()) most.emplace_back("no device memory is live");
@@ -95,7 +95,7 @@ class Explain final : public CommandRun {
       return ExitCode::inconclusive;
     }
     if (json_ != "-") {
-      console.result(inspect::to_text(*recording, lives, report, which, shown));
+      console.result(inspect::to_text(*recording, lifetimes, report, which, shown));
     }
     return ExitCode::fine;
   }

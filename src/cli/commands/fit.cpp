@@ -5,7 +5,7 @@
 #include "cli/command.hpp"
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
-#include "inspect/lives.hpp"
+#include "inspect/lifetimes.hpp"
 #include "trial/fit_text.hpp"
 
 namespace emm {
@@ -65,13 +65,13 @@ class FitRun final : public CommandRun {
                           .needs = {},
                           .width = console.width(),
                           .all_frames = all_frames_};
-    const inspect::Lives lives(trace);
-    if (auto summed = lives.can_be_summed(); !summed) return summed.error();
+    const inspect::Lifetimes lifetimes(trace);
+    if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
     using inspect::Asked;
     const auto asked = as_recorded_ ? Asked::served : Asked::all;
-    shown.needs = limit_ ? inspect::needs(lives, SteadyClock(), *search_ns, asked)
-                         : inspect::bounds(lives, asked);
-    const auto other = inspect::bounds(lives, as_recorded_ ? Asked::all : Asked::served);
+    shown.needs = limit_ ? inspect::needs(lifetimes, SteadyClock(), *search_ns, asked)
+                         : inspect::bounds(lifetimes, asked);
+    const auto other = inspect::bounds(lifetimes, as_recorded_ ? Asked::all : Asked::served);
     if (const auto words = trial::renumbered(trace); !words.empty()) console.say(words);
     const trial::Setting setting{.manager = std::move(*manager),
                                  .profile = manager_.profile(),

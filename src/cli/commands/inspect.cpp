@@ -7,7 +7,7 @@
 #include "cli/command.hpp"
 #include "cli/load_recording.hpp"
 #include "inspect/picture.hpp"
-#include "inspect/survey_text.hpp"
+#include "inspect/profile_text.hpp"
 
 namespace emm {
 namespace {
@@ -55,30 +55,30 @@ class Inspect final : public CommandRun {
       return fail(Errc::usage, "{}: there is no event {}: expected one below {}", trace_, *map_,
                   trace.size());
     }
-    const inspect::Lives lives(trace);
-    if (auto summed = lives.can_be_summed(); !summed) return summed.error();
-    const auto survey = inspect::survey(*recording, lives);
-    const auto growth = inspect::growth(lives);
+    const inspect::Lifetimes lifetimes(trace);
+    if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
+    const auto profile = inspect::profile(*recording, lifetimes);
+    const auto growth = inspect::growth(lifetimes);
     std::optional<inspect::Space> map;
-    if (map_) map = inspect::space_after(*recording, lives, static_cast<std::uint32_t>(*map_));
+    if (map_) map = inspect::space_after(*recording, lifetimes, static_cast<std::uint32_t>(*map_));
     std::optional<std::vector<inspect::Need>> needs;
     if (limit_) {
       const auto asked = as_recorded_ ? inspect::Asked::served : inspect::Asked::all;
-      needs = inspect::needs(lives, SteadyClock(), *search_ns, asked);
+      needs = inspect::needs(lifetimes, SteadyClock(), *search_ns, asked);
     }
     const inspect::Shown shown{.top = static_cast<std::size_t>(top_),
                                .frames = static_cast<std::size_t>(frames_),
                                .all_frames = all_frames_};
     if (!json_.empty()) {
-      const auto text = inspect::to_json(*recording, survey, growth, map, needs, shown);
+      const auto text = inspect::to_json(*recording, profile, growth, map, needs, shown);
       if (auto written = console.write(json_, text); !written) return written.error();
     }
     if (!svg_.empty()) {
-      const auto text = inspect::picture(*recording, lives, survey, growth, map, all_frames_);
+      const auto text = inspect::picture(*recording, lifetimes, profile, growth, map, all_frames_);
       if (auto written = console.write(svg_, text); !written) return written.error();
     }
     if (json_ != "-" && svg_ != "-") {
-      console.result(inspect::to_text(*recording, survey, growth, shown));
+      console.result(inspect::to_text(*recording, profile, growth, shown));
       if (needs) console.result(inspect::to_text(*needs));
       if (map) console.result(inspect::to_text(*recording, *map, shown));
     }

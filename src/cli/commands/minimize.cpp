@@ -13,8 +13,8 @@
 #include "format/byte_sink.hpp"
 #include "format/file_bytes.hpp"
 #include "inspect/columns.hpp"
-#include "inspect/lives.hpp"
-#include "inspect/places.hpp"
+#include "inspect/lifetimes.hpp"
+#include "inspect/report_parts.hpp"
 #include "log/writer.hpp"
 #include "trial/minimize_text.hpp"
 #include "trial/rewrite.hpp"
@@ -218,18 +218,18 @@ class Minimize final : public CommandRun {
     std::uint64_t peak_live = 0;  ///< Of what was served: with less, something else fails first.
   };
   static Refused worst_refused(const trace::Trace& trace) {
-    const inspect::Lives lives(trace);
+    const inspect::Lifetimes lifetimes(trace);
     Refused worst;
-    if (!lives.can_be_summed()) return worst;
+    if (!lifetimes.can_be_summed()) return worst;
     std::map<std::uint32_t, std::uint64_t> live;
     const auto change = [&](AllocId id, bool begins) {
-      const auto& life = lives[id];
-      if (life.what != inspect::Life::What::device) return;
-      auto& bytes = live[lives.device(life)];
-      bytes = begins ? bytes + life.size : bytes - life.size;
+      const auto& lifetime = lifetimes[id];
+      if (lifetime.what != inspect::Lifetime::What::device) return;
+      auto& bytes = live[lifetimes.device(lifetime)];
+      bytes = begins ? bytes + lifetime.size : bytes - lifetime.size;
       worst.peak_live = std::max(worst.peak_live, bytes);
     };
-    lives.walk([&](std::uint32_t, AllocId id) { change(id, true); },
+    lifetimes.walk([&](std::uint32_t, AllocId id) { change(id, true); },
                [&](std::uint32_t, AllocId id) { change(id, false); },
                [&](std::uint32_t at) {
                  const auto& event = trace[at];

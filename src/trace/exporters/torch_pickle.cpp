@@ -187,24 +187,24 @@ void TorchPickleWriter::define(const Operation& operation) {
   if (stack.count == 0 && operation.has(Member::name)) site_frames_.add(stack, operation.name);
 }
 
-TorchPickleWriter::Row TorchPickleWriter::row_of(const Operation& operation, Action action,
-                                                 std::uint8_t device) {
-  Row row{.stream = stream_of(operation),
-          .site = site_of(operation),
-          .action = action,
-          .device = device};
+TorchPickleWriter::TraceRow TorchPickleWriter::row_of(const Operation& operation, Action action,
+                                                      std::uint8_t device) {
+  TraceRow row{.stream = stream_of(operation),
+               .site = site_of(operation),
+               .action = action,
+               .device = device};
   row.has_time = operation.has(Member::time_ns);
   if (row.has_time) row.time_us = start_us_ + operation.time_ns / 1000;
   timed_ = timed_ || row.has_time;
   return row;
 }
 
-void TorchPickleWriter::add(const Row& row) { rows_.push_back(row); }
+void TorchPickleWriter::add(const TraceRow& row) { rows_.push_back(row); }
 
 /// Where the allocation lies. Nothing else lives at its address.
 std::uint64_t TorchPickleWriter::place(const Operation& operation, std::uint8_t device) {
   auto& book = live_[device];
-  const AddressBook::Entry entry{.id = 0, .size = operation.size};
+  const LiveAllocation entry{.id = 0, .size = operation.size};
   const auto recorded = operation.has(Member::addr) ? operation.addr : 0;
   if (recorded != 0 && recorded <= ~operation.size && book.add(recorded, entry)) return recorded;
   const auto size = round_up(operation.size);
@@ -219,7 +219,7 @@ std::uint64_t TorchPickleWriter::place(const Operation& operation, std::uint8_t 
     const auto next = all.lower_bound(address);
     auto after = address;
     if (const auto there = book.containing(address))
-      after = there->address + round_up(there->entry.size);
+      after = there->address + round_up(there->live.size);
     if (after == address && next != all.end() && next->first - address < size)
       after = next->first + round_up(next->second.size);
     next_address_ = after == address ? address + size : after;
@@ -259,8 +259,8 @@ bool TorchPickleWriter::lies_in_segments(std::uint8_t device, std::uint64_t addr
   const auto end = address + size;
   for (auto at = address; at < end;) {
     const auto segment = held->second.containing(at);
-    if (!segment || segment->address + segment->entry.size <= at) return false;
-    at = segment->address + segment->entry.size;
+    if (!segment || segment->address + segment->live.size <= at) return false;
+    at = segment->address + segment->live.size;
   }
   return true;
 }
@@ -324,7 +324,7 @@ void TorchPickleWriter::hold(const Operation& operation, const Said& said) {
   memory.site = site_of(operation);
   memory.more = keep(said.more);
   auto& book = held_[device];
-  const AddressBook::Entry entry{.id = found.index, .size = memory.size};
+  const LiveAllocation entry{.id = found.index, .size = memory.size};
   if (memory.address == 0 || memory.address > ~memory.size || !book.add(memory.address, entry)) {
     memory.address = place(operation, device);  // where nothing else is
     live_[device].remove(memory.address);
@@ -525,7 +525,7 @@ Status TorchPickleWriter::put_rows(std::uint8_t device) {
   return {};
 }
 
-Status TorchPickleWriter::put_row(const Row& row, Action action, std::uint64_t order) {
+Status TorchPickleWriter::put_row(const TraceRow& row, Action action, std::uint64_t order) {
   const auto& more = more_[row.more];
   pickle_.dict();
   pickle_.mark();
