@@ -8,6 +8,8 @@
 namespace emm::format {
 namespace {
 
+constexpr std::size_t kRowValues = 8;
+
 void write(JsonWriter& json, const JsonValue& value) {
   switch (value.type) {
     case JsonValue::Type::null:
@@ -95,8 +97,13 @@ JsonValue& JsonBuilder::place(JsonValue::Type type, JsonPosition at) {
   auto* made = &root_;
   if (!open_.empty()) {
     auto& in = *open_.back();
-    made =
-        in.type == JsonValue::Type::object ? &in.members.back().value : &in.elements.emplace_back();
+    if (in.type == JsonValue::Type::object) {
+      made = &in.members.back().value;
+    } else {
+      // Rows of a recording have a few elements: one allocation for all of them.
+      if (open_.size() == 1 && in.elements.empty()) in.elements.reserve(kRowValues);
+      made = &in.elements.emplace_back();
+    }
   }
   made->type = type;
   made->at = at;
@@ -140,7 +147,7 @@ Status JsonBuilder::on_number(const JsonNumber& number, JsonPosition at) {
   made.number = number.kind == JsonNumber::Kind::negative
                     ? static_cast<std::uint64_t>(number.negative)
                     : number.value;
-  made.text = number.text;
+  if (!made.is_unsigned()) made.text = number.text;
   return placed(at);
 }
 
@@ -150,7 +157,9 @@ Status JsonBuilder::on_string(std::string_view value, JsonPosition at) {
 }
 
 Status JsonBuilder::on_key(std::string_view key, JsonPosition at) {
-  open_.back()->members.push_back({.key = std::string(key), .at = at});
+  auto& in = *open_.back();
+  if (open_.size() == 1 && in.members.empty()) in.members.reserve(kRowValues);
+  in.members.push_back({.key = std::string(key), .at = at});
   return {};
 }
 
