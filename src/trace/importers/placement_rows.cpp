@@ -7,13 +7,7 @@
 #include <utility>
 
 namespace emm::trace {
-Header placement_header() {
-  Header header;
-  header.level = Level::framework;
-  header.complete = header.has_complete = true;
-  header.framework = "DSA";
-  return header;
-}
+Header placement_header() { return recording_header("DSA", {}); }
 
 bool PlacementRows::take_id(const PlacementRow& row, Buffer& buffer) {
   const auto id = row.has_id ? row.id : Id::of(run_.next_id());

@@ -213,13 +213,8 @@ Result<ImportCounts> read_replay(format::ByteSource& source, OperationSink& sink
   if (!prefix) return prefix.error();
   if (auto lines = refuse_umpire_database(*prefix, source.name()); !lines)
     return std::move(lines).error();
-  Header header;
-  header.level = Level::framework;
-  header.complete = header.has_complete = true;
-  header.requires_ = {"multi-device"};
-  header.framework = framework_of(*prefix);
-
   ImportRun run(source, sink, options);
+  const auto header = recording_header(framework_of(*prefix), {"multi-device"});
   if (auto begun = run.header(header); !begun) return std::move(begun).error();
   UmpireReplay replay(run);
   UmpireRow row;
