@@ -21,9 +21,10 @@ struct Plugin {
 };
 
 /// Opens the first of `files` that can be, as dlopen takes them. Null where none can: `tried` then
-/// has a reason for each, with what dlopen said.
-void* open_library(const std::vector<std::string>& files, std::string& opened,
-                   std::vector<std::string>& tried);
+/// has a reason for each, with what dlopen said. An error where the library is a file that this run
+/// writes.
+Result<void*> open_library(const std::vector<std::string>& files, std::string& opened,
+                           std::vector<std::string>& tried);
 
 /// Undoes the chdir() of a library that was loaded, and of a manager that was made: the paths that
 /// the user gave are those of the folder that he gave them in.
