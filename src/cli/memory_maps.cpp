@@ -105,8 +105,7 @@ std::string MemoryMaps::to_json(const log::Summary& summary) const {
   json.member("trace", summary.trace);
   json.member("manager", summary.manager);
   json.member("device", summary.device);
-  json.key("stopped_at");
-  summary.stopped_at ? json.value(*summary.stopped_at) : json.null();
+  json.member("stopped_at", summary.stopped_at);
   json.key("contexts").begin_array();
   for (const auto& entry : context_maps_) {
     const auto& map = entry.map;

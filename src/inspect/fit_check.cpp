@@ -18,9 +18,10 @@ void judge(FitCheck& fit_check) {
   using Verdict = FitCheck::Verdict;
   if (!fit_check.capacity) return;
   const auto capacity = *fit_check.capacity;
-  fit_check.verdict = fit_check.live.bytes > capacity                            ? Verdict::fails
-                    : fit_check.no_wait > capacity || fit_check.reserved_overrun ? Verdict::depends
-                                                                             : Verdict::fits;
+  fit_check.verdict = fit_check.live.bytes > capacity ? Verdict::fails
+                      : fit_check.no_wait > capacity || fit_check.reserved_overrun
+                          ? Verdict::depends
+                          : Verdict::fits;
 }
 
 }  // namespace
@@ -31,7 +32,7 @@ std::string_view name(FitCheck::Verdict verdict) noexcept {
 }
 
 std::vector<FitCheck> fit_checks(const Recording& recording, const Lifetimes& lifetimes,
-                              std::optional<std::uint64_t> capacity) {
+                                 std::optional<std::uint64_t> capacity) {
   std::map<std::uint32_t, std::pair<FitCheck, Totals>> devices;
   const auto change = [&](std::uint32_t event, AllocId id, bool begins) {
     const auto& lifetime = lifetimes[id];
@@ -39,7 +40,8 @@ std::vector<FitCheck> fit_checks(const Recording& recording, const Lifetimes& li
     auto& [fit_check, totals] = devices[lifetimes.device(lifetime)];
     // What was freed before, and is not free yet, is freed at once in a state; that free never
     // completes.
-    fit_check.has_history = fit_check.has_history || (begins ? !lifetime.preexisting : lifetime.gone != kNever);
+    fit_check.has_history =
+        fit_check.has_history || (begins ? !lifetime.preexisting : lifetime.gone != kNever);
     const bool backing = lifetime.what == What::backing;
     auto& bytes = backing ? totals.reserved : totals.live;
     auto& count = backing ? totals.segments : totals.live_count;
@@ -54,8 +56,8 @@ std::vector<FitCheck> fit_checks(const Recording& recording, const Lifetimes& li
       overrun = Overrun{.event = event, .size = lifetime.size, .held = bytes};
   };
   lifetimes.walk([&](std::uint32_t event, AllocId id) { change(event, id, true); },
-             [&](std::uint32_t event, AllocId id) { change(event, id, false); },
-             [](std::uint32_t) {});
+                 [&](std::uint32_t event, AllocId id) { change(event, id, false); },
+                 [](std::uint32_t) {});
   std::vector<FitCheck> out;
   for (auto& [device, of] : devices) {
     auto& fit_check = of.first;
@@ -65,7 +67,8 @@ std::vector<FitCheck> fit_checks(const Recording& recording, const Lifetimes& li
     judge(fit_check);
     const auto last = static_cast<std::uint32_t>(recording.trace().size() - 1);
     fit_check.held = held_after(lifetimes, last, device);
-    if (recording.has_addresses()) fit_check.space = space_after(recording, lifetimes, last, device);
+    if (recording.has_addresses())
+      fit_check.space = space_after(recording, lifetimes, last, device);
     out.push_back(std::move(fit_check));
   }
   return out;

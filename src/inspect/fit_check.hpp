@@ -4,9 +4,9 @@
 #include <optional>
 #include <vector>
 
+#include "inspect/profile.hpp"
 #include "inspect/recording.hpp"
 #include "inspect/space.hpp"
-#include "inspect/profile.hpp"
 
 namespace emm::inspect {
 
@@ -44,6 +44,6 @@ std::string_view name(FitCheck::Verdict verdict) noexcept;
 
 /// Of each device that has memory, by device. `capacity`: of each.
 std::vector<FitCheck> fit_checks(const Recording& recording, const Lifetimes& lifetimes,
-                              std::optional<std::uint64_t> capacity);
+                                 std::optional<std::uint64_t> capacity);
 
 }  // namespace emm::inspect

@@ -14,7 +14,7 @@ namespace event_flag = trace::event_flag;
 constexpr std::size_t kPeriodsMin = 3;
 constexpr std::size_t kStepAllocsMin = 4;  // fewer that repeat are a loop, not a step
 constexpr std::uint32_t kFloors = 10;
-constexpr std::uint32_t kFloorEventsMin = 200;  // of the trace; less has no course
+constexpr std::uint32_t kFloorEventsMin = 200;  // fewer events than this show no trend
 
 using Only = std::optional<std::uint32_t>;  // a device
 
@@ -212,7 +212,8 @@ Growth growth(const Lifetimes& lifetimes, std::optional<std::uint32_t> only) {
     out.steady = out.steady && all[i].live_at_end_bytes >= all[i - 1].live_at_end_bytes;
   }
   const auto grown = held(lifetimes, [&](const Lifetime& lifetime) {
-    return counts(lifetimes, lifetime, only) && lifetime.birth > base.last && lifetime.live_at(last.last);
+    return counts(lifetimes, lifetime, only) && lifetime.birth > base.last &&
+           lifetime.live_at(last.last);
   });
   out.by_site = grown.by_site;
   out.by_size = grown.by_size;

@@ -94,13 +94,13 @@ Lifetimes::Lifetimes(const trace::Trace& trace) : trace_(trace), lifetimes_(trac
     } else if (makes_or_ends(event.op)) {
       auto& lifetime = lifetimes_[index(event.id)];
       lifetime = {.size = event.size,
-              .birth = i,
-              .site = event.site,
-              .thread = event.thread,
-              .stream = event.stream,
-              .context = event.context,
-              .what = what(event),
-              .preexisting = event.has(event_flag::preexisting)};
+                  .birth = i,
+                  .site = event.site,
+                  .thread = event.thread,
+                  .stream = event.stream,
+                  .context = event.context,
+                  .what = what(event),
+                  .preexisting = event.has(event_flag::preexisting)};
       if (lifetime.what == Lifetime::What::nothing) lifetime.birth = kNever;
       if (any_reset && lifetime.what != Lifetime::What::nothing && !backing) {
         born_there[{event.context, trace.detail(event).process}].push_back(event.id);

@@ -25,7 +25,8 @@ std::map<std::uint32_t, Part> parts_of(const Lifetimes& lifetimes, Asked asked) 
   std::map<std::uint32_t, Part> parts;
   for (const auto& lifetime : lifetimes.all()) {
     if (lifetime.what != Lifetime::What::device) continue;
-    const auto end = lifetime.death == kNever ? std::uint64_t{trace.size()} : std::uint64_t{lifetime.death};
+    const auto end =
+        lifetime.death == kNever ? std::uint64_t{trace.size()} : std::uint64_t{lifetime.death};
     parts[lifetimes.device(lifetime)].buffers.push_back(
         {.lower = lifetime.birth, .upper = end, .size = lifetime.size});
   }

@@ -154,7 +154,7 @@ OomReport find_ooms(const Recording& recording, const Lifetimes& lifetimes,
     }
   };
   lifetimes.walk([&](std::uint32_t, AllocId id) { change(id, true); },
-             [&](std::uint32_t, AllocId id) { change(id, false); }, look);
+                 [&](std::uint32_t, AllocId id) { change(id, false); }, look);
   return report;
 }
 

@@ -8,8 +8,8 @@
 #include "format/json_writer.hpp"
 #include "inspect/columns.hpp"
 #include "inspect/growth.hpp"
-#include "inspect/report_parts.hpp"
 #include "inspect/profile.hpp"
+#include "inspect/report_parts.hpp"
 
 namespace emm::inspect {
 namespace {
@@ -243,12 +243,6 @@ std::string of_growth(const trace::Trace& trace, const Growth& growth, const Oom
   return out + ". ";
 }
 
-void write(format::JsonWriter& json, std::string_view name,
-           const std::optional<std::uint64_t>& value) {
-  json.key(name);
-  value ? json.value(*value) : json.null();
-}
-
 void write(format::JsonWriter& json, const trace::Trace& trace, const BySite& sites,
            std::size_t top) {
   json.key("live_by_site").begin_array();
@@ -374,12 +368,11 @@ void write(format::JsonWriter& json, const trace::Trace& trace, const OomReport&
   json.member("peak_live_bytes", most.live)
       .member("peak_live_event", of.live.event)
       .member("peak_needed_bytes", most.needed);
-  write(json, "peak_reserved_bytes",
-        of.reserved ? std::optional(of.reserved->bytes) : std::nullopt);
-  write(json, "capacity_bytes", of.capacity);
-  write(json, "no_wait_bytes", of.capacity ? std::optional(of.no_wait) : std::nullopt);
-  json.key("outlook");
-  of.capacity ? json.value(name(of.verdict)) : json.null();
+  json.member("peak_reserved_bytes",
+              of.reserved ? std::optional(of.reserved->bytes) : std::nullopt);
+  json.member("capacity_bytes", of.capacity);
+  json.member("no_wait_bytes", of.capacity ? std::optional(of.no_wait) : std::nullopt);
+  json.member("outlook", of.capacity ? std::optional(name(of.verdict)) : std::nullopt);
   const auto overrun = [&](std::string_view name, std::string_view what,
                            const std::optional<Overrun>& first) {
     json.key(name);
@@ -404,7 +397,7 @@ void write(format::JsonWriter& json, const trace::Trace& trace, const OomReport&
       .member("live_count", of.held.count);
   const auto* space = of.space && of.space->segments ? &*of.space : nullptr;
   const auto part = [&](std::string_view name, std::uint64_t Space::*bytes) {
-    write(json, name, space != nullptr ? std::optional(space->*bytes) : std::nullopt);
+    json.member(name, space != nullptr ? std::optional(space->*bytes) : std::nullopt);
   };
   part("reserved_bytes", &Space::size);
   part("used_bytes", &Space::used);
@@ -474,7 +467,7 @@ std::string to_text(const Recording& recording, const Lifetimes& lifetimes,
   }
   for (const auto& each : fit_checks) {
     const auto on = fit_checks.size() > 1 || each.device != 0 ? format("Device {}: ", each.device)
-                                                            : std::string();
+                                                              : std::string();
     if (!out.empty()) out += '\n';
     out += wrapped(on + words_of(trace, each), kWidth);
     const auto holding =
@@ -521,10 +514,9 @@ std::string to_json(const Recording& recording, const Lifetimes& lifetimes, cons
   const auto peaks = device && report.devices.count(*device) != 0
                          ? std::optional(report.devices.at(*device))
                          : std::nullopt;
-  json.key("device");
-  device ? json.value(*device) : json.null();
-  write(json, "peak_live_bytes", peaks ? std::optional(peaks->live) : std::nullopt);
-  write(json, "peak_needed_bytes", peaks ? std::optional(peaks->needed) : std::nullopt);
+  json.member("device", device);
+  json.member("peak_live_bytes", peaks ? std::optional(peaks->live) : std::nullopt);
+  json.member("peak_needed_bytes", peaks ? std::optional(peaks->needed) : std::nullopt);
   json.key("devices").begin_array();
   for (const auto& each : fit_checks) write(json, trace, report, each, top);
   json.end_array().key("failures").begin_array();
@@ -540,12 +532,13 @@ std::string to_json(const Recording& recording, const Lifetimes& lifetimes, cons
     json.member("device", oom.device).member("id", trace.name(oom.id)).member("size", oom.request);
     json.member("stream", trace.streams()[index(oom.stream)]).member("cause", name(oom.cause));
     json.member("live_bytes", oom.live).member("live_count", oom.live_count);
-    write(json, "capacity_bytes", oom.capacity);
-    write(json, "device_free_bytes", oom.device_free);
-    write(json, "reserved_bytes", oom.reserved);
+    json.member("capacity_bytes", oom.capacity);
+    json.member("device_free_bytes", oom.device_free);
+    json.member("reserved_bytes", oom.reserved);
     json.member("segments", oom.segments).member("pending_bytes", oom.pending);
-    json.key("largest_free_bytes");
-    oom.space&& oom.space->segments ? json.value(oom.space->largest_free) : json.null();
+    json.member("largest_free_bytes", oom.space && oom.space->segments
+                                          ? std::optional(oom.space->largest_free)
+                                          : std::nullopt);
     json.member("excess_bytes", oom.excess).member("enough_bytes", oom.enough);
     json.key("words").value(why(oom) + ' ' + of_growth(trace, grown.at(oom.device), oom, false) +
                             enough(report, oom));

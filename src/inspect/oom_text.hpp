@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "inspect/oom.hpp"
 #include "inspect/fit_check.hpp"
+#include "inspect/oom.hpp"
 #include "inspect/report_parts.hpp"
 
 namespace emm::inspect {

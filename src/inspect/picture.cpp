@@ -29,7 +29,8 @@ constexpr std::array<std::string_view, kGroups> kColours{
 /// Which areas there are, and which one an allocation belongs to. The last is all others.
 class Areas {
  public:
-  Areas(const trace::Trace& trace, const Lifetimes& lifetimes, const Holding& at_peak, bool all_frames) {
+  Areas(const trace::Trace& trace, const Lifetimes& lifetimes, const Holding& at_peak,
+        bool all_frames) {
     sited_ = at_peak.by_site.size() > 1 ||
              (!at_peak.by_site.empty() && index(at_peak.by_site[0].key) != 0);
     const auto add = [&](std::uint64_t key, std::string name, std::uint64_t bytes) {
@@ -100,21 +101,21 @@ std::vector<Column> columns_of(const Lifetimes& lifetimes, const Areas& areas) {
     const auto& lifetime = lifetimes[id];
     auto* sum = lifetime.what == Lifetime::What::device    ? &live
                 : lifetime.what == Lifetime::What::backing ? &reserved
-                                                   : nullptr;
+                                                           : nullptr;
     if (sum != nullptr) *sum = begins ? *sum + lifetime.size : *sum - lifetime.size;
   };
   lifetimes.walk([&](std::uint32_t, AllocId id) { change(id, true); },
-             [&](std::uint32_t, AllocId id) { change(id, false); },
-             [&](std::uint32_t event) {
-               auto& column = column_of(event);
-               const auto at = static_cast<std::size_t>(&column - out.data());
-               if (!met[at] || live > column.live) {
-                 column.event = event;
-                 column.live = live;
-                 met[at] = true;
-               }
-               column.reserved = std::max(column.reserved, reserved);
-             });
+                 [&](std::uint32_t, AllocId id) { change(id, false); },
+                 [&](std::uint32_t event) {
+                   auto& column = column_of(event);
+                   const auto at = static_cast<std::size_t>(&column - out.data());
+                   if (!met[at] || live > column.live) {
+                     column.event = event;
+                     column.live = live;
+                     met[at] = true;
+                   }
+                   column.reserved = std::max(column.reserved, reserved);
+                 });
   std::vector<std::uint64_t> by_area(areas.count());
   const auto change_area = [&](AllocId id, bool begins) {
     const auto& lifetime = lifetimes[id];
@@ -123,10 +124,11 @@ std::vector<Column> columns_of(const Lifetimes& lifetimes, const Areas& areas) {
     sum = begins ? sum + lifetime.size : sum - lifetime.size;
   };
   lifetimes.walk([&](std::uint32_t, AllocId id) { change_area(id, true); },
-             [&](std::uint32_t, AllocId id) { change_area(id, false); },
-             [&](std::uint32_t event) {
-               if (auto& column = column_of(event); column.event == event) column.by_area = by_area;
-             });
+                 [&](std::uint32_t, AllocId id) { change_area(id, false); },
+                 [&](std::uint32_t event) {
+                   if (auto& column = column_of(event); column.event == event)
+                     column.by_area = by_area;
+                 });
   return out;
 }
 
@@ -204,7 +206,8 @@ double draw_legend(Svg& svg, const Areas& areas, bool reserved) {
   return y;
 }
 
-void draw_map(Svg& svg, const Lifetimes& lifetimes, const Areas& areas, const Space& map, double top) {
+void draw_map(Svg& svg, const Lifetimes& lifetimes, const Areas& areas, const Space& map,
+              double top) {
   constexpr double kBar = kLeft + 176, kBarWidth = kWidth - kRight - kBar;
   svg.text(
       {kLeft, top},

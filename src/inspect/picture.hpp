@@ -4,8 +4,8 @@
 #include <string>
 
 #include "inspect/growth.hpp"
-#include "inspect/space.hpp"
 #include "inspect/profile.hpp"
+#include "inspect/space.hpp"
 
 namespace emm::inspect {
 

@@ -134,7 +134,8 @@ void measure(const Lifetimes& lifetimes, Profile& out) {
 
 }  // namespace
 
-Holding held_after(const Lifetimes& lifetimes, std::uint32_t event, std::optional<std::uint32_t> device) {
+Holding held_after(const Lifetimes& lifetimes, std::uint32_t event,
+                   std::optional<std::uint32_t> device) {
   return held(lifetimes, [&](const Lifetime& lifetime) {
     return lifetime.live_at(event) && (!device || lifetimes.device(lifetime) == *device);
   });
@@ -159,11 +160,14 @@ Profile profile(const Recording& recording, const Lifetimes& lifetimes) {
   bool any_backing = false;
   const auto change = [&](AllocId id, bool begins) {
     const auto& lifetime = lifetimes[id];
-    const auto step = [&](Level& level) { begins ? level.begin(lifetime.size) : level.end(lifetime.size); };
+    const auto step = [&](Level& level) {
+      begins ? level.begin(lifetime.size) : level.end(lifetime.size);
+    };
     switch (lifetime.what) {
       case What::device:
-        for (auto* level : {&live, &by_device[lifetimes.device(lifetime)], &by_thread[index(lifetime.thread)],
-                            &by_stream[index(lifetime.stream)]}) {
+        for (auto* level :
+             {&live, &by_device[lifetimes.device(lifetime)], &by_thread[index(lifetime.thread)],
+              &by_stream[index(lifetime.stream)]}) {
           step(*level);
         }
         if (begins) active.begin(lifetime.size);
@@ -190,28 +194,28 @@ Profile profile(const Recording& recording, const Lifetimes& lifetimes) {
         break;
     }
   };
-  lifetimes.walk([&](std::uint32_t, AllocId id) { change(id, true); },
-             [&](std::uint32_t, AllocId id) { change(id, false); },
-             [&](std::uint32_t event) {
-               if (!pending_until.empty() && pending_until.begin()->first <= event) {
-                 for (const auto size : pending_until.begin()->second) {
-                   pending.end(size);
-                   active.end(size);
-                 }
-                 pending_until.erase(pending_until.begin());
-               }
-               pending.passed(event);
-               active.passed(event);
-               const auto& each = trace[event];
-               if (live.passed(event)) backing.reserved_at_live = reserved.bytes;
-               if (reserved.passed(event)) backing.live_at_reserved = live.bytes;
-               host.passed(event);
-               if (each.op == Op::reset || each.op == Op::context_destroy || each.op == Op::free)
-                 return;
-               for (auto& [device, level] : by_device) level.passed(event);
-               by_thread[index(each.thread)].passed(event);
-               by_stream[index(each.stream)].passed(event);
-             });
+  lifetimes.walk(
+      [&](std::uint32_t, AllocId id) { change(id, true); },
+      [&](std::uint32_t, AllocId id) { change(id, false); },
+      [&](std::uint32_t event) {
+        if (!pending_until.empty() && pending_until.begin()->first <= event) {
+          for (const auto size : pending_until.begin()->second) {
+            pending.end(size);
+            active.end(size);
+          }
+          pending_until.erase(pending_until.begin());
+        }
+        pending.passed(event);
+        active.passed(event);
+        const auto& each = trace[event];
+        if (live.passed(event)) backing.reserved_at_live = reserved.bytes;
+        if (reserved.passed(event)) backing.live_at_reserved = live.bytes;
+        host.passed(event);
+        if (each.op == Op::reset || each.op == Op::context_destroy || each.op == Op::free) return;
+        for (auto& [device, level] : by_device) level.passed(event);
+        by_thread[index(each.thread)].passed(event);
+        by_stream[index(each.stream)].passed(event);
+      });
   out.live = live.peak;
   out.active = active.peak;
   out.pending_at_end = pending.count;

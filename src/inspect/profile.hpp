@@ -8,8 +8,8 @@
 
 #include "inspect/holding.hpp"
 #include "inspect/lifetimes.hpp"
-#include "inspect/recording.hpp"
 #include "inspect/percentiles.hpp"
+#include "inspect/recording.hpp"
 
 namespace emm::inspect {
 
@@ -80,11 +80,11 @@ struct Profile {
   std::uint64_t failed = 0;             ///< Requests that are recorded, or expected, to fail.
   std::uint64_t allocs = 0, bytes = 0;  ///< Of device memory, that worked.
   bool has_times = false;
-  std::uint64_t span_ns = 0;                   ///< From the first event to the last.
+  std::uint64_t span_ns = 0;                        ///< From the first event to the last.
   Percentiles sizes, lifetime_events, lifetime_ns;  ///< Lifetimes of what ended.
-  std::vector<SizeClass> size_classes;         ///< By size; none that is empty.
-  std::vector<Share> threads, streams;         ///< By ThreadId, StreamId.
-  Actions actions{};                           ///< Of device memory.
+  std::vector<SizeClass> size_classes;              ///< By size; none that is empty.
+  std::vector<Share> threads, streams;              ///< By ThreadId, StreamId.
+  Actions actions{};                                ///< Of device memory.
   Peak live;
   Peak active;  ///< Live, or freed and not free yet: until the free completed.
   std::uint64_t pending_at_end = 0, pending_bytes_at_end = 0;  ///< Freed, and not free at the end.

@@ -16,7 +16,10 @@ void write(Json& json, std::string_view name, const Percentiles& percentiles) {
       .member("count", percentiles.count)
       .member("min", percentiles.min)
       .member("p50", percentiles.p50);
-  json.member("p90", percentiles.p90).member("p99", percentiles.p99).member("max", percentiles.max).end_object();
+  json.member("p90", percentiles.p90)
+      .member("p99", percentiles.p99)
+      .member("max", percentiles.max)
+      .end_object();
 }
 
 void write(Json& json, std::string_view name, const trace::Trace& trace, const Peak& peak) {
@@ -151,8 +154,7 @@ std::string to_json(const Recording& recording, const Profile& profile, const Gr
       .member("allocs", profile.allocs)
       .member("bytes", profile.bytes)
       .member("failed", profile.failed);
-  json.key("span_ns");
-  profile.has_times ? json.value(profile.span_ns) : json.null();
+  json.member("span_ns", profile.has_times ? std::optional(profile.span_ns) : std::nullopt);
   json.key("actions").begin_object();
   for (std::size_t action = 0; action < profile.actions.size(); ++action)
     json.member(kActionNames[action], profile.actions[action]);

@@ -75,8 +75,8 @@ std::string summary(const Recording& recording, const Profile& profile) {
   if (profile.allocs + profile.failed + profile.host.count == 0)
     return "\nNo device memory is allocated\n";
   const auto served = profile.allocs == 0 ? std::string("none")
-                                         : text::format("{} of {} in all", grouped(profile.allocs),
-                                                        bytes(profile.bytes));
+                                          : text::format("{} of {} in all", grouped(profile.allocs),
+                                                         bytes(profile.bytes));
   rows.push_back(
       {"allocations",
        served +
@@ -114,8 +114,8 @@ std::string spreads(const Profile& profile) {
   Rows rows{{"", "least", "median", "90 %", "99 %", "most"}};
   const auto add = [&](std::string name, const Percentiles& percentiles, const auto& shown) {
     if (percentiles.count == 0) return;
-    rows.push_back({std::move(name), shown(percentiles.min), shown(percentiles.p50), shown(percentiles.p90),
-                    shown(percentiles.p99), shown(percentiles.max)});
+    rows.push_back({std::move(name), shown(percentiles.min), shown(percentiles.p50),
+                    shown(percentiles.p90), shown(percentiles.p99), shown(percentiles.max)});
   };
   add("size", profile.sizes, [](std::uint64_t v) { return bytes(v); });
   add("lifetime in events", profile.lifetime_events, [](std::uint64_t v) { return grouped(v); });
@@ -203,10 +203,10 @@ std::string backing(const Recording& recording, const Profile& profile) {
   rows.push_back(
       {"segments", text::format("{}{} made, {} given back", before, grouped(held.segments_made),
                                 grouped(held.segments_given_back))});
-  const auto requests = counts_of(
-      profile.actions, {Action::alloc, Action::free_requested, Action::free_completed, Action::oom});
+  const auto requests = counts_of(profile.actions, {Action::alloc, Action::free_requested,
+                                                    Action::free_completed, Action::oom});
   const auto of_segments = counts_of(profile.actions, {Action::segment_alloc, Action::segment_free,
-                                                      Action::segment_map, Action::segment_unmap});
+                                                       Action::segment_map, Action::segment_unmap});
   if (!requests.empty()) rows.push_back({"recorded rows", requests});
   if (!of_segments.empty()) rows.push_back({requests.empty() ? "recorded rows" : "", of_segments});
   if (held.pending_peak != 0)
@@ -280,8 +280,9 @@ std::string growth_text(const Recording& recording, const Growth& growth, const 
   if (growth.bytes > 0 && growth.steady) {
     out += text::format("\n  It never went down: {} in each, on average",
                         change(growth.bytes / static_cast<std::int64_t>(steps)));
-  } else if (growth.bytes != 0) {
-    out += "\n  It went up and down";
+  } else if (growth.bytes > 0) {
+    out += text::format("\n  It fell in between: not every {} adds to it",
+                        by_floors ? "tenth" : "iteration");
   }
   out += '\n';
   if (growth.bytes > 0) {

@@ -7,9 +7,9 @@
 
 #include "inspect/growth.hpp"
 #include "inspect/need.hpp"
+#include "inspect/profile.hpp"
 #include "inspect/report_parts.hpp"
 #include "inspect/space.hpp"
-#include "inspect/profile.hpp"
 
 namespace emm::inspect {
 

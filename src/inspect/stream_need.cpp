@@ -21,8 +21,8 @@ class Walk {
 
   std::uint64_t peak() {
     lifetimes_.walk([&](std::uint32_t event, AllocId id) { began(event, id); },
-                [&](std::uint32_t event, AllocId id) { ended(event, id); },
-                [&](std::uint32_t event) { passed(event); });
+                    [&](std::uint32_t event, AllocId id) { ended(event, id); },
+                    [&](std::uint32_t event) { passed(event); });
     return peak_.peak();
   }
 

@@ -34,7 +34,9 @@ class Contest {
       auto judged = replay(manager, {.on_oom = replay::ReplayOptions::OnOom::record});
       if (!judged) return std::move(judged).error();
       if (judged->abnormal) {
-        result_.cut_off.push_back(judged->abnormal->words);
+        result_.cut_off.push_back({.manager = manager.name,
+                                   .words = judged->abnormal->words,
+                                   .exit_code = exit_code(*judged)});
         continue;
       }
       result_.device = judged->device;
@@ -109,7 +111,8 @@ class Contest {
     if (!summary) return std::move(summary).error();
     if (stopped()) return {};
     if (const auto& abnormal = summary->abnormal) {
-      result_.cut_off.push_back(abnormal->words);
+      result_.cut_off.push_back(
+          {.manager = manager.name, .words = abnormal->words, .exit_code = exit_code(*summary)});
       result_.unmeasured = true;
       return {};
     }
@@ -162,7 +165,8 @@ MedianInterval median_interval(std::vector<double> numbers) {
   EMM_ASSERT(!numbers.empty());
   std::sort(numbers.begin(), numbers.end());
   const auto count = numbers.size();
-  MedianInterval interval{.median = numbers[count / 2], .low = numbers.front(), .high = numbers.back()};
+  MedianInterval interval{
+      .median = numbers[count / 2], .low = numbers.front(), .high = numbers.back()};
   if (count % 2 == 0) interval.median = (numbers[count / 2 - 1] + numbers[count / 2]) / 2;
   // The median lies outside of the k-th number from either end where fewer than k of `count` coins
   // fall on one side.

@@ -34,9 +34,9 @@ struct Contestant {
   /// comparison's clock is another.
   std::optional<double> simulated_ns{};
   MedianInterval first{}, warm{};
-  MedianInterval over_first{};    ///< `warm` over the first manager's, round by round.
-  log::Summary judged{};  ///< One pass with all checks: what was served, what was reserved.
-  int exit_code = 0;      ///< That a replay would end with: 0, 1 or 3.
+  MedianInterval over_first{};  ///< `warm` over the first manager's, round by round.
+  log::Summary judged{};        ///< One pass with all checks: what was served, what was reserved.
+  int exit_code = 0;            ///< That a replay would end with: 0, 1 or 3.
 };
 
 /// Why a manager reserved less than a bound.
@@ -50,6 +50,13 @@ enum class Below : std::uint8_t {
 std::optional<Below> below_bound(const log::Summary& judged, std::uint64_t reserved,
                                  std::uint64_t bound, std::uint64_t peak_live);
 
+/// A foreign manager whose process ended too early.
+struct CutOff {
+  std::string manager;
+  std::string words;  ///< A sentence: how its process ended.
+  int exit_code = 0;  ///< That a replay would end with.
+};
+
 struct Comparison {
   std::string device, clock;
   std::uint64_t rounds = 0, passes = 0;
@@ -61,8 +68,8 @@ struct Comparison {
   std::vector<inspect::Need> needs;
   std::vector<Contestant> contestants;
   std::vector<std::string> notes;  ///< On the device, for a person.
-  /// How the process of a foreign manager ended, a sentence each. Who ended so is no contestant.
-  std::vector<std::string> cut_off;
+  /// Those whose process ended before they had answered. They are no contestants.
+  std::vector<CutOff> cut_off;
   bool unmeasured = false;   ///< One of them did so while it was timed: there are no times.
   bool interrupted = false;  ///< Before all was measured: the contestants are not to be shown.
 };

@@ -119,8 +119,6 @@ class Plugin final : public CommandRun {
 extern constinit const Command plugin_command{
     "plugin",
     "Begin a memory manager of your own: a project that builds against the installed emmctl", false,
-    [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
-      return std::make_unique<Plugin>(arguments);
-    }};
+    make_run<Plugin>};
 
 }  // namespace emm
