@@ -160,7 +160,7 @@ Result<std::unique_ptr<MemoryManager>> make_logging(const ManagerContext& contex
   if (path.empty())
     return fail(Errc::usage, "{}: option 'file' is missing: expected the path of the log", kOwner);
   if (context.driver == nullptr) {
-    auto output = run_files::writes(path, kWho);
+    auto output = run_files::writes(file_of(path, context.shown_ordinal), kWho);
     if (!output) return std::move(output).error();
     return std::make_unique<LoggingAdaptor>(std::move(upstream), *std::move(output));
   }

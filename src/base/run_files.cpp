@@ -26,7 +26,7 @@ struct File {
   bool shared = false;  ///< A device, which any number may read and write.
 };
 
-struct Entry {
+struct NamedFile {
   std::string who{}, path{};
   File file{};
   bool output = false, open = false;
@@ -39,7 +39,7 @@ struct Failure {
 };
 
 struct Run {
-  std::vector<Entry> entries;
+  std::vector<NamedFile> entries;
   Failure* failure = nullptr;
 };
 
@@ -99,7 +99,7 @@ File file_of(int descriptor) {
   return file;
 }
 
-bool same(const Entry& entry, const File& file) {
+bool same(const NamedFile& entry, const File& file) {
   if (!file.place.empty() && file.place == entry.file.place) return true;
   if (!file.there) return false;
   // An output may have been made since, or a new file may have taken its place and left its inode
@@ -117,7 +117,7 @@ std::string shown(std::string_view who, std::string_view path) {
   return who.empty() ? std::string(path) : text::format("{} {}", who, path);
 }
 
-Error conflict(const Entry& entry, std::string_view who, const std::string& path) {
+Error conflict(const NamedFile& entry, std::string_view who, const std::string& path) {
   if (entry.file.place == kStdout) {
     return fail(Errc::usage, "{} and {} cannot both go to standard output", entry.who,
                 who.empty() ? std::string_view(path) : who);
@@ -136,10 +136,10 @@ File output_at(const std::string& path) {
 }
 
 /// The entry of an output; null where it is shared.
-Result<Entry*> output(const std::string& path, std::string_view who) {
+Result<NamedFile*> output(const std::string& path, std::string_view who) {
   auto file = output_at(path);
   if (file.shared) return nullptr;
-  Entry* mine = nullptr;
+  NamedFile* mine = nullptr;
   for (auto& entry : run->entries) {
     if (!same(entry, file)) continue;
     const bool is_mine =

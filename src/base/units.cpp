@@ -42,8 +42,10 @@ std::optional<std::uint64_t> parse(std::string_view input, const std::array<Unit
     }
     const auto fraction = text::to_double(number);
     if (!fraction || number.starts_with('.')) return std::nullopt;
-    const auto scaled = *fraction * static_cast<double>(scale);
-    if (scaled >= 0x1.0p63 || scaled != std::floor(scaled)) return std::nullopt;
+    // A part of a smallest unit is dropped: 139.8GiB is no whole number of bytes.
+    const auto scaled = std::floor(*fraction * static_cast<double>(scale));
+    const bool lost_all = scaled == 0 && *fraction != 0;
+    if (scale == 1 || lost_all || scaled >= 0x1.0p63) return std::nullopt;
     return static_cast<std::uint64_t>(scaled);
   }
   return std::nullopt;

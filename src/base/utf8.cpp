@@ -41,10 +41,10 @@ char32_t code_point(std::string_view text) noexcept {
 bool is_hidden(std::string_view text) noexcept {
   const auto first = static_cast<unsigned char>(text[0]);
   if (first < 0x80) return first < 0x20 || first == 0x7f;
-  struct Range {
+  struct CodePointRange {
     char32_t first, last;
   };
-  constexpr std::array<Range, 12> kHidden{
+  constexpr std::array<CodePointRange, 12> kHidden{
       {{0x80, 0x9f},           // controls
        {0xad, 0xad},           // soft hyphen
        {0x61c, 0x61c},         // Arabic letter mark
@@ -58,8 +58,9 @@ bool is_hidden(std::string_view text) noexcept {
        {0xe0000, 0xe007f},     // tags
        {0xf0000, 0x10ffff}}};  // for private use, or none
   const auto point = code_point(text);
-  return std::any_of(kHidden.begin(), kHidden.end(),
-                     [&](const Range& each) { return each.first <= point && point <= each.last; });
+  return std::any_of(kHidden.begin(), kHidden.end(), [&](const CodePointRange& each) {
+    return each.first <= point && point <= each.last;
+  });
 }
 
 std::string_view head(std::string_view text, std::size_t most) noexcept {

@@ -19,6 +19,11 @@ class CommandRun {
   virtual Result<ExitCode> run(Console& console) = 0;
 };
 
+template <class Run>
+std::unique_ptr<CommandRun> make_run(Arguments& arguments) {
+  return std::make_unique<Run>(arguments);
+}
+
 struct Command {
   std::string_view name;
   std::string_view summary;

@@ -44,10 +44,6 @@ std::string shown_lines(std::string_view lines) {
   return out;
 }
 
-bool is_number(std::string_view cell) {
-  return !cell.empty() && cell.find_first_not_of("0123456789.,-+%") == std::string_view::npos;
-}
-
 }  // namespace
 
 Console::Console(std::string program)
@@ -153,26 +149,6 @@ void handle_interrupts() {
     if (sigaction(signal, nullptr, &before) != 0 || before.sa_handler != SIG_IGN)
       sigaction(signal, &action, nullptr);
   }
-}
-
-std::string table(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<std::size_t> widths;
-  for (const auto& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string out;
-  for (const auto& row : rows) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      const std::string padding(widths[i] - row[i].size(), ' ');
-      if (i > 0) line += "  ";
-      line += is_number(row[i]) ? padding + row[i] : row[i] + padding;
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    out += text::printable(line, std::string::npos) + '\n';
-  }
-  return out;
 }
 
 }  // namespace emm::cli

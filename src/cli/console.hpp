@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/result.hpp"
 
@@ -49,8 +48,5 @@ class Console {
 std::atomic<bool>& interrupted() noexcept;
 int interrupting_signal() noexcept;  ///< 0 if none came.
 void handle_interrupts();
-
-/// Rows as columns that line up: left but for cells that are numbers. The first row is the heading.
-std::string table(const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace emm::cli

@@ -122,18 +122,29 @@ Result<trace::ImportCounts> read_with_progress(Console& console, const trace::Im
   return counts;
 }
 
-Result<LoadedTrace> load_trace(Console& console, const std::string& path,
-                               const LoadOptions& options) {
-  auto source = format::ByteSource::open(path, &interrupted());
+void TraceArgument::offer(Arguments& arguments) {
+  arguments.input("TRACE", path,
+                  "The trace, in any format of `emmctl list formats`; - is standard input");
+  arguments.text("--from", format, "FORMAT", "The trace's format, if its content does not tell");
+  arguments.flag("--partial", partial, "Read a cut or damaged trace up to where the damage begins");
+}
+
+void offer_all_frames(Arguments& arguments, bool& all_frames) {
+  arguments.flag("--all-frames", all_frames,
+                 "Show whole call stacks, with the frames of the allocator and the framework");
+}
+
+Result<LoadedTrace> load_trace(Console& console, const TraceArgument& argument) {
+  auto source = format::ByteSource::open(argument.path, &interrupted());
   if (!source) return std::move(source).error();
-  auto importer = choose_importer(**source, options.format);
+  auto importer = choose_importer(**source, argument.format);
   if (!importer) return std::move(importer).error();
 
   LoadedTrace loaded;
   loaded.importer = *importer;
   loaded.trace.set_source((*source)->name());
   Watched watching(console, source->get(), loaded.trace);
-  auto counts = (*importer)->read(**source, watching, {.partial = options.partial});
+  auto counts = (*importer)->read(**source, watching, {.partial = argument.partial});
   console.end_progress();
   if (!counts) return std::move(counts).error();
   if (watching.not_linear() != 0) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "cli/arguments.hpp"
 #include "cli/console.hpp"
 #include "format/json_writer.hpp"
 #include "trace/importer.hpp"
@@ -16,10 +17,18 @@ namespace emm::cli {
 /// The importer of the trace format itself.
 inline constexpr std::string_view kTraceFormat = "emm";
 
-struct LoadOptions {
+/// The trace that a command is about, and the options that say how to read it: TRACE, --from and
+/// --partial.
+struct TraceArgument {
+  std::string path{};
   std::string format{};  ///< An importer's name; empty: by content.
   bool partial = false;
+
+  void offer(Arguments& arguments);
 };
+
+/// --all-frames: what every report with call stacks offers.
+void offer_all_frames(Arguments& arguments, bool& all_frames);
 
 struct LoadedTrace {
   trace::Trace trace;
@@ -30,8 +39,7 @@ struct LoadedTrace {
 
 /// Reads a trace of any known format, showing progress; says on stderr what became of a foreign
 /// file's rows.
-Result<LoadedTrace> load_trace(Console& console, const std::string& path,
-                               const LoadOptions& options);
+Result<LoadedTrace> load_trace(Console& console, const TraceArgument& argument);
 
 /// Passes a trace on to `to`, shows how far it is, and fails with `interrupted` soon after a person
 /// interrupts. `source` is what the trace is read from; null: it is made here. All outlive it.

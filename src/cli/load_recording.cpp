@@ -2,16 +2,15 @@
 
 namespace emm::cli {
 
-Result<inspect::Recording> load_recording(Console& console, const std::string& path,
-                                          const LoadOptions& options) {
-  auto source = format::ByteSource::open(path, &interrupted());
+Result<inspect::Recording> load_recording(Console& console, const TraceArgument& argument) {
+  auto source = format::ByteSource::open(argument.path, &interrupted());
   if (!source) return std::move(source).error();
-  auto importer = choose_importer(**source, options.format);
+  auto importer = choose_importer(**source, argument.format);
   if (!importer) return std::move(importer).error();
 
   inspect::Recording recording;
   recording.set_source((*source)->name());
-  auto counts = read_with_progress(console, **importer, **source, recording, options.partial);
+  auto counts = read_with_progress(console, **importer, **source, recording, argument.partial);
   if (!counts) return std::move(counts).error();
   if ((*importer)->name != kTraceFormat) console.say(describe(**importer, *counts));
   for (const auto& note : counts->notes) console.say(note);

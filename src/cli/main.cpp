@@ -14,6 +14,7 @@
 #include "base/host_memory.hpp"
 #include "base/run_files.hpp"
 #include "cli/command.hpp"
+#include "inspect/columns.hpp"
 
 namespace {
 
@@ -99,7 +100,11 @@ class Cli11Arguments final : public Arguments {
   void flag(std::string_view name, bool& into, std::string_view help) override {
     app_.add_flag(std::string(name), into, std::string(help));
   }
-  void footer(std::string_view words) override { app_.footer(std::string(words)); }
+  void footer(std::string_view words) override {
+    auto lines = inspect::wrapped(words, 100);
+    lines.pop_back();
+    app_.footer(lines);
+  }
 
  private:
   /// CLI11 would take -1 for the largest number.

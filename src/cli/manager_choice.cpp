@@ -13,10 +13,10 @@ void ManagerChoice::offer(Arguments& arguments) {
   arguments.text(
       "--manager", manager_, "NAME|FILE[:key=value,...]",
       "The manager, of `emmctl list managers` or a shared object's; torch:LIB,ALLOC,FREE or "
-      "cupy:LIB,MALLOC,FREE (EMM_MEMORY_MANAGER, else default, where not given)");
+      "cupy:LIB,MALLOC,FREE ($EMM_MEMORY_MANAGER, else default, if not given)");
   arguments.list("--adaptor", adaptors_, "NAME[:key=value,...]",
                  "An adaptor over it, of `emmctl list adaptors`; repeatable, innermost first");
-  arguments.text("--profile", profile_, "numba", "The same as the manager's option profile=numba");
+  arguments.text("--profile", profile_, "numba", "Short for the manager's option profile=numba");
 }
 
 bool is_foreign(std::string_view manager) noexcept { return find_entry(manager) == nullptr; }

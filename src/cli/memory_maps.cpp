@@ -94,7 +94,7 @@ void write_all(JsonWriter& json, std::string_view name, const All& all, Write wr
 
 void MemoryMaps::add(const log::Statistics& statistics, std::uint32_t device,
                      std::optional<MemoryMap> map) {
-  entries_.push_back({statistics, device, std::move(map)});
+  context_maps_.push_back({statistics, device, std::move(map)});
 }
 
 std::string MemoryMaps::to_json(const log::Summary& summary) const {
@@ -105,10 +105,9 @@ std::string MemoryMaps::to_json(const log::Summary& summary) const {
   json.member("trace", summary.trace);
   json.member("manager", summary.manager);
   json.member("device", summary.device);
-  json.key("stopped_at");
-  summary.stopped_at ? json.value(*summary.stopped_at) : json.null();
+  json.member("stopped_at", summary.stopped_at);
   json.key("contexts").begin_array();
-  for (const auto& entry : entries_) {
+  for (const auto& entry : context_maps_) {
     const auto& map = entry.map;
     json.begin_object();
     json.member("context", entry.statistics.context);

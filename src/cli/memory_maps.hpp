@@ -19,12 +19,12 @@ class MemoryMaps {
   std::string to_json(const log::Summary& summary) const;
 
  private:
-  struct Entry {
+  struct ContextMap {
     log::Statistics statistics;
     std::uint32_t device = 0;
     std::optional<MemoryMap> map;
   };
-  std::vector<Entry> entries_;
+  std::vector<ContextMap> context_maps_;
 };
 
 }  // namespace emm::cli

@@ -1,12 +1,8 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "base/result.hpp"
 #include "format/byte_source.hpp"
@@ -60,51 +56,5 @@ Status read_json(ByteSource& source, JsonHandler& handler);
 /// The same of a text in memory that begins at line `first_line` of what `name` names.
 Status read_json(std::string_view text, JsonHandler& handler, const std::string& name,
                  std::uint64_t first_line = 1);
-
-/// A JSON value in memory: for one line, or one small file.
-class JsonValue {
- public:
-  enum class Type : std::uint8_t { null, boolean, number, string, array, object };
-  using Member = std::pair<std::string, JsonValue>;
-
-  JsonValue() = default;
-  Type type() const noexcept { return type_; }
-  bool is_null() const noexcept { return type_ == Type::null; }
-
-  /// Nothing where the value is of another type, or does not fit.
-  std::optional<bool> as_bool() const noexcept;
-  std::optional<std::uint64_t> as_u64() const noexcept;
-  std::optional<std::int64_t> as_i64() const noexcept;
-  std::optional<double> as_double() const noexcept;  ///< Of any number.
-  std::optional<std::string_view> as_string() const noexcept;
-
-  /// Empty of other types.
-  const std::vector<JsonValue>& elements() const noexcept { return elements_; }
-  const std::vector<Member>& members() const noexcept {
-    return members_;
-  }  ///< In the order of the text.
-  /// The last member of that name, null where there is none.
-  const JsonValue* find(std::string_view key) const noexcept;
-
- private:
-  friend class JsonBuilder;
-  Type type_ = Type::null;
-  bool negative_ = false;     // number_ is the two's complement of a negative integer
-  bool fractional_ = false;   // text_ has the number
-  std::uint64_t number_ = 0;  // also the boolean
-  std::string text_;
-  std::vector<JsonValue> elements_;
-  std::vector<Member> members_;
-};
-
-/// One value, from memory. Errors are parse_error as of read_json; `name` and `line` are for their
-/// words. Nesting deeper than 200 and more than kJsonValuesMax values are errors too.
-Result<JsonValue> parse_json(std::string_view text, const std::string& name = "<json>",
-                             std::uint64_t line = 1);
-
-/// As many values as a piece of JSON may hold that is in memory whole: it is then below 200 MB. A
-/// parse_error for one that holds more.
-inline constexpr std::size_t kJsonValuesMax = std::size_t{1} << 20;
-Error too_many_json_values(const std::string& name, JsonPosition at);
 
 }  // namespace emm::format

@@ -1,126 +1,177 @@
+#include "format/json_value.hpp"
+
 #include <algorithm>
 
 #include "base/text.hpp"
-#include "format/json_reader.hpp"
+#include "format/json_writer.hpp"
 
 namespace emm::format {
+namespace {
 
-/// Builds a JsonValue from what a reader says.
-class JsonBuilder final : public JsonHandler {
- public:
-  JsonBuilder(JsonValue& root, const std::string& name) : name_(name) { open_.push_back(&root); }
+constexpr std::size_t kRowValues = 8;
 
-  Status on_null(JsonPosition at) override {
-    place();
-    return count(at);
+void write(JsonWriter& json, const JsonValue& value) {
+  switch (value.type) {
+    case JsonValue::Type::null:
+      json.null();
+      return;
+    case JsonValue::Type::boolean:
+      json.value(value.boolean);
+      return;
+    case JsonValue::Type::string:
+      json.value(value.text);
+      return;
+    case JsonValue::Type::number:
+      if (value.is_unsigned()) {
+        json.value(value.number);
+      } else {
+        json.raw(value.text);
+      }
+      return;
+    case JsonValue::Type::array:
+      json.begin_array();
+      for (const auto& element : value.elements) write(json, element);
+      json.end_array();
+      return;
+    case JsonValue::Type::object:
+      json.begin_object();
+      for (const auto& member : value.members) {
+        json.key(member.key);
+        write(json, member.value);
+      }
+      json.end_object();
+      return;
   }
-  Status on_bool(bool value, JsonPosition at) override {
-    auto& made = place();
-    made.type_ = JsonValue::Type::boolean;
-    made.number_ = value ? 1 : 0;
-    return count(at);
-  }
-  Status on_number(const JsonNumber& number, JsonPosition at) override {
-    auto& made = place();
-    made.type_ = JsonValue::Type::number;
-    made.negative_ = number.kind == JsonNumber::Kind::negative;
-    made.fractional_ = number.kind == JsonNumber::Kind::other;
-    made.number_ = made.negative_ ? static_cast<std::uint64_t>(number.negative) : number.value;
-    if (made.fractional_) made.text_ = number.text;
-    return count(at);
-  }
-  Status on_string(std::string_view value, JsonPosition at) override {
-    auto& made = place();
-    made.type_ = JsonValue::Type::string;
-    made.text_ = value;
-    return count(at);
-  }
-  Status on_key(std::string_view key, JsonPosition) override {
-    open_.back()->members_.emplace_back(key, JsonValue());
-    return {};
-  }
-  Status on_begin_object(JsonPosition at) override { return open(JsonValue::Type::object, at); }
-  Status on_begin_array(JsonPosition at) override { return open(JsonValue::Type::array, at); }
-  Status on_end_object(JsonPosition) override { return close(); }
-  Status on_end_array(JsonPosition) override { return close(); }
+}
 
- private:
-  static constexpr std::size_t kDepth = 200;  // a destructor and a reader of the value recurse
-
-  JsonValue& place() {
-    auto& in = *open_.back();
-    if (open_.size() == 1) return in;
-    if (in.type_ == JsonValue::Type::object) return in.members_.back().second;
-    return in.elements_.emplace_back();
-  }
-  Status open(JsonValue::Type type, JsonPosition at) {
-    if (open_.size() > kDepth) {
-      return fail(Errc::parse_error, "{}:{}:{}: JSON nested deeper than {}: expected less", name_,
-                  at.line, at.column, kDepth);
-    }
-    auto& made = place();
-    made.type_ = type;
-    open_.push_back(&made);
-    return count(at);
-  }
-  Status close() {
-    open_.pop_back();
-    return {};
-  }
-  Status count(JsonPosition at) {
-    if (++values_ <= kJsonValuesMax) return {};
-    return too_many_json_values(name_, at);
-  }
-
-  const std::string& name_;
-  std::size_t values_ = 0;
-  std::vector<JsonValue*> open_;  // a container grows only while it is the last: no pointer dangles
-};
+}  // namespace
 
 std::optional<bool> JsonValue::as_bool() const noexcept {
-  if (type_ != Type::boolean) return std::nullopt;
-  return number_ != 0;
+  if (type != Type::boolean) return std::nullopt;
+  return boolean;
 }
 
 std::optional<std::uint64_t> JsonValue::as_u64() const noexcept {
-  if (type_ != Type::number || negative_ || fractional_) return std::nullopt;
-  return number_;
+  if (!is_unsigned()) return std::nullopt;
+  return number;
 }
 
 std::optional<std::int64_t> JsonValue::as_i64() const noexcept {
-  if (type_ != Type::number || fractional_) return std::nullopt;
-  if (!negative_ && number_ > static_cast<std::uint64_t>(INT64_MAX)) return std::nullopt;
-  return static_cast<std::int64_t>(number_);
+  if (type != Type::number || number_kind == JsonNumber::Kind::other) return std::nullopt;
+  if (is_unsigned() && number > static_cast<std::uint64_t>(INT64_MAX)) return std::nullopt;
+  return static_cast<std::int64_t>(number);
 }
 
 std::optional<double> JsonValue::as_double() const noexcept {
-  if (type_ != Type::number) return std::nullopt;
-  if (fractional_) return text::to_double(text_);
-  return negative_ ? static_cast<double>(static_cast<std::int64_t>(number_))
-                   : static_cast<double>(number_);
+  if (type != Type::number) return std::nullopt;
+  if (number_kind == JsonNumber::Kind::other) return text::to_double(text);
+  return is_unsigned() ? static_cast<double>(number)
+                       : static_cast<double>(static_cast<std::int64_t>(number));
 }
 
 std::optional<std::string_view> JsonValue::as_string() const noexcept {
-  if (type_ != Type::string) return std::nullopt;
-  return text_;
+  if (type != Type::string) return std::nullopt;
+  return text;
 }
 
 const JsonValue* JsonValue::find(std::string_view key) const noexcept {
-  const auto found = std::find_if(members_.rbegin(), members_.rend(),
-                                  [&](const auto& m) { return m.first == key; });
-  return found == members_.rend() ? nullptr : &found->second;
+  const auto found = std::find_if(members.rbegin(), members.rend(),
+                                  [&](const auto& member) { return member.key == key; });
+  return found == members.rend() ? nullptr : &found->value;
 }
 
-Error too_many_json_values(const std::string& name, JsonPosition at) {
-  return fail(Errc::parse_error, "{}:{}:{}: more than {} values in one: expected less", name,
+void JsonBuilder::clear() {
+  root_ = JsonValue();
+  values_ = 0;
+  open_.clear();
+}
+
+Status JsonBuilder::check_count(JsonPosition at, std::size_t before) const {
+  if (before + values_ <= kJsonValuesMax) return {};
+  return fail(Errc::parse_error, "{}:{}:{}: more than {} values in one: expected less", source_,
               at.line, at.column, kJsonValuesMax);
 }
 
+JsonValue& JsonBuilder::place(JsonValue::Type type, JsonPosition at) {
+  ++values_;
+  auto* made = &root_;
+  if (!open_.empty()) {
+    auto& in = *open_.back();
+    if (in.type == JsonValue::Type::object) {
+      made = &in.members.back().value;
+    } else {
+      // Rows of a recording have a few elements: one allocation for all of them.
+      if (open_.size() == 1 && in.elements.empty()) in.elements.reserve(kRowValues);
+      made = &in.elements.emplace_back();
+    }
+  }
+  made->type = type;
+  made->at = at;
+  return *made;
+}
+
+Status JsonBuilder::placed(JsonPosition at) {
+  if (auto few = check_count(at); !few) return few;
+  return depth() == 0 ? on_value() : Status();
+}
+
+Status JsonBuilder::open(JsonValue::Type type, JsonPosition at) {
+  constexpr std::size_t kDepth = 200;  // writing and destroying a value recurse
+  if (open_.size() == kDepth) {
+    return fail(Errc::parse_error, "{}:{}:{}: JSON nested deeper than {}: expected less", source_,
+                at.line, at.column, kDepth);
+  }
+  auto& made = place(type, at);
+  open_.push_back(&made);
+  return check_count(at);
+}
+
+Status JsonBuilder::close() {
+  open_.pop_back();
+  return depth() == 0 ? on_value() : Status();
+}
+
+Status JsonBuilder::on_null(JsonPosition at) {
+  place(JsonValue::Type::null, at);
+  return placed(at);
+}
+
+Status JsonBuilder::on_bool(bool value, JsonPosition at) {
+  place(JsonValue::Type::boolean, at).boolean = value;
+  return placed(at);
+}
+
+Status JsonBuilder::on_number(const JsonNumber& number, JsonPosition at) {
+  auto& made = place(JsonValue::Type::number, at);
+  made.number_kind = number.kind;
+  made.number = number.kind == JsonNumber::Kind::negative
+                    ? static_cast<std::uint64_t>(number.negative)
+                    : number.value;
+  if (!made.is_unsigned()) made.text = number.text;
+  return placed(at);
+}
+
+Status JsonBuilder::on_string(std::string_view value, JsonPosition at) {
+  place(JsonValue::Type::string, at).text = value;
+  return placed(at);
+}
+
+Status JsonBuilder::on_key(std::string_view key, JsonPosition at) {
+  auto& in = *open_.back();
+  if (open_.size() == 1 && in.members.empty()) in.members.reserve(kRowValues);
+  in.members.push_back({.key = std::string(key), .at = at});
+  return {};
+}
+
 Result<JsonValue> parse_json(std::string_view text, const std::string& name, std::uint64_t line) {
-  JsonValue root;
-  JsonBuilder builder(root, name);
+  JsonBuilder builder(name);
   if (auto read = read_json(text, builder, name, line); !read) return read.error();
-  return root;
+  return std::move(builder.root());
+}
+
+void append_json(std::string& out, const JsonValue& value) {
+  JsonWriter json(out);
+  write(json, value);
 }
 
 }  // namespace emm::format

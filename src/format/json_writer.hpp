@@ -3,6 +3,7 @@
 #include <bitset>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -42,6 +43,10 @@ class JsonWriter {
   JsonWriter& value(std::uint32_t number) { return value(std::uint64_t{number}); }
   JsonWriter& value(std::int32_t number) { return value(std::int64_t{number}); }
   JsonWriter& null() { return raw("null"); }
+  template <class T>
+  JsonWriter& value(const std::optional<T>& of) {  ///< null where there is none.
+    return of ? value(*of) : null();
+  }
   JsonWriter& raw(std::string_view json);  ///< A value that is JSON already.
 
   template <class T>

@@ -7,7 +7,7 @@ namespace emm::format::rmm {
 namespace {
 
 /// A line in the making. Every field is short, so that a bound on them is a bound on the row.
-class Line {
+class RowWriter {
  public:
   void put(std::string_view text) noexcept {
     std::memcpy(end_, text.data(), text.size());
@@ -67,7 +67,7 @@ class Line {
 }  // namespace
 
 void append(std::string& out, const Row& row) {
-  Line line;
+  RowWriter line;
   line.decimal(row.thread);
   line.put(',');
   line.time_of_day(row.time_ns / 1000);

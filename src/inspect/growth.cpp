@@ -14,12 +14,12 @@ namespace event_flag = trace::event_flag;
 constexpr std::size_t kPeriodsMin = 3;
 constexpr std::size_t kStepAllocsMin = 4;  // fewer that repeat are a loop, not a step
 constexpr std::uint32_t kFloors = 10;
-constexpr std::uint32_t kFloorEventsMin = 200;  // of the trace; less has no course
+constexpr std::uint32_t kFloorEventsMin = 200;  // fewer events than this show no trend
 
 using Only = std::optional<std::uint32_t>;  // a device
 
-bool counts(const Lives& lives, const Life& life, Only only) {
-  return life.what == Life::What::device && (!only || lives.device(life) == *only);
+bool counts(const Lifetimes& lifetimes, const Lifetime& lifetime, Only only) {
+  return lifetime.what == Lifetime::What::device && (!only || lifetimes.device(lifetime) == *only);
 }
 
 /// "step 12" and "step 13" are of one kind.
@@ -77,15 +77,15 @@ std::vector<Iteration> by_marks(const trace::Trace& trace, std::string& name) {
 
 /// The shortest series of sizes that the trace ends with, three times over or more, by the Z
 /// function of what is read from the end.
-std::vector<Iteration> by_steps(const Lives& lives, Only only) {
+std::vector<Iteration> by_steps(const Lifetimes& lifetimes, Only only) {
   std::vector<std::uint64_t> sizes;
   std::vector<std::uint32_t> births;
-  const auto& trace = lives.trace();
+  const auto& trace = lifetimes.trace();
   for (auto i = trace.size(); i-- > 0;) {
     const auto& event = trace[i];
     if (event.op != Op::memalloc && event.op != Op::memallocmanaged) continue;
-    const auto& life = lives[event.id];
-    if (!counts(lives, life, only) || life.preexisting) continue;
+    const auto& lifetime = lifetimes[event.id];
+    if (!counts(lifetimes, lifetime, only) || lifetime.preexisting) continue;
     sizes.push_back(event.size);
     births.push_back(static_cast<std::uint32_t>(i));
   }
@@ -122,20 +122,20 @@ std::vector<Iteration> by_steps(const Lives& lives, Only only) {
 }
 
 /// The trace cut where the least is live in each tenth of it, at the last such event.
-std::vector<Iteration> by_floors(const Lives& lives, Only only) {
-  const auto size = static_cast<std::uint32_t>(lives.trace().size());
+std::vector<Iteration> by_floors(const Lifetimes& lifetimes, Only only) {
+  const auto size = static_cast<std::uint32_t>(lifetimes.trace().size());
   if (size < kFloorEventsMin) return {};
   std::vector<Iteration> floors(kFloors);
   std::uint64_t bytes = 0, least = 0;
   std::uint32_t part = kFloors;
-  const auto device = [&](AllocId id) { return counts(lives, lives[id], only); };
+  const auto device = [&](AllocId id) { return counts(lifetimes, lifetimes[id], only); };
   bool any = false;
-  lives.walk(
+  lifetimes.walk(
       [&](std::uint32_t, AllocId id) {
-        if (device(id)) bytes += lives[id].size, any = true;
+        if (device(id)) bytes += lifetimes[id].size, any = true;
       },
       [&](std::uint32_t, AllocId id) {
-        if (device(id)) bytes -= lives[id].size;
+        if (device(id)) bytes -= lifetimes[id].size;
       },
       [&](std::uint32_t event) {
         const auto now = static_cast<std::uint32_t>(std::uint64_t{event} * kFloors / size);
@@ -150,7 +150,7 @@ std::vector<Iteration> by_floors(const Lives& lives, Only only) {
   return floors;
 }
 
-void measure(const Lives& lives, Only only, std::vector<Iteration>& iterations) {
+void measure(const Lifetimes& lifetimes, Only only, std::vector<Iteration>& iterations) {
   // Live bytes and count after each event of interest; iterations may lie in one another's range.
   std::vector<std::pair<std::uint32_t, std::size_t>> starts;
   for (std::size_t i = 0; i < iterations.size(); ++i) starts.emplace_back(iterations[i].first, i);
@@ -158,13 +158,13 @@ void measure(const Lives& lives, Only only, std::vector<Iteration>& iterations) 
   std::vector<std::size_t> current;
   std::size_t next = 0;
   std::uint64_t bytes = 0, count = 0;
-  const auto device = [&](AllocId id) { return counts(lives, lives[id], only); };
-  lives.walk(
+  const auto device = [&](AllocId id) { return counts(lifetimes, lifetimes[id], only); };
+  lifetimes.walk(
       [&](std::uint32_t, AllocId id) {
-        if (device(id)) bytes += lives[id].size, ++count;
+        if (device(id)) bytes += lifetimes[id].size, ++count;
       },
       [&](std::uint32_t, AllocId id) {
-        if (device(id)) bytes -= lives[id].size, --count;
+        if (device(id)) bytes -= lifetimes[id].size, --count;
       },
       [&](std::uint32_t event) {
         for (; next < starts.size() && starts[next].first == event; ++next)
@@ -185,23 +185,23 @@ void measure(const Lives& lives, Only only, std::vector<Iteration>& iterations) 
 
 }  // namespace
 
-Growth growth(const Lives& lives, std::optional<std::uint32_t> only) {
+Growth growth(const Lifetimes& lifetimes, std::optional<std::uint32_t> only) {
   Growth out;
-  out.iterations = by_marks(lives.trace(), out.name);
+  out.iterations = by_marks(lifetimes.trace(), out.name);
   out.source = Growth::Source::marks;
   if (out.iterations.empty()) {
-    out.iterations = by_steps(lives, only);
+    out.iterations = by_steps(lifetimes, only);
     out.source = Growth::Source::steps;
   }
   if (out.iterations.empty()) {
-    out.iterations = by_floors(lives, only);
+    out.iterations = by_floors(lifetimes, only);
     out.source = Growth::Source::floors;
   }
   if (out.iterations.empty()) {
     out.source = Growth::Source::none;
     return out;
   }
-  measure(lives, only, out.iterations);
+  measure(lifetimes, only, out.iterations);
   const auto& all = out.iterations;
   out.base = all.size() >= 3 ? 1 : 0;
   const auto& base = all[out.base];
@@ -211,8 +211,9 @@ Growth growth(const Lives& lives, std::optional<std::uint32_t> only) {
   for (auto i = out.base + 1; i < all.size(); ++i) {
     out.steady = out.steady && all[i].live_at_end_bytes >= all[i - 1].live_at_end_bytes;
   }
-  const auto grown = held(lives, [&](const Life& life) {
-    return counts(lives, life, only) && life.birth > base.last && life.live_at(last.last);
+  const auto grown = held(lifetimes, [&](const Lifetime& lifetime) {
+    return counts(lifetimes, lifetime, only) && lifetime.birth > base.last &&
+           lifetime.live_at(last.last);
   });
   out.by_site = grown.by_site;
   out.by_size = grown.by_size;

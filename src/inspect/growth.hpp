@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "inspect/survey.hpp"
+#include "inspect/profile.hpp"
 
 namespace emm::inspect {
 
@@ -44,6 +44,6 @@ struct Growth {
   bool grows() const noexcept { return bytes > 0 && steady && iterations.size() > 3; }
 };
 /// Of all devices' memory, or that of one.
-Growth growth(const Lives& lives, std::optional<std::uint32_t> device = std::nullopt);
+Growth growth(const Lifetimes& lifetimes, std::optional<std::uint32_t> device = std::nullopt);
 
 }  // namespace emm::inspect

@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "inspect/lives.hpp"
+#include "inspect/lifetimes.hpp"
 
 namespace emm::inspect {
 
@@ -41,7 +41,7 @@ std::vector<Group<Key>> ranked(const std::unordered_map<Key, Group<Key>>& groups
 
 /// The lives of device memory for which `wanted` is true.
 template <class Wanted>
-Holding held(const Lives& lives, const Wanted& wanted) {
+Holding held(const Lifetimes& lifetimes, const Wanted& wanted) {
   Holding holding;
   std::unordered_map<std::uint64_t, Group<std::uint64_t>> by_size;
   std::unordered_map<SiteId, Group<SiteId>> by_site;
@@ -50,12 +50,12 @@ Holding held(const Lives& lives, const Wanted& wanted) {
     ++group.count;
     group.bytes += size;
   };
-  for (const auto& life : lives.all()) {
-    if (life.what != Life::What::device || !wanted(life)) continue;
+  for (const auto& lifetime : lifetimes.all()) {
+    if (lifetime.what != Lifetime::What::device || !wanted(lifetime)) continue;
     ++holding.count;
-    holding.bytes += life.size;
-    add(by_size[life.size], life.size, life.size);
-    add(by_site[life.site], life.site, life.size);
+    holding.bytes += lifetime.size;
+    add(by_size[lifetime.size], lifetime.size, lifetime.size);
+    add(by_site[lifetime.site], lifetime.site, lifetime.size);
   }
   holding.by_size = ranked(by_size);
   holding.by_site = ranked(by_site);

@@ -4,7 +4,7 @@
 
 #include "base/text.hpp"
 #include "inspect/columns.hpp"
-#include "inspect/places.hpp"
+#include "inspect/report_parts.hpp"
 #include "inspect/stream_need.hpp"
 #include "limit/bounds.hpp"
 #include "limit/solve.hpp"
@@ -20,14 +20,15 @@ struct Part {
   std::uint64_t refused = 0;
 };
 
-std::map<std::uint32_t, Part> parts_of(const Lives& lives, Asked asked) {
-  const auto& trace = lives.trace();
+std::map<std::uint32_t, Part> parts_of(const Lifetimes& lifetimes, Asked asked) {
+  const auto& trace = lifetimes.trace();
   std::map<std::uint32_t, Part> parts;
-  for (const auto& life : lives.all()) {
-    if (life.what != Life::What::device) continue;
-    const auto end = life.death == kNever ? std::uint64_t{trace.size()} : std::uint64_t{life.death};
-    parts[lives.device(life)].buffers.push_back(
-        {.lower = life.birth, .upper = end, .size = life.size});
+  for (const auto& lifetime : lifetimes.all()) {
+    if (lifetime.what != Lifetime::What::device) continue;
+    const auto end =
+        lifetime.death == kNever ? std::uint64_t{trace.size()} : std::uint64_t{lifetime.death};
+    parts[lifetimes.device(lifetime)].buffers.push_back(
+        {.lower = lifetime.birth, .upper = end, .size = lifetime.size});
   }
   for (std::uint64_t at = 0; asked == Asked::all && at < trace.size(); ++at) {
     if (!is_refused(trace[at])) continue;
@@ -38,7 +39,7 @@ std::map<std::uint32_t, Part> parts_of(const Lives& lives, Asked asked) {
   return parts;
 }
 
-Need bound(const Lives& lives, std::uint32_t device, const Part& part, Asked asked) {
+Need bound(const Lifetimes& lifetimes, std::uint32_t device, const Part& part, Asked asked) {
   Need need;
   need.device = device;
   need.allocs = part.buffers.size() - part.refused;
@@ -46,7 +47,7 @@ Need bound(const Lives& lives, std::uint32_t device, const Part& part, Asked ask
   need.peak_live = limit::requested_bound(part.buffers);
   need.aligned = limit::aligned_bound(part.buffers, Need::kAlignment);
   need.paged = limit::paged_bound(part.buffers, Need::kPage);
-  need.no_wait = stream_need(lives, device, asked);
+  need.no_wait = stream_need(lifetimes, device, asked);
   return need;
 }
 
@@ -64,20 +65,20 @@ void add_layout(std::vector<std::vector<std::string>>& rows, const Need& need) {
 
 }  // namespace
 
-std::vector<Need> bounds(const Lives& lives, Asked asked) {
+std::vector<Need> bounds(const Lifetimes& lifetimes, Asked asked) {
   std::vector<Need> out;
-  for (const auto& [device, part] : parts_of(lives, asked))
-    out.push_back(bound(lives, device, part, asked));
+  for (const auto& [device, part] : parts_of(lifetimes, asked))
+    out.push_back(bound(lifetimes, device, part, asked));
   return out;
 }
 
-std::vector<Need> needs(const Lives& lives, const Clock& clock, std::uint64_t search_ns,
+std::vector<Need> needs(const Lifetimes& lifetimes, const Clock& clock, std::uint64_t search_ns,
                         Asked asked) {
   std::vector<Need> out;
-  for (const auto& [device, part] : parts_of(lives, asked)) {
+  for (const auto& [device, part] : parts_of(lifetimes, asked)) {
     const auto bracket =
         limit::minimal_capacity(part.buffers, kGap, {.clock = &clock, .time_ns = search_ns});
-    auto need = bound(lives, device, part, asked);
+    auto need = bound(lifetimes, device, part, asked);
     need.laid_out = true;
     need.lower = bracket.lower;
     need.greedy = bracket.greedy_height;

@@ -6,7 +6,7 @@
 
 #include "base/clock.hpp"
 #include "format/json_writer.hpp"
-#include "inspect/lives.hpp"
+#include "inspect/lifetimes.hpp"
 
 namespace emm::inspect {
 
@@ -33,11 +33,11 @@ struct Need {
 };
 
 /// Of each device that is asked for memory. The search ends after `search_ns` of `clock`, for each.
-std::vector<Need> needs(const Lives& lives, const Clock& clock, std::uint64_t search_ns,
+std::vector<Need> needs(const Lifetimes& lifetimes, const Clock& clock, std::uint64_t search_ns,
                         Asked asked = Asked::all);
 
 /// The lower bounds alone, in O(n log n): layouts take longer the more is live at once.
-std::vector<Need> bounds(const Lives& lives, Asked asked = Asked::all);
+std::vector<Need> bounds(const Lifetimes& lifetimes, Asked asked = Asked::all);
 
 std::string to_text(const std::vector<Need>& needs);
 /// An array, as the value of a member.

@@ -9,7 +9,7 @@ namespace {
 
 using trace::Op;
 using trace::Outcome;
-using What = Life::What;
+using What = Lifetime::What;
 
 constexpr std::uint64_t kPage = std::uint64_t{2} << 20;  // of device memory, on an H200
 constexpr std::size_t kSpacesMax = 16;                   // each looks at every allocation
@@ -82,27 +82,27 @@ std::string_view name(Cause cause) noexcept {
   return kNames[static_cast<std::size_t>(cause)];
 }
 
-OomReport find_ooms(const Recording& recording, const Lives& lives,
+OomReport find_ooms(const Recording& recording, const Lifetimes& lifetimes,
                     std::optional<std::uint64_t> capacity) {
   const auto& trace = recording.trace();
   OomReport report;
   std::map<std::uint32_t, Account> accounts;
   const auto change = [&](AllocId id, bool begins) {
-    const auto& life = lives[id];
-    auto& account = accounts[lives.device(life)];
+    const auto& lifetime = lifetimes[id];
+    auto& account = accounts[lifetimes.device(lifetime)];
     const auto step = [&](std::uint64_t& bytes, std::uint64_t by) {
       bytes = begins ? bytes + by : bytes - by;
     };
-    if (life.what == What::device) {
-      step(account.live, life.size);
+    if (lifetime.what == What::device) {
+      step(account.live, lifetime.size);
       step(account.live_count, 1);
       if (begins) {
-        auto& peak = report.devices[lives.device(life)];
+        auto& peak = report.devices[lifetimes.device(lifetime)];
         peak.live = std::max(peak.live, account.live);
         peak.needed = std::max(peak.needed, account.live);
       }
-    } else if (life.what == What::backing) {
-      step(account.reserved, life.size);
+    } else if (lifetime.what == What::backing) {
+      step(account.reserved, lifetime.size);
       step(account.segments, 1);
       account.any_backing = true;
       account.reserved_most = std::max(account.reserved_most, account.reserved);
@@ -145,7 +145,7 @@ OomReport find_ooms(const Recording& recording, const Lives& lives,
         oom.segments = account.segments;
       }
       if (recording.has_addresses() && report.all.size() < kSpacesMax)
-        oom.space = space_after(recording, lives, event, device);
+        oom.space = space_after(recording, lifetimes, event, device);
       if (oom.space) oom.pending = oom.space->pending;
       judge(oom);
       report.all.push_back(std::move(oom));
@@ -153,8 +153,8 @@ OomReport find_ooms(const Recording& recording, const Lives& lives,
       peak.needed = std::max(peak.needed, sum(account.live, each.size));
     }
   };
-  lives.walk([&](std::uint32_t, AllocId id) { change(id, true); },
-             [&](std::uint32_t, AllocId id) { change(id, false); }, look);
+  lifetimes.walk([&](std::uint32_t, AllocId id) { change(id, true); },
+                 [&](std::uint32_t, AllocId id) { change(id, false); }, look);
   return report;
 }
 

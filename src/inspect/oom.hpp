@@ -66,7 +66,7 @@ struct OomReport {
 
 /// Every request of device memory that is recorded to have failed for want of memory. `capacity`,
 /// where given, stands over what the trace says.
-OomReport find_ooms(const Recording& recording, const Lives& lives,
+OomReport find_ooms(const Recording& recording, const Lifetimes& lifetimes,
                     std::optional<std::uint64_t> capacity = std::nullopt);
 
 }  // namespace emm::inspect

@@ -8,8 +8,8 @@
 #include "format/json_writer.hpp"
 #include "inspect/columns.hpp"
 #include "inspect/growth.hpp"
-#include "inspect/places.hpp"
-#include "inspect/survey.hpp"
+#include "inspect/profile.hpp"
+#include "inspect/report_parts.hpp"
 
 namespace emm::inspect {
 namespace {
@@ -243,12 +243,6 @@ std::string of_growth(const trace::Trace& trace, const Growth& growth, const Oom
   return out + ". ";
 }
 
-void write(format::JsonWriter& json, std::string_view name,
-           const std::optional<std::uint64_t>& value) {
-  json.key(name);
-  value ? json.value(*value) : json.null();
-}
-
 void write(format::JsonWriter& json, const trace::Trace& trace, const BySite& sites,
            std::size_t top) {
   json.key("live_by_site").begin_array();
@@ -260,8 +254,8 @@ void write(format::JsonWriter& json, const trace::Trace& trace, const BySite& si
   json.end_array();
 }
 
-std::string would_it_fail(const trace::Trace& trace, const Outlook& of) {
-  using Verdict = Outlook::Verdict;
+std::string would_it_fail(const trace::Trace& trace, const FitCheck& of) {
+  using Verdict = FitCheck::Verdict;
   if (!of.capacity) {
     return format(
         "{} are live at most, {}{}.", bytes_in_full(of.live.bytes), place_of(trace, of.live.event),
@@ -321,7 +315,7 @@ std::string would_it_fail(const trace::Trace& trace, const Outlook& of) {
 }
 
 /// REQUIRES: of.space
-std::string of_state(const Outlook& of) {
+std::string of_state(const FitCheck& of) {
   const auto& space = *of.space;
   if (!space.segments) {
     return format("{} are live in {}; what the manager held is not recorded.",
@@ -345,7 +339,7 @@ std::string of_state(const Outlook& of) {
 }
 
 /// What the device had beside the segments.
-std::string rest_of(const Outlook& of) {
+std::string rest_of(const FitCheck& of) {
   const auto& space = *of.space;
   if (!space.segments) return "";
   if (!of.capacity)
@@ -362,24 +356,23 @@ std::string rest_of(const Outlook& of) {
       bytes_in_full(*of.capacity), bytes_in_full(*of.capacity - space.size));
 }
 
-std::string words_of(const trace::Trace& trace, const Outlook& of) {
+std::string words_of(const trace::Trace& trace, const FitCheck& of) {
   return of.has_history || !of.space ? would_it_fail(trace, of) : of_state(of) + rest_of(of);
 }
 
 void write(format::JsonWriter& json, const trace::Trace& trace, const OomReport& report,
-           const Outlook& of, std::size_t top) {
+           const FitCheck& of, std::size_t top) {
   const auto peaks = report.devices.find(of.device);
   const auto most = peaks == report.devices.end() ? DevicePeak{} : peaks->second;
   json.begin_object().member("device", of.device).member("history", of.has_history);
   json.member("peak_live_bytes", most.live)
       .member("peak_live_event", of.live.event)
       .member("peak_needed_bytes", most.needed);
-  write(json, "peak_reserved_bytes",
-        of.reserved ? std::optional(of.reserved->bytes) : std::nullopt);
-  write(json, "capacity_bytes", of.capacity);
-  write(json, "no_wait_bytes", of.capacity ? std::optional(of.no_wait) : std::nullopt);
-  json.key("outlook");
-  of.capacity ? json.value(name(of.verdict)) : json.null();
+  json.member("peak_reserved_bytes",
+              of.reserved ? std::optional(of.reserved->bytes) : std::nullopt);
+  json.member("capacity_bytes", of.capacity);
+  json.member("no_wait_bytes", of.capacity ? std::optional(of.no_wait) : std::nullopt);
+  json.member("outlook", of.capacity ? std::optional(name(of.verdict)) : std::nullopt);
   const auto overrun = [&](std::string_view name, std::string_view what,
                            const std::optional<Overrun>& first) {
     json.key(name);
@@ -404,7 +397,7 @@ void write(format::JsonWriter& json, const trace::Trace& trace, const OomReport&
       .member("live_count", of.held.count);
   const auto* space = of.space && of.space->segments ? &*of.space : nullptr;
   const auto part = [&](std::string_view name, std::uint64_t Space::*bytes) {
-    write(json, name, space != nullptr ? std::optional(space->*bytes) : std::nullopt);
+    json.member(name, space != nullptr ? std::optional(space->*bytes) : std::nullopt);
   };
   part("reserved_bytes", &Space::size);
   part("used_bytes", &Space::used);
@@ -417,12 +410,12 @@ void write(format::JsonWriter& json, const trace::Trace& trace, const OomReport&
 
 }  // namespace
 
-std::string to_text(const Recording& recording, const Lives& lives, const OomReport& report,
+std::string to_text(const Recording& recording, const Lifetimes& lifetimes, const OomReport& report,
                     std::size_t which, const Shown& shown) {
   const auto& trace = recording.trace();
   const auto& oom = report.all[which];
   auto out = wrapped(happened(trace, oom) + ' ' + why(oom) + ' ' +
-                         of_growth(trace, growth(lives, oom.device), oom, shown.all_frames) +
+                         of_growth(trace, growth(lifetimes, oom.device), oom, shown.all_frames) +
                          enough(report, oom),
                      kWidth);
   if (index(oom.site) != 0) {
@@ -430,7 +423,7 @@ std::string to_text(const Recording& recording, const Lives& lives, const OomRep
     for (const auto& frame : telling_frames(trace, oom.site, shown))
       out += format("  {}\n", text::printable(frame, std::string::npos));
   }
-  const auto holding = held_after(lives, oom.event, oom.device);
+  const auto holding = held_after(lifetimes, oom.event, oom.device);
   if (holding.count > 0) {
     const bool sited = holding.by_site.size() > 1 || index(holding.by_site.front().key) != 0;
     out += sited ? "\nLive then, by call site\n" + sites_table(trace, holding.by_site, shown)
@@ -458,13 +451,13 @@ std::string to_text(const Recording& recording, const Lives& lives, const OomRep
   return out;
 }
 
-std::string to_text(const Recording& recording, const Lives& lives,
-                    const std::vector<Outlook>& outlooks, std::string_view path,
+std::string to_text(const Recording& recording, const Lifetimes& lifetimes,
+                    const std::vector<FitCheck>& fit_checks, std::string_view path,
                     const Shown& shown) {
   const auto& trace = recording.trace();
   std::string out;
-  const bool history = std::any_of(outlooks.begin(), outlooks.end(),
-                                   [](const Outlook& each) { return each.has_history; });
+  const bool history = std::any_of(fit_checks.begin(), fit_checks.end(),
+                                   [](const FitCheck& each) { return each.has_history; });
   if (!history) {
     out += wrapped(
         "This recording is a state without history: it has what was held as it was taken, and no "
@@ -472,14 +465,14 @@ std::string to_text(const Recording& recording, const Lives& lives,
         "request failed, if one did, and how it came to that, it does not say.",
         kWidth);
   }
-  for (const auto& each : outlooks) {
-    const auto on = outlooks.size() > 1 || each.device != 0 ? format("Device {}: ", each.device)
-                                                            : std::string();
+  for (const auto& each : fit_checks) {
+    const auto on = fit_checks.size() > 1 || each.device != 0 ? format("Device {}: ", each.device)
+                                                              : std::string();
     if (!out.empty()) out += '\n';
     out += wrapped(on + words_of(trace, each), kWidth);
     const auto holding =
         each.has_history
-            ? held_after(lives, each.live_overrun ? each.live_overrun->event : each.live.event,
+            ? held_after(lifetimes, each.live_overrun ? each.live_overrun->event : each.live.event,
                          each.device)
             : each.held;
     if (holding.count == 0) continue;
@@ -500,7 +493,7 @@ std::string to_text(const Recording& recording, const Lives& lives,
                      "(PyTorch makes one after\ntorch.cuda.memory._record_memory_history()).\n",
                      shown_path, trace.size() - 1);
   }
-  const auto capacity = outlooks.empty() ? std::nullopt : outlooks.front().capacity;
+  const auto capacity = fit_checks.empty() ? std::nullopt : fit_checks.front().capacity;
   return out + format(
                    "\nThe least capacity with which a manager serves it, and whether one does with "
                    "this, are found by\n"
@@ -509,30 +502,29 @@ std::string to_text(const Recording& recording, const Lives& lives,
                    shown_path, shown_path, capacity.value_or(0));
 }
 
-std::string to_json(const Recording& recording, const Lives& lives, const OomReport& report,
-                    std::size_t which, const std::vector<Outlook>& outlooks, std::size_t top) {
+std::string to_json(const Recording& recording, const Lifetimes& lifetimes, const OomReport& report,
+                    std::size_t which, const std::vector<FitCheck>& fit_checks, std::size_t top) {
   const auto& trace = recording.trace();
   std::string out;
   format::JsonWriter json(out);
   json.begin_object().member("schema", "emmctl.explain/2").member("trace", trace.source());
   std::optional<std::uint32_t> device;
   if (which < report.all.size()) device = report.all[which].device;
-  if (!device && outlooks.size() == 1) device = outlooks.front().device;
+  if (!device && fit_checks.size() == 1) device = fit_checks.front().device;
   const auto peaks = device && report.devices.count(*device) != 0
                          ? std::optional(report.devices.at(*device))
                          : std::nullopt;
-  json.key("device");
-  device ? json.value(*device) : json.null();
-  write(json, "peak_live_bytes", peaks ? std::optional(peaks->live) : std::nullopt);
-  write(json, "peak_needed_bytes", peaks ? std::optional(peaks->needed) : std::nullopt);
+  json.member("device", device);
+  json.member("peak_live_bytes", peaks ? std::optional(peaks->live) : std::nullopt);
+  json.member("peak_needed_bytes", peaks ? std::optional(peaks->needed) : std::nullopt);
   json.key("devices").begin_array();
-  for (const auto& each : outlooks) write(json, trace, report, each, top);
+  for (const auto& each : fit_checks) write(json, trace, report, each, top);
   json.end_array().key("failures").begin_array();
   constexpr std::size_t kListed = 100;
   std::map<std::uint32_t, Growth> grown;
   for (std::size_t i = 0; i < report.all.size() && i < kListed; ++i) {
     const auto& oom = report.all[i];
-    if (grown.count(oom.device) == 0) grown.emplace(oom.device, growth(lives, oom.device));
+    if (grown.count(oom.device) == 0) grown.emplace(oom.device, growth(lifetimes, oom.device));
     json.begin_object()
         .member("event", oom.event)
         .member("line", oom.line)
@@ -540,16 +532,17 @@ std::string to_json(const Recording& recording, const Lives& lives, const OomRep
     json.member("device", oom.device).member("id", trace.name(oom.id)).member("size", oom.request);
     json.member("stream", trace.streams()[index(oom.stream)]).member("cause", name(oom.cause));
     json.member("live_bytes", oom.live).member("live_count", oom.live_count);
-    write(json, "capacity_bytes", oom.capacity);
-    write(json, "device_free_bytes", oom.device_free);
-    write(json, "reserved_bytes", oom.reserved);
+    json.member("capacity_bytes", oom.capacity);
+    json.member("device_free_bytes", oom.device_free);
+    json.member("reserved_bytes", oom.reserved);
     json.member("segments", oom.segments).member("pending_bytes", oom.pending);
-    json.key("largest_free_bytes");
-    oom.space&& oom.space->segments ? json.value(oom.space->largest_free) : json.null();
+    json.member("largest_free_bytes", oom.space && oom.space->segments
+                                          ? std::optional(oom.space->largest_free)
+                                          : std::nullopt);
     json.member("excess_bytes", oom.excess).member("enough_bytes", oom.enough);
     json.key("words").value(why(oom) + ' ' + of_growth(trace, grown.at(oom.device), oom, false) +
                             enough(report, oom));
-    write(json, trace, held_after(lives, oom.event, oom.device).by_site, top);
+    write(json, trace, held_after(lifetimes, oom.event, oom.device).by_site, top);
     json.end_object();
   }
   json.end_array().member("failure_count", std::uint64_t{report.all.size()}).end_object();

@@ -7,7 +7,7 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "format/svg.hpp"
-#include "inspect/places.hpp"
+#include "inspect/report_parts.hpp"
 
 namespace emm::inspect {
 namespace {
@@ -29,7 +29,8 @@ constexpr std::array<std::string_view, kGroups> kColours{
 /// Which areas there are, and which one an allocation belongs to. The last is all others.
 class Areas {
  public:
-  Areas(const trace::Trace& trace, const Lives& lives, const Holding& at_peak, bool all_frames) {
+  Areas(const trace::Trace& trace, const Lifetimes& lifetimes, const Holding& at_peak,
+        bool all_frames) {
     sited_ = at_peak.by_site.size() > 1 ||
              (!at_peak.by_site.empty() && index(at_peak.by_site[0].key) != 0);
     const auto add = [&](std::uint64_t key, std::string name, std::uint64_t bytes) {
@@ -58,12 +59,12 @@ class Areas {
     }
     others_ = names_.size();
     names_.emplace_back(sited_ ? "all other call sites" : "all other sizes");
-    for (const auto& life : lives.all())
-      shown_ += life.what == Life::What::device && of(life) == others_ ? 1 : 0;
+    for (const auto& lifetime : lifetimes.all())
+      shown_ += lifetime.what == Lifetime::What::device && of(lifetime) == others_ ? 1 : 0;
     shown_ = others_ + (shown_ > 0 ? 1 : 0);
   }
-  std::size_t of(const Life& life) const {
-    const auto found = numbers_.find(sited_ ? index(life.site) : life.size);
+  std::size_t of(const Lifetime& lifetime) const {
+    const auto found = numbers_.find(sited_ ? index(lifetime.site) : lifetime.size);
     return found == numbers_.end() ? others_ : found->second;
   }
   std::size_t count() const noexcept {
@@ -88,8 +89,8 @@ struct Column {
   std::vector<std::uint64_t> by_area;
 };
 
-std::vector<Column> columns_of(const Lives& lives, const Areas& areas) {
-  const auto events = lives.trace().size();
+std::vector<Column> columns_of(const Lifetimes& lifetimes, const Areas& areas) {
+  const auto events = lifetimes.trace().size();
   std::vector<Column> out(std::min(kColumns, std::max<std::size_t>(events, 1)));
   const auto column_of = [&](std::uint32_t event) -> Column& {
     return out[static_cast<std::size_t>(std::uint64_t{event} * out.size() / events)];
@@ -97,36 +98,37 @@ std::vector<Column> columns_of(const Lives& lives, const Areas& areas) {
   std::uint64_t live = 0, reserved = 0;
   std::vector<bool> met(out.size());
   const auto change = [&](AllocId id, bool begins) {
-    const auto& life = lives[id];
-    auto* sum = life.what == Life::What::device    ? &live
-                : life.what == Life::What::backing ? &reserved
-                                                   : nullptr;
-    if (sum != nullptr) *sum = begins ? *sum + life.size : *sum - life.size;
+    const auto& lifetime = lifetimes[id];
+    auto* sum = lifetime.what == Lifetime::What::device    ? &live
+                : lifetime.what == Lifetime::What::backing ? &reserved
+                                                           : nullptr;
+    if (sum != nullptr) *sum = begins ? *sum + lifetime.size : *sum - lifetime.size;
   };
-  lives.walk([&](std::uint32_t, AllocId id) { change(id, true); },
-             [&](std::uint32_t, AllocId id) { change(id, false); },
-             [&](std::uint32_t event) {
-               auto& column = column_of(event);
-               const auto at = static_cast<std::size_t>(&column - out.data());
-               if (!met[at] || live > column.live) {
-                 column.event = event;
-                 column.live = live;
-                 met[at] = true;
-               }
-               column.reserved = std::max(column.reserved, reserved);
-             });
+  lifetimes.walk([&](std::uint32_t, AllocId id) { change(id, true); },
+                 [&](std::uint32_t, AllocId id) { change(id, false); },
+                 [&](std::uint32_t event) {
+                   auto& column = column_of(event);
+                   const auto at = static_cast<std::size_t>(&column - out.data());
+                   if (!met[at] || live > column.live) {
+                     column.event = event;
+                     column.live = live;
+                     met[at] = true;
+                   }
+                   column.reserved = std::max(column.reserved, reserved);
+                 });
   std::vector<std::uint64_t> by_area(areas.count());
   const auto change_area = [&](AllocId id, bool begins) {
-    const auto& life = lives[id];
-    if (life.what != Life::What::device) return;
-    auto& sum = by_area[areas.of(life)];
-    sum = begins ? sum + life.size : sum - life.size;
+    const auto& lifetime = lifetimes[id];
+    if (lifetime.what != Lifetime::What::device) return;
+    auto& sum = by_area[areas.of(lifetime)];
+    sum = begins ? sum + lifetime.size : sum - lifetime.size;
   };
-  lives.walk([&](std::uint32_t, AllocId id) { change_area(id, true); },
-             [&](std::uint32_t, AllocId id) { change_area(id, false); },
-             [&](std::uint32_t event) {
-               if (auto& column = column_of(event); column.event == event) column.by_area = by_area;
-             });
+  lifetimes.walk([&](std::uint32_t, AllocId id) { change_area(id, true); },
+                 [&](std::uint32_t, AllocId id) { change_area(id, false); },
+                 [&](std::uint32_t event) {
+                   if (auto& column = column_of(event); column.event == event)
+                     column.by_area = by_area;
+                 });
   return out;
 }
 
@@ -179,14 +181,14 @@ void draw_axes(Svg& svg, const Plot& plot, const std::vector<std::uint64_t>& tic
   svg.text({kLeft + kPlotWidth / 2, kBottom + 37}, "event", {.anchor = Anchor::middle});
 }
 
-void draw_peak(Svg& svg, const Plot& plot, const Survey& survey) {
-  const auto x = plot.x(survey.live.event + 0.5), y = plot.y(survey.live.bytes);
+void draw_peak(Svg& svg, const Plot& plot, const Profile& profile) {
+  const auto x = plot.x(profile.live.event + 0.5), y = plot.y(profile.live.bytes);
   svg.line({x, y}, {x, kBottom}, kMark, 1, "4 3");
   svg.circle({x, y}, 4, kMark);
   const bool right = x < kLeft + kPlotWidth / 2;
   svg.text({right ? x + 8 : x - 8, y - 7},
-           text::format("peak live {} after event {}", units::bytes(survey.live.bytes),
-                        text::grouped(survey.live.event)),
+           text::format("peak live {} after event {}", units::bytes(profile.live.bytes),
+                        text::grouped(profile.live.event)),
            {.anchor = right ? Anchor::start : Anchor::end, .fill = kMark, .bold = true});
 }
 
@@ -204,7 +206,8 @@ double draw_legend(Svg& svg, const Areas& areas, bool reserved) {
   return y;
 }
 
-void draw_map(Svg& svg, const Lives& lives, const Areas& areas, const Space& map, double top) {
+void draw_map(Svg& svg, const Lifetimes& lifetimes, const Areas& areas, const Space& map,
+              double top) {
   constexpr double kBar = kLeft + 176, kBarWidth = kWidth - kRight - kBar;
   svg.text(
       {kLeft, top},
@@ -227,9 +230,9 @@ void draw_map(Svg& svg, const Lives& lives, const Areas& areas, const Space& map
                   kRegionLine - 5, "#eeeeee", text::format("free {}", units::bytes(region.free)));
     for (std::size_t b = 0; b < region.blocks.size();) {
       // Neighbours of one colour, too near to be told apart, are one.
-      const auto colour = [&](const Block& block) {
+      const auto colour = [&](const PlacedMemory& block) {
         return block.pending ? std::string_view("#ffffff")
-                             : areas.colour(areas.of(lives[block.id]));
+                             : areas.colour(areas.of(lifetimes[block.id]));
       };
       const auto& first = region.blocks[b];
       auto end = first.address + first.size;
@@ -259,12 +262,12 @@ void draw_map(Svg& svg, const Lives& lives, const Areas& areas, const Space& map
 
 }  // namespace
 
-std::string picture(const Recording& recording, const Lives& lives, const Survey& survey,
+std::string picture(const Recording& recording, const Lifetimes& lifetimes, const Profile& profile,
                     const Growth& growth, const std::optional<Space>& map, bool all_frames) {
   const auto& trace = recording.trace();
-  const Areas areas(trace, lives, survey.at_peak, all_frames);
-  const auto columns = columns_of(lives, areas);
-  const bool reserved = survey.backing.has_value();
+  const Areas areas(trace, lifetimes, profile.at_peak, all_frames);
+  const auto columns = columns_of(lifetimes, areas);
+  const bool reserved = profile.backing.has_value();
   const auto legend = kLegendLine * static_cast<double>(areas.count() + (reserved ? 1 : 0));
   const auto map_height =
       map ? 50 + kRegionLine * static_cast<double>(std::min(map->regions.size(), kRegions + 1)) : 0;
@@ -272,13 +275,13 @@ std::string picture(const Recording& recording, const Lives& lives, const Survey
   Svg svg(kWidth, kBottom + 64 + legend + map_height + 10, title);
   svg.text({kLeft, 26}, title, {.size = 16, .bold = true});
   svg.text({kLeft, 45},
-           text::format("{}, {} of {} in all, {} never freed", counted(survey.events, "event"),
-                        counted(survey.allocs, "allocation"), units::bytes(survey.bytes),
-                        text::grouped(survey.leaked.count)),
+           text::format("{}, {} of {} in all, {} never freed", counted(profile.events, "event"),
+                        counted(profile.allocs, "allocation"), units::bytes(profile.bytes),
+                        text::grouped(profile.leaked.count)),
            {.fill = "#666666"});
   const auto ticks = format::binary_ticks(
-      std::max(survey.live.bytes, reserved ? survey.backing->reserved.bytes : 0));
-  const Plot plot{.events = survey.events, .top = ticks.back()};
+      std::max(profile.live.bytes, reserved ? profile.backing->reserved.bytes : 0));
+  const Plot plot{.events = profile.events, .top = ticks.back()};
   draw_axes(svg, plot, ticks);
   // Each area is what it and those below it hold, painted from the top one down.
   for (std::size_t area = areas.count(); area-- > 0;) {
@@ -302,9 +305,9 @@ std::string picture(const Recording& recording, const Lives& lives, const Survey
                  kReserved, 1.5);
   svg.line({kLeft, kBottom}, {kWidth - kRight, kBottom}, kReserved);
   svg.line({kLeft, kTop}, {kLeft, kBottom}, kReserved);
-  if (survey.live.bytes > 0) draw_peak(svg, plot, survey);
+  if (profile.live.bytes > 0) draw_peak(svg, plot, profile);
   const auto below = draw_legend(svg, areas, reserved);
-  if (map) draw_map(svg, lives, areas, *map, below + 20);
+  if (map) draw_map(svg, lifetimes, areas, *map, below + 20);
   return svg.finish();
 }
 

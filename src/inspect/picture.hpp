@@ -4,8 +4,8 @@
 #include <string>
 
 #include "inspect/growth.hpp"
+#include "inspect/profile.hpp"
 #include "inspect/space.hpp"
-#include "inspect/survey.hpp"
 
 namespace emm::inspect {
 
@@ -13,7 +13,7 @@ namespace emm::inspect {
 /// most at the peak, the recorded manager's reserved bytes as a line, the peak and the iterations
 /// marked. Below it `map`, if given. Call sites are shown by the program's own frames, or with
 /// `all_frames` by the innermost.
-std::string picture(const Recording& recording, const Lives& lives, const Survey& survey,
+std::string picture(const Recording& recording, const Lifetimes& lifetimes, const Profile& profile,
                     const Growth& growth, const std::optional<Space>& map, bool all_frames = false);
 
 }  // namespace emm::inspect

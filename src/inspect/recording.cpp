@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "base/text.hpp"
-#include "inspect/places.hpp"
+#include "inspect/report_parts.hpp"
 
 namespace emm::inspect {
 namespace {

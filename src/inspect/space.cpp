@@ -6,13 +6,13 @@
 namespace emm::inspect {
 namespace {
 
-using What = Life::What;
+using What = Lifetime::What;
 
-bool by_address(const Block& a, const Block& b) {
+bool by_address(const PlacedMemory& a, const PlacedMemory& b) {
   return a.address != b.address ? a.address < b.address : a.id < b.id;
 }
 
-std::vector<Region> regions_of(const std::vector<Block>& segments) {
+std::vector<Region> regions_of(const std::vector<PlacedMemory>& segments) {
   std::vector<Region> regions;
   for (const auto& segment : segments) {
     const auto end = regions.empty() ? 0 : regions.back().address + regions.back().size;
@@ -22,7 +22,7 @@ std::vector<Region> regions_of(const std::vector<Block>& segments) {
   return regions;
 }
 
-std::vector<Region> runs_of(const std::vector<Block>& blocks) {
+std::vector<Region> runs_of(const std::vector<PlacedMemory>& blocks) {
   std::vector<Region> regions;
   for (const auto& block : blocks) {
     const auto end = regions.empty() ? 0 : regions.back().address + regions.back().size;
@@ -35,7 +35,7 @@ std::vector<Region> runs_of(const std::vector<Block>& blocks) {
   return regions;
 }
 
-void fill(Space& space, const std::vector<Block>& blocks) {
+void fill(Space& space, const std::vector<PlacedMemory>& blocks) {
   auto region = space.regions.begin();
   for (auto block : blocks) {
     while (region != space.regions.end() && region->address + region->size <= block.address)
@@ -77,28 +77,28 @@ void fill(Space& space, const std::vector<Block>& blocks) {
 
 }  // namespace
 
-std::optional<Space> space_after(const Recording& recording, const Lives& lives,
+std::optional<Space> space_after(const Recording& recording, const Lifetimes& lifetimes,
                                  std::uint32_t event, std::optional<std::uint32_t> device) {
   Space space;
   space.event = event;
-  std::vector<Block> blocks, segments;
-  for (std::uint32_t i = 0; i < lives.all().size(); ++i) {
+  std::vector<PlacedMemory> blocks, segments;
+  for (std::uint32_t i = 0; i < lifetimes.all().size(); ++i) {
     const auto id = static_cast<AllocId>(i);
-    const auto& life = lives[id];
-    const bool there = life.birth <= event && event < life.gone;
-    if (!there || (life.what != What::device && life.what != What::backing)) continue;
-    if (device && lives.device(life) != *device) continue;
+    const auto& lifetime = lifetimes[id];
+    const bool there = lifetime.birth <= event && event < lifetime.gone;
+    if (!there || (lifetime.what != What::device && lifetime.what != What::backing)) continue;
+    if (device && lifetimes.device(lifetime) != *device) continue;
     const auto address = recording.address(id);
-    const auto size = std::max(recording.granted(id), life.size);
+    const auto size = std::max(recording.granted(id), lifetime.size);
     if (address == 0 || size == 0 || address > ~size) {
-      if (life.what == What::device && event < life.death) {
+      if (lifetime.what == What::device && event < lifetime.death) {
         ++space.elsewhere;
-        space.elsewhere_bytes += life.size;
+        space.elsewhere_bytes += lifetime.size;
       }
       continue;
     }
-    auto& to = life.what == What::device ? blocks : segments;
-    to.push_back({.address = address, .size = size, .id = id, .pending = event >= life.death});
+    auto& to = lifetime.what == What::device ? blocks : segments;
+    to.push_back({.address = address, .size = size, .id = id, .pending = event >= lifetime.death});
   }
   if (blocks.empty() && segments.empty()) return std::nullopt;
   std::sort(blocks.begin(), blocks.end(), by_address);

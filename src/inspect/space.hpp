@@ -4,24 +4,24 @@
 #include <optional>
 #include <vector>
 
-#include "inspect/lives.hpp"
+#include "inspect/lifetimes.hpp"
 #include "inspect/recording.hpp"
 
 namespace emm::inspect {
 
 /// Memory at its recorded address.
-struct Block {
+struct PlacedMemory {
   std::uint64_t address = 0, size = 0;  ///< Bytes granted, where the trace says so, else requested.
   AllocId id{};
   bool pending = false;  ///< Freed by its owner, and not free yet.
-  bool operator==(const Block&) const = default;
+  bool operator==(const PlacedMemory&) const = default;
 };
 
 /// A part of the address space: a segment that the recorded manager held or, where the trace has
 /// none, a run of blocks with no gap of kGapMax or more.
 struct Region {
   std::uint64_t address = 0, size = 0;
-  std::vector<Block> blocks;  ///< By address; none overlap.
+  std::vector<PlacedMemory> blocks;  ///< By address; none overlap.
   std::uint64_t used = 0, pending = 0, free = 0,
                 largest_free = 0;  ///< used + pending + free = size.
 };
@@ -39,7 +39,7 @@ struct Space {
 };
 
 /// Nothing where the trace has no address of anything live then.
-std::optional<Space> space_after(const Recording& recording, const Lives& lives,
+std::optional<Space> space_after(const Recording& recording, const Lifetimes& lifetimes,
                                  std::uint32_t event,
                                  std::optional<std::uint32_t> device = std::nullopt);
 

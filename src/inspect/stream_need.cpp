@@ -16,13 +16,13 @@ using trace::Op;
 
 class Walk {
  public:
-  Walk(const Lives& lives, std::uint32_t device, Asked asked)
-      : lives_(lives), trace_(lives.trace()), device_(device), asked_(asked) {}
+  Walk(const Lifetimes& lifetimes, std::uint32_t device, Asked asked)
+      : lifetimes_(lifetimes), trace_(lifetimes.trace()), device_(device), asked_(asked) {}
 
   std::uint64_t peak() {
-    lives_.walk([&](std::uint32_t event, AllocId id) { began(event, id); },
-                [&](std::uint32_t event, AllocId id) { ended(event, id); },
-                [&](std::uint32_t event) { passed(event); });
+    lifetimes_.walk([&](std::uint32_t event, AllocId id) { began(event, id); },
+                    [&](std::uint32_t event, AllocId id) { ended(event, id); },
+                    [&](std::uint32_t event) { passed(event); });
     return peak_.peak();
   }
 
@@ -43,8 +43,8 @@ class Walk {
     if (is_new) kinds_.push_back({.device = device});
     return found->second;
   }
-  StreamPeak::Stream stream_of(const Life& life) {
-    return stream_on(lives_.device(life), life.stream);
+  StreamPeak::Stream stream_of(const Lifetime& lifetime) {
+    return stream_on(lifetimes_.device(lifetime), lifetime.stream);
   }
   StreamPeak::Stream stream_of(const trace::Event& event) {
     return stream_on(device_of(event.context), event.stream);
@@ -70,36 +70,36 @@ class Walk {
     peak_.after(stream, point);
   }
 
-  bool counts(const Life& life) const {
-    return life.what == Life::What::device && lives_.device(life) == device_;
+  bool counts(const Lifetime& lifetime) const {
+    return lifetime.what == Lifetime::What::device && lifetimes_.device(lifetime) == device_;
   }
   /// The event that ends it, where that names another stream.
-  bool ends_apart(const Life& life) const {
-    if (life.death == kNever || trace_[life.death].op != Op::free) return false;
-    const auto stream = trace_[life.death].stream;
-    return index(stream) != 0 && stream != life.stream;
+  bool ends_apart(const Lifetime& lifetime) const {
+    if (lifetime.death == kNever || trace_[lifetime.death].op != Op::free) return false;
+    const auto stream = trace_[lifetime.death].stream;
+    return index(stream) != 0 && stream != lifetime.stream;
   }
 
   void began(std::uint32_t, AllocId id) {
-    const auto& life = lives_[id];
-    if (!counts(life)) return;
-    const auto stream = stream_of(life);
-    order_with_legacy(stream, life.stream);
-    peak_.begins(stream, life.size);
-    if (ends_apart(life)) begun_[id] = peak_.upto(stream);
+    const auto& lifetime = lifetimes_[id];
+    if (!counts(lifetime)) return;
+    const auto stream = stream_of(lifetime);
+    order_with_legacy(stream, lifetime.stream);
+    peak_.begins(stream, lifetime.size);
+    if (ends_apart(lifetime)) begun_[id] = peak_.upto(stream);
   }
 
   void ended(std::uint32_t event, AllocId id) {
-    const auto& life = lives_[id];
-    if (!counts(life)) return;
-    const auto stream = stream_of(life);
+    const auto& lifetime = lifetimes_[id];
+    if (!counts(lifetime)) return;
+    const auto stream = stream_of(lifetime);
     const auto begun = begun_.find(id);
     if (begun == begun_.end()) {
-      order_with_legacy(stream, life.stream);
-      peak_.ends(stream, life.size);
+      order_with_legacy(stream, lifetime.stream);
+      peak_.ends(stream, lifetime.size);
       return;
     }
-    peak_.ends_apart(begun->second, life.size, stream, stream_of(trace_[event]));
+    peak_.ends_apart(begun->second, lifetime.size, stream, stream_of(trace_[event]));
     begun_.erase(begun);
   }
 
@@ -152,7 +152,7 @@ class Walk {
     }
   }
 
-  const Lives& lives_;
+  const Lifetimes& lifetimes_;
   const trace::Trace& trace_;
   std::uint32_t device_;
   Asked asked_;
@@ -168,8 +168,8 @@ class Walk {
 
 }  // namespace
 
-std::uint64_t stream_need(const Lives& lives, std::uint32_t device, Asked asked) {
-  return Walk(lives, device, asked).peak();
+std::uint64_t stream_need(const Lifetimes& lifetimes, std::uint32_t device, Asked asked) {
+  return Walk(lifetimes, device, asked).peak();
 }
 
 }  // namespace emm::inspect

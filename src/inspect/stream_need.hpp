@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "inspect/lives.hpp"
+#include "inspect/lifetimes.hpp"
 
 namespace emm::inspect {
 
@@ -15,6 +15,7 @@ namespace emm::inspect {
 /// legacy stream. A free that names no stream is on the memory's own; one that names another hands
 /// it to both. What one thread waits for is done for all. A request that the recording refused
 /// counts at its moment, where all is `asked`.
-std::uint64_t stream_need(const Lives& lives, std::uint32_t device, Asked asked = Asked::all);
+std::uint64_t stream_need(const Lifetimes& lifetimes, std::uint32_t device,
+                          Asked asked = Asked::all);
 
 }  // namespace emm::inspect

@@ -1,7 +1,6 @@
 #include "libemm/trace_file.hpp"
 
 #include "base/byte_sum.hpp"
-#include "format/json_reader.hpp"
 #include "libemm/monotonic_clock.hpp"
 #include "trace/header_reader.hpp"
 
@@ -114,7 +113,7 @@ Status TraceFile::close() {
 }
 
 Status TraceFile::parse(std::string_view text) {
-  nodes_ = std::make_unique<trace::NodeHandler>(name_);
+  nodes_ = std::make_unique<format::JsonBuilder>(name_);
   return format::read_json(text, *nodes_, name_, ++line_);
 }
 

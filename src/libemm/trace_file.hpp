@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "format/byte_sink.hpp"
-#include "trace/json_node.hpp"
+#include "format/json_value.hpp"
 #include "trace/operation_reader.hpp"
 #include "trace/writer.hpp"
 
@@ -52,7 +52,7 @@ class TraceFile {
   std::unique_ptr<format::ByteSink> sink_;
   std::unique_ptr<trace::OperationSink> writer_;
   std::mutex mutex_;
-  std::unique_ptr<trace::NodeHandler> nodes_;
+  std::unique_ptr<format::JsonBuilder> nodes_;
   trace::OperationReader operations_;
   trace::Operation operation_;
   std::uint64_t line_ = 0, events_ = 0;

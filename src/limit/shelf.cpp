@@ -9,26 +9,26 @@ namespace {
 constexpr std::uint64_t kListsPerItem = 10;
 constexpr std::size_t kRunMost = 64;
 
-std::uint32_t first_piece(const Item& item, unsigned shift) { return item.first >> shift; }
-std::uint32_t last_piece(const Item& item, unsigned shift) { return (item.last - 1) >> shift; }
+std::uint32_t first_span(const Item& item, unsigned shift) { return item.first >> shift; }
+std::uint32_t last_span(const Item& item, unsigned shift) { return (item.last - 1) >> shift; }
 
 }  // namespace
 
 Shelf::Shelf(std::span<const Item> items, std::uint32_t sections) {
   auto shift = static_cast<unsigned>(std::bit_width(sections));
   std::uint64_t lists = items.size();
-  levels_.push_back({.shift = shift, .pieces = std::vector<Piece>(1)});
+  levels_.push_back({.shift = shift, .spans = std::vector<TimeSpan>(1)});
   while (shift-- > 0) {
-    for (const auto& item : items) lists += last_piece(item, shift) - first_piece(item, shift) + 1;
+    for (const auto& item : items) lists += last_span(item, shift) - first_span(item, shift) + 1;
     if (lists > items.size() * kListsPerItem) break;
-    levels_.push_back({.shift = shift, .pieces = std::vector<Piece>((sections >> shift) + 1)});
+    levels_.push_back({.shift = shift, .spans = std::vector<TimeSpan>((sections >> shift) + 1)});
   }
 }
 
 void Shelf::clear() noexcept {
   for (auto& level : levels_) {
-    for (auto& piece : level.pieces) piece.used = 0;
-    work_ += level.pieces.size();
+    for (auto& span : level.spans) span.used = 0;
+    work_ += level.spans.size();
   }
 }
 
@@ -42,9 +42,9 @@ const Shelf::Level& Shelf::level_for(const Item& item) const noexcept {
 
 std::optional<std::uint64_t> Shelf::find(const Item& item, Fit fit, std::uint64_t limit) {
   const auto& level = level_for(item);
-  Cursor left{.piece = &level.pieces[first_piece(item, level.shift)]};
-  Cursor right{.piece = &level.pieces[last_piece(item, level.shift)]};
-  if (left.piece == right.piece) right.run = right.piece->used;
+  Cursor left{.span = &level.spans[first_span(item, level.shift)]};
+  Cursor right{.span = &level.spans[last_span(item, level.shift)]};
+  if (left.span == right.span) right.run = right.span->used;
 
   std::uint64_t top = 0;  // of what has been passed
   std::optional<std::uint64_t> best;
@@ -134,44 +134,44 @@ void Shelf::Run::add(const Placed& one) {
   if (++added > kRunMost / 4) measure();
 }
 
-Shelf::Run& Shelf::add_run(Piece& piece, std::size_t at) {
-  if (piece.used == piece.runs.size()) piece.runs.emplace_back();
-  const auto spare = piece.runs.begin() + static_cast<std::ptrdiff_t>(piece.used++);
-  const auto to = piece.runs.begin() + static_cast<std::ptrdiff_t>(at);
+Shelf::Run& Shelf::add_run(TimeSpan& span, std::size_t at) {
+  if (span.used == span.runs.size()) span.runs.emplace_back();
+  const auto spare = span.runs.begin() + static_cast<std::ptrdiff_t>(span.used++);
+  const auto to = span.runs.begin() + static_cast<std::ptrdiff_t>(at);
   std::rotate(to, spare, spare + 1);
   to->placed.clear();
   return *to;
 }
 
-void Shelf::insert(Piece& piece, const Placed& placed) {
-  if (piece.used == 0) {
-    auto& run = add_run(piece, 0);
+void Shelf::insert(TimeSpan& span, const Placed& placed) {
+  if (span.used == 0) {
+    auto& run = add_run(span, 0);
     run.placed.push_back(placed);
     run.measure();
     return;
   }
-  const auto begin = piece.runs.begin();
+  const auto begin = span.runs.begin();
   const auto above = std::upper_bound(
-      begin, begin + static_cast<std::ptrdiff_t>(piece.used), placed.begin,
+      begin, begin + static_cast<std::ptrdiff_t>(span.used), placed.begin,
       [](std::uint64_t value, const Run& other) { return value < other.placed.front().begin; });
   const auto at = static_cast<std::size_t>(std::max(above, begin + 1) - begin) - 1;
-  piece.runs[at].add(placed);
+  span.runs[at].add(placed);
   work_ += 32;
-  if (piece.runs[at].placed.size() <= kRunMost) return;
-  auto& upper = add_run(piece, at + 1);
-  auto& lower = piece.runs[at].placed;
+  if (span.runs[at].placed.size() <= kRunMost) return;
+  auto& upper = add_run(span, at + 1);
+  auto& lower = span.runs[at].placed;
   upper.placed.assign(lower.begin() + kRunMost / 2, lower.end());
   lower.resize(kRunMost / 2);
   upper.measure();
-  piece.runs[at].measure();
+  span.runs[at].measure();
 }
 
 void Shelf::place(const Item& item, std::uint64_t offset) {
   const Placed placed{
       .begin = offset, .end = offset + item.size, .first = item.first, .last = item.last};
   for (auto& level : levels_) {
-    for (auto i = first_piece(item, level.shift); i <= last_piece(item, level.shift); ++i)
-      insert(level.pieces[i], placed);
+    for (auto i = first_span(item, level.shift); i <= last_span(item, level.shift); ++i)
+      insert(level.spans[i], placed);
   }
 }
 

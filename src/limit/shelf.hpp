@@ -53,25 +53,25 @@ class Shelf {
     void measure() noexcept;
     void add(const Placed& one);
   };
-  struct Piece {
+  struct TimeSpan {
     std::vector<Run> runs;  // kept, with what they hold, for the next use
     std::size_t used = 0;   // of them; none of these is empty
   };
   /// Where a reader of a list is.
   struct Cursor {
-    const Piece* piece;
+    const TimeSpan* span;
     std::size_t run = 0, at = 0;
 
-    bool done() const noexcept { return run == piece->used; }
-    const Run& whole() const noexcept { return piece->runs[run]; }
+    bool done() const noexcept { return run == span->used; }
+    const Run& whole() const noexcept { return span->runs[run]; }
     const Placed& next() const noexcept { return whole().placed[at]; }
     void pass() noexcept { ++run, at = 0; }
   };
-  static Run& add_run(Piece& piece, std::size_t at);
-  void insert(Piece& piece, const Placed& placed);
+  static Run& add_run(TimeSpan& span, std::size_t at);
+  void insert(TimeSpan& span, const Placed& placed);
   struct Level {
-    unsigned shift;  // a piece is 2^shift sections long
-    std::vector<Piece> pieces;
+    unsigned shift;  // a span is 2^shift sections long
+    std::vector<TimeSpan> spans;
   };
   const Level& level_for(const Item& item) const noexcept;
 

@@ -7,9 +7,9 @@
 
 namespace emm::limit {
 
-StreamPeak::Line& StreamPeak::line(Stream stream) {
-  if (stream >= lines_.size()) lines_.resize(std::size_t{stream} + 1);
-  return lines_[stream];
+StreamPeak::StreamState& StreamPeak::state(Stream stream) {
+  if (stream >= states_.size()) states_.resize(std::size_t{stream} + 1);
+  return states_[stream];
 }
 
 std::uint32_t StreamPeak::add_node(std::vector<std::uint32_t> needs) {
@@ -22,19 +22,19 @@ std::uint32_t StreamPeak::add_node(std::vector<std::uint32_t> needs) {
 }
 
 // Where something else came between, the stream goes on in another node.
-void StreamPeak::renew(Line& line) {
-  if (line.host != host_) {
-    line.needs.push_back(host_);
-    line.host = host_;
+void StreamPeak::renew(StreamState& state) {
+  if (state.host != host_) {
+    state.needs.push_back(host_);
+    state.host = host_;
   }
-  if (line.needs.empty()) return;
-  if (line.last != 0) line.needs.push_back(line.last);
-  line.last = add_node(std::exchange(line.needs, {}));
-  line.open = true;
+  if (state.needs.empty()) return;
+  if (state.last != 0) state.needs.push_back(state.last);
+  state.last = add_node(std::exchange(state.needs, {}));
+  state.open = true;
 }
 
 void StreamPeak::change(Stream stream, Wide by) {
-  auto& on = line(stream);
+  auto& on = state(stream);
   renew(on);
   if (!on.open) {
     on.last = add_node(on.last == 0 ? std::vector<std::uint32_t>{} : std::vector{on.last});
@@ -50,7 +50,7 @@ void StreamPeak::change(Stream stream, Wide by) {
 }
 
 StreamPeak::Point StreamPeak::upto(Stream stream) {
-  auto& on = line(stream);
+  auto& on = state(stream);
   renew(on);
   on.open = false;
   Point point;
@@ -61,7 +61,7 @@ StreamPeak::Point StreamPeak::upto(Stream stream) {
 
 void StreamPeak::after(Stream stream, Point point) {
   if (point.node_ == 0 || point.section_ != section_) return;
-  auto& on = line(stream);
+  auto& on = state(stream);
   if (point.node_ != on.last) on.needs.push_back(point.node_);
 }
 
@@ -70,10 +70,10 @@ void StreamPeak::all_after(Point point) {
   auto needs = std::vector{point.node_};
   if (host_ != 0) needs.push_back(host_);
   host_ = add_node(std::move(needs));
-  for (auto& each : lines_) {
+  for (auto& each : states_) {
     if (each.last == point.node_) each.known = point.node_;
   }
-  const bool all_known = std::all_of(lines_.begin(), lines_.end(), [](const Line& each) {
+  const bool all_known = std::all_of(states_.begin(), states_.end(), [](const StreamState& each) {
     return each.known == each.last && !each.open && each.needs.empty();
   });
   if (all_known) close_section();
@@ -86,8 +86,8 @@ void StreamPeak::ends_apart(Point begun, std::uint64_t bytes, Stream one, Stream
   const auto node = add_node(here ? std::vector{begun.node_} : std::vector<std::uint32_t>{});
   if (!nodes_.empty()) nodes_[node - 1].change = -Wide{bytes};
   live_ -= Wide{bytes};
-  line(one).needs.push_back(node);
-  line(other).needs.push_back(node);
+  state(one).needs.push_back(node);
+  state(other).needs.push_back(node);
 }
 
 StreamPeak::Wide StreamPeak::most_of_section() const {
@@ -111,7 +111,7 @@ void StreamPeak::close_section() {
   live_ = told_most_ = 0;
   nodes_.clear();
   node_count_ = 0;
-  std::fill(lines_.begin(), lines_.end(), Line{});
+  std::fill(states_.begin(), states_.end(), StreamState{});
   host_ = 0;
   ++section_;
 }

@@ -61,7 +61,7 @@ class StreamPeak {
     Wide most = 0;  // over their beginnings; the empty one counts
     std::vector<std::uint32_t> needs{};
   };
-  struct Line {
+  struct StreamState {
     std::uint32_t last = 0;   // node, counted from 1
     std::uint32_t host = 0;   // the host's node that it knows of
     std::uint32_t known = 0;  // the node that the host has waited for
@@ -69,17 +69,17 @@ class StreamPeak {
     std::vector<std::uint32_t> needs{};
   };
 
-  Line& line(Stream stream);
+  StreamState& state(Stream stream);
   void change(Stream stream, Wide by);
   std::uint32_t add_node(std::vector<std::uint32_t> needs);
-  void renew(Line& line);
+  void renew(StreamState& state);
   void close_section();
   Wide most_of_section() const;
 
   std::uint32_t section_ = 0;
   std::vector<Node> nodes_;       // of the section, while there are few enough
   std::uint32_t node_count_ = 0;  // of the section
-  std::vector<Line> lines_;
+  std::vector<StreamState> states_;
   std::uint32_t host_ = 0;         // node
   Wide base_ = 0;                  // live as the section began
   Wide live_ = 0, told_most_ = 0;  // in the section, in the order of telling

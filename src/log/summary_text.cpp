@@ -141,7 +141,10 @@ void show_failure(Page& page, std::string_view heading, const Failure& failure, 
                                    trace::name(failure.op));
   if (!failure.id.empty()) words += text::format(" of {}", failure.id);
   if (failure.size != 0) words += text::format(", {}", units::bytes(failure.size));
-  if (failure.outcome != trace::Outcome::none)
+  // Memory that was handed out and is not right has the outcome ok: its error says what is wrong.
+  if (failure.outcome == trace::Outcome::ok) {
+    if (failure.error.empty()) words += ": it succeeded";
+  } else if (failure.outcome != trace::Outcome::none)
     words += text::format(": {}", trace::name(failure.outcome));
   page.paragraph(words);
   if (!failure.error.empty()) page.paragraph(failure.error, 2);
@@ -272,11 +275,16 @@ void show_outcomes(Page& page, const FourWay& outcomes) {
   const auto recorded =
       outcomes.worked_worked + outcomes.worked_fails + outcomes.fails_works + outcomes.fails_fails;
   if (recorded == 0) return;
-  page.row(
-      "as recorded",
-      text::format("{} worked and work, {} failed and fail; {} worked and fail, {} failed and work",
-                   text::grouped(outcomes.worked_worked), text::grouped(outcomes.fails_fails),
-                   text::grouped(outcomes.worked_fails), text::grouped(outcomes.fails_works)));
+  std::vector<std::string> words;
+  const auto add = [&](std::uint64_t count, std::string_view what) {
+    if (count != 0)
+      words.push_back(text::format("{} {}", quantity(count, "operation", "operations"), what));
+  };
+  add(outcomes.worked_worked, "succeeded, as recorded");
+  add(outcomes.fails_fails, "failed, as recorded");
+  add(outcomes.worked_fails, "failed here and succeeded in the recording");
+  add(outcomes.fails_works, "succeeded here and failed in the recording");
+  page.row("outcomes", text::join(words, "; "));
 }
 
 void show_flushes(Page& page, const Summary& summary) {
@@ -323,6 +331,7 @@ std::string to_text(const Summary& summary, int width, bool all_frames) {
   page.row("device", summary.device);
   const bool simulated = summary.clock == "simulated";
   show_pass(page, with_peaks(summary.pass, summary.repeats));
+  if (summary.violation_count != 0) page.row("violations", text::grouped(summary.violation_count));
   // Of a run that was cut off nobody has taken the time.
   if (!summary.abnormal || summary.pass.elapsed_ns != 0) show_times(page, summary.pass, summary);
   if (summary.alloc_latency) page.row("allocate", latency(*summary.alloc_latency, simulated));

@@ -162,7 +162,9 @@ Result<Plugin> load(std::string_view kind, std::string_view spec, bool takes_mor
 
   std::vector<std::string> tried;
   std::string opened;
-  void* library = open_library(library_names(parts[0]), opened, tried);
+  const auto found = open_library(library_names(parts[0]), opened, tried);
+  if (!found) return found.error();
+  void* const library = *found;
   if (library == nullptr) return Error{.code = Errc::not_found, .message = text::join(tried, "; ")};
   Functions functions;
   for (const auto& [function, symbol] : {std::pair(&functions.alloc, &parts[1]),

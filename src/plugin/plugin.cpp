@@ -65,8 +65,8 @@ void back_to_folder() noexcept {
   if (fchdir(first_folder()) != 0) return;  // the folder is gone, and its files with it
 }
 
-void* open_library(const std::vector<std::string>& files, std::string& opened,
-                   std::vector<std::string>& tried) {
+Result<void*> open_library(const std::vector<std::string>& files, std::string& opened,
+                           std::vector<std::string>& tried) {
   for (const auto& file : files) {
     first_folder();
     auto library = [&] {
@@ -78,8 +78,7 @@ void* open_library(const std::vector<std::string>& files, std::string& opened,
       link_map* found = nullptr;  // where the loader found it
       const bool known = dlinfo(library.handle, RTLD_DI_LINKMAP, &found) == 0;
       if (auto apart = run_files::reads(known ? found->l_name : file, "the library"); !apart) {
-        tried.push_back(describe(apart.error()));
-        continue;
+        return apart.error();
       }
       opened = file;
       return library.handle;
@@ -106,7 +105,9 @@ Result<Plugin> load_plugin(std::string_view name) {
   std::vector<std::string> tried;
   for (const auto& file : library_names(name)) {
     std::string opened;
-    void* library = open_library({file}, opened, tried);
+    const auto found = open_library({file}, opened, tried);
+    if (!found) return found.error();
+    void* const library = *found;
     if (library == nullptr) continue;
     if (dlsym(library, kFunction) == nullptr) {
       tried.push_back(text::format("{}: it has no function {}", file, kFunction));

@@ -21,9 +21,9 @@ struct Plugin {
 };
 
 /// Opens the first of `files` that dlopen can open. Null where it opens none: `tried` then has what
-/// dlopen said of each.
-void* open_library(const std::vector<std::string>& files, std::string& opened,
-                   std::vector<std::string>& tried);
+/// dlopen said of each. An error where the library is a file that this run writes.
+Result<void*> open_library(const std::vector<std::string>& files, std::string& opened,
+                           std::vector<std::string>& tried);
 
 /// Undoes a chdir() that a library made when it was loaded, or a manager when it was made: the
 /// user's paths are relative to the folder in which the program was started.

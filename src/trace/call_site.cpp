@@ -80,23 +80,22 @@ bool is_python(const Frame& frame) {
          frame.file.starts_with('<') || frame.name == "<module>" || frame.name == "<lambda>";
 }
 
-/// A checkout of PyTorch that Python imports in place has its folders without "site-packages".
-bool is_of_torch(std::string_view file) {
+/// A checkout of PyTorch, whose folder is named pytorch, holds its package outside of
+/// "site-packages". A program's own torch/utils is no such checkout.
+bool is_torch_checkout(std::string_view file) {
   constexpr std::array<std::string_view, 15> kFolders{
       "nn/",    "optim/",   "autograd/",  "cuda/",       "distributed/",
       "utils/", "_dynamo/", "_inductor/", "_functorch/", "fx/",
       "amp/",   "jit/",     "_ops.py",    "_tensor.py",  "_compile.py"};
-  for (auto at = file.find("torch/"); at != file.npos; at = file.find("torch/", at + 1)) {
-    if ((at == 0 || file[at - 1] == '/') && starts_with_any(file.substr(at + 6), kFolders))
-      return true;
-  }
-  return false;
+  constexpr std::string_view kPackage = "/pytorch/torch/";
+  const auto at = file.find(kPackage);
+  return at != file.npos && starts_with_any(file.substr(at + kPackage.size()), kFolders);
 }
 
 FrameKind python_kind(const Frame& frame) {
   constexpr std::array<std::string_view, 6> kInstalled{
       "-packages/", "-packages\\", "/lib/python", "\\lib\\", "/torchinductor_", "<frozen "};
-  if (has_any(frame.file, kInstalled) || is_of_torch(frame.file)) return FrameKind::library;
+  if (has_any(frame.file, kInstalled) || is_torch_checkout(frame.file)) return FrameKind::library;
   constexpr std::array<std::string_view, 4> kCython{"cupy/", "cupy_backends/", "rmm/",
                                                     "cuda/"};  // relative, as compiled
   if (frame.file.ends_with(".pyx") && starts_with_any(frame.file, kCython))

@@ -101,11 +101,11 @@ class Checker final : public OperationSink {
     bool on_host = false;
   };
   using Owner = std::pair<std::string, std::string>;  // process, context
-  struct Range {
+  struct AddressRange {
     std::uint64_t size;
     std::uint32_t index;
   };
-  using Space = std::map<std::uint64_t, Range>;
+  using Space = std::map<std::uint64_t, AddressRange>;
 
   template <class... Args>
   void warn(std::uint32_t line, std::string_view words, const Args&... args) {
@@ -257,7 +257,7 @@ class Checker final : public OperationSink {
       memory.addr = 0;
       return;
     }
-    space.emplace(memory.addr, Range{memory.size, index});
+    space.emplace(memory.addr, AddressRange{memory.size, index});
   }
 
   std::uint32_t owner_of(const Operation& operation) {

@@ -9,22 +9,22 @@ namespace emm::trace {
 using format::JsonPosition;
 
 DocumentReader::DocumentReader(const std::string& source, Take header, Take event)
-    : NodeHandler(source),
+    : format::JsonBuilder(source),
       source_(source),
       values_(source),
       take_header_(std::move(header)),
       take_event_(std::move(event)) {}
 
 Status DocumentReader::on_begin_object(JsonPosition at) {
-  if (state_ != State::start) return NodeHandler::on_begin_object(at);
+  if (state_ != State::start) return JsonBuilder::on_begin_object(at);
   state_ = State::header;
-  header_.type = JsonNode::Type::object;
+  header_.type = JsonValue::Type::object;
   header_.at = at;
   return {};
 }
 
 Status DocumentReader::on_key(std::string_view key, JsonPosition at) {
-  if (nodes().depth() > 0) return NodeHandler::on_key(key, at);
+  if (depth() > 0) return JsonBuilder::on_key(key, at);
   if (state_ == State::after_events) {
     return fail(Errc::parse_error,
                 "{}:{}:{}: \"{}\" after \"events\": expected \"events\" to be the last member",
@@ -39,19 +39,19 @@ Status DocumentReader::on_key(std::string_view key, JsonPosition at) {
 }
 
 Status DocumentReader::on_begin_array(JsonPosition at) {
-  if (state_ != State::before_events) return NodeHandler::on_begin_array(at);
+  if (state_ != State::before_events) return JsonBuilder::on_begin_array(at);
   state_ = State::events;
   return {};
 }
 
 Status DocumentReader::on_end_array(JsonPosition at) {
-  if (nodes().depth() > 0) return NodeHandler::on_end_array(at);
+  if (depth() > 0) return JsonBuilder::on_end_array(at);
   state_ = State::after_events;
   return {};
 }
 
 Status DocumentReader::on_end_object(JsonPosition at) {
-  if (nodes().depth() > 0) return NodeHandler::on_end_object(at);
+  if (depth() > 0) return JsonBuilder::on_end_object(at);
   if (state_ == State::header) {
     // What is wrong with the header goes first: a file that is something else lacks events too.
     if (auto taken = take_header_(header_); !taken) return taken;
@@ -68,9 +68,9 @@ Status DocumentReader::on_value() {
       taken = not_a_trace(source_);
       break;
     case State::header:
-      header_.members.back().value = std::move(nodes().root());
-      taken = nodes().enough(header_.members.back().at, header_values_);
-      header_values_ += nodes().values();
+      header_.members.back().value = std::move(root());
+      taken = check_count(header_.members.back().at, header_values_);
+      header_values_ += values();
       break;
     case State::before_events:
       taken = values_.wrong("events", root(), "an array of operations");
@@ -79,7 +79,7 @@ Status DocumentReader::on_value() {
       taken = take_event_(root());
       break;
   }
-  nodes().clear();
+  clear();
   return taken;
 }
 

@@ -3,16 +3,16 @@
 #include <functional>
 #include <string>
 
-#include "trace/json_node.hpp"
+#include "format/json_value.hpp"
 #include "trace/operation_reader.hpp"
 #include "trace/reader.hpp"
 
 namespace emm::trace {
 
 /// The trace as one document: a header object with "events" as its last member.
-class DocumentReader final : public NodeHandler {
+class DocumentReader final : public format::JsonBuilder {
  public:
-  using Take = std::function<Status(const JsonNode& event)>;
+  using Take = std::function<Status(const JsonValue& event)>;
   /// `header` takes the header's members, once, before the first event; `event` each event.
   DocumentReader(const std::string& source, Take header, Take event);
 
@@ -37,7 +37,7 @@ class DocumentReader final : public NodeHandler {
   Take take_header_;
   Take take_event_;
   State state_ = State::start;
-  JsonNode header_;
+  JsonValue header_;
   std::size_t header_values_ = 0;
   bool torn_ = false;
   format::JsonPosition torn_at_{};

@@ -13,7 +13,7 @@ namespace emm::trace {
 namespace {
 
 /// An allocation that lives, and where it was made.
-struct Block {
+struct GeneratedAllocation {
   std::uint64_t id = 0;
   std::uint64_t size = 0;
   std::uint64_t thread = 0;  // from 0
@@ -80,7 +80,7 @@ class Maker {
     }
     live_.resize(kept);
   }
-  Block& block(std::size_t index) { return live_[index]; }
+  GeneratedAllocation& block(std::size_t index) { return live_[index]; }
 
   /// Work of `from` so far comes before later work of `to`.
   void order(std::uint64_t from, std::uint64_t to) {
@@ -143,7 +143,7 @@ class Maker {
 
   std::uint64_t events_;
   OperationSink& sink_;
-  std::vector<Block> live_;
+  std::vector<GeneratedAllocation> live_;
   std::uint64_t last_id_ = 0, last_record_ = 0, made_ = 0, given_ = 0;
   Status status_;
 };

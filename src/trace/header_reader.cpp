@@ -21,32 +21,26 @@ class HeaderReader {
   HeaderReader(const std::string& source, Header& header)
       : source_(source), values_(source), header_(header) {}
 
-  Status read(const JsonNode& node) {
+  Status read(const JsonValue& node) {
     if (auto good = check_format(node); !good) return good;
     constexpr std::array<std::string_view, 11> kKnown{
         "format",   "version", "name",   "description", "level",   "complete",
         "requires", "clock",   "source", "devices",     "defaults"};
     return values_.members(
         node, "the header", kKnown, true,
-        [&](std::string_view key, const JsonNode& value) { return take(key, value); });
+        [&](std::string_view key, const JsonValue& value) { return take(key, value); });
   }
 
  private:
-  Status check_format(const JsonNode& node) const {
-    const auto* const format = find(node, "format");
+  Status check_format(const JsonValue& node) const {
+    const auto* const format = node.find("format");
     if (format == nullptr || format->text != kFormat) return not_a_trace(source_);
-    if (find(node, "version") == nullptr)
+    if (node.find("version") == nullptr)
       return values_.missing("version", node, "the header", "format, version");
     return {};
   }
 
-  static const JsonNode* find(const JsonNode& node, std::string_view key) {
-    const auto found = std::find_if(node.members.begin(), node.members.end(),
-                                    [&](const auto& m) { return m.key == key; });
-    return found == node.members.end() ? nullptr : &found->value;
-  }
-
-  Status take(std::string_view key, const JsonNode& value) {
+  Status take(std::string_view key, const JsonValue& value) {
     if (key == "version") return take_version(value);
     if (key == "name") return values_.text(key, value, header_.name);
     if (key == "description") return values_.text(key, value, header_.description);
@@ -69,10 +63,10 @@ class HeaderReader {
     return {};
   }
 
-  Status take_version(const JsonNode& value) {
+  Status take_version(const JsonValue& value) {
     constexpr std::size_t kMinorDigits = 6;
     const std::string_view text = value.text;
-    if (value.type == JsonNode::Type::string && text.starts_with("1.") &&
+    if (value.type == JsonValue::Type::string && text.starts_with("1.") &&
         text.size() <= 2 + kMinorDigits) {
       const auto minor = text::to_u64(text.substr(2));
       if (minor && (text.size() == 3 || text[2] != '0') && text.find('x') == text.npos) {
@@ -83,8 +77,8 @@ class HeaderReader {
     return values_.wrong("version", value, "\"1.0\", or a later minor version of 1");
   }
 
-  Status take_requires(const JsonNode& value) {
-    if (value.type != JsonNode::Type::array)
+  Status take_requires(const JsonValue& value) {
+    if (value.type != JsonValue::Type::array)
       return values_.wrong("requires", value, "an array of strings");
     std::vector<std::string_view> unknown;
     for (const auto& element : value.elements) {
@@ -105,11 +99,11 @@ class HeaderReader {
                 text::join(kFeatures));
   }
 
-  Status take_clock(const JsonNode& value) {
+  Status take_clock(const JsonValue& value) {
     header_.has_clock = true;
     constexpr std::array<std::string_view, 4> kKnown{"source", "start_ns", "start_realtime_ns",
                                                      "boot_id"};
-    return object("clock", value, kKnown, [&](std::string_view key, const JsonNode& of) {
+    return object("clock", value, kKnown, [&](std::string_view key, const JsonValue& of) {
       if (key == "source") return values_.text(key, of, header_.clock_source);
       if (key == "start_ns")
         return values_.number(key, FieldType::nanoseconds, of, header_.clock_start_ns);
@@ -118,11 +112,11 @@ class HeaderReader {
     });
   }
 
-  Status take_source(const JsonNode& value) {
+  Status take_source(const JsonValue& value) {
     constexpr std::array<std::string_view, 9> kKnown{"tool",           "tool_version",  "framework",
                                                      "command",        "host",          "os",
                                                      "driver_version", "cupti_version", "options"};
-    return object("source", value, kKnown, [&](std::string_view key, const JsonNode& of) {
+    return object("source", value, kKnown, [&](std::string_view key, const JsonValue& of) {
       if (key == "tool") return values_.text(key, of, header_.tool);
       if (key == "tool_version") return values_.text(key, of, header_.tool_version);
       if (key == "framework") return values_.text(key, of, header_.framework);
@@ -131,14 +125,14 @@ class HeaderReader {
       if (key == "os") return values_.text(key, of, header_.os);
       if (key == "driver_version") return number(key, of, kExactInteger, header_.driver_version);
       if (key == "cupti_version") return number(key, of, kExactInteger, header_.cupti_version);
-      if (of.type != JsonNode::Type::object) return Status(values_.wrong(key, of, "an object"));
+      if (of.type != JsonValue::Type::object) return Status(values_.wrong(key, of, "an object"));
       append_json(header_.source_options, of);
       return Status();
     });
   }
 
-  Status take_devices(const JsonNode& value) {
-    if (value.type != JsonNode::Type::array)
+  Status take_devices(const JsonValue& value) {
+    if (value.type != JsonValue::Type::array)
       return values_.wrong("devices", value, "an array of objects");
     for (const auto& element : value.elements) {
       if (auto taken = take_device(element); !taken) return taken;
@@ -146,13 +140,13 @@ class HeaderReader {
     return {};
   }
 
-  Status take_device(const JsonNode& value) {
+  Status take_device(const JsonValue& value) {
     auto& device = header_.devices.emplace_back();
     bool has_id = false;
     constexpr std::array<std::string_view, 7> kKnown{
         "id", "name", "uuid", "capacity", "free_at_start", "granularity", "alignment"};
     const auto taken =
-        object("devices", value, kKnown, [&](std::string_view key, const JsonNode& of) {
+        object("devices", value, kKnown, [&](std::string_view key, const JsonValue& of) {
           if (key == "name") return values_.text(key, of, device.name);
           if (key == "uuid") return values_.text(key, of, device.uuid);
           if (key == "capacity") return values_.number(key, FieldType::bytes, of, device.capacity);
@@ -176,10 +170,10 @@ class HeaderReader {
     return {};
   }
 
-  Status take_defaults(const JsonNode& value) {
+  Status take_defaults(const JsonValue& value) {
     constexpr std::array<std::string_view, 5> kKnown{"device", "context", "thread", "process",
                                                      "expect"};
-    return object("defaults", value, kKnown, [&](std::string_view key, const JsonNode& of) {
+    return object("defaults", value, kKnown, [&](std::string_view key, const JsonValue& of) {
       if (key == "device") return number(key, of, kDeviceMax, header_.default_device);
       if (key == "context") return id(key, of, header_.default_context);
       if (key == "thread") return id(key, of, header_.default_thread);
@@ -189,12 +183,12 @@ class HeaderReader {
   }
 
   template <class Take>
-  Status object(std::string_view name, const JsonNode& value, Names known, Take take) const {
-    if (value.type != JsonNode::Type::object) return values_.wrong(name, value, "an object");
+  Status object(std::string_view name, const JsonValue& value, Names known, Take take) const {
+    if (value.type != JsonValue::Type::object) return values_.wrong(name, value, "an object");
     return values_.members(value, text::format("\"{}\"", name), known, false, take);
   }
 
-  Status number(std::string_view key, const JsonNode& value, std::uint64_t max,
+  Status number(std::string_view key, const JsonValue& value, std::uint64_t max,
                 std::int64_t& out) const {
     std::uint64_t number = 0;
     auto taken = values_.integer(key, value, max, number);
@@ -202,7 +196,7 @@ class HeaderReader {
     return taken;
   }
 
-  Status id(std::string_view key, const JsonNode& value, std::string& out) const {
+  Status id(std::string_view key, const JsonValue& value, std::string& out) const {
     Id id;
     if (auto taken = values_.id(key, value, id); !taken) return taken;
     out = id.is_number() ? text::format("{}", id.number) : std::string(id.text);
@@ -216,7 +210,7 @@ class HeaderReader {
 
 }  // namespace
 
-Result<Header> read_header(const JsonNode& node, const std::string& source) {
+Result<Header> read_header(const JsonValue& node, const std::string& source) {
   Header header;
   if (auto read = HeaderReader(source, header).read(node); !read) return read.error();
   return header;

@@ -20,7 +20,7 @@ std::string listed(Members members) {
   return text::join(names);
 }
 
-void append_extension(std::string& out, const JsonNode::Member& member) {
+void append_extension(std::string& out, const JsonValue::Member& member) {
   if (!out.empty()) out.push_back(',');
   format::append_json_string(out, member.key);
   out.push_back(':');
@@ -59,11 +59,11 @@ std::optional<Member> member_of(std::string_view name) noexcept {
   return std::nullopt;
 }
 
-Status OperationReader::read(const JsonNode& node, Operation& out) {
+Status OperationReader::read(const JsonValue& node, Operation& out) {
   out = Operation{};
   out.line = static_cast<std::uint32_t>(
       std::min<std::uint64_t>(node.at.line, std::numeric_limits<std::uint32_t>::max()));
-  if (node.type != JsonNode::Type::object)
+  if (node.type != JsonValue::Type::object)
     return values_.wrong("operation", node, "an object with an \"op\"");
   if (auto known = read_op(node, out); !known) return known;
   if (out.op == Op::extension) return read_extension(node, out);
@@ -75,7 +75,7 @@ Status OperationReader::read(const JsonNode& node, Operation& out) {
 
   extension_.clear();
   const auto taken = values_.members(
-      node, name(out.op), known_, true, [&](std::string_view key, const JsonNode& value) {
+      node, name(out.op), known_, true, [&](std::string_view key, const JsonValue& value) {
         const auto member = member_of(key).value_or(Member::extension);
         out.members.add(member);
         return take(member, value, out);
@@ -96,12 +96,12 @@ Status OperationReader::read(const JsonNode& node, Operation& out) {
   return {};
 }
 
-Status OperationReader::read_op(const JsonNode& node, Operation& out) const {
+Status OperationReader::read_op(const JsonValue& node, Operation& out) const {
   constexpr std::string_view kExpected =
       "an operation of the format, or a name that begins with \"x-\"";
   for (const auto& [key, at, value] : node.members) {
     if (key != name(Member::op)) continue;
-    if (value.type != JsonNode::Type::string) return values_.wrong("op", value, kExpected);
+    if (value.type != JsonValue::Type::string) return values_.wrong("op", value, kExpected);
     if (const auto op = op_of(value.text)) {
       out.op = *op;
       return {};
@@ -114,12 +114,12 @@ Status OperationReader::read_op(const JsonNode& node, Operation& out) const {
 }
 
 /// Of an operation that only others understand, everything but its name is kept as it is.
-Status OperationReader::read_extension(const JsonNode& node, Operation& out) {
+Status OperationReader::read_extension(const JsonValue& node, Operation& out) {
   extension_.clear();
   std::vector<std::string_view> keys;
   for (const auto& member : node.members) keys.push_back(member.key);
   const auto taken = values_.members(node, "an operation", keys, true,
-                                     [&](std::string_view key, const JsonNode& value) {
+                                     [&](std::string_view key, const JsonValue& value) {
                                        if (key == name(Member::op))
                                          return values_.text(key, value, out.extension);
                                        return Status();
@@ -132,7 +132,7 @@ Status OperationReader::read_extension(const JsonNode& node, Operation& out) {
   return {};
 }
 
-Status OperationReader::take(Member member, const JsonNode& value, Operation& out) {
+Status OperationReader::take(Member member, const JsonValue& value, Operation& out) {
   const auto& at = field(member);
   const auto key = name(member);
   switch (at.type) {
@@ -153,7 +153,7 @@ Status OperationReader::take(Member member, const JsonNode& value, Operation& ou
   return {};
 }
 
-Status OperationReader::take_special(Member member, const JsonNode& value, Operation& out) {
+Status OperationReader::take_special(Member member, const JsonValue& value, Operation& out) {
   const auto key = name(member);
   std::uint64_t number = 0;
   switch (member) {
@@ -203,12 +203,12 @@ Status OperationReader::take_special(Member member, const JsonNode& value, Opera
   }
 }
 
-Status OperationReader::take_result(const JsonNode& value, RecordedResult& out) const {
-  if (value.type != JsonNode::Type::object)
+Status OperationReader::take_result(const JsonValue& value, RecordedResult& out) const {
+  if (value.type != JsonValue::Type::object)
     return values_.choice("result", value, kOutcomeNames, out.outcome);
   constexpr std::array<std::string_view, 3> kKnown{"outcome", "code", "name"};
   const auto taken = values_.members(value, "\"result\"", kKnown, false,
-                                     [&](std::string_view key, const JsonNode& of) {
+                                     [&](std::string_view key, const JsonValue& of) {
                                        if (key == "outcome")
                                          return values_.choice(key, of, kOutcomeNames, out.outcome);
                                        if (key == "code")
@@ -221,13 +221,13 @@ Status OperationReader::take_result(const JsonNode& value, RecordedResult& out) 
   return {};
 }
 
-Status OperationReader::take_expect(const JsonNode& value, Expect& out) const {
-  if (value.type != JsonNode::Type::object)
+Status OperationReader::take_expect(const JsonValue& value, Expect& out) const {
+  if (value.type != JsonValue::Type::object)
     return values_.choice("expect", value, kOutcomeNames, out.outcome);
   constexpr std::array<std::string_view, 6> kKnown{"outcome",       "align",        "distinct",
                                                    "free_at_least", "free_at_most", "same_as"};
   return values_.members(value, "\"expect\"", kKnown, false,
-                         [&](std::string_view key, const JsonNode& of) {
+                         [&](std::string_view key, const JsonValue& of) {
                            if (key == "outcome")
                              return values_.choice(key, of, kOutcomeNames, out.outcome);
                            if (key == "align")
@@ -242,18 +242,18 @@ Status OperationReader::take_expect(const JsonNode& value, Expect& out) const {
                          });
 }
 
-Status OperationReader::take_ids(const JsonNode& value) {
+Status OperationReader::take_ids(const JsonValue& value) {
   ids_.clear();
-  if (value.type != JsonNode::Type::array) return values_.wrong("ids", value, "an array of ids");
+  if (value.type != JsonValue::Type::array) return values_.wrong("ids", value, "an array of ids");
   for (const auto& element : value.elements) {
     if (auto taken = values_.id("ids", element, ids_.emplace_back()); !taken) return taken;
   }
   return {};
 }
 
-Status OperationReader::take_frames(const JsonNode& value) {
+Status OperationReader::take_frames(const JsonValue& value) {
   frames_.clear();
-  if (value.type != JsonNode::Type::array)
+  if (value.type != JsonValue::Type::array)
     return values_.wrong("frames", value, "an array of strings");
   for (const auto& element : value.elements) {
     if (auto taken = values_.text("frames", element, frames_.emplace_back()); !taken) return taken;

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trace/json_node.hpp"
+#include "format/json_value.hpp"
 #include "trace/operation.hpp"
 #include "trace/value_reader.hpp"
 
@@ -17,17 +17,17 @@ namespace emm::trace {
 class OperationReader {
  public:
   explicit OperationReader(const std::string& source) : values_(source) {}
-  Status read(const JsonNode& node, Operation& out);
+  Status read(const JsonValue& node, Operation& out);
 
  private:
-  Status read_op(const JsonNode& node, Operation& out) const;
-  Status read_extension(const JsonNode& node, Operation& out);
-  Status take(Member member, const JsonNode& value, Operation& out);
-  Status take_special(Member member, const JsonNode& value, Operation& out);
-  Status take_result(const JsonNode& value, RecordedResult& out) const;
-  Status take_expect(const JsonNode& value, Expect& out) const;
-  Status take_ids(const JsonNode& value);
-  Status take_frames(const JsonNode& value);
+  Status read_op(const JsonValue& node, Operation& out) const;
+  Status read_extension(const JsonValue& node, Operation& out);
+  Status take(Member member, const JsonValue& value, Operation& out);
+  Status take_special(Member member, const JsonValue& value, Operation& out);
+  Status take_result(const JsonValue& value, RecordedResult& out) const;
+  Status take_expect(const JsonValue& value, Expect& out) const;
+  Status take_ids(const JsonValue& value);
+  Status take_frames(const JsonValue& value);
 
   ValueReader values_;
   std::vector<std::string_view> known_;

@@ -16,13 +16,13 @@ constexpr std::size_t kPeekBytes = std::size_t{64} << 10;
 
 /// One line as a node. A line that ends inside a value is no trace of its own: only the caller
 /// knows whether the file ends with it.
-class LineHandler final : public NodeHandler {
+class LineHandler final : public format::JsonBuilder {
  public:
-  explicit LineHandler(const std::string& source) : NodeHandler(source), source_(source) {}
+  using JsonBuilder::JsonBuilder;
 
   Status read(std::string_view line, std::uint64_t number) {
-    nodes().clear();
-    return format::read_json(line, *this, source_, number);
+    clear();
+    return format::read_json(line, *this, source(), number);
   }
   bool torn() const noexcept { return torn_; }
   Status on_torn(const std::string& name, format::JsonPosition at) override {
@@ -33,7 +33,6 @@ class LineHandler final : public NodeHandler {
   }
 
  private:
-  const std::string& source_;
   bool torn_ = false;
 };
 
@@ -144,8 +143,8 @@ class Reading {
 
   Status read_document() {
     DocumentReader document(
-        name_, [this](const JsonNode& node) { return give_header(node); },
-        [this](const JsonNode& node) { return give_careful(node); });
+        name_, [this](const JsonValue& node) { return give_header(node); },
+        [this](const JsonValue& node) { return give_careful(node); });
     if (auto read = format::read_json(source_, document); !read) return read;
     const bool cut = source_.truncated();
     if (document.torn() && !document.has_header()) {
@@ -157,13 +156,13 @@ class Reading {
     return {};
   }
 
-  Status give_header(const JsonNode& node) {
+  Status give_header(const JsonValue& node) {
     auto header = read_header(node, name_);
     if (!header) return std::move(header).error();
     return sink_.on_header(*header);
   }
 
-  Status give_careful(const JsonNode& node) {
+  Status give_careful(const JsonValue& node) {
     if (auto read = operations_.read(node, careful_); !read)
       return pass_over(node.at.line, std::move(read).error());
     return give(careful_);

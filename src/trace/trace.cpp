@@ -349,11 +349,6 @@ std::vector<std::string> Trace::site_frames(SiteId site) const {
   return frames_.frames(sites_[index(site)]);
 }
 
-std::string_view Trace::first_frame(SiteId site) const noexcept {
-  const auto& stack = sites_[index(site)];
-  return stack.count == 0 ? std::string_view() : frames_.frame(stack, 0);
-}
-
 std::uint64_t Trace::capacity(std::uint32_t device) const noexcept {
   for (const auto& info : header_.devices) {
     if (info.id == device) return info.capacity;

@@ -101,9 +101,8 @@ class Trace final : public OperationSink {
   }
   const std::vector<std::string>& processes() const noexcept {
     return processes_;
-  }                                                          ///< [0] is the manager's.
-  std::vector<std::string> site_frames(SiteId site) const;   ///< Innermost first; may be empty.
-  std::string_view first_frame(SiteId site) const noexcept;  ///< The innermost; empty without.
+  }                                                         ///< [0] is the manager's.
+  std::vector<std::string> site_frames(SiteId site) const;  ///< Innermost first; may be empty.
   /// The ordinals of the devices that contexts are on, ascending; at least one.
   const std::vector<std::uint32_t>& devices() const noexcept { return devices_; }
   std::size_t device_count() const noexcept { return devices_.size(); }

@@ -5,10 +5,12 @@
 #include <string>
 #include <string_view>
 
+#include "format/json_value.hpp"
 #include "trace/field.hpp"
-#include "trace/json_node.hpp"
 
 namespace emm::trace {
+
+using format::JsonValue;
 
 /// Takes single values of a trace and words what is wrong with them: "run.json:1841:7: "size" is
 /// -4096: expected a count of bytes". Every check and every wording of a value is here.
@@ -16,25 +18,25 @@ class ValueReader {
  public:
   explicit ValueReader(const std::string& source) : source_(source) {}
 
-  Error wrong(std::string_view member, const JsonNode& value, std::string_view expected) const;
+  Error wrong(std::string_view member, const JsonValue& value, std::string_view expected) const;
   /// `whole` needs a member that it lacks; `all` are those that it needs.
-  Error missing(std::string_view member, const JsonNode& whole, std::string_view what,
+  Error missing(std::string_view member, const JsonValue& whole, std::string_view what,
                 std::string_view all) const;
 
-  Status number(std::string_view member, FieldType type, const JsonNode& value,
+  Status number(std::string_view member, FieldType type, const JsonValue& value,
                 std::uint64_t& out) const;
   /// Unsigned and no greater than `max`, never a string.
-  Status integer(std::string_view member, const JsonNode& value, std::uint64_t max,
+  Status integer(std::string_view member, const JsonValue& value, std::uint64_t max,
                  std::uint64_t& out) const;
-  Status signed_integer(std::string_view member, const JsonNode& value, std::int32_t& out) const;
-  Status flag(std::string_view member, const JsonNode& value, bool& out) const;
+  Status signed_integer(std::string_view member, const JsonValue& value, std::int32_t& out) const;
+  Status flag(std::string_view member, const JsonValue& value, bool& out) const;
   /// Views into `value`.
-  Status text(std::string_view member, const JsonNode& value, std::string_view& out) const;
-  Status text(std::string_view member, const JsonNode& value, std::string& out) const;
-  Status id(std::string_view member, const JsonNode& value, Id& out) const;
+  Status text(std::string_view member, const JsonValue& value, std::string_view& out) const;
+  Status text(std::string_view member, const JsonValue& value, std::string& out) const;
+  Status id(std::string_view member, const JsonValue& value, Id& out) const;
   /// An enumerator by its name; nameless ones cannot be written.
   template <class Enum>
-  Status choice(std::string_view member, const JsonNode& value,
+  Status choice(std::string_view member, const JsonValue& value,
                 std::span<const std::string_view> names, Enum& out) const {
     const auto found = index_of(member, value, names);
     if (!found) return found.error();
@@ -45,7 +47,7 @@ class ValueReader {
   /// Gives each member to `take(key, value) -> Status`, having refused what is said twice and what
   /// is neither in `known` nor, where `extensions` allows, begins with "x-".
   template <class Take>
-  Status members(const JsonNode& object, std::string_view what,
+  Status members(const JsonValue& object, std::string_view what,
                  std::span<const std::string_view> known, bool extensions, Take take) const {
     for (std::size_t i = 0; i < object.members.size(); ++i) {
       if (auto good = check_member(object, i, what, known, extensions); !good) return good;
@@ -57,9 +59,9 @@ class ValueReader {
   }
 
  private:
-  Result<std::size_t> index_of(std::string_view member, const JsonNode& value,
+  Result<std::size_t> index_of(std::string_view member, const JsonValue& value,
                                std::span<const std::string_view> names) const;
-  Status check_member(const JsonNode& object, std::size_t index, std::string_view what,
+  Status check_member(const JsonValue& object, std::size_t index, std::string_view what,
                       std::span<const std::string_view> known, bool extensions) const;
 
   const std::string& source_;

@@ -35,7 +35,9 @@ class Contest {
       auto judged = replay(manager, {.on_oom = replay::ReplayOptions::OnOom::record});
       if (!judged) return std::move(judged).error();
       if (judged->abnormal) {
-        result_.cut_off.push_back(judged->abnormal->words);
+        result_.cut_off.push_back({.manager = manager.name,
+                                   .words = judged->abnormal->words,
+                                   .exit_code = exit_code(*judged)});
         continue;
       }
       result_.device = judged->device;
@@ -48,7 +50,7 @@ class Contest {
     }
     result_.interrupted = interrupted();
     if (compared_.empty()) return std::move(result_);
-    result_.needs = inspect::bounds(inspect::Lives(trace_));
+    result_.needs = inspect::bounds(inspect::Lifetimes(trace_));
     const bool simulated = result_.clock == "simulated";
     result_.passes = options_.passes;
     result_.rounds = options_.rounds.value_or(simulated ? 1 : kRounds);
@@ -110,7 +112,8 @@ class Contest {
     if (!summary) return std::move(summary).error();
     if (stopped()) return {};
     if (const auto& abnormal = summary->abnormal) {
-      result_.cut_off.push_back(abnormal->words);
+      result_.cut_off.push_back(
+          {.manager = manager.name, .words = abnormal->words, .exit_code = exit_code(*summary)});
       result_.unmeasured = true;
       return {};
     }
@@ -125,17 +128,17 @@ class Contest {
   }
 
   void judge(std::vector<double>& engine) {
-    if (!engine.empty()) result_.engine = spread_of(std::move(engine));
+    if (!engine.empty()) result_.engine = median_interval(std::move(engine));
     const auto& first = result_.contestants.front();
     for (auto& contestant : result_.contestants) {
-      contestant.first = spread_of(contestant.first_ns);
-      contestant.warm = spread_of(contestant.warm_ns);
+      contestant.first = median_interval(contestant.first_ns);
+      contestant.warm = median_interval(contestant.warm_ns);
       std::vector<double> ratios;
       for (std::size_t round = 0; round < contestant.warm_ns.size(); ++round) {
         if (first.warm_ns[round] > 0)
           ratios.push_back(contestant.warm_ns[round] / first.warm_ns[round]);
       }
-      if (!ratios.empty()) contestant.over_first = spread_of(std::move(ratios));
+      if (!ratios.empty()) contestant.over_first = median_interval(std::move(ratios));
     }
   }
 
@@ -159,27 +162,28 @@ class Contest {
 
 }  // namespace
 
-Spread spread_of(std::vector<double> numbers) {
+MedianInterval median_interval(std::vector<double> numbers) {
   EMM_ASSERT(!numbers.empty());
   std::sort(numbers.begin(), numbers.end());
   const auto count = numbers.size();
-  Spread spread{.median = numbers[count / 2], .low = numbers.front(), .high = numbers.back()};
-  if (count % 2 == 0) spread.median = (numbers[count / 2 - 1] + numbers[count / 2]) / 2;
+  MedianInterval interval{
+      .median = numbers[count / 2], .low = numbers.front(), .high = numbers.back()};
+  if (count % 2 == 0) interval.median = (numbers[count / 2 - 1] + numbers[count / 2]) / 2;
   // The median lies outside of the k-th number from either end where fewer than k of `count` coins
   // fall on one side.
   double one_side = 1;  // that none does
   for (std::size_t i = 0; i < count; ++i) one_side /= 2;
-  spread.confidence = 1 - 2 * one_side;
+  interval.confidence = 1 - 2 * one_side;
   double exactly = one_side;
   for (std::size_t k = 1; 2 * k < count; ++k) {
     exactly *= static_cast<double>(count - k + 1) / static_cast<double>(k);
     one_side += exactly;
     if (1 - 2 * one_side < 0.95) break;
-    spread.low = numbers[k];
-    spread.high = numbers[count - 1 - k];
-    spread.confidence = 1 - 2 * one_side;
+    interval.low = numbers[k];
+    interval.high = numbers[count - 1 - k];
+    interval.confidence = 1 - 2 * one_side;
   }
-  return spread;
+  return interval;
 }
 
 std::optional<Below> below_bound(const log::Summary& judged, std::uint64_t reserved,

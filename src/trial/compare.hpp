@@ -18,12 +18,12 @@ namespace emm::trial {
 /// Where the median of what a number was drawn from lies: the median of what was drawn, and the
 /// narrowest two of the drawn numbers that it lies between with `confidence`. Needs no assumption
 /// on how they are spread.
-struct Spread {
+struct MedianInterval {
   double median = 0, low = 0, high = 0;
   double confidence = 0;  ///< 0.95 or more, but with fewer than six numbers.
 };
 /// REQUIRES: there is a number.
-Spread spread_of(std::vector<double> numbers);
+MedianInterval median_interval(std::vector<double> numbers);
 
 /// One manager's part in a comparison. Times are nanoseconds an event, on the comparison's clock.
 struct Contestant {
@@ -33,10 +33,10 @@ struct Contestant {
   /// What the driver's calls cost by the simulated device's model, of the last pass; where the
   /// comparison's clock is another.
   std::optional<double> simulated_ns{};
-  Spread first{}, warm{};
-  Spread over_first{};    ///< `warm` over the first manager's, round by round.
-  log::Summary judged{};  ///< One pass with all checks: what was served, what was reserved.
-  int exit_code = 0;      ///< That a replay would end with: 0, 1 or 3.
+  MedianInterval first{}, warm{};
+  MedianInterval over_first{};  ///< `warm` over the first manager's, round by round.
+  log::Summary judged{};        ///< One pass with all checks: what was served, what was reserved.
+  int exit_code = 0;            ///< That a replay would end with: 0, 1 or 3.
 };
 
 /// Why a manager reserved less than a bound.
@@ -50,19 +50,26 @@ enum class Below : std::uint8_t {
 std::optional<Below> below_bound(const log::Summary& judged, std::uint64_t reserved,
                                  std::uint64_t bound, std::uint64_t peak_live);
 
+/// A foreign manager whose process ended too early.
+struct CutOff {
+  std::string manager;
+  std::string words;  ///< A sentence: how its process ended.
+  int exit_code = 0;  ///< That a replay would end with.
+};
+
 struct Comparison {
   std::string device, clock;
   std::uint64_t rounds = 0, passes = 0;
   /// What the replay itself takes of an event, by a manager that does nothing; nothing on a
   /// simulated clock.
-  std::optional<Spread> engine;
+  std::optional<MedianInterval> engine;
   /// Of each device that is asked for memory: what nobody goes below, and what a manager needs that
   /// never waits.
   std::vector<inspect::Need> needs;
   std::vector<Contestant> contestants;
   std::vector<std::string> notes;  ///< On the device, for a person.
-  /// How the process of a foreign manager ended, a sentence each. Who ended so is no contestant.
-  std::vector<std::string> cut_off;
+  /// Those whose process ended before they had answered. They are no contestants.
+  std::vector<CutOff> cut_off;
   bool unmeasured = false;   ///< One of them did so while it was timed: there are no times.
   bool interrupted = false;  ///< Before all was measured: the contestants are not to be shown.
 };

@@ -7,7 +7,7 @@
 #include "base/units.hpp"
 #include "format/json_writer.hpp"
 #include "inspect/columns.hpp"
-#include "inspect/places.hpp"
+#include "inspect/report_parts.hpp"
 #include "log/writer.hpp"
 
 namespace emm::trial {
@@ -73,16 +73,16 @@ bool streams_matter(const Comparison& comparison) {
 }
 
 /// "1.52", and how sure that is where it is not.
-std::string times_of(const Spread& spread) {
-  const auto low = short_number(spread.low), high = short_number(spread.high);
-  auto words = short_number(spread.median);
+std::string times_of(const MedianInterval& interval) {
+  const auto low = short_number(interval.low), high = short_number(interval.high);
+  auto words = short_number(interval.median);
   if (low != high) words += text::format(" [{}-{}]", low, high);
   return words;
 }
 
 /// Of a clock that is a model, no time is no driver call: that is not said as a time.
-std::string time_of(const Spread& spread, bool simulated) {
-  return simulated && spread.median == 0 ? std::string("-") : times_of(spread);
+std::string time_of(const MedianInterval& interval, bool simulated) {
+  return simulated && interval.median == 0 ? std::string("-") : times_of(interval);
 }
 std::string simulated_time(double ns) { return ns == 0 ? std::string("-") : short_number(ns); }
 
@@ -136,11 +136,14 @@ void add_ratios(std::vector<std::string>& row, const Held& held, bool streams) {
 Rows rows(const Comparison& comparison) {
   const bool streams = streams_matter(comparison), one_device = comparison.needs.size() == 1;
   const bool simulated = comparison.clock == "simulated", beside = is_beside_model(comparison);
-  Rows out{{"",
-            simulated ? "driver ns"
-            : beside  ? "ns here"
-                      : "ns/event",
-            "first", "over " + comparison.contestants.front().manager, "reserved"}};
+  Rows out{
+      {"",
+       simulated ? "driver ns"
+       : beside  ? "ns here"
+                 : "ns/event",
+       "first",
+       text::format("{}{}", beside ? "ns here/" : "over ", comparison.contestants.front().manager),
+       "reserved"}};
   if (one_device) {
     out[0].emplace_back("/live");
     if (streams) out[0].emplace_back("/no-wait");
@@ -162,6 +165,12 @@ Rows rows(const Comparison& comparison) {
       out[i + 1].insert(out[i + 1].begin() + 1,
                         simulated_time(*comparison.contestants[i].simulated_ns));
     }
+  }
+  for (const auto& each : comparison.cut_off) {
+    std::vector<std::string> row(out.front().size(), "-");
+    row.front() = each.manager;
+    row.back() = "cut off";
+    out.push_back(std::move(row));
   }
   line_up_signs(out);
   return out;
@@ -258,16 +267,20 @@ std::string heading(const Comparison& comparison, const trace::Trace& trace) {
   return out + '\n';
 }
 
-void spread_to_json(format::JsonWriter& json, std::string_view name, const Spread& spread) {
-  json.key(name).begin_object().member("median", spread.median).member("low", spread.low);
-  json.member("high", spread.high).member("confidence", spread.confidence).end_object();
+void interval_to_json(format::JsonWriter& json, std::string_view name,
+                      const std::optional<MedianInterval>& interval) {
+  if (!interval) {
+    json.key(name).null();
+    return;
+  }
+  json.key(name).begin_object().member("median", interval->median).member("low", interval->low);
+  json.member("high", interval->high).member("confidence", interval->confidence).end_object();
 }
 
 void held_to_json(format::JsonWriter& json, const Held& held) {
   const auto why = [&](std::string_view name, std::uint64_t bound) {
     const auto below = held.below(bound);
-    json.key(name);
-    below ? json.value(mark_of(*below).name) : json.null();
+    json.member(name, below ? std::optional(mark_of(*below).name) : std::nullopt);
   };
   json.begin_object().member("device", held.need.device);
   json.member("peak_reserved_bytes", held.reserved);
@@ -329,25 +342,21 @@ std::string to_json(const Comparison& comparison, const trace::Trace& trace) {
   json.member("device", comparison.device).member("clock", comparison.clock);
   if (!comparison.cut_off.empty()) {
     json.key("cut_off").begin_array();
-    for (const auto& words : comparison.cut_off) json.value(words);
+    for (const auto& each : comparison.cut_off) json.value(each.words);
     json.end_array();
   }
   json.member("events", comparison.contestants.front().judged.pass.events);
   json.member("rounds", comparison.rounds).member("passes", comparison.passes);
   json.key("needs");
   inspect::to_json(json, comparison.needs);
-  if (comparison.engine) {
-    spread_to_json(json, "engine_ns_per_event", *comparison.engine);
-  } else {
-    json.key("engine_ns_per_event").null();
-  }
+  interval_to_json(json, "engine_ns_per_event", comparison.engine);
   json.key("managers").begin_array();
   for (const auto& each : comparison.contestants) {
     const auto& pass = each.judged.pass;
     json.begin_object().member("manager", each.manager).member("exit_code", each.exit_code);
-    spread_to_json(json, "ns_per_event", each.warm);
-    spread_to_json(json, "first_ns_per_event", each.first);
-    spread_to_json(json, "over_first_manager", each.over_first);
+    interval_to_json(json, "ns_per_event", each.warm);
+    interval_to_json(json, "first_ns_per_event", each.first);
+    interval_to_json(json, "over_first_manager", each.over_first);
     numbers("rounds_ns_per_event", each.warm_ns);
     json.member("peak_live_bytes", pass.peak_live_bytes);
     json.member("peak_requested_bytes", pass.peak_requested_bytes);
@@ -367,6 +376,10 @@ std::string to_json(const Comparison& comparison, const trace::Trace& trace) {
     json.end_array();
     log::failure_to_json(json, "first_failure", each.judged.first_failure);
     json.end_object();
+  }
+  for (const auto& each : comparison.cut_off) {
+    json.begin_object().member("manager", each.manager).member("exit_code", each.exit_code);
+    json.member("cut_off", each.words).end_object();
   }
   json.end_array().end_object();
   return out + '\n';

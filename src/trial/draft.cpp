@@ -90,10 +90,10 @@ Draft whole(const trace::Trace& trace, const Parts& parts) {
   return draft;
 }
 
-Stage::Stage(const trace::Trace& of)
+DraftBuilder::DraftBuilder(const trace::Trace& of)
     : of_(of), numbers_(of.alloc_count()), stamps_(of.alloc_count()) {}
 
-std::uint64_t Stage::number(AllocId id) {
+std::uint64_t DraftBuilder::number(AllocId id) {
   if (!known(id)) {
     stamps_[index(id)] = stamp_;
     numbers_[index(id)] = next_++;
@@ -101,7 +101,7 @@ std::uint64_t Stage::number(AllocId id) {
   return numbers_[index(id)];
 }
 
-void Stage::put_detail(trace::Operation& operation, const Event& event) {
+void DraftBuilder::put_detail(trace::Operation& operation, const Event& event) {
   const auto& detail = of_.detail(event);
   const auto say = [&](Member member) { operation.members.add(member); };
   if (detail.expect != trace::Expect{} || detail.has_same_as) {
@@ -128,7 +128,7 @@ void Stage::put_detail(trace::Operation& operation, const Event& event) {
 }
 
 /// False where nothing is left of the event.
-bool Stage::put(trace::Operation& operation, const Step& step, const Draft& draft) {
+bool DraftBuilder::put(trace::Operation& operation, const Step& step, const Draft& draft) {
   const auto& event = of_[step.event];
   const auto say = [&](Member member) { operation.members.add(member); };
   operation.op = event.op;
@@ -179,7 +179,7 @@ bool Stage::put(trace::Operation& operation, const Step& step, const Draft& draf
   return !uses_.empty();
 }
 
-Result<trace::Trace> Stage::build(const Draft& draft) {
+Result<trace::Trace> DraftBuilder::build(const Draft& draft) {
   ++stamp_;
   next_ = 0;
   trace::Trace built;

@@ -44,9 +44,9 @@ Draft whole(const trace::Trace& trace, const Parts& parts);
 /// Makes traces of drafts, for replays alone: ids are numbers, the line of an event is the index of
 /// its step, counted from 1, and what only people read is left out. `of` must outlive it. One
 /// thread at a time.
-class Stage {
+class DraftBuilder {
  public:
-  explicit Stage(const trace::Trace& of);
+  explicit DraftBuilder(const trace::Trace& of);
 
   /// parse_error where the draft is no trace: it ends what it did not begin.
   Result<trace::Trace> build(const Draft& draft);

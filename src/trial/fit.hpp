@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "inspect/lives.hpp"
+#include "inspect/lifetimes.hpp"
 #include "trial/setting.hpp"
 
 namespace emm::trial {

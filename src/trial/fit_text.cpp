@@ -6,7 +6,7 @@
 #include "base/units.hpp"
 #include "format/json_writer.hpp"
 #include "inspect/columns.hpp"
-#include "inspect/places.hpp"
+#include "inspect/report_parts.hpp"
 #include "log/writer.hpp"
 
 namespace emm::trial {
@@ -232,10 +232,6 @@ std::string to_json(const Fit& fit, const FitShown& shown) {
     for (const auto capacity : capacities) json.value(capacity);
     json.end_array();
   };
-  const auto maybe = [&](std::string_view name, const std::optional<std::uint64_t>& bytes) {
-    json.key(name);
-    bytes ? json.value(*bytes) : json.null();
-  };
   const auto answered = [&](inspect::Asked asked) {
     const auto* of = fit.of(asked);
     return of == nullptr ? std::nullopt : of->capacity;
@@ -246,18 +242,19 @@ std::string to_json(const Fit& fit, const FitShown& shown) {
   json.member("complete", !fit.interrupted && !fit.hung)
       .member("as_recorded", fit.asked == inspect::Asked::served);
   const auto need = need_of(shown.needs);
-  maybe("capacity_bytes", found.capacity);
-  maybe("least_passing_bytes", found.least_passing());
-  maybe("fails_from_bytes", found.fails_from);
-  maybe("all_served_bytes", answered(inspect::Asked::all));
-  maybe("as_recorded_bytes", answered(inspect::Asked::served));
+  json.member("capacity_bytes", found.capacity);
+  json.member("least_passing_bytes", found.least_passing());
+  json.member("fails_from_bytes", found.fails_from);
+  json.member("all_served_bytes", answered(inspect::Asked::all));
+  json.member("as_recorded_bytes", answered(inspect::Asked::served));
   json.member("need_bytes", need).member("no_wait_need_bytes", no_wait_need_of(shown.needs));
-  json.key("waste_bytes");
-  found.capacity ? json.value(*found.capacity - std::min(need, *found.capacity)) : json.null();
+  std::optional<std::uint64_t> waste_bytes, fails_at;
+  if (found.capacity) waste_bytes = *found.capacity - std::min(need, *found.capacity);
+  if (fit.below) fails_at = found.capacity ? *found.capacity - kStep : kCapacityMost;
+  json.member("waste_bytes", waste_bytes);
   json.member("peak_reserved_bytes", fit.peak_reserved);
   json.member("refused", fit.refused).member("refused_again", fit.refused_again);
-  json.key("fails_at_bytes");
-  fit.below ? json.value(found.capacity ? *found.capacity - kStep : kCapacityMost) : json.null();
+  json.member("fails_at_bytes", fails_at);
   log::failure_to_json(json, "failure", fit.below ? fit.below->first_failure : std::nullopt);
   log::failure_to_json(json, "failure_above", fit.above ? fit.above->first_failure : std::nullopt);
   list("tried_below", found.below(false));

@@ -27,7 +27,7 @@ bool is_about_the_trace(const trace::Event& event) noexcept {
 class Minimizer {
  public:
   Minimizer(const trace::Trace& trace, Examiner& examiner, const MinimizeOptions& options)
-      : trace_(trace), examiner_(examiner), options_(options), parts_(trace), stage_(trace) {}
+      : trace_(trace), examiner_(examiner), options_(options), parts_(trace), builder_(trace) {}
 
   Result<Reduction> run() {
     reduction_.draft = whole(trace_, parts_);
@@ -50,7 +50,7 @@ class Minimizer {
   /// Takes the draft over if it fails in the same way.
   bool accept(const Draft& draft) {
     if (stopped() || draft == reduction_.draft) return false;
-    const auto built = stage_.build(draft);
+    const auto built = builder_.build(draft);
     if (!built) return false;
     const auto found = examiner_.examine(*built);
     if (options_.progress) options_.progress(steps().size());
@@ -215,7 +215,7 @@ class Minimizer {
 
   /// Where each part's one end is in the draft, by part; kNone where it has none, or is more than a
   /// request and its end.
-  struct Place {
+  struct PartEnd {
     std::uint32_t events = 0, end = kNone;
   };
 
@@ -233,9 +233,9 @@ class Minimizer {
 
   /// Each step that can be merged into the one before it.
   std::vector<std::uint32_t> mergeable() {
-    std::vector<Place> places(parts_.count);
+    std::vector<PartEnd> part_ends(parts_.count);
     for (std::uint32_t i = 0; i < steps().size(); ++i) {
-      auto& place = places[steps()[i].part];
+      auto& place = part_ends[steps()[i].part];
       ++place.events;
       if (!is_request(event_of(steps()[i]).op))
         place.end = event_of(steps()[i]).op == Op::free ? i : kNone;
@@ -246,8 +246,8 @@ class Minimizer {
       const auto& b = steps()[i];
       if (!is_request(event_of(a).op) || !alike(a, b) || a.event == target_ || b.event == target_)
         continue;
-      const auto& of_a = places[a.part];
-      const auto& of_b = places[b.part];
+      const auto& of_a = part_ends[a.part];
+      const auto& of_b = part_ends[b.part];
       if (a.size > std::numeric_limits<std::uint64_t>::max() - b.size) continue;
       const bool both_stay = of_a.events == 1 && of_b.events == 1;
       const bool both_end = of_a.events == 2 && of_b.events == 2 && of_a.end != kNone &&
@@ -343,7 +343,7 @@ class Minimizer {
   Examiner& examiner_;
   const MinimizeOptions& options_;
   Parts parts_;
-  Stage stage_;
+  DraftBuilder builder_;
   Reduction reduction_;
   std::uint32_t target_ = kNone;  // the event that fails, and goes on failing first
 };

@@ -3,7 +3,7 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "format/json_writer.hpp"
-#include "inspect/lives.hpp"
+#include "inspect/lifetimes.hpp"
 #include "log/writer.hpp"
 
 namespace emm::trial {
@@ -64,12 +64,12 @@ std::string to_text(const Reduction& reduction, const ReductionShown& shown) {
       text::grouped(reduction.trials));
   std::vector<std::string> changed;
   if (after.merged != 0) {
-    changed.push_back(format("{} were merged into others", text::grouped(after.merged)));
+    changed.push_back(format("merged into others: {}", text::grouped(after.merged)));
   }
   if (after.smaller != 0) {
-    changed.push_back(format("{} ask for less than they did", text::grouped(after.smaller)));
+    changed.push_back(format("made smaller: {}", text::grouped(after.smaller)));
   }
-  if (!changed.empty()) out += format("  of the requests, {}\n", text::join(changed));
+  if (!changed.empty()) out += format("  requests {}\n", text::join(changed));
   if (const auto words = target_words(reduction, shown); !words.empty()) out += words;
   if (reduction.after.reserved_by_other != 0) {
     out +=

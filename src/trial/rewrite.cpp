@@ -4,7 +4,7 @@
 
 #include "base/assert.hpp"
 #include "base/text.hpp"
-#include "inspect/lives.hpp"
+#include "inspect/lifetimes.hpp"
 #include "trace/extensions.hpp"
 
 namespace emm::trial {
@@ -43,7 +43,7 @@ class Counting final : public trace::OperationSink {
 };
 
 /// A Trace whose lines are places in the file: an event's index then tells where it is there.
-class Places final : public trace::OperationSink {
+class FileOrder final : public trace::OperationSink {
  public:
   Status on_header(const trace::Header& header) override { return trace_.on_header(header); }
   Status on_operation(const Operation& operation) override {
@@ -88,9 +88,9 @@ class Rewriter {
 
   /// Which step each event of the file is, by its place there: order by seq may be another.
   Status place() {
-    Places places;
-    if (auto read = what_.read(places); !read) return read;
-    const auto& numbered = places.trace();
+    FileOrder in_file;
+    if (auto read = what_.read(in_file); !read) return read;
+    const auto& numbered = in_file.trace();
     EMM_ASSERT(numbered.size() == what_.trace.size());
     steps_.resize(numbered.size());
     for (const auto& step : what_.draft.steps) {
@@ -187,8 +187,8 @@ class Rewriter {
 
   /// Counts what is live where the draft ends.
   Status write_end() {
-    Stage stage(what_.trace);
-    const auto built = stage.build(what_.draft);
+    DraftBuilder builder(what_.trace);
+    const auto built = builder.build(what_.draft);
     if (!built) return built.error();
     Operation end{.op = Op::end,
                   .members = Members(Member::events, Member::live, Member::live_bytes)};
@@ -202,12 +202,13 @@ class Rewriter {
           step.event == what_.target && inspect::is_refused(what_.trace[step.event]);
       if (asked_again) count_live(step.size);
     }
-    using What = inspect::Life::What;
-    const inspect::Lives lives(*built);
-    for (const auto& life : lives.all()) {
-      if (life.what == What::nothing || life.what == What::backing || life.death != inspect::kNever)
+    using What = inspect::Lifetime::What;
+    const inspect::Lifetimes lifetimes(*built);
+    for (const auto& lifetime : lifetimes.all()) {
+      if (lifetime.what == What::nothing || lifetime.what == What::backing ||
+          lifetime.death != inspect::kNever)
         continue;
-      count_live(life.size);
+      count_live(lifetime.size);
     }
     return to_.on_operation(end);
   }

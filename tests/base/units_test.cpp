@@ -11,10 +11,13 @@ TEST(Units, ReadsSizesAsPeopleWriteThem) {
   EXPECT_EQ(*parse_bytes("1.5GiB"), 3_GiB / 2);
   EXPECT_EQ(*parse_bytes("2m"), 2_MiB);
   EXPECT_EQ(*parse_bytes("8 GB"), 8_GiB);
+  EXPECT_EQ(*parse_bytes("139.8GiB"), 150'109'106'995u);
+  EXPECT_EQ(*parse_bytes("1.0001KiB"), 1024u);
 }
 
 TEST(Units, RefusesSizesThatAreNotWholeBytes) {
-  for (const auto* bad : {"", "KiB", "-1", "1.5", "1.0001KiB", "1XiB", "17179869184GiB", ".5GiB"}) {
+  for (const auto* bad :
+       {"", "KiB", "-1", "1.5", "1.5B", "0.0001KiB", "1XiB", "17179869184GiB", ".5GiB"}) {
     EXPECT_FALSE(parse_bytes(bad)) << bad;
   }
 }
@@ -22,6 +25,7 @@ TEST(Units, RefusesSizesThatAreNotWholeBytes) {
 TEST(Units, ReadsTimes) {
   EXPECT_EQ(*parse_ns("10us"), 10'000u);
   EXPECT_EQ(*parse_ns("1.5ms"), 1'500'000u);
+  EXPECT_FALSE(parse_ns("1.5ns"));
   EXPECT_FALSE(parse_ns("1h"));
 }
 

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "base/text.hpp"
-#include "format/json_reader.hpp"
+#include "format/json_value.hpp"
 #include "format/json_writer.hpp"
 
 namespace emm::format {
@@ -141,7 +141,7 @@ TEST(JsonValue, HoldsMembersInOrderAndNumbersExactly) {
       R"({"z":18446744073709551615,"a":-5,"f":0.25,"s":"\u00e9","b":true,"n":null,"l":[1,[2]]})");
   ASSERT_TRUE(value);
 
-  EXPECT_EQ(value->members().front().first, "z");
+  EXPECT_EQ(value->members.front().key, "z");
   EXPECT_EQ(value->find("z")->as_u64(), 18446744073709551615u);
   EXPECT_EQ(value->find("z")->as_i64(), std::nullopt);
   EXPECT_EQ(value->find("a")->as_i64(), -5);
@@ -152,8 +152,8 @@ TEST(JsonValue, HoldsMembersInOrderAndNumbersExactly) {
   EXPECT_EQ(value->find("s")->as_string(), "\xc3\xa9");
   EXPECT_EQ(value->find("b")->as_bool(), true);
   EXPECT_TRUE(value->find("n")->is_null());
-  ASSERT_EQ(value->find("l")->elements().size(), 2u);
-  EXPECT_EQ(value->find("l")->elements()[1].elements()[0].as_u64(), 2u);
+  ASSERT_EQ(value->find("l")->elements.size(), 2u);
+  EXPECT_EQ(value->find("l")->elements[1].elements[0].as_u64(), 2u);
   EXPECT_EQ(value->find("absent"), nullptr);
 }
 

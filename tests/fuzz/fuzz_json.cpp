@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/assert.hpp"
-#include "format/json_reader.hpp"
+#include "format/json_value.hpp"
 #include "format/json_writer.hpp"
 
 namespace {

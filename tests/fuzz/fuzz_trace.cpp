@@ -26,7 +26,7 @@ void compare_readers(std::string_view line) {
   trace::FlatLineReader flat;
   trace::Operation fast;
   if (!flat.read(view, fast)) return;
-  trace::NodeHandler handler(source);
+  format::JsonBuilder handler(source);
   EMM_ASSERT(format::read_json(view, handler, source).has_value());
   trace::OperationReader careful(source);
   trace::Operation slow;

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "inspect/survey.hpp"
+#include "inspect/profile.hpp"
 #include "random_recording.hpp"
 #include "recorded.hpp"
 
@@ -13,14 +13,14 @@ TEST(Need, IsAtLeastThePeakAndBracketedByALayout) {
   for (std::uint64_t seed = 200; seed < 210; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const auto recording = recorded(random_recording(seed, 300).lines);
-    const Lives lives(recording->trace());
+    const Lifetimes lifetimes(recording->trace());
 
-    const auto found = needs(lives, ManualClock(), 1);
+    const auto found = needs(lifetimes, ManualClock(), 1);
 
     ASSERT_EQ(found.size(), 1u);
     const auto& need = found[0];
-    EXPECT_EQ(bounds(lives, Asked::served).at(0).peak_live, survey(*recording, lives).live.bytes);
-    EXPECT_GE(need.peak_live, survey(*recording, lives).live.bytes);
+    EXPECT_EQ(bounds(lifetimes, Asked::served).at(0).peak_live, profile(*recording, lifetimes).live.bytes);
+    EXPECT_GE(need.peak_live, profile(*recording, lifetimes).live.bytes);
     EXPECT_LE(need.peak_live, need.lower);
     EXPECT_LE(need.lower, need.upper);
     EXPECT_LE(need.upper, need.greedy);
@@ -36,7 +36,7 @@ TEST(Need, OfStreamsThatShareNothingIsTheSumOfTheirPeaks) {
 {"op":"free","id":2,"stream":"b"}
 )");
 
-  const auto found = needs(Lives(recording->trace()), ManualClock(), 1);
+  const auto found = needs(Lifetimes(recording->trace()), ManualClock(), 1);
 
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].peak_live, 100u);
@@ -53,7 +53,7 @@ std::uint64_t need_of_two_streams(std::string_view between, std::string_view bef
 )" + std::string(between) + R"({"op":"memalloc","id":2,"size":70,"stream":"b"}
 {"op":"free","id":2,"stream":"b"}
 )");
-  return bounds(Lives(recording->trace())).at(0).no_wait;
+  return bounds(Lifetimes(recording->trace())).at(0).no_wait;
 }
 
 TEST(Need, OfStreamsIsLoweredByAnOrderThatTheTraceHolds) {
@@ -101,7 +101,7 @@ TEST(Need, OfStreamsIsLoweredByALegacyStreamThatABlockingOneIsOrderedWith) {
 )";
   const auto need = [&](const std::string& before) {
     const auto recording = recorded(before + std::string(kLegacy));
-    return bounds(Lives(recording->trace())).at(0).no_wait;
+    return bounds(Lifetimes(recording->trace())).at(0).no_wait;
   };
 
   EXPECT_EQ(need("{\"op\":\"stream_create\",\"id\":\"b\"}\n"), 100u);
@@ -117,7 +117,7 @@ TEST(Need, OfStreamsCountsMemoryThatAnotherStreamGaveBackOnBoth) {
 {"op":"memalloc","id":4,"size":5,"stream":"c"}
 )");
 
-  EXPECT_EQ(bounds(Lives(recording->trace())).at(0).no_wait, 105u);
+  EXPECT_EQ(bounds(Lifetimes(recording->trace())).at(0).no_wait, 105u);
 }
 
 TEST(Need, CountsARequestThatTheRecordingRefusedAtItsMoment) {
@@ -128,10 +128,10 @@ TEST(Need, CountsARequestThatTheRecordingRefusedAtItsMoment) {
 {"op":"memalloc","id":4,"size":5000,"expect":"oom"}
 {"op":"memalloc","id":5,"size":70,"device":1,"result":"oom"}
 )");
-  const Lives lives(recording->trace());
+  const Lifetimes lifetimes(recording->trace());
 
-  const auto all = needs(lives, ManualClock(), 1);
-  const auto served = bounds(lives, Asked::served);
+  const auto all = needs(lifetimes, ManualClock(), 1);
+  const auto served = bounds(lifetimes, Asked::served);
 
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0].peak_live, 1100u) << "what is to fail is no need, and the refused do not add up";
@@ -152,7 +152,7 @@ TEST(Need, OfARefusedRequestIsOnItsStream) {
 {"op":"memalloc","id":2,"size":70,"stream":"b","result":"oom"}
 )");
 
-  const auto found = bounds(Lives(recording->trace()));
+  const auto found = bounds(Lifetimes(recording->trace()));
 
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].peak_live, 100u);
@@ -163,10 +163,10 @@ TEST(Need, OfARefusedRequestThatNoDeviceCouldServeIsAsMuchAsCanBeSaid) {
   const auto recording = recorded(R"({"op":"memalloc","id":1,"size":100}
 {"op":"memalloc","id":2,"size":"18446744073709551615","result":"oom"}
 )");
-  const Lives lives(recording->trace());
+  const Lifetimes lifetimes(recording->trace());
 
-  ASSERT_TRUE(lives.can_be_summed()) << "nobody held it";
-  const auto found = bounds(lives);
+  ASSERT_TRUE(lifetimes.can_be_summed()) << "nobody held it";
+  const auto found = bounds(lifetimes);
 
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].peak_live, ~std::uint64_t{0});
@@ -180,8 +180,8 @@ TEST(Need, TellsWhatNobodyGoesBelowFromWhatIsNeededWithoutWaiting) {
 {"op":"memalloc","id":2,"size":70,"stream":"b"}
 )");
 
-  const auto of_one = to_text(bounds(Lives(one->trace()))),
-             of_two = to_text(bounds(Lives(two->trace())));
+  const auto of_one = to_text(bounds(Lifetimes(one->trace()))),
+             of_two = to_text(bounds(Lifetimes(two->trace())));
 
   EXPECT_EQ(of_one.find("no-wait"), std::string::npos) << of_one;
   EXPECT_NE(of_two.find("peak live     100 bytes; no manager serves it with less"),
@@ -197,7 +197,7 @@ TEST(Need, IsThatOfEachDevice) {
 {"op":"memalloc","id":2,"size":70,"device":1}
 )");
 
-  const auto found = needs(Lives(recording->trace()), ManualClock(), 1);
+  const auto found = needs(Lifetimes(recording->trace()), ManualClock(), 1);
 
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].upper, 100u);

@@ -13,8 +13,8 @@ constexpr std::string_view kDevice = R"(,"devices":[{"id":0,"capacity":1000,"gra
 
 Oom only(std::string_view lines, std::string_view members = kDevice) {
   const auto recording = recorded(lines, members);
-  const Lives lives(recording->trace());
-  auto report = find_ooms(*recording, lives);
+  const Lifetimes lifetimes(recording->trace());
+  auto report = find_ooms(*recording, lifetimes);
   EXPECT_EQ(report.all.size(), 1u);
   return report.all.empty() ? Oom{} : report.all[0];
 }
@@ -88,9 +88,9 @@ TEST(OutOfMemory, TakesTheCapacityThatAPersonGives) {
   const auto recording = recorded(R"({"op":"memalloc","id":2,"size":300,"result":"oom"})"
                                   "\n",
                                   kDevice);
-  const Lives lives(recording->trace());
+  const Lifetimes lifetimes(recording->trace());
 
-  EXPECT_EQ(find_ooms(*recording, lives, 299).all.at(0).cause, Cause::need);
+  EXPECT_EQ(find_ooms(*recording, lifetimes, 299).all.at(0).cause, Cause::need);
 }
 
 TEST(OutOfMemory, TakesTheCapacityThatTheProgramWasTold) {
@@ -115,12 +115,12 @@ TEST(OutOfMemory, HasNoKnownCauseWhereOthersMayHoldADeviceOfUnknownCapacity) {
 {"op":"memalloc","id":2,"size":200,"result":"oom","x-device_free":150}
 )";
   const auto recording = recorded(kLines);
-  const Lives lives(recording->trace());
+  const Lifetimes lifetimes(recording->trace());
 
   EXPECT_EQ(only(kLines, "").cause, Cause::not_known);
-  EXPECT_EQ(find_ooms(*recording, lives, 8000).all.at(0).cause, Cause::others);
-  EXPECT_EQ(find_ooms(*recording, lives, 350).all.at(0).cause, Cause::need);
-  const auto text = on_one_line(to_text(*recording, lives, find_ooms(*recording, lives), 0, {}));
+  EXPECT_EQ(find_ooms(*recording, lifetimes, 8000).all.at(0).cause, Cause::others);
+  EXPECT_EQ(find_ooms(*recording, lifetimes, 350).all.at(0).cause, Cause::need);
+  const auto text = on_one_line(to_text(*recording, lifetimes, find_ooms(*recording, lifetimes), 0, {}));
   EXPECT_NE(
       text.find(
           "50 B more than the 200 bytes that the manager held and the 150 bytes that the device"),
@@ -136,9 +136,9 @@ TEST(OutOfMemory, HasNoKnownCauseWhereTheSegmentsAreNotAllThatThereWere) {
 {"op":"memalloc","id":2,"size":10485760,"result":"oom"}
 )";
   const auto recording = recorded(kLines);
-  const Lives lives(recording->trace());
+  const Lifetimes lifetimes(recording->trace());
 
-  const auto oom = find_ooms(*recording, lives, 104857600).all.at(0);
+  const auto oom = find_ooms(*recording, lifetimes, 104857600).all.at(0);
   EXPECT_EQ(oom.cause, Cause::not_known);
   EXPECT_FALSE(oom.reserved);
 }
@@ -148,11 +148,11 @@ TEST(OutOfMemory, SaysBesideTheManagersWasteWhatOthersHeld) {
 {"op":"memalloc","id":1,"size":20971520}
 {"op":"memalloc","id":2,"size":10485760,"result":"oom","x-device_free":5242880}
 )");
-  const Lives lives(recording->trace());
+  const Lifetimes lifetimes(recording->trace());
   const auto text = [&](std::uint64_t capacity) {
-    const auto report = find_ooms(*recording, lives, capacity);
+    const auto report = find_ooms(*recording, lifetimes, capacity);
     EXPECT_EQ(report.all.at(0).cause, Cause::waste);
-    return on_one_line(to_text(*recording, lives, report, 0, {}));
+    return on_one_line(to_text(*recording, lifetimes, report, 0, {}));
   };
 
   EXPECT_NE(
@@ -169,9 +169,9 @@ TEST(OutOfMemory, CountsTheFreeMemoryWhereItSaysHowMuchMoreWouldHaveBeenEnough) 
 {"op":"memalloc","id":1,"size":1048576}
 {"op":"memalloc","id":2,"size":4194304,"result":"oom","x-device_free":3145728}
 )");
-  const Lives lives(recording->trace());
+  const Lifetimes lifetimes(recording->trace());
 
-  const auto text = on_one_line(to_text(*recording, lives, find_ooms(*recording, lives), 0, {}));
+  const auto text = on_one_line(to_text(*recording, lifetimes, find_ooms(*recording, lifetimes), 0, {}));
 
   EXPECT_NE(text.find("1.00 MiB more than the 20.00 MiB that it held and the 3.00 MiB that the "
                       "device had free"),
@@ -190,23 +190,23 @@ constexpr std::string_view kTwoDevices = R"({"op":"context_create","context":"a"
 TEST(OutOfMemory, IsOfOneDeviceWhateverOthersHold) {
   const auto recording =
       recorded(kTwoDevices, R"(,"devices":[{"id":0,"capacity":1000},{"id":3,"capacity":1000}])");
-  const Lives lives(recording->trace());
-  const auto report = find_ooms(*recording, lives);
+  const Lifetimes lifetimes(recording->trace());
+  const auto report = find_ooms(*recording, lifetimes);
   ASSERT_EQ(report.all.size(), 1u);
 
   EXPECT_EQ(report.devices.at(0).needed, 700u);
   EXPECT_EQ(report.devices.at(3).live, 300u);
   EXPECT_EQ(report.devices.at(3).needed, 1100u);
-  const auto text = on_one_line(to_text(*recording, lives, report, 0, {}));
+  const auto text = on_one_line(to_text(*recording, lifetimes, report, 0, {}));
   EXPECT_NE(text.find("on device 3"), text.npos) << text;
   EXPECT_EQ(text.find("1,800 bytes"), text.npos) << text;
-  const auto json = to_json(*recording, lives, report, 0, outlooks(*recording, lives, {}), 10);
+  const auto json = to_json(*recording, lifetimes, report, 0, fit_checks(*recording, lifetimes, {}), 10);
   EXPECT_NE(json.find(R"("device":3,"peak_live_bytes":300,"peak_needed_bytes":1100,)"), json.npos)
       << json;
 }
 
-TEST(Outlook, SaysOfEachDeviceWhetherATraceThatNeverFailedWould) {
-  using Verdict = Outlook::Verdict;
+TEST(FitCheck, SaysOfEachDeviceWhetherATraceThatNeverFailedWould) {
+  using Verdict = FitCheck::Verdict;
   const auto recording = recorded(R"({"op":"context_create","context":"a","device":0}
 {"op":"context_create","context":"b","device":3}
 {"op":"memalloc","layer":"backing","context":"a","id":"s1","size":600}
@@ -217,8 +217,8 @@ TEST(Outlook, SaysOfEachDeviceWhetherATraceThatNeverFailedWould) {
 {"op":"memalloc","context":"b","id":4,"size":250}
 )",
                                   R"(,"requires":["streams"])");
-  const Lives lives(recording->trace());
-  const auto at = [&](std::uint64_t capacity) { return outlooks(*recording, lives, capacity); };
+  const Lifetimes lifetimes(recording->trace());
+  const auto at = [&](std::uint64_t capacity) { return fit_checks(*recording, lifetimes, capacity); };
 
   EXPECT_EQ(at(200)[0].verdict, Verdict::fails);
   EXPECT_EQ(at(200)[1].device, 3u);
@@ -234,20 +234,20 @@ TEST(Outlook, SaysOfEachDeviceWhetherATraceThatNeverFailedWould) {
   EXPECT_EQ(at(350)[1].verdict, Verdict::fits);
 }
 
-TEST(Outlook, OfAStateWithoutHistoryIsWhatIsHeldInIt) {
+TEST(FitCheck, OfAStateWithoutHistoryIsWhatIsHeldInIt) {
   const auto recording = recorded(
       R"({"op":"memalloc","layer":"backing","id":"s1","size":1000,"addr":"0x1000","preexisting":true}
 {"op":"memalloc","id":1,"size":300,"addr":"0x1000","preexisting":true}
 {"op":"memalloc","id":2,"size":200,"addr":"0x1300","preexisting":true}
 )");
-  const Lives lives(recording->trace());
+  const Lifetimes lifetimes(recording->trace());
 
-  const auto outlook = outlooks(*recording, lives, 1500).at(0);
-  const auto text = on_one_line(to_text(*recording, lives, {outlook}, "x.jsonl", {}));
+  const auto fit_check = fit_checks(*recording, lifetimes, 1500).at(0);
+  const auto text = on_one_line(to_text(*recording, lifetimes, {fit_check}, "x.jsonl", {}));
 
-  EXPECT_FALSE(outlook.has_history);
-  ASSERT_TRUE(outlook.space);
-  EXPECT_EQ(outlook.space->free, 500u);
+  EXPECT_FALSE(fit_check.has_history);
+  ASSERT_TRUE(fit_check.space);
+  EXPECT_EQ(fit_check.space->free, 500u);
   EXPECT_NE(text.find("The manager held 1000 bytes"), text.npos) << text;
   EXPECT_NE(text.find("500 bytes were left for new segments"), text.npos) << text;
 }
@@ -256,9 +256,9 @@ TEST(OutOfMemory, IsNotWhatATraceExpectsButNobodyRecorded) {
   const auto recording = recorded(R"({"op":"memalloc","id":2,"size":3000,"expect":"oom"})"
                                   "\n",
                                   kDevice);
-  const Lives lives(recording->trace());
+  const Lifetimes lifetimes(recording->trace());
 
-  EXPECT_TRUE(find_ooms(*recording, lives).all.empty());
+  EXPECT_TRUE(find_ooms(*recording, lifetimes).all.empty());
 }
 
 TEST(OutOfMemory, IsFoundWithTheStateBeforeItInRandomRecordings) {
@@ -266,9 +266,9 @@ TEST(OutOfMemory, IsFoundWithTheStateBeforeItInRandomRecordings) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const auto random = random_recording(seed, 300);
     const auto recording = recorded(random.lines);
-    const Lives lives(recording->trace());
+    const Lifetimes lifetimes(recording->trace());
 
-    const auto report = find_ooms(*recording, lives);
+    const auto report = find_ooms(*recording, lifetimes);
 
     std::size_t next = 0;
     std::uint64_t needed = 0;

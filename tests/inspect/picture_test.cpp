@@ -10,10 +10,10 @@ namespace emm::inspect {
 namespace {
 
 std::string drawn(const Recording& recording, std::optional<std::uint32_t> map = std::nullopt) {
-  const Lives lives(recording.trace());
+  const Lifetimes lifetimes(recording.trace());
   std::optional<Space> space;
-  if (map) space = space_after(recording, lives, *map);
-  return picture(recording, lives, survey(recording, lives), growth(lives), space);
+  if (map) space = space_after(recording, lifetimes, *map);
+  return picture(recording, lifetimes, profile(recording, lifetimes), growth(lifetimes), space);
 }
 
 /// Every element is closed, in order.

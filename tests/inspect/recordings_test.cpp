@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/text.hpp"
-#include "inspect/survey.hpp"
+#include "inspect/profile.hpp"
 #include "trace/importer.hpp"
 
 namespace emm::inspect {
@@ -30,9 +30,9 @@ TEST_P(TorchRecordings, PeakAsTheirCountersSay) {
   const auto importer = trace::detect(**source);
   ASSERT_TRUE(importer);
   ASSERT_TRUE((*importer)->read(**source, recording, {}));
-  const Lives lives(recording.trace());
+  const Lifetimes lifetimes(recording.trace());
 
-  const auto found = survey(recording, lives);
+  const auto found = profile(recording, lifetimes);
 
   const auto& header = recording.trace().header();
   ASSERT_NE(counter(header, "requested_bytes.all.peak"), 0u);

@@ -44,11 +44,11 @@ TEST(Space, AgreesWithAMapOfEveryByteOnRandomLayouts) {
       if (fate == 1) afterwards += completed;
     }
     const auto recording = recorded(lines + "{\"op\":\"mark\",\"text\":\"here\"}\n" + afterwards);
-    const Lives lives(recording->trace());
+    const Lifetimes lifetimes(recording->trace());
     std::uint32_t here = 0;
     while (recording->trace()[here].op != trace::Op::mark) ++here;
 
-    const auto space = space_after(*recording, lives, here);
+    const auto space = space_after(*recording, lifetimes, here);
 
     ASSERT_TRUE(space);
     EXPECT_TRUE(space->segments);
@@ -75,7 +75,7 @@ TEST(Space, WithoutSegmentsIsRunsOfMemoryWithoutWideGaps) {
 {"op":"memalloc","id":4,"size":77}
 )");
 
-  const auto space = space_after(*recording, Lives(recording->trace()), 3);
+  const auto space = space_after(*recording, Lifetimes(recording->trace()), 3);
 
   ASSERT_TRUE(space);
   EXPECT_FALSE(space->segments);
@@ -90,7 +90,7 @@ TEST(Space, IsNotKnownWhereNoAddressIs) {
   const auto recording = recorded(R"({"op":"memalloc","id":1,"size":4096})"
                                   "\n");
 
-  EXPECT_FALSE(space_after(*recording, Lives(recording->trace()), 0));
+  EXPECT_FALSE(space_after(*recording, Lifetimes(recording->trace()), 0));
 }
 
 TEST(Space, BlocksAreAsLargeAsWasGranted) {
@@ -99,7 +99,7 @@ TEST(Space, BlocksAreAsLargeAsWasGranted) {
 {"op":"memalloc","id":1,"size":100,"granted":512,"addr":"0x1000"}
 )");
 
-  const auto space = space_after(*recording, Lives(recording->trace()), 1);
+  const auto space = space_after(*recording, Lifetimes(recording->trace()), 1);
 
   ASSERT_TRUE(space);
   EXPECT_EQ(space->used, 512u);

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "base/text.hpp"
-#include "inspect/places.hpp"
+#include "inspect/report_parts.hpp"
 #include "inspect/recording.hpp"
 
 namespace emm::inspect {

@@ -195,5 +195,11 @@ TEST(CallSites, TakeFramesOfAnyTool) {
             Frames{"/home/me/bin/train.py:1 <module>"});
 }
 
+TEST(CallSites, AProgramsOwnFolderNamedTorchIsNoLibrary) {
+  EXPECT_EQ(
+      shown({"/home/bob/proj/torch/utils/mine.py:7 load", "/home/bob/proj/main.py:1 <module>"}),
+      (Frames{"/home/bob/proj/torch/utils/mine.py:7 load", "/home/bob/proj/main.py:1 <module>"}));
+}
+
 }  // namespace
 }  // namespace emm::trace

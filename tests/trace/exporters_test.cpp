@@ -6,7 +6,7 @@
 #include <map>
 
 #include "format/byte_sink.hpp"
-#include "format/json_reader.hpp"
+#include "format/json_value.hpp"
 #include "tests/trace/importers/imported.hpp"
 #include "trace/anonymize.hpp"
 #include "trace/exporter.hpp"

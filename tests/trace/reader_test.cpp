@@ -290,9 +290,9 @@ TEST(Reader, ALineInTheMiddleThatEndsEarlyIsNoTornTail) {
   EXPECT_EQ(refusal(with_header("{\"op\" \"reset\"}\n")),
             "x.json:2:7: not JSON: syntax error while parsing object separator - unexpected string "
             "literal; expected ':'");
-  std::string deep = "{\"op\":\"reset\",\"x-a\":" + std::string(100, '[');
+  std::string deep = "{\"op\":\"reset\",\"x-a\":" + std::string(200, '[');
   EXPECT_EQ(refusal(with_header(deep + "\n")),
-            "x.json:2:120: values nested deeper than 100: expected a trace");
+            "x.json:2:220: JSON nested deeper than 200: expected less");
 }
 
 TEST(Reader, AFaultHandlerHearsOfEachOperationThatIsNotRight) {

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <set>
 
-#include "format/json_reader.hpp"
+#include "format/json_value.hpp"
 #include "tests/trace/trace_text.hpp"
 #include "trace/field.hpp"
 #include "trace/operation_reader.hpp"
@@ -41,13 +41,13 @@ Names names_of(Members members) {
 
 Names strings(const format::JsonValue& array) {
   Names names;
-  for (const auto& element : array.elements()) names.emplace(element.as_string().value_or("?"));
+  for (const auto& element : array.elements) names.emplace(element.as_string().value_or("?"));
   return names;
 }
 
 Names keys(const format::JsonValue& object) {
   Names names;
-  for (const auto& member : object.members()) names.insert(member.first);
+  for (const auto& member : object.members) names.insert(member.key);
   return names;
 }
 
@@ -64,7 +64,7 @@ TEST(Schema, EachOperationHasTheMembersOfItsRule) {
   const auto root = schema();
   const auto& branches = in(in(in(root, "$defs"), "operation"), "oneOf");
   Names seen;
-  for (const auto& branch : branches.elements()) {
+  for (const auto& branch : branches.elements) {
     const auto& properties = in(branch, "properties");
     const auto& op = in(properties, "op");
     auto ops = op.find("enum") != nullptr
@@ -104,7 +104,7 @@ TEST(Schema, WordsAreThoseOfTheTables) {
   EXPECT_EQ(strings(in(in(in(header, "requires"), "items"), "enum")), written(kFeatures));
   EXPECT_EQ(strings(in(in(in(in(defs, "common"), "properties"), "layer"), "enum")),
             written(kLayerNames));
-  for (const auto& branch : in(in(defs, "operation"), "oneOf").elements()) {
+  for (const auto& branch : in(in(defs, "operation"), "oneOf").elements) {
     const auto& properties = in(branch, "properties");
     const auto op = in(properties, "op").find("const");
     if (op == nullptr) continue;

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "format/json_reader.hpp"
+#include "format/json_value.hpp"
 #include "format/pickle.hpp"
 #include "format/pickle_writer.hpp"
 #include "tests/trace/importers/imported.hpp"
@@ -23,7 +23,7 @@ using format::JsonValue;
 using format::PickleWriter;
 
 void put(PickleWriter& pickle, const JsonValue& value) {
-  switch (value.type()) {
+  switch (value.type) {
     case JsonValue::Type::null:
       pickle.text("None");
       break;
@@ -45,13 +45,13 @@ void put(PickleWriter& pickle, const JsonValue& value) {
     case JsonValue::Type::array:
       pickle.list();
       pickle.mark();
-      for (const auto& element : value.elements()) put(pickle, element);
+      for (const auto& element : value.elements) put(pickle, element);
       pickle.appends();
       break;
     case JsonValue::Type::object:
       pickle.dict();
       pickle.mark();
-      for (const auto& [key, member] : value.members()) {
+      for (const auto& [key, at, member] : value.members) {
         pickle.text(key);
         put(pickle, member);
       }

@@ -170,7 +170,7 @@ TEST(FlatLine, ReadsWhatTheCarefulReaderReads) {
     Operation fast;
     if (!flat.read(view, fast)) continue;
     ++accepted;
-    NodeHandler handler(source);
+    format::JsonBuilder handler(source);
     ASSERT_TRUE(format::read_json(view, handler, source)) << line;
     Operation slow;
     const auto read = careful.read(handler.root(), slow);

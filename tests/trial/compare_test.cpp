@@ -27,29 +27,29 @@ Comparison compared(const Lines& lines, const std::vector<std::string_view>& nam
   return std::move(*done);
 }
 
-TEST(Spread, OfSevenReachesFromTheLeastToTheGreatest) {
-  const auto spread = spread_of({5, 1, 4, 7, 3, 2, 6});
+TEST(MedianInterval, OfSevenReachesFromTheLeastToTheGreatest) {
+  const auto interval = median_interval({5, 1, 4, 7, 3, 2, 6});
 
-  EXPECT_EQ(spread.median, 4);
-  EXPECT_EQ(spread.low, 1);
-  EXPECT_EQ(spread.high, 7);
-  EXPECT_DOUBLE_EQ(spread.confidence, 1 - 2.0 / 128);
+  EXPECT_EQ(interval.median, 4);
+  EXPECT_EQ(interval.low, 1);
+  EXPECT_EQ(interval.high, 7);
+  EXPECT_DOUBLE_EQ(interval.confidence, 1 - 2.0 / 128);
 }
 
-TEST(Spread, OfNineLeavesTheOutermostOut) {
-  const auto spread = spread_of({9, 8, 7, 6, 5, 4, 3, 2, 1});
+TEST(MedianInterval, OfNineLeavesTheOutermostOut) {
+  const auto interval = median_interval({9, 8, 7, 6, 5, 4, 3, 2, 1});
 
-  EXPECT_EQ(spread.median, 5);
-  EXPECT_EQ(spread.low, 2);
-  EXPECT_EQ(spread.high, 8);
-  EXPECT_DOUBLE_EQ(spread.confidence, 1 - 2.0 * (1 + 9) / 512);
+  EXPECT_EQ(interval.median, 5);
+  EXPECT_EQ(interval.low, 2);
+  EXPECT_EQ(interval.high, 8);
+  EXPECT_DOUBLE_EQ(interval.confidence, 1 - 2.0 * (1 + 9) / 512);
 }
 
-TEST(Spread, OfFewNumbersSaysHowUnsureItIs) {
-  EXPECT_EQ(spread_of({3}).median, 3);
-  EXPECT_EQ(spread_of({3}).confidence, 0);
-  EXPECT_EQ(spread_of({1, 2}).median, 1.5);
-  EXPECT_DOUBLE_EQ(spread_of({1, 2}).confidence, 0.5);
+TEST(MedianInterval, OfFewNumbersSaysHowUnsureItIs) {
+  EXPECT_EQ(median_interval({3}).median, 3);
+  EXPECT_EQ(median_interval({3}).confidence, 0);
+  EXPECT_EQ(median_interval({1, 2}).median, 1.5);
+  EXPECT_DOUBLE_EQ(median_interval({1, 2}).confidence, 0.5);
 }
 
 TEST(Compare, MeasuresEachManagerOnTheSameTrace) {

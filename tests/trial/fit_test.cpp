@@ -8,7 +8,7 @@
 #include "driver/driver.hpp"
 #include "emm/manager_entry.hpp"
 #include "emm/memory_manager.hpp"
-#include "inspect/lives.hpp"
+#include "inspect/lifetimes.hpp"
 #include "lines.hpp"
 #include "trial/fit_text.hpp"
 
@@ -21,7 +21,7 @@ constexpr std::string_view kGuardEnds = "{\"op\":\"end_defer_cleanup\"}\n";
 using inspect::Asked;
 
 std::vector<inspect::Need> needs(const trace::Trace& trace, Asked asked = Asked::all) {
-  return inspect::bounds(inspect::Lives(trace), asked);
+  return inspect::bounds(inspect::Lifetimes(trace), asked);
 }
 
 Fit fit_of(const trace::Trace& trace, const Setting& setting, Asked asked = Asked::all) {

@@ -9,7 +9,7 @@
 
 #include "base/prng.hpp"
 #include "format/byte_sink.hpp"
-#include "inspect/lives.hpp"
+#include "inspect/lifetimes.hpp"
 #include "lines.hpp"
 #include "managers/host_only.hpp"
 #include "trace/writer.hpp"
@@ -72,9 +72,9 @@ std::vector<std::string> ids(const trace::Trace& trace) {
 
 std::uint64_t peak_live(const trace::Trace& trace) {
   std::uint64_t live = 0, peak = 0;
-  const inspect::Lives lives(trace);
-  lives.walk([&](std::uint32_t, AllocId id) { peak = std::max(peak, live += lives[id].size); },
-             [&](std::uint32_t, AllocId id) { live -= lives[id].size; }, [](std::uint32_t) {});
+  const inspect::Lifetimes lifetimes(trace);
+  lifetimes.walk([&](std::uint32_t, AllocId id) { peak = std::max(peak, live += lifetimes[id].size); },
+             [&](std::uint32_t, AllocId id) { live -= lifetimes[id].size; }, [](std::uint32_t) {});
   return peak;
 }
 

@@ -26,18 +26,17 @@ class AdversaryRun final : public CommandRun {
     deadline_.offer(arguments);
     arguments.count("--trials", options_.trials, "How many traces to try");
     arguments.count("--seed", options_.seed, "The same seed gives the same trace on every machine");
-    arguments.count("--requests", options_.requests, "Allocations of a trace, at most");
+    arguments.count("--requests", options_.requests, "The most allocations of a trace");
     arguments.text("--max-size", size_max_, "BYTES", "Largest allocation");
     arguments.text(
         "--least-live", live_least_, "BYTES",
-        "What is reserved is measured by the peak of what is live, but by this much at least");
+        "Divide the reserved bytes by the peak of the live bytes, or by this if the peak is lower");
     arguments.output("--json", json_, "Writes the answer as JSON (emmctl.adversary/1)");
     arguments.footer(
-        "A quarter of the trials are patterns of `emmctl generate`, with sizes drawn at random; "
-        "the others change the "
-        "\nworst so far. Each is a replay with all checks, on the simulated device. Exit codes: 0 "
-        "fine; 1 the manager "
-        "\nfailed a trace, which is then OUT; 3 nothing could be judged; 128+n ended by signal n.");
+        "A quarter of the trials are patterns of `emmctl generate` with random sizes; the others "
+        "change the worst trace so far. Each trial is a replay with all checks on the simulated "
+        "device. Exit codes: 0 fine; 1 the manager failed a trace, which OUT then holds; 3 nothing "
+        "could be judged; 128+n ended by signal n.");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -157,8 +156,6 @@ class AdversaryRun final : public CommandRun {
 
 extern constinit const Command adversary_command{
     "adversary", "Look for a trace that makes a manager reserve much more than is live", false,
-    [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
-      return std::make_unique<AdversaryRun>(arguments);
-    }};
+    make_run<AdversaryRun>};
 
 }  // namespace emm

@@ -66,27 +66,23 @@ std::string to_text(const std::string& source, const trace::CheckReport& report)
 class Check final : public CommandRun {
  public:
   explicit Check(Arguments& arguments) {
-    arguments.input(
-        "TRACE", trace_,
-        "A trace, or a recording of any format of `emmctl list formats`; - is standard input");
-    arguments.text("--from", from_, "FORMAT", "The format, where the content does not tell");
-    arguments.flag("--partial", partial_, "Judge a file that was cut up to where it ends");
+    trace_.offer(arguments);
     arguments.count("--limit", limit_, "How many findings to list");
     arguments.output("--json", json_, "Writes the findings as JSON (emmctl.check/1)");
     arguments.footer(
-        "Exit codes: 0 no errors, though perhaps warnings; 3 none in what is there of a file that "
-        "was cut (--partial); "
-        "4 errors.");
+        "Exit codes: 0 no errors, though there may be warnings; 3 no errors in the part of a cut "
+        "file that is there (--partial); 4 errors.");
   }
 
   Result<ExitCode> run(Console& console) override {
-    auto source = format::ByteSource::open(trace_, &interrupted());
+    auto source = format::ByteSource::open(trace_.path, &interrupted());
     if (!source) return std::move(source).error();
-    auto importer = choose_importer(**source, from_);
+    auto importer = choose_importer(**source, trace_.format);
     if (!importer) return std::move(importer).error();
     const auto is_trace = (*importer)->name == kTraceFormat;
-    auto report = is_trace ? trace::check(**source, trace::ReadOptions{.partial = partial_}, limit_)
-                           : trace::check(**source, **importer, {.partial = partial_}, limit_);
+    auto report =
+        is_trace ? trace::check(**source, trace::ReadOptions{.partial = trace_.partial}, limit_)
+                 : trace::check(**source, **importer, {.partial = trace_.partial}, limit_);
     if (!report) return std::move(report).error();
     if (report->rows) {
       console.say(describe(**importer, *report->rows));
@@ -103,17 +99,14 @@ class Check final : public CommandRun {
   }
 
  private:
-  std::string trace_, from_, json_;
-  bool partial_ = false;
+  TraceArgument trace_;
+  std::string json_;
   std::uint64_t limit_ = 100;
 };
 
 }  // namespace
 
-extern constinit const Command check_command{
-    "check", "Judge a trace without replaying it", false,
-    [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
-      return std::make_unique<Check>(arguments);
-    }};
+extern constinit const Command check_command{"check", "Judge a trace without replaying it", false,
+                                             make_run<Check>};
 
 }  // namespace emm

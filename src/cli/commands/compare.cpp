@@ -15,34 +15,28 @@ using namespace emm::cli;
 class Compare final : public CommandRun {
  public:
   explicit Compare(Arguments& arguments) {
-    arguments.input("TRACE", trace_,
-                    "The trace: any format of `emmctl list formats`; - is standard input");
+    trace_.offer(arguments);
     arguments.list("--manager", managers_, "NAME|FILE[:key=value,...]",
-                   "A manager, as replay takes it; repeatable, the first is what the others are "
-                   "measured by (all bundled ones, where not given)");
+                   "A manager, as replay takes it; repeatable. The times of the others are divided "
+                   "by those of the first (all bundled ones, if none is given)");
     deadline_.offer(arguments);
     arguments.text("--device", device_, "DEVICE",
                    "auto, sim[:capacity=..,devices=..,seed=..,costs=h200] or cuda[:N]");
-    arguments.choice(
-        "--clock", clock_, {"device", "host"},
-        "The device's, which is a model where it is simulated; or the host's: what the managers "
-        "themselves take");
-    arguments.count("--rounds", rounds_, "N",
-                    "How often each manager has its turn (7; 1 on a simulated clock)");
-    arguments.count("--passes", passes_, "Passes in a turn after the first; their median counts");
-    arguments.text("--from", from_, "FORMAT",
-                   "The trace's format, where its content does not tell");
-    arguments.flag("--partial", partial_, "Replay a damaged trace up to where the damage begins");
-    arguments.flag("--all-frames", all_frames_,
-                   "Shows call stacks whole, with the allocator's and the framework's frames");
+    arguments.choice("--clock", clock_, {"device", "host"},
+                     "The device's clock, which is a model on a simulated device; or the host's, "
+                     "which measures what the managers themselves take");
+    arguments.count("--rounds", rounds_, "N", "Turns of each manager (7; 1 on a simulated clock)");
+    arguments.count("--passes", passes_,
+                    "Timed passes in each turn, after a first one; their median counts");
+    offer_all_frames(arguments, all_frames_);
     arguments.output("--json", json_, "Writes the comparison as JSON (emmctl.compare/2)");
     arguments.footer(
-        "Bytes and failures are those of a pass with all checks; times are of passes without them. "
-        "/live is over the\npeak of what is live, requests that the recording refused included: "
-        "nobody goes below. /no-wait, shown where\nthere are streams, is over what a manager needs "
-        "that never waits: a claim about such managers alone. A sign\nbeside a ratio below 1 says "
-        "why. Exit codes: 0 fine; 1 a manager failed the trace; 3 nothing could be judged;\n128+n "
-        "ended by signal n.");
+        "Bytes and failures come from one pass with all checks, times from passes without them. "
+        "/live divides the reserved bytes by the peak of the live bytes, with the requests that "
+        "the recording refused; no manager needs less. /no-wait, shown for traces with streams, "
+        "divides them by what a manager needs that never waits for another stream. A sign beside a "
+        "ratio below 1 says how the manager came below it. Exit codes: 0 fine; 1 a manager failed "
+        "the trace; 3 nothing could be judged; 128+n ended by signal n.");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -67,7 +61,7 @@ class Compare final : public CommandRun {
       managers.push_back(std::move(*manager));
     }
     handle_interrupts();
-    auto loaded = load_trace(console, trace_, {.format = from_, .partial = partial_});
+    auto loaded = load_trace(console, trace_);
     if (!loaded) return std::move(loaded).error();
 
     auto comparison = trial::compare(loaded->trace, managers,
@@ -86,7 +80,7 @@ class Compare final : public CommandRun {
     if (comparison->interrupted) {
       return fail(Errc::interrupted, "interrupted while {}", "comparing");
     }
-    for (const auto& words : comparison->cut_off) console.say(words);
+    for (const auto& each : comparison->cut_off) console.say(each.words);
     if (comparison->contestants.empty() || comparison->unmeasured) return ExitCode::failure;
     if (!json_.empty()) {
       if (auto written = console.write(json_, trial::to_json(*comparison, loaded->trace));
@@ -112,21 +106,20 @@ class Compare final : public CommandRun {
   }
 
  private:
+  TraceArgument trace_;
   std::string clock_ = "device";
-  std::string trace_, device_ = "auto", from_, json_;
+  std::string device_ = "auto", json_;
   std::vector<std::string> managers_;
   CallDeadline deadline_;
   std::optional<std::uint64_t> rounds_;
   std::uint64_t passes_ = 5;
-  bool partial_ = false, all_frames_ = false;
+  bool all_frames_ = false;
 };
 
 }  // namespace
 
 extern constinit const Command compare_command{
     "compare", "Replay a trace on several managers by turns: what each takes, reserves and fails",
-    false, [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
-      return std::make_unique<Compare>(arguments);
-    }};
+    false, make_run<Compare>};
 
 }  // namespace emm

@@ -31,7 +31,7 @@ class Conformance final : public CommandRun {
     arguments.text("--device", device_, "DEVICE", "sim or cuda[:N]");
     arguments.count("--seed", seed_, "Of everything random");
     arguments.count("--deadline", deadline_s_,
-                    "Seconds for a clause, of a manager in a shared object");
+                    "Seconds for each clause, if the manager is in a shared object");
     arguments.output("--json", json_, "Writes the verdicts as JSON (emmctl.conformance/1)");
     arguments.output("--junit", junit_, "Writes them as JUnit XML");
     arguments.output("--tap", tap_, "Writes them as TAP");
@@ -40,7 +40,7 @@ class Conformance final : public CommandRun {
                    "Writes for each failure that a trace can show, FOLDER/CLAUSE.json");
     arguments.footer(
         "Exit codes: 0 all that was judged passed; 1 a clause failed; 2 usage; 3 nothing was "
-        "judged, or a clause\n"
+        "judged, or a clause "
         "could not be judged to its end; 5 no device.");
   }
 
@@ -140,8 +140,6 @@ class Conformance final : public CommandRun {
 
 extern constinit const Command conformance_command{
     "conformance", "Judge a manager by the contract, clause by clause", false,
-    [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
-      return std::make_unique<Conformance>(arguments);
-    }};
+    make_run<Conformance>};
 
 }  // namespace emm

@@ -52,13 +52,12 @@ class Convert final : public CommandRun {
                      "document, .jsonl in JSON Lines, "
                      ".csv RMM's log, .pickle a PyTorch snapshot; else JSON Lines; .gz and .zst "
                      "pack; - is standard output");
-    arguments.text("--from", from_, "FORMAT",
-                   "The input's format, where its content does not tell");
+    arguments.text("--from", from_, "FORMAT", "The input's format, if its content does not tell");
     arguments.text("--to", to_, "FORMAT",
-                   "What to write, whatever the name tells: a format that `emmctl list formats` "
+                   "The format to write, whatever the name tells: one that `emmctl list formats` "
                    "says is written");
     arguments.inputs("--with", with_, "FILE",
-                     "RMM logs: another device's, of the same run; repeatable");
+                     "RMM logs: the log of another device in the same run; repeatable");
     arguments.flag("--anonymize", anonymize_,
                    "Leave out frames, names, labels, addresses, the host and the command");
     arguments.output("--json", json_, "Writes the counts of rows as JSON (emmctl.import/1)");
@@ -175,8 +174,6 @@ class Convert final : public CommandRun {
 
 extern constinit const Command convert_command{
     "convert", "Turn another tool's recording into a trace, or a trace into its other form", false,
-    [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
-      return std::make_unique<Convert>(arguments);
-    }};
+    make_run<Convert>};
 
 }  // namespace emm

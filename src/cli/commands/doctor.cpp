@@ -8,6 +8,7 @@
 #include "cli/manager_choice.hpp"
 #include "emm/context.hpp"
 #include "harness/device_stack.hpp"
+#include "inspect/columns.hpp"
 
 namespace emm {
 namespace {
@@ -137,7 +138,7 @@ class Doctor final : public CommandRun {
       broken |= finding.kind == Finding::Kind::broken;
       rows.push_back({std::string(name(finding.kind)), finding.what, finding.words});
     }
-    console.result(table(rows));
+    console.result(inspect::columns("lll", rows, ""));
     return broken ? ExitCode::failure : ExitCode::fine;
   }
 };
@@ -145,9 +146,6 @@ class Doctor final : public CommandRun {
 }  // namespace
 
 extern constinit const Command doctor_command{
-    "doctor", "What works on this machine, and what is missing", false,
-    [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
-      return std::make_unique<Doctor>(arguments);
-    }};
+    "doctor", "What works on this machine, and what is missing", false, make_run<Doctor>};
 
 }  // namespace emm

@@ -17,24 +17,20 @@ using namespace emm::cli;
 class Explain final : public CommandRun {
  public:
   explicit Explain(Arguments& arguments) {
-    arguments.input("TRACE", trace_,
-                    "The trace, in any format that emmctl reads; - is standard input");
-    arguments.text("--from", from_, "FORMAT", "Its format, where the content does not tell");
-    arguments.flag("--partial", partial_, "Take a torn tail as the end");
-    arguments.count("--event", event_, "N", "The failure to explain, by its event; else the first");
+    trace_.offer(arguments);
+    arguments.count("--event", event_, "N",
+                    "The event of the failure to explain; the first failure, if not given");
     arguments.text("--capacity", capacity_, "SIZE",
-                   "What each device has, where the trace does not say, or says it wrongly; of a "
-                   "trace in which no "
-                   "request failed: would one fail with it?");
+                   "What each device has, if the trace does not say it, or wrongly; for a trace "
+                   "without a failed request, ask whether one would fail with this");
     arguments.count("--top", top_, "How many call sites to list");
     arguments.count("--frames", frames_, "How many frames to show of each");
-    arguments.flag("--all-frames", all_frames_,
-                   "Shows call stacks whole, with the allocator's and the framework's frames");
+    offer_all_frames(arguments, all_frames_);
     arguments.output("--json", json_, "Writes the answer as JSON (emmctl.explain/2)");
     arguments.footer(
-        "Exit codes: 0 explained; 3 no request of the trace failed for want of memory, it has a "
-        "history, and no\n"
-        "--capacity is asked about.");
+        "Exit codes: 0 explained; 3 nothing to explain: no recorded request failed for want of "
+        "memory, and no --capacity is asked about. A snapshot without history is always "
+        "described.");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -44,75 +40,74 @@ class Explain final : public CommandRun {
       if (!size) return std::move(size).error();
       capacity = *size;
     }
-    auto recording = load_recording(console, trace_, {.format = from_, .partial = partial_});
+    auto recording = load_recording(console, trace_);
     if (!recording) return std::move(recording).error();
     if (const auto cut = recording->stacks_cut(); cut > 0) {
       console.say(text::format(
           "of {} call stacks only the frames that tell most are kept: there are too many",
           text::grouped(cut)));
     }
-    const inspect::Lives lives(recording->trace());
-    if (auto summed = lives.can_be_summed(); !summed) return summed.error();
-    const auto report = inspect::find_ooms(*recording, lives, capacity);
+    const inspect::Lifetimes lifetimes(recording->trace());
+    if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
+    const auto report = inspect::find_ooms(*recording, lifetimes, capacity);
     std::size_t which = 0;
     if (event_) {
       while (which < report.all.size() && report.all[which].event != *event_) ++which;
       if (which == report.all.size()) {
         return fail(Errc::usage,
                     "{}: event {} did not fail for want of memory: expected one of the {} that did",
-                    trace_, *event_, report.all.size());
+                    trace_.path, *event_, report.all.size());
       }
     }
     const inspect::Shown shown{.top = static_cast<std::size_t>(top_),
                                .frames = static_cast<std::size_t>(frames_),
                                .all_frames = all_frames_};
-    const auto outlooks = inspect::outlooks(*recording, lives, capacity);
+    const auto fit_checks = inspect::fit_checks(*recording, lifetimes, capacity);
     if (!json_.empty()) {
-      const auto text = inspect::to_json(*recording, lives, report, which, outlooks, shown.top);
+      const auto text =
+          inspect::to_json(*recording, lifetimes, report, which, fit_checks, shown.top);
       if (auto written = console.write(json_, text); !written) return written.error();
     }
     if (report.all.empty()) {
       const bool state =
-          !outlooks.empty() && std::none_of(outlooks.begin(), outlooks.end(),
-                                            [](const auto& each) { return each.has_history; });
-      if (!outlooks.empty() && (capacity || state)) {
+          !fit_checks.empty() && std::none_of(fit_checks.begin(), fit_checks.end(),
+                                              [](const auto& each) { return each.has_history; });
+      if (!fit_checks.empty() && (capacity || state)) {
         if (json_ != "-")
-          console.result(inspect::to_text(*recording, lives, outlooks, trace_, shown));
+          console.result(inspect::to_text(*recording, lifetimes, fit_checks, trace_.path, shown));
         return ExitCode::fine;
       }
       std::vector<std::string> most;
-      for (const auto& each : outlooks) {
+      for (const auto& each : fit_checks) {
         most.push_back(units::bytes(each.live.bytes) + " live at most");
-        if (outlooks.size() > 1 || each.device != 0)
+        if (fit_checks.size() > 1 || each.device != 0)
           most.back() += text::format(" on device {}", each.device);
       }
       if (most.empty()) most.emplace_back("no device memory is live");
-      console.say(
-          text::format("{}: no request is recorded to have failed for want of memory; {}. "
-                       "--capacity SIZE asks whether one "
-                       "would on another device",
-                       recording->trace().source(), text::join(most)));
+      console.say(text::format(
+          "{}: no request is recorded to have failed for want of memory; {}{}",
+          recording->trace().source(), text::join(most),
+          fit_checks.empty() ? "" : ". --capacity SIZE asks whether one would on another device"));
       return ExitCode::inconclusive;
     }
     if (json_ != "-") {
-      console.result(inspect::to_text(*recording, lives, report, which, shown));
+      console.result(inspect::to_text(*recording, lifetimes, report, which, shown));
     }
     return ExitCode::fine;
   }
 
  private:
-  std::string trace_, from_, capacity_, json_;
+  TraceArgument trace_;
+  std::string capacity_, json_;
   std::optional<std::uint64_t> event_;
   std::uint64_t top_ = 10, frames_ = 3;
-  bool partial_ = false, all_frames_ = false;
+  bool all_frames_ = false;
 };
 
 }  // namespace
 
 extern constinit const Command explain_command{
     "explain", "Say why a run was out of memory, and what would have been enough", false,
-    [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
-      return std::make_unique<Explain>(arguments);
-    }};
+    make_run<Explain>};
 
 }  // namespace emm

@@ -5,7 +5,7 @@
 #include "cli/command.hpp"
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
-#include "inspect/lives.hpp"
+#include "inspect/lifetimes.hpp"
 #include "trial/fit_text.hpp"
 
 namespace emm {
@@ -16,36 +16,26 @@ using namespace emm::cli;
 class FitRun final : public CommandRun {
  public:
   explicit FitRun(Arguments& arguments) {
-    arguments.input("TRACE", trace_,
-                    "The trace: any format of `emmctl list formats`; - is standard input");
+    trace_.offer(arguments);
     manager_.offer(arguments);
     deadline_.offer(arguments);
-    arguments.text("--from", from_, "FORMAT",
-                   "The trace's format, where its content does not tell");
-    arguments.flag("--partial", partial_, "Take a torn tail as the end");
     arguments.flag("--as-recorded", as_recorded_,
-                   "Answer for what the recording served, without what it refused");
+                   "Answer for what the recording served, without the requests that it refused");
     arguments.flag("--limit", limit_,
-                   "Also says what is enough if all is known beforehand: a layout, which takes "
-                   "time where much is live");
+                   "Also search for a layout: what is enough if all requests are known beforehand "
+                   "(slow where much is live)");
     arguments.text("--search-time", search_time_, "TIME", "How long to search for a better layout");
-    arguments.flag("--all-frames", all_frames_,
-                   "Shows call stacks whole, with the allocator's and the framework's frames");
+    offer_all_frames(arguments, all_frames_);
     arguments.output("--json", json_, "Writes the answer as JSON (emmctl.fit/2)");
     arguments.footer(
-        "Each trial is a replay on fresh simulated devices, all of one capacity, in steps of 2 "
-        "MiB; it passes where\n"
-        "the replay's exit code would be 0, and all is served that the recording refused. Managers "
-        "are not monotone:\n"
-        "more may fail where less is enough. So what is above the answer is tried too, every 2 MiB "
-        "for 64 MiB, and\n"
-        "then every 1 % up to twice as much; the answer is the smallest capacity from which none "
-        "of "
-        "them failed. What\n"
-        "was not tried is not known. An interrupt ends the search, and what is known then is the "
-        "answer. Exit codes:\n"
-        "0 found; 1 the trace passes at no capacity; 3 nothing could be judged; 128+n ended by "
-        "signal n.");
+        "fit replays the trace on fresh simulated devices of one capacity, a multiple of 2 MiB. A "
+        "capacity passes if the replay would exit with 0 and every request is served that the "
+        "recording refused. A manager may fail with more memory where less is enough, so fit also "
+        "tries capacities above the answer: every 2 MiB for 64 MiB, then every 1 % up to twice the "
+        "answer. The answer is the smallest capacity from which no tried capacity failed; one that "
+        "was not tried may fail. An interrupt ends the search, and fit then answers with what it "
+        "knows. Exit codes: 0 found; 1 the trace passes at no capacity; 3 nothing could be judged; "
+        "128+n ended by signal n.");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -56,7 +46,7 @@ class FitRun final : public CommandRun {
     auto manager = manager_.find(*deadline);
     if (!manager) return std::move(manager).error();
     handle_interrupts();
-    auto loaded = load_trace(console, trace_, {.format = from_, .partial = partial_});
+    auto loaded = load_trace(console, trace_);
     if (!loaded) return std::move(loaded).error();
     const auto& trace = loaded->trace;
 
@@ -65,13 +55,13 @@ class FitRun final : public CommandRun {
                           .needs = {},
                           .width = console.width(),
                           .all_frames = all_frames_};
-    const inspect::Lives lives(trace);
-    if (auto summed = lives.can_be_summed(); !summed) return summed.error();
+    const inspect::Lifetimes lifetimes(trace);
+    if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
     using inspect::Asked;
     const auto asked = as_recorded_ ? Asked::served : Asked::all;
-    shown.needs = limit_ ? inspect::needs(lives, SteadyClock(), *search_ns, asked)
-                         : inspect::bounds(lives, asked);
-    const auto other = inspect::bounds(lives, as_recorded_ ? Asked::all : Asked::served);
+    shown.needs = limit_ ? inspect::needs(lifetimes, SteadyClock(), *search_ns, asked)
+                         : inspect::bounds(lifetimes, asked);
+    const auto other = inspect::bounds(lifetimes, as_recorded_ ? Asked::all : Asked::served);
     if (const auto words = trial::renumbered(trace); !words.empty()) console.say(words);
     const trial::Setting setting{.manager = std::move(*manager),
                                  .profile = manager_.profile(),
@@ -107,10 +97,11 @@ class FitRun final : public CommandRun {
   }
 
  private:
-  std::string trace_, from_, json_, search_time_ = "10s";
+  TraceArgument trace_;
+  std::string json_, search_time_ = "10s";
   ManagerChoice manager_;
   CallDeadline deadline_;
-  bool partial_ = false, limit_ = false, as_recorded_ = false, all_frames_ = false;
+  bool limit_ = false, as_recorded_ = false, all_frames_ = false;
 };
 
 }  // namespace
@@ -118,9 +109,6 @@ class FitRun final : public CommandRun {
 extern constinit const Command fit_command{"fit",
                                            "Find the smallest capacity at which a trace passes: "
                                            "the program's need, and the manager's waste",
-                                           false,
-                                           [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
-                                             return std::make_unique<FitRun>(arguments);
-                                           }};
+                                           false, make_run<FitRun>};
 
 }  // namespace emm

@@ -23,12 +23,12 @@ class Generate final : public CommandRun {
     arguments.output("OUT", out_,
                      "The trace: .json is one document, else JSON Lines; .gz and .zst pack; - "
                      "is standard output");
-    arguments.count("--events", options_.events, "Operations memalloc and free together");
+    arguments.count("--events", options_.events, "Count of memalloc and free operations together");
     arguments.count("--seed", options_.seed, "The same seed gives the same trace on every machine");
     arguments.text("--min-size", min_size_, "BYTES",
-                   "Smallest allocation; the kind's own where not given");
+                   "Smallest allocation (the kind's own, if not given)");
     arguments.text("--max-size", max_size_, "BYTES", "Largest allocation");
-    arguments.count("--live", options_.live, "N", "How many allocations live at once, at most");
+    arguments.count("--live", options_.live, "N", "The most allocations that live at once");
     arguments.count("--threads", options_.threads, "N", "How many threads");
     arguments.count("--streams", options_.streams, "N", "How many streams");
     arguments.text("--format", format_, "FORMAT",
@@ -44,7 +44,7 @@ class Generate final : public CommandRun {
         "torch: each allocation writes its stack anew, as PyTorch does, so that the file is mostly "
         "frames; of --stacks 0 no two are alike");
     arguments.footer(
-        "See `emmctl list generators` for what each kind is like.\n"
+        "See `emmctl list generators` for what each kind is like. "
         "Exit codes: 0 written; 2 usage; 3 not written to the end, as on a full disk; 130 "
         "interrupted.");
   }
@@ -140,9 +140,6 @@ class Generate final : public CommandRun {
 }  // namespace
 
 extern constinit const Command generate_command{
-    "generate", "Make a synthetic trace, the same for the same seed", false,
-    [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
-      return std::make_unique<Generate>(arguments);
-    }};
+    "generate", "Make a synthetic trace, the same for the same seed", false, make_run<Generate>};
 
 }  // namespace emm

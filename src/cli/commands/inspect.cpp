@@ -7,7 +7,7 @@
 #include "cli/command.hpp"
 #include "cli/load_recording.hpp"
 #include "inspect/picture.hpp"
-#include "inspect/survey_text.hpp"
+#include "inspect/profile_text.hpp"
 
 namespace emm {
 namespace {
@@ -17,33 +17,29 @@ using namespace emm::cli;
 class Inspect final : public CommandRun {
  public:
   explicit Inspect(Arguments& arguments) {
-    arguments.input("TRACE", trace_,
-                    "The trace, in any format that emmctl reads; - is standard input");
-    arguments.text("--from", from_, "FORMAT", "Its format, where the content does not tell");
-    arguments.flag("--partial", partial_, "Take a torn tail as the end");
+    trace_.offer(arguments);
     arguments.count("--map", map_, "EVENT",
-                    "Shows where memory lay after that event, by its recorded addresses");
+                    "Show where memory lay after that event, by its recorded addresses");
     arguments.flag("--limit", limit_,
-                   "Says what the program needs: proven bounds, and a layout that is enough");
+                   "Say what the program needs: proven bounds, and a layout that is enough");
     arguments.flag("--as-recorded", as_recorded_,
-                   "Of --limit: without the requests that the recording refused");
+                   "With --limit: leave out the requests that the recording refused");
     arguments.text("--search-time", search_time_, "TIME", "How long to search for a better layout");
     arguments.count("--top", top_, "How many entries of each list to show");
     arguments.count("--frames", frames_, "How many frames to show of each call site");
-    arguments.flag("--all-frames", all_frames_,
-                   "Shows call stacks whole, with the allocator's and the framework's frames");
+    offer_all_frames(arguments, all_frames_);
     arguments.output("--json", json_, "Writes the answer as JSON (emmctl.inspect/2)");
     arguments.output("--svg", svg_, "Draws live bytes over events, and the map, as SVG");
     arguments.footer(
-        "Bytes are as requested, and live until their end is asked for. An event's number is its "
-        "place in the\n"
-        "trace, from 0. Exit codes: 0 fine; 3 no address of what is live at --map is recorded.");
+        "Sizes are as requested, and memory is live until the program asks for its end. Events are "
+        "numbered from 0, by their place in the trace. Exit codes: 0 fine; 3 the trace has no "
+        "address of what is live at --map.");
   }
 
   Result<ExitCode> run(Console& console) override {
     auto search_ns = units::parse_ns(search_time_);
     if (!search_ns) return std::move(search_ns).error();
-    auto recording = load_recording(console, trace_, {.format = from_, .partial = partial_});
+    auto recording = load_recording(console, trace_);
     if (!recording) return std::move(recording).error();
     if (const auto cut = recording->stacks_cut(); cut > 0) {
       console.say(text::format(
@@ -52,33 +48,33 @@ class Inspect final : public CommandRun {
     }
     const auto& trace = recording->trace();
     if (map_ && *map_ >= trace.size()) {
-      return fail(Errc::usage, "{}: there is no event {}: expected one below {}", trace_, *map_,
-                  trace.size());
+      return fail(Errc::usage, "{}: there is no event {}: expected one below {}", trace_.path,
+                  *map_, trace.size());
     }
-    const inspect::Lives lives(trace);
-    if (auto summed = lives.can_be_summed(); !summed) return summed.error();
-    const auto survey = inspect::survey(*recording, lives);
-    const auto growth = inspect::growth(lives);
+    const inspect::Lifetimes lifetimes(trace);
+    if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
+    const auto profile = inspect::profile(*recording, lifetimes);
+    const auto growth = inspect::growth(lifetimes);
     std::optional<inspect::Space> map;
-    if (map_) map = inspect::space_after(*recording, lives, static_cast<std::uint32_t>(*map_));
+    if (map_) map = inspect::space_after(*recording, lifetimes, static_cast<std::uint32_t>(*map_));
     std::optional<std::vector<inspect::Need>> needs;
     if (limit_) {
       const auto asked = as_recorded_ ? inspect::Asked::served : inspect::Asked::all;
-      needs = inspect::needs(lives, SteadyClock(), *search_ns, asked);
+      needs = inspect::needs(lifetimes, SteadyClock(), *search_ns, asked);
     }
     const inspect::Shown shown{.top = static_cast<std::size_t>(top_),
                                .frames = static_cast<std::size_t>(frames_),
                                .all_frames = all_frames_};
     if (!json_.empty()) {
-      const auto text = inspect::to_json(*recording, survey, growth, map, needs, shown);
+      const auto text = inspect::to_json(*recording, profile, growth, map, needs, shown);
       if (auto written = console.write(json_, text); !written) return written.error();
     }
     if (!svg_.empty()) {
-      const auto text = inspect::picture(*recording, lives, survey, growth, map, all_frames_);
+      const auto text = inspect::picture(*recording, lifetimes, profile, growth, map, all_frames_);
       if (auto written = console.write(svg_, text); !written) return written.error();
     }
     if (json_ != "-" && svg_ != "-") {
-      console.result(inspect::to_text(*recording, survey, growth, shown));
+      console.result(inspect::to_text(*recording, profile, growth, shown));
       if (needs) console.result(inspect::to_text(*needs));
       if (map) console.result(inspect::to_text(*recording, *map, shown));
     }
@@ -92,10 +88,11 @@ class Inspect final : public CommandRun {
   }
 
  private:
-  std::string trace_, from_, json_, svg_, search_time_ = "10s";
+  TraceArgument trace_;
+  std::string json_, svg_, search_time_ = "10s";
   std::optional<std::uint64_t> map_;
   std::uint64_t top_ = 10, frames_ = 3;
-  bool partial_ = false, limit_ = false, as_recorded_ = false, all_frames_ = false;
+  bool limit_ = false, as_recorded_ = false, all_frames_ = false;
 };
 
 }  // namespace
@@ -103,8 +100,6 @@ class Inspect final : public CommandRun {
 extern constinit const Command inspect_command{
     "inspect",
     "Show what a trace is like: sizes, lifetimes, the peak and what was live then, leaks, growth",
-    false, [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
-      return std::make_unique<Inspect>(arguments);
-    }};
+    false, make_run<Inspect>};
 
 }  // namespace emm

@@ -35,9 +35,6 @@ class IpcPeer final : public CommandRun {
 }  // namespace
 
 extern constinit const Command ipc_peer_command{
-    "ipc-peer", "Serves the other side of an IPC section", true,
-    [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
-      return std::make_unique<IpcPeer>(arguments);
-    }};
+    "ipc-peer", "Serves the other side of an IPC section", true, make_run<IpcPeer>};
 
 }  // namespace emm

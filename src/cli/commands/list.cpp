@@ -7,6 +7,7 @@
 #include "driver/device_entry.hpp"
 #include "emm/manager_entry.hpp"
 #include "format/json_writer.hpp"
+#include "inspect/columns.hpp"
 #include "log/writer.hpp"
 #include "plugin/child.hpp"
 #include "plugin/plugin.hpp"
@@ -184,7 +185,8 @@ class List final : public CommandRun {
           return written.error();
       }
       for (auto& row : rows) row.resize(std::min(row.size(), listing.shown));
-      if (json_ != "-") console.result(table(rows));
+      if (json_ != "-")
+        console.result(inspect::columns(std::string(rows.front().size(), 'l'), rows, ""));
       return ExitCode::fine;
     }
     return fail(Errc::usage, "list {}: expected one of {}", what_, text::join(listing_names()));
@@ -198,8 +200,6 @@ class List final : public CommandRun {
 
 extern constinit const Command list_command{
     "list", "What there is: managers, adaptors, devices, formats, generators, clauses", false,
-    [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
-      return std::make_unique<List>(arguments);
-    }};
+    make_run<List>};
 
 }  // namespace emm

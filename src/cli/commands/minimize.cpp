@@ -13,8 +13,8 @@
 #include "format/byte_sink.hpp"
 #include "format/file_bytes.hpp"
 #include "inspect/columns.hpp"
-#include "inspect/lives.hpp"
-#include "inspect/places.hpp"
+#include "inspect/lifetimes.hpp"
+#include "inspect/report_parts.hpp"
 #include "log/writer.hpp"
 #include "trial/minimize_text.hpp"
 #include "trial/rewrite.hpp"
@@ -28,42 +28,35 @@ class Minimize final : public CommandRun {
  public:
   explicit Minimize(Arguments& arguments) {
     arguments.input("TRACE", trace_,
-                    "The trace: any format of `emmctl list formats`; - is standard input");
+                    "The trace, in any format of `emmctl list formats`; - is standard input");
     arguments.text("--fails-with", fails_with_, "oom|exit:N|more:P",
-                   "What the smaller trace must still do: run out of memory, give that exit code, "
-                   "or need P % more than "
-                   "--against");
+                   "What the smaller trace must still do: run out of memory, exit with that code, "
+                   "or need P % more than --against");
     manager_.offer(arguments);
     deadline_.offer(arguments);
-    arguments.text(
-        "--capacity", capacity_, "SIZE",
-        "Of each simulated device; else as the trace says; else, where the recording was "
-        "refused memory, 2 MiB less than the program needs; else an H200's");
-    arguments.flag("--as-recorded", as_recorded_,
-                   "Of oom: what the recording refused may fail, and is not what is looked for");
+    arguments.text("--capacity", capacity_, "SIZE",
+                   "Memory of each simulated device (the trace's; else 2 MiB less than the program "
+                   "needs, if the recording was refused memory; else an H200's)");
+    arguments.flag(
+        "--as-recorded", as_recorded_,
+        "With oom: a request that the recording refused may fail, and is not the failure to keep");
     arguments.text("--against", against_, "NAME[:key=value,...]",
-                   "Of more:P: the manager that needs less");
+                   "With more:P: the manager that needs less");
     arguments.output(
         "-o,--output", output_,
         "The smaller trace: .json is one document, else JSON Lines; .gz and .zst pack; "
         "- is standard output");
-    arguments.text("--from", from_, "FORMAT",
-                   "The trace's format, where its content does not tell");
-    arguments.flag("--all-frames", all_frames_,
-                   "Shows call stacks whole, with the allocator's and the framework's frames");
+    arguments.text("--from", from_, "FORMAT", "The trace's format, if its content does not tell");
+    offer_all_frames(arguments, all_frames_);
     arguments.output("--json", json_, "Writes what was done as JSON (emmctl.minimize/1)");
     arguments.footer(
-        "Requests are left out together with their ends, merged with others beside them, or made "
-        "smaller; nothing\n"
-        "grows, and the request that fails stays the one that fails. Of more:P the other manager "
-        "goes on needing at least\n"
-        "half of what it did. A request that the recording refused is a failure where it is "
-        "refused "
-        "again: that of a\n"
-        "recorded out-of-memory is the one to keep. An interrupt ends the search, and what was "
-        "found until then is "
-        "written.\n"
-        "Exit codes: 0 written; 3 the trace does not fail so; 128+n ended by signal n.");
+        "minimize leaves out requests together with their ends, merges neighbours and makes "
+        "requests smaller. Nothing grows, and the request that fails stays the one that fails. "
+        "With more:P the manager of --against goes on needing at least half of what it did. A "
+        "request that the recording refused counts as a failure if it is refused again; in a "
+        "recorded out-of-memory it is the failure to keep. An interrupt ends the search and writes "
+        "the smallest trace found until then. Exit codes: 0 written; 3 the trace does not fail in "
+        "this way; 128+n ended by signal n.");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -218,28 +211,28 @@ class Minimize final : public CommandRun {
     std::uint64_t peak_live = 0;  ///< Of what was served: with less, something else fails first.
   };
   static Refused worst_refused(const trace::Trace& trace) {
-    const inspect::Lives lives(trace);
+    const inspect::Lifetimes lifetimes(trace);
     Refused worst;
-    if (!lives.can_be_summed()) return worst;
+    if (!lifetimes.can_be_summed()) return worst;
     std::map<std::uint32_t, std::uint64_t> live;
     const auto change = [&](AllocId id, bool begins) {
-      const auto& life = lives[id];
-      if (life.what != inspect::Life::What::device) return;
-      auto& bytes = live[lives.device(life)];
-      bytes = begins ? bytes + life.size : bytes - life.size;
+      const auto& lifetime = lifetimes[id];
+      if (lifetime.what != inspect::Lifetime::What::device) return;
+      auto& bytes = live[lifetimes.device(lifetime)];
+      bytes = begins ? bytes + lifetime.size : bytes - lifetime.size;
       worst.peak_live = std::max(worst.peak_live, bytes);
     };
-    lives.walk([&](std::uint32_t, AllocId id) { change(id, true); },
-               [&](std::uint32_t, AllocId id) { change(id, false); },
-               [&](std::uint32_t at) {
-                 const auto& event = trace[at];
-                 if (!inspect::is_refused(event)) return;
-                 const auto held = live[trace.contexts()[index(event.context)].device];
-                 const auto bytes = std::min(event.size, trial::kCapacityMost) +
-                                    std::min(held, trial::kCapacityMost);
-                 const auto need = (bytes + trial::kStep - 1) / trial::kStep * trial::kStep;
-                 if (need > worst.need) worst.event = at, worst.need = need;
-               });
+    lifetimes.walk([&](std::uint32_t, AllocId id) { change(id, true); },
+                   [&](std::uint32_t, AllocId id) { change(id, false); },
+                   [&](std::uint32_t at) {
+                     const auto& event = trace[at];
+                     if (!inspect::is_refused(event)) return;
+                     const auto held = live[trace.contexts()[index(event.context)].device];
+                     const auto bytes = std::min(event.size, trial::kCapacityMost) +
+                                        std::min(held, trial::kCapacityMost);
+                     const auto need = (bytes + trial::kStep - 1) / trial::kStep * trial::kStep;
+                     if (need > worst.need) worst.event = at, worst.need = need;
+                   });
     return worst;
   }
   /// A capacity at which no manager serves that request.
@@ -313,8 +306,6 @@ class Minimize final : public CommandRun {
 
 extern constinit const Command minimize_command{
     "minimize", "Make a failing trace small: the fewest events that still fail in the same way",
-    false, [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
-      return std::make_unique<Minimize>(arguments);
-    }};
+    false, make_run<Minimize>};
 
 }  // namespace emm

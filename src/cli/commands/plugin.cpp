@@ -15,7 +15,7 @@ namespace {
 using namespace emm::cli;
 
 /// A file of the project and what it is made from.
-struct Piece {
+struct ProjectFile {
   std::string to;
   std::string_view from;
 };
@@ -73,7 +73,7 @@ class Plugin final : public CommandRun {
           name_);
     }
     const bool plain = language_ == "c";
-    const std::vector<Piece> pieces{
+    const std::vector<ProjectFile> files{
         {plain ? name_ + ".c" : name_ + ".cpp", plain ? "plugin.c" : "plugin.cpp"},
         {"CMakeLists.txt", "CMakeLists.txt.in"},
         {"README.md", "README.md.in"},
@@ -84,8 +84,8 @@ class Plugin final : public CommandRun {
       if (auto made = make_folder(name_ + folder); !made) return made.error();
     }
     std::string said;
-    for (const auto& piece : pieces) {
-      std::string text(text_of(piece.from));
+    for (const auto& file : files) {
+      std::string text(text_of(file.from));
       for (const auto& [word, by] :
            {std::pair<std::string_view, std::string_view>("LANGUAGES LANGUAGE",
                                                           plain ? "LANGUAGES C" : "LANGUAGES CXX"),
@@ -94,7 +94,7 @@ class Plugin final : public CommandRun {
         replace_all(text, word, by);
       }
       replace_name(text);
-      const auto path = name_ + "/" + piece.to;
+      const auto path = name_ + "/" + file.to;
       if (auto written = write_file(path, text); !written) return written.error();
       said += path + "\n";
     }
@@ -119,8 +119,6 @@ class Plugin final : public CommandRun {
 extern constinit const Command plugin_command{
     "plugin",
     "Begin a memory manager of your own: a project that builds against the installed emmctl", false,
-    [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
-      return std::make_unique<Plugin>(arguments);
-    }};
+    make_run<Plugin>};
 
 }  // namespace emm

@@ -26,52 +26,42 @@ using namespace emm::cli;
 class Replay final : public CommandRun {
  public:
   explicit Replay(Arguments& arguments) {
-    arguments.input("TRACE", trace_,
-                    "The trace: any format of `emmctl list formats`; - is standard input");
+    trace_.offer(arguments);
     manager_.offer(arguments);
     deadline_.offer(arguments);
     arguments.text("--device", device_, "DEVICE",
                    "auto, sim[:capacity=..,devices=..,seed=..,costs=h200] or cuda[:N]");
     arguments.list("--fault", faults_, "CALL:N|rate=..,seed=..",
-                   "Makes the N-th driver call of a kind fail, or any at a rate; CALL is any, or a "
-                   "name as mem_alloc is cuMemAlloc's; "
-                   "repeatable");
-    arguments.output("--log", log_, "Writes a row for each operation; - is standard output");
+                   "Make the N-th call of a driver function fail, or calls at random at a rate; "
+                   "CALL is any, or a name such as mem_alloc (cuMemAlloc); repeatable");
+    arguments.output("--log", log_, "Write a row for each operation; - is standard output");
     arguments.text("--log-format", log_format_, "FORMAT",
                    "The log's format: rmm, rmm-legacy or emm");
-    arguments.flag("--all-frames", all_frames_,
-                   "Shows call stacks whole, with the allocator's and the framework's frames");
+    offer_all_frames(arguments, all_frames_);
     arguments.output("--json", json_, "Writes the summary as JSON (emmctl.replay/1)");
-    arguments.output(
-        "--memory-map", memory_map_,
-        "Writes what is where in the managers' memory at the end, or where the run stops, as JSON "
-        "(emmctl.memory-map/1)");
+    arguments.output("--memory-map", memory_map_,
+                     "Write what lies where in the manager's memory at the end of the run, or "
+                     "where it stops, as JSON (emmctl.memory-map/1)");
     arguments.choice("--on-oom", on_oom_, {"record", "stop"},
-                     "What an out-of-memory does to the run");
-    arguments.count("--repeat", repeat_, "Passes, without a reset between them");
-    arguments.flag("--verify", verify_,
-                   "Fill each allocation and look at its content again at its end");
-    arguments.flag("--latency", latency_, "A time for each operation: gives percentiles");
+                     "Record an out-of-memory and go on, or stop there");
+    arguments.count("--repeat", repeat_, "Replay the trace N times, without a reset in between");
+    arguments.flag("--verify", verify_, "Fill each allocation, and compare its content at its end");
+    arguments.flag("--latency", latency_, "Time each operation, and report percentiles");
     arguments.choice("--clock", clock_, {"device", "host"},
-                     "The device's, which is a model where it is simulated; or the host's, which "
-                     "adds what the manager "
-                     "itself takes here, as --latency does");
+                     "The device's clock, which is a model on a simulated device; or the host's, "
+                     "which also measures what the manager itself takes, as --latency does");
     arguments.count("--stop-at", stop_at_, "EVENT",
                     "Stop before this event, counted from 0, and show the state");
     arguments.choice("--threads", threads_, {"trace", "recorded", "free"},
-                     "One thread in the trace's order; or each recorded thread on its own, waiting "
-                     "for the ids and "
-                     "records it needs, or for the ids alone");
+                     "trace: one thread, in the trace's order; recorded: each recorded thread on "
+                     "its own, waiting for the ids and event records that it needs; free: the "
+                     "same, waiting for the ids alone");
     arguments.text("--pace", pace_, "none|recorded|xF",
-                   "Keep the recorded times, or F times as fast; gives the lateness");
-    arguments.flag("--partial", partial_, "Replay a damaged trace up to where the damage begins");
-    arguments.list("--fail-on", fail_on_, "leak", "What else makes the exit code 1; repeatable");
-    arguments.text("--from", from_, "FORMAT",
-                   "The trace's format, where its content does not tell");
+                   "Keep the recorded times, or run F times as fast, and report the lateness");
+    arguments.list("--fail-on", fail_on_, "leak", "Exit with 1 for this too; repeatable");
     arguments.footer(
-        "Exit codes: 0 fine; 1 an operation failed that was not to fail, or memory was damaged; 2 "
-        "usage;\n"
-        "3 inconclusive; 4 damaged input; 5 no device; 128+n ended by signal n.");
+        "Exit codes: 0 fine; 1 an operation failed that should not, or memory was damaged; 2 "
+        "usage; 3 inconclusive; 4 damaged input; 5 no device; 128+n ended by signal n.");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -92,7 +82,7 @@ class Replay final : public CommandRun {
     if (!manager) return std::move(manager).error();
 
     handle_interrupts();
-    auto loaded = load_trace(console, trace_, {.format = from_, .partial = partial_});
+    auto loaded = load_trace(console, trace_);
     if (!loaded) return std::move(loaded).error();
     const auto& trace = loaded->trace;
     if (*pace > 0 && !has_times(trace)) {
@@ -232,23 +222,21 @@ class Replay final : public CommandRun {
     return false;
   }
 
+  TraceArgument trace_;
   std::string threads_ = "trace", pace_ = "none", clock_ = "device";
-  std::string trace_, device_ = "auto", log_, log_format_ = "rmm", json_, memory_map_,
-                      on_oom_ = "record", from_;
+  std::string device_ = "auto", log_, log_format_ = "rmm", json_, memory_map_, on_oom_ = "record";
   ManagerChoice manager_;
   CallDeadline deadline_;
   std::vector<std::string> faults_, fail_on_;
   std::uint64_t repeat_ = 1;
   std::optional<std::uint64_t> stop_at_;
-  bool verify_ = false, latency_ = false, partial_ = false, all_frames_ = false;
+  bool verify_ = false, latency_ = false, all_frames_ = false;
 };
 
 }  // namespace
 
 extern constinit const Command replay_command{
     "replay", "Replay a trace on a manager: a log, a summary, and what went wrong", false,
-    [](Arguments& arguments) -> std::unique_ptr<CommandRun> {
-      return std::make_unique<Replay>(arguments);
-    }};
+    make_run<Replay>};
 
 }  // namespace emm

@@ -32,7 +32,7 @@ class DsaCsvExport final : public RequestExport {
   Status begin(const Header&) override { return {}; }
   Status starts(const Operation& operation, LiveRequest&) override {
     allocated_ = true;
-    Row row{.id = {}, .lower = time_, .upper = 0, .size = operation.size, .align = 0};
+    BufferRow row{.id = {}, .lower = time_, .upper = 0, .size = operation.size, .align = 0};
     if (operation.id.is_number()) {
       text::append(row.id, operation.id.number);
     } else {
@@ -55,7 +55,7 @@ class DsaCsvExport final : public RequestExport {
   }
 
  private:
-  struct Row {
+  struct BufferRow {
     std::string id;
     std::uint64_t lower, upper, size, align;
   };
@@ -80,7 +80,7 @@ class DsaCsvExport final : public RequestExport {
   static constexpr std::size_t kChunk = std::size_t{64} << 10;
 
   format::ByteSink& out_;
-  std::vector<Row> rows_;
+  std::vector<BufferRow> rows_;
   std::uint64_t time_ = 0, failures_ = 0;
   bool allocated_ = false;  // since the last free
   bool aligned_ = false;

@@ -27,7 +27,7 @@ class RmmCsvExport final : public RequestExport {
  protected:
   Status begin(const Header&) override { return out_.write(std::string(rmm::kHeader) + '\n'); }
   Status starts(const Operation& operation, LiveRequest& request) override {
-    const AddressBook::Entry entry{.id = 0, .size = request.size};
+    const LiveAllocation entry{.id = 0, .size = request.size};
     request.address = operation.has(Member::addr) ? operation.addr : 0;
     if (request.address == 0 || !book_.add(request.address, entry)) {
       ++made_up_;

@@ -10,8 +10,6 @@
 namespace emm::trace {
 namespace {
 
-using format::JsonValue;
-
 constexpr std::uint64_t kRounding = 512;
 constexpr std::uint64_t kSmallSegment = std::uint64_t{2} << 20,
                         kLargeGranule = std::uint64_t{20} << 20;
@@ -102,7 +100,7 @@ TorchPickleWriter::Said TorchPickleWriter::said_by(const Operation& operation) c
   if (!operation.has(Member::extension)) return said;
   const auto members = format::parse_json(text::format("{}{}}", "{", operation.extension));
   if (!members) return said;
-  for (const auto& [name, value] : members->members()) {
+  for (const auto& [name, at, value] : members->members) {
     if (name == "x-no_row") said.no_row = value.as_bool().value_or(false);
     if (name == "x-compile_context") said.more.compile_context = value.as_string().value_or("");
     if (name == "x-action") said.action = value.as_string().value_or("");
@@ -111,10 +109,10 @@ TorchPickleWriter::Said TorchPickleWriter::said_by(const Operation& operation) c
       said.device_free = value.as_u64().value_or(0);
       said.has_device_free = true;
     }
-    if (name == "x-pool_id" && value.elements().size() == 2) {
+    if (name == "x-pool_id" && value.elements.size() == 2) {
       said.more.has_pool = true;
       for (std::size_t i = 0; i < 2; ++i)
-        said.more.pool[i] = value.elements()[i].as_u64().value_or(0);
+        said.more.pool[i] = value.elements[i].as_u64().value_or(0);
     }
   }
   return said;
@@ -189,24 +187,24 @@ void TorchPickleWriter::define(const Operation& operation) {
   if (stack.count == 0 && operation.has(Member::name)) site_frames_.add(stack, operation.name);
 }
 
-TorchPickleWriter::Row TorchPickleWriter::row_of(const Operation& operation, Action action,
-                                                 std::uint8_t device) {
-  Row row{.stream = stream_of(operation),
-          .site = site_of(operation),
-          .action = action,
-          .device = device};
+TorchPickleWriter::TraceRow TorchPickleWriter::row_of(const Operation& operation, Action action,
+                                                      std::uint8_t device) {
+  TraceRow row{.stream = stream_of(operation),
+               .site = site_of(operation),
+               .action = action,
+               .device = device};
   row.has_time = operation.has(Member::time_ns);
   if (row.has_time) row.time_us = start_us_ + operation.time_ns / 1000;
   timed_ = timed_ || row.has_time;
   return row;
 }
 
-void TorchPickleWriter::add(const Row& row) { rows_.push_back(row); }
+void TorchPickleWriter::add(const TraceRow& row) { rows_.push_back(row); }
 
 /// Where the allocation lies. Nothing else lives at its address.
 std::uint64_t TorchPickleWriter::place(const Operation& operation, std::uint8_t device) {
   auto& book = live_[device];
-  const AddressBook::Entry entry{.id = 0, .size = operation.size};
+  const LiveAllocation entry{.id = 0, .size = operation.size};
   const auto recorded = operation.has(Member::addr) ? operation.addr : 0;
   if (recorded != 0 && recorded <= ~operation.size && book.add(recorded, entry)) return recorded;
   const auto size = round_up(operation.size);
@@ -221,7 +219,7 @@ std::uint64_t TorchPickleWriter::place(const Operation& operation, std::uint8_t 
     const auto next = all.lower_bound(address);
     auto after = address;
     if (const auto there = book.containing(address))
-      after = there->address + round_up(there->entry.size);
+      after = there->address + round_up(there->live.size);
     if (after == address && next != all.end() && next->first - address < size)
       after = next->first + round_up(next->second.size);
     next_address_ = after == address ? address + size : after;
@@ -261,8 +259,8 @@ bool TorchPickleWriter::lies_in_segments(std::uint8_t device, std::uint64_t addr
   const auto end = address + size;
   for (auto at = address; at < end;) {
     const auto segment = held->second.containing(at);
-    if (!segment || segment->address + segment->entry.size <= at) return false;
-    at = segment->address + segment->entry.size;
+    if (!segment || segment->address + segment->live.size <= at) return false;
+    at = segment->address + segment->live.size;
   }
   return true;
 }
@@ -326,7 +324,7 @@ void TorchPickleWriter::hold(const Operation& operation, const Said& said) {
   memory.site = site_of(operation);
   memory.more = keep(said.more);
   auto& book = held_[device];
-  const AddressBook::Entry entry{.id = found.index, .size = memory.size};
+  const LiveAllocation entry{.id = found.index, .size = memory.size};
   if (memory.address == 0 || memory.address > ~memory.size || !book.add(memory.address, entry)) {
     memory.address = place(operation, device);  // where nothing else is
     live_[device].remove(memory.address);
@@ -527,7 +525,7 @@ Status TorchPickleWriter::put_rows(std::uint8_t device) {
   return {};
 }
 
-Status TorchPickleWriter::put_row(const Row& row, Action action, std::uint64_t order) {
+Status TorchPickleWriter::put_row(const TraceRow& row, Action action, std::uint64_t order) {
   const auto& more = more_[row.more];
   pickle_.dict();
   pickle_.mark();
@@ -777,7 +775,7 @@ void TorchPickleWriter::put_settings() {
   if (!source_options_.empty()) {
     const auto options = format::parse_json(source_options_);
     const auto* const settings = options ? options->find("allocator_settings") : nullptr;
-    if (settings != nullptr && settings->type() == JsonValue::Type::object)
+    if (settings != nullptr && settings->type == format::JsonValue::Type::object)
       return put_json(*settings);
   }
   pickle_.dict();
@@ -792,18 +790,18 @@ void TorchPickleWriter::put_settings() {
   pickle_.setitems();
 }
 
-void TorchPickleWriter::put_json(const JsonValue& value) {
-  switch (value.type()) {
-    case JsonValue::Type::null:
+void TorchPickleWriter::put_json(const format::JsonValue& value) {
+  switch (value.type) {
+    case format::JsonValue::Type::null:
       pickle_.none();
       break;
-    case JsonValue::Type::boolean:
+    case format::JsonValue::Type::boolean:
       pickle_.truth(*value.as_bool());
       break;
-    case JsonValue::Type::string:
+    case format::JsonValue::Type::string:
       pickle_.text(*value.as_string());
       break;
-    case JsonValue::Type::number:
+    case format::JsonValue::Type::number:
       if (const auto number = value.as_u64()) {
         pickle_.number(*number);
       } else if (const auto negative = value.as_i64();
@@ -813,16 +811,16 @@ void TorchPickleWriter::put_json(const JsonValue& value) {
         pickle_.real(value.as_double().value_or(0));
       }
       break;
-    case JsonValue::Type::array:
+    case format::JsonValue::Type::array:
       pickle_.list();
       pickle_.mark();
-      for (const auto& element : value.elements()) put_json(element);
+      for (const auto& element : value.elements) put_json(element);
       pickle_.appends();
       break;
-    case JsonValue::Type::object:
+    case format::JsonValue::Type::object:
       pickle_.dict();
       pickle_.mark();
-      for (const auto& [key, member] : value.members()) {
+      for (const auto& [key, at, member] : value.members) {
         pickle_.text(key);
         if (key == "garbage_collection_threshold" && member.as_double()) {
           pickle_.real(*member.as_double());

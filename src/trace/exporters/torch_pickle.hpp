@@ -10,7 +10,7 @@
 
 #include "base/prng.hpp"
 #include "format/byte_sink.hpp"
-#include "format/json_reader.hpp"
+#include "format/json_value.hpp"
 #include "format/pickle_writer.hpp"
 #include "trace/exporter.hpp"
 #include "trace/frame_table.hpp"
@@ -67,7 +67,7 @@ class TorchPickleWriter final : public ExportSink {
     snapshot,
     user_defined,
   };
-  struct Row {
+  struct TraceRow {
     std::uint64_t address = 0, size = 0, time_us = 0;  // address: of oom, what the device had free
     std::uint32_t stream = 0, site = 0,
                   more = 0;  // places in streams_ and sites_ (plus one), more_
@@ -136,11 +136,11 @@ class TorchPickleWriter final : public ExportSink {
   std::uint64_t place(const Operation& operation, std::uint8_t device);
   std::optional<std::uint64_t> hole_in_segments(std::uint8_t device, std::uint64_t size) const;
   bool lies_in_segments(std::uint8_t device, std::uint64_t address, std::uint64_t size) const;
-  Row row_of(const Operation& operation, Action action, std::uint8_t device);
-  void add(const Row& row);
+  TraceRow row_of(const Operation& operation, Action action, std::uint8_t device);
+  void add(const TraceRow& row);
 
   Status put_rows(std::uint8_t device);
-  Status put_row(const Row& row, Action action, std::uint64_t order);
+  Status put_row(const TraceRow& row, Action action, std::uint64_t order);
   void put_stack(std::uint32_t site);
   void put_made_up_stack();
   void put_frame(std::string_view file, std::uint64_t line, std::string_view name);
@@ -160,7 +160,7 @@ class TorchPickleWriter final : public ExportSink {
   TorchFrames frames_;
   Prng random_;
 
-  BlockVector<Row> rows_;
+  BlockVector<TraceRow> rows_;
   BlockVector<Memory> memory_;  // by ids_
   IdTable ids_, stream_names_, site_names_;
   std::vector<std::uint64_t> streams_;

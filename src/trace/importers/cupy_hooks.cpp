@@ -7,7 +7,7 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
-#include "format/json_reader.hpp"
+#include "format/json_value.hpp"
 #include "trace/importers/cupy_row.hpp"
 #include "trace/importers/each_row.hpp"
 #include "trace/importers/json_row.hpp"
@@ -156,12 +156,9 @@ class CupyHooks {
 Status describe_run(std::string_view line, ImportRun& run, Header& header) {
   auto said = format::parse_json(without_comma(line), run.source_name(), run.line_number());
   if (!said) return run.refuse(std::move(said).error());
-  const auto word = [&](std::string_view key) {
-    const auto* const member = said->find(key);
-    return std::string(member != nullptr ? member->as_string().value_or("") : "");
-  };
-  header.name = word("name");
-  if (const auto version = word("cupy"); !version.empty()) header.framework += ' ' + version;
+  header.name = text_of(*said, "name");
+  if (const auto version = text_of(*said, "cupy"); !version.empty())
+    header.framework += ' ' + version;
   header.source_options = text::trim(without_comma(line));
   const auto* const limit = said->find("limit");
   if (const auto bytes = limit != nullptr ? limit->as_u64().value_or(0) : 0; bytes != 0) {
@@ -173,11 +170,7 @@ Status describe_run(std::string_view line, ImportRun& run, Header& header) {
 Result<ImportCounts> read_hooks(format::ByteSource& source, OperationSink& sink,
                                 const ImportOptions& options) {
   ImportRun run(source, sink, options);
-  Header header;
-  header.requires_ = {"streams", "multi-device"};
-  header.level = Level::framework;
-  header.complete = header.has_complete = true;
-  header.framework = "CuPy";
+  auto header = recording_header("CuPy", {"streams", "multi-device"});
 
   std::string_view line;
   auto more = run.next(line);

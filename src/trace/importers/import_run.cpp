@@ -5,6 +5,16 @@
 
 namespace emm::trace {
 
+Header recording_header(std::string_view framework, std::vector<std::string> required,
+                        Level level) {
+  Header header;
+  header.requires_ = std::move(required);
+  header.level = level;
+  header.complete = header.has_complete = true;
+  header.framework = framework;
+  return header;
+}
+
 Result<bool> ImportRun::next(std::string_view& line) {
   for (;;) {
     auto more = lines_.next(line);

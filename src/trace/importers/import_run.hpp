@@ -21,6 +21,10 @@ struct BadField {
   std::string_view expected;  ///< "a count of bytes"
 };
 
+/// The header of a recording of a whole run.
+Header recording_header(std::string_view framework, std::vector<std::string> required,
+                        Level level = Level::framework);
+
 /// One import on its way: gives out the rows of a foreign file of lines, passes operations on, and
 /// adds up both.
 class ImportRun {

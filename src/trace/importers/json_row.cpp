@@ -1,5 +1,7 @@
 #include "trace/importers/json_row.hpp"
 
+#include <algorithm>
+
 namespace emm::trace {
 
 /// Where the member stands in the line: by its text, which is enough to point at it.
@@ -22,6 +24,27 @@ void JsonRow::refuse(std::string_view key, std::string_view expected) noexcept {
     break;
   }
   bad_ = field;
+}
+
+std::string_view ArrayRow::word(std::size_t index, std::string_view what,
+                                std::string_view expected) noexcept {
+  const auto* const said = element(index);
+  const auto text = said != nullptr ? said->as_string() : std::nullopt;
+  if (!text) refuse(index, what, expected);
+  return text.value_or(std::string_view{});
+}
+
+void ArrayRow::refuse(std::size_t index, std::string_view what,
+                      std::string_view expected) noexcept {
+  if (bad_) return;
+  auto at = line_.find('[');
+  for (; index > 0 && at != std::string_view::npos; --index) at = line_.find(',', at + 1);
+  if (at != std::string_view::npos) at = line_.find_first_not_of(" \t", at + 1);
+  at = std::min(at, line_.size());
+  auto said = line_.substr(at, std::min(line_.find_first_of(",]", at), line_.size()) - at);
+  if (said.size() > 1 && said.starts_with('"') && said.ends_with('"'))
+    said = said.substr(1, said.size() - 2);
+  bad_ = BadField{.what = what, .value = said, .at = at, .expected = expected};
 }
 
 }  // namespace emm::trace

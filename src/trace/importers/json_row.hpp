@@ -6,18 +6,20 @@
 #include <string_view>
 
 #include "base/text.hpp"
-#include "format/json_reader.hpp"
+#include "format/json_value.hpp"
 #include "trace/importers/import_run.hpp"
 
 namespace emm::trace {
 
+using format::JsonValue;
+
 /// A number, or a string of digits, in hex after 0x; nothing else.
-inline std::optional<std::uint64_t> address_in(const format::JsonValue& value) noexcept {
+inline std::optional<std::uint64_t> address_in(const JsonValue& value) noexcept {
   const auto text = value.as_string();
   return text ? text::to_u64(*text) : value.as_u64();
 }
 /// A number from 0, whole or of parts, which are left off.
-inline std::optional<std::uint64_t> time_in(const format::JsonValue& value) noexcept {
+inline std::optional<std::uint64_t> time_in(const JsonValue& value) noexcept {
   constexpr double kMost = 9e18;
   const auto whole = value.as_u64();
   const auto real = whole ? std::nullopt : value.as_double();
@@ -31,12 +33,47 @@ inline std::string_view without_comma(std::string_view line) noexcept {
   return line;
 }
 
+/// The text of a member; empty where there is none.
+inline std::string text_of(const JsonValue& value, std::string_view key) {
+  const auto* const member = value.find(key);
+  return std::string(member != nullptr ? member->as_string().value_or("") : "");
+}
+
+/// Asks one line that is a JSON array for its elements, which hold no commas; remembers the first
+/// that is not as expected.
+class ArrayRow {
+ public:
+  ArrayRow(std::string_view line, const JsonValue& value) noexcept : line_(line), value_(value) {}
+
+  /// Null where the row ends before it.
+  const JsonValue* element(std::size_t index) const noexcept {
+    return index < value_.elements.size() ? &value_.elements[index] : nullptr;
+  }
+  /// What `number_in` finds in the element.
+  template <class NumberIn>
+  std::uint64_t number(std::size_t index, std::string_view what, std::string_view expected,
+                       const NumberIn& number_in) {
+    const auto* const said = element(index);
+    const std::optional<std::uint64_t> number = said != nullptr ? number_in(*said) : std::nullopt;
+    if (!number) refuse(index, what, expected);
+    return number.value_or(0);
+  }
+  std::string_view word(std::size_t index, std::string_view what,
+                        std::string_view expected) noexcept;
+  void refuse(std::size_t index, std::string_view what, std::string_view expected) noexcept;
+  const std::optional<BadField>& bad() const noexcept { return bad_; }
+
+ private:
+  std::string_view line_;
+  const JsonValue& value_;
+  std::optional<BadField> bad_;
+};
+
 /// Asks one line of JSON for members that must be there; remembers the first that is not as
 /// expected.
 class JsonRow {
  public:
-  JsonRow(std::string_view line, const format::JsonValue& value) noexcept
-      : line_(line), value_(value) {}
+  JsonRow(std::string_view line, const JsonValue& value) noexcept : line_(line), value_(value) {}
 
   bool has(std::string_view key) const noexcept { return value_.find(key) != nullptr; }
   std::uint64_t u64(std::string_view key, std::string_view expected) noexcept {
@@ -75,7 +112,7 @@ class JsonRow {
   }
 
   std::string_view line_;
-  const format::JsonValue& value_;
+  const JsonValue& value_;
   std::optional<BadField> bad_;
 };
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/byte_sum.hpp"
+#include "trace/importers/address_book.hpp"
 #include "trace/importers/address_table.hpp"
 
 namespace emm::trace {
@@ -15,27 +16,22 @@ namespace emm::trace {
 /// files of millions of rows.
 class LiveTable {
  public:
-  struct Entry {
-    std::uint64_t id = 0;
-    std::uint64_t size = 0;  ///< Bytes.
-  };
-
   /// False, and nothing done, where something lives at `address` already.
-  bool add(std::uint64_t address, Entry entry) {
+  bool add(std::uint64_t address, LiveAllocation entry) {
     if (!live_.add(address, entry).second) return false;
     bytes_.add(entry.size);
     return true;
   }
   /// Ends what lives at `address`; nothing where nothing does.
-  std::optional<Entry> remove(std::uint64_t address) {
+  std::optional<LiveAllocation> remove(std::uint64_t address) {
     const auto ended = live_.remove(address);
     if (ended) bytes_.subtract(ended->size);
     return ended;
   }
   /// By id.
-  std::vector<Entry> all() const {
-    std::vector<Entry> entries;
-    live_.for_each([&](std::uint64_t, const Entry& entry) { entries.push_back(entry); });
+  std::vector<LiveAllocation> all() const {
+    std::vector<LiveAllocation> entries;
+    live_.for_each([&](std::uint64_t, const LiveAllocation& entry) { entries.push_back(entry); });
     std::sort(entries.begin(), entries.end(),
               [](const auto& a, const auto& b) { return a.id < b.id; });
     return entries;
@@ -46,7 +42,7 @@ class LiveTable {
   const ByteSum& bytes() const noexcept { return bytes_; }
 
  private:
-  AddressTable<Entry> live_;
+  AddressTable<LiveAllocation> live_;
   ByteSum bytes_;
 };
 

@@ -200,11 +200,8 @@ Result<ImportCounts> read_database(format::ByteSource& source, OperationSink& si
   if (!events) return std::move(events).error();
 
   ImportRun run(source, sink, options);
-  Header header;
-  header.requires_ = {"streams", "multi-device"};
-  header.level = Level::runtime;
-  header.complete = header.has_complete = true;
-  header.framework = "Nsight Systems";
+  const auto header =
+      recording_header("Nsight Systems", {"streams", "multi-device"}, Level::runtime);
   if (auto begun = run.header(header); !begun) return std::move(begun).error();
   NsysRows rows(run, *processes);
   for (std::uint64_t line = 1;; ++line) {

@@ -30,11 +30,7 @@ int sniff_numba_calls(std::string_view prefix) {
 
 /// What the beginning of the recording says: its first thread, and the device's memory.
 Header header_of(std::string_view prefix, std::uint64_t& default_thread) {
-  Header header;
-  header.requires_ = {"ipc", "threads"};
-  header.level = Level::emm;
-  header.complete = header.has_complete = true;
-  header.framework = "numba-cuda";
+  auto header = recording_header("numba-cuda", {"ipc", "threads"}, Level::emm);
   auto first = true, sought = true;
   first_lines(prefix, prefix.size(), [&](std::string_view line) {
     NumbaRow row;
@@ -110,20 +106,15 @@ Result<ImportCounts> read_calls(format::ByteSource& source, OperationSink& sink,
   if (auto begun = run.header(header); !begun) return std::move(begun).error();
   NumbaSession session(run, default_thread);
   InOrder rows(run, session);
-  std::string_view line;
-  for (;;) {
-    auto more = run.next(line);
-    if (!more) return std::move(more).error();
-    if (!*more) break;
-    NumbaRow row;
-    auto bad = parse_numba_row(line, run.source_name(), run.line_number(), row);
-    if (!bad || *bad) {
-      auto cut = bad ? run.refuse(**bad) : run.refuse(std::move(bad).error());
-      if (!cut) return std::move(cut).error();
-      break;
-    }
-    if (auto taken = rows.add(std::move(row)); !taken) return std::move(taken).error();
-  }
+  NumbaRow row;
+  auto read = each_row(
+      run,
+      [&](std::string_view line) {
+        row = {};
+        return parse_numba_row(line, run.source_name(), run.line_number(), row);
+      },
+      [&] { return rows.add(std::move(row)); });
+  if (!read) return std::move(read).error();
   if (auto taken = rows.finish(); !taken) return std::move(taken).error();
   return session.finish();
 }

@@ -209,17 +209,17 @@ Status NumbaSession::unpin(const NumbaRow& row) {
 }
 
 Status NumbaSession::ipc_export(const NumbaRow& row) {
-  const auto place = memory_.containing(row.pointer);
-  if (!place) {
+  const auto located = memory_.containing(row.pointer);
+  if (!located) {
     ++foreign_exports_;
     run_.other();
     return {};
   }
   const auto handle = text::format("h{}", ++handles_);
   auto made = common(row, Op::get_ipc_handle);
-  made.id = Id::of(place->entry.id);
+  made.id = Id::of(located->live.id);
   made.handle = Id::of(handle);
-  made.offset = row.pointer - place->address;
+  made.offset = row.pointer - located->address;
   made.size = row.size;
   made.members = made.members | Members(Member::id, Member::handle, Member::offset, Member::size);
   run_.used();

@@ -7,13 +7,7 @@
 #include <utility>
 
 namespace emm::trace {
-Header placement_header() {
-  Header header;
-  header.level = Level::framework;
-  header.complete = header.has_complete = true;
-  header.framework = "DSA";
-  return header;
-}
+Header placement_header() { return recording_header("DSA", {}); }
 
 bool PlacementRows::take_id(const PlacementRow& row, Buffer& buffer) {
   const auto id = row.has_id ? row.id : Id::of(run_.next_id());
@@ -58,7 +52,7 @@ bool PlacementRows::add(const PlacementRow& row) {
   return true;
 }
 
-PlacementRows::Order PlacementRows::by_time(std::uint64_t Row::*time) const {
+PlacementRows::Order PlacementRows::by_time(std::uint64_t StoredRow::*time) const {
   std::uint64_t all_bits = 0, last = 0;
   bool sorted = true;
   for (const auto& row : rows_) {
@@ -79,7 +73,7 @@ PlacementRows::Order PlacementRows::by_time(std::uint64_t Row::*time) const {
 
 /// By digits of the time, the lowest first: files have millions of rows, in any order. What is
 /// moved is a word, the time above the row's number.
-PlacementRows::Order PlacementRows::by_short_time(std::uint64_t Row::*time,
+PlacementRows::Order PlacementRows::by_short_time(std::uint64_t StoredRow::*time,
                                                   std::uint64_t all_bits) const {
   constexpr unsigned kTimeShift = 32, kDigitBits = 11, kMostDigits = 3;
   constexpr std::size_t kDigits = std::size_t{1} << kDigitBits;
@@ -108,10 +102,10 @@ PlacementRows::Order PlacementRows::by_short_time(std::uint64_t Row::*time,
 Result<ImportCounts> PlacementRows::finish() {
   // The rows in the order in which they begin: what ends soon after it begins is then still at
   // hand.
-  auto ends = by_time(&Row::upper);
+  auto ends = by_time(&StoredRow::upper);
   {
-    const auto begins = by_time(&Row::lower);
-    std::vector<Row> in_order(rows_.size());
+    const auto begins = by_time(&StoredRow::lower);
+    std::vector<StoredRow> in_order(rows_.size());
     Order place(rows_.size());
     for (std::uint32_t i = 0; i < begins.size(); ++i) {
       in_order[i] = rows_[begins[i]];

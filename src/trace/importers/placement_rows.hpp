@@ -41,7 +41,7 @@ class PlacementRows {
     std::uint8_t align;  // the power of two; 0: not said
     bool named;
   };
-  struct Row {
+  struct StoredRow {
     std::uint64_t lower, upper;
     Buffer buffer;
   };
@@ -49,12 +49,12 @@ class PlacementRows {
 
   bool take_id(const PlacementRow& row, Buffer& buffer);
   bool take_number(std::uint64_t number);
-  Order by_time(std::uint64_t Row::*time) const;
-  Order by_short_time(std::uint64_t Row::*time, std::uint64_t all_bits) const;
+  Order by_time(std::uint64_t StoredRow::*time) const;
+  Order by_short_time(std::uint64_t StoredRow::*time, std::uint64_t all_bits) const;
   Status emit(const Buffer& buffer, bool begins);
 
   ImportRun& run_;
-  std::vector<Row> rows_;
+  std::vector<StoredRow> rows_;
   // The numbers that are ids: those of a run, as most files count, or else in a table.
   std::uint64_t first_number_ = 0, numbers_in_run_ = 0;
   bool in_table_ = false;

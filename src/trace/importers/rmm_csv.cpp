@@ -33,7 +33,7 @@ Result<ImportCounts> read_log(format::ByteSource& source, OperationSink& sink,
   auto dialect = *rmm::dialect_of(rmm::kHeader);
   rmm::Row row;
   for (;;) {
-    auto more = next_rmm_row(run, dialect, row);
+    auto more = next_rmm_row(run, rmm::dialect_of, dialect, row);
     if (!more) return std::move(more).error();
     if (!*more) break;
     const auto time_ns = clock.since_start_ns(row.time_ns);
@@ -48,33 +48,7 @@ Result<ImportCounts> read_log(format::ByteSource& source, OperationSink& sink,
 
 namespace trace {
 
-Header rmm_header() {
-  Header header;
-  header.requires_ = {"streams", "threads"};
-  header.level = Level::framework;
-  header.complete = header.has_complete = true;
-  header.framework = "RMM";
-  return header;
-}
-
-Result<bool> next_rmm_row(ImportRun& run, rmm::Dialect& dialect, rmm::Row& row) {
-  std::string_view line;
-  for (;;) {
-    auto more = run.next(line);
-    if (!more || !*more) return more;
-    if (const auto bad = rmm::parse(line, dialect, row)) {
-      if (auto named = rmm::dialect_of(line)) {
-        named->layout.add_others(dialect.layout);
-        dialect = *std::move(named);
-        continue;
-      }
-      auto cut = run.refuse(BadField{bad->column, bad->value, bad->at, bad->expected});
-      if (!cut) return std::move(cut).error();
-      return false;
-    }
-    return true;
-  }
-}
+Header rmm_header() { return recording_header("RMM", {"streams", "threads"}); }
 
 }  // namespace trace
 

@@ -49,7 +49,7 @@ class Log {
       : sink_(sink, log.device, end), run_(*log.source, sink_, options), rows_(run_) {}
 
   Status read() {
-    auto more = next_rmm_row(run_, dialect_, row_);
+    auto more = next_rmm_row(run_, rmm::dialect_of, dialect_, row_);
     if (!more) return std::move(more).error();
     ended_ = !*more;
     return {};

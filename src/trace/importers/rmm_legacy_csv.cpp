@@ -8,6 +8,7 @@
 #include "format/rmm_csv_reader.hpp"
 #include "trace/importers/each_row.hpp"
 #include "trace/importers/live_table.hpp"
+#include "trace/importers/rmm_rows.hpp"
 #include "trace/importers/stream_name.hpp"
 
 namespace emm {
@@ -172,34 +173,18 @@ Result<ImportCounts> read_log(format::ByteSource& source, OperationSink& sink,
                               const ImportOptions& options) {
   auto prefix = source.peek(std::size_t{64} << 10);
   if (!prefix) return std::move(prefix).error();
-  Header header;
-  header.requires_ = {"streams", "multi-device"};
-  header.level = Level::framework;
-  header.complete = header.has_complete = true;
-  header.framework = "RMM";
+  auto header = recording_header("RMM", {"streams", "multi-device"});
   if (auto device = first_device(*prefix); device.capacity != 0) header.devices = {device};
 
   ImportRun run(source, sink, options);
   if (auto begun = run.header(header); !begun) return std::move(begun).error();
   LegacyLog log(run);
   auto dialect = *rmm::legacy_dialect_of(rmm::kLegacyHeader);
-  std::string_view line;
   rmm::LegacyRow row;
   for (;;) {
-    auto more = run.next(line);
+    auto more = next_rmm_row(run, rmm::legacy_dialect_of, dialect, row);
     if (!more) return std::move(more).error();
     if (!*more) break;
-    if (const auto bad = rmm::parse(line, dialect, row)) {
-      if (auto named = rmm::legacy_dialect_of(line)) {
-        named->layout.add_others(dialect.layout);
-        dialect = *std::move(named);
-        continue;
-      }
-      if (auto cut = run.refuse(BadField{bad->column, bad->value, bad->at, bad->expected}); !cut) {
-        return std::move(cut).error();
-      }
-      break;
-    }
     if (auto taken = log.row(row); !taken) return std::move(taken).error();
   }
   run.note_columns(dialect.layout.others());

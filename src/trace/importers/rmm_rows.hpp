@@ -78,10 +78,28 @@ class RmmRows {
   Operation operation_;  // of the last row: it is large, and rows set but a few members of it
 };
 
-/// The next row of the log; false at the end of the file. A row that is not as it should be is
-/// refused as ImportRun::refuse has it. `dialect` is that of the last header, which may stand
-/// anywhere: logs get appended.
-Result<bool> next_rmm_row(ImportRun& run, format::rmm::Dialect& dialect, format::rmm::Row& row);
+/// Reads the next row of a log; false at the end of the file. A row that is not as it should be is
+/// refused as ImportRun::refuse has it. `dialect` is that of the last header, which `dialect_of`
+/// recognizes and which may stand anywhere: logs get appended.
+template <class DialectOf, class Row>
+Result<bool> next_rmm_row(ImportRun& run, const DialectOf& dialect_of,
+                          format::rmm::Dialect& dialect, Row& row) {
+  std::string_view line;
+  for (;;) {
+    auto more = run.next(line);
+    if (!more || !*more) return more;
+    const auto bad = format::rmm::parse(line, dialect, row);
+    if (!bad) return true;
+    auto named = dialect_of(line);
+    if (!named) {
+      auto cut = run.refuse(BadField{bad->column, bad->value, bad->at, bad->expected});
+      if (!cut) return std::move(cut).error();
+      return false;
+    }
+    named->layout.add_others(dialect.layout);
+    dialect = *std::move(named);
+  }
+}
 
 /// The header of a trace made of such logs.
 Header rmm_header();

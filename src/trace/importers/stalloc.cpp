@@ -62,12 +62,8 @@ int sniff_stalloc(std::string_view prefix) {
 Result<ImportCounts> read_stalloc(format::ByteSource& source, OperationSink& sink,
                                   const ImportOptions& options) {
   ImportRun run(source, sink, options);
-  Header header;
-  header.requires_ = {"streams"};
-  header.level = Level::framework;
-  header.complete = header.has_complete = true;
-  header.framework = "STAlloc";
-  if (auto begun = run.header(header); !begun) return std::move(begun).error();
+  if (auto begun = run.header(recording_header("STAlloc", {"streams"})); !begun)
+    return std::move(begun).error();
 
   PairedRows pairs(run);
   StreamName stream;

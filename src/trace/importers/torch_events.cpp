@@ -1,11 +1,13 @@
 // The events of PyTorch's caching allocator, one JSON array a line, after a line about the run.
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/text.hpp"
-#include "format/json_reader.hpp"
+#include "format/json_value.hpp"
 #include "trace/importers/each_row.hpp"
+#include "trace/importers/json_row.hpp"
 #include "trace/importers/torch_row.hpp"
 #include "trace/importers/torch_session.hpp"
 
@@ -13,6 +15,13 @@ namespace emm {
 namespace {
 
 using namespace trace;
+
+/// PyTorch's statistics alone are such a line too, and are no recording.
+bool rows_follow(std::string_view prefix) {
+  const auto header_end = std::min(prefix.find('\n'), prefix.size());
+  const bool ends_with_header = text::trim(prefix.substr(header_end)).empty();
+  return !ends_with_header || !text::trim(prefix).ends_with('}');
+}
 
 int sniff_torch_events(std::string_view prefix) {
   auto headed = false, at_first = true;
@@ -22,7 +31,7 @@ int sniff_torch_events(std::string_view prefix) {
     if (!headed && text::trim(line).starts_with('{') &&
         line.find("\"torch\"") != std::string_view::npos) {
       headed = true;
-      sure = prefix.find('\n') == std::string_view::npos ? 30 : 40;
+      sure = rows_follow(prefix) ? (prefix.find('\n') == std::string_view::npos ? 30 : 40) : 0;
       return;
     }
     TorchRow row;
@@ -34,15 +43,11 @@ int sniff_torch_events(std::string_view prefix) {
 
 /// The run's line, kept whole in source.options: it has the allocator's own peaks and settings.
 Header header_of(std::string_view line, const format::JsonValue& said) {
-  const auto word = [&](std::string_view key) {
-    const auto* const member = said.find(key);
-    return std::string(member != nullptr ? member->as_string().value_or("") : "");
-  };
-  Header header;
-  header.name = word("name");
-  header.framework = word("torch").empty() ? "torch" : text::format("torch {}", word("torch"));
+  const auto version = text_of(said, "torch");
+  auto header = recording_header(version.empty() ? "torch" : "torch " + version, {"streams"});
+  header.name = text_of(said, "name");
   header.source_options = text::trim(line);
-  if (auto name = word("device"); !name.empty()) {
+  if (auto name = text_of(said, "device"); !name.empty()) {
     DeviceInfo device;
     device.name = std::move(name);
     header.devices = {std::move(device)};
@@ -53,39 +58,29 @@ Header header_of(std::string_view line, const format::JsonValue& said) {
 Result<ImportCounts> read_events(format::ByteSource& source, OperationSink& sink,
                                  const ImportOptions& options) {
   ImportRun run(source, sink, options);
-  Header header;
+  auto header = recording_header("", {"streams"});
   std::string_view line;
   auto more = run.next(line);
   if (!more) return std::move(more).error();
-  auto at_row = *more;
-  if (*more && text::trim(line).starts_with('{')) {
+  const bool is_headed = text::trim(line).starts_with('{');
+  if (is_headed) {
     auto said = format::parse_json(line, run.source_name(), run.line_number());
     if (!said) return std::move(said).error();
     header = header_of(line, *said);
-    at_row = false;
   }
-  header.requires_ = {"streams"};
-  header.level = Level::framework;
-  header.complete = header.has_complete = true;
   if (auto begun = run.header(header); !begun) return std::move(begun).error();
 
   TorchNumbers numbers;
   TorchSession session(run, numbers);
-  for (;;) {
-    if (!std::exchange(at_row, false)) {
-      more = run.next(line);
-      if (!more) return std::move(more).error();
-      if (!*more) break;
-    }
-    TorchRow row;
-    auto bad = parse_torch_row(line, run.source_name(), run.line_number(), row);
-    if (!bad || *bad) {
-      auto cut = bad ? run.refuse(**bad) : run.refuse(std::move(bad).error());
-      if (!cut) return std::move(cut).error();
-      break;
-    }
-    if (auto taken = session.row(row); !taken) return std::move(taken).error();
-  }
+  TorchRow row;
+  const auto parse = [&](std::string_view text) {
+    row = {};
+    return parse_torch_row(text, run.source_name(), run.line_number(), row);
+  };
+  const auto take = [&] { return session.row(row); };
+  auto read =
+      is_headed || !*more ? each_row(run, parse, take) : each_row_from(run, line, parse, take);
+  if (!read) return std::move(read).error();
   if (auto finished = session.finish(); !finished) return std::move(finished).error();
   return run.finish(session.live_count(), session.live_bytes());
 }

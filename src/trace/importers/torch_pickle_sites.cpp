@@ -35,14 +35,14 @@ class Hash {
 }  // namespace
 
 void NumberSet::grow() {
-  std::vector<Place> larger(places_.empty() ? 64 : 2 * places_.size());
-  for (const auto& place : places_) {
-    if (place.number == 0) continue;
-    auto at = place.hash & (larger.size() - 1);
+  std::vector<Slot> larger(slots_.empty() ? 64 : 2 * slots_.size());
+  for (const auto& slot : slots_) {
+    if (slot.number == 0) continue;
+    auto at = slot.hash & (larger.size() - 1);
     while (larger[at].number != 0) at = (at + 1) & (larger.size() - 1);
-    larger[at] = place;
+    larger[at] = slot;
   }
-  places_ = std::move(larger);
+  slots_ = std::move(larger);
 }
 
 TorchPickleSites::TorchPickleSites(const Pickle& pickle, ImportRun& run)

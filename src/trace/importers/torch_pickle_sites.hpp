@@ -19,25 +19,25 @@ class NumberSet {
   /// The number with that hash that `same` accepts; `next`, and added, where there is none.
   template <class Same>
   std::uint32_t intern(std::uint32_t hash, std::uint32_t next, const Same& same) {
-    if (2 * (count_ + 1) > places_.size()) grow();
-    for (auto at = hash & (places_.size() - 1);; at = (at + 1) & (places_.size() - 1)) {
-      auto& place = places_[at];
-      if (place.number == 0) {
-        place = {.hash = hash, .number = next};
+    if (2 * (count_ + 1) > slots_.size()) grow();
+    for (auto at = hash & (slots_.size() - 1);; at = (at + 1) & (slots_.size() - 1)) {
+      auto& slot = slots_[at];
+      if (slot.number == 0) {
+        slot = {.hash = hash, .number = next};
         ++count_;
         return next;
       }
-      if (place.hash == hash && same(place.number)) return place.number;
+      if (slot.hash == hash && same(slot.number)) return slot.number;
     }
   }
 
  private:
-  struct Place {
+  struct Slot {
     std::uint32_t hash = 0, number = 0;  // 0: free
   };
   void grow();
 
-  std::vector<Place> places_;
+  std::vector<Slot> slots_;
   std::size_t count_ = 0;
 };
 

@@ -47,7 +47,7 @@ Status TorchSession::finish() {
     requested_.add(requested->address, requested->entry);
   }
   constexpr std::int32_t kNotReady = 600;  // CUDA_ERROR_NOT_READY, as the query of the event says
-  const auto not_completed = completions_ ? requested_.all() : std::vector<LiveTable::Entry>();
+  const auto not_completed = completions_ ? requested_.all() : std::vector<LiveAllocation>();
   for (const auto& entry : not_completed) {
     auto made = common(Op::free);
     made.layer = Layer::backing;
@@ -182,7 +182,7 @@ Status TorchSession::free_requested(const TorchRow& row) {
   return end_of(row, *ended);
 }
 
-Status TorchSession::end_of(const TorchRow& row, const LiveTable::Entry& ended) {
+Status TorchSession::end_of(const TorchRow& row, const LiveAllocation& ended) {
   auto made = common(row, Op::free);
   made.id = Id::of(ended.id);
   made.members.add(Member::id);
@@ -231,21 +231,21 @@ Status TorchSession::segment_unmap(const TorchRow& row) {
   const auto end = row.size > ~begin ? ~std::uint64_t{0} : begin + row.size;
   auto found = false;
   for (auto at = begin; at < end;) {
-    auto place = segments_.containing(at);
-    if (!place) {
+    auto located = segments_.containing(at);
+    if (!located) {
       const auto next = segments_.live().lower_bound(at);
       if (next == segments_.live().end() || next->first >= end) break;
-      place = AddressBook::Place{.address = next->first, .entry = next->second};
+      located = AddressBook::Located{.address = next->first, .live = next->second};
     }
-    const auto first = place->address, last = place->address + place->entry.size;
+    const auto first = located->address, last = located->address + located->live.size;
     segments_.remove(first);
-    if (auto given = give_back(row, place->entry.id, !std::exchange(found, true)); !given)
+    if (auto given = give_back(row, located->live.id, !std::exchange(found, true)); !given)
       return given;
     if (first < begin) {
-      if (auto given = keep_part(row, place->entry.id, first, begin - first); !given) return given;
+      if (auto given = keep_part(row, located->live.id, first, begin - first); !given) return given;
     }
     if (last > end) {
-      if (auto given = keep_part(row, place->entry.id, end, last - end); !given) return given;
+      if (auto given = keep_part(row, located->live.id, end, last - end); !given) return given;
     }
     at = std::max(last, at + 1);
   }

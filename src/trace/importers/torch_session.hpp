@@ -101,7 +101,7 @@ class TorchSession {
   Status oom(const TorchRow& row);
   Status mark(const TorchRow& row);
 
-  Status end_of(const TorchRow& row, const LiveTable::Entry& ended);
+  Status end_of(const TorchRow& row, const LiveAllocation& ended);
   Status hold(const TorchRow& row, std::uint64_t address, std::uint64_t size, Kind kind);
   Status keep_part(const TorchRow& row, std::uint64_t segment, std::uint64_t address,
                    std::uint64_t size);
@@ -121,7 +121,7 @@ class TorchSession {
   AddressBook segments_;
   struct Requested {
     std::uint64_t address = 0;
-    LiveTable::Entry entry;
+    LiveAllocation entry;
   };
   std::optional<Requested> just_requested_;          // by the last row
   std::map<std::uint64_t, std::string> extensions_;  // of segments that have some, by number

@@ -83,13 +83,13 @@ class UmpireReplay {
 
  private:
   /// Where memory of an allocator is.
-  struct Place {
+  struct ResourceMemory {
     Op op = Op::memalloc;
     std::uint32_t device = 0;
   };
   struct Allocator {
     std::string name;
-    Place place;
+    ResourceMemory place;
   };
   struct Reallocation {
     std::uint64_t pointer, size;
@@ -103,10 +103,10 @@ class UmpireReplay {
   }
 
   /// Of a resource by its name: "HOST", "DEVICE", "DEVICE::3", "PINNED::FINE", ...
-  Result<Place> place_of(std::string_view name) const {
+  Result<ResourceMemory> memory_of(std::string_view name) const {
     const auto end = name.find("::");
     const auto kind = name.substr(0, end);
-    Place place;
+    ResourceMemory place;
     if (kind == "HOST" || kind == "PINNED" || kind == "FILE" || kind == "SHARED") {
       place.op = Op::memhostalloc;
       return place;
@@ -128,7 +128,7 @@ class UmpireReplay {
   Status make_allocator(const UmpireRow& row) {
     if (row.intent) return announced();
     const auto is_resource = row.event == UmpireEvent::make_resource;
-    auto place = place_of(is_resource ? row.name : row.parent);
+    auto place = memory_of(is_resource ? row.name : row.parent);
     if (!place) return std::move(place).error();
     Allocator made{.name = row.name, .place = *place};
     if (!is_resource) {
@@ -213,13 +213,8 @@ Result<ImportCounts> read_replay(format::ByteSource& source, OperationSink& sink
   if (!prefix) return prefix.error();
   if (auto lines = refuse_umpire_database(*prefix, source.name()); !lines)
     return std::move(lines).error();
-  Header header;
-  header.level = Level::framework;
-  header.complete = header.has_complete = true;
-  header.requires_ = {"multi-device"};
-  header.framework = framework_of(*prefix);
-
   ImportRun run(source, sink, options);
+  const auto header = recording_header(framework_of(*prefix), {"multi-device"});
   if (auto begun = run.header(header); !begun) return std::move(begun).error();
   UmpireReplay replay(run);
   UmpireRow row;

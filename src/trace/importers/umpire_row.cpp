@@ -1,13 +1,11 @@
 #include "trace/importers/umpire_row.hpp"
 
 #include "base/text.hpp"
-#include "format/json_reader.hpp"
+#include "format/json_value.hpp"
 #include "trace/importers/json_row.hpp"
 
 namespace emm::trace {
 namespace {
-
-using format::JsonValue;
 
 constexpr std::string_view kBytes = "a count of bytes";
 constexpr std::string_view kPointer = "an address: 0x and hex digits";
@@ -23,10 +21,6 @@ std::uint64_t pointer(JsonRow& json, std::string_view key) {
   const auto number = text::to_u64(said);
   if (!number) json.refuse(key, kPointer);
   return number.value_or(0);
-}
-
-std::string word_of(const JsonValue& value, std::string_view key) {
-  return std::string(member_of(value, key).as_string().value_or(""));
 }
 
 UmpireEvent event_named(std::string_view name) {
@@ -84,8 +78,8 @@ std::optional<BadField> parse_args(std::string_view line, const JsonValue& value
     case UmpireEvent::make_allocator:
       if (pointers.has("allocator_ref")) row.allocator = pointer(pointers, "allocator_ref");
       row.intent = row.allocator == 0;
-      row.name = word_of(member_of(value, "tags"), "allocator_name");
-      row.parent = word_of(strings, "arg0");
+      row.name = text_of(member_of(value, "tags"), "allocator_name");
+      row.parent = text_of(strings, "arg0");
       break;
     case UmpireEvent::version:
       row.version = version_of(numbers);
@@ -125,12 +119,12 @@ std::optional<BadField> parse_payload(std::string_view line, const JsonValue& va
       row.pointer = row.intent ? pointer(asked, "ptr") : pointer(given, "memory_ptr");
       break;
     case UmpireEvent::make_resource:
-      row.name = word_of(payload, "name");
+      row.name = text_of(payload, "name");
       row.allocator = pointer(json, "result");
       break;
     case UmpireEvent::make_allocator: {
-      row.name = word_of(payload, "allocator_name");
-      const auto& arguments = member_of(payload, "args").elements();
+      row.name = text_of(payload, "allocator_name");
+      const auto& arguments = member_of(payload, "args").elements;
       if (!arguments.empty()) row.parent = arguments.front().as_string().value_or("");
       if (!row.intent) row.allocator = pointer(given, "allocator_ref");
       break;

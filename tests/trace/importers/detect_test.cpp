@@ -77,7 +77,9 @@ TEST(Detect, TakesForeignFilesForNone) {
       "run.log: the format is not known: expected a trace of a known format: {}", known());
 
   for (const std::string_view file :
-       {"hello\n", "{}", "[]", "\n\n", "1,2,3\n", "{\"op\":\"alloc\"}\n", "[\"a\",1]\n"}) {
+       {"{\"name\": \"x\", \"torch\": \"2.11\", \"stats\": {}}",
+        "{\"name\": \"x\", \"torch\": \"2.11\", \"stats\": {}}\n", "hello\n", "{}", "[]", "\n\n",
+        "1,2,3\n", "{\"op\":\"alloc\"}\n", "[\"a\",1]\n"}) {
     EXPECT_EQ(detected(file), words) << file;
   }
 }

@@ -14,12 +14,12 @@ TEST(LiveTable, AnswersAsAMapDoes) {
     SCOPED_TRACE(seed);
     Prng random(seed);
     LiveTable table;
-    std::map<std::uint64_t, LiveTable::Entry> map;
+    std::map<std::uint64_t, LiveAllocation> map;
     std::uint64_t bytes = 0;
     for (std::uint64_t step = 1; step <= 40'000; ++step) {
       const auto address = (1 + random.below(700)) * 512;  // few, so that they meet
       if (random.below(2) == 0) {
-        const LiveTable::Entry entry{.id = step, .size = step % 1000};
+        const LiveAllocation entry{.id = step, .size = step % 1000};
         const auto added = map.emplace(address, entry).second;
         bytes += added ? entry.size : 0;
         ASSERT_EQ(table.add(address, entry), added);

@@ -1,4 +1,4 @@
-#include "inspect/survey.hpp"
+#include "inspect/profile.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -8,7 +8,7 @@ namespace emm::inspect {
 namespace {
 
 using trace::Op;
-using What = Life::What;
+using What = Lifetime::What;
 
 /// A sum over what is live, and where it was greatest.
 struct Level {
@@ -25,8 +25,8 @@ struct Level {
 
 std::uint64_t class_of(std::uint64_t size) { return size == 0 ? 0 : std::bit_floor(size); }
 
-void count_events(const Lives& lives, Survey& out) {
-  const auto& trace = lives.trace();
+void count_events(const Lifetimes& lifetimes, Profile& out) {
+  const auto& trace = lifetimes.trace();
   out.events = trace.size();
   out.threads.resize(trace.threads().size());
   out.streams.resize(trace.streams().size());
@@ -48,9 +48,9 @@ void count_events(const Lives& lives, Survey& out) {
     ++thread.events;
     const bool makes = event.op == Op::memalloc || event.op == Op::memallocmanaged;
     if (!makes && event.op != Op::free) continue;
-    const auto& life = lives[event.id];
-    if (makes && life.what == What::nothing) ++out.failed;
-    if (life.what != What::device) continue;
+    const auto& lifetime = lifetimes[event.id];
+    if (makes && lifetime.what == What::nothing) ++out.failed;
+    if (lifetime.what != What::device) continue;
     auto& stream = out.streams[index(event.stream)];
     ++stream.events;
     for (auto* share : {&thread, &stream}) {
@@ -62,8 +62,8 @@ void count_events(const Lives& lives, Survey& out) {
       }
     }
     if (makes) continue;
-    thread.frees_of_others += life.thread != event.thread ? 1 : 0;
-    stream.frees_of_others += life.stream != event.stream ? 1 : 0;
+    thread.frees_of_others += lifetime.thread != event.thread ? 1 : 0;
+    stream.frees_of_others += lifetime.stream != event.stream ? 1 : 0;
   }
   out.has_times = last > 0;
   out.span_ns = last;
@@ -71,26 +71,26 @@ void count_events(const Lives& lives, Survey& out) {
 
 /// By the operations that stand for rows: a row may be several, and what was before the first row
 /// is of none.
-Actions count_rows(const Recording& recording, const Lives& lives) {
-  const auto& trace = lives.trace();
+Actions count_rows(const Recording& recording, const Lifetimes& lifetimes) {
+  const auto& trace = lifetimes.trace();
   Actions out{};
   const auto count = [&](Action action) { ++out[static_cast<std::size_t>(action)]; };
-  for (std::uint32_t i = 0; i < lives.all().size(); ++i) {
+  for (std::uint32_t i = 0; i < lifetimes.all().size(); ++i) {
     const auto id = static_cast<AllocId>(i);
-    const auto& life = lives[id];
-    const bool backing = life.what == What::backing;
-    if (!backing && life.what != What::device) continue;
+    const auto& lifetime = lifetimes[id];
+    const bool backing = lifetime.what == What::backing;
+    if (!backing && lifetime.what != What::device) continue;
     const bool mapped = backing && recording.is_mapped(id);
-    if (!life.preexisting && recording.has_row(life.birth)) {
+    if (!lifetime.preexisting && recording.has_row(lifetime.birth)) {
       count(mapped ? Action::segment_map : backing ? Action::segment_alloc : Action::alloc);
     }
-    if (life.death == kNever || trace[life.death].op != Op::free) continue;
-    if (recording.has_row(life.death)) {
+    if (lifetime.death == kNever || trace[lifetime.death].op != Op::free) continue;
+    if (recording.has_row(lifetime.death)) {
       count(mapped    ? Action::segment_unmap
             : backing ? Action::segment_free
                       : Action::free_requested);
     }
-    if (!backing && life.gone != kNever) count(Action::free_completed);
+    if (!backing && lifetime.gone != kNever) count(Action::free_completed);
   }
   for (std::uint32_t i = 0; i < trace.size(); ++i) {
     const auto& event = trace[i];
@@ -101,31 +101,31 @@ Actions count_rows(const Recording& recording, const Lives& lives) {
   return out;
 }
 
-void measure(const Lives& lives, Survey& out) {
+void measure(const Lifetimes& lifetimes, Profile& out) {
   std::vector<std::uint64_t> sizes, events, times;
   std::map<std::uint64_t, SizeClass> classes;
-  const auto& trace = lives.trace();
-  for (const auto& life : lives.all()) {
-    if (life.what != What::device) continue;
+  const auto& trace = lifetimes.trace();
+  for (const auto& lifetime : lifetimes.all()) {
+    if (lifetime.what != What::device) continue;
     ++out.allocs;
-    out.bytes += life.size;
-    sizes.push_back(life.size);
-    auto& in = classes[class_of(life.size)];
+    out.bytes += lifetime.size;
+    sizes.push_back(lifetime.size);
+    auto& in = classes[class_of(lifetime.size)];
     ++in.count;
-    in.bytes += life.size;
-    if (life.live_at(out.live.event)) {
+    in.bytes += lifetime.size;
+    if (lifetime.live_at(out.live.event)) {
       ++in.at_peak_count;
-      in.at_peak_bytes += life.size;
+      in.at_peak_bytes += lifetime.size;
     }
-    if (life.death == kNever) continue;
-    events.push_back(life.death - life.birth);
-    if (!out.has_times || life.preexisting) continue;
-    const auto from = trace[life.birth].time_ns, to = trace[life.death].time_ns;
+    if (lifetime.death == kNever) continue;
+    events.push_back(lifetime.death - lifetime.birth);
+    if (!out.has_times || lifetime.preexisting) continue;
+    const auto from = trace[lifetime.birth].time_ns, to = trace[lifetime.death].time_ns;
     times.push_back(to > from ? to - from : 0);
   }
-  out.sizes = spread_of(sizes);
-  out.lifetime_events = spread_of(events);
-  out.lifetime_ns = spread_of(times);
+  out.sizes = percentiles_of(sizes);
+  out.lifetime_events = percentiles_of(events);
+  out.lifetime_ns = percentiles_of(times);
   for (auto& [from, in] : classes) {
     in.from = from;
     out.size_classes.push_back(in);
@@ -134,21 +134,22 @@ void measure(const Lives& lives, Survey& out) {
 
 }  // namespace
 
-Holding held_after(const Lives& lives, std::uint32_t event, std::optional<std::uint32_t> device) {
-  return held(lives, [&](const Life& life) {
-    return life.live_at(event) && (!device || lives.device(life) == *device);
+Holding held_after(const Lifetimes& lifetimes, std::uint32_t event,
+                   std::optional<std::uint32_t> device) {
+  return held(lifetimes, [&](const Lifetime& lifetime) {
+    return lifetime.live_at(event) && (!device || lifetimes.device(lifetime) == *device);
   });
 }
 
-Holding held_at_end(const Lives& lives, bool preexisting) {
-  return held(lives, [&](const Life& life) {
-    return life.death == kNever && life.preexisting == preexisting;
+Holding held_at_end(const Lifetimes& lifetimes, bool preexisting) {
+  return held(lifetimes, [&](const Lifetime& lifetime) {
+    return lifetime.death == kNever && lifetime.preexisting == preexisting;
   });
 }
 
-Survey survey(const Recording& recording, const Lives& lives) {
+Profile profile(const Recording& recording, const Lifetimes& lifetimes) {
   const auto& trace = recording.trace();
-  Survey out;
+  Profile out;
   std::map<std::uint32_t, Level> by_device;
   std::vector<Level> by_thread(trace.threads().size()), by_stream(trace.streams().size());
   Level live, active, host, reserved;
@@ -158,20 +159,23 @@ Survey survey(const Recording& recording, const Lives& lives) {
   Backing backing;
   bool any_backing = false;
   const auto change = [&](AllocId id, bool begins) {
-    const auto& life = lives[id];
-    const auto step = [&](Level& level) { begins ? level.begin(life.size) : level.end(life.size); };
-    switch (life.what) {
+    const auto& lifetime = lifetimes[id];
+    const auto step = [&](Level& level) {
+      begins ? level.begin(lifetime.size) : level.end(lifetime.size);
+    };
+    switch (lifetime.what) {
       case What::device:
-        for (auto* level : {&live, &by_device[lives.device(life)], &by_thread[index(life.thread)],
-                            &by_stream[index(life.stream)]}) {
+        for (auto* level :
+             {&live, &by_device[lifetimes.device(lifetime)], &by_thread[index(lifetime.thread)],
+              &by_stream[index(lifetime.stream)]}) {
           step(*level);
         }
-        if (begins) active.begin(life.size);
-        if (!begins && life.gone > life.death) {
-          pending.begin(life.size);
-          pending_until[life.gone].push_back(life.size);
+        if (begins) active.begin(lifetime.size);
+        if (!begins && lifetime.gone > lifetime.death) {
+          pending.begin(lifetime.size);
+          pending_until[lifetime.gone].push_back(lifetime.size);
         } else if (!begins) {
-          active.end(life.size);
+          active.end(lifetime.size);
         }
         break;
       case What::host:
@@ -180,9 +184,9 @@ Survey survey(const Recording& recording, const Lives& lives) {
       case What::backing:
         any_backing = true;
         step(reserved);
-        if (begins && life.preexisting) {
+        if (begins && lifetime.preexisting) {
           ++backing.segments_before;
-        } else if (recording.has_row(begins ? life.birth : life.death)) {
+        } else if (recording.has_row(begins ? lifetime.birth : lifetime.death)) {
           ++(begins ? backing.segments_made : backing.segments_given_back);
         }
         break;
@@ -190,34 +194,34 @@ Survey survey(const Recording& recording, const Lives& lives) {
         break;
     }
   };
-  lives.walk([&](std::uint32_t, AllocId id) { change(id, true); },
-             [&](std::uint32_t, AllocId id) { change(id, false); },
-             [&](std::uint32_t event) {
-               if (!pending_until.empty() && pending_until.begin()->first <= event) {
-                 for (const auto size : pending_until.begin()->second) {
-                   pending.end(size);
-                   active.end(size);
-                 }
-                 pending_until.erase(pending_until.begin());
-               }
-               pending.passed(event);
-               active.passed(event);
-               const auto& each = trace[event];
-               if (live.passed(event)) backing.reserved_at_live = reserved.bytes;
-               if (reserved.passed(event)) backing.live_at_reserved = live.bytes;
-               host.passed(event);
-               if (each.op == Op::reset || each.op == Op::context_destroy || each.op == Op::free)
-                 return;
-               for (auto& [device, level] : by_device) level.passed(event);
-               by_thread[index(each.thread)].passed(event);
-               by_stream[index(each.stream)].passed(event);
-             });
+  lifetimes.walk(
+      [&](std::uint32_t, AllocId id) { change(id, true); },
+      [&](std::uint32_t, AllocId id) { change(id, false); },
+      [&](std::uint32_t event) {
+        if (!pending_until.empty() && pending_until.begin()->first <= event) {
+          for (const auto size : pending_until.begin()->second) {
+            pending.end(size);
+            active.end(size);
+          }
+          pending_until.erase(pending_until.begin());
+        }
+        pending.passed(event);
+        active.passed(event);
+        const auto& each = trace[event];
+        if (live.passed(event)) backing.reserved_at_live = reserved.bytes;
+        if (reserved.passed(event)) backing.live_at_reserved = live.bytes;
+        host.passed(event);
+        if (each.op == Op::reset || each.op == Op::context_destroy || each.op == Op::free) return;
+        for (auto& [device, level] : by_device) level.passed(event);
+        by_thread[index(each.thread)].passed(event);
+        by_stream[index(each.stream)].passed(event);
+      });
   out.live = live.peak;
   out.active = active.peak;
   out.pending_at_end = pending.count;
   out.pending_bytes_at_end = pending.bytes;
   out.live_at_end_bytes = live.bytes;
-  out.actions = count_rows(recording, lives);
+  out.actions = count_rows(recording, lifetimes);
   out.host = host.peak;
   for (const auto& [device, level] : by_device) out.live_by_device.emplace_back(device, level.peak);
   if (any_backing) {
@@ -226,15 +230,15 @@ Survey survey(const Recording& recording, const Lives& lives) {
     backing.pending_peak = pending.peak.bytes;
     out.backing = backing;
   }
-  count_events(lives, out);
+  count_events(lifetimes, out);
   for (std::size_t i = 0; i < by_thread.size(); ++i)
     out.threads[i].peak_live_bytes = by_thread[i].peak.bytes;
   for (std::size_t i = 0; i < by_stream.size(); ++i)
     out.streams[i].peak_live_bytes = by_stream[i].peak.bytes;
-  measure(lives, out);
-  out.at_peak = held_after(lives, out.live.event);
-  out.leaked = held_at_end(lives, false);
-  out.preexisting_at_end = held_at_end(lives, true);
+  measure(lifetimes, out);
+  out.at_peak = held_after(lifetimes, out.live.event);
+  out.leaked = held_at_end(lifetimes, false);
+  out.preexisting_at_end = held_at_end(lifetimes, true);
   return out;
 }
 

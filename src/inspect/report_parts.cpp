@@ -1,4 +1,4 @@
-#include "inspect/places.hpp"
+#include "inspect/report_parts.hpp"
 
 #include <algorithm>
 #include <numeric>

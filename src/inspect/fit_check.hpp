@@ -4,9 +4,9 @@
 #include <optional>
 #include <vector>
 
+#include "inspect/profile.hpp"
 #include "inspect/recording.hpp"
 #include "inspect/space.hpp"
-#include "inspect/survey.hpp"
 
 namespace emm::inspect {
 
@@ -19,7 +19,7 @@ struct Overrun {
 
 /// What the recording of one device says of a capacity that it was not recorded with. Bytes; peaks
 /// are over events.
-struct Outlook {
+struct FitCheck {
   enum class Verdict : std::uint8_t {
     not_asked,  ///< No capacity was given.
     fails,      ///< With every manager: more is live than the capacity.
@@ -40,10 +40,10 @@ struct Outlook {
   Holding held;              ///< At its end.
   std::optional<Space> space;  ///< Likewise, where addresses are recorded.
 };
-std::string_view name(Outlook::Verdict verdict) noexcept;
+std::string_view name(FitCheck::Verdict verdict) noexcept;
 
 /// Of each device that has memory, by device. `capacity`: of each.
-std::vector<Outlook> outlooks(const Recording& recording, const Lives& lives,
-                              std::optional<std::uint64_t> capacity);
+std::vector<FitCheck> fit_checks(const Recording& recording, const Lifetimes& lifetimes,
+                                 std::optional<std::uint64_t> capacity);
 
 }  // namespace emm::inspect

@@ -7,20 +7,20 @@
 
 #include "inspect/growth.hpp"
 #include "inspect/need.hpp"
-#include "inspect/places.hpp"
+#include "inspect/profile.hpp"
+#include "inspect/report_parts.hpp"
 #include "inspect/space.hpp"
-#include "inspect/survey.hpp"
 
 namespace emm::inspect {
 
 /// For a person, in 100 columns.
-std::string to_text(const Recording& recording, const Survey& survey, const Growth& growth,
+std::string to_text(const Recording& recording, const Profile& profile, const Growth& growth,
                     const Shown& shown);
 std::string to_text(const Recording& recording, const Space& map, const Shown& shown);
 
 /// "emmctl.inspect/2": all of it, and the map and the needs where there are any; lists no longer
 /// than `shown.top`.
-std::string to_json(const Recording& recording, const Survey& survey, const Growth& growth,
+std::string to_json(const Recording& recording, const Profile& profile, const Growth& growth,
                     const std::optional<Space>& map, const std::optional<std::vector<Need>>& needs,
                     const Shown& shown);
 

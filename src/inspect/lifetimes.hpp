@@ -14,7 +14,7 @@ inline constexpr std::uint32_t kNever = std::numeric_limits<std::uint32_t>::max(
 
 /// One id of a trace: what it is and from which event to which it lives. Events are indices in the
 /// trace, from 0.
-struct Life {
+struct Lifetime {
   enum class What : std::uint8_t {
     nothing,  ///< Nothing that this trace makes, or it failed.
     device,   ///< memalloc and memallocmanaged of the program: what "live" counts.
@@ -51,19 +51,19 @@ enum class Asked : std::uint8_t {
 };
 
 /// Every id of a trace, and what begins and ends at each event. The trace must outlive it.
-class Lives {
+class Lifetimes {
  public:
-  explicit Lives(const trace::Trace& trace);
+  explicit Lifetimes(const trace::Trace& trace);
 
   /// parse_error where sizes are so large that sums of them would not fit into 64 bits: all that
   /// stand on this add up.
   Status can_be_summed() const;
 
   const trace::Trace& trace() const noexcept { return trace_; }
-  const std::vector<Life>& all() const noexcept { return lives_; }
-  const Life& operator[](AllocId id) const noexcept { return lives_[index(id)]; }
-  std::uint32_t device(const Life& life) const noexcept {
-    return trace_.contexts()[index(life.context)].device;
+  const std::vector<Lifetime>& all() const noexcept { return lifetimes_; }
+  const Lifetime& operator[](AllocId id) const noexcept { return lifetimes_[index(id)]; }
+  std::uint32_t device(const Lifetime& lifetime) const noexcept {
+    return trace_.contexts()[index(lifetime.context)].device;
   }
 
   /// Calls began(event, id) and ended(event, id) for each beginning and end, and passed(event)
@@ -74,9 +74,9 @@ class Lives {
     for (std::uint32_t event = 0; event < trace_.size(); ++event) {
       const auto& each = trace_[event];
       if (makes_or_ends(each.op)) {
-        const auto& life = lives_[index(each.id)];
-        if (life.birth == event) began(event, each.id);
-        if (life.death == event) ended(event, each.id);
+        const auto& lifetime = lifetimes_[index(each.id)];
+        if (lifetime.birth == event) began(event, each.id);
+        if (lifetime.death == event) ended(event, each.id);
       }
       for (; reset < by_reset_.size() && by_reset_[reset].first == event; ++reset)
         ended(event, by_reset_[reset].second);
@@ -88,7 +88,7 @@ class Lives {
   static bool makes_or_ends(trace::Op op) noexcept;
 
   const trace::Trace& trace_;
-  std::vector<Life> lives_;
+  std::vector<Lifetime> lifetimes_;
   std::vector<std::pair<std::uint32_t, AllocId>> by_reset_;  // what a reset ends, by event
 };
 

@@ -1,4 +1,4 @@
-#include "inspect/lives.hpp"
+#include "inspect/lifetimes.hpp"
 
 #include <map>
 
@@ -17,18 +17,18 @@ bool worked(const Event& event) noexcept {
   return outcome == Outcome::none || outcome == Outcome::ok || outcome == Outcome::any;
 }
 
-Life::What what(const Event& event) noexcept {
-  if (!worked(event)) return Life::What::nothing;
-  if (event.has(event_flag::backing)) return Life::What::backing;
+Lifetime::What what(const Event& event) noexcept {
+  if (!worked(event)) return Lifetime::What::nothing;
+  if (event.has(event_flag::backing)) return Lifetime::What::backing;
   switch (event.op) {
     case Op::memalloc:
     case Op::memallocmanaged:
-      return Life::What::device;
+      return Lifetime::What::device;
     case Op::memhostalloc:
     case Op::mempin:
-      return Life::What::host;
+      return Lifetime::What::host;
     default:
-      return Life::What::import;
+      return Lifetime::What::import;
   }
 }
 
@@ -40,13 +40,13 @@ bool is_refused(const Event& event) noexcept {
   return asks && event.recorded() == Outcome::oom && may_work && !event.has(event_flag::backing);
 }
 
-Status Lives::can_be_summed() const {
+Status Lifetimes::can_be_summed() const {
   ByteSum sum;
   for (std::uint32_t event = 0; event < trace_.size(); ++event) {
     const auto& each = trace_[event];
     if (each.op == Op::flush) {
       sum.add(trace_.detail(each).bytes);
-    } else if (makes_or_ends(each.op) && lives_[index(each.id)].birth == event) {
+    } else if (makes_or_ends(each.op) && lifetimes_[index(each.id)].birth == event) {
       sum.add(each.size);
     }
     if (sum.exceeds()) {
@@ -59,7 +59,7 @@ Status Lives::can_be_summed() const {
   return {};
 }
 
-bool Lives::makes_or_ends(Op op) noexcept {
+bool Lifetimes::makes_or_ends(Op op) noexcept {
   switch (op) {
     case Op::memalloc:
     case Op::memallocmanaged:
@@ -74,7 +74,7 @@ bool Lives::makes_or_ends(Op op) noexcept {
   }
 }
 
-Lives::Lives(const trace::Trace& trace) : trace_(trace), lives_(trace.alloc_count()) {
+Lifetimes::Lifetimes(const trace::Trace& trace) : trace_(trace), lifetimes_(trace.alloc_count()) {
   // What is live in each context of each process, only where something ends all of it.
   bool any_reset = false;
   for (std::size_t i = 0; i < trace.size() && !any_reset; ++i) {
@@ -85,33 +85,33 @@ Lives::Lives(const trace::Trace& trace) : trace_(trace), lives_(trace.alloc_coun
     const auto& event = trace[i];
     const bool backing = event.has(event_flag::backing);
     if (event.op == Op::free || event.op == Op::close_ipc_handle) {
-      auto& life = lives_[index(event.id)];
-      if (backing && life.what != Life::What::backing) {
-        life.gone = worked(event) ? i : kNever;
-      } else if (life.death == kNever && life.what != Life::What::nothing) {
-        life.death = life.gone = i;
+      auto& lifetime = lifetimes_[index(event.id)];
+      if (backing && lifetime.what != Lifetime::What::backing) {
+        lifetime.gone = worked(event) ? i : kNever;
+      } else if (lifetime.death == kNever && lifetime.what != Lifetime::What::nothing) {
+        lifetime.death = lifetime.gone = i;
       }
     } else if (makes_or_ends(event.op)) {
-      auto& life = lives_[index(event.id)];
-      life = {.size = event.size,
-              .birth = i,
-              .site = event.site,
-              .thread = event.thread,
-              .stream = event.stream,
-              .context = event.context,
-              .what = what(event),
-              .preexisting = event.has(event_flag::preexisting)};
-      if (life.what == Life::What::nothing) life.birth = kNever;
-      if (any_reset && life.what != Life::What::nothing && !backing) {
+      auto& lifetime = lifetimes_[index(event.id)];
+      lifetime = {.size = event.size,
+                  .birth = i,
+                  .site = event.site,
+                  .thread = event.thread,
+                  .stream = event.stream,
+                  .context = event.context,
+                  .what = what(event),
+                  .preexisting = event.has(event_flag::preexisting)};
+      if (lifetime.what == Lifetime::What::nothing) lifetime.birth = kNever;
+      if (any_reset && lifetime.what != Lifetime::What::nothing && !backing) {
         born_there[{event.context, trace.detail(event).process}].push_back(event.id);
       }
     } else if ((event.op == Op::reset || event.op == Op::context_destroy) && !backing &&
                worked(event)) {
       auto& born = born_there[{event.context, trace.detail(event).process}];
       for (const auto id : born) {
-        auto& life = lives_[index(id)];
-        if (life.death != kNever) continue;
-        life.death = life.gone = i;
+        auto& lifetime = lifetimes_[index(id)];
+        if (lifetime.death != kNever) continue;
+        lifetime.death = lifetime.gone = i;
         by_reset_.emplace_back(i, id);
       }
       born.clear();

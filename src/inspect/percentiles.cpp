@@ -1,10 +1,10 @@
-#include "inspect/spread.hpp"
+#include "inspect/percentiles.hpp"
 
 #include <algorithm>
 
 namespace emm::inspect {
 
-Spread spread_of(std::vector<std::uint64_t>& values) {
+Percentiles percentiles_of(std::vector<std::uint64_t>& values) {
   if (values.empty()) return {};
   std::sort(values.begin(), values.end());
   const auto rank = [&](std::uint64_t percent) {

@@ -7,12 +7,12 @@
 namespace emm::inspect {
 
 /// How numbers are spread: their percentiles by nearest rank.
-struct Spread {
+struct Percentiles {
   std::uint64_t count = 0;
   std::uint64_t min = 0, p50 = 0, p90 = 0, p99 = 0, max = 0;
-  bool operator==(const Spread&) const = default;
+  bool operator==(const Percentiles&) const = default;
 };
 /// Sorts `values`.
-Spread spread_of(std::vector<std::uint64_t>& values);
+Percentiles percentiles_of(std::vector<std::uint64_t>& values);
 
 }  // namespace emm::inspect

@@ -7,18 +7,18 @@
 #include <vector>
 
 #include "inspect/holding.hpp"
-#include "inspect/lives.hpp"
+#include "inspect/lifetimes.hpp"
+#include "inspect/percentiles.hpp"
 #include "inspect/recording.hpp"
-#include "inspect/spread.hpp"
 
 namespace emm::inspect {
 
 /// What is live after `event`, on `device` if given.
-Holding held_after(const Lives& lives, std::uint32_t event,
+Holding held_after(const Lifetimes& lifetimes, std::uint32_t event,
                    std::optional<std::uint32_t> device = std::nullopt);
 /// What is live at the end. Memory that was there before the recording began is no leak of it:
 /// `preexisting` says which of the two.
-Holding held_at_end(const Lives& lives, bool preexisting);
+Holding held_at_end(const Lifetimes& lifetimes, bool preexisting);
 
 /// A greatest value and the first event after which it holds.
 struct Peak {
@@ -73,18 +73,18 @@ struct Backing {
 
 /// What a trace is like. Live, peaks and sizes are of device memory as requested, unless the name
 /// says otherwise.
-struct Survey {
+struct Profile {
   std::uint64_t events = 0;
   std::array<std::uint64_t, trace::kOpCount> by_op{};
   std::array<std::uint64_t, trace::kOpCount> backing_by_op{};  ///< Of them, the manager's.
   std::uint64_t failed = 0;             ///< Requests that are recorded, or expected, to fail.
   std::uint64_t allocs = 0, bytes = 0;  ///< Of device memory, that worked.
   bool has_times = false;
-  std::uint64_t span_ns = 0;                   ///< From the first event to the last.
-  Spread sizes, lifetime_events, lifetime_ns;  ///< Lifetimes of what ended.
-  std::vector<SizeClass> size_classes;         ///< By size; none that is empty.
-  std::vector<Share> threads, streams;         ///< By ThreadId, StreamId.
-  Actions actions{};                           ///< Of device memory.
+  std::uint64_t span_ns = 0;                        ///< From the first event to the last.
+  Percentiles sizes, lifetime_events, lifetime_ns;  ///< Lifetimes of what ended.
+  std::vector<SizeClass> size_classes;              ///< By size; none that is empty.
+  std::vector<Share> threads, streams;              ///< By ThreadId, StreamId.
+  Actions actions{};                                ///< Of device memory.
   Peak live;
   Peak active;  ///< Live, or freed and not free yet: until the free completed.
   std::uint64_t pending_at_end = 0, pending_bytes_at_end = 0;  ///< Freed, and not free at the end.
@@ -94,6 +94,6 @@ struct Survey {
   Holding at_peak, leaked, preexisting_at_end;
   std::optional<Backing> backing;
 };
-Survey survey(const Recording& recording, const Lives& lives);
+Profile profile(const Recording& recording, const Lifetimes& lifetimes);
 
 }  // namespace emm::inspect

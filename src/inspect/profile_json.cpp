@@ -3,20 +3,23 @@
 
 #include "base/text.hpp"
 #include "format/json_writer.hpp"
-#include "inspect/survey_text.hpp"
+#include "inspect/profile_text.hpp"
 
 namespace emm::inspect {
 namespace {
 
 using Json = emm::format::JsonWriter;
 
-void write(Json& json, std::string_view name, const Spread& spread) {
+void write(Json& json, std::string_view name, const Percentiles& percentiles) {
   json.key(name)
       .begin_object()
-      .member("count", spread.count)
-      .member("min", spread.min)
-      .member("p50", spread.p50);
-  json.member("p90", spread.p90).member("p99", spread.p99).member("max", spread.max).end_object();
+      .member("count", percentiles.count)
+      .member("min", percentiles.min)
+      .member("p50", percentiles.p50);
+  json.member("p90", percentiles.p90)
+      .member("p99", percentiles.p99)
+      .member("max", percentiles.max)
+      .end_object();
 }
 
 void write(Json& json, std::string_view name, const trace::Trace& trace, const Peak& peak) {
@@ -132,7 +135,7 @@ void write(Json& json, const trace::Trace& trace, const Space& map) {
 
 }  // namespace
 
-std::string to_json(const Recording& recording, const Survey& survey, const Growth& growth,
+std::string to_json(const Recording& recording, const Profile& profile, const Growth& growth,
                     const std::optional<Space>& map, const std::optional<std::vector<Need>>& needs,
                     const Shown& shown) {
   const auto& trace = recording.trace();
@@ -141,27 +144,26 @@ std::string to_json(const Recording& recording, const Survey& survey, const Grow
   json.begin_object()
       .member("schema", "emmctl.inspect/2")
       .member("trace", trace.source())
-      .member("events", survey.events);
+      .member("events", profile.events);
   json.key("operations").begin_object();
   for (std::size_t op = 0; op < trace::kOpCount; ++op) {
-    if (survey.by_op[op] != 0)
-      json.member(trace::name(static_cast<trace::Op>(op)), survey.by_op[op]);
+    if (profile.by_op[op] != 0)
+      json.member(trace::name(static_cast<trace::Op>(op)), profile.by_op[op]);
   }
   json.end_object()
-      .member("allocs", survey.allocs)
-      .member("bytes", survey.bytes)
-      .member("failed", survey.failed);
-  json.key("span_ns");
-  survey.has_times ? json.value(survey.span_ns) : json.null();
+      .member("allocs", profile.allocs)
+      .member("bytes", profile.bytes)
+      .member("failed", profile.failed);
+  json.member("span_ns", profile.has_times ? std::optional(profile.span_ns) : std::nullopt);
   json.key("actions").begin_object();
-  for (std::size_t action = 0; action < survey.actions.size(); ++action)
-    json.member(kActionNames[action], survey.actions[action]);
+  for (std::size_t action = 0; action < profile.actions.size(); ++action)
+    json.member(kActionNames[action], profile.actions[action]);
   json.end_object();
-  write(json, "size", survey.sizes);
-  write(json, "lifetime_events", survey.lifetime_events);
-  write(json, "lifetime_ns", survey.lifetime_ns);
+  write(json, "size", profile.sizes);
+  write(json, "lifetime_events", profile.lifetime_events);
+  write(json, "lifetime_ns", profile.lifetime_ns);
   json.key("size_classes").begin_array();
-  for (const auto& each : survey.size_classes) {
+  for (const auto& each : profile.size_classes) {
     json.begin_object()
         .member("from", each.from)
         .member("count", each.count)
@@ -171,24 +173,24 @@ std::string to_json(const Recording& recording, const Survey& survey, const Grow
         .end_object();
   }
   json.end_array();
-  write(json, "threads", survey.threads, trace.threads());
-  write(json, "streams", survey.streams, trace.streams());
-  write(json, "peak_live", trace, survey.live);
+  write(json, "threads", profile.threads, trace.threads());
+  write(json, "streams", profile.streams, trace.streams());
+  write(json, "peak_live", trace, profile.live);
   json.key("peak_live_by_device").begin_object();
-  for (const auto& [device, peak] : survey.live_by_device)
+  for (const auto& [device, peak] : profile.live_by_device)
     write(json, text::format("{}", device), trace, peak);
   json.end_object();
-  write(json, "peak_active", trace, survey.active);
-  json.member("active_at_end_bytes", survey.live_at_end_bytes + survey.pending_bytes_at_end);
-  json.member("pending_at_end", survey.pending_at_end)
-      .member("pending_at_end_bytes", survey.pending_bytes_at_end);
-  write(json, "peak_host", trace, survey.host);
-  write(json, "at_peak", trace, survey.at_peak, shown.top);
-  write(json, "leaked", trace, survey.leaked, shown.top);
-  write(json, "preexisting_at_end", trace, survey.preexisting_at_end, shown.top);
+  write(json, "peak_active", trace, profile.active);
+  json.member("active_at_end_bytes", profile.live_at_end_bytes + profile.pending_bytes_at_end);
+  json.member("pending_at_end", profile.pending_at_end)
+      .member("pending_at_end_bytes", profile.pending_bytes_at_end);
+  write(json, "peak_host", trace, profile.host);
+  write(json, "at_peak", trace, profile.at_peak, shown.top);
+  write(json, "leaked", trace, profile.leaked, shown.top);
+  write(json, "preexisting_at_end", trace, profile.preexisting_at_end, shown.top);
   json.key("backing");
-  if (survey.backing) {
-    const auto& held = *survey.backing;
+  if (profile.backing) {
+    const auto& held = *profile.backing;
     json.begin_object();
     write(json, "peak_reserved", trace, held.reserved);
     json.member("live_at_peak_reserved_bytes", held.live_at_reserved)

@@ -1,4 +1,4 @@
-#include "inspect/survey_text.hpp"
+#include "inspect/profile_text.hpp"
 
 #include <algorithm>
 #include <initializer_list>
@@ -6,7 +6,7 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "inspect/columns.hpp"
-#include "inspect/places.hpp"
+#include "inspect/report_parts.hpp"
 
 namespace emm::inspect {
 namespace {
@@ -39,12 +39,12 @@ bool sited(const BySite& sites) {
   return sites.size() > 1 || (!sites.empty() && index(sites.front().key) != 0);
 }
 
-std::string heading(const Recording& recording, const Survey& survey) {
+std::string heading(const Recording& recording, const Profile& profile) {
   const auto& trace = recording.trace();
   const auto& header = trace.header();
-  std::vector<std::string> about{counted(survey.events, "event")};
+  std::vector<std::string> about{counted(profile.events, "event")};
   if (!header.framework.empty()) about.back() += " of " + header.framework;
-  if (survey.has_times) about.push_back(units::ns(static_cast<double>(survey.span_ns)));
+  if (profile.has_times) about.push_back(units::ns(static_cast<double>(profile.span_ns)));
   if (trace.device_count() > 1) {
     about.push_back(counted(trace.device_count(), "device"));
   } else if (trace.devices().front() != 0) {
@@ -53,18 +53,18 @@ std::string heading(const Recording& recording, const Survey& survey) {
   if (header.has_complete) about.emplace_back(header.complete ? "complete" : "not complete");
   std::vector<std::string> operations;
   for (std::size_t op = 0; op < trace::kOpCount; ++op) {
-    if (survey.by_op[op] == 0) continue;
+    if (profile.by_op[op] == 0) continue;
     auto words =
-        text::format("{} {}", trace::name(static_cast<trace::Op>(op)), grouped(survey.by_op[op]));
-    if (survey.backing_by_op[op] != 0)
-      words += text::format(" ({} of the manager)", grouped(survey.backing_by_op[op]));
+        text::format("{} {}", trace::name(static_cast<trace::Op>(op)), grouped(profile.by_op[op]));
+    if (profile.backing_by_op[op] != 0)
+      words += text::format(" ({} of the manager)", grouped(profile.backing_by_op[op]));
     operations.push_back(words);
   }
   return text::format("{}: {}\n", shown_as(trace.source()), shown_as(text::join(about))) +
          wrapped(text::join(operations), kWidth);
 }
 
-std::string summary(const Recording& recording, const Survey& survey) {
+std::string summary(const Recording& recording, const Profile& profile) {
   const auto& trace = recording.trace();
   Rows rows;
   const auto peak = [&](std::string name, const Peak& at) {
@@ -72,65 +72,65 @@ std::string summary(const Recording& recording, const Survey& survey) {
                                                   counted(at.count, "allocation"))});
     rows.push_back({"", place_of(trace, at.event)});
   };
-  if (survey.allocs + survey.failed + survey.host.count == 0)
+  if (profile.allocs + profile.failed + profile.host.count == 0)
     return "\nNo device memory is allocated\n";
-  const auto served = survey.allocs == 0 ? std::string("none")
-                                         : text::format("{} of {} in all", grouped(survey.allocs),
-                                                        bytes(survey.bytes));
+  const auto served = profile.allocs == 0 ? std::string("none")
+                                          : text::format("{} of {} in all", grouped(profile.allocs),
+                                                         bytes(profile.bytes));
   rows.push_back(
       {"allocations",
        served +
-           (survey.failed == 0 ? "" : text::format("; {} more failed", grouped(survey.failed)))});
-  if (survey.live.count > 0) peak("peak live", survey.live);
-  if (survey.live_by_device.size() > 1) {
-    for (const auto& [device, at] : survey.live_by_device)
+           (profile.failed == 0 ? "" : text::format("; {} more failed", grouped(profile.failed)))});
+  if (profile.live.count > 0) peak("peak live", profile.live);
+  if (profile.live_by_device.size() > 1) {
+    for (const auto& [device, at] : profile.live_by_device)
       peak(text::format("  device {}", device), at);
   }
-  if (survey.active.bytes > survey.live.bytes) {
-    peak("peak active", survey.active);
+  if (profile.active.bytes > profile.live.bytes) {
+    peak("peak active", profile.active);
     rows.push_back({"", "live, or freed and not free yet for other streams"});
   }
-  if (survey.pending_at_end != 0) {
+  if (profile.pending_at_end != 0) {
     rows.push_back({"never completed", text::format("{}, {}: freed, and not free at the end",
-                                                    counted(survey.pending_at_end, "free"),
-                                                    bytes_in_full(survey.pending_bytes_at_end))});
+                                                    counted(profile.pending_at_end, "free"),
+                                                    bytes_in_full(profile.pending_bytes_at_end))});
   }
-  if (survey.host.bytes > 0) peak("peak of host", survey.host);
+  if (profile.host.bytes > 0) peak("peak of host", profile.host);
   rows.push_back(
-      {"never freed", survey.leaked.count == 0
+      {"never freed", profile.leaked.count == 0
                           ? std::string("none")
-                          : text::format("{}, {}", counted(survey.leaked.count, "allocation"),
-                                         bytes_in_full(survey.leaked.bytes))});
-  if (survey.preexisting_at_end.count != 0) {
+                          : text::format("{}, {}", counted(profile.leaked.count, "allocation"),
+                                         bytes_in_full(profile.leaked.bytes))});
+  if (profile.preexisting_at_end.count != 0) {
     rows.push_back({"kept", text::format("{} from before the recording, {}",
-                                         counted(survey.preexisting_at_end.count, "allocation"),
-                                         bytes_in_full(survey.preexisting_at_end.bytes))});
+                                         counted(profile.preexisting_at_end.count, "allocation"),
+                                         bytes_in_full(profile.preexisting_at_end.bytes))});
   }
   return "\nDevice memory, as requested\n" + columns("ll", rows);
 }
 
-std::string spreads(const Survey& survey) {
-  if (survey.allocs == 0) return "";
+std::string spreads(const Profile& profile) {
+  if (profile.allocs == 0) return "";
   Rows rows{{"", "least", "median", "90 %", "99 %", "most"}};
-  const auto add = [&](std::string name, const Spread& spread, const auto& shown) {
-    if (spread.count == 0) return;
-    rows.push_back({std::move(name), shown(spread.min), shown(spread.p50), shown(spread.p90),
-                    shown(spread.p99), shown(spread.max)});
+  const auto add = [&](std::string name, const Percentiles& percentiles, const auto& shown) {
+    if (percentiles.count == 0) return;
+    rows.push_back({std::move(name), shown(percentiles.min), shown(percentiles.p50),
+                    shown(percentiles.p90), shown(percentiles.p99), shown(percentiles.max)});
   };
-  add("size", survey.sizes, [](std::uint64_t v) { return bytes(v); });
-  add("lifetime in events", survey.lifetime_events, [](std::uint64_t v) { return grouped(v); });
-  if (survey.has_times)
-    add("lifetime in time", survey.lifetime_ns,
+  add("size", profile.sizes, [](std::uint64_t v) { return bytes(v); });
+  add("lifetime in events", profile.lifetime_events, [](std::uint64_t v) { return grouped(v); });
+  if (profile.has_times)
+    add("lifetime in time", profile.lifetime_ns,
         [](std::uint64_t v) { return units::ns(static_cast<double>(v)); });
   return '\n' + columns("lrrrrr", rows);
 }
 
-std::string size_classes(const Survey& survey) {
-  if (survey.size_classes.empty()) return "";
+std::string size_classes(const Profile& profile) {
+  if (profile.size_classes.empty()) return "";
   std::uint64_t most = 0;
-  for (const auto& each : survey.size_classes) most = std::max(most, each.at_peak_bytes);
+  for (const auto& each : profile.size_classes) most = std::max(most, each.at_peak_bytes);
   Rows rows{{"size from", "allocations", "bytes", "at peak", "bytes", ""}};
-  for (const auto& each : survey.size_classes) {
+  for (const auto& each : profile.size_classes) {
     rows.push_back({bytes(each.from), grouped(each.count), bytes(each.bytes),
                     grouped(each.at_peak_count), bytes(each.at_peak_bytes),
                     bar(each.at_peak_bytes, most, 30)});
@@ -179,21 +179,21 @@ std::string counts_of(const Actions& actions, std::initializer_list<Action> whic
   return text::join(words);
 }
 
-std::string backing(const Recording& recording, const Survey& survey) {
-  if (!survey.backing) return "";
-  const auto& held = *survey.backing;
+std::string backing(const Recording& recording, const Profile& profile) {
+  if (!profile.backing) return "";
+  const auto& held = *profile.backing;
   const auto& trace = recording.trace();
   Rows rows{{"peak reserved", text::format("{} in {},", bytes_in_full(held.reserved.bytes),
                                            counted(held.reserved.count, "segment"))},
             {"", place_of(trace, held.reserved.event)},
             {"live then", bytes_in_full(held.live_at_reserved)}};
-  if (survey.live.bytes > 0) {
-    const auto most = std::max(held.reserved.bytes, survey.live.bytes);
+  if (profile.live.bytes > 0) {
+    const auto most = std::max(held.reserved.bytes, profile.live.bytes);
     rows.push_back(
         {"beyond the need",
-         text::format("{}, {} % of the peak live", bytes_in_full(most - survey.live.bytes),
-                      text::fixed(100.0 * static_cast<double>(most - survey.live.bytes) /
-                                      static_cast<double>(survey.live.bytes),
+         text::format("{}, {} % of the peak live", bytes_in_full(most - profile.live.bytes),
+                      text::fixed(100.0 * static_cast<double>(most - profile.live.bytes) /
+                                      static_cast<double>(profile.live.bytes),
                                   1))});
   }
   rows.push_back({"at peak live", bytes_in_full(held.reserved_at_live)});
@@ -203,10 +203,10 @@ std::string backing(const Recording& recording, const Survey& survey) {
   rows.push_back(
       {"segments", text::format("{}{} made, {} given back", before, grouped(held.segments_made),
                                 grouped(held.segments_given_back))});
-  const auto requests = counts_of(
-      survey.actions, {Action::alloc, Action::free_requested, Action::free_completed, Action::oom});
-  const auto of_segments = counts_of(survey.actions, {Action::segment_alloc, Action::segment_free,
-                                                      Action::segment_map, Action::segment_unmap});
+  const auto requests = counts_of(profile.actions, {Action::alloc, Action::free_requested,
+                                                    Action::free_completed, Action::oom});
+  const auto of_segments = counts_of(profile.actions, {Action::segment_alloc, Action::segment_free,
+                                                       Action::segment_map, Action::segment_unmap});
   if (!requests.empty()) rows.push_back({"recorded rows", requests});
   if (!of_segments.empty()) rows.push_back({requests.empty() ? "recorded rows" : "", of_segments});
   if (held.pending_peak != 0)
@@ -280,8 +280,9 @@ std::string growth_text(const Recording& recording, const Growth& growth, const 
   if (growth.bytes > 0 && growth.steady) {
     out += text::format("\n  It never went down: {} in each, on average",
                         change(growth.bytes / static_cast<std::int64_t>(steps)));
-  } else if (growth.bytes != 0) {
-    out += "\n  It went up and down";
+  } else if (growth.bytes > 0) {
+    out += text::format("\n  It fell in between: not every {} adds to it",
+                        by_floors ? "tenth" : "iteration");
   }
   out += '\n';
   if (growth.bytes > 0) {
@@ -309,17 +310,17 @@ char part(const Region& region, std::uint64_t from, std::uint64_t to, std::size_
 
 }  // namespace
 
-std::string to_text(const Recording& recording, const Survey& survey, const Growth& growth,
+std::string to_text(const Recording& recording, const Profile& profile, const Growth& growth,
                     const Shown& shown) {
   const auto& trace = recording.trace();
-  auto out = heading(recording, survey);
-  if (survey.events == 0) return out;
-  out += summary(recording, survey) + spreads(survey) + size_classes(survey);
-  out += holding("Live at the peak", trace, survey.at_peak, shown);
-  out += holding("Never freed", trace, survey.leaked, shown);
-  out += shares("thread", survey.threads, trace.threads(), shown.top);
-  out += shares("stream", survey.streams, trace.streams(), shown.top);
-  out += backing(recording, survey);
+  auto out = heading(recording, profile);
+  if (profile.events == 0) return out;
+  out += summary(recording, profile) + spreads(profile) + size_classes(profile);
+  out += holding("Live at the peak", trace, profile.at_peak, shown);
+  out += holding("Never freed", trace, profile.leaked, shown);
+  out += shares("thread", profile.threads, trace.threads(), shown.top);
+  out += shares("stream", profile.streams, trace.streams(), shown.top);
+  out += backing(recording, profile);
   return out + growth_text(recording, growth, shown);
 }
 

@@ -1,4 +1,4 @@
-#include "inspect/survey.hpp"
+#include "inspect/profile.hpp"
 
 #include <gtest/gtest.h>
 
@@ -66,15 +66,15 @@ std::map<std::uint64_t, std::uint64_t> as_map(const BySize& groups) {
   return out;
 }
 
-TEST(Survey, AgreesWithBruteForceOnRandomRecordings) {
+TEST(Profile, AgreesWithBruteForceOnRandomRecordings) {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const auto random = random_recording(seed, 300);
     const auto recording = recorded(random.lines);
-    const Lives lives(recording->trace());
+    const Lifetimes lifetimes(recording->trace());
     const BruteForce brute{random.operations};
 
-    const auto found = survey(*recording, lives);
+    const auto found = profile(*recording, lifetimes);
 
     ASSERT_EQ(found.events, random.operations.size());
     EXPECT_EQ(found.live, brute.peak(Written::What::memalloc));
@@ -107,7 +107,7 @@ TEST(Survey, AgreesWithBruteForceOnRandomRecordings) {
     EXPECT_EQ(found_by_site, by_site);
 
     std::uint64_t allocs = 0, bytes = 0, failed = 0;
-    std::vector<std::uint64_t> sizes, lifetimes;
+    std::vector<std::uint64_t> sizes, event_counts;
     for (std::size_t i = 0; i < random.operations.size(); ++i) {
       const auto& each = random.operations[i];
       failed += each.what == Written::What::oom ? 1 : 0;
@@ -120,20 +120,20 @@ TEST(Survey, AgreesWithBruteForceOnRandomRecordings) {
         const bool ends = (later.what == Written::What::free && later.id == each.id) ||
                           (later.what == Written::What::reset && later.context == each.context);
         if (!ends) continue;
-        lifetimes.push_back(j - i);
+        event_counts.push_back(j - i);
         break;
       }
     }
     std::sort(sizes.begin(), sizes.end());
-    std::sort(lifetimes.begin(), lifetimes.end());
+    std::sort(event_counts.begin(), event_counts.end());
     EXPECT_EQ(found.allocs, allocs);
     EXPECT_EQ(found.bytes, bytes);
     EXPECT_EQ(found.failed, failed);
     EXPECT_EQ(found.sizes.max, sizes.back());
     EXPECT_EQ(found.sizes.p50, sizes[(sizes.size() + 1) / 2 - 1]);
-    EXPECT_EQ(found.lifetime_events.count, lifetimes.size());
-    EXPECT_EQ(found.lifetime_events.p50, lifetimes[(lifetimes.size() + 1) / 2 - 1]);
-    EXPECT_EQ(found.lifetime_events.max, lifetimes.back());
+    EXPECT_EQ(found.lifetime_events.count, event_counts.size());
+    EXPECT_EQ(found.lifetime_events.p50, event_counts[(event_counts.size() + 1) / 2 - 1]);
+    EXPECT_EQ(found.lifetime_events.max, event_counts.back());
     std::uint64_t classed = 0, classed_at_peak = 0;
     for (const auto& each : found.size_classes)
       classed += each.bytes, classed_at_peak += each.at_peak_bytes;
@@ -142,16 +142,16 @@ TEST(Survey, AgreesWithBruteForceOnRandomRecordings) {
   }
 }
 
-TEST(Survey, GivesThreadsAndStreamsTheirShares) {
+TEST(Profile, GivesThreadsAndStreamsTheirShares) {
   const auto recording = recorded(R"({"op":"memalloc","id":1,"size":100,"thread":1}
 {"op":"memalloc","id":2,"size":50,"thread":2,"stream":"s1"}
 {"op":"free","id":1,"thread":2,"stream":"s1"}
 {"op":"memalloc","id":3,"size":20,"thread":2}
 {"op":"free","id":2,"thread":2,"stream":"s1"}
 )");
-  const Lives lives(recording->trace());
+  const Lifetimes lifetimes(recording->trace());
 
-  const auto found = survey(*recording, lives);
+  const auto found = profile(*recording, lifetimes);
 
   ASSERT_EQ(found.threads.size(), 2u);
   EXPECT_EQ(found.threads[0],
@@ -173,29 +173,31 @@ TEST(Survey, GivesThreadsAndStreamsTheirShares) {
                                      .peak_live_bytes = 50}));
 }
 
-TEST(Survey, PercentilesAreByNearestRank) {
+TEST(Profile, PercentilesAreByNearestRank) {
   std::vector<std::uint64_t> values;
   for (std::uint64_t i = 100; i >= 1; --i) values.push_back(10 * i);
 
-  EXPECT_EQ(spread_of(values),
-            (Spread{.count = 100, .min = 10, .p50 = 500, .p90 = 900, .p99 = 990, .max = 1000}));
+  EXPECT_EQ(
+      percentiles_of(values),
+      (Percentiles{.count = 100, .min = 10, .p50 = 500, .p90 = 900, .p99 = 990, .max = 1000}));
   std::vector<std::uint64_t> one{7};
-  EXPECT_EQ(spread_of(one), (Spread{.count = 1, .min = 7, .p50 = 7, .p90 = 7, .p99 = 7, .max = 7}));
+  EXPECT_EQ(percentiles_of(one),
+            (Percentiles{.count = 1, .min = 7, .p50 = 7, .p90 = 7, .p99 = 7, .max = 7}));
 }
 
-TEST(Survey, MemoryThatWasThereBeforeIsNoLeakOfTheRecording) {
+TEST(Profile, MemoryThatWasThereBeforeIsNoLeakOfTheRecording) {
   const auto recording = recorded(R"({"op":"memalloc","id":1,"size":100,"preexisting":true}
 {"op":"memalloc","id":2,"size":7}
 )");
-  const Lives lives(recording->trace());
+  const Lifetimes lifetimes(recording->trace());
 
-  const auto found = survey(*recording, lives);
+  const auto found = profile(*recording, lifetimes);
 
   EXPECT_EQ(found.leaked.bytes, 7u);
   EXPECT_EQ(found.preexisting_at_end.bytes, 100u);
 }
 
-TEST(Survey, WhatIsFreedIsActiveUntilItsFreeCompletes) {
+TEST(Profile, WhatIsFreedIsActiveUntilItsFreeCompletes) {
   const auto recording = recorded(R"({"op":"memalloc","id":1,"size":100}
 {"op":"free","id":1}
 {"op":"memalloc","id":2,"size":10}
@@ -205,9 +207,9 @@ TEST(Survey, WhatIsFreedIsActiveUntilItsFreeCompletes) {
 {"op":"free","id":3}
 {"op":"free","layer":"backing","id":3,"result":{"outcome":"error","code":600}}
 )");
-  const Lives lives(recording->trace());
+  const Lifetimes lifetimes(recording->trace());
 
-  const auto found = survey(*recording, lives);
+  const auto found = profile(*recording, lifetimes);
 
   EXPECT_EQ(found.live, (Peak{.bytes = 100, .count = 1, .event = 0}));
   EXPECT_EQ(found.active, (Peak{.bytes = 110, .count = 2, .event = 2}));
@@ -218,7 +220,7 @@ TEST(Survey, WhatIsFreedIsActiveUntilItsFreeCompletes) {
   EXPECT_EQ(found.actions[static_cast<std::size_t>(Action::free_completed)], 2u);
 }
 
-TEST(Survey, SegmentsAreCountedAsTheyWereMadeAndGivenBack) {
+TEST(Profile, SegmentsAreCountedAsTheyWereMadeAndGivenBack) {
   const auto recording = recorded(
       R"({"op":"memalloc","layer":"backing","id":"s1","size":50,"preexisting":true}
 {"op":"memalloc","layer":"backing","kind":"physical","id":"s2","size":100,"addr":"0x1000"}
@@ -230,9 +232,9 @@ TEST(Survey, SegmentsAreCountedAsTheyWereMadeAndGivenBack) {
 {"op":"memalloc","id":1,"size":9,"preexisting":true}
 {"op":"memalloc","id":2,"size":9,"result":"oom"}
 )");
-  const Lives lives(recording->trace());
+  const Lifetimes lifetimes(recording->trace());
 
-  const auto found = survey(*recording, lives);
+  const auto found = profile(*recording, lifetimes);
 
   ASSERT_TRUE(found.backing);
   EXPECT_EQ(found.backing->segments_before, 1u);
