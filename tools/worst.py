@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How much each bundled manager can be made to waste: the table in managers/README.md.
+"""Writes the table of managers/README.md that says how much each bundled manager can be made to waste.
 
-    tools/worst.py [--emmctl PROGRAM]            writes it, of the worst traces that are known
-    tools/worst.py --check [--emmctl PROGRAM]    fails where the committed one is not what is true
+    tools/worst.py [--emmctl PROGRAM]            writes it from the worst traces that are known
+    tools/worst.py --check [--emmctl PROGRAM]    fails where the committed table is out of date
     tools/worst.py --search                      looks for worse traces first, and keeps what it finds
-    tools/worst.py --managers pool               only these, by a search, printed and not written
+    tools/worst.py --managers pool               searches for these managers only; prints and writes nothing
 
-Each cell is what is reserved over what is live, both at their peaks, on the simulated device: for the patterns of
+Each cell is the peak of reserved bytes over the peak of live bytes on the simulated device: for the patterns of
 `emmctl generate`, and for the worst trace that `emmctl adversary` has found, which tests/trial/worst keeps.
 """
 import argparse
@@ -92,7 +92,7 @@ def patterns(emmctl, managers, pool, folder):
 
 
 def table(emmctl, managers, jobs, trials, keep):
-    """With `trials` a search is made, and `keep` keeps what is worse than what is known."""
+    """Searches where `trials` are given; `keep` keeps a trace that is worse than the known one."""
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         runs = {manager: [pool.submit(search, emmctl, manager, trials, folder, seed) for seed in SEEDS if trials]
                 for manager in managers}
@@ -115,8 +115,8 @@ def main():
     parser.add_argument("--emmctl", default=str(ROOT / "tools/emmctl"))
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--search", action="store_true")
-    parser.add_argument("--managers", help="with commas between; options as --manager takes them, with ; for a comma")
-    parser.add_argument("--trials", type=int, default=20000, help="of a search, for each of three seeds [20000]")
+    parser.add_argument("--managers", help="managers with commas between; options as --manager takes them, with ; for a comma")
+    parser.add_argument("--trials", type=int, default=20000, help="trials of a search, for each of three seeds [20000]")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="programs at a time")
     arguments = parser.parse_args()
     if arguments.managers:

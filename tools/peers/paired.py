@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 
+NOT_HERE = 3  # a peer's exit code
 LEVEL = 0.95
 LEAST_ROUNDS = 6  # of five rounds even the widest interval covers less than 95 %
 
@@ -166,8 +167,15 @@ def measure(arguments, lists, results, end, clock):
 
 
 def one_run(command, path, arguments):
-    done = subprocess.run([*command, "--warm", str(arguments.warm), "--latency", "0", path], capture_output=True, text=True,
-                          timeout=arguments.limit)
+    """What a build printed of one list of requests. Ends the program with 5 where there is no device."""
+    try:
+        done = subprocess.run([*command, "--warm", str(arguments.warm), "--latency", "0", path], capture_output=True, text=True,
+                              timeout=arguments.limit)
+    except subprocess.TimeoutExpired:
+        raise SystemExit(f"peers: {command[0]} has not ended after {arguments.limit:g} s (--limit)") from None
+    if done.returncode == NOT_HERE:
+        print(f"peers: {done.stderr.strip()}", file=sys.stderr)
+        raise SystemExit(5)
     if done.returncode != 0 or not done.stdout.strip():
         raise SystemExit(f"peers: {command[0]} ends with {done.returncode}: {done.stderr.strip() or 'no words'}")
     line = json.loads(done.stdout.splitlines()[0])
