@@ -11,8 +11,8 @@
 
 namespace emm::replay {
 
-/// The content that marks an allocation: a word of its own, repeated from its beginning. A word that
-/// is found in the wrong place names its owner.
+/// The content that marks an allocation: a word of its own, repeated from its beginning. A word
+/// that is found in the wrong place names its owner.
 class Pattern {
  public:
   explicit Pattern(AllocId id) noexcept : word_((static_cast<std::uint32_t>(id) + 1) * kFactor) {}
@@ -43,7 +43,8 @@ struct Difference {
   std::byte found{};
   std::byte expected{};
   std::uint32_t word = 0;  ///< The four bytes around it, from a multiple of four.
-  std::string refused;  ///< The error of a driver that refused to read; the rest then means nothing.
+  std::string
+      refused;  ///< The error of a driver that refused to read; the rest then means nothing.
 };
 
 /// Calls `each` with offset and size of each part of `size` bytes of memory that is to be read: all

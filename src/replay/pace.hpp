@@ -10,8 +10,8 @@
 namespace emm::replay {
 
 /// Keeps the recorded times, or a multiple of them: no event begins earlier after the first one
-/// than it did when it was recorded. A simulated clock is advanced instead of waited for. Any thread
-/// may wait.
+/// than it did when it was recorded. A simulated clock is advanced instead of waited for. Any
+/// thread may wait.
 class Pace {
  public:
   /// `speed` 2 is twice as fast as recorded. A wait ends early once `interrupted`, which may be

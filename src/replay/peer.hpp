@@ -32,9 +32,9 @@ class Peer {
 
 inline constexpr int kPeerTimeoutMs = 30'000;
 
-/// Runs `command` (a program and its arguments) with a socket as its descriptor 3, through which the
-/// two speak. An answer that does not come within `timeout_ms` is an io_error, and so is every call
-/// after it.
+/// Runs `command` (a program and its arguments) with a socket as its descriptor 3, through which
+/// the two speak. An answer that does not come within `timeout_ms` is an io_error, and so is every
+/// call after it.
 Result<std::unique_ptr<Peer>> start_peer_process(const std::vector<std::string>& command,
                                                  int timeout_ms = kPeerTimeoutMs);
 

@@ -9,8 +9,8 @@ namespace emm::replay {
 
 /// The processors that a process may use. The system may put threads that are woken together on one
 /// processor while another is idle; all that wait for one of them are then half as fast for some
-/// hundredths of a second. So each thread is moved to a processor of its own when it begins, and may
-/// be moved on from there. Does nothing where the system does not list its processors.
+/// hundredths of a second. So each thread is moved to a processor of its own when it begins, and
+/// may be moved on from there. Does nothing where the system does not list its processors.
 class Processors {
  public:
   Processors() noexcept {

@@ -19,7 +19,8 @@ TEST(Need, IsAtLeastThePeakAndBracketedByALayout) {
 
     ASSERT_EQ(found.size(), 1u);
     const auto& need = found[0];
-    EXPECT_EQ(bounds(lifetimes, Asked::served).at(0).peak_live, profile(*recording, lifetimes).live.bytes);
+    EXPECT_EQ(bounds(lifetimes, Asked::served).at(0).peak_live,
+              profile(*recording, lifetimes).live.bytes);
     EXPECT_GE(need.peak_live, profile(*recording, lifetimes).live.bytes);
     EXPECT_LE(need.peak_live, need.lower);
     EXPECT_LE(need.lower, need.upper);

@@ -120,7 +120,8 @@ TEST(OutOfMemory, HasNoKnownCauseWhereOthersMayHoldADeviceOfUnknownCapacity) {
   EXPECT_EQ(only(kLines, "").cause, Cause::not_known);
   EXPECT_EQ(find_ooms(*recording, lifetimes, 8000).all.at(0).cause, Cause::others);
   EXPECT_EQ(find_ooms(*recording, lifetimes, 350).all.at(0).cause, Cause::need);
-  const auto text = on_one_line(to_text(*recording, lifetimes, find_ooms(*recording, lifetimes), 0, {}));
+  const auto text =
+      on_one_line(to_text(*recording, lifetimes, find_ooms(*recording, lifetimes), 0, {}));
   EXPECT_NE(
       text.find(
           "50 B more than the 200 bytes that the manager held and the 150 bytes that the device"),
@@ -171,7 +172,8 @@ TEST(OutOfMemory, CountsTheFreeMemoryWhereItSaysHowMuchMoreWouldHaveBeenEnough) 
 )");
   const Lifetimes lifetimes(recording->trace());
 
-  const auto text = on_one_line(to_text(*recording, lifetimes, find_ooms(*recording, lifetimes), 0, {}));
+  const auto text =
+      on_one_line(to_text(*recording, lifetimes, find_ooms(*recording, lifetimes), 0, {}));
 
   EXPECT_NE(text.find("1.00 MiB more than the 20.00 MiB that it held and the 3.00 MiB that the "
                       "device had free"),
@@ -200,7 +202,8 @@ TEST(OutOfMemory, IsOfOneDeviceWhateverOthersHold) {
   const auto text = on_one_line(to_text(*recording, lifetimes, report, 0, {}));
   EXPECT_NE(text.find("on device 3"), text.npos) << text;
   EXPECT_EQ(text.find("1,800 bytes"), text.npos) << text;
-  const auto json = to_json(*recording, lifetimes, report, 0, fit_checks(*recording, lifetimes, {}), 10);
+  const auto json =
+      to_json(*recording, lifetimes, report, 0, fit_checks(*recording, lifetimes, {}), 10);
   EXPECT_NE(json.find(R"("device":3,"peak_live_bytes":300,"peak_needed_bytes":1100,)"), json.npos)
       << json;
 }
@@ -218,7 +221,9 @@ TEST(FitCheck, SaysOfEachDeviceWhetherATraceThatNeverFailedWould) {
 )",
                                   R"(,"requires":["streams"])");
   const Lifetimes lifetimes(recording->trace());
-  const auto at = [&](std::uint64_t capacity) { return fit_checks(*recording, lifetimes, capacity); };
+  const auto at = [&](std::uint64_t capacity) {
+    return fit_checks(*recording, lifetimes, capacity);
+  };
 
   EXPECT_EQ(at(200)[0].verdict, Verdict::fails);
   EXPECT_EQ(at(200)[1].device, 3u);

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "base/text.hpp"
-#include "inspect/report_parts.hpp"
 #include "inspect/recording.hpp"
+#include "inspect/report_parts.hpp"
 
 namespace emm::inspect {
 namespace {

@@ -73,8 +73,9 @@ std::vector<std::string> ids(const trace::Trace& trace) {
 std::uint64_t peak_live(const trace::Trace& trace) {
   std::uint64_t live = 0, peak = 0;
   const inspect::Lifetimes lifetimes(trace);
-  lifetimes.walk([&](std::uint32_t, AllocId id) { peak = std::max(peak, live += lifetimes[id].size); },
-             [&](std::uint32_t, AllocId id) { live -= lifetimes[id].size; }, [](std::uint32_t) {});
+  lifetimes.walk(
+      [&](std::uint32_t, AllocId id) { peak = std::max(peak, live += lifetimes[id].size); },
+      [&](std::uint32_t, AllocId id) { live -= lifetimes[id].size; }, [](std::uint32_t) {});
   return peak;
 }
 

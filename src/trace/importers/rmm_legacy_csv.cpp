@@ -169,7 +169,7 @@ DeviceInfo first_device(std::string_view prefix) {
   return device;
 }
 
-Result<ImportCounts> read_log(format::ByteSource& source, OperationSink& sink,
+Result<ImportCounts> read_legacy_log(format::ByteSource& source, OperationSink& sink,
                               const ImportOptions& options) {
   auto prefix = source.peek(std::size_t{64} << 10);
   if (!prefix) return std::move(prefix).error();
@@ -198,7 +198,7 @@ extern constinit const Importer rmm_legacy_csv_importer{
     .summary = "what rmm.csv_log() gave until 0.14: Event Type,Device ID,Address,...",
     .from_documentation = true,
     .sniff = sniff_rmm_legacy_csv,
-    .read = read_log,
+    .read = read_legacy_log,
 };
 
 }  // namespace emm
