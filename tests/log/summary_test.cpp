@@ -111,7 +111,8 @@ traces/numba/"quoted".jsonl
   simulated    driver calls would take 18.80 ms on an H200, by a model: 1.52 us an event
   allocate     driver calls, simulated: p50 2.00 us, p90 2.50 us, p99 90.00 us, p99.9 100.00 us, max
                101.00 us
-  as recorded  11 worked and work, 2 failed and fail; 1 worked and fail, 0 failed and work
+  outcomes     11 operations succeeded, as recorded; 2 operations failed, as recorded; 1 operation
+               failed here and succeeded in the recording
   flushes      42 recorded, 41 as recorded; first difference: recorded at event 9: 1 frees, 41
                bytes; the replay did not flush there
   declined     get_ipc_handle 3 times: virtual memory has no 64-byte handle
