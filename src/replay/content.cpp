@@ -7,7 +7,7 @@
 namespace emm::replay {
 namespace {
 
-constexpr std::uint64_t kWhole = 64 * 1024;
+constexpr std::uint64_t kWhole = 65'536;
 constexpr std::uint64_t kEdge = 4096;
 constexpr std::uint64_t kProbes = 64;
 constexpr std::uint64_t kProbe = 64;

@@ -67,7 +67,7 @@ Code cuStreamAddCallback(Handle on, Callback callback, void* argument, unsigned 
   if (flags != 0) return Machine::kInvalidValue;
   auto call = std::make_unique<CallbackCall>(CallbackCall{callback, on, argument});
   const auto code = cuLaunchHostFunc(on, run, call.get());
-  if (code == Machine::kSuccess) call.release();  // run() ends it
+  if (code == Machine::kSuccess) (void)call.release();  // run() ends it
   return code;
 }
 

@@ -1,4 +1,4 @@
-"""libemm.so by ctypes: where it is, and its functions. src/plugin/emm_plugin.h says what each promises.
+"""Finds libemm.so and calls its functions by ctypes. src/plugin/emm_plugin.h says what each promises.
 
 Every call releases the GIL, but that of append_with_gil.
 """
@@ -17,7 +17,7 @@ _HERE = pathlib.Path(__file__).resolve().parent
 
 
 class EmmError(RuntimeError):
-    """A call that failed: `status` is a CUresult, `words` say what happened."""
+    """A call that failed. `status` is a CUresult, `words` says what happened."""
 
     def __init__(self, status, words):
         super().__init__(words)
@@ -142,7 +142,7 @@ class Library:
             setattr(self, name, getattr(table, name))
 
     def address_of(self, name):
-        """Of a function, for those who take it as a number."""
+        """The address of a function, for callers that take a number."""
         return ctypes.cast(getattr(self.dll, name), c_void_p).value
 
 
@@ -172,7 +172,7 @@ _loading = threading.Lock()
 
 
 def library():
-    """libemm.so, loaded when it is first needed. ImportError that names what was tried."""
+    """The library, loaded at the first call. ImportError names the paths that were tried."""
     global _loaded
     if _loaded is None:
         with _loading:
@@ -191,7 +191,7 @@ def library_path():
 
 
 def check(status, ask):
-    """EmmError of a status other than success, with the words that `ask(buffer, size)` writes."""
+    """Raises EmmError for a status other than success, with the words that `ask(buffer, size)` writes."""
     if status != SUCCESS:
         raise EmmError(status, text_of(ask))
 

@@ -21,7 +21,7 @@ def options_of(spec):
 
 
 def _with_exportable_memory(spec):
-    """`spec`, whose pool makes memory that 64-byte IPC handles can name, where it is not said how."""
+    """`spec`; a pool without backing= is given the one whose memory 64-byte IPC handles can name."""
     name, _, options = spec.partition(":")
     if name != "pool" or "backing=" in options:
         return spec
@@ -52,13 +52,13 @@ def use(spec=None, exportable=False):
 
 
 def known(device):
-    """The Manager of a device; None where there is none yet, or no more."""
+    """The Manager of a device; None before it is made and after its end."""
     found = _managers.get(device)
     return found if found is not None and found.is_open else None
 
 
 def manager(device=0):
-    """The Manager of a device, made when it is first asked for."""
+    """The Manager of a device; the first call makes it."""
     found = known(device)
     if found is not None:
         return found
@@ -117,8 +117,8 @@ class Manager:
         return memory.host_pointer, memory.token
 
     def free(self, token, stream=0):
-        """At any time, also late: nothing happens where reset() or the manager's end came first. It cannot fail: one that
-        comes twice does nothing but count in statistics()."""
+        """May be called at any time. After reset() or the manager's end it does nothing. It cannot fail: a second free
+        is only counted in statistics()."""
         self_ = self._self
         if self_ is not None and token:
             self._free(self_, token, stream)
@@ -148,7 +148,7 @@ class Manager:
             self._library.end_defer_cleanup(self._self)
 
     def state(self):
-        """What the manager says of itself, in bytes; None is what it does not know."""
+        """What the manager says of itself, in bytes; None where it does not know."""
         state = made(_library.State)
         self._library.state(self._self, byref(state))
         return {name: None if value == _library.NOT_KNOWN else value
@@ -166,7 +166,7 @@ class Manager:
         return text_of(lambda buffer, size: self._library.report(self._self, buffer, size))
 
     def end_if_idle(self):
-        """Ends it, unless memory of it is alive, whosever it is. Whether it was ended; manager() makes another."""
+        """Ends the manager, unless any of its memory is alive. Returns whether it ended; manager() then makes another."""
         with _lock:
             if self._self is None:
                 return True
@@ -176,7 +176,7 @@ class Manager:
             return True
 
     def abandon(self):
-        """For a device that was reset by somebody else: everything that lived here is gone."""
+        """Tells the manager that somebody else has reset the device and ended all its memory."""
         with _lock:
             if self._self is not None:
                 self._library.emm_shared_abandon(self.device)

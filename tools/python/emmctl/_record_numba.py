@@ -25,8 +25,8 @@ def _owner_of(memory):
 
 
 def _on_end(owner, ended):
-    """Calls `ended` where the finalizer of `owner` is called, before it. The finalizer stays the one that it was: at the
-    end of a process they are called in the order of their age, and Numba's own count on that."""
+    """Calls `ended` before the finalizer of `owner`. The finalizer object stays the same: at the end of a process
+    finalizers run in the order of their age, and Numba's own rely on that."""
     finalizer = getattr(owner, "_finalizer", None)
     info = getattr(type(finalizer), "_registry", {}).get(finalizer)
     if info is None:
@@ -42,7 +42,7 @@ def _on_end(owner, ended):
 
 
 def _record_flushes(manager, pending):
-    """`pending` is Numba's own queue: what it frees when it empties is a row behind the operation that made it do so."""
+    """`pending` is Numba's own queue. A flush of it is a row behind the operation that caused it."""
     clear = pending.clear
 
     def recorded_clear():
@@ -62,7 +62,7 @@ def _record_flushes(manager, pending):
 
 @contextlib.contextmanager
 def _request():
-    """Flushes on the way to an answer come behind its row."""
+    """Flushes during a request are written behind its row."""
     before = getattr(_inside, "flushes", None)
     _inside.flushes = []
     try:
@@ -76,7 +76,7 @@ def _request():
 
 @contextlib.contextmanager
 def _at_once():
-    """Flushes here come as they are made: the row of what makes them is written."""
+    """Flushes here are written at once, since the row of what causes them is written already."""
     before = getattr(_inside, "flushes", None)
     _inside.flushes = None
     try:
@@ -86,13 +86,13 @@ def _at_once():
 
 
 class _Recording:
-    """Mixed in before a manager's own class."""
+    """A mixin, before a manager's own class, which records its calls."""
 
     def _emm_device(self):
         return _numba_device.ordinal(self.context)
 
     def _emm_begin(self):
-        """State of an instance, also of one that was made before the recording began."""
+        """State of an instance, which may be older than the recording."""
         if "_emm_buffers" in self.__dict__:
             return
         self._emm_quiet = False
@@ -116,7 +116,7 @@ class _Recording:
         return memory
 
     def _emm_write_preexisting(self, recorder):
-        """Rows for what lives already, as far as the manager keeps account of that."""
+        """Writes rows for memory that lives already, as far as the manager keeps account of it."""
         for memory in list(getattr(self, "allocations", {}).values()):
             owner = _owner_of(memory)
             op, members = _kind_of(owner)
@@ -247,8 +247,7 @@ def recording(manager):
 
 
 def begin(recorder):
-    """From here on the managers of all contexts record, those that are and those that will be. Numba's simulator has
-    none."""
+    """Makes the managers of all contexts record from here on, also of later contexts. Numba's simulator has none."""
     if not hasattr(_drv, "HostOnlyCUDAMemoryManager"):
         return lambda: None
     import numba
@@ -275,7 +274,7 @@ def begin(recorder):
 
 
 def write_preexisting(recorder):
-    """Rows for what the managers that begin() found have handed out before."""
+    """Writes rows for what the managers that begin() found had handed out before."""
     for manager in _begun:
         pending = getattr(manager, "deallocations", ())
         alive = [_owner_of(memory) for memory in list(getattr(manager, "allocations", {}).values())]
@@ -287,5 +286,5 @@ def write_preexisting(recorder):
 
 
 def _devices():
-    """Those that Numba has opened, without opening one."""
+    """The contexts that Numba has opened. Opens none."""
     return [entry for entry in getattr(_drv.driver, "devices", {}).values()]

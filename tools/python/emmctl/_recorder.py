@@ -26,8 +26,8 @@ def _monotonic_ns():
 
 
 class Recorder:
-    """A trace file. Its header is written with the first operation, when the devices are known. What goes wrong with the
-    file is no concern of the program's: it is kept in `failed`, as words."""
+    """A trace file. Its header is written with the first operation, when the devices are known. A failure of the
+    file never reaches the program: `failed` keeps it in words."""
 
     _numbers = itertools.count(1)  # of all recorders of this process
 
@@ -57,7 +57,7 @@ class Recorder:
 
     @property
     def is_open(self):
-        """Whether it has rows, or is about to."""
+        """Whether it has rows or will have some."""
         return self._trace is not None
 
     def add_source(self, words):
@@ -133,7 +133,7 @@ class Recorder:
         return _monotonic_ns() - self.start_ns
 
     def close(self):
-        """Nothing is written from here on, also by those who are about to."""
+        """Ends the trace. Threads that are about to write a row write none."""
         with self._opening:
             self._closed = True
             trace, self._trace = self._trace, None
@@ -157,7 +157,7 @@ active = None  # the Recorder of this process
 
 
 def record_shared():
-    """From here on what CuPy and PyTorch ask of the shared managers is recorded too, if anything is."""
+    """Records from here on what CuPy and PyTorch ask of the shared managers, while a recording runs."""
     recorder = active
     trace = recorder.open() if recorder is not None else None
     if trace is not None:
@@ -165,7 +165,7 @@ def record_shared():
 
 
 def result_of(error):
-    """What a trace says of an exception that a request ended with."""
+    """The `result` of a request that ended with this exception."""
     code = getattr(error, "status", getattr(error, "code", None))
     code = int(code) if isinstance(code, int) or hasattr(code, "__int__") else 0
     if isinstance(error, NotImplementedError) or code == _library.NOT_SUPPORTED:

@@ -12,7 +12,7 @@ _lock = threading.Lock()
 
 
 def _stream_handle(stream):
-    """Of a cuda.core stream, a Numba stream, whatever has __cuda_stream__, or a number."""
+    """The handle of a cuda.core stream, a Numba stream, an object with __cuda_stream__, or a number."""
     if stream is None or isinstance(stream, int):
         return stream or 0
     if hasattr(stream, "__cuda_stream__"):

@@ -62,7 +62,7 @@ def _as_numba_says(error):
 
 
 class _Deallocations(_drv._PendingDeallocs):
-    """Numba's handle on what is freed later: the manager's own queue stands behind it."""
+    """Numba's interface to deferred frees, over the manager's own queue."""
 
     def __init__(self, owner):
         super().__init__()
@@ -80,7 +80,7 @@ class _Deallocations(_drv._PendingDeallocs):
 
 
 class EmmctlManager(_drv.HostOnlyCUDAMemoryManager):
-    """One Numba context's door to the manager that this process shares."""
+    """The manager of one Numba context, over the manager that this process shares."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -132,7 +132,7 @@ class EmmctlManager(_drv.HostOnlyCUDAMemoryManager):
         try:
             memory = kind(*arguments, address, size, finalizer=finalizer, **owner)
         except Exception:
-            manager.free(token)  # what cannot be mapped is given back
+            manager.free(token)  # Memory that cannot be mapped is freed.
             raise
         if not recorded:
             return memory
@@ -180,8 +180,8 @@ class EmmctlManager(_drv.HostOnlyCUDAMemoryManager):
         return (manager.state()["pending_count"] or 0) if manager is not None and manager.is_open else 0
 
     def reset(self):
-        """Ends what Numba has, as its own manager does: page-locked memory that is not mapped lives on. What other
-        frameworks have in the same pool is theirs."""
+        """Ends Numba's memory, as Numba's own manager does: page-locked memory that is not mapped lives on. Memory of
+        other frameworks in the same pool stays."""
         super().reset()
         manager = self._manager
         if manager is None or not manager.is_open:

@@ -22,8 +22,8 @@ _will_end = False
 
 
 def start(path="emmctl-%p.jsonl", name=None, torch_stacks=False):
-    """Begins to record what the frameworks that are imported ask from here on. Returns the trace's path. OSError where
-    that cannot be written."""
+    """Records from here on what the imported frameworks ask for. Returns the trace's path. Raises OSError where it cannot
+    be written."""
     if _recorder.active is not None:
         raise RuntimeError("this process records into %s already" % _recorder.active.path)
     path = os.fspath(path).replace("%p", str(os.getpid()))
@@ -47,8 +47,8 @@ def start(path="emmctl-%p.jsonl", name=None, torch_stacks=False):
 
 
 def stop():
-    """Ends the recording; the program's end does too. Returns the paths of the traces, and says on stderr what they
-    miss, be it because the disk was full."""
+    """Ends the recording, as the program's end does. Returns the paths of the traces, and says on stderr what they miss,
+    for example because the disk was full."""
     recorder = _recorder.active
     if recorder is None:
         return []

@@ -1,4 +1,4 @@
-"""An allocator of Python's as the manager of a replay: what libemm-python.so starts and asks.
+"""Serves a replay from an allocator of Python's. libemm-python.so starts this module and asks it.
 
     emmctl replay TRACE --manager python:name=torch     # or cupy, cupy-async, rmm-pool, rmm-arena, rmm-async, rmm-binning,
                                                         # MODULE.CLASS
@@ -136,7 +136,7 @@ def allocator(name, device):
 
 
 class Server:
-    """Answers the plugin. Memory is named by numbers from 1, in the order of its birth."""
+    """Answers the plugin. Allocations are numbered from 1, in their order."""
 
     def __init__(self, name, device):
         self._name, self._device = name, device

@@ -52,8 +52,8 @@ def in_use():
 
 
 def stats(device=0):
-    """In bytes, as the manager knows them: "allocated" to this process's frameworks, "reserved" from the device;
-    "wrong_frees" is how many there were, of any kind."""
+    """The manager's figures: bytes "allocated" to this process's frameworks, bytes "reserved" of the device, and the
+    number of "wrong_frees" of any kind."""
     manager = _manager.manager(device)
     state, counted = manager.state(), manager.statistics()
     return {"allocated": state["live_bytes"], "reserved": state["reserved_bytes"],
