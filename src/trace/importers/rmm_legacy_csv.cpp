@@ -170,7 +170,7 @@ DeviceInfo first_device(std::string_view prefix) {
 }
 
 Result<ImportCounts> read_legacy_log(format::ByteSource& source, OperationSink& sink,
-                              const ImportOptions& options) {
+                                     const ImportOptions& options) {
   auto prefix = source.peek(std::size_t{64} << 10);
   if (!prefix) return std::move(prefix).error();
   auto header = recording_header("RMM", {"streams", "multi-device"});
