@@ -10,21 +10,21 @@
 
 namespace emm::inspect {
 
-/// The first request with which a device would hold more than its capacity.
+/// The first request that would take a device beyond its capacity.
 struct Overrun {
   std::uint32_t event = 0;
   std::uint64_t size = 0;
-  std::uint64_t held = 0;  ///< Bytes, with it.
+  std::uint64_t held = 0;  ///< Bytes that are held with this request.
 };
 
-/// What the recording of one device says of a capacity that it was not recorded with. Bytes; peaks
-/// are over events.
+/// Answers whether one device's part of a recording fits into a capacity that it was not recorded
+/// with. Sizes are in bytes, and peaks are taken over all events.
 struct FitCheck {
   enum class Verdict : std::uint8_t {
     not_asked,  ///< No capacity was given.
-    fails,      ///< With every manager: more is live than the capacity.
-    depends,  ///< What is live fits; what the recorded manager held, or a manager that never waits
-              ///< needs, does not.
+    fails,      ///< Every manager fails: more is live than the capacity.
+    depends,  ///< The live bytes fit. What the recorded manager held, or what a manager needs that
+              ///< never waits, does not.
     fits,     ///< All of these fit.
   };
 
@@ -36,13 +36,13 @@ struct FitCheck {
   std::optional<std::uint64_t> capacity;
   Verdict verdict = Verdict::not_asked;
   std::optional<Overrun> live_overrun, reserved_overrun;
-  bool has_history = false;  ///< Something begins or ends in it, and is not only there from before.
-  Holding held;              ///< At its end.
+  bool has_history = false;    ///< Some allocation begins or ends within the recording.
+  Holding held;                ///< At its end.
   std::optional<Space> space;  ///< Likewise, where addresses are recorded.
 };
 std::string_view name(FitCheck::Verdict verdict) noexcept;
 
-/// Of each device that has memory, by device. `capacity`: of each.
+/// Checks each device that has memory, in the order of devices. Each device has `capacity`.
 std::vector<FitCheck> fit_checks(const Recording& recording, const Lifetimes& lifetimes,
                                  std::optional<std::uint64_t> capacity);
 

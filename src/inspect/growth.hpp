@@ -9,41 +9,41 @@
 
 namespace emm::inspect {
 
-/// One iteration of a program: its events [first, last], and its device memory.
+/// One iteration of a program: its events from `first` to `last`, and its device memory.
 struct Iteration {
   std::string name;  ///< The text of the mark; empty where steps were found.
   std::uint32_t first = 0, last = 0;
-  std::uint64_t peak_bytes = 0;  ///< Live, at any event of it.
+  std::uint64_t peak_bytes = 0;  ///< The most that is live at an event of this iteration.
   std::uint64_t live_at_end_bytes = 0;
   std::uint64_t live_at_end = 0;
   bool operator==(const Iteration&) const = default;
 };
 
-/// Live memory at the ends of iterations, compared.
+/// Compares live memory at the ends of iterations.
 ///
 /// Iterations are the ranges of `mark` operations whose texts differ by no more than digits at the
 /// end: from each `begin` to its `end`, or from each instant mark to the next of its kind. Where
-/// there are no such marks, they are what repeats: the shortest series of request sizes that the
-/// trace ends with at least three times over, so often that it is half of all requests; less may be
-/// the layers of a model. Of three or more that nothing ends, the last is left out: the end of the
-/// program may be in it. Where nothing repeats either, the least that is live in each tenth of the
-/// trace is compared, as if an iteration ended there. The first iteration is warm-up, and compared
-/// with nothing, where there are at least three.
+/// there are no such marks, an iteration is the shortest series of request sizes that the trace
+/// ends with at least three times. The repeats must be half of all requests; fewer may be the
+/// layers of a model. If there are three or more instant marks, the iteration of the last is left
+/// out, as the end of the program may be in it. If no series repeats either, each tenth of the
+/// trace counts as an iteration that ends where the least is live. The first of three or more
+/// iterations is warm-up, and nothing is compared with it.
 struct Growth {
   enum class Source : std::uint8_t { none, marks, steps, floors };
   Source source = Source::none;
   std::string name;  ///< What the marks have in common.
   std::vector<Iteration> iterations;
   std::size_t base = 0;    ///< The iteration that the last one is compared with.
-  std::int64_t bytes = 0;  ///< Live at the end of the last, less at the end of the base.
-  bool steady = false;     ///< It never went down from one to the next.
-  BySite by_site;  ///< Born after the base and live at the last's end: the growth's sites, and
-  BySize by_size;  ///< its sizes.
+  std::int64_t bytes = 0;  ///< How much more is live at the end of the last than of the base.
+  bool steady = false;     ///< No iteration ended with less live than the one before it.
+  BySite by_site;  ///< What was allocated after the base and is live at the end of the last.
+  BySize by_size;  ///< The same allocations by size.
 
-  /// It looks like a leak: more each time, over several iterations.
+  /// Does it look like a leak: more is live after each of several iterations?
   bool grows() const noexcept { return bytes > 0 && steady && iterations.size() > 3; }
 };
-/// Of all devices' memory, or that of one.
+/// Looks at the memory of all devices, or of one.
 Growth growth(const Lifetimes& lifetimes, std::optional<std::uint32_t> device = std::nullopt);
 
 }  // namespace emm::inspect

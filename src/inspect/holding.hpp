@@ -39,7 +39,7 @@ std::vector<Group<Key>> ranked(const std::unordered_map<Key, Group<Key>>& groups
   return out;
 }
 
-/// The lives of device memory for which `wanted` is true.
+/// Adds up the device memory whose lifetime is `wanted`.
 template <class Wanted>
 Holding held(const Lifetimes& lifetimes, const Wanted& wanted) {
   Holding holding;

@@ -12,22 +12,22 @@ namespace emm::inspect {
 
 inline constexpr std::uint32_t kNever = std::numeric_limits<std::uint32_t>::max();
 
-/// One id of a trace: what it is and from which event to which it lives. Events are indices in the
-/// trace, from 0.
+/// What one id of a trace is, and from which event to which it lives. Events are indices into the
+/// trace, counted from 0.
 struct Lifetime {
   enum class What : std::uint8_t {
-    nothing,  ///< Nothing that this trace makes, or it failed.
-    device,   ///< memalloc and memallocmanaged of the program: what "live" counts.
+    nothing,  ///< The trace does not make it, or its request failed.
+    device,   ///< The program's memalloc and memallocmanaged, which "live" counts.
     host,     ///< memhostalloc and mempin.
-    import,   ///< open_ipc_handle: memory of another.
-    backing,  ///< What the recorded manager held from the device: "reserved".
+    import,   ///< open_ipc_handle: memory of another process.
+    backing,  ///< What the recorded manager held from the device, which "reserved" counts.
   };
   std::uint64_t size = 0;
   std::uint32_t birth = kNever;
   std::uint32_t death =
-      kNever;  ///< The event that asks for its end; kNever: it is live at the end.
-  /// The event from which its address was free again; `death` unless the trace says later, kNever
-  /// where it says that it was not within the recording.
+      kNever;  ///< The event that asks for its end; kNever if it is live at the end.
+  /// The event from which its address was free again. It is `death` unless the trace names a later
+  /// one, and kNever if the recording ends before.
   std::uint32_t gone = kNever;
   SiteId site{};
   ThreadId thread{};
@@ -39,24 +39,24 @@ struct Lifetime {
   bool live_at(std::uint32_t event) const noexcept { return birth <= event && event < death; }
 };
 
-/// Does it ask for device memory that the recording was refused for want of it, and that nothing
-/// says must fail? The program needs that memory at this moment; for how long it would have kept
-/// it, nobody knows.
+/// Is this a request for device memory that the recording was refused, and that nothing expects to
+/// fail? The program needs the memory at this moment; how long it would have kept it is not known.
 bool is_refused(const trace::Event& event) noexcept;
 
-/// What of a trace is looked at.
+/// Which requests of a trace a report counts.
 enum class Asked : std::uint8_t {
-  all,     ///< All that the program asked for;
-  served,  ///< or what the recording served, without what it refused: --as-recorded.
+  all,     ///< All requests of the program.
+  served,  ///< Those that the recording served (--as-recorded).
 };
 
-/// Every id of a trace, and what begins and ends at each event. The trace must outlive it.
+/// Knows the lifetime of every id of a trace, and what begins and ends at each event. The trace
+/// must outlive it.
 class Lifetimes {
  public:
   explicit Lifetimes(const trace::Trace& trace);
 
-  /// parse_error where sizes are so large that sums of them would not fit into 64 bits: all that
-  /// stand on this add up.
+  /// parse_error if the sum of all sizes does not fit into 64 bits. The reports that use lifetimes
+  /// add sizes without a check.
   Status can_be_summed() const;
 
   const trace::Trace& trace() const noexcept { return trace_; }
@@ -66,8 +66,8 @@ class Lifetimes {
     return trace_.contexts()[index(lifetime.context)].device;
   }
 
-  /// Calls began(event, id) and ended(event, id) for each beginning and end, and passed(event)
-  /// after those of each event. Memory that a reset ends ends there, by id.
+  /// Calls began(event, id) and ended(event, id) for each beginning and end, then passed(event). A
+  /// reset ends its memory at its own event, in the order of ids.
   template <class Began, class Ended, class Passed>
   void walk(const Began& began, const Ended& ended, const Passed& passed) const {
     std::size_t reset = 0;

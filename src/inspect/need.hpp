@@ -10,29 +10,30 @@
 
 namespace emm::inspect {
 
-/// What one device's part of a trace needs: two lower bounds, and a layout, which is an upper one.
-/// Bytes. Of what was asked for in all, a request that the recording refused counts at its moment.
-/// Layouts are those of offline placement, which knows every lifetime beforehand.
+/// What one device's part of a trace needs, in bytes: two lower bounds, and a layout, which is an
+/// upper bound. A request that the recording refused counts at its moment. A layout places all
+/// allocations offline, with every lifetime known beforehand.
 struct Need {
   static constexpr std::uint64_t kAlignment = 512, kPage = std::uint64_t{2} << 20;
 
   std::uint32_t device = 0;
-  std::uint64_t allocs = 0;     ///< That were served;
-  std::uint64_t refused = 0;    ///< and requests that the recording refused.
-  std::uint64_t peak_live = 0;  ///< No manager serves it with less.
-  std::uint64_t aligned = 0;    ///< As much, where sizes are rounded up to kAlignment;
-  std::uint64_t paged = 0;      ///< and where the device hands out kPage at a time.
-  /// What a manager needs that never waits: memory freed on one stream serves another only in an
-  /// order that the trace has. Those that wait, or make the device wait, may need less.
+  std::uint64_t allocs = 0;     ///< Requests that the recording served.
+  std::uint64_t refused = 0;    ///< Requests that the recording refused.
+  std::uint64_t peak_live = 0;  ///< No manager serves the trace with less.
+  std::uint64_t aligned = 0;    ///< The same with sizes rounded up to kAlignment.
+  std::uint64_t paged = 0;      ///< The same if the device hands out kPage at a time.
+  /// What a manager needs that never waits: it gives memory freed on one stream to another only if
+  /// the trace orders the two. A manager that waits, or makes the device wait, may need less.
   std::uint64_t no_wait = 0;
-  bool laid_out = false;     ///< Were layouts looked for? Else what follows is 0.
-  std::uint64_t lower = 0;   ///< Proven: no layout is lower.
+  bool laid_out = false;     ///< Layouts were searched for; else the members below are 0.
+  std::uint64_t lower = 0;   ///< A proof that no layout is lower.
   std::uint64_t greedy = 0;  ///< The best of several greedy orders.
   std::uint64_t upper = 0;   ///< The best layout found, by search where greedy is over 1 % away; an
                              ///< independent check passed it.
 };
 
-/// Of each device that is asked for memory. The search ends after `search_ns` of `clock`, for each.
+/// The needs of each device that is asked for memory. The search for each one's layout ends after
+/// `search_ns` of `clock`.
 std::vector<Need> needs(const Lifetimes& lifetimes, const Clock& clock, std::uint64_t search_ns,
                         Asked asked = Asked::all);
 
@@ -40,7 +41,7 @@ std::vector<Need> needs(const Lifetimes& lifetimes, const Clock& clock, std::uin
 std::vector<Need> bounds(const Lifetimes& lifetimes, Asked asked = Asked::all);
 
 std::string to_text(const std::vector<Need>& needs);
-/// An array, as the value of a member.
+/// Writes an array, as the value of a member.
 void to_json(format::JsonWriter& json, const std::vector<Need>& needs);
 
 }  // namespace emm::inspect

@@ -14,16 +14,16 @@ namespace emm::inspect {
 
 /// Why a request for device memory failed.
 enum class Cause : std::uint8_t {
-  need,       ///< Live and request exceed the capacity: no manager could have served it.
-  waste,      ///< They fit; what the manager held beyond them did not.
-  limit,      ///< The device had room for it: something else said no.
-  others,     ///< They fit into the device, and others on the device held the rest of it.
+  need,       ///< Live bytes and request exceed the capacity: no manager could have served it.
+  waste,      ///< Both fit into the capacity; what the manager held beyond them did not.
+  limit,      ///< The device had room for the request: a limit set elsewhere refused it.
+  others,     ///< Both fit into the device, but others on the device held the rest of it.
   not_known,  ///< The trace does not say enough.
 };
 std::string_view name(Cause cause) noexcept;
 
-/// A recorded out-of-memory and the state just before it, on its device. Bytes. Nothing where the
-/// trace does not say.
+/// A recorded out-of-memory and the state of its device just before it, in bytes. An optional is
+/// empty if the trace does not say.
 struct Oom {
   std::uint32_t event = 0, line = 0, device = 0;
   std::uint64_t time_ns = 0;
@@ -35,37 +35,36 @@ struct Oom {
   std::uint64_t request_pages = 0;  ///< In whole pages of the device.
   std::uint64_t live = 0, live_count = 0;
   std::optional<std::uint64_t> capacity, free_at_start;
-  std::optional<std::uint64_t> device_free;  ///< As the request failed.
-  std::optional<std::uint64_t> reserved;     ///< By the recorded manager, at that moment;
-  std::uint64_t reserved_before = 0;         ///< the most it held at any event until then;
+  std::optional<std::uint64_t> device_free;  ///< When the request failed.
+  std::optional<std::uint64_t> reserved;     ///< What the recorded manager held at that moment.
+  std::uint64_t reserved_before = 0;         ///< The most that it held at any event until then.
   std::uint64_t segments = 0;
-  std::uint64_t pending = 0;  ///< in it, freed and kept for another stream.
+  std::uint64_t pending = 0;  ///< Bytes of it that were freed and kept for another stream.
   std::optional<Space> space;
   Cause cause = Cause::not_known;
-  /// Of waste: bytes that the manager held and the program did not use. Of others: bytes of the
-  /// device that neither the manager held nor were free. 0 else.
+  /// If the cause is waste, the bytes that the manager held and the program did not use. If it is
+  /// others, the bytes of the device that were neither free nor held by the manager. Else 0.
   std::uint64_t excess = 0;
-  /// The least that would have been enough, of what the cause is about: of need, capacity for any
-  /// manager; of waste, capacity for this manager as it was; of limit, the limit; of others, what
-  /// they would have had to give back. 0: not known.
+  /// The least that would have been enough: for need, a capacity for any manager; for waste, a
+  /// capacity for this manager as it was; for limit, the limit; for others, what they would have
+  /// had to give back. 0 if it is not known.
   std::uint64_t enough = 0;
 };
 
-/// The most of one device's memory at any event of the whole trace. Bytes.
+/// The peaks of one device's memory over the whole trace, in bytes.
 struct DevicePeak {
   std::uint64_t live = 0;
-  std::uint64_t needed =
-      0;  ///< As it would be had each request that failed been served while it asked.
+  std::uint64_t needed = 0;  ///< The same if each failed request had been served for its moment.
 };
 
 struct OomReport {
   std::vector<Oom> all;  ///< By event.
   std::map<std::uint32_t, DevicePeak>
-      devices;  ///< Memory of one device serves no other: nothing is summed over them.
+      devices;  ///< Nothing is summed over devices: memory of one serves no other.
 };
 
-/// Every request of device memory that is recorded to have failed for want of memory. `capacity`,
-/// where given, stands over what the trace says.
+/// Finds every request for device memory that is recorded to have failed for want of memory.
+/// `capacity`, if given, replaces what the trace says.
 OomReport find_ooms(const Recording& recording, const Lifetimes& lifetimes,
                     std::optional<std::uint64_t> capacity = std::nullopt);
 

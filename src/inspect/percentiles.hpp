@@ -6,7 +6,7 @@
 
 namespace emm::inspect {
 
-/// How numbers are spread: their percentiles by nearest rank.
+/// The percentiles of numbers, by nearest rank.
 struct Percentiles {
   std::uint64_t count = 0;
   std::uint64_t min = 0, p50 = 0, p90 = 0, p99 = 0, max = 0;

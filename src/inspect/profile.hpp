@@ -16,8 +16,8 @@ namespace emm::inspect {
 /// What is live after `event`, on `device` if given.
 Holding held_after(const Lifetimes& lifetimes, std::uint32_t event,
                    std::optional<std::uint32_t> device = std::nullopt);
-/// What is live at the end. Memory that was there before the recording began is no leak of it:
-/// `preexisting` says which of the two.
+/// What is live at the end. Memory that was there before the recording began is no leak:
+/// `preexisting` chooses between that memory and the recording's own.
 Holding held_at_end(const Lifetimes& lifetimes, bool preexisting);
 
 /// A greatest value and the first event after which it holds.
@@ -37,12 +37,12 @@ struct SizeClass {
 /// What one thread or stream did with device memory.
 struct Share {
   std::uint64_t events = 0, allocs = 0, bytes = 0, frees = 0;
-  std::uint64_t frees_of_others = 0;  ///< Of what another thread, or stream, allocated.
-  std::uint64_t peak_live_bytes = 0;  ///< Of what it allocated.
+  std::uint64_t frees_of_others = 0;  ///< Frees of what another thread, or stream, allocated.
+  std::uint64_t peak_live_bytes = 0;  ///< The peak of what it allocated.
   bool operator==(const Share&) const = default;
 };
 
-/// The rows of a recording by what they say, in the words of PyTorch's caching allocator.
+/// The kinds of rows of a recording, in the words of PyTorch's caching allocator.
 enum class Action : std::uint8_t {
   alloc,
   free_requested,
@@ -58,30 +58,31 @@ inline constexpr std::array<std::string_view, 8> kActionNames{
     "segment_free", "segment_map",    "segment_unmap",  "oom"};
 using Actions = std::array<std::uint64_t, kActionNames.size()>;
 
-/// What the recorded manager held from the device, where the trace has a backing layer. What was
-/// there before the recording began was not made in it; what is left of a range that was unmapped
-/// in part was neither made nor given back.
+/// What the recorded manager held from the device, if the trace has a backing layer. A segment that
+/// was there before the recording began does not count as made. What is left of a range that was
+/// unmapped in part counts neither as made nor as given back.
 struct Backing {
   Peak reserved;                       ///< Count: segments then.
-  std::uint64_t live_at_reserved = 0;  ///< Of the program, at that event.
-  std::uint64_t reserved_at_live = 0;  ///< As the program's live bytes are greatest.
-  std::uint64_t pending_peak = 0;      ///< Freed by the program, and kept for another stream.
+  std::uint64_t live_at_reserved = 0;  ///< The program's live bytes at that event.
+  std::uint64_t reserved_at_live =
+      0;                           ///< Reserved bytes when the program's live bytes are greatest.
+  std::uint64_t pending_peak = 0;  ///< Freed by the program, and kept for another stream.
   std::uint64_t segments_before = 0, segments_made = 0, segments_given_back = 0;
   std::uint64_t reserved_at_end = 0;
   std::uint64_t flushes = 0, flushed_bytes = 0;
 };
 
-/// What a trace is like. Live, peaks and sizes are of device memory as requested, unless the name
-/// says otherwise.
+/// Describes a trace. Live bytes, peaks and sizes are those of device memory as requested, unless
+/// the name says otherwise.
 struct Profile {
   std::uint64_t events = 0;
   std::array<std::uint64_t, trace::kOpCount> by_op{};
   std::array<std::uint64_t, trace::kOpCount> backing_by_op{};  ///< Of them, the manager's.
   std::uint64_t failed = 0;             ///< Requests that are recorded, or expected, to fail.
-  std::uint64_t allocs = 0, bytes = 0;  ///< Of device memory, that worked.
+  std::uint64_t allocs = 0, bytes = 0;  ///< Requests for device memory that succeeded.
   bool has_times = false;
   std::uint64_t span_ns = 0;                        ///< From the first event to the last.
-  Percentiles sizes, lifetime_events, lifetime_ns;  ///< Lifetimes of what ended.
+  Percentiles sizes, lifetime_events, lifetime_ns;  ///< Lifetimes count only what ended.
   std::vector<SizeClass> size_classes;              ///< By size; none that is empty.
   std::vector<Share> threads, streams;              ///< By ThreadId, StreamId.
   Actions actions{};                                ///< Of device memory.

@@ -56,15 +56,15 @@ class StreamPeak {
 
  private:
   __extension__ using Wide = __int128;
-  struct Node {  // steps of a stream that nothing comes between
+  struct Node {  // steps of one stream without an order point between them
     Wide change = 0;
-    Wide most = 0;  // over their beginnings; the empty one counts
+    Wide most = 0;  // the greatest sum of its first steps; at least 0, of none
     std::vector<std::uint32_t> needs{};
   };
   struct StreamState {
     std::uint32_t last = 0;   // node, counted from 1
-    std::uint32_t host = 0;   // the host's node that it knows of
-    std::uint32_t known = 0;  // the node that the host has waited for
+    std::uint32_t host = 0;   // the newest node of the host that this stream comes after
+    std::uint32_t known = 0;  // the newest node of this stream that the host has waited for
     bool open = false;        // may `last` get more steps?
     std::vector<std::uint32_t> needs{};
   };
