@@ -8,22 +8,23 @@
 
 namespace emm::trial {
 
-/// Which events of a trace stand or fall together: all of one allocation, of allocations that a
-/// handle or a comparison of addresses ties, of one guard, of one stream; any other alone.
+/// Divides the events of a trace into parts that are kept or left out together: the events of one
+/// allocation, of allocations that a handle or a comparison of addresses ties, of one guard, or of
+/// one stream. Any other event is a part of its own.
 struct Parts {
   std::uint32_t count = 0;
-  std::vector<std::uint32_t> of;  ///< By event.
+  std::vector<std::uint32_t> of;  ///< The part of each event.
 
   explicit Parts(const trace::Trace& trace);
 };
 
-/// An event of the original trace as a smaller one has it.
+/// An event of the original trace in a smaller one.
 struct Step {
   std::uint32_t event = 0;
   std::uint32_t part = 0;
-  std::uint64_t size = 0;        ///< Of a request: what it asks for here;
-  std::uint64_t whole = 0;       ///< what the requests asked for that it stands for;
-  std::uint32_t stands_for = 1;  ///< and how many these are.
+  std::uint64_t size = 0;        ///< What a request asks for here.
+  std::uint64_t whole = 0;       ///< What the requests that it stands for asked for.
+  std::uint32_t stands_for = 1;  ///< How many requests these are.
 
   bool operator==(const Step&) const = default;
 };
@@ -32,29 +33,29 @@ using Steps = std::vector<Step>;
 /// A smaller trace made of another by deletions, merges and shrinks.
 struct Draft {
   Steps steps;                     ///< In the order of their events.
-  std::vector<bool> plain_stream;  ///< By StreamId: its work goes to the default stream.
-  bool one_thread = false;         ///< No operation says its thread.
+  std::vector<bool> plain_stream;  ///< By StreamId: the stream's work goes to the default one.
+  bool one_thread = false;         ///< All operations are on one thread.
 
   bool operator==(const Draft&) const = default;
 };
 
-/// All of `trace`.
+/// A draft that keeps all of `trace`.
 Draft whole(const trace::Trace& trace, const Parts& parts);
 
-/// Makes traces of drafts, for replays alone: ids are numbers, the line of an event is the index of
+/// Builds traces from drafts, for replays only: ids are numbers, an event's line is the number of
 /// its step, counted from 1, and what only people read is left out. `of` must outlive it. One
 /// thread at a time.
 class DraftBuilder {
  public:
   explicit DraftBuilder(const trace::Trace& of);
 
-  /// parse_error where the draft is no trace: it ends what it did not begin.
+  /// parse_error if the draft is no trace, because it ends what it did not begin.
   Result<trace::Trace> build(const Draft& draft);
 
  private:
   const trace::Trace& of_;
-  std::vector<std::uint32_t> numbers_;  ///< By AllocId: its number here;
-  std::vector<std::uint32_t> stamps_;   ///< and in which build it got it.
+  std::vector<std::uint32_t> numbers_;  ///< By AllocId: its number in the new trace.
+  std::vector<std::uint32_t> stamps_;   ///< By AllocId: the build that gave it the number.
   std::uint32_t stamp_ = 0, next_ = 0;
 
   std::uint64_t number(AllocId id);

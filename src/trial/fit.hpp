@@ -13,68 +13,69 @@ namespace emm::trial {
 
 inline constexpr std::size_t kTriesBelow = 32;
 inline constexpr std::uint64_t kNearAbove =
-    std::uint64_t{64} << 20;  ///< Above an answer each kStep is tried, so far.
+    std::uint64_t{64} << 20;  ///< How far above an answer each kStep is tried.
 
-/// What is known of a trace at several capacities, and the answer that follows. Bytes, of each
-/// device, in whole kSteps.
+/// What trials of a trace at several capacities say, and the answer that follows. A capacity is the
+/// bytes of each device, a multiple of kStep.
 ///
-/// A trace passes at a capacity where a replay's exit code there would be 0. So a request that the
-/// trace expects to fail must fail, and may make a trace that passes at no capacity, or only below
-/// one.
+/// A trace passes at a capacity if a replay would exit with 0 there. A request that the trace
+/// expects to fail must fail, so a trace may pass at no capacity, or only below one.
 struct Answer {
-  std::map<std::uint64_t, bool> trials;  ///< Each capacity that is known: does the trace pass?
-  /// The smallest that it passes at and from which no larger one that was tried fails, but for
-  /// those from `fails_from` on. Nothing where no capacity was found that it passes at.
+  std::map<std::uint64_t, bool> trials;  ///< By capacity: did the trace pass?
+  /// The smallest capacity that passes and from which no larger one that was tried fails, except
+  /// those from `fails_from` on. Empty if no capacity was found to pass.
   std::optional<std::uint64_t> capacity;
-  /// Where it passes at no larger capacity, as what it expects to fail is served: the smallest such
-  /// one.
+  /// The smallest capacity from which the trace fails again, because a request that it expects to
+  /// fail is served there.
   std::optional<std::uint64_t> fails_from;
 
-  /// Is it known to fail with kStep less? Else the answer was interrupted, or there is no less.
+  /// Does the trace fail with kStep less? False too if the search was interrupted before, or if
+  /// there is no smaller capacity.
   bool is_least() const;
-  /// Of the trials, in order.
+  /// The capacities tried on each side of the answer, in order.
   std::vector<std::uint64_t> below(bool passing_only) const;
   std::vector<std::uint64_t> above(bool failing_only) const;
-  /// The smallest that the trace passes at, `capacity` or, by luck, less.
+  /// The smallest capacity that passes: `capacity` or, by luck, less.
   std::optional<std::uint64_t> least_passing() const;
 };
 
 /// What trials of one trace at several capacities say.
 struct Fit {
   inspect::Asked asked = inspect::Asked::all;
-  Answer answer;                ///< To what was asked.
-  std::optional<Answer> other;  ///< To the other question, where the recording refused something.
-  std::uint64_t refused = 0;    ///< Requests for device memory that the recording refused,
-  std::uint64_t refused_again = 0;  ///< and how many of them fail at `answer`'s capacity.
-  /// How the trial one step below the answer failed; nothing where there is no smaller device.
-  /// Where no capacity passes, how the one at kCapacityMost went wrong.
+  Answer answer;                    ///< Answers the question that was asked.
+  std::optional<Answer> other;      ///< Answers the other one, if the recording refused a request.
+  std::uint64_t refused = 0;        ///< Requests for device memory that the recording refused.
+  std::uint64_t refused_again = 0;  ///< Those of them that fail at the answer too.
+  /// How the trial one step below the answer failed; empty if there is no smaller device. If no
+  /// capacity passes, how the trial at kCapacityMost failed.
   std::optional<log::Summary> below;
   std::optional<log::Summary> above;  ///< How the one at `fails_from` failed.
-  std::uint64_t peak_reserved = 0;    ///< At the answer.
-  std::uint64_t trials = 0;           ///< Replays, of both.
+  std::uint64_t peak_reserved = 0;    ///< In the trial at the answer.
+  std::uint64_t trials = 0;           ///< Count of replays for both questions.
   bool judged_nothing = false;        ///< There was nothing to judge at any capacity.
-  bool interrupted = false;           ///< Before all was tried; the answers hold what is known.
-  /// A call of a foreign manager did not return in a trial, with which the search ended: how.
+  bool interrupted = false;  ///< The search was interrupted; the answers hold what is known.
+  /// Set if a call of a foreign manager did not return, which ended the search.
   std::optional<log::Abnormal> hung;
 
-  /// The answer where all is asked for, or where only what was served is.
+  /// The answer to that question; null if it was not asked.
   const Answer* of(inspect::Asked asked) const noexcept;
 };
 
 struct FitOptions {
   inspect::Asked asked = inspect::Asked::all;  ///< The question that is answered first.
-  std::uint64_t start = 0;                     ///< Where to begin: what the program needs,
-  std::uint64_t other_start = 0;               ///< and what it does by the other question.
-  std::uint64_t hint = 0;  ///< A capacity that may be right where others are not; 0: none.
+  std::uint64_t start = 0;                     ///< Where the search begins: what the program needs.
+  std::uint64_t other_start = 0;               ///< The same for the other question.
+  std::uint64_t hint = 0;  ///< A capacity that may pass where others do not; 0 if none.
   std::function<void(std::uint64_t trials)> progress{};  ///< After each trial.
 };
 
-/// Looks for the smallest capacity at which `trace` passes: by doubling steps up from `start` (or
-/// down, where it passes there), then by halving. Managers are not monotone, so others are tried
-/// then: above it each kStep of kNearAbove, and then every hundredth of it up to twice as much;
-/// where one fails, the answer is above that, and the same is tried above the new one. At last
-/// kTriesBelow below it: half of them next to it, half evenly down to `start`. Of capacities that
-/// were not tried nothing is known. Errors are those of a run that leaves nothing to report.
+/// Searches for the smallest capacity at which `trace` passes: by doubling steps up from `start`
+/// (or down, if it passes there), then by halving. A manager may fail with more memory where less
+/// is enough, so capacities above the answer are tried too: each kStep of kNearAbove, then each
+/// hundredth up to twice the answer. If one fails, the answer lies above it, and the same is tried
+/// again. Last, kTriesBelow capacities below the answer are tried: half of them next to it, half
+/// evenly down to `start`. Nothing is known of other capacities. Errors are those of a run that
+/// leaves nothing to report.
 Result<Fit> fit(const trace::Trace& trace, const Setting& setting, const FitOptions& options);
 
 }  // namespace emm::trial

@@ -9,11 +9,11 @@
 
 namespace emm::trial {
 
-/// A draft as a trace for people: the original operations with all that they say, those that the
-/// draft has.
+/// A draft to be written as a trace for people: those of the original operations that the draft
+/// keeps, with all that they say.
 struct Rewriting {
-  const trace::Trace& trace;  ///< The original;
-  const Draft& draft;         ///< and what is left of it.
+  const trace::Trace& trace;  ///< The original.
+  const Draft& draft;         ///< What is left of it.
   /// Reads the original from its beginning; the same each time.
   std::function<Status(trace::OperationSink&)> read{};
   /// An event that is to fail here: where the recording refused it, that is left out, so that a

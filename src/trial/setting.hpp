@@ -15,7 +15,7 @@ namespace emm::trial {
 inline constexpr std::uint64_t kStep = std::uint64_t{2} << 20;          ///< A page of the device.
 inline constexpr std::uint64_t kCapacityMost = std::uint64_t{4} << 40;  ///< Of a simulated device.
 
-/// What stays the same while a trace is tried again and again.
+/// What stays the same over the trials of a trace.
 struct Setting {
   ManagerFactory manager{};
   Profile profile = Profile::standard;
@@ -25,12 +25,11 @@ struct Setting {
 };
 
 /// Replays `trace` on fresh simulated devices of `capacity` bytes each, up to the first request
-/// that runs out of memory and that was not to. Nothing of one trial is left for the next. One that
-/// ends the process of a foreign manager is a trial that failed: Summary::abnormal.
+/// that unexpectedly runs out of memory. Trials share nothing. A trial that ends the process of a
+/// foreign manager has failed: Summary::abnormal.
 Result<log::Summary> run(const trace::Trace& trace, const Setting& setting, std::uint64_t capacity);
 
-/// What a person should know of the simulated devices that run() makes for `trace`: which of its
-/// ordinals they are, where these are not 0, 1, ...; else empty.
+/// Says which ordinals of `trace` the simulated devices of run() are; empty if these are 0, 1, ...
 std::string renumbered(const trace::Trace& trace);
 
 /// The exit code that a replay with this summary has: 0, 1 (it found a failure), 3 (nothing could

@@ -29,8 +29,8 @@ struct Symptom {
 struct Finding {
   bool shown = false;  ///< It fails in the way that is looked for.
   bool interrupted = false;
-  std::optional<log::Failure> failure;                ///< Its first, whatever it is.
-  std::uint64_t reserved = 0, reserved_by_other = 0;  ///< Of more: peaks.
+  std::optional<log::Failure> failure;                ///< The first failure of any kind.
+  std::uint64_t reserved = 0, reserved_by_other = 0;  ///< Peaks, for `more`.
 };
 
 /// Tries traces for a symptom, at one capacity.
@@ -40,15 +40,15 @@ class Examiner {
     Symptom symptom{};
     Setting setting{};
     std::uint64_t capacity = 0;
-    std::optional<ManagerFactory> against{};  ///< Of more.
+    std::optional<ManagerFactory> against{};  ///< The other manager, for `more`.
     /// The exit code of a run that ends with an error.
     std::function<int(const Error&)> code_of{};
   };
   explicit Examiner(Options options) : options_(std::move(options)) {}
 
   const Symptom& symptom() const noexcept { return options_.symptom; }
-  /// Where codes above 3 are looked for, the run is a process of its own, as it may be ended by a
-  /// signal. Errors are those that leave nothing to report.
+  /// Tries `trace` once. If the symptom is an exit code above 3, the run has a process of its own,
+  /// since a signal may end it. Errors are those that leave nothing to report.
   Result<Finding> examine(const trace::Trace& trace) const;
   /// From here on a trace shows `more` only where the other manager still reserves `bytes` or more:
   /// one request of a few bytes would show the managers' rounding and nothing else.
