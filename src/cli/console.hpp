@@ -9,7 +9,7 @@
 
 namespace emm::cli {
 
-/// Where people read: results on stdout, all else on stderr.
+/// Writes for people: results to stdout, all else to stderr.
 class Console {
  public:
   explicit Console(std::string program);

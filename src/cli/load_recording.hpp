@@ -5,7 +5,7 @@
 
 namespace emm::cli {
 
-/// As load_trace, for a look at the recording itself.
+/// Reads a recording as load_trace() does, with all that inspect shows of it.
 Result<inspect::Recording> load_recording(Console& console, const TraceArgument& argument);
 
 }  // namespace emm::cli

@@ -50,8 +50,8 @@ struct CsvColumnName {
   std::uint8_t column;  ///< Below 64.
 };
 
-/// Where the columns that a reader knows stand in a file, as its header says: in any order, among
-/// others.
+/// Knows where the columns that a reader knows stand in a file, as its header says: in any order,
+/// among others.
 class CsvLayout {
  public:
   static constexpr std::uint8_t kOther = 255;

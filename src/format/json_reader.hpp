@@ -53,7 +53,7 @@ class JsonHandler {
 /// and its depth. Errors: the source's, the handler's, and parse_error as "run.json:7:12: not JSON:
 /// ...".
 Status read_json(ByteSource& source, JsonHandler& handler);
-/// The same of a text in memory that begins at line `first_line` of what `name` names.
+/// Reads a text in memory that begins at line `first_line` of what `name` names.
 Status read_json(std::string_view text, JsonHandler& handler, const std::string& name,
                  std::uint64_t first_line = 1);
 

@@ -57,7 +57,7 @@ class Pickle {
   /// What a dict has under `key`, the last one where it says it twice; absent where there is none,
   /// and of others.
   PickleValue find(PickleValue dict, std::string_view key) const noexcept;
-  /// Of a dict: its shape, below shape_count(); kNoShape where it has none (very many keys, or a
+  /// The shape of a dict, below shape_count(); kNoShape where it has none (very many keys, or a
   /// key twice).
   std::uint32_t shape(PickleValue dict) const noexcept;
   std::uint32_t shape_count() const noexcept;

@@ -18,7 +18,7 @@
 
 namespace emm::format {
 
-/// Where the values of a Pickle lie: four bytes each, integers beyond 31 bits elsewhere, strings
+/// Stores the values of a Pickle: four bytes each, integers beyond 31 bits elsewhere, strings
 /// once each, elements of a container in runs. Of a file of gigabytes this is what is in memory,
 /// and on many machines the cost of memory is most of the cost of reading; so it is kept small.
 class PickleStore {
@@ -107,7 +107,7 @@ class PickleStore {
             .count = number(place),
             .next = number(place + kNext)};
   }
-  /// Of the values of a dict with a shape, which lie side by side.
+  /// The first value of a dict with a shape; its other values lie behind it.
   const PickleValue* values_from(std::uint32_t place) const noexcept { return &values_[place]; }
   PickleValue value_at(std::uint32_t place) const noexcept { return values_[place]; }
   PickleValue key_at(std::uint32_t shape, std::uint32_t slot) const noexcept {

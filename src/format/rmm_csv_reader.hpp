@@ -24,9 +24,9 @@ struct Dialect {
   bool has_thread() const noexcept;  ///< Of a log.
 };
 
-/// Of a log's header; nothing where it is none. Thread and Stream may be missing.
+/// Reads the header of a log; empty if it is none. Thread and Stream may be missing.
 std::optional<Dialect> dialect_of(std::string_view header);
-/// Of a legacy log's header, of which all but Event Type, Address and Size may be missing.
+/// Reads the header of a legacy log, in which all but Event Type, Address and Size may be missing.
 std::optional<Dialect> legacy_dialect_of(std::string_view header);
 
 /// A column that does not hold what it should. A column that is missing in a row holds nothing.

@@ -16,7 +16,7 @@ struct Group {
   std::uint64_t count = 0, bytes = 0;
   bool operator==(const Group&) const = default;
 };
-/// By bytes, the most first; then by count and key.
+/// Groups by bytes, the most first; then by count and key.
 using BySize = std::vector<Group<std::uint64_t>>;
 using BySite = std::vector<Group<SiteId>>;
 

@@ -49,7 +49,7 @@ struct ShownSites {
 };
 ShownSites shown_sites(const trace::Trace& trace, const BySite& sites, const Shown& shown);
 
-/// As members of an open object: "call_site", the frame that is shown first, null without; and
+/// Writes members of an open object: "call_site", the frame that is shown first, null without; and
 /// "frames", all.
 void site_to_json(format::JsonWriter& json, const trace::Trace& trace, SiteId site);
 

@@ -8,7 +8,7 @@
 namespace emm::limit {
 
 /// Lower bounds on the bytes that any manager needs, each the peak of a sum over the live buffers.
-/// Where two buffers meet, the one that ends makes room for the one that begins. Sums saturate at
+/// If one buffer ends when another begins, the first makes room for the second. Sums saturate at
 /// kTooMany. Each takes O(n log n); any thread.
 
 /// The peak of what is asked for.

@@ -41,7 +41,7 @@ class Search {
   /// `ranks` orders the items, least first. REQUIRES: a rank for each item, no two equal.
   Outcome run(const std::vector<std::uint32_t>& ranks, const Limits& limits, const Stop& stop);
 
-  /// Of the items, after run() placed them.
+  /// The offsets of the items, after run() placed them.
   const std::vector<std::uint64_t>& offsets() const noexcept { return offsets_; }
   /// States that the last run() looked at.
   std::uint64_t nodes() const noexcept { return nodes_; }

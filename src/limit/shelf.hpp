@@ -11,8 +11,8 @@ namespace emm::limit {
 
 /// Items that have been placed, found by time and from the bottom up.
 ///
-/// Time is cut into pieces, at several levels of coarseness; each piece lists what is placed in it
-/// by offset. A gap for an item is looked for in the one or two pieces about as long as the item,
+/// Time is cut into spans, at several levels of coarseness; each span lists what is placed in it
+/// by offset. A gap for an item is looked for in the one or two spans about as long as the item,
 /// so that little is read that is not live with it. The lists are in runs that know their largest
 /// gap: where all of a run is live with the item, or none of it, and that gap is too small, it is
 /// passed over as one. One thread at a time.
@@ -57,7 +57,7 @@ class Shelf {
     std::vector<Run> runs;  // kept, with what they hold, for the next use
     std::size_t used = 0;   // of them; none of these is empty
   };
-  /// Where a reader of a list is.
+  /// The position of a reader in a list.
   struct Cursor {
     const TimeSpan* span;
     std::size_t run = 0, at = 0;

@@ -62,7 +62,7 @@ class CallSites {
   };
 
   static Seen see(std::string_view frame);
-  /// Of each frame, with what only the whole stack tells.
+  /// Fills stack_ with the kinds of the frames, which partly depend on the whole stack.
   void look(std::span<const std::string_view> frames);
   std::size_t first() const;
 

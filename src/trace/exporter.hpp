@@ -38,7 +38,7 @@ struct Exporter {
 };
 
 std::span<const Exporter* const> bundled_exporters();
-/// By name. Error: usage, naming those that there are.
+/// Finds an exporter by its name. The usage error lists the known ones.
 Result<const Exporter*> find_exporter(std::string_view name);
 
 /// What the name of a file tells of its format, its ".gz" or ".zst" aside.

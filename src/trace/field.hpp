@@ -22,8 +22,8 @@ enum class FieldType : std::uint8_t {
   special,  // of one member alone
 };
 
-/// Of a member: what its value is and where Operation keeps it. One row each, for reader, writer
-/// and tests.
+/// Says what the value of a member is and where Operation keeps it. One row each serves reader,
+/// writer and tests.
 struct Field {
   FieldType type = FieldType::special;
   std::uint64_t Operation::*number = nullptr;
@@ -66,7 +66,7 @@ inline constexpr std::array<std::string_view, kMemberCount> kMemberNames{
     "result",      "expect",
     "x-"};
 
-/// Where a JSON number stops being exact in other readers (RFC 7493): greater integers are written
+/// The greatest integer that every JSON reader keeps exact (RFC 7493): greater ones are written
 /// as strings.
 inline constexpr std::uint64_t kExactInteger = (std::uint64_t{1} << 53) - 1;
 inline constexpr std::uint32_t kPageOffsetMax = 4095;

@@ -44,7 +44,7 @@ std::span<const Importer* const> bundled_importers();
 /// The importer that is surest of the file, by content; parse_error naming the file and the known
 /// formats where none is sure. Does not consume anything.
 Result<const Importer*> detect(format::ByteSource& source);
-/// By name.
+/// Finds an importer by its name.
 Result<const Importer*> find_importer(std::string_view name);
 
 }  // namespace emm::trace

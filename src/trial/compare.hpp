@@ -15,9 +15,9 @@
 
 namespace emm::trial {
 
-/// Where the median of what a number was drawn from lies: the median of what was drawn, and the
-/// narrowest two of the drawn numbers that it lies between with `confidence`. Needs no assumption
-/// on how they are spread.
+/// An interval for the median of a distribution, from a sample: the sample's median, and the
+/// narrowest two of its numbers between which the true median lies with `confidence`. It assumes
+/// nothing about the distribution.
 struct MedianInterval {
   double median = 0, low = 0, high = 0;
   double confidence = 0;  ///< 0.95 or more, but with fewer than six numbers.
@@ -28,7 +28,7 @@ MedianInterval median_interval(std::vector<double> numbers);
 /// One manager's part in a comparison. Times are nanoseconds an event, on the comparison's clock.
 struct Contestant {
   std::string manager;
-  /// By round: of the first pass; the median of the others.
+  /// By round: the time of the first pass, and the median of the others.
   std::vector<double> first_ns{}, warm_ns{};
   /// What the driver's calls cost by the simulated device's model, of the last pass; where the
   /// comparison's clock is another.
@@ -63,7 +63,7 @@ struct Comparison {
   /// What the replay itself takes of an event, by a manager that does nothing; nothing on a
   /// simulated clock.
   std::optional<MedianInterval> engine;
-  /// Of each device that is asked for memory: what nobody goes below, and what a manager needs that
+  /// The needs of each device that is asked for memory: the least for any manager, and for one that
   /// never waits.
   std::vector<inspect::Need> needs;
   std::vector<Contestant> contestants;

@@ -20,7 +20,7 @@ struct FitShown {
 
 /// The neediest device's peak live, in whole pages: no device with less serves the trace.
 std::uint64_t need_of(const std::vector<inspect::Need>& needs) noexcept;
-/// The same of a manager that never waits.
+/// The need of a manager that never waits.
 std::uint64_t no_wait_need_of(const std::vector<inspect::Need>& needs) noexcept;
 
 /// For a person.

@@ -24,7 +24,7 @@ Status each_row_from(ImportRun& run, std::string_view line, Parse&& parse, Take&
   }
 }
 
-/// The same of all lines that were not read yet.
+/// Does the same with all lines that were not read yet.
 template <class Parse, class Take>
 Status each_row(ImportRun& run, Parse&& parse, Take&& take) {
   std::string_view line;

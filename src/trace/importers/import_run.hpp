@@ -39,7 +39,7 @@ class ImportRun {
   /// cut, and ImportOptions::partial, it is counted as truncated and the import may finish; else an
   /// error in words.
   Status refuse(const BadField& field);
-  /// The same for a line whose trouble is in words already: "run.jsonl:7:12: ...".
+  /// Refuses a line whose error is in words already: "run.jsonl:7:12: ...".
   Status refuse(Error error);
 
   Status header(const Header& header) { return sink_.on_header(header); }
@@ -47,7 +47,7 @@ class ImportRun {
   Status emit(Operation& operation);
   std::uint64_t next_id() noexcept { return last_id_ += id_step_; }
   std::uint64_t id_to_come() const noexcept { return last_id_ + id_step_; }
-  /// Of `count` imports into one trace this is number `index`, from 0: it gives each of its ids
+  /// Says that this is import `index`, from 0, of `count` into one trace: it gives each of its ids
   /// once among them.
   void share_ids(std::uint64_t index, std::uint64_t count) noexcept {
     last_id_ = index + 1 - count;  // wraps, and is never given

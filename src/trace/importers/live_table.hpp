@@ -28,7 +28,7 @@ class LiveTable {
     if (ended) bytes_.subtract(ended->size);
     return ended;
   }
-  /// By id.
+  /// All that live, in the order of their ids.
   std::vector<LiveAllocation> all() const {
     std::vector<LiveAllocation> entries;
     live_.for_each([&](std::uint64_t, const LiveAllocation& entry) { entries.push_back(entry); });

@@ -30,7 +30,7 @@ class PairedRows {
 
   /// Emits `op`, a memalloc where it is not another that allocates, of `size` bytes.
   Status allocate(Operation& op, std::uint64_t address, std::uint64_t size);
-  /// The same of a request that failed.
+  /// Emits `op` as a request that failed.
   Status allocate_failure(Operation& op, std::uint64_t size, Outcome outcome);
   /// Emits `op` as a free. `size`, where the row has one, is compared with the allocation's.
   Status free(Operation& op, std::uint64_t address,

@@ -44,7 +44,7 @@ class TorchPickleRows {
 
   /// All of `row` but site, label and extension.
   Found read(format::PickleValue value, TorchRow& row);
-  /// Of the row that was read last; absent where it has none.
+  /// What the row that was read last has; absent where it has none.
   format::PickleValue field(Field field) const noexcept {
     if (values_ == nullptr) return unshaped(field);
     const auto slot = slots_[shape_][static_cast<std::size_t>(field)];

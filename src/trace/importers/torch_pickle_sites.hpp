@@ -49,7 +49,7 @@ class TorchPickleSites {
  public:
   TorchPickleSites(const format::Pickle& pickle, ImportRun& run);
 
-  /// Of a row's "frames": the number of its site, 0 where it has no frames. May emit the define.
+  /// The number of the site that a row's "frames" are; 0 where there are none. May emit the define.
   Result<std::uint64_t> site(format::PickleValue frames);
 
  private:
