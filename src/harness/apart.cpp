@@ -20,8 +20,12 @@ namespace {
 using plugin::CallMark;
 using plugin::ChildEnd;
 
-/// The records of a run on their way from its process to this one. What was put in survives the end
-/// of the process that did. One thread at a time at either end.
+/// The records of a run on their way from its process to this one. Records that were put in survive
+/// the end of the process that put them. One thread at a time at either end.
+///
+/// The store of put_ releases the record and the load in pass_on() acquires it; taken_ does the
+/// same for the slot that becomes free. So neither side needs a lock that a dead process could
+/// hold.
 class Ring final : public log::RecordSink {
  public:
   void on_record(const log::Record& record, const log::Gauges& gauges) override {
@@ -50,7 +54,7 @@ class Ring final : public log::RecordSink {
   std::array<Both, kRecords> records_{};
 };
 
-/// What the two processes share, beside what the run keeps.
+/// The memory that the two processes share, beside ReplayOptions::kept.
 struct Shared {
   Ring ring;
   log::LogOptions log_options;

@@ -19,13 +19,13 @@ namespace emm {
 
 using OpenLog = std::function<Result<log::RecordSink*>(const log::LogOptions&)>;
 
-/// What a run is given by the process that it is in.
+/// What the process of a run hands to it.
 struct RunEnvironment {
   std::span<std::byte> kept;  ///< For ReplayOptions::kept.
   const std::atomic<bool>* interrupted;
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;
-  OpenLog open_log;                 ///< Once the clock is known.
-  std::vector<std::string>& words;  ///< What is to come back beside the summary.
+  OpenLog open_log;                 ///< To be called once the clock is known.
+  std::vector<std::string>& words;  ///< Returned beside the summary.
 };
 
 /// A run of the engine, with its device and its managers: all that `work` does.
@@ -38,13 +38,13 @@ struct ApartRun {
   std::function<Result<log::Summary>(const RunEnvironment&)> work;
 };
 
-/// Carries out a run: here, or, where `manager.apart` says so, in a child process of its own, which
-/// foreign code may end, stop or damage as it likes. The log is written here all the same, a record
-/// at a time, and what such a run had found is in the summary, with how it ended in
-/// Summary::abnormal. `words` becomes what `work` put into RunEnvironment::words; empty where it
-/// did not come to its end.
+/// Carries out a run: in this process, or, where `manager.apart` says so, in a child process of its
+/// own, which foreign code may end, stop or damage. This process writes the log in either case, a
+/// record at a time. Where the child ended early, the summary has what was found until then, and
+/// how it ended in Summary::abnormal. `words` becomes what `work` put into RunEnvironment::words;
+/// empty where `work` did not return.
 ///
-/// Where the manager is foreign, `work` opens the device; nobody may have opened it here.
+/// Where the manager is foreign, `work` opens the device; this process must not have opened it.
 Result<log::Summary> run_apart(const ApartRun& run, std::vector<std::string>& words);
 
 }  // namespace emm

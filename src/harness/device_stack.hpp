@@ -38,7 +38,7 @@ std::string renumbered(const std::vector<std::uint32_t>& ordinals, const std::ve
 /// capacity that the trace says. Callers speak of the trace's ordinals alone.
 class DeviceStack final : public replay::Stack {
  public:
-  /// Adds to `said` what a person should know about the choice of the devices, a sentence each.
+  /// Adds sentences to `said` about the choice of the devices.
   /// Error: no_device where there are fewer than the trace names.
   static Result<std::unique_ptr<DeviceStack>> create(StackOptions options,
                                                      std::vector<std::string>* said);
@@ -64,10 +64,10 @@ class DeviceStack final : public replay::Stack {
   StackOptions options_;
   std::unique_ptr<Platform> platform_;
   std::unique_ptr<Faults> faults_;
-  std::vector<std::unique_ptr<OpenedDevice>> opened_;  ///< One a context.
+  std::vector<std::unique_ptr<OpenedDevice>> opened_;  ///< One for each context.
   std::string description_;
   std::vector<std::uint32_t> ordinals_;  ///< Of the trace, ascending.
-  std::vector<int> places_;              ///< Which of the platform's devices each of them is.
+  std::vector<int> places_;              ///< The platform's device that each of them is laid onto.
 };
 
 }  // namespace emm

@@ -4,8 +4,8 @@
 
 namespace emm {
 
-/// A stack whose run is timed by the host: what managers, the replay and a simulated device take
-/// here. Outlived by `of`.
+/// A stack whose run is timed by the host's clock: the time that managers, the replay and a
+/// simulated device take on this machine. `of` outlives it.
 class MeasuredStack final : public replay::Stack {
  public:
   explicit MeasuredStack(replay::Stack& of) : of_(of) {}

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <string_view>
 
-/// Columns of a line, each put at `at`; what comes back is where the next one begins. Nobody looks
-/// at the room: a number takes less than kNumber bytes.
+/// Functions that put one column of a line at `at` and return where the next one begins. The caller
+/// provides the room: a number takes less than kNumber bytes.
 namespace emm::log {
 
 inline constexpr std::size_t kNumber = 32;
@@ -47,7 +47,7 @@ inline std::uint64_t hex_text(std::uint64_t digits) noexcept {
   return digits + kZeros + letters * ('a' - '0' - 10);
 }
 
-/// How many zeros are before the first other digit, or before the last digit.
+/// Counts the zeros before the first other digit, or before the last digit.
 inline int leading_zeros(std::uint64_t digits) noexcept {
   return std::countr_zero(digits | std::uint64_t{1} << 56) / 8;
 }
@@ -85,8 +85,8 @@ inline char* put_decimal(char* at, std::uint64_t value) noexcept {
   return digits::put_shortest(at, shown | digits::kZeros, shown);
 }
 
-/// Numbers that seldom change, each with a comma before it: put together where one differs from
-/// what it was in the line before.
+/// Numbers that seldom change, each with a comma before it. Their text is made again only where one
+/// differs from the line before.
 template <std::size_t N>
 class SteadyColumns {
  public:

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kWho = "--log";
 
-/// Keeps other processes that write logs from a file. Of what is no file on disk it is nothing.
+/// Keeps other processes that write logs from a file. Does nothing for what is no file on disk.
 class FileLock {
  public:
   /// Usage error where another process holds it.
@@ -45,8 +45,8 @@ class FileLock {
   int file_ = -1;
 };
 
-/// The logs of a run, one a device or one for all, in files that a kill leaves whole. A record goes
-/// to all, and each takes its own.
+/// The logs of a run, one for each device or one for all, in files that a kill leaves whole. Every
+/// log gets every record, and takes those of its device.
 class LogFiles final : public LogWriter {
  public:
   LogFiles(std::vector<FileLock> locks, std::vector<std::unique_ptr<LogWriter>> logs,
@@ -139,7 +139,7 @@ Result<std::unique_ptr<LogWriter>> open_log(const std::string& path, std::string
   } else {
     for (const auto device : devices) files.emplace_back(with_device(path, device), device);
   }
-  // Before the first is cut, all are known to be nobody else's.
+  // No file is cut before all are known to be nobody else's.
   for (const auto& [file, device] : files) {
     if (auto apart = run_files::reserve(file, kWho); !apart) return apart.error();
   }

@@ -18,7 +18,7 @@ FlushComparison compare_flushes(const std::vector<Flush>& recorded,
   const auto differs = [&](const std::string& words) {
     if (comparison.first_difference.empty()) comparison.first_difference = words;
   };
-  // Both are in the order of events. Two of one event match in order.
+  // Both lists are in the order of events; flushes of one event match in their order.
   std::size_t r = 0, p = 0;
   while (r < recorded.size() || p < replayed.size()) {
     if (p == replayed.size() || (r < recorded.size() && recorded[r].event < replayed[p].event)) {

@@ -10,7 +10,7 @@
 namespace emm::log {
 namespace {
 
-// The members of each struct, in one list for both ways.
+// Lists the members of each struct once, for packing and unpacking.
 template <class T>
 constexpr bool kPlain =
     std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, Pass> ||
@@ -84,7 +84,8 @@ class Writer {
   std::string out;
 };
 
-/// Text that outlives all summaries, as the names of statistics do where they were counted.
+/// Keeps text beyond all summaries: the names of statistics are views, of literals where they were
+/// counted.
 std::string_view kept(std::string_view text) {
   static std::mutex mutex;
   static std::deque<std::string> all;

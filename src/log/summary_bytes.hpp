@@ -8,8 +8,8 @@
 
 namespace emm::log {
 
-/// A summary as bytes for another process of this program, and back; empty where they are not
-/// whole.
+/// Packs a summary for another process of this program, and unpacks it; empty where the bytes are
+/// not whole.
 std::string to_bytes(const Summary& summary);
 std::optional<Summary> summary_from_bytes(std::string_view bytes);
 

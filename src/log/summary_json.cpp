@@ -36,7 +36,7 @@ void pass_counts(JsonWriter& json, const Pass& pass) {
   json.member("ns_per_event", pass.ns_per_event);
 }
 
-/// What decisions about the schema put after the fixed members.
+/// Writes the members that the schema has after the fixed ones.
 void pass_extras(JsonWriter& json, const Pass& pass) {
   json.member("elapsed_ns", pass.elapsed_ns);
   json.member("leaked_bytes", pass.leaked_bytes);
@@ -61,7 +61,7 @@ void percentiles(JsonWriter& json, std::string_view name, const std::optional<Pe
   json.end_object();
 }
 
-/// The frame that is shown first.
+/// Returns the frame that is shown first.
 void call_site(JsonWriter& json, const std::vector<std::string>& frames) {
   json.key("call_site");
   frames.empty() ? json.null() : json.value(trace::CallSites().shown(frames).front());

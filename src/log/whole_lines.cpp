@@ -66,7 +66,7 @@ WholeLines::WholeLines(const std::vector<std::string>& paths) {
 WholeLines::~WholeLines() {
   if (alive_ < 0) return;
   const char done = 1;
-  // Where it is gone already there is nobody to tell.
+  // Nobody needs the answer where the second process is gone already.
   struct sigaction ignore {
   }, before{};
   ignore.sa_handler = SIG_IGN;

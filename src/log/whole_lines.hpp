@@ -7,12 +7,12 @@
 
 namespace emm::log {
 
-/// Sees to it that text files end with a whole line even if this process is killed while it writes
-/// them: Linux may end such a write between two pages. A second process, which does nothing until
-/// this one is gone, then cuts the torn line off. It is out of reach of signals to this process's
-/// group, and holds none of its descriptors.
+/// Keeps the last line of text files whole even if this process is killed while it writes them:
+/// Linux may end such a write between two pages. A second process waits until this one is gone and
+/// then cuts the torn line off. Signals to this process's group do not reach it, and it holds none
+/// of this process's descriptors.
 ///
-/// Where it cannot be started, files are as the kill left them.
+/// Where it cannot be started, files stay as the kill left them.
 class WholeLines {
  public:
   /// `paths` name regular files that exist.

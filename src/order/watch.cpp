@@ -7,13 +7,14 @@ namespace {
 
 /// A call that this thread has under way.
 struct UnderWay {
-  /// What it will have waited for: work that other threads put on a stream meanwhile is none of it.
+  /// The work that it will have waited for, taken before the call: it need not wait for what other
+  /// threads put on a stream meanwhile.
   VectorClock waits;
-  /// What it takes away, which another thread may be given before it returns.
+  /// The memory that it takes away: another thread may be given it before the call returns.
   std::vector<PhysicalExtents::Extent> unmapped;
   std::uint64_t released = 0;
-  std::uint64_t freed = 0;             ///< Bytes of what the driver gave,
-  std::uint64_t allocation_count = 0;  ///< and all that may be in it.
+  std::uint64_t freed = 0;             ///< Bytes that the driver had given,
+  std::uint64_t allocation_count = 0;  ///< and the allocations that may lie there.
 };
 thread_local UnderWay under_way;
 
@@ -21,7 +22,7 @@ constexpr bool frees(Call call) noexcept {
   return call == Call::mem_free || call == Call::runtime_free || call == Call::mem_free_async;
 }
 
-/// Tells when host functions begin: all that was on their stream is over then.
+/// Reports when host functions begin: all work before them on their stream is done then.
 class HostFunctions final : public ForwardingDriver {
  public:
   HostFunctions(std::unique_ptr<Driver> inner, Checker& checker, std::uint32_t device)
@@ -160,7 +161,7 @@ void Watch::apply(const CallEvent& event) {
     case Call::runtime_malloc:
     case Call::mem_alloc_async:
     case Call::mem_alloc_from_pool_async:
-      // The driver orders what it hands out itself.
+      // The driver itself orders the memory that it hands out after the work of earlier owners.
       device.shadow.erase(event.result, event.result + event.size,
                           [](const ShadowRange& range) { return !range.allocation->live; });
       device.given[event.result] = event.size;

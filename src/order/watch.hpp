@@ -5,7 +5,7 @@
 
 namespace emm::order {
 
-/// Reads off the driver calls of one device what they order, for the checker.
+/// Observes the driver calls of one device and tells the checker what they order.
 class Watch final : public CallHook {
  public:
   Watch(Checker& checker, std::uint32_t device) noexcept : checker_(checker), device_(device) {}
@@ -13,7 +13,8 @@ class Watch final : public CallHook {
   std::int32_t before(const CallEvent& event) override;
   void after(const CallEvent& event) override;
 
-  /// All that a host function put on `stream` now waits for; and it has begun.
+  /// A host function is put on `stream`: returns the work that it waits for. began() says that it
+  /// runs, so that this work is done.
   VectorClock launched(StreamHandle stream);
   void began(const VectorClock& clock);
 

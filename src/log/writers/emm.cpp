@@ -12,7 +12,7 @@ constexpr std::string_view kHeader =
     "ns,"
     "live_bytes,live_count,reserved_bytes,free_bytes,total_bytes";
 
-/// RFC 4180: quoted where it must be.
+/// Quotes a value where RFC 4180 says so.
 std::string field(std::string value) {
   if (value.find_first_of(",\"\r\n") == std::string::npos) return value;
   std::string quoted = "\"";
@@ -51,8 +51,8 @@ class EmmCsv final : public LineLog {
     return at < names.size() ? std::string_view(names[at]) : std::string_view();
   }
 
-  // What lines have in common is put together once, when it differs from the line before: the
-  // words, of each operation; the id; context, thread and stream.
+  // The text that lines have in common is made again only where it differs from the line before:
+  // the words of each operation; the id; context, thread and stream.
 
   struct Words {
     bool ends = false;

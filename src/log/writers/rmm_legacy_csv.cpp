@@ -42,7 +42,7 @@ class RmmLegacyCsv final : public LineLog {
     const bool allocates =
         record.op == trace::Op::memalloc || record.op == trace::Op::memallocmanaged;
     if (record.outcome == trace::Outcome::ok) {
-      // Counted here and not in the gauges: the column is of one device's log.
+      // The gauges count all devices, the column only the device of this log.
       if (allocates) {
         ++live_;
       } else if (live_ > 0) {
@@ -65,7 +65,7 @@ class RmmLegacyCsv final : public LineLog {
     lines.push_back('\n');
   }
 
-  /// Where the program asked; put together when a site is first met.
+  /// The place in the program; its text is made when a call site is first met.
   std::string_view place_of(SiteId site) {
     if (index(site) >= places_.size()) places_.resize(index(site) + 1);
     auto& place = places_[index(site)];
