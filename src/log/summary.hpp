@@ -12,7 +12,7 @@
 
 namespace emm::log {
 
-/// Of one kind of operation, nanoseconds on the run's clock.
+/// The times of one kind of operation, in nanoseconds on the run's clock.
 struct Percentiles {
   std::uint64_t count = 0;
   std::uint64_t p50 = 0, p90 = 0, p99 = 0, p999 = 0, max = 0;
@@ -26,7 +26,7 @@ struct Holder {
   std::vector<std::string> frames{};  ///< Of its call stack, innermost first; may be empty.
 };
 
-/// What a person needs to know of a failing event: which, where, and the state just before it.
+/// A failing event, its place, and the state just before it.
 struct Failure {
   std::uint64_t event = 0;  ///< Index in the trace, from 0.
   std::uint32_t line = 0;
@@ -41,13 +41,13 @@ struct Failure {
   std::vector<std::string> frames;
   std::uint64_t live_bytes = 0;
   std::uint64_t reserved_bytes = 0;
-  std::optional<std::uint64_t> free_bytes;  ///< Of the device, where it tells.
+  std::optional<std::uint64_t> free_bytes;  ///< Free on the device, where it tells.
   std::optional<std::uint64_t> largest_free_bytes;
   // What the manager holds beside what is live, where it counts that:
   std::optional<std::uint64_t> idle_bytes{};          ///< Free in its hands;
   std::optional<std::uint64_t> largest_idle_bytes{};  ///< the largest piece of it;
-  std::optional<std::uint64_t> waiting_bytes{};  ///< freed, and waiting for work on another stream.
-  std::vector<Holder> holders;                   ///< The biggest live allocations, at most ten.
+  std::optional<std::uint64_t> waiting_bytes{};       ///< event-deferred frees.
+  std::vector<Holder> holders;  ///< The biggest live allocations, at most ten.
 };
 
 /// Something that a manager must never do.
@@ -72,12 +72,12 @@ inline constexpr std::array<std::string_view, 9> kViolationNames{
     "overlap", "misaligned",         "wrong size", "corruption", "wrong address",
     "hazard",  "unexpected outcome", "balance",    "contract"};
 
-/// Recorded result against today's, over operations that have a recorded one.
+/// Counts operations by their recorded result and today's, where there is a recorded one.
 struct FourWay {
   std::uint64_t worked_worked = 0, worked_fails = 0, fails_works = 0, fails_fails = 0;
 };
 
-/// A deferring manager emptied its queue while event `event` was served.
+/// A deferring manager emptied its queue while event `event` was executed.
 struct Flush {
   std::uint64_t event = 0;
   std::uint64_t seq = 0;  ///< The operation's own `seq`, or `event` where it has none.
@@ -142,13 +142,12 @@ struct Pass {
   double simulated_ns_per_event = 0;
 };
 
-/// The process in which a foreign manager ran did not come to its end by itself: what there is was
-/// found until then.
+/// How the process of a foreign manager ended early. The summary has what was found until then.
 struct Abnormal {
   std::string words;                     ///< One sentence.
-  int signal = 0;                        ///< That ended it; 0 of none.
+  int signal = 0;                        ///< The signal that ended it, or 0.
   bool hung = false;                     ///< A call did not return in time.
-  std::optional<std::uint64_t> event{};  ///< That was being served.
+  std::optional<std::uint64_t> event{};  ///< The event that was being executed.
   std::uint32_t line = 0;
 };
 
@@ -158,7 +157,7 @@ struct Summary {
   std::vector<Pass> repeats;  ///< All of them, where there are several.
   std::optional<Percentiles> alloc_latency, free_latency;
   std::optional<Percentiles> lateness;  ///< Of recorded times that were kept.
-  std::uint64_t threads = 1;            ///< That replayed at once.
+  std::uint64_t threads = 1;            ///< Threads that replayed at once.
   std::optional<Failure> first_failure;
   FourWay outcomes;
   /// Requests for device memory that the recording refused, and that run out of it here too.

@@ -17,8 +17,8 @@ class Page {
   explicit Page(int width) : width_(static_cast<std::size_t>(std::max(width, 40))) {}
 
   /// Words wrapped at spaces, the first line after `indent` spaces and the others two deeper.
-  /// Names come from the trace and from plugins: nothing in them reaches the terminal that it would
-  /// obey.
+  /// Names come from the trace and from plugins: control characters in them do not reach the
+  /// terminal.
   void paragraph(std::string_view given, std::size_t indent = 0) {
     const auto shown = text::printable(given, std::string::npos);
     std::string_view words = shown;
@@ -46,7 +46,7 @@ class Page {
     out_.push_back('\n');
   }
 
-  /// A name and what it is, at a column of its own.
+  /// A name, and its value in a column of its own.
   void row(std::string_view name, std::string_view value) {
     constexpr std::size_t kNameWidth = 12;
     std::string line = "  ";
@@ -168,7 +168,7 @@ void show_violations(Page& page, const Summary& summary) {
   page.blank();
 }
 
-/// Of a clock that is a model, no time is no driver call: that is not said as a time.
+/// On a modelled clock, no time means no driver call; the text says so.
 std::string time_of(double ns, bool simulated) {
   return simulated && ns == 0 ? std::string("-") : units::ns(ns);
 }
@@ -185,7 +185,7 @@ std::string latency(const Percentiles& of, bool simulated) {
                       ns(of.p99), ns(of.p999), ns(of.max));
 }
 
-/// `paced`: the clock was moved on between events too.
+/// `paced`: the clock was advanced between events, too.
 std::string simulated_time(std::uint64_t elapsed_ns, double ns_per_event, bool paced,
                            std::string_view device) {
   if (ns_per_event == 0) {
@@ -222,7 +222,7 @@ void show_times(Page& page, const Pass& pass, const Summary& summary) {
                    pass.simulated_ns ? "simulated device, the " : ""));
 }
 
-/// The first pass, with the peaks of all.
+/// Returns the first pass, with the peaks of all passes.
 Pass with_peaks(Pass pass, const std::vector<Pass>& repeats) {
   for (const auto& other : repeats) {
     pass.peak_live_bytes = std::max(pass.peak_live_bytes, other.peak_live_bytes);
@@ -294,7 +294,7 @@ void show_flushes(Page& page, const Summary& summary) {
                      text::grouped(flushes->as_recorded));
     if (flushes->unrecorded != 0)
       words += text::format(", {} more in the replay", text::grouped(flushes->unrecorded));
-    // Only the manager that was recorded can be held to it.
+    // Only the manager that was recorded must repeat its flushes.
     if (!flushes->first_difference.empty() &&
         summary.manager.find("profile=numba") != std::string::npos)
       words += text::format("; first difference: {}", flushes->first_difference);
@@ -332,7 +332,7 @@ std::string to_text(const Summary& summary, int width, bool all_frames) {
   const bool simulated = summary.clock == "simulated";
   show_pass(page, with_peaks(summary.pass, summary.repeats));
   if (summary.violation_count != 0) page.row("violations", text::grouped(summary.violation_count));
-  // Of a run that was cut off nobody has taken the time.
+  // Nobody measured the time of a run that was cut off.
   if (!summary.abnormal || summary.pass.elapsed_ns != 0) show_times(page, summary.pass, summary);
   if (summary.alloc_latency) page.row("allocate", latency(*summary.alloc_latency, simulated));
   if (summary.free_latency) page.row("free", latency(*summary.free_latency, simulated));

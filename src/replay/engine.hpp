@@ -23,31 +23,31 @@ namespace emm::replay {
 struct ReplayOptions {
   enum class OnOom : std::uint8_t { record, stop };
   OnOom on_oom = OnOom::record;
-  unsigned repeat = 1;   ///< Passes, without a reset between them.
-  bool checks = true;    ///< Overlap, alignment, size, balance. Off only in benchmarks.
-  bool latency = false;  ///< A time for each operation; else two for each pass.
-  bool verify = false;   ///< Fill each allocation, and look at it again at its end.
-  /// A request that the recording was refused for want of memory is a failure where it is refused
-  /// again.
+  unsigned repeat = 1;   ///< Number of passes; no reset comes between them.
+  bool checks = true;    ///< Checks overlap, alignment, size, balance. Off only in benchmarks.
+  bool latency = false;  ///< Takes the time of each operation; else only that of each pass.
+  bool verify = false;   ///< Fills each allocation, and reads it back at its end.
+  /// A request that ran out of memory in the recording is a failure where it does so again.
   bool refusals_fail = false;
-  /// trace: one thread, in the order of the trace. recorded: each thread of the trace on its own,
-  /// waiting for the ids and records that it needs. free: for the ids alone.
+  /// trace: one thread replays all events in their order. recorded: each thread of the trace has a
+  /// thread of its own, which waits for the ids and records that it needs. free: it waits for the
+  /// ids alone.
   enum class Threads : std::uint8_t { trace, recorded, free };
   Threads threads = Threads::trace;
-  double pace = 0;  ///< Keeps the recorded times, so many times as fast; 0: does not.
+  double pace = 0;  ///< Keeps the recorded times, so many times as fast; 0 keeps none.
   std::optional<std::uint64_t>
       stop_at{};  ///< Ends before this event; Summary::stop_state then holds the state.
   const std::atomic<bool>* interrupted =
-      nullptr;  ///< Set from a signal handler: ends after the current event.
+      nullptr;  ///< Set by a signal handler; ends the run after the current event.
   std::function<void(std::uint64_t done, std::uint64_t total)>
-      progress{};  ///< Every few thousand events.
-  /// Called for each context at the end, before what is left is freed, with what its manager
-  /// counts.
+      progress{};  ///< Called every few thousand events.
+  /// Called for each context at the end, with the statistics of its manager, before the memory that
+  /// is left is freed.
   std::function<void(const log::Statistics& statistics, std::uint32_t device,
                      const MemoryManager& manager)>
       look{};
-  /// Zeroed memory of kKeptBytes that another process shares: the run lies there, and what it has
-  /// found, for found_so_far(). Empty: on the heap.
+  /// Zeroed memory of kKeptBytes that another process shares. The run and its findings lie there,
+  /// for found_so_far(); where it is empty, they lie on the heap.
   std::span<std::byte> kept{};
 };
 
@@ -57,8 +57,8 @@ inline constexpr std::size_t kKeptBytes = std::size_t{16} << 20;
 class Stack {
  public:
   virtual ~Stack() = default;
-  /// A context on device `device` with a manager of its own. `observer` hears of its flushes.
-  /// Where there is an `order`, it watches the device, nearest to it. Outlived by the Stack.
+  /// Makes a context on device `device` with a manager of its own, which reports to `observer`. An
+  /// `order` decorates the device below all else. The Stack outlives the context.
   virtual Result<std::unique_ptr<Context>> make_context(std::uint32_t device,
                                                         ManagerObserver* observer,
                                                         order::Checker* order = nullptr) = 0;
@@ -71,7 +71,7 @@ class Stack {
   virtual std::string describe_device() const = 0;
 };
 
-/// Walks a trace over a manager stack.
+/// Executes a trace over a manager stack.
 ///
 /// What a manager does wrong is data (a Record, a Violation, Summary::first_failure), never the end
 /// of the run, unless options ask for that. Errors are only those that leave nothing to report: no
