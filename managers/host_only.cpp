@@ -14,7 +14,7 @@ Result<std::unique_ptr<MemoryManager>> make_host_only(const ManagerContext& cont
   return std::make_unique<HostOnlyManager>(context, *settings);
 }
 
-std::uint64_t number_of(HostPtr pointer) noexcept {
+std::uint64_t address_of(HostPtr pointer) noexcept {
   return reinterpret_cast<std::uint64_t>(pointer);
 }
 HostPtr pointer_of(std::uint64_t number) noexcept { return reinterpret_cast<HostPtr>(number); }
@@ -94,7 +94,7 @@ Result<HostMemory> HostOnlyManager::memhostalloc(std::uint64_t size, HostAllocFl
     }
     on_device = *address;
   }
-  auto lifetime = hand_out({.address = number_of(range.pointer), .size = size, .kind = kind});
+  auto lifetime = hand_out({.address = address_of(range.pointer), .size = size, .kind = kind});
   if (!lifetime) return std::move(lifetime).error();
   if (flags.mapped) return HostMemory(MappedMemory(range, on_device, *std::move(lifetime)));
   return HostMemory(PinnedMemory(range, *std::move(lifetime)));
@@ -118,7 +118,8 @@ Result<HostMemory> HostOnlyManager::mempin(HostRange range, HostRegisterFlags fl
     if (!address) return undo(std::move(address).error());
     on_device = *address;
   }
-  auto lifetime = hand_out({.address = number_of(range.pointer), .size = range.size, .kind = kind});
+  auto lifetime =
+      hand_out({.address = address_of(range.pointer), .size = range.size, .kind = kind});
   if (!lifetime) return undo(std::move(lifetime).error());
   if (flags.mapped)
     return HostMemory(MappedMemory(range, on_device, *std::move(lifetime), std::move(owner)));

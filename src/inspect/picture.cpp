@@ -16,8 +16,8 @@ using format::Point;
 using format::Svg;
 using Anchor = Svg::Anchor;
 
-constexpr double kWidth = 1100, kLeft = 84, kRight = 24, kTop = 62, kPlotHeight = 380;
-constexpr double kPlotWidth = kWidth - kLeft - kRight, kBottom = kTop + kPlotHeight;
+constexpr double kPictureWidth = 1100, kLeft = 84, kRight = 24, kTop = 62, kPlotHeight = 380;
+constexpr double kPlotWidth = kPictureWidth - kLeft - kRight, kBottom = kTop + kPlotHeight;
 constexpr double kLegendLine = 18, kRegionLine = 20;
 constexpr std::size_t kColumns = 492;  // of two pixels
 constexpr std::size_t kGroups = 8, kRegions = 40, kIterationsMax = 100;
@@ -170,7 +170,7 @@ std::string tick_name(std::uint64_t value) {
 
 void draw_axes(Svg& svg, const Plot& plot, const std::vector<std::uint64_t>& ticks) {
   for (const auto bytes : ticks) {
-    svg.line({kLeft, plot.y(bytes)}, {kWidth - kRight, plot.y(bytes)}, kGrid);
+    svg.line({kLeft, plot.y(bytes)}, {kPictureWidth - kRight, plot.y(bytes)}, kGrid);
     svg.text({kLeft - 8, plot.y(bytes) + 4}, tick_name(bytes), {.anchor = Anchor::end});
   }
   for (const auto event : format::decimal_ticks(plot.events)) {
@@ -208,7 +208,7 @@ double draw_legend(Svg& svg, const Areas& areas, bool reserved) {
 
 void draw_map(Svg& svg, const Lifetimes& lifetimes, const Areas& areas, const Space& map,
               double top) {
-  constexpr double kBar = kLeft + 176, kBarWidth = kWidth - kRight - kBar;
+  constexpr double kBar = kLeft + 176, kBarWidth = kPictureWidth - kRight - kBar;
   svg.text(
       {kLeft, top},
       text::format("{} after event {}: {} in {}, {} used, {} free, largest free {}",
@@ -272,7 +272,7 @@ std::string picture(const Recording& recording, const Lifetimes& lifetimes, cons
   const auto map_height =
       map ? 50 + kRegionLine * static_cast<double>(std::min(map->regions.size(), kRegions + 1)) : 0;
   const auto title = text::format("{}: device memory as requested", trace.source());
-  Svg svg(kWidth, kBottom + 64 + legend + map_height + 10, title);
+  Svg svg(kPictureWidth, kBottom + 64 + legend + map_height + 10, title);
   svg.text({kLeft, 26}, title, {.size = 16, .bold = true});
   svg.text({kLeft, 45},
            text::format("{}, {} of {} in all, {} never freed", counted(profile.events, "event"),
@@ -290,7 +290,7 @@ std::string picture(const Recording& recording, const Lifetimes& lifetimes, cons
       for (std::size_t i = 0; i <= area && i < column.by_area.size(); ++i) sum += column.by_area[i];
       return plot.y(sum);
     });
-    outline.push_back({kWidth - kRight, kBottom});
+    outline.push_back({kPictureWidth - kRight, kBottom});
     outline.push_back({kLeft, kBottom});
     svg.polygon(outline, areas.colour(area), areas.name(area));
   }
@@ -303,7 +303,7 @@ std::string picture(const Recording& recording, const Lifetimes& lifetimes, cons
   if (reserved)
     svg.polyline(steps(columns, [&](const Column& column) { return plot.y(column.reserved); }),
                  kReserved, 1.5);
-  svg.line({kLeft, kBottom}, {kWidth - kRight, kBottom}, kReserved);
+  svg.line({kLeft, kBottom}, {kPictureWidth - kRight, kBottom}, kReserved);
   svg.line({kLeft, kTop}, {kLeft, kBottom}, kReserved);
   if (profile.live.bytes > 0) draw_peak(svg, plot, profile);
   const auto below = draw_legend(svg, areas, reserved);

@@ -16,7 +16,7 @@ using units::bytes;
 
 using Rows = std::vector<std::vector<std::string>>;
 
-constexpr std::size_t kWidth = 100;
+constexpr std::size_t kProfileWidth = 100;
 
 /// What a file names, as a terminal may show it.
 std::string shown_as(std::string_view words) { return text::printable(words, std::string::npos); }
@@ -61,7 +61,7 @@ std::string heading(const Recording& recording, const Profile& profile) {
     operations.push_back(words);
   }
   return text::format("{}: {}\n", shown_as(trace.source()), shown_as(text::join(about))) +
-         wrapped(text::join(operations), kWidth);
+         wrapped(text::join(operations), kProfileWidth);
 }
 
 std::string summary(const Recording& recording, const Profile& profile) {

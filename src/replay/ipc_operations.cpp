@@ -10,7 +10,7 @@ using trace::Op;
 using trace::Outcome;
 
 /// Bytes that are exchanged at either end of what is exported.
-constexpr std::uint64_t kEdge = 4096;
+constexpr std::uint64_t kComparedEdge = 4096;
 
 /// The content that another process must find at `offset` of an allocation. It differs from word to
 /// word, so that content from elsewhere in the same allocation does not pass for it.
@@ -176,9 +176,10 @@ void IpcOperations::exchange_content(const Export& exported, const Import& impor
   };
   // Work that still runs would spread what is written here.
   auto exchanged = driver.ctx_synchronize();
-  if (exchanged) exchanged = exchange(0, std::min(size, kEdge));
-  if (exchanged && size > kEdge)
-    exchanged = exchange(std::max(kEdge, size - kEdge), std::min(kEdge, size - kEdge));
+  if (exchanged) exchanged = exchange(0, std::min(size, kComparedEdge));
+  if (exchanged && size > kComparedEdge)
+    exchanged = exchange(std::max(kComparedEdge, size - kComparedEdge),
+                         std::min(kComparedEdge, size - kComparedEdge));
   if (!exchanged && exchanged.error().code == Errc::io_error)
     return core_.state.end_with(exchanged.error());
   if (!exchanged) {

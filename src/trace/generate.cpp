@@ -281,7 +281,7 @@ void multi_stream(Maker& maker) {
   }
 }
 
-constexpr std::array<GenerateKind, 9> kKinds{{
+constexpr std::array<GenerateKind, 9> kGenerateKinds{{
     {.name = "ramps", .summary = "sizes climb from the smallest to the largest, then all is freed"},
     {.name = "comb",
      .summary = "every second of a row is freed, and what comes next does not fit in the gaps"},
@@ -305,7 +305,7 @@ constexpr std::array<GenerateKind, 9> kKinds{{
      .summary = "several streams, which wait for each other's",
      .streams = 8},
 }};
-constexpr std::array<void (*)(Maker&), kKinds.size()> kPatterns{
+constexpr std::array<void (*)(Maker&), kGenerateKinds.size()> kPatterns{
     ramps, comb, sawtooth, generational, wander, replace, split, multi_thread, multi_stream};
 
 Status check(const Maker& maker) {
@@ -328,14 +328,15 @@ Status check(const Maker& maker) {
 
 }  // namespace
 
-std::span<const GenerateKind> generate_kinds() { return kKinds; }
+std::span<const GenerateKind> generate_kinds() { return kGenerateKinds; }
 
 Status generate(const GenerateOptions& options, OperationSink& sink) {
-  const auto* const kind = std::find_if(
-      kKinds.begin(), kKinds.end(), [&](const auto& each) { return each.name == options.kind; });
-  if (kind == kKinds.end()) {
+  const auto* const kind =
+      std::find_if(kGenerateKinds.begin(), kGenerateKinds.end(),
+                   [&](const auto& each) { return each.name == options.kind; });
+  if (kind == kGenerateKinds.end()) {
     std::vector<std::string_view> names;
-    for (const auto& each : kKinds) names.push_back(each.name);
+    for (const auto& each : kGenerateKinds) names.push_back(each.name);
     return fail(Errc::usage, "unknown kind of trace '{}': known are {}", options.kind,
                 text::join(names));
   }
@@ -345,7 +346,7 @@ Status generate(const GenerateOptions& options, OperationSink& sink) {
   const auto rows = std::max<std::uint64_t>(maker.live_target / 2, 1);
   maker.begin(options,
               kind->tight ? rows * (maker.max_size + maker.min_size) + maker.max_size / 2 : 0);
-  kPatterns[static_cast<std::size_t>(kind - kKinds.begin())](maker);
+  kPatterns[static_cast<std::size_t>(kind - kGenerateKinds.begin())](maker);
   maker.end();
   return maker.status();
 }

@@ -70,11 +70,11 @@ class Trials {
 };
 
 /// Answers one question.
-class Search {
+class FitSearch {
  public:
   /// `known` holds what needs no trial.
-  Search(Trials& trials, const FitOptions& options, Asked asked,
-         std::map<std::uint64_t, bool> known = {})
+  FitSearch(Trials& trials, const FitOptions& options, Asked asked,
+            std::map<std::uint64_t, bool> known = {})
       : trials_(trials),
         asked_(asked),
         start_(asked == options.asked ? options.start : options.other_start),
@@ -291,11 +291,11 @@ Result<Fit> fit(const trace::Trace& trace, const Setting& setting, const FitOpti
   fit.asked = options.asked;
   fit.refused = count_refused(trace);
   Trials trials(trace, setting, options);
-  fit.answer = Search(trials, options, options.asked).run();
+  fit.answer = FitSearch(trials, options, options.asked).run();
   fit.judged_nothing = trials.judged_nothing();
   if (fit.refused != 0 && !trials.stopped() && !fit.judged_nothing) {
     const auto other = options.asked == Asked::all ? Asked::served : Asked::all;
-    fit.other = Search(trials, options, other, known_from(fit.answer, options.asked)).run();
+    fit.other = FitSearch(trials, options, other, known_from(fit.answer, options.asked)).run();
   }
   if (trials.error()) return *trials.error();
   fit.trials = trials.count();

@@ -26,14 +26,14 @@ if(EMM_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${EMM_CCACHE})
 endif()
 
-# Given to the compiler at once, up to sixteen files of a target take a third to a half of what they take one by one. One
+# Given to the compiler at once, up to forty files of a target take a third to a half of what they take one by one. One
 # by one, it says which file leans on what another includes; CI builds both.
 # emm_compiled_alone(<target> <files>...): files that name for themselves what another file of the target does too.
 set(EMM_UNITY all CACHE STRING "Files that are compiled at once: all, or off (none)")
 if(EMM_UNITY STREQUAL "all")
   set(CMAKE_UNITY_BUILD ON)
 endif()
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 16)
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 40)
 function(emm_compiled_alone target)
   set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()

@@ -9,7 +9,7 @@ namespace emm::model {
 namespace {
 
 constexpr std::int32_t kInvalidValue = 1;
-constexpr std::int32_t kOutOfMemory = 2;
+constexpr std::int32_t kScriptedOutOfMemory = 2;
 constexpr std::int32_t kAlreadyRegistered = 712;
 constexpr std::int32_t kNotRegistered = 713;
 
@@ -77,7 +77,7 @@ std::int32_t ScriptedDevice::make(Place place, std::uint64_t size, std::uint64_t
   if (size == 0 && !setup_.accepts_zero) return kInvalidValue;
   auto& used = place == Place::device ? used_ : host_used_;
   const auto capacity = place == Place::device ? setup_.capacity : setup_.host_capacity;
-  if (size > capacity - used) return kOutOfMemory;
+  if (size > capacity - used) return kScriptedOutOfMemory;
 
   auto index = blocks_.size();
   if (vacant_.empty()) {
@@ -148,7 +148,7 @@ std::int32_t ScriptedDevice::mem_host_register(std::uint64_t address, std::uint6
     result = kInvalidValue;
   if (result == 0 && size == 0 && !setup_.accepts_zero) result = kInvalidValue;
   if (result == 0 && is_registered_[region]) result = kAlreadyRegistered;
-  if (result == 0 && size > setup_.host_capacity - host_used_) result = kOutOfMemory;
+  if (result == 0 && size > setup_.host_capacity - host_used_) result = kScriptedOutOfMemory;
   if (result == 0) {
     is_registered_[region] = true;
     registered_[region] = size;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::uint64_t kImports = SimDevice::kAddresses / 2;
 
-std::uint64_t whole_pages(std::uint64_t size) {
+std::uint64_t in_whole_pages(std::uint64_t size) {
   return (size + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
 
@@ -144,7 +144,7 @@ Answer<DevicePtr> SimDevice::ipc_open_mem_handle(ContextHandle context,
   const auto size = memory->bytes().size();
   for (const auto& [address, import] : imports_) {
     if (address - place >= size) break;
-    place = address + whole_pages(import.size);
+    place = address + in_whole_pages(import.size);
   }
   if (place + size > base_ + kAddresses) return {.native = kOutOfMemory};
   imports_.emplace(place, Import{.handle = handle,

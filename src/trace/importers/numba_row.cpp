@@ -7,8 +7,8 @@
 namespace emm::trace {
 namespace {
 
-constexpr std::string_view kBytes = "a count of bytes";
-constexpr std::string_view kAddress = "an address";
+constexpr std::string_view kNumbaBytes = "a count of bytes";
+constexpr std::string_view kNumbaAddress = "an address";
 
 NumbaCall call_named(std::string_view name) {
   const auto* const found = std::find(kNumbaCallNames.begin(), kNumbaCallNames.end(), name);
@@ -16,12 +16,12 @@ NumbaCall call_named(std::string_view name) {
 }
 
 void members_of(JsonRow& json, NumbaRow& row) {
-  const auto address = [&] { row.pointer = json.address("ptr", kAddress); };
-  const auto size = [&] { row.size = json.u64("size", kBytes); };
+  const auto address = [&] { row.pointer = json.address("ptr", kNumbaAddress); };
+  const auto size = [&] { row.size = json.u64("size", kNumbaBytes); };
   switch (row.call) {
     case NumbaCall::memory_info:
-      row.free = json.u64("free", kBytes);
-      row.total = json.u64("total", kBytes);
+      row.free = json.u64("free", kNumbaBytes);
+      row.total = json.u64("total", kNumbaBytes);
       break;
     case NumbaCall::alloc:
       size(), address();
@@ -45,7 +45,7 @@ void members_of(JsonRow& json, NumbaRow& row) {
       break;
     case NumbaCall::ipc_export:
       size(), address();
-      row.offset = json.u64("offset", kBytes);
+      row.offset = json.u64("offset", kNumbaBytes);
       break;
     case NumbaCall::pending_add: {
       const auto dtor = json.string("dtor", "the name of a destructor");
@@ -55,7 +55,7 @@ void members_of(JsonRow& json, NumbaRow& row) {
     }
     case NumbaCall::pending_flush:
       row.count = json.u64("n", "a count");
-      row.bytes = json.u64("bytes", kBytes);
+      row.bytes = json.u64("bytes", kNumbaBytes);
       break;
     case NumbaCall::initialize:
     case NumbaCall::reset:

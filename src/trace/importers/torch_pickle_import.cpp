@@ -13,7 +13,6 @@ namespace {
 
 using format::PickleValue;
 using Type = PickleValue::Type;
-using Field = TorchPickleRows::Field;
 using Found = TorchPickleRows::Found;
 
 // No machine has more, and each becomes a context of the trace.
@@ -335,12 +334,12 @@ Status TorchPickleImport::advance(std::uint32_t number, Device& device) {
       run_.other();
       continue;
     }
-    head.frames = rows_.field(Field::frames);
-    head.metadata = rows_.field(Field::user_metadata);
-    head.category = rows_.field(Field::category);
-    head.pool = rows_.field(Field::pool_id);
-    head.context = rows_.field(Field::compile_context);
-    const auto forward = rows_.field(Field::forward_frames);
+    head.frames = rows_.field(TorchPickleRows::Field::frames);
+    head.metadata = rows_.field(TorchPickleRows::Field::user_metadata);
+    head.category = rows_.field(TorchPickleRows::Field::category);
+    head.pool = rows_.field(TorchPickleRows::Field::pool_id);
+    head.context = rows_.field(TorchPickleRows::Field::compile_context);
+    const auto forward = rows_.field(TorchPickleRows::Field::forward_frames);
     forward_frames_ += forward != PickleValue() && pickle_.size(forward) != 0 ? 1 : 0;
     device.head = head;
     return {};

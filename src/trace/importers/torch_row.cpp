@@ -8,7 +8,7 @@
 namespace emm::trace {
 namespace {
 
-constexpr std::size_t kTime = 4;  // what follows it is a later PyTorch's
+constexpr std::size_t kTorchTime = 4;  // what follows it is a later PyTorch's
 
 }  // namespace
 
@@ -20,9 +20,9 @@ Result<std::optional<BadField>> parse_torch_row(std::string_view line, const std
   ArrayRow array(line, *value);
   const auto number = [&](std::size_t index, std::string_view what, std::string_view expected) {
     return array.number(index, what, expected, [&](const JsonValue& said) {
-      auto positive = index == 1       ? address_in(said)
-                      : index == kTime ? time_in(said)
-                                       : said.as_u64();
+      auto positive = index == 1            ? address_in(said)
+                      : index == kTorchTime ? time_in(said)
+                                            : said.as_u64();
       if (const auto any = said.as_i64(); !positive && any && what == "stream")
         positive = static_cast<std::uint64_t>(*any);
       return positive;
@@ -45,8 +45,8 @@ Result<std::optional<BadField>> parse_torch_row(std::string_view line, const std
   if (row.has_address) row.address = number(1, "address", "an address");
   row.size = number(2, "size", "a count of bytes");
   row.stream = number(3, "stream", "a stream's handle");
-  row.has_time = element(kTime) != nullptr;  // PyTorch 2.2 had none
-  row.time_us = row.has_time ? number(kTime, "time", "microseconds") : 0;
+  row.has_time = element(kTorchTime) != nullptr;  // PyTorch 2.2 had none
+  row.time_us = row.has_time ? number(kTorchTime, "time", "microseconds") : 0;
   return array.bad();
 }
 

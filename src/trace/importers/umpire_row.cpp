@@ -7,7 +7,7 @@
 namespace emm::trace {
 namespace {
 
-constexpr std::string_view kBytes = "a count of bytes";
+constexpr std::string_view kUmpireBytes = "a count of bytes";
 constexpr std::string_view kPointer = "an address: 0x and hex digits";
 
 const JsonValue& member_of(const JsonValue& value, std::string_view key) {
@@ -60,7 +60,7 @@ std::optional<BadField> parse_args(std::string_view line, const JsonValue& value
   JsonRow sizes(line, numbers), pointers(line, strings);
   switch (row.event) {
     case UmpireEvent::allocate:
-      row.size = sizes.u64("size", kBytes);
+      row.size = sizes.u64("size", kUmpireBytes);
       row.allocator = pointer(pointers, "allocator_ref");
       row.pointer = pointer(pointers, "pointer");
       break;
@@ -71,7 +71,7 @@ std::optional<BadField> parse_args(std::string_view line, const JsonValue& value
     case UmpireEvent::reallocate:
       row.intent = sizes.has("size");
       row.allocator = pointer(pointers, "allocator_ref");
-      if (row.intent) row.size = sizes.u64("size", kBytes);
+      if (row.intent) row.size = sizes.u64("size", kUmpireBytes);
       row.pointer = pointer(pointers, row.intent ? "current_ptr" : "new_ptr");
       break;
     case UmpireEvent::make_resource:
@@ -105,7 +105,7 @@ std::optional<BadField> parse_payload(std::string_view line, const JsonValue& va
   switch (row.event) {
     case UmpireEvent::allocate:
       row.allocator = pointer(asked, "allocator_ref");
-      row.size = asked.u64("size", kBytes);
+      row.size = asked.u64("size", kUmpireBytes);
       if (!row.intent) row.pointer = pointer(given, "memory_ptr");
       break;
     case UmpireEvent::deallocate:
@@ -115,7 +115,7 @@ std::optional<BadField> parse_payload(std::string_view line, const JsonValue& va
       break;
     case UmpireEvent::reallocate:
       row.allocator = asked.has("allocator_ref") ? pointer(asked, "allocator_ref") : 0;
-      row.size = asked.u64("size", kBytes);
+      row.size = asked.u64("size", kUmpireBytes);
       row.pointer = row.intent ? pointer(asked, "ptr") : pointer(given, "memory_ptr");
       break;
     case UmpireEvent::make_resource:
