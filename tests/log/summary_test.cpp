@@ -108,6 +108,7 @@ traces/numba/"quoted".jsonl
   peak         live 3.00 MiB, reserved 4.00 MiB
                5.00 MiB if everything asked for had been served
                host memory 4.00 KiB
+  violations   1
   simulated    driver calls would take 18.80 ms on an H200, by a model: 1.52 us an event
   allocate     driver calls, simulated: p50 2.00 us, p90 2.50 us, p99 90.00 us, p99.9 100.00 us, max
                101.00 us
