@@ -1,4 +1,4 @@
-// What an arena takes from the driver and gives back: spans, slabs and addresses.
+// What an arena takes from the driver and releases to it: spans, slabs and addresses.
 #include <algorithm>
 #include <utility>
 
@@ -272,45 +272,6 @@ void Arena::free_ranges(const std::vector<AddressRanges::Range>& ranges) {
 void Arena::free_addresses() {
   const std::lock_guard lock(lock_);
   if (spans_.is_empty()) free_ranges(spans_.addresses().take_all());
-}
-
-// Free blocks too small for a span are not walked: the upper end of their largest size class stands
-// for them. It is no less than any of them, and many small blocks cost nothing.
-Supply Arena::supply() noexcept {
-  make_all_remote_frees();
-  blocks_.coalesce_kept();
-  const bool can_stitch = !spans_.addresses().is_empty();
-  const auto least = blocks_.granules(smallest_span());
-  const auto smaller = blocks_.bytes(blocks_.largest_below(least));
-  Supply supply{.allocated = counts_.allocated(),
-                .has_deferred = !deferred_.is_empty(),
-                .largest = smaller,
-                .whole = spans_.inactive_bytes()};
-  if (can_stitch) supply.before = supply.behind = smaller;
-  blocks_.for_each_free(least, [&](std::uint32_t block) {
-    const auto start = blocks_.address(block);
-    const auto end = blocks_.end(block);
-    supply.largest = std::max(supply.largest, end - start);
-    if (!can_stitch) {
-      spans_.for_each_within(start, end,
-                             [&](std::uint32_t span) { supply.whole += spans_[span].size; });
-      return;
-    }
-    for (auto at = start; at < end;) {
-      const auto& span = spans_[spans_.at(at)];
-      const bool has_its_start = start <= span.address;
-      const bool has_its_end = span.end() <= end;
-      if (has_its_start && has_its_end) {
-        supply.whole += span.size;
-      } else if (has_its_end) {
-        supply.before = std::max(supply.before, span.end() - start);
-      } else if (has_its_start) {
-        supply.behind = std::max(supply.behind, end - span.address);
-      }
-      at = span.end();
-    }
-  });
-  return supply;
 }
 
 }  // namespace emm::pool

@@ -15,34 +15,6 @@ constexpr std::size_t kMappedSpansMost = std::size_t{1} << 16;  // each costs th
 
 }  // namespace
 
-// Serves the request as the last generation did, if that asked for the same in the same state and
-// the same memory is free: without a look at what else there is.
-Arena::Allocation Arena::replay_stitch(const Request& request) {
-  const auto* const record = stitches_.expected(request.wanted, spans_.active_count());
-  if (record == nullptr) return {};
-  activate_next_run(record->active_needed);
-  const auto parts = stitches_.expected_parts();
-  const bool are_free = std::all_of(parts.begin(), parts.end(), [&](const StitchedPart& part) {
-    return blocks_.is_free_and_holds(part.block, part.start, part.end);
-  });
-  if (!are_free) return {};
-  return use_parts(*record, request.size, parts);
-}
-
-// Activates spans until so many are active, and those that are next in their run with them.
-void Arena::activate_next_run(std::uint32_t needed) {
-  while (spans_.active_count() < needed) activate(spans_.next_run_before(needed));
-}
-
-// No mapping held the request here: the next generation need not look.
-void Arena::remember_growth(std::uint64_t wanted, std::uint32_t active_before) {
-  stitches_.remember({.wanted = wanted,
-                      .mapping = kNone,
-                      .active_before = active_before,
-                      .active_needed = active_before},
-                     {});
-}
-
 // A stitched block in a mapping that there is, or in a new one. Parts of less than `least_part`
 // bytes are passed over. Nothing where there is none, or where growth is better.
 Result<Arena::Allocation> Arena::stitch(const Request& request, std::uint64_t least_part) {
