@@ -3,6 +3,7 @@
 #include "base/text.hpp"
 #include "conformance/suite.hpp"
 #include "format/json_writer.hpp"
+#include "format/xml.hpp"
 
 namespace emm::conformance {
 namespace {
@@ -18,32 +19,14 @@ std::string shown(std::string_view words) { return text::printable(words, std::s
 
 /// `text` inside an XML attribute or element: lines, of which each is shown.
 std::string xml(std::string_view text) {
-  std::string out, lines;
+  std::string lines;
   for (bool first = true; first || !text.empty(); first = false) {
     const auto end = std::min(text.find('\n'), text.size());
     lines += shown(text.substr(0, end));
     if (end < text.size()) lines += '\n';
     text.remove_prefix(std::min(end + 1, text.size()));
   }
-  for (const char c : lines) {
-    switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
+  return format::xml_escaped(lines);
 }
 
 std::string told(const Verdict& verdict) {

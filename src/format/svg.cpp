@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/text.hpp"
+#include "format/xml.hpp"
 
 namespace emm::format {
 namespace {
@@ -16,26 +17,7 @@ std::string pixels(double value) {
 }
 
 std::string escaped(std::string_view words) {
-  std::string out;
-  for (const char c : text::printable(words, std::string::npos)) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
+  return xml_escaped(text::printable(words, std::string::npos));
 }
 
 }  // namespace
