@@ -13,7 +13,8 @@ class Bench;
 /// foreign manager.
 enum class Level : std::uint8_t { must, should, quirk };
 
-/// Of whom a clause is asked. The first three are the values of emm::Promise, in its order.
+/// The managers that a clause is asked of. The first three are the values of emm::Promise, in its
+/// order.
 enum class Scope : std::uint8_t {
   all,    ///< Every manager.
   host,   ///< Those that are NBEP-7's HostOnlyCUDAMemoryManager for host memory.

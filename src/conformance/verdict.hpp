@@ -18,8 +18,8 @@ struct Verdict {
   std::string seen{};      ///< Of a failure.
   std::string expected{};  ///< Of a failure.
   std::string calls{};     ///< The last driver calls before a failure, one a line.
-  /// Of a failure that a trace can express: the trace, and the options that `emmctl replay` needs
-  /// with it.
+  /// The trace that shows the failure, and the options that `emmctl replay` needs with it. Both are
+  /// empty where no trace can show it.
   std::string trace{};
   std::string options{};
 

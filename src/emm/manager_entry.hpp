@@ -80,8 +80,8 @@ std::span<const AdaptorEntry* const> bundled_adaptors();
 struct ManagerFactory {
   std::string name;  ///< As given: "pool:max=8GiB".
   std::function<Result<std::unique_ptr<MemoryManager>>(const ManagerContext&)> make;
-  /// Of a manager in a shared object, which is to be made only in a process of its own, where it
-  /// can do no harm: how long one call of it may take. Empty of all others.
+  /// How long one call of a manager in a shared object may take. Such a manager is made only in a
+  /// process of its own, where it can do no harm. Empty for all others.
   std::optional<std::chrono::milliseconds> apart{};
 };
 

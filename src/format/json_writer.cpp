@@ -24,8 +24,8 @@ void append_escaped(std::string& out, char32_t point) {
     out.push_back(kHex[(point >> static_cast<unsigned>(shift)) & 15]);
 }
 
-/// Of how many bytes at its start it is sure that they stand in a JSON string as they are: eight at
-/// a time, in one word, since call sites are many and long.
+/// Counts the bytes at the start of `text` that are ASCII and need no escape in a JSON string. It
+/// looks at eight of them at a time, since call sites are many and long.
 std::size_t plain_length(std::string_view text) noexcept {
   constexpr std::uint64_t kOnes = 0x0101010101010101, kTops = kOnes * 0x80;
   std::size_t at = 0;
@@ -44,10 +44,6 @@ std::size_t plain_length(std::string_view text) noexcept {
   }
   return at;
 }
-
-}  // namespace
-
-namespace {
 
 /// `before`, the string and `after`, put there at once, as almost all are short and plain; false
 /// where this one is not.

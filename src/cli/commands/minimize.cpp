@@ -241,8 +241,7 @@ class Minimize final : public CommandRun {
     return pages > trial::kStep ? pages - trial::kStep : trial::kStep;
   }
 
-  /// Of a trace with a recorded failure that this manager does not have: what is so, and what to
-  /// do.
+  /// Says that this manager serves what the recording was refused, and what to do next.
   static std::string served_words(const trial::ReductionShown& shown, const Refused& refused,
                                   int width) {
     auto words = text::format(
