@@ -1,12 +1,7 @@
-#include <pthread.h>
-#include <signal.h>
-
 #include <array>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <condition_variable>
-#include <ctime>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -14,6 +9,7 @@
 #include "base/host_memory.hpp"
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "conformance/interrupted_threads.hpp"
 #include "emm/memory_statistics.hpp"
 
 // Beyond the catalogue: threads. What many do at once is counted and handed out once; memory
@@ -25,37 +21,6 @@ namespace {
 
 using namespace emm::conformance;
 using std::chrono::steady_clock;
-
-/// While one lives, stop() stops a thread of this process for a moment, wherever it is: in the
-/// middle of a manager's code, most likely. That makes races wide enough to be seen.
-class ThreadStopper {
- public:
-  ThreadStopper() noexcept {
-    struct sigaction action {};
-    action.sa_handler = [](int) {
-      const auto kept = errno;
-      const timespec moment{.tv_sec = 0, .tv_nsec = 30'000};
-      nanosleep(&moment, nullptr);
-      errno = kept;
-    };
-    action.sa_flags = SA_RESTART;
-    sigemptyset(&action.sa_mask);
-    works_ = sigaction(SIGUSR2, &action, &before_) == 0;
-  }
-  ~ThreadStopper() {
-    if (works_) sigaction(SIGUSR2, &before_, nullptr);
-  }
-  ThreadStopper(const ThreadStopper&) = delete;
-  ThreadStopper& operator=(const ThreadStopper&) = delete;
-
-  void stop(std::thread& thread) const noexcept {
-    if (works_) pthread_kill(thread.native_handle(), SIGUSR2);
-  }
-
- private:
-  struct sigaction before_ {};
-  bool works_ = false;
-};
 
 /// Who owns each 256 bytes of memory that is handed out, as threads claim them at once and without
 /// a lock. Places that share an entry with another live one are not looked at.
@@ -100,19 +65,7 @@ class Crowd {
 
   void run(Bench& b, std::chrono::milliseconds time) {
     const auto until = steady_clock::now() + time;
-    std::vector<std::thread> threads;
-    for (std::uint64_t i = 0; i < kThreads; ++i)
-      threads.push_back(start_thread([this, i, until] { work(seed_ + i, until); }));
-    {
-      const std::optional<ThreadStopper> stopper =
-          b.is_simulated() ? std::optional<ThreadStopper>(std::in_place) : std::nullopt;
-      for (std::size_t next = 0; running_ > 0; ++next) {
-        if (stopper) stopper->stop(threads[next % kThreads]);
-        std::this_thread::sleep_for(std::chrono::microseconds(20));
-      }
-    }
-    may_end_ = true;
-    for (auto& thread : threads) thread.join();
+    run_interrupted(b, kThreads, [&](std::size_t i) { work(seed_ + i, until); });
     for (auto& box : boxes_) end(box.exchange(nullptr));
   }
 
@@ -169,8 +122,6 @@ class Crowd {
       if (!slot->claimed) overlapped_ = true;
     }
     for (auto* block : held) end(block);
-    --running_;
-    while (!may_end_) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 
   MemoryManager& manager_;
@@ -179,8 +130,6 @@ class Crowd {
   bool can_run_ = false;
   ClaimTable claims_;
   std::array<std::atomic<Block*>, kThreads> boxes_{};
-  std::atomic<std::size_t> running_{kThreads};
-  std::atomic<bool> may_end_{false};
   std::atomic<std::uint64_t> served_{0};
   std::atomic<bool> overlapped_{false};
 };
@@ -266,14 +215,16 @@ void check_ended_threads(Bench& b) {
   b.untraceable();
   const auto on_short_thread = [](const std::function<void()>& act) { start_thread(act).join(); };
 
-  b.manager();  // made by the thread that stays
-
-  // Content that a thread leaves behind.
+  // Content that a thread leaves behind, beside what this one has.
+  const auto own = b.any(300_KiB);
   BenchMemory left;
   on_short_thread([&] { left = b.any(300_KiB); });
   if (b.decided()) return;
   b.fill(left, 0x51);
-  on_short_thread([&] { b.fill(b.any(300_KiB), 0x52); });
+  on_short_thread([&] {
+    const auto next = b.any(300_KiB);
+    b.fill(next, 0x52);
+  });
   b.expect(b.holds(left, 0x51), "memory asked for by a thread that has ended",
            "its content is lost", "it is as it was");
   left.drop();
@@ -468,7 +419,7 @@ class DefaultStreamProgram {
         b_.inconclusive("the driver calls of this manager are not seen here");
       for (const auto& hazard : order_.take_found()) accuse(hazard);
     }
-    while (!live_.empty()) on(live_.back().thread, [this] { end(live_.size() - 1); });
+    while (!live_.empty()) on(0, [this] { end(live_.size() - 1); });
     on(0, {});
     on(1, {});
     for (auto& thread : threads) thread.join();
@@ -520,10 +471,7 @@ class DefaultStreamProgram {
     if (random_.chance(0.03) && b_.ordered().ctx_synchronize()) return;
     if (live_.size() < 10 && random_.chance(0.55)) return make();
     if (live_.empty()) return;
-    const auto at = random_.below(live_.size());
-    // Nobody but the thread itself can order what its own default stream does.
-    if (live_[at].stream == kPerThreadStream && live_[at].thread != thread_) return;
-    end(at);
+    end(random_.below(live_.size()));
   }
 
   void make() {
@@ -544,8 +492,11 @@ class DefaultStreamProgram {
   void end(std::size_t at) {
     auto one = std::move(live_[at]);
     live_.erase(live_.begin() + static_cast<std::ptrdiff_t>(at));
-    order_.ending(0, one.id, one.block.device(), one.stream);
-    if (!one.block.free(one.stream)) b_.expect(false, "free() on a stream", "an error", "success");
+    // Another thread cannot name the thread's own default stream.
+    const bool is_nameable = one.stream != kPerThreadStream || one.thread == thread_;
+    const auto stream = is_nameable ? one.stream : StreamHandle{};
+    order_.ending(0, one.id, one.block.device(), stream);
+    if (!one.block.free(stream)) b_.expect(false, "free() on a stream", "an error", "success");
   }
 
   Bench& b_;
