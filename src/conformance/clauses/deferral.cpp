@@ -159,6 +159,7 @@ Observed observe(Bench& b, Kind kind) {
   Observed seen;
   bool eager = false;
   bool by_flush = false;
+  bool counts_pending = false;
   std::atomic<bool> elsewhere{false};
   {
     const auto outside = fresh(b);
@@ -171,6 +172,7 @@ Observed observe(Bench& b, Kind kind) {
     block.drop();
     eager = block.is_back();
     if (!eager) {
+      counts_pending = outside->manager().state().pending_count.value_or(0) > 0;
       if (!outside->manager().flush()) return {};
       by_flush = block.is_back();
     }
@@ -181,15 +183,17 @@ Observed observe(Bench& b, Kind kind) {
   {
     const auto inside = fresh(b);
     if (!inside) return {};
-    auto deferred = inside->defer();
+    const auto deferred = inside->manager().defer_cleanup();
     FreedBlock block(*inside, kind, seen.patience);
     if (!block.is_made()) return {};
     block.drop();
     if (block.is_back()) return {};
+    // What a manager counts as pending it calls a deferred free, which a deferral holds back.
+    counts_pending = counts_pending && deferred.is_active() && !elsewhere;
     if (!inside->manager().flush()) return {};
     seen.holds_through_flush = !block.is_back();
   }
-  seen.defers = eager || seen.holds_through_flush;
+  seen.defers = eager || counts_pending || seen.holds_through_flush;
   if (seen.defers || kind == Kind::device) return seen;
   // Frees wait for a flush, inside a deferral and outside. They are deferred by the deferral where
   // they also wait for a limit outside, which inside does not hold.
