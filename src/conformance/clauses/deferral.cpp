@@ -8,6 +8,7 @@
 #include "base/host_memory.hpp"
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "conformance/interrupted_threads.hpp"
 
 // Beyond the catalogue: deferral. A manager may do nothing for defer_cleanup (DFR-5), so each check
 // first observes which frees the manager itself holds back inside one deferral, and then demands
@@ -290,6 +291,28 @@ void check_threads(Bench& b, Kind kind, const Observed& observed) {
   }
 }
 
+// Deferrals that begin and end on several threads at once, inside one that lasts.
+
+void check_many_threads(Bench& b, Kind kind, const Observed& observed) {
+  using std::chrono::steady_clock;
+  const auto until = steady_clock::now() + std::chrono::milliseconds(8);
+  auto lasting = b.defer();
+  FreedBlock block(b, kind, observed.patience);
+  if (!block.is_made()) return;
+  block.drop();
+  run_interrupted(b, 4, [&](std::size_t) {
+    for (int i = 0; i % 16 != 0 || steady_clock::now() < until; ++i) {
+      const auto deferred = b.manager().defer_cleanup();
+    }
+  });
+  const std::string when =
+      "inside a deferral, while four threads began and ended deferrals at once";
+  expect_held(b, block, kind, observed, when);
+  if (b.decided()) return;
+  lasting.end();
+  expect_back(b, block, kind, when);
+}
+
 // A deferral that outlives a reset.
 
 void check_reset(Bench& b, Kind kind, const Observed& observed) {
@@ -404,7 +427,13 @@ constexpr Clause kDeferralClauses[] = {
      .source = "emm_plugin.h, defer_cleanup",
      .level = Level::must,
      .scope = Scope::all,
-     .check = [](Bench& b) { for_each_deferred(b, check_threads); }},
+     .check =
+         [](Bench& b) {
+           for_each_deferred(b, [](Bench& trial, Kind kind, const Observed& observed) {
+             check_threads(trial, kind, observed);
+             if (!trial.decided()) check_many_threads(trial, kind, observed);
+           });
+         }},
 
     {.id = "deferral/reset",
      .rule = "A reset inside a deferral does not end it.",
