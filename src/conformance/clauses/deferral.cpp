@@ -303,6 +303,12 @@ void check_many_threads(Bench& b, Kind kind, const Observed& observed) {
   FreedBlock block(b, kind, observed.patience);
   if (!block.is_made()) return;
   block.drop();
+  for (int i = 0; i < 4; ++i) {
+    const auto one = b.manager().defer_cleanup();
+    const auto other = b.manager().defer_cleanup();
+  }
+  if (observed.holds_through_flush && !b.manager().flush()) return;
+  if (block.is_back_already()) return;  // deferral/nests
   run_interrupted(b, 4, [&](std::size_t) {
     for (int i = 0; i % 16 != 0 || steady_clock::now() < until; ++i) {
       const InManager in_manager;

@@ -162,6 +162,7 @@ constexpr Clause kEndingsClauses[] = {
      .source = "Python's finalizers",
      .level = Level::must,
      .scope = Scope::all,
+     .may_fail_with = "threads/default_streams",
      .check =
          [](Bench& b) {
            b.untraceable();

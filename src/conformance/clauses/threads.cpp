@@ -317,6 +317,7 @@ class Neighbour {
 
 struct NeighbourBlock {
   MemoryPointer memory;
+  std::uint64_t size = 0;
   std::uint8_t value = 0;
 };
 
@@ -326,15 +327,15 @@ std::vector<NeighbourBlock> blocks_of(Neighbour& manager, std::uint8_t value) {
     auto block = (*manager).memalloc(size);
     if (!block) continue;
     if (!manager.device().memset_d8(block->device_pointer(), value, size)) continue;
-    blocks.push_back({*std::move(block), value});
+    blocks.push_back({*std::move(block), size, value});
   }
   return blocks;
 }
 
 bool all_hold(Neighbour& manager, const std::vector<NeighbourBlock>& blocks) {
-  for (const auto& [memory, value] : blocks) {
+  for (const auto& [memory, size, value] : blocks) {
     std::array<std::byte, 64> bytes;
-    for (const auto at : {std::uint64_t{0}, memory.size() - bytes.size()}) {
+    for (const auto at : {std::uint64_t{0}, size - bytes.size()}) {
       if (!manager.device().memcpy_dtoh(bytes, memory.device_pointer() + at)) return false;
       for (const auto byte : bytes) {
         if (byte != std::byte{value}) return false;
@@ -361,7 +362,7 @@ void check_neighbours(Bench& b, int other_ordinal) {
   auto others = blocks_of(second, 0x62);
   if (own.empty() || others.empty()) return;
   std::uint64_t live = 0;
-  for (const auto& block : others) live += block.memory.size();
+  for (const auto& block : others) live += block.size;
   if (other_ordinal != 0) {
     b.expect(second.bytes_free() + live <= other_before->free, where,
              text::format("{} bytes of the second manager are alive, and its device has {} bytes "
