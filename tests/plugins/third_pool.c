@@ -10,7 +10,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include <emm_plugin.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -19,14 +18,14 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-static const uint64_t kGranule = 512;            /* Blocks begin and end at multiples of it. */
-static const uint64_t kPage = 2 * MIB;           /* What the driver's allocations are made of. */
-static const uint64_t kSlab = 4 * MIB;           /* The size of a slab, where nothing is said. */
-static const uint64_t kLargestCut = 16 * MIB;    /* The largest request that a slab serves. */
-static const uint64_t kMost = UINT64_C(1) << 56; /* No device has as much. */
-static const uint64_t kPendingCount = 10;        /* One more pending free makes them all. */
-static const uint64_t kPendingBytesMost = 64 * MIB;
-enum { kBins = 64, kBuckets = 1024, kYields = 1000 };
+static const uint64_t kGranule = 512;         /* Blocks begin and end at multiples of it. */
+static const uint64_t kPage = 2 * MIB;        /* What the driver's allocations are made of. */
+static const uint64_t kSlab = 4 * MIB;        /* The size of a slab, where nothing is said. */
+static const uint64_t kLargestCut = 16 * MIB; /* The largest request that a slab serves. */
+
+static const uint64_t kPendingCount = 10; /* One more pending free makes them all. */
+
+enum { kBins = 64, kBuckets = 1024 };
 
 /* Work that was on streams when a block was freed: what comes after `event` comes after it. The
  * parts of the block share it. */
@@ -80,6 +79,7 @@ struct emm_manager {
   const emm_host_v1* host;
   uint64_t max, slab_size;
 
+  pthread_mutex_t making_room; /* Held by the one thread that makes room. No free needs it. */
   pthread_mutex_t mutex; /* Guards all that follows. Nobody holds it in a call of the driver. */
 
   struct slab* slabs;
@@ -92,8 +92,8 @@ struct emm_manager {
   emm_token last_token;
   emm_token last_reset; /* The tokens up to this one were ended by a reset. */
   unsigned deferrals;
-  unsigned coming_back; /* Frees that threads make at the driver just now. */
-  uint64_t total;       /* Of the device; 0 before initialize(). */
+
+  uint64_t total; /* Of the device; 0 before initialize(). */
   uint64_t reserved, live_bytes, live_count;
   uint64_t free_bytes; /* Of free blocks. */
   uint64_t pending_count, pending_bytes;
@@ -445,7 +445,7 @@ static emm_status take_from_driver(emm_manager* self, uint64_t size, uint64_t* a
 
 static void tell_of_failure(emm_manager* self, emm_status status, const char* words) {
   const emm_host_v1* host = self->host;
-  if (host != NULL && host->free_failed != NULL) host->free_failed(host->user, status, words);
+  if (host->free_failed != NULL) host->free_failed(host->user, status, words);
 }
 
 /* Makes the free of a record at the driver, and ends the record. */
@@ -473,23 +473,6 @@ static emm_status end_at_driver(emm_manager* self, struct record* record) {
   return status;
 }
 
-static void end_coming_back(emm_manager* self) {
-  lock(self);
-  --self->coming_back;
-  unlock(self);
-}
-
-/* Waits a little until no other thread is giving memory back. */
-static void wait_for_others(emm_manager* self) {
-  for (int i = 0; i < kYields; ++i) {
-    lock(self);
-    const bool is_over = self->coming_back == 0;
-    unlock(self);
-    if (is_over) return;
-    sched_yield();
-  }
-}
-
 /* Makes the pending frees, oldest first, unless cleanup is deferred. Answers the first failure. */
 static emm_status flush_pending(emm_manager* self) {
   const emm_host_v1* host = self->host;
@@ -502,26 +485,25 @@ static emm_status flush_pending(emm_manager* self) {
       take_out(&self->pending, record);
       --self->pending_count;
       self->pending_bytes -= record->size;
-      ++self->coming_back;
     }
     unlock(self);
     if (record == NULL) break;
     ++count;
     bytes += record->size;
     const emm_status status = end_at_driver(self, record);
-    end_coming_back(self);
+
     if (status == EMM_SUCCESS) continue;
     tell_of_failure(self, status, "a pending free failed");
     if (first == EMM_SUCCESS) first = status;
   }
-  if (count > 0 && host != NULL && host->flushed != NULL) host->flushed(host->user, count, bytes);
+  if (count > 0 && host->flushed != NULL) host->flushed(host->user, count, bytes);
   return first;
 }
 
 /* Queues the free of a record. */
 static void defer_free(emm_manager* self, struct record* record) {
   const emm_host_v1* host = self->host;
-  if (host != NULL && host->pending_added != NULL)
+  if (host->pending_added != NULL)
     host->pending_added(host->user, record->kind == HOST ? "mem_free_host" : "mem_free",
                         record->size);
   lock(self);
@@ -534,9 +516,7 @@ static void defer_free(emm_manager* self, struct record* record) {
 /* Makes the pending frees where they are too many. */
 static void flush_if_full(emm_manager* self) {
   lock(self);
-  const uint64_t fifth = self->total / 5;
-  const uint64_t most = fifth < kPendingBytesMost ? fifth : kPendingBytesMost;
-  const bool is_full = self->pending_count > kPendingCount || self->pending_bytes > most;
+  const bool is_full = self->pending_count > kPendingCount;
   unlock(self);
   if (is_full) flush_pending(self);
 }
@@ -572,15 +552,15 @@ static emm_status release_idle(emm_manager* self, uint64_t keep) {
   for (;;) {
     lock(self);
     struct slab* slab = take_idle_slab(self, keep);
-    if (slab != NULL) ++self->coming_back;
     unlock(self);
+
     if (slab == NULL) return first;
     const emm_status status = self->driver->mem_free(self->driver->user, slab->address);
     lock(self);
     if (status == EMM_SUCCESS) self->reserved -= slab->size;
 
     unlock(self);
-    end_coming_back(self);
+
     free(slab);
     if (status == EMM_SUCCESS) continue;
     tell_of_failure(self, status, "the free of a slab failed");
@@ -679,14 +659,15 @@ static emm_status allocate_block(emm_manager* self, struct record* record) {
   struct block* block = find_block(self, size);
   if (block == NULL) status = grow(self, size, &block);
   if (status == EMM_OUT_OF_MEMORY) {
+    pthread_mutex_lock(&self->making_room);
     flush_pending(self);
     settle(self);
     block = find_block(self, size);
     if (block == NULL) {
       if (!is_deferred(self)) release_idle(self, 0);
-      wait_for_others(self);
       status = grow(self, size, &block);
     }
+    pthread_mutex_unlock(&self->making_room);
   }
   if (block == NULL) return status;
   status = order_after(self, block, record->stream);
@@ -697,12 +678,14 @@ static emm_status allocate_block(emm_manager* self, struct record* record) {
 
 static emm_status allocate_direct(emm_manager* self, struct record* record) {
   record->held = round_up(record->size, kPage);
-  const emm_status status = take_from_driver(self, record->held, &record->address);
+  emm_status status = take_from_driver(self, record->held, &record->address);
   if (status != EMM_OUT_OF_MEMORY) return status;
+  pthread_mutex_lock(&self->making_room);
   flush_pending(self);
   if (!is_deferred(self)) release_idle(self, 0);
-  wait_for_others(self);
-  return take_from_driver(self, record->held, &record->address);
+  status = take_from_driver(self, record->held, &record->address);
+  pthread_mutex_unlock(&self->making_room);
+  return status;
 }
 
 /* The slots. */
@@ -743,9 +726,9 @@ static emm_status memalloc(emm_manager* self, uint64_t size, emm_stream stream,
   if (size == 0) return failed(EMM_INVALID_VALUE, "memalloc of 0 bytes");
   struct record* record = new_record(size > kLargestCut ? DIRECT : BLOCK, size);
   if (record == NULL) return no_host_memory();
-  record->stream = stream == 1 ? 0 : stream; /* Two names of the default stream. */
+  record->stream = stream;
   record->thread = this_thread();
-  const emm_status status = size > kMost             ? EMM_OUT_OF_MEMORY
+  const emm_status status = size > self->total       ? EMM_OUT_OF_MEMORY
                             : record->kind == DIRECT ? allocate_direct(self, record)
                                                      : allocate_block(self, record);
   if (status != EMM_SUCCESS) return refuse(self, record, status, "memalloc");
@@ -841,7 +824,7 @@ static emm_status give_back(emm_manager* self, emm_token token, emm_stream strea
   unlock(self);
   if (is_late) return EMM_SUCCESS;
   if (record == NULL) return failed(EMM_INVALID_VALUE, "free: nothing alive has that token");
-  const emm_status status = end_record(self, record, stream == 1 ? 0 : stream);
+  const emm_status status = end_record(self, record, stream);
   flush_if_full(self);
   if (status != EMM_SUCCESS) return failed(status, "free failed with %d", (int)status);
   return EMM_SUCCESS;
@@ -998,6 +981,8 @@ static bool read_options(emm_manager* self, const char* text) {
   return true;
 }
 
+static const emm_host_v1 nobody = {.struct_size = sizeof nobody};
+
 static emm_status create(const emm_create_v1* create, emm_manager** answer) {
   const emm_driver_v1* driver = create->driver;
   const bool is_probe = (create->flags & EMM_CREATE_PROBE) != 0;
@@ -1007,12 +992,13 @@ static emm_status create(const emm_create_v1* create, emm_manager** answer) {
   emm_manager* self = calloc(1, sizeof *self);
   if (self == NULL) return no_host_memory();
   self->driver = driver;
-  self->host = create->host;
+  self->host = create->host != NULL ? create->host : &nobody;
   self->slab_size = kSlab;
   if (!read_options(self, create->options)) {
     free(self);
     return failed(EMM_INVALID_VALUE, "\"%s\": expected max=BYTES, slab=BYTES", create->options);
   }
+  pthread_mutex_init(&self->making_room, NULL);
   pthread_mutex_init(&self->mutex, NULL);
 
   *answer = self;
@@ -1025,6 +1011,7 @@ static void destroy(emm_manager* self) {
     reset(self);
   }
 
+  pthread_mutex_destroy(&self->making_room);
   pthread_mutex_destroy(&self->mutex);
   free(self);
 }
