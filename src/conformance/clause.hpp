@@ -34,7 +34,8 @@ struct Clause {
   Level level;
   Scope scope;
   /// Ids, with spaces between, of the clauses that may fail with this one where its rule is broken;
-  /// no others may. `*` says that this clause judges all rules at once and may fail with any other.
+  /// no others may. A first `*` says that this clause judges all rules at once and may fail with
+  /// any other.
   std::string_view may_fail_with{};
   /// Judges by Bench::expect. Makes what it needs, and leaves no thread behind.
   void (*check)(Bench& bench);
