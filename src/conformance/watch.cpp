@@ -1,8 +1,18 @@
 #include "conformance/watch.hpp"
 
+#include <atomic>
+
 #include "base/text.hpp"
 
 namespace emm::conformance {
+
+namespace {
+
+thread_local std::atomic<bool> in_call{false};
+
+}  // namespace
+
+bool Watch::is_in_call() noexcept { return in_call.load(std::memory_order_relaxed); }
 
 bool is_end(Call call) noexcept {
   switch (call) {
@@ -26,6 +36,7 @@ bool is_end(Call call) noexcept {
 }
 
 std::int32_t Watch::before(const CallEvent& event) {
+  in_call = true;
   if (during) during(event);
   const std::lock_guard lock(mutex_);
   ++total_;
@@ -45,13 +56,17 @@ std::int32_t Watch::before(const CallEvent& event) {
   auto refused = event;
   refused.native = native;
   events_.push_back(refused);
+  in_call = false;
   return native;
 }
 
 void Watch::after(const CallEvent& event) {
   ledger_.after(event);
-  const std::lock_guard lock(mutex_);
-  events_.push_back(event);
+  {
+    const std::lock_guard lock(mutex_);
+    events_.push_back(event);
+  }
+  in_call = false;
 }
 
 void Watch::fail(Call call, std::initializer_list<std::int32_t> natives) {

@@ -310,7 +310,7 @@ constexpr Clause kPendingClauses[] = {
      .source = "NBEP 7; DOC",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "deferral/nests",
+     .may_fail_with = "deferral/nests deferral/threads",
      .check =
          [](Bench& b) {
            b.manager();
@@ -374,7 +374,7 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:1025-1035; T:test_exception",
      .level = Level::must,
      .scope = Scope::host,
-     .may_fail_with = "deferral/nests",
+     .may_fail_with = "deferral/nests deferral/threads",
      .check =
          [](Bench& b) {
            auto first = b.defer();

@@ -52,6 +52,8 @@ class ClaimTable {
       std::make_unique<std::atomic<std::uint64_t>[]>(std::size_t{1} << 14);
 };
 
+constexpr std::chrono::milliseconds kCrowdTime{100};
+
 /// Four threads that ask for small blocks and free them, half of them those of another thread.
 class Crowd {
  public:
@@ -72,7 +74,6 @@ class Crowd {
  private:
   static constexpr std::size_t kThreads = 4;
   static constexpr std::size_t kHeld = 7;
-  static constexpr std::uint64_t kMost = 6000;  // requests of a thread
 
   struct Block {
     MemoryPointer memory;
@@ -80,6 +81,7 @@ class Crowd {
   };
 
   Result<MemoryPointer> make(std::uint64_t size) {
+    const InManager in_manager;
     if (!managed_) {
       auto made = manager_.memalloc(size);
       can_run_ = can_run_ || made;
@@ -105,7 +107,7 @@ class Crowd {
   void work(std::uint64_t seed, steady_clock::time_point until) {
     Prng random(seed);
     std::array<Block*, kHeld> held{};
-    for (std::uint64_t i = 0; i < kMost && !overlapped_; ++i) {
+    for (std::uint64_t i = 0; !overlapped_; ++i) {
       if (i % 16 == 0 && steady_clock::now() > until) break;
       auto& slot = held[random.below(kHeld)];
       if (slot != nullptr) {
@@ -164,7 +166,7 @@ void check_accounts(Bench& b) {
   if (!crowd.can_run()) return b.not_applicable("this manager has no device or managed memory");
   const auto before = resting_numbers(b.manager());
   const auto made_before = b.manager().statistics().allocation.allocated;
-  crowd.run(b, std::chrono::milliseconds(70));
+  crowd.run(b, kCrowdTime);
   b.expect_ok("flush()", b.manager().flush());
   const auto done =
       text::format("{} blocks asked for and freed by four threads at once", crowd.served());
@@ -201,7 +203,7 @@ void check_overlap(Bench& b) {
   b.untraceable();
   Crowd crowd(b);
   if (!crowd.can_run()) return b.not_applicable("this manager has no device or managed memory");
-  crowd.run(b, std::chrono::milliseconds(130));
+  crowd.run(b, kCrowdTime);
   b.expect(
       !crowd.overlapped(),
       text::format("{} small blocks asked for and freed by four threads at once", crowd.served()),
@@ -211,7 +213,6 @@ void check_overlap(Bench& b) {
 // Memory of threads that end.
 
 void check_ended_threads(Bench& b) {
-  constexpr int kShortThreads = 100;
   b.untraceable();
   const auto on_short_thread = [](const std::function<void()>& act) { start_thread(act).join(); };
 
@@ -233,13 +234,15 @@ void check_ended_threads(Bench& b) {
   struct Round {
     std::uint64_t size;
     std::size_t count;
+    int threads;
   };
-  for (const auto [size, count] : {Round{3_MiB, 1}, Round{128_KiB, 16}, Round{4_KiB, 200}}) {
-    // Managers that take whole pages for a small block hold less of them.
+  // Together they ask for 84 MiB.
+  for (const auto [size, count, threads] :
+       {Round{3_MiB, 1, 28}, Round{128_KiB, 16, 42}, Round{16_KiB, 64, 84}}) {
     for (const bool freed_there : {true, false}) {
       std::optional<Error> refused;
       int number = 0;
-      for (; number < kShortThreads && !refused && !b.decided(); ++number) {
+      for (; number < threads && !refused && !b.decided(); ++number) {
         std::vector<MemoryPointer> blocks;
         const auto ask = [&] {
           while (blocks.size() < count) {
@@ -249,6 +252,7 @@ void check_ended_threads(Bench& b) {
               continue;
             }
             if (block.error().code == Errc::not_supported) return;
+            // Managers that take whole pages for a small block hold less of them.
             if (blocks.size() * 2_MiB < 32_MiB) refused = block.error();
             return;
           }
@@ -264,7 +268,7 @@ void check_ended_threads(Bench& b) {
                text::format("up to {} blocks of {} KiB {} each of {} threads in turn, which then "
                             "end, with 64 MiB left on the device",
                             count, size / 1_KiB,
-                            freed_there ? "asked for and freed by" : "freed by", kShortThreads),
+                            freed_there ? "asked for and freed by" : "freed by", threads),
                refused ? text::format("the request of thread {}: {}", number, describe(*refused))
                        : std::string(),
                "what an ended thread has freed serves again");
@@ -313,6 +317,7 @@ class Neighbour {
 
 struct NeighbourBlock {
   MemoryPointer memory;
+  std::uint64_t size = 0;
   std::uint8_t value = 0;
 };
 
@@ -322,15 +327,15 @@ std::vector<NeighbourBlock> blocks_of(Neighbour& manager, std::uint8_t value) {
     auto block = (*manager).memalloc(size);
     if (!block) continue;
     if (!manager.device().memset_d8(block->device_pointer(), value, size)) continue;
-    blocks.push_back({*std::move(block), value});
+    blocks.push_back({*std::move(block), size, value});
   }
   return blocks;
 }
 
 bool all_hold(Neighbour& manager, const std::vector<NeighbourBlock>& blocks) {
-  for (const auto& [memory, value] : blocks) {
+  for (const auto& [memory, size, value] : blocks) {
     std::array<std::byte, 64> bytes;
-    for (const auto at : {std::uint64_t{0}, memory.size() - bytes.size()}) {
+    for (const auto at : {std::uint64_t{0}, size - bytes.size()}) {
       if (!manager.device().memcpy_dtoh(bytes, memory.device_pointer() + at)) return false;
       for (const auto byte : bytes) {
         if (byte != std::byte{value}) return false;
@@ -357,7 +362,7 @@ void check_neighbours(Bench& b, int other_ordinal) {
   auto others = blocks_of(second, 0x62);
   if (own.empty() || others.empty()) return;
   std::uint64_t live = 0;
-  for (const auto& block : others) live += block.memory.size();
+  for (const auto& block : others) live += block.size;
   if (other_ordinal != 0) {
     b.expect(second.bytes_free() + live <= other_before->free, where,
              text::format("{} bytes of the second manager are alive, and its device has {} bytes "
