@@ -114,6 +114,7 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:1757-1769",
      .level = Level::should,
      .scope = Scope::host,
+     .may_fail_with = "flags/mapped_address",
      .check =
          [](Bench& b) {
            b.stub().host_to_device = 1_MiB;
