@@ -242,7 +242,6 @@ class Bench {
   void judge_block(const BenchMemory& block, StreamHandle stream);
   std::string take_places(const BenchMemory& block);
   void leave_places(std::uint64_t id);
-  bool is_idle(std::uint64_t begin, std::uint64_t end) const;
   void forget_memory();
   void judge_extent(const BenchMemory& block);
   void judge_ledger();

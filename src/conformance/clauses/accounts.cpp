@@ -94,7 +94,7 @@ constexpr Clause kAccountsClauses[] = {
      .source = "what a manager is for",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "*",
+     .may_fail_with = "* accounts/every_call_failed accounts/refused_frees",
      .check =
          [](Bench& b) {
            use_everything(b);
@@ -110,7 +110,7 @@ constexpr Clause kAccountsClauses[] = {
      .source = "CUDA: an invalid call is a mistake of its caller",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "*",
+     .may_fail_with = "* DEV-9 MAN-3 PD-15 PD-18 OBJ-1",
      .check =
          [](Bench& b) {
            for (int i = 0; i < 3 && !b.decided(); ++i) use_everything(b);

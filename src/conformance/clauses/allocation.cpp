@@ -212,7 +212,7 @@ constexpr Clause kAllocationClauses[] = {
      .source = "rmm, mr_ref_multithreaded_test, cccl_mr_ref_test",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "stream/hazards",
+     .may_fail_with = "stream/hazards suite/beyond_4GiB",
      .check =
          [](Bench& b) {
            const std::vector<StreamHandle> streams{{}, b.stream(), b.stream()};
@@ -358,7 +358,7 @@ constexpr Clause kAllocationClauses[] = {
      .source = "what memory is",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "suite/random suite/mixed suite/threads",
+     .may_fail_with = "suite/random suite/mixed suite/threads suite/size_zero suite/beyond_4GiB",
      .check =
          [](Bench& b) {
            std::vector<BenchMemory> blocks;
