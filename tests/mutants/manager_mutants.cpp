@@ -14,6 +14,7 @@
 #include "emm/manager_observer.hpp"
 #include "emm/memory_manager.hpp"
 #include "emm/memory_pointer.hpp"
+#include "further_mutants.hpp"
 #include "rule_breaks.hpp"
 
 // Each breaks one rule. They are written from the rules, before the clauses.
@@ -1080,6 +1081,14 @@ const Mutant kMutants[] = {
 
 }  // namespace
 
-std::span<const Mutant> all_mutants() { return kMutants; }
+std::span<const Mutant> all_mutants() {
+  static const auto all = [] {
+    std::vector<Mutant> mutants(std::begin(kMutants), std::end(kMutants));
+    for (const auto more : {deferral_mutants(), memory_info_mutants()})
+      mutants.insert(mutants.end(), more.begin(), more.end());
+    return mutants;
+  }();
+  return all;
+}
 
 }  // namespace emm::mutants

@@ -5,6 +5,7 @@
 
 #include "../order/stream_pool.hpp"
 #include "conformance/suite.hpp"
+#include "further_mutants.hpp"
 #include "operators.hpp"
 #include "strangers.hpp"
 #include "wrong_own.hpp"
@@ -36,6 +37,16 @@ TEST(Mutants, EachWrongManagerIsCaughtByItsClause) {
     const auto verdict = judge(*find_clause(mutant.clause), subject);
 
     EXPECT_EQ(verdict.kind, Verdict::Kind::fail) << verdict.words;
+  }
+}
+
+TEST(Mutants, NoClauseFailsOnARightOne) {
+  for (const auto& right : right_managers()) {
+    SCOPED_TRACE(std::string(right.over) + ": " + std::string(right.wrong));
+
+    const auto report = run_suite(subject_of(right), {});
+
+    EXPECT_EQ(report.count(Verdict::Kind::fail), 0u) << to_text(report);
   }
 }
 

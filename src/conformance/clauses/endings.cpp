@@ -109,6 +109,7 @@ constexpr Clause kEndingsClauses[] = {
      .source = "drv:975-1045; MEM",
      .level = Level::quirk,
      .scope = Scope::host,
+     .may_fail_with = "deferral/manager_end",
      .check =
          [](Bench& b) {
            b.pinned(64).drop();

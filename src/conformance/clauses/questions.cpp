@@ -36,7 +36,7 @@ constexpr Clause kQuestionsClauses[] = {
      .source = "NBEP 7; DOC; T:test_context_memory",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "INF-2",
+     .may_fail_with = "INF-2 memory_info/true",
      .check =
          [](Bench& b) {
            const auto block = b.any(8_MiB);
@@ -52,6 +52,7 @@ constexpr Clause kQuestionsClauses[] = {
      .source = "drv:904",
      .level = Level::should,
      .scope = Scope::deflt,
+     .may_fail_with = "memory_info/true",
      .check =
          [](Bench& b) {
            const auto block = b.memalloc(8_MiB);

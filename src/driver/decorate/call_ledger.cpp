@@ -26,13 +26,13 @@ void CallLedger::after(const CallEvent& event) {
       if (worked) begin(Kind::device, event.result, event.size);
       return;
     case Call::mem_alloc_managed:
-      if (worked) begin(Kind::managed, event.result, event.size);
+      if (worked) begin(Kind::managed, event.result, event.size, event.other);
       return;
     case Call::mem_host_alloc:
-      if (worked) begin(Kind::host, event.result, event.size);
+      if (worked) begin(Kind::host, event.result, event.size, event.other);
       return;
     case Call::mem_host_register:
-      if (worked) begin(Kind::registered, event.pointer, event.size);
+      if (worked) begin(Kind::registered, event.pointer, event.size, event.other);
       return;
     case Call::event_create:
       if (worked) begin(Kind::event, event.result, 0);
@@ -91,10 +91,10 @@ void CallLedger::after(const CallEvent& event) {
   }
 }
 
-void CallLedger::begin(Kind kind, std::uint64_t what, std::uint64_t size) {
+void CallLedger::begin(Kind kind, std::uint64_t what, std::uint64_t size, std::uint64_t flags) {
   if (what == 0) return;  // nothing was asked for, and nothing is owed
   auto& book = account(kind);
-  book.live[what] = size;
+  book.live[what] = {.size = size, .flags = flags};
   book.ended.erase(what);
   // An address serves device and managed memory in turn.
   if (kind == Kind::managed) account(Kind::device).ended.erase(what);
@@ -112,7 +112,7 @@ void CallLedger::end(Kind kind, const CallEvent& event) {
     return;
   }
   if (event.native != 0) return;
-  book.bytes -= found->second;
+  book.bytes -= found->second.size;
   book.live.erase(found);
   // A free does not say which kind it means, so device and managed memory share the list in which a
   // second free is looked up.
@@ -126,15 +126,15 @@ void CallLedger::unmap(const CallEvent& event) {
   for (auto at = event.pointer; at < event.pointer + event.size;) {
     const auto found = book.live.find(at);
     if (found == book.live.end()) return;
-    at += found->second;
-    book.bytes -= found->second;
+    at += found->second.size;
+    book.bytes -= found->second.size;
     book.ended.insert(found->first);
     book.live.erase(found);
   }
 }
 
 void CallLedger::open(const CallEvent& event) {
-  if (event.native == 0) ++account(Kind::imported).live[event.result];
+  if (event.native == 0) ++account(Kind::imported).live[event.result].size;
 }
 
 void CallLedger::close(const CallEvent& event) {
@@ -145,7 +145,7 @@ void CallLedger::close(const CallEvent& event) {
       ++(book.ended.count(event.pointer) != 0 ? double_ends_ : foreign_ends_);
     return;
   }
-  if (event.native != 0 || --found->second != 0) return;
+  if (event.native != 0 || --found->second.size != 0) return;
   book.live.erase(found);
   book.ended.insert(event.pointer);
 }
@@ -169,6 +169,15 @@ CallLedger::Live CallLedger::live(Kind kind) const {
   const std::lock_guard lock(mutex_);
   const auto& book = accounts_[static_cast<std::size_t>(kind)];
   return {.count = book.live.size(), .bytes = book.bytes};
+}
+
+std::optional<CallLedger::Thing> CallLedger::find(Kind kind, std::uint64_t address) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [base, entry] : accounts_[static_cast<std::size_t>(kind)].live) {
+    if (address == base || (address > base && address - base < entry.size))
+      return Thing{.base = base, .size = entry.size, .flags = entry.flags};
+  }
+  return std::nullopt;
 }
 
 std::uint64_t CallLedger::double_ends() const {

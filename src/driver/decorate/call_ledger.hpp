@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -44,11 +45,22 @@ class CallLedger final : public CallHook {
     bool operator==(const Live&) const = default;
   };
 
+  /// One thing that is handed out.
+  struct Thing {
+    std::uint64_t base = 0;  ///< Its address.
+    std::uint64_t size = 0;  ///< As requested.
+    std::uint64_t flags =
+        0;  ///< Of host, registered and managed memory: those that were asked for.
+    bool operator==(const Thing&) const = default;
+  };
+
   void after(const CallEvent& event) override;
 
   Calls calls(Call call) const;
   Calls calls() const;  ///< The sum over all calls.
   Live live(Kind kind) const;
+  /// The thing of this kind in which `address` lies. Looks at each.
+  std::optional<Thing> find(Kind kind, std::uint64_t address) const;
   /// How many frees were asked for of what was freed already, and of what was never handed out
   /// here. Null does not count.
   std::uint64_t double_ends() const;
@@ -60,14 +72,17 @@ class CallLedger final : public CallHook {
   std::string verdict() const;
 
  private:
+  struct Entry {
+    std::uint64_t size = 0;  // of imported memory, how often it is open
+    std::uint64_t flags = 0;
+  };
   struct Account {
-    std::unordered_map<std::uint64_t, std::uint64_t>
-        live;  // size; of imported memory, how often it is open
+    std::unordered_map<std::uint64_t, Entry> live;  // by address
     std::unordered_set<std::uint64_t> ended;
     std::uint64_t bytes = 0;
   };
   Account& account(Kind kind) { return accounts_[static_cast<std::size_t>(kind)]; }
-  void begin(Kind kind, std::uint64_t what, std::uint64_t size);
+  void begin(Kind kind, std::uint64_t what, std::uint64_t size, std::uint64_t flags = 0);
   void end(Kind kind, const CallEvent& event);
   void unmap(const CallEvent& event);
   void open(const CallEvent& event);

@@ -1,0 +1,475 @@
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "base/host_memory.hpp"
+#include "base/units.hpp"
+#include "conformance/bench.hpp"
+
+// Beyond the catalogue: deferral. A manager may do nothing for defer_cleanup (DFR-5), so each check
+// first observes which frees the manager itself holds back inside one deferral, and then demands
+// the same of deferrals that nest, cross threads, outlive a reset or see a flush.
+
+namespace emm {
+namespace {
+
+using namespace emm::conformance;
+
+enum class Kind : std::uint8_t { device, managed, mapped, pinned };
+constexpr std::array kKinds{Kind::device, Kind::managed, Kind::mapped, Kind::pinned};
+
+std::string_view name(Kind kind) {
+  constexpr std::array<std::string_view, 4> kNames{"device memory", "managed memory",
+                                                   "mapped memory", "pinned memory"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+Result<BenchMemory> try_make(Bench& b, Kind kind, std::uint64_t size) {
+  switch (kind) {
+    case Kind::device:
+      return b.try_memalloc(size);
+    case Kind::managed:
+      return b.try_managed(size);
+    case Kind::mapped:
+      return b.try_hosted(size, {.mapped = true});
+    case Kind::pinned:
+      return b.try_hosted(size, {});
+  }
+  return Error{.code = Errc::not_supported};
+}
+
+CallLedger::Kind ledger_kind(Kind kind) {
+  return kind == Kind::device    ? CallLedger::Kind::device
+         : kind == Kind::managed ? CallLedger::Kind::managed
+                                 : CallLedger::Kind::host;
+}
+
+/// One block that is freed, and whether that free has been made since. Of device memory it is the
+/// largest block that the manager serves, so that the next of its size is served only once the free
+/// is made. Of other kinds the driver's allocation must have ended, or the address be handed out
+/// again.
+class FreedBlock {
+ public:
+  /// `patience` is how long a free may take that another thread makes.
+  FreedBlock(Bench& bench, Kind kind, std::chrono::milliseconds patience = {})
+      : b_(bench), kind_(kind), patience_(patience) {
+    if (kind == Kind::device) b_.leave_on_device(64_MiB);
+    auto size = kind == Kind::device ? 40_MiB : 4_KiB;
+    auto block = try_make(b_, kind, size);
+    while (!block && block.error().code == Errc::out_of_memory && size > 64_KiB) {
+      size /= 2;
+      block = try_make(b_, kind, size);
+    }
+    if (!block) return;
+    block_ = *std::move(block);
+    size_ = size;
+    address_ = block_.address();
+    thing_ = b_.watch().ledger().find(ledger_kind(kind), address_);
+  }
+
+  bool is_made() const { return size_ != 0; }
+  void drop() { block_.drop(); }
+
+  bool is_back() {
+    const auto until = std::chrono::steady_clock::now() + patience_;
+    for (;;) {
+      if (look()) return true;
+      if (std::chrono::steady_clock::now() >= until) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  /// How the last is_back() knew.
+  const std::string& how() const { return how_; }
+
+ private:
+  bool look() {
+    if (kind_ != Kind::device && thing_ &&
+        b_.watch().ledger().find(ledger_kind(kind_), thing_->base) != thing_) {
+      how_ = kind_ == Kind::managed ? "cuMemFree of it is made" : "cuMemFreeHost of it is made";
+      return true;
+    }
+    const auto next = try_make(b_, kind_, size_);
+    if (!next) return false;
+    if (kind_ == Kind::device) {
+      how_ = text::format(
+          "a request for another {} MiB, for which there is no room beside it, is "
+          "served",
+          size_ / 1_MiB);
+      return true;
+    }
+    how_ = "its address is handed out again";
+    return next->address() < address_ + size_ && address_ < next->address() + size_;
+  }
+
+  Bench& b_;
+  Kind kind_;
+  std::chrono::milliseconds patience_;
+  BenchMemory block_;
+  std::uint64_t size_ = 0;
+  std::uint64_t address_ = 0;
+  std::optional<CallLedger::Thing> thing_;
+  std::string how_;
+};
+
+/// What a manager does with frees of one kind inside one deferral, as it was observed.
+struct Observed {
+  bool defers = false;
+  bool holds_through_flush = true;
+  std::chrono::milliseconds patience{};
+};
+
+std::unique_ptr<Bench> fresh(Bench& b) {
+  auto made = Bench::create(b.subject(), "deferral");
+  if (!made) {
+    b.inconclusive(describe(made.error()));
+    return nullptr;
+  }
+  return *std::move(made);
+}
+
+/// Whether `count` blocks that are dropped one after another, with no flush, are all held.
+bool holds_all(Bench& b, Kind kind, std::size_t count, std::size_t& first_back) {
+  constexpr std::uint64_t kSize = 4_KiB;
+  std::vector<BenchMemory> blocks;
+  std::vector<std::uint64_t> bases;
+  for (std::size_t i = 0; i < count; ++i) {
+    auto block = try_make(b, kind, kSize);
+    if (!block) return true;
+    const auto thing = b.watch().ledger().find(ledger_kind(kind), block->address());
+    if (!thing) return true;
+    bases.push_back(thing->base);
+    blocks.push_back(*std::move(block));
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    blocks[i].drop();
+    for (std::size_t k = 0; k <= i; ++k) {
+      if (b.watch().ledger().find(ledger_kind(kind), bases[k])) continue;
+      first_back = i + 1;
+      return false;
+    }
+  }
+  return true;
+}
+
+Observed observe(Bench& b, Kind kind) {
+  using std::chrono::milliseconds;
+  Observed seen;
+  bool eager = false;
+  bool by_flush = false;
+  std::atomic<bool> elsewhere{false};
+  {
+    const auto outside = fresh(b);
+    if (!outside) return {};
+    outside->watch().during = [&elsewhere, home = std::this_thread::get_id()](const CallEvent&) {
+      if (std::this_thread::get_id() != home) elsewhere = true;
+    };
+    FreedBlock block(*outside, kind, milliseconds(kind == Kind::device ? 0 : 2));
+    if (!block.is_made()) return {};
+    block.drop();
+    eager = block.is_back();
+    if (!eager) {
+      if (!outside->manager().flush()) return {};
+      by_flush = block.is_back();
+    }
+    outside->watch().during = nullptr;
+  }
+  if (elsewhere) seen.patience = milliseconds(30);
+  if (!eager && !by_flush) return {};
+  {
+    const auto inside = fresh(b);
+    if (!inside) return {};
+    auto deferred = inside->defer();
+    FreedBlock block(*inside, kind, seen.patience);
+    if (!block.is_made()) return {};
+    block.drop();
+    if (block.is_back()) return {};
+    if (!inside->manager().flush()) return {};
+    seen.holds_through_flush = !block.is_back();
+  }
+  seen.defers = eager || seen.holds_through_flush;
+  if (seen.defers || kind == Kind::device) return seen;
+  // Frees wait for a flush, inside a deferral and outside. They are deferred by the deferral where
+  // they also wait for a limit outside, which inside does not hold.
+  constexpr std::size_t kMost = 40;
+  std::size_t limit = 0;
+  const auto outside = fresh(b);
+  if (!outside || holds_all(*outside, kind, kMost, limit)) return seen;
+  const auto inside = fresh(b);
+  if (!inside) return seen;
+  auto deferred = inside->defer();
+  seen.defers = holds_all(*inside, kind, limit + 8, limit);
+  return seen;
+}
+
+/// Runs `check(trial, kind, observed)` on a bench of its own for each kind of memory whose frees
+/// the manager defers.
+void for_each_deferred(Bench& b, const std::function<void(Bench&, Kind, const Observed&)>& check) {
+  b.untraceable();
+  b.manager();
+  bool any = false;
+  for (const auto kind : kKinds) {
+    if (b.decided()) return;
+    const auto observed = observe(b, kind);
+    if (!observed.defers) continue;
+    any = true;
+    b.expect(true, {}, {}, {});
+    const auto trial = fresh(b);
+    if (!trial) return;
+    trial->untraceable();
+    check(*trial, kind, observed);
+    b.take(trial->verdict());
+  }
+  if (!any)
+    b.not_applicable("inside a deferral this manager frees as it does outside, which it may");
+}
+
+void expect_held(Bench& b, FreedBlock& block, Kind kind, const Observed& observed,
+                 std::string_view when) {
+  auto back = block.is_back();
+  if (!back && observed.holds_through_flush) {
+    if (!b.expect_ok("flush()", b.manager().flush())) return;
+    back = block.is_back();
+  }
+  b.expect(!back, text::format("{} freed {}", name(kind), when), block.how(),
+           "it is held back until the last deferral has ended, as it is inside a single one");
+}
+
+void expect_back(Bench& b, FreedBlock& block, Kind kind, std::string_view when) {
+  if (!b.expect_ok("flush()", b.manager().flush())) return;
+  b.expect(block.is_back(),
+           text::format("{} freed {}, after the deferral's end and flush()", name(kind), when),
+           "its free is never made", "it is made");
+}
+
+// Deferrals that nest.
+
+void check_nesting(Bench& b, Kind kind, const Observed& observed) {
+  for (const bool oldest_first : {false, true}) {
+    std::array deferrals{b.defer(), b.defer(), b.defer()};
+    FreedBlock block(b, kind, observed.patience);
+    if (!block.is_made()) return;
+    const auto when = text::format("inside three deferrals, of which the {} has not ended",
+                                   oldest_first ? "youngest" : "oldest");
+    deferrals[oldest_first ? 0 : 2].end();
+    block.drop();
+    deferrals[1].end();
+    expect_held(b, block, kind, observed, when);
+    if (b.decided()) return;
+    deferrals[oldest_first ? 2 : 0].end();
+    expect_back(b, block, kind, when);
+    if (b.decided()) return;
+  }
+}
+
+// A deferral that begins, sees a free and ends on three threads.
+
+void check_threads(Bench& b, Kind kind, const Observed& observed) {
+  const auto on_another = [](const std::function<void()>& act) { start_thread(act).join(); };
+  for (const bool begun_here : {true, false}) {
+    std::optional<Deferral> deferred;
+    const auto begin = [&] { deferred.emplace(b.defer()); };
+    begun_here ? begin() : on_another(begin);
+    FreedBlock block(b, kind, observed.patience);
+    if (!block.is_made()) return;
+    const auto drop = [&] { block.drop(); };
+    begun_here ? on_another(drop) : drop();
+    const std::string when = begun_here ? "by another thread than began the deferral"
+                                        : "inside a deferral that another thread began";
+    expect_held(b, block, kind, observed, when);
+    if (b.decided()) return;
+    on_another([&] { deferred->end(); });
+    expect_back(b, block, kind, when + " and a third one ended");
+    if (b.decided()) return;
+  }
+}
+
+// A deferral that outlives a reset.
+
+void check_reset(Bench& b, Kind kind, const Observed& observed) {
+  auto deferred = b.defer();
+  {
+    const auto ended = try_make(b, kind, 4_KiB);
+    b.reset();
+  }
+  FreedBlock block(b, kind, observed.patience);
+  if (!block.is_made()) return;
+  block.drop();
+  expect_held(b, block, kind, observed, "inside a deferral, after a reset there");
+  if (b.decided()) return;
+  deferred.end();
+  expect_back(b, block, kind, "inside a deferral, after a reset there");
+}
+
+// A flush inside.
+
+void check_flush(Bench& b, Kind kind, const Observed& observed) {
+  const auto expect_waits = [&](FreedBlock& block, std::string_view when) {
+    b.expect(!block.is_back(), text::format("{} freed {}", name(kind), when), block.how(),
+             "it is held back until the deferral has ended");
+  };
+  auto deferred = b.defer();
+  b.expect_ok("flush() inside a deferral", b.manager().flush());
+  FreedBlock block(b, kind, observed.patience);
+  if (!block.is_made()) return;
+  block.drop();
+  expect_waits(block, "inside a deferral, after a flush() there");
+  b.expect_ok("flush() inside a deferral", b.manager().flush());
+  expect_waits(block, "inside a deferral, before a flush() there");
+  if (b.decided()) return;
+  deferred.end();
+  expect_back(b, block, kind, "inside a deferral with two flushes");
+}
+
+// Many deferred frees.
+
+constexpr std::size_t kFrees = 200;
+constexpr int kCycles = 8;
+
+/// Bytes that the manager serves in blocks of 2 MiB, at most `most`.
+std::uint64_t room_for_blocks(Bench& b, std::uint64_t most) {
+  std::vector<BenchMemory> blocks;
+  while (blocks.size() * 2_MiB < most) {
+    auto block = b.try_memalloc(2_MiB);
+    if (!block) break;
+    blocks.push_back(*std::move(block));
+  }
+  return blocks.size() * 2_MiB;
+}
+
+void check_no_block_is_lost(Bench& b, std::uint64_t left) {
+  b.leave_on_device(left);
+  b.manager();
+  const auto room = room_for_blocks(b, left);
+  b.expect_ok("flush()", b.manager().flush());
+  const auto size = room / (kFrees + 8) & ~(4_KiB - 1);
+  if (size == 0) return;
+  std::size_t at_first = 0;
+  for (int cycle = 1; cycle <= kCycles && !b.decided(); ++cycle) {
+    auto deferred = b.defer();
+    std::size_t served = 0;
+    while (served < kFrees && b.try_memalloc(size)) ++served;
+    deferred.end();
+    b.expect_ok("flush()", b.manager().flush());
+    if (cycle == 1) at_first = served;
+    b.expect(served >= at_first,
+             text::format("blocks of {} bytes asked for and freed inside one deferral, with {} MiB "
+                          "left on the device, for the {}. time",
+                          size, room / 1_MiB, cycle),
+             text::format("{} are served, then memory is out: {} of {} frees of the deferral "
+                          "before were lost",
+                          served, at_first - served, at_first),
+             text::format("{}, as the first time", at_first));
+  }
+  b.expect_balance("many frees in deferrals, then the manager's end");
+}
+
+void check_no_host_block_is_lost(Bench& b, Kind kind) {
+  const auto& ledger = b.watch().ledger();
+  const auto before = ledger.live(ledger_kind(kind)).count;
+  for (const std::size_t frees : {std::size_t{1}, kFrees}) {
+    auto deferred = b.defer();
+    for (std::size_t i = 0; i < frees; ++i) {
+      if (!try_make(b, kind, 4_KiB)) return;
+    }
+    deferred.end();
+    b.expect_ok("flush()", b.manager().flush());
+    const auto lost = ledger.live(ledger_kind(kind)).count - before;
+    if (frees == 1 && lost != 0) return;  // it is kept for later
+    b.expect(lost == 0,
+             text::format("{} blocks of {} freed inside a deferral, its end and flush()", frees,
+                          name(kind)),
+             text::format("{} of the frees are not made", lost), "all are made");
+  }
+}
+
+constexpr Clause kDeferralClauses[] = {
+    {.id = "deferral/nests",
+     .rule = "What one deferral holds back is held back until the last of several has ended, in "
+             "whatever order they end.",
+     .source = "NBEP 7; DOC; emm/defer_cleanup.hpp",
+     .level = Level::must,
+     .scope = Scope::all,
+     .check = [](Bench& b) { for_each_deferred(b, check_nesting); }},
+
+    {.id = "deferral/threads",
+     .rule = "A deferral is the manager's, and no thread's: it may begin on one, hold back the "
+             "frees of another and end on a third.",
+     .source = "emm_plugin.h, defer_cleanup",
+     .level = Level::must,
+     .scope = Scope::all,
+     .check = [](Bench& b) { for_each_deferred(b, check_threads); }},
+
+    {.id = "deferral/reset",
+     .rule = "A reset inside a deferral does not end it.",
+     .source = "emm/defer_cleanup.hpp; drv:840-847",
+     .level = Level::must,
+     .scope = Scope::all,
+     .check = [](Bench& b) { for_each_deferred(b, check_reset); }},
+
+    {.id = "deferral/flush",
+     .rule = "A flush inside a deferral makes no deferred free, and does not end the deferral.",
+     .source = "emm/memory_manager.hpp; emm_plugin.h, flush",
+     .level = Level::must,
+     .scope = Scope::all,
+     .check = [](Bench& b) { for_each_deferred(b, check_flush); }},
+
+    {.id = "deferral/nothing_lost",
+     .rule = "However many frees a deferral holds back, all are made after it.",
+     .source = "NBEP 7, defer_cleanup",
+     .level = Level::must,
+     .scope = Scope::all,
+     .check =
+         [](Bench& b) {
+           b.untraceable();
+           const auto plain = b.is_simulated() && b.subject().standins == nullptr;
+           auto subject = b.subject();
+           if (plain)
+             subject.device = text::format("sim:capacity=1GiB,devices=2,seed={}", b.seed());
+           auto large = Bench::create(subject, "deferral/nothing_lost");
+           if (!large) return b.inconclusive(describe(large.error()));
+           (*large)->untraceable();
+           (*large)->expect(true, {}, {}, {});
+           check_no_block_is_lost(**large, b.is_simulated() && !plain ? 64_MiB : 512_MiB);
+           b.expect(true, {}, {}, {});
+           b.take((*large)->verdict());
+           for (const auto kind : {Kind::managed, Kind::mapped, Kind::pinned}) {
+             if (b.decided()) return;
+             const auto trial = fresh(b);
+             if (!trial) return;
+             trial->untraceable();
+             trial->expect(true, {}, {}, {});
+             check_no_host_block_is_lost(*trial, kind);
+             b.take(trial->verdict());
+           }
+         }},
+
+    {.id = "deferral/manager_end",
+     .rule = "What a deferral held back is freed by the manager's end, where nothing else frees it "
+             "before.",
+     .source = "emm_plugin.h, destroy",
+     .level = Level::must,
+     .scope = Scope::all,
+     .check =
+         [](Bench& b) {
+           b.untraceable();
+           b.expect(true, {}, {}, {});
+           auto deferred = b.defer();
+           for (int i = 0; i < 40; ++i) {
+             for (const auto kind : kKinds) {
+               if (const auto block = try_make(b, kind, 4_KiB)) continue;
+             }
+           }
+           deferred.end();
+           b.expect_balance("160 frees inside a deferral, its end, then the manager's end");
+         }},
+};
+
+}  // namespace
+
+extern constinit const ClauseGroup deferral_clauses{"Beyond the catalogue: deferral",
+                                                    kDeferralClauses};
+
+}  // namespace emm

@@ -1,0 +1,213 @@
+#include <algorithm>
+#include <utility>
+
+#include "base/units.hpp"
+#include "conformance/bench.hpp"
+
+// Beyond the catalogue: what get_memory_info says, held against cuMemGetInfo and against what the
+// manager holds, at many moments.
+
+namespace emm {
+namespace {
+
+using namespace emm::conformance;
+
+/// What was true at one moment, and what the manager said.
+struct InfoSample {
+  std::string when;
+  MemoryInfo said;
+  MemoryInfo device;
+  std::uint64_t held = 0;  ///< Bytes of the device that the manager holds.
+  std::uint64_t live = 0;  ///< Bytes that were requested of it and are alive.
+  std::size_t blocks = 0;  ///< That are alive.
+};
+
+/// The least and the most that may be free.
+struct FreeBounds {
+  std::uint64_t least = 0;
+  std::uint64_t most = 0;
+  bool hold(const InfoSample& one) const noexcept {
+    return one.said.free >= least && one.said.free <= most;
+  }
+};
+
+std::uint64_t less(std::uint64_t a, std::uint64_t b) noexcept { return a > b ? a - b : 0; }
+
+/// Uses a manager's memory in every way that changes how much is free, and asks at each step.
+class InfoProgram {
+ public:
+  explicit InfoProgram(Bench& bench) : b_(bench), unit_(bench.is_simulated() ? 1 : 16) {}
+
+  void run() {
+    if (!b_.is_simulated()) b_.leave_on_device(96_MiB * unit_);
+    const auto before = b_.device().mem_get_info();
+    if (!before) return b_.inconclusive(describe(before.error()));
+    free_before_ = before->free;
+    if (const auto first = b_.manager().get_memory_info(); !first)
+      return b_.not_applicable(describe(first.error()));
+    ask("with nothing asked for");
+    if (!take(64_KiB)) return;
+    ask("with 64 KiB alive");
+    if (!take(24_MiB * unit_)) return;
+    ask("with 24 MiB alive besides");
+    if (!take(12_MiB * unit_)) return;
+    ask("with 12 MiB alive besides");
+    end(1);
+    ask("after the 24 MiB were freed");
+    fill_up();
+    ask("with memory filled up");
+    full_ = samples_.back();
+    while (live_.size() > 4) end(live_.size() - 2);
+    ask("after most was freed");
+    live_.clear();
+    ask("after all was freed");
+    if (b_.manager().flush()) ask("after flush()");
+    if (b_.manager().trim(0)) ask("after trim(0)");
+    {
+      const auto deferred = b_.defer();
+      if (take(40_MiB * unit_)) ask("with 40 MiB alive, inside a deferral");
+      live_.clear();
+      ask("after the 40 MiB were freed inside a deferral");
+    }
+    if (b_.manager().flush()) ask("after the deferral and flush()");
+    take(40_MiB * unit_);
+    if (!b_.is_numba()) {
+      b_.reset();
+      live_.clear();
+      ask("after a reset");
+    }
+    live_.clear();
+    if (!b_.manager().flush()) return;
+    fill_up();
+    ask("with memory filled up again");
+    live_.clear();
+    if (b_.manager().flush()) ask("after all was freed again");
+  }
+
+  void judge() {
+    b_.expect(true, {}, {}, {});
+    const auto fits = [&](bool (InfoProgram::*explains)(const InfoSample&) const) {
+      return std::all_of(samples_.begin(), samples_.end(),
+                         [&](const InfoSample& one) { return (this->*explains)(one); });
+    };
+    if (samples_.empty() || fits(&InfoProgram::is_device) || fits(&InfoProgram::is_cap) ||
+        fits(&InfoProgram::is_pool))
+      return;
+    const bool capped = std::all_of(samples_.begin(), samples_.end(), [&](const InfoSample& one) {
+      return one.said.total < one.device.total && one.live <= one.said.total;
+    });
+    for (const auto& one : samples_) {
+      if (capped ? is_cap(one) : is_device(one)) continue;
+      const auto total = capped ? samples_.front().said.total : one.device.total;
+      const auto bounds = capped ? of_cap(one) : of_device(one);
+      b_.watch().forget();  // those since are not of this moment
+      b_.expect(false, text::format("get_memory_info() {}", one.when),
+                text::format("{} bytes free of {}; cuMemGetInfo says {} of {}, the manager holds "
+                             "{}, of which {} are alive",
+                             one.said.free, one.said.total, one.device.free, one.device.total,
+                             one.held, one.live),
+                text::format("from {} to {} free of {}", bounds.least, bounds.most, total));
+      return;
+    }
+  }
+
+ private:
+  bool take(std::uint64_t size) {
+    auto block = b_.try_memalloc(size);
+    if (!block && block.error().code == Errc::not_supported) block = b_.try_managed(size);
+    if (!block) return block.error().code == Errc::out_of_memory;
+    live_.push_back(*std::move(block));
+    return true;
+  }
+  void end(std::size_t at) {
+    if (at < live_.size()) live_.erase(live_.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+  void fill_up() {
+    const auto most = live_.size() + 40;
+    for (auto before = live_.size(); live_.size() < most && take(4_MiB * unit_);) {
+      if (live_.size() == std::exchange(before, live_.size())) return;
+    }
+  }
+
+  void ask(std::string_view when) {
+    const auto said = b_.manager().get_memory_info();
+    const auto device = b_.device().mem_get_info();
+    if (!said || !device) return;  // INF-5 judges that
+    InfoSample one{.when = std::string(when),
+                   .said = *said,
+                   .device = *device,
+                   .held = less(free_before_, device->free),
+                   .live = 0,
+                   .blocks = live_.size()};
+    for (const auto& block : live_) one.live += block.size();
+    samples_.push_back(std::move(one));
+  }
+
+  /// What answers may be off by: other processes use a real device too.
+  std::uint64_t slack() const noexcept { return b_.is_simulated() ? 256_KiB : 128_MiB; }
+  /// How much of the device the manager held where it refused more, if the device had more.
+  std::uint64_t cap() const noexcept {
+    const auto piece = 4_MiB * unit_;
+    return full_.device.free > 2 * piece + slack() ? full_.held + piece : ~std::uint64_t{0};
+  }
+
+  // The device's own figures, where idle memory of the manager may count as free. Those of a
+  // manager with a limit may stop there.
+  FreeBounds of_device(const InfoSample& one) const noexcept {
+    const auto within = std::min(one.device.free, less(cap(), one.held + 8_MiB * unit_));
+    return {less(within, slack()), one.device.free + less(one.held, one.live) + slack()};
+  }
+  bool is_device(const InfoSample& one) const noexcept {
+    return one.said.total == one.device.total && of_device(one).hold(one);
+  }
+
+  // The figures of a manager that has a limit, which is its total.
+  FreeBounds of_cap(const InfoSample& one) const noexcept {
+    const auto total = samples_.front().said.total;
+    return {less(std::min(less(total, one.held), one.device.free), slack()),
+            less(total, one.live) + slack()};
+  }
+  bool is_cap(const InfoSample& one) const noexcept {
+    return one.said.total == samples_.front().said.total && one.said.total < one.device.total &&
+           one.live <= one.said.total + slack() && of_cap(one).hold(one);
+  }
+
+  // A pool's own figures: what it holds, and what of that is idle (INF-6).
+  bool is_pool(const InfoSample& one) const noexcept {
+    const auto rounding = one.blocks * 2_MiB + slack();
+    const auto idle = less(one.held, one.live);
+    return one.said.total + slack() >= one.held && one.said.total <= one.held + slack() &&
+           one.said.free + rounding >= idle && one.said.free <= idle + slack();
+  }
+
+  Bench& b_;
+  std::uint64_t unit_;
+  std::uint64_t free_before_ = 0;
+  InfoSample full_;
+  std::vector<BenchMemory> live_;
+  std::vector<InfoSample> samples_;
+};
+
+constexpr Clause kMemoryInfoClauses[] = {
+    {.id = "memory_info/true",
+     .rule = "At any moment get_memory_info gives the device's bytes, idle memory counted as free "
+             "or not; or those of the manager's limit, or of its own pool.",
+     .source = "NBEP 7; DOC; drv:904; INF-6",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "INF-1 INF-2",
+     .check =
+         [](Bench& b) {
+           b.untraceable();
+           InfoProgram program(b);
+           program.run();
+           if (!b.decided()) program.judge();
+         }},
+};
+
+}  // namespace
+
+extern constinit const ClauseGroup memory_info_clauses{"Beyond the catalogue: memory information",
+                                                       kMemoryInfoClauses};
+
+}  // namespace emm
