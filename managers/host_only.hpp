@@ -92,8 +92,8 @@ class HostOnlyManager : public MemoryManager {
   mutable std::mutex mutex_;
   LiveRecords records_;
   LiveRecords unrecorded_;  ///< What numba keeps no record of, and so does not reset (RST-5).
-  Epoch epoch_;             ///< Of records_.
-  Epoch life_;              ///< Of unrecorded_.
+  Epoch epoch_;             ///< Ends what records_ holds.
+  Epoch life_;              ///< Ends what unrecorded_ holds.
 };
 
 /// "key already in dictionary: 0x7f...", of an address that a driver gave twice.

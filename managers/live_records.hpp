@@ -24,7 +24,7 @@ constexpr bool is_on_device(MemoryKind kind) noexcept {
 }
 
 struct LiveRecord {
-  std::uint64_t address = 0;  ///< Of the device for device and managed memory, else of the host.
+  std::uint64_t address = 0;  ///< The device's for device and managed memory, else the host's.
   std::uint64_t size = 0;     ///< Bytes, as requested.
   MemoryKind kind = MemoryKind::device;
   StreamHandle stream{};  ///< That it was asked for on, where its end needs it.
@@ -47,18 +47,17 @@ class LiveRecords {
   std::uint64_t mark() const noexcept { return added_; }
 
   std::size_t size() const noexcept { return size_; }
-  std::uint64_t device_bytes() const noexcept {
-    return device_bytes_;
-  }  ///< Of device and managed memory.
+  /// Bytes of device and managed memory.
+  std::uint64_t device_bytes() const noexcept { return device_bytes_; }
 
  private:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   struct Slot {
     LiveRecord record;
-    std::uint64_t number = 0;      ///< Of all that were added, from 1.
+    std::uint64_t number = 0;      ///< Counts the records that were added, from 1.
     std::uint32_t generation = 0;  ///< Odd while alive.
     std::uint32_t before = kNone;
-    std::uint32_t after = kNone;  ///< Of an idle slot: the next idle one.
+    std::uint32_t after = kNone;  ///< Links an idle slot to the next idle one.
   };
   LiveRecord remove(std::uint32_t at) noexcept;
 

@@ -66,7 +66,7 @@ class PoolManager final : public HostOnlyManager {
     return memalloc_slowly(arena, size);
   }
 
-  /// Of memory that cuMemAlloc gave: CUDA has no 64-byte handles of mapped memory.
+  /// Answers for memory of cuMemAlloc only: CUDA has no 64-byte handles of mapped memory.
   Result<IpcHandle> get_ipc_handle(MemoryView memory) override {
     if (backing_.kind() == Backing::Kind::vmm) return HostOnlyManager::get_ipc_handle(memory);
     return ipc_handle_from_address_range(driver(), memory);
@@ -197,7 +197,7 @@ class PoolManager final : public HostOnlyManager {
   // can serve, in the order of what they cost others. After each rung that has made room the arena
   // is asked again. Nobody asks where nothing has changed: the driver may take long to refuse.
   struct Climb {
-    const Arena& arena;  ///< Of the request.
+    const Arena& arena;  ///< Has refused the request.
     std::unique_lock<std::mutex> making_room;
     bool has_retried = false;
   };
@@ -318,7 +318,7 @@ class PoolManager final : public HostOnlyManager {
   const PoolSettings settings_;
   Backing backing_;
   Arenas arenas_;
-  std::mutex making_room_;  ///< Of the thread that climbs the reclaim ladder; never held in a free.
+  std::mutex making_room_;  ///< Held by the thread that climbs the reclaim ladder; never in a free.
   std::mutex deferring_;
   std::atomic<std::size_t> deferrals_{0};
   std::atomic<bool> reset_waits_{false};

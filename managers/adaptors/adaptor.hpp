@@ -26,8 +26,8 @@ struct Request {
 /// What came of it.
 struct Allocation {
   Request request;
-  std::uint64_t address = 0;  ///< Of the device for device and managed memory, else of the host.
-  std::uint64_t number = 0;   ///< Of all that this adaptor handed out, from 1.
+  std::uint64_t address = 0;  ///< The device's for device and managed memory, else the host's.
+  std::uint64_t number = 0;   ///< Counts what this adaptor handed out, from 1.
 };
 
 /// A manager over another, its upstream, that hears of every piece of memory on its way out and of

@@ -46,7 +46,7 @@ class StatisticsAdaptor final : public Adaptor {
     return lines;
   }
 
-  /// Of memalloc, whatever the upstream counts: what RMM's statistics_resource_adaptor does.
+  /// Counts memalloc alone, as RMM's statistics_resource_adaptor does; the upstream may count more.
   MemoryStatistics statistics() const override {
     auto known = Adaptor::statistics();
     const std::lock_guard lock(mutex_);
@@ -84,7 +84,7 @@ class StatisticsAdaptor final : public Adaptor {
     std::uint64_t allocations = 0;
     std::uint64_t failures = 0;
     std::uint64_t live = 0;
-    std::uint64_t peak = 0;  ///< Of live.
+    std::uint64_t peak = 0;  ///< The highest `live`.
     std::uint64_t total_bytes = 0;
     std::uint64_t live_bytes = 0;
     std::uint64_t peak_bytes = 0;

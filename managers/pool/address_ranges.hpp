@@ -27,7 +27,7 @@ class AddressRanges {
     ranges_.push_back({.base = base, .size = size});
     next_ = base;
   }
-  /// Where the next span goes, and how many bytes are left there.
+  /// The address of the next span, and how many bytes are left from there.
   std::uint64_t next() const noexcept { return next_; }
   std::uint64_t left() const noexcept {
     return is_empty() ? 0 : ranges_.back().base + ranges_.back().size - next_;

@@ -54,7 +54,7 @@ class AllLocked {
 
 }  // namespace
 
-// Where an arena is at work, nobody waits for it: the request goes the long way, which finds out.
+// Waits for no arena that is at work: the request then takes the slow path, which finds out.
 bool Arenas::cannot_serve(const Arena& asker, std::uint64_t size) noexcept {
   if (size >= asker.largest()) return true;
   const auto limit = std::min(backing_.max(), backing_.device());

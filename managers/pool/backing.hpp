@@ -49,7 +49,7 @@ class Backing {
     return (size + kPage - 1) & ~(kPage - 1);
   }
 
-  /// Where `asked_for` is empty: vmm, or cumem on a device without virtual memory management.
+  /// An empty `asked_for` means vmm, or cumem on a device without virtual memory management.
   Backing(Driver* driver, std::optional<Kind> asked_for, std::uint64_t max) noexcept
       : driver_(driver), kind_(asked_for), max_(max) {}
 
@@ -145,7 +145,7 @@ class Backing {
   std::atomic<std::uint64_t> ranges_freed_{0};
   std::atomic<std::uint64_t> failures_{0};
   std::atomic<std::uint64_t> device_{~std::uint64_t{0}};
-  std::atomic<std::uint64_t> taken_{0};  ///< Of them.
+  std::atomic<std::uint64_t> taken_{0};  ///< How many failures take_failures() has given.
   std::mutex noting_;
   std::vector<Error> noted_;
 };

@@ -250,7 +250,7 @@ class BlockMap {
   std::uint32_t next_bin(std::uint32_t bin) const noexcept;
 
   unsigned shift_;
-  std::uint64_t mask_;  ///< Of the bits within a granule.
+  std::uint64_t mask_;  ///< Selects the bits within a granule.
   std::uint32_t unused_ = kNone;
   std::uint32_t last_ = kNone;
   std::vector<BlockRecord> blocks_;

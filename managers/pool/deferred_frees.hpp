@@ -15,9 +15,9 @@ namespace emm::pool {
 struct DeferredFree {
   std::uint32_t block = 0;
   std::uint64_t bytes = 0;
-  EventHandle event{};      ///< Of the first block of what was freed; 0 of its others.
+  EventHandle event{};      ///< The first block of what was freed has it; the others have 0.
   bool is_recorded = true;  ///< False where no event could be recorded: the device is waited for.
-  bool is_first = true;     ///< Of the blocks of a stitched block.
+  bool is_first = true;     ///< This is the first part of a stitched block, or an ordinary block.
 };
 
 /// The event-deferred frees of an arena, oldest first. Knows no driver: the arena waits for the

@@ -10,7 +10,7 @@ struct Supply {
   std::uint64_t allocated = 0;  ///< In blocks that are handed out.
   bool has_deferred = false;    ///< Memory waits for events of other streams; the rest is too low.
   std::uint64_t largest = 0;    ///< The largest free block.
-  std::uint64_t whole = 0;      ///< Of spans that are wholly free, or inactive.
+  std::uint64_t whole = 0;      ///< Bytes of spans that are wholly free, or inactive.
   std::uint64_t before = 0;     ///< The most that is free at the end of a span that is not whole,
   std::uint64_t behind = 0;     ///< and at the start of one. Both 0 where nothing can be stitched.
 };

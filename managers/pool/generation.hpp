@@ -42,7 +42,7 @@ class Generation {
   std::uint64_t first_request_ = 0;
   std::uint64_t stitched_spans_ = 0;
   std::uint64_t mapped_spans_ = 0;
-  std::uint64_t highest_peak_ = 0;  ///< Of generations that are over.
+  std::uint64_t highest_peak_ = 0;  ///< The highest peak of the generations that are over.
   std::uint64_t in_vain_ = 0;
 };
 

@@ -19,11 +19,11 @@ struct Constants {
   std::uint64_t slack_least = 4_MiB;       ///< and this much,
   std::uint64_t slack_small_pool = 7_MiB;  ///< or up to this much while the peak is small.
   std::uint64_t small_pool = 384_MiB;      ///< Below, a pool is small.
-  // Where stitching does not end, the slack doubles for every so many rounds, in which each span is
-  // stitched once, and a fixed number of stitched spans, which keeps small arenas from doubling
+  // While stitching goes on, the slack doubles after so many rounds, in each of which every span is
+  // stitched once, and a fixed number of stitched spans besides, so that small arenas do not double
   // soon.
-  std::uint64_t slack_rounds = 2, slack_extra = 16;  ///< Of active spans, in this generation,
-  std::uint64_t slack_vain_rounds = 4, slack_vain_extra = 64;  ///< and of all spans, in vain.
+  std::uint64_t slack_rounds = 2, slack_extra = 16;  ///< Over active spans, in this generation,
+  std::uint64_t slack_vain_rounds = 4, slack_vain_extra = 64;  ///< and over all spans, in vain.
   std::uint64_t slack_doublings_most = 5;
 
   // How large a span is.
@@ -58,7 +58,7 @@ inline constexpr Constants kConstants{};
 struct Usage {
   std::uint64_t allocated = 0;     ///< In blocks that are handed out now,
   std::uint64_t peak = 0;          ///< and the most there was in this generation.
-  std::uint64_t active_bytes = 0;  ///< Of the spans that requests are served from.
+  std::uint64_t active_bytes = 0;  ///< Bytes of the spans that requests are served from.
   std::uint64_t active_spans = 0;  ///< How many these are,
   std::uint64_t spans = 0;         ///< and how many spans there are.
   std::uint64_t requests = 0;      ///< Served in this generation.
@@ -99,7 +99,7 @@ std::uint64_t slab_size(const Usage& usage) noexcept;
 /// backing=cumem: what the arena may hold, when it serves `wanted`, before idle slabs go back.
 std::uint64_t slab_limit(const Usage& usage, std::uint64_t wanted) noexcept;
 
-/// Of how many addresses an arena reserves a range that is to hold `bytes`.
+/// How many addresses an arena reserves for a range that is to hold `bytes`.
 std::uint64_t address_range_size(std::uint64_t bytes, std::uint64_t sharers) noexcept;
 
 }  // namespace emm::pool::growth

@@ -81,7 +81,7 @@ class SpanList {
 
  private:
   std::vector<Span> spans_;
-  std::uint64_t bytes_ = 0;  ///< Of all spans.
+  std::uint64_t bytes_ = 0;  ///< The sum of all spans.
   std::uint32_t active_ = 0;
   std::uint64_t active_bytes_ = 0;
   std::vector<std::uint32_t> by_address_;

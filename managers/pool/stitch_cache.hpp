@@ -14,7 +14,7 @@ namespace emm::pool {
 
 /// Spans mapped a second time, one behind the other: a stitched block lies across some of them.
 ///
-/// Where stitching is frequent, new spans are mapped once only, in front of the others: they are
+/// While stitching is frequent, the pool maps new spans once only, in front of the others: they are
 /// then at home in the mapping.
 struct AliasMapping {
   DevicePtr base{};
@@ -127,7 +127,7 @@ class StitchCache {
  private:
   struct History {
     std::vector<StitchRecord> records;
-    std::vector<std::uint32_t> parts_end;  ///< Of each record, the index behind its last part.
+    std::vector<std::uint32_t> parts_end;  ///< For each record, the index behind its last part.
     std::vector<StitchedPart> parts;
     void clear() noexcept {
       records.clear();

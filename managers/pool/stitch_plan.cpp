@@ -11,8 +11,8 @@ namespace {
 struct Candidate {
   std::uint64_t start = 0;
   std::uint64_t end = 0;
-  std::uint64_t whole_start = 0;  ///< Where the first span starts in it; its end where none does.
-  std::uint64_t whole_end = 0;    ///< Where the last span ends in it.
+  std::uint64_t whole_start = 0;  ///< The first start of a span in it; its end where it has none.
+  std::uint64_t whole_end = 0;    ///< The last end of a span in it.
   std::uint64_t as_first() const noexcept { return whole_end > start ? whole_end - start : 0; }
   std::uint64_t as_last() const noexcept { return end > whole_start ? end - whole_start : 0; }
   std::uint64_t whole() const noexcept {
@@ -26,7 +26,8 @@ struct Candidate {
 struct Outer {
   const Candidate* first = nullptr;
   const Candidate* last = nullptr;
-  /// Where the last run begins in the block: its whole spans come once where it is the first, too.
+  /// The start of the last run in the block. A run that is also the first gives its whole spans
+  /// once.
   std::uint64_t last_start() const noexcept {
     return last == first ? last->whole_end : last->whole_start;
   }
@@ -136,8 +137,8 @@ std::optional<StitchPlan> plan_stitch(const BlockMap& blocks, const SpanList& sp
   };
   auto outer = choose_outer(candidates, request.last_resort);
   auto chosen = choose(outer);
-  // Where new spans are at home, the runs cannot all be in the best order, so that takes more
-  // memory: not as a last resort.
+  // New spans that are at home keep the runs from their best order, which takes more memory: this
+  // is not done as a last resort.
   const bool at_home = chosen.missing > 0 && request.prefer_at_home && !request.last_resort;
   if (at_home) {
     outer.first = run_that_ends_at(candidates, request.end_address);

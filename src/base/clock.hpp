@@ -6,7 +6,7 @@
 
 namespace emm {
 
-/// Where times come from. Any thread may ask.
+/// The source of times. Any thread may ask.
 class Clock {
  public:
   virtual ~Clock() = default;

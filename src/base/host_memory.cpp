@@ -86,7 +86,8 @@ SharedObject open_shared_object(const char* file, int flags) {
   const auto says = [&](std::string_view words) {
     return made.why_not.find(words) != std::string::npos;
   };
-  // Of a failed mmap the loader says only what it was for; without a limit that is seldom memory.
+  // The loader names only the purpose of an mmap that failed; without a limit the cause is seldom
+  // memory.
   const bool refused = says("annot allocate") ||
                        (limit_mib() != 0 && (says("failed to map segment") || says("cannot map")));
   if (refused) host_memory_refused();

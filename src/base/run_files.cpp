@@ -55,7 +55,7 @@ std::string real_path(const std::string& path) {
   return place;
 }
 
-/// Where a file that is not there would be made: links are followed, also one that leads to
+/// The path at which opening `path` would make a file: follows links, also one that leads to
 /// nothing.
 std::string place_of_new(std::string path) {
   constexpr int kLinksMost = 40;

@@ -28,7 +28,7 @@ class Console {
   /// A file has it whole or not at all. `who` writes a file that no option names.
   Status write(const std::string& path, std::string_view text, std::string_view who = {});
 
-  int width() const noexcept;  ///< Of the terminal; 100 where there is none.
+  int width() const noexcept;  ///< The terminal's columns; 100 where there is none.
   const std::string& program() const noexcept { return program_; }  ///< Path of this executable.
 
  private:

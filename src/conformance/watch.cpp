@@ -1,8 +1,18 @@
 #include "conformance/watch.hpp"
 
+#include <atomic>
+
 #include "base/text.hpp"
 
 namespace emm::conformance {
+
+namespace {
+
+thread_local std::atomic<bool> in_call{false};
+
+}  // namespace
+
+bool Watch::is_in_call() noexcept { return in_call.load(std::memory_order_relaxed); }
 
 bool is_end(Call call) noexcept {
   switch (call) {
@@ -47,6 +57,7 @@ bool may_fail(const CallEvent& event) {
 }  // namespace
 
 std::int32_t Watch::before(const CallEvent& event) {
+  in_call = true;
   if (during) during(event);
   const std::lock_guard lock(mutex_);
   ++total_;
@@ -67,11 +78,17 @@ std::int32_t Watch::before(const CallEvent& event) {
   auto refused = event;
   refused.native = native;
   events_.push_back(refused);
+  in_call = false;
   return native;
 }
 
 void Watch::after(const CallEvent& event) {
   ledger_.after(event);
+  note(event);
+  in_call = false;
+}
+
+void Watch::note(const CallEvent& event) {
   const std::lock_guard lock(mutex_);
   events_.push_back(event);
   if (event.native == 0) {

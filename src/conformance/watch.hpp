@@ -31,6 +31,8 @@ class Watch final : public CallHook {
   bool failed_nth() const;  ///< It has come to that.
   /// Every call from here on answers `native`; 0: no more.
   void fail_all(std::int32_t native);
+  /// Whether this thread is in a driver call. Safe in the handler of a signal.
+  static bool is_in_call() noexcept;
   /// Called before each call, without a lock; the call waits for it.
   std::function<void(const CallEvent&)> during;
 
@@ -51,6 +53,8 @@ class Watch final : public CallHook {
   CallLedger& ledger() noexcept { return ledger_; }
 
  private:
+  void note(const CallEvent& event);
+
   mutable std::mutex mutex_;
   CallLedger ledger_;
   order::PhysicalExtents extents_;

@@ -41,13 +41,13 @@ class Platform {
 };
 
 struct DeviceDefaults {
-  std::uint64_t capacity =
-      0;  ///< Of the simulated device where the options name none; 0: an H200's.
-  int devices =
-      1;  ///< Simulated ones, where the options name none; and those of cuda:N, from N on.
+  /// The simulated device's, where the options name none; 0: an H200's.
+  std::uint64_t capacity = 0;
+  /// How many are simulated, where the options do not say; and how many of cuda:N, from N on.
+  int devices = 1;
   bool from_trace = false;  ///< A trace's header says the capacity; for messages.
-  std::vector<std::uint64_t>
-      capacities{};  ///< Of each simulated device, where they are not all `capacity`.
+  /// For each simulated device, where they are not all `capacity`.
+  std::vector<std::uint64_t> capacities{};
 };
 
 /// One kind of device: its name, a sentence for `emmctl list devices`, and how to open it.

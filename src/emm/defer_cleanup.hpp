@@ -26,6 +26,8 @@ class DeferCleanup {
   }
   ~DeferCleanup() { end(); }
 
+  /// Whether it defers anything, as far as the manager told.
+  bool is_active() const noexcept { return leave_ != nullptr; }
   void end() noexcept {
     if (leave_ != nullptr) std::exchange(leave_, nullptr)(self_);
   }

@@ -15,7 +15,7 @@ class Epoch {
  public:
   class Mark {
    public:
-    Mark() = default;  ///< Of a pointer that no manager can end; always current.
+    Mark() = default;  ///< Marks a pointer that no manager can end; always current.
     // Word by word: what has just been written as two words and is read as one vector waits for the
     // store buffer to drain, longer than an allocation from a pool takes otherwise.
     Mark(const Mark& other) noexcept : counter_(other.counter_), at_(other.at_) {}

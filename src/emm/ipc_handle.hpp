@@ -29,8 +29,8 @@ class IpcHandle {
  public:
   struct Fields {
     IpcMemHandle handle{};
-    std::uint64_t size = 0;                     ///< Of the exported view, bytes.
-    std::uint64_t offset = 0;                   ///< Of the view from the allocation's base, bytes.
+    std::uint64_t size = 0;                     ///< Bytes of the exported view.
+    std::uint64_t offset = 0;                   ///< Bytes from the allocation's base to the view.
     std::optional<DeviceIdentity> source_info;  ///< Absent: direct opening only (IPC-15, IPC-19).
     bool operator==(const Fields&) const = default;
   };
@@ -74,9 +74,9 @@ class IpcHandle {
   OwnedPointer base_;
   bool is_original_ = false;
   State state_ = State::closed;
-  Driver* driver_ = nullptr;  ///< Of a direct opening; outlives it.
+  Driver* driver_ = nullptr;  ///< Opened it directly; outlives it.
   DevicePtr mapped_{};
-  MemoryPointer copy_;  ///< Of a staged one.
+  MemoryPointer copy_;  ///< Holds the content of a staged opening.
 };
 
 /// NBEP-7's GetIpcHandleMixin, as a function: the allocation that `memory` points into, exported

@@ -8,8 +8,8 @@
 
 namespace emm {
 
-/// Where the contract says Q (a quirk of numba's code): standard does the right thing, numba as
-/// numba does.
+/// Decides what the contract marks Q (a quirk of numba's code): standard does the right thing,
+/// numba does as numba.
 enum class Profile : std::uint8_t { standard, numba };
 
 /// Told what a manager does that no return value shows. Called on the thread that caused it,

@@ -30,7 +30,7 @@ struct MemoryMap {
   struct Piece {
     std::uint64_t address = 0;
     std::uint64_t size = 0;
-    std::uint64_t handle = 0;  ///< Of the physical memory; 0 where cuMemAlloc gave it.
+    std::uint64_t handle = 0;  ///< Names the physical memory; 0 where cuMemAlloc gave it.
     std::uint64_t mapped = 1;  ///< How often it is mapped, its place in the segment included.
   };
   struct Segment {

@@ -48,7 +48,7 @@ struct MemoryStatistics {
   // PyTorch has no such figures.
   Number largest_free_bytes{};        ///< The largest request that needs nothing of the device.
   Number times_aliased{};             ///< How often pieces are mapped in alias mappings.
-  Number metadata_bytes{};            ///< Of the host's memory, for the manager's own tables.
+  Number metadata_bytes{};            ///< Host memory that the manager's own tables take.
   Number metadata_bytes_per_block{};  ///< What grows with blocks, by the peak of allocation.
 };
 

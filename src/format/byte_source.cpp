@@ -126,7 +126,7 @@ class StagedSource final : public ByteSource {
 
   Result<std::string_view> next() override {
     if (peeked_.has_value()) return *std::exchange(peeked_, std::nullopt);
-    // Of a little that unpacks to much, the file is seldom read.
+    // A file that unpacks to much more is seldom read, so reading it notices an interrupt too late.
     if (stop_ != nullptr && stop_->load(std::memory_order_relaxed))
       return interrupted_reading(name_);
     if (!started_) {

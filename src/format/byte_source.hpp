@@ -49,9 +49,8 @@ class LineReader {
   /// False at the end. Errors: the source's, and parse_error for a line longer than the limit. The
   /// view is good until the next call, and at least 64 bytes after it may be read.
   Result<bool> next(std::string_view& line);
-  std::uint64_t line_number() const noexcept {
-    return line_number_;
-  }  ///< Of the last line, from 1.
+  /// The number of the last line, from 1.
+  std::uint64_t line_number() const noexcept { return line_number_; }
   /// The last line had no line end: the file was cut there, or lacks its final newline.
   bool unterminated() const noexcept { return unterminated_; }
   ByteSource& source() noexcept { return source_; }

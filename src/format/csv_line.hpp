@@ -25,7 +25,7 @@ class CsvLine {
   std::string_view operator[](std::size_t index) const noexcept {
     return index < fields_.size() ? fields_[index].text : std::string_view();
   }
-  /// Where the field begins in the line, from 0; the line's end where it has no such field.
+  /// The position of the field in the line, from 0; the line's end where it has no such field.
   std::size_t at(std::size_t index) const noexcept {
     return index < fields_.size() ? fields_[index].at : line_size_;
   }

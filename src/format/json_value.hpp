@@ -36,7 +36,7 @@ struct JsonValue {
   std::optional<bool> as_bool() const noexcept;
   std::optional<std::uint64_t> as_u64() const noexcept;
   std::optional<std::int64_t> as_i64() const noexcept;
-  std::optional<double> as_double() const noexcept;  ///< Of any number.
+  std::optional<double> as_double() const noexcept;  ///< Takes any number.
   std::optional<std::string_view> as_string() const noexcept;
   /// The last member of that name, null where there is none.
   const JsonValue* find(std::string_view key) const noexcept;

@@ -46,7 +46,7 @@ class Pickle {
     return wide.has_value();
   }
   std::optional<std::int64_t> i64(PickleValue value) const noexcept;
-  std::optional<double> real(PickleValue value) const noexcept;  ///< Of any number.
+  std::optional<double> real(PickleValue value) const noexcept;  ///< Takes any number.
   std::optional<bool> boolean(PickleValue value) const noexcept;
   std::optional<std::string_view> string(PickleValue value) const noexcept;
 
@@ -61,7 +61,7 @@ class Pickle {
   /// key twice).
   std::uint32_t shape(PickleValue dict) const noexcept;
   std::uint32_t shape_count() const noexcept;
-  /// Where dicts of that shape have `key`, for at(); nothing where they lack it.
+  /// The slot that dicts of that shape have for `key`, for at(); nothing where they lack it.
   std::optional<std::uint32_t> slot(std::uint32_t shape, std::string_view key) const noexcept;
   PickleValue at(PickleValue dict, std::uint32_t slot) const noexcept {
     return fields(dict).values[slot];

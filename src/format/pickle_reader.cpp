@@ -13,7 +13,7 @@ namespace {
 
 using Type = PickleValue::Type;
 
-/// Of pickletools.
+/// As pickletools names and numbers them.
 enum Opcode : std::uint8_t {
   kMark = '(',
   kStop = '.',

@@ -156,7 +156,7 @@ class PickleStore {
   }
   /// Puts the values behind those that it has.
   void add(Container& container, std::span<const PickleValue> values);
-  /// Of a container: a run that ends where there is room. The place of its head.
+  /// Gives the container a run that ends where there is room; answers with the place of its head.
   std::uint32_t open_run(Container& container);
   std::optional<std::uint32_t> shape_for(std::span<const PickleValue> pairs);
   std::optional<std::uint32_t> shape_by_text(std::span<const PickleValue> pairs);

@@ -50,7 +50,7 @@ struct LegacyRow {
   std::uint64_t address = 0;  ///< As an ostream prints a pointer, like `stream`.
   std::uint64_t stream = 0;
   std::uint64_t size = 0;
-  std::uint64_t free = 0;  ///< Of the device, bytes; 0 where not known, like `total`.
+  std::uint64_t free = 0;  ///< The device's free bytes; 0 where not known, like `total`.
   std::uint64_t total = 0;
   std::uint64_t current_allocs = 0;  ///< Live pointers after the event.
   double start_s =

@@ -9,7 +9,7 @@
 namespace emm::format::rmm {
 namespace {
 
-// Of a log, and of a legacy log: as their own headers have them.
+// The columns of a log and of a legacy log, as RMM's own headers name them.
 enum LogColumn : std::uint8_t { kThread, kTime, kAction, kPointer, kSize, kStream };
 constexpr CsvColumnName kLogColumns[] = {{"thread", kThread}, {"time", kTime},
                                          {"action", kAction}, {"pointer", kPointer},

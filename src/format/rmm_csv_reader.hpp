@@ -19,9 +19,9 @@ inline constexpr std::string_view kHeaderWithoutThread =
 struct Dialect {
   CsvLayout layout;
   bool is_own = true;  ///< RMM wrote that header.
-  CsvLine line{};      ///< Of the last row that was not plain.
+  CsvLine line{};      ///< The last row that was not plain.
 
-  bool has_thread() const noexcept;  ///< Of a log.
+  bool has_thread() const noexcept;  ///< A log may have a column Thread; a legacy log has none.
 };
 
 /// Reads the header of a log; empty if it is none. Thread and Stream may be missing.

@@ -44,7 +44,7 @@ struct ApartRun {
 /// how it ended in Summary::abnormal. `words` becomes what `work` put into RunEnvironment::words;
 /// empty where `work` did not return.
 ///
-/// Where the manager is foreign, `work` opens the device; this process must not have opened it.
+/// For a foreign manager `work` opens the device; this process must not have opened it.
 Result<log::Summary> run_apart(const ApartRun& run, std::vector<std::string>& words);
 
 }  // namespace emm

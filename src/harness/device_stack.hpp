@@ -66,7 +66,7 @@ class DeviceStack final : public replay::Stack {
   std::unique_ptr<Faults> faults_;
   std::vector<std::unique_ptr<OpenedDevice>> opened_;  ///< One for each context.
   std::string description_;
-  std::vector<std::uint32_t> ordinals_;  ///< Of the trace, ascending.
+  std::vector<std::uint32_t> ordinals_;  ///< The trace's devices, ascending.
   std::vector<int> places_;              ///< The platform's device that each of them is laid onto.
 };
 

@@ -103,7 +103,7 @@ std::vector<Iteration> by_steps(const Lifetimes& lifetimes, Only only) {
     }
   }
   if (period == 0) return {};
-  // Of one size alone there is no telling where a step begins.
+  // A run of one size alone does not show where a step begins.
   if (std::all_of(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(period),
                   [&](std::uint64_t size) { return size == sizes.front(); })) {
     return {};

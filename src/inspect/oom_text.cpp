@@ -213,7 +213,7 @@ std::string why(const Oom& oom) {
   return of_not_known(oom);
 }
 
-/// Where what is live only ever grew, until then.
+/// Says that live memory only ever grew until then; empty where it did not.
 std::string of_growth(const trace::Trace& trace, const Growth& growth, const Oom& oom,
                       bool all_frames) {
   if (!growth.grows()) return "";

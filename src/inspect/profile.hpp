@@ -77,7 +77,7 @@ struct Backing {
 struct Profile {
   std::uint64_t events = 0;
   std::array<std::uint64_t, trace::kOpCount> by_op{};
-  std::array<std::uint64_t, trace::kOpCount> backing_by_op{};  ///< Of them, the manager's.
+  std::array<std::uint64_t, trace::kOpCount> backing_by_op{};  ///< Those that the manager made.
   std::uint64_t failed = 0;             ///< Requests that are recorded, or expected, to fail.
   std::uint64_t allocs = 0, bytes = 0;  ///< Requests for device memory that succeeded.
   bool has_times = false;
@@ -85,13 +85,13 @@ struct Profile {
   Percentiles sizes, lifetime_events, lifetime_ns;  ///< Lifetimes count only what ended.
   std::vector<SizeClass> size_classes;              ///< By size; none that is empty.
   std::vector<Share> threads, streams;              ///< By ThreadId, StreamId.
-  Actions actions{};                                ///< Of device memory.
+  Actions actions{};                                ///< What was done with device memory.
   Peak live;
   Peak active;  ///< Live, or freed and not free yet: until the free completed.
   std::uint64_t pending_at_end = 0, pending_bytes_at_end = 0;  ///< Freed, and not free at the end.
   std::uint64_t live_at_end_bytes = 0;
   std::vector<std::pair<std::uint32_t, Peak>> live_by_device;  ///< By device.
-  Peak host;                                                   ///< Of memhostalloc and mempin.
+  Peak host;  ///< Memory of memhostalloc and mempin.
   Holding at_peak, leaked, preexisting_at_end;
   std::optional<Backing> backing;
 };

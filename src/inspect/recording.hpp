@@ -32,9 +32,8 @@ class Recording final : public trace::OperationSink {
   Status finish() override { return trace_.finish(); }
 
   const trace::Trace& trace() const noexcept { return trace_; }
-  std::uint64_t stacks_cut() const noexcept {
-    return stacks_cut_;
-  }  ///< Of which only a part was kept.
+  /// How many call stacks were kept only in part.
+  std::uint64_t stacks_cut() const noexcept { return stacks_cut_; }
   bool has_addresses() const noexcept { return !addresses_.empty(); }
   std::uint64_t address(AllocId id) const noexcept {
     return at(addresses_, id);

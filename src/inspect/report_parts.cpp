@@ -39,7 +39,7 @@ std::string name_of(std::string_view frame, std::string_view called, std::size_t
                    width);
 }
 
-/// Of a series of texts: 128 bits, by two functions.
+/// A hash of a series of texts: 128 bits, by two functions.
 struct TextHash {
   std::uint64_t first = 0x243f6a8885a308d3, second = 0x13198a2e03707344;
 

@@ -45,7 +45,7 @@ struct ShownSite {
 };
 struct ShownSites {
   std::vector<ShownSite> all;         ///< By bytes, the most first.
-  std::vector<std::uint32_t> places;  ///< Of each site that was given: where it is in `all`.
+  std::vector<std::uint32_t> places;  ///< For each site that was given, its index in `all`.
 };
 ShownSites shown_sites(const trace::Trace& trace, const BySite& sites, const Shown& shown);
 

@@ -33,7 +33,7 @@ struct Space {
   std::uint32_t event = 0;
   bool segments = false;        ///< The regions are segments of the recorded manager.
   std::vector<Region> regions;  ///< By address.
-  std::uint64_t size = 0, used = 0, pending = 0, free = 0, largest_free = 0;  ///< Of all regions.
+  std::uint64_t size = 0, used = 0, pending = 0, free = 0, largest_free = 0;  ///< In all regions.
   std::uint64_t elsewhere = 0,
                 elsewhere_bytes = 0;  ///< Live, and without an address, or outside of every region.
 };

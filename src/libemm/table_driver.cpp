@@ -11,7 +11,7 @@
 namespace emm::libemm {
 namespace {
 
-/// Where a slot writes its answer, and the answer as Driver gives it. Most are a number.
+/// Takes the answer that a slot writes, and gives it as Driver does. Most answers are a number.
 template <class Value>
 struct Answer {
   std::uint64_t number = 0;

@@ -14,12 +14,12 @@ struct Buffer {
   std::uint64_t lower = 0;
   std::uint64_t upper = 0;
   std::uint64_t size = 0;       ///< In bytes.
-  std::uint64_t alignment = 1;  ///< Of its offset, in bytes; any number, and 0 is taken as 1.
+  std::uint64_t alignment = 1;  ///< Divides its offset; any number of bytes, and 0 is taken as 1.
 
   friend bool operator==(const Buffer&, const Buffer&) = default;
 };
 
-/// Where each buffer lies, in the order of the buffers.
+/// The offset of each buffer, in the order of the buffers.
 struct Layout {
   std::vector<std::uint64_t> offsets;
   std::uint64_t height = 0;  ///< The least capacity that holds it: the highest end of a buffer.

@@ -8,7 +8,7 @@ namespace emm::limit {
 /// A choice of things where some need others.
 struct Choice {
   __extension__ using Wide = __int128;
-  Wide gain = 0;                     ///< Of choosing it; may be a loss.
+  Wide gain = 0;                     ///< What choosing it gains; may be a loss.
   std::vector<std::uint32_t> needs;  ///< Others by their place, all of which are chosen with it.
 };
 

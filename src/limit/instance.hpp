@@ -24,7 +24,7 @@ struct Item {
 /// rows or reversing time changes no answer but the names of equal buffers.
 struct Instance {
   std::vector<Item> items;             ///< By first, last, size, alignment.
-  std::vector<std::size_t> positions;  ///< Of each item among the buffers.
+  std::vector<std::size_t> positions;  ///< The index of each item among the buffers.
   std::uint32_t sections = 0;
 
   /// The live bytes of each section, saturating.

@@ -87,7 +87,8 @@ class Search {
   bool stopped_ = false;
   std::unordered_set<Print, PrintHash> refuted_;  // whatever the ranks: kept from run to run
 
-  // Of the state at hand, by item and by section; each node fills them before it reads them.
+  // These describe the state at hand, by item and by section; each node fills them before it reads
+  // them.
   std::vector<std::uint64_t> lowest_;
   std::vector<std::uint64_t> tops_;
   std::vector<std::uint32_t> answers_;

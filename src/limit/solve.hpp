@@ -42,7 +42,7 @@ struct Bracket {
       0;  ///< No layout is lower; kTooMany also where 64 bits do not hold the bound.
   std::uint64_t upper = kTooMany;  ///< The height of `layout`.
   Layout layout;  ///< Has passed first_violation(). Empty where none ends within 64 bits.
-  std::uint64_t greedy_height = kTooMany;  ///< Of the best greedy layout, before any search.
+  std::uint64_t greedy_height = kTooMany;  ///< What the best greedy layout has, before any search.
   std::uint64_t nodes = 0;
 };
 

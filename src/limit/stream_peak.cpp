@@ -21,7 +21,7 @@ std::uint32_t StreamPeak::add_node(std::vector<std::uint32_t> needs) {
   return node_count_;
 }
 
-// Where something else came between, the stream goes on in another node.
+// Gives the stream another node if something else came between.
 void StreamPeak::renew(StreamState& state) {
   if (state.host != host_) {
     state.needs.push_back(host_);
@@ -92,7 +92,7 @@ void StreamPeak::ends_apart(Point begun, std::uint64_t bytes, Stream one, Stream
 
 StreamPeak::Wide StreamPeak::most_of_section() const {
   if (node_count_ > kNodesMost) return told_most_;
-  // Of each node its best beginning, then the rest of it, which never gains.
+  // Each node is two choices: its best beginning, then the rest of it, which never gains.
   std::vector<Choice> choices(nodes_.size() * 2);
   for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
     auto& best = choices[std::size_t{i} * 2];

@@ -26,7 +26,7 @@ struct Record {
   std::uint16_t stream = 0;   ///< StreamId.
   std::uint8_t context = 0;
   trace::Op op = trace::Op::initialize;
-  trace::Op freed_kind = trace::Op::memalloc;  ///< Of a free: the operation that made the memory.
+  trace::Op freed_kind = trace::Op::memalloc;  ///< For a free, the operation that made the memory.
   trace::Outcome outcome = trace::Outcome::ok;
   std::uint8_t device = 0;
   std::uint8_t repeat = 0;  ///< Pass, from 0; the last 255 where there are more.

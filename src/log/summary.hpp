@@ -23,7 +23,7 @@ struct Holder {
   std::string id;
   std::uint64_t size = 0;
   std::uint32_t line = 0;
-  std::vector<std::string> frames{};  ///< Of its call stack, innermost first; may be empty.
+  std::vector<std::string> frames{};  ///< Its call stack, innermost first; may be empty.
 };
 
 /// A failing event, its place, and the state just before it.
@@ -131,7 +131,7 @@ struct Pass {
   std::uint64_t peak_live_bytes = 0;
   std::uint64_t peak_requested_bytes =
       0;  ///< As peak_live_bytes would be had no request failed but those that were to.
-  std::uint64_t peak_host_bytes = 0;  ///< Of memhostalloc and mempin, live.
+  std::uint64_t peak_host_bytes = 0;  ///< The peak of live memory of memhostalloc and mempin.
   std::uint64_t peak_reserved_bytes = 0;
   std::uint64_t reserved_at_end_bytes = 0;
   double ns_per_event = 0;
@@ -156,16 +156,16 @@ struct Summary {
   Pass pass;                  ///< The first.
   std::vector<Pass> repeats;  ///< All of them, where there are several.
   std::optional<Percentiles> alloc_latency, free_latency;
-  std::optional<Percentiles> lateness;  ///< Of recorded times that were kept.
+  std::optional<Percentiles> lateness;  ///< How late events began that kept their recorded times.
   std::uint64_t threads = 1;            ///< Threads that replayed at once.
   std::optional<Failure> first_failure;
   FourWay outcomes;
   /// Requests for device memory that the recording refused, and that run out of it here too.
   std::uint64_t refused_again = 0;
-  /// Of each device in the first pass, by its number; where one thread replays.
+  /// Each device's peak in the first pass, by its number; empty where several threads replay.
   std::vector<std::pair<std::uint32_t, std::uint64_t>> peak_reserved_by_device;
-  std::vector<Flush> flushes;                       ///< Of the first pass.
-  std::optional<FlushComparison> recorded_flushes;  ///< Where the recording has flushes.
+  std::vector<Flush> flushes;                       ///< Those of the first pass.
+  std::optional<FlushComparison> recorded_flushes;  ///< Present if the recording has flushes.
   std::vector<Violation> violations;                ///< At most a hundred are kept;
   std::uint64_t violation_count = 0;                ///< all are counted.
   std::vector<Declined> declined;

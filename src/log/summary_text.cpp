@@ -9,7 +9,7 @@
 namespace emm::log {
 namespace {
 
-constexpr std::size_t kShown = 10;  ///< Of a list that may be long.
+constexpr std::size_t kShown = 10;  ///< A long list shows this many of its rows.
 
 /// Paragraphs and aligned rows of at most `width` columns.
 class Page {

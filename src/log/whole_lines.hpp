@@ -12,7 +12,7 @@ namespace emm::log {
 /// then cuts the torn line off. Signals to this process's group do not reach it, and it holds none
 /// of this process's descriptors.
 ///
-/// Where it cannot be started, files stay as the kill left them.
+/// If it cannot be started, files stay as the kill left them.
 class WholeLines {
  public:
   /// `paths` name regular files that exist.

@@ -39,7 +39,7 @@ struct Hazard {
   std::uint32_t id = 0;                ///< The allocation whose work it is,
   std::uint64_t born = 0;              ///< the event of the trace that made it,
   std::optional<std::uint64_t> ended;  ///< and that ended it; nothing where it is live.
-  std::uint32_t stream = 0;            ///< Where the work is: a tag, or Streams::kUntagged.
+  std::uint32_t stream = 0;            ///< The stream of the work: a tag, or Streams::kUntagged.
   std::uint64_t event = 0;             ///< The event that was executed when it was found.
   std::uint32_t to = 0;                ///< handed_out: the allocation that has the memory,
   std::uint32_t to_stream = 0;         ///< and its stream.

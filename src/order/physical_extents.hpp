@@ -9,7 +9,7 @@
 
 namespace emm::order {
 
-/// Where memory is, whatever address reaches it: its place. An address that no handle is mapped at
+/// Knows the place of memory, whatever address reaches it. An address that no handle is mapped at
 /// is the place itself. The physical memory of a handle has places above all addresses, the same
 /// through each mapping. One thread at a time.
 class PhysicalExtents {

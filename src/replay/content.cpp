@@ -12,7 +12,7 @@ constexpr std::uint64_t kEdge = 4096;
 constexpr std::uint64_t kProbes = 64;
 constexpr std::uint64_t kProbe = 64;
 
-/// Of an odd number, modulo 2^32, by Newton's iteration.
+/// The inverse of an odd number modulo 2^32, by Newton's iteration.
 constexpr std::uint32_t inverse(std::uint32_t odd) {
   std::uint32_t x = odd;
   for (int i = 0; i < 5; ++i) x *= 2 - odd * x;

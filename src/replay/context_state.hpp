@@ -19,7 +19,7 @@ namespace emm::replay {
 struct DeviceState {
   std::uint64_t held = 0;                 ///< Bytes held from the device when last measured,
   std::uint64_t held_most = 0;            ///< and the most in this pass.
-  AddressMap addresses;                   ///< Of what is live, where one thread replays.
+  AddressMap addresses;                   ///< Live memory by address, where one thread replays.
   std::unique_ptr<AddressShards> shards;  ///< Takes its place where threads replay.
 
   /// Takes in the range of an allocation; where it overlaps another, answers with that one.

@@ -60,7 +60,7 @@ std::vector<log::Holder> Holdings::biggest(const ReplayState& state) const {
                     });
   held.resize(count);
 
-  // Where they were made is looked up only here, so that entries need not carry it.
+  // Only this function looks up the lines that made them, so that entries need not carry these.
   std::vector<log::Holder> holders;
   for (const auto& one : held) {
     holders.push_back(

@@ -36,7 +36,7 @@ struct Import {
 
 /// A request for memory that failed.
 struct RefusedRequest {
-  std::uint64_t bytes = 0;  ///< Of device memory.
+  std::uint64_t bytes = 0;  ///< Bytes of device memory.
   trace::Outcome outcome = trace::Outcome::none;
 };
 

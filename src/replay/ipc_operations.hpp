@@ -30,7 +30,7 @@ class IpcOperations {
   struct Export {
     std::optional<IpcHandle> handle;
     AllocId of{};
-    std::uint64_t start = 0;  ///< Of the exported part, in the allocation.
+    std::uint64_t start = 0;  ///< Bytes from the allocation's start to the exported part.
     ContextId context{};
     trace::Outcome outcome = trace::Outcome::ok;
   };

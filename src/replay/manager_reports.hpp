@@ -21,7 +21,7 @@ class ManagerReports {
   struct Failures {
     std::uint64_t all = 0, frees = 0, calls = 0;
     std::string last_free, last_call;
-    std::uint64_t event = 0;  ///< Of the last.
+    std::uint64_t event = 0;  ///< The event of the last failure.
   };
 
   void add_flush(std::size_t count, std::uint64_t bytes) noexcept {

@@ -43,7 +43,7 @@ class MemoryChecks {
   void check_content(AllocId id, const HostAllocation& host);
 
  private:
-  static constexpr std::uint64_t kAlignment = 256;  ///< Where a trace does not say.
+  static constexpr std::uint64_t kAlignment = 256;  ///< Unless the trace asks for another.
 
   bool has_content(const Live& live) const noexcept;
   void report_content(AllocId id, std::uint64_t size, std::uint64_t address,

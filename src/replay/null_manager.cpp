@@ -11,7 +11,7 @@
 namespace emm::replay {
 namespace {
 
-constexpr std::uint64_t kRange = std::uint64_t{1} << 46;  ///< Of addresses, for each thread.
+constexpr std::uint64_t kRange = std::uint64_t{1} << 46;  ///< Addresses that each thread has.
 constexpr std::uint64_t kRanges = std::uint64_t{1} << 16;
 constexpr std::uint64_t kStep = 256;
 

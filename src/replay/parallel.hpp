@@ -51,7 +51,7 @@ class Parallel {
   std::vector<std::uint64_t> recorded_at_;         ///< Event, by record; 2^64-1: none.
   std::size_t sample_every_ = 1;                   ///< Allocations of a thread between samples.
   const Processors processors_;
-  std::size_t first_processor_ = 0;  ///< Of the first thread; the others' follow.
+  std::size_t first_processor_ = 0;  ///< The first thread's; the others' follow.
   std::atomic<bool> stopping_{false};
 
   // What follows is written while threads run, and lies apart from what they only read.

@@ -49,7 +49,7 @@ class RecordLog {
   const Accounts& accounts_;
   const ContextSet& contexts_;
   log::RecordSink* log_;
-  std::unique_ptr<RecordOrder> order_;  ///< Where threads log; log_ then is it.
+  std::unique_ptr<RecordOrder> order_;  ///< Present if several threads log; log_ is then this.
 };
 
 }  // namespace emm::replay

@@ -17,7 +17,7 @@ class Run {
 
   Result<log::Summary> run();
 
-  // Of a run whose process is gone. Only numbers may be read: its pointers lead nowhere.
+  // These serve a run whose process is gone. Only numbers may be read: its pointers lead nowhere.
   void add_numbers(log::Summary& summary) const;
   bool has_threads() const noexcept { return core_.state.has_threads; }
   log::Failure ended_at(const trace::Trace& trace, const log::Abnormal& how) const;

@@ -24,7 +24,7 @@ class alignas(128) Parallel::Worker {
   /// `first_processor` of `shared` is where thread 0 begins.
   Worker(Parallel& all, std::size_t number, std::size_t threads);
 
-  std::vector<std::uint32_t> events;  ///< Of this thread, in order.
+  std::vector<std::uint32_t> events;  ///< This thread's events, in order.
   std::size_t next = 0;               ///< Index in `events`.
   std::thread thread;
   ThreadAccounts accounts;

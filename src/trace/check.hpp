@@ -29,8 +29,8 @@ struct CheckReport {
   std::uint64_t errors = 0;  ///< As many findings as there are, listed or not.
   std::uint64_t warnings = 0;
   std::vector<Finding> findings;   ///< By line; no more than the limit.
-  std::uint64_t allocations = 0;   ///< Of any kind, imports included, that did not fail.
-  std::uint64_t leaked = 0;        ///< Of them, those that nothing ends.
+  std::uint64_t allocations = 0;   ///< All kinds, imports included, that did not fail.
+  std::uint64_t leaked = 0;        ///< Those of them that nothing ends.
   std::uint64_t leaked_bytes = 0;  ///< These two are 2^64 - 1 where they are more.
   std::uint64_t peak_live_bytes = 0;
 };

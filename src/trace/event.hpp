@@ -15,7 +15,7 @@ struct Event {
       0;  ///< Bytes: of memalloc, memallocmanaged, memhostalloc, mempin; of pool_trim, to keep.
   std::uint64_t time_ns = 0;  ///< As recorded, since the first event; 0 if the trace has no times.
   AllocId id{};               ///< What the operation makes, uses or ends.
-  std::uint32_t line = 0;     ///< Of the trace file; for errors.
+  std::uint32_t line = 0;     ///< Its line in the trace file; for errors.
   std::uint32_t detail = 0;   ///< Index into the side table; 0: none.
   SiteId site{};
   ThreadId thread{};
@@ -40,12 +40,12 @@ inline constexpr std::uint8_t attach_host = 16;
 inline constexpr std::uint8_t backing = 32;      ///< What the recorded manager did; not replayed.
 inline constexpr std::uint8_t preexisting = 64;  ///< Live before the recording began.
 inline constexpr std::uint8_t late = 128;        ///< A free of memory that a reset before it ended.
-// Of stream_create and mark, in bits that only memory has else:
+// stream_create and mark use bits that elsewhere only memory has:
 inline constexpr std::uint8_t non_blocking =
     1;                                     ///< The legacy default stream does not order with it.
 inline constexpr std::uint8_t begins = 1;  ///< Its phase is "begin";
 inline constexpr std::uint8_t ends = 2;    ///< "end".
-// Of what names memory that was made before, until Trace::finish():
+// Operations that name memory made before have this until Trace::finish():
 inline constexpr std::uint8_t follows =
     1;  ///< Says neither context nor device: they are that memory's.
 }  // namespace event_flag

@@ -7,8 +7,8 @@
 namespace emm::trace {
 namespace {
 
-/// Where the member that begins at `at` ends: at a comma outside of strings and brackets, or with
-/// the text.
+/// The end of the member that begins at `at`: a comma outside of strings and brackets, or the end
+/// of the text.
 std::size_t end_of(std::string_view members, std::size_t at) {
   int depth = 0;
   bool in_string = false;

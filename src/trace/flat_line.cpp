@@ -262,7 +262,7 @@ class Scanner {
     const auto others = ((word + kOnes * (0x80 - '9' - 1)) | (word - kOnes * '0') | word) & kHighs;
     return others == 0 ? 8 : first_byte(others);
   }
-  /// Of the first `digits` bytes. REQUIRES: they are digits, 1 to 8.
+  /// The number in the first `digits` bytes. REQUIRES: they are digits, 1 to 8.
   static std::uint64_t value_of(std::uint64_t word, unsigned digits) noexcept {
     auto value = (word - kOnes * '0') << (64 - 8 * digits);
     value = value * 10 + (value >> 8);  // pairs, in every other byte

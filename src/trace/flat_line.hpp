@@ -18,8 +18,8 @@ class FlatLineReader {
   bool read(std::string_view line, Operation& out) noexcept;
 
  private:
-  // Of each operation, the member that last followed each member: the next line most likely has the
-  // same.
+  // For each operation, the member that last followed each member: most likely it does in the next
+  // line too.
   std::array<std::array<Member, kMemberCount>, kOpCount> followers_{};
 };
 

@@ -26,7 +26,7 @@ struct GenerateOptions {
 struct GenerateKind {
   std::string_view name;
   std::string_view summary;
-  // Where the options do not say:
+  // These are the defaults of the options:
   std::uint64_t min_size = 256;
   std::uint64_t max_size = std::uint64_t{16} << 20;
   std::uint64_t live = 1000;

@@ -104,7 +104,7 @@ enum class Cause : std::uint8_t { none, explicit_, finalizer, reset, exit };
 inline constexpr std::array<std::string_view, 5> kCauseNames{"", "explicit", "finalizer", "reset",
                                                              "exit"};
 
-enum class Kind : std::uint8_t { device, array, physical };  ///< Of memalloc.
+enum class Kind : std::uint8_t { device, array, physical };  ///< What memalloc makes.
 inline constexpr std::array<std::string_view, 3> kKindNames{"device", "array", "physical"};
 
 enum class Layer : std::uint8_t { request, backing };

@@ -139,7 +139,7 @@ struct Expect {
   Outcome outcome = Outcome::none;
   std::uint64_t align = 0;          ///< 0: not asked.
   bool distinct = false;            ///< The address is not that of any live allocation.
-  std::uint64_t free_at_least = 0;  ///< Of get_memory_info.
+  std::uint64_t free_at_least = 0;  ///< What get_memory_info is to answer.
   std::uint64_t free_at_most = ~std::uint64_t{0};
   Id same_as{};  ///< See has_same_as.
   bool has_same_as = false;
@@ -156,7 +156,7 @@ struct Expect {
 struct Operation {
   Op op = Op::initialize;
   Members members{};
-  std::uint32_t line = 0;  ///< Of the source file, counted from 1; 0 if it has none.
+  std::uint32_t line = 0;  ///< Its line in the source file, from 1; 0 if it has none.
 
   std::uint64_t seq = 0, enter = 0, exit = 0;
   std::uint64_t time_ns = 0, duration_ns = 0;
@@ -186,9 +186,9 @@ struct Operation {
   std::string_view name{}, text{}, reason{};
   std::span<const Id> ids{};
   std::span<const std::string_view> frames{};
-  /// Of an "x-" operation its name: then `text` is the JSON text of all its other members, without
-  /// braces, and no other field means anything. Of others the JSON text of their "x-" members,
-  /// without braces.
+  /// The name of an "x-" operation: then `text` is the JSON text of all its other members, without
+  /// braces, and no other field means anything. In other operations the JSON text of their "x-"
+  /// members, without braces.
   std::string_view extension{};
 
   bool has(Member member) const noexcept { return members.has(member); }
@@ -203,7 +203,7 @@ struct DeviceInfo {
 
 /// The header of a trace. Empty and 0 mean "not said", but for `complete`.
 struct Header {
-  int minor = 0;  ///< Of version "1.<minor>".
+  int minor = 0;  ///< The version is "1.<minor>".
   std::vector<std::string> requires_;
   std::string name, description;
   Level level = Level::unknown;

@@ -113,7 +113,7 @@ Status OperationReader::read_op(const JsonValue& node, Operation& out) const {
   return values_.missing("op", node, "an operation", kExpected);
 }
 
-/// Of an operation that only others understand, everything but its name is kept as it is.
+/// Keeps all of an operation that only others understand, but for its name, as it is.
 Status OperationReader::read_extension(const JsonValue& node, Operation& out) {
   extension_.clear();
   std::vector<std::string_view> keys;

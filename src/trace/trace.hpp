@@ -31,7 +31,7 @@ struct Detail {
   std::uint64_t count = 0, bytes = 0;  ///< flush.
   std::uint64_t free = 0, total = 0;   ///< get_memory_info, as recorded.
   std::int32_t code = 0;               ///< Recorded result.
-  std::string label;                   ///< Of mark: its text.
+  std::string label;                   ///< mark: its text.
   std::vector<AllocId> uses;           ///< use.
   bool write = false;
   std::uint32_t record = 0;  ///< event_record, stream_wait, event_sync: counted from 1.
@@ -107,8 +107,8 @@ class Trace final : public OperationSink {
   const std::vector<std::uint32_t>& devices() const noexcept { return devices_; }
   std::size_t device_count() const noexcept { return devices_.size(); }
   std::uint64_t capacity(std::uint32_t device) const noexcept;  ///< As recorded; 0: not said.
-  std::uint64_t least_capacity()
-      const noexcept;  ///< Of its devices whose capacity is recorded; 0: of none.
+  /// The least recorded capacity of its devices; 0 where none is recorded.
+  std::uint64_t least_capacity() const noexcept;
   std::uint64_t extensions_skipped() const noexcept { return extensions_skipped_; }
   std::size_t pool_count() const noexcept { return pools_; }  ///< That have a name.
   std::uint64_t peak_live_allocs() const noexcept {
@@ -145,8 +145,8 @@ class Trace final : public OperationSink {
   std::vector<std::uint64_t> thread_numbers_, stream_numbers_;
   std::vector<FrameTable::Stack> sites_{1};
   FrameTable frames_;
-  BlockVector<std::uint64_t> seqs_;         ///< Of each event, doubled; empty where counting tells.
-  std::optional<std::uint64_t> first_seq_;  ///< Of the first event, where the trace has seqs.
+  BlockVector<std::uint64_t> seqs_;         ///< Each event's, doubled; empty where counting tells.
+  std::optional<std::uint64_t> first_seq_;  ///< The first event's, where the trace has seqs.
   std::uint64_t extensions_skipped_ = 0;
   std::size_t pools_ = 0;
   std::uint64_t peak_live_ = 0;

@@ -15,7 +15,7 @@ bool worked(const Event& event) noexcept {
   return good(event.recorded() == Outcome::none ? event.expected() : event.recorded());
 }
 
-// Of an allocation: the event that made it, counted from 1, and what became of it.
+// An allocation's entry: the event that made it, counted from 1, and what became of it.
 constexpr std::uint32_t kEnded = std::uint32_t{1} << 31;
 constexpr std::uint32_t kFailed = std::uint32_t{1} << 30;
 constexpr std::uint32_t kMaker = kFailed - 1;
@@ -49,7 +49,7 @@ Status Trace::judge() {
     return resets[place_of(made)] > (maker & kMaker);
   };
   std::vector<ContextId> exported(building_->handles.size() + 1);  // by handle
-  /// Where an operation is that says it only by the memory that it names.
+  /// The context of an operation that says it only by the memory that it names.
   const auto context_of_memory = [&](const Event& event) {
     const auto& said = detail(event);
     if (event.op == Op::open_ipc_handle) return exported[said.handle];
@@ -106,7 +106,7 @@ Status Trace::judge() {
           good = unmade(event, event.id);
           break;
         }
-        // Where the recorded manager could use a request's memory again, after its free.
+        // The recorded manager could use a request's memory again here, after its free.
         if (backing && !(*this)[(allocation & kMaker) - 1].has(event_flag::backing)) break;
         if ((allocation & kEnded) != 0) {
           good = ended(event, event.id);

@@ -31,11 +31,11 @@ Program program_of(const trace::Trace& trace);
 struct AdversaryOptions {
   std::uint64_t seed = 1;
   std::uint64_t trials = 2'000;
-  std::uint64_t requests = 400;                       ///< Of a program, at most.
-  std::uint64_t size_max = std::uint64_t{1} << 30;    ///< Of a request.
+  std::uint64_t requests = 400;                       ///< A program has at most so many.
+  std::uint64_t size_max = std::uint64_t{1} << 30;    ///< The largest request.
   std::uint64_t live_least = std::uint64_t{1} << 30;  ///< A peak of less counts as this much.
-  /// Of the simulated device, which is larger where a program might need it. Most of a short trial
-  /// is making the device.
+  /// The simulated device's, which is larger if a program might need it. Making the device takes
+  /// most of a short trial.
   std::uint64_t capacity = std::uint64_t{128} << 30;
   std::function<void(std::uint64_t trials, double worst)> progress{};  ///< After each trial.
 };

@@ -156,7 +156,7 @@ class Contest {
   Comparison result_;
   std::vector<ManagerFactory> compared_;  // of the contestants
   std::uint64_t done_ = 0;
-  // Where one runs in processes of its own, all do: nobody may have opened a CUDA device before.
+  // If one runs in processes of its own, all do: nobody may have opened a CUDA device before.
   std::optional<std::chrono::milliseconds> apart_;
 };
 

@@ -61,7 +61,7 @@ Held held_by(const Contestant& contestant, const inspect::Need& need) {
   for (const auto& [device, reserved] : judged.peak_reserved_by_device) {
     if (device == need.device) return {.judged = judged, .reserved = reserved, .need = need};
   }
-  // Where what was held was not told apart by device.
+  // What was held was not told apart by device.
   const auto all = judged.peak_reserved_by_device.empty() ? judged.pass.peak_reserved_bytes : 0;
   return {.judged = judged, .reserved = all, .need = need};
 }
@@ -80,7 +80,7 @@ std::string times_of(const MedianInterval& interval) {
   return words;
 }
 
-/// Of a clock that is a model, no time is no driver call: that is not said as a time.
+/// No time on a simulated clock means no driver call: that is not shown as a time.
 std::string time_of(const MedianInterval& interval, bool simulated) {
   return simulated && interval.median == 0 ? std::string("-") : times_of(interval);
 }
@@ -132,7 +132,7 @@ void add_ratios(std::vector<std::string>& row, const Held& held, bool streams) {
   if (streams) row.push_back(held.ratio(held.need.no_wait));
 }
 
-/// Where there are several devices, what is held of each is a table of its own.
+/// With several devices, what is held of each is a table of its own.
 Rows rows(const Comparison& comparison) {
   const bool streams = streams_matter(comparison), one_device = comparison.needs.size() == 1;
   const bool simulated = comparison.clock == "simulated", beside = is_beside_model(comparison);

@@ -111,8 +111,8 @@ class FitSearch {
     return found;
   }
 
-  /// Of two capacities, of which the trace fails at the first and passes at the other: one between
-  /// them that it passes at, and not at one step less.
+  /// The trace fails at `bad` and passes at `good`: finds a capacity between them at which it
+  /// passes, and fails with one step less.
   std::uint64_t first_passing(std::uint64_t bad, std::uint64_t good) {
     while (good - bad > kStep && !trials_.stopped()) {
       const auto middle = bad + (good - bad) / kStep / 2 * kStep;

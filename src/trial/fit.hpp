@@ -63,7 +63,7 @@ struct Fit {
 
 struct FitOptions {
   inspect::Asked asked = inspect::Asked::all;  ///< The question that is answered first.
-  std::uint64_t start = 0;                     ///< Where the search begins: what the program needs.
+  std::uint64_t start = 0;                     ///< The search begins here: what the program needs.
   std::uint64_t other_start = 0;               ///< The same for the other question.
   std::uint64_t hint = 0;  ///< A capacity that may pass where others do not; 0 if none.
   std::function<void(std::uint64_t trials)> progress{};  ///< After each trial.

@@ -12,8 +12,8 @@ namespace emm::trial {
 struct FitShown {
   const trace::Trace& trace;
   std::string manager;
-  std::vector<inspect::Need>
-      needs;  ///< Of each device, of what is asked; waste is measured from it.
+  /// What is asked needs this of each device; waste is measured from it.
+  std::vector<inspect::Need> needs;
   int width = 100;
   bool all_frames = false;  ///< Call stacks whole.
 };

@@ -183,8 +183,8 @@ class Minimizer {
     return parts;
   }
 
-  /// Of what ended before the failure what is small, as most events are and most bytes are not, and
-  /// what ended long ago; then what is small of what was live.
+  /// Leaves out what ended before the failure and is small, as most events are and most bytes are
+  /// not, and what ended long ago; then what was live and is small.
   void leave_out_in_bulk() {
     struct Found {
       std::uint64_t size = 0;
@@ -213,8 +213,8 @@ class Minimizer {
     merge();
   }
 
-  /// Where each part's one end is in the draft, by part; kNone where it has none, or is more than a
-  /// request and its end.
+  /// The index in the draft of each part's one end, by part; kNone where it has none, or is more
+  /// than a request and its end.
   struct PartEnd {
     std::uint32_t events = 0, end = kNone;
   };

@@ -21,8 +21,8 @@ struct Rewriting {
   std::optional<std::uint32_t> target{};
   std::string note{};  ///< JSON of the header's member "x-minimized"; one that is there becomes its
                        ///< member "before".
-  std::uint64_t capacity =
-      0;  ///< Of each device, in the header, so that a replay takes it over; 0: as it was.
+  /// Each device's in the header, so that a replay takes it over; 0: as it was.
+  std::uint64_t capacity = 0;
 };
 
 /// Writes it to `to`, in the original's order. An operation that asks for less than it did, or

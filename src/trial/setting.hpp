@@ -12,8 +12,9 @@
 
 namespace emm::trial {
 
-inline constexpr std::uint64_t kStep = std::uint64_t{2} << 20;          ///< A page of the device.
-inline constexpr std::uint64_t kCapacityMost = std::uint64_t{4} << 40;  ///< Of a simulated device.
+inline constexpr std::uint64_t kStep = std::uint64_t{2} << 20;  ///< A page of the device.
+inline constexpr std::uint64_t kCapacityMost = std::uint64_t{4}
+                                               << 40;  ///< No simulated device is larger.
 
 /// What stays the same over the trials of a trace.
 struct Setting {

@@ -369,8 +369,8 @@ class RecordingObserver final : public ManagerObserver {
   std::vector<std::pair<Call, std::optional<std::uint64_t>>> added;
   std::vector<Flush> flushes;
   std::vector<int> failures;
-  std::size_t waits =
-      0;  ///< Of the failures: the device could not be waited for, so nothing was freed yet.
+  /// The failures where the device could not be waited for, so that nothing was freed yet.
+  std::size_t waits = 0;
 };
 
 }  // namespace emm::test

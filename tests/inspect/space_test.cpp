@@ -36,7 +36,7 @@ TEST(Space, AgreesWithAMapOfEveryByteOnRandomLayouts) {
                             size, text::hex(address));
       const auto fate = random.below(4);
       if (fate < 2) lines += text::format("{\"op\":\"free\",\"id\":{}}\n", id);
-      // Of the second kind the address comes free after everything that is looked at.
+      // The second kind's address comes free after everything that is looked at.
       std::fill(begin, end, static_cast<char>(fate == 0 ? 0 : fate == 1 ? 2 : 1));
       const auto completed =
           text::format("{\"op\":\"free\",\"layer\":\"backing\",\"id\":{}}\n", id);

@@ -11,15 +11,10 @@
 #include <fstream>
 #include <sstream>
 
+#include "read_file.hpp"
+
 namespace emm::log {
 namespace {
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 struct TemporaryFile {
   TemporaryFile() { close(mkstemp(path.data())); }

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "read_file.hpp"
 #include "rows.hpp"
 
 namespace emm::log {
@@ -60,13 +61,6 @@ Gauges state() {
           .reserved_bytes = 10485760,
           .free_bytes = 1048064,
           .total_bytes = 1048576};
-}
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
 }
 
 struct Folder {

@@ -172,8 +172,8 @@ TEST_F(PoolMap, CountsWhatIsFreeBesideWhatIsUsedAtEachRequestWhereItIsTo) {
   EXPECT_EQ(manager->statistics().inactive_split_bytes.peak, std::nullopt);
 }
 
-// Of one stream, as several have their peaks each at its own time. What makes room or resets
-// changes it more than once, and no less than can be seen afterwards.
+// Uses one stream, as several have their peaks each at its own time. An operation that makes room
+// or resets changes the figure more than once, and by no less than can be seen afterwards.
 TEST_F(PoolMap, CountsEachChangeOfWhatIsFreeBesideWhatIsUsed) {
   std::uint64_t waiting = 0;
   for (const std::string limits : {"", ",max=200MiB", ",max=200MiB,release_threshold=64MiB"}) {

@@ -12,7 +12,7 @@
 
 namespace emm::test {
 
-/// Where in the segments the memory at `address` of a mapping is at home.
+/// The address in the segments at which the memory at `address` of a mapping is at home.
 inline std::uint64_t at_home(const MemoryMap& map, const MemoryMap::AliasMapping& mapping,
                              std::uint64_t address) {
   auto rest = address - mapping.address;

@@ -293,7 +293,9 @@ const Stranger kStrangers[] = {
     {"lets eleven wait", "default",
      [](W m) {
        auto held = std::make_shared<std::vector<DeferCleanup>>();
-       shell_memalloc(m, [&m, held](Shell& shell, StreamHandle on) {
+       auto mutex = std::make_shared<std::recursive_mutex>();
+       shell_memalloc(m, [&m, held, mutex](Shell& shell, StreamHandle on) {
+         const std::lock_guard lock(*mutex);
          const auto waiting = m.up->state().pending_count.value_or(0);
          if (waiting == 10 && held->empty()) held->push_back(m.up->defer_cleanup());
          shell.end(on);

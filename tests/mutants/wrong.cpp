@@ -112,10 +112,12 @@ std::shared_ptr<Guards> count_guards(WrongManager& m,
   auto leavings = std::make_shared<std::list<Leaving>>();
   m.memory = leavings;
   m.on_defer_cleanup = [&m, guards, leavings = leavings.get(), on_leave] {
+    const std::lock_guard lock(guards->mutex);
     if (guards->alive++ == 0) guards->real = m.up->defer_cleanup();
     leavings->push_back({guards, on_leave, guards->alive});
     const auto leave = [](void* self) noexcept {
       auto& [all, told, number] = *static_cast<Leaving*>(self);
+      const std::lock_guard lock(all->mutex);
       const auto before = all->alive--;
       if (told) told(*all, number == before ? 0 : number);
       if (all->alive == 0) all->real.end();

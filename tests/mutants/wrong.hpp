@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string_view>
 
@@ -227,6 +228,7 @@ void shell_pinned(WrongManager& manager, std::function<void(Shell&, StreamHandle
 
 /// How deferrals stand, of a manager whose guards are these.
 struct Guards {
+  std::recursive_mutex mutex;  ///< Of what follows; threads defer at once.
   std::size_t alive = 0;
   DeferCleanup real;
 };

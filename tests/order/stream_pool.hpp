@@ -87,7 +87,7 @@ class StreamPool final : public MemoryManager {
     StreamHandle stream;  ///< That has it, or had it.
     std::vector<Wait> waits;
     PhysicalHandle physical;  ///< 0: of mem_alloc.
-    DevicePtr other;          ///< Where it is mapped besides.
+    DevicePtr other;          ///< It is mapped here besides.
     bool asynchronous = false;
   };
   static Error no() { return Error{.code = Errc::not_supported}; }

@@ -9,25 +9,23 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include <emm_plugin.h>
-#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define MIB (UINT64_C(1) << 20)
 
-static const uint64_t kGranule = 512;            /* Blocks begin and end at multiples of it. */
-static const uint64_t kPage = 2 * MIB;           /* What the driver's allocations are made of. */
-static const uint64_t kSlab = 4 * MIB;           /* The size of a slab, where nothing is said. */
-static const uint64_t kLargestCut = 16 * MIB;    /* The largest request that a slab serves. */
-static const uint64_t kMost = UINT64_C(1) << 56; /* No device has as much. */
-static const uint64_t kPendingCount = 10;        /* One more pending free makes them all. */
-static const uint64_t kPendingBytesMost = 64 * MIB;
-enum { kBins = 64, kBuckets = 1024, kQueries = 16 };
+static const uint64_t kGranule = 512;         /* Blocks begin and end at multiples of it. */
+static const uint64_t kPage = 2 * MIB;        /* What the driver's allocations are made of. */
+static const uint64_t kSlab = 4 * MIB;        /* The size of a slab, where nothing is said. */
+static const uint64_t kLargestCut = 16 * MIB; /* The largest request that a slab serves. */
+
+static const uint64_t kPendingCount = 10; /* One more pending free makes them all. */
+
+enum { kBins = 64, kBuckets = 1024 };
 
 /* Work that was on streams when a block was freed: what comes after `event` comes after it. The
  * parts of the block share it. */
@@ -81,8 +79,9 @@ struct emm_manager {
   const emm_host_v1* host;
   uint64_t max, slab_size;
 
+  pthread_mutex_t making_room; /* Held by the one thread that makes room. No free needs it. */
   pthread_mutex_t mutex; /* Guards all that follows. Nobody holds it in a call of the driver. */
-  pthread_cond_t came_back;
+
   struct slab* slabs;
   struct block* bins[kBins];
   struct fence *oldest_fence, *youngest_fence;
@@ -93,12 +92,12 @@ struct emm_manager {
   emm_token last_token;
   emm_token last_reset; /* The tokens up to this one were ended by a reset. */
   unsigned deferrals;
-  unsigned coming_back; /* Frees that threads make at the driver just now. */
-  uint64_t total;       /* Of the device; 0 before initialize(). */
-  uint64_t reserved, reserved_peak, live_bytes, live_peak, live_count;
+
+  uint64_t total; /* Of the device; 0 before initialize(). */
+  uint64_t reserved, live_bytes, live_count;
   uint64_t free_bytes; /* Of free blocks. */
   uint64_t pending_count, pending_bytes;
-  uint64_t allocated, freed, slabs_made, slabs_released, refused, retries;
+  uint64_t allocated, refused;
 };
 
 /* Errors. */
@@ -205,7 +204,7 @@ static emm_status hand_out(emm_manager* self, struct record* record, emm_memory*
   *bucket = record;
   append(&self->live, record);
   self->live_bytes += live_size(record);
-  if (self->live_bytes > self->live_peak) self->live_peak = self->live_bytes;
+
   ++self->live_count;
   ++self->allocated;
   unlock(self);
@@ -225,7 +224,7 @@ static struct record* take_record(emm_manager* self, emm_token token) {
   take_out(&self->live, record);
   self->live_bytes -= live_size(record);
   --self->live_count;
-  ++self->freed;
+
   return record;
 }
 
@@ -408,28 +407,22 @@ static void join_passed(emm_manager* self) {
   }
 }
 
-/* Not under the lock. Finds out which fences have passed, or waits for all that there are. */
-static void settle(emm_manager* self, bool waits) {
+/* Not under the lock. Waits for all fences that there are, and joins the blocks that had them. */
+static void settle(emm_manager* self) {
   const emm_driver_v1* driver = self->driver;
-  bool any = false;
-  unsigned not_ready = 0;
   lock(self);
   struct fence* fence = self->oldest_fence;
-  while (fence != NULL && not_ready < kQueries) {
+  while (fence != NULL) {
     ++fence->users; /* It stays in its place while the lock is not held. */
     unlock(self);
-    const emm_status status = waits ? driver->event_synchronize(driver->user, fence->event)
-                                    : driver->event_query(driver->user, fence->event);
+    const emm_status status = driver->event_synchronize(driver->user, fence->event);
     lock(self);
-    if (status == EMM_SUCCESS)
-      any = fence->has_passed = true;
-    else
-      ++not_ready;
+    if (status == EMM_SUCCESS) fence->has_passed = true;
     struct fence* next = fence->after;
     drop_fence(self, fence);
     fence = next;
   }
-  if (any) join_passed(self);
+  join_passed(self);
   unlock(self);
 }
 
@@ -445,14 +438,14 @@ static emm_status take_from_driver(emm_manager* self, uint64_t size, uint64_t* a
   const emm_status status = self->driver->mem_alloc(self->driver->user, size, address);
   lock(self);
   if (status != EMM_SUCCESS) self->reserved -= size;
-  if (self->reserved > self->reserved_peak) self->reserved_peak = self->reserved;
+
   unlock(self);
   return status;
 }
 
 static void tell_of_failure(emm_manager* self, emm_status status, const char* words) {
   const emm_host_v1* host = self->host;
-  if (host != NULL && host->free_failed != NULL) host->free_failed(host->user, status, words);
+  if (host->free_failed != NULL) host->free_failed(host->user, status, words);
 }
 
 /* Makes the free of a record at the driver, and ends the record. */
@@ -480,28 +473,6 @@ static emm_status end_at_driver(emm_manager* self, struct record* record) {
   return status;
 }
 
-static void begin_coming_back(emm_manager* self) { ++self->coming_back; } /* Under the lock. */
-static void end_coming_back(emm_manager* self) {
-  lock(self);
-  --self->coming_back;
-  pthread_cond_broadcast(&self->came_back);
-  unlock(self);
-}
-
-/* Waits, for at most a tenth of a second, until no other thread is giving memory back. */
-static void wait_for_others(emm_manager* self) {
-  struct timespec until;
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_nsec += 100000000;
-  until.tv_sec += until.tv_nsec / 1000000000;
-  until.tv_nsec %= 1000000000;
-  lock(self);
-  while (self->coming_back > 0 &&
-         pthread_cond_timedwait(&self->came_back, &self->mutex, &until) != ETIMEDOUT) {
-  }
-  unlock(self);
-}
-
 /* Makes the pending frees, oldest first, unless cleanup is deferred. Answers the first failure. */
 static emm_status flush_pending(emm_manager* self) {
   const emm_host_v1* host = self->host;
@@ -514,26 +485,25 @@ static emm_status flush_pending(emm_manager* self) {
       take_out(&self->pending, record);
       --self->pending_count;
       self->pending_bytes -= record->size;
-      begin_coming_back(self);
     }
     unlock(self);
     if (record == NULL) break;
     ++count;
     bytes += record->size;
     const emm_status status = end_at_driver(self, record);
-    end_coming_back(self);
+
     if (status == EMM_SUCCESS) continue;
     tell_of_failure(self, status, "a pending free failed");
     if (first == EMM_SUCCESS) first = status;
   }
-  if (count > 0 && host != NULL && host->flushed != NULL) host->flushed(host->user, count, bytes);
+  if (count > 0 && host->flushed != NULL) host->flushed(host->user, count, bytes);
   return first;
 }
 
 /* Queues the free of a record. */
 static void defer_free(emm_manager* self, struct record* record) {
   const emm_host_v1* host = self->host;
-  if (host != NULL && host->pending_added != NULL)
+  if (host->pending_added != NULL)
     host->pending_added(host->user, record->kind == HOST ? "mem_free_host" : "mem_free",
                         record->size);
   lock(self);
@@ -546,9 +516,7 @@ static void defer_free(emm_manager* self, struct record* record) {
 /* Makes the pending frees where they are too many. */
 static void flush_if_full(emm_manager* self) {
   lock(self);
-  const uint64_t fifth = self->total / 5;
-  const uint64_t most = fifth < kPendingBytesMost ? fifth : kPendingBytesMost;
-  const bool is_full = self->pending_count > kPendingCount || self->pending_bytes > most;
+  const bool is_full = self->pending_count > kPendingCount;
   unlock(self);
   if (is_full) flush_pending(self);
 }
@@ -584,15 +552,15 @@ static emm_status release_idle(emm_manager* self, uint64_t keep) {
   for (;;) {
     lock(self);
     struct slab* slab = take_idle_slab(self, keep);
-    if (slab != NULL) begin_coming_back(self);
     unlock(self);
+
     if (slab == NULL) return first;
     const emm_status status = self->driver->mem_free(self->driver->user, slab->address);
     lock(self);
     if (status == EMM_SUCCESS) self->reserved -= slab->size;
-    ++self->slabs_released;
+
     unlock(self);
-    end_coming_back(self);
+
     free(slab);
     if (status == EMM_SUCCESS) continue;
     tell_of_failure(self, status, "the free of a slab failed");
@@ -649,7 +617,7 @@ static emm_status grow(emm_manager* self, uint64_t size, struct block** block) {
   slab->after = self->slabs;
   if (self->slabs != NULL) self->slabs->before = slab;
   self->slabs = slab;
-  ++self->slabs_made;
+
   split(self, first, size);
   unlock(self);
   *block = first;
@@ -682,54 +650,45 @@ static struct block* find_block(emm_manager* self, uint64_t size) {
   return block;
 }
 
-/* Finds a block: a free one, else one of those that are joined once their fences have passed, else
- * in a new slab. Where there is no memory, it makes room as it can, and tries again. */
+/* Finds a block: a free one, else in a new slab. Where there is no memory, it makes room as it can:
+ * it makes the pending frees, waits for fences, so that blocks are joined, and gives idle slabs
+ * back. */
 static emm_status allocate_block(emm_manager* self, struct record* record) {
   const uint64_t size = class_size(record->size);
   emm_status status = EMM_SUCCESS;
   struct block* block = find_block(self, size);
-  if (block == NULL) {
-    settle(self, false);
-    block = find_block(self, size);
-  }
   if (block == NULL) status = grow(self, size, &block);
   if (status == EMM_OUT_OF_MEMORY) {
+    pthread_mutex_lock(&self->making_room);
     flush_pending(self);
-    settle(self, true);
+    settle(self);
     block = find_block(self, size);
-    status = block != NULL ? EMM_SUCCESS : grow(self, size, &block);
+    if (block == NULL) {
+      if (!is_deferred(self)) release_idle(self, 0);
+      status = grow(self, size, &block);
+    }
+    pthread_mutex_unlock(&self->making_room);
   }
-  if (status == EMM_OUT_OF_MEMORY) {
-    if (!is_deferred(self)) release_idle(self, 0);
-    wait_for_others(self);
-    block = find_block(self, size);
-    status = block != NULL ? EMM_SUCCESS : grow(self, size, &block);
-  }
-  if (status == EMM_SUCCESS) status = order_after(self, block, record->stream);
-  if (status != EMM_SUCCESS) return status;
+  if (block == NULL) return status;
+  status = order_after(self, block, record->stream);
   record->block = block;
   record->address = block->address;
-  return EMM_SUCCESS;
+  return status;
 }
 
 static emm_status allocate_direct(emm_manager* self, struct record* record) {
   record->held = round_up(record->size, kPage);
   emm_status status = take_from_driver(self, record->held, &record->address);
   if (status != EMM_OUT_OF_MEMORY) return status;
+  pthread_mutex_lock(&self->making_room);
   flush_pending(self);
   if (!is_deferred(self)) release_idle(self, 0);
-  wait_for_others(self);
-  lock(self);
-  ++self->retries;
-  unlock(self);
-  return take_from_driver(self, record->held, &record->address);
+  status = take_from_driver(self, record->held, &record->address);
+  pthread_mutex_unlock(&self->making_room);
+  return status;
 }
 
 /* The slots. */
-
-static bool can_fill(const emm_memory* memory) {
-  return memory != NULL && memory->struct_size >= sizeof *memory;
-}
 
 static emm_status no_host_memory(void) {
   return failed(EMM_OUT_OF_MEMORY, "there is no host memory for the bookkeeping");
@@ -764,13 +723,12 @@ static emm_status initialize(emm_manager* self) {
 
 static emm_status memalloc(emm_manager* self, uint64_t size, emm_stream stream,
                            emm_memory* memory) {
-  if (!can_fill(memory)) return failed(EMM_INVALID_VALUE, "memalloc: the answer is too small");
   if (size == 0) return failed(EMM_INVALID_VALUE, "memalloc of 0 bytes");
   struct record* record = new_record(size > kLargestCut ? DIRECT : BLOCK, size);
   if (record == NULL) return no_host_memory();
-  record->stream = stream == 1 ? 0 : stream; /* Two names of the default stream. */
+  record->stream = stream;
   record->thread = this_thread();
-  const emm_status status = size > kMost             ? EMM_OUT_OF_MEMORY
+  const emm_status status = size > self->total       ? EMM_OUT_OF_MEMORY
                             : record->kind == DIRECT ? allocate_direct(self, record)
                                                      : allocate_block(self, record);
   if (status != EMM_SUCCESS) return refuse(self, record, status, "memalloc");
@@ -803,7 +761,6 @@ static emm_status ask_for_address(emm_manager* self, struct record* record) {
 
 static emm_status memhostalloc(emm_manager* self, uint64_t size, uint32_t flags,
                                emm_memory* memory) {
-  if (!can_fill(memory)) return failed(EMM_INVALID_VALUE, "memhostalloc: the answer is too small");
   struct record* record = new_record(HOST, size);
   if (record == NULL) return no_host_memory();
   emm_status status = ask_twice(self, record, flags, ask_for_host);
@@ -820,7 +777,6 @@ static emm_status memhostalloc(emm_manager* self, uint64_t size, uint32_t flags,
 
 static emm_status mempin(emm_manager* self, void* pointer, uint64_t size, uint32_t flags,
                          emm_memory* memory) {
-  if (!can_fill(memory)) return failed(EMM_INVALID_VALUE, "mempin: the answer is too small");
   struct record* record = new_record(REGION, size);
   if (record == NULL) return no_host_memory();
   record->host = pointer;
@@ -838,8 +794,6 @@ static emm_status mempin(emm_manager* self, void* pointer, uint64_t size, uint32
 
 static emm_status memallocmanaged(emm_manager* self, uint64_t size, uint32_t attach,
                                   emm_memory* memory) {
-  if (!can_fill(memory))
-    return failed(EMM_INVALID_VALUE, "memallocmanaged: the answer is too small");
   struct record* record = new_record(MANAGED, size);
   if (record == NULL) return no_host_memory();
   const emm_status status = ask_twice(self, record, attach, ask_for_managed);
@@ -870,7 +824,7 @@ static emm_status give_back(emm_manager* self, emm_token token, emm_stream strea
   unlock(self);
   if (is_late) return EMM_SUCCESS;
   if (record == NULL) return failed(EMM_INVALID_VALUE, "free: nothing alive has that token");
-  const emm_status status = end_record(self, record, stream == 1 ? 0 : stream);
+  const emm_status status = end_record(self, record, stream);
   flush_if_full(self);
   if (status != EMM_SUCCESS) return failed(status, "free failed with %d", (int)status);
   return EMM_SUCCESS;
@@ -879,7 +833,7 @@ static emm_status give_back(emm_manager* self, emm_token token, emm_stream strea
 static emm_status get_ipc_handle(emm_manager* self, emm_device_ptr pointer, uint64_t size,
                                  emm_ipc_handle* handle) {
   uint64_t base = 0;
-  int32_t pci[3] = {-1, -1, -1};
+  int32_t pci[3];
   lock(self);
   for (struct record* record = self->live.oldest; record != NULL; record = record->after) {
     if (record->kind != BLOCK && record->kind != DIRECT) continue;
@@ -925,7 +879,6 @@ static void reset(emm_manager* self) {
   self->live = (struct list){NULL, NULL};
   memset(self->buckets, 0, sizeof self->buckets);
   self->last_reset = self->last_token;
-  self->freed += self->live_count;
   self->live_bytes = self->live_count = 0;
   unlock(self);
   while (record != NULL) {
@@ -973,7 +926,6 @@ static uint64_t largest_free(emm_manager* self) { /* Under the lock. */
 }
 
 static void state(emm_manager* self, emm_state* answer) {
-  if (answer->struct_size < sizeof *answer) return;
   lock(self);
   answer->live_bytes = self->live_bytes;
   answer->reserved_bytes = self->reserved;
@@ -984,14 +936,10 @@ static void state(emm_manager* self, emm_state* answer) {
 }
 
 static size_t report(emm_manager* self, char* buffer, size_t size) {
-  char text[256];
+  char text[128];
   lock(self);
-  snprintf(text, sizeof text,
-           "%llu allocations, %llu frees, %llu alive\n"
-           "%llu slabs made, %llu released, %llu bytes reserved at most\n",
-           (unsigned long long)self->allocated, (unsigned long long)self->freed,
-           (unsigned long long)self->live_count, (unsigned long long)self->slabs_made,
-           (unsigned long long)self->slabs_released, (unsigned long long)self->reserved_peak);
+  snprintf(text, sizeof text, "%llu allocations, %llu refused\n",
+           (unsigned long long)self->allocated, (unsigned long long)self->refused);
   unlock(self);
   return put_text(text, buffer, size);
 }
@@ -1005,13 +953,9 @@ static size_t statistics(emm_manager* self, emm_statistic* numbers, size_t count
   lock(self);
   const emm_statistic all[] = {
       {"allocation.all.allocated", self->allocated},
-      {"allocation.all.freed", self->freed},
       {"allocation.all.current", self->live_count},
       {"requested_bytes.all.current", self->live_bytes},
-      {"requested_bytes.all.peak", self->live_peak},
       {"reserved_bytes.all.current", self->reserved},
-      {"reserved_bytes.all.peak", self->reserved_peak},
-      {"num_alloc_retries", self->retries},
       {"num_ooms", self->refused},
   };
   unlock(self);
@@ -1020,21 +964,7 @@ static size_t statistics(emm_manager* self, emm_statistic* numbers, size_t count
   return there_are;
 }
 
-/* Reads a size as "48MiB" from `text`. 0 where it is none. */
-static uint64_t read_size(const char* text, char** end) {
-  if (*text < '0' || *text > '9') return 0;
-  errno = 0;
-  const unsigned long long number = strtoull(text, end, 10);
-  static const char* const units[] = {"", "KiB", "MiB", "GiB"};
-  for (unsigned i = 3; i > 0 && errno == 0; --i) {
-    if (strncmp(*end, units[i], 3) != 0) continue;
-    *end += 3;
-    return number < kMost >> (10 * i) ? (uint64_t)number << (10 * i) : 0;
-  }
-  return errno == 0 && number < kMost ? number : 0;
-}
-
-/* Reads "max=BYTES,slab=BYTES". */
+/* Reads "max=BYTES,slab=BYTES", where BYTES are as in "48MiB". */
 static bool read_options(emm_manager* self, const char* text) {
   while (*text != '\0') {
     uint64_t* into = strncmp(text, "max=", 4) == 0    ? &self->max
@@ -1042,13 +972,16 @@ static bool read_options(emm_manager* self, const char* text) {
                                                       : NULL;
     if (into == NULL) return false;
     char* end = NULL;
-    *into = read_size(strchr(text, '=') + 1, &end);
-    if (*into == 0 || (*end != '\0' && *end != ',')) return false;
-    text = *end == ',' ? end + 1 : end;
+    *into = strtoull(strchr(text, '=') + 1, &end, 10) * MIB;
+    if (*into == 0 || strncmp(end, "MiB", 3) != 0) return false;
+    text = end + 3;
+    if (*text == ',') ++text;
   }
   self->slab_size = round_up(self->slab_size, kPage);
   return true;
 }
+
+static const emm_host_v1 nobody = {.struct_size = sizeof nobody};
 
 static emm_status create(const emm_create_v1* create, emm_manager** answer) {
   const emm_driver_v1* driver = create->driver;
@@ -1059,14 +992,15 @@ static emm_status create(const emm_create_v1* create, emm_manager** answer) {
   emm_manager* self = calloc(1, sizeof *self);
   if (self == NULL) return no_host_memory();
   self->driver = driver;
-  self->host = create->host;
+  self->host = create->host != NULL ? create->host : &nobody;
   self->slab_size = kSlab;
   if (!read_options(self, create->options)) {
     free(self);
     return failed(EMM_INVALID_VALUE, "\"%s\": expected max=BYTES, slab=BYTES", create->options);
   }
+  pthread_mutex_init(&self->making_room, NULL);
   pthread_mutex_init(&self->mutex, NULL);
-  pthread_cond_init(&self->came_back, NULL);
+
   *answer = self;
   return EMM_SUCCESS;
 }
@@ -1076,7 +1010,8 @@ static void destroy(emm_manager* self) {
     self->deferrals = 0;
     reset(self);
   }
-  pthread_cond_destroy(&self->came_back);
+
+  pthread_mutex_destroy(&self->making_room);
   pthread_mutex_destroy(&self->mutex);
   free(self);
 }

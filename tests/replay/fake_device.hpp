@@ -21,7 +21,7 @@ class FakeDriver final : public Driver {
 
   std::vector<std::byte> content;
   std::uint64_t held = 0;   ///< What held_bytes() answers.
-  std::uint64_t calls = 0;  ///< Of those that move content.
+  std::uint64_t calls = 0;  ///< Counts the calls that move content.
   bool refuses_streams = false;
 
   std::byte* at(DevicePtr ptr) { return content.data() + (ptr.value - kBase); }

@@ -20,7 +20,7 @@ namespace emm::replay {
 
 /// What a manager under test is to do wrong, and when.
 struct Script {
-  /// Of the n-th memalloc (from 0): its address, where it is not the next free one.
+  /// The address of the n-th memalloc (from 0), where it is not the next free one.
   std::function<std::optional<std::uint64_t>(std::uint64_t n, std::uint64_t next)> address{};
   /// The error of the n-th memalloc.
   std::function<std::optional<Error>(std::uint64_t n, std::uint64_t size)> refuse{};
@@ -34,7 +34,7 @@ struct Script {
 
 /// What a manager under test was told.
 struct Seen {
-  std::vector<StreamHandle> streams;  ///< Of each memalloc.
+  std::vector<StreamHandle> streams;  ///< One for each memalloc.
   std::vector<HostRange> pinned;
   std::vector<std::uint64_t> trims;  ///< What was to be kept.
 };

@@ -425,7 +425,7 @@ class Collected : public testing::Test {
       auto snapshot = path;  // a .json beside a snapshot has its statistics
       snapshot.replace_extension(".pickle.gz");
       const bool told_of = path.extension() == ".json" && std::filesystem::exists(snapshot);
-      // Of the snapshots under nine settings, and of the ranks, one stands for all here;
+      // One of the snapshots under nine settings, and one of the ranks, stands for all here;
       // snapshots.* read them all.
       const auto name = path.filename().string();
       const auto folder_name = path.parent_path().filename();

@@ -173,7 +173,7 @@ struct Scaling {
   std::vector<std::uint64_t> live{1'000, 100'000, 1'000'000};
   std::uint64_t min_size = 512, max_size = std::uint64_t{256} << 10;  ///< A million fit an H200.
   unsigned passes = 5;
-  double enough_ns = 5'000;                ///< Where a request takes longer, no more are made live.
+  double enough_ns = 5'000;                ///< Once a request takes longer, no more are made live.
   std::uint64_t most_ns = 15'000'000'000;  ///< No pass begins later; each has its share.
   std::uint64_t seed = 1;
 };

@@ -14,7 +14,7 @@ namespace emm::peers {
 /// One request of a program, to any allocator.
 struct Request {
   std::uint64_t size = 0;    ///< Bytes of an allocation.
-  std::uint32_t slot = 0;    ///< Where the program keeps it; used again after its free.
+  std::uint32_t slot = 0;    ///< The program keeps it there; used again after its free.
   std::uint16_t stream = 0;  ///< 0 is the default stream.
   bool allocates = false;    ///< Else it frees.
 };

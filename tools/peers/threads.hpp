@@ -14,8 +14,8 @@ namespace emm::peers {
 struct Threading {
   std::uint64_t threads = 16;
   std::uint64_t min_size = 512, max_size = std::uint64_t{64} << 20;
-  std::uint64_t live = 64;                  ///< Of each thread, at most.
-  std::uint64_t requests = 200'000;         ///< Of each thread, at least.
+  std::uint64_t live = 64;                  ///< Each thread holds at most so many.
+  std::uint64_t requests = 200'000;         ///< Each thread makes at least so many.
   double elsewhere = 0.2;                   ///< The share of frees that another thread makes.
   unsigned passes = 5;                      ///< The median counts.
   std::uint64_t pass_ns = 200'000'000;      ///< A pass repeats its round until it takes about this.

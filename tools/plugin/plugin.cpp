@@ -8,7 +8,7 @@
 struct emm_manager {
   const emm_driver_v1* driver = nullptr;
   std::mutex mutex;  // Never held while the driver is called, so that other threads can go on.
-  std::map<emm_device_ptr, uint64_t> sizes;      // Of all blocks that the driver gave.
+  std::map<emm_device_ptr, uint64_t> sizes;      // All blocks that the driver gave, by size.
   std::multimap<uint64_t, emm_device_ptr> idle;  // The blocks among them that nobody uses.
 
   emm_status memalloc(uint64_t size, emm_device_ptr* ptr) {

@@ -203,12 +203,12 @@ class Minimize final : public CommandRun {
     return sink->close();
   }
 
-  /// Of the requests that the recording refused the one with which most is needed of a device, and
-  /// how much that is, in whole pages; 0 where there is none.
+  /// The refused request of the recording with which a device must hold most, and how much that is,
+  /// in whole pages; 0 where the recording refused none.
   struct Refused {
     std::uint32_t event = 0;
     std::uint64_t need = 0;
-    std::uint64_t peak_live = 0;  ///< Of what was served: with less, something else fails first.
+    std::uint64_t peak_live = 0;  ///< What was served needs it: with less, that fails first.
   };
   static Refused worst_refused(const trace::Trace& trace) {
     const inspect::Lifetimes lifetimes(trace);

@@ -202,7 +202,7 @@ class Replay final : public CommandRun {
   }
 
  private:
-  /// Of --pace; 0: none.
+  /// What --pace asks for; 0: none.
   Result<double> speed() const {
     if (pace_ == "none") return 0.0;
     if (pace_ == "recorded") return 1.0;

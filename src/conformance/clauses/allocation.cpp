@@ -167,6 +167,7 @@ constexpr Clause kAllocationClauses[] = {
      .source = "rmm, mr_ref_multithreaded_test",
      .level = Level::must,
      .scope = Scope::all,
+     .may_fail_with = "threads/ended threads/overlap threads/accounts",
      .check =
          [](Bench& b) {
            b.untraceable();
@@ -311,6 +312,7 @@ constexpr Clause kAllocationClauses[] = {
      .source = "rmm, pool_mr_tests; numba, deallocation tests",
      .level = Level::must,
      .scope = Scope::all,
+     .may_fail_with = "threads/ended",
      .check =
          [](Bench& b) {
            b.leave_on_device(64_MiB);
@@ -331,7 +333,7 @@ constexpr Clause kAllocationClauses[] = {
      .scope = Scope::all,
      .may_fail_with =
          "* suite/sizes suite/random suite/mixed suite/threads suite/cross_thread_free "
-         "suite/cross_stream_free live/overlap_content stream/hazards",
+         "suite/cross_stream_free live/overlap_content stream/hazards threads/overlap",
      .check =
          [](Bench& b) {
            std::vector<BenchMemory> blocks;

@@ -186,8 +186,8 @@ constexpr Clause kDeviceMemoryClauses[] = {
      .source = "DOC; rmm's comments; the tutorial",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with =
-         "accounts/balance accounts/every_call_failed accounts/refused_frees RST-3 RST-5 RST-7",
+     .may_fail_with = "accounts/balance accounts/every_call_failed accounts/refused_frees RST-3 "
+                      "RST-5 RST-7 threads/managers_apart",
      .check =
          [](Bench& b) {
            auto stale = b.any(64_KiB);

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -22,6 +23,10 @@ constexpr std::int32_t kNotInitialized = 3;  // what CUDA answers in a forked ch
 constexpr auto kDeviceFrees = {Call::mem_free, Call::runtime_free, Call::mem_free_async,
                                Call::mem_unmap};
 
+constexpr auto kDeviceAllocations = {Call::mem_alloc,         Call::runtime_malloc,
+                                     Call::mem_create,        Call::mem_alloc_async,
+                                     Call::mem_alloc_managed, Call::mem_alloc_from_pool_async};
+
 /// What a forked child does with what its parent had.
 [[noreturn]] void go_on_in_child(Bench& b, BenchMemory& block) {
   alarm(20);
@@ -40,18 +45,21 @@ std::size_t frees_refused(Bench& b) {
                     [](const auto& event) { return is_end(event.call) && event.native != 0; }));
 }
 
-/// Does `operation`, and where it is in the driver for the first time ends memory on another
-/// thread, which then flushes where it `flushes`. False where it never is, as far as can be seen.
-bool free_meanwhile(Bench& b, bool flushes, const std::function<void()>& operation) {
+/// Does `operation`, and where it is in the driver for the n-th time, counted from 1, ends memory
+/// on another thread, which then flushes where it `flushes`. False where it never is, as far as can
+/// be seen.
+bool free_meanwhile(Bench& b, bool flushes, const std::function<void()>& operation, int n = 1) {
   auto block = b.any(64_KiB);
   std::mutex mutex;
   std::condition_variable ended;
   std::thread other;
-  std::atomic<bool> started{false};
+  std::atomic<int> to_come{n};
+  std::string call;
   bool done = false;
   bool in_time = true;
-  b.watch().during = [&](const CallEvent&) {
-    if (started.exchange(true)) return;
+  b.watch().during = [&](const CallEvent& event) {
+    if (--to_come != 0) return;
+    call = call_info(event.call).cuda_name;
     std::unique_lock lock(mutex);
     other = start_thread([&] {
       block.drop();
@@ -60,13 +68,17 @@ bool free_meanwhile(Bench& b, bool flushes, const std::function<void()>& operati
       done = true;
       ended.notify_one();
     });
-    in_time = ended.wait_for(lock, b.subject().patience, [&] { return done; });
+    constexpr std::chrono::milliseconds kMost{3'000};  // a free takes microseconds
+    in_time = ended.wait_for(lock, std::min(b.subject().patience, kMost), [&] { return done; });
   };
   operation();
-  if (started) other.join();
   b.watch().during = nullptr;
-  b.expect(in_time, "a free by another thread, while this one is in the driver", "it waits",
-           "it is made");
+  const bool started = other.joinable();
+  if (started) other.join();
+  b.expect(in_time,
+           text::format("a free by another thread, while this one is in {}{}", call,
+                        n == 1 ? std::string() : text::format(", its driver call {}", n)),
+           "it waits", "it is made");
   return started;
 }
 
@@ -151,6 +163,7 @@ constexpr Clause kEndingsClauses[] = {
      .source = "Python's finalizers",
      .level = Level::must,
      .scope = Scope::all,
+     .may_fail_with = "threads/default_streams",
      .check =
          [](Bench& b) {
            b.untraceable();
@@ -185,13 +198,56 @@ constexpr Clause kEndingsClauses[] = {
              const auto mapped = b.try_hosted(64, {.mapped = true});
              const auto region = b.try_pin(b.buffer());
            };
-           const auto end = [&b, block = std::make_shared<BenchMemory>(b.any(64_KiB))] {
-             block->drop();
+           const auto request_without_memory = [&b] {
+             for (const auto call : kDeviceAllocations) b.watch().fail(call, {2, 2, 2});
+             const auto large = b.try_memalloc(b.is_simulated() ? 40_MiB : 512_MiB);
+             for (const auto call : kDeviceAllocations) b.watch().fail(call, {});
+           };
+           const auto end_all_kinds = [&b] {
+             b.any(64_KiB).drop();
+             {
+               const auto large = b.try_memalloc(b.is_simulated() ? 20_MiB : 512_MiB);
+               const auto managed = b.try_managed(64_KiB);
+               const auto mapped = b.try_hosted(64, {.mapped = true});
+             }
              if (!b.manager().flush()) return;
            };
-           bool any = free_meanwhile(b, false, end);
-           any |= free_meanwhile(b, true, request);
+           const std::array streams{b.stream(), b.stream()};
+           const auto use_streams = [&] {
+             auto block = b.try_memalloc(64_KiB, streams[0]);
+             if (block && !block->free(streams[1])) return;
+             const auto next = b.try_memalloc(64_KiB, streams[0]);
+           };
+           const auto use_streams_without_memory = [&] {
+             std::array blocks{b.try_memalloc(3_MiB, streams[0]),
+                               b.try_memalloc(3_MiB, streams[0])};
+             for (auto& block : blocks) {
+               if (block && !block->free(streams[1])) return;
+             }
+             for (const auto call : kDeviceAllocations) b.watch().fail(call, {2, 2, 2});
+             const auto next = b.try_memalloc(9_MiB, streams[0]);
+             for (const auto call : kDeviceAllocations) b.watch().fail(call, {});
+           };
+           const auto trim = [&b] {
+             { const std::array idle{b.try_memalloc(3_MiB), b.try_memalloc(3_MiB)}; }
+             if (!b.manager().trim(0)) return;
+           };
+           const auto ask = [&b] {
+             if (!b.manager().get_memory_info()) return;
+           };
+           bool any = free_meanwhile(b, true, request);
            any |= free_meanwhile(b, true, request_on_host);
+           // The other thread does not flush: that may wait for frees that are under way.
+           for (const auto& operation : std::initializer_list<std::function<void()>>{
+                    request, request_on_host, request_without_memory, end_all_kinds, use_streams,
+                    use_streams_without_memory, trim, ask}) {
+             constexpr int kMostCalls = 12;
+             for (int n = 1; n <= kMostCalls && !b.decided(); ++n) {
+               const bool reached = free_meanwhile(b, false, operation, n);
+               any |= reached;
+               if (!reached) break;
+             }
+           }
            any |= free_meanwhile(b, false, [&b] { b.reset(); });
            if (!any) b.inconclusive("the driver calls of this manager are not seen here");
          }},

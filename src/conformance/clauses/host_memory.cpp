@@ -43,6 +43,7 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:753-762",
      .level = Level::must,
      .scope = Scope::host,
+     .may_fail_with = "flags/memhostalloc",
      .check =
          [](Bench& b) {
            b.manager();
@@ -186,6 +187,7 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:1764-1769; T:test_host_alloc",
      .level = Level::should,
      .scope = Scope::all,
+     .may_fail_with = "flags/memhostalloc",
      .check =
          [](Bench& b) {
            const auto mapped = b.mapped(4_KiB);
@@ -205,6 +207,7 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:789-798",
      .level = Level::should,
      .scope = Scope::host,
+     .may_fail_with = "flags/mempin",
      .check =
          [](Bench& b) {
            b.manager();
@@ -238,7 +241,7 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:805-817",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "PIN-1",
+     .may_fail_with = "PIN-1 flags/mempin",
      .check =
          [](Bench& b) {
            const auto first = b.buffer();
@@ -347,6 +350,7 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:819-828",
      .level = Level::should,
      .scope = Scope::host,
+     .may_fail_with = "flags/memallocmanaged",
      .check =
          [](Bench& b) {
            b.manager();

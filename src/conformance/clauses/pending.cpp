@@ -289,8 +289,9 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:1316-1405",
      .level = Level::should,
      .scope = Scope::host,
-     .may_fail_with = "MAN-3 DFR-2 accounts/balance accounts/every_call_failed "
-                      "accounts/refused_frees deferral/nothing_lost deferral/manager_end",
+     .may_fail_with =
+         "MAN-3 DFR-2 accounts/balance accounts/every_call_failed accounts/refused_frees "
+         "deferral/nothing_lost deferral/manager_end flags/memallocmanaged",
      .check =
          [](Bench& b) {
            auto deferred = b.defer();
@@ -309,7 +310,7 @@ constexpr Clause kPendingClauses[] = {
      .source = "NBEP 7; DOC",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "deferral/nests",
+     .may_fail_with = "deferral/nests deferral/threads",
      .check =
          [](Bench& b) {
            b.manager();
@@ -373,7 +374,7 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:1025-1035; T:test_exception",
      .level = Level::must,
      .scope = Scope::host,
-     .may_fail_with = "deferral/nests",
+     .may_fail_with = "deferral/nests deferral/threads",
      .check =
          [](Bench& b) {
            auto first = b.defer();

@@ -167,7 +167,7 @@ constexpr Clause kStreamsClauses[] = {
      .source = "docs/streams.md",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "stream/reuse_waits suite/cross_stream_free",
+     .may_fail_with = "stream/reuse_waits suite/cross_stream_free threads/default_streams",
      .check = run_stream_programs},
 };
 

@@ -156,8 +156,8 @@ const SharedMemory* Content::share(std::uint64_t size) {
 
 void Content::copy(Position to, Position from, std::uint64_t size) {
   if (to.content.shared_ || from.content.shared_) {
-    // Where the target lies above its source, the copy goes from the end, so that an overlap is
-    // read before it is written.
+    // A copy to higher addresses goes from the end, so that it reads an overlap before it writes
+    // there.
     const bool backwards = &to.content == &from.content && to.offset > from.offset;
     std::vector<std::byte> bounce(std::min<std::uint64_t>(size, kBounce));
     for (std::uint64_t done = 0; done < size;) {

@@ -13,7 +13,7 @@
 namespace emm::sim {
 namespace {
 
-/// Where logs show handed-out host memory, and where it really is if that range is free.
+/// Logs show host memory from this address on; it really is there if that range is free.
 constexpr std::uint64_t kShownBase = 0x4800'0000'0000;
 /// All the host memory there can be; a machine has less, an address space more.
 constexpr std::uint64_t kMost = 1_TiB;

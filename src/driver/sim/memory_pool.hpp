@@ -83,7 +83,7 @@ class MemoryPool {
   }
   std::optional<FreeRanges::FreeRange> find(std::uint64_t size, Point point);
   void settle_before_work(Point point);
-  /// Where a block begins for which no free range has room, and the pieces that are missing there.
+  /// The start of a block for which no free range has room, and the pieces that are missing there.
   struct Growth {
     std::uint64_t at = 0;
     std::vector<std::uint64_t> lacking;

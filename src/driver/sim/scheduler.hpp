@@ -67,7 +67,7 @@ class Scheduler {
   std::int32_t synchronize(EventHandle event);
 
   // For pools, whose memory passes from stream to stream.
-  /// Where a stream stands: the last work that it was given.
+  /// The last work that the stream was given.
   Answer<Point> now_on(Asker asker, StreamHandle stream);
   /// The same after an empty item of work, where anything is pending: a free is work of its own.
   Answer<Point> mark(Asker asker, StreamHandle stream);

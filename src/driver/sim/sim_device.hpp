@@ -18,7 +18,7 @@ namespace emm::sim {
 struct DeviceSpec {
   int ordinal = 0;
   std::uint64_t total = 0;     ///< Bytes, as cuMemGetInfo shows them.
-  std::uint64_t reserved = 0;  ///< Of these, what is never free: the system's and the context's.
+  std::uint64_t reserved = 0;  ///< The part that is never free: the system's and the context's.
   Pattern fresh;               ///< What memory that nobody wrote to reads as.
 };
 

@@ -201,7 +201,7 @@ TorchPickleWriter::TraceRow TorchPickleWriter::row_of(const Operation& operation
 
 void TorchPickleWriter::add(const TraceRow& row) { rows_.push_back(row); }
 
-/// Where the allocation lies. Nothing else lives at its address.
+/// Chooses the address of the allocation. Nothing else lives there.
 std::uint64_t TorchPickleWriter::place(const Operation& operation, std::uint8_t device) {
   auto& book = live_[device];
   const LiveAllocation entry{.id = 0, .size = operation.size};
@@ -638,7 +638,7 @@ void TorchPickleWriter::put_made_up_frame(std::uint64_t number) {
             text::format("forward_{}", number));
 }
 
-/// Of the dict that was just begun.
+/// Writes the members of the dict that was just begun.
 void TorchPickleWriter::put_frame(std::string_view file, std::uint64_t line,
                                   std::string_view name) {
   pickle_.mark();

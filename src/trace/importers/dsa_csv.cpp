@@ -71,7 +71,7 @@ class Separator {
   std::string line_;
 };
 
-/// Of a file without a header: rows of four numbers.
+/// The layout of a file without a header: rows of four numbers.
 CsvLayout without_header() { return *layout_of("id,lower,upper,size"); }
 
 /// What a row says that a trace has no place for.

@@ -17,7 +17,7 @@ namespace emm::trace {
 struct BadField {
   std::string_view what;      ///< Its column or member: `Size`, `"size"`.
   std::string_view value;     ///< As it stands there, without quotes.
-  std::size_t at = 0;         ///< Where it begins in the line, from 0.
+  std::size_t at = 0;         ///< Its position in the line, from 0.
   std::string_view expected;  ///< "a count of bytes"
 };
 

@@ -4,7 +4,7 @@
 
 namespace emm::trace {
 
-/// Where the member stands in the line: by its text, which is enough to point at it.
+/// Finds the member in the line by its text, which is enough to point at it.
 void JsonRow::refuse(std::string_view key, std::string_view expected) noexcept {
   if (bad_) return;
   BadField field{.what = key, .value = {}, .at = 0, .expected = expected};

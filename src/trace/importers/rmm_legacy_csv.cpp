@@ -153,7 +153,7 @@ class LegacyLog {
   std::uint64_t null_ = 0, live_again_ = 0, moved_ = 0;
 };
 
-/// Of the first row, which has no capacity where the manager did not ask the device.
+/// The device of the first row, which has no capacity if the manager did not ask the device.
 DeviceInfo first_device(std::string_view prefix) {
   std::optional<rmm::Dialect> dialect;
   DeviceInfo device;

@@ -9,7 +9,7 @@
 namespace emm::trace {
 namespace {
 
-// Of sqlite3.h, whose interface is stable: https://www.sqlite.org/c3ref/
+// These are sqlite3.h's, whose interface is stable: https://www.sqlite.org/c3ref/
 constexpr int kRow = 100, kDone = 101;
 constexpr int kInteger = 1;
 constexpr int kOpenReadWrite = 2, kOpenMemory = 0x80;

@@ -11,7 +11,7 @@ namespace {
 using format::Pickle;
 using format::PickleValue;
 
-/// Where the allocator's memory lies, by address; walked back in time.
+/// The allocator's memory by address, while the history is walked backwards.
 class Held {
  public:
   void add(const TorchMemory& memory) { memory_.emplace(memory.address, memory); }

@@ -43,8 +43,8 @@ class TorchBaseline {
   const std::vector<TorchMemory>& segments() const noexcept { return segments_; }
   ByteSum bytes() const noexcept;
   ByteSum reserved() const noexcept;
-  /// Of the pool that a segment row is of, by the state at the end: of the row by its number among
-  /// the device's rows of segments, from 0. The default one where nothing tells.
+  /// The pool of a segment row, known from the state at the end. `number` counts the device's rows
+  /// of segments, from 0. The default pool where the state does not tell.
   TorchPool pool_of_segment_row(std::size_t number) const {
     const auto found = pools_.find(number);
     return found == pools_.end() ? TorchPool() : found->second;

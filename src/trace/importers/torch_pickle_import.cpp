@@ -123,8 +123,9 @@ Status TorchPickleImport::find_devices() {
   return {};
 }
 
-/// Of a file that was cut the last member of the snapshot is not whole. Rows without their tail do
-/// not lead to the state at the end, so that is left out; and the last row may be half there.
+/// Finds where a file was cut: the last member of its snapshot is not whole. Rows without their
+/// tail do not lead to the state at the end, so that is left out; and the last row may be half
+/// there.
 void TorchPickleImport::find_cut() {
   if (!pickle_.torn()) return;
   std::string_view last;

@@ -85,7 +85,7 @@ class TorchPickleImport {
   std::uint64_t forward_frames_ = 0;
   std::string extension_;
   bool overflowed_ = false, has_segments_ = false;
-  /// Where a file that was cut ends: the state at the end and the rows cannot be joined then.
+  /// The place where the file was cut: the state at the end and the rows cannot be joined then.
   enum class Cut : std::uint8_t { nowhere, in_state, in_rows, behind_rows } cut_ = Cut::nowhere;
   std::uint32_t cut_device_ = 0;
   std::optional<std::uint64_t>

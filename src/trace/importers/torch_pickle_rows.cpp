@@ -69,7 +69,7 @@ TorchPickleRows::Found TorchPickleRows::read(PickleValue value, TorchRow& row) {
   return Found::row;
 }
 
-/// Of a time that somebody's program has made a real number of.
+/// Takes a time that somebody's program has made a real number.
 bool TorchPickleRows::whole_part(PickleValue value, std::uint64_t& out) const noexcept {
   constexpr double kMost = 9e18;
   const auto real = pickle_.real(value);

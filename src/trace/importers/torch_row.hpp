@@ -32,14 +32,14 @@ inline constexpr std::array<std::string_view, 10> kTorchActionNames{
 /// `["alloc",140618672111616,154389504,0,1795225354508868]`
 struct TorchRow {
   TorchAction action = TorchAction::alloc;
-  std::uint64_t address = 0;  ///< Of oom: bytes free on the device.
+  std::uint64_t address = 0;  ///< For oom: bytes free on the device.
   bool has_address = false;   ///< A snapshot or an oom may have null.
   std::uint64_t size = 0;     ///< Bytes.
   std::uint64_t stream = 0;   ///< A handle; 0 is the default stream.
   std::uint64_t time_us = 0;  ///< Since 1970.
   bool has_time = true;
-  std::uint64_t granted = 0;     ///< Of alloc: bytes of the block; 0: not known.
-  std::uint64_t site = 0;        ///< Of the trace's `define`; 0: none.
+  std::uint64_t granted = 0;     ///< For alloc: bytes of the block; 0: not known.
+  std::uint64_t site = 0;        ///< Names the trace's `define`; 0: none.
   std::string_view label{};      ///< What the program said about the row; may be empty.
   std::string_view extension{};  ///< "x-" members, as JSON without braces; may be empty.
 };

@@ -108,7 +108,7 @@ void TorchSession::add_site(Operation& made, std::uint64_t site) {
   made.members.add(Member::site);
 }
 
-/// Of the next id.
+/// Makes it an allocation, with the next id.
 void TorchSession::make_allocation(Operation& made, std::uint64_t address, std::uint64_t size,
                                    std::uint64_t stream) {
   made.id = Id::of(run_.next_id());

@@ -44,12 +44,13 @@ struct TorchMemory {
   std::uint64_t size = 0;     ///< Bytes; of what a caller holds, those it asked for.
   std::uint64_t granted = 0;  ///< Bytes of its block; 0: not known.
   std::uint64_t stream = 0;   ///< A handle.
-  bool mapped = false;        ///< Of a segment: a part of an expandable one.
-  bool pending =
-      false;  ///< Of what a caller held: it was freed already, and its free had not completed.
-  TorchPool pool{};              ///< Of a segment.
-  format::PickleValue frames{};  ///< Where it was allocated; absent where that is not known.
-  std::uint64_t site = 0;        ///< Of the trace's `define`, by the frames; 0: none.
+  bool mapped = false;        ///< For a segment: it is a part of an expandable one.
+  /// For what a caller held: it was freed already, and its free had not completed.
+  bool pending = false;
+  TorchPool pool{};  ///< For a segment.
+  format::PickleValue
+      frames{};            ///< The call stack of its allocation; absent where that is not known.
+  std::uint64_t site = 0;  ///< Names the trace's `define`, by the frames; 0: none.
 };
 
 /// The events of one device's caching allocator, in their order, as operations of a trace.

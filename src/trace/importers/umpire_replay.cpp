@@ -82,7 +82,7 @@ class UmpireReplay {
   }
 
  private:
-  /// Where memory of an allocator is.
+  /// The place of an allocator's memory.
   struct ResourceMemory {
     Op op = Op::memalloc;
     std::uint32_t device = 0;
@@ -102,7 +102,7 @@ class UmpireReplay {
     return {};
   }
 
-  /// Of a resource by its name: "HOST", "DEVICE", "DEVICE::3", "PINNED::FINE", ...
+  /// The place of a resource by its name: "HOST", "DEVICE", "DEVICE::3", "PINNED::FINE", ...
   Result<ResourceMemory> memory_of(std::string_view name) const {
     const auto end = name.find("::");
     const auto kind = name.substr(0, end);

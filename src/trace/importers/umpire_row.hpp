@@ -30,7 +30,7 @@ struct UmpireRow {
   std::uint64_t allocator = 0;  ///< Its address in the recorded process.
   std::uint64_t pointer = 0;    ///< What is allocated or freed, also by a reallocation.
   std::uint64_t size = 0;       ///< Bytes.
-  std::string name;             ///< Of a resource or an allocator.
+  std::string name;             ///< Names a resource or an allocator.
   std::string parent;           ///< make_allocator: the allocator that it stands on.
   std::string version;          ///< "2022.3.1"
 };

@@ -1,0 +1,283 @@
+#include <algorithm>
+#include <array>
+
+#include "base/units.hpp"
+#include "conformance/bench.hpp"
+
+// Beyond the catalogue: the flags of host and managed memory and the regions that are registered,
+// of every manager that offers them. The driver's allocation around a block must have exactly the
+// flags that were asked for, whether it was made for that block or for an earlier one.
+
+namespace emm {
+namespace {
+
+using namespace emm::conformance;
+
+std::string listed(std::uint64_t bits, std::initializer_list<std::string_view> names) {
+  std::string out;
+  auto bit = std::uint64_t{1};
+  for (const auto name : names) {
+    if ((bits & bit) != 0) out += text::format("{}{}", out.empty() ? "" : " and ", name);
+    bit <<= 1;
+  }
+  return text::format("{} ({})", bits, out.empty() ? "none" : out);
+}
+std::string host_flags(std::uint64_t bits) {
+  return listed(bits, {"portable", "mapped", "write-combined"});
+}
+std::string register_flags(std::uint64_t bits) {
+  return listed(bits, {"portable", "mapped", "io", "read-only"});
+}
+
+/// Numbers from 0 up to `count`, in an order of their own each round.
+std::vector<unsigned> in_some_order(Bench& b, unsigned count, int round) {
+  std::vector<unsigned> order;
+  for (unsigned i = 0; i < count; ++i) order.push_back(i);
+  if (round == 1) std::reverse(order.begin(), order.end());
+  if (round < 2) return order;
+  for (std::size_t i = order.size(); i > 1; --i)
+    std::swap(order[i - 1], order[b.random().below(i)]);
+  return order;
+}
+
+constexpr int kRounds = 4;
+constexpr std::array<std::string_view, 2> kWhen{"", " after blocks with other flags were freed"};
+
+bool calls_are_seen(Bench& b) {
+  if (b.watch().total() != 0) return true;
+  b.inconclusive("the driver calls of this manager are not seen here");
+  return false;
+}
+
+// memhostalloc.
+
+void expect_host_flags(Bench& b, const BenchMemory& block, unsigned bits, std::string_view done) {
+  const auto& ledger = b.watch().ledger();
+  auto thing = ledger.find(CallLedger::Kind::host, block.address());
+  const bool is_allocation = thing.has_value();
+  if (!thing) thing = ledger.find(CallLedger::Kind::registered, block.address());
+  const std::string_view call = is_allocation ? "cuMemHostAlloc" : "cuMemHostRegister";
+  if (!b.expect(thing.has_value(), done, "no cuMemHostAlloc that is alive made it",
+                "memory of a cuMemHostAlloc or a cuMemHostRegister that is alive"))
+    return;
+  const auto asked = is_allocation ? bits : bits & 3u;  // a registration cannot write-combine
+  b.expect(thing->flags == asked, done,
+           text::format("{} was called with flags {}", call,
+                        is_allocation ? host_flags(thing->flags) : register_flags(thing->flags)),
+           text::format("flags {}", host_flags(asked)));
+}
+
+void check_host_flags(Bench& b, std::uint64_t size) {
+  for (int round = 0; round < kRounds && !b.decided(); ++round) {
+    std::vector<BenchMemory> blocks;
+    for (const auto bits : in_some_order(b, 8, round)) {
+      const HostAllocFlags flags{
+          .mapped = (bits & 2) != 0, .portable = (bits & 1) != 0, .wc = (bits & 4) != 0};
+      auto block = b.try_hosted(size, flags);
+      if (!block) continue;
+      const auto done = text::format("memhostalloc({}) with flags {}{}", size, host_flags(bits),
+                                     kWhen[round == 0 ? 0 : 1]);
+      if (!calls_are_seen(b)) return;
+      expect_host_flags(b, *block, bits, done);
+      blocks.push_back(*std::move(block));
+    }
+    if (blocks.empty()) return b.not_applicable("this manager offers no page-locked memory");
+    blocks.clear();
+    if (round % 2 == 0) b.expect_ok("flush()", b.manager().flush());
+  }
+}
+
+// mempin.
+
+std::optional<CallLedger::Thing> registration(Bench& b, std::uint64_t address) {
+  return b.watch().ledger().find(CallLedger::Kind::registered, address);
+}
+
+void check_register_flags(Bench& b) {
+  const std::array ranges{b.buffer(), b.buffer(3 * 4096), b.buffer(64_KiB)};
+  bool any = false;
+  for (int round = 0; round < kRounds && !b.decided(); ++round) {
+    for (const auto bits : in_some_order(b, 16, round)) {
+      const HostRegisterFlags flags{.mapped = (bits & 2) != 0,
+                                    .portable = (bits & 1) != 0,
+                                    .read_only = (bits & 8) != 0,
+                                    .io = (bits & 4) != 0};
+      const auto& range = ranges[static_cast<std::size_t>(round) % ranges.size()];
+      b.watch().forget();
+      const auto block = b.try_pin(range, flags);
+      if (!block && block.error().code == Errc::not_supported) continue;
+      if (!calls_are_seen(b)) return;
+      // Looks at the call, since the device may refuse the flags, as it does those of memory that
+      // is not the process's own.
+      const auto events = b.watch().events();
+      const auto call = std::find_if(events.rbegin(), events.rend(), [&](const auto& event) {
+        return event.call == Call::mem_host_register;
+      });
+      const auto done = text::format("mempin of {} bytes with flags {}{}", range.size,
+                                     register_flags(bits), kWhen[round == 0 ? 0 : 1]);
+      if (call == events.rend() && !block) continue;
+      any = true;
+      if (!b.expect(call != events.rend(), done, "cuMemHostRegister was not called",
+                    "the region is registered"))
+        return;
+      b.expect(
+          call->other == bits, done,
+          text::format("cuMemHostRegister was called with flags {}", register_flags(call->other)),
+          text::format("flags {}", register_flags(bits)));
+    }
+  }
+  if (!any) b.not_applicable("this manager pins no memory");
+}
+
+/// The region is registered, as it is and no further.
+void expect_registered(Bench& b, HostRange range, std::string_view done) {
+  const auto address = reinterpret_cast<std::uint64_t>(range.pointer);
+  const auto thing = registration(b, address);
+  if (!b.expect(thing.has_value(), done, "cuMemHostRegister was not called for it",
+                "the region is registered"))
+    return;
+  b.expect(thing->base == address && thing->size == range.size, done,
+           text::format("cuMemHostRegister was called for {} bytes, from {} before its first byte",
+                        thing->size, address - thing->base),
+           text::format("its {} bytes, from the first", range.size));
+}
+
+void check_regions(Bench& b) {
+  const auto page = b.buffer(16 * 4096);
+  const auto part = [&](std::uint64_t from, std::uint64_t size) {
+    return HostRange{.pointer = page.pointer + from, .size = size};
+  };
+  const std::array regions{
+      part(0, 4096), part(0, 16 * 4096), part(0, 1),          part(1, 4095),    part(4095, 2),
+      part(17, 100), part(4096, 64),     part(100, 3 * 4096), part(4097, 8191), part(8192, 4097)};
+  const auto can_pin = [&](HostRange range) {
+    return b.device().mem_host_register(range, {}).has_value() &&
+           b.device().mem_host_unregister(range.pointer).has_value();
+  };
+  for (const auto& region : regions) {
+    if (!can_pin(region)) continue;
+    for (const bool mapped : {false, true}) {
+      auto block = b.try_pin(region, {.mapped = mapped});
+      if (!block && block.error().code == Errc::not_supported)
+        return b.not_applicable(describe(block.error()));
+      const auto done = text::format("mempin of {} bytes, {} bytes into a page", region.size,
+                                     (region.pointer - page.pointer) % 4096);
+      if (!b.expect_ok(done, block) || !calls_are_seen(b)) return;
+      expect_registered(b, region, done);
+      block->drop();
+      if (registration(b, reinterpret_cast<std::uint64_t>(region.pointer))) return;  // PIN-10
+      if (b.decided()) return;
+    }
+  }
+  // Two neighbours in one page, where the device takes them.
+  const auto first = part(1, 100);
+  const auto second = part(101, 57);
+  if (!b.device().mem_host_register(first, {})) return;
+  const bool both = b.device().mem_host_register(second, {}).has_value() &&
+                    b.device().mem_host_unregister(second.pointer).has_value();
+  if (!b.device().mem_host_unregister(first.pointer) || !both) return;
+  auto one = b.try_pin(first);
+  const auto other = b.try_pin(second);
+  if (!b.expect_ok("mempin of two neighbours in one page, the first", one) ||
+      !b.expect_ok("mempin of two neighbours in one page, the second", other))
+    return;
+  expect_registered(b, first, "mempin of two neighbours in one page, the first");
+  expect_registered(b, second, "mempin of two neighbours in one page, the second");
+  one->drop();
+  expect_registered(b, second, "the end of the first of two neighbours in one page, the second");
+}
+
+// memallocmanaged.
+
+void check_attachment(Bench& b, std::uint64_t size) {
+  const auto attach_flags = [](std::uint64_t flags) {
+    return text::format("{} ({})", flags,
+                        flags == 1   ? "global"
+                        : flags == 2 ? "host"
+                                     : "neither global nor host");
+  };
+  for (int round = 0; round < kRounds && !b.decided(); ++round) {
+    std::vector<BenchMemory> blocks;
+    for (const auto number : in_some_order(b, 6, round)) {
+      const auto attach = number % 2 == 0 ? AttachFlags::global : AttachFlags::host;
+      const auto asked = static_cast<std::uint64_t>(attach);
+      auto block = b.try_managed(size, attach);
+      if (!block) continue;
+      const auto done = text::format("memallocmanaged({}) with attach flags {}{}", size,
+                                     attach_flags(asked), kWhen[round == 0 ? 0 : 1]);
+      if (!calls_are_seen(b)) return;
+      const auto thing = b.watch().ledger().find(CallLedger::Kind::managed, block->address());
+      if (!b.expect(thing.has_value(), done, "no cuMemAllocManaged that is alive made it",
+                    "memory of a cuMemAllocManaged that is alive"))
+        return;
+      b.expect(
+          thing->flags == asked, done,
+          text::format("cuMemAllocManaged was called with flags {}", attach_flags(thing->flags)),
+          text::format("flags {}", attach_flags(asked)));
+      blocks.push_back(*std::move(block));
+    }
+    if (blocks.empty()) return b.not_applicable("this manager offers no managed memory");
+    blocks.clear();
+    if (round % 2 == 0) b.expect_ok("flush()", b.manager().flush());
+  }
+}
+
+constexpr Clause kFlagsClauses[] = {
+    {.id = "flags/memhostalloc",
+     .rule = "Page-locked memory is portable, mapped and write-combined exactly where that was "
+             "asked for, whatever was freed before.",
+     .source = "NBEP 7; drv:753-762; emm_plugin.h, memhostalloc",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "HST-1",
+     .check =
+         [](Bench& b) {
+           b.untraceable();
+           for (const auto size : {std::uint64_t{64}, 4_KiB, 1_MiB + 1}) check_host_flags(b, size);
+         }},
+
+    {.id = "flags/mempin",
+     .rule = "A region is registered with exactly the flags that were asked for.",
+     .source = "NBEP 7; emm_plugin.h, mempin",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "PIN-1",
+     .check =
+         [](Bench& b) {
+           b.untraceable();
+           check_register_flags(b);
+         }},
+
+    {.id = "flags/region",
+     .rule = "Exactly the region that was asked for is registered: no byte less, none more, and no "
+             "neighbour with it.",
+     .source = "drv:789-798; emm_plugin.h, mempin",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "PIN-1",
+     .check =
+         [](Bench& b) {
+           b.untraceable();
+           check_regions(b);
+         }},
+
+    {.id = "flags/memallocmanaged",
+     .rule = "Managed memory is attached to all streams or to the host as it was asked for, "
+             "whatever was freed before.",
+     .source = "drv:819-828; emm_plugin.h, memallocmanaged",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "MAN-1",
+     .check =
+         [](Bench& b) {
+           b.untraceable();
+           for (const auto size : {std::uint64_t{64}, 64_KiB, 3_MiB}) check_attachment(b, size);
+         }},
+};
+
+}  // namespace
+
+extern constinit const ClauseGroup flags_clauses{"Beyond the catalogue: flags and regions",
+                                                 kFlagsClauses};
+
+}  // namespace emm

@@ -1,0 +1,592 @@
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "base/host_memory.hpp"
+#include "base/units.hpp"
+#include "conformance/bench.hpp"
+#include "conformance/interrupted_threads.hpp"
+#include "emm/memory_statistics.hpp"
+
+// Beyond the catalogue: threads. What many do at once is counted and handed out once; memory
+// outlives the thread that asked for it; managers of one library are apart; each thread has a
+// default stream of its own.
+
+namespace emm {
+namespace {
+
+using namespace emm::conformance;
+using std::chrono::steady_clock;
+
+/// Who owns each 256 bytes of memory that is handed out, as threads claim them at once and without
+/// a lock. Places that share an entry with another live one are not looked at.
+class ClaimTable {
+ public:
+  /// False where another has claimed a part.
+  bool claim(std::uint64_t address, std::uint64_t size) noexcept {
+    bool alone = true;
+    for_each(address, size, [&](std::atomic<std::uint64_t>& entry, std::uint64_t place) {
+      std::uint64_t none = 0;
+      if (!entry.compare_exchange_strong(none, place) && none == place) alone = false;
+    });
+    return alone;
+  }
+  void release(std::uint64_t address, std::uint64_t size) noexcept {
+    for_each(address, size, [](std::atomic<std::uint64_t>& entry, std::uint64_t place) {
+      entry.compare_exchange_strong(place, 0);
+    });
+  }
+
+ private:
+  static constexpr std::uint64_t kGranule = 256;
+  template <class Body>
+  void for_each(std::uint64_t address, std::uint64_t size, Body body) noexcept {
+    for (auto place = address / kGranule; place <= (address + size - 1) / kGranule; ++place)
+      body(entries_[place * 0x9e3779b97f4a7c15 >> 50], place);
+  }
+  std::unique_ptr<std::atomic<std::uint64_t>[]> entries_ =
+      std::make_unique<std::atomic<std::uint64_t>[]>(std::size_t{1} << 14);
+};
+
+constexpr std::chrono::milliseconds kCrowdTime{100};
+
+/// Four threads that ask for small blocks and free them, half of them those of another thread.
+class Crowd {
+ public:
+  explicit Crowd(Bench& bench) : manager_(bench.manager()), seed_(bench.seed()) {
+    managed_ = !make(64) && managed_is_offered();
+  }
+
+  bool can_run() const noexcept { return can_run_; }
+  std::uint64_t served() const noexcept { return served_; }
+  bool overlapped() const noexcept { return overlapped_; }
+
+  void run(Bench& b, std::chrono::milliseconds time) {
+    const auto until = steady_clock::now() + time;
+    run_interrupted(b, kThreads, [&](std::size_t i) { work(seed_ + i, until); });
+    for (auto& box : boxes_) end(box.exchange(nullptr));
+  }
+
+ private:
+  static constexpr std::size_t kThreads = 4;
+  static constexpr std::size_t kHeld = 7;
+
+  struct Block {
+    MemoryPointer memory;
+    bool claimed = false;
+  };
+
+  Result<MemoryPointer> make(std::uint64_t size) {
+    const InManager in_manager;
+    if (!managed_) {
+      auto made = manager_.memalloc(size);
+      can_run_ = can_run_ || made;
+      return made;
+    }
+    auto made = manager_.memallocmanaged(size, AttachFlags::global);
+    if (!made) return std::move(made).error();
+    return std::move(made->memory());
+  }
+  bool managed_is_offered() {
+    managed_ = true;
+    const auto made = make(64);
+    can_run_ = made.has_value();
+    return can_run_;
+  }
+
+  void end(Block* block) {
+    if (block == nullptr) return;
+    if (block->claimed) claims_.release(block->memory.device_pointer().value, block->memory.size());
+    delete block;
+  }
+
+  void work(std::uint64_t seed, steady_clock::time_point until) {
+    Prng random(seed);
+    std::array<Block*, kHeld> held{};
+    for (std::uint64_t i = 0; !overlapped_; ++i) {
+      if (i % 16 == 0 && steady_clock::now() > until) break;
+      auto& slot = held[random.below(kHeld)];
+      if (slot != nullptr) {
+        // Another thread ends it, or this one does.
+        auto* block = std::exchange(slot, nullptr);
+        end(random.chance(0.5) ? boxes_[random.below(kThreads)].exchange(block) : block);
+        continue;
+      }
+      auto made = make(random.log_uniform(1, 2_KiB));
+      if (!made) continue;
+      ++served_;
+      slot = new Block{*std::move(made)};
+      slot->claimed = claims_.claim(slot->memory.device_pointer().value, slot->memory.size());
+      if (!slot->claimed) overlapped_ = true;
+    }
+    for (auto* block : held) end(block);
+  }
+
+  MemoryManager& manager_;
+  std::uint64_t seed_;
+  bool managed_ = false;
+  bool can_run_ = false;
+  ClaimTable claims_;
+  std::array<std::atomic<Block*>, kThreads> boxes_{};
+  std::atomic<std::uint64_t> served_{0};
+  std::atomic<bool> overlapped_{false};
+};
+
+// The accounts of a manager at rest.
+
+/// One number of a manager's own, which is the same whenever the same memory is alive.
+struct RestingNumber {
+  std::string_view name;
+  std::optional<std::uint64_t> value;
+};
+
+std::vector<RestingNumber> resting_numbers(MemoryManager& manager) {
+  const auto counted = manager.statistics();
+  const auto net = [](const MemoryStatistics::Count& of) {
+    return of.allocated && of.freed ? std::optional(*of.allocated - *of.freed) : std::nullopt;
+  };
+  return {
+      {"live_bytes of state()", manager.state().live_bytes},
+      {"allocation.all.current of statistics()", counted.allocation.current},
+      {"allocated_bytes.all.current of statistics()", counted.allocated_bytes.current},
+      {"requested_bytes.all.current of statistics()", counted.requested_bytes.current},
+      {"allocation.all.allocated less freed of statistics()", net(counted.allocation)},
+      {"requested_bytes.all.allocated less freed of statistics()", net(counted.requested_bytes)}};
+}
+
+void check_accounts(Bench& b) {
+  b.untraceable();
+  const std::array kept{b.any(1000), b.any(24), b.any(64_KiB)};
+  if (b.decided()) return;
+  Crowd crowd(b);
+  if (!crowd.can_run()) return b.not_applicable("this manager has no device or managed memory");
+  const auto before = resting_numbers(b.manager());
+  const auto made_before = b.manager().statistics().allocation.allocated;
+  crowd.run(b, kCrowdTime);
+  b.expect_ok("flush()", b.manager().flush());
+  const auto done =
+      text::format("{} blocks asked for and freed by four threads at once", crowd.served());
+  const auto differs = [&](std::vector<RestingNumber> after) {
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      if (before[i].value != after[i].value) return i;
+    }
+    return before.size();
+  };
+  // A manager may free on a thread of its own.
+  auto after = resting_numbers(b.manager());
+  for (int i = 0; i < 50 && differs(after) < before.size(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    after = resting_numbers(b.manager());
+  }
+  b.expect(true, {}, {}, {});
+  if (const auto at = differs(after); at < before.size()) {
+    const auto shown = [](std::optional<std::uint64_t> value) {
+      return value ? text::format("{}", *value) : std::string("not known");
+    };
+    b.expect(false, text::format("{}, then {}", done, before[at].name), shown(after[at].value),
+             text::format("{}, as before them", shown(before[at].value)));
+  }
+  const auto made_after = b.manager().statistics().allocation.allocated;
+  if (made_before && made_after) {
+    b.expect_equal(text::format("{}, by allocation.all.allocated of statistics()", done),
+                   *made_after - *made_before, crowd.served());
+  }
+}
+
+// Live memory of threads that ask at once.
+
+void check_overlap(Bench& b) {
+  b.untraceable();
+  Crowd crowd(b);
+  if (!crowd.can_run()) return b.not_applicable("this manager has no device or managed memory");
+  crowd.run(b, kCrowdTime);
+  b.expect(
+      !crowd.overlapped(),
+      text::format("{} small blocks asked for and freed by four threads at once", crowd.served()),
+      "a block is handed out that shares bytes with one that is alive", "every byte has one owner");
+}
+
+// Memory of threads that end.
+
+void check_ended_threads(Bench& b) {
+  b.untraceable();
+  const auto on_short_thread = [](const std::function<void()>& act) { start_thread(act).join(); };
+
+  // Content that a thread leaves behind, beside what this one has.
+  const auto own = b.any(300_KiB);
+  BenchMemory left;
+  on_short_thread([&] { left = b.any(300_KiB); });
+  if (b.decided()) return;
+  b.fill(left, 0x51);
+  on_short_thread([&] {
+    const auto next = b.any(300_KiB);
+    b.fill(next, 0x52);
+  });
+  b.expect(b.holds(left, 0x51), "memory asked for by a thread that has ended",
+           "its content is lost", "it is as it was");
+  left.drop();
+
+  b.leave_on_device(64_MiB);
+  struct Round {
+    std::uint64_t size;
+    std::size_t count;
+    int threads;
+  };
+  // Together they ask for 84 MiB.
+  for (const auto [size, count, threads] :
+       {Round{3_MiB, 1, 28}, Round{128_KiB, 16, 42}, Round{16_KiB, 64, 84}}) {
+    for (const bool freed_there : {true, false}) {
+      std::optional<Error> refused;
+      int number = 0;
+      for (; number < threads && !refused && !b.decided(); ++number) {
+        std::vector<MemoryPointer> blocks;
+        const auto ask = [&] {
+          while (blocks.size() < count) {
+            auto block = b.manager().memalloc(size);
+            if (block) {
+              blocks.push_back(*std::move(block));
+              continue;
+            }
+            if (block.error().code == Errc::not_supported) return;
+            // Managers that take whole pages for a small block hold less of them.
+            if (blocks.size() * 2_MiB < 32_MiB) refused = block.error();
+            return;
+          }
+        };
+        // A thread asks and frees, or this one asks and a thread frees.
+        if (!freed_there) ask();
+        on_short_thread([&] {
+          if (freed_there) ask();
+          blocks.clear();
+        });
+      }
+      b.expect(!refused,
+               text::format("up to {} blocks of {} KiB {} each of {} threads in turn, which then "
+                            "end, with 64 MiB left on the device",
+                            count, size / 1_KiB,
+                            freed_there ? "asked for and freed by" : "freed by", threads),
+               refused ? text::format("the request of thread {}: {}", number, describe(*refused))
+                       : std::string(),
+               "what an ended thread has freed serves again");
+      if (b.decided()) return;
+    }
+  }
+}
+
+// Two managers of one library.
+
+/// A manager of its own, whose driver calls are watched apart.
+class Neighbour {
+ public:
+  Neighbour(Bench& b, int ordinal) {
+    auto opened = b.platform().open(ordinal);
+    if (!opened) return;
+    opened_ = *std::move(opened);
+    driver_.emplace(*opened_.driver, watch_);
+    if (opened_.runtime) runtime_.emplace(*opened_.runtime, watch_);
+    auto made = b.subject().factory.make({.driver = &*driver_,
+                                          .runtime = runtime_ ? &*runtime_ : nullptr,
+                                          .clock = &b.platform().clock(),
+                                          .observer = &observer_,
+                                          .profile = b.subject().profile});
+    if (made && (*made)->initialize()) manager_ = *std::move(made);
+  }
+
+  explicit operator bool() const noexcept { return manager_ != nullptr; }
+  MemoryManager& operator*() noexcept { return *manager_; }
+  Driver& device() noexcept { return *opened_.driver; }
+  void end() { manager_.reset(); }
+  const CallLedger& ledger() noexcept { return watch_.ledger(); }
+  std::uint64_t bytes_free() {
+    const auto info = device().mem_get_info();
+    return info ? info->free : 0;
+  }
+
+ private:
+  OpenedDevice opened_;
+  Watch watch_;
+  std::optional<ForwardingDriver> driver_;
+  std::optional<ForwardingRuntime> runtime_;
+  RecordingObserver observer_;
+  std::unique_ptr<MemoryManager> manager_;
+};
+
+struct NeighbourBlock {
+  MemoryPointer memory;
+  std::uint64_t size = 0;
+  std::uint8_t value = 0;
+};
+
+std::vector<NeighbourBlock> blocks_of(Neighbour& manager, std::uint8_t value) {
+  std::vector<NeighbourBlock> blocks;
+  for (const auto size : {std::uint64_t{64}, 4_KiB, 100_KiB, 1_MiB, 3_MiB, 9_MiB}) {
+    auto block = (*manager).memalloc(size);
+    if (!block) continue;
+    if (!manager.device().memset_d8(block->device_pointer(), value, size)) continue;
+    blocks.push_back({*std::move(block), size, value});
+  }
+  return blocks;
+}
+
+bool all_hold(Neighbour& manager, const std::vector<NeighbourBlock>& blocks) {
+  for (const auto& [memory, size, value] : blocks) {
+    std::array<std::byte, 64> bytes;
+    for (const auto at : {std::uint64_t{0}, size - bytes.size()}) {
+      if (!manager.device().memcpy_dtoh(bytes, memory.device_pointer() + at)) return false;
+      for (const auto byte : bytes) {
+        if (byte != std::byte{value}) return false;
+      }
+    }
+  }
+  return true;
+}
+
+void check_neighbours(Bench& b, int other_ordinal) {
+  const auto where = other_ordinal == 0 ? "two managers on one device" : "a manager on each device";
+  const auto opened_before = b.platform().open(other_ordinal);
+  const auto other_before = opened_before ? (*opened_before).driver->mem_get_info()
+                                          : Result<MemoryInfo>(opened_before.error());
+  const auto first_before = b.device().mem_get_info();
+  if (!other_before || !first_before) return;
+  Neighbour first(b, 0);
+  Neighbour second(b, other_ordinal);
+  if (!first || !second)
+    return static_cast<void>(
+        b.expect(false, where, "the second cannot be made or initialized", "both serve"));
+  auto own = blocks_of(first, 0x61);
+  const auto first_free = first.bytes_free();
+  auto others = blocks_of(second, 0x62);
+  if (own.empty() || others.empty()) return;
+  std::uint64_t live = 0;
+  for (const auto& block : others) live += block.size;
+  if (other_ordinal != 0) {
+    b.expect(second.bytes_free() + live <= other_before->free, where,
+             text::format("{} bytes of the second manager are alive, and its device has {} bytes "
+                          "less free",
+                          live, other_before->free - second.bytes_free()),
+             "they are on its own device");
+    b.expect(first.bytes_free() == first_free || !b.is_simulated(), where,
+             "requests of the second manager take memory of the first one's device",
+             "they take none");
+  }
+  b.expect(all_hold(first, own) && all_hold(second, others),
+           text::format("{}, blocks of both filled", where), "some have the other's content",
+           "each block is apart");
+  if (b.decided()) return;
+  if (!b.is_numba()) {
+    (*first).reset();
+    own.clear();
+    b.expect(all_hold(second, others), text::format("{}, the first one reset", where),
+             "memory of the second is lost", "it is as it was");
+    own = blocks_of(first, 0x63);
+  }
+  own.clear();
+  first.end();
+  b.expect(all_hold(second, others), text::format("{}, the first one ended", where),
+           "memory of the second is lost", "it is as it was");
+  const auto next = (*second).memalloc(64_KiB);
+  b.expect_ok(text::format("{}, a request of the second after the first one's end", where), next);
+  others.clear();
+  for (auto* one : {&first, &second}) {
+    b.expect(
+        one->ledger().double_ends() == 0 && one->ledger().foreign_ends() == 0,
+        text::format("{}, the driver calls of the {}", where, one == &first ? "first" : "second"),
+        one->ledger().verdict(), "it frees its own memory alone");
+  }
+}
+
+// The default streams.
+
+/// A program on two threads, whose steps follow one another: memory goes round between the default
+/// streams, the two threads' own ones and one that waits for none of them.
+class DefaultStreamProgram {
+ public:
+  DefaultStreamProgram(Bench& bench, std::uint64_t seed)
+      : b_(bench), random_(seed), order_(bench.watch_order()) {}
+
+  void run(int steps) {
+    b_.untraceable();
+    b_.manager();
+    if (random_.chance(0.5)) b_.leave_on_device(48_MiB);
+    auto apart = b_.ordered().stream_create(StreamKind::non_blocking);
+    if (!apart) return b_.inconclusive(describe(apart.error()));
+    streams_ = {{}, kLegacyStream, kPerThreadStream, kPerThreadStream, kPerThreadStream, *apart};
+    std::array<std::thread, 2> threads;
+    for (std::size_t i = 0; i < threads.size(); ++i)
+      threads[i] = start_thread([this, i] { serve(i); });
+    for (int i = 0; i < steps && !b_.decided(); ++i) {
+      on(random_.below(2), [this] { step(); });
+      if (b_.watch().total() == 0)
+        b_.inconclusive("the driver calls of this manager are not seen here");
+      for (const auto& hazard : order_.take_found()) accuse(hazard);
+    }
+    while (!live_.empty()) on(0, [this] { end(live_.size() - 1); });
+    on(0, {});
+    on(1, {});
+    for (auto& thread : threads) thread.join();
+    if (!b_.ordered().stream_destroy(*apart)) return;  // the device goes next
+  }
+
+ private:
+  struct Live {
+    BenchMemory block;
+    std::uint32_t id = 0;
+    StreamHandle stream;
+    std::size_t thread = 0;
+  };
+
+  /// Has a thread do a step, and waits for it. None: the thread ends.
+  void on(std::size_t thread, std::function<void()> step) {
+    std::unique_lock lock(mutex_);
+    thread_ = thread;
+    step_ = std::move(step);
+    is_due_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return !is_due_; });
+  }
+  void serve(std::size_t thread) {
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return is_due_ && thread_ == thread; });
+      const bool ends = !step_;
+      if (!ends) step_();
+      is_due_ = false;
+      changed_.notify_all();
+      if (ends) return;
+    }
+  }
+
+  void accuse(const order::Hazard& hazard) {
+    b_.expect(
+        false,
+        text::format("a random program on the default streams of two threads, seed {}", b_.seed()),
+        text::format("memory of block {} went to {} while work on it may be pending", hazard.id,
+                     hazard.how == order::Hazard::How::handed_out
+                         ? text::format("block {}", hazard.to)
+                         : std::string("the device")),
+        "an order between that work and what comes after: stream 2 is another one on each "
+        "thread");
+  }
+
+  void step() {
+    if (random_.chance(0.03) && b_.ordered().ctx_synchronize()) return;
+    if (live_.size() < 10 && random_.chance(0.55)) return make();
+    if (live_.empty()) return;
+    end(random_.below(live_.size()));
+  }
+
+  void make() {
+    const auto size = std::array{4_KiB, 64_KiB, 1_MiB, 5_MiB}[random_.below(4)];
+    const auto stream = streams_[random_.below(streams_.size())];
+    auto block = b_.try_memalloc(size, stream);
+    if (!block) {
+      if (block.error().code == Errc::not_supported && ids_ == 0)
+        b_.not_applicable(describe(block.error()));
+      return;
+    }
+    b_.expect(true, {}, {}, {});
+    Live one{.block = *std::move(block), .id = ++ids_, .stream = stream, .thread = thread_};
+    order_.allocated(0, one.id, one.block.device(), size, stream);
+    live_.push_back(std::move(one));
+  }
+
+  void end(std::size_t at) {
+    auto one = std::move(live_[at]);
+    live_.erase(live_.begin() + static_cast<std::ptrdiff_t>(at));
+    // Another thread cannot name the thread's own default stream.
+    const bool is_nameable = one.stream != kPerThreadStream || one.thread == thread_;
+    const auto stream = is_nameable ? one.stream : StreamHandle{};
+    order_.ending(0, one.id, one.block.device(), stream);
+    if (!one.block.free(stream)) b_.expect(false, "free() on a stream", "an error", "success");
+  }
+
+  Bench& b_;
+  Prng random_;
+  order::Checker& order_;
+  std::vector<StreamHandle> streams_;
+  std::vector<Live> live_;
+  std::uint32_t ids_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::function<void()> step_;
+  std::size_t thread_ = 0;
+  bool is_due_ = false;
+};
+
+void run_default_stream_programs(Bench& b) {
+  constexpr std::uint64_t kPrograms = 8;
+  b.untraceable();
+  b.expect(true, {}, {}, {});
+  for (std::uint64_t i = 0; i < kPrograms && !b.decided(); ++i) {
+    auto subject = b.subject();
+    subject.seed += i;
+    auto fresh = Bench::create(subject, "threads/default_streams");
+    if (!fresh) return b.inconclusive(describe(fresh.error()));
+    DefaultStreamProgram(**fresh, subject.seed).run(100);
+    b.take(**fresh);
+  }
+}
+
+constexpr Clause kThreadsClauses[] = {
+    {.id = "threads/accounts",
+     .rule = "What threads do at once is counted to the last byte and the last block.",
+     .source = "emm/memory_manager.hpp; emm/memory_statistics.hpp",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "threads/overlap",
+     .check = check_accounts},
+
+    {.id = "threads/overlap",
+     .rule = "Threads that ask and free at once never get a byte that another has.",
+     .source = "emm_plugin.h: any thread",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "suite/threads suite/cross_thread_free threads/accounts",
+     .check = check_overlap},
+
+    {.id = "threads/ended",
+     .rule = "Memory belongs to the manager and no thread: what an ended thread asked for stays, "
+             "and what it freed serves again.",
+     .source = "emm_plugin.h: any thread",
+     .level = Level::must,
+     .scope = Scope::all,
+     .check = check_ended_threads},
+
+    {.id = "threads/managers_apart",
+     .rule = "Two managers of one library serve each its own device, end each its own memory and "
+             "share none.",
+     .source = "emm_plugin.h, struct emm_manager; NBEP 7",
+     .level = Level::must,
+     .scope = Scope::all,
+     .check =
+         [](Bench& b) {
+           b.untraceable();
+           if (const auto block = b.memalloc(4_KiB); b.decided()) return;
+           b.end_manager();
+           b.expect(true, {}, {}, {});
+           for (int other = 0; other < std::min(b.platform().device_count(), 2); ++other) {
+             check_neighbours(b, other);
+             if (b.decided()) return;
+           }
+         }},
+
+    {.id = "threads/default_streams",
+     .rule = "The per-thread default stream is another one on each thread: what one thread freed "
+             "there waits before another has it.",
+     .source = "docs/streams.md; CUDA, stream synchronization behavior",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "stream/hazards",
+     .check = run_default_stream_programs},
+};
+
+}  // namespace
+
+extern constinit const ClauseGroup threads_clauses{"Beyond the catalogue: threads",
+                                                   kThreadsClauses};
+
+}  // namespace emm
