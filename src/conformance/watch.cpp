@@ -12,6 +12,22 @@ thread_local std::atomic<bool> in_call{false};
 
 }  // namespace
 
+ReplaceableHook& ReplaceableHook::operator=(Function function) {
+  auto made = function ? std::make_shared<const Function>(std::move(function)) : nullptr;
+  const std::lock_guard lock(mutex_);
+  function_ = std::move(made);
+  return *this;
+}
+
+void ReplaceableHook::operator()(const CallEvent& event) const {
+  std::shared_ptr<const Function> function;
+  {
+    const std::lock_guard lock(mutex_);
+    function = function_;
+  }
+  if (function) (*function)(event);
+}
+
 bool Watch::is_in_call() noexcept { return in_call.load(std::memory_order_relaxed); }
 
 bool is_end(Call call) noexcept {
@@ -58,7 +74,7 @@ bool may_fail(const CallEvent& event) {
 
 std::int32_t Watch::before(const CallEvent& event) {
   in_call = true;
-  if (during) during(event);
+  during(event);
   const std::lock_guard lock(mutex_);
   ++total_;
   const auto count = ++counts_[event.call];

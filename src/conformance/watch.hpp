@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <initializer_list>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -15,6 +17,19 @@
 #include "order/physical_extents.hpp"
 
 namespace emm::conformance {
+
+/// A function that can be replaced while threads call it. A call that has begun goes on.
+class ReplaceableHook {
+ public:
+  using Function = std::function<void(const CallEvent&)>;
+  ReplaceableHook& operator=(Function function);
+  ReplaceableHook& operator=(std::nullptr_t) { return *this = Function(); }
+  void operator()(const CallEvent& event) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Function> function_;  // null: none
+};
 
 /// Logs every driver call of a manager, keeps the ledger of what the calls made and ended, and
 /// fails calls as told. Any thread may call.
@@ -34,7 +49,7 @@ class Watch final : public CallHook {
   /// Whether this thread is in a driver call. Safe in the handler of a signal.
   static bool is_in_call() noexcept;
   /// Called before each call, without a lock; the call waits for it.
-  std::function<void(const CallEvent&)> during;
+  ReplaceableHook during;
 
   std::vector<CallEvent> events()
       const;  ///< Since the last forget(), refused ones too, as they ended.
