@@ -17,7 +17,7 @@ std::string_view name(Scope scope) noexcept {
 }
 
 bool may_also_fail(const Clause& other, const Clause& clause) noexcept {
-  if (&clause == &other || other.may_fail_with == "*") return true;
+  if (&clause == &other || other.may_fail_with.starts_with('*')) return true;
   for (auto rest = clause.may_fail_with; !rest.empty();) {
     const auto end = std::min(rest.find(' '), rest.size());
     if (rest.substr(0, end) == other.id) return true;

@@ -127,8 +127,14 @@ static size_t last_error(emm_manager* self, char* buffer, size_t size) {
   return put_text(last_words, buffer, size);
 }
 
-static void lock(emm_manager* self) { pthread_mutex_lock(&self->mutex); }
-static void unlock(emm_manager* self) { pthread_mutex_unlock(&self->mutex); }
+/* The mutex knows who holds it: a lock that is taken twice, or ended by who does not hold it, is
+ * the pool's own mistake. */
+static void lock(emm_manager* self) {
+  if (pthread_mutex_lock(&self->mutex) != 0) abort();
+}
+static void unlock(emm_manager* self) {
+  if (pthread_mutex_unlock(&self->mutex) != 0) abort();
+}
 
 /* The number of this thread, from 1. */
 static unsigned this_thread(void) {
@@ -999,7 +1005,11 @@ static emm_status create(const emm_create_v1* create, emm_manager** answer) {
     return failed(EMM_INVALID_VALUE, "\"%s\": expected max=BYTES, slab=BYTES", create->options);
   }
   pthread_mutex_init(&self->making_room, NULL);
-  pthread_mutex_init(&self->mutex, NULL);
+  pthread_mutexattr_t checks;
+  pthread_mutexattr_init(&checks);
+  pthread_mutexattr_settype(&checks, PTHREAD_MUTEX_ERRORCHECK);
+  pthread_mutex_init(&self->mutex, &checks);
+  pthread_mutexattr_destroy(&checks);
 
   *answer = self;
   return EMM_SUCCESS;
