@@ -1,5 +1,7 @@
 #include "cli/judge_apart.hpp"
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 
 #include "driver/device_entry.hpp"
@@ -22,14 +24,16 @@ struct Ready {
 Status make_ready(const ManagerChoice& manager, const Subject& given, Ready& ready) {
   ready.subject = given;
   const bool simulated = given.device.starts_with("sim");
-  if (simulated) ready.standins = plugin::StandIns::load();
+  if (simulated && given.foreign) ready.standins = plugin::StandIns::load();
   auto factory = manager.find();
   if (!factory) return std::move(factory).error();
   const auto name = factory->name;
   ready.subject.factory = *std::move(factory);
-  if (!simulated || !ready.standins || !plugin::calls_cuda(name)) return {};
+  ready.subject.with_options = manager.with_options();
+  if (!simulated || !ready.standins || !ready.subject.foreign || !plugin::calls_cuda(name))
+    return {};
   const auto device = given.device == "sim"
-                          ? text::format("sim:capacity=134217728,devices=2,seed={}", given.seed)
+                          ? text::format("sim:capacity=1GiB,devices=2,seed={}", given.seed)
                           : given.device;
   setenv("EMM_STANDIN_DEVICE", device.c_str(), 1);
   ready.subject.device = "cuda";
@@ -37,9 +41,42 @@ Status make_ready(const ManagerChoice& manager, const Subject& given, Ready& rea
   return {};
 }
 
+/// Counts the calls that reach the stand-in's device.
+class Counted final : public CallHook {
+ public:
+  std::int32_t before(const CallEvent&) override {
+    ++calls;
+    return 0;
+  }
+  std::atomic<std::uint64_t> calls{0};
+};
+
+/// Why a library that does not say that it calls CUDA itself cannot be judged; empty: it can.
+std::string why_undeclared(const Ready& ready) {
+  if (!ready.standins) return {};
+  const auto platform = open_platform(ready.subject.device, {});
+  if (!platform) return {};
+  auto device = (*platform)->open(0);
+  if (!device) return {};
+  Counted counted;
+  ready.standins->tap(&counted);
+  {
+    auto manager = ready.subject.factory.make({.driver = device->driver.get(),
+                                               .runtime = device->runtime.get(),
+                                               .clock = &(*platform)->clock()});
+    if (manager && (*manager)->initialize()) {
+      const auto memory = (*manager)->memalloc(4096);
+    }
+  }
+  ready.standins->tap(nullptr);
+  if (counted.calls + ready.standins->strays() + ready.standins->asked_for_tables() == 0) return {};
+  return "it calls CUDA itself and does not say so: set EMM_PLUGIN_CALLS_CUDA in the flags of its "
+         "table, or make the calls through emm_create_v1.driver";
+}
+
 /// Asks the manager for memory, once, to see what it asks of libcuda.
 std::string why_not_judged(const Ready& ready) {
-  if (ready.subject.standins == nullptr) return {};
+  if (ready.subject.standins == nullptr) return why_undeclared(ready);
   const auto platform = open_platform(ready.subject.device, {});
   if (!platform)
     return text::format("it calls CUDA itself, and this emmctl knows no CUDA: {}",
@@ -83,23 +120,37 @@ Result<std::string> Apart::look() const {
   return end->bytes.substr(1);
 }
 
-Verdict Apart::judge(const conformance::Clause& clause) const {
-  const auto end = plugin::run_in_child(deadline_, [&] {
+Verdict Apart::judge(const conformance::Clause& clause) {
+  constexpr std::string_view kHarmless = "abi/harmless";
+  constexpr int kMostHangs = 3, kSooner = 10;
+  constexpr std::chrono::milliseconds kLeast{1000};
+  if (hung_ >= kMostHangs)
+    return {.words = text::format("not asked: the manager hung in {} clauses", hung_)};
+  const auto deadline = hung_ == 0 ? deadline_ : std::max(deadline_ / kSooner, kLeast);
+  const auto end = plugin::run_in_child(deadline, [&] {
     Ready ready;
     if (auto made = make_ready(manager_, subject_, ready); !made)
       return Verdict{.words = describe(made.error())}.to_bytes();
+    constexpr int kPart =
+        4;  // so that a clause says itself which thread waits, before it is killed
+    ready.subject.patience = std::min(ready.subject.patience, deadline / kPart);
     return conformance::judge(clause, ready.subject).to_bytes();
   });
-  if (!end) return {.kind = Verdict::Kind::inconclusive, .words = describe(end.error())};
+  if (!end) return {.words = describe(end.error())};
   if (end->kind != plugin::ChildEnd::Kind::answered) {
-    return {.kind = Verdict::Kind::fail,
-            .words = "the clause was run in a process of its own",
-            .seen = plugin::describe(*end, deadline_),
-            .expected = "an end without harm",
-            .calls = end->said};
+    if (end->kind == plugin::ChildEnd::Kind::hung) ++hung_;
+    Verdict failure{.kind = Verdict::Kind::fail,
+                    .words = "the clause was run in a process of its own",
+                    .seen = plugin::describe(*end, deadline),
+                    .expected = "an end without harm",
+                    .calls = end->said};
+    if (clause.id == kHarmless) return failure;
+    return {.words = text::format("{} is broken here", kHarmless),
+            .broken = std::string(kHarmless),
+            .evidence = failure.to_bytes()};
   }
   auto verdict = Verdict::from_bytes(end->bytes);
-  if (!verdict) return {.kind = Verdict::Kind::inconclusive, .words = describe(verdict.error())};
+  if (!verdict) return {.words = describe(verdict.error())};
   return *std::move(verdict);
 }
 

@@ -9,8 +9,8 @@
 
 namespace emm::cli {
 
-/// A manager of a shared object, judged in child processes: nothing of it is ever loaded into this
-/// one.
+/// A manager that is judged in child processes, one for each clause: none can harm another, and
+/// nothing of a shared object is ever loaded into this one.
 ///
 /// On the simulated device a child has the stand-ins for libcuda.so.1 and libcudart.so.13 before it
 /// loads the library, so that one which calls CUDA itself runs on the simulated device that they
@@ -27,14 +27,16 @@ class Apart {
   /// is why nothing can be judged; empty: it can.
   Result<std::string> look() const;
 
-  /// A crash, an exit, a damaged heap and a clause that takes longer than the deadline are failures
-  /// of the clause that say so, with what the child last wrote.
-  conformance::Verdict judge(const conformance::Clause& clause) const;
+  /// A crash, an exit, a damaged heap and a clause that takes longer than the deadline break the
+  /// rule of abi/harmless; the failure says what happened, with what the child last wrote. A hang
+  /// costs the deadline once: the next may take a tenth of it, and after three nothing is asked.
+  conformance::Verdict judge(const conformance::Clause& clause);
 
  private:
   const ManagerChoice& manager_;
   const conformance::Subject& subject_;
   const std::chrono::milliseconds deadline_;
+  int hung_ = 0;  ///< Clauses that did not end in time.
 };
 
 }  // namespace emm::cli

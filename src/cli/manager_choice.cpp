@@ -1,5 +1,7 @@
 #include "cli/manager_choice.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 
@@ -40,6 +42,16 @@ Result<ManagerFactory> ManagerChoice::find() const {
   auto manager = spec();
   if (!manager) return std::move(manager).error();
   return find_manager(*manager, adaptors_);
+}
+
+std::function<Result<ManagerFactory>(std::string_view)> ManagerChoice::with_options() const {
+  const auto given = spec();
+  if (!given || given->starts_with("torch:") || given->starts_with("cupy:")) return nullptr;
+  return [this, given = *given](std::string_view options) {
+    const bool has_some = given.rfind(':') != std::string::npos &&
+                          access(given.c_str(), F_OK) != 0;  // a path may hold a colon
+    return find_manager(text::format("{}{}{}", given, has_some ? "," : ":", options), adaptors_);
+  };
 }
 
 Result<ManagerFactory> ManagerChoice::find(std::chrono::milliseconds deadline) const {

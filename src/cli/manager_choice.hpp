@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,6 +51,9 @@ class ManagerChoice {
   /// What find() finds, as --manager takes it. A plugin hears of the profile when it is made, not
   /// by an option. Usage errors.
   Result<std::string> spec() const;
+  /// Finds what was chosen with more options, written as a spec has them. Null for the functions of
+  /// a library (torch:, cupy:), which have none. Refers to this.
+  std::function<Result<ManagerFactory>(std::string_view)> with_options() const;
   Profile profile() const noexcept { return profile_.empty() ? Profile::standard : Profile::numba; }
 
  private:

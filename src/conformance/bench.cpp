@@ -12,7 +12,11 @@
 namespace emm::conformance {
 namespace {
 
-constexpr std::string_view kSimulated = "sim:capacity=134217728,devices=2,seed=";
+constexpr std::string_view kSimulated = "sim:capacity=1GiB,devices=2,seed=";
+constexpr std::string_view kRoomy = "sim:capacity=4GiB,devices=2,seed=";
+/// What a right manager may need of the device beside twice the request: a slab, rounding.
+constexpr std::uint64_t kDeviceSlack = 32_MiB;
+constexpr std::uint64_t kAlignment = 256;  // what CUDA promises of cuMemAlloc
 
 std::string on(StreamHandle stream) {
   return stream.value == 0 ? std::string() : text::format(",\"stream\":{}", stream.value);
@@ -50,6 +54,14 @@ void RecordingObserver::flushed(std::size_t count, std::uint64_t bytes) noexcept
 void RecordingObserver::free_failed(const Error&) noexcept {
   const std::lock_guard lock(mutex_);
   ++failures_;
+}
+void RecordingObserver::call_failed(const Error& error) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (misbehaviour_.empty()) misbehaviour_ = describe(error);
+}
+std::string RecordingObserver::misbehaviour() const {
+  const std::lock_guard lock(mutex_);
+  return misbehaviour_;
 }
 std::vector<std::pair<Call, std::optional<std::uint64_t>>> RecordingObserver::added() const {
   const std::lock_guard lock(mutex_);
@@ -123,7 +135,13 @@ MemoryManager& Bench::manager() {
   return made;
 }
 
-void Bench::end_manager() { manager_.reset(); }
+void Bench::end_manager() {
+  {
+    const std::lock_guard lock(mutex_);
+    forget_memory();
+  }
+  manager_.reset();
+}
 
 OpenedDevice Bench::watched_device() {
   OpenedDevice device;
@@ -174,15 +192,105 @@ void Bench::leave_on_device(std::uint64_t bytes) {
   inconclusive("the device says that memory is free, and gives none");
 }
 
+const Capacity& Bench::capacity() {
+  auto& known = *subject_.capacity;
+  if (known) return *known;
+  constexpr auto kPiece = 1_MiB;
+  constexpr std::uint64_t kMost = 1024;
+  Capacity found;
+  auto subject = subject_;
+  if (subject.device == "sim") subject.device = text::format("{}{}", kRoomy, subject.seed);
+  if (auto fresh = create(subject, "capacity")) {
+    auto& on = **fresh;
+    std::vector<BenchMemory> blocks;
+    for (std::uint64_t i = 0; i < kMost; ++i) {
+      auto block = on.try_memalloc(kPiece);
+      if (!block) {
+        found.device_memory = !blocks.empty() || block.error().code != Errc::not_supported;
+        const auto info = on.device().mem_get_info();
+        const bool has_more = info && info->free > kDeviceSlack;
+        // A number of blocks is no limit of bytes: one that refuses after a few is wrong.
+        if (has_more && block.error().code == Errc::out_of_memory) found.limit = on.held();
+        break;
+      }
+      found.device_memory = true;
+      blocks.push_back(*std::move(block));
+    }
+  }
+  return known.emplace(found);
+}
+
+std::uint64_t Bench::affordable(std::uint64_t wanted) {
+  const auto limit = capacity().limit;
+  return limit ? std::min(wanted, *limit) : wanted;
+}
+
+std::uint64_t Bench::held() {
+  const auto& ledger = watch_.ledger();
+  const auto seen = ledger.live(CallLedger::Kind::device).bytes +
+                    ledger.live(CallLedger::Kind::managed).bytes +
+                    ledger.live(CallLedger::Kind::physical).bytes;
+  const std::lock_guard lock(mutex_);
+  return watch_.total() != 0 ? seen : live_bytes_;
+}
+
+std::string Bench::why_wrongly_refused(std::uint64_t size, StreamHandle stream) {
+  // Where memory is mapped at several addresses, what is idle at one may be cut up at another.
+  const auto& ledger = watch_.ledger();
+  const bool mapped_twice =
+      ledger.live(CallLedger::Kind::mapping).bytes > ledger.live(CallLedger::Kind::physical).bytes;
+  {
+    const std::lock_guard lock(mutex_);
+    if (deferrals_ != 0 || watch_.any_refused()) return {};
+    for (const auto& [begin, range] : idle_) {
+      if (mapped_twice) break;
+      if (range.end - begin < size || range.stream != stream) continue;
+      if (!opened_.driver->mem_get_address_range({begin})) continue;  // it went back to the device
+      return text::format(
+          "refused, while {} bytes at {} that were freed on the same stream are idle",
+          range.end - begin, text::hex(begin));
+    }
+  }
+  if (size > capacity().limit.value_or(size)) return {};
+  const auto needed = 2 * size + kDeviceSlack;  // it may round up, and take a slab at a time
+  if (needed < size) return {};
+  if (const auto limit = capacity().limit; limit && held() + needed > *limit) return {};
+  const auto info = opened_.driver->mem_get_info();
+  if (!info || info->free < needed) return {};
+  return text::format("refused, while the device has {} bytes free", info->free);
+}
+
+bool Bench::gives(const Result<BenchMemory>& made, std::uint64_t size, StreamHandle stream) {
+  if (made) return true;
+  if (made.error().code == Errc::not_supported) {
+    not_applicable(describe(made.error()));
+    return false;
+  }
+  const auto done = text::format("memalloc({})", size);
+  if (made.error().code != Errc::out_of_memory) {
+    expect_ok(done, made);
+    return false;
+  }
+  const auto why = why_wrongly_refused(size, stream);
+  expect_rule("suite/serves", why.empty(), done, why, "memory");
+  return false;
+}
+
 // Requests.
 
-template <class T>
-BenchMemory Bench::need(Result<T> result) {
+/// A request that a check stands on. Device memory beyond the manager's own limit cannot be had.
+BenchMemory Bench::need(Result<BenchMemory> result, std::uint64_t size, StreamHandle stream) {
   if (result) return *std::move(result);
-  if (result.error().code == Errc::not_supported) {
-    not_applicable(describe(result.error()));
-  } else {
-    inconclusive(text::format("a request that this stands on: {}", describe(result.error())));
+  const auto& error = result.error();
+  if (error.code == Errc::not_supported) {
+    not_applicable(describe(error));
+  } else if (error.code != Errc::out_of_memory) {
+    inconclusive(text::format("a request that this stands on: {}", describe(error)));
+  } else if (gives(result, size, stream); !decided()) {
+    const auto limit = capacity().limit;
+    const auto why = text::format("it needs {} bytes more than the manager gives", size);
+    limit ? not_applicable(text::format("{}, whose limit is {} bytes", why, *limit))
+          : inconclusive(why);
   }
   return {};
 }
@@ -192,7 +300,7 @@ Result<BenchMemory> Bench::try_memalloc(std::uint64_t size, StreamHandle stream)
   const auto id = note("memalloc", text::format(",\"size\":{}{}", size, on(stream)), true);
   auto memory = to.memalloc(size, stream);
   if (!memory) return std::move(memory).error();
-  return wrap(id, *std::move(memory));
+  return wrap(id, *std::move(memory), stream);
 }
 
 Result<BenchMemory> Bench::try_managed(std::uint64_t size, AttachFlags attach) {
@@ -205,7 +313,7 @@ Result<BenchMemory> Bench::try_managed(std::uint64_t size, AttachFlags attach) {
   return block;
 }
 
-BenchMemory Bench::wrap(std::uint64_t id, MemoryPointer memory) {
+BenchMemory Bench::wrap(std::uint64_t id, MemoryPointer memory, StreamHandle stream) {
   BenchMemory block;
   block.bench_ = this;
   block.id_ = id;
@@ -213,6 +321,7 @@ BenchMemory Bench::wrap(std::uint64_t id, MemoryPointer memory) {
   block.address_ = block.device_.value;
   block.size_ = memory.size();
   block.lifetime_ = std::move(memory).take_lifetime();
+  judge_block(block, stream);
   return block;
 }
 
@@ -234,6 +343,95 @@ BenchMemory Bench::wrap(std::uint64_t id, HostMemory memory) {
   }
   block.address_ = reinterpret_cast<std::uint64_t>(block.host_);
   return block;
+}
+
+// What holds of every block, whatever is judged.
+
+/// Aligned, apart from all that live, and memory throughout.
+void Bench::judge_block(const BenchMemory& block, StreamHandle stream) {
+  const auto begin = block.address();
+  if (begin == 0) return;
+  const auto size = block.size();
+  const auto end = begin + std::max<std::uint64_t>(size, 1);
+  std::string other;
+  {
+    const std::lock_guard lock(mutex_);
+    if (auto after = live_.lower_bound(end); after != live_.begin()) {
+      const auto& [at, range] = *std::prev(after);
+      if (range.end > begin)
+        other = text::format("{} of {} bytes lies in live memory [{}, {})", text::hex(begin), size,
+                             text::hex(at), text::hex(range.end));
+    }
+    if (other.empty() && size != 0 && block.host() == nullptr) other = take_places(block);
+    live_[begin] = {.end = end, .id = block.id_, .stream = stream};
+    live_bytes_ += size;
+    for (auto idle = idle_.lower_bound(begin); idle != idle_.end() && idle->first < end;)
+      idle = idle_.erase(idle);
+    if (const auto after = idle_.lower_bound(begin); after != idle_.begin()) {
+      if (const auto before = std::prev(after); before->second.end > begin) idle_.erase(before);
+    }
+  }
+  const auto done = [&] { return text::format("a request for {} bytes", size); };
+  if (!other.empty())
+    expect_rule("live/overlap_address", false, done(), other, "memory of its own");
+  if (size == 0) return;
+  if (begin % kAlignment != 0)
+    expect_rule("suite/alignment", false, done(), text::format("address {}", text::hex(begin)),
+                "a multiple of 256");
+  if (is_simulated()) judge_extent(block);
+}
+
+// With mutex_:
+
+/// Notes where the memory of a block is. The words of what is wrong: the same memory is also in
+/// another block, through another address.
+std::string Bench::take_places(const BenchMemory& block) {
+  std::string other;
+  auto& own = places_of_[block.id_];
+  for (const auto& [first, last] : watch_.places(block.address(), block.size())) {
+    if (auto after = live_places_.lower_bound(last); after != live_places_.begin()) {
+      const auto& range = std::prev(after)->second;
+      if (range.end > first)
+        other = text::format("{} of {} bytes is mapped to physical memory of another live block",
+                             text::hex(block.address()), block.size());
+    }
+    live_places_[first] = {.end = last, .id = block.id_};
+    own.push_back(first);
+  }
+  return other;
+}
+
+void Bench::leave_places(std::uint64_t id) {
+  const auto found = places_of_.find(id);
+  if (found == places_of_.end()) return;
+  for (const auto first : found->second) {
+    const auto at = live_places_.find(first);
+    if (at != live_places_.end() && at->second.id == id) live_places_.erase(at);
+  }
+  places_of_.erase(found);
+}
+
+void Bench::forget_memory() {
+  live_.clear();
+  live_places_.clear();
+  places_of_.clear();
+  idle_.clear();
+  live_bytes_ = 0;
+}
+
+/// Memory may be of several mappings, one behind the other.
+void Bench::judge_extent(const BenchMemory& block) {
+  const auto end = block.address() + block.size();
+  auto at = block.address();
+  while (at < end) {
+    const auto range = opened_.driver->mem_get_address_range({at});
+    if (!range) break;
+    at = range->base.value + range->size;
+  }
+  if (at < end)
+    expect_rule("suite/sizes", false, text::format("a request for {} bytes", block.size()),
+                text::format("{} bytes from its beginning on are memory", at - block.address()),
+                "all of it is memory");
 }
 
 Result<BenchMemory> Bench::try_hosted(std::uint64_t size, HostAllocFlags flags) {
@@ -260,17 +458,17 @@ Result<BenchMemory> Bench::try_pin(HostRange range, HostRegisterFlags flags,
 }
 
 BenchMemory Bench::memalloc(std::uint64_t size, StreamHandle stream) {
-  return need(try_memalloc(size, stream));
+  return need(try_memalloc(size, stream), size, stream);
 }
 BenchMemory Bench::managed(std::uint64_t size, AttachFlags attach) {
-  return need(try_managed(size, attach));
+  return need(try_managed(size, attach), size);
 }
 BenchMemory Bench::hosted(std::uint64_t size, HostAllocFlags flags) {
-  return need(try_hosted(size, flags));
+  return need(try_hosted(size, flags), size);
 }
 BenchMemory Bench::pin(HostRange range, HostRegisterFlags flags,
                        std::shared_ptr<const void> owner) {
-  return need(try_pin(range, flags, std::move(owner)));
+  return need(try_pin(range, flags, std::move(owner)), range.size);
 }
 
 std::vector<BenchMemory> Bench::mapped_blocks(std::size_t count, std::uint64_t size) {
@@ -286,7 +484,7 @@ BenchMemory Bench::any(std::uint64_t size) {
   auto block = try_memalloc(size);
   if (declined(block)) block = try_managed(size);
   if (declined(block)) block = try_hosted(size, {.mapped = true});
-  return need(std::move(block));
+  return need(std::move(block), size);
 }
 
 HostRange Bench::buffer(std::uint64_t size) {
@@ -300,6 +498,10 @@ HostRange Bench::buffer(std::uint64_t size) {
 void Bench::reset() {
   auto& to = uninitialized();
   note("reset", "", false);
+  {
+    const std::lock_guard lock(mutex_);
+    forget_memory();
+  }
   to.reset();
 }
 
@@ -309,6 +511,7 @@ Deferral Bench::defer() {
   {
     const std::lock_guard lock(mutex_);
     scope = ++next_scope_;
+    ++deferrals_;
   }
   note("defer_cleanup", text::format(",\"scope\":{}", scope), false);
   return {*this, scope, to.defer_cleanup()};
@@ -317,6 +520,8 @@ Deferral Bench::defer() {
 void Deferral::end() noexcept {
   if (const auto scope = std::exchange(scope_, 0); scope != 0) {
     bench_->note("end_defer_cleanup", text::format(",\"scope\":{}", scope), false);
+    const std::lock_guard lock(bench_->mutex_);
+    --bench_->deferrals_;
   }
   guard_.end();
 }
@@ -364,8 +569,20 @@ std::uint64_t Bench::note(std::string_view op, std::string_view members, bool al
   return id;
 }
 
-void Bench::note_free(std::uint64_t id, StreamHandle stream, bool late) {
+void Bench::note_free(const BenchMemory& block, StreamHandle stream, bool late) {
+  const auto id = block.id_;
   const std::lock_guard lock(mutex_);
+  if (const auto found = live_.find(block.address_);
+      found != live_.end() && found->second.id == id) {
+    live_bytes_ -= block.size_;
+    leave_places(id);
+    const bool device_memory = block.host_ == nullptr && !block.mapped_ && block.size_ != 0;
+    if (device_memory && found->second.stream == stream) {
+      found->second.id = 0;
+      idle_[block.address_] = found->second;
+    }
+    live_.erase(found);
+  }
   add_note(text::format("{\"op\":\"free\",\"id\":{}", id) + on(stream) +
            (late ? ",\"cause\":\"finalizer\"" : "") + "}");
 }
@@ -391,7 +608,18 @@ void Bench::decide(Verdict verdict) {
   if (!verdict_) verdict_ = std::move(verdict);
 }
 
-void Bench::take(Verdict verdict) {
+void Bench::take(Bench& other) {
+  auto verdict = other.finish();
+  if (!verdict.broken.empty()) {
+    const std::lock_guard lock(mutex_);
+    if (!broken_ && !verdict_) {
+      if (auto evidence = Verdict::from_bytes(verdict.evidence)) broken_ = *std::move(evidence);
+      broken_id_ = verdict.broken;
+      broken_first_ = true;
+    }
+    verdict.broken.clear();
+    verdict.evidence.clear();
+  }
   if (verdict.kind != Verdict::Kind::pass) decide(std::move(verdict));
 }
 
@@ -423,17 +651,35 @@ bool Bench::expect(bool holds, std::string_view done, std::string_view seen,
   const std::lock_guard lock(mutex_);
   ++expected_;
   if (holds || verdict_) return holds;
-  verdict_ = Verdict{.kind = Verdict::Kind::fail,
-                     .words = std::string(done),
-                     .seen = std::string(seen),
-                     .expected = std::string(expected),
-                     .calls = last_calls()};
-  if (traceable_ && next_id_ != 0) {
-    verdict_->trace = trace();
-    verdict_->options = text::format("--manager {} --device {} --verify{}", subject_.manager,
-                                     platform_->spec(), watch_.faults());
-  }
+  verdict_ = failure(done, seen, expected);
   return false;
+}
+
+bool Bench::expect_rule(std::string_view clause, bool holds, std::string_view done,
+                        std::string_view seen, std::string_view expected) {
+  if (clause == clause_) return expect(holds, done, seen, expected);
+  const std::lock_guard lock(mutex_);
+  if (holds || broken_) return holds;
+  broken_ = failure(done, seen, expected);
+  broken_id_ = clause;
+  broken_first_ = !verdict_;
+  return false;
+}
+
+/// With mutex_.
+Verdict Bench::failure(std::string_view done, std::string_view seen,
+                       std::string_view expected) const {
+  Verdict failed{.kind = Verdict::Kind::fail,
+                 .words = std::string(done),
+                 .seen = std::string(seen),
+                 .expected = std::string(expected),
+                 .calls = last_calls()};
+  if (traceable_ && next_id_ != 0) {
+    failed.trace = trace();
+    failed.options = text::format("--manager {} --device {} --verify{}", subject_.manager,
+                                  platform_->spec(), watch_.faults());
+  }
+  return failed;
 }
 
 bool Bench::expect_calls(std::string_view done, std::initializer_list<Call> expected) {
@@ -472,8 +718,37 @@ bool Bench::expect_balance(std::string_view done) {
   return expect(balances, done, balances ? "" : watch_.ledger().verdict(), "balanced");
 }
 
-Verdict Bench::verdict() {
-  const std::lock_guard lock(mutex_);
+/// What the manager had from the driver is back, once; and the driver refused nothing that it can
+/// serve.
+void Bench::judge_ledger() {
+  if (!manager_ && watch_.total() == 0) return;
+  watch_.during = nullptr;
+  const bool was_failed = watch_.any_refused();
+  const auto done = text::format("all of {}, then the manager's end", clause_);
+  if (const auto words = observer_.misbehaviour(); !words.empty())
+    expect_rule("abi/answers", false, done, words, "answers as emm_plugin.h says");
+  watch_.fail_all(0);
+  end_manager();
+  if (watch_.total() == 0 || is_numba()) return;  // numba abandons what is pinned: ERR-3
+  const auto& ledger = watch_.ledger();
+  const bool once = ledger.double_ends() == 0 && ledger.foreign_ends() == 0;
+  if (!(was_failed ? once : ledger.balances()))
+    expect_rule("accounts/balance", false, done, ledger.verdict(), "balanced");
+  if (const auto refused = watch_.first_uninvited(); refused && !was_failed)
+    expect_rule("accounts/calls", false, done, to_text(*refused), "calls that the driver makes");
+}
+
+Verdict Bench::finish() {
+  judge_ledger();
+  auto own = verdict();
+  if (broken_ && (broken_first_ || own.kind != Verdict::Kind::fail)) {
+    own.broken = broken_id_;
+    own.evidence = broken_->to_bytes();
+  }
+  return own;
+}
+
+Verdict Bench::verdict() const {
   if (verdict_) return *verdict_;
   if (expected_ == 0) return {.words = "nothing was judged"};
   return {.kind = Verdict::Kind::pass};

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -30,15 +32,19 @@ class RecordingObserver final : public ManagerObserver {
   void pending_added(Call dtor, std::optional<std::uint64_t> size) noexcept override;
   void flushed(std::size_t count, std::uint64_t bytes) noexcept override;
   void free_failed(const Error& error) noexcept override;
+  void call_failed(const Error& error) noexcept override;
   std::vector<std::pair<Call, std::optional<std::uint64_t>>> added() const;
   std::vector<Flush> flushes() const;
   std::size_t failures() const;
+  /// What a call that has no answer did wrongly, the first time; empty where none did.
+  std::string misbehaviour() const;
 
  private:
   mutable std::mutex mutex_;
   std::vector<std::pair<Call, std::optional<std::uint64_t>>> added_;
   std::vector<Flush> flushes_;
   std::size_t failures_ = 0;
+  std::string misbehaviour_;
 };
 
 class Bench;
@@ -97,10 +103,13 @@ class Bench {
   Bench& operator=(const Bench&) = delete;
 
   const Subject& subject() const noexcept { return subject_; }
+  std::string_view clause() const noexcept { return clause_; }
   bool is_numba() const noexcept { return subject_.profile == Profile::numba; }
   /// Whether frees of mapped memory wait: as Numba, a host-only plugin has no capacity, and they do
   /// not (HST-9).
   bool queue_waits() const noexcept { return !is_numba() || subject_.promise == Scope::deflt; }
+  /// How many times as much as usual is tried.
+  std::uint64_t effort() const noexcept { return subject_.thorough ? 40 : 1; }
   Prng& random() noexcept { return random_; }
   /// The seed of random(); the same seed repeats what is random here.
   std::uint64_t seed() const noexcept { return subject_.seed; }
@@ -133,6 +142,12 @@ class Bench {
   /// Leaves `bytes`, to a page of 2 MiB, free on the device: the bench allocates the rest. A real
   /// device gives somewhat more than it says (measured on an H200, driver 580.159.04, CUDA 13.0).
   void leave_on_device(std::uint64_t bytes);
+  /// What the manager can hold; found out when it is first asked for.
+  const Capacity& capacity();
+  /// Bytes of device memory that can be expected of it: `wanted`, or what its own limit leaves.
+  std::uint64_t affordable(std::uint64_t wanted);
+  /// Device memory that the manager has from the driver, as far as its calls are seen. Bytes.
+  std::uint64_t held();
 
   // Requests that the check needs: where one fails, the clause is not judged.
 
@@ -158,6 +173,12 @@ class Bench {
                               std::shared_ptr<const void> owner = {});
   void reset();
   [[nodiscard]] Deferral defer();
+  /// Whether a request gave memory. One that was refused is judged: it may be out of memory where
+  /// neither the device nor idle memory of the manager could have served it.
+  bool gives(const Result<BenchMemory>& made, std::uint64_t size, StreamHandle stream = {});
+  /// Why a request that was answered with out of memory should have been served; empty where it
+  /// may be refused, as far as can be seen.
+  std::string why_wrongly_refused(std::uint64_t size, StreamHandle stream);
 
   // Content, read and written without the manager. False where the device refuses.
 
@@ -198,24 +219,35 @@ class Bench {
   void inconclusive(std::string_view why);
   /// Says that a trace cannot express the operations of this check.
   void untraceable() { traceable_ = false; }
-  /// Takes over the verdict of a second bench that the check made: its failure is this bench's.
-  void take(Verdict verdict);
+  /// As expect(), for the rule of another clause, which is watched throughout.
+  bool expect_rule(std::string_view clause, bool holds, std::string_view done,
+                   std::string_view seen, std::string_view expected);
+  /// Finishes a second bench that the check made. Its failure is this bench's.
+  void take(Bench& other);
   bool decided() const;
 
-  Verdict verdict();
+  /// Ends the manager, and judges what must hold whatever a check did: the driver's ledger.
+  Verdict finish();
 
  private:
   friend class BenchMemory;
   friend class Deferral;
   Bench(const Subject& subject, std::string_view clause, std::unique_ptr<Platform> platform,
         OpenedDevice opened);
-  template <class T>
-  BenchMemory need(Result<T> result);
+  BenchMemory need(Result<BenchMemory> result, std::uint64_t size, StreamHandle stream = {});
   void decide(Verdict verdict);
   std::uint64_t note(std::string_view op, std::string_view members, bool allocates);
   void add_note(std::string note);  ///< With mutex_.
-  void note_free(std::uint64_t id, StreamHandle stream, bool late);
-  BenchMemory wrap(std::uint64_t id, MemoryPointer memory);
+  void note_free(const BenchMemory& block, StreamHandle stream, bool late);
+  void judge_block(const BenchMemory& block, StreamHandle stream);
+  std::string take_places(const BenchMemory& block);
+  void leave_places(std::uint64_t id);
+  void forget_memory();
+  void judge_extent(const BenchMemory& block);
+  void judge_ledger();
+  Verdict failure(std::string_view done, std::string_view seen, std::string_view expected) const;
+  Verdict verdict() const;
+  BenchMemory wrap(std::uint64_t id, MemoryPointer memory, StreamHandle stream = {});
   BenchMemory wrap(std::uint64_t id, HostMemory memory);
   std::string trace() const;
   std::string last_calls() const;
@@ -240,8 +272,25 @@ class Bench {
   std::vector<DevicePtr> ballast_;
   std::vector<std::unique_ptr<std::byte[]>> buffers_;
 
+  /// Memory by its first address.
+  struct Range {
+    std::uint64_t end = 0;
+    std::uint64_t id = 0;
+    StreamHandle stream{};  ///< Of idle memory: on which it was freed.
+  };
+  using Ranges = std::map<std::uint64_t, Range>;
+
   mutable std::mutex mutex_;  // of what follows
   std::optional<Verdict> verdict_;
+  std::optional<Verdict> broken_;  ///< Of another clause, whose id is broken_id_.
+  std::string broken_id_;
+  bool broken_first_ = false;  ///< Before this clause failed.
+  Ranges live_;                ///< Handed out.
+  Ranges live_places_;         ///< Where their memory is, by the first of each range of places.
+  std::unordered_map<std::uint64_t, std::vector<std::uint64_t>> places_of_;  ///< By id.
+  Ranges idle_;  ///< Freed device memory, until any of it is handed out again.
+  std::uint64_t live_bytes_ = 0;
+  std::uint64_t deferrals_ = 0;
   std::uint64_t expected_ = 0;
   std::vector<std::string> notes_;
   std::uint64_t next_id_ = 0;

@@ -33,12 +33,14 @@ BenchMemory& BenchMemory::operator=(BenchMemory&& other) noexcept {
 }
 
 Status BenchMemory::free(StreamHandle stream) {
-  if (id_ != 0) bench_->note_free(std::exchange(id_, 0), stream, false);
+  if (id_ != 0) bench_->note_free(*this, stream, false);
+  id_ = 0;
   return lifetime_.free(stream);
 }
 
 void BenchMemory::drop() noexcept {
-  if (id_ != 0) bench_->note_free(std::exchange(id_, 0), {}, !lifetime_.alive());
+  if (id_ != 0) bench_->note_free(*this, {}, !lifetime_.alive());
+  id_ = 0;
   lifetime_ = {};
   owner_.reset();
 }

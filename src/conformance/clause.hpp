@@ -34,9 +34,12 @@ struct Clause {
   Level level;
   Scope scope;
   /// Ids, with spaces between, of the clauses that may fail with this one where its rule is broken;
-  /// no others may. A first `*` says that this clause judges all rules at once and may fail with
-  /// any other.
+  /// no others may. A `*` at the front says that this clause judges all rules at once, or is
+  /// watched throughout, and may fail with any other.
   std::string_view may_fail_with{};
+  /// Why a manager of a shared object cannot be asked, because of what emm_plugin.h lacks; empty:
+  /// it can.
+  std::string_view not_through_abi{};
   /// Judges by Bench::expect. Makes what it needs, and leaves no thread behind.
   void (*check)(Bench& bench);
 };

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/text.hpp"
 #include "conformance/bench.hpp"
 
 namespace emm::conformance {
 namespace {
 
-std::string_view why_not_asked(const Clause& clause, const Subject& subject) {
+std::string why_not_asked(const Clause& clause, const Subject& subject) {
   if (clause.scope == Scope::own) return {};
   if (clause.scope > subject.promise) {
     return clause.scope == Scope::deflt ? "asked of the default manager alone"
@@ -17,19 +18,46 @@ std::string_view why_not_asked(const Clause& clause, const Subject& subject) {
   if (clause.level == Level::quirk && subject.promise == Scope::all) {
     return "a quirk of Numba's code; asked of bundled managers alone";
   }
+  if (subject.foreign && !clause.not_through_abi.empty()) {
+    return text::format("the plugin ABI cannot ask it: {}", clause.not_through_abi);
+  }
   return {};
+}
+
+/// A rule that was seen broken while another clause was judged is a failure of its own clause,
+/// once. The other clause is judged as far as that had no part in it.
+void give_rules_their_failures(Report& report) {
+  for (auto& one : report.judged) {
+    if (one.verdict.broken.empty()) continue;
+    auto evidence = Verdict::from_bytes(one.verdict.evidence);
+    if (!evidence) continue;
+    const auto named =
+        std::find_if(report.judged.begin(), report.judged.end(),
+                     [&](const Judged& other) { return other.clause->id == one.verdict.broken; });
+    evidence->words = text::format("in {}: {}", one.clause->id, evidence->words);
+    if (named == report.judged.end()) {
+      evidence->broken = one.verdict.broken;
+      one.verdict = *std::move(evidence);
+      continue;
+    }
+    if (one.verdict.kind == Verdict::Kind::fail)
+      one.verdict = {.words = text::format("{} is broken here first", named->clause->id)};
+    one.verdict.broken.clear();
+    one.verdict.evidence.clear();
+    if (named->verdict.kind != Verdict::Kind::fail) named->verdict = *std::move(evidence);
+  }
 }
 
 }  // namespace
 
 Verdict judge(const Clause& clause, const Subject& subject) {
   if (const auto why = why_not_asked(clause, subject); !why.empty()) {
-    return {.kind = Verdict::Kind::not_applicable, .words = std::string(why)};
+    return {.kind = Verdict::Kind::not_applicable, .words = why};
   }
   auto bench = Bench::create(subject, clause.id);
   if (!bench) return {.words = describe(bench.error())};
   clause.check(**bench);
-  return (*bench)->verdict();
+  return (*bench)->finish();
 }
 
 Scope promise_of(std::string_view manager) noexcept {
@@ -70,6 +98,7 @@ Report run_suite(const Subject& subject, const Selection& selection, const Judge
                              .verdict = std::move(verdict),
                              .ns = static_cast<std::uint64_t>(took.count())});
   }
+  give_rules_their_failures(report);
   return report;
 }
 

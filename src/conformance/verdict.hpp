@@ -22,6 +22,11 @@ struct Verdict {
   /// empty where no trace can show it.
   std::string trace{};
   std::string options{};
+  /// Every clause watches the rules that hold throughout (overlap, alignment, the driver's ledger
+  /// ...). The clause whose rule was seen broken here, and the failing verdict on it, as
+  /// to_bytes() gives it. Empty: none was.
+  std::string broken{};
+  std::string evidence{};
 
   bool operator==(const Verdict&) const = default;
 

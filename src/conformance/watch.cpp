@@ -51,6 +51,27 @@ bool is_end(Call call) noexcept {
   }
 }
 
+namespace {
+
+/// Whether the driver may answer so to a right manager.
+bool may_fail(const CallEvent& event) {
+  constexpr std::int32_t kInvalidValue = 1, kOutOfMemory = 2, kNotReady = 600, kRegistered = 712,
+                         kNotSupported = 801;
+  switch (event.native) {
+    case kOutOfMemory:
+    case kNotReady:
+    case kRegistered:
+    case kNotSupported:
+      return true;
+    case kInvalidValue:
+      return event.size == 0 && !is_end(event.call);  // size 0 was asked for, or it is a question
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
 std::int32_t Watch::before(const CallEvent& event) {
   in_call = true;
   during(event);
@@ -67,6 +88,7 @@ std::int32_t Watch::before(const CallEvent& event) {
     failed_nth_ = true;
   }
   if (native == 0) return 0;
+  any_refused_ = true;
   if (all_ == 0)
     faults_ += text::format(" --fault {}:{}={}", call_info(event.call).name, count, native);
   auto refused = event;
@@ -78,11 +100,40 @@ std::int32_t Watch::before(const CallEvent& event) {
 
 void Watch::after(const CallEvent& event) {
   ledger_.after(event);
-  {
-    const std::lock_guard lock(mutex_);
-    events_.push_back(event);
-  }
+  note(event);
   in_call = false;
+}
+
+void Watch::note(const CallEvent& event) {
+  const std::lock_guard lock(mutex_);
+  events_.push_back(event);
+  if (event.native == 0) {
+    if (event.call == Call::mem_create) extents_.created({event.result}, event.size);
+    if (event.call == Call::mem_release) extents_.release({event.pointer});
+    if (event.call == Call::mem_map) extents_.map(event.pointer, event.size, {event.other});
+    if (event.call == Call::mem_unmap) extents_.unmap(event.pointer, event.size);
+  }
+  if (event.native != 0 && !uninvited_ && !may_fail(event)) uninvited_ = event;
+}
+
+std::vector<std::pair<std::uint64_t, std::uint64_t>> Watch::places(std::uint64_t address,
+                                                                   std::uint64_t size) const {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> found;
+  const std::lock_guard lock(mutex_);
+  extents_.for_each(address, size, [&](const order::PhysicalExtents::Extent& at) {
+    found.emplace_back(at.place, at.place + at.size);
+  });
+  return found;
+}
+
+bool Watch::any_refused() const {
+  const std::lock_guard lock(mutex_);
+  return any_refused_;
+}
+
+std::optional<CallEvent> Watch::first_uninvited() const {
+  const std::lock_guard lock(mutex_);
+  return uninvited_;
 }
 
 void Watch::fail(Call call, std::initializer_list<std::int32_t> natives) {

@@ -8,10 +8,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "driver/decorate/call_ledger.hpp"
+#include "order/physical_extents.hpp"
 
 namespace emm::conformance {
 
@@ -52,13 +55,24 @@ class Watch final : public CallHook {
       const;  ///< Since the last forget(), refused ones too, as they ended.
   void forget();
   std::uint64_t total() const;  ///< Calls since the beginning.
+  bool any_refused() const;     ///< A call was failed as told, ever.
+  /// The first call that the device refused and nobody made fail, beside requests that are out of
+  /// memory, questions, and regions that are page-locked already.
+  std::optional<CallEvent> first_uninvited() const;
   /// "--fault mem_alloc:3=2 ...": what fails the same calls of a replay.
   std::string faults() const;
+  /// Where the memory of a range is, whatever address reaches it: ranges [first, second), in order.
+  /// Memory that is mapped at two addresses is at one place.
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> places(std::uint64_t address,
+                                                              std::uint64_t size) const;
   CallLedger& ledger() noexcept { return ledger_; }
 
  private:
+  void note(const CallEvent& event);
+
   mutable std::mutex mutex_;
   CallLedger ledger_;
+  order::PhysicalExtents extents_;
   std::vector<CallEvent> events_;
   std::map<Call, std::deque<std::int32_t>> answers_;
   std::map<Call, std::uint64_t> counts_;
@@ -69,6 +83,8 @@ class Watch final : public CallHook {
   std::int32_t all_ = 0;
   bool of_ends_ = false;
   bool failed_nth_ = false;
+  bool any_refused_ = false;
+  std::optional<CallEvent> uninvited_;
 };
 
 /// Whether a call ends what another made: a free, a destroy, an unload.

@@ -35,7 +35,7 @@ Epoch::Epoch() {
 }
 
 Epoch::~Epoch() {
-  advance();
+  end();
   auto& pool = counters();
   const std::lock_guard lock(pool.mutex);
   pool.idle.push_back(counter_);

@@ -27,6 +27,11 @@ class Epoch {
     bool current() const noexcept {
       return counter_ == nullptr || counter_->load(std::memory_order_acquire) == at_;
     }
+    /// The manager that the pointer was made by has not ended, whether or not it was reset.
+    bool has_manager() const noexcept {
+      return counter_ == nullptr ||
+             counter_->load(std::memory_order_acquire) / kManager == at_ / kManager;
+    }
     /// Some manager can end this.
     bool bound() const noexcept { return counter_ != nullptr; }
 
@@ -45,8 +50,17 @@ class Epoch {
 
   Mark mark() const noexcept { return {counter_, counter_->load(std::memory_order_relaxed)}; }
   void advance() noexcept { counter_->fetch_add(1, std::memory_order_acq_rel); }
+  /// The manager ends: every mark is stale, and has no manager.
+  void end() noexcept {
+    auto now = counter_->load(std::memory_order_relaxed);
+    while (!counter_->compare_exchange_weak(now, (now / kManager + 1) * kManager,
+                                            std::memory_order_acq_rel)) {
+    }
+  }
 
  private:
+  /// The counter holds the number of the manager in its upper half, that of the reset in the lower.
+  static constexpr std::uint64_t kManager = std::uint64_t{1} << 32;
   std::atomic<std::uint64_t>* counter_;
 };
 

@@ -33,21 +33,33 @@ struct MemoryView {
   Result<MemoryView> view(std::uint64_t start, std::optional<std::uint64_t> stop = {}) const;
 };
 
-/// Owns one end of life: a finalizer that runs at the latest when this dies, unless the manager has
-/// been reset or has ended since (its memory is gone then, and the finalizer must do nothing:
-/// RST-6, RST-7).
+/// Whether a finalizer also runs where a reset has ended the memory before.
+enum class LateFinalizer : bool {
+  skipped,
+  runs  ///< The manager wants to hear of it, as a plugin does; not after the manager's own end.
+};
+
+/// Owns one end of life: a finalizer that runs at the latest when this dies. Where the manager has
+/// been reset since, the memory is gone and the finalizer has nothing to do (RST-6, RST-7): it does
+/// not run, unless it was asked for with LateFinalizer::runs. It never runs after the manager.
 class Lifetime {
  public:
   Lifetime() = default;
-  Lifetime(Finalizer finalizer, Epoch::Mark mark) noexcept : finalizer_(finalizer), mark_(mark) {}
+  Lifetime(Finalizer finalizer, Epoch::Mark mark,
+           LateFinalizer late = LateFinalizer::skipped) noexcept
+      : finalizer_(finalizer), mark_(mark), late_(late) {}
   Lifetime(Lifetime&& other) noexcept
-      : finalizer_(other.take_finalizer()), mark_(other.mark_), freed_(other.freed_) {}
+      : finalizer_(other.take_finalizer()),
+        mark_(other.mark_),
+        freed_(other.freed_),
+        late_(other.late_) {}
   Lifetime& operator=(Lifetime&& other) noexcept {
     if (this != &other) {
       end({});
       finalizer_ = other.take_finalizer();
       mark_ = other.mark_;
       freed_ = other.freed_;
+      late_ = other.late_;
     }
     return *this;
   }
@@ -73,7 +85,8 @@ class Lifetime {
     const auto run = std::exchange(finalizer_.run, nullptr);
     if (run == nullptr) return;
     freed_ = true;
-    if (mark_.current()) run(finalizer_.self, finalizer_.cookie, stream);
+    if (mark_.current() || (late_ == LateFinalizer::runs && mark_.has_manager()))
+      run(finalizer_.self, finalizer_.cookie, stream);
   }
   Status free_nothing() const;
   Finalizer take_finalizer() noexcept {
@@ -83,6 +96,7 @@ class Lifetime {
   Finalizer finalizer_{};
   Epoch::Mark mark_{};
   bool freed_ = false;
+  LateFinalizer late_ = LateFinalizer::skipped;
 };
 
 /// NBEP-7's MemoryPointer: device memory, whose end runs its finalizer. Move-only.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "base/error.hpp"
 #include "driver/types.hpp"
@@ -32,19 +33,33 @@ Table as_known_here(const Table& given) noexcept {
 
 /// Writes `text` as last_error() and report() do.
 std::size_t put_text(const std::string& text, char* buffer, std::size_t size) noexcept;
-/// Asks such a function, `ask(buffer, size)`, for its text; at most 1 MiB of it.
+/// The text of such a function, and whether it kept to the room that it was given and ended it
+/// with a NUL.
+struct GivenText {
+  std::string text;
+  bool whole = true;
+};
+/// Asks such a function, `ask(buffer, size)`, for its text; at most 1 MiB of it. It is first given
+/// little room, then enough: one that does not heed `size` is seen.
 template <class Ask>
-std::string get_text(Ask ask) {
-  constexpr std::size_t kLongest = std::size_t{1} << 20;
-  std::string text(255, '\0');
-  auto size = ask(text.data(), text.size() + 1);
-  if (size > text.size()) {
-    text.resize(size < kLongest ? size : kLongest);
-    const auto again = ask(text.data(), text.size() + 1);
-    size = again < text.size() ? again : text.size();
-  }
-  text.resize(size);
-  return text;
+GivenText get_text(Ask ask) {
+  constexpr std::size_t kLittle = 32, kLongest = std::size_t{1} << 20, kBehind = 256;
+  constexpr char kGuard = '\x5a';
+  GivenText given;
+  std::string buffer;
+  const auto fill = [&](std::size_t room) {
+    buffer.assign(room + kBehind, kGuard);
+    const auto length = ask(buffer.data(), room);
+    const auto end = length < room ? length : room - 1;
+    given.whole = given.whole && buffer.find_first_not_of(kGuard, room) == std::string::npos &&
+                  buffer[end] == '\0';
+    buffer.resize(end);
+    return length;
+  };
+  if (const auto length = fill(kLittle); length >= kLittle)
+    fill((length < kLongest ? length : kLongest) + 1);
+  given.text = std::move(buffer);
+  return given;
 }
 
 }  // namespace emm::plugin

@@ -118,12 +118,24 @@ Status ImportedManager::ask(const char* slot, Body body) const {
   try {
     status = body();
   } catch (...) {
-    return fail(Errc::driver_error, "{}: an exception came out of {}: expected a status",
-                plugin_.name, slot);
+    auto error = threw(slot);
+    tell_of_call(error);
+    return error;
   }
   if (status == EMM_SUCCESS) [[likely]]
     return {};
   return error_of(status, slot);
+}
+
+/// Runs one slot that has no answer. False where it threw, of which the observer is told.
+template <class Body>
+bool ImportedManager::run(const char* slot, Body body) const {
+  return ask(slot,
+             [&] {
+               body();
+               return EMM_SUCCESS;
+             })
+      .has_value();
 }
 
 /// Runs one slot that fills in a struct. `body(struct*)` returns its status.
@@ -132,8 +144,10 @@ Result<Answer> ImportedManager::answer(const char* slot, Answer empty, Body body
   Guarded<Answer> answer(empty);
   auto done = ask(slot, [&] { return body(&answer.value); });
   if (!answer.whole()) {
-    return fail(Errc::driver_error, "{}: {} wrote outside the {} bytes of its answer", plugin_.name,
-                slot, sizeof(Answer));
+    auto error = fail(Errc::driver_error, "{}: {} wrote outside the {} bytes of its answer",
+                      plugin_.name, slot, sizeof(Answer));
+    tell_of_call(error);
+    return error;
   }
   if (!done) return std::move(done).error();
   return answer.value;
@@ -149,13 +163,26 @@ Error ImportedManager::error_of(emm_status status, const char* slot) const {
   if (plugin_.table.last_error == nullptr) return error;
   const RunningCall running("last_error");
   try {
-    error.message = get_text([&](char* buffer, std::size_t size) {
+    auto given = get_text([&](char* buffer, std::size_t size) {
       return plugin_.table.last_error(self_, buffer, size);
     });
+    if (!given.whole) tell_of_call(wrote_outside("last_error"));
+    error.message = std::move(given.text);
   } catch (...) {
-    error.message.clear();  // the status says enough
+    tell_of_call(threw("last_error"));  // the status says enough
   }
   return error;
+}
+
+Error ImportedManager::threw(const char* slot) const {
+  return fail(Errc::driver_error, "{}: an exception came out of {}: expected a status",
+              plugin_.name, slot);
+}
+
+Error ImportedManager::wrote_outside(const char* slot) const {
+  return fail(Errc::driver_error,
+              "{}: {} wrote more than the bytes that it was given, or no NUL at the end",
+              plugin_.name, slot);
 }
 
 Error ImportedManager::without_address(const char* slot, std::uint64_t size) const {
@@ -189,13 +216,9 @@ Result<std::unique_ptr<MemoryManager>> ImportedManager::create(const Plugin& plu
 
 ImportedManager::~ImportedManager() {
   if (self_ == nullptr) return;
-  epoch_.advance();
+  epoch_.end();
   free_all();
-  auto ended = ask("destroy", [&] {
-    plugin_.table.destroy(self_);
-    return EMM_SUCCESS;
-  });
-  if (!ended) tell_of_call(ended.error());
+  run("destroy", [&] { plugin_.table.destroy(self_); });
 }
 
 Status ImportedManager::initialize() {
@@ -205,13 +228,13 @@ Status ImportedManager::initialize() {
 
 Lifetime ImportedManager::hold(const emm_memory& memory) {
   if (memory.token == 0) return {};
-  if (plugin_.table.reset == nullptr) {
-    const std::lock_guard lock(mutex_);
-    const auto number = ++made_;
-    alive_.emplace(number, memory.token);
-    numbers_[memory.token] = number;
-  }
-  return {{.run = finalize, .self = this, .cookie = memory.token}, epoch_.mark()};
+  const Finalizer finalizer{.run = finalize, .self = this, .cookie = memory.token};
+  if (plugin_.table.reset != nullptr) return {finalizer, epoch_.mark(), LateFinalizer::runs};
+  const std::lock_guard lock(mutex_);
+  const auto number = ++made_;
+  alive_.emplace(number, memory.token);
+  numbers_[memory.token] = number;
+  return {finalizer, epoch_.mark()};
 }
 
 void ImportedManager::finalize(void* self, std::uint64_t token, StreamHandle stream) noexcept {
@@ -327,21 +350,12 @@ Result<MemoryInfo> ImportedManager::get_memory_info() {
 void ImportedManager::reset() noexcept {
   epoch_.advance();
   if (plugin_.table.reset == nullptr) return free_all();
-  auto done = ask("reset", [&] {
-    plugin_.table.reset(self_);
-    return EMM_SUCCESS;
-  });
-  if (!done) tell_of_call(done.error());
+  run("reset", [&] { plugin_.table.reset(self_); });
 }
 
 DeferCleanup ImportedManager::defer_cleanup() {
   if (plugin_.table.defer_cleanup == nullptr) return {};
-  auto begun = ask("defer_cleanup", [&] {
-    plugin_.table.defer_cleanup(self_);
-    return EMM_SUCCESS;
-  });
-  if (!begun) {
-    tell_of_call(begun.error());
+  if (!run("defer_cleanup", [&] { plugin_.table.defer_cleanup(self_); })) {
     return {};
   }
   return {end_deferring, this};
@@ -349,21 +363,14 @@ DeferCleanup ImportedManager::defer_cleanup() {
 
 void ImportedManager::end_deferring(void* self) noexcept {
   auto& manager = *static_cast<ImportedManager*>(self);
-  auto ended = manager.ask("end_defer_cleanup", [&] {
-    manager.plugin_.table.end_defer_cleanup(manager.self_);
-    return EMM_SUCCESS;
-  });
-  if (!ended) manager.tell_of_call(ended.error());
+  manager.run("end_defer_cleanup", [&] { manager.plugin_.table.end_defer_cleanup(manager.self_); });
 }
 
 int ImportedManager::interface_version() const noexcept {
   if (plugin_.table.interface_version == nullptr) return kInterfaceVersion;
   int version = 0;
-  auto asked = ask("interface_version", [&] {
-    version = plugin_.table.interface_version(self_);
-    return EMM_SUCCESS;
-  });
-  if (!asked) tell_of_call(asked.error());
+  const bool asked =
+      run("interface_version", [&] { version = plugin_.table.interface_version(self_); });
   return asked ? version : 0;
 }
 
@@ -386,10 +393,7 @@ ManagerState ImportedManager::state() const {
     plugin_.table.state(self_, answer);
     return EMM_SUCCESS;
   });
-  if (!state) {
-    tell_of_call(state.error());
-    return {};
-  }
+  if (!state) return {};
   return {.live_bytes = known(state->live_bytes),
           .reserved_bytes = known(state->reserved_bytes),
           .largest_free_bytes = known(state->largest_free_bytes),
@@ -399,14 +403,17 @@ ManagerState ImportedManager::state() const {
 
 std::string ImportedManager::report() const {
   if (plugin_.table.report == nullptr) return {};
-  std::string text;
+  GivenText given;
   auto asked = ask("report", [&] {
-    text = get_text(
+    given = get_text(
         [&](char* buffer, std::size_t size) { return plugin_.table.report(self_, buffer, size); });
     return EMM_SUCCESS;
   });
-  if (!asked) tell_of_call(asked.error());
-  return asked ? text : describe(asked.error()) + "\n";
+  if (asked && !given.whole) {
+    asked = wrote_outside("report");
+    tell_of_call(asked.error());
+  }
+  return asked ? given.text : describe(asked.error()) + "\n";
 }
 
 MemoryStatistics ImportedManager::statistics() const {
@@ -420,7 +427,6 @@ MemoryStatistics ImportedManager::statistics() const {
     return EMM_SUCCESS;
   });
   MemoryStatistics statistics;
-  if (!asked) tell_of_call(asked.error());
   if (given.back().name != nullptr) {
     tell_of_call(fail(Errc::driver_error,
                       "{}: statistics wrote more than the {} numbers it was asked for",

@@ -67,10 +67,14 @@ class ImportedManager final : public MemoryManager {
   ImportedManager(const Plugin& plugin, const ManagerContext& context);
   template <class Body>
   Status ask(const char* slot, Body body) const;
+  template <class Body>
+  bool run(const char* slot, Body body) const;
   template <class Answer, class Body>
   Result<Answer> answer(const char* slot, Answer empty, Body body) const;
   template <class Body>
   Result<emm_memory> memory(const char* slot, Body body);
+  Error threw(const char* slot) const;
+  Error wrote_outside(const char* slot) const;
   Error without_address(const char* slot, std::uint64_t size) const;
   Error error_of(emm_status status, const char* slot) const;
   Lifetime hold(const emm_memory& memory);

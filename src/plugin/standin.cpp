@@ -32,7 +32,9 @@ std::optional<StandIns> StandIns::load() {
     auto* tap = reinterpret_cast<void (*)(CallHook*)>(dlsym(libcuda, "emm_standin_tap"));
     auto* asked =
         reinterpret_cast<std::uint64_t (*)()>(dlsym(libcuda, "emm_standin_asked_for_tables"));
-    if (tap != nullptr && asked != nullptr) return StandIns(tap, asked);
+    auto* strays = reinterpret_cast<std::uint64_t (*)()>(dlsym(libcuda, "emm_standin_strays"));
+    if (tap != nullptr && asked != nullptr && strays != nullptr)
+      return StandIns(tap, asked, strays);
   }
   return std::nullopt;
 }

@@ -23,12 +23,16 @@ class StandIns {
   void tap(CallHook* hook) const { tap_(hook); }
   /// How often a program asked for undocumented driver tables, as a statically linked cudart does.
   std::uint64_t asked_for_tables() const { return asked_(); }
+  /// How many calls came before cuInit, or without a current context.
+  std::uint64_t strays() const { return strays_(); }
 
  private:
-  StandIns(void (*tap_with)(CallHook*), std::uint64_t (*asked)()) noexcept
-      : tap_(tap_with), asked_(asked) {}
+  using Count = std::uint64_t (*)();
+  StandIns(void (*tap_with)(CallHook*), Count asked, Count strays) noexcept
+      : tap_(tap_with), asked_(asked), strays_(strays) {}
   void (*tap_)(CallHook*);
-  std::uint64_t (*asked_)();
+  Count asked_;
+  Count strays_;
 };
 
 }  // namespace emm::plugin

@@ -19,9 +19,9 @@ using ContextPtr = Machine::Context*;
 /// Makes `call` with the driver of the calling thread's context, and answers the code.
 template <class MakeCall>
 Code in_context(MakeCall call) {
-  if (Machine::started() == nullptr) return Machine::kNotInitialized;
+  if (Machine::started() == nullptr) return Machine::stray(Machine::kNotInitialized);
   auto* context = Machine::current();
-  if (context == nullptr) return Machine::kInvalidContext;
+  if (context == nullptr) return Machine::stray(Machine::kInvalidContext);
   const auto answer = call(*context->device.driver);
   return answer ? Machine::kSuccess : answer.error().native;
 }

@@ -301,6 +301,7 @@ Code cuGetExportTable(const void**, const void*) {
 }
 /// This is no CUDA function. A program that loads the stand-in calls it.
 std::uint64_t emm_standin_asked_for_tables() { return asked_for_tables; }
+std::uint64_t emm_standin_strays() { return emm::standin::Machine::strays(); }
 
 }  // extern "C"
 #pragma GCC visibility pop

@@ -53,6 +53,16 @@ Tap& Machine::tap() noexcept {
   return tap;
 }
 
+namespace {
+std::atomic<std::uint64_t> stray_calls{0};
+}
+
+std::int32_t Machine::stray(std::int32_t code) noexcept {
+  ++stray_calls;
+  return code;
+}
+std::uint64_t Machine::strays() noexcept { return stray_calls; }
+
 Script& Machine::script() noexcept {
   static auto& script = *new Script;
   return script;

@@ -43,6 +43,9 @@ class Machine {
   /// The hook around every call of every device.
   static Tap& tap() noexcept;
   static Script& script() noexcept;
+  /// Answers `code`, and counts a call that came before cuInit or without a current context.
+  static std::int32_t stray(std::int32_t code) noexcept;
+  static std::uint64_t strays() noexcept;
 
   int device_count() const noexcept { return platform_->device_count(); }
   Clock& clock() noexcept { return platform_->clock(); }

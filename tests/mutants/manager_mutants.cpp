@@ -1,4 +1,5 @@
 #include <atomic>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -10,6 +11,7 @@
 #include "base/units.hpp"
 #include "emm/epoch.hpp"
 #include "emm/ipc_handle.hpp"
+#include "emm/manager_observer.hpp"
 #include "emm/memory_manager.hpp"
 #include "emm/memory_pointer.hpp"
 #include "further_mutants.hpp"
@@ -21,6 +23,22 @@ namespace emm::mutants {
 namespace {
 
 using W = WrongManager&;
+
+/// The end of a block for which `clears(size, ends so far)` holds writes to the newest other one.
+void clear_newest_at_end(W m, bool (*clears)(std::uint64_t, std::uint64_t)) {
+  auto newest = remembers<DevicePtr>();
+  auto ends = remembers<std::uint64_t>();
+  m.on_memalloc = [&m, newest, ends, clears](auto size, auto stream) -> Result<MemoryPointer> {
+    auto memory = m.up->memalloc(size, stream);
+    if (!memory) return memory;
+    *newest = memory->device_pointer();
+    return in_shell(*std::move(memory), [&m, newest, ends, clears](Shell& shell, StreamHandle on) {
+      if (clears(shell.size, ++*ends) && newest->value != shell.address)
+        ignore(m.driver->to.memset_d8(*newest, 0, 1));
+      shell.end(on);
+    });
+  };
+}
 
 const Error kOutOfMemory = driver_error(Call::mem_alloc, 2);
 Error fault(Errc code) { return {.code = code}; }
@@ -958,6 +976,76 @@ const Mutant kMutants[] = {
          ++*alive;
          return in_shell(*std::move(memory),
                          [alive](Shell& shell, StreamHandle on) { --*alive, shell.end(on); });
+       };
+     }},
+    {"suite/serves", "refuses every third request of 256 KiB", "default",
+     [](W m) {
+       m.on_memalloc = [&m, n = 0](auto size, auto stream) mutable -> Result<MemoryPointer> {
+         if (size == 256_KiB && ++n % 3 == 0) return kOutOfMemory;
+         return m.up->memalloc(size, stream);
+       };
+     }},
+    {"suite/sweep", "clears the newest block where one of a power of two and a byte ends",
+     "default",
+     [](W m) {
+       clear_newest_at_end(m, [](std::uint64_t size, std::uint64_t) {
+         return size > 1_MiB && std::has_single_bit(size - 1);
+       });
+     }},
+    {"suite/fragments", "clears the newest block at every 1009th end", "default",
+     [](W m) {
+       clear_newest_at_end(m, [](std::uint64_t, std::uint64_t ends) { return ends % 1009 == 0; });
+     }},
+    {"suite/beyond_4GiB", "clears the newest block for one of more than 8 GiB", "default",
+     [](W m) {
+       auto newest = remembers<DevicePtr>();
+       m.on_memalloc = [&m, newest](auto size, auto stream) {
+         if (size > 8_GiB && *newest) ignore(m.driver->to.memset_d8(*newest, 0, 1));
+         auto memory = m.up->memalloc(size, stream);
+         if (memory) *newest = memory->device_pointer();
+         return memory;
+       };
+     }},
+    {"suite/size_zero", "clears the newest block for a request for 0 bytes", "cudart",
+     [](W m) {
+       auto newest = remembers<DevicePtr>();
+       m.on_memalloc = [&m, newest](auto size, auto stream) {
+         if (size == 0 && *newest) ignore(m.driver->to.memset_d8(*newest, 0, 1));
+         auto memory = m.up->memalloc(size, stream);
+         if (memory && size != 0) *newest = memory->device_pointer();
+         return memory;
+       };
+     }},
+    {"errors/passed_on", "calls any failure out of memory", "cudart",
+     [](W m) {
+       m.on_memalloc = [&m](auto size, auto stream) -> Result<MemoryPointer> {
+         auto memory = m.up->memalloc(size, stream);
+         if (!memory && memory.error().native != 0) return kOutOfMemory;
+         return memory;
+       };
+     }},
+    {"errors/out_of_memory", "does not know why a region is refused", "default",
+     [](W m) {
+       m.on_mempin = [&m](auto range, auto flags, auto owner) -> Result<HostMemory> {
+         auto memory = m.up->mempin(range, flags, std::move(owner));
+         if (!memory && memory.error().code == Errc::out_of_memory)
+           return driver_error(Call::mem_host_register, 999);
+         return memory;
+       };
+     }},
+    {"errors/options", "takes any option", "default", [](W) {}},
+    {"accounts/calls", "waits for a stream that is not there", "default",
+     [](W m) {
+       m.on_flush = [&m] {
+         ignore(m.driver->to.stream_synchronize({0xdead}));
+         return m.up->flush();
+       };
+     }},
+    {"abi/answers", "writes more of its state than there is room for", "default",
+     [](W m) {
+       m.on_state = [&m] {
+         if (m.context.observer != nullptr) m.context.observer->call_failed(fault(Errc::internal));
+         return m.up->state();
        };
      }},
     {"random/model", "nests deferrals two deep", "default",

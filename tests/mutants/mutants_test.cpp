@@ -21,6 +21,8 @@ TEST(Mutants, EveryClauseHasOne) {
   for (const auto& mutant : all_own_mutants()) broken.insert(mutant.clause);
   for (const bool own : {false, true}) {
     for (const auto* clause : select({.own = own})) {
+      // One that crashes is judged in a process of its own: tests/plugin, tests/golden.
+      if (clause->id == "abi/harmless") continue;
       EXPECT_EQ(broken.count(clause->id), 1u) << clause->id << " has no mutant that breaks it";
     }
   }

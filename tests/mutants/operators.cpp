@@ -320,8 +320,9 @@ conformance::Subject subject_of(const Operator& mistake) {
 
 const conformance::Clause* first_that_fails(const conformance::Subject& subject) {
   for (const auto* clause : conformance::select({})) {
-    if (conformance::judge(*clause, subject).kind == conformance::Verdict::Kind::fail)
-      return clause;
+    const auto verdict = conformance::judge(*clause, subject);
+    if (!verdict.broken.empty()) return conformance::find_clause(verdict.broken);
+    if (verdict.kind == conformance::Verdict::Kind::fail) return clause;
   }
   return nullptr;
 }

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/text.hpp"
 #include "emm/defer_cleanup.hpp"
 #include "emm/memory_manager.hpp"
 #include "emm/memory_pointer.hpp"
@@ -154,6 +155,12 @@ conformance::Subject subject_of(const Mutant& mutant) {
   subject.factory = *std::move(upstream);
   if (mutant.make != nullptr)
     subject.factory = wrong_factory(std::move(subject.factory), mutant.make);
+  subject.with_options =
+      [mutant, wrong = subject.factory](std::string_view options) -> Result<ManagerFactory> {
+    if (mutant.clause == "errors/options") return wrong;
+    const auto has_some = mutant.over.find(':') != std::string_view::npos;
+    return find_manager(text::format("{}{}{}", mutant.over, has_some ? "," : ":", options));
+  };
   return subject;
 }
 

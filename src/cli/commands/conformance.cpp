@@ -1,4 +1,5 @@
 #include <memory>
+#include <random>
 
 #include "cli/command.hpp"
 #include "cli/judge_apart.hpp"
@@ -29,9 +30,12 @@ class Conformance final : public CommandRun {
     arguments.choice("--level", level_, {"must", "should", "quirk"},
                      "Clauses of this level, and those that bind more");
     arguments.text("--device", device_, "DEVICE", "sim or cuda[:N]");
-    arguments.count("--seed", seed_, "Of everything random");
+    arguments.text("--seed", seed_, "N|random",
+                   "Of everything random; `random` takes another each time, and says which");
+    arguments.flag("--thorough", thorough_,
+                   "Takes minutes: 40 times as many random requests and programs");
     arguments.count("--deadline", deadline_s_,
-                    "Seconds for each clause, if the manager is in a shared object");
+                    "Seconds that a clause may take, which is judged in a process of its own");
     arguments.output("--json", json_, "Writes the verdicts as JSON (emmctl.conformance/1)");
     arguments.output("--junit", junit_, "Writes them as JUnit XML");
     arguments.output("--tap", tap_, "Writes them as TAP");
@@ -47,20 +51,23 @@ class Conformance final : public CommandRun {
   Result<ExitCode> run(Console& console) override {
     auto spec = manager_.spec();
     if (!spec) return std::move(spec).error();
-    // A stranger is judged where it can do no harm.
     const bool foreign = !own_ && is_foreign(*spec);
     if (foreign) plugin::enter_heap_checks();
-    Subject subject{
-        .manager = *spec, .promise = promise_of(*spec), .device = device_, .seed = seed_};
+    const auto seed = seed_ == "random" ? std::optional(random_seed()) : text::to_u64(seed_);
+    if (!seed) return fail(Errc::usage, "--seed {}: expected a number or random", seed_);
+    if (seed_ == "random") console.say(text::format("seed {}", *seed));
+    Subject subject{.manager = *spec, .promise = promise_of(*spec), .device = device_};
+    subject.foreign = foreign;
+    subject.seed = *seed;
+    subject.thorough = thorough_;
     if (as_ == "default") subject.promise = Scope::deflt;
     if (as_ == "host-only") subject.promise = Scope::host;
     if (as_ == "any") subject.promise = Scope::all;
     const auto numba =
         manager_.profile() == Profile::numba || spec->find("profile=numba") != std::string::npos;
     subject.profile = numba ? Profile::numba : Profile::standard;
-    if (!foreign) {
-      auto factory =
-          own_ ? find_manager(numba ? "default:profile=numba" : "default") : manager_.find();
+    if (own_) {
+      auto factory = find_manager(numba ? "default:profile=numba" : "default");
       if (!factory) return std::move(factory).error();
       subject.factory = *std::move(factory);
     }
@@ -72,8 +79,9 @@ class Conformance final : public CommandRun {
     const auto chosen = select(selection).size();
     if (chosen == 0)
       return fail(Errc::usage, "no clause is named so: expected ids of `emmctl list clauses`");
-    const Apart apart(manager_, subject, std::chrono::seconds(deadline_s_));
-    if (foreign) {
+    constexpr std::uint64_t kThorough = 20;
+    Apart apart(manager_, subject, std::chrono::seconds(deadline_s_ * (thorough_ ? kThorough : 1)));
+    if (!own_) {
       const auto why_not = apart.look();
       if (!why_not) return why_not.error();
       if (!why_not->empty()) {
@@ -88,11 +96,11 @@ class Conformance final : public CommandRun {
     const Judge elsewhere = [&](const Clause& clause, const Subject&) {
       return apart.judge(clause);
     };
-    const auto report = run_suite(subject, selection, foreign ? elsewhere : Judge(judge),
-                                  [&](const Clause& clause) {
-                                    console.progress(clause.id, done++, chosen);
-                                    return !interrupted();
-                                  });
+    const auto report =
+        run_suite(subject, selection, own_ ? Judge(judge) : elsewhere, [&](const Clause& clause) {
+          console.progress(clause.id, done++, chosen);
+          return !interrupted();
+        });
     console.end_progress();
 
     if (auto written = write(console, report); !written) return std::move(written).error();
@@ -130,10 +138,15 @@ class Conformance final : public CommandRun {
   }
 
   ManagerChoice manager_;
-  std::string as_, level_ = "quirk", device_ = "sim", json_, junit_, tap_, traces_;
+  static std::uint64_t random_seed() {
+    std::random_device source;
+    return source();
+  }
+
+  std::string as_, level_ = "quirk", device_ = "sim", seed_ = "0", json_, junit_, tap_, traces_;
   std::vector<std::string> globs_;
-  std::uint64_t seed_ = 0, deadline_s_ = 60;
-  bool own_ = false, times_ = false;
+  std::uint64_t deadline_s_ = 30;
+  bool own_ = false, times_ = false, thorough_ = false;
 };
 
 }  // namespace

@@ -94,7 +94,7 @@ constexpr Clause kAccountsClauses[] = {
      .source = "what a manager is for",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "accounts/every_call_failed accounts/refused_frees",
+     .may_fail_with = "* accounts/every_call_failed accounts/refused_frees",
      .check =
          [](Bench& b) {
            use_everything(b);
@@ -103,6 +103,20 @@ constexpr Clause kAccountsClauses[] = {
            b.expect_equal("frees that the observer heard to have failed", b.observer().failures(),
                           0u);
            b.expect_balance("every operation, a reset, the manager's end");
+         }},
+
+    {.id = "accounts/calls",
+     .rule = "The driver refuses no call of a manager, beside requests that are out of memory.",
+     .source = "CUDA: an invalid call is a mistake of its caller",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "* DEV-9 MAN-3 PD-15 PD-18 OBJ-1",
+     .check =
+         [](Bench& b) {
+           for (int i = 0; i < 3 && !b.decided(); ++i) use_everything(b);
+           const auto refused = b.watch().first_uninvited();
+           b.expect(!refused, "every operation, three times", refused ? to_text(*refused) : "",
+                    "calls that the driver makes");
          }},
 
     {.id = "accounts/live_bytes",

@@ -229,7 +229,7 @@ void for_each_deferred(Bench& b, const std::function<void(Bench&, Kind, const Ob
     trial->untraceable();
     trial->expect(true, {}, {}, {});
     check(*trial, kind, observed);
-    b.take(trial->verdict());
+    b.take(*trial);
   }
   if (!any)
     b.not_applicable("inside a deferral this manager frees as it does outside, which it may");
@@ -581,7 +581,7 @@ constexpr Clause kDeferralClauses[] = {
            (*large)->expect(true, {}, {}, {});
            check_no_block_is_lost(**large, b.is_simulated() && !plain ? 64_MiB : 512_MiB);
            b.expect(true, {}, {}, {});
-           b.take((*large)->verdict());
+           b.take(**large);
            for (const auto kind : {Kind::managed, Kind::mapped, Kind::pinned}) {
              if (b.decided()) return;
              const auto trial = fresh(b);
@@ -589,7 +589,7 @@ constexpr Clause kDeferralClauses[] = {
              trial->untraceable();
              trial->expect(true, {}, {}, {});
              check_no_host_block_is_lost(*trial, kind);
-             b.take(trial->verdict());
+             b.take(*trial);
            }
          }},
 

@@ -157,6 +157,7 @@ constexpr Clause kEndingsClauses[] = {
      .level = Level::must,
      .scope = Scope::all,
      .may_fail_with = "RST-5",
+     .not_through_abi = "after destroy the host calls no slot",
      .check =
          [](Bench& b) {
            auto dropped = b.any(64_KiB);

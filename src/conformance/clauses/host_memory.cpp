@@ -261,6 +261,7 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:1758, 1795",
      .level = Level::must,
      .scope = Scope::all,
+     .not_through_abi = "the host keeps the owner of a region",
      .check =
          [](Bench& b) {
            for (const bool mapped : {false, true}) {

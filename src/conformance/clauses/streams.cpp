@@ -156,7 +156,7 @@ void run_stream_programs(Bench& b) {
     auto fresh = Bench::create(subject, "stream/hazards");
     if (!fresh) return b.inconclusive(describe(fresh.error()));
     StreamProgram(**fresh, subject.seed).run(120);
-    b.take((*fresh)->verdict());
+    b.take(**fresh);
   }
 }
 

@@ -527,7 +527,7 @@ void run_default_stream_programs(Bench& b) {
     auto fresh = Bench::create(subject, "threads/default_streams");
     if (!fresh) return b.inconclusive(describe(fresh.error()));
     DefaultStreamProgram(**fresh, subject.seed).run(100);
-    b.take((*fresh)->verdict());
+    b.take(**fresh);
   }
 }
 

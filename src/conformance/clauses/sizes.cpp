@@ -1,0 +1,291 @@
+#include <algorithm>
+#include <array>
+
+#include "base/units.hpp"
+#include "conformance/bench.hpp"
+
+// Beyond the catalogue: every size, many blocks, blocks beyond 4 GiB, over memory in pieces; and
+// what may be refused. Bench judges each block as it is handed out: aligned, apart from all that
+// live, memory throughout.
+
+namespace emm {
+namespace {
+
+using namespace emm::conformance;
+
+/// A block whose ends, and every 4 GiB of it, hold a mark of its own.
+class Marked {
+ public:
+  Marked(Bench& bench, BenchMemory block, std::uint8_t mark)
+      : bench_(&bench), block_(std::move(block)), mark_(mark) {
+    for_each_place([&](DevicePtr at, std::uint64_t size) {
+      bench_->expect(bench_->device().memset_d8(at, mark_, size).has_value(), "a block is written",
+                     "the device refuses", "it is memory");
+      return true;
+    });
+  }
+  std::uint64_t address() const noexcept { return block_.address(); }
+  std::uint64_t size() const noexcept { return block_.size(); }
+  bool is_whole() const {
+    bool whole = true;
+    for_each_place([&](DevicePtr at, std::uint64_t size) {
+      std::array<std::byte, kMark> seen{};
+      whole = whole && bench_->device().memcpy_dtoh(std::span(seen).first(size), at) &&
+              std::all_of(seen.begin(), seen.begin() + static_cast<std::ptrdiff_t>(size),
+                          [&](std::byte byte) { return byte == std::byte{mark_}; });
+      return whole;
+    });
+    return whole;
+  }
+  /// Looks at the marks, and frees.
+  void end() {
+    bench_->expect(is_whole(), text::format("a block of {} bytes, when it is freed", size()),
+                   "other content at its ends", "what was written");
+    bench_->expect_ok("free()", block_.free());
+  }
+
+ private:
+  static constexpr std::uint64_t kMark = 16;
+
+  template <class F>
+  void for_each_place(F f) const {
+    const auto mark = std::min(kMark, size());
+    for (std::uint64_t at = 0; at < size(); at += 4_GiB) {
+      if (!f(block_.device() + at, std::min(mark, size() - at))) return;
+    }
+    f(block_.device() + (size() - mark), mark);
+  }
+
+  Bench* bench_;
+  BenchMemory block_;
+  std::uint8_t mark_;
+};
+
+/// Asks for memory on a device that has plenty, and marks what it gets.
+class Asking {
+ public:
+  explicit Asking(Bench& bench) : b_(bench) {}
+
+  /// Nothing where the manager may refuse, and once the clause is decided.
+  std::optional<Marked> ask(std::uint64_t size) {
+    if (b_.decided()) return std::nullopt;
+    auto block = b_.try_memalloc(size);
+    if (!b_.gives(block, size)) return std::nullopt;
+    b_.expect_equal("the size of a block", block->size(), size);
+    return Marked(b_, *std::move(block), static_cast<std::uint8_t>(++marks_ % 251 + 1));
+  }
+
+ private:
+  Bench& b_;
+  std::uint64_t marks_ = 0;
+};
+
+/// Judges `check` on a simulated device with `capacity`, or on the real one.
+template <class Check>
+void on_roomy_device(Bench& b, std::string_view capacity, Check check) {
+  auto subject = b.subject();
+  if (b.is_simulated() && subject.standins == nullptr)
+    subject.device = text::format("sim:capacity={},seed={}", capacity, b.seed());
+  auto fresh = Bench::create(subject, b.clause());
+  if (!fresh) return b.inconclusive(describe(fresh.error()));
+  b.expect(true, {}, {}, {});
+  (*fresh)->expect(true, {}, {}, {});
+  check(**fresh);
+  b.take(**fresh);
+}
+
+/// Three neighbours of `size`; what is a little larger than the middle one must not take its place.
+void leave_holes(Bench& b, Asking& asking, std::uint64_t size) {
+  std::vector<Marked> kept;
+  std::vector<std::optional<Marked>> holes;
+  for (int i = 0; i < 3; ++i) {
+    auto before = asking.ask(size);
+    auto hole = asking.ask(size);
+    if (!before || !hole) break;
+    kept.push_back(*std::move(before));
+    holes.push_back(std::move(hole));
+  }
+  if (auto last = asking.ask(size)) kept.push_back(*std::move(last));
+  for (auto& hole : holes) hole->end();
+  for (const auto more : {std::uint64_t{1}, std::uint64_t{256}, std::uint64_t{512}, 2_MiB}) {
+    if (auto larger = asking.ask(size + more)) kept.push_back(*std::move(larger));
+  }
+  if (auto same = asking.ask(size)) kept.push_back(*std::move(same));
+  if (auto less = asking.ask(size - size / 3)) kept.push_back(*std::move(less));
+  for (std::size_t i = 0; i < kept.size(); i += 2) kept[i].end();
+  for (std::size_t i = 1; i < kept.size(); i += 2) kept[i].end();
+  if (b.decided()) return;
+}
+
+/// Random requests and ends, most of them small, some of up to `largest`.
+void go_at_random(Bench& b, Asking& asking, std::uint64_t steps, std::uint64_t largest) {
+  constexpr std::size_t kMost = 160;
+  auto& random = b.random();
+  std::vector<Marked> live;
+  bool grows = true;
+  for (std::uint64_t i = 0; i < steps && !b.decided(); ++i) {
+    if (live.size() >= kMost) grows = false;
+    if (live.size() < kMost / 8) grows = true;
+    if (live.empty() || random.chance(grows ? 0.7 : 0.3)) {
+      if (auto block = asking.ask(random.log_uniform(1, largest))) {
+        live.push_back(*std::move(block));
+        continue;
+      }
+      grows = false;
+      if (live.empty()) return;
+    }
+    const auto at = random.below(live.size());
+    std::swap(live[at], live.back());
+    live.back().end();
+    live.pop_back();
+  }
+  for (auto& one : live) one.end();
+}
+
+constexpr Clause kSizesClauses[] = {
+    {.id = "suite/serves",
+     .rule = "Memory is out only where neither the device nor idle memory of the manager can serve "
+             "the request.",
+     .source = "numba#2046; rmm, pool_mr_tests; NBEP 7, memalloc",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "*",
+     .check =
+         [](Bench& b) {
+           b.leave_on_device(96_MiB);
+           b.expect(true, {}, {}, {});
+           for (const auto size : {4_MiB, 3_MiB + 1, 256_KiB, 24_MiB}) {
+             std::vector<BenchMemory> blocks;
+             const auto ask = [&] {
+               auto block = b.try_memalloc(size);
+               if (!b.gives(block, size)) return false;
+               blocks.push_back(*std::move(block));
+               return true;
+             };
+             while (!b.decided() && blocks.size() < 128_MiB / size && ask()) {
+             }
+             for (int round = 0; round < 3 && !b.decided(); ++round) {
+               const auto had = blocks.size();
+               std::size_t at = 0;
+               std::erase_if(blocks, [&](const BenchMemory&) { return at++ % 2 == 1; });
+               while (blocks.size() < had && ask()) {
+               }
+             }
+           }
+         }},
+
+    {.id = "suite/many",
+     .rule = "Thousands of small blocks live side by side, and tens of thousands one after the "
+             "other.",
+     .source = "rmm, mr_ref_test",
+     .level = Level::must,
+     .scope = Scope::all,
+     .check =
+         [](Bench& b) {
+           on_roomy_device(b, "64GiB", [](Bench& on) {
+             constexpr std::uint64_t kLive = 10'500, kInTurn = 66'000;
+             std::vector<BenchMemory> blocks;
+             for (std::uint64_t i = 0; i < kInTurn && !on.decided(); ++i) {
+               const auto size = 1 + i % 256;
+               auto block = on.try_memalloc(size);
+               if (!block && block.error().code != Errc::not_supported) {
+                 const auto why = on.why_wrongly_refused(size, {});
+                 on.expect(why.empty(),
+                           text::format("block {}, {} of them alive", i + 1, blocks.size()),
+                           text::format("{}: {}", describe(block.error()), why), "memory");
+                 if (blocks.empty() || on.decided()) return;
+                 blocks.clear();
+                 continue;
+               }
+               if (!on.gives(block, size)) return;
+               if (blocks.size() < kLive) {
+                 blocks.push_back(*std::move(block));
+               } else {
+                 blocks[i * 7 % kLive] = *std::move(block);
+               }
+             }
+           });
+         }},
+
+    {.id = "suite/sweep",
+     .rule = "Around every power of two, memory in pieces gives blocks that are whole and apart.",
+     .source = "what memory is",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "*",
+     .check =
+         [](Bench& b) {
+           on_roomy_device(b, "4GiB", [](Bench& on) {
+             Asking asking(on);
+             for (std::uint64_t power = 256; power <= 64_MiB && !on.decided(); power *= 2) {
+               for (const auto granule : {std::uint64_t{1}, std::uint64_t{512}, 64_KiB, 2_MiB}) {
+                 if (granule < power) leave_holes(on, asking, power - granule);
+                 leave_holes(on, asking, power + granule);
+               }
+               leave_holes(on, asking, power);
+               for (std::uint64_t i = 0; i < 3 * on.effort(); ++i)
+                 leave_holes(on, asking, on.random().between(power, 2 * power));
+             }
+           });
+         }},
+
+    {.id = "suite/fragments",
+     .rule = "Through thousands of random requests and ends, blocks are whole and apart.",
+     .source = "what memory is",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "*",
+     .check =
+         [](Bench& b) {
+           on_roomy_device(b, "4GiB", [](Bench& on) {
+             Asking asking(on);
+             go_at_random(on, asking, 12'000 * on.effort(), 64_MiB);
+             go_at_random(on, asking, 6'000 * on.effort(), 256_KiB);
+           });
+         }},
+
+    {.id = "suite/beyond_4GiB",
+     .rule = "Blocks of more than 4 GiB are cut and joined as small ones are.",
+     .source = "arithmetic of 32 bits",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "suite/too_large",
+     .check =
+         [](Bench& b) {
+           on_roomy_device(b, "128GiB", [](Bench& on) {
+             const auto info = on.device().mem_get_info();
+             if (!info || info->free < 52_GiB)
+               return on.not_applicable("the device has less than 52 GiB free");
+             if (on.affordable(52_GiB) < 52_GiB)
+               return on.not_applicable("the manager's own limit is less than 52 GiB");
+             Asking asking(on);
+             std::vector<std::optional<Marked>> live;
+             const auto ask = [&](std::uint64_t size) { live.push_back(asking.ask(size)); };
+             const auto end = [&](std::size_t at) {
+               if (live[at]) live[at]->end();
+               live[at].reset();
+             };
+             for (const auto size : {9_GiB, 13_GiB + 512, 6_GiB - 1}) ask(size);
+             end(1);
+             for (const auto size : {4_GiB + 512, 5_GiB, 3_GiB}) ask(size);
+             end(0);
+             end(3);
+             for (const auto size : {8_GiB + 2_MiB, 4_GiB, 1_MiB, 512_MiB}) ask(size);
+             end(4);
+             end(5);
+             ask(12_GiB);
+             for (std::size_t at = 0; at < live.size(); ++at) end(at);
+             ask(21_GiB);
+             ask(4_GiB + 1);
+             end(live.size() - 2);
+             end(live.size() - 1);
+           });
+         }},
+};
+
+}  // namespace
+
+extern constinit const ClauseGroup sizes_clauses{"Beyond the catalogue: sizes and numbers",
+                                                 kSizesClauses};
+
+}  // namespace emm
