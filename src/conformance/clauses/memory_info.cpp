@@ -218,7 +218,7 @@ constexpr Clause kMemoryInfoClauses[] = {
            auto large = Bench::create(subject, "memory_info/true");
            if (!large) return b.inconclusive(describe(large.error()));
            judge(**large, 256);
-           b.take((*large)->verdict());
+           b.take(**large);
          }},
 };
 
