@@ -11,9 +11,7 @@ class MeasuredStack final : public replay::Stack {
   explicit MeasuredStack(replay::Stack& of) : of_(of) {}
 
   Result<std::unique_ptr<Context>> make_context(std::uint32_t device, ManagerObserver* observer,
-                                                order::Checker* order) override {
-    return of_.make_context(device, observer, order);
-  }
+                                                order::Checker* order) override;
   Clock& clock() override { return clock_; }
   const Clock* model_clock() override {
     return of_.clock().kind() == "simulated" ? &of_.clock() : nullptr;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/text.hpp"
-#include "emm/context.hpp"
 #include "harness/apart.hpp"
 #include "harness/device_stack.hpp"
 #include "harness/measured_stack.hpp"

@@ -29,13 +29,28 @@ endif()
 # Given to the compiler at once, up to forty files of a target take a third to a half of what they take one by one. One
 # by one, it says which file leans on what another includes; CI builds both.
 # emm_compiled_alone(<target> <files>...): files that name for themselves what another file of the target does too.
-set(EMM_UNITY all CACHE STRING "Files that are compiled at once: all, or off (none)")
-if(EMM_UNITY STREQUAL "all")
+set(EMM_UNITY all CACHE STRING "Files that are compiled at once: all, grouped (all, by what they include), or off (none)")
+if(NOT EMM_UNITY STREQUAL "off")
   set(CMAKE_UNITY_BUILD ON)
 endif()
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 40)
 function(emm_compiled_alone target)
   set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
+# emm_manager_users(<target> <files>...): those of the target's files that include emm/memory_manager.hpp, where most do not.
+# With EMM_UNITY=grouped, as in the developers' tree, they are compiled at once apart from the others, so that a line
+# changed there leaves these as they are.
+function(emm_manager_users target)
+  if(EMM_UNITY STREQUAL "grouped")
+    set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
+    cmake_language(EVAL CODE "cmake_language(DEFER CALL emm_group_files ${target} [[${ARGN}]])")  # once all its files are known
+  endif()
+endfunction()
+function(emm_group_files target users)
+  get_target_property(files ${target} SOURCES)
+  set_source_files_properties(${files} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP others)
+  set_source_files_properties(${users} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP users)
 endfunction()
 
 # A warning stops developers and CI. It does not stop somebody whose compiler warns of what ours does not.

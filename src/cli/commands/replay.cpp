@@ -7,7 +7,6 @@
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
 #include "cli/memory_maps.hpp"
-#include "emm/context.hpp"
 #include "emm/manager_entry.hpp"
 #include "emm/memory_manager.hpp"
 #include "harness/apart.hpp"
