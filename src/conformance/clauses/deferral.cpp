@@ -599,6 +599,7 @@ constexpr Clause kDeferralClauses[] = {
      .source = "emm_plugin.h, destroy",
      .level = Level::must,
      .scope = Scope::all,
+     .may_fail_with = "accounts/balance",
      .check =
          [](Bench& b) {
            b.untraceable();

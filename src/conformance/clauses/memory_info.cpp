@@ -40,7 +40,7 @@ class InfoProgram {
   InfoProgram(Bench& bench, std::uint64_t unit) : b_(bench), unit_(unit) {}
 
   void run() {
-    b_.leave_on_device(96_MiB * unit_);
+    b_.leave_on_device(96_MiB * unit_);  // the rest of the device is in use by others
     const auto before = b_.device().mem_get_info();
     if (!before) return b_.inconclusive(describe(before.error()));
     free_before_ = before->free;
