@@ -251,6 +251,16 @@ std::string Bench::why_wrongly_refused(std::uint64_t size, StreamHandle stream) 
           range.end - begin, text::hex(begin));
     }
   }
+  if (std::this_thread::get_id() == home_ && size != 0) {
+    // What it can give when it is told to, it could have given when it was asked.
+    const auto serves_after = [&](const Status& done) {
+      if (!done) return false;
+      auto memory = manager().memalloc(size, stream);
+      return memory && memory->free(stream);
+    };
+    if (serves_after(manager().flush())) return "refused, and served after flush()";
+    if (serves_after(manager().trim(0))) return "refused, and served after trim(0)";
+  }
   if (size > capacity().limit.value_or(size)) return {};
   const auto needed = 2 * size + kDeviceSlack;  // it may round up, and take a slab at a time
   if (needed < size) return {};
@@ -308,12 +318,12 @@ Result<BenchMemory> Bench::try_managed(std::uint64_t size, AttachFlags attach) {
   const auto id = note("memallocmanaged", text::format(",\"size\":{}", size), true);
   auto memory = to.memallocmanaged(size, attach);
   if (!memory) return std::move(memory).error();
-  auto block = wrap(id, std::move(memory->memory()));
+  auto block = wrap(id, std::move(memory->memory()), {}, true);
   block.mapped_ = true;
   return block;
 }
 
-BenchMemory Bench::wrap(std::uint64_t id, MemoryPointer memory, StreamHandle stream) {
+BenchMemory Bench::wrap(std::uint64_t id, MemoryPointer memory, StreamHandle stream, bool managed) {
   BenchMemory block;
   block.bench_ = this;
   block.id_ = id;
@@ -321,7 +331,7 @@ BenchMemory Bench::wrap(std::uint64_t id, MemoryPointer memory, StreamHandle str
   block.address_ = block.device_.value;
   block.size_ = memory.size();
   block.lifetime_ = std::move(memory).take_lifetime();
-  judge_block(block, stream);
+  judge_block(block, stream, managed);
   return block;
 }
 
@@ -348,7 +358,7 @@ BenchMemory Bench::wrap(std::uint64_t id, HostMemory memory) {
 // What holds of every block, whatever is judged.
 
 /// Aligned, apart from all that live, and memory throughout.
-void Bench::judge_block(const BenchMemory& block, StreamHandle stream) {
+void Bench::judge_block(const BenchMemory& block, StreamHandle stream, bool managed) {
   const auto begin = block.address();
   if (begin == 0) return;
   const auto size = block.size();
@@ -375,6 +385,8 @@ void Bench::judge_block(const BenchMemory& block, StreamHandle stream) {
   if (!other.empty())
     expect_rule("live/overlap_address", false, done(), other, "memory of its own");
   if (size == 0) return;
+  if (!managed && watch_.ledger().find(CallLedger::Kind::managed, begin))
+    expect_rule("DEV-1", false, done(), "managed memory", "device memory");
   if (begin % kAlignment != 0)
     expect_rule("suite/alignment", false, done(), text::format("address {}", text::hex(begin)),
                 "a multiple of 256");

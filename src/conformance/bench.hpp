@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -239,7 +240,7 @@ class Bench {
   std::uint64_t note(std::string_view op, std::string_view members, bool allocates);
   void add_note(std::string note);  ///< With mutex_.
   void note_free(const BenchMemory& block, StreamHandle stream, bool late);
-  void judge_block(const BenchMemory& block, StreamHandle stream);
+  void judge_block(const BenchMemory& block, StreamHandle stream, bool managed);
   std::string take_places(const BenchMemory& block);
   void leave_places(std::uint64_t id);
   void forget_memory();
@@ -247,7 +248,8 @@ class Bench {
   void judge_ledger();
   Verdict failure(std::string_view done, std::string_view seen, std::string_view expected) const;
   Verdict verdict() const;
-  BenchMemory wrap(std::uint64_t id, MemoryPointer memory, StreamHandle stream = {});
+  BenchMemory wrap(std::uint64_t id, MemoryPointer memory, StreamHandle stream = {},
+                   bool managed = false);
   BenchMemory wrap(std::uint64_t id, HostMemory memory);
   std::string trace() const;
   std::string last_calls() const;
@@ -268,6 +270,7 @@ class Bench {
   Prng random_;
   std::unique_ptr<MemoryManager> manager_;
   bool initialized_ = false;
+  const std::thread::id home_ = std::this_thread::get_id();  ///< The check's thread.
   std::vector<StreamHandle> streams_;
   std::vector<DevicePtr> ballast_;
   std::vector<std::unique_ptr<std::byte[]>> buffers_;

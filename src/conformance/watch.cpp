@@ -79,6 +79,8 @@ std::int32_t Watch::before(const CallEvent& event) {
   ++total_;
   const auto count = ++counts_[event.call];
   auto native = all_;
+  if (const auto always = always_.find(event.call); always != always_.end())
+    native = always->second;
   if (auto& answers = answers_[event.call]; !answers.empty()) {
     native = answers.front();
     answers.pop_front();
@@ -139,6 +141,11 @@ std::optional<CallEvent> Watch::first_uninvited() const {
 void Watch::fail(Call call, std::initializer_list<std::int32_t> natives) {
   const std::lock_guard lock(mutex_);
   answers_[call].assign(natives.begin(), natives.end());
+}
+
+void Watch::fail_always(Call call, std::int32_t native) {
+  const std::lock_guard lock(mutex_);
+  always_[call] = native;
 }
 
 void Watch::fail_nth(std::uint64_t n, std::int32_t native, bool of_ends) {

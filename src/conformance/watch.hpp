@@ -40,6 +40,8 @@ class Watch final : public CallHook {
 
   /// The next calls of this kind answer so, 0 being the device's own answer.
   void fail(Call call, std::initializer_list<std::int32_t> natives);
+  /// Every call of this kind answers so.
+  void fail_always(Call call, std::int32_t native);
   /// The n-th call from here on that ends nothing, or of those that do, counted from 1, answers
   /// `native`. 0: none.
   void fail_nth(std::uint64_t n, std::int32_t native, bool of_ends);
@@ -75,6 +77,7 @@ class Watch final : public CallHook {
   order::PhysicalExtents extents_;
   std::vector<CallEvent> events_;
   std::map<Call, std::deque<std::int32_t>> answers_;
+  std::map<Call, std::int32_t> always_;
   std::map<Call, std::uint64_t> counts_;
   std::string faults_;
   std::uint64_t total_ = 0;

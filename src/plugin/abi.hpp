@@ -43,7 +43,7 @@ struct GivenText {
 /// little room, then enough: one that does not heed `size` is seen.
 template <class Ask>
 GivenText get_text(Ask ask) {
-  constexpr std::size_t kLittle = 32, kLongest = std::size_t{1} << 20, kBehind = 256;
+  constexpr std::size_t kLittle = 8, kLongest = std::size_t{1} << 20, kBehind = 256;
   constexpr char kGuard = '\x5a';
   GivenText given;
   std::string buffer;

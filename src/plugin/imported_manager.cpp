@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -418,24 +420,44 @@ std::string ImportedManager::report() const {
 
 MemoryStatistics ImportedManager::statistics() const {
   if (plugin_.table.statistics == nullptr) return {};
-  constexpr std::size_t kMost = 256;
+  constexpr std::size_t kMost = 256, kBehind = 64;
   constexpr emm_statistic kUntouched{nullptr, EMM_NOT_KNOWN};
-  std::vector<emm_statistic> given(kMost + 1, kUntouched);
-  std::size_t count = 0;
-  const auto asked = ask("statistics", [&] {
-    count = plugin_.table.statistics(self_, given.data(), kMost);
-    return EMM_SUCCESS;
-  });
+  std::vector<emm_statistic> given;
+  std::size_t there_are = 0;
+  bool whole = true;
+  const auto fill = [&](std::size_t room) {
+    given.assign(room + kBehind, kUntouched);
+    const auto asked = ask("statistics", [&] {
+      there_are = plugin_.table.statistics(self_, given.data(), room);
+      return EMM_SUCCESS;
+    });
+    whole = whole && std::all_of(given.begin() + static_cast<std::ptrdiff_t>(room), given.end(),
+                                 [](const auto& one) { return one.name == nullptr; });
+    return asked.has_value();
+  };
+  // First with little room: a plugin that does not heed `count` is seen.
   MemoryStatistics statistics;
-  if (given.back().name != nullptr) {
+  if (!fill(1)) return statistics;
+  const auto said = there_are;
+  if (!fill(kMost)) return statistics;
+  if (!whole) {
     tell_of_call(fail(Errc::driver_error,
-                      "{}: statistics wrote more than the {} numbers it was asked for",
-                      plugin_.name, kMost));
+                      "{}: statistics wrote more than the numbers it was asked for", plugin_.name));
     return statistics;
   }
-  if (!asked) return statistics;
-  for (std::size_t at = 0; at < std::min(count, kMost); ++at) {
-    if (given[at].name != nullptr) set_statistic(statistics, given[at].name, given[at].value);
+  const auto count = std::min(there_are, kMost);
+  if (said < std::min<std::size_t>(count, 2)) {
+    tell_of_call(fail(Errc::driver_error,
+                      "{}: statistics says that there are {} numbers, and gives {}", plugin_.name,
+                      said, count));
+  }
+  std::set<std::string_view> names;
+  for (std::size_t at = 0; at < count; ++at) {
+    if (given[at].name == nullptr) continue;
+    if (!names.insert(given[at].name).second)
+      tell_of_call(fail(Errc::driver_error, "{}: statistics gives {} twice", plugin_.name,
+                        text::printable(given[at].name, 80)));
+    set_statistic(statistics, given[at].name, given[at].value);
   }
   return statistics;
 }

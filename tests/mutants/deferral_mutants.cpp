@@ -128,6 +128,29 @@ const Mutant kDeferralMutants[] = {
      [](W m) { defer(m, Wrong::flush_frees); }},
     {"deferral/flush", "ends the deferral with a flush", "cudart",
      [](W m) { defer(m, Wrong::flush_ends_it); }},
+    {"deferral/lasts", "flushes where memory information is asked for in a deferral", "default",
+     [](W m) {
+       auto guards = count_guards(m);
+       m.on_get_memory_info = [&m, guards] {
+         if (guards->alive > 0) {
+           guards->real.end();
+           ignore(m.up->flush());
+           guards->real = m.up->defer_cleanup();
+         }
+         return m.up->get_memory_info();
+       };
+     }},
+    {"deferral/no_sooner", "frees managed memory at once in a deferral", "cudart",
+     [](W m) {
+       auto guards = count_guards(m);
+       shell_managed(m, [&m, guards](Shell& shell, StreamHandle) {
+         shell.end();
+         if (guards->alive == 0) return;
+         guards->real.end();
+         ignore(m.up->flush());
+         guards->real = m.up->defer_cleanup();
+       });
+     }},
     {"deferral/nothing_lost", "loses the 129th free of a deferral, and those after it", "pool",
      [](W m) { lose_after(m, 128); }},
     {"deferral/nothing_lost", "loses the 33rd free of a deferral, and those after it", "cudart",

@@ -94,6 +94,8 @@ const Mutant kFlagsMutants[] = {
        change_registration(
            m, [](HostRange& range, HostRegisterFlags&) { range.size += range.size % 2; });
      }},
+    {"flags/mapped_address", "takes the host address for the device's", "pool",
+     take_host_address_for_device},
     {"flags/memallocmanaged", "attaches to the host what is to be attached to all", "pool",
      [](W m) {
        m.driver->on_mem_alloc_managed = [&m](auto size, AttachFlags attach) {

@@ -935,6 +935,50 @@ const Mutant kMutants[] = {
          return freed;
        };
      }},
+    {"reset/late_ends", "clears the newest managed memory where one ends that a reset ended",
+     "default",
+     [](W m) {
+       auto life = std::make_shared<Epoch>();
+       auto newest = remembers<DevicePtr>();
+       m.on_memallocmanaged = [&m, life, newest](auto size, auto attach) -> Result<ManagedMemory> {
+         auto memory = m.up->memallocmanaged(size, attach);
+         if (!memory) return memory;
+         *newest = memory->device_pointer();
+         auto up = std::move(memory->memory()).take_lifetime();
+         const auto end = [&m, newest](Shell& shell, StreamHandle on) {
+           if (!shell.up.alive()) ignore(m.driver->to.memset_d8(*newest, 0, 1));
+           shell.end(on);
+         };
+         return ManagedMemory(
+             MemoryPointer(*newest, size,
+                           in_shell(Shell{std::move(up), newest->value, size, end}, life->mark())));
+       };
+       m.on_ending = [life] { life->advance(); };
+     }},
+    {"reset/ends_all", "takes 64 KiB of managed memory at each reset, and frees it at its end",
+     "default",
+     [](W m) {
+       auto taken = std::make_shared<std::vector<DevicePtr>>();
+       m.on_reset = [&m, taken] {
+         m.up->reset();
+         if (const auto more = m.driver->mem_alloc_managed(64_KiB, AttachFlags::global))
+           taken->push_back(*more);
+       };
+       m.on_ending = [&m, taken] {
+         for (const auto one : *taken) ignore(m.driver->mem_free(one));
+       };
+     }},
+    {"accounts/manager_end", "leaves managed memory at its end where there is much", "default",
+     [](W m) {
+       auto left = std::make_shared<int>();
+       m.driver->on_mem_free = [&m, left](auto ptr) {
+         return *left == 1 ? Status() : m.driver->to.mem_free(ptr);
+       };
+       m.on_ending = [&m, left] {
+         const auto live = m.up->state().live_bytes;
+         if (live && *live > 20_MiB) *left = 1;
+       };
+     }},
     {"accounts/reset_gives_back", "keeps large blocks through a reset", "default",
      [](W m) {
        auto life = std::make_shared<Epoch>();

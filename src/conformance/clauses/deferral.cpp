@@ -135,12 +135,12 @@ std::unique_ptr<Bench> fresh(Bench& b) {
 }
 
 /// Whether `count` blocks that are dropped one after another, with no flush, are all held.
-bool holds_all(Bench& b, Kind kind, std::size_t count, std::size_t& first_back) {
-  constexpr std::uint64_t kSize = 4_KiB;
+bool holds_all(Bench& b, Kind kind, std::size_t count, std::size_t& first_back,
+               std::uint64_t size = 4_KiB) {
   std::vector<BenchMemory> blocks;
   std::vector<std::uint64_t> bases;
   for (std::size_t i = 0; i < count; ++i) {
-    auto block = try_make(b, kind, kSize);
+    auto block = try_make(b, kind, size);
     if (!block) return true;
     const auto thing = b.watch().ledger().find(ledger_kind(kind), block->address());
     if (!thing) return true;
@@ -227,6 +227,7 @@ void for_each_deferred(Bench& b, const std::function<void(Bench&, Kind, const Ob
     const auto trial = fresh(b);
     if (!trial) return;
     trial->untraceable();
+    trial->expect(true, {}, {}, {});
     check(*trial, kind, observed);
     b.take(*trial);
   }
@@ -360,6 +361,86 @@ void check_flush(Bench& b, Kind kind, const Observed& observed) {
   expect_back(b, block, kind, "inside a deferral with two flushes");
 }
 
+// What a deferral outlasts.
+
+struct Disturbance {
+  std::string_view words;
+  void (*act)(Bench& bench);
+};
+
+constexpr Disturbance kDisturbances[] = {
+    {"trim(0)", [](Bench& b) { static_cast<void>(b.manager().trim(0).has_value()); }},
+    {"initialize()", [](Bench& b) { static_cast<void>(b.manager().initialize().has_value()); }},
+    {"get_memory_info()",
+     [](Bench& b) { static_cast<void>(b.manager().get_memory_info().has_value()); }},
+    {"requests that are out of memory",
+     [](Bench& b) {
+       const auto calls = {Call::mem_alloc,
+                           Call::runtime_malloc,
+                           Call::mem_create,
+                           Call::mem_alloc_async,
+                           Call::mem_host_alloc,
+                           Call::mem_alloc_managed,
+                           Call::mem_alloc_from_pool_async};
+       for (const auto call : calls) b.watch().fail(call, {2, 2, 2});
+       for (const auto kind : kKinds) {
+         if (const auto block = try_make(b, kind, 24_MiB)) continue;
+       }
+       for (const auto call : calls) b.watch().fail(call, {});
+     }},
+    {"150 other frees",
+     [](Bench& b) {
+       for (int i = 0; i < 150; ++i) {
+         if (const auto block = try_make(b, i % 2 == 0 ? Kind::mapped : Kind::managed, 64))
+           continue;
+       }
+     }},
+};
+
+void check_lasting(Bench& b, Kind kind, const Observed& observed) {
+  if (kind == Kind::device) return;  // its largest block leaves no room for the rest
+  for (const auto& [words, act] : kDisturbances) {
+    auto deferred = b.defer();
+    FreedBlock before(b, kind, observed.patience);
+    FreedBlock after(b, kind, observed.patience);
+    if (!before.is_made() || !after.is_made()) return;
+    before.drop();
+    act(b);
+    expect_held(b, before, kind, observed, text::format("inside a deferral, then {}", words));
+    after.drop();
+    expect_held(b, after, kind, observed, text::format("inside a deferral, after {} there", words));
+    if (b.decided()) return;
+    deferred.end();
+    if (!b.manager().flush()) return;
+  }
+}
+
+// Frees that a deferral makes sooner.
+
+void check_no_sooner(Bench& b, Kind kind) {
+  for (const auto size : {std::uint64_t{64}, 4_KiB, 300_KiB}) {
+    bool waits_outside = true;
+    std::atomic<bool> elsewhere{false};
+    for (const bool is_inside : {false, true}) {
+      const auto trial = fresh(b);
+      if (!trial) return;
+      trial->untraceable();
+      trial->watch().during = [&elsewhere, home = std::this_thread::get_id()](const CallEvent&) {
+        if (std::this_thread::get_id() != home) elsewhere = true;
+      };
+      const auto deferred = is_inside ? std::optional(trial->defer()) : std::nullopt;
+      std::size_t first_back = 0;
+      const auto holds = holds_all(*trial, kind, 3, first_back, size);
+      if (!is_inside) waits_outside = holds;
+      if (elsewhere || !waits_outside) break;
+      b.expect(holds, text::format("{} of {} bytes freed inside a deferral", name(kind), size),
+               "its free is made at once, which outside waits",
+               "the free waits inside as it does outside");
+      trial->watch().during = nullptr;
+    }
+  }
+}
+
 // Many deferred frees.
 
 constexpr std::size_t kFrees = 200;
@@ -459,6 +540,29 @@ constexpr Clause kDeferralClauses[] = {
      .scope = Scope::all,
      .check = [](Bench& b) { for_each_deferred(b, check_flush); }},
 
+    {.id = "deferral/lasts",
+     .rule = "Neither a trim nor a request, not even one that is out of memory, nor many frees end "
+             "a deferral or make what it holds back.",
+     .source = "emm_plugin.h, defer_cleanup; drv:728-745",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "DEV-5 DFR-7 PD-13",
+     .check = [](Bench& b) { for_each_deferred(b, check_lasting); }},
+
+    {.id = "deferral/no_sooner",
+     .rule = "A free that waits outside of a deferral is not made at once inside one.",
+     .source = "emm_plugin.h, defer_cleanup",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "DFR-3 PD-18 deferral/lasts",
+     .check =
+         [](Bench& b) {
+           b.untraceable();
+           b.expect(true, {}, {}, {});
+           for (const auto kind : {Kind::managed, Kind::mapped, Kind::pinned})
+             check_no_sooner(b, kind);
+         }},
+
     {.id = "deferral/nothing_lost",
      .rule = "However many frees a deferral holds back, all are made after it.",
      .source = "NBEP 7, defer_cleanup",
@@ -495,6 +599,7 @@ constexpr Clause kDeferralClauses[] = {
      .source = "emm_plugin.h, destroy",
      .level = Level::must,
      .scope = Scope::all,
+     .may_fail_with = "accounts/balance",
      .check =
          [](Bench& b) {
            b.untraceable();

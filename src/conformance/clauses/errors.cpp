@@ -17,10 +17,10 @@ std::string code(std::int32_t native) {
   return text::format("{} ({})", native_name(native), native);
 }
 
-/// A request of each kind, and a question: what each answers, or nothing where it gave memory.
+/// A request of each kind and two questions: what each answers, or nothing where it succeeded.
 struct Request {
   std::string_view words;
-  std::uint64_t size;
+  std::uint64_t size;  ///< 0: it is a question.
   std::optional<Error> (*make)(Bench& b);
 };
 
@@ -39,6 +39,8 @@ constexpr Request kRequests[] = {
     {"mempin(4096)", 4_KiB, [](Bench& b) { return error_of(b.try_pin(b.buffer())); }},
     {"mempin(4096, mapped)", 4_KiB,
      [](Bench& b) { return error_of(b.try_pin(b.buffer(), {.mapped = true})); }},
+    {"get_memory_info()", 0, [](Bench& b) { return error_of(b.manager().get_memory_info()); }},
+    {"get_ipc_handle", 0, nullptr},  // of memory that is alive
     {"memallocmanaged(4096)", 4_KiB, [](Bench& b) { return error_of(b.try_managed(4_KiB)); }},
 };
 
@@ -55,13 +57,23 @@ void with_failing_driver(Bench& b, std::int32_t native, Judge judge) {
     if (!fresh) return b.inconclusive(describe(fresh.error()));
     auto& trial = **fresh;
     trial.manager();
+    const auto block = trial.try_memalloc(64_KiB);
+    const auto handle = [&](Bench& on) -> std::optional<Error> {
+      if (!block) return std::nullopt;
+      return error_of(on.manager().get_ipc_handle(block->view()));
+    };
+    const auto ask = [&] { return request.make != nullptr ? request.make(trial) : handle(trial); };
+    trial.watch().forget();
     trial.watch().fail_all(native);
-    const auto error = request.make(trial);
+    const auto error = ask();
     trial.watch().fail_all(0);
+    const auto refused = trial.watch().events();
     const auto done =
         text::format("{}, each driver call answering {}", request.words, code(native));
     if (error && error->code != Errc::not_supported) judge(done, *error);
-    if (const auto later = request.make(trial); later && later->code != Errc::not_supported)
+    if (!error && request.size == 0 && !refused.empty())
+      b.expect(false, done, "success", code(native));
+    if (const auto later = ask(); later && later->code != Errc::not_supported)
       b.expect(false, text::format("{}; then once more, the driver being well", done),
                describe(*later), "memory");
     trial.expect(true, {}, {}, {});
@@ -112,8 +124,10 @@ constexpr Clause kErrorsClauses[] = {
              return b.not_applicable("this manager cannot be asked with other options");
            const auto found = b.subject().with_options(kOption);
            const auto made = found ? found->make({}) : found.error();
-           b.expect(!made, text::format("the option {}", kOption), "a manager",
-                    "CUDA_ERROR_INVALID_VALUE (1)");
+           const bool refused = !made && (made.error().code == Errc::usage ||
+                                          made.error().code == Errc::invalid_value);
+           b.expect(refused, text::format("the option {}", kOption),
+                    made ? "a manager" : describe(made.error()), code(1));
          }},
 
     {.id = "suite/size_zero",

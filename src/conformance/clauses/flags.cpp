@@ -187,6 +187,32 @@ void check_regions(Bench& b) {
   expect_registered(b, second, "the end of the first of two neighbours in one page, the second");
 }
 
+// The device's address of mapped memory.
+
+void check_mapped_addresses(Bench& b) {
+  if (b.subject().standins != nullptr)
+    return b.not_applicable("the addresses that this manager is given cannot be moved");
+  b.stub().host_to_device = 1_MiB;
+  const auto expect_apart = [&](std::string_view done, const Result<BenchMemory>& block) {
+    if (!block || !block->is_mapped() || !calls_are_seen(b)) return false;
+    b.expect_equal(text::format("device address less host address of {}, where "
+                                "cuMemHostGetDevicePointer has them 1048576 apart",
+                                done),
+                   block->device().value - block->address(), 1_MiB);
+    return true;
+  };
+  bool any = false;
+  for (const auto size : {std::uint64_t{64}, 4_KiB, 1_MiB + 1}) {
+    const auto first = b.try_hosted(size, {.mapped = true});
+    const auto second = b.try_hosted(size, {.mapped = true, .portable = true});
+    const auto region = b.try_pin(b.buffer(size), {.mapped = true});
+    for (const auto* block : {&first, &second})
+      any |= expect_apart(text::format("memhostalloc({}), mapped", size), *block);
+    any |= expect_apart(text::format("mempin of {} bytes, mapped", size), region);
+  }
+  if (!any) b.not_applicable("this manager maps no host memory");
+}
+
 // memallocmanaged.
 
 void check_attachment(Bench& b, std::uint64_t size) {
@@ -259,6 +285,18 @@ constexpr Clause kFlagsClauses[] = {
          [](Bench& b) {
            b.untraceable();
            check_regions(b);
+         }},
+
+    {.id = "flags/mapped_address",
+     .rule = "Mapped memory has the device address that the driver gives it.",
+     .source = "drv:1757-1769; emm_plugin.h, struct emm_memory",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "HST-6",
+     .check =
+         [](Bench& b) {
+           b.untraceable();
+           check_mapped_addresses(b);
          }},
 
     {.id = "flags/memallocmanaged",

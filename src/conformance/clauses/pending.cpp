@@ -194,7 +194,7 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:1025-1035",
      .level = Level::must,
      .scope = Scope::host,
-     .may_fail_with = "PD-14",
+     .may_fail_with = "PD-14 deferral/lasts",
      .check =
          [](Bench& b) {
            b.stub().total = 1000;
@@ -336,7 +336,7 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:850; NBEP 7 for subclasses",
      .level = Level::must,
      .scope = Scope::host,
-     .may_fail_with = "PD-18",
+     .may_fail_with = "PD-18 deferral/lasts deferral/no_sooner",
      .check =
          [](Bench& b) {
            const auto deferred = b.defer();

@@ -1,3 +1,5 @@
+#include <vector>
+
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 
@@ -163,16 +165,23 @@ constexpr Clause kQuestionsClauses[] = {
      .may_fail_with = "IPC-2",
      .check =
          [](Bench& b) {
-           const auto first = b.memalloc(64_KiB);
-           const auto second = b.memalloc(64_KiB);
-           if (b.decided()) return;
-           const auto one = exported(b, first.view());
-           const auto other = exported(b, second.view());
-           if (!one || !other) return;
-           const auto same = one->fields().handle == other->fields().handle &&
-                             one->fields().offset == other->fields().offset;
-           b.expect(!same, "two blocks exported", "one handle and one offset",
-                    "another handle, or another offset");
+           std::vector<BenchMemory> blocks;
+           std::vector<IpcHandle> handles;
+           const auto room = b.affordable(160_MiB);
+           for (const auto size : {64_KiB, 64_KiB, 5_MiB, 12_MiB, 40_MiB, 100_KiB, 40_MiB}) {
+             if (4 * size > room) continue;
+             blocks.push_back(b.memalloc(size));
+             if (b.decided()) return;
+             auto handle = exported(b, blocks.back().view());
+             if (!handle) return;
+             for (const auto& other : handles) {
+               const auto same = handle->fields().handle == other.fields().handle &&
+                                 handle->fields().offset == other.fields().offset;
+               b.expect(!same, "two blocks exported", "one handle and one offset",
+                        "another handle, or another offset");
+             }
+             handles.push_back(*std::move(handle));
+           }
          }},
 };
 

@@ -1,3 +1,6 @@
+#include <list>
+#include <vector>
+
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 
@@ -7,6 +10,49 @@ namespace emm {
 namespace {
 
 using namespace emm::conformance;
+
+/// Memory of every kind that a manager offers, each block with content of its own.
+class Everything {
+ public:
+  Everything(Bench& bench, std::uint64_t device_blocks) : b_(bench) {
+    for (std::uint64_t i = 0; i < device_blocks; ++i) {
+      const auto size = i % 5 == 4 ? 1_MiB + i * 4_KiB : i % 5 == 3 ? 300_KiB : 100 + i * 512;
+      keep(b_.try_memalloc(size));
+    }
+    keep(b_.try_memalloc(20_MiB));
+    for (std::uint64_t i = 0; i < 3; ++i) {
+      keep(b_.try_managed(64_KiB + i));
+      keep(b_.try_hosted(4_KiB + i, {.mapped = true}));
+      keep(b_.try_hosted(4_KiB + i, {}));
+      keep(b_.try_pin(b_.buffer(), {.mapped = i % 2 == 0}));
+    }
+  }
+  bool is_whole() const {
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      if (!blocks_[i].alive() || !b_.holds(blocks_[i], mark(i))) return false;
+    }
+    return true;
+  }
+  std::vector<BenchMemory>& blocks() noexcept { return blocks_; }
+
+ private:
+  static std::uint8_t mark(std::size_t at) { return static_cast<std::uint8_t>(at % 250 + 1); }
+  void keep(Result<BenchMemory> made) {
+    if (!made) return;
+    b_.fill(*made, mark(blocks_.size()));
+    blocks_.push_back(*std::move(made));
+  }
+
+  Bench& b_;
+  std::vector<BenchMemory> blocks_;
+};
+
+std::uint64_t held_on_host(Bench& b) {
+  const auto& ledger = b.watch().ledger();
+  return ledger.live(CallLedger::Kind::host).bytes +
+         ledger.live(CallLedger::Kind::registered).bytes +
+         ledger.live(CallLedger::Kind::managed).bytes;
+}
 
 constexpr Clause kResetClauses[] = {
     {.id = "RST-2",
@@ -98,6 +144,106 @@ constexpr Clause kResetClauses[] = {
            }
            const auto freed = second.free();
            b.expect_balance("reset with memory alive, then its finalizers, then the manager's end");
+         }},
+
+    {.id = "reset/late_ends",
+     .rule = "What ends after a reset ends nothing that was handed out since, of whatever kind.",
+     .source = "emm_plugin.h: free() after reset(), which has ended the token, does nothing; RST-7",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "DEV-11 RST-7",
+     .check =
+         [](Bench& b) {
+           if (b.is_numba()) return b.not_applicable("as Numba, pinned memory survives: RST-5");
+           b.manager();
+           for (int round = 0; round < 3 && !b.decided(); ++round) {
+             Everything stale(b, 40);
+             b.reset();
+             Everything next(b, 40);
+             b.expect_ok("flush()", b.manager().flush());
+             b.watch().forget();
+             for (std::size_t i = 0; i < stale.blocks().size(); ++i) {
+               if (i % 3 == 0 && stale.blocks()[i].free())
+                 b.expect(false, "free() of memory that a reset ended", "success", "an error");
+               stale.blocks()[i].drop();
+             }
+             b.expect_ok("flush()", b.manager().flush());
+             for (const auto call : {Call::mem_free, Call::runtime_free, Call::mem_free_async,
+                                     Call::mem_free_host, Call::mem_host_unregister}) {
+               b.expect(b.count(call) == 0, "ends of memory that a reset ended before",
+                        text::format("{} calls of {}", b.count(call), call_info(call).cuda_name),
+                        "none");
+             }
+             b.expect(next.is_whole(), "ends of memory that a reset ended before",
+                      "memory handed out since is lost", "it is as it was");
+             for (const auto& block : next.blocks()) {
+               if (block.host() == nullptr || b.subject().standins != nullptr) continue;
+               const auto again = b.device().mem_host_register({block.host(), block.size()}, {});
+               b.expect(!again, "ends of memory that a reset ended before",
+                        "host memory that was pinned since is no longer page-locked",
+                        "it is page-locked");
+               if (again && !b.device().mem_host_unregister(block.host())) return;
+             }
+             const Everything more(b, 40);
+             b.expect(next.is_whole() && more.is_whole(), "requests after that",
+                      "live memory has other content", "what was written");
+           }
+         }},
+
+    {.id = "reset/ends_all",
+     .rule = "A reset ends memory of every kind: what it held can be had again, as often as one "
+             "likes.",
+     .source = "NBEP 7, reset; RST-5",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "RST-5 RST-7 accounts/reset_gives_back",
+     .check =
+         [](Bench& b) {
+           if (b.is_numba()) return b.not_applicable("as Numba, pinned memory survives: RST-5");
+           b.leave_on_device(96_MiB);
+           b.manager();
+           b.expect(true, {}, {}, {});
+           std::uint64_t held = 0;
+           std::list<Everything> stale;  // nothing ends but by the reset
+           for (int round = 0; round < 6 && !b.decided(); ++round) {
+             const auto range = b.buffer();
+             stale.emplace_back(b, 60);
+             const auto region = b.try_pin(range);
+             b.reset();
+             b.expect_ok("flush()", b.manager().flush());
+             if (region) {
+               const auto again = b.try_pin(range);
+               b.expect_ok("mempin of a region that a reset ended", again);
+               b.reset();
+             }
+             if (round == 1) held = held_on_host(b);
+             if (round > 1)
+               b.expect(
+                   held_on_host(b) <= held, text::format("{} resets", round + 1),
+                   text::format("{} bytes of host and managed memory are held", held_on_host(b)),
+                   text::format("{}, as after two", held));
+             const auto large = b.try_memalloc(b.affordable(40_MiB) / 2);
+             b.gives(large, b.affordable(40_MiB) / 2);
+             if (large) b.reset();
+           }
+         }},
+
+    {.id = "accounts/manager_end",
+     .rule = "The end of a manager gives back memory of every kind that is alive or pending.",
+     .source = "emm_plugin.h: destroy frees what it still holds; ERR-3",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "ERR-3 ERR-4",
+     .check =
+         [](Bench& b) {
+           if (b.is_numba())
+             return b.not_applicable("as Numba, it abandons it to the driver: ERR-3");
+           b.manager();
+           const Everything alive(b, 60);
+           Everything pending(b, 60);
+           const auto large = b.try_memalloc(60_MiB);
+           pending.blocks().clear();
+           b.expect_balance("memory of every kind alive and freed, then the manager's end");
          }},
 
     {.id = "RST-8",

@@ -107,6 +107,7 @@ void leave_holes(Bench& b, Asking& asking, std::uint64_t size) {
   }
   if (auto last = asking.ask(size)) kept.push_back(*std::move(last));
   for (auto& hole : holes) hole->end();
+  b.expect_ok("flush()", b.manager().flush());  // pending frees make no hole
   for (const auto more : {std::uint64_t{1}, std::uint64_t{256}, std::uint64_t{512}, 2_MiB}) {
     if (auto larger = asking.ask(size + more)) kept.push_back(*std::move(larger));
   }
@@ -114,7 +115,6 @@ void leave_holes(Bench& b, Asking& asking, std::uint64_t size) {
   if (auto less = asking.ask(size - size / 3)) kept.push_back(*std::move(less));
   for (std::size_t i = 0; i < kept.size(); i += 2) kept[i].end();
   for (std::size_t i = 1; i < kept.size(); i += 2) kept[i].end();
-  if (b.decided()) return;
 }
 
 /// Random requests and ends, most of them small, some of up to `largest`.
@@ -138,6 +138,7 @@ void go_at_random(Bench& b, Asking& asking, std::uint64_t steps, std::uint64_t l
     std::swap(live[at], live.back());
     live.back().end();
     live.pop_back();
+    if (i % 16 == 0) b.expect_ok("flush()", b.manager().flush());
   }
   for (auto& one : live) one.end();
 }
@@ -252,18 +253,28 @@ constexpr Clause kSizesClauses[] = {
      .may_fail_with = "suite/too_large",
      .check =
          [](Bench& b) {
-           on_roomy_device(b, "128GiB", [](Bench& on) {
+           on_roomy_device(b, "40GiB", [](Bench& on) {
+             constexpr auto kRoom = 40_GiB - 64_MiB;
              const auto info = on.device().mem_get_info();
-             if (!info || info->free < 52_GiB)
-               return on.not_applicable("the device has less than 52 GiB free");
-             if (on.affordable(52_GiB) < 52_GiB)
-               return on.not_applicable("the manager's own limit is less than 52 GiB");
+             if (!info || info->free < kRoom)
+               return on.not_applicable("the device has less than 40 GiB free");
+             if (on.affordable(kRoom) < kRoom)
+               return on.not_applicable("the manager's own limit is less than 40 GiB");
+             if (!on.is_simulated()) on.leave_on_device(kRoom);
              Asking asking(on);
              std::vector<std::optional<Marked>> live;
              const auto ask = [&](std::uint64_t size) { live.push_back(asking.ask(size)); };
              const auto end = [&](std::size_t at) {
                if (live[at]) live[at]->end();
                live[at].reset();
+               on.expect_ok("flush()", on.manager().flush());
+             };
+             const auto judge_live_bytes = [&] {
+               std::uint64_t bytes = 0;
+               for (const auto& one : live) bytes += one ? one->size() : 0;
+               if (const auto said = on.manager().state().live_bytes)
+                 on.expect_rule("accounts/live_bytes", *said == bytes, "blocks of many GiB",
+                                text::format("live bytes {}", *said), text::format("{}", bytes));
              };
              for (const auto size : {9_GiB, 13_GiB + 512, 6_GiB - 1}) ask(size);
              end(1);
@@ -274,11 +285,16 @@ constexpr Clause kSizesClauses[] = {
              end(4);
              end(5);
              ask(12_GiB);
+             judge_live_bytes();
              for (std::size_t at = 0; at < live.size(); ++at) end(at);
              ask(21_GiB);
              ask(4_GiB + 1);
+             judge_live_bytes();
              end(live.size() - 2);
              end(live.size() - 1);
+             for (int i = 0; i < 4; ++i) ask(5_GiB);
+             for (std::size_t at = live.size() - 4; at < live.size(); ++at) end(at);
+             for (int i = 0; i < 12; ++i) ask(3_GiB + 512);
            });
          }},
 };
