@@ -182,7 +182,7 @@ Observed observe(Bench& b, Kind kind) {
     }
     outside->watch().during = nullptr;
   }
-  if (elsewhere) seen.patience = milliseconds(30);
+  if (elsewhere) seen.patience = milliseconds(15);
   if (!eager && !by_flush) return {};
   {
     const auto inside = fresh(b);
@@ -195,7 +195,7 @@ Observed observe(Bench& b, Kind kind) {
     // What a manager counts as pending it calls a deferred free, which a deferral holds back.
     counts_pending = counts_pending && deferred.is_active() && !elsewhere;
     if (!inside->manager().flush()) return {};
-    seen.holds_through_flush = !block.is_back();
+    seen.holds_through_flush = !block.is_back_already();
   }
   seen.defers = eager || counts_pending || seen.holds_through_flush;
   if (seen.defers || kind == Kind::device) return seen;
