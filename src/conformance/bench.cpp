@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 
 #include "base/units.hpp"
 #include "driver/decorate/call_log.hpp"
@@ -17,6 +18,8 @@ constexpr std::string_view kRoomy = "sim:capacity=4GiB,devices=2,seed=";
 /// What a right manager may need of the device beside twice the request: a slab, rounding.
 constexpr std::uint64_t kDeviceSlack = 32_MiB;
 constexpr std::uint64_t kAlignment = 256;  // what CUDA promises of cuMemAlloc
+
+std::atomic<int> benches{0};  // alive in this process
 
 std::string on(StreamHandle stream) {
   return stream.value == 0 ? std::string() : text::format(",\"stream\":{}", stream.value);
@@ -97,6 +100,7 @@ Bench::Bench(const Subject& subject, std::string_view clause, std::unique_ptr<Pl
       tapped_(subject.standins, watch_),
       watched_(stub_, watch_),
       random_(subject.seed) {
+  ++benches;
   if (opened_.runtime) runtime_.emplace(*opened_.runtime, watch_);
 }
 
@@ -106,6 +110,14 @@ Bench::~Bench() {
   manager_.reset();
   for (const auto stream : streams_) {
     if (!opened_.driver->stream_destroy(stream)) continue;  // the whole device goes next
+  }
+  // Benches on one real device share its primary context: the last one resets it.
+  const bool is_last = --benches == 0;
+  if (!is_last && !is_simulated()) {
+    for (const auto piece : ballast_) {
+      if (!opened_.driver->mem_free(piece)) return;
+    }
+    return;
   }
   if (!opened_.driver->primary_ctx_reset()) return;  // a clause has done so
 }
@@ -431,10 +443,19 @@ void Bench::forget_memory() {
   live_bytes_ = 0;
 }
 
-/// Memory may be of several mappings, one behind the other.
+/// Memory may be of several mappings, one behind the other, but not of several allocations.
 void Bench::judge_extent(const BenchMemory& block) {
   const auto end = block.address() + block.size();
   auto at = block.address();
+  for (const auto kind : {CallLedger::Kind::device, CallLedger::Kind::managed}) {
+    const auto thing = watch_.ledger().find(kind, at);
+    if (!thing || end <= thing->base + thing->size) continue;
+    expect_rule("suite/sizes", false, text::format("a request for {} bytes", block.size()),
+                text::format("{} bytes to the end of the driver's allocation",
+                             thing->base + thing->size - at),
+                "all of it is memory");
+    return;
+  }
   while (at < end) {
     const auto range = opened_.driver->mem_get_address_range({at});
     if (!range) break;

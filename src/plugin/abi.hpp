@@ -56,8 +56,11 @@ GivenText get_text(Ask ask) {
     buffer.resize(end);
     return length;
   };
-  if (const auto length = fill(kLittle); length >= kLittle)
-    fill((length < kLongest ? length : kLongest) + 1);
+  // A length that fills the room may be of all of the text, or of what there was room for.
+  if (const auto length = fill(kLittle); length >= kLittle - 1) {
+    const auto again = fill((length < kLongest ? length + kLittle : kLongest) + 1);
+    given.whole = given.whole && (length != kLittle - 1 || again == length);
+  }
   given.text = std::move(buffer);
   return given;
 }

@@ -979,6 +979,14 @@ const Mutant kMutants[] = {
          if (live && *live > 20_MiB) *left = 1;
        };
      }},
+    {"accounts/reserved", "leaves out half of what it holds", "pool",
+     [](W m) {
+       m.on_state = [&m] {
+         auto state = m.up->state();
+         if (state.reserved_bytes) *state.reserved_bytes /= 2;
+         return state;
+       };
+     }},
     {"accounts/reset_gives_back", "keeps large blocks through a reset", "default",
      [](W m) {
        auto life = std::make_shared<Epoch>();

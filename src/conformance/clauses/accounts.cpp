@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
@@ -117,6 +119,65 @@ constexpr Clause kAccountsClauses[] = {
            const auto refused = b.watch().first_uninvited();
            b.expect(!refused, "every operation, three times", refused ? to_text(*refused) : "",
                     "calls that the driver makes");
+         }},
+
+    {.id = "accounts/reserved",
+     .rule =
+         "What a manager says is reserved is what it holds from the device; the largest request "
+         "that it says to need nothing from the device needs nothing.",
+     .source = "emm_plugin.h, emm_state; emm/memory_manager.hpp",
+     .level = Level::should,
+     .scope = Scope::all,
+     .check =
+         [](Bench& b) {
+           constexpr auto kRounding = 2_MiB;
+           b.expect(b.manager().interface_version() == 1, "interface_version()", "another", "1");
+           if (!b.manager().state().reserved_bytes)
+             return b.not_applicable("this manager does not say what is reserved");
+           const auto unit = std::min<std::uint64_t>(b.affordable(160_MiB) / 4, 40_MiB);
+           std::vector<BenchMemory> blocks;
+           std::uint64_t live = 0;
+           const auto look = [&](std::string_view when) {
+             const auto said = *b.manager().state().reserved_bytes;
+             const auto rounded = b.held() + (blocks.size() + 4) * kRounding;
+             // What the driver's own pools reserve is not seen.
+             const auto& ledger = b.watch().ledger();
+             const bool is_seen = b.watch().total() != 0 &&
+                                  ledger.calls(Call::mem_alloc_async).made +
+                                          ledger.calls(Call::mem_alloc_from_pool_async).made ==
+                                      0;
+             b.expect(said >= live && (!is_seen || said <= rounded),
+                      text::format("reserved bytes {}", when), text::format("{}", said),
+                      text::format("from {} to {}", live, rounded));
+           };
+           for (const auto size : {std::uint64_t{1000}, 3_MiB, unit, 70_KiB, unit / 2}) {
+             auto block = b.memalloc(size);
+             if (b.decided()) return;
+             live += size;
+             blocks.push_back(std::move(block));
+             look("with memory alive");
+           }
+           while (blocks.size() > 1) {
+             live -= blocks[1].size();
+             blocks.erase(blocks.begin() + 1);
+             look("after some was freed");
+           }
+           b.expect_ok("flush()", b.manager().flush());
+           const auto largest = b.manager().state().largest_free_bytes.value_or(0);
+           if (largest > 1_KiB && b.watch().total() != 0) {
+             b.watch().forget();
+             const auto block = b.try_memalloc(largest);
+             b.expect(block && b.count(Call::mem_alloc) + b.count(Call::mem_create) +
+                                       b.count(Call::runtime_malloc) ==
+                                   0,
+                      text::format("a request for the largest free {} bytes", largest),
+                      block ? "the driver is asked for memory" : describe(block.error()),
+                      "memory that the manager has");
+           }
+           blocks.clear();
+           live = 0;
+           b.expect_ok("flush()", b.manager().flush());
+           if (b.manager().trim(0)) look("after all was freed, flush() and trim(0)");
          }},
 
     {.id = "accounts/live_bytes",

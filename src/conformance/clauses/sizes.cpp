@@ -117,6 +117,30 @@ void leave_holes(Bench& b, Asking& asking, std::uint64_t size) {
   for (std::size_t i = 1; i < kept.size(); i += 2) kept[i].end();
 }
 
+/// Blocks of `size` beside a small one: the last for which a slab has nearly room must go
+/// elsewhere.
+void fill_beside_a_small_one(Bench& b, Asking& asking, std::uint64_t size) {
+  constexpr int kBlocks = 17;
+  std::vector<std::optional<Marked>> kept;
+  for (const auto small : {std::uint64_t{1}, std::uint64_t{600}}) {
+    kept.push_back(asking.ask(small));
+    for (int i = 0; i < kBlocks; ++i) kept.push_back(asking.ask(size));
+  }
+  for (auto& one : kept) {
+    if (one) one->end();
+  }
+  // A slab of `size`: with the small one, two parts of it have not room side by side.
+  for (std::uint64_t eighths = 1; eighths <= 4; ++eighths) {
+    const auto part = size / 8 * eighths;
+    std::array<std::optional<Marked>, 4> parts{asking.ask(1), asking.ask(part),
+                                               asking.ask(size - part), asking.ask(1)};
+    for (auto& one : parts) {
+      if (one) one->end();
+    }
+    b.expect_ok("flush()", b.manager().flush());
+  }
+}
+
 /// Random requests and ends, most of them small, some of up to `largest`.
 void go_at_random(Bench& b, Asking& asking, std::uint64_t steps, std::uint64_t largest) {
   constexpr std::size_t kMost = 160;
@@ -224,6 +248,8 @@ constexpr Clause kSizesClauses[] = {
                  leave_holes(on, asking, power + granule);
                }
                leave_holes(on, asking, power);
+               if (power <= 32_MiB) fill_beside_a_small_one(on, asking, power);
+               if (power <= 32_MiB) fill_beside_a_small_one(on, asking, power - power / 4);
                for (std::uint64_t i = 0; i < 3 * on.effort(); ++i)
                  leave_holes(on, asking, on.random().between(power, 2 * power));
              }
