@@ -80,7 +80,7 @@ void run_interrupted(const Bench& bench, std::size_t count,
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < count; ++i) {
     threads.push_back(start_thread([&, i] {
-      const ShortSleeps sleeps;
+      const ShortSleeps own_sleeps;
       body(i);
       --running;
       // A thread that has ended cannot be sent a signal.

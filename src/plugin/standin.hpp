@@ -28,8 +28,8 @@ class StandIns {
 
  private:
   using Count = std::uint64_t (*)();
-  StandIns(void (*tap_with)(CallHook*), Count asked, Count strays) noexcept
-      : tap_(tap_with), asked_(asked), strays_(strays) {}
+  StandIns(void (*tap_with)(CallHook*), Count asked, Count strays_seen) noexcept
+      : tap_(tap_with), asked_(asked), strays_(strays_seen) {}
   void (*tap_)(CallHook*);
   Count asked_;
   Count strays_;

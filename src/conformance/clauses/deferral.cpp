@@ -257,17 +257,20 @@ void expect_back(Bench& b, FreedBlock& block, Kind kind, std::string_view when) 
 
 void check_nesting(Bench& b, Kind kind, const Observed& observed) {
   for (const bool oldest_first : {false, true}) {
-    std::array deferrals{b.defer(), b.defer(), b.defer()};
+    std::vector<Deferral> deferrals;
+    for (int i = 0; i < 6; ++i) deferrals.push_back(b.defer());
     FreedBlock block(b, kind, observed.patience);
     if (!block.is_made()) return;
-    const auto when = text::format("inside three deferrals, of which the {} has not ended",
+    const auto when = text::format("inside six deferrals, of which the {} has not ended",
                                    oldest_first ? "youngest" : "oldest");
-    deferrals[oldest_first ? 0 : 2].end();
+    const auto end = [&](std::size_t i) { deferrals[oldest_first ? 5 - i : i].end(); };
+    end(5);
+    end(4);
     block.drop();
-    deferrals[1].end();
+    for (std::size_t i = 3; i > 0; --i) end(i);
     expect_held(b, block, kind, observed, when);
     if (b.decided()) return;
-    deferrals[oldest_first ? 2 : 0].end();
+    end(0);
     expect_back(b, block, kind, when);
     if (b.decided()) return;
   }
