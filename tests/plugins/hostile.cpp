@@ -3,12 +3,14 @@
 #include <plugin/emm_plugin.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 struct emm_manager {
   const emm_driver_v1* driver = nullptr;
@@ -144,18 +146,22 @@ extern "C" const emm_plugin_table_v1* emm_plugin_v1() {
       if (self->in("state") == "beyond") std::memset(state, 0, sizeof *state + 16);
     };
     slots.report = [](emm_manager* self, char* buffer, size_t size) {
-      do_harm(self->in("report"));
-      std::strncpy(buffer, "hostile: done\n", size);
-      return std::strlen("hostile: done\n");
+      const auto does = self->in("report");
+      do_harm(does);
+      constexpr std::string_view kWords = "hostile: done\n";
+      const auto fits = std::min(kWords.size(), size - 1);
+      std::memcpy(buffer, kWords.data(), fits);
+      buffer[fits] = does == "unended" ? '.' : '\0';
+      return kWords.size();
     };
     slots.statistics = [](emm_manager* self, emm_statistic* statistics, size_t count) -> size_t {
       const auto does = self->in("statistics");
       do_harm(does);
-      statistics[0] = {"num_ooms", 3};
-      statistics[1] = {"of its own", 7};
-      statistics[2] = {nullptr, 1};
+      const emm_statistic all[] = {
+          {"num_ooms", 3}, {does == "twice" ? "num_ooms" : "of its own", 7}, {nullptr, 1}};
+      for (size_t i = 0; i < 3 && i < count; ++i) statistics[i] = all[i];
       if (does == "beyond") statistics[count] = {"num_ooms", 4};
-      return does == "many" ? SIZE_MAX : 3;
+      return does == "many" ? SIZE_MAX : does == "few" && count < 3 ? count : 3;
     };
     return slots;
   }();

@@ -3,43 +3,61 @@
 
 #include <map>
 #include <mutex>
+#include <unordered_map>
 #include <utility>
 
 struct emm_manager {
+  struct Block {
+    emm_device_ptr pointer = 0;
+    uint64_t size = 0;
+  };
   const emm_driver_v1* driver = nullptr;
   std::mutex mutex;  // Never held while the driver is called, so that other threads can go on.
-  std::map<emm_device_ptr, uint64_t> sizes;      // All blocks that the driver gave, by size.
-  std::multimap<uint64_t, emm_device_ptr> idle;  // The blocks among them that nobody uses.
+  std::unordered_map<emm_token, Block> alive;
+  std::multimap<uint64_t, emm_device_ptr> idle;  // By size: what nobody uses.
+  emm_token last_token = 0;                      // A token is used once; an address comes again.
 
-  emm_status memalloc(uint64_t size, emm_device_ptr* ptr) {
+  emm_status memalloc(uint64_t size, emm_memory* memory) {
+    Block block{.size = size};
     std::unique_lock lock(mutex);
     if (const auto found = idle.find(size); found != idle.end()) {
-      *ptr = found->second;
+      block.pointer = found->second;
       idle.erase(found);
-      lock.unlock();
-      const auto status = driver->ctx_synchronize(driver->user);  // Work may still use the block.
-      return status == EMM_SUCCESS ? status : (free(*ptr), status);
     }
     lock.unlock();
-    auto status = driver->mem_alloc(driver->user, size, ptr);
-    if (status == EMM_OUT_OF_MEMORY) {
-      give_back_idle();
-      status = driver->mem_alloc(driver->user, size, ptr);
+    emm_status status = EMM_SUCCESS;
+    if (block.pointer != 0) {
+      status = driver->ctx_synchronize(driver->user);  // Work may still use the block.
+    } else {
+      status = driver->mem_alloc(driver->user, size, &block.pointer);
+      if (status == EMM_OUT_OF_MEMORY) {
+        release_idle();
+        status = driver->mem_alloc(driver->user, size, &block.pointer);
+      }
     }
     lock.lock();
-    if (status == EMM_SUCCESS) sizes[*ptr] = size;
-    return status;
+    if (status != EMM_SUCCESS) {
+      if (block.pointer != 0) idle.emplace(size, block.pointer);
+      return status;
+    }
+    memory->device_pointer = block.pointer;
+    memory->token = ++last_token;
+    alive.emplace(memory->token, block);
+    return EMM_SUCCESS;
   }
-  emm_status free(emm_device_ptr ptr) {
+  emm_status free(emm_token token) {
     const std::lock_guard lock(mutex);
-    return idle.emplace(sizes.at(ptr), ptr), EMM_SUCCESS;
+    const auto found = alive.find(token);
+    if (found == alive.end()) return EMM_INVALID_VALUE;
+    idle.emplace(found->second.size, found->second.pointer);
+    alive.erase(found);
+    return EMM_SUCCESS;
   }
-  void give_back_idle() {
+  void release_idle() {
     std::unique_lock lock(mutex);
     const auto blocks = std::exchange(idle, {});
-    for (const auto& [size, ptr] : blocks) sizes.erase(ptr);
     lock.unlock();
-    for (const auto& [size, ptr] : blocks) driver->mem_free(driver->user, ptr);
+    for (const auto& [size, pointer] : blocks) driver->mem_free(driver->user, pointer);
   }
 };
 
@@ -52,12 +70,9 @@ static constexpr emm_plugin_table_v1 kTable{
       (*self = new emm_manager)->driver = create->driver;
       return EMM_SUCCESS;
     },
-    .destroy = [](emm_manager* self) { self->give_back_idle(), delete self; },
-    .memalloc =
-        [](emm_manager* self, uint64_t size, emm_stream, emm_memory* memory) {
-          const auto status = self->memalloc(size, &memory->device_pointer);
-          return memory->token = memory->device_pointer, status;
-        },
-    .free = [](emm_manager* self, emm_token ptr, emm_stream) { return self->free(ptr); }};
+    .destroy = [](emm_manager* self) { self->release_idle(), delete self; },
+    .memalloc = [](emm_manager* self, uint64_t size, emm_stream,
+                   emm_memory* memory) { return self->memalloc(size, memory); },
+    .free = [](emm_manager* self, emm_token token, emm_stream) { return self->free(token); }};
 
 extern "C" const emm_plugin_table_v1* emm_plugin_v1() { return &kTable; }
