@@ -29,11 +29,16 @@ std::string_view true_or_false(bool value) { return value ? "true" : "false"; }
 
 }  // namespace
 
-Tapped::Tapped(const plugin::StandIns* standins, CallHook& to) : standins_(standins), to_(to) {
+Tapped* Tapped::newest = nullptr;
+
+Tapped::Tapped(const plugin::StandIns* standins, CallHook& to)
+    : standins_(standins), to_(to), before_(newest) {
+  newest = this;
   if (standins_ != nullptr) standins_->tap(this);
 }
 Tapped::~Tapped() {
-  if (standins_ != nullptr) standins_->tap(nullptr);
+  newest = before_;
+  if (standins_ != nullptr) standins_->tap(before_);
 }
 std::int32_t Tapped::before(const CallEvent& event) {
   if (!plugin::RunningCall::here()) return 0;
@@ -111,9 +116,9 @@ Bench::~Bench() {
   for (const auto stream : streams_) {
     if (!opened_.driver->stream_destroy(stream)) continue;  // the whole device goes next
   }
-  // Benches on one real device share its primary context: the last one resets it.
+  // Benches on libcuda's device share its primary context: the last one resets it.
   const bool is_last = --benches == 0;
-  if (!is_last && !is_simulated()) {
+  if (!is_last && platform_->kind() != "sim") {
     for (const auto piece : ballast_) {
       if (!opened_.driver->mem_free(piece)) return;
     }

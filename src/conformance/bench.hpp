@@ -64,9 +64,12 @@ class Tapped final : public CallHook {
   void after(const CallEvent& event) override;
 
  private:
+  static Tapped* newest;  ///< Benches begin and end on one thread, the later one first.
+
   const plugin::StandIns* standins_;
   CallHook& to_;
   CallHook* order_ = nullptr;
+  Tapped* before_;  ///< Hears again of the calls when this ends.
 };
 
 /// A guard of defer_cleanup() whose begin and end are written to the trace.

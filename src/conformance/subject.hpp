@@ -33,7 +33,8 @@ struct Subject {
   Scope promise =
       Scope::all;  ///< What it is held to: all, host or deflt, each with those before it.
   Profile profile = Profile::standard;
-  bool foreign = false;        ///< A manager of a shared object, behind emm_plugin.h.
+  bool foreign = false;  ///< A manager of a shared object, behind emm_plugin.h.
+  bool is_pair = false;  ///< Two functions of a library (torch:, cupy:), which answer no codes.
   std::string device = "sim";  ///< As `--device` takes it.
   std::uint64_t seed = 0;      ///< Of everything random.
   /// The device is a simulated one behind the stand-in for libcuda.so.1, which tells of the

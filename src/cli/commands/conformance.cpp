@@ -58,6 +58,7 @@ class Conformance final : public CommandRun {
     if (seed_ == "random") console.say(text::format("seed {}", *seed));
     Subject subject{.manager = *spec, .promise = promise_of(*spec), .device = device_};
     subject.foreign = foreign;
+    subject.is_pair = spec->starts_with("torch:") || spec->starts_with("cupy:");
     subject.seed = *seed;
     subject.thorough = thorough_;
     if (as_ == "default") subject.promise = Scope::deflt;
