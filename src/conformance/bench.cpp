@@ -759,6 +759,8 @@ bool Bench::expect_balance(std::string_view done) {
 /// What the manager had from the driver is back, once; and the driver refused nothing that it can
 /// serve.
 void Bench::judge_ledger() {
+  const auto* clause = find_clause(clause_);
+  if (clause != nullptr && clause->scope == Scope::own) return;
   if (!manager_ && watch_.total() == 0) return;
   watch_.during = nullptr;
   const bool was_failed = watch_.any_refused();

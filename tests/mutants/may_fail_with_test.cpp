@@ -16,7 +16,11 @@ void expect_caught(std::string_view id, const Report& report) {
   ASSERT_NE(clause, nullptr);
   for (const auto& one : report.judged) {
     if (one.clause == clause) {
-      EXPECT_EQ(one.verdict.kind, Verdict::Kind::fail) << one.verdict.words;
+      // A rule that is watched throughout may have been broken first, and is failed instead.
+      const bool is_broken_first =
+          one.verdict.words.find("is broken here first") != std::string::npos &&
+          report.count(Verdict::Kind::fail) > 0;
+      EXPECT_TRUE(one.verdict.kind == Verdict::Kind::fail || is_broken_first) << one.verdict.words;
     } else if (!may_also_fail(*one.clause, *clause)) {
       EXPECT_NE(one.verdict.kind, Verdict::Kind::fail)
           << one.clause->id << " may not fail with it: "

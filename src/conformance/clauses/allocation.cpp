@@ -270,6 +270,7 @@ constexpr Clause kAllocationClauses[] = {
      .source = "rmm, mr_ref_test; numba, deallocation tests",
      .level = Level::must,
      .scope = Scope::all,
+     .may_fail_with = "DEV-1",
      .check =
          [](Bench& b) {
            const auto room = b.affordable(96_MiB);
@@ -360,7 +361,8 @@ constexpr Clause kAllocationClauses[] = {
      .source = "what memory is",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "suite/random suite/mixed suite/threads suite/size_zero suite/beyond_4GiB",
+     .may_fail_with =
+         "suite/random suite/mixed suite/threads suite/size_zero suite/beyond_4GiB reset/late_ends",
      .check =
          [](Bench& b) {
            std::vector<BenchMemory> blocks;

@@ -15,7 +15,7 @@ constexpr Clause kDeviceMemoryClauses[] = {
      .source = "NBEP 7; DOC",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "suite/sizes suite/random suite/large suite/many",
+     .may_fail_with = "suite/sizes suite/random suite/large suite/many suite/beyond_4GiB",
      .check =
          [](Bench& b) {
            for (const std::uint64_t size :
@@ -187,7 +187,7 @@ constexpr Clause kDeviceMemoryClauses[] = {
      .level = Level::must,
      .scope = Scope::all,
      .may_fail_with = "accounts/balance accounts/every_call_failed accounts/refused_frees RST-3 "
-                      "RST-5 RST-7 threads/managers_apart",
+                      "RST-5 RST-7 threads/managers_apart reset/late_ends",
      .check =
          [](Bench& b) {
            auto stale = b.any(64_KiB);

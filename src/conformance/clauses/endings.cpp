@@ -140,7 +140,7 @@ constexpr Clause kEndingsClauses[] = {
      .source = "drv:975-1045; MEM",
      .level = Level::quirk,
      .scope = Scope::host,
-     .may_fail_with = "deferral/manager_end",
+     .may_fail_with = "deferral/manager_end accounts/manager_end",
      .check =
          [](Bench& b) {
            b.pinned(64).drop();
@@ -156,7 +156,7 @@ constexpr Clause kEndingsClauses[] = {
      .source = "rmm#148, rmm#157",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "RST-5",
+     .may_fail_with = "RST-5 reset/late_ends",
      .not_through_abi = "after destroy the host calls no slot",
      .check =
          [](Bench& b) {

@@ -130,7 +130,7 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:1757-1769",
      .level = Level::should,
      .scope = Scope::host,
-     .may_fail_with = "flags/mapped_address",
+     .may_fail_with = "flags/mapped_address HST-2",
      .check =
          [](Bench& b) {
            b.stub().host_to_device = 1_MiB;
@@ -204,7 +204,7 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:1764-1769; T:test_host_alloc",
      .level = Level::should,
      .scope = Scope::all,
-     .may_fail_with = "flags/memhostalloc",
+     .may_fail_with = "flags/memhostalloc HST-2 reset/late_ends flags/mapped_address",
      .check =
          [](Bench& b) {
            const auto mapped = b.mapped(4_KiB);

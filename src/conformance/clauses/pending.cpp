@@ -289,9 +289,9 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:1316-1405",
      .level = Level::should,
      .scope = Scope::host,
-     .may_fail_with =
-         "MAN-3 DFR-2 accounts/balance accounts/every_call_failed accounts/refused_frees "
-         "deferral/nothing_lost deferral/manager_end flags/memallocmanaged",
+     .may_fail_with = "MAN-3 DFR-2 accounts/balance accounts/every_call_failed "
+                      "accounts/refused_frees deferral/nothing_lost deferral/manager_end "
+                      "flags/memallocmanaged reset/ends_all accounts/manager_end",
      .check =
          [](Bench& b) {
            auto deferred = b.defer();

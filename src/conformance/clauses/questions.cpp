@@ -73,6 +73,7 @@ constexpr Clause kQuestionsClauses[] = {
      .source = "drv:668; DOC; rmm",
      .level = Level::quirk,
      .scope = Scope::all,
+     .may_fail_with = "errors/passed_on errors/out_of_memory",
      .check =
          [](Bench& b) {
            const auto info = b.manager().get_memory_info();
