@@ -31,7 +31,11 @@ TEST_P(EveryBundledManager, FailsNoClause) {
 std::vector<std::string> all_judged_specs() {
   std::vector<std::string> all;
   for (const auto* entry : bundled_managers()) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    all.emplace_back(entry->name);  // its variants take minutes under a sanitizer
+#else
     for (auto& spec : judged_specs(*entry)) all.push_back(std::move(spec));
+#endif
   }
   return all;
 }
