@@ -95,6 +95,13 @@ Result<std::unique_ptr<Bench>> Bench::create(const Subject& subject, std::string
       new Bench(subject, clause, *std::move(platform), *std::move(opened)));
 }
 
+Result<std::unique_ptr<Bench>> Bench::with_capacity(std::string_view capacity) const {
+  auto subject = subject_;
+  if (platform_->kind() == "sim")
+    subject.device = text::format("sim:capacity={},seed={}", capacity, seed());
+  return create(subject, clause_);
+}
+
 Bench::Bench(const Subject& subject, std::string_view clause, std::unique_ptr<Platform> platform,
              OpenedDevice opened)
     : subject_(subject),

@@ -100,8 +100,10 @@ class Deferral {
 /// where the check expected nothing. Any thread may expect and allocate.
 class Bench {
  public:
-  /// REQUIRES: the subject outlives this.
   static Result<std::unique_ptr<Bench>> create(const Subject& subject, std::string_view clause);
+  /// A second bench for the same clause, on a simulated device of `capacity` ("64GiB"); on the same
+  /// device where that is a real one, or stands behind the stand-in.
+  Result<std::unique_ptr<Bench>> with_capacity(std::string_view capacity) const;
   ~Bench();
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
@@ -257,7 +259,7 @@ class Bench {
   std::string trace() const;
   std::string last_calls() const;
 
-  const Subject& subject_;
+  const Subject subject_;
   std::string clause_;
   std::unique_ptr<Platform> platform_;
   OpenedDevice opened_;

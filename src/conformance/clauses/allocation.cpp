@@ -124,10 +124,7 @@ constexpr Clause kAllocationClauses[] = {
      .scope = Scope::all,
      .check =
          [](Bench& b) {
-           auto subject = b.subject();
-           if (b.is_simulated() && b.subject().standins == nullptr)
-             subject.device = text::format("sim:capacity=64GiB,seed={}", b.seed());
-           auto fresh = Bench::create(subject, "suite/large");
+           auto fresh = b.with_capacity("64GiB");
            if (!fresh) return b.inconclusive(describe(fresh.error()));
            auto& on = **fresh;
            const auto info = on.device().mem_get_info();

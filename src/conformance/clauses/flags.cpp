@@ -292,7 +292,7 @@ constexpr Clause kFlagsClauses[] = {
      .source = "drv:1757-1769; emm_plugin.h, struct emm_memory",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "HST-6 HST-2",
+     .may_fail_with = "HST-6",
      .check =
          [](Bench& b) {
            b.untraceable();

@@ -213,9 +213,7 @@ constexpr Clause kMemoryInfoClauses[] = {
            judge(b, b.is_simulated() ? 1 : 16);
            if (b.decided() || !b.is_simulated() || b.subject().standins != nullptr) return;
            // A device whose bytes 32 bits do not count.
-           auto subject = b.subject();
-           subject.device = text::format("sim:capacity=64GiB,seed={}", b.seed());
-           auto large = Bench::create(subject, "memory_info/true");
+           auto large = b.with_capacity("64GiB");
            if (!large) return b.inconclusive(describe(large.error()));
            judge(**large, 256);
            b.take(**large);

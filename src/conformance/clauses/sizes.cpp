@@ -24,7 +24,6 @@ class Marked {
       return true;
     });
   }
-  std::uint64_t address() const noexcept { return block_.address(); }
   std::uint64_t size() const noexcept { return block_.size(); }
   bool is_whole() const {
     bool whole = true;
@@ -83,10 +82,7 @@ class Asking {
 /// Judges `check` on a simulated device with `capacity`, or on the real one.
 template <class Check>
 void on_roomy_device(Bench& b, std::string_view capacity, Check check) {
-  auto subject = b.subject();
-  if (b.is_simulated() && subject.standins == nullptr)
-    subject.device = text::format("sim:capacity={},seed={}", capacity, b.seed());
-  auto fresh = Bench::create(subject, b.clause());
+  auto fresh = b.with_capacity(capacity);
   if (!fresh) return b.inconclusive(describe(fresh.error()));
   b.expect(true, {}, {}, {});
   (*fresh)->expect(true, {}, {}, {});

@@ -173,8 +173,11 @@ CallLedger::Live CallLedger::live(Kind kind) const {
 
 std::optional<CallLedger::Thing> CallLedger::find(Kind kind, std::uint64_t address) const {
   const std::lock_guard lock(mutex_);
-  for (const auto& [base, entry] : accounts_[static_cast<std::size_t>(kind)].live) {
-    if (address == base || (address > base && address - base < entry.size))
+  const auto& live = accounts_[static_cast<std::size_t>(kind)].live;
+  if (const auto at = live.find(address); at != live.end())
+    return Thing{.base = address, .size = at->second.size, .flags = at->second.flags};
+  for (const auto& [base, entry] : live) {
+    if (address > base && address - base < entry.size)
       return Thing{.base = base, .size = entry.size, .flags = entry.flags};
   }
   return std::nullopt;

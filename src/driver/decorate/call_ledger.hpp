@@ -59,7 +59,7 @@ class CallLedger final : public CallHook {
   Calls calls(Call call) const;
   Calls calls() const;  ///< The sum over all calls.
   Live live(Kind kind) const;
-  /// The thing of this kind in which `address` lies. Looks at each.
+  /// The thing of this kind in which `address` lies. Looks at each, unless one begins there.
   std::optional<Thing> find(Kind kind, std::uint64_t address) const;
   /// How many frees were asked for of what was freed already, and of what was never handed out
   /// here. Null does not count.
