@@ -26,6 +26,9 @@ std::uint64_t stream_of(const Operation& operation) {
   return value;
 }
 
+/// A trace keeps no definitions, and its events are numbered without them.
+bool kept_by_trace(Op op) { return op != Op::define && op != Op::end && op != Op::extension; }
+
 struct Extension {
   PoolId pool{};
   bool has_pool = false, no_row = false;
@@ -66,8 +69,9 @@ std::string Recording::key(const Operation& operation) {
 }
 
 Status Recording::on_operation(const Operation& operation) {
-  const auto event = events_++;
-  if (!is_torch_ || (operation.op != Op::memalloc && operation.op != Op::free)) return {};
+  const auto event = kept_by_trace(operation.op) ? events_++ : events_;
+  if (operation.op == Op::reset) end_all(event, operation.device);
+  if (operation.op != Op::memalloc && operation.op != Op::free) return {};
   const Step step{.stream = stream_of(operation), .event = event};
   if (operation.op == Op::memalloc) {
     add_memory(operation, step);
@@ -78,8 +82,26 @@ Status Recording::on_operation(const Operation& operation) {
   return {};
 }
 
+/// A reset ends all that its device has live.
+void Recording::end_all(std::uint64_t event, std::uint32_t device) {
+  for (const auto& [key, live] : live_) {
+    if (live.segment || live.device != device || live.freed) continue;
+    steps_.push_back({.kind = Step::Kind::free,
+                      .allocation = live.number,
+                      .address = live.address,
+                      .size = live.size,
+                      .stream = live.stream,
+                      .event = event});
+  }
+  std::erase_if(live_, [&](const auto& each) {
+    return !each.second.segment && each.second.device == device;
+  });
+  while (device_of_.size() < steps_.size()) device_of_.push_back(device);
+}
+
 void Recording::add_memory(const Operation& operation, Step step) {
   const auto backing = operation.has(Member::layer) && operation.layer == trace::Layer::backing;
+  if (!backing && operation.has(Member::kind) && operation.kind != trace::Kind::device) return;
   const auto more = extension_of(operation);
   step.address = operation.addr;
   step.size = operation.size;
@@ -94,7 +116,7 @@ void Recording::add_memory(const Operation& operation, Step step) {
     return;
   }
   Live live{.address = step.address, .size = step.size, .stream = step.stream, .pool = step.pool};
-  live.made_at = steps_.size();
+  live.device = operation.device;
   if (backing) {
     has_segments_ = true;
     live.segment = true;
@@ -145,6 +167,7 @@ void Recording::add_free(const Operation& operation, Step step) {
     live_.erase(found);
   } else if (!backing) {
     step.kind = Step::Kind::free;
+    live.freed = true;
     live.freed_at = steps_.size();
     steps_.push_back(step);
   } else {

@@ -59,12 +59,14 @@ class Recording final : public trace::OperationSink {
   struct Live {
     std::uint32_t number = 0;
     std::uint64_t address = 0, size = 0, stream = 0;
-    bool segment = false, mapped = false;
-    std::size_t made_at = 0, freed_at = 0;
+    std::uint32_t device = 0;
+    bool segment = false, mapped = false, freed = false;
+    std::size_t freed_at = 0;
     PoolId pool{};
   };
   void add_memory(const trace::Operation& operation, Step step);
   void add_free(const trace::Operation& operation, Step step);
+  void end_all(std::uint64_t event, std::uint32_t device);
   static std::string key(const trace::Operation& operation);
 
   bool is_torch_ = false, has_segments_ = false, pools_in_rows_ = false;

@@ -118,8 +118,8 @@ Status read_setting(std::string_view name, std::string_view value, Settings& set
     return {};
   };
   if (name == "max_split_size_mb") {
-    // PyTorch asks for more than a large segment.
-    return mib(settings.large_segment_size / kMiB, settings.max_split_size);
+    constexpr std::uint64_t kLeast = 21;  // PyTorch asks for more than a large segment's 20.
+    return mib(kLeast, settings.max_split_size);
   }
   if (name == "max_non_split_rounding_mb") {
     std::uint64_t bytes = 0;
@@ -127,7 +127,10 @@ Status read_setting(std::string_view name, std::string_view value, Settings& set
     settings.max_non_split_rounding = bytes;
     return {};
   }
-  if (name == "large_segment_size_mb") return mib(2, settings.large_segment_size);
+  if (name == "large_segment_size_mb") {
+    // It holds any request below the size from which segments are as large as their request.
+    return mib(kMinLargeAlloc / kMiB, settings.large_segment_size);
+  }
   if (name == "garbage_collection_threshold" || name == "per_process_memory_fraction") {
     double number = 0;
     if (!read_number(value, number) || number < 0 || number > 1)
