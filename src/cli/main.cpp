@@ -63,7 +63,11 @@ class Cli11Arguments final : public Arguments {
   }
   void inputs(std::string_view name, std::vector<std::string>& into, std::string_view value,
               std::string_view help) override {
-    list(name, into, value, help);
+    if (name.starts_with('-')) {
+      list(name, into, value, help);
+    } else {
+      app_.add_option(std::string(name), into, std::string(help))->required()->type_name("");
+    }
     files_.input_lists.push_back({std::string(name), &into});
   }
   void output(std::string_view name, std::string& into, std::string_view help) override {
