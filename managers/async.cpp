@@ -105,9 +105,10 @@ class AsyncManager final : public HostOnlyManager {
   }
 
   // Work on the stream of the allocation comes before the free, wherever that is: who frees need
-  // not order it.
+  // not order it. The per-thread stream may be another thread's, which this one cannot name.
   void free(const LiveRecord& record, StreamHandle stream) noexcept {
-    if (stream != record.stream && !order(record.stream, stream)) {
+    const bool is_nameable = record.stream != kPerThreadStream;
+    if (stream != record.stream && !(is_nameable && order(record.stream, stream))) {
       if (auto done = driver().ctx_synchronize(); !done) tell(done.error());
     }
     if (auto freed = driver().mem_free_async({record.address}, stream); !freed) tell(freed.error());

@@ -216,6 +216,12 @@ void Bench::leave_on_device(std::uint64_t bytes) {
   inconclusive("the device says that memory is free, and gives none");
 }
 
+void Bench::release_ballast() {
+  for (const auto piece : std::exchange(ballast_, {})) {
+    if (!opened_.driver->mem_free(piece)) return inconclusive("the device keeps what was freed");
+  }
+}
+
 const Capacity& Bench::capacity() {
   auto& known = *subject_.capacity;
   if (known) return *known;

@@ -148,6 +148,8 @@ class Bench {
   /// Leaves `bytes`, to a page of 2 MiB, free on the device: the bench allocates the rest. A real
   /// device gives somewhat more than it says (measured on an H200, driver 580.159.04, CUDA 13.0).
   void leave_on_device(std::uint64_t bytes);
+  /// Frees what leave_on_device() allocated, so that the device has its memory again.
+  void release_ballast();
   /// What the manager can hold; found out when it is first asked for.
   const Capacity& capacity();
   /// Bytes of device memory that can be expected of it: `wanted`, or what its own limit leaves.

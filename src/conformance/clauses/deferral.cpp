@@ -55,10 +55,11 @@ CallLedger::Kind ledger_kind(Kind kind) {
 class FreedBlock {
  public:
   /// `patience` is how long a free may take that another thread makes.
-  FreedBlock(Bench& bench, Kind kind, std::chrono::milliseconds patience = {})
+  FreedBlock(Bench& bench, Kind kind, std::chrono::milliseconds patience = {},
+             std::uint64_t host_size = 4_KiB)
       : b_(bench), kind_(kind), patience_(patience) {
     if (kind == Kind::device) b_.leave_on_device(64_MiB);
-    auto size = kind == Kind::device ? 40_MiB : 4_KiB;
+    auto size = kind == Kind::device ? 40_MiB : host_size;
     auto block = try_make(b_, kind, size);
     while (!block && block.error().code == Errc::out_of_memory && size > 64_KiB) {
       size /= 2;
@@ -334,6 +335,14 @@ void check_many_threads(Bench& b, Kind kind, const Observed& observed) {
 
 void check_reset(Bench& b, Kind kind, const Observed& observed) {
   auto deferred = b.defer();
+  if (kind != Kind::device) {
+    FreedBlock pending(b, kind, observed.patience);
+    if (!pending.is_made()) return;
+    pending.drop();
+    b.reset();
+    expect_held(b, pending, kind, observed, "inside a deferral, before a reset there");
+    if (b.decided()) return;
+  }
   {
     const auto ended = try_make(b, kind, 4_KiB);
     b.reset();
@@ -405,6 +414,17 @@ constexpr Disturbance kDisturbances[] = {
 
 void check_lasting(Bench& b, Kind kind, const Observed& observed) {
   if (kind == Kind::device) return;  // its largest block leaves no room for the rest
+  for (const auto size : {std::uint64_t{64}, std::uint64_t{2000}, 64_KiB, 1_MiB + 1}) {
+    auto deferred = b.defer();
+    FreedBlock block(b, kind, observed.patience, size);
+    if (!block.is_made()) return;
+    block.drop();
+    expect_held(b, block, kind, observed,
+                text::format("inside a deferral, {} bytes where 4096 are held back", size));
+    if (b.decided()) return;
+    deferred.end();
+    if (!b.manager().flush()) return;
+  }
   for (const auto& [words, act] : kDisturbances) {
     auto deferred = b.defer();
     FreedBlock before(b, kind, observed.patience);

@@ -54,6 +54,25 @@ std::uint64_t held_on_host(Bench& b) {
          ledger.live(CallLedger::Kind::managed).bytes;
 }
 
+/// A region that a reset ended and that is pinned again stays pinned, whatever ends of the first.
+void judge_region_pinned_again(Bench& b) {
+  const auto range = b.buffer();
+  auto stale = b.try_pin(range);
+  if (!stale) return;
+  b.reset();
+  b.expect_ok("flush()", b.manager().flush());
+  const auto next = b.try_pin(range);
+  if (!b.expect_ok("mempin of a region that a reset ended", next)) return;
+  stale->drop();
+  b.expect_ok("flush()", b.manager().flush());
+  if (b.subject().standins != nullptr) return;
+  const auto again = b.device().mem_host_register(range, {});
+  b.expect(!again, "the late end of a region that a reset ended and that was pinned again",
+           "cuMemHostUnregister was called: the region is no longer page-locked",
+           "it is page-locked until its second pointer ends");
+  if (again && !b.device().mem_host_unregister(range.pointer)) return;
+}
+
 constexpr Clause kResetClauses[] = {
     {.id = "RST-2",
      .rule = "reset frees what is pending first, then what is alive, in the order in which it was "
@@ -156,6 +175,7 @@ constexpr Clause kResetClauses[] = {
          [](Bench& b) {
            if (b.is_numba()) return b.not_applicable("as Numba, pinned memory survives: RST-5");
            b.manager();
+           judge_region_pinned_again(b);
            for (int round = 0; round < 3 && !b.decided(); ++round) {
              Everything stale(b, 40);
              b.reset();
@@ -226,6 +246,22 @@ constexpr Clause kResetClauses[] = {
              b.gives(large, b.affordable(40_MiB) / 2);
              if (large) b.reset();
            }
+           const auto range = b.buffer();
+           auto deferred = b.defer();
+           stale.emplace_back(b, 60);
+           const auto region = b.try_pin(range);
+           b.reset();
+           if (const auto live = b.manager().state().live_bytes)
+             b.expect_equal("live bytes after a reset inside a deferral", *live, 0u);
+           deferred.end();
+           b.expect_ok("flush()", b.manager().flush());
+           if (region)
+             b.expect_ok("mempin of a region that a reset inside a deferral ended",
+                         b.try_pin(range));
+           b.expect(held_on_host(b) <= held,
+                    "a reset inside a deferral, the deferral's end and flush()",
+                    text::format("{} bytes of host and managed memory are held", held_on_host(b)),
+                    text::format("{}, as after two resets", held));
          }},
 
     {.id = "accounts/manager_end",

@@ -25,6 +25,7 @@ class Marked {
     });
   }
   std::uint64_t size() const noexcept { return block_.size(); }
+  DevicePtr address() const noexcept { return block_.device(); }
   bool is_whole() const {
     bool whole = true;
     for_each_place([&](DevicePtr at, std::uint64_t size) {
@@ -63,12 +64,15 @@ class Marked {
 /// Asks for memory on a device that has plenty, and marks what it gets.
 class Asking {
  public:
-  explicit Asking(Bench& bench) : b_(bench) {}
+  /// `judges` tells whether a request that is out of memory must be.
+  explicit Asking(Bench& bench, bool judges = true) : b_(bench), judges_(judges) {}
 
   /// Nothing where the manager may refuse, and once the clause is decided.
   std::optional<Marked> ask(std::uint64_t size) {
     if (b_.decided()) return std::nullopt;
     auto block = b_.try_memalloc(size);
+    const auto is_out = !block && block.error().code == Errc::out_of_memory;
+    if (is_out && !judges_) return std::nullopt;
     if (!b_.gives(block, size)) return std::nullopt;
     b_.expect_equal("the size of a block", block->size(), size);
     return Marked(b_, *std::move(block), static_cast<std::uint8_t>(++marks_ % 251 + 1));
@@ -76,6 +80,7 @@ class Asking {
 
  private:
   Bench& b_;
+  bool judges_;
   std::uint64_t marks_ = 0;
 };
 
@@ -137,6 +142,123 @@ void fill_beside_a_small_one(Bench& b, Asking& asking, std::uint64_t size) {
   }
 }
 
+/// The range of addresses that the driver gave for what is at `at`, where it is one of a manager
+/// that cuts blocks from larger ones.
+std::optional<AddressRange> segment_of(Bench& b, DevicePtr at, std::uint64_t size) {
+  const auto range = b.device().mem_get_address_range(at);
+  if (!range || range->size < size + 512 || range->size > 256_MiB) return std::nullopt;
+  return *range;
+}
+
+/// Learns the segment that the manager takes of the device for a first request, and asks a fresh
+/// one for what has nearly room in the rest of it.
+void fill_segments(Bench& b, Asking& asking) {
+  const auto end_all = [&](std::initializer_list<std::optional<Marked>*> blocks) {
+    for (auto* one : blocks) {
+      if (*one) (*one)->end();
+    }
+    b.reset();
+    b.expect_ok("flush()", b.manager().flush());
+  };
+  b.reset();
+  for (const auto first : {std::uint64_t{1}, 600 * std::uint64_t{1}, 5_KiB, 70_KiB, 300_KiB,
+                           1_MiB + 1, 3_MiB, 5_MiB, 9_MiB}) {
+    auto block = asking.ask(first);
+    const auto segment = block ? segment_of(b, block->address(), first) : std::nullopt;
+    end_all({&block});
+    if (!segment) continue;
+    const auto whole = segment->size;
+    for (const auto less : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{256},
+                            std::uint64_t{512}, 4_KiB, first / 2, first - 1, first, first + 512}) {
+      if (less >= whole) continue;
+      auto small = asking.ask(first);
+      auto rest = asking.ask(whole - less);
+      auto last = asking.ask(first);
+      end_all({&small, &rest, &last});
+    }
+    for (std::uint64_t sixteenths = 1; sixteenths < 16; ++sixteenths) {
+      const auto part = whole / 16 * sixteenths;
+      for (const auto less : {std::uint64_t{0}, std::uint64_t{256}, first - 1}) {
+        if (part + less >= whole) continue;
+        auto small = asking.ask(first);
+        auto middle = asking.ask(part);
+        auto rest = asking.ask(whole - part - less);
+        auto last = asking.ask(1);
+        end_all({&small, &middle, &rest, &last});
+      }
+    }
+  }
+}
+
+/// What a program of blocks beside one another, of which two neighbours end, is given.
+struct Joined {
+  std::size_t served = 0;  ///< Of its four requests, how many.
+  std::uint64_t fill = 0;  ///< Eighths of a unit that fill the rest of the device.
+  bool is_served = false;  ///< What ended serves as one.
+  std::string done;
+};
+
+Joined ask_for_joined(Bench& on, std::uint64_t unit) {
+  on.untraceable();
+  on.expect(true, {}, {}, {});
+  on.leave_on_device(24 * unit);
+  on.manager();
+  const auto ask = [&](std::uint64_t size) { return on.try_memalloc(size); };
+  Joined seen;
+  if (auto first = ask(20 * unit)) ++seen.served;
+  const auto small = ask(1_MiB);
+  auto below = ask(6 * unit);
+  auto above = ask(6 * unit);
+  for (const auto* one : {&small, &std::as_const(below), &std::as_const(above)})
+    seen.served += one->has_value() ? 1u : 0u;
+  if (!below || !above) return seen;
+  std::vector<BenchMemory> rest;
+  for (const auto size : {2 * unit, unit / 2, unit / 8}) {
+    while (rest.size() < 200) {
+      auto block = ask(size);
+      if (!block) break;
+      seen.fill += size / (unit / 8);
+      rest.push_back(*std::move(block));
+    }
+  }
+  below->drop();
+  above->drop();
+  on.expect_ok("flush()", on.manager().flush());
+  const auto large = ask(11 * unit);
+  seen.is_served = large.has_value();
+  seen.done = text::format(
+      "{} bytes asked for, where two neighbours of {} were freed and the rest "
+      "of the device is full",
+      11 * unit, 6 * unit);
+  return seen;
+}
+
+/// What a manager does with MiB it does with GiB.
+void compare_joined(Bench& b) {
+  if (!b.is_simulated() || b.subject().standins != nullptr || b.capacity().limit) return;
+  std::array<Joined, 2> seen;
+  constexpr std::array<std::pair<std::string_view, std::uint64_t>, 2> kDevices{
+      {{"3GiB", 64_MiB}, {"40GiB", 1_GiB}}};
+  for (std::size_t i = 0; i < kDevices.size(); ++i) {
+    auto fresh = b.with_capacity(kDevices[i].first);
+    if (!fresh) return b.inconclusive(describe(fresh.error()));
+    seen[i] = ask_for_joined(**fresh, kDevices[i].second);
+    b.take(**fresh);
+    if (b.decided()) return;
+  }
+  const auto& [small, large] = seen;
+  b.expect(large.served >= small.served,
+           "20 GiB asked for and freed, then 1 MiB and 6 GiB twice, where 24 GiB are left",
+           text::format("{} requests are served", large.served),
+           text::format("{}, as of MiB times 64", small.served));
+  b.expect(!small.is_served || large.is_served, large.done, "out of memory",
+           text::format("memory, as where it is {} bytes", 11 * kDevices[0].second));
+  b.expect(large.fill >= small.fill || large.served < small.served,
+           "a device of 24 GiB filled beside blocks of 6 GiB",
+           text::format("{} eighths of a GiB", large.fill),
+           text::format("{}, as of 64 MiB on a device of 1.5 GiB", small.fill));
+}
+
 /// Random requests and ends, most of them small, some of up to `largest`.
 void go_at_random(Bench& b, Asking& asking, std::uint64_t steps, std::uint64_t largest) {
   constexpr std::size_t kMost = 160;
@@ -175,7 +297,9 @@ constexpr Clause kSizesClauses[] = {
          [](Bench& b) {
            b.leave_on_device(96_MiB);
            b.expect(true, {}, {}, {});
-           for (const auto size : {4_MiB, 3_MiB + 1, 256_KiB, 24_MiB}) {
+           // What the last size left idle or pending has to serve the next one.
+           for (const auto size :
+                {4_MiB, 12_MiB, 3_MiB + 1, 256_KiB, 24_MiB, 9_MiB, 1_MiB, 24_MiB, 2_MiB}) {
              std::vector<BenchMemory> blocks;
              const auto ask = [&] {
                auto block = b.try_memalloc(size);
@@ -249,6 +373,7 @@ constexpr Clause kSizesClauses[] = {
                for (std::uint64_t i = 0; i < 3 * on.effort(); ++i)
                  leave_holes(on, asking, on.random().between(power, 2 * power));
              }
+             if (!on.is_numba()) fill_segments(on, asking);
            });
          }},
 
@@ -264,6 +389,13 @@ constexpr Clause kSizesClauses[] = {
              Asking asking(on);
              go_at_random(on, asking, 12'000 * on.effort(), 64_MiB);
              go_at_random(on, asking, 6'000 * on.effort(), 256_KiB);
+           });
+           // Where memory is short, what was freed is joined.
+           on_roomy_device(b, "4GiB", [](Bench& on) {
+             on.leave_on_device(48_MiB);
+             Asking asking(on, false);  // what is idle may be cut for other sizes
+             go_at_random(on, asking, 1'500 * on.effort(), 8_MiB);
+             go_at_random(on, asking, 1'500 * on.effort(), 2_MiB);
            });
          }},
 
@@ -318,6 +450,7 @@ constexpr Clause kSizesClauses[] = {
              for (std::size_t at = live.size() - 4; at < live.size(); ++at) end(at);
              for (int i = 0; i < 12; ++i) ask(3_GiB + 512);
            });
+           if (!b.decided()) compare_joined(b);
          }},
 };
 

@@ -19,13 +19,15 @@ class StreamProgram {
 
   void run(int steps) {
     b_.manager();
+    b_.expect(true, {}, {}, {});
     for (const auto kind :
          {StreamKind::blocking, StreamKind::non_blocking, StreamKind::non_blocking}) {
       auto made = b_.ordered().stream_create(kind);
       if (!made) return b_.inconclusive(describe(made.error()));
       streams_.push_back(*made);
     }
-    if (random_.chance(0.5)) b_.leave_on_device(64_MiB);
+    if (random_.chance(0.6))
+      b_.leave_on_device(std::array{64_MiB, 24_MiB, 12_MiB}[random_.below(3)]);
     for (int i = 0; i < steps && !b_.decided(); ++i) {
       step();
       if (b_.watch().total() == 0)
@@ -74,6 +76,7 @@ class StreamProgram {
         return;
       case 2:
         if (random_.chance(0.5) && b_.ordered().stream_synchronize(any())) return;
+        if (random_.chance(0.25)) reset();
         return;
       case 3:
       case 4:
@@ -136,6 +139,21 @@ class StreamProgram {
     for (const auto other : one.also) order_.came_back(0, one.id, one.block.device(), other);
     order_.ending(0, one.id, one.block.device(), stream);
     if (!one.block.free(stream)) b_.expect(false, "free() on a stream", "an error", "success");
+  }
+
+  /// Ends all memory, each block on its own stream, sometimes inside a deferral.
+  void reset() {
+    if (b_.is_numba()) return;  // it leaves device memory alive: RST-5
+    for (const auto& one : live_) {
+      for (const auto stream : one.also) {
+        wait(one.stream, stream);
+        order_.came_back(0, one.id, one.block.device(), stream);
+      }
+      order_.ending(0, one.id, one.block.device(), one.stream);
+    }
+    const auto deferred = random_.chance(0.7) ? std::optional(b_.defer()) : std::nullopt;
+    b_.reset();
+    live_.clear();
   }
 
   Bench& b_;

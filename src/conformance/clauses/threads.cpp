@@ -499,7 +499,11 @@ class DefaultStreamProgram {
     live_.erase(live_.begin() + static_cast<std::ptrdiff_t>(at));
     // Another thread cannot name the thread's own default stream.
     const bool is_nameable = one.stream != kPerThreadStream || one.thread == thread_;
-    const auto stream = is_nameable ? one.stream : StreamHandle{};
+    // A free on another stream counts as asked for on the memory's own one too.
+    const auto others = streams_.back();
+    const auto stream = is_nameable && random_.chance(0.8) ? one.stream
+                        : random_.chance(0.5)              ? others
+                                                           : StreamHandle{};
     order_.ending(0, one.id, one.block.device(), stream);
     if (!one.block.free(stream)) b_.expect(false, "free() on a stream", "an error", "success");
   }
