@@ -1,3 +1,4 @@
+#include <atomic>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -98,6 +99,13 @@ class DriverSegments final : public pytorch::SegmentSource {
   std::optional<Error> error_;
 };
 
+/// The per-thread stream is another one on each thread, so its blocks are kept apart by thread.
+std::uint64_t key_of(StreamHandle stream) noexcept {
+  static std::atomic<std::uint64_t> threads{0};
+  thread_local const std::uint64_t number = ++threads;
+  return stream == kPerThreadStream ? ~number : stream.value;
+}
+
 /// PyTorch's caching allocator over this driver. A free that names another stream than the request
 /// is what record_stream() makes of one: the block waits for an event on that stream.
 class PytorchManager final : public HostOnlyManager {
@@ -120,14 +128,14 @@ class PytorchManager final : public HostOnlyManager {
     if (auto made = make(); !made) return std::move(made).error();
     make_queued_frees();
     process_events();
-    auto* block = allocator_->allocate(size, stream.value);
+    auto* block = allocator_->allocate(size, key_of(stream));
     if (block == nullptr) {
       if (auto error = segments_->take_error()) return *std::move(error);
       // What host memory still holds may be what is missing.
       if (deallocations().size() != 0) {
         auto flushed = deallocations().clear();
         if (!flushed && profile() == Profile::numba) return std::move(flushed).error();
-        block = allocator_->allocate(size, stream.value);
+        block = allocator_->allocate(size, key_of(stream));
       }
     }
     if (block == nullptr) {
@@ -228,9 +236,12 @@ class PytorchManager final : public HostOnlyManager {
   // next, makes it (ERR-6).
   static void finalize(void* self, std::uint64_t cookie, StreamHandle stream) noexcept {
     auto& manager = *static_cast<PytorchManager*>(self);
+    Queued queued{.cookie = cookie, .stream = stream, .event = {}};
+    // Only this thread can name its own per-thread stream.
+    if (stream == kPerThreadStream) queued.event = manager.record(stream);
     {
       const std::lock_guard lock(manager.queue_mutex_);
-      manager.queued_.push_back({.cookie = cookie, .stream = stream});
+      manager.queued_.push_back(queued);
     }
     const std::unique_lock lock(manager.mutex_, std::try_to_lock);
     if (lock.owns_lock()) manager.make_queued_frees();
@@ -242,24 +253,33 @@ class PytorchManager final : public HostOnlyManager {
       queued.swap(queued_);
     }
     for (const auto& each : queued) {
-      if (const auto record = records_.take(each.cookie)) free(*record, each.stream);
+      if (const auto record = records_.take(each.cookie)) {
+        free(*record, each.stream, each.event);
+      } else if (each.event) {
+        if (auto done = driver().event_destroy(*each.event); !done) tell(done.error());
+      }
     }
   }
 
-  void free(const LiveRecord& record, StreamHandle stream) noexcept {
+  std::optional<EventHandle> record(StreamHandle stream) noexcept {
+    const auto event = driver().event_create();
+    if (!event) return std::nullopt;
+    if (driver().event_record(*event, stream)) return *event;
+    if (auto done = driver().event_destroy(*event); !done) tell(done.error());
+    return std::nullopt;
+  }
+
+  void free(const LiveRecord& record, StreamHandle stream,
+            std::optional<EventHandle> event = {}) noexcept {
     const auto found = blocks_.find(record.address);
     auto* const block = found->second;
     blocks_.erase(found);
-    // The per-thread stream of the thread that frees may be another than that of the request.
     if (stream == record.stream && stream != kPerThreadStream) return allocator_->free(block);
-    const auto event = driver().event_create();
+    if (!event && stream != kPerThreadStream) event = this->record(stream);
     if (event) {
-      if (driver().event_record(*event, stream)) {
-        allocator_->free_later(block);
-        pending_.push_back({.block = block, .event = *event});
-        return;
-      }
-      if (auto done = driver().event_destroy(*event); !done) tell(done.error());
+      allocator_->free_later(block);
+      pending_.push_back({.block = block, .event = *event});
+      return;
     }
     if (auto done = driver().ctx_synchronize(); !done) tell(done.error());
     allocator_->free(block);
@@ -287,6 +307,7 @@ class PytorchManager final : public HostOnlyManager {
   struct Queued {
     std::uint64_t cookie = 0;
     StreamHandle stream{};
+    std::optional<EventHandle> event{};  ///< Recorded on the stream already.
   };
 
   pytorch::Settings settings_;

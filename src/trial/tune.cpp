@@ -68,8 +68,9 @@ bool stops(const std::atomic<bool>* interrupted) {
 Tuned judge(const pytorch::Program& program, const pytorch::Settings& settings,
             std::uint64_t capacity) {
   Tuned tuned{.manager = spec_of(settings), .how = how_of(settings)};
-  const auto outcome =
-      run(program, {.settings = limited(settings, capacity), .capacity = capacity});
+  const auto outcome = run(
+      program,
+      {.settings = limited(settings, capacity), .capacity = capacity, .refused_are_needed = true});
   tuned.served = !outcome.fails_at;
   tuned.fails_at = outcome.fails_at;
   tuned.failed_size = outcome.failed_size;
@@ -93,23 +94,26 @@ void side_by_side(std::size_t threads, std::size_t count,
 }
 
 auto rank(const Tuned& tuned) {
+  // Of those that fail, the one that comes furthest is first.
   return std::make_tuple(!tuned.served, tuned.fit_bytes.value_or(pytorch::kNoLimit),
-                         tuned.peak_reserved, tuned.retries, tuned.device_calls.value_or(0));
+                         ~tuned.fails_at.value_or(0), tuned.peak_reserved, tuned.retries,
+                         !tuned.is_today, tuned.device_calls.value_or(pytorch::kNoLimit));
 }
 
 /// Our pool, by replays.
-Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options) {
+Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options,
+                         std::uint64_t limit) {
   auto factory = find_manager("pool");
   if (!factory) return std::move(factory).error();
   Tuned tuned{.manager = "pool", .how = "emmctl.torch.use(\"pool\"), of the package emmctl"};
   const Setting setting{.manager = *std::move(factory),
+                        .refusals_fail = true,
                         .peer_program = options.peer_program,
                         .interrupted = options.interrupted};
-  const auto capacity =
-      options.capacity == pytorch::kNoLimit ? kCapacityMost : options.capacity / kStep * kStep;
+  const auto capacity = limit == pytorch::kNoLimit ? kCapacityMost : limit / kStep * kStep;
   const auto at = run(trace, setting, capacity);
   if (!at) return at.error();
-  tuned.served = exit_code(*at) == 0;
+  tuned.served = exit_code(*at) == 0 && at->outcomes.fails_fails == 0;
   tuned.peak_reserved = at->pass.peak_reserved_bytes;
   if (at->first_failure) {
     tuned.fails_at = at->first_failure->event;
@@ -117,9 +121,9 @@ Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options) 
   }
   const inspect::Lifetimes lifetimes(trace);
   if (auto summed = lifetimes.can_be_summed(); !summed) return tuned;
-  const auto needs = inspect::bounds(lifetimes, inspect::Asked::served);
+  const auto needs = inspect::bounds(lifetimes, inspect::Asked::all);
   const auto found = fit(trace, setting,
-                         {.asked = inspect::Asked::served,
+                         {.asked = inspect::Asked::all,
                           .start = need_of(needs),
                           .other_start = need_of(needs),
                           .hint = trace.least_capacity(),
@@ -139,24 +143,10 @@ const Tuned* Tuning::today() const noexcept {
 }
 
 std::string spec_of(const pytorch::Settings& settings) {
-  auto conf = to_conf(settings);
-  // Commas inside a list part options: a spec has semicolons there, and = for the first colon.
-  std::string spec;
-  int depth = 0;
-  auto in_name = true;
-  for (const auto each : conf) {
-    depth += each == '[' ? 1 : each == ']' ? -1 : 0;
-    if (each == ':' && in_name) {
-      spec += '=';
-      in_name = false;
-    } else if (each == ',' && depth > 0) {
-      spec += ';';
-    } else {
-      spec += each;
-      in_name = in_name || each == ',';
-    }
-  }
-  return spec.empty() ? "pytorch" : "pytorch:" + spec;
+  std::string spec = "pytorch";
+  for (const auto& [name, value] : named(settings))
+    spec += text::format("{}{}={}", spec == "pytorch" ? ":" : ",", name, value);
+  return spec;
 }
 
 std::string how_of(const pytorch::Settings& settings) {
@@ -168,16 +158,20 @@ std::string how_of(const pytorch::Settings& settings) {
   return how;
 }
 
-std::optional<std::uint64_t> fit_of(const pytorch::Program& program,
-                                    const pytorch::Settings& settings,
+std::optional<std::uint64_t> fit_of(const pytorch::Program& program, const pytorch::Settings& of,
                                     const std::atomic<bool>* interrupted) {
+  // A fraction is a capacity by another name: what is searched takes its place.
+  auto settings = of;
+  settings.fraction.reset();
   const auto passes = [&](std::uint64_t capacity) {
     return !run(program, {.settings = limited(settings, capacity),
                           .capacity = capacity,
-                          .stop_at_failure = true})
+                          .stop_at_failure = true,
+                          .refused_are_needed = true})
                 .fails_at;
   };
-  const auto most = run(program, {.settings = limited(settings, pytorch::kNoLimit)});
+  const auto most =
+      run(program, {.settings = limited(settings, pytorch::kNoLimit), .refused_are_needed = true});
   if (most.fails_at) return std::nullopt;
   // What it reserves where there is no end is enough; less is, where it can release some.
   auto high = (most.counts.peak_reserved + kStep - 1) / kStep * kStep;
@@ -216,7 +210,9 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
     found[i].is_today = i == 0;
     told(settings.size());
   });
-  tuning.peak_live = run(program, {.settings = program.settings}).peak_live;
+  auto unlimited = program.settings;
+  unlimited.fraction.reset();
+  tuning.peak_live = run(program, {.settings = unlimited, .refused_are_needed = true}).peak_live;
 
   // The smallest capacity, of the best five and of today's.
   constexpr std::size_t kBest = 5;
@@ -236,7 +232,7 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
     each.interrupted = stops(options.interrupted);
   });
   if (!stops(options.interrupted)) {
-    auto pool = judge_pool(trace, options);
+    auto pool = judge_pool(trace, options, std::min(options.capacity, program.settings.limit()));
     if (!pool) return std::move(pool).error();
     found.push_back(*std::move(pool));
   }

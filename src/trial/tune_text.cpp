@@ -32,8 +32,8 @@ std::string verdict(const Tuning& tuning, const trace::Trace& trace) {
   const auto& best = tuning.ranking.front();
   const auto* const today = tuning.today();
   const auto at = tuning.capacity == pytorch::kNoLimit
-                      ? std::string("without a limit")
-                      : text::format("of {}", units::bytes(tuning.capacity));
+                      ? std::string("within its limit")
+                      : text::format("with {}", units::bytes(tuning.capacity));
   std::string words;
   const auto fails = [&](const Tuned& one) {
     return text::format("runs out of memory at event {}, a request of {}",
@@ -89,6 +89,18 @@ std::string served_words(const Tuned& one, const trace::Trace& trace) {
              : "no";
 }
 
+/// A manager's options a line each, as far as they are several.
+std::vector<std::string> lines_of(const std::string& spec) {
+  std::vector<std::string> lines{{}};
+  int depth = 0;
+  for (const auto each : spec) {
+    depth += each == '[' ? 1 : each == ']' ? -1 : 0;
+    lines.back() += each;
+    if (each == ',' && depth == 0) lines.emplace_back();
+  }
+  return lines;
+}
+
 std::string optional_bytes(const std::optional<std::uint64_t>& bytes) {
   return bytes ? units::bytes(*bytes) : "-";
 }
@@ -97,20 +109,24 @@ std::string optional_bytes(const std::optional<std::uint64_t>& bytes) {
 
 std::string to_text(const Tuning& tuning, const trace::Trace& trace, std::size_t top, int width) {
   std::string out =
-      inspect::wrapped(verdict(tuning, trace), static_cast<std::size_t>(width)) + "\n\n";
+      inspect::wrapped(verdict(tuning, trace), static_cast<std::size_t>(width)) + "\n";
+  const auto limited = tuning.capacity != pytorch::kNoLimit;
   std::vector<std::vector<std::string>> rows{
-      {"", "served", "fits", "reserved", "retries", "calls", "setting"}};
+      {"", limited ? "served" : "", "fits", "reserved", "retries", "calls", "setting"}};
   const auto shown = shown_of(tuning);
   for (std::size_t i = 0; i < shown.size(); ++i) {
     const auto& one = *shown[i].one;
     if (i >= top && !one.is_today && one.manager != "pool") continue;
-    auto name = one.manager;
-    if (shown[i].ties != 0) name += text::format(" and {} alike", shown[i].ties);
-    if (one.is_today) name += " (today)";
-    rows.push_back({text::format("{}", i + 1), served_words(one, trace),
+    auto names = lines_of(one.manager);
+    if (shown[i].ties != 0) names.push_back(text::format("and {} alike", shown[i].ties));
+    if (one.is_today) names.back() += " (today)";
+    rows.push_back({text::format("{}", i + 1),
+                    limited || one.interrupted || !one.served ? served_words(one, trace) : "",
                     optional_bytes(one.fit_bytes), units::bytes(one.peak_reserved),
                     text::grouped(one.retries),
-                    one.device_calls ? text::grouped(*one.device_calls) : "-", name});
+                    one.device_calls ? text::grouped(*one.device_calls) : "-", names.front()});
+    for (std::size_t line = 1; line < names.size(); ++line)
+      rows.push_back({"", "", "", "", "", "", "  " + names[line]});
   }
   out += inspect::columns("rlrrrrl", rows, "");
   if (!tuning.ranking.empty() && tuning.ranking.front().served && !tuning.ranking.front().is_today)

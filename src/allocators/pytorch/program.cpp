@@ -157,16 +157,18 @@ Outcome run(const Program& program, const RunOptions& options) {
   std::vector<std::uint64_t> sizes(program.allocations, 0);
   allocator.on_completed([&](Block& block) { blocks[block.owner] = nullptr; });
   std::uint64_t live = 0;
+  const auto failed = [&](const Call& call) {
+    ++outcome.refused;
+    if (outcome.fails_at) return;
+    outcome.fails_at = call.event;
+    outcome.failed_size = call.size;
+  };
   for (const auto& call : program.calls) {
     switch (call.kind) {
       case Call::Kind::alloc: {
         auto* const block = allocator.allocate(call.size, call.stream, call.pool);
         if (block == nullptr) {
-          ++outcome.refused;
-          if (!outcome.fails_at) {
-            outcome.fails_at = call.event;
-            outcome.failed_size = call.size;
-          }
+          failed(call);
           if (options.stop_at_failure) {
             outcome.counts = allocator.counts();
             return outcome;
@@ -183,10 +185,20 @@ Outcome run(const Program& program, const RunOptions& options) {
       case Call::Kind::refused: {
         auto* const block = allocator.allocate(call.size, call.stream, call.pool);
         if (block == nullptr) {
-          ++outcome.refused;
+          if (!options.refused_are_needed) {
+            ++outcome.refused;
+            break;
+          }
+          failed(call);
+          if (options.stop_at_failure) {
+            outcome.counts = allocator.counts();
+            return outcome;
+          }
           break;
         }
         ++outcome.served_more;
+        if (options.refused_are_needed)
+          outcome.peak_live = std::max(outcome.peak_live, live + call.size);
         allocator.free(block);
         break;
       }

@@ -47,7 +47,8 @@ struct Outcome {
   std::uint64_t peak_live = 0;    ///< Requested bytes.
   std::uint64_t refused = 0;      ///< Requests that had no memory.
   std::uint64_t served_more = 0;  ///< Of those that failed when it was recorded.
-  /// The first request that failed, and did not when it was recorded: its index in the trace.
+  /// The first request that failed, and did not when it was recorded, or is needed all the same:
+  /// its index in the trace.
   std::optional<std::uint64_t> fails_at;
   std::uint64_t failed_size = 0;
 };
@@ -60,6 +61,9 @@ struct RunOptions {
   std::uint64_t capacity = kNoLimit;  ///< Of the device, for segments.
   Addresses addresses = Addresses::first_fit;
   bool stop_at_failure = false;
+  /// A request that failed when it was recorded is one that the program needs: where it fails
+  /// again, that is a failure. It is freed at once where it is served, since no row says when.
+  bool refused_are_needed = false;
 };
 Outcome run(const Program& program, const RunOptions& options);
 

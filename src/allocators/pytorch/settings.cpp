@@ -204,10 +204,10 @@ Status read_conf(std::string_view conf, Settings& settings) {
   return {};
 }
 
-std::string to_conf(const Settings& settings) {
-  std::string conf;
+std::vector<std::pair<std::string_view, std::string>> named(const Settings& settings) {
+  std::vector<std::pair<std::string_view, std::string>> found;
   const auto add = [&](std::string_view name, const auto& value) {
-    conf += text::format("{}{}:{}", conf.empty() ? "" : ",", name, value);
+    found.emplace_back(name, text::format("{}", value));
   };
   if (settings.expandable_segments) add("expandable_segments", "True");
   if (settings.max_split_size != kNoLimit) add("max_split_size_mb", settings.max_split_size / kMiB);
@@ -220,11 +220,20 @@ std::string to_conf(const Settings& settings) {
   const auto& table = settings.roundup_power2_divisions;
   if (std::all_of(table.begin(), table.end(), [&](auto each) { return each == table[0]; })) {
     if (table[0] > 1) add("roundup_power2_divisions", table[0]);
-  } else {
-    std::string list;
-    for (std::size_t i = 0; i < table.size(); ++i)
-      list += text::format("{}{}:{}", list.empty() ? "" : ",", std::uint64_t{1} << i, table[i]);
-    add("roundup_power2_divisions", "[" + list + "]");
+    return found;
+  }
+  std::string list;
+  for (std::size_t i = 0; i < table.size(); ++i)
+    list += text::format("{}{}:{}", list.empty() ? "" : ";", std::uint64_t{1} << i, table[i]);
+  add("roundup_power2_divisions", "[" + list + "]");
+  return found;
+}
+
+std::string to_conf(const Settings& settings) {
+  std::string conf;
+  for (auto& [name, value] : named(settings)) {
+    std::replace(value.begin(), value.end(), ';', ',');
+    conf += text::format("{}{}:{}", conf.empty() ? "" : ",", name, value);
   }
   return conf;
 }
@@ -282,13 +291,12 @@ Status read_options(Options& options, Settings& settings) {
   for (const auto name : {"max_split_size_mb", "max_non_split_rounding_mb", "large_segment_size_mb",
                           "garbage_collection_threshold", "roundup_power2_divisions",
                           "expandable_segments", "per_process_memory_fraction", "backend"}) {
+    const auto value = options.text(name, "");  // It is known, given or not.
     if (!options.has(name)) continue;
-    if (auto read = read_setting(name, options.text(name, ""), settings); !read) return read;
+    if (auto read = read_setting(name, value, settings); !read) return read;
   }
-  if (options.has("fraction")) {
-    if (auto read =
-            read_setting("per_process_memory_fraction", options.text("fraction", ""), settings);
-        !read)
+  if (const auto value = options.text("fraction", ""); options.has("fraction")) {
+    if (auto read = read_setting("per_process_memory_fraction", value, settings); !read)
       return read;
   }
   settings.total = options.bytes("total", settings.total);

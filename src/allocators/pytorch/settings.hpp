@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/options.hpp"
 #include "base/result.hpp"
@@ -52,6 +54,9 @@ Status read_conf(std::string_view conf, Settings& settings);
 /// The same as PyTorch would be told; empty for the default settings. `fraction` and `total` are
 /// no part of it.
 std::string to_conf(const Settings& settings);
+/// The same, one by one: what differs from the default settings. Lists are as a manager's option
+/// has them, with semicolons.
+std::vector<std::pair<std::string_view, std::string>> named(const Settings& settings);
 /// Reads "allocator_settings" of a snapshot, as JSON, into `settings`. What is not there stays.
 Status read_snapshot_settings(std::string_view json, Settings& settings);
 /// Reads `--manager pytorch:max_split_size_mb=64,fraction=0.9,total=80GiB,version=2.11`.
