@@ -37,7 +37,7 @@ function setCurves() {
     name: `reserved by ${manager.name}`, steps: managerSteps(events.managers[i], device), colour: LINES[(i + 1) % LINES.length], dash: DASHES[(i + 1) % DASHES.length], width: 2}));
   state.lines = lines;
   const devices = trace.devices.filter(each => device === null || each.device === device), levels = [];
-  const noWait = devices.reduce((sum, each) => sum + (each.no_wait || 0), 0), least = devices.reduce((sum, each) => sum + (each.peak_live || 0), 0);
+  const noWait = devices.reduce((sum, each) => sum + (each.no_wait || 0), 0), least = devices.reduce((sum, each) => sum + (each.peak_needed || 0), 0);
   if (noWait > least) levels.push({name: 'no-wait need', bytes: noWait, colour: 'quiet', dash: [2, 3]});
   const capacity = devices.reduce((sum, each) => sum + (each.capacity || 0), 0);
   if (capacity) levels.push({name: devices.length > 1 ? 'capacity of all devices' : 'capacity', bytes: capacity, colour: 'limit', dash: [8, 4]});
