@@ -115,6 +115,7 @@ const RESULTS = {
                     numeric(each.devices.map(device => device.reserved_over_no_wait_need === null ? '' : device.reserved_over_no_wait_need.toFixed(3)).join(', ')),
                     numeric(time(each)), numeric(duration(Math.round(each.first_ns_per_event.median))), numeric(h('span', {class: each.failures ? 'bad' : ''}, grouped(each.failures)))]))];
   },
+  'compare-set'(content) { return content.comparisons.map(each => [h('h3', {}, short(each.trace)), RESULTS.compare(each)]); },
   tune(content) {
     const rows = content.ranking || [], most = Math.max(1, ...rows.map(each => each.peak_reserved_bytes || 0));
     return [table(['Setting', 'Serves it', numeric('Peak reserved'), '', numeric('Fits into'), numeric('Retries'), numeric('Device calls'), 'How'],
