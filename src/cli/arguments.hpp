@@ -19,6 +19,9 @@ class Arguments {
                           bool required = true) = 0;
   virtual void text(std::string_view name, std::string& into, std::string_view value,
                     std::string_view help) = 0;
+  /// A program to run and its arguments: everything from the first positional or `--` on.
+  virtual void program(std::string_view name, std::vector<std::string>& into,
+                       std::string_view help) = 0;
   /// A positional that is a file which the command reads. Before the command runs, an output that
   /// is also an input, or another output, is refused (run_files.hpp).
   virtual void input(std::string_view name, std::string& into, std::string_view help,

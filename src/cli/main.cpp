@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <climits>
 #include <csignal>
 #include <cstdio>
@@ -36,6 +37,7 @@ class Cli11Arguments final : public Arguments {
     };
     std::vector<Named> inputs, outputs;
     std::vector<Listed> input_lists;
+    std::vector<std::string>* program = nullptr;
   };
 
   Cli11Arguments(CLI::App& app, Files& files) : app_(app), files_(files) {}
@@ -43,6 +45,11 @@ class Cli11Arguments final : public Arguments {
   void positional(std::string_view name, std::string& into, std::string_view help,
                   bool required) override {
     app_.add_option(std::string(name), into, std::string(help))->required(required)->type_name("");
+  }
+  void program(std::string_view name, std::vector<std::string>& into,
+               std::string_view help) override {
+    app_.add_option(std::string(name), into, std::string(help))->type_name("");
+    files_.program = &into;
   }
   void text(std::string_view name, std::string& into, std::string_view value,
             std::string_view help) override {
@@ -56,7 +63,11 @@ class Cli11Arguments final : public Arguments {
   }
   void inputs(std::string_view name, std::vector<std::string>& into, std::string_view value,
               std::string_view help) override {
-    list(name, into, value, help);
+    if (name.starts_with('-')) {
+      list(name, into, value, help);
+    } else {
+      app_.add_option(std::string(name), into, std::string(help))->required()->type_name("");
+    }
     files_.input_lists.push_back({std::string(name), &into});
   }
   void output(std::string_view name, std::string& into, std::string_view help) override {
@@ -213,6 +224,13 @@ int run(int argc, char** argv) {
     return no_such_command(argc < 2 ? "" : argv[1]);
   }
   Console console(executable_path());
+  // What stands after `--` is a program's own, whatever it looks like.
+  const auto rest = std::find(argv, argv + argc, std::string_view("--"));
+  for (const auto& [sub, files, command] : offered) {
+    if (files->program == nullptr || sub->get_name() != argv[1] || rest == argv + argc) continue;
+    for (auto word = rest + 1; word != argv + argc; ++word) files->program->emplace_back(*word);
+    argc = static_cast<int>(rest - argv);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

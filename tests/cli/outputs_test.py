@@ -33,6 +33,7 @@ COMMANDS = {
     "adversary": ["{}", "--trials", "3", "--requests", "20"],
     "generate": ["comb", "{}", "--events", "20"],
     "conformance": ["--manager", "default", "--clause", "INI-2"],
+    "report": ["in.json"],
     "list": ["formats"],
 }
 failures = []

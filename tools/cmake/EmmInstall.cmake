@@ -21,6 +21,8 @@ install(FILES src/plugin/emm_plugin.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/em
 install(TARGETS plugin EXPORT emmctl_plugin)
 install(EXPORT emmctl_plugin NAMESPACE emmctl:: FILE emmctlPlugin.cmake DESTINATION ${EMM_PACKAGE_DIR})
 install(TARGETS libemm libemm_python LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+# What `emmctl record` puts into a program.
+install(TARGETS emm_recorder LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/emmctl/record)
 # The stand-ins for libcuda and libcudart, which managers of others are judged on without a GPU.
 if(TARGET standin)
   install(TARGETS standin standin_cudart LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/emmctl/standin NAMELINK_SKIP)

@@ -72,7 +72,8 @@ void ImportRun::note_columns(const std::vector<std::string>& names) {
        text::format("columns are not read: {}", text::printable(text::join(names), kLong)));
 }
 
-Result<ImportCounts> ImportRun::finish(std::uint64_t live, const ByteSum& live_bytes) {
+Result<ImportCounts> ImportRun::finish(std::uint64_t live, const ByteSum& live_bytes,
+                                       std::uint64_t lost) {
   constexpr std::string_view kCut = "before the end of its packed data";
   const auto cut = lines_.source().truncated();
   if (cut && !options_.partial) {
@@ -94,6 +95,7 @@ Result<ImportCounts> ImportRun::finish(std::uint64_t live, const ByteSum& live_b
         .op = Op::end,
         .members = Members(Member::events, Member::lost, Member::live, Member::live_bytes)};
     end.events = emitted_;
+    end.lost = lost;
     end.live = live;
     end.live_bytes = live_bytes.value();
     if (auto given = emit(end); !given) return std::move(given).error();

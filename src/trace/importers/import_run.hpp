@@ -66,8 +66,10 @@ class ImportRun {
   std::uint64_t line_number() const noexcept { return lines_.line_number(); }
   const std::string& source_name() noexcept { return lines_.source().name(); }
 
-  /// The trace's `end`, unless the file was cut, with what is live then, and the sink's own.
-  Result<ImportCounts> finish(std::uint64_t live, const ByteSum& live_bytes);
+  /// The trace's `end`, unless the file was cut, with what is live then and how many operations the
+  /// recorder knows that it lost, and the sink's own.
+  Result<ImportCounts> finish(std::uint64_t live, const ByteSum& live_bytes,
+                              std::uint64_t lost = 0);
 
  private:
   format::LineReader lines_;

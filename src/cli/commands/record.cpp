@@ -1,0 +1,308 @@
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/units.hpp"
+#include "cli/command.hpp"
+#include "cli/load.hpp"
+#include "cli/recorded_program.hpp"
+#include "format/whole_file.hpp"
+#include "record/raw.hpp"
+#include "trace/writer.hpp"
+
+namespace emm {
+namespace {
+
+using namespace emm::cli;
+
+/// Passes a recording on, and adds up what its last line tells.
+class Counting final : public trace::OperationSink {
+ public:
+  explicit Counting(trace::OperationSink& to) : to_(to) {}
+
+  Status on_header(const trace::Header& header) override { return to_.on_header(header); }
+  Status on_operation(const trace::Operation& operation) override {
+    using trace::Op;
+    const bool worked = operation.result.outcome == trace::Outcome::none ||
+                        operation.result.outcome == trace::Outcome::ok;
+    switch (operation.op) {
+      case Op::memalloc:
+      case Op::memallocmanaged:
+        if (!worked) {
+          ++refused_;
+          break;
+        }
+        allocated_ += operation.size;
+        live_ += operation.size;
+        sizes_[operation.id.number] = operation.size;
+        peak_ = std::max(peak_, live_);
+        break;
+      case Op::free:
+        if (const auto found = sizes_.find(operation.id.number); found != sizes_.end()) {
+          live_ -= found->second;
+          sizes_.erase(found);
+        }
+        break;
+      case Op::reset:
+      case Op::context_destroy:
+        live_ = 0;
+        sizes_.clear();
+        break;
+      default:
+        break;
+    }
+    return to_.on_operation(operation);
+  }
+  Status finish() override { return to_.finish(); }
+
+  std::uint64_t allocated() const noexcept { return allocated_; }
+  std::uint64_t peak() const noexcept { return peak_; }
+  std::uint64_t refused() const noexcept { return refused_; }
+
+ private:
+  trace::OperationSink& to_;
+  std::unordered_map<std::uint64_t, std::uint64_t> sizes_;
+  std::uint64_t allocated_ = 0, live_ = 0, peak_ = 0, refused_ = 0;
+};
+
+/// What a recorded call costs on this machine, as the recorder measures it; 0 where it cannot.
+double cost_of_call(const std::string& recorder) {
+  void* const library = dlopen(recorder.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return 0;
+  const auto measure = reinterpret_cast<double (*)()>(dlsym(library, "emm_record_cost"));
+  return measure != nullptr ? measure() : 0;  // it stays loaded: threads may have ends to run
+}
+
+/// The folder of the raw recordings: made here, and gone when all of it is in traces.
+class RawFolder {
+ public:
+  static Result<RawFolder> make(const std::string& output) {
+    RawFolder made;
+    for (int again = 1; again < 1000; ++again) {
+      made.path_ = again == 1 ? output + ".raw" : text::format("{}.{}.raw", output, again);
+      if (mkdir(made.path_.c_str(), 0777) == 0) break;
+      if (errno != EEXIST)
+        return fail(Errc::usage, "{}: {}: expected a folder that can be made", made.path_,
+                    std::strerror(errno));
+      made.path_.clear();
+    }
+    if (made.path_.empty()) return fail(Errc::usage, "{}: {}", output, std::strerror(EEXIST));
+    char absolute[PATH_MAX];
+    if (realpath(made.path_.c_str(), absolute) == nullptr)
+      return fail(Errc::io_error, "{}: {}", made.path_, std::strerror(errno));
+    made.path_ = absolute;
+    const int file =
+        ::open(made.control_path().c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file < 0) return fail(Errc::io_error, "{}: {}", made.path_, std::strerror(errno));
+    const record::Control on{.on = 1};
+    const bool wrote = ::write(file, &on, sizeof on) == static_cast<ssize_t>(sizeof on);
+    void* const page =
+        wrote ? mmap(nullptr, sizeof on, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+    ::close(file);
+    if (page == MAP_FAILED)
+      return fail(Errc::io_error, "{}: {}", made.path_, std::strerror(ENOSPC));
+    made.control_ = static_cast<record::Control*>(page);
+    return made;
+  }
+
+  const std::string& path() const noexcept { return path_; }
+  void stop() const noexcept { std::atomic_ref<std::uint32_t>(control_->on).store(0); }
+
+  /// The raw files, that of `first` before the others, and others by name.
+  std::vector<std::string> files(pid_t first) const {
+    std::vector<std::string> found;
+    DIR* const folder = opendir(path_.c_str());
+    if (folder == nullptr) return found;
+    while (const auto* entry = readdir(folder)) {
+      const std::string name = entry->d_name;
+      if (name.ends_with(".emmraw")) found.push_back(path_ + "/" + name);
+    }
+    closedir(folder);
+    const auto begin = text::format("{}/{}.", path_, first);
+    std::sort(found.begin(), found.end(), [&](const std::string& a, const std::string& b) {
+      const bool a_first = a.starts_with(begin), b_first = b.starts_with(begin);
+      if (a_first != b_first) return a_first;
+      return a.size() != b.size() ? a.size() < b.size() : a < b;
+    });
+    return found;
+  }
+  void remove() const {
+    unlink(control_path().c_str());
+    rmdir(path_.c_str());
+  }
+
+ private:
+  std::string control_path() const { return path_ + "/control"; }
+  std::string path_;
+  record::Control* control_ = nullptr;
+};
+
+class RecordProgram final : public CommandRun {
+ public:
+  explicit RecordProgram(Arguments& arguments) {
+    arguments.program("PROGRAM", program_,
+                      "The program and its arguments, best after --: it runs as itself");
+    arguments.output("-o,--output", output_,
+                     "The trace: .json is one document, else JSON Lines; .gz and .zst pack; %p is "
+                     "the number of the process");
+    arguments.text("--duration", duration_, "TIME",
+                   "Records so long, from the start; the program runs on");
+    arguments.text("--max-file-size", most_, "SIZE",
+                   "Keeps the newest calls: a process writes no more raw bytes than that");
+    arguments.choice("--level", level_, {"driver"},
+                     "What is recorded: the calls that the program and its libraries make to the "
+                     "driver");
+    arguments.footer(
+        "The program finds a libcuda.so.1 of emmctl's before the driver's, by LD_LIBRARY_PATH; it "
+        "passes every call on. Each process that the program starts has a trace of its own. A "
+        "program that is killed leaves FILE.raw, which every command reads as it reads traces. The "
+        "exit code is the program's.");
+  }
+
+  Result<ExitCode> run(Console& console) override {
+    if (program_.empty()) return fail(Errc::usage, "expected a program to run, after --");
+    if (output_.empty() || output_ == "-")
+      return fail(Errc::usage, "-o: expected a file, since standard output is the program's");
+    ProgramStart start{.command = program_};
+    std::uint64_t most = 0;
+    if (!duration_.empty()) {
+      auto time = units::parse_ns(duration_);
+      if (!time) return std::move(time).error();
+      start.call_after_ns = *time;
+    }
+    if (!most_.empty()) {
+      auto size = units::parse_bytes(most_);
+      if (!size) return std::move(size).error();
+      constexpr std::uint64_t kLeast = std::uint64_t{1} << 20, kMost = std::uint64_t{4} << 30;
+      if (*size < kLeast || *size > kMost)
+        return fail(Errc::usage, "--max-file-size {}: expected 1MiB to 4GiB", most_);
+      most = *size;
+    }
+    auto folder = RawFolder::make(plain_name());
+    if (!folder) return std::move(folder).error();
+    auto door = DriverDoor::open(folder->path(), console.program());
+    if (!door) {
+      folder->remove();
+      console.say(text::format("the program runs unrecorded: {}", door.error().message));
+      auto end = run_program({.command = program_});
+      if (!end) return std::move(end).error();
+      return static_cast<ExitCode>(end->code);
+    }
+    start.variables = door->variables();
+    start.variables.emplace_back("EMM_RECORD_FOLDER", folder->path());
+    if (most != 0) start.variables.emplace_back("EMM_RECORD_MOST", text::format("{}", most));
+    start.call = [](void* of) { static_cast<RawFolder*>(of)->stop(); };
+    start.argument = &*folder;
+    auto end = run_program(start);
+    folder->stop();  // of processes that live on
+    if (!end) {
+      door->remove();
+      folder->remove();
+      return std::move(end).error();
+    }
+    const auto cost = cost_of_call(door->recorder());
+    const auto kept = write_traces(console, *folder, end->process, cost);
+    door->remove();
+    if (!kept) folder->remove();
+    return static_cast<ExitCode>(end->code);
+  }
+
+ private:
+  /// The output without the number of a process in it.
+  std::string plain_name() const {
+    auto name = output_;
+    for (auto at = name.find("%p"); at != name.npos; at = name.find("%p")) name.erase(at, 2);
+    return name;
+  }
+  /// The trace of one process. The first has the name alone where that has no %p.
+  std::string name_for(const std::string& raw, bool first) const {
+    const auto begin = raw.rfind('/') + 1;
+    const auto process = raw.substr(begin, raw.rfind('.') - begin);
+    auto name = output_;
+    const auto at = name.find("%p");
+    if (at != name.npos) return name.replace(at, 2, process);
+    if (first) return name;
+    const auto slash = name.rfind('/');
+    const auto dot = name.find('.', slash == name.npos ? 1 : slash + 2);
+    return name.insert(dot == name.npos ? name.size() : dot, "." + process);
+  }
+
+  /// True where a raw file is kept, since no trace could be made of it.
+  bool write_traces(Console& console, const RawFolder& folder, pid_t process, double cost) const {
+    const auto files = folder.files(process);
+    if (files.empty()) {
+      console.say(
+          "nothing was recorded: no process called cuInit through libcuda.so.1 as the loader finds "
+          "it (docs/recording.md says which programs are not seen)");
+      return false;
+    }
+    bool kept = false;
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      const auto name = name_for(files[i], i == 0);
+      auto done = write_trace(console, files[i], name, cost, name == output_);
+      if (done) {
+        unlink(files[i].c_str());
+        continue;
+      }
+      kept = true;
+      console.say(describe(done.error()));
+      console.say(text::format("the raw recording is kept: {}", files[i]));
+    }
+    return kept;
+  }
+
+  static Status write_trace(Console& console, const std::string& raw, const std::string& name,
+                            double cost, bool reserved) {
+    auto source = format::ByteSource::open(raw);
+    if (!source) return std::move(source).error();
+    auto importer = trace::find_importer("emm-raw");
+    if (!importer) return std::move(importer).error();
+    auto sink =
+        format::open_whole(name, reserved ? std::string_view() : "a process of the program");
+    if (!sink) return std::move(sink).error();
+    const auto writer = trace::make_writer(**sink, form_of(name));
+    Counting counting(*writer);
+    auto counts = (*importer)->read(**source, counting, {});
+    if (!counts) return std::move(counts).error();
+    if (auto closed = (*sink)->close(); !closed) return closed.error();
+    for (const auto& note : counts->notes) console.say(text::format("{}: {}", name, note));
+    auto words = text::format("{}: {} calls, {} allocated, at most {} live", name,
+                              text::grouped(counts->rows), units::bytes(counting.allocated()),
+                              units::bytes(counting.peak()));
+    if (counting.refused() != 0) words += text::format(", {} refused", counting.refused());
+    if (cost > 0) {
+      words += text::format("; recording took about {} a call, {} in all", units::ns(cost),
+                            units::ns(cost * static_cast<double>(counts->rows)));
+    }
+    words +=
+        text::format("; next: emmctl {} {}", counting.refused() != 0 ? "explain" : "inspect", name);
+    console.say(words);
+    return {};
+  }
+
+  std::vector<std::string> program_;
+  std::string output_, duration_, most_, level_ = "driver";
+};
+
+}  // namespace
+
+extern constinit const Command record_command{
+    "record", "Run any CUDA program and record its memory calls as a trace", false,
+    make_run<RecordProgram>};
+
+}  // namespace emm

@@ -1,0 +1,40 @@
+#include <memory>
+
+#include "cli/command.hpp"
+#include "cli/report_inputs.hpp"
+
+namespace emm {
+namespace {
+
+using namespace emm::cli;
+
+class MakeReport final : public CommandRun {
+ public:
+  explicit MakeReport(Arguments& arguments) {
+    inputs_.offer(arguments);
+    arguments.output("-o,--output", output_, "Where the page goes");
+    arguments.footer(
+        "The page is one file that needs no network. It shows memory over time, what was live at "
+        "any event and where, failures, comparisons and verdicts. docs/report.md describes it. "
+        "Exit codes: 0 fine; 2 usage; 4 damaged input.");
+  }
+
+  Result<ExitCode> run(Console& console) override {
+    auto page = inputs_.page(console);
+    if (!page) return std::move(page).error();
+    if (auto written = console.write(output_, *page); !written) return written.error();
+    return ExitCode::fine;
+  }
+
+ private:
+  ReportInputs inputs_;
+  std::string output_ = "report.html";
+};
+
+}  // namespace
+
+extern constinit const Command report_command{
+    "report", "Make one page of traces and results, to be looked at in a browser", false,
+    make_run<MakeReport>};
+
+}  // namespace emm

@@ -1,0 +1,222 @@
+#include "cli/recorded_program.hpp"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <link.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+#include "base/text.hpp"
+#include "record/forwarding_library.hpp"
+
+namespace emm::cli {
+namespace {
+
+constexpr const char* kLibrary = "libcuda.so.1";
+constexpr const char* kOtherName = "libcuda.so";
+
+std::string absolute(const std::string& path) {
+  char found[PATH_MAX];
+  return realpath(path.c_str(), found) != nullptr ? std::string(found) : std::string();
+}
+
+/// Where the loader finds the driver. A program that is recorded may record another: the driver is
+/// then the one that the outer recording found.
+Result<std::string> find_driver() {
+  if (const char* const outer = std::getenv("EMM_RECORD_DRIVER");
+      outer != nullptr && *outer == '/') {
+    return std::string(outer);
+  }
+  void* const library = dlopen(kLibrary, RTLD_LAZY | RTLD_LOCAL);
+  if (library == nullptr) return fail(Errc::no_device, "no CUDA driver ({} not found)", kLibrary);
+  link_map* map = nullptr;
+  std::string path;
+  if (dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr) path = absolute(map->l_name);
+  dlclose(library);
+  if (path.empty()) return fail(Errc::no_device, "no CUDA driver ({} not found)", kLibrary);
+  return path;
+}
+
+Status write_file(const std::string& path, const std::string& bytes) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0777);
+  const auto cannot = [&] { return fail(Errc::io_error, "{}: {}", path, std::strerror(errno)); };
+  if (file < 0) return cannot();
+  const auto wrote = ::write(file, bytes.data(), bytes.size());
+  const bool whole = wrote == static_cast<ssize_t>(bytes.size());
+  if (!whole && wrote >= 0) errno = ENOSPC;
+  Status done;
+  if (!whole) done = cannot();
+  ::close(file);
+  return done;
+}
+
+std::atomic<pid_t> the_program{0};
+
+/// Passes a signal on. What a terminal sends, it sends to the program too.
+void pass_on(int signal, siginfo_t* info, void*) {
+  const auto before = errno;
+  const auto program = the_program.load();
+  const bool from_terminal = info->si_code == SI_KERNEL;
+  if (program > 0 && !from_terminal) kill(program, signal);
+  errno = before;
+}
+void woken(int, siginfo_t*, void*) {}
+
+constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT};
+
+/// Our own handlers while the program runs.
+class PassingOn {
+ public:
+  PassingOn() {
+    struct sigaction action {};
+    action.sa_sigaction = pass_on;
+    action.sa_flags = SA_SIGINFO | SA_RESTART;
+    for (std::size_t i = 0; i < std::size(kPassedOn); ++i)
+      sigaction(kPassedOn[i], &action, &before_[i]);
+    action.sa_sigaction = woken;
+    action.sa_flags = SA_SIGINFO;  // it ends a wait
+    sigaction(SIGALRM, &action, &alarm_before_);
+  }
+  ~PassingOn() {
+    for (std::size_t i = 0; i < std::size(kPassedOn); ++i)
+      sigaction(kPassedOn[i], &before_[i], nullptr);
+    sigaction(SIGALRM, &alarm_before_, nullptr);
+  }
+  PassingOn(const PassingOn&) = delete;
+  PassingOn& operator=(const PassingOn&) = delete;
+  /// In the program, before it begins.
+  void undo() const {
+    for (std::size_t i = 0; i < std::size(kPassedOn); ++i)
+      sigaction(kPassedOn[i], &before_[i], nullptr);
+    sigaction(SIGALRM, &alarm_before_, nullptr);
+  }
+
+ private:
+  struct sigaction before_[std::size(kPassedOn)]{};
+  struct sigaction alarm_before_ {};
+};
+
+}  // namespace
+
+std::string recorder_beside(const std::string& executable) {
+  const auto folder = executable.substr(0, executable.rfind('/') + 1);
+  for (const auto* place : {"../lib/emmctl/record/", "../lib/"}) {
+    auto path = absolute(folder + place + "libemm-record.so");
+    if (!path.empty()) return path;
+  }
+  return {};
+}
+
+Result<DriverDoor> DriverDoor::open(const std::string& folder, const std::string& program) {
+  DriverDoor door;
+  door.folder_ = absolute(folder);
+  door.recorder_ = recorder_beside(program);
+  if (door.recorder_.empty()) {
+    return fail(Errc::io_error, "libemm-record.so is not beside {}: expected it in ../lib",
+                program);
+  }
+  auto driver = find_driver();
+  if (!driver) return std::move(driver).error();
+  door.driver_ = *std::move(driver);
+  const auto functions = record::functions_of(door.driver_);
+  if (!functions) return functions.error();
+  const auto library = record::forwarding_library(kLibrary, door.recorder_, *functions);
+  if (library.empty())
+    return fail(Errc::not_supported, "{}: {}", "recording", std::strerror(ENOTSUP));
+  if (auto written = write_file(door.folder_ + "/" + kLibrary, library); !written)
+    return written.error();
+  if (symlink(kLibrary, (door.folder_ + "/" + kOtherName).c_str()) != 0)
+    return fail(Errc::io_error, "{}/{}: {}", door.folder_, kOtherName, std::strerror(errno));
+  return door;
+}
+
+std::vector<std::pair<std::string, std::string>> DriverDoor::variables() const {
+  const char* const paths = std::getenv("LD_LIBRARY_PATH");
+  auto first = folder_;
+  if (paths != nullptr && *paths != '\0') first += std::string(":") + paths;
+  return {{"LD_LIBRARY_PATH", first}, {"EMM_RECORD_DRIVER", driver_}};
+}
+
+void DriverDoor::remove() const {
+  unlink((folder_ + "/" + kLibrary).c_str());
+  unlink((folder_ + "/" + kOtherName).c_str());
+}
+
+Result<ProgramEnd> run_program(const ProgramStart& start) {
+  std::vector<char*> arguments;
+  for (const auto& word : start.command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  int told[2];  // the errno of a program that cannot be started
+  if (pipe2(told, O_CLOEXEC) != 0)
+    return fail(Errc::io_error, "{}: {}", "pipe", std::strerror(errno));
+  const PassingOn passing;
+  const auto process = fork();
+  if (process < 0) return fail(Errc::io_error, "{}: {}", "fork", std::strerror(errno));
+  if (process == 0) {
+    passing.undo();
+    std::signal(SIGXFSZ, SIG_DFL);  // main() ignores it
+    for (const auto& [name, value] : start.variables) setenv(name.c_str(), value.c_str(), 1);
+    execvp(arguments[0], arguments.data());
+    const int error = errno;
+    if (write(told[1], &error, sizeof error) < 0) _exit(126);
+    _exit(127);
+  }
+  ::close(told[1]);
+  the_program = process;
+  int error = 0;
+  ssize_t got = 0;
+  do {
+    got = read(told[0], &error, sizeof error);
+  } while (got < 0 && errno == EINTR);
+  ::close(told[0]);
+
+  timer_t timer{};
+  bool waits = start.call_after_ns.has_value() && got != sizeof error;
+  if (waits) {
+    struct sigevent event {};
+    event.sigev_notify = SIGEV_SIGNAL;
+    event.sigev_signo = SIGALRM;
+    itimerspec when{};
+    when.it_value.tv_sec = static_cast<time_t>(*start.call_after_ns / 1'000'000'000u);
+    when.it_value.tv_nsec = static_cast<long>(*start.call_after_ns % 1'000'000'000u);
+    if (when.it_value.tv_sec == 0 && when.it_value.tv_nsec == 0) when.it_value.tv_nsec = 1;
+    // Again and again, since the first may come before the wait.
+    when.it_interval.tv_nsec = 200'000'000;
+    waits = timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 &&
+            timer_settime(timer, 0, &when, nullptr) == 0;
+  }
+  const bool has_timer = waits;
+  timespec begun{};
+  clock_gettime(CLOCK_MONOTONIC, &begun);
+  int status = 0;
+  while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
+    if (!waits) continue;
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const auto passed = static_cast<std::uint64_t>(now.tv_sec - begun.tv_sec) * 1'000'000'000u +
+                        static_cast<std::uint64_t>(now.tv_nsec) -
+                        static_cast<std::uint64_t>(begun.tv_nsec);
+    if (passed + 1'000'000u < *start.call_after_ns) continue;
+    start.call(start.argument);
+    waits = false;
+  }
+  if (has_timer) timer_delete(timer);
+  the_program = 0;
+  if (got == sizeof error) {
+    return fail(Errc::usage, "{}: {}: expected a program that can be run", start.command[0],
+                std::strerror(error));
+  }
+  return ProgramEnd{.process = process,
+                    .code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status)};
+}
+
+}  // namespace emm::cli

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.hpp"
+
+namespace emm::cli {
+
+/// The door between a program and the CUDA driver: a folder with a libcuda.so.1 of our own, which
+/// the program finds first, and what that needs to know.
+class DriverDoor {
+ public:
+  /// Finds the driver and the recorder, and writes the library into `folder`, which exists. Errors:
+  /// no_device where there is no driver, io_error.
+  static Result<DriverDoor> open(const std::string& folder, const std::string& program);
+
+  const std::string& driver() const noexcept { return driver_; }      ///< The real libcuda.so.1.
+  const std::string& recorder() const noexcept { return recorder_; }  ///< libemm-record.so.
+  /// Variables of the program's environment.
+  std::vector<std::pair<std::string, std::string>> variables() const;
+  /// What open() wrote.
+  void remove() const;
+
+ private:
+  std::string folder_, driver_, recorder_;
+};
+
+/// The absolute path of libemm-record.so beside this executable; empty where it is not there.
+std::string recorder_beside(const std::string& executable);
+
+/// Runs a program as itself: its standard streams are ours, signals that we get are passed on, and
+/// we go on when it has ended.
+struct ProgramEnd {
+  pid_t process = 0;
+  int code = 0;  ///< Its exit code; 128 and the signal's number where a signal ended it.
+};
+struct ProgramStart {
+  std::vector<std::string> command;
+  std::vector<std::pair<std::string, std::string>> variables{};
+  std::optional<std::uint64_t> call_after_ns{};  ///< Calls `call` after that long, once.
+  void (*call)(void*) = nullptr;
+  void* argument = nullptr;
+};
+/// Errors: usage where the program cannot be started.
+Result<ProgramEnd> run_program(const ProgramStart& start);
+
+}  // namespace emm::cli

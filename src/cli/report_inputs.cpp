@@ -1,0 +1,197 @@
+#include "cli/report_inputs.hpp"
+
+#include <sys/utsname.h>
+
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+
+#include "base/text.hpp"
+#include "cli/load.hpp"
+#include "format/json_value.hpp"
+#include "harness/apart.hpp"
+#include "harness/device_stack.hpp"
+#include "log/writer.hpp"
+#include "replay/engine.hpp"
+#include "report/page.hpp"
+
+namespace emm::cli {
+namespace {
+
+constexpr std::size_t kResultBytesMost = std::size_t{64} << 20;
+
+/// What another command wrote with --json; nothing where the file is none of these.
+Result<std::optional<format::JsonValue>> read_result(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string begin(4096, '\0');
+  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  begin.resize(static_cast<std::size_t>(file.gcount()));
+  const auto key = begin.find("\"schema\"");
+  if (begin.empty() || begin.front() != '{' || key == std::string::npos ||
+      begin.find("\"emmctl.", key) > key + 16) {
+    return std::optional<format::JsonValue>();
+  }
+  file.clear();
+  file.seekg(0);
+  std::string text;
+  for (std::string piece(std::size_t{1} << 16, '\0');
+       file.read(piece.data(), static_cast<std::streamsize>(piece.size())), file.gcount() > 0;) {
+    text.append(piece, 0, static_cast<std::size_t>(file.gcount()));
+    if (text.size() > kResultBytesMost) {
+      return fail(Errc::parse_error, "{}: more than {} bytes: expected the JSON of one result",
+                  path, kResultBytesMost);
+    }
+  }
+  auto value = format::parse_json(text, path);
+  if (!value) return std::move(value).error();
+  return std::optional(std::move(*value));
+}
+
+std::string first_line_of(const char* path, std::string_view key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(key)) continue;
+    const auto colon = line.find(':');
+    return std::string(text::trim(std::string_view(line).substr(colon + 1)));
+  }
+  return {};
+}
+
+report::Origin origin_of(std::string title) {
+  report::Origin origin{.title = std::move(title),
+                        .command = {},
+                        .version = std::string(report::page_file("version")),
+                        .machine = {},
+                        .time = {}};
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  bool program = true;
+  for (std::string argument; std::getline(file, argument, '\0');) {
+    if (program) argument = "emmctl";
+    program = false;
+    const bool plain =
+        !argument.empty() &&
+        argument.find_first_not_of(
+            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,+@%") ==
+            std::string::npos;
+    if (!plain) {
+      std::string quoted = "'";
+      for (const char c : argument) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+      argument = quoted + "'";
+    }
+    origin.command += (origin.command.empty() ? "" : " ") + argument;
+  }
+  utsname system{};
+  if (uname(&system) == 0) {
+    origin.machine = text::format("{} {} {}", system.sysname, system.release, system.machine);
+    if (const auto model = first_line_of("/proc/cpuinfo", "model name"); !model.empty())
+      origin.machine += ", " + model;
+  }
+  // As reproducible builds have it; the same inputs then give the same page.
+  const char* epoch = std::getenv("SOURCE_DATE_EPOCH");
+  const auto given = epoch != nullptr ? text::to_u64(epoch) : std::nullopt;
+  const std::time_t now = given ? static_cast<std::time_t>(*given) : std::time(nullptr);
+  std::tm utc{};
+  char shown[32];
+  if (gmtime_r(&now, &utc) != nullptr &&
+      std::strftime(shown, sizeof shown, "%Y-%m-%d %H:%M UTC", &utc) != 0) {
+    origin.time = shown;
+  }
+  return origin;
+}
+
+}  // namespace
+
+void ReportInputs::offer(Arguments& arguments) {
+  arguments.inputs("INPUT", paths_, "",
+                   "Traces and recordings in any format of `emmctl list formats`, and what other "
+                   "commands wrote with --json; any mix of them");
+  arguments.list("--manager", managers_, "NAME|FILE[:key=value,...]",
+                 "Replay each trace on this manager too, and show what it reserved; repeatable");
+  arguments.text("--device", device_, "DEVICE", "The device of these replays, as replay takes it");
+  deadline_.offer(arguments);
+  arguments.text("--from", format_, "FORMAT", "The traces' format, if their content does not tell");
+  arguments.flag("--partial", partial_,
+                 "Read a cut or damaged trace up to where the damage begins");
+  arguments.text("--title", title_, "TEXT", "The page's title (that of the first input)");
+}
+
+Result<std::string> ReportInputs::page(Console& console) const {
+  const auto deadline = deadline_.time();
+  if (!deadline) return deadline.error();
+  std::vector<ManagerFactory> managers;
+  for (const auto& spec : managers_) {
+    auto manager = choose_manager(spec, {}, *deadline);
+    if (!manager) return std::move(manager).error();
+    managers.push_back(std::move(*manager));
+  }
+  handle_interrupts();
+
+  std::vector<report::Part> traces, results;
+  std::vector<std::string> names;
+  for (const auto& path : paths_) {
+    names.push_back(path.substr(path.rfind('/') + 1));
+    auto result =
+        path == "-" ? Result<std::optional<format::JsonValue>>(std::nullopt) : read_result(path);
+    if (!result) return std::move(result).error();
+    if (*result) {
+      results.push_back(report::result_part(**result, path));
+      continue;
+    }
+    auto source = format::ByteSource::open(path, &interrupted());
+    if (!source) return std::move(source).error();
+    auto importer = choose_importer(**source, format_);
+    if (!importer) return std::move(importer).error();
+    report::Recorded recorded;
+    recorded.set_source((*source)->name());
+    auto counts = read_with_progress(console, **importer, **source, recorded, partial_);
+    if (!counts) return std::move(counts).error();
+    if ((*importer)->name != kTraceFormat) console.say(describe(**importer, *counts));
+    for (const auto& note : counts->notes) console.say(note);
+    const auto& trace = recorded.recording().trace();
+    const inspect::Lifetimes lifetimes(trace);
+    if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
+
+    std::vector<report::Replayed> replayed;
+    for (const auto& manager : managers) {
+      auto& sink = replayed.emplace_back(trace, manager.name);
+      const auto work = [&](const RunEnvironment& at) -> Result<log::Summary> {
+        auto stack = DeviceStack::create({.device = device_,
+                                          .trace = &trace,
+                                          .manager = manager,
+                                          .peer_program = console.program()},
+                                         nullptr);
+        if (!stack) return std::move(stack).error();
+        auto log = at.open_log(log::LogOptions::of((*stack)->clock()));
+        if (!log) return std::move(log).error();
+        replay::ReplayOptions options;
+        options.interrupted = at.interrupted;
+        options.progress = at.progress;
+        options.kept = at.kept;
+        return replay::Engine(trace, **stack, options, *log).run();
+      };
+      std::vector<std::string> words;
+      auto summary = run_apart(
+          {.trace = trace,
+           .manager = manager,
+           .interrupted = &interrupted(),
+           .progress = [&](std::uint64_t done,
+                           std::uint64_t total) { console.progress("replay", done, total); },
+           .open_log = [&](const log::LogOptions&) -> Result<log::RecordSink*> { return &sink; },
+           .work = work},
+          words);
+      console.end_progress();
+      if (!summary) return std::move(summary).error();
+      if (summary->interrupted) return fail(Errc::interrupted, "interrupted while {}", "replaying");
+      if (summary->abnormal) console.say(summary->abnormal->words);
+      sink.summary = log::to_json(*summary);
+    }
+    traces.push_back(report::trace_part(recorded, lifetimes, replayed, path));
+  }
+  auto title = title_.empty() ? names.front() : title_;
+  if (title_.empty() && names.size() == 2) title += " and " + names.back();
+  if (title_.empty() && names.size() > 2)
+    title += text::format(" and {} more", text::grouped(names.size() - 1));
+  return report::page(origin_of(std::move(title)), traces, results);
+}
+
+}  // namespace emm::cli

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/arguments.hpp"
+#include "cli/console.hpp"
+#include "cli/manager_choice.hpp"
+
+namespace emm::cli {
+
+/// The options of what makes a page: INPUT..., --manager and what says how to read and to replay.
+class ReportInputs {
+ public:
+  void offer(Arguments& arguments);
+  /// The page of all inputs. Errors are those of the first input that cannot be read.
+  Result<std::string> page(Console& console) const;
+
+  const std::vector<std::string>& paths() const noexcept { return paths_; }
+
+ private:
+  std::vector<std::string> paths_, managers_;
+  std::string format_, device_ = "sim", title_;
+  CallDeadline deadline_;
+  bool partial_ = false;
+};
+
+}  // namespace emm::cli

@@ -1,0 +1,298 @@
+#include "record/forwarding_library.hpp"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "base/text.hpp"
+
+namespace emm::record {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+/// A file that is mapped while it is read.
+class Mapped {
+ public:
+  explicit Mapped(const std::string& path) {
+    const int opened = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (opened < 0) return;
+    struct stat about {};
+    if (fstat(opened, &about) == 0 && about.st_size > 0) {
+      size_ = static_cast<std::size_t>(about.st_size);
+      data_ = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, opened, 0);
+    }
+    ::close(opened);
+  }
+  ~Mapped() {
+    if (data_ != MAP_FAILED) munmap(data_, size_);
+  }
+  Mapped(const Mapped&) = delete;
+  Mapped& operator=(const Mapped&) = delete;
+
+  bool ok() const noexcept { return data_ != MAP_FAILED; }
+  /// The bytes [at, at + size); empty where the file has not all of them.
+  std::string_view part(std::uint64_t at, std::uint64_t size) const noexcept {
+    if (at > size_ || size > size_ - at) return {};
+    return {static_cast<const char*>(data_) + at, static_cast<std::size_t>(size)};
+  }
+  template <class T>
+  bool read(std::uint64_t at, T& to) const noexcept {
+    const auto bytes = part(at, sizeof(T));
+    if (bytes.empty()) return false;
+    std::memcpy(&to, bytes.data(), sizeof(T));
+    return true;
+  }
+
+ private:
+  void* data_ = MAP_FAILED;
+  std::size_t size_ = 0;
+};
+
+std::uint32_t sysv_hash(std::string_view name) noexcept {
+  std::uint32_t hash = 0;
+  for (const auto c : name) {
+    hash = (hash << 4) + static_cast<unsigned char>(c);
+    const auto high = hash & 0xf0000000u;
+    hash ^= high >> 24;
+    hash &= ~high;
+  }
+  return hash;
+}
+
+/// Bytes at a place of the file that is also their place in memory.
+class Image {
+ public:
+  std::size_t size() const noexcept { return bytes_.size(); }
+  void align(std::size_t to) { bytes_.resize((bytes_.size() + to - 1) / to * to, '\0'); }
+  std::size_t add(std::string_view bytes) {
+    const auto at = bytes_.size();
+    bytes_ += bytes;
+    return at;
+  }
+  template <class T>
+  std::size_t add_value(const T& value) {
+    return add({reinterpret_cast<const char*>(&value), sizeof value});
+  }
+  std::size_t add_zeros(std::size_t count) {
+    const auto at = bytes_.size();
+    bytes_.resize(at + count, '\0');
+    return at;
+  }
+  template <class T>
+  void put(std::size_t at, const T& value) {
+    std::memcpy(bytes_.data() + at, &value, sizeof value);
+  }
+  /// Puts the distance of `target` from the end of the four bytes at `at`.
+  void put_relative(std::size_t at, std::size_t target) {
+    put(at, static_cast<std::int32_t>(static_cast<std::int64_t>(target) -
+                                      static_cast<std::int64_t>(at + 4)));
+  }
+  std::string take() && { return std::move(bytes_); }
+
+ private:
+  std::string bytes_;
+};
+
+}  // namespace
+
+Result<std::vector<std::string>> functions_of(const std::string& path) {
+  const Mapped file(path);
+  if (!file.ok()) return fail(Errc::io_error, "{}: the library cannot be read", path);
+  Elf64_Ehdr header{};
+  const auto damaged = [&] {
+    return fail(Errc::parse_error, "{}: expected a shared library for this machine", path);
+  };
+  if (!file.read(0, header) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
+      header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != EM_X86_64)
+    return damaged();
+  std::vector<std::string> found;
+  for (std::uint64_t i = 0; i < header.e_shnum; ++i) {
+    Elf64_Shdr section{}, names{};
+    if (!file.read(header.e_shoff + i * sizeof section, section)) return damaged();
+    if (section.sh_type != SHT_DYNSYM) continue;
+    if (section.sh_link >= header.e_shnum ||
+        !file.read(header.e_shoff + section.sh_link * sizeof names, names))
+      return damaged();
+    const auto text = file.part(names.sh_offset, names.sh_size);
+    for (std::uint64_t at = 0; at + sizeof(Elf64_Sym) <= section.sh_size; at += sizeof(Elf64_Sym)) {
+      Elf64_Sym symbol{};
+      if (!file.read(section.sh_offset + at, symbol)) return damaged();
+      const auto type = ELF64_ST_TYPE(symbol.st_info), bind = ELF64_ST_BIND(symbol.st_info);
+      const bool offered = symbol.st_shndx != SHN_UNDEF &&
+                           (type == STT_FUNC || type == STT_GNU_IFUNC) &&
+                           (bind == STB_GLOBAL || bind == STB_WEAK);
+      if (!offered || symbol.st_name >= text.size()) continue;
+      const auto rest = text.substr(symbol.st_name);
+      const auto name = rest.substr(0, rest.find('\0'));
+      if (!name.empty() && name[0] != '_') found.emplace_back(name);  // _init, C++'s own
+    }
+  }
+  if (found.empty()) return damaged();
+  return found;
+}
+
+std::string forwarding_library(const std::string& soname, const std::string& recorder,
+                               const std::vector<std::string>& functions) {
+#if !defined(__x86_64__)
+  (void)soname, (void)recorder, (void)functions;
+  return {};
+#else
+  constexpr std::string_view kOpen = "emm_record_open";
+  constexpr std::size_t kStub = 16, kHeaders = 4;
+  const auto count = functions.size();
+  Image image;
+  image.add_zeros(sizeof(Elf64_Ehdr) + kHeaders * sizeof(Elf64_Phdr));
+
+  // Names, then symbols: [0] is none, [1] is the recorder's, then the functions.
+  std::string strings(1, '\0');
+  const auto add_string = [&](std::string_view text) {
+    const auto at = strings.size();
+    strings.append(text);
+    strings.push_back('\0');
+    return static_cast<Elf64_Word>(at);
+  };
+  const auto soname_at = add_string(soname), recorder_at = add_string(recorder);
+  const auto open_at = add_string(kOpen);
+  std::vector<Elf64_Word> names;
+  names.reserve(count);
+  for (const auto& name : functions) names.push_back(add_string(name));
+  image.align(8);
+  const auto strings_at = image.add(strings);
+  image.align(8);
+  const auto symbols_at = image.add_zeros((count + 2) * sizeof(Elf64_Sym));
+  const auto first_at = symbols_at + 2 * sizeof(Elf64_Sym);
+
+  image.align(8);
+  const auto buckets = static_cast<std::uint32_t>(count / 2 + 1);
+  const auto symbol_count = static_cast<std::uint32_t>(count + 2);
+  std::vector<std::uint32_t> bucket(buckets), chain(symbol_count);
+  const auto put_in_hash = [&](std::string_view name, std::uint32_t symbol) {
+    auto& head = bucket[sysv_hash(name) % buckets];
+    chain[symbol] = head;
+    head = symbol;
+  };
+  for (std::uint32_t i = 0; i < count; ++i) put_in_hash(functions[i], i + 2);
+  const auto hash_at = image.add_value(buckets);
+  image.add_value(symbol_count);
+  for (const auto value : bucket) image.add_value(value);
+  for (const auto value : chain) image.add_value(value);
+
+  image.align(8);
+  const auto relocation_at = image.add_zeros(sizeof(Elf64_Rela));
+
+  image.align(16);
+  const auto init_at = image.add_zeros(48);
+  image.align(kStub);
+  const auto stubs_at = image.add_zeros(count * kStub);
+
+  image.align(kPage);
+  const auto data_at = image.size();
+  const auto dynamic_at = image.size();
+  const std::pair<Elf64_Sxword, Elf64_Xword> dynamic[] = {
+      {DT_NEEDED, recorder_at},
+      {DT_SONAME, soname_at},
+      {DT_HASH, hash_at},
+      {DT_STRTAB, strings_at},
+      {DT_SYMTAB, symbols_at},
+      {DT_STRSZ, strings.size()},
+      {DT_SYMENT, sizeof(Elf64_Sym)},
+      {DT_RELA, relocation_at},
+      {DT_RELASZ, sizeof(Elf64_Rela)},
+      {DT_RELAENT, sizeof(Elf64_Rela)},
+      {DT_INIT, init_at},
+      {DT_FLAGS, DF_BIND_NOW},
+      {DT_NULL, 0},
+  };
+  for (const auto& [tag, value] : dynamic) {
+    Elf64_Dyn entry{};
+    entry.d_tag = tag;
+    entry.d_un.d_val = value;
+    image.add_value(entry);
+  }
+  const auto got_at = image.add_zeros(8);
+  const auto slots_at = image.add_zeros(count * 8);
+
+  Elf64_Rela relocation{};
+  relocation.r_offset = got_at;
+  relocation.r_info = ELF64_R_INFO(1, R_X86_64_GLOB_DAT);
+  image.put(relocation_at, relocation);
+  Elf64_Sym symbol{};
+  symbol.st_name = open_at;
+  symbol.st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC);
+  image.put(symbols_at + sizeof symbol, symbol);
+
+  // endbr64; lea rdi, slots; lea rsi, symbols; lea rdx, strings; mov ecx, count; jmp [got]
+  constexpr char kInit[] =
+      "\xf3\x0f\x1e\xfa"
+      "\x48\x8d\x3d\0\0\0\0"
+      "\x48\x8d\x35\0\0\0\0"
+      "\x48\x8d\x15\0\0\0\0"
+      "\xb9\0\0\0\0"
+      "\xff\x25\0\0\0\0";
+  for (std::size_t i = 0; i + 1 < sizeof kInit; ++i) image.put(init_at + i, kInit[i]);
+  image.put_relative(init_at + 7, slots_at);
+  image.put_relative(init_at + 14, first_at);
+  image.put_relative(init_at + 21, strings_at);
+  image.put(init_at + 26, static_cast<std::uint32_t>(count));
+  image.put_relative(init_at + 32, got_at);
+
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto stub = stubs_at + i * kStub;
+    constexpr char kJump[] = "\xf3\x0f\x1e\xfa\xff\x25\0\0\0\0";  // endbr64; jmp [slot]
+    for (std::size_t b = 0; b + 1 < sizeof kJump; ++b) image.put(stub + b, kJump[b]);
+    image.put_relative(stub + 6, slots_at + i * 8);
+    Elf64_Sym offered{};
+    offered.st_name = names[i];
+    offered.st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC);
+    offered.st_shndx = 1;  // any: there are no sections
+    offered.st_value = stub;
+    offered.st_size = kStub;
+    image.put(first_at + i * sizeof offered, offered);
+  }
+
+  const auto size = image.size();
+  const auto segment = [](Elf64_Word type, Elf64_Word flags, std::size_t at, std::size_t bytes,
+                          std::size_t alignment) {
+    Elf64_Phdr made{};
+    made.p_type = type;
+    made.p_flags = flags;
+    made.p_offset = made.p_vaddr = made.p_paddr = at;
+    made.p_filesz = made.p_memsz = bytes;
+    made.p_align = alignment;
+    return made;
+  };
+  const Elf64_Phdr segments[kHeaders] = {
+      segment(PT_LOAD, PF_R | PF_X, 0, data_at, kPage),
+      segment(PT_LOAD, PF_R | PF_W, data_at, size - data_at, kPage),
+      segment(PT_DYNAMIC, PF_R | PF_W, dynamic_at, sizeof(Elf64_Dyn) * std::size(dynamic), 8),
+      segment(PT_GNU_STACK, PF_R | PF_W, 0, 0, 16),
+  };
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_ident[EI_DATA] = ELFDATA2LSB;
+  header.e_ident[EI_VERSION] = EV_CURRENT;
+  header.e_type = ET_DYN;
+  header.e_machine = EM_X86_64;
+  header.e_version = EV_CURRENT;
+  header.e_phoff = sizeof header;
+  header.e_ehsize = sizeof header;
+  header.e_phentsize = sizeof(Elf64_Phdr);
+  header.e_phnum = kHeaders;
+  image.put(0, header);
+  for (std::size_t i = 0; i < kHeaders; ++i) {
+    image.put(sizeof header + i * sizeof(Elf64_Phdr), segments[i]);
+  }
+  return std::move(image).take();
+#endif
+}
+
+}  // namespace emm::record

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.hpp"
+
+namespace emm::record {
+
+/// The functions that the shared library at `path` offers, as the loader sees them. Errors:
+/// io_error where it cannot be read, parse_error where it is no library of this machine.
+Result<std::vector<std::string>> functions_of(const std::string& path);
+
+/// A shared library named `soname` that offers `functions`. Each is one jump through a slot of its
+/// own. When the loader begins the library, it calls emm_record_open of `recorder` (a path), which
+/// fills the slots. So a program gets exactly the symbols that the library before which it stands
+/// has, whatever version that is. For x86-64; empty on other machines.
+std::string forwarding_library(const std::string& soname, const std::string& recorder,
+                               const std::vector<std::string>& functions);
+
+}  // namespace emm::record

@@ -1,0 +1,385 @@
+// The functions that stand before the real driver's: what the program gets of libcuda.so.1, from
+// the loader and from cuGetProcAddress.
+#include <dlfcn.h>
+#include <elf.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+
+#include "record/library/real.hpp"
+#include "record/library/recorder.hpp"
+
+namespace emm::record {
+namespace {
+
+/// What is read of CUDA's structures, which begin so.
+struct Location {
+  int type, id;
+};
+struct PoolProperties {
+  int type, handle_types;
+  Location location;
+  void* security;
+  Size max_size;
+};
+struct AllocationProperties {
+  int type, handle_types;
+  Location location;
+};
+struct AccessDescriptor {
+  Location location;
+  int flags;
+};
+struct IpcHandle {
+  unsigned char bytes[64];
+};
+struct ArrayDescriptor {
+  Size width, height;
+  int format;
+  unsigned channels;
+};
+struct Array3dDescriptor {
+  Size width, height, depth;
+  int format;
+  unsigned channels, flags;
+};
+struct MemAllocNode {  // CUDA_MEM_ALLOC_NODE_PARAMS
+  PoolProperties pool;
+  unsigned char reserved[56];
+  const AccessDescriptor* access;
+  Size count, size;
+  Address address;
+};
+struct LaunchConfig {
+  unsigned grid[3], block[3], shared_bytes;
+  Handle stream;
+};
+
+constexpr Size channel_bytes(int format) noexcept {
+  switch (format) {  // CUarray_format
+    case 0x02:
+    case 0x09:
+    case 0x10:
+      return 2;
+    case 0x03:
+    case 0x0a:
+    case 0x20:
+      return 4;
+    default:
+      return 1;
+  }
+}
+Size at_least_1(Size value) noexcept { return value != 0 ? value : 1; }
+Size array_bytes(const ArrayDescriptor& about) noexcept {
+  return about.width * at_least_1(about.height) * about.channels * channel_bytes(about.format);
+}
+Size array_bytes(const Array3dDescriptor& about) noexcept {
+  return about.width * at_least_1(about.height) * at_least_1(about.depth) * about.channels *
+         channel_bytes(about.format);
+}
+
+/// Tells one handle from others: FNV-1a of its bytes.
+std::uint64_t fingerprint(const IpcHandle& handle) noexcept {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const auto byte : handle.bytes) hash = (hash ^ byte) * 0x100000001b3u;
+  return hash;
+}
+std::uint64_t attribute_value(int attribute, const void* value) noexcept {
+  std::uint64_t found = 0;  // policies are an int, the others 64 bits
+  if (value != nullptr) std::memcpy(&found, value, attribute < 4 ? sizeof(int) : sizeof found);
+  return found;
+}
+
+enum Wrapped : int {
+#define EMM_WRAP(symbol, ...) w_##symbol,
+#define EMM_WRAP_STREAM(symbol, ...) w_##symbol, w_##symbol##_ptsz,
+#define EMM_WRAP_CONTEXT EMM_WRAP
+#include "record/library/wrapped.def"
+  w_cuInit,
+  w_cuGetProcAddress,
+  w_cuGetProcAddress_v2,
+  w_cuCtxSetCurrent,
+  w_cuCtxPushCurrent_v2,
+  w_cuCtxPopCurrent_v2,
+  w_cuMemGetInfo_v2,
+  w_cuDeviceTotalMem_v2,
+  w_cuLaunchKernel,
+  w_cuLaunchKernel_ptsz,
+  w_cuLaunchKernelEx,
+  w_cuLaunchKernelEx_ptsz,
+  w_cuLaunchCooperativeKernel,
+  w_cuLaunchCooperativeKernel_ptsz,
+  kWrapped
+};
+
+}  // namespace
+
+void* real_functions[kWrapped];
+
+namespace {
+
+Real the_real{};
+char real_library[512] = "";
+
+std::uint64_t context_device(Handle context) noexcept;
+std::uint64_t context_number(Handle context) noexcept;
+
+template <class Function>
+Function real_function(int index) noexcept {
+  return reinterpret_cast<Function>(real_functions[index]);
+}
+
+constexpr Handle on_stream(Handle stream, bool own) noexcept {
+  return own && stream == 0 ? 2 : stream;
+}
+
+#define GIVEN(out) (ok && (out) != nullptr ? *(out) : 0)
+#define ON(stream) on_stream(stream, kOwn)
+#define EMM_WRAPPER(symbol, own, index, call, place, params, args, wants, after, ...) \
+  Code wrap_##symbol params {                                                         \
+    constexpr bool kOwn = own;                                                        \
+    (void)kOwn;                                                                       \
+    const auto code = recorded<Call::call, Place::place>(                             \
+        wants, [&] { return real_function<Code(*) params>(index) args; },             \
+        [&](Record& r, bool ok) {                                                     \
+          (void)ok;                                                                   \
+          __VA_ARGS__;                                                                \
+        });                                                                           \
+    after;                                                                            \
+    return code;                                                                      \
+  }
+#define EMM_WRAP(symbol, call, place, params, args, wants, ...) \
+  EMM_WRAPPER(symbol, false, w_##symbol, call, place, params, args, wants, (void)0, __VA_ARGS__)
+#define EMM_WRAP_STREAM(symbol, call, place, params, args, wants, ...)                           \
+  EMM_WRAPPER(symbol, false, w_##symbol, call, place, params, args, wants, (void)0, __VA_ARGS__) \
+  EMM_WRAPPER(symbol##_ptsz, true, w_##symbol##_ptsz, call, place, params, args, wants, (void)0, \
+              __VA_ARGS__)
+#define EMM_WRAP_CONTEXT(symbol, call, place, params, args, wants, ...)    \
+  EMM_WRAPPER(symbol, false, w_##symbol, call, place, params, args, wants, \
+              self.context_known = false, __VA_ARGS__)
+#include "record/library/wrapped.def"
+
+Code wrap_cuInit(unsigned flags) {
+  const auto code = real_function<Code (*)(unsigned)>(w_cuInit)(flags);
+  if (code == 0) describe_devices();
+  return code;
+}
+
+Code wrap_cuCtxSetCurrent(Handle context) {
+  const auto code = real_function<Code (*)(Handle)>(w_cuCtxSetCurrent)(context);
+  self.context_known = false;
+  return code;
+}
+Code wrap_cuCtxPushCurrent_v2(Handle context) {
+  const auto code = real_function<Code (*)(Handle)>(w_cuCtxPushCurrent_v2)(context);
+  self.context_known = false;
+  return code;
+}
+Code wrap_cuCtxPopCurrent_v2(Handle* context) {
+  const auto code = real_function<Code (*)(Handle*)>(w_cuCtxPopCurrent_v2)(context);
+  self.context_known = false;
+  return code;
+}
+
+Code wrap_cuMemGetInfo_v2(Size* free, Size* total) {
+  return recorded<Call::mem_get_info, Place::exit>(
+      0,
+      [&] {
+        const auto code = real_function<Code (*)(Size*, Size*)>(w_cuMemGetInfo_v2)(free, total);
+        if (code == 0 && (shared.mode & mode::gating) != 0) gate_memory_info(free, total);
+        return code;
+      },
+      [&](Record& r, bool ok) {
+        r.address = GIVEN(free);
+        r.size = GIVEN(total);
+      });
+}
+Code wrap_cuDeviceTotalMem_v2(Size* total, int device) {
+  const auto code = real_function<Code (*)(Size*, int)>(w_cuDeviceTotalMem_v2)(total, device);
+  if (code == 0 && (shared.mode & mode::gating) != 0) *total = gate_total(*total);
+  return code;
+}
+
+#define EMM_KERNEL_PARAMS                                                                 \
+  (void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
+   unsigned bytes, Handle stream, void** params, void** extra)
+#define EMM_COOPERATIVE_PARAMS                                                            \
+  (void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
+   unsigned bytes, Handle stream, void** params)
+#define EMM_LAUNCHER(symbol, own, params_list, args, on)                   \
+  Code wrap_##symbol params_list {                                         \
+    const auto code = real_function<Code(*) params_list>(w_##symbol) args; \
+    if (code == 0) count_kernel(on_stream(on, own));                       \
+    return code;                                                           \
+  }
+#define EMM_LAUNCHERS(symbol, params_list, args, on) \
+  EMM_LAUNCHER(symbol, false, params_list, args, on) \
+  EMM_LAUNCHER(symbol##_ptsz, true, params_list, args, on)
+EMM_LAUNCHERS(cuLaunchKernel, EMM_KERNEL_PARAMS,
+              (f, gx, gy, gz, bx, by, bz, bytes, stream, params, extra), stream)
+EMM_LAUNCHERS(cuLaunchCooperativeKernel, EMM_COOPERATIVE_PARAMS,
+              (f, gx, gy, gz, bx, by, bz, bytes, stream, params), stream)
+EMM_LAUNCHERS(cuLaunchKernelEx, (const LaunchConfig* config, void* f, void** params, void** extra),
+              (config, f, params, extra), config->stream)
+
+Code wrap_cuGetProcAddress(const char* symbol, void** function, int version, std::uint64_t flags);
+Code wrap_cuGetProcAddress_v2(const char* symbol, void** function, int version, std::uint64_t flags,
+                              int* status);
+
+struct Wrapper {
+  const char* symbol;
+  void* function;
+};
+const Wrapper kWrappers[kWrapped] = {
+#define EMM_WRAP(symbol, ...) {#symbol, reinterpret_cast<void*>(&wrap_##symbol)},
+#define EMM_WRAP_STREAM(symbol, ...)                  \
+  {#symbol, reinterpret_cast<void*>(&wrap_##symbol)}, \
+      {#symbol "_ptsz", reinterpret_cast<void*>(&wrap_##symbol##_ptsz)},
+#define EMM_WRAP_CONTEXT EMM_WRAP
+#include "record/library/wrapped.def"
+#define EMM_WRAP(symbol) \
+  { #symbol, reinterpret_cast < void*>(&wrap_##symbol) }
+    EMM_WRAP(cuInit),
+    EMM_WRAP(cuGetProcAddress),
+    EMM_WRAP(cuGetProcAddress_v2),
+    EMM_WRAP(cuCtxSetCurrent),
+    EMM_WRAP(cuCtxPushCurrent_v2),
+    EMM_WRAP(cuCtxPopCurrent_v2),
+    EMM_WRAP(cuMemGetInfo_v2),
+    EMM_WRAP(cuDeviceTotalMem_v2),
+    EMM_WRAP(cuLaunchKernel),
+    EMM_WRAP(cuLaunchKernel_ptsz),
+    EMM_WRAP(cuLaunchKernelEx),
+    EMM_WRAP(cuLaunchKernelEx_ptsz),
+    EMM_WRAP(cuLaunchCooperativeKernel),
+    EMM_WRAP(cuLaunchCooperativeKernel_ptsz),
+#undef EMM_WRAP
+};
+
+/// The wrapper of a function that cuGetProcAddress was asked for. Its name has no version there:
+/// the driver's answer is known by its address. Where the driver gives out another address than its
+/// symbol has, the name and the kind of default stream tell, where one version alone is wrapped.
+void* wrapper_of(const char* symbol, const void* function, bool own_stream) noexcept {
+  for (int i = 0; i < kWrapped; ++i) {
+    if (real_functions[i] == function) return kWrappers[i].function;
+  }
+  int found = -1;
+  bool has_own = false;
+  const auto size = std::strlen(symbol);
+  for (int i = 0; i < kWrapped; ++i) {
+    const char* const name = kWrappers[i].symbol;
+    if (std::strncmp(name, symbol, size) != 0) continue;
+    const char* const rest = name + size;
+    const bool is_own = std::strcmp(rest, "_ptsz") == 0;
+    const bool is_version = *rest == '\0' || (rest[0] == '_' && rest[1] == 'v');
+    if (!is_own && !is_version) continue;
+    if (is_own && !own_stream) continue;
+    if (found >= 0 && !is_own && !has_own) {
+      count_bypassed();  // several versions: which one it is cannot be told
+      return nullptr;
+    }
+    if (has_own) continue;
+    found = i;
+    has_own = is_own;
+  }
+  if (found < 0) return nullptr;
+  if (real_functions[found] == nullptr) {
+    real_functions[found] = const_cast<void*>(function);
+    return kWrappers[found].function;
+  }
+  count_bypassed();
+  return nullptr;
+}
+
+constexpr std::uint64_t kPerThreadStream = 2;  // CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+
+Code wrap_cuGetProcAddress(const char* symbol, void** function, int version, std::uint64_t flags) {
+  const auto code = real_function<Code (*)(const char*, void**, int, std::uint64_t)>(
+      w_cuGetProcAddress)(symbol, function, version, flags);
+  if (code != 0 || symbol == nullptr || function == nullptr || *function == nullptr) return code;
+  if (void* const ours = wrapper_of(symbol, *function, (flags & kPerThreadStream) != 0))
+    *function = ours;
+  return code;
+}
+Code wrap_cuGetProcAddress_v2(const char* symbol, void** function, int version, std::uint64_t flags,
+                              int* status) {
+  const auto code = real_function<Code (*)(const char*, void**, int, std::uint64_t, int*)>(
+      w_cuGetProcAddress_v2)(symbol, function, version, flags, status);
+  if (code != 0 || symbol == nullptr || function == nullptr || *function == nullptr) return code;
+  if (void* const ours = wrapper_of(symbol, *function, (flags & kPerThreadStream) != 0))
+    *function = ours;
+  return code;
+}
+
+/// The device of a context: made current for the question, since the driver answers for the current
+/// one alone.
+std::uint64_t context_device(Handle context) noexcept {
+  constexpr std::uint64_t kUnknown = 255;
+  const auto push = real_function<Code (*)(Handle)>(w_cuCtxPushCurrent_v2);
+  const auto pop = real_function<Code (*)(Handle*)>(w_cuCtxPopCurrent_v2);
+  if (push == nullptr || pop == nullptr || push(context) != 0) return kUnknown;
+  int device = -1;
+  const auto code = the_real.ctx_get_device(&device);
+  Handle popped = 0;
+  (void)pop(&popped);
+  return code == 0 && device >= 0 ? static_cast<std::uint64_t>(device) : kUnknown;
+}
+std::uint64_t context_number(Handle context) noexcept { return number_of_context(context); }
+
+// In place of a function that cannot be had.
+Code no_driver() noexcept { return 3; }  // CUDA_ERROR_NOT_INITIALIZED
+Code not_found() noexcept { return 500; }
+
+template <class Function>
+void find(void* library, Function& function, const char* symbol) noexcept {
+  void* const found = dlsym(library, symbol);
+  function =
+      reinterpret_cast<Function>(found != nullptr ? found : reinterpret_cast<void*>(&not_found));
+}
+
+}  // namespace
+
+const Real& real() noexcept { return the_real; }
+const char* real_path() noexcept { return real_library; }
+
+}  // namespace emm::record
+
+/// Called by the library that `emmctl record` writes, when the loader begins it: `slots` are the
+/// targets of its jumps, and `symbols` their names.
+extern "C" [[gnu::visibility("default")]] void emm_record_open(void** slots,
+                                                               const Elf64_Sym* symbols,
+                                                               const char* names,
+                                                               std::uint32_t count) {
+  using namespace emm::record;
+  const char* const path = std::getenv("EMM_RECORD_DRIVER");
+  void* const library =
+      path != nullptr && *path == '/' ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
+  if (library == nullptr) {
+    const char* const why = path == nullptr ? "EMM_RECORD_DRIVER is not set" : dlerror();
+    std::fprintf(stderr, "emmctl record: no driver: %s\n", why != nullptr ? why : "");
+    for (std::uint32_t i = 0; i < count; ++i) slots[i] = reinterpret_cast<void*>(&no_driver);
+    return;
+  }
+  std::snprintf(real_library, sizeof real_library, "%s", path);
+  find(library, the_real.driver_get_version, "cuDriverGetVersion");
+  find(library, the_real.device_get_count, "cuDeviceGetCount");
+  find(library, the_real.device_get, "cuDeviceGet");
+  find(library, the_real.device_get_name, "cuDeviceGetName");
+  find(library, the_real.device_total_mem, "cuDeviceTotalMem_v2");
+  find(library, the_real.ctx_get_current, "cuCtxGetCurrent");
+  find(library, the_real.ctx_get_device, "cuCtxGetDevice");
+  find(library, the_real.mem_get_info, "cuMemGetInfo_v2");
+  for (int i = 0; i < kWrapped; ++i) real_functions[i] = dlsym(library, kWrappers[i].symbol);
+  begin();
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const char* const name = names + symbols[i].st_name;
+    void* target = dlsym(library, name);
+    for (int w = 0; w < kWrapped; ++w) {
+      if (real_functions[w] != nullptr && std::strcmp(kWrappers[w].symbol, name) == 0)
+        target = kWrappers[w].function;
+    }
+    slots[i] = target != nullptr ? target : reinterpret_cast<void*>(&not_found);
+  }
+}

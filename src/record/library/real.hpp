@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace emm::record {
+
+/// Functions of the real driver that the recorder itself asks.
+struct Real {
+  std::int32_t (*driver_get_version)(int*);
+  std::int32_t (*device_get_count)(int*);
+  std::int32_t (*device_get)(int*, int);
+  std::int32_t (*device_get_name)(char*, int, int);
+  std::int32_t (*device_total_mem)(std::size_t*, int);
+  std::int32_t (*ctx_get_current)(std::uint64_t*);
+  std::int32_t (*ctx_get_device)(int*);
+  std::int32_t (*mem_get_info)(std::size_t*, std::size_t*);
+};
+const Real& real() noexcept;
+const char* real_path() noexcept;
+
+}  // namespace emm::record

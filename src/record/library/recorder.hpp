@@ -1,0 +1,152 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "record/raw.hpp"
+
+/// The recorder inside a recorded program: between the wrappers of the driver's functions and the
+/// file. It has no exceptions, takes no lock that a fork could freeze, allocates nothing on the
+/// heap, and prints nothing but one sentence on stderr where it cannot record at all.
+namespace emm::record {
+
+using Code = std::int32_t;      // CUresult
+using Address = std::uint64_t;  // CUdeviceptr
+using Handle = std::uint64_t;   // CUstream, CUevent, CUmemoryPool, ...
+using Size = std::size_t;
+
+enum class Place : std::uint8_t {
+  enter,   ///< The call takes something: its place in the order is where it began.
+  exit,    ///< The call gives something: its place is where it ended.
+  exit_ok  ///< As exit, and only an answer of 0 is recorded: a question.
+};
+
+/// What a thread writes to. Zero where it has written nothing.
+struct Thread {
+  Record* next;
+  Record* end;
+  Record* kernels;  ///< The newest record where that counts kernels.
+  std::uint8_t device, context;
+  bool context_known;
+  bool inside;  ///< In a wrapper: what the driver itself calls is not the program's.
+};
+extern thread_local Thread self __attribute__((tls_model("initial-exec")));
+
+/// What all threads share. The counter has a cache line of its own.
+struct Shared {
+  std::uint32_t mode = 0;  ///< See mode.
+  bool has_tsc = false;
+  const volatile std::uint32_t* on = nullptr;
+  alignas(64) std::atomic<std::uint64_t> seq{0};
+  char apart[56] = {};
+};
+extern Shared shared;
+
+namespace mode {
+inline constexpr std::uint32_t recording = 1;
+inline constexpr std::uint32_t gating = 2;  ///< `emmctl run`
+}  // namespace mode
+
+std::uint64_t clock_ns() noexcept;
+inline std::uint64_t ticks() noexcept {
+#if defined(__x86_64__)
+  if (shared.has_tsc) return __builtin_ia32_rdtsc();
+#endif
+  return clock_ns();
+}
+inline std::uint64_t next_seq() noexcept {
+  return shared.seq.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+/// Reads the environment and prepares, without a file. Once, before any call.
+void begin() noexcept;
+/// Opens the file and describes the devices. After cuInit.
+void describe_devices() noexcept;
+/// Room for one more record, taken where it is needed; null where there is none.
+Record* take_block(Thread& thread) noexcept;
+/// Finds out which context the thread is in.
+void look_up_context(Thread& thread) noexcept;
+void count_bypassed() noexcept;
+/// The number that records give a context; 0 where none names it.
+std::uint64_t number_of_context(Handle context) noexcept;
+
+inline Record* room(Thread& thread) noexcept {
+  if (thread.next != thread.end) [[likely]]
+    return thread.next;
+  return take_block(thread);
+}
+inline void publish(Thread& thread, Record& record, std::uint64_t seq) noexcept {
+  std::atomic_ref<std::uint64_t>(record.seq).store(seq, std::memory_order_release);
+  thread.next = &record + 1;
+}
+
+/// `emmctl run`: refuses a call before it reaches the driver. 0: it may go on.
+Code gate_before(Call call, Size wants, Record& record) noexcept;
+/// Accounts for what the call did. May change what a question answered.
+void gate_after(Call call, Size wants, const Record& record) noexcept;
+/// What `emmctl run` lets the program see of the device.
+void gate_memory_info(Size* free, Size* total) noexcept;
+Size gate_total(Size total) noexcept;
+void begin_gate() noexcept;
+
+/// The real function behind the wrapper `index`.
+extern void* real_functions[];
+
+/// One call of a wrapper: `make` calls the driver, `fill` says of the record what only this
+/// function knows.
+template <Call kCall, Place kPlace, class Make, class Fill>
+[[gnu::always_inline]] inline Code recorded(Size wants, Make make, Fill fill) noexcept {
+  auto& thread = self;
+  if (shared.mode == 0 || thread.inside) return make();
+  const bool records = (shared.mode & mode::recording) != 0 && *shared.on != 0;
+  const bool gates = (shared.mode & mode::gating) != 0;
+  if (!records && !gates) return make();
+  thread.inside = true;
+  if (!thread.context_known) look_up_context(thread);
+  std::uint64_t seq = 0;
+  const auto begun = ticks();
+  if constexpr (kPlace == Place::enter) seq = next_seq();
+  Code code = 0;
+  std::uint32_t flags = 0;
+  if (gates) [[unlikely]] {
+    Record asked{};
+    asked.device = thread.device;
+    code = gate_before(kCall, wants, asked);
+    if (code != 0) {
+      flags = record_flag::injected;
+    } else {
+      code = make();
+    }
+    asked.result = code;
+    asked.flags = flags;
+    fill(asked, code == 0);
+    gate_after(kCall, wants, asked);
+  } else {
+    code = make();
+  }
+  if (records && (kPlace != Place::exit_ok || code == 0)) [[likely]] {
+    if constexpr (kPlace != Place::enter) seq = next_seq();
+    const auto took = ticks() - begun;
+    auto* const record = room(thread);
+    if (record != nullptr) [[likely]] {
+      record->ticks = begun;
+      record->duration =
+          took < ~std::uint32_t{0} ? static_cast<std::uint32_t>(took) : ~std::uint32_t{0};
+      record->call = kCall;
+      record->device = thread.device;
+      record->context = thread.context;
+      record->result = code;
+      record->flags = flags;
+      fill(*record, code == 0);
+      thread.kernels = nullptr;
+      publish(thread, *record, seq);
+    }
+  }
+  thread.inside = false;
+  return code;
+}
+
+/// A launch: the thread's newest record counts it where that is of the same stream.
+void count_kernel(Handle stream) noexcept;
+
+}  // namespace emm::record

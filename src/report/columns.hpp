@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace emm::report {
+
+/// A column of numbers as the page reads it: varints of seven bits a byte, the least significant
+/// first. A signed number n is written as 2n, or as -2n - 1 where it is below 0.
+class Column {
+ public:
+  void add(std::uint64_t number);
+  void add_signed(std::int64_t number);
+  const std::string& bytes() const noexcept { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+/// Named columns, one behind the other, as one zlib stream in base64. The page finds each column by
+/// its place and size.
+class Payload {
+ public:
+  struct Part {
+    std::string name;
+    std::uint64_t size = 0;  ///< In bytes, before packing.
+  };
+  void add(std::string name, std::string_view bytes);
+  const std::vector<Part>& parts() const noexcept { return parts_; }
+  std::string packed() const;
+
+ private:
+  std::string bytes_;
+  std::vector<Part> parts_;
+};
+
+}  // namespace emm::report

@@ -1,0 +1,179 @@
+// Unpacks a trace's columns. src/report/columns.hpp and trace_part.cpp write them.
+
+const NEVER = 0xffffffff;
+const KIND = {device: 0, backing: 1, refused: 2};
+const CHANGE = {begin: 0, end: 1, asked: 2, gone: 3, held: 4, given: 5, refused: 6};
+
+function fromBase64(text) {
+  const values = new Uint8Array(128);
+  'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/'.split('').forEach((c, i) => values[c.charCodeAt(0)] = i);
+  let length = text.length;
+  while (length && text.charCodeAt(length - 1) === 61) --length;
+  const out = new Uint8Array(Math.floor(length * 3 / 4));
+  let at = 0;
+  for (let i = 0; i < length; i += 4) {
+    const four = values[text.charCodeAt(i)] << 18 | values[text.charCodeAt(i + 1)] << 12 |
+        (i + 2 < length ? values[text.charCodeAt(i + 2)] << 6 : 0) | (i + 3 < length ? values[text.charCodeAt(i + 3)] : 0);
+    out[at++] = four >> 16;
+    if (at < out.length) out[at++] = four >> 8;
+    if (at < out.length) out[at++] = four;
+  }
+  return out;
+}
+
+async function unpack(base64) {
+  const stream = new Blob([fromBase64(base64)]).stream().pipeThrough(new DecompressionStream('deflate'));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/** Reads varints one by one. */
+class Numbers {
+  constructor(bytes) { this.bytes = bytes; this.at = 0; }
+  get done() { return this.at >= this.bytes.length; }
+  next() {
+    let byte = this.bytes[this.at++];
+    if (byte < 128) return byte;
+    let value = byte & 127, scale = 128;
+    do {
+      byte = this.bytes[this.at++];
+      value += (byte & 127) * scale;
+      scale *= 128;
+    } while (byte >= 128);
+    return value;
+  }
+  nextSigned() {
+    const value = this.next();
+    return value % 2 ? -(value + 1) / 2 : value / 2;
+  }
+}
+
+/** All events of a trace: what changes when, and the memory that it changes. */
+class Events {
+  static async read(about, base64) {
+    const bytes = await unpack(base64);
+    const columns = new Map();
+    let at = 0;
+    for (const [name, size] of about.columns) {
+      columns.set(name, bytes.subarray(at, at + size));
+      at += size;
+    }
+    return new Events(about, columns);
+  }
+
+  constructor(about, columns) {
+    this.about = about;
+    this.count = about.events;
+    const n = about.changes, m = about.memories;
+    this.changeEvent = new Uint32Array(n);
+    this.changeKind = new Uint8Array(n);
+    this.changeMemory = new Uint32Array(n);  // which memory it begins or ends
+    this.memories = m;
+    this.birth = new Uint32Array(m);
+    this.death = new Uint32Array(m).fill(NEVER);
+    this.gone = new Uint32Array(m).fill(NEVER);
+    this.kind = new Uint8Array(m);
+    this.size = this.numbers(columns.get('sizes'), new Float64Array(m));
+    this.extra = this.numbersUnlessZero(columns.get('extra'), Float64Array);
+    this.site = this.numbersUnlessZero(columns.get('sites'), Uint32Array);
+    this.stream = this.numbersUnlessZero(columns.get('streams'), Uint16Array);
+    this.device = this.numbersUnlessZero(columns.get('devices'), Uint32Array);
+    this.flags = this.numbersUnlessZero(columns.get('flags'), Uint32Array);
+    this.address = about.has_addresses ? this.sums(columns.get('addresses'), v => v ? (v - 1) * about.address_unit : 0) : null;
+    this.placed = about.managers.map((_, i) => this.sums(columns.get(`placed ${i}`), v => v));
+    this.walk(new Numbers(columns.get('steps')), new Numbers(columns.get('slots')));
+    this.time = null;
+    if (columns.has('times')) {
+      const numbers = new Numbers(columns.get('times'));
+      this.time = new Float64Array(this.count);
+      for (let i = 0, now = 0; i < this.count; ++i) this.time[i] = (now += numbers.nextSigned()) * about.time_unit;
+    }
+    this.managers = about.managers.map((manager, i) => new Map(manager.devices.map(
+        device => [device, new Numbers(columns.get(`reserved ${i} ${device}`))])));
+    for (const byDevice of this.managers) {
+      for (const [device, numbers] of byDevice) {
+        const event = [], value = [];
+        let e = 0, v = 0;
+        while (!numbers.done) {
+          event.push(e += numbers.next());
+          value.push(v += numbers.nextSigned());
+        }
+        byDevice.set(device, {event, value});
+      }
+    }
+    const names = JSON.parse(new TextDecoder().decode(columns.get('site names')));
+    this.siteNames = names.sites.map(site => site[0]);
+    this.siteFrames = names.sites.map(site => site.slice(1));
+    this.frames = names.frames;
+  }
+
+  numbers(bytes, into) {
+    const numbers = new Numbers(bytes);
+    for (let i = 0; i < into.length; ++i) into[i] = numbers.next();
+    return into;
+  }
+  /** Most traces have one stream, one device, one site; then there is no array. */
+  numbersUnlessZero(bytes, Type) {
+    let zero = true;
+    for (let i = 0; zero && i < bytes.length; ++i) zero = bytes[i] === 0;
+    return zero ? null : this.numbers(bytes, new Type(this.memories));
+  }
+  sums(bytes, to) {
+    const numbers = new Numbers(bytes), out = new Float64Array(this.memories);
+    for (let i = 0, sum = 0; i < out.length; ++i) out[i] = to(sum += numbers.nextSigned());
+    return out;
+  }
+
+  walk(steps, slots) {
+    const inSlot = new Uint32Array(this.about.slots), free = new Uint32Array(this.about.slots);
+    let freeCount = 0, made = 0, memory = 0, event = 0;
+    for (let i = 0; i < this.changeEvent.length; ++i) {
+      const step = steps.next(), kind = step & 7;
+      event += (step - kind) / 8;
+      this.changeEvent[i] = event;
+      this.changeKind[i] = kind;
+      let which;
+      if (kind === CHANGE.begin || kind === CHANGE.held || kind === CHANGE.refused) {
+        which = memory++;
+        this.birth[which] = event;
+        if (kind === CHANGE.refused) {
+          this.kind[which] = KIND.refused;
+        } else {
+          this.kind[which] = kind === CHANGE.begin ? KIND.device : KIND.backing;
+          inSlot[freeCount ? free[--freeCount] : made++] = which;
+        }
+      } else {
+        const slot = slots.next();
+        which = inSlot[slot];
+        if (kind !== CHANGE.gone) this.death[which] = event;
+        if (kind !== CHANGE.asked) {
+          this.gone[which] = event;
+          free[freeCount++] = slot;
+        }
+      }
+      this.changeMemory[i] = which;
+    }
+  }
+
+  siteOf(memory) { return this.site ? this.site[memory] : 0; }
+  streamOf(memory) { return this.stream ? this.stream[memory] : 0; }
+  deviceOf(memory) { return this.device ? this.device[memory] : this.about.devices.length === 1 ? this.about.devices[0].device : 0; }
+  poolOf(memory) { return this.flags ? this.flags[memory] >>> 2 : 0; }
+  isMapped(memory) { return this.flags ? (this.flags[memory] & 1) !== 0 : false; }
+  grantedOf(memory) { return this.size[memory] + (this.extra ? this.extra[memory] : 0); }
+  isOn(device, memory) { return device === null || this.deviceOf(memory) === device; }
+
+  /** How many changes come at or before an event. */
+  changesTo(event) { return upperBound(this.changeEvent, event, this.changeEvent.length); }
+  /** How many memories are made at or before an event: the memories are in the order of their births. */
+  madeBy(event) { return upperBound(this.birth, event, this.memories); }
+}
+
+/** The first place in a sorted array whose value is above `value`. */
+function upperBound(array, value, end) {
+  let low = 0, high = end;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (array[middle] <= value) low = middle + 1; else high = middle;
+  }
+  return low;
+}

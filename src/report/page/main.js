@@ -1,0 +1,218 @@
+// What a person sees and does: one state, and what follows from it.
+
+const about = JSON.parse(document.getElementById('about').textContent);
+const $ = id => document.getElementById(id);
+const state = {trace: 0, device: null, cursor: 0, stack: 'site', mapOf: null, events: null, chart: null, live: null, map: null};
+const page = {state, ready: null, timings: {}};  // for whoever looks at the page with a program
+window.emmctl = page;
+
+const LINES = ['l0', 'l1', 'l2', 'l3', 'l4'], DASHES = [null, [7, 3], [3, 3], [9, 3, 2, 3], [2, 2]];
+
+function figures() {
+  const trace = about.traces[state.trace];
+  const figure = (value, words, bad = false, exact = null) => h('div', {class: bad ? 'figure bad' : 'figure', title: exact}, h('b', {}, value), h('span', {}, words));
+  if (!trace) { $('figures').replaceChildren(); return; }
+  const {inspect} = trace, out = [figure(grouped(trace.events), 'events'), figure(inUnits(inspect.peak_live.bytes), `peak live, after event ${grouped(inspect.peak_live.event)}`, false, exactly(inspect.peak_live.bytes))];
+  if (inspect.backing) {
+    const {bytes} = inspect.backing.peak_reserved;
+    out.push(figure(inUnits(bytes), `peak reserved${inspect.peak_live.bytes ? `, ${(bytes / inspect.peak_live.bytes).toFixed(3)} of live` : ''}`, false, exactly(bytes)));
+  }
+  for (const manager of trace.managers.slice(0, 3)) out.push(figure(inUnits(manager.summary.peak_reserved_bytes), `peak reserved by ${manager.name}`, false, exactly(manager.summary.peak_reserved_bytes)));
+  if (trace.has_times && inspect.span_ns) out.push(figure(duration(inspect.span_ns), 'from the first event to the last'));
+  if (inspect.failed) out.push(figure(grouped(inspect.failed), inspect.failed === 1 ? 'request failed' : 'requests failed', true));
+  const capacity = Math.max(...trace.devices.map(device => device.capacity || 0));
+  if (capacity) out.push(figure(inUnits(capacity), 'capacity of the device', false, exactly(capacity)));
+  $('figures').replaceChildren(...out);
+}
+
+/** Everything that follows from the trace, the device and the way of stacking. */
+function setCurves() {
+  const {events, device} = state, trace = events.about;
+  state.liveSteps = liveSteps(events, device);
+  const peak = state.peak = state.liveSteps.over(0, events.count).event;
+  state.groups = new Groups(events, state.stack, device, peak);
+  const lines = [];
+  if (trace.has_backing) lines.push({name: 'reserved, as recorded', steps: reservedSteps(events, device), colour: 'l0', width: 2});
+  trace.managers.forEach((manager, i) => lines.push({
+    name: `reserved by ${manager.name}`, steps: managerSteps(events.managers[i], device), colour: LINES[(i + 1) % LINES.length], dash: DASHES[(i + 1) % DASHES.length], width: 2}));
+  state.lines = lines;
+  const devices = trace.devices.filter(each => device === null || each.device === device), levels = [];
+  const noWait = devices.reduce((sum, each) => sum + (each.no_wait || 0), 0), least = devices.reduce((sum, each) => sum + (each.peak_needed || 0), 0);
+  if (noWait > least) levels.push({name: 'no-wait need', bytes: noWait, colour: 'quiet', dash: [2, 3]});
+  const capacity = devices.reduce((sum, each) => sum + (each.capacity || 0), 0);
+  if (capacity) levels.push({name: devices.length > 1 ? 'capacity of all devices' : 'capacity', bytes: capacity, colour: 'limit', dash: [8, 4]});
+  const replayed = new Set(trace.managers.map(manager => Number((/capacity=(\d+)/.exec(manager.summary.device) || [])[1]) * devices.length));
+  for (const bytes of replayed) if (bytes > 0 && bytes !== capacity) levels.push({name: 'capacity in the replays', bytes, colour: 'limit', dash: [8, 4]});
+  state.levels = levels;
+  const marks = [];
+  for (let i = 0; i < events.memories; ++i) {
+    if (events.kind[i] === KIND.refused && events.isOn(device, i)) marks.push({event: events.birth[i], colour: 'bad', size: events.size[i], words: `a request of ${inUnits(events.size[i])} was refused`});
+  }
+  trace.managers.forEach((manager, i) => manager.failed.forEach(event => marks.push({event, colour: LINES[(i + 1) % LINES.length], words: `${manager.name} failed a request`})));
+  state.marks = marks.sort((a, b) => a.event - b.event);
+  $('to-failure').hidden = !marks.length;
+  state.chart.setCurves({live: state.liveSteps, groups: state.groups, lines, levels, marks, iterations: trace.iterations});
+}
+
+function readout(event) {
+  const {events, groups} = state, sums = groups.at(event);
+  $('readout-at').textContent = `After event ${grouped(event)}` + (events.time ? `, ${duration(events.time[event])}` : '');
+  const row = (mark, name, bytes) => h('tr', {}, h('td', {}, mark, name), h('td', {class: 'n'}, inUnits(bytes), h('small', {}, grouped(bytes))));
+  const marks = state.marks.filter(mark => mark.event === event);
+  $('readout').tBodies[0].replaceChildren(
+      row(swatch('live', true), 'live', state.liveSteps.at(event)),
+      ...state.lines.map(line => row(swatch(line.colour, true), line.name, line.steps.at(event))),
+      ...state.levels.map(level => row(swatch(level.colour, true), level.name + (state.chart.shownLevels.includes(level) ? '' : ' (above the picture)'), level.bytes)),
+      ...marks.map(mark => h('tr', {}, h('td', {colspan: 2, class: 'bad'}, mark.words))),
+      ...groups.names.map((name, i) => row(swatch(groups.colour(i)), name, sums[i])));
+}
+
+let slow = null;
+/** The numbers at once; lists and maps of large traces as soon as a person rests. */
+function setCursor(event, reveal = false) {
+  const {events, chart} = state;
+  state.cursor = Math.max(0, Math.min(events.count - 1, Math.round(event)));
+  chart.setCursor(state.cursor);
+  if (reveal) chart.reveal(state.cursor);
+  readout(state.cursor);
+  for (const slider of document.querySelectorAll('.cursor')) {
+    slider.value = state.cursor;
+    slider.setAttribute('aria-valuetext', `event ${grouped(state.cursor)}, ${inUnits(state.liveSteps.at(state.cursor))} live`);
+  }
+  for (const at of document.querySelectorAll('section .at')) if (at.closest('#live, #map')) at.textContent = `after event ${grouped(state.cursor)}`;
+  clearTimeout(slow);
+  if (events.memories < 400000) {
+    if (!state.queued) state.queued = requestAnimationFrame(() => { state.queued = 0; showMoment(); });
+  } else {
+    slow = setTimeout(showMoment, 120);
+  }
+}
+
+function showMoment() {
+  state.live.show(state.cursor, state.device, state.groups, state);
+  if (state.mapOf !== null) state.map.show(state.cursor, state.device, state.mapOf === 'recorded' ? 'recorded' : Number(state.mapOf), state.groups);
+}
+
+async function chooseTrace(which) {
+  state.trace = which;
+  const trace = about.traces[which], began = performance.now();
+  $('trace').value = which;
+  $('wait').hidden = false;
+  figures();
+  showFailure(trace, about.results, event => {
+    const {chart} = state, width = Math.max(chart.least(), chart.end() / 40);
+    chart.setWindow(chart.x(event) - width / 2, chart.x(event) + width / 2);
+    setCursor(event);
+    $('memory').scrollIntoView({block: 'start'});
+    $('chart').focus({preventScroll: true});
+  });
+  // The most of each part of the trace, while the events are unpacked.
+  if (trace.live_overview) {
+    const all = [trace.live_overview, trace.reserved_overview || [], ...trace.managers.map(manager => manager.overview)];
+    $('wait').replaceChildren(h('div', {class: 'preview'}, smallPicture(trace.live_overview, trace.reserved_overview || (trace.managers[0] || {}).overview,
+        Math.max(1, ...all.flat()), 'A first look')), 'Unpacking the events ...');
+  }
+  await new Promise(done => requestAnimationFrame(() => setTimeout(done)));
+  page.timings.preview = performance.now();
+  for (const id of ['memory', 'live', 'map']) $(id).hidden = true;
+  if (!trace.events) { $('wait').textContent = 'This trace has no events.'; return; }
+  const events = state.events = await Events.read(trace, document.querySelectorAll('.payload')[which].textContent.trim());
+  page.timings.unpacked = performance.now() - began;
+  $('wait').hidden = true;
+  state.device = null;
+  $('device-choice').hidden = trace.devices.length < 2;
+  $('device').replaceChildren(h('option', {value: ''}, 'all, summed'), ...trace.devices.map(each => h('option', {value: each.device}, each.device)));
+  $('axis').value = 'event';
+  $('axis').disabled = !events.time;
+  $('memory').hidden = $('live').hidden = false;
+  const sited = events.siteNames.length > 1 || (events.siteNames[0] && !events.siteNames[0].startsWith('(no'));
+  state.stack = sited ? 'site' : 'size';
+  $('stack').value = state.stack;
+  state.live = new Live(events);
+  state.map = new AddressMap(events);
+  state.map.listen();
+  const choices = state.map.choices();
+  state.mapOf = choices.length ? choices[0][0] : null;
+  $('map').hidden = !choices.length;
+  $('map-of').replaceChildren(...choices.map(([value, name]) => h('option', {value}, name)));
+  for (const slider of document.querySelectorAll('.cursor')) slider.max = events.count - 1;
+  if (state.chart) state.chart.graph && state.chart.graph.destroy();
+  const window = state.chart;
+  state.chart = window || new Chart(events, {cursor: event => setCursor(event), hover: showTip, shown: () => {}});
+  if (!window) state.chart.listen();
+  Object.assign(state.chart, {events, axis: 'event', window: undefined, graph: null, stripKey: null});
+  setCurves();
+  setCursor(state.marks.length ? state.marks[0].event : state.peak);
+  page.timings.first = performance.now() - began;
+  page.timings.shown = performance.now();
+}
+
+function showTip(event, pointer) {
+  const tip = $('tip');
+  tip.hidden = event === null;
+  if (tip.hidden) return;
+  const mark = state.marks.find(each => Math.abs(each.event - event) <= (state.chart.axis === 'event' ? (state.chart.window[1] - state.chart.window[0]) / 200 : 0));
+  tip.textContent = `after event ${grouped(event)}` + (state.events.time ? `, ${duration(state.events.time[event])}` : '') + `\nlive ${inUnits(state.liveSteps.at(event))} (${exactly(state.liveSteps.at(event))})` +
+      state.lines.map(line => `\n${line.name} ${inUnits(line.steps.at(event))} (${exactly(line.steps.at(event))})`).join('') + (mark ? `\nevent ${grouped(mark.event)}: ${mark.words}` : '');
+  const box = $('chart').getBoundingClientRect(), left = pointer.clientX - box.left;
+  tip.style.left = `${left > box.width / 2 ? Math.max(0, left - tip.offsetWidth - 14) : Math.min(box.width - tip.offsetWidth, left + 14)}px`;
+  tip.style.top = `${Math.max(0, pointer.clientY - box.top - tip.offsetHeight - 10)}px`;
+}
+
+function nextFailure() {
+  const next = state.marks.find(mark => mark.event > state.cursor) || state.marks[0];
+  if (next) setCursor(next.event, true);
+}
+
+function listen() {
+  $('trace').addEventListener('change', () => page.ready = chooseTrace(Number($('trace').value)));
+  $('device').addEventListener('change', () => { state.device = $('device').value === '' ? null : Number($('device').value); setCurves(); setCursor(state.cursor); });
+  $('axis').addEventListener('change', () => { $('axis-word').textContent = $('axis').value === 'time' ? 'time' : 'events'; state.chart.setAxis($('axis').value); });
+  $('stack').addEventListener('change', () => { state.stack = $('stack').value; setCurves(); setCursor(state.cursor); });
+  $('map-of').addEventListener('change', () => { state.mapOf = $('map-of').value; showMoment(); });
+  $('zoom-in').addEventListener('click', () => state.chart.zoom(.5, state.chart.x(state.cursor)));
+  $('zoom-out').addEventListener('click', () => state.chart.zoom(2));
+  $('zoom-all').addEventListener('click', () => state.chart.setWindow(0, state.chart.end()));
+  $('to-peak').addEventListener('click', () => setCursor(state.peak, true));
+  $('to-failure').addEventListener('click', nextFailure);
+  for (const slider of document.querySelectorAll('.cursor')) slider.addEventListener('input', () => setCursor(Number(slider.value), true));
+  for (const step of document.querySelectorAll('.step')) step.addEventListener('click', () => setCursor(state.cursor + Number(step.dataset.step), true));
+  $('chart').addEventListener('keydown', event => {
+    if (event.ctrlKey || event.altKey || event.metaKey) return;
+    const {chart} = state, part = Math.max(1, Math.round((chart.eventAt(chart.window[1]) - chart.eventAt(chart.window[0])) / 100));
+    const actions = {
+      ArrowLeft: () => setCursor(state.cursor - (event.shiftKey ? part : 1), true), ArrowRight: () => setCursor(state.cursor + (event.shiftKey ? part : 1), true),
+      PageUp: () => setCursor(state.cursor - 10 * part, true), PageDown: () => setCursor(state.cursor + 10 * part, true),
+      Home: () => setCursor(0, true), End: () => setCursor(state.events.count - 1, true),
+      '+': () => chart.zoom(.5, chart.x(state.cursor)), '=': () => chart.zoom(.5, chart.x(state.cursor)), '-': () => chart.zoom(2, chart.x(state.cursor)),
+      0: () => chart.setWindow(0, chart.end()), p: () => setCursor(state.peak, true), f: nextFailure,
+    };
+    if (!actions[event.key]) return;
+    event.preventDefault();
+    actions[event.key]();
+  });
+  let width = innerWidth;
+  const again = () => { if (state.chart) { state.chart.stripKey = null; if (state.chart.graph) state.chart.graph.resize(); state.chart.draw(); showMoment(); } };
+  addEventListener('resize', () => { if (innerWidth !== width) { width = innerWidth; again(); } });
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', again);
+  addEventListener('beforeprint', again);
+  addEventListener('afterprint', again);
+}
+
+function begin() {
+  $('title').textContent = about.title;
+  const origin = [['Command', h('code', {}, about.command)], ['emmctl', about.version], ['Made', about.time], ['Machine', about.machine],
+                  ...about.traces.map(trace => ['Trace', `${trace.path}${trace.name ? ` (${trace.name})` : ''}`]), ...about.results.map(result => ['Result', `${result.path} (${result.content.schema})`]),
+                  ...about.traces.flatMap(trace => trace.managers.map(manager => ['Replay', `${manager.name} on ${manager.summary.device}, ${short(trace.path)}`])),
+                  ['Charts', 'dygraphs 2, copyright Google, Inc., Dan Vanderkam and others, under the MIT licence: https://dygraphs.com/']];
+  $('origin').append(...origin.flatMap(([name, value]) => [h('dt', {}, name), h('dd', {}, value)]));
+  showResults(about.results);
+  showComparison(about.traces, which => { page.ready = chooseTrace(which); $('memory').scrollIntoView(); });
+  $('trace').append(...about.traces.map((trace, i) => h('option', {value: i}, short(trace.path))));
+  $('trace-choice').hidden = about.traces.length < 2;
+  if (!about.traces.length) { $('wait').hidden = true; page.ready = Promise.resolve(); return; }
+  if (typeof DecompressionStream === 'undefined') { $('wait').textContent = 'This browser cannot unpack the events: it needs DecompressionStream, which Chrome 80, Firefox 113 and Safari 16.4 have.'; return; }
+  listen();
+  page.ready = chooseTrace(0);
+}
+begin();

@@ -1,0 +1,235 @@
+// The address space after an event. Regions follow one another in rows, as lines of text do.
+
+const GAP_MOST = 2 << 20;  // between blocks of one run, where there are no segments
+const ROW = 15, ROW_GAP = 4;
+
+class AddressMap {
+  constructor(events) {
+    this.events = events;
+    this.canvas = document.getElementById('map-canvas');
+    this.tip = document.getElementById('map-tip');
+  }
+
+  /** Which memories of this trace have addresses: the recorded manager's, and those of each replay. */
+  choices() {
+    const out = [];
+    if (this.events.address) out.push(['recorded', 'the recorded manager']);
+    this.events.about.managers.forEach((manager, i) => out.push([String(i), manager.name]));
+    return out;
+  }
+
+  /** The regions after an event: [{address, size, blocks: [{address, size, memory, pending}], mapped, pool, stream}]. */
+  regions(event, device, of) {
+    const events = this.events, address = of === 'recorded' ? events.address : events.placed[of];
+    const blocks = [], segments = [];
+    let elsewhere = 0;
+    for (let i = 0, end = events.madeBy(event); i < end; ++i) {
+      const pending = of === 'recorded' && events.death[i] <= event;
+      if ((of === 'recorded' ? events.gone[i] : events.death[i]) <= event || events.kind[i] === KIND.refused || !events.isOn(device, i)) continue;
+      if (events.kind[i] === KIND.backing && of !== 'recorded') continue;
+      const size = of === 'recorded' ? events.grantedOf(i) : events.size[i];
+      if (!address[i] || !size) { elsewhere += pending || events.kind[i] === KIND.backing ? 0 : events.size[i]; continue; }
+      (events.kind[i] === KIND.device ? blocks : segments).push({address: address[i], size, memory: i, pending});
+    }
+    const byAddress = (a, b) => a.address - b.address || a.memory - b.memory;
+    blocks.sort(byAddress);
+    segments.sort(byAddress);
+    const regions = [];
+    if (segments.length) {
+      for (const segment of segments) {
+        const before = regions[regions.length - 1], memory = segment.memory;
+        if (before && segment.address < before.address + before.size) continue;  // said twice
+        const mapped = events.isMapped(memory);
+        // Pieces of an expandable segment are one region, with what is not mapped between them.
+        const same = before && mapped && before.mapped && before.stream === events.streamOf(memory) && before.pool === events.poolOf(memory);
+        const gap = same ? segment.address - before.address - before.size : 0;
+        if (same && gap <= 2 ** 36) {
+          if (gap) before.unmapped.push({address: before.address + before.size, size: gap});
+          before.size += gap + segment.size;
+        } else {
+          regions.push({address: segment.address, size: segment.size, blocks: [], unmapped: [], mapped,
+                        stream: events.streamOf(memory), pool: events.poolOf(memory)});
+        }
+      }
+    } else {
+      for (const block of blocks) {
+        const before = regions[regions.length - 1], end = before ? before.address + before.size : 0;
+        if (!before || block.address >= end + GAP_MOST) {
+          regions.push({address: block.address, size: block.size, blocks: [], unmapped: [], mapped: false, stream: 0, pool: 0});
+        } else {
+          before.size = Math.max(end, block.address + block.size) - before.address;
+        }
+      }
+    }
+    let at = 0;
+    for (const block of blocks) {
+      while (at < regions.length && regions[at].address + regions[at].size <= block.address) ++at;
+      const region = regions[at];
+      if (!region || block.address < region.address) { elsewhere += block.size; continue; }
+      const before = region.blocks[region.blocks.length - 1];
+      if (before && before.address + before.size > block.address) {
+        before.size = block.address - before.address;
+        if (!before.size) region.blocks.pop();
+      }
+      block.size = Math.min(block.size, region.address + region.size - block.address);
+      region.blocks.push(block);
+    }
+    for (const region of regions) this.sum(region);
+    return {regions, elsewhere, segments: segments.length > 0};
+  }
+
+  sum(region) {
+    Object.assign(region, {used: 0, pending: 0, free: 0, largest: 0, gone: region.unmapped.reduce((sum, gap) => sum + gap.size, 0), holes: []});
+    const taken = [...region.blocks, ...region.unmapped].sort((a, b) => a.address - b.address);
+    let at = region.address;
+    const hole = to => {
+      if (to <= at) return;
+      region.free += to - at;
+      region.largest = Math.max(region.largest, to - at);
+      region.holes.push({address: at, size: to - at});
+    };
+    for (const each of taken) {
+      hole(each.address);
+      if (each.memory !== undefined) region[each.pending ? 'pending' : 'used'] += each.size;
+      at = Math.max(at, each.address + each.size);
+    }
+    hole(region.address + region.size);
+  }
+
+  show(event, device, of, groups) {
+    const {regions, elsewhere, segments} = this.regions(event, device, of);
+    this.shown = regions;
+    const total = key => regions.reduce((sum, region) => sum + region[key], 0);
+    const size = total('size') - total('gone');
+    const largest = regions.reduce((most, region) => Math.max(most, region.largest), 0);
+    this.totals = {size, used: total('used'), pending: total('pending'), free: total('free'), largest, regions: regions.length};
+    document.getElementById('map-words').textContent = regions.length
+      ? `${inUnits(size)} (${exactly(size)}) in ${grouped(regions.length)} ${segments ? 'segments' : 'runs of addresses'}: ${inUnits(total('used'))} used, ` +
+        (total('pending') ? `${inUnits(total('pending'))} freed and waiting, ` : '') + `${inUnits(total('free'))} free, the largest free piece ${inUnits(largest)}` +
+        (total('gone') ? `; ${inUnits(total('gone'))} of addresses between them are not mapped` : '') + (elsewhere ? `; ${inUnits(elsewhere)} are live elsewhere` : '') + '.'
+      : 'Nothing that has an address is live then.';
+    this.paint(regions, groups);
+    const names = [...groups.names.map((name, i) => [groups.colour(i), name]), ['free', 'free']];
+    if (total('pending')) names.push(['quiet', 'freed, waiting for another stream']);
+    if (total('gone')) names.push(['unmapped', 'addresses that are not mapped']);
+    const legend = names.map(([colour, name]) => h('span', {}, swatch(colour), name.length > 60 ? name.slice(0, 57) + '...' : name));
+    if (regions.some(region => region.pool)) legend.push(h('span', {}, h('i', {class: 'swatch', style: 'border:2px solid var(--l3)'}), 'segment of a private pool'));
+    document.getElementById('map-legend').replaceChildren(...legend);
+    this.table(regions);
+  }
+
+  /** Lays the regions out and paints them. `flow` is where a region begins, in bytes from the first. */
+  paint(regions, groups) {
+    const canvas = this.canvas, scale = devicePixelRatio || 1, width = canvas.parentElement.clientWidth;
+    if (!width) return;
+    // A gap between addresses is drawn, and never longer than all the rest.
+    const held = regions.reduce((sum, region) => sum + region.size - region.gone, 0);
+    const lengthOf = piece => Math.min(piece.size, held / 12);
+    const rows = regions.length ? Math.max(3, Math.min(26, Math.ceil(Math.sqrt(regions.length) * 3), Math.ceil(held / (1 << 16)))) : 1;
+    const all = held + regions.reduce((sum, region) => sum + region.unmapped.reduce((s, gap) => s + lengthOf(gap), 0), 0);
+    const between = all / (rows * width) * 3, perRow = (all + between * regions.length) / rows || 1;
+    const height = rows * (ROW + ROW_GAP);
+    canvas.width = Math.round(width * scale);
+    canvas.height = Math.round(height * scale);
+    canvas.style.height = `${height}px`;
+    const context = canvas.getContext('2d');
+    context.setTransform(scale, 0, 0, scale, 0, 0);
+    context.clearRect(0, 0, width, height);
+    this.pieces = [];
+    const rectangle = (from, length, draw) => {
+      for (let left = from, rest = length; rest > 0;) {
+        const row = Math.floor(left / perRow + 1e-12), inRow = left - row * perRow, part = Math.min(rest, perRow - inRow);
+        if (part <= perRow * 1e-12) { left = (row + 1) * perRow; continue; }
+        draw(inRow / perRow * width, row * (ROW + ROW_GAP), part / perRow * width);
+        left += part;
+        rest -= part;
+      }
+    };
+    const colours = groups.names.map((_, i) => colourOf(groups.colour(i)));
+    const free = colourOf('free'), line = colourOf('line'), unmapped = colourOf('unmapped'), pending = colourOf('quiet'), pool = colourOf('l3');
+    let flow = 0;
+    for (const region of regions) {
+      const begin = flow, gaps = region.unmapped;
+      let gap = 0, saved = 0;
+      // From an address of the region to its place in the flow: gaps may be drawn shorter than they are.
+      const pieces = [...region.blocks.map(block => ({...block, kind: 'block'})), ...gaps.map(each => ({...each, kind: 'unmapped'})),
+                      ...region.holes.map(each => ({...each, kind: 'free'}))].sort((a, b) => a.address - b.address);
+      const length = region.size - gaps.reduce((sum, each) => sum + each.size - lengthOf(each), 0);
+      context.fillStyle = free;
+      rectangle(begin, length, (x, y, w) => context.fillRect(x, y, w, ROW));
+      let batch = null;  // neighbours of one colour, painted at once: their seams then do not show
+      const flush = () => {
+        if (!batch) return;
+        context.fillStyle = batch.colour;
+        rectangle(batch.from, batch.length, (x, y, w) => context.fillRect(x, y, w, ROW));
+        batch = null;
+      };
+      for (const piece of pieces) {
+        const from = begin + piece.address - region.address - saved, long = piece.kind === 'unmapped' ? lengthOf(piece) : piece.size;
+        this.pieces.push({from, to: from + long, piece, region});
+        if (piece.kind === 'free') { flush(); continue; }
+        if (piece.kind === 'unmapped') saved += piece.size - long;
+        const colour = piece.kind === 'unmapped' ? unmapped : piece.pending ? pending : colours[groups.of[piece.memory]];
+        if (batch && batch.colour === colour && Math.abs(batch.from + batch.length - from) < 1) {
+          batch.length += long;
+        } else {
+          flush();
+          batch = {colour, from, length: long};
+        }
+      }
+      flush();
+      context.strokeStyle = region.pool ? pool : line;
+      context.lineWidth = region.pool ? 2 : 1;
+      rectangle(begin, length, (x, y, w) => context.strokeRect(x + .5, y + .5, Math.max(0, w - 1), ROW - 1));
+      flow = begin + length + between;
+    }
+    this.layout = {perRow, width};
+  }
+
+  pieceAt(x, y) {
+    if (!this.pieces || !this.pieces.length) return null;
+    const flow = Math.floor(y / (ROW + ROW_GAP)) * this.layout.perRow + x / this.layout.width * this.layout.perRow;
+    let low = 0, high = this.pieces.length;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if (this.pieces[middle].from <= flow) low = middle + 1; else high = middle;
+    }
+    const found = this.pieces[low - 1];
+    return found && flow < found.to + this.layout.perRow / this.layout.width ? found : null;
+  }
+
+  words({piece, region}) {
+    const events = this.events, where = `0x${piece.address.toString(16)}, ${inUnits(piece.size)} (${exactly(piece.size)})`;
+    const last = `${inUnits(region.size)} at 0x${region.address.toString(16)}` + (region.pool ? `, pool ${events.about.pools[region.pool]}` : '');
+    if (piece.kind === 'free') return `free\n${where}\nin ${last}`;
+    if (piece.kind === 'unmapped') return `not mapped\n${where}`;
+    const memory = piece.memory, death = events.death[memory];
+    return `${events.siteNames[events.siteOf(memory)]}\n${where}\nrequested ${exactly(events.size[memory])}, stream ${events.about.streams[events.streamOf(memory)]}\n` +
+        `from event ${grouped(events.birth[memory])} ${death === NEVER ? 'to the end' : `to event ${grouped(death)}`}${piece.pending ? ', freed and waiting' : ''}\nin ${last}`;
+  }
+
+  listen() {
+    this.canvas.addEventListener('pointermove', event => {
+      const box = this.canvas.getBoundingClientRect(), found = this.pieceAt(event.clientX - box.left, event.clientY - box.top);
+      this.tip.hidden = !found;
+      if (!found) return;
+      this.tip.textContent = this.words(found);
+      const width = this.tip.offsetWidth;
+      this.tip.style.left = `${Math.max(0, Math.min(box.width - width, event.clientX - box.left + 12))}px`;
+      this.tip.style.top = `${event.clientY - box.top + 16}px`;
+    });
+    this.canvas.addEventListener('pointerleave', () => this.tip.hidden = true);
+  }
+
+  table(regions) {
+    const events = this.events, most = 200;
+    const shown = [...regions].sort((a, b) => b.size - a.size).slice(0, most);
+    const cell = bytes => h('td', {class: 'n', title: exactly(bytes)}, inUnits(bytes));
+    document.getElementById('map-table').replaceChildren(
+        h('thead', {}, h('tr', {}, h('th', {}, 'Address'), ...['Size', 'Used', 'Waiting', 'Free', 'Largest free', 'Not mapped'].map(name => h('th', {class: 'n'}, name)),
+                         h('th', {}, 'Stream'), h('th', {}, 'Pool'))),
+        h('tbody', {}, shown.map(region => h('tr', {}, h('td', {}, `0x${region.address.toString(16)}`), cell(region.size), cell(region.used), cell(region.pending),
+                                             cell(region.free), cell(region.largest), cell(region.gone), h('td', {}, events.about.streams[region.stream] || ''), h('td', {}, events.about.pools[region.pool] || 'default'))),
+          regions.length > most ? h('tr', {}, h('td', {colspan: 9}, `and ${grouped(regions.length - most)} smaller ones`)) : null));
+  }
+}

@@ -1,0 +1,155 @@
+// What other commands wrote with --json, the comparison of all that was given, and failures.
+
+const short = path => path.replace(/^.*\//, '');
+const cells = (tag, values) => values.map((value, i) => h(tag, typeof value === 'number' || value && value.n !== undefined ? {class: 'n'} : {},
+    value && value.n !== undefined ? value.n : value && value.nodeType ? value : typeof value === 'number' ? grouped(value) : value === null || value === undefined ? '' : String(value)));
+const table = (heads, rows) => h('div', {class: 'scroll'}, h('table', {}, h('thead', {}, h('tr', {}, cells('th', heads))), h('tbody', {}, rows.map(row => h('tr', {}, cells('td', row))))));
+const amount = bytes => bytes === null || bytes === undefined ? '' : {n: h('span', {title: exactly(bytes)}, inUnits(bytes))};
+const bar = (bytes, most, kind = '') => h('div', {class: 'track'}, h('i', {class: kind, style: `width:${most ? 100 * bytes / most : 0}%`}));
+const numeric = text => ({n: text});
+
+/** What went wrong in a trace, and what would have been enough. */
+function showFailure(about, results, goTo) {
+  const section = document.getElementById('failure'), body = section.querySelector('.body');
+  const explained = results.map(result => result.content).find(content => content.schema.startsWith('emmctl.explain/') && content.trace === about.inspect.trace);
+  const explain = explained || about.explain, failures = (explain && explain.failures) || [];
+  const failed = about.managers.filter(manager => manager.failed.length);
+  section.hidden = !failures.length && !about.explain_text && !failed.length;
+  if (section.hidden) return;
+  body.replaceChildren();
+  failures.slice(0, 20).forEach((failure, i) => {
+    const words = h('div', {class: 'verdict prose'}, h('p', {}, h('b', {}, `Event ${grouped(failure.event)}: a request of ${inUnits(failure.size)} was refused. `), failure.words || ''),
+        h('button', {onclick: () => goTo(failure.event)}, 'Show this moment'));
+    body.append(i === 1 ? h('h3', {}, `${grouped(failures.length - 1)} more`) : '', words);
+  });
+  if (!failures.length && about.explain_text) body.append(h('pre', {}, about.explain_text));
+  for (const manager of failed) {
+    const failure = manager.summary.first_failure;
+    body.append(h('div', {class: 'verdict prose'},
+        h('p', {}, h('b', {}, `${manager.name} failed ${grouped(manager.failed.length)} ${manager.failed.length === 1 ? 'request' : 'requests'}. `),
+          failure ? `The first is event ${grouped(failure.event)}, ${failure.op} of ${inUnits(failure.size)}: ${failure.error || failure.outcome}. ${inUnits(failure.live_bytes)} were live and ${inUnits(failure.reserved_bytes)} reserved.` : ''),
+        h('button', {onclick: () => goTo(manager.failed[0])}, 'Show this moment')));
+  }
+  const remedies = explain && explain.remedies;
+  if (remedies && remedies.length) {
+    body.append(h('h3', {}, 'What would have helped'), table(['Remedy', 'How', 'Serves it', 'Reserves', 'Fits into'],
+        remedies.map(each => [each.what, each.how, each.served === null ? 'not tried' : each.served ? 'yes' : 'no', amount(each.peak_reserved_bytes), amount(each.fit_bytes)])));
+  }
+  if (explain && explain.gap && explain.gap.length) {
+    body.append(h('h3', {}, 'Why the manager held more than was live'), table(['Cause', numeric('Bytes'), 'Call site'],
+        explain.gap.map(each => [each.cause, amount(each.bytes), typeof each.site === 'string' ? each.site : (each.site && each.site.call_site) || ''])));
+  }
+  if (failures.length && about.explain_text) body.append(h('details', {}, h('summary', {}, 'What emmctl explain prints'), h('pre', {}, about.explain_text)));
+}
+
+/** A small picture of a run: live as an area, reserved as a line, all on one scale. */
+function smallPicture(live, reserved, most, words) {
+  const W = 260, H = 110, xOf = (i, n) => (i / n * W).toFixed(1), yOf = value => (H - value / most * (H - 4)).toFixed(1);
+  const path = values => values.map((value, i) => `${i ? 'L' : 'M'}${xOf(i, values.length)} ${yOf(value)}H${xOf(i + 1, values.length)}`).join('');
+  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+  svg.setAttribute('viewBox', `0 0 ${W} ${H + 1}`);
+  svg.setAttribute('role', 'img');
+  svg.setAttribute('aria-label', words);
+  const add = (d, style) => {
+    const element = document.createElementNS('http://www.w3.org/2000/svg', 'path');
+    element.setAttribute('d', d);
+    element.setAttribute('style', style);
+    svg.append(element);
+  };
+  for (const tick of byteTicks(0, most, H)) add(`M0 ${yOf(tick.v)}H${W}`, 'stroke:var(--grid);fill:none');
+  if (live) add(`${path(live)}V${H}H0Z`, 'fill:var(--c0);fill-opacity:.55');
+  if (reserved) add(path(reserved), 'stroke:var(--l0);stroke-width:1.6;fill:none');
+  return svg;
+}
+
+/** Every run that the page knows: each trace as recorded, and each of its replays. */
+function runsOf(traces) {
+  const runs = [];
+  traces.forEach((about, trace) => {
+    const peak = about.inspect.peak_live.bytes, backing = about.inspect.backing;
+    const needs = about.devices.map(device => device.no_wait || 0), capacity = about.devices.map(device => device.capacity || 0);
+    const base = {trace, about, live: peak, noWait: needs.reduce((a, b) => a + b, 0), capacity: capacity.reduce((a, b) => a + b, 0)};
+    runs.push({...base, name: short(about.path), manager: backing ? 'as recorded' : 'live alone', overview: about.reserved_overview,
+               reserved: backing ? backing.peak_reserved.bytes : null, failures: about.inspect.failed});
+    about.managers.forEach(manager => runs.push({...base, name: short(about.path), manager: manager.name, overview: manager.overview,
+                                                 reserved: manager.summary.peak_reserved_bytes, failures: manager.summary.failures}));
+  });
+  return runs;
+}
+
+function showComparison(traces, choose) {
+  const section = document.getElementById('compare'), body = section.querySelector('.body');
+  const runs = runsOf(traces).filter(run => run.reserved !== null || traces.length > 1);
+  section.hidden = runs.length < 2;
+  if (section.hidden) return;
+  const most = Math.max(1, ...runs.map(run => Math.max(run.live, run.reserved || 0)));
+  const pictures = runs.slice(0, 60).map(run => h('figure', {},
+      h('figcaption', {}, traces.length > 1 ? h('button', {onclick: () => choose(run.trace)}, run.name) : null, traces.length > 1 ? ` ${run.manager}` : h('b', {}, run.manager),
+        h('br'), `live ${inUnits(run.live)}`, run.reserved === null ? '' : `, reserved ${inUnits(run.reserved)}`, run.failures ? h('span', {class: 'bad'}, `, ${grouped(run.failures)} failed`) : ''),
+      smallPicture(run.about.live_overview, run.overview, most, `${run.name}, ${run.manager}: live ${inUnits(run.live)} at most` + (run.reserved === null ? '' : `, reserved ${inUnits(run.reserved)} at most`))));
+  body.replaceChildren(
+      h('p', {class: 'legend'}, h('span', {}, swatch('c0'), 'live'), h('span', {}, swatch('l0', true), 'reserved'), h('span', {}, `every picture reaches from 0 to ${inUnits(most)}, and over its whole run`)),
+      h('div', {class: 'small-multiples'}, pictures),
+      table([traces.length > 1 ? 'Trace' : '', 'Manager', numeric('Peak live'), numeric('Peak reserved'), '', numeric('Reserved / live'), numeric('Reserved / no-wait need'), numeric('Failures')].filter((_, i) => i || traces.length > 1),
+            runs.map(run => [run.name, run.manager, amount(run.live), amount(run.reserved), bar(run.reserved || run.live, most, run.reserved === null ? 'live' : ''),
+                             numeric(run.reserved === null || !run.live ? '' : (run.reserved / run.live).toFixed(3)),
+                             numeric(run.reserved === null || !run.noWait ? '' : (run.reserved / run.noWait).toFixed(3)),
+                             numeric(h('span', {class: run.failures ? 'bad' : ''}, grouped(run.failures)))].filter((_, i) => i || traces.length > 1))));
+}
+
+const RESULTS = {
+  replay(content) {
+    const failure = content.first_failure;
+    return [h('p', {class: 'prose'}, `${content.manager} on ${content.device}: ${grouped(content.events)} events, ${grouped(content.allocs)} allocations, ${grouped(content.failures)} failures, ${grouped(content.hazards)} hazards.`),
+            table(['', numeric('')], [['Peak live', amount(content.peak_live_bytes)], ['Peak reserved', amount(content.peak_reserved_bytes)], ['Leaked', amount(content.leaked_bytes)],
+                                     [content.clock === 'simulated' ? 'Driver calls, by the model, an event' : 'Time an event', numeric(duration(Math.round(content.ns_per_event)))]]),
+            failure ? h('div', {class: 'verdict prose'}, h('p', {}, h('b', {}, `Event ${grouped(failure.event)} failed: `), `${failure.op} of ${failure.id}, ${inUnits(failure.size)}: ${failure.error || failure.outcome}. ${inUnits(failure.live_bytes)} were live and ${inUnits(failure.reserved_bytes)} reserved.`)) : null];
+  },
+  compare(content) {
+    const most = Math.max(1, ...content.managers.map(each => each.peak_reserved_bytes));
+    const time = each => each.ns_per_event.median ? `${duration(Math.round(each.ns_per_event.median))}, ${duration(Math.round(each.ns_per_event.low))} to ${duration(Math.round(each.ns_per_event.high))}` : '0 ns';
+    return [h('p', {class: 'prose'}, `${content.trace} on ${content.device}. Times are of the ${content.clock} clock, an event.`),
+            table(['Manager', numeric('Peak reserved'), '', numeric('/ live'), numeric('/ no-wait'), numeric('Time an event'), numeric('First pass'), numeric('Failures')],
+                  content.managers.map(each => [each.manager, amount(each.peak_reserved_bytes), bar(each.peak_reserved_bytes, most),
+                    numeric(each.devices.map(device => device.reserved_over_peak_live === null ? '' : device.reserved_over_peak_live.toFixed(3)).join(', ')),
+                    numeric(each.devices.map(device => device.reserved_over_no_wait_need === null ? '' : device.reserved_over_no_wait_need.toFixed(3)).join(', ')),
+                    numeric(time(each)), numeric(duration(Math.round(each.first_ns_per_event.median))), numeric(h('span', {class: each.failures ? 'bad' : ''}, grouped(each.failures)))]))];
+  },
+  'compare-set'(content) { return content.comparisons.map(each => [h('h3', {}, short(each.trace)), RESULTS.compare(each)]); },
+  tune(content) {
+    const rows = content.ranking || [], most = Math.max(1, ...rows.map(each => each.peak_reserved_bytes || 0));
+    return [table(['Setting', 'Serves it', numeric('Peak reserved'), '', numeric('Fits into'), numeric('Retries'), numeric('Device calls'), 'How'],
+                  rows.map(each => [each.manager, each.served ? 'yes' : h('span', {class: 'bad'}, each.fails_at === null || each.fails_at === undefined ? 'no' : `fails at event ${grouped(each.fails_at)}`),
+                    amount(each.peak_reserved_bytes), bar(each.peak_reserved_bytes || 0, most), amount(each.fit_bytes), each.retries, each.device_calls, h('code', {}, typeof each.how === 'string' ? each.how : JSON.stringify(each.how || ''))]))];
+  },
+  conformance(content) {
+    const order = {fail: 0, inconclusive: 1, not_applicable: 2, pass: 3};
+    const told = content.clauses.filter(clause => clause.verdict === 'fail' || clause.verdict === 'inconclusive').sort((a, b) => order[a.verdict] - order[b.verdict]);
+    const STORY = ['done', 'seen', 'expected', 'why'], known = ['id', 'rule', 'source', 'level', 'scope', 'verdict', ...STORY];
+    const story = clause => [h('dl', {}, STORY.filter(key => clause[key]).flatMap(key => [h('dt', {}, key), h('dd', {}, clause[key])])),
+        ...Object.entries(clause).filter(([key, value]) => !known.includes(key) && value !== null && value !== '').map(([key, value]) =>
+          h('details', {}, h('summary', {}, key.replaceAll('_', ' ')), h('pre', {}, typeof value === 'string' ? value : JSON.stringify(value, null, 2))))];
+    return [h('div', {class: 'figures'}, [['Passed', content.pass], ['Failed', content.fail], ['Not applicable', content.not_applicable], ['Inconclusive', content.inconclusive]].map(
+                ([name, count]) => h('div', {class: name === 'Failed' && count ? 'figure bad' : 'figure'}, h('b', {}, grouped(count)), h('span', {}, name)))),
+            h('p', {class: 'prose'}, `${content.subject} on ${content.device}, profile ${content.profile}, seed ${content.seed}.`),
+            told.map(clause => h('details', {open: told.length <= 12}, h('summary', {}, h('b', {class: clause.verdict === 'fail' ? 'bad' : ''}, `${clause.verdict} ${clause.id}`), ` ${clause.rule}`),
+                                 h('div', {class: clause.verdict === 'fail' ? 'verdict' : 'verdict unknown'}, h('p', {class: 'hint'}, `${clause.level}; ${clause.scope}; ${clause.source}`), story(clause)))),
+            h('details', {}, h('summary', {}, `All ${grouped(content.clauses.length)} clauses`),
+              table(['Clause', 'Verdict', 'Rule', 'Level'], content.clauses.map(clause => [clause.id, h('span', {class: clause.verdict === 'fail' ? 'bad' : clause.verdict === 'pass' ? 'good' : ''}, clause.verdict.replace('_', ' ')), clause.rule, clause.level])))];
+  },
+  explain(content) { return [(content.failures || []).map(each => h('p', {class: 'prose'}, h('b', {}, `Event ${grouped(each.event)}: `), each.words))]; },
+};
+
+function showResults(results) {
+  document.getElementById('results').replaceChildren(...results.map(({path, content}) => {
+    const kind = content.schema.replace(/^emmctl\./, '').replace(/\/.*$/, ''), known = RESULTS[kind];
+    let body;
+    try {
+      body = known ? known(content) : null;
+    } catch (error) {
+      body = null;  // written by another version: shown as it is
+    }
+    return h('section', {class: `result ${kind}`}, h('h2', {}, `${kind[0].toUpperCase()}${kind.slice(1)} `, h('span', {class: 'at'}, short(path))),
+             body || h('pre', {}, JSON.stringify(content, null, 2).slice(0, 20000)));
+  }));
+}

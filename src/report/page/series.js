@@ -1,0 +1,191 @@
+// Curves over events that answer at once what they are at an event, and what is least and most in a range.
+
+const FAN = 16;
+
+/** A value that changes at some events and stays between them. */
+class Steps {
+  constructor(event, value, count = event.length) {
+    this.event = event;
+    this.value = value;
+    this.count = count;
+    this.levels = [{min: value, max: value, count}];
+    for (let below = this.levels[0]; below.count > FAN; below = this.levels[this.levels.length - 1]) {
+      const size = Math.ceil(below.count / FAN), min = new Float64Array(size), max = new Float64Array(size);
+      for (let i = 0; i < size; ++i) {
+        let least = Infinity, most = -Infinity;
+        for (let j = i * FAN, end = Math.min(j + FAN, below.count); j < end; ++j) {
+          if (below.min[j] < least) least = below.min[j];
+          if (below.max[j] > most) most = below.max[j];
+        }
+        min[i] = least;
+        max[i] = most;
+      }
+      this.levels.push({min, max, count: size});
+    }
+  }
+
+  at(event) {
+    const place = upperBound(this.event, event, this.count);
+    return place ? this.value[place - 1] : 0;
+  }
+
+  /** Over the events from `from` up to `to`, exclusive: {min, max, event}, the event being the first with the most. */
+  over(from, to) {
+    let first = upperBound(this.event, from, this.count), last = upperBound(this.event, to - 1, this.count);
+    const before = first ? this.value[first - 1] : 0;
+    let min = before, max = before, node = null;
+    for (let level = 0; first < last; ++level) {
+      const {min: mins, max: maxs} = this.levels[level];
+      const look = i => {
+        if (mins[i] < min) min = mins[i];
+        const start = i * FAN ** level;  // of several that have the most, the first counts
+        if (maxs[i] > max || (node && maxs[i] === max && start < node[2])) { max = maxs[i]; node = [level, i, start]; }
+      };
+      if (level + 1 === this.levels.length) {
+        for (; first < last; ++first) look(first);
+        break;
+      }
+      for (; first < last && first % FAN; ++first) look(first);
+      for (; first < last && last % FAN;) look(--last);
+      first /= FAN;
+      last /= FAN;
+    }
+    let event = from;
+    if (node) {
+      let [level, i] = node;
+      while (level > 0) {
+        i *= FAN;
+        --level;
+        while (this.levels[level].max[i] !== max) ++i;
+      }
+      event = this.event[i];
+    }
+    return {min, max, event};
+  }
+}
+
+/** Sums the bytes of changes that `sign` gives a sign other than 0. */
+function stepsOf(events, device, sign) {
+  const n = events.changeEvent.length, event = new Uint32Array(n), value = new Float64Array(n);
+  let count = 0, sum = 0;
+  for (let i = 0; i < n; ++i) {
+    const by = sign[events.changeKind[i]];
+    if (by === 0) continue;
+    const memory = events.changeMemory[i];
+    if (device !== null && events.deviceOf(memory) !== device) continue;
+    sum += by * events.size[memory];
+    if (count && event[count - 1] === events.changeEvent[i]) --count;
+    event[count] = events.changeEvent[i];
+    value[count++] = sum;
+  }
+  return new Steps(event.subarray(0, count), value.subarray(0, count));
+}
+
+const liveSteps = (events, device) => stepsOf(events, device, [1, -1, -1, 0, 0, 0, 0]);
+const reservedSteps = (events, device) => stepsOf(events, device, [0, 0, 0, 0, 1, -1, 0]);
+
+/** What a manager reserved: of one device, or of all. */
+function managerSteps(byDevice, device) {
+  const parts = [...byDevice].filter(([each]) => device === null || each === device).map(([, part]) => part);
+  if (parts.length === 1) return new Steps(Uint32Array.from(parts[0].event), Float64Array.from(parts[0].value));
+  const all = [];
+  for (const part of parts) {
+    part.event.forEach((event, i) => all.push([event, part.value[i] - (i ? part.value[i - 1] : 0)]));
+  }
+  all.sort((a, b) => a[0] - b[0]);
+  const event = [], value = [];
+  let sum = 0;
+  for (const [at, by] of all) {
+    sum += by;
+    if (event.length && event[event.length - 1] === at) { event.pop(); value.pop(); }
+    event.push(at);
+    value.push(sum);
+  }
+  return new Steps(Uint32Array.from(event), Float64Array.from(value));
+}
+
+const GROUPS = 8;
+const BANDS = [[4096, 'up to 4 KiB'], [65536, 'up to 64 KiB'], [1048576, 'up to 1 MiB'], [16777216, 'up to 16 MiB'],
+               [134217728, 'up to 128 MiB'], [1073741824, 'up to 1 GiB'], [Infinity, 'above 1 GiB']];
+const LIVES = [[10, 'fewer than 10 events'], [100, '10 to 99 events'], [1000, '100 to 999 events'], [10000, '1,000 to 9,999 events'],
+               [100000, '10,000 to 99,999 events'], [NEVER, '100,000 events or more'], [Infinity, 'to the end']];
+
+/** Divides memory into groups, at most GROUPS and all others. Knows what each group holds at any event. */
+class Groups {
+  constructor(events, by, device, peakEvent) {
+    this.events = events;
+    const of = this.of = new Uint8Array(events.memories);
+    if (by === 'size' || by === 'life') {
+      const bands = by === 'size' ? BANDS : LIVES;
+      this.names = bands.map(band => band[1]);
+      for (let i = 0; i < of.length; ++i) {
+        const measure = by === 'size' ? events.size[i]
+            : events.death[i] === NEVER ? Infinity : events.death[i] - events.birth[i];
+        let band = 0;
+        while (by === 'size' ? measure > bands[band][0] : band + 1 < bands.length && measure >= bands[band][0]) ++band;
+        of[i] = band;
+      }
+      this.keepUsed(device);
+    } else {
+      const keyOf = by === 'site' ? i => events.siteNames[events.siteOf(i)] : i => events.about.streams[events.streamOf(i)];
+      const numberOf = by === 'site' ? i => events.siteOf(i) : i => events.streamOf(i);
+      const bytes = new Map();
+      for (let i = 0, end = events.madeBy(peakEvent); i < end; ++i) {
+        if (events.kind[i] === KIND.device && events.death[i] > peakEvent && events.isOn(device, i))
+          bytes.set(keyOf(i), (bytes.get(keyOf(i)) || 0) + events.size[i]);
+      }
+      this.names = [...bytes].sort((a, b) => b[1] - a[1]).slice(0, GROUPS).map(([name]) => name);
+      const places = new Map(this.names.map((name, i) => [name, i]));
+      const all = by === 'site' ? events.siteNames : events.about.streams;
+      const groupOf = all.map(name => places.has(name) ? places.get(name) : this.names.length);
+      this.names.push(by === 'site' ? 'all other call sites' : 'all other streams');
+      for (let i = 0; i < of.length; ++i) of[i] = groupOf[numberOf(i)];
+      if (!groupOf.includes(this.names.length - 1)) this.names.pop();
+    }
+    this.hasOthers = (by === 'site' || by === 'stream') && this.names[this.names.length - 1].startsWith('all other');
+    this.setCheckpoints(device);
+  }
+
+  /** Leaves out the bands that nothing is in. */
+  keepUsed(device) {
+    const used = this.names.map(() => false), events = this.events;
+    for (let i = 0; i < this.of.length; ++i) if (events.kind[i] === KIND.device && events.isOn(device, i)) used[this.of[i]] = true;
+    let kept = 0;
+    const place = used.map(each => each ? kept++ : 0);
+    this.names = this.names.filter((_, band) => used[band]);
+    if (!this.names.length) this.names = ['nothing'];
+    for (let i = 0; i < this.of.length; ++i) this.of[i] = place[this.of[i]];
+  }
+
+  setCheckpoints(device) {
+    const EVERY = this.every = 512, events = this.events, width = this.names.length, n = events.changeEvent.length;
+    this.delta = new Int8Array(n);
+    this.sums = new Float64Array((Math.floor(n / EVERY) + 1) * width);
+    const now = new Float64Array(width);
+    for (let i = 0; i < n; ++i) {
+      if (i % EVERY === 0) this.sums.set(now, i / EVERY * width);
+      const kind = events.changeKind[i], memory = events.changeMemory[i];
+      const sign = kind === CHANGE.begin ? 1 : kind === CHANGE.end || kind === CHANGE.asked ? -1 : 0;
+      if (sign === 0 || !events.isOn(device, memory)) continue;
+      this.delta[i] = sign;
+      now[this.of[memory]] += sign * events.size[memory];
+    }
+    if (n % EVERY === 0) this.sums.set(now, n / EVERY * width);
+  }
+
+  /** The bytes of each group after an event. */
+  at(event) {
+    const events = this.events, width = this.names.length, end = events.changesTo(event);
+    const checkpoint = Math.floor(end / this.every);
+    const now = this.sums.slice(checkpoint * width, (checkpoint + 1) * width);
+    for (let i = checkpoint * this.every; i < end; ++i) {
+      if (this.delta[i] !== 0) {
+        const memory = events.changeMemory[i];
+        now[this.of[memory]] += this.delta[i] * events.size[memory];
+      }
+    }
+    return now;
+  }
+
+  colour(group) { return this.hasOthers && group === this.names.length - 1 ? 'other' : `c${group % GROUPS}`; }
+}

@@ -1,0 +1,439 @@
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <unordered_map>
+
+#include "base/text.hpp"
+#include "format/json_writer.hpp"
+#include "inspect/fit_check.hpp"
+#include "inspect/growth.hpp"
+#include "inspect/oom.hpp"
+#include "inspect/oom_text.hpp"
+#include "inspect/profile_text.hpp"
+#include "inspect/stream_need.hpp"
+#include "report/columns.hpp"
+#include "report/page.hpp"
+
+namespace emm::report {
+namespace {
+
+using format::JsonWriter;
+using inspect::Lifetime;
+using inspect::Lifetimes;
+using What = Lifetime::What;
+
+constexpr std::size_t kOverviewColumns = 300, kFramesMost = 40, kSitesWithFramesMost = 20'000;
+constexpr std::uint64_t kNumberMost = std::uint64_t{1} << 53;  // what a page's number holds exactly
+
+/// What happens to memory at an event. The page knows these by number.
+enum class Change : std::uint8_t {
+  begin,    ///< The program is given memory;
+  end,      ///< asks for its end, and its address is free again;
+  asked,    ///< asks for its end, and the address is free only later,
+  gone,     ///< now.
+  held,     ///< The recorded manager takes memory from the device,
+  given,    ///< and gives it back.
+  refused,  ///< A request is recorded to have failed for want of memory.
+};
+
+/// The number that divides all of them, at least 1.
+template <class Numbers>
+std::uint64_t unit_of(std::uint64_t count, const Numbers& number) {
+  std::uint64_t unit = 0;
+  for (std::uint64_t i = 0; i < count && unit != 1; ++i) unit = std::gcd(unit, number(i));
+  return std::max<std::uint64_t>(unit, 1);
+}
+
+/// The columns of a trace's changes. Memory that is live has a slot; what ends is named by it, so
+/// that the numbers are small.
+class Changes {
+ public:
+  Changes(const Recorded& recorded, const Lifetimes& lifetimes)
+      : recorded_(recorded), lifetimes_(lifetimes), slots_(lifetimes.all().size()) {
+    const auto ids = lifetimes.all().size();
+    address_unit_ = unit_of(ids, [&](auto id) { return address(static_cast<AllocId>(id)); });
+    rank_sites();
+  }
+
+  void walk(const std::vector<Replayed>& managers) {
+    const auto& trace = lifetimes_.trace();
+    placed_.resize(managers.size());
+    last_.resize(managers.size());
+    // Ends that come after they were asked for, by event.
+    std::vector<std::pair<std::uint32_t, AllocId>> late;
+    for (std::uint32_t i = 0; i < lifetimes_.all().size(); ++i) {
+      const auto& each = lifetimes_[static_cast<AllocId>(i)];
+      if (each.what == What::device && each.death != inspect::kNever && each.gone != each.death &&
+          each.gone != inspect::kNever) {
+        late.emplace_back(each.gone, static_cast<AllocId>(i));
+      }
+    }
+    std::sort(late.begin(), late.end());
+    std::size_t next_late = 0;
+    lifetimes_.walk(
+        [&](std::uint32_t event, AllocId id) { begin(event, id, managers); },
+        [&](std::uint32_t event, AllocId id) { end(event, id); },
+        [&](std::uint32_t event) {
+          for (; next_late < late.size() && late[next_late].first == event; ++next_late) {
+            step(event, Change::gone);
+            free_slot(late[next_late].second);
+          }
+          const auto& each = trace[event];
+          if (inspect::is_refused(each)) {
+            step(event, Change::refused);
+            put_memory(each.id, each.size, each.site, each.stream, each.context, false, managers);
+          }
+        });
+  }
+
+  void add_to(Payload& payload) {
+    payload.add("steps", steps_.bytes());
+    payload.add("sizes", sizes_.bytes());
+    payload.add("extra", extra_.bytes());
+    payload.add("sites", sites_.bytes());
+    payload.add("streams", streams_.bytes());
+    payload.add("devices", devices_.bytes());
+    payload.add("flags", flags_.bytes());
+    payload.add("addresses", addresses_.bytes());
+    payload.add("slots", ends_.bytes());
+    for (std::size_t i = 0; i < placed_.size(); ++i)
+      payload.add(text::format("placed {}", i), placed_[i].bytes());
+  }
+
+  /// The sites in the order of their numbers in the column.
+  const std::vector<SiteId>& sites() const noexcept { return by_rank_; }
+  std::uint64_t changes() const noexcept { return changes_; }
+  std::uint64_t memories() const noexcept { return memories_; }
+  std::uint64_t slots_most() const noexcept { return slots_made_; }
+  std::uint64_t address_unit() const noexcept { return address_unit_; }
+  bool clipped() const noexcept { return clipped_; }
+
+ private:
+  std::uint64_t address(AllocId id) const noexcept {
+    const auto at = recorded_.recording().address(id);
+    return at < kNumberMost ? at : 0;
+  }
+
+  /// Sites by bytes in all, the most first: most numbers are then small.
+  void rank_sites() {
+    std::unordered_map<std::uint32_t, std::uint64_t> bytes;
+    for (const auto& each : lifetimes_.all()) {
+      if (each.what == What::device || each.what == What::backing)
+        bytes[static_cast<std::uint32_t>(index(each.site))] += each.size;
+    }
+    const auto& trace = lifetimes_.trace();
+    for (std::size_t event = 0; event < trace.size(); ++event) {
+      if (inspect::is_refused(trace[event]))
+        bytes.try_emplace(static_cast<std::uint32_t>(index(trace[event].site)));
+    }
+    for (const auto& [site, sum] : bytes) by_rank_.push_back(static_cast<SiteId>(site));
+    std::sort(by_rank_.begin(), by_rank_.end(), [&](SiteId a, SiteId b) {
+      const auto left = bytes[static_cast<std::uint32_t>(index(a))],
+                 right = bytes[static_cast<std::uint32_t>(index(b))];
+      return left != right ? left > right : a < b;
+    });
+    for (std::size_t i = 0; i < by_rank_.size(); ++i)
+      ranks_[static_cast<std::uint32_t>(index(by_rank_[i]))] = i;
+  }
+
+  void step(std::uint32_t event, Change change) {
+    steps_.add(std::uint64_t{event - at_} << 3 | static_cast<std::uint64_t>(change));
+    at_ = event;
+    ++changes_;
+  }
+
+  std::uint64_t clip(std::uint64_t size) {
+    clipped_ = clipped_ || size >= kNumberMost;
+    return std::min(size, kNumberMost - 1);
+  }
+
+  void put_memory(AllocId id, std::uint64_t size, SiteId site, StreamId stream, ContextId context,
+                  bool preexisting, const std::vector<Replayed>& managers) {
+    ++memories_;
+    size = clip(size);
+    sizes_.add(size);
+    extra_.add(clip(std::max(recorded_.recording().granted(id), size)) - size);
+    sites_.add(ranks_.at(static_cast<std::uint32_t>(index(site))));
+    streams_.add(index(stream));
+    devices_.add(lifetimes_.trace().contexts()[index(context)].device);
+    flags_.add((recorded_.recording().is_mapped(id) ? 1u : 0u) | (preexisting ? 2u : 0u) |
+               std::uint64_t{recorded_.pool(id)} << 2);
+    const auto at = address(id);
+    const auto place = at == 0 ? 0 : static_cast<std::int64_t>(at / address_unit_) + 1;
+    addresses_.add_signed(place - last_address_);
+    last_address_ = place;
+    for (std::size_t i = 0; i < managers.size(); ++i) {
+      const auto there = std::min(managers[i].address(id), kNumberMost - 1);
+      placed_[i].add_signed(static_cast<std::int64_t>(there) - last_[i]);
+      last_[i] = static_cast<std::int64_t>(there);
+    }
+  }
+
+  void begin(std::uint32_t event, AllocId id, const std::vector<Replayed>& managers) {
+    const auto& each = lifetimes_[id];
+    if (each.what != What::device && each.what != What::backing) return;
+    step(event, each.what == What::device ? Change::begin : Change::held);
+    put_memory(id, each.size, each.site, each.stream, each.context, each.preexisting, managers);
+    if (free_.empty()) {
+      slots_[index(id)] = slots_made_++;
+    } else {
+      slots_[index(id)] = free_.back();
+      free_.pop_back();
+    }
+  }
+
+  void end(std::uint32_t event, AllocId id) {
+    const auto& each = lifetimes_[id];
+    if (each.what == What::backing) {
+      step(event, Change::given);
+    } else if (each.what == What::device) {
+      step(event, each.gone == each.death ? Change::end : Change::asked);
+      if (each.gone != each.death) {
+        ends_.add(slots_[index(id)]);
+        return;
+      }
+    } else {
+      return;
+    }
+    free_slot(id);
+  }
+
+  void free_slot(AllocId id) {
+    ends_.add(slots_[index(id)]);
+    free_.push_back(slots_[index(id)]);
+  }
+
+  const Recorded& recorded_;
+  const Lifetimes& lifetimes_;
+  std::vector<std::uint32_t> slots_;  // by AllocId
+  std::vector<std::uint32_t> free_;   // slots, of which the last is taken next
+  std::uint32_t slots_made_ = 0, at_ = 0;
+  std::uint64_t changes_ = 0, memories_ = 0, address_unit_ = 1;
+  std::int64_t last_address_ = 0;
+  bool clipped_ = false;
+  std::vector<std::int64_t> last_;
+  std::vector<SiteId> by_rank_;
+  std::unordered_map<std::uint32_t, std::uint64_t> ranks_;
+  Column steps_, sizes_, extra_, sites_, streams_, devices_, flags_, addresses_, ends_;
+  std::vector<Column> placed_;
+};
+
+/// The sites' names and frames, which the flame graph is made of. Frames are named once.
+std::string sites_json(const trace::Trace& trace, const std::vector<SiteId>& sites) {
+  std::string out;
+  std::unordered_map<std::string, std::size_t> numbers;
+  std::vector<std::string> frames;
+  JsonWriter json(out);
+  json.begin_object().key("sites").begin_array();
+  for (std::size_t i = 0; i < sites.size(); ++i) {
+    json.begin_array();
+    json.value(index(sites[i]) == 0 ? "(no call site)" : inspect::site_name(trace, sites[i], 110));
+    if (i < kSitesWithFramesMost) {
+      const auto stack = trace.site_frames(sites[i]);
+      const std::vector<std::string_view> views(stack.begin(), stack.end());
+      for (const auto frame : inspect::telling_part(views, kFramesMost)) {
+        const auto [found, added] = numbers.try_emplace(std::string(frame), frames.size());
+        if (added) frames.push_back(found->first);
+        json.value(std::uint64_t{found->second});
+      }
+    }
+    json.end_array();
+  }
+  json.end_array().key("frames").begin_array();
+  for (const auto& frame : frames) json.value(frame);
+  json.end_array().end_object();
+  return out;
+}
+
+/// The most that each of some hundred parts of the trace holds: the comparison is drawn of these,
+/// before any events are unpacked.
+class Overview {
+ public:
+  explicit Overview(std::uint64_t events)
+      : events_(events), most_(std::min<std::uint64_t>(events, kOverviewColumns)) {}
+
+  /// `bytes` is held from after `event` on.
+  void add(std::uint32_t event, std::uint64_t bytes) {
+    const auto column = column_of(event);
+    for (; at_ < column; ++at_) most_[at_ + 1] = held_;
+    most_[column] = std::max(most_[column], bytes);
+    held_ = bytes;
+  }
+  void to_json(JsonWriter& json, std::string_view name) {
+    for (; at_ + 1 < most_.size(); ++at_) most_[at_ + 1] = held_;
+    json.key(name).begin_array();
+    for (const auto bytes : most_) json.value(bytes);
+    json.end_array();
+  }
+
+ private:
+  std::size_t column_of(std::uint32_t event) const {
+    return static_cast<std::size_t>(std::uint64_t{event} * most_.size() / events_);
+  }
+  std::uint64_t events_;
+  std::vector<std::uint64_t> most_;
+  std::size_t at_ = 0;
+  std::uint64_t held_ = 0;
+};
+
+void put_overview(JsonWriter& json, const Lifetimes& lifetimes, bool backing) {
+  const auto events = lifetimes.trace().size();
+  Overview live(events), reserved(events);
+  std::uint64_t live_bytes = 0, reserved_bytes = 0;
+  const auto change = [&](std::uint32_t event, AllocId id, bool begins) {
+    const auto& each = lifetimes[id];
+    if (each.what == What::device) {
+      live_bytes = begins ? live_bytes + each.size : live_bytes - each.size;
+      live.add(event, live_bytes);
+    } else if (each.what == What::backing) {
+      reserved_bytes = begins ? reserved_bytes + each.size : reserved_bytes - each.size;
+      reserved.add(event, reserved_bytes);
+    }
+  };
+  lifetimes.walk([&](std::uint32_t event, AllocId id) { change(event, id, true); },
+                 [&](std::uint32_t event, AllocId id) { change(event, id, false); },
+                 [](std::uint32_t) {});
+  live.to_json(json, "live_overview");
+  if (backing) reserved.to_json(json, "reserved_overview");
+}
+
+void put_manager(JsonWriter& json, const Replayed& manager, std::uint64_t events) {
+  json.begin_object().member("name", manager.manager());
+  json.key("failed").begin_array();
+  for (const auto event : manager.failed()) json.value(event);
+  json.end_array();
+  // Managers with contexts on several devices hold what all of these hold.
+  std::vector<std::pair<std::uint32_t, std::int64_t>> steps;
+  for (const auto& [device, held] : manager.reserved()) {
+    std::uint64_t before = 0;
+    for (const auto& step : held) {
+      steps.emplace_back(step.event, static_cast<std::int64_t>(step.bytes - before));
+      before = step.bytes;
+    }
+  }
+  std::stable_sort(steps.begin(), steps.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  Overview overview(events);
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    sum += steps[i].second;
+    if (i + 1 == steps.size() || steps[i + 1].first != steps[i].first)
+      overview.add(steps[i].first, static_cast<std::uint64_t>(sum));
+  }
+  overview.to_json(json, "overview");
+  json.key("devices").begin_array();
+  for (const auto& [device, held] : manager.reserved()) json.value(device);
+  json.end_array();
+  json.key("summary").raw(manager.summary);
+  json.end_object();
+}
+
+void put_devices(JsonWriter& json, const Lifetimes& lifetimes, const inspect::OomReport& ooms) {
+  const auto& trace = lifetimes.trace();
+  json.key("devices").begin_array();
+  for (const auto ordinal : trace.devices()) {
+    json.begin_object().member("device", ordinal).member("capacity", trace.capacity(ordinal));
+    if (const auto peak = ooms.devices.find(ordinal); peak != ooms.devices.end())
+      json.member("peak_needed", peak->second.needed);
+    json.member("no_wait", inspect::stream_need(lifetimes, ordinal));
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void put_explanation(JsonWriter& json, const Recorded& recorded, const Lifetimes& lifetimes,
+                     const inspect::OomReport& ooms, const std::vector<inspect::FitCheck>& checks,
+                     std::string_view path) {
+  const inspect::Shown shown{.top = 12, .frames = 3};
+  json.key("explain").raw(
+      inspect::to_json(recorded.recording(), lifetimes, ooms, 0, checks, shown.top));
+  const bool state =
+      ooms.all.empty() && !checks.empty() &&
+      std::none_of(checks.begin(), checks.end(), [](const auto& each) { return each.has_history; });
+  json.key("explain_text");
+  if (!ooms.all.empty()) {
+    json.value(inspect::to_text(recorded.recording(), lifetimes, ooms, 0, shown));
+  } else if (state) {
+    json.value(inspect::to_text(recorded.recording(), lifetimes, checks, path, shown));
+  } else {
+    json.null();
+  }
+}
+
+}  // namespace
+
+Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
+                const std::vector<Replayed>& managers, std::string_view path) {
+  const auto& trace = recorded.recording().trace();
+  const auto profile = inspect::profile(recorded.recording(), lifetimes);
+  const auto growth = inspect::growth(lifetimes);
+  Payload payload;
+  Changes changes(recorded, lifetimes);
+  changes.walk(managers);
+  changes.add_to(payload);
+
+  const auto time_unit = unit_of(trace.size(), [&](auto event) { return trace[event].time_ns; });
+  if (profile.has_times) {
+    Column times;
+    std::int64_t last = 0;
+    for (std::size_t event = 0; event < trace.size(); ++event) {
+      const auto now = static_cast<std::int64_t>(trace[event].time_ns / time_unit);
+      times.add_signed(now - last);
+      last = now;
+    }
+    payload.add("times", times.bytes());
+  }
+  for (std::size_t i = 0; i < managers.size(); ++i) {
+    for (const auto& [device, steps] : managers[i].reserved()) {
+      Column column;
+      Replayed::Step last;
+      for (const auto& step : steps) {
+        column.add(step.event - last.event);
+        column.add_signed(static_cast<std::int64_t>(step.bytes - last.bytes));
+        last = step;
+      }
+      payload.add(text::format("reserved {} {}", i, device), column.bytes());
+    }
+  }
+  payload.add("site names", sites_json(trace, changes.sites()));
+
+  Part part;
+  JsonWriter json(part.json);
+  json.begin_object();
+  json.member("path", path).member("name", trace.header().name);
+  json.member("events", std::uint64_t{trace.size()}).member("changes", changes.changes());
+  json.member("memories", changes.memories()).member("slots", changes.slots_most());
+  json.member("address_unit", changes.address_unit()).member("time_unit", time_unit);
+  json.member("has_times", profile.has_times).member("has_backing", profile.backing.has_value());
+  json.member("has_addresses", recorded.recording().has_addresses());
+  json.member("clipped", changes.clipped());
+  const auto ooms = inspect::find_ooms(recorded.recording(), lifetimes);
+  const auto checks = inspect::fit_checks(recorded.recording(), lifetimes, std::nullopt);
+  put_devices(json, lifetimes, ooms);
+  json.key("streams").begin_array();
+  for (const auto& stream : trace.streams()) json.value(stream);
+  json.end_array().key("pools").begin_array();
+  for (const auto& pool : recorded.pools()) json.value(pool);
+  json.end_array();
+  json.key("iterations").begin_array();
+  if (growth.source == inspect::Growth::Source::marks ||
+      growth.source == inspect::Growth::Source::steps) {
+    for (const auto& each : growth.iterations) json.value(each.first);
+  }
+  json.end_array();
+  if (trace.size() > 0) put_overview(json, lifetimes, profile.backing.has_value());
+  json.key("inspect").raw(inspect::to_json(recorded.recording(), profile, growth, std::nullopt,
+                                           std::nullopt, {.top = 20, .frames = 3}));
+  put_explanation(json, recorded, lifetimes, ooms, checks, path);
+  json.key("managers").begin_array();
+  for (const auto& manager : managers) put_manager(json, manager, trace.size());
+  json.end_array();
+  json.key("columns").begin_array();
+  for (const auto& each : payload.parts())
+    json.begin_array().value(each.name).value(each.size).end_array();
+  json.end_array().end_object();
+  part.payload = payload.packed();
+  return part;
+}
+
+}  // namespace emm::report

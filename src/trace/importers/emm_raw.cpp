@@ -1,0 +1,218 @@
+// What the recorder leaves while it records a program: record/raw.hpp.
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/text.hpp"
+#include "record/raw.hpp"
+#include "trace/importers/import_run.hpp"
+#include "trace/importers/raw_session.hpp"
+
+namespace emm {
+namespace {
+
+using namespace trace;
+using record::BlockHeader;
+using record::Call;
+using record::FileHeader;
+using record::Record;
+
+int sniff_emm_raw(std::string_view prefix) {
+  return prefix.starts_with(std::string_view(record::kMagic, sizeof record::kMagic)) ? 100 : 0;
+}
+
+/// Takes a file apart as it comes: header, blocks, records.
+class RawFile {
+ public:
+  explicit RawFile(format::ByteSource& source) : source_(source) {}
+
+  Status read() {
+    for (;;) {
+      auto more = source_.next();
+      if (!more) return std::move(more).error();
+      if (more->empty()) break;
+      auto bytes = *more;
+      while (!bytes.empty()) {
+        const auto wanted = !header_read_ ? record::kHeaderBytes : sizeof(Record);
+        const auto taken = std::min(wanted - held_.size(), bytes.size());
+        held_.append(bytes.substr(0, taken));
+        bytes.remove_prefix(taken);
+        if (held_.size() < wanted) continue;
+        if (auto good = header_read_ ? take_record() : take_header(); !good) return good;
+        held_.clear();
+      }
+    }
+    if (!header_read_) {
+      return fail(Errc::parse_error, "{}: the file ends inside its header: expected a recording",
+                  source_.name());
+    }
+    // Runs of one thread each, which are in order but for the few calls that overlapped.
+    std::stable_sort(calls_.begin(), calls_.end(), [](const RawCall& a, const RawCall& b) {
+      return a.record.seq < b.record.seq;
+    });
+    return {};
+  }
+
+  const FileHeader& header() const noexcept { return header_; }
+  std::vector<RawCall>& calls() noexcept { return calls_; }
+  std::uint64_t dropped() const noexcept { return dropped_; }
+
+ private:
+  Status take_header() {
+    std::memcpy(&header_, held_.data(), sizeof header_);
+    header_read_ = true;
+    if (header_.version != record::kVersion || header_.header_bytes != record::kHeaderBytes ||
+        header_.block_bytes != record::kBlockBytes || header_.record_bytes != sizeof(Record)) {
+      return fail(Errc::parse_error,
+                  "{}: a recording of version {}: expected version {}, which this program reads",
+                  source_.name(), header_.version, record::kVersion);
+    }
+    header_.boot_id[sizeof header_.boot_id - 1] = '\0';
+    header_.program[sizeof header_.program - 1] = '\0';
+    header_.driver[sizeof header_.driver - 1] = '\0';
+    for (auto& device : header_.devices) device.name[sizeof device.name - 1] = '\0';
+    return {};
+  }
+
+  Status take_record() {
+    const auto at = place_++ % (record::kBlockRecords + 1);
+    if (at == 0) {
+      BlockHeader block;
+      std::memcpy(&block, held_.data(), sizeof block);
+      in_block_ = block.magic == record::kBlockMagic;
+      if (in_block_) dropped_ += block.dropped;
+      return {};
+    }
+    RawCall call;
+    std::memcpy(&call.record, held_.data(), sizeof call.record);
+    if (!in_block_ || call.record.seq == 0) return {};
+    if (call.record.call == Call::thread) {
+      thread_ = call.record.address;
+      return {};
+    }
+    call.thread = thread_;
+    calls_.push_back(call);
+    return {};
+  }
+
+  format::ByteSource& source_;
+  std::string held_;
+  FileHeader header_{};
+  bool header_read_ = false, in_block_ = false;
+  std::uint64_t place_ = 0, thread_ = 0, dropped_ = 0;
+  std::vector<RawCall> calls_;
+};
+
+/// What a replay must understand, of what the recording holds.
+std::vector<std::string> required_by(const std::vector<RawCall>& calls) {
+  bool streams = false, events = false, ipc = false, pools = false, threads = false;
+  std::uint64_t devices = 0;
+  for (const auto& [record, thread] : calls) {
+    switch (record.call) {
+      case Call::stream_create:
+      case Call::mem_alloc_async:
+      case Call::mem_free_async:
+      case Call::stream_synchronize:
+        streams = true;
+        break;
+      case Call::event_record:
+      case Call::stream_wait_event:
+      case Call::event_synchronize:
+        streams = events = true;
+        break;
+      case Call::ipc_get_mem_handle:
+        ipc = true;
+        break;
+      case Call::pool_create:
+      case Call::pool_trim:
+      case Call::pool_destroy:
+        pools = true;
+        break;
+      default:
+        break;
+    }
+    threads = threads || thread != calls.front().thread;
+    if (record.device < 64) devices |= std::uint64_t{1} << record.device;
+  }
+  std::vector<std::string> names;
+  const auto add = [&](bool used, const char* name) {
+    if (used) names.emplace_back(name);
+  };
+  add(streams, "streams");
+  add(events, "events");
+  add(ipc, "ipc");
+  add(pools, "pools");
+  add((devices & (devices - 1)) != 0, "multi-device");
+  add(threads, "threads");
+  return names;
+}
+
+Header header_of(const FileHeader& file, const std::vector<RawCall>& calls, bool complete) {
+  auto header = recording_header("", required_by(calls), Level::driver);
+  header.complete = complete;
+  header.tool = "emmctl record";
+  header.command = file.program;
+  header.clock_source = "CLOCK_MONOTONIC";
+  header.clock_start_ns = file.start_ns;
+  header.clock_start_realtime_ns = file.start_realtime_ns;
+  header.boot_id = file.boot_id;
+  header.has_clock = true;
+  if (file.driver_version != 0) header.driver_version = file.driver_version;
+  if (!calls.empty()) header.default_thread = text::format("{}", calls.front().thread);
+  for (std::size_t i = 0; i < std::min<std::size_t>(file.device_count, record::kDevicesMost); ++i) {
+    const auto& known = file.devices[i];
+    DeviceInfo device;
+    device.id = known.ordinal;
+    device.name = known.name;
+    device.capacity = known.capacity;
+    device.free_at_start = known.free_at_start;
+    header.devices.push_back(std::move(device));
+  }
+  return header;
+}
+
+Result<ImportCounts> read_raw(format::ByteSource& source, OperationSink& sink,
+                              const ImportOptions& options) {
+  RawFile file(source);
+  if (auto read = file.read(); !read) return std::move(read).error();
+  const auto& header = file.header();
+  const auto& calls = file.calls();
+  const auto lost = header.lost + file.dropped();
+  ImportRun run(source, sink, options);
+  if (auto begun = run.header(header_of(header, calls, lost == 0 && header.stopped == 0)); !begun)
+    return std::move(begun).error();
+  RawSession session(run, header);
+  if (lost != 0) {
+    if (auto told = session.gap(lost, header.stopped); !told) return std::move(told).error();
+  }
+  for (const auto& call : calls) {
+    if (auto taken = session.take(call); !taken) return std::move(taken).error();
+  }
+  run.note(file.dropped(), "calls were overwritten, as --max-file-size says");
+  run.note(header.lost,
+           header.stopped != 0
+               ? text::format("calls were not recorded: {}", std::strerror(header.stopped))
+               : std::string("calls were not recorded: there was no room"));
+  const auto last = calls.empty() ? 0 : calls.back().record.seq;
+  if (lost == 0 && last > calls.size())
+    run.note(last - calls.size(), "calls had not returned when the recording ended");
+  run.note(header.bypassed,
+           "functions were handed to the program by another address than their symbol's, and are "
+           "not recorded");
+  return session.finish(lost);
+}
+
+}  // namespace
+
+extern constinit const Importer emm_raw_importer{
+    .name = "emm-raw",
+    .summary = "what `emmctl record` writes while a program runs: left where it was killed",
+    .from_documentation = false,
+    .sniff = sniff_emm_raw,
+    .read = read_raw,
+};
+
+}  // namespace emm

@@ -1,0 +1,634 @@
+#include "trace/importers/raw_session.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/text.hpp"
+
+namespace emm::trace {
+
+using record::Call;
+using record::Record;
+
+namespace {
+
+constexpr std::uint8_t kNoDevice = 255;
+
+Outcome outcome_of(std::int32_t code) noexcept {
+  switch (code) {
+    case 0:
+      return Outcome::ok;
+    case 2:
+      return Outcome::oom;
+    case 1:
+      return Outcome::invalid;
+    case 801:
+      return Outcome::unsupported;
+    default:
+      return Outcome::error;
+  }
+}
+
+}  // namespace
+
+RawSession::RawSession(ImportRun& run, const record::FileHeader& header)
+    : run_(run), header_(header), lives_(record::kContextsMost + 1) {
+  const auto ticks = header.later_ticks - header.start_ticks;
+  const auto ns = header.later_ns - header.start_ns;
+  if (header.later_ticks > header.start_ticks && header.later_ns > header.start_ns)
+    ns_per_tick_ = static_cast<double>(ns) / static_cast<double>(ticks);
+  several_contexts_ = header.contexts[1].handle != 0;
+}
+
+Operation RawSession::common(const Record& record, Op op) {
+  Operation made{.op = op, .members = Members(Member::time_ns, Member::duration_ns)};
+  const auto since = record.ticks > header_.start_ticks ? record.ticks - header_.start_ticks : 0;
+  made.time_ns = static_cast<std::uint64_t>(static_cast<double>(since) * ns_per_tick_);
+  made.duration_ns = static_cast<std::uint64_t>(record.duration * ns_per_tick_);
+  if (thread_ != default_thread_) {
+    made.thread = Id::of(thread_);
+    made.members.add(Member::thread);
+  }
+  put_place(made, record.context, record.device);
+  return made;
+}
+
+void RawSession::put_place(Operation& operation, std::uint8_t context, std::uint8_t device) {
+  if (device != kNoDevice && (device != 0 || several_contexts_)) {
+    operation.device = device;
+    operation.members.add(Member::device);
+  }
+  if (context == 0 || context > record::kContextsMost) return;
+  const auto life = lives_[context];
+  if (!several_contexts_ && life == 0) return;
+  context_text_ =
+      life == 0 ? text::format("c{}", context) : text::format("c{}.{}", context, life + 1);
+  operation.context = Id::of(std::string_view(context_text_));
+  operation.members.add(Member::context);
+}
+
+std::string RawSession::stream_name(std::uint64_t handle) {
+  if (handle == 1) return "legacy";
+  if (handle == 2) return "per_thread";
+  const auto [known, added] = streams_.try_emplace(handle, stream_count_ + 1);
+  if (added) ++stream_count_;
+  return text::format("s{}", known->second);
+}
+
+void RawSession::put_stream(Operation& operation, const Record& record) {
+  if (record.stream == 0) return;
+  stream_text_ = stream_name(record.stream);
+  operation.stream = Id::of(std::string_view(stream_text_));
+  operation.members.add(Member::stream);
+}
+
+void RawSession::put_result(Operation& operation, const Record& record) const {
+  if (record.result == 0) return;
+  operation.result = {.outcome = outcome_of(record.result), .code = record.result, .name = {}};
+  operation.members.add(Member::result);
+}
+
+Status RawSession::emit(Operation& operation) {
+  run_.used();
+  return run_.emit(operation);
+}
+
+Status RawSession::extension(const Record& record, std::string_view name, std::string members) {
+  auto made = common(record, Op::extension);
+  members_ = text::format("\"time_ns\":{},\"thread\":{}", made.time_ns, thread_);
+  if (record.result != 0) members_ += text::format(",\"code\":{}", record.result);
+  if (!members.empty()) members_ += "," + members;
+  Operation given{.op = Op::extension, .members = Members(Member::extension)};
+  given.extension = name;
+  given.text = members_;
+  run_.other();
+  return run_.emit(given);
+}
+
+Status RawSession::refused(const Record& record, std::string_view name) {
+  ++failed_;
+  return extension(record, "x-failed",
+                   text::format("\"api\":\"{}\",\"addr\":\"{}\"", name, text::hex(record.address)));
+}
+
+Status RawSession::gap(std::uint64_t lost, int reason) {
+  Operation made{.op = Op::gap, .members = Members(Member::lost, Member::reason)};
+  made.lost = lost;
+  made.reason = reason != 0 ? std::string_view(std::strerror(reason)) : "no room";
+  return run_.emit(made);
+}
+
+Status RawSession::allocate(const Record& record, Op op, Book& book, std::string_view api) {
+  if (record.result == 0 && is_captured(record) && record.call == Call::mem_alloc_async) {
+    return extension(
+        record, "x-captured_alloc",
+        text::format("\"size\":{},\"addr\":\"{}\"", record.size, text::hex(record.address)));
+  }
+  auto made = common(record, op);
+  made.id = Id::of(run_.next_id());
+  made.size = record.size;
+  made.api = api;
+  made.members = made.members | Members(Member::id, Member::size, Member::api);
+  put_result(made, record);
+  if (record.result == 0) {
+    made.addr = record.address;
+    made.members.add(Member::addr);
+    const Live live{.id = made.id.number,
+                    .size = record.size,
+                    .context = record.context,
+                    .device = record.device,
+                    .managed = op == Op::memallocmanaged};
+    if (const auto former = book.find(record.address); former != book.end()) {
+      // Its free was made and is not here: it had not returned when the program was killed, or was
+      // lost.
+      ++live_again_;
+      auto ended = common(record, Op::free);
+      ended.members = ended.members.without(Members(Member::context, Member::device));
+      put_place(ended, former->second.context, former->second.device);
+      ended.id = Id::of(former->second.id);
+      ended.extension = "\"x-no_row\":true";
+      ended.members = ended.members | Members(Member::id, Member::extension);
+      if (auto given = run_.emit(ended); !given) return given;
+      put_place(made, record.context, record.device);
+      book.erase(former);
+    }
+    book.emplace(record.address, live);
+  }
+  if (record.call == Call::mem_alloc_async) {
+    put_stream(made, record);
+    if (record.extra != 0 && default_pools_.count(record.extra) == 0) {
+      const auto known = pools_.try_emplace(record.extra, pool_count_ + 1);
+      if (known.second) ++pool_count_;
+      pool_text_ = text::format("p{}", known.first->second);
+      made.pool = Id::of(std::string_view(pool_text_));
+      made.members.add(Member::pool);
+    }
+  } else if (record.call == Call::array_create) {
+    made.kind = Kind::array;
+    made.members.add(Member::kind);
+  } else if (op == Op::memallocmanaged) {
+    made.attach_global = (record.extra & 1) != 0;
+    made.members.add(Member::attach);
+  } else if (op == Op::memhostalloc) {
+    made.portable = (record.extra & 1) != 0;
+    made.mapped = (record.extra & 2) != 0;
+    made.wc = (record.extra & 4) != 0;
+    made.members = made.members | Members(Member::mapped, Member::portable, Member::wc);
+  } else if (op == Op::mempin) {
+    constexpr std::uint64_t kPageBytes = 4096;
+    const auto buffer = buffers_.emplace(record.address, buffers_.size() + 1).first->second;
+    buffer_text_ = text::format("b{}", buffer);
+    made.buffer = Id::of(std::string_view(buffer_text_));
+    made.page_offset = static_cast<std::uint32_t>(record.address % kPageBytes);
+    made.portable = (record.extra & 1) != 0;
+    made.mapped = (record.extra & 2) != 0;
+    made.io = (record.extra & 4) != 0;
+    made.read_only = (record.extra & 8) != 0;
+    made.members = made.members | Members(Member::buffer, Member::page_offset, Member::mapped,
+                                          Member::portable, Member::read_only, Member::io);
+  }
+  return emit(made);
+}
+
+Status RawSession::free(const Record& record, Book& book, std::string_view api) {
+  if (record.result != 0) return refused(record, api);
+  if (record.address == 0) {
+    run_.other();
+    return {};
+  }
+  if (record.call == Call::mem_free_async && is_captured(record)) {
+    return extension(record, "x-captured_free",
+                     text::format("\"addr\":\"{}\"", text::hex(record.address)));
+  }
+  const auto found = book.find(record.address);
+  if (found == book.end()) {
+    run_.unmatched();
+    return {};
+  }
+  auto made = common(record, Op::free);
+  made.members = made.members.without(Members(Member::context, Member::device));
+  put_place(made, found->second.context, found->second.device);
+  made.id = Id::of(found->second.id);
+  made.api = api;
+  made.members = made.members | Members(Member::id, Member::api);
+  if (record.call == Call::mem_free_async) put_stream(made, record);
+  book.erase(found);
+  return emit(made);
+}
+
+Status RawSession::pool_operation(const Record& record, Op op) {
+  if (record.result != 0) return refused(record, name(op));
+  if (default_pools_.count(record.address) != 0) {
+    return extension(record, "x-default_pool_trim", text::format("\"keep\":{}", record.size));
+  }
+  const auto known = pools_.try_emplace(record.address, pool_count_ + 1);
+  if (known.second) ++pool_count_;
+  pool_text_ = text::format("p{}", known.first->second);
+  auto made = common(record, op);
+  made.pool = Id::of(std::string_view(pool_text_));
+  made.members.add(Member::pool);
+  if (op == Op::pool_create && record.size != 0) {
+    made.max_size = record.size;
+    made.members.add(Member::max_size);
+  } else if (op == Op::pool_trim) {
+    made.keep = record.size;
+    made.members.add(Member::keep);
+  } else if (op == Op::pool_destroy) {
+    pools_.erase(known.first);
+  }
+  return emit(made);
+}
+
+Status RawSession::stream_operation(const Record& record, Op op) {
+  if (record.result != 0) return refused(record, name(op));
+  auto made = common(record, op);
+  if (op == Op::device_sync) return emit(made);
+  if (op == Op::stream_create) {
+    streams_[record.stream] = ++stream_count_;
+    stream_text_ = stream_name(record.stream);
+    made.id = Id::of(std::string_view(stream_text_));
+    made.blocking = (record.extra & 1) == 0;
+    made.priority = static_cast<std::int32_t>(static_cast<std::int64_t>(record.size));
+    made.members = made.members | Members(Member::id, Member::blocking);
+    if (made.priority != 0) made.members.add(Member::priority);
+    return emit(made);
+  }
+  stream_text_ = record.stream == 0 ? "legacy" : stream_name(record.stream);
+  made.stream = Id::of(std::string_view(stream_text_));
+  made.members.add(Member::stream);
+  if (op == Op::stream_destroy) streams_.erase(record.stream);
+  return emit(made);
+}
+
+Status RawSession::event_operation(const Record& record) {
+  if (record.result != 0) return refused(record, "event");
+  const auto event = record.address;
+  if (record.call == Call::event_record && is_captured(record)) {
+    captured_events_.insert(event);
+    capturing_events_[event] = capturing_[record.stream];
+    run_.other();
+    return {};
+  }
+  if (record.call == Call::stream_wait_event && captured_events_.count(event) != 0) {
+    capturing_.try_emplace(record.stream, capturing_events_[event]);
+    run_.other();
+    return {};
+  }
+  if (record.call == Call::event_record) {
+    captured_events_.erase(event);
+    events_[event] = ++record_count_;
+  }
+  const auto known = events_.find(event);
+  if (known == events_.end()) {  // nothing was recorded: nothing is waited for
+    run_.other();
+    return {};
+  }
+  auto made = common(record, record.call == Call::event_record        ? Op::event_record
+                             : record.call == Call::stream_wait_event ? Op::stream_wait
+                                                                      : Op::event_sync);
+  made.record = Id::of(known->second);
+  made.members.add(Member::record);
+  if (record.call != Call::event_synchronize) put_stream(made, record);
+  return emit(made);
+}
+
+Status RawSession::export_handle(const Record& record) {
+  if (record.result != 0) return refused(record, "cuIpcGetMemHandle");
+  auto after = device_memory_.upper_bound(record.address);
+  const auto outside = [&] {
+    if (after == device_memory_.begin()) return true;
+    --after;
+    return record.address - after->first >= std::max<std::uint64_t>(after->second.size, 1);
+  }();
+  if (outside) {
+    run_.unmatched();
+    return {};
+  }
+  auto made = common(record, Op::get_ipc_handle);
+  handle_text_ = text::format("h{}", text::hex(record.extra));
+  made.id = Id::of(after->second.id);
+  made.handle = Id::of(std::string_view(handle_text_));
+  made.members = made.members | Members(Member::id, Member::handle);
+  return emit(made);
+}
+
+Status RawSession::create_physical(const Record& record) {
+  auto made = common(record, Op::memalloc);
+  made.id = Id::of(run_.next_id());
+  made.size = record.size;
+  made.kind = Kind::physical;
+  made.api = "cuMemCreate";
+  made.members = made.members | Members(Member::id, Member::size, Member::kind, Member::api);
+  put_result(made, record);
+  if (record.result == 0) {
+    physical_[record.address] = {.live = {.id = made.id.number,
+                                          .size = record.size,
+                                          .context = record.context,
+                                          .device = record.device}};
+  }
+  return emit(made);
+}
+
+/// A handle or a mapping of physical memory has ended: the last one ends the memory.
+Status RawSession::end_physical(const Record& record, std::uint64_t handle) {
+  const auto found = physical_.find(handle);
+  if (found == physical_.end()) {
+    run_.unmatched();
+    return {};
+  }
+  if (found->second.mappings != 0 || found->second.handles != 0) {
+    run_.other();
+    return {};
+  }
+  auto made = common(record, Op::free);
+  made.members = made.members.without(Members(Member::context, Member::device));
+  put_place(made, found->second.live.context, found->second.live.device);
+  made.id = Id::of(found->second.live.id);
+  made.api = record.call == Call::mem_unmap ? "cuMemUnmap" : "cuMemRelease";
+  made.members = made.members | Members(Member::id, Member::api);
+  physical_.erase(found);
+  return emit(made);
+}
+
+Status RawSession::unmap(const Record& record) {
+  if (record.result != 0) return refused(record, "cuMemUnmap");
+  bool any = false;
+  for (auto at = mappings_.lower_bound(record.address);
+       at != mappings_.end() && at->first - record.address < record.size;) {
+    const auto handle = at->second.handle;
+    at = mappings_.erase(at);
+    const auto found = physical_.find(handle);
+    if (found != physical_.end()) --found->second.mappings;
+    if (found == physical_.end()) continue;
+    if (found->second.mappings != 0 || found->second.handles != 0) continue;
+    auto made = common(record, Op::free);
+    made.members = made.members.without(Members(Member::context, Member::device));
+    put_place(made, found->second.live.context, found->second.live.device);
+    made.id = Id::of(found->second.live.id);
+    made.api = "cuMemUnmap";
+    made.members = made.members | Members(Member::id, Member::api);
+    physical_.erase(found);
+    any = true;
+    if (auto given = run_.emit(made); !given) return given;
+  }
+  any ? run_.used() : run_.other();
+  return {};
+}
+
+std::uint8_t RawSession::primary_context(std::uint64_t device) const {
+  for (std::size_t i = 0; i < record::kContextsMost; ++i) {
+    const auto& known = header_.contexts[i];
+    if (known.handle != 0 && known.device == device) return static_cast<std::uint8_t>(i + 1);
+  }
+  return 0;
+}
+
+/// A reset, or the end of a context: all of its memory has ended.
+Status RawSession::end_context(const Record& record, Op op, std::uint8_t context) {
+  if (context == 0) {  // nobody used it
+    run_.other();
+    return {};
+  }
+  const auto device = static_cast<std::uint8_t>(header_.contexts[context - 1].device);
+  auto made = common(record, op);
+  made.members = made.members.without(Members(Member::context, Member::device));
+  put_place(made, context, device);
+  std::uint64_t ended = 0;
+  const auto end_all = [&](Book& book) {
+    for (auto at = book.begin(); at != book.end();) {
+      const bool ends = at->second.context == context;
+      ended += ends ? 1 : 0;
+      at = ends ? book.erase(at) : std::next(at);
+    }
+  };
+  end_all(device_memory_);
+  end_all(host_memory_);
+  end_all(registered_);
+  for (auto at = physical_.begin(); at != physical_.end();) {
+    const bool ends = at->second.live.context == context;
+    at = ends ? physical_.erase(at) : std::next(at);
+  }
+  if (auto given = emit(made); !given) return given;
+  if (op == Op::context_destroy) ++lives_[context];
+  return {};
+}
+
+Status RawSession::take(const RawCall& call) {
+  const auto& record = call.record;
+  thread_ = call.thread;
+  if (!std::exchange(any_, true)) default_thread_ = thread_;
+  const bool failed = record.result != 0;
+  switch (record.call) {
+    case Call::mem_alloc:
+      return allocate(record, Op::memalloc, device_memory_, "cuMemAlloc");
+    case Call::mem_alloc_pitch:
+      return allocate(record, Op::memalloc, device_memory_, "cuMemAllocPitch");
+    case Call::mem_alloc_managed:
+      return allocate(record, Op::memallocmanaged, device_memory_, "cuMemAllocManaged");
+    case Call::mem_free:
+      return free(record, device_memory_, "cuMemFree");
+    case Call::mem_host_alloc:
+      return allocate(record, Op::memhostalloc, host_memory_, "cuMemHostAlloc");
+    case Call::mem_free_host:
+      return free(record, host_memory_, "cuMemFreeHost");
+    case Call::mem_host_register:
+      return allocate(record, Op::mempin, registered_, "cuMemHostRegister");
+    case Call::mem_host_unregister:
+      return free(record, registered_, "cuMemHostUnregister");
+    case Call::array_create:
+      return allocate(record, Op::memalloc, device_memory_, "cuArrayCreate");
+    case Call::array_destroy:
+      return free(record, device_memory_, "cuArrayDestroy");
+    case Call::mem_alloc_async:
+      return allocate(record, Op::memalloc, device_memory_,
+                      record.extra != 0 ? "cuMemAllocFromPoolAsync" : "cuMemAllocAsync");
+    case Call::mem_free_async:
+      return free(record, device_memory_, "cuMemFreeAsync");
+
+    case Call::pool_create:
+      if (!failed) pools_.erase(record.address);
+      return pool_operation(record, Op::pool_create);
+    case Call::pool_destroy:
+      return pool_operation(record, Op::pool_destroy);
+    case Call::pool_trim:
+      return pool_operation(record, Op::pool_trim);
+    case Call::device_get_pool:
+      if (!failed && record.extra == 1) default_pools_.insert(record.address);
+      run_.other();
+      return {};
+    case Call::pool_set_attribute:
+      return extension(
+          record, "x-pool_set_attribute",
+          text::format("\"attribute\":{},\"value\":\"{}\"", record.extra, text::hex(record.size)));
+
+    case Call::mem_create:
+      return create_physical(record);
+    case Call::mem_release: {
+      if (failed) return refused(record, "cuMemRelease");
+      const auto found = physical_.find(record.address);
+      if (found != physical_.end() && found->second.handles != 0) --found->second.handles;
+      return end_physical(record, record.address);
+    }
+    case Call::mem_retain_handle:
+      if (const auto found = physical_.find(record.address); !failed && found != physical_.end())
+        ++found->second.handles;
+      run_.other();
+      return {};
+    case Call::mem_map:
+      if (failed) return refused(record, "cuMemMap");
+      mappings_[record.address] = {.size = record.size, .handle = record.stream};
+      if (const auto found = physical_.find(record.stream); found != physical_.end())
+        ++found->second.mappings;
+      run_.other();
+      return {};
+    case Call::mem_unmap:
+      return unmap(record);
+
+    case Call::ipc_get_mem_handle:
+      return export_handle(record);
+    case Call::ipc_open_mem_handle:
+      return extension(record, "x-open_ipc_handle",
+                       text::format("\"handle\":\"h{}\",\"addr\":\"{}\"", text::hex(record.extra),
+                                    text::hex(record.address)));
+    case Call::ipc_close_mem_handle:
+      return extension(record, "x-close_ipc_handle",
+                       text::format("\"addr\":\"{}\"", text::hex(record.address)));
+    case Call::peer_enable:
+    case Call::peer_disable:
+      return extension(record,
+                       record.call == Call::peer_enable ? "x-peer_enable" : "x-peer_disable",
+                       text::format("\"device\":{},\"peer\":{}", record.device, record.stream));
+
+    case Call::stream_create:
+      return stream_operation(record, Op::stream_create);
+    case Call::stream_destroy:
+      return stream_operation(record, Op::stream_destroy);
+    case Call::stream_synchronize:
+      return stream_operation(record, Op::stream_sync);
+    case Call::ctx_synchronize:
+      return stream_operation(record, Op::device_sync);
+    case Call::event_record:
+    case Call::stream_wait_event:
+    case Call::event_synchronize:
+      return event_operation(record);
+    case Call::event_destroy:
+      if (!failed) events_.erase(record.address);
+      run_.other();
+      return {};
+
+    case Call::capture_begin:
+      if (failed) return refused(record, "cuStreamBeginCapture");
+      capturing_[record.stream] = record.stream;
+      return extension(record, "x-capture_begin",
+                       text::format("\"stream\":\"{}\"", stream_name(record.stream)));
+    case Call::capture_end: {
+      for (auto at = capturing_.begin(); at != capturing_.end();) {
+        at = at->second == record.stream ? capturing_.erase(at) : std::next(at);
+      }
+      if (failed) return refused(record, "cuStreamEndCapture");
+      graphs_[record.address] = ++graph_count_;
+      return extension(record, "x-capture_end",
+                       text::format("\"stream\":\"{}\",\"graph\":\"g{}\"",
+                                    stream_name(record.stream), graph_count_));
+    }
+    case Call::graph_instantiate: {
+      if (failed) return refused(record, "cuGraphInstantiate");
+      const auto known = graphs_.find(record.extra);
+      executables_[record.address] = known != graphs_.end() ? known->second : 0;
+      run_.other();
+      return {};
+    }
+    case Call::graph_launch: {
+      if (failed) return refused(record, "cuGraphLaunch");
+      const auto known = executables_.find(record.address);
+      return extension(record, "x-graph_launch",
+                       text::format("\"stream\":\"{}\",\"graph\":\"g{}\"",
+                                    record.stream == 0 ? "legacy" : stream_name(record.stream),
+                                    known != executables_.end() ? known->second : 0));
+    }
+    case Call::graph_add_alloc:
+    case Call::graph_add_free:
+      return extension(
+          record, "x-graph_node",
+          text::format("\"size\":{},\"addr\":\"{}\"", record.size, text::hex(record.address)));
+    case Call::host_function:
+      if (failed) return refused(record, "cuLaunchHostFunc");
+      return extension(record, "x-host_function",
+                       text::format("\"stream\":\"{}\"",
+                                    record.stream == 0 ? "legacy" : stream_name(record.stream)));
+    case Call::kernels:
+      return extension(
+          record, "x-kernels",
+          text::format("\"stream\":\"{}\",\"count\":{}",
+                       record.stream == 0 ? "legacy" : stream_name(record.stream), record.size));
+
+    case Call::ctx_retain:
+      if (!failed) ++retained_[record.stream];
+      run_.other();
+      return {};
+    case Call::ctx_release: {
+      auto& held = retained_[record.stream];
+      if (failed || held == 0 || --held != 0) {
+        run_.other();
+        return {};
+      }
+      return end_context(record, Op::context_destroy, primary_context(record.stream));
+    }
+    case Call::ctx_reset:
+      if (failed) return refused(record, "cuDevicePrimaryCtxReset");
+      return end_context(record, Op::reset, primary_context(record.stream));
+    case Call::ctx_destroy:
+      if (failed) return refused(record, "cuCtxDestroy");
+      return end_context(record, Op::context_destroy, static_cast<std::uint8_t>(record.extra));
+
+    case Call::mem_get_info: {
+      auto made = common(record, Op::get_memory_info);
+      put_result(made, record);
+      if (!failed) {
+        made.free = record.address;
+        made.total = record.size;
+        made.members = made.members | Members(Member::free, Member::total);
+      }
+      return emit(made);
+    }
+
+    case Call::mem_address_reserve:
+    case Call::mem_address_free:
+    case Call::mem_set_access:
+    case Call::mem_export:
+    case Call::mem_import:
+    case Call::device_set_pool:
+    case Call::event_create:
+    case Call::graph_exec_destroy:
+    case Call::graph_destroy:
+    case Call::ctx_create:
+    case Call::module_load:
+    case Call::module_unload:
+      run_.other();
+      return {};
+    case Call::none:
+    case Call::thread:
+    case Call::count_:
+      break;
+  }
+  ++unknown_calls_;
+  run_.other();
+  return {};
+}
+
+Result<ImportCounts> RawSession::finish(std::uint64_t lost) {
+  run_.note(live_again_, "allocations are at an address whose free is not in the recording");
+  run_.note(failed_, "calls that give back or order failed; they are kept as x- operations");
+  run_.note(unknown_calls_, "records are of a later version, and are left out");
+  std::uint64_t live = physical_.size();
+  ByteSum bytes;
+  for (const auto* book : {&device_memory_, &host_memory_, &registered_}) {
+    live += book->size();
+    for (const auto& [address, one] : *book) bytes.add(one.size);
+  }
+  for (const auto& [handle, one] : physical_) bytes.add(one.live.size);
+  return run_.finish(live, bytes, lost);
+}
+
+}  // namespace emm::trace

@@ -1,0 +1,274 @@
+#!/usr/bin/python3
+"""Records programs on the simulated device, and looks at what is in the recordings.
+
+    record_test.py CASE --emmctl PROGRAM --client PROGRAM --standin FOLDER --noop FOLDER
+
+Exit 0: as it must be; 1: not; 77: the case cannot run here. CASE `cost` measures and judges nothing.
+"""
+import argparse
+import collections
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+class Bench:
+    def __init__(self, options):
+        self.options = options
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="emmctl-record-"))
+        self.environment = dict(os.environ, LD_LIBRARY_PATH=str(options.standin), EMM_STANDIN_DEVICE="sim")
+        self.environment.pop("LD_PRELOAD", None)
+
+    def emmctl(self, *words, code=0, **more):
+        done = subprocess.run([str(self.options.emmctl), *map(str, words)], cwd=self.folder, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(self.environment, **more), timeout=250)
+        if done.returncode != code:
+            fail("emmctl %s\nended with %d, expected %d:\n%s%s" % (" ".join(map(str, words)), done.returncode, code,
+                                                                   done.stdout, done.stderr))
+        return done
+
+    def record(self, *program, code=0, options=(), out="run.jsonl", **more):
+        return self.emmctl("record", "-o", out, *options, "--", self.options.client, *program, code=code, **more)
+
+    def trace(self, name="run.jsonl"):
+        return [json.loads(line) for line in (self.folder / name).read_text().splitlines()]
+
+    def sound(self, name="run.jsonl"):
+        said = self.emmctl("check", name).stdout
+        if "0 errors" not in said:
+            fail(said)
+
+
+def fail(words):
+    print(words)
+    sys.exit(1)
+
+
+def expect(found, wanted, what):
+    if found != wanted:
+        fail("%s: %r, expected %r" % (what, found, wanted))
+
+
+def every_kind(bench):
+    """Every call that the trace format knows is in the trace, with its failures; and the trace is sound."""
+    done = bench.record("every_kind", code=7)
+    expect(done.stdout, "refused 2\nfree_twice 1\n", "standard output")
+    bench.sound()
+    header, *operations = bench.trace()
+    expect(header["level"], "driver", "level")
+    expect(header["devices"][0]["capacity"] > 0, True, "capacity")
+    counts = collections.Counter(operation["op"] for operation in operations)
+    wanted = {"memalloc": 6, "memallocmanaged": 1, "memhostalloc": 1, "mempin": 1, "free": 7, "stream_create": 2,
+              "stream_destroy": 2, "event_record": 2, "stream_wait": 1, "event_sync": 1, "stream_sync": 2,
+              "device_sync": 1, "pool_create": 1, "pool_trim": 1, "pool_destroy": 1, "get_ipc_handle": 1,
+              "get_memory_info": 1, "reset": 1, "end": 1}
+    for op, count in wanted.items():
+        expect(counts[op], count, op)
+    refused = [o for o in operations if o.get("result", {}).get("outcome") == "oom"]
+    expect([o["result"]["code"] for o in refused], [2], "refused")
+    physical = [o for o in operations if o.get("kind") == "physical"]
+    expect([o["size"] for o in physical], [2 << 20], "physical memory")
+    expect([o["id"] for o in operations if o.get("api") == "cuMemUnmap"], [physical[0]["id"]], "its end")
+    for manager in ("pool", "default", "async"):
+        bench.emmctl("replay", "run.jsonl", "--manager", manager, "--device", "sim")
+    bench.emmctl("inspect", "run.jsonl")
+
+
+def threads(bench):
+    """16 threads that free each other's memory: no call is missing and none is out of order."""
+    for count, calls in ((16, 4000), (3, 20000)):
+        done = bench.record("exchange", count, calls)
+        made = int(done.stdout)
+        bench.sound()
+        live, addresses, seen = {}, set(), 0
+        for operation in bench.trace()[1:]:
+            if operation["op"] == "memalloc":
+                seen += 1
+                if operation["addr"] in addresses:
+                    fail("address %s is live twice" % operation["addr"])
+                addresses.add(operation["addr"])
+                live[operation["id"]] = operation["addr"]
+            elif operation["op"] == "free":
+                seen += 1
+                addresses.remove(live.pop(operation["id"]))
+        expect(seen, made, "calls with %d threads" % count)
+        expect(len(live), 0, "live at the end")
+        print("%d threads: %d calls, none missing, none out of order" % (count, made))
+
+
+def endings(bench):
+    """However a process ends, what had returned is in its file."""
+    for what, code, calls in (("abort", 128 + signal.SIGABRT, 20), ("_exit", 5, 20), ("some", 0, 0), ("no_cuda", 3, None)):
+        done = bench.record(what, code=code)
+        if calls is None:
+            expect("nothing was recorded" in done.stderr, True, done.stderr)
+            continue
+        expect(sum(o["op"] in ("memalloc", "free") for o in bench.trace()[1:]), calls, what)
+        (bench.folder / "run.jsonl").unlink()
+    # Signals are passed on, and the recorder outlives the program.
+    kills = int(os.environ.get("EMM_RECORD_KILLS", "25"))
+    random.seed(1)
+    for number in range(kills):
+        counter = bench.folder / "counter"
+        counter.write_bytes(bytes(4096))
+        out = bench.folder / ("killed%d.jsonl" % number)
+        count = random.choice((1, 2, 4))
+        process = subprocess.Popen([bench.options.emmctl, "record", "-o", out, "--", bench.options.client, "until_killed",
+                                    counter, str(count)], env=bench.environment, stderr=subprocess.PIPE, text=True)
+        time.sleep(random.uniform(0.01, 0.12))
+        both = number % 2 == 0  # the recorder too, so that the raw file is all there is
+        children = pathlib.Path("/proc/%d/task/%d/children" % (process.pid, process.pid)).read_text().split()
+        if both:
+            process.kill()
+        for child in children:
+            os.kill(int(child), signal.SIGKILL)
+        process.communicate()
+        returned = sum(int.from_bytes(counter.read_bytes()[t * 64:t * 64 + 8], "little") for t in range(count))
+        files = list(pathlib.Path(str(out) + ".raw").glob("*.emmraw")) if both else [out]
+        if not files or not files[0].exists():
+            expect(returned, 0, "calls of a program that was killed before it recorded")
+            continue
+        if both:
+            bench.emmctl("convert", files[0], out)
+        expect(bench.emmctl("check", out).stdout.count("0 errors"), 1, "check")
+        seen = sum(o["op"] in ("memalloc", "free") for o in bench.trace(out)[1:])
+        if not returned <= seen <= returned + 2 * count:
+            fail("killed: %d calls are in the file, %d had returned" % (seen, returned))
+    print("%d kills: every call that had returned is in the file" % kills)
+
+
+def processes(bench):
+    """Each process has a file of its own."""
+    done = bench.record("fork")
+    expect(done.stdout, "1\n" if "1\n" in done.stdout else "0\n", "the child's answer")
+    expect(sum(o["op"] == "memalloc" and "result" not in o for o in bench.trace()[1:]), 20, "the parent's")
+    done = bench.record("fork_first", out="forked.%p.jsonl")
+    names = sorted(bench.folder.glob("forked.*.jsonl"))
+    expect(len(names), 3, "processes")
+    expect(sorted(sum(o["op"] == "memalloc" for o in bench.trace(name)[1:]) for name in names), [20, 21, 22], "their calls")
+    for name in names:
+        expect(name.name in done.stderr, True, done.stderr)
+    bench.record("exec", out="exec.jsonl")
+    found = sorted(sum(o["op"] == "memalloc" for o in bench.trace(name)[1:]) for name in bench.folder.glob("exec*.jsonl"))
+    expect(found, [10, 20], "before and after exec")
+    # A shell script that starts programs, and standard input that is the program's.
+    shell = bench.emmctl("record", "-o", "shell.jsonl", "--", "sh", "-c", "%s some 3; echo done" % bench.options.client)
+    expect(shell.stdout, "done\n", "standard output")
+    expect(len(list(bench.folder.glob("shell*.jsonl"))), 1, "the program of a script")
+    expect(list(bench.folder.glob("*.raw")), [], "folders that are left")
+
+
+def limits(bench):
+    """A full disk, a vanished folder, a ring, a recording of limited time: the program runs on, and the file says so."""
+    limited = subprocess.run(["bash", "-c", "ulimit -f 300; exec \"$@\"", "bash", str(bench.options.emmctl), "record", "-o",
+                              "full.jsonl", "--", str(bench.options.client), "some", "10000"], cwd=bench.folder,
+                             env=bench.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # The program ended well; the trace may not fit either, and then the raw file is kept.
+    expect(limited.returncode in (0, 3), True, limited.stderr)
+    raw = list((bench.folder / "full.jsonl.raw").glob("*.emmraw"))
+    source = raw[0] if raw else bench.folder / "full.jsonl"
+    bench.emmctl("convert", source, "full2.jsonl")
+    operations = bench.trace("full2.jsonl")
+    gaps = [o for o in operations[1:] if o["op"] == "gap"]
+    expect(operations[0]["complete"], False, "complete")
+    expect(len(gaps), 1, "gaps")
+    seen = sum(o["op"] in ("memalloc", "free") for o in operations[1:])
+    expect(seen + gaps[0]["lost"] >= 20000, True, "calls, lost ones included")
+    bench.emmctl("check", "full2.jsonl")
+
+    done = bench.record("vanish", out="vanish.jsonl")
+    expect("nothing was recorded" in done.stderr, True, done.stderr)
+
+    bench.record("some", 200000, out="ring.jsonl", options=("--max-file-size", "1MiB"))
+    operations = bench.trace("ring.jsonl")
+    expect(operations[0]["complete"], False, "a ring is complete")
+    newest = [o for o in operations[1:] if o["op"] in ("memalloc", "free")]
+    expect(5000 < len(newest) < 20000, True, "calls in a ring of 1 MiB: %d" % len(newest))
+
+    bench.record("some", 3000000, out="short.jsonl", options=("--duration", "300ms"))
+    operations = bench.trace("short.jsonl")
+    last = max(o.get("time_ns", 0) for o in operations[1:])
+    expect(last < 2_000_000_000, True, "the last call: %d ns" % last)
+
+
+def gate(bench):
+    """`emmctl run`: less memory, and calls that fail as told."""
+    client = bench.options.client
+    small = bench.emmctl("run", "--capacity", "16MiB", "--", client, "info").stdout.split("\n")
+    expect(small[:3], ["16777216 16777216", "16 2 0", "16777216"], "a device of 16 MiB")
+    failing = bench.emmctl("run", "--fault", "mem_alloc:5", "--", client, "info").stdout.split("\n")
+    expect(failing[1].split()[:2], ["4", "2"], "the fifth allocation")
+    failing = bench.emmctl("run", "--fault", "mem_alloc:5=999", "--", client, "info").stdout.split("\n")
+    expect(failing[1].split()[:2], ["4", "999"], "its code")
+    same = [bench.emmctl("run", "--fault", "rate=0.05,seed=7,call=mem_alloc", "--", client, "info").stdout for _ in range(2)]
+    expect(same[0], same[1], "the same seed")
+    expect(int(same[0].split()[2]) < 100, True, "some allocation fails")
+    expect(bench.emmctl("run", "--capacity", "1GiB", "--", client, "no_cuda", code=3).stdout, "", "the exit code")
+
+
+def numba(bench):
+    """Debian's Numba as a client: what it asked of the driver is in the recording."""
+    try:
+        import numba.cuda  # noqa: F401
+    except ImportError as error:
+        print("skipped: no Numba for %s: %s" % (sys.executable, error))
+        return 77
+    log = bench.folder / "standin.log"
+    session = HERE.parent / "standin" / "numba_session.py"
+    bench.environment.pop("NUMBA_CUDA_DRIVER", None)
+    done = bench.emmctl("record", "-o", "numba.%p.jsonl", "--", sys.executable, session, EMM_STANDIN_DEVICE="sim:capacity=64MiB",
+                        EMM_STANDIN_LOG=str(log), NUMBA_CALLS=str(bench.folder / "calls.jsonl"),
+                        PYTHONPATH=str(HERE.parent / "standin"))
+    asked = collections.Counter(line.split("(")[0] for line in log.read_text().splitlines() if "->" not in line or
+                                "CUDA_ERROR" not in line)
+    seen = collections.Counter()
+    names = sorted(bench.folder.glob("numba.*.jsonl"))
+    for name in names:
+        bench.sound(name)
+        seen.update(o.get("api") for o in bench.trace(name)[1:] if "result" not in o)
+    for call, api in (("mem_alloc", "cuMemAlloc"), ("mem_free", "cuMemFree"), ("mem_host_alloc", "cuMemHostAlloc"),
+                      ("mem_free_host", "cuMemFreeHost"), ("mem_alloc_managed", "cuMemAllocManaged"),
+                      ("mem_host_register", "cuMemHostRegister"), ("mem_host_unregister", "cuMemHostUnregister")):
+        expect(seen[api], asked[call], "%s of %d processes" % (api, len(names)))
+    print("Numba: %d calls of %d processes are in the recordings" % (sum(seen.values()), len(names)))
+    print(done.stderr)
+
+
+def cost(bench):
+    """ns a call, bare and recorded by turns, before a driver that does nothing."""
+    environment = dict(bench.environment, LD_LIBRARY_PATH=str(bench.options.noop))
+    client = str(bench.options.client)
+    for count in (1, 2, 16):
+        calls = str(16000 if count == 1 else 4000)
+        bare, recorded = [], []
+        for _ in range(5):
+            for into, command in ((bare, []), (recorded, [str(bench.options.emmctl), "record", "-o", "cost.jsonl", "--"])):
+                done = subprocess.run([*command, client, "cost", str(count), calls], env=environment, cwd=bench.folder,
+                                      stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+                into.append(float(done.stdout))
+        print("%2d threads: %.1f ns a call bare, %.1f recorded, %.1f added" % (count, min(bare), min(recorded),
+                                                                            min(recorded) - min(bare)))
+
+
+CASES = {case.__name__: case for case in (every_kind, threads, endings, processes, limits, gate, numba, cost)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("case", choices=CASES)
+    for name in ("emmctl", "client", "standin", "noop"):
+        parser.add_argument("--" + name, type=pathlib.Path, required=True)
+    options = parser.parse_args()
+    return CASES[options.case](Bench(options)) or 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""The page of emmctl report in a browser: it opens, zooms, drags and answers the keyboard; the numbers under the cursor are
+those of the trace and of `emmctl inspect`; nothing is asked of a network, and nothing is complained of.
+
+    page_test.py EMMCTL SOURCE_FOLDER
+"""
+import gzip
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+from browser import Browser
+from measure import drag, middle
+
+EMMCTL, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
+GPT2 = SOURCE / "traces/torch/torch_gpt2_train_varlen.jsonl.gz"
+failures = []
+
+
+def expect(true, words):
+    if not true:
+        failures.append(words)
+        print("FAILED", words)
+
+
+def expect_same(saw, wanted, words):
+    expect(saw == wanted, f"{words}: saw {saw}, expected {wanted}")
+
+
+def emmctl(*arguments):
+    done = subprocess.run([EMMCTL, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300)
+    if done.returncode not in (0, 1, 3):
+        raise RuntimeError(f"emmctl {arguments}: {done.stderr.decode()}")
+    return done.stdout
+
+
+def live_by_event(path):
+    """Live and reserved bytes after each event, by a few lines that know nothing of the program."""
+    live, reserved, sizes, after = 0, 0, {}, []
+    with gzip.open(path, "rt") as lines:
+        next(lines)
+        for line in lines:
+            event = json.loads(line)
+            if event["op"] in ("define", "end"):
+                continue
+            backing = event.get("layer") == "backing"
+            change = 0
+            if event["op"] == "memalloc" and event.get("result", "ok") == "ok":
+                sizes[event["id"]] = (backing, event["size"])
+                change = event["size"]
+            elif event["op"] == "free" and event["id"] in sizes and sizes[event["id"]][0] == backing:
+                change = -sizes.pop(event["id"])[1]
+            if backing:
+                reserved += change
+            else:
+                live += change
+            after.append((live, reserved))
+    return after
+
+
+def number(text):
+    return int(text.replace(",", ""))
+
+
+def quiet(browser, page):
+    expect_same([url for url in browser.requests if not url.startswith("file:") and url != "about:blank"], [], "requests")
+    expect_same(len([url for url in browser.requests if url.startswith("file:")]), 1, "files that were opened")
+    expect_same(browser.complaints, [], f"complaints of {page}")
+
+
+def check_training(folder):
+    page = folder / "gpt2.html"
+    emmctl("report", GPT2, "--manager", "pool", "--manager", "default", "-o", page)
+    after = live_by_event(GPT2)
+    inspected = json.loads(emmctl("inspect", GPT2, "--json", "-", "--top", "1000"))
+    with Browser() as browser:
+        browser.open(page)
+        expect_same(browser.run("emmctl.state.events.count"), len(after), "events")
+        # Every event, live and reserved.
+        wrong = browser.run("""(wanted => { const {liveSteps, lines} = emmctl.state; for (let e = 0; e < wanted.length; ++e)
+            if (liveSteps.at(e) !== wanted[e][0] || lines[0].steps.at(e) !== wanted[e][1]) return [e, liveSteps.at(e), lines[0].steps.at(e)];
+            return null; })(""" + json.dumps(after) + ")")
+        expect_same(wrong, None, "first event whose curves are wrong")
+        peak = inspected["peak_live"]
+        expect_same(browser.run("emmctl.state.peak"), peak["event"], "the event of the peak")
+        expect_same(browser.run("emmctl.state.cursor"), peak["event"], "the cursor at the beginning")
+        rows = dict(browser.run("[...document.querySelectorAll('#readout tr')].map(row => [row.cells[0].textContent, row.cells[1].querySelector('small').textContent])"))
+        expect_same(number(rows["live"]), peak["bytes"], "live beside the picture")
+        # The stack's parts sum to what is live, and each is what inspect says of its sizes.
+        expect_same(browser.run("emmctl.state.groups.at(emmctl.state.peak).reduce((a, b) => a + b, 0)"), peak["bytes"], "the sum of the areas")
+        table = browser.run("[...document.querySelectorAll('#live-table tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))")
+        expect_same((number(table[0][2]), number(table[0][3])), (peak["bytes"], peak["count"]), "what is live in all")
+        expect_same([(number(row[0].split()[0]), number(row[3]), number(row[2])) for row in table[1:]],
+                    [(size["size"], size["count"], size["bytes"]) for size in inspected["at_peak"]["by_size"]], "what is live, by size")
+        for manager in ("pool", "default"):
+            replayed = json.loads(emmctl("replay", GPT2, "--device", "sim", "--manager", manager, "--json", "-"))
+            saw = browser.run(f"emmctl.state.lines.find(line => line.name === 'reserved by {manager}').steps.over(0, emmctl.state.events.count).max")
+            expect_same(saw, replayed["peak_reserved_bytes"], f"peak reserved by {manager}")
+        # Under the mouse: the event and its exact numbers.
+        box = browser.run("(() => { const b = document.getElementById('chart').getBoundingClientRect(); return [b.left, b.top, b.width, b.height]; })()")
+        for share in (0.2, 0.37, 0.5, 0.81, 0.97):
+            browser.mouse("mouseMoved", box[0] + box[2] * share, box[1] + box[3] / 2)
+            words = browser.run("document.getElementById('tip').textContent")
+            found = re.match(r"after event ([\d,]+).*\nlive .* \(([\d,]+) bytes\)\nreserved, as recorded .* \(([\d,]+) bytes\)", words)
+            expect(found, f"the words under the mouse: {words}")
+            if found:
+                expect_same((number(found[2]), number(found[3])), after[number(found[1])], f"under the mouse at event {found[1]}")
+        # The wheel zooms, dragging moves, a click sets the cursor, keys step.
+        browser.mouse("mouseWheel", box[0] + box[2] / 2, box[1] + box[3] / 2, deltaX=0, deltaY=-600)
+        browser.run("new Promise(requestAnimationFrame)")
+        zoomed = browser.run("emmctl.state.chart.window")
+        expect(0 < zoomed[0] and zoomed[1] < len(after), f"the wheel zooms in: {zoomed}")
+        browser.mouse("mousePressed", box[0] + 400, box[1] + 100, button="left", buttons=1, clickCount=1)
+        browser.mouse("mouseMoved", box[0] + 300, box[1] + 100, button="left", buttons=1)
+        browser.mouse("mouseReleased", box[0] + 300, box[1] + 100, button="left", clickCount=1)
+        moved = browser.run("emmctl.state.chart.window")
+        expect(moved[0] > zoomed[0] and abs((moved[1] - moved[0]) - (zoomed[1] - zoomed[0])) < 1, f"dragging moves: {zoomed} to {moved}")
+        browser.mouse("mousePressed", box[0] + 350, box[1] + 100, button="left", buttons=1, clickCount=1)
+        browser.mouse("mouseReleased", box[0] + 350, box[1] + 100, button="left", clickCount=1)
+        cursor = browser.run("emmctl.state.cursor")
+        expect(moved[0] <= cursor <= moved[1], f"a click sets the cursor: {cursor} in {moved}")
+        browser.run("document.getElementById('chart').focus()")
+        for key in ("ArrowRight", "ArrowRight", "ArrowLeft"):
+            browser.call("Input.dispatchKeyEvent", type="keyDown", key=key)
+        expect_same(browser.run("emmctl.state.cursor"), cursor + 1, "the cursor after Right, Right, Left")
+        # The map, held against inspect's.
+        browser.run("new Promise(done => setTimeout(done, 100))")
+        for event in (1000, len(after) // 2, peak["event"], len(after) - 1):
+            wanted = json.loads(emmctl("inspect", GPT2, "--map", event, "--json", "-"))["map"]
+            saw = browser.run(f"(emmctl.state.map.show({event}, null, 'recorded', emmctl.state.groups), emmctl.state.map.totals)")
+            expect_same([saw["size"], saw["used"], saw["pending"], saw["free"], saw["largest"]],
+                        [wanted[name] for name in ("bytes", "used_bytes", "pending_bytes", "free_bytes", "largest_free_bytes")], f"the map of event {event}")
+        browser.run("(emmctl.state.map.show(emmctl.state.peak, null, 'recorded', emmctl.state.groups), document.getElementById('map-canvas').scrollIntoView())")
+        box = browser.run("(() => { const b = document.getElementById('map-canvas').getBoundingClientRect(); return [b.left, b.top, b.width, b.height]; })()")
+        browser.mouse("mouseMoved", box[0] + box[2] / 3, box[1] + 6)
+        expect("requested" in browser.run("document.getElementById('map-tip').textContent"), "the map has words for a block")
+        for axis, stack in (("time", "life"), ("time", "stream"), ("event", "size")):
+            browser.run(f"for (const [id, value] of [['axis', '{axis}'], ['stack', '{stack}']]) {{ const s = document.getElementById(id); s.value = value; s.dispatchEvent(new Event('change')); }}")
+            browser.run("new Promise(requestAnimationFrame)")
+            expect_same(browser.run("emmctl.state.groups.at(emmctl.state.peak).reduce((a, b) => a + b, 0)"), peak["bytes"], f"the sum of the areas by {stack}")
+        browser.run("scrollTo(0, 0)")
+        _, drawing = drag(browser)
+        expect(drawing and middle(drawing) < 100, f"drawing takes {middle(drawing):.0f} ms a frame")
+        for width, dark in ((1280, True), (400, False)):
+            browser.look(width, 900, dark)
+            browser.run("new Promise(done => setTimeout(done, 300))")
+            expect(browser.run("document.documentElement.scrollWidth <= innerWidth"), f"the page is wider than {width} pixels")
+        quiet(browser, page)
+
+
+def check_failure_and_results(folder):
+    oom, page = SOURCE / "tests/golden/inputs/torch_oom.pickle.gz", folder / "oom.html"
+    emmctl("compare", GPT2, "--device", "sim", "--manager", "pool", "--manager", "cudart", "--json", folder / "compare.json")
+    emmctl("replay", GPT2, "--device", "sim:capacity=5GiB", "--manager", "pool", "--json", folder / "replay.json")
+    emmctl("conformance", "--manager", "cudart", "--json", folder / "conformance.json")
+    emmctl("report", oom, folder / "compare.json", folder / "replay.json", folder / "conformance.json", "-o", page)
+    explained = json.loads(emmctl("explain", oom, "--json", "-"))
+    with Browser() as browser:
+        browser.open(page)
+        words = browser.run("document.getElementById('failure').innerText")
+        for failure in explained["failures"]:
+            expect(failure["words"] in words, f"the words on event {failure['event']}")
+        expect_same(browser.run("emmctl.state.marks.map(mark => mark.event)"), [failure["event"] for failure in explained["failures"]], "failures in the picture")
+        expect_same(browser.run("[...document.querySelectorAll('.result h2')].map(head => head.textContent.split(' ')[0])"), ["Compare", "Replay", "Conformance"], "results")
+        expect("failed" in browser.run("document.querySelector('.result.replay').innerText"), "the failure of the replay")
+        expect("[object" not in browser.run("document.body.innerText"), "words that are an object's name")
+        judged = json.loads((folder / "conformance.json").read_text())
+        expect_same(browser.run("document.querySelectorAll('.result.conformance tbody tr').length"), len(judged["clauses"]), "clauses")
+        quiet(browser, page)
+
+
+def main():
+    if not Browser.find():
+        print("skipped: there is no Chromium")
+        return 77
+    with tempfile.TemporaryDirectory() as folder:
+        check_training(pathlib.Path(folder))
+        check_failure_and_results(pathlib.Path(folder))
+    print(f"{len(failures)} failures")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
