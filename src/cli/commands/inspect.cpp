@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include <memory>
 #include <optional>
 
@@ -13,6 +14,17 @@ namespace emm {
 namespace {
 
 using namespace emm::cli;
+
+/// Does the terminal show UTF-8, as the locale says?
+bool speaks_utf8() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* value = std::getenv(name);
+    if (value == nullptr || *value == '\0') continue;
+    const auto locale = text::lower(value);
+    return locale.find("utf-8") != std::string::npos || locale.find("utf8") != std::string::npos;
+  }
+  return false;
+}
 
 class Inspect final : public CommandRun {
  public:
@@ -64,7 +76,8 @@ class Inspect final : public CommandRun {
     }
     const inspect::Shown shown{.top = static_cast<std::size_t>(top_),
                                .frames = static_cast<std::size_t>(frames_),
-                               .all_frames = all_frames_};
+                               .all_frames = all_frames_,
+                               .blocks = speaks_utf8()};
     if (!json_.empty()) {
       const auto text = inspect::to_json(*recording, profile, growth, map, needs, shown);
       if (auto written = console.write(json_, text); !written) return written.error();
