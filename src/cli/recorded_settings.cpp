@@ -45,17 +45,22 @@ std::string with_recorded_settings(Console& console, const std::string& spec,
         text::format("the recording's settings are not all known: {}", recording.settings_fault()));
   auto given = Options::parse(options_of(spec));
   if (!given) return spec;
-  if (has_refusals(recording) && !given->has("fraction") &&
+  if (has_refusals(recording) && !recording.settings().fraction && !given->has("fraction") &&
       !given->has("per_process_memory_fraction")) {
     console.say(
         "the recording has requests that were refused, and no snapshot has the memory fraction: "
         "where one was set, give fraction=...,total=...");
   }
   std::string merged = spec;
-  for (const auto& [name, value] : named(recording.settings())) {
-    if (given->has(name)) continue;
+  const auto add = [&](std::string_view name, std::string_view value) {
+    if (given->has(name)) return;
     merged += text::format("{}{}={}", merged.size() == kName.size() ? ":" : ",", name, value);
-  }
+  };
+  for (const auto& [name, value] : named(recording.settings())) add(name, value);
+  if (recording.settings().fraction && !given->has("per_process_memory_fraction"))
+    add("fraction", text::format("{}", *recording.settings().fraction));
+  if (recording.settings().total != 0 && recording.settings().fraction)
+    add("total", text::format("{}", recording.settings().total));
   return merged;
 }
 
