@@ -44,6 +44,29 @@ class Watched final : public trace::OperationSink {
   std::uint64_t count_ = 0, not_linear_ = 0;
 };
 
+class Both final : public trace::OperationSink {
+ public:
+  Both(trace::OperationSink& first, trace::OperationSink* second)
+      : first_(first), second_(second) {}
+
+  Status on_header(const trace::Header& header) override {
+    if (auto given = first_.on_header(header); !given) return given;
+    return second_->on_header(header);
+  }
+  Status on_operation(const trace::Operation& operation) override {
+    if (auto given = first_.on_operation(operation); !given) return given;
+    return second_->on_operation(operation);
+  }
+  Status finish() override {
+    if (auto done = first_.finish(); !done) return done;
+    return second_->finish();
+  }
+
+ private:
+  trace::OperationSink& first_;
+  trace::OperationSink* second_;
+};
+
 struct Count {
   std::string_view word;
   std::uint64_t value;
@@ -134,7 +157,8 @@ void offer_all_frames(Arguments& arguments, bool& all_frames) {
                  "Show whole call stacks, with the frames of the allocator and the framework");
 }
 
-Result<LoadedTrace> load_trace(Console& console, const TraceArgument& argument) {
+Result<LoadedTrace> load_trace(Console& console, const TraceArgument& argument,
+                               trace::OperationSink* also) {
   auto source = format::ByteSource::open(argument.path, &interrupted());
   if (!source) return std::move(source).error();
   auto importer = choose_importer(**source, argument.format);
@@ -143,7 +167,9 @@ Result<LoadedTrace> load_trace(Console& console, const TraceArgument& argument) 
   LoadedTrace loaded;
   loaded.importer = *importer;
   loaded.trace.set_source((*source)->name());
-  Watched watching(console, source->get(), loaded.trace);
+  Both both(loaded.trace, also);
+  Watched watching(console, source->get(),
+                   also != nullptr ? static_cast<trace::OperationSink&>(both) : loaded.trace);
   auto counts = (*importer)->read(**source, watching, {.partial = argument.partial});
   console.end_progress();
   if (!counts) return std::move(counts).error();

@@ -39,7 +39,9 @@ struct LoadedTrace {
 
 /// Reads a trace of any known format, showing progress; says on stderr what became of a foreign
 /// file's rows.
-Result<LoadedTrace> load_trace(Console& console, const TraceArgument& argument);
+/// `also`, where it is given, takes the same operations.
+Result<LoadedTrace> load_trace(Console& console, const TraceArgument& argument,
+                               trace::OperationSink* also = nullptr);
 
 /// Passes a trace on to `to`, shows how far it is, and fails with `interrupted` soon after a person
 /// interrupts. `source` is what the trace is read from; null: it is made here. All outlive it.

@@ -67,6 +67,11 @@ void RecordingObserver::call_failed(const Error& error) noexcept {
   const std::lock_guard lock(mutex_);
   if (misbehaviour_.empty()) misbehaviour_ = describe(error);
 }
+void RecordingObserver::forget() {
+  const std::lock_guard lock(mutex_);
+  added_.clear();
+  flushes_.clear();
+}
 std::string RecordingObserver::misbehaviour() const {
   const std::lock_guard lock(mutex_);
   return misbehaviour_;

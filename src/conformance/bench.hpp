@@ -37,6 +37,8 @@ class RecordingObserver final : public ManagerObserver {
   std::vector<std::pair<Call, std::optional<std::uint64_t>>> added() const;
   std::vector<Flush> flushes() const;
   std::size_t failures() const;
+  /// Forgets what was queued and flushed.
+  void forget();
   /// What a call that has no answer did wrongly, the first time; empty where none did.
   std::string misbehaviour() const;
 

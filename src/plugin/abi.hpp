@@ -62,6 +62,13 @@ GivenText get_text(Ask ask) {
     given.whole = given.whole && (length != kLittle - 1 || again == length);
   }
   given.text = std::move(buffer);
+  // No room, room for the NUL alone, and for all but the NUL.
+  for (const auto room : {std::size_t{0}, std::size_t{1}, given.text.size()}) {
+    buffer.assign(room + kBehind, kGuard);
+    ask(buffer.data(), room);
+    given.whole = given.whole && buffer.find_first_not_of(kGuard, room) == std::string::npos &&
+                  (room == 0 || buffer.find('\0') < room);
+  }
   return given;
 }
 

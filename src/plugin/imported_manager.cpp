@@ -453,7 +453,12 @@ MemoryStatistics ImportedManager::statistics() const {
   }
   std::set<std::string_view> names;
   for (std::size_t at = 0; at < count; ++at) {
-    if (given[at].name == nullptr) continue;
+    if (given[at].name == nullptr) {
+      tell_of_call(fail(Errc::driver_error,
+                        "{}: statistics says that there are {} numbers, and gives {}", plugin_.name,
+                        count, at));
+      break;
+    }
     if (!names.insert(given[at].name).second)
       tell_of_call(fail(Errc::driver_error, "{}: statistics gives {} twice", plugin_.name,
                         text::printable(given[at].name, 80)));

@@ -7,10 +7,10 @@
 #include "format/json_writer.hpp"
 #include "inspect/fit_check.hpp"
 #include "inspect/growth.hpp"
-#include "inspect/need.hpp"
 #include "inspect/oom.hpp"
 #include "inspect/oom_text.hpp"
 #include "inspect/profile_text.hpp"
+#include "inspect/stream_need.hpp"
 #include "report/columns.hpp"
 #include "report/page.hpp"
 
@@ -328,26 +328,23 @@ void put_manager(JsonWriter& json, const Replayed& manager, std::uint64_t events
   json.end_object();
 }
 
-void put_devices(JsonWriter& json, const Lifetimes& lifetimes) {
+void put_devices(JsonWriter& json, const Lifetimes& lifetimes, const inspect::OomReport& ooms) {
   const auto& trace = lifetimes.trace();
-  const auto needs = inspect::bounds(lifetimes);
   json.key("devices").begin_array();
   for (const auto ordinal : trace.devices()) {
     json.begin_object().member("device", ordinal).member("capacity", trace.capacity(ordinal));
-    for (const auto& need : needs) {
-      if (need.device != ordinal) continue;
-      json.member("peak_live", need.peak_live).member("no_wait", need.no_wait);
-    }
+    if (const auto peak = ooms.devices.find(ordinal); peak != ooms.devices.end())
+      json.member("peak_needed", peak->second.needed);
+    json.member("no_wait", inspect::stream_need(lifetimes, ordinal));
     json.end_object();
   }
   json.end_array();
 }
 
 void put_explanation(JsonWriter& json, const Recorded& recorded, const Lifetimes& lifetimes,
+                     const inspect::OomReport& ooms, const std::vector<inspect::FitCheck>& checks,
                      std::string_view path) {
   const inspect::Shown shown{.top = 12, .frames = 3};
-  const auto ooms = inspect::find_ooms(recorded.recording(), lifetimes);
-  const auto checks = inspect::fit_checks(recorded.recording(), lifetimes, std::nullopt);
   json.key("explain").raw(
       inspect::to_json(recorded.recording(), lifetimes, ooms, 0, checks, shown.top));
   const bool state =
@@ -410,7 +407,9 @@ Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
   json.member("has_times", profile.has_times).member("has_backing", profile.backing.has_value());
   json.member("has_addresses", recorded.recording().has_addresses());
   json.member("clipped", changes.clipped());
-  put_devices(json, lifetimes);
+  const auto ooms = inspect::find_ooms(recorded.recording(), lifetimes);
+  const auto checks = inspect::fit_checks(recorded.recording(), lifetimes, std::nullopt);
+  put_devices(json, lifetimes, ooms);
   json.key("streams").begin_array();
   for (const auto& stream : trace.streams()) json.value(stream);
   json.end_array().key("pools").begin_array();
@@ -425,7 +424,7 @@ Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
   if (trace.size() > 0) put_overview(json, lifetimes, profile.backing.has_value());
   json.key("inspect").raw(inspect::to_json(recorded.recording(), profile, growth, std::nullopt,
                                            std::nullopt, {.top = 20, .frames = 3}));
-  put_explanation(json, recorded, lifetimes, path);
+  put_explanation(json, recorded, lifetimes, ooms, checks, path);
   json.key("managers").begin_array();
   for (const auto& manager : managers) put_manager(json, manager, trace.size());
   json.end_array();

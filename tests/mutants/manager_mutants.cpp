@@ -2,12 +2,14 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <list>
 #include <map>
 #include <mutex>
 #include <set>
 #include <thread>
 #include <vector>
 
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "emm/epoch.hpp"
 #include "emm/ipc_handle.hpp"
@@ -1086,6 +1088,63 @@ const Mutant kMutants[] = {
        };
      }},
     {"errors/options", "takes any option", "default", [](W) {}},
+    {"errors/frees_told", "takes no notice of regions that cannot be unpinned", "pool",
+     [](W m) {
+       m.driver->on_mem_host_unregister = [&m](auto pointer) {
+         ignore(m.driver->to.mem_host_unregister(pointer));
+         return Status();
+       };
+     }},
+    {"errors/words", "says the words of the last failure of any thread", "default",
+     [](W m) {
+       struct Last {
+         std::mutex mutex;
+         std::string words;
+       };
+       auto last = std::make_shared<Last>();
+       m.on_memalloc = [&m, last](auto size, auto stream) -> Result<MemoryPointer> {
+         auto memory = m.up->memalloc(size, stream);
+         if (memory) return memory;
+         auto error = memory.error();
+         {
+           const std::lock_guard lock(last->mutex);
+           last->words = text::format("{} bytes are too many", size);
+         }
+         std::this_thread::yield();
+         const std::lock_guard lock(last->mutex);
+         error.message = last->words;
+         return error;
+       };
+     }},
+    {"errors/initialize", "calls any failure of its beginning unknown", "cudart",
+     [](W m) {
+       m.on_initialize = [&m] {
+         const auto done = m.up->initialize();
+         return done ? done : Status(Error{.code = Errc::driver_error, .native = 999});
+       };
+     }},
+    {"accounts/pending", "counts the bytes that are pending in KiB", "default",
+     [](W m) {
+       m.on_state = [&m] {
+         auto state = m.up->state();
+         if (state.pending_bytes) *state.pending_bytes /= 1_KiB;
+         return state;
+       };
+     }},
+    {"accounts/trim", "keeps 20 MiB more than it is told", "pool",
+     [](W m) { m.on_trim = [&m](auto keep) { return m.up->trim(keep + 20_MiB); }; }},
+    {"accounts/host_heap", "remembers each size that it was ever asked for", "cudart",
+     [](W m) {
+       auto all = std::make_shared<std::list<std::uint64_t>>();
+       auto mutex = std::make_shared<std::mutex>();
+       m.on_memalloc = [&m, all, mutex](auto size, auto stream) {
+         {
+           const std::lock_guard lock(*mutex);
+           all->push_back(size);
+         }
+         return m.up->memalloc(size, stream);
+       };
+     }},
     {"accounts/calls", "waits for a stream that is not there", "default",
      [](W m) {
        m.on_flush = [&m] {

@@ -20,13 +20,48 @@ namespace {
 
 using OnEnd = std::function<void(Shell&, StreamHandle)>;
 
-// Kept for ever: a pointer may end after its manager.
-Shell* keep(Shell shell) {
-  static auto& mutex = *new std::mutex;
-  static auto& shells = *new std::list<Shell>;
-  const std::lock_guard lock(mutex);
-  shells.push_back(std::move(shell));
-  return &shells.back();
+struct Kept {
+  Shell shell;
+  Epoch::Mark mark;  ///< Not current: a reset or the manager's end was before, and nothing ends it.
+  bool is_ending = false;
+  bool has_ended = false;
+};
+
+/// The shells of all managers. A pointer may end after its manager, and an end may leave the memory
+/// alive: a shell is kept until its memory has ended.
+class Shells {
+ public:
+  Kept* add(Shell shell, Epoch::Mark mark) {
+    constexpr std::size_t kSweep = 64;
+    const std::lock_guard lock(mutex_);
+    if (++added_ % kSweep == 0) {
+      all_.remove_if([](const Kept& kept) {
+        const bool is_over = kept.has_ended || !kept.mark.current();
+        return is_over && !kept.is_ending && !kept.shell.up.alive();
+      });
+    }
+    return &all_.emplace_back(Kept{std::move(shell), mark});
+  }
+  void end(Kept& kept, StreamHandle stream) {
+    {
+      const std::lock_guard lock(mutex_);
+      kept.is_ending = true;
+    }
+    kept.shell.on_end(kept.shell, stream);
+    const std::lock_guard lock(mutex_);
+    kept.is_ending = false;
+    kept.has_ended = true;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::list<Kept> all_;
+  std::size_t added_ = 0;
+};
+
+Shells& shells() {
+  static auto& all = *new Shells;
+  return all;
 }
 
 struct Leaving {
@@ -39,10 +74,9 @@ struct Leaving {
 
 Lifetime in_shell(Shell shell, Epoch::Mark mark) {
   const auto run = [](void* self, std::uint64_t, StreamHandle stream) noexcept {
-    auto& kept = *static_cast<Shell*>(self);
-    kept.on_end(kept, stream);
+    shells().end(*static_cast<Kept*>(self), stream);
   };
-  return Lifetime({.run = run, .self = keep(std::move(shell))}, mark);
+  return Lifetime({.run = run, .self = shells().add(std::move(shell), mark)}, mark);
 }
 
 MemoryPointer in_shell(MemoryPointer memory, OnEnd on_end) {

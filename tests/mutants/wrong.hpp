@@ -164,6 +164,7 @@ class WrongManager final : public MemoryManager {
   std::function<void()> on_reset;
   std::function<DeferCleanup()> on_defer_cleanup;
   std::function<Status()> on_flush;
+  std::function<Status(std::uint64_t)> on_trim;
   std::function<ManagerState()> on_state;
   std::function<void()> on_ending;  ///< Before `up` ends.
   int version = kInterfaceVersion;
@@ -196,7 +197,7 @@ class WrongManager final : public MemoryManager {
   }
   int interface_version() const noexcept override { return version; }
   Status flush() override { return on_flush ? on_flush() : up->flush(); }
-  Status trim(std::uint64_t keep) override { return up->trim(keep); }
+  Status trim(std::uint64_t keep) override { return on_trim ? on_trim(keep) : up->trim(keep); }
   ManagerState state() const override { return on_state ? on_state() : up->state(); }
 };
 

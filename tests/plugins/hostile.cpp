@@ -149,6 +149,7 @@ extern "C" const emm_plugin_table_v1* emm_plugin_v1() {
       const auto does = self->in("report");
       do_harm(does);
       constexpr std::string_view kWords = "hostile: done\n";
+      if (size == 0) return kWords.size();
       const auto fits = std::min(kWords.size(), size - 1);
       std::memcpy(buffer, kWords.data(), fits);
       buffer[fits] = does == "unended" ? '.' : '\0';
@@ -159,9 +160,10 @@ extern "C" const emm_plugin_table_v1* emm_plugin_v1() {
       do_harm(does);
       const emm_statistic all[] = {
           {"num_ooms", 3}, {does == "twice" ? "num_ooms" : "of its own", 7}, {nullptr, 1}};
-      for (size_t i = 0; i < 3 && i < count; ++i) statistics[i] = all[i];
+      const size_t there_are = does == "nameless" ? 3 : 2;
+      for (size_t i = 0; i < there_are && i < count; ++i) statistics[i] = all[i];
       if (does == "beyond") statistics[count] = {"num_ooms", 4};
-      return does == "many" ? SIZE_MAX : does == "few" && count < 3 ? count : 3;
+      return does == "many" ? SIZE_MAX : does == "few" && count < 2 ? count : there_are;
     };
     return slots;
   }();

@@ -103,7 +103,8 @@ class Browser:
     def screenshot(self, path, whole=True):
         size = self.run("({width: innerWidth, height: document.documentElement.scrollHeight})")
         clip = {"x": 0, "y": 0, "scale": 1, **size} if whole else None
-        picture = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole, **({"clip": clip} if clip else {}))
+        kind = {"format": "webp", "quality": 82} if str(path).endswith(".webp") else {"format": "png"}
+        picture = self.call("Page.captureScreenshot", captureBeyondViewport=whole, **kind, **({"clip": clip} if clip else {}))
         pathlib.Path(path).write_bytes(base64.b64decode(picture["data"]))
 
     def close(self):

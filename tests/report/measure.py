@@ -2,11 +2,10 @@
 """Measures pages of emmctl report in Chromium: size, time to the first picture, frames while one drags and zooms.
 
     measure.py PAGE...
-    measure.py --screenshot OUT.png [--width N] [--dark] [--do JAVASCRIPT] PAGE
+    measure.py --screenshot OUT.png|OUT.webp [--width N] [--window] [--dark] [--do JAVASCRIPT] PAGE
 """
 import argparse
 import os
-import time
 
 from browser import Browser
 
@@ -36,26 +35,26 @@ def main():
     parser.add_argument("pages", nargs="+")
     parser.add_argument("--screenshot")
     parser.add_argument("--width", type=int, default=1280)
+    parser.add_argument("--window", action="store_true", help="only what the window shows")
     parser.add_argument("--dark", action="store_true")
     parser.add_argument("--do", default="")
     given = parser.parse_args()
     for page in given.pages:
         with Browser(given.width, 900, given.dark) as browser:
-            began = time.monotonic()
             browser.open(page)
-            seconds = time.monotonic() - began
             if given.screenshot:
                 if given.do:
                     browser.run(given.do)
                     browser.run("new Promise(done => setTimeout(done, 400))")
-                browser.screenshot(given.screenshot)
+                browser.screenshot(given.screenshot, whole=not given.window)
                 continue
+            first = browser.run("emmctl.timings.preview || performance.now()") / 1000
             shown = browser.run("emmctl.timings.shown || performance.now()") / 1000
             if browser.run("!!emmctl.state.chart"):
                 frames, drawing = drag(browser)
             else:
                 frames, drawing = [], []
-            print(f"{os.path.getsize(page) / 1e6:7.2f} MB, first picture after {shown:.2f} s (with the start of the page {seconds:.2f} s), "
+            print(f"{os.path.getsize(page) / 1e6:7.2f} MB, first picture after {first:.2f} s, every event after {shown:.2f} s, "
                   f"a frame while dragging {middle(frames):.1f} ms (most {max(frames, default=0):.1f}), drawing {middle(drawing):.1f} ms  {page}")
             for complaint in browser.complaints:
                 print("  ", complaint)

@@ -166,6 +166,7 @@ def check_failure_and_results(folder):
         expect_same(browser.run("emmctl.state.marks.map(mark => mark.event)"), [failure["event"] for failure in explained["failures"]], "failures in the picture")
         expect_same(browser.run("[...document.querySelectorAll('.result h2')].map(head => head.textContent.split(' ')[0])"), ["Compare", "Replay", "Conformance"], "results")
         expect("failed" in browser.run("document.querySelector('.result.replay').innerText"), "the failure of the replay")
+        expect("[object" not in browser.run("document.body.innerText"), "words that are an object's name")
         judged = json.loads((folder / "conformance.json").read_text())
         expect_same(browser.run("document.querySelectorAll('.result.conformance tbody tr').length"), len(judged["clauses"]), "clauses")
         quiet(browser, page)

@@ -1,10 +1,14 @@
 #include <memory>
 
 #include "base/text.hpp"
+#include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
 #include "emm/manager_entry.hpp"
+#include "format/file_bytes.hpp"
+#include "format/json_value.hpp"
+#include "trial/compare_rows.hpp"
 #include "trial/compare_text.hpp"
 
 namespace emm {
@@ -15,7 +19,8 @@ using namespace emm::cli;
 class Compare final : public CommandRun {
  public:
   explicit Compare(Arguments& arguments) {
-    trace_.offer(arguments);
+    arguments.inputs("TRACE", paths_, "",
+                     "The traces, in any format of `emmctl list formats`; - is standard input");
     arguments.list("--manager", managers_, "NAME|FILE[:key=value,...]",
                    "A manager, as replay takes it; repeatable. The times of the others are divided "
                    "by those of the first (all bundled ones, if none is given)");
@@ -28,15 +33,30 @@ class Compare final : public CommandRun {
     arguments.count("--rounds", rounds_, "N", "Turns of each manager (7; 1 on a simulated clock)");
     arguments.count("--passes", passes_,
                     "Timed passes in each turn, after a first one; their median counts");
+    arguments.list(
+        "--capacity", capacities_, "SIZE",
+        "Compare on simulated devices of this capacity; repeatable, one comparison each");
+    arguments.text("--baseline", baseline_, "FILE", "A JSON that compare wrote before");
+    arguments.list("--fail-if", gates_, "CONDITION",
+                   "Exit with 1 where a manager is so: 'reserved > 1.02x' of the baseline, "
+                   "'ns_per_event > 1.05x', 'failures > 0'; repeatable");
+    arguments.text("--from", from_, "FORMAT", "The traces' format, if their content does not tell");
+    arguments.flag("--partial", partial_,
+                   "Read a cut or damaged trace up to where the damage begins");
     offer_all_frames(arguments, all_frames_);
-    arguments.output("--json", json_, "Writes the comparison as JSON (emmctl.compare/2)");
+    arguments.output("--markdown", markdown_, "Writes a row of each manager as a Markdown table");
+    arguments.output("--csv", csv_, "Writes the same as CSV, with exact bytes");
+    arguments.output("--json", json_,
+                     "Writes the comparison as JSON (emmctl.compare/2; of several traces or "
+                     "capacities emmctl.compare-set/1)");
     arguments.footer(
         "Bytes and failures come from one pass with all checks, times from passes without them. "
         "/live divides the reserved bytes by the peak of the live bytes, with the requests that "
         "the recording refused; no manager needs less. /no-wait, shown for traces with streams, "
         "divides them by what a manager needs that never waits for another stream. A sign beside a "
-        "ratio below 1 says how the manager came below it. Exit codes: 0 fine; 1 a manager failed "
-        "the trace; 3 nothing could be judged; 128+n ended by signal n.");
+        "ratio below 1 says how the manager came below it. A time fails a condition only where all "
+        "of its interval does; bytes are exact. Exit codes: 0 fine; 1 a manager failed "
+        "the trace, or a condition holds; 3 nothing could be judged; 128+n ended by signal n.");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -60,12 +80,85 @@ class Compare final : public CommandRun {
       if (!manager) return std::move(manager).error();
       managers.push_back(std::move(*manager));
     }
-    handle_interrupts();
-    auto loaded = load_trace(console, trace_);
-    if (!loaded) return std::move(loaded).error();
+    std::vector<trial::Gate> gates;
+    for (const auto& words : gates_) {
+      auto gate = trial::Gate::parse(words);
+      if (!gate) return std::move(gate).error();
+      if (gate->needs_baseline() && baseline_.empty())
+        return fail(Errc::usage, "--fail-if {}: expected --baseline, of which it is so many times",
+                    words);
+      gates.push_back(std::move(*gate));
+    }
+    std::vector<trial::ComparedRow> baseline;
+    if (!baseline_.empty()) {
+      auto text = format::file_bytes(baseline_, &interrupted());
+      if (!text) return std::move(text).error();
+      auto json = format::parse_json(*text, baseline_);
+      if (!json) return std::move(json).error();
+      auto rows = trial::rows_of(*json, baseline_);
+      if (!rows) return std::move(rows).error();
+      baseline = std::move(*rows);
+    }
+    auto devices = devices_asked();
+    if (!devices) return std::move(devices).error();
 
-    auto comparison = trial::compare(loaded->trace, managers,
-                                     {.device = device_,
+    handle_interrupts();
+    All all;
+    for (const auto& path : paths_) {
+      auto loaded = load_trace(console, {.path = path, .format = from_, .partial = partial_});
+      if (!loaded) return std::move(loaded).error();
+      for (const auto& device : *devices) {
+        if (auto compared = compare_one(console, *loaded, managers, device, all); !compared)
+          return compared.error();
+      }
+    }
+    if (auto written = write(console, all); !written) return written.error();
+    for (const auto& gate : gates) {
+      const auto failures = gate.failures(all.rows, baseline, baseline_);
+      if (!failures) return failures.error();
+      for (const auto& words : *failures) console.say(words);
+      all.failed = all.failed || !failures->empty();
+    }
+    if (all.failed) return ExitCode::failure;
+    if (!all.judged) {
+      console.say(
+          "nothing was judged: the trace has no operations, or every manager declined every "
+          "allocation");
+      return ExitCode::inconclusive;
+    }
+    return ExitCode::fine;
+  }
+
+ private:
+  /// What all comparisons of this call say.
+  struct All {
+    std::string text;
+    std::vector<std::string> json;
+    std::vector<trial::ComparedRow> rows;
+    bool failed = false, judged = false;
+  };
+
+  /// The devices to compare on, one after another.
+  Result<std::vector<std::string>> devices_asked() const {
+    if (capacities_.empty()) return std::vector{device_};
+    const bool given = device_.starts_with("sim:");
+    if (!given && device_ != "sim" && device_ != "auto")
+      return fail(Errc::usage, "--capacity with --device {}: expected a simulated device", device_);
+    std::vector<std::string> devices;
+    for (const auto& capacity : capacities_) {
+      const auto bytes = units::parse_bytes(capacity);
+      if (!bytes) return bytes.error();
+      devices.push_back(text::format("sim:capacity={}{}{}", *bytes, given ? "," : "",
+                                     given ? std::string_view(device_).substr(4) : ""));
+    }
+    return devices;
+  }
+
+  Status compare_one(Console& console, const LoadedTrace& loaded,
+                     const std::vector<ManagerFactory>& managers, const std::string& device,
+                     All& all) {
+    auto comparison = trial::compare(loaded.trace, managers,
+                                     {.device = device,
                                       .host_clock = clock_ == "host",
                                       .rounds = rounds_,
                                       .passes = passes_,
@@ -81,39 +174,47 @@ class Compare final : public CommandRun {
       return fail(Errc::interrupted, "interrupted while {}", "comparing");
     }
     for (const auto& each : comparison->cut_off) console.say(each.words);
-    if (comparison->contestants.empty() || comparison->unmeasured) return ExitCode::failure;
-    if (!json_.empty()) {
-      if (auto written = console.write(json_, trial::to_json(*comparison, loaded->trace));
-          !written) {
-        return written.error();
-      }
-    }
-    if (json_ != "-") {
-      console.result(trial::to_text(*comparison, loaded->trace, console.width(), all_frames_));
-    }
-    bool failed = !comparison->cut_off.empty(), judged = false;
+    all.failed = all.failed || !comparison->cut_off.empty();
+    if (comparison->contestants.empty() || comparison->unmeasured) return {};
+    all.json.push_back(trial::to_json(*comparison, loaded.trace));
+    if (!all.text.empty()) all.text += '\n';
+    all.text += trial::to_text(*comparison, loaded.trace, console.width(), all_frames_);
+    for (auto& row : trial::rows_of(*comparison, loaded.trace)) all.rows.push_back(std::move(row));
     for (const auto& each : comparison->contestants) {
-      failed = failed || each.exit_code == 1;
-      judged = judged || each.exit_code != 3;
+      all.failed = all.failed || each.exit_code == 1;
+      all.judged = all.judged || each.exit_code != 3;
     }
-    if (!judged) {
-      console.say(
-          "nothing was judged: the trace has no operations, or every manager declined every "
-          "allocation");
-      return ExitCode::inconclusive;
-    }
-    return failed ? ExitCode::failure : ExitCode::fine;
+    return {};
   }
 
- private:
-  TraceArgument trace_;
+  Status write(Console& console, const All& all) const {
+    if (all.json.empty()) return {};
+    if (!json_.empty()) {
+      auto text = all.json.front();
+      if (all.json.size() > 1) {
+        text = "{\n\"schema\": \"emmctl.compare-set/1\",\n\"comparisons\": [\n" +
+               text::join(all.json, ",\n") + "]\n}\n";
+      }
+      if (auto written = console.write(json_, text); !written) return written;
+    }
+    if (!markdown_.empty()) {
+      if (auto written = console.write(markdown_, trial::to_markdown(all.rows)); !written)
+        return written;
+    }
+    if (!csv_.empty()) {
+      if (auto written = console.write(csv_, trial::to_csv(all.rows)); !written) return written;
+    }
+    if (json_ != "-" && markdown_ != "-" && csv_ != "-") console.result(all.text);
+    return {};
+  }
+
   std::string clock_ = "device";
-  std::string device_ = "auto", json_;
-  std::vector<std::string> managers_;
+  std::string device_ = "auto", json_, markdown_, csv_, baseline_, from_;
+  std::vector<std::string> paths_, managers_, capacities_, gates_;
   CallDeadline deadline_;
   std::optional<std::uint64_t> rounds_;
   std::uint64_t passes_ = 5;
-  bool all_frames_ = false;
+  bool all_frames_ = false, partial_ = false;
 };
 
 }  // namespace

@@ -1,4 +1,7 @@
+#include <malloc.h>
+
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -94,6 +97,193 @@ void fail_in_turn(Bench& b, bool of_ends, std::int32_t native) {
   }
 }
 
+/// Whether the calls that reserve memory are seen: what the driver's own pools reserve is not.
+bool reserving_is_seen(Bench& b) {
+  const auto& ledger = b.watch().ledger();
+  return b.watch().total() != 0 && ledger.calls(Call::mem_alloc_async).made +
+                                           ledger.calls(Call::mem_alloc_from_pool_async).made ==
+                                       0;
+}
+
+// Frees that wait.
+
+struct PendingKind {
+  std::string_view name;
+  std::uint64_t size;
+  Result<BenchMemory> (*make)(Bench& b, std::uint64_t size);
+};
+
+constexpr PendingKind kPendingKinds[] = {
+    {"managed memory", 300'000, [](Bench& b, std::uint64_t size) { return b.try_managed(size); }},
+    {"mapped memory", 70'000,
+     [](Bench& b, std::uint64_t size) { return b.try_hosted(size, {.mapped = true}); }},
+    {"pinned memory", 5'000, [](Bench& b, std::uint64_t size) { return b.try_hosted(size, {}); }},
+    {"device memory", 24_MiB, [](Bench& b, std::uint64_t size) { return b.try_memalloc(size); }},
+};
+
+/// One free of a kind, from where it waits to where it is made.
+void judge_pending(Bench& b, const PendingKind& kind) {
+  constexpr auto kRounding = 2_MiB;
+  auto block = kind.make(b, kind.size);
+  b.expect_ok("flush()", b.manager().flush());
+  const auto before = b.manager().state();
+  const auto added_before = b.observer().added().size();
+  if (!block || !before.pending_count) return;
+  block->drop();
+  const auto after = b.manager().state();
+  if (!after.pending_count || *after.pending_count != *before.pending_count + 1) return;
+  const auto done =
+      text::format("the end of {} bytes of {}, whose free waits", kind.size, kind.name);
+  if (before.pending_bytes && after.pending_bytes) {
+    const auto bytes = *after.pending_bytes - *before.pending_bytes;
+    // Frees without a size count none: HST-8.
+    b.expect(bytes == 0 || (bytes >= kind.size && bytes <= 2 * kind.size + kRounding),
+             text::format("{}: pending_bytes", done), text::format("{} more", bytes),
+             text::format("{} more, or somewhat above where sizes are rounded", kind.size));
+  }
+  const auto added = b.observer().added();
+  b.watch().forget();
+  b.expect_ok("flush()", b.manager().flush());
+  const auto end = b.manager().state();
+  if (end.pending_count && end.pending_bytes && *end.pending_count == 0)
+    b.expect_equal(text::format("{}; then flush(): pending_bytes, with no free pending", done),
+                   *end.pending_bytes, 0u);
+  if (added.size() != added_before + 1) return;
+  b.expect(b.count(added.back().first) != 0, text::format("{}; then flush()", done),
+           text::format("pending_added() said {}, and it is not called",
+                        call_info(added.back().first).name),
+           "the driver call that pending_added() named");
+}
+
+/// What the host was told adds up.
+void judge_told(Bench& b) {
+  const auto added = b.observer().added();
+  const auto pending = b.manager().state().pending_count;
+  if (added.empty() || pending.value_or(1) != 0) return;
+  std::uint64_t count = 0, bytes = 0, added_bytes = 0;
+  for (const auto& flush : b.observer().flushes()) {
+    count += flush.count;
+    bytes += flush.bytes;
+  }
+  b.expect_equal(text::format("the frees that flushed() told of, after {} calls of pending_added() "
+                              "and with none pending",
+                              added.size()),
+                 count, added.size());
+  const bool are_sized = std::all_of(added.begin(), added.end(), [&](const auto& one) {
+    added_bytes += one.second.value_or(0);
+    return one.second.has_value();
+  });
+  if (are_sized)
+    b.expect_equal("the bytes that flushed() told of, after those of pending_added()", bytes,
+                   added_bytes);
+}
+
+// Host memory of the manager's own.
+
+#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
+std::uint64_t heap_in_use() {
+  const auto info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+#else
+std::uint64_t heap_in_use() { return 0; }
+#endif
+
+/// Does `act` thousands of times, and looks at how much more of the heap is in use each time.
+void judge_heap(Bench& b, std::string_view done, const std::function<void()>& act) {
+  constexpr int kFirst = 200, kTimes = 1200;
+  // What a leak of one record takes at least: the heap's smallest piece.
+  constexpr std::uint64_t kLeast = 24;
+  // What the device and the ledger remember of each handle, which is another one each time.
+  constexpr std::uint64_t kOfHandle = 160;
+  if (b.decided()) return;
+  const auto repeat = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      act();
+      b.watch().forget();
+      b.observer().forget();
+    }
+    b.expect_ok("flush()", b.manager().flush());  // a thread of the manager's catches up
+    b.watch().forget();
+    b.observer().forget();
+  };
+  const auto handles = [&] {
+    std::uint64_t count = 0;
+    for (const auto call : {Call::mem_create, Call::event_create, Call::mem_address_reserve})
+      count += b.watch().ledger().calls(call).made;
+    return count;
+  };
+  repeat(kFirst);
+  std::uint64_t least = ~std::uint64_t{0};
+  for (int round = 0; round < 2; ++round) {
+    const auto handles_before = handles();
+    const auto before = heap_in_use();
+    repeat(kTimes);
+    const auto after =
+        heap_in_use() - std::min(heap_in_use(), kOfHandle * (handles() - handles_before));
+    least = std::min(least, after > before ? after - before : 0);
+  }
+  b.expect(least < kTimes * kLeast, text::format("{} times {}", kTimes, done),
+           text::format("{} bytes more of the process's heap are in use, {} each time", least,
+                        least / kTimes),
+           "no more than before");
+}
+
+void check_heap(Bench& b) {
+  b.untraceable();
+  b.expect(true, {}, {}, {});
+  auto& manager = b.manager();
+  const auto flush = [&] { b.expect_ok("flush()", manager.flush()); };
+  for (const auto size : {1_KiB, 300_KiB, 24_MiB}) {
+    judge_heap(b, text::format("memalloc({}) and its free", size), [&] {
+      { const auto block = manager.memalloc(size); }
+      if (size > 1_MiB) flush();
+    });
+  }
+  judge_heap(b, "two neighbours freed, and memory of both asked for", [&] {
+    {
+      const auto first = manager.memalloc(100_KiB);
+      const auto second = manager.memalloc(100_KiB);
+    }
+    const auto both = manager.memalloc(200_KiB);
+  });
+  judge_heap(b, "memallocmanaged(4096), its free and flush()", [&] {
+    { const auto block = manager.memallocmanaged(4_KiB, AttachFlags::global); }
+    flush();
+  });
+  judge_heap(b, "memhostalloc(4096), its free and flush()", [&] {
+    { const auto block = manager.memhostalloc(4_KiB, {.mapped = true}); }
+    flush();
+  });
+  const auto range = b.buffer();
+  judge_heap(b, "mempin(4096) and its end", [&] { const auto block = manager.mempin(range, {}); });
+  judge_heap(b, "a request for 2^50 bytes, which is refused",
+             [&] { const auto refused = manager.memalloc(std::uint64_t{1} << 50); });
+  judge_heap(b, "mempin of a region that is pinned, which is refused", [&] {
+    const auto block = manager.mempin(range, {});
+    const auto again = manager.mempin(range, {});
+  });
+  judge_heap(b, "memalloc(3 MiB), its free and trim(0)", [&] {
+    { const auto block = manager.memalloc(3_MiB); }
+    if (manager.trim(0)) return;
+  });
+  if (!b.is_numba()) {
+    judge_heap(b, "memalloc(65536), memhostalloc(64) and reset()", [&] {
+      const auto block = manager.memalloc(64_KiB);
+      const auto host = manager.memhostalloc(64, {});
+      manager.reset();
+    });
+  }
+  judge_heap(b, "defer_cleanup() and its end",
+             [&] { const auto deferred = manager.defer_cleanup(); });
+  if (const auto info = b.device().mem_get_info(); info && b.is_simulated()) {
+    b.leave_on_device(8_MiB);
+    const auto kept = manager.memalloc(6_MiB);
+    judge_heap(b, "a request for 12 MiB, where the device has 8",
+               [&] { const auto refused = manager.memalloc(12_MiB); });
+  }
+}
+
 constexpr Clause kAccountsClauses[] = {
     {.id = "accounts/balance",
      .rule = "After every operation, and the manager's end, all that came from the device is back, "
@@ -145,13 +335,7 @@ constexpr Clause kAccountsClauses[] = {
            const auto look = [&](std::string_view when) {
              const auto said = *b.manager().state().reserved_bytes;
              const auto rounded = b.held() + (blocks.size() + 4) * kRounding;
-             // What the driver's own pools reserve is not seen.
-             const auto& ledger = b.watch().ledger();
-             const bool is_seen = b.watch().total() != 0 &&
-                                  ledger.calls(Call::mem_alloc_async).made +
-                                          ledger.calls(Call::mem_alloc_from_pool_async).made ==
-                                      0;
-             b.expect(said >= live && (!is_seen || said <= rounded),
+             b.expect(said >= live && (!reserving_is_seen(b) || said <= rounded),
                       text::format("reserved bytes {}", when), text::format("{}", said),
                       text::format("from {} to {}", live, rounded));
            };
@@ -179,11 +363,109 @@ constexpr Clause kAccountsClauses[] = {
                       block ? "the driver is asked for memory" : describe(block.error()),
                       "memory that the manager has");
            }
+           for (const auto size : {64_KiB, 1_MiB, 3_MiB}) {
+             if (!b.manager().state().largest_free_bytes || b.watch().total() == 0) break;
+             b.memalloc(size).drop();
+             b.expect_ok("flush()", b.manager().flush());
+             const auto said = *b.manager().state().largest_free_bytes;
+             b.watch().forget();
+             const auto block = b.try_memalloc(size);
+             const auto asked = b.count(Call::mem_alloc) + b.count(Call::mem_create) +
+                                b.count(Call::runtime_malloc) + b.count(Call::mem_alloc_async) +
+                                b.count(Call::mem_alloc_from_pool_async);
+             b.expect(
+                 !block || asked != 0 || said >= size,
+                 text::format("a request for {} bytes, which needs nothing of the device", size),
+                 text::format("largest_free_bytes was {}", said), text::format("{} or more", size));
+           }
            blocks.clear();
            live = 0;
            b.expect_ok("flush()", b.manager().flush());
            if (b.manager().trim(0)) look("after all was freed, flush() and trim(0)");
          }},
+
+    {.id = "accounts/pending",
+     .rule = "What a manager says is pending are the frees that it has not made, with their bytes; "
+             "and what it tells of frees that wait and are made adds up.",
+     .source = "emm_plugin.h, emm_state, pending_added and flushed",
+     .level = Level::should,
+     .scope = Scope::all,
+     .may_fail_with = "PD-1 PD-9 PD-16 deferral/nothing_lost",
+     .check =
+         [](Bench& b) {
+           b.manager();
+           if (!b.manager().state().pending_count)
+             return b.not_applicable("this manager does not say what is pending");
+           b.expect(true, {}, {}, {});
+           for (int round = 0; round < 2; ++round) {
+             for (const auto& kind : kPendingKinds) judge_pending(b, kind);
+           }
+           {
+             const auto deferred = b.defer();
+             for (int i = 0; i < 24; ++i) {
+               if (const auto block = b.try_managed(4_KiB)) continue;
+             }
+           }
+           b.expect_ok("flush()", b.manager().flush());
+           judge_told(b);
+         }},
+
+    {.id = "accounts/trim",
+     .rule = "trim(keep) gives idle memory back until no more than that is held, and takes nothing "
+             "that is alive.",
+     .source = "emm_plugin.h, trim; emm/memory_manager.hpp",
+     .level = Level::must,
+     .scope = Scope::all,
+     .check =
+         [](Bench& b) {
+           b.untraceable();
+           const auto unit =
+               std::min<std::uint64_t>(b.affordable(80_MiB) / 80, 1_MiB) & ~(64_KiB - 1);
+           auto kept = b.memalloc(64_KiB);
+           if (b.decided()) return;
+           b.fill(kept, 0x37);
+           b.expect(true, {}, {}, {});
+           const auto leave_idle = [&] {
+             std::vector<BenchMemory> blocks;
+             for (const auto units : {3, 3, 3, 24, 3, 9, 20, 3}) {
+               auto block = b.try_memalloc(static_cast<std::uint64_t>(units) * unit);
+               if (block) blocks.push_back(*std::move(block));
+             }
+             blocks.clear();
+             b.expect_ok("flush()", b.manager().flush());
+           };
+           leave_idle();
+           const auto idle = b.held();
+           const auto first = b.manager().trim(0);
+           if (!first && first.error().code == Errc::not_supported)
+             return b.not_applicable(describe(first.error()));
+           if (!reserving_is_seen(b) || b.held() == idle)
+             return b.not_applicable("this manager gives nothing back where it is told to trim");
+           for (const auto keep : {40 * unit, 12 * unit, 5 * unit, std::uint64_t{0}}) {
+             leave_idle();
+             const auto done = text::format("trim({})", keep);
+             b.expect_ok(done, b.manager().trim(keep));
+             b.expect(b.holds(kept, 0x37), done, "memory that is alive has other content",
+                      "it is as it was");
+             // What a block that is alive is cut from cannot be given back.
+             kept.drop();
+             b.expect_ok("flush()", b.manager().flush());
+             b.expect_ok(done, b.manager().trim(keep));
+             b.expect(b.held() <= keep, text::format("{}, with nothing alive", done),
+                      text::format("{} bytes of the device are held", b.held()),
+                      text::format("{} or less", keep));
+             kept = b.memalloc(64_KiB);
+             b.fill(kept, 0x37);
+           }
+         }},
+
+    {.id = "accounts/host_heap",
+     .rule = "However long it serves, a manager's own host memory does not grow.",
+     .source = "what a manager is for",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "*",  // what is not ended often leaves its record behind
+     .check = check_heap},
 
     {.id = "accounts/live_bytes",
      .rule = "What a manager says is live is what was handed out and has not ended.",

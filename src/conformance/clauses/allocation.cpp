@@ -5,6 +5,7 @@
 #include "base/host_memory.hpp"
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "emm/memory_statistics.hpp"
 
 // Beyond the catalogue: what RMM's suite asks of a memory resource, with content looked at
 // throughout.
@@ -107,6 +108,7 @@ constexpr Clause kAllocationClauses[] = {
            const auto kept = b.memalloc(64_KiB);
            if (b.decided()) return;
            b.fill(kept, 6);
+           const auto ooms = b.manager().statistics().num_ooms;
            for (const auto size : {std::uint64_t{1} << 50, (std::uint64_t{1} << 63) + 1,
                                    ~std::uint64_t{0} - 4095, ~std::uint64_t{0}}) {
              const auto block = b.try_memalloc(size);
@@ -114,6 +116,9 @@ constexpr Clause kAllocationClauses[] = {
            }
            b.expect(b.holds(kept, 6), "requests that are too large", "other memory is lost",
                     "it is as it was");
+           if (const auto counted = b.manager().statistics().num_ooms; ooms && counted)
+             b.expect_equal("num_ooms of statistics() after four requests that were out of memory",
+                            *counted - *ooms, 4u);
            b.expect_ok("memalloc(65536) after them", b.try_memalloc(64_KiB));
          }},
 

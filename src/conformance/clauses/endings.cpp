@@ -108,7 +108,7 @@ constexpr Clause kEndingsClauses[] = {
      .source = "CPython, sys.unraisablehook",
      .level = Level::should,
      .scope = Scope::host,
-     .may_fail_with = "PD-11",
+     .may_fail_with = "PD-11 errors/frees_told",
      .check =
          [](Bench& b) {
            if (b.is_numba()) return b.not_applicable("as Numba, a flush stops at the first: PD-11");

@@ -1,7 +1,12 @@
+#include <algorithm>
 #include <array>
+#include <chrono>
+#include <mutex>
+#include <thread>
 
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "conformance/interrupted_threads.hpp"
 #include "emm/memory_statistics.hpp"
 
 // Beyond the catalogue: what a manager answers where something goes wrong, and the parts of
@@ -81,6 +86,173 @@ void with_failing_driver(Bench& b, std::int32_t native, Judge judge) {
   }
 }
 
+// Frees that the driver refuses.
+
+constexpr std::int32_t kIllegalAddress = 700;
+constexpr auto kMemoryFrees = {Call::mem_free,  Call::runtime_free,  Call::mem_free_async,
+                               Call::mem_unmap, Call::mem_free_host, Call::mem_host_unregister};
+
+/// Does `act` while the driver refuses every free. Whoever made a free has to say so: `act` by its
+/// answer, which is true where it said that a free failed, or the manager to its observer.
+template <class Act>
+void judge_refused_frees(Bench& b, std::string_view done, Act act) {
+  if (b.decided()) return;
+  const auto before = b.observer().failures();
+  const auto heard = [&] { return b.observer().failures() - before; };
+  const auto refused = [&] {
+    const auto events = b.watch().events();
+    return std::count_if(events.begin(), events.end(), [](const auto& event) {
+      return event.native == kIllegalAddress && is_end(event.call);
+    });
+  };
+  b.watch().forget();
+  for (const auto call : kMemoryFrees) b.watch().fail_always(call, kIllegalAddress);
+  const bool said = act();
+  // A manager may free on a thread of its own.
+  for (int i = 0; i < 50 && refused() != 0 && !said && heard() == 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (const auto call : kMemoryFrees) b.watch().fail_always(call, 0);
+  b.expect(refused() == 0 || said || heard() != 0,
+           text::format("{}, each free answering {}", done, code(kIllegalAddress)),
+           text::format("the driver refused {} frees, and nobody is told", refused()),
+           text::format("{} as the answer of the call that made them, or free_failed()",
+                        code(kIllegalAddress)));
+}
+
+std::vector<BenchMemory> one_of_each_kind(Bench& b) {
+  std::vector<BenchMemory> blocks;
+  const auto keep = [&](Result<BenchMemory> made) {
+    if (made) blocks.push_back(*std::move(made));
+  };
+  keep(b.try_memalloc(64_KiB));
+  keep(b.try_memalloc(24_MiB));
+  keep(b.try_managed(4_KiB));
+  keep(b.try_hosted(4_KiB, {.mapped = true}));
+  keep(b.try_hosted(4_KiB, {}));
+  keep(b.try_pin(b.buffer(), {.mapped = true}));
+  keep(b.try_pin(b.buffer()));
+  return blocks;
+}
+
+void check_frees_told(Bench& b) {
+  b.untraceable();
+  b.manager();
+  b.expect(true, {}, {}, {});
+  for (auto& block : one_of_each_kind(b)) {
+    const auto done = text::format("the end of {} bytes of {} memory", block.size(),
+                                   block.host() != nullptr ? "page-locked"
+                                   : block.is_mapped()     ? "managed"
+                                                           : "device");
+    judge_refused_frees(b, done, [&] {
+      block.drop();
+      return false;
+    });
+  }
+  judge_refused_frees(b, "flush()", [&] { return !b.manager().flush(); });
+  for (int i = 0; i < 40; ++i) {
+    auto block = i % 2 == 0 ? b.try_managed(4_KiB) : b.try_hosted(64, {.mapped = true});
+    if (!block) continue;
+    judge_refused_frees(b, "the end of one block of many, which makes the frees that waited", [&] {
+      block->drop();
+      return false;
+    });
+  }
+  { const std::array idle{b.try_memalloc(3_MiB), b.try_memalloc(3_MiB), b.try_memalloc(24_MiB)}; }
+  judge_refused_frees(b, "trim(0)", [&] { return !b.manager().trim(0); });
+  { const std::array idle{b.try_memalloc(3_MiB), b.try_memalloc(3_MiB), b.try_memalloc(24_MiB)}; }
+  // The answer of a request says nothing of frees.
+  judge_refused_frees(b, "a request for more than there is", [&] {
+    const auto info = b.device().mem_get_info();
+    const auto out = info ? b.try_memalloc(info->free + 2_MiB) : info.error();
+    return false;
+  });
+  for (const bool refuses : {true, false}) {
+    const auto before = b.observer().failures();
+    const auto ask = [&] {
+      for (int i = 0; i < 2; ++i) {
+        b.watch().fail(Call::mem_host_get_device_pointer, {kIllegalAddress});
+        const auto block = i == 0 ? b.try_hosted(4_KiB, {.mapped = true})
+                                  : b.try_pin(b.buffer(), {.mapped = true});
+        b.watch().fail(Call::mem_host_get_device_pointer, {});
+      }
+      return false;
+    };
+    if (refuses) {
+      judge_refused_frees(b, "a request for mapped memory that has no device address", ask);
+      continue;
+    }
+    ask();
+    b.expect_equal(
+        "free_failed() in requests for mapped memory without a device address, whose "
+        "frees succeed",
+        b.observer().failures() - before, 0u);
+  }
+  for (const auto size : {4_KiB, 8_KiB}) {
+    for (const bool pins : {false, true}) {
+      auto block = pins ? b.try_pin(b.buffer(size)) : b.try_hosted(size, {});
+      if (!block) continue;
+      judge_refused_frees(b, pins ? "a region unpinned by reset()" : "reset()", [&] {
+        b.reset();
+        return false;
+      });
+    }
+  }
+  const auto alive = one_of_each_kind(b);
+  judge_refused_frees(b, "reset() with memory of each kind alive", [&] {
+    b.reset();
+    return false;
+  });
+  const auto again = one_of_each_kind(b);
+  judge_refused_frees(b, "the manager's end with memory of each kind alive", [&] {
+    b.end_manager();
+    return false;
+  });
+}
+
+// The words of an error.
+
+void check_words(Bench& b) {
+  using std::chrono::steady_clock;
+  constexpr std::array<std::uint64_t, 2> kSizes{(std::uint64_t{1} << 61) + 4_KiB,
+                                                (std::uint64_t{1} << 62) + 8_KiB};
+  b.untraceable();
+  auto& manager = b.manager();
+  const auto words_of = [&](std::uint64_t size) {
+    const auto refused = manager.memalloc(size);
+    return refused ? std::string() : std::string(refused.error().message);
+  };
+  const std::array words{words_of(kSizes[0]), words_of(kSizes[1])};
+  bool is_steady = !words[0].empty() && words[0] != words[1];
+  for (int i = 0; i < 4; ++i)
+    is_steady = is_steady && words_of(kSizes[0]) == words[0] && words_of(kSizes[1]) == words[1];
+  if (!is_steady)
+    return b.not_applicable("the words of an error do not tell one request from another");
+  b.expect(true, {}, {}, {});
+  std::mutex mutex;
+  std::array<std::string, 2> wrong;
+  const auto until = steady_clock::now() + std::chrono::milliseconds(60);
+  run_interrupted(b, 2, [&](std::size_t at) {
+    while (steady_clock::now() < until) {
+      std::string seen;
+      {
+        const InManager in_manager;
+        seen = words_of(kSizes[at]);
+      }
+      if (seen == words[at]) continue;
+      const std::lock_guard lock(mutex);
+      wrong[at] = seen;
+      return;
+    }
+  });
+  for (std::size_t at = 0; at < 2; ++at) {
+    b.expect(wrong[at].empty(),
+             text::format("memalloc({}), which fails, while another thread's memalloc({}) fails",
+                          kSizes[at], kSizes[1 - at]),
+             text::format("last_error() says \"{}\"", text::printable(wrong[at], 120)),
+             text::format("\"{}\", as without the other thread", text::printable(words[at], 120)));
+  }
+}
+
 constexpr Clause kErrorsClauses[] = {
     {.id = "errors/passed_on",
      .rule = "An error of the driver other than out of memory is the answer, with its code.",
@@ -112,6 +284,59 @@ constexpr Clause kErrorsClauses[] = {
                       text::format("{}: {}", code(error.native), describe(error)),
                       code(kOutOfMemory));
            });
+         }},
+
+    {.id = "errors/frees_told",
+     .rule =
+         "A free that the driver refuses is told: by the answer of the call that made it, or to "
+         "whoever observes the manager.",
+     .source = "emm_plugin.h, free_failed and flush; ERR-2",
+     .level = Level::should,
+     .scope = Scope::all,
+     .may_fail_with = "ERR-2 PD-11",
+     .check =
+         [](Bench& b) {
+           if (b.is_numba()) return b.not_applicable("as Numba, a flush stops at the first: PD-11");
+           if (b.subject().is_pair)
+             return b.not_applicable("functions that answer no code have nobody to tell");
+           check_frees_told(b);
+         }},
+
+    {.id = "errors/words",
+     .rule = "The words of an error are those of the calling thread's own last failure.",
+     .source = "emm_plugin.h, last_error",
+     .level = Level::must,
+     .scope = Scope::all,
+     .check = check_words},
+
+    {.id = "errors/initialize",
+     .rule =
+         "Where the driver fails in initialize(), the answer is its code, or the manager serves "
+         "all the same.",
+     .source = "emm_plugin.h: any other status is passed on as it is; NBEP 7, initialize",
+     .level = Level::must,
+     .scope = Scope::all,
+     .check =
+         [](Bench& b) {
+           b.untraceable();
+           auto& manager = b.uninitialized();
+           b.watch().fail_all(kIllegalAddress);
+           const auto answer = manager.initialize();
+           b.watch().fail_all(0);
+           const auto done =
+               text::format("initialize(), each driver call answering {}", code(kIllegalAddress));
+           b.expect(answer || b.subject().is_pair || answer.error().native == kIllegalAddress, done,
+                    answer ? "" : describe(answer.error()), code(kIllegalAddress));
+           if (answer) {
+             const auto block = manager.memalloc(64_KiB);
+             b.expect(block || block.error().code == Errc::not_supported,
+                      text::format("{}, which it answers with success; then memalloc(65536)", done),
+                      block ? "" : describe(block.error()), "memory");
+           }
+           b.expect_ok(text::format("{}; then once more, the driver being well", done),
+                       manager.initialize());
+           const auto block = b.any(64_KiB);
+           b.expect(block.alive(), "memalloc(65536) after that", "no memory", "memory");
          }},
 
     {.id = "errors/options",
@@ -226,6 +451,11 @@ constexpr Clause kErrorsClauses[] = {
            }
            const auto info = b.manager().get_memory_info();
            const auto flushed = b.manager().flush();
+           // Where nothing is there is nothing to export; the manager goes on.
+           const auto none = b.manager().get_ipc_handle({.device_pointer = {64}, .size = 64});
+           b.expect(!none, "get_ipc_handle of 64 bytes at address 64, where nothing is", "a handle",
+                    "an error, or not_supported");
+           b.any(100).drop();
            b.reset();
          }},
 };

@@ -284,7 +284,7 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:1351-1371; numba#3508",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "DFR-7",
+     .may_fail_with = "DFR-7 reset/ends_all",
      .check =
          [](Bench& b) {
            const auto range = b.buffer();
@@ -332,7 +332,7 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "api:427-467",
      .level = Level::should,
      .scope = Scope::all,
-     .may_fail_with = "HST-6 DFR-7",
+     .may_fail_with = "HST-6 DFR-7 reset/ends_all",
      .check =
          [](Bench& b) {
            auto block = b.pin(b.buffer());

@@ -39,8 +39,9 @@ class InfoProgram {
  public:
   InfoProgram(Bench& bench, std::uint64_t unit) : b_(bench), unit_(unit) {}
 
-  void run() {
-    b_.leave_on_device(96_MiB * unit_);  // the rest of the device is in use by others
+  /// `left` bytes are free; the rest of the device is in use by others.
+  void run(std::uint64_t left) {
+    b_.leave_on_device(left);
     const auto before = b_.device().mem_get_info();
     if (!before) return b_.inconclusive(describe(before.error()));
     free_before_ = before->free;
@@ -204,19 +205,25 @@ constexpr Clause kMemoryInfoClauses[] = {
      .may_fail_with = "INF-1 INF-2",
      .check =
          [](Bench& b) {
-           const auto judge = [](Bench& on, std::uint64_t unit) {
+           const auto judge = [](Bench& on, std::uint64_t unit, std::uint64_t left) {
              on.untraceable();
              InfoProgram program(on, unit);
-             program.run();
+             program.run(left * unit);
              if (!on.decided()) program.judge();
            };
-           judge(b, b.is_simulated() ? 1 : 16);
+           judge(b, b.is_simulated() ? 1 : 16, 96_MiB);
            if (b.decided() || !b.is_simulated() || b.subject().standins != nullptr) return;
            // A device whose bytes 32 bits do not count.
            auto large = b.with_capacity("64GiB");
            if (!large) return b.inconclusive(describe(large.error()));
-           judge(**large, 256);
+           judge(**large, 256, 96_MiB);
            b.take(**large);
+           if (b.decided() || !b.capacity().limit) return;
+           // A device that has more than the manager's own limit.
+           auto roomy = b.with_capacity("2GiB");
+           if (!roomy) return b.inconclusive(describe(roomy.error()));
+           judge(**roomy, 1, 1_GiB);
+           b.take(**roomy);
          }},
 };
 

@@ -291,7 +291,7 @@ constexpr Clause kPendingClauses[] = {
      .scope = Scope::host,
      .may_fail_with = "MAN-3 DFR-2 accounts/balance accounts/every_call_failed "
                       "accounts/refused_frees deferral/nothing_lost deferral/manager_end "
-                      "flags/memallocmanaged reset/ends_all accounts/manager_end",
+                      "flags/memallocmanaged reset/ends_all accounts/manager_end accounts/pending",
      .check =
          [](Bench& b) {
            auto deferred = b.defer();
@@ -352,7 +352,7 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:728-745, 840-847, 1351-1371",
      .level = Level::should,
      .scope = Scope::host,
-     .may_fail_with = "RST-8",
+     .may_fail_with = "RST-8 deferral/reset",
      .check =
          [](Bench& b) {
            const auto deferred = b.defer();

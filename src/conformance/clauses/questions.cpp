@@ -163,6 +163,8 @@ constexpr Clause kQuestionsClauses[] = {
      .scope = Scope::all,
      .check =
          [](Bench& b) {
+           const auto hosted = b.try_hosted(64, {.mapped = true});  // which is not exported
+           const auto managed = b.try_managed(64);
            std::vector<BenchMemory> blocks;
            const auto room = b.affordable(160_MiB);
            for (const auto size : {64_KiB, 64_KiB, 3_MiB, 5_MiB, 12_MiB, 3_MiB, 40_MiB, 100_KiB}) {

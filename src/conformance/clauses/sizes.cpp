@@ -317,6 +317,11 @@ constexpr Clause kSizesClauses[] = {
                }
              }
            }
+           if (b.decided() || !b.is_simulated()) return;
+           b.release_ballast();  // others have left
+           const auto large = b.affordable(400_MiB);
+           const auto block = b.try_memalloc(large);
+           b.gives(block, large);
          }},
 
     {.id = "suite/many",

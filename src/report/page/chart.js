@@ -22,7 +22,7 @@ function h(tag, properties = {}, ...children) {
     else if (value === true) element.setAttribute(name, '');
     else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
   }
-  element.append(...children.flat().filter(child => child !== null && child !== undefined));
+  element.append(...children.flat(Infinity).filter(child => child !== null && child !== undefined));
   return element;
 }
 const swatch = (name, line = false) => h('i', {class: line ? 'swatch line' : 'swatch', style: line ? `border-color:var(--${name})` : `background:var(--${name})`});

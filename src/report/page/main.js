@@ -37,10 +37,12 @@ function setCurves() {
     name: `reserved by ${manager.name}`, steps: managerSteps(events.managers[i], device), colour: LINES[(i + 1) % LINES.length], dash: DASHES[(i + 1) % DASHES.length], width: 2}));
   state.lines = lines;
   const devices = trace.devices.filter(each => device === null || each.device === device), levels = [];
-  const noWait = devices.reduce((sum, each) => sum + (each.no_wait || 0), 0), least = devices.reduce((sum, each) => sum + (each.peak_live || 0), 0);
+  const noWait = devices.reduce((sum, each) => sum + (each.no_wait || 0), 0), least = devices.reduce((sum, each) => sum + (each.peak_needed || 0), 0);
   if (noWait > least) levels.push({name: 'no-wait need', bytes: noWait, colour: 'quiet', dash: [2, 3]});
   const capacity = devices.reduce((sum, each) => sum + (each.capacity || 0), 0);
   if (capacity) levels.push({name: devices.length > 1 ? 'capacity of all devices' : 'capacity', bytes: capacity, colour: 'limit', dash: [8, 4]});
+  const replayed = new Set(trace.managers.map(manager => Number((/capacity=(\d+)/.exec(manager.summary.device) || [])[1]) * devices.length));
+  for (const bytes of replayed) if (bytes > 0 && bytes !== capacity) levels.push({name: 'capacity in the replays', bytes, colour: 'limit', dash: [8, 4]});
   state.levels = levels;
   const marks = [];
   for (let i = 0; i < events.memories; ++i) {
@@ -104,7 +106,14 @@ async function chooseTrace(which) {
     $('memory').scrollIntoView({block: 'start'});
     $('chart').focus({preventScroll: true});
   });
-  await new Promise(done => setTimeout(done));
+  // The most of each part of the trace, while the events are unpacked.
+  if (trace.live_overview) {
+    const all = [trace.live_overview, trace.reserved_overview || [], ...trace.managers.map(manager => manager.overview)];
+    $('wait').replaceChildren(h('div', {class: 'preview'}, smallPicture(trace.live_overview, trace.reserved_overview || (trace.managers[0] || {}).overview,
+        Math.max(1, ...all.flat()), 'A first look')), 'Unpacking the events ...');
+  }
+  await new Promise(done => requestAnimationFrame(() => setTimeout(done)));
+  page.timings.preview = performance.now();
   for (const id of ['memory', 'live', 'map']) $(id).hidden = true;
   if (!trace.events) { $('wait').textContent = 'This trace has no events.'; return; }
   const events = state.events = await Events.read(trace, document.querySelectorAll('.payload')[which].textContent.trim());

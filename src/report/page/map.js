@@ -110,7 +110,7 @@ class AddressMap {
       : 'Nothing that has an address is live then.';
     this.paint(regions, groups);
     const names = [...groups.names.map((name, i) => [groups.colour(i), name]), ['free', 'free']];
-    if (total('pending')) names.push(['text', 'freed, waiting for another stream']);
+    if (total('pending')) names.push(['quiet', 'freed, waiting for another stream']);
     if (total('gone')) names.push(['unmapped', 'addresses that are not mapped']);
     const legend = names.map(([colour, name]) => h('span', {}, swatch(colour), name.length > 60 ? name.slice(0, 57) + '...' : name));
     if (regions.some(region => region.pool)) legend.push(h('span', {}, h('i', {class: 'swatch', style: 'border:2px solid var(--l3)'}), 'segment of a private pool'));
@@ -146,7 +146,7 @@ class AddressMap {
       }
     };
     const colours = groups.names.map((_, i) => colourOf(groups.colour(i)));
-    const free = colourOf('free'), line = colourOf('line'), unmapped = colourOf('unmapped'), pending = colourOf('text'), pool = colourOf('l3');
+    const free = colourOf('free'), line = colourOf('line'), unmapped = colourOf('unmapped'), pending = colourOf('quiet'), pool = colourOf('l3');
     let flow = 0;
     for (const region of regions) {
       const begin = flow, gaps = region.unmapped;

@@ -115,6 +115,7 @@ const RESULTS = {
                     numeric(each.devices.map(device => device.reserved_over_no_wait_need === null ? '' : device.reserved_over_no_wait_need.toFixed(3)).join(', ')),
                     numeric(time(each)), numeric(duration(Math.round(each.first_ns_per_event.median))), numeric(h('span', {class: each.failures ? 'bad' : ''}, grouped(each.failures)))]))];
   },
+  'compare-set'(content) { return content.comparisons.map(each => [h('h3', {}, short(each.trace)), RESULTS.compare(each)]); },
   tune(content) {
     const rows = content.ranking || [], most = Math.max(1, ...rows.map(each => each.peak_reserved_bytes || 0));
     return [table(['Setting', 'Serves it', numeric('Peak reserved'), '', numeric('Fits into'), numeric('Retries'), numeric('Device calls'), 'How'],
@@ -124,13 +125,15 @@ const RESULTS = {
   conformance(content) {
     const order = {fail: 0, inconclusive: 1, not_applicable: 2, pass: 3};
     const told = content.clauses.filter(clause => clause.verdict === 'fail' || clause.verdict === 'inconclusive').sort((a, b) => order[a.verdict] - order[b.verdict]);
-    const story = clause => Object.entries(clause).filter(([key, value]) => !['id', 'rule', 'source', 'level', 'scope', 'verdict'].includes(key) && value !== null && value !== '')
-        .map(([key, value]) => h('div', {}, h('h3', {}, key.replaceAll('_', ' ')), typeof value === 'string' ? h('pre', {}, value) : Array.isArray(value) && value.every(each => typeof each === 'string') ? h('pre', {}, value.join('\n')) : h('pre', {}, JSON.stringify(value, null, 2))));
+    const STORY = ['done', 'seen', 'expected', 'why'], known = ['id', 'rule', 'source', 'level', 'scope', 'verdict', ...STORY];
+    const story = clause => [h('dl', {}, STORY.filter(key => clause[key]).flatMap(key => [h('dt', {}, key), h('dd', {}, clause[key])])),
+        ...Object.entries(clause).filter(([key, value]) => !known.includes(key) && value !== null && value !== '').map(([key, value]) =>
+          h('details', {}, h('summary', {}, key.replaceAll('_', ' ')), h('pre', {}, typeof value === 'string' ? value : JSON.stringify(value, null, 2))))];
     return [h('div', {class: 'figures'}, [['Passed', content.pass], ['Failed', content.fail], ['Not applicable', content.not_applicable], ['Inconclusive', content.inconclusive]].map(
                 ([name, count]) => h('div', {class: name === 'Failed' && count ? 'figure bad' : 'figure'}, h('b', {}, grouped(count)), h('span', {}, name)))),
             h('p', {class: 'prose'}, `${content.subject} on ${content.device}, profile ${content.profile}, seed ${content.seed}.`),
             told.map(clause => h('details', {open: told.length <= 12}, h('summary', {}, h('b', {class: clause.verdict === 'fail' ? 'bad' : ''}, `${clause.verdict} ${clause.id}`), ` ${clause.rule}`),
-                                 h('div', {class: 'verdict'}, h('p', {class: 'hint'}, `${clause.level}; ${clause.scope}; ${clause.source}`), story(clause)))),
+                                 h('div', {class: clause.verdict === 'fail' ? 'verdict' : 'verdict unknown'}, h('p', {class: 'hint'}, `${clause.level}; ${clause.scope}; ${clause.source}`), story(clause)))),
             h('details', {}, h('summary', {}, `All ${grouped(content.clauses.length)} clauses`),
               table(['Clause', 'Verdict', 'Rule', 'Level'], content.clauses.map(clause => [clause.id, h('span', {class: clause.verdict === 'fail' ? 'bad' : clause.verdict === 'pass' ? 'good' : ''}, clause.verdict.replace('_', ' ')), clause.rule, clause.level])))];
   },

@@ -1,0 +1,79 @@
+#include "trial/compare_rows.hpp"
+
+#include <gtest/gtest.h>
+
+namespace emm::trial {
+namespace {
+
+ComparedRow row(std::string manager, std::uint64_t reserved, double ns = 100) {
+  return {.trace = "a/x.json",
+          .device = "sim",
+          .manager = std::move(manager),
+          .peak_live = 1000,
+          .no_wait = 1000,
+          .peak_reserved = reserved,
+          .warm = {.median = ns, .low = ns - 5, .high = ns + 5, .confidence = 0.95}};
+}
+
+std::vector<std::string> failures(const std::string& words, const std::vector<ComparedRow>& rows,
+                                  const std::vector<ComparedRow>& baseline = {}) {
+  const auto gate = Gate::parse(words);
+  EXPECT_TRUE(gate) << words;
+  const auto found = gate->failures(rows, baseline, "base.json");
+  EXPECT_TRUE(found);
+  return *found;
+}
+
+TEST(Gate, HoldsAtItsBoundAndFailsAboveIt) {
+  const std::vector<ComparedRow> baseline{row("pool", 1000)};
+
+  EXPECT_TRUE(failures("reserved > 1.02x", {row("pool", 1020)}, baseline).empty());
+  EXPECT_EQ(failures("reserved > 1.02x", {row("pool", 1021)}, baseline).size(), 1u);
+  EXPECT_EQ(failures("reserved >= 1.02x", {row("pool", 1020)}, baseline).size(), 1u);
+}
+
+TEST(Gate, TakesSizesWithoutABaseline) {
+  EXPECT_EQ(failures("reserved>2KiB", {row("a", 2048), row("b", 2049)}).size(), 1u);
+  EXPECT_EQ(failures("failures > 0", {row("a", 1)}).size(), 0u);
+}
+
+TEST(Gate, FailsATimeOnlyWhereAllOfItsIntervalIsBeyondTheSavedOne) {
+  const std::vector<ComparedRow> baseline{row("pool", 1, 100)};  // 95 to 105
+
+  EXPECT_TRUE(failures("ns_per_event > 1.05x", {row("pool", 1, 115)}, baseline).empty());
+  EXPECT_EQ(failures("ns_per_event > 1.05x", {row("pool", 1, 116)}, baseline).size(), 1u);
+}
+
+TEST(Gate, FindsTheSameFileByAnotherPathAndRefusesWhatIsNotThere) {
+  auto moved = row("pool", 1000);
+  moved.trace = "b/x.json";
+
+  EXPECT_TRUE(failures("reserved > 1x", {row("pool", 1000)}, {moved}).empty());
+  EXPECT_FALSE(Gate::parse("reserved > 1x")->failures({row("other", 1)}, {moved}, "base.json"));
+}
+
+TEST(Gate, IsNotWordsOfAnotherKind) {
+  for (const std::string words : {"", "reserved", "speed > 1", "reserved > ", "reserved > -1x",
+                                  "failures > 2KiB", "reserved > 1.x2"}) {
+    EXPECT_FALSE(Gate::parse(words)) << words;
+  }
+}
+
+TEST(Rows, AreTheSameInMarkdownAndCsv) {
+  auto odd = row("a|b,\"c\"", 1500);
+
+  EXPECT_NE(to_markdown({odd}).find("| a\\|b,\"c\" | 1.46 KiB | 1.500 | 1.500 | 100.0 |"),
+            std::string::npos);
+  EXPECT_NE(to_csv({odd}).find("a/x.json,sim,\"a|b,\"\"c\"\"\",1000,1000,1500,100,95,105,0,0,0,0"),
+            std::string::npos);
+}
+
+TEST(Rows, OfAFileThatIsNoComparisonAreAnError) {
+  const auto json = format::parse_json(R"({"schema":"emmctl.replay/1"})");
+  ASSERT_TRUE(json);
+
+  EXPECT_FALSE(rows_of(*json, "x.json"));
+}
+
+}  // namespace
+}  // namespace emm::trial
