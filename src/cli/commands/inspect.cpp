@@ -1,4 +1,3 @@
-#include <cstdlib>
 #include <memory>
 #include <optional>
 
@@ -7,6 +6,7 @@
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load_recording.hpp"
+#include "cli/locale.hpp"
 #include "inspect/picture.hpp"
 #include "inspect/profile_text.hpp"
 
@@ -14,17 +14,6 @@ namespace emm {
 namespace {
 
 using namespace emm::cli;
-
-/// Does the terminal show UTF-8, as the locale says?
-bool speaks_utf8() {
-  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    const char* value = std::getenv(name);
-    if (value == nullptr || *value == '\0') continue;
-    const auto locale = text::lower(value);
-    return locale.find("utf-8") != std::string::npos || locale.find("utf8") != std::string::npos;
-  }
-  return false;
-}
 
 class Inspect final : public CommandRun {
  public:

@@ -7,6 +7,7 @@
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
 #include "cli/memory_maps.hpp"
+#include "cli/recorded_manager.hpp"
 #include "cli/recorded_settings.hpp"
 #include "emm/manager_entry.hpp"
 #include "emm/memory_manager.hpp"
@@ -77,8 +78,12 @@ class Replay final : public CommandRun {
     if (!deadline) return deadline.error();
     const auto pace = speed();
     if (!pace) return pace.error();
+    const bool as_recorded = manager_.name() == "recorded";
     auto manager = manager_.name() == "null" ? Result<ManagerFactory>(replay::null_manager())
+                   : as_recorded             ? recorded_manager(trace_)
                                              : manager_.find(*deadline);
+    if (as_recorded && manager && threads_ != "trace")
+      return fail(Errc::usage, "--manager recorded: expected --threads trace, the recorded order");
     if (!manager) return std::move(manager).error();
 
     handle_interrupts();
