@@ -30,7 +30,7 @@ class Bench:
 
     def emmctl(self, *words, code=0, **more):
         done = subprocess.run([str(self.options.emmctl), *map(str, words)], cwd=self.folder, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(self.environment, **more), timeout=250)
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(self.environment, **more), timeout=600)
         if done.returncode != code:
             fail("emmctl %s\nended with %d, expected %d:\n%s%s" % (" ".join(map(str, words)), done.returncode, code,
                                                                    done.stdout, done.stderr))
@@ -177,7 +177,7 @@ def endings(bench):
             expect(returned, 0, "calls of a program that was killed before it recorded")
             continue
         if both:
-            bench.emmctl("convert", files[0], out)
+            bench.emmctl("convert", str(out) + ".raw", out)
         expect(bench.emmctl("check", out).stdout.count("0 errors"), 1, "check")
         seen = sum(o["op"] in ("memalloc", "free") for o in bench.trace(out)[1:])
         if not returned <= seen <= returned + 2 * count:

@@ -133,6 +133,23 @@ void describe_process(FileHeader& header) noexcept {
   copy_text(header.driver, sizeof header.driver, real_path());
 }
 
+/// Gives the file its name. A program that execs itself keeps its number, so that may be taken.
+void name_file(const char* from) noexcept {
+  char path[640];
+  for (int again = 1; again < 1000; ++again) {
+    if (again == 1) {
+      std::snprintf(path, sizeof path, "%s/%d.emmraw", folder, static_cast<int>(getpid()));
+    } else {
+      std::snprintf(path, sizeof path, "%s/%d.%d.emmraw", folder, static_cast<int>(getpid()),
+                    again);
+    }
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, path, RENAME_NOREPLACE) == 0) return;
+    if (errno == EEXIST) continue;
+    // A file system that cannot tell.
+    if (::access(path, F_OK) != 0 && std::rename(from, path) == 0) return;
+  }
+}
+
 /// Opens this process's file. Another thread waits meanwhile, which is short.
 bool open_file() noexcept {
   int none = kNone;
@@ -142,17 +159,10 @@ bool open_file() noexcept {
   }
   char path[640];
   int error = 0;
-  for (int again = 1; again < 1000; ++again) {  // a program that execs itself keeps its number
-    if (again == 1) {
-      std::snprintf(path, sizeof path, "%s/%d.emmraw", folder, static_cast<int>(getpid()));
-    } else {
-      std::snprintf(path, sizeof path, "%s/%d.%d.emmraw", folder, static_cast<int>(getpid()),
-                    again);
-    }
-    file.descriptor = ::open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    error = errno;
-    if (file.descriptor >= 0 || error != EEXIST) break;
-  }
+  // Under another name until the header is whole, so that whoever finds a recording can read it.
+  std::snprintf(path, sizeof path, "%s/%d.new", folder, static_cast<int>(getpid()));
+  file.descriptor = ::open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  error = errno;
   if (file.descriptor >= 0) {
     error = reserve(file.descriptor, 0, kHeaderBytes);
     void* const mapped = error == 0 ? mmap(nullptr, kHeaderBytes, PROT_READ | PROT_WRITE,
@@ -175,6 +185,7 @@ bool open_file() noexcept {
     return false;
   }
   describe_process(*file.header);
+  name_file(path);
   file.state.store(kOpen, std::memory_order_release);
   return true;
 }
@@ -280,6 +291,18 @@ void in_child() noexcept {
   self = {};
 }
 
+class InsideCall {
+ public:
+  explicit InsideCall(Thread& thread) noexcept : thread_(thread), before_(thread.inside) {
+    thread.inside = true;
+  }
+  ~InsideCall() { thread_.inside = before_; }
+
+ private:
+  Thread& thread_;
+  bool before_;
+};
+
 std::uint64_t number_of(const char* text) noexcept {
   return text != nullptr ? std::strtoull(text, nullptr, 10) : 0;
 }
@@ -330,6 +353,7 @@ void begin() noexcept {
 }
 
 void describe_devices() noexcept {
+  const InsideCall inside(self);  // a signal handler may call the driver meanwhile
   if ((shared.mode & mode::recording) == 0 || !is_open()) return;
   auto& header = *file.header;
   int count = 0;
