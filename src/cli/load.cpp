@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "base/text.hpp"
+#include "cli/both.hpp"
 #include "format/json_writer.hpp"
 #include "trace/exporter.hpp"
 
@@ -62,6 +63,11 @@ std::vector<Count> named(const trace::ImportCounts& counts) {
 std::unique_ptr<trace::OperationSink> watched(Console& console, const format::ByteSource* source,
                                               trace::OperationSink& to) {
   return std::make_unique<Watched>(console, source, to);
+}
+
+std::unique_ptr<trace::OperationSink> both(trace::OperationSink& first,
+                                           trace::OperationSink& second) {
+  return std::make_unique<Both>(first, &second);
 }
 
 bool has_name(const std::string& path) {
@@ -134,7 +140,8 @@ void offer_all_frames(Arguments& arguments, bool& all_frames) {
                  "Show whole call stacks, with the frames of the allocator and the framework");
 }
 
-Result<LoadedTrace> load_trace(Console& console, const TraceArgument& argument) {
+Result<LoadedTrace> load_trace(Console& console, const TraceArgument& argument,
+                               trace::OperationSink* also) {
   auto source = format::ByteSource::open(argument.path, &interrupted());
   if (!source) return std::move(source).error();
   auto importer = choose_importer(**source, argument.format);
@@ -143,7 +150,9 @@ Result<LoadedTrace> load_trace(Console& console, const TraceArgument& argument) 
   LoadedTrace loaded;
   loaded.importer = *importer;
   loaded.trace.set_source((*source)->name());
-  Watched watching(console, source->get(), loaded.trace);
+  Both both(loaded.trace, also);
+  Watched watching(console, source->get(),
+                   also != nullptr ? static_cast<trace::OperationSink&>(both) : loaded.trace);
   auto counts = (*importer)->read(**source, watching, {.partial = argument.partial});
   console.end_progress();
   if (!counts) return std::move(counts).error();

@@ -39,12 +39,18 @@ struct LoadedTrace {
 
 /// Reads a trace of any known format, showing progress; says on stderr what became of a foreign
 /// file's rows.
-Result<LoadedTrace> load_trace(Console& console, const TraceArgument& argument);
+/// `also`, where it is given, takes the same operations.
+Result<LoadedTrace> load_trace(Console& console, const TraceArgument& argument,
+                               trace::OperationSink* also = nullptr);
 
 /// Passes a trace on to `to`, shows how far it is, and fails with `interrupted` soon after a person
 /// interrupts. `source` is what the trace is read from; null: it is made here. All outlive it.
 std::unique_ptr<trace::OperationSink> watched(Console& console, const format::ByteSource* source,
                                               trace::OperationSink& to);
+
+/// Passes a trace on to both, which outlive it; to `first` first.
+std::unique_ptr<trace::OperationSink> both(trace::OperationSink& first,
+                                           trace::OperationSink& second);
 
 /// Runs an importer into `sink` with progress; ends early with an error where a person interrupts.
 Result<trace::ImportCounts> read_with_progress(Console& console, const trace::Importer& importer,

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <sstream>
 
@@ -130,10 +131,26 @@ class Cli11Arguments final : public Arguments {
   Files& files_;
 };
 
+/// A folder that a killed `emmctl record` left stands for the recording in it.
+Status name_recording(std::string& path) {
+  std::error_code none;
+  if (!path.ends_with(".raw") && !path.ends_with(".raw/")) return {};
+  std::vector<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator(path, none)) {
+    if (entry.path().extension() == ".emmraw") found.push_back(entry.path().string());
+  }
+  std::sort(found.begin(), found.end());
+  if (found.size() == 1) path = found.front();
+  if (found.size() < 2) return {};
+  return fail(Errc::usage, "{} has the recordings of {} processes: expected one of {}", path,
+              found.size(), text::join(found));
+}
+
 /// No output is an input or another output.
 Status look_at_files(const Cli11Arguments::Files& files) {
   for (const auto& [who, path] : files.inputs) {
     if (path->empty()) continue;
+    if (auto named = name_recording(*path); !named) return named;
     if (auto apart = run_files::reads(*path, who); !apart) return apart;
   }
   for (const auto& [who, paths] : files.input_lists) {

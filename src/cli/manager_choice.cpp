@@ -60,6 +60,11 @@ Result<ManagerFactory> ManagerChoice::find(std::chrono::milliseconds deadline) c
   return choose_manager(*manager, adaptors_, deadline);
 }
 
+Result<ManagerFactory> ManagerChoice::find_as(const std::string& spec,
+                                              std::chrono::milliseconds deadline) const {
+  return choose_manager(spec, adaptors_, deadline);
+}
+
 Result<std::string> look_at_foreign(const std::string& spec,
                                     const std::vector<std::string>& adaptors,
                                     std::chrono::milliseconds deadline) {

@@ -45,6 +45,8 @@ class ManagerChoice {
   /// process.
   Result<ManagerFactory> find() const;
   Result<ManagerFactory> find(std::chrono::milliseconds deadline) const;
+  /// As find(), of `spec` instead of what was given with --manager.
+  Result<ManagerFactory> find_as(const std::string& spec, std::chrono::milliseconds deadline) const;
   const std::string& name() const noexcept {
     return manager_;
   }  ///< As given; empty where it was not.

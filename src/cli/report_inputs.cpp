@@ -8,14 +8,17 @@
 
 #include "base/text.hpp"
 #include "cli/load.hpp"
+#include "cli/recorded_settings.hpp"
 #include "format/json_value.hpp"
 #include "harness/apart.hpp"
 #include "harness/device_stack.hpp"
 #include "log/writer.hpp"
 #include "replay/engine.hpp"
 #include "report/page.hpp"
+#include "trial/tune.hpp"
 
 namespace emm::cli {
+namespace pytorch = allocators::pytorch;
 namespace {
 
 constexpr std::size_t kResultBytesMost = std::size_t{64} << 20;
@@ -112,6 +115,9 @@ void ReportInputs::offer(Arguments& arguments) {
   arguments.text("--from", format_, "FORMAT", "The traces' format, if their content does not tell");
   arguments.flag("--partial", partial_,
                  "Read a cut or damaged trace up to where the damage begins");
+  arguments.flag("--tune", tune_,
+                 "For recordings of PyTorch: also what other settings of its allocator would do, "
+                 "as tune says it; done by itself where requests were refused");
   arguments.text("--title", title_, "TEXT", "The page's title (that of the first input)");
 }
 
@@ -143,7 +149,9 @@ Result<std::string> ReportInputs::page(Console& console) const {
     if (!importer) return std::move(importer).error();
     report::Recorded recorded;
     recorded.set_source((*source)->name());
-    auto counts = read_with_progress(console, **importer, **source, recorded, partial_);
+    pytorch::Recording of_pytorch;
+    const auto sinks = both(recorded, of_pytorch);
+    auto counts = read_with_progress(console, **importer, **source, *sinks, partial_);
     if (!counts) return std::move(counts).error();
     if ((*importer)->name != kTraceFormat) console.say(describe(**importer, *counts));
     for (const auto& note : counts->notes) console.say(note);
@@ -152,7 +160,15 @@ Result<std::string> ReportInputs::page(Console& console) const {
     if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
 
     std::vector<report::Replayed> replayed;
-    for (const auto& manager : managers) {
+    for (std::size_t i = 0; i < managers.size(); ++i) {
+      auto manager = managers[i];
+      if (is_pytorch(managers_[i])) {
+        // The model has the recording's own settings where none are given.
+        auto with = choose_manager(with_recorded_settings(console, managers_[i], of_pytorch), {},
+                                   *deadline);
+        if (!with) return std::move(with).error();
+        manager = std::move(*with);
+      }
       auto& sink = replayed.emplace_back(trace, manager.name);
       const auto work = [&](const RunEnvironment& at) -> Result<log::Summary> {
         auto stack = DeviceStack::create({.device = device_,
@@ -186,12 +202,34 @@ Result<std::string> ReportInputs::page(Console& console) const {
       sink.summary = log::to_json(*summary);
     }
     traces.push_back(report::trace_part(recorded, lifetimes, replayed, path));
+    if (auto tuned = tune(console, trace, of_pytorch, path, results); !tuned) return tuned.error();
   }
   auto title = title_.empty() ? names.front() : title_;
   if (title_.empty() && names.size() == 2) title += " and " + names.back();
   if (title_.empty() && names.size() > 2)
     title += text::format(" and {} more", text::grouped(names.size() - 1));
   return report::page(origin_of(std::move(title)), traces, results);
+}
+
+Status ReportInputs::tune(Console& console, const trace::Trace& trace,
+                          const pytorch::Recording& recording, const std::string& path,
+                          std::vector<report::Part>& results) const {
+  bool refused = false;
+  for (std::size_t event = 0; event < trace.size() && !refused; ++event)
+    refused = inspect::is_refused(trace[event]);
+  if (!recording.is_recording() || recording.allocations() == 0 || !(refused || tune_)) return {};
+  const auto tuning = trial::tune(pytorch::program_of(recording, recording.settings()), trace,
+                                  {.peer_program = console.program(),
+                                   .interrupted = &interrupted(),
+                                   .progress = [&](std::uint64_t done, std::uint64_t total) {
+                                     console.progress("settings", done, total);
+                                   }});
+  console.end_progress();
+  if (!tuning) return tuning.error();
+  const auto json = format::parse_json(trial::to_json(*tuning, trace), path);
+  if (!json) return json.error();
+  results.push_back(report::result_part(*json, path));
+  return {};
 }
 
 }  // namespace emm::cli

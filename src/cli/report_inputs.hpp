@@ -4,9 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "allocators/pytorch/recording.hpp"
 #include "cli/arguments.hpp"
 #include "cli/console.hpp"
 #include "cli/manager_choice.hpp"
+#include "report/page.hpp"
 
 namespace emm::cli {
 
@@ -20,10 +22,15 @@ class ReportInputs {
   const std::vector<std::string>& paths() const noexcept { return paths_; }
 
  private:
+  /// What other settings of PyTorch's allocator would do, as a further result.
+  Status tune(Console& console, const trace::Trace& trace,
+              const allocators::pytorch::Recording& recording, const std::string& path,
+              std::vector<report::Part>& results) const;
+
   std::vector<std::string> paths_, managers_;
   std::string format_, device_ = "sim", title_;
   CallDeadline deadline_;
-  bool partial_ = false;
+  bool partial_ = false, tune_ = false;
 };
 
 }  // namespace emm::cli

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <unordered_map>
 
 #include "base/text.hpp"
@@ -18,11 +19,13 @@ using Anchor = Svg::Anchor;
 
 constexpr double kPictureWidth = 1100, kLeft = 84, kRight = 24, kTop = 62, kPlotHeight = 380;
 constexpr double kPlotWidth = kPictureWidth - kLeft - kRight, kBottom = kTop + kPlotHeight;
-constexpr double kLegendLine = 18, kRegionLine = 20;
+constexpr double kLegendLine = 18, kRegionLine = 20, kBelow = 76;
 constexpr std::size_t kColumns = 492;  // of two pixels
-constexpr std::size_t kGroups = 8, kRegions = 40, kIterationsMax = 100;
+constexpr std::size_t kGroups = 8, kRegions = 40, kIterationsMax = 100, kFailuresMost = 200;
+constexpr std::size_t kNameWidth =
+    100;  // characters: a line of the legend is then as wide as the plot
 constexpr std::string_view kOther = "#c9c5c1", kReserved = "#222222", kGrid = "#e4e4e4",
-                           kMark = "#d62728";
+                           kMark = "#d62728", kQuiet = "#666666";
 constexpr std::array<std::string_view, kGroups> kColours{
     "#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#edc948", "#9c755f", "#ff9da7"};
 
@@ -33,17 +36,12 @@ class Areas {
         bool all_frames) {
     sited_ = at_peak.by_site.size() > 1 ||
              (!at_peak.by_site.empty() && index(at_peak.by_site[0].key) != 0);
-    const auto add = [&](std::uint64_t key, std::string name, std::uint64_t bytes) {
-      if (names_.size() == kGroups) return;
-      numbers_.emplace(key, names_.size());
-      names_.push_back(text::format("{}: {} at the peak", name, units::bytes(bytes)));
-    };
     if (sited_) {
       const auto sites =
           shown_sites(trace, at_peak.by_site, {.frames = 1, .all_frames = all_frames});
       for (std::size_t i = 0; i < sites.all.size() && i < kGroups; ++i) {
         names_.push_back(text::format("{}: {} at the peak",
-                                      site_name(trace, sites.all[i].site, 110, all_frames),
+                                      site_name(trace, sites.all[i].site, kNameWidth, all_frames),
                                       units::bytes(sites.all[i].bytes)));
       }
       for (std::size_t i = 0; i < sites.places.size(); ++i) {
@@ -51,10 +49,17 @@ class Areas {
           numbers_.emplace(index(at_peak.by_site[i].key), sites.places[i]);
       }
     } else {
-      for (const auto& group : at_peak.by_size) {
-        add(group.key,
-            text::format("{} of {}", text::grouped(group.count), bytes_in_full(group.key)),
-            group.bytes);
+      std::map<std::uint64_t, std::uint64_t>
+          bands;  // that something is in, with the bytes at the peak
+      for (const auto& lifetime : lifetimes.all()) {
+        if (lifetime.what == Lifetime::What::device) bands.try_emplace(band_of(lifetime.size));
+      }
+      for (const auto& group : at_peak.by_size) bands[band_of(group.key)] += group.bytes;
+      for (const auto& [band, bytes] : bands) {
+        const auto limit = band == kAbove ? text::format("above {}", band_name(kBands.back()))
+                                          : text::format("up to {}", band_name(band));
+        numbers_.emplace(band, names_.size());
+        names_.push_back(text::format("{}: {} at the peak", limit, units::bytes(bytes)));
       }
     }
     others_ = names_.size();
@@ -64,7 +69,7 @@ class Areas {
     shown_ = others_ + (shown_ > 0 ? 1 : 0);
   }
   std::size_t of(const Lifetime& lifetime) const {
-    const auto found = numbers_.find(sited_ ? index(lifetime.site) : lifetime.size);
+    const auto found = numbers_.find(sited_ ? index(lifetime.site) : band_of(lifetime.size));
     return found == numbers_.end() ? others_ : found->second;
   }
   std::size_t count() const noexcept {
@@ -76,6 +81,22 @@ class Areas {
   }
 
  private:
+  static constexpr std::uint64_t kAbove = ~std::uint64_t{0};
+  static constexpr std::array<std::uint64_t, 6> kBands{4_KiB,  64_KiB,  1_MiB,
+                                                       16_MiB, 128_MiB, 1_GiB};
+
+  static std::uint64_t band_of(std::uint64_t size) noexcept {
+    for (const auto band : kBands) {
+      if (size <= band) return band;
+    }
+    return kAbove;
+  }
+  static std::string band_name(std::uint64_t band) {
+    auto out = units::bytes(band);
+    out.erase(out.find(".00"), 3);
+    return out;
+  }
+
   bool sited_ = false;
   std::size_t shown_ = 0, others_ = 0;
   std::unordered_map<std::uint64_t, std::size_t> numbers_;
@@ -168,7 +189,8 @@ std::string tick_name(std::uint64_t value) {
   return out;
 }
 
-void draw_axes(Svg& svg, const Plot& plot, const std::vector<std::uint64_t>& ticks) {
+void draw_axes(Svg& svg, const Plot& plot, const std::vector<std::uint64_t>& ticks,
+               const trace::Trace& trace, bool has_times) {
   for (const auto bytes : ticks) {
     svg.line({kLeft, plot.y(bytes)}, {kPictureWidth - kRight, plot.y(bytes)}, kGrid);
     svg.text({kLeft - 8, plot.y(bytes) + 4}, tick_name(bytes), {.anchor = Anchor::end});
@@ -177,8 +199,35 @@ void draw_axes(Svg& svg, const Plot& plot, const std::vector<std::uint64_t>& tic
     const auto x = plot.x(static_cast<double>(event));
     svg.line({x, kBottom}, {x, kBottom + 5}, kReserved);
     svg.text({x, kBottom + 19}, text::grouped(event), {.anchor = Anchor::middle});
+    if (has_times && event < trace.size()) {
+      svg.text({x, kBottom + 33}, units::ns(static_cast<double>(trace[event].time_ns)),
+               {.anchor = Anchor::middle, .size = 11, .fill = kQuiet});
+    }
   }
-  svg.text({kLeft + kPlotWidth / 2, kBottom + 37}, "event", {.anchor = Anchor::middle});
+  svg.text({kLeft + kPlotWidth / 2, kBottom + 49}, has_times ? "event, and its time" : "event",
+           {.anchor = Anchor::middle});
+}
+
+/// What limits the program, and where it was refused memory.
+void draw_limits(Svg& svg, const Plot& plot, const Lifetimes& lifetimes, std::uint64_t capacity) {
+  if (capacity != 0 && capacity <= plot.top) {
+    svg.line({kLeft, plot.y(capacity)}, {kPictureWidth - kRight, plot.y(capacity)}, kMark, 1.5,
+             "8 4");
+    svg.text({kPictureWidth - kRight, plot.y(capacity) - 6},
+             text::format("capacity {}", units::bytes(capacity)),
+             {.anchor = Anchor::end, .fill = kMark, .bold = true});
+  }
+  const auto& trace = lifetimes.trace();
+  std::size_t drawn = 0;
+  for (std::uint32_t event = 0; event < trace.size() && drawn < kFailuresMost; ++event) {
+    if (!is_refused(trace[event])) continue;
+    const auto x = plot.x(event + 0.5);
+    svg.line({x, kTop}, {x, kBottom}, kMark, 1);
+    svg.polygon({{x - 6, kTop - 10}, {x + 6, kTop - 10}, {x, kTop}}, kMark,
+                text::format("event {}: {} were refused", text::grouped(event),
+                             units::bytes(trace[event].size)));
+    ++drawn;
+  }
 }
 
 void draw_peak(Svg& svg, const Plot& plot, const Profile& profile) {
@@ -193,7 +242,7 @@ void draw_peak(Svg& svg, const Plot& plot, const Profile& profile) {
 }
 
 double draw_legend(Svg& svg, const Areas& areas, bool reserved) {
-  auto y = kBottom + 64;
+  auto y = kBottom + kBelow;
   if (reserved) {
     svg.line({kLeft, y - 4}, {kLeft + 14, y - 4}, kReserved, 2);
     svg.text({kLeft + 22, y}, "reserved by the recorded manager", {});
@@ -272,7 +321,7 @@ std::string picture(const Recording& recording, const Lifetimes& lifetimes, cons
   const auto map_height =
       map ? 50 + kRegionLine * static_cast<double>(std::min(map->regions.size(), kRegions + 1)) : 0;
   const auto title = text::format("{}: device memory as requested", trace.source());
-  Svg svg(kPictureWidth, kBottom + 64 + legend + map_height + 10, title);
+  Svg svg(kPictureWidth, kBottom + kBelow + legend + map_height + 10, title);
   svg.text({kLeft, 26}, title, {.size = 16, .bold = true});
   svg.text({kLeft, 45},
            text::format("{}, {} of {} in all, {} never freed", counted(profile.events, "event"),
@@ -282,7 +331,7 @@ std::string picture(const Recording& recording, const Lifetimes& lifetimes, cons
   const auto ticks = format::binary_ticks(
       std::max(profile.live.bytes, reserved ? profile.backing->reserved.bytes : 0));
   const Plot plot{.events = profile.events, .top = ticks.back()};
-  draw_axes(svg, plot, ticks);
+  draw_axes(svg, plot, ticks, trace, profile.has_times);
   // Each area is what it and those below it hold, painted from the top one down.
   for (std::size_t area = areas.count(); area-- > 0;) {
     auto outline = steps(columns, [&](const Column& column) {
@@ -305,6 +354,7 @@ std::string picture(const Recording& recording, const Lifetimes& lifetimes, cons
                  kReserved, 1.5);
   svg.line({kLeft, kBottom}, {kPictureWidth - kRight, kBottom}, kReserved);
   svg.line({kLeft, kTop}, {kLeft, kBottom}, kReserved);
+  draw_limits(svg, plot, lifetimes, trace.device_count() == 1 ? trace.least_capacity() : 0);
   if (profile.live.bytes > 0) draw_peak(svg, plot, profile);
   const auto below = draw_legend(svg, areas, reserved);
   if (map) draw_map(svg, lifetimes, areas, *map, below + 20);

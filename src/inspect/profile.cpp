@@ -158,6 +158,7 @@ Profile profile(const Recording& recording, const Lifetimes& lifetimes) {
   Level pending;
   Backing backing;
   bool any_backing = false;
+  out.live_over_events.resize(std::min(trace.size(), Profile::kCurveParts));
   const auto change = [&](AllocId id, bool begins) {
     const auto& lifetime = lifetimes[id];
     const auto step = [&](Level& level) {
@@ -208,6 +209,9 @@ Profile profile(const Recording& recording, const Lifetimes& lifetimes) {
         pending.passed(event);
         active.passed(event);
         const auto& each = trace[event];
+        auto& most = out.live_over_events[static_cast<std::size_t>(
+            std::uint64_t{event} * out.live_over_events.size() / trace.size())];
+        most = std::max(most, live.bytes);
         if (live.passed(event)) backing.reserved_at_live = reserved.bytes;
         if (reserved.passed(event)) backing.live_at_reserved = live.bytes;
         host.passed(event);

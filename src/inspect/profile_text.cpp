@@ -64,7 +64,7 @@ std::string heading(const Recording& recording, const Profile& profile) {
          wrapped(text::join(operations), kProfileWidth);
 }
 
-std::string summary(const Recording& recording, const Profile& profile) {
+std::string summary(const Recording& recording, const Profile& profile, const Shown& shown) {
   const auto& trace = recording.trace();
   Rows rows;
   const auto peak = [&](std::string name, const Peak& at) {
@@ -81,7 +81,10 @@ std::string summary(const Recording& recording, const Profile& profile) {
       {"allocations",
        served +
            (profile.failed == 0 ? "" : text::format("; {} more failed", grouped(profile.failed)))});
-  if (profile.live.count > 0) peak("peak live", profile.live);
+  if (profile.live.count > 0) {
+    peak("peak live", profile.live);
+    rows.push_back({"over events", sparkline(profile.live_over_events, shown.blocks)});
+  }
   if (profile.live_by_device.size() > 1) {
     for (const auto& [device, at] : profile.live_by_device)
       peak(text::format("  device {}", device), at);
@@ -315,7 +318,7 @@ std::string to_text(const Recording& recording, const Profile& profile, const Gr
   const auto& trace = recording.trace();
   auto out = heading(recording, profile);
   if (profile.events == 0) return out;
-  out += summary(recording, profile) + spreads(profile) + size_classes(profile);
+  out += summary(recording, profile, shown) + spreads(profile) + size_classes(profile);
   out += holding("Live at the peak", trace, profile.at_peak, shown);
   out += holding("Never freed", trace, profile.leaked, shown);
   out += shares("thread", profile.threads, trace.threads(), shown.top);

@@ -17,12 +17,15 @@ struct Shown {
   std::size_t top = 10;
   std::size_t frames = 3;
   bool all_frames = false;  ///< Call stacks whole, as recorded.
+  bool blocks = false;      ///< Curves may be drawn in Unicode's block elements.
 };
 
 /// "6.08 GiB (6,523,619,160 bytes)"; below a KiB "512 bytes".
 std::string bytes_in_full(std::uint64_t bytes);
 /// "1 segment", "1,204 segments".
 std::string counted(std::uint64_t count, std::string_view what);
+/// A curve in one line, a character a value: in block elements, or in ASCII.
+std::string sparkline(const std::vector<std::uint64_t>& values, bool blocks);
 /// "after event 1,204 (line 1,206, 1.20 ms)", with what the trace has of it.
 std::string place_of(const trace::Trace& trace, std::uint32_t event);
 

@@ -97,6 +97,17 @@ struct FlushComparison {
 FlushComparison compare_flushes(const std::vector<Flush>& recorded,
                                 const std::vector<Flush>& replayed);
 
+/// How far the model of the allocator that a recording was made on agrees with it. Each step is
+/// judged from the recorded state before it.
+struct ModelAgreement {
+  struct Count {
+    std::uint64_t recorded = 0, as_recorded = 0;
+  };
+  Count segments, placements, releases, refusals;
+  std::uint64_t inferred_pools = 0;  ///< Segments whose pool the recording does not name.
+  std::string first_difference;      ///< One sentence; empty if there is none.
+};
+
 /// What the manager of a context counted.
 struct Statistics {
   struct Named {
@@ -166,8 +177,10 @@ struct Summary {
   std::vector<std::pair<std::uint32_t, std::uint64_t>> peak_reserved_by_device;
   std::vector<Flush> flushes;                       ///< Those of the first pass.
   std::optional<FlushComparison> recorded_flushes;  ///< Present if the recording has flushes.
-  std::vector<Violation> violations;                ///< At most a hundred are kept;
-  std::uint64_t violation_count = 0;                ///< all are counted.
+  /// Present if the manager is the model of the allocator that was recorded, with its settings.
+  std::optional<ModelAgreement> model_agreement{};
+  std::vector<Violation> violations;  ///< At most a hundred are kept;
+  std::uint64_t violation_count = 0;  ///< all are counted.
   std::vector<Declined> declined;
   std::vector<Statistics>
       statistics;  ///< Before what was left was freed, where managers count; of the last pass.

@@ -213,6 +213,18 @@ std::string to_json(const Summary& summary) {
   } else {
     json.key("recorded_flushes").null();
   }
+  if (const auto& model = summary.model_agreement) {
+    const auto count = [&](std::string_view name, const ModelAgreement::Count& of) {
+      json.key(name).begin_object();
+      json.member("recorded", of.recorded).member("as_recorded", of.as_recorded).end_object();
+    };
+    count("segments", model->segments);
+    count("placements", model->placements);
+    count("releases", model->releases);
+    count("refusals", model->refusals);
+    json.member("inferred_pools", model->inferred_pools);
+    json.member("first_difference", model->first_difference);
+  }
   strings(json, "notes", summary.notes);
   json.member("interrupted", summary.interrupted);
   if (const auto& abnormal = summary.abnormal) {

@@ -307,6 +307,21 @@ void show_flushes(Page& page, const Summary& summary) {
   }
 }
 
+void show_agreement(Page& page, const Summary& summary) {
+  const auto& model = summary.model_agreement;
+  if (!model) return;
+  const auto row = [&](std::string_view name, const ModelAgreement::Count& of) {
+    if (of.recorded == 0) return;
+    page.row(name, text::format("{} recorded, {} as recorded", text::grouped(of.recorded),
+                                text::grouped(of.as_recorded)));
+  };
+  row("segments", model->segments);
+  row("placements", model->placements);
+  row("releases", model->releases);
+  row("refusals", model->refusals);
+  if (!model->first_difference.empty()) page.row("differs", model->first_difference);
+}
+
 }  // namespace
 
 std::string failure_to_text(std::string_view heading, const Failure& failure, int width,
@@ -347,6 +362,7 @@ std::string to_text(const Summary& summary, int width, bool all_frames) {
   }
   show_outcomes(page, summary.outcomes);
   show_flushes(page, summary);
+  show_agreement(page, summary);
   for (const auto& declined : summary.declined) {
     page.row("declined", text::format("{} {} times: {}", trace::name(declined.op),
                                       text::grouped(declined.count), declined.why));

@@ -74,6 +74,16 @@ void Operations::execute(const trace::Event& event) {
       if (core_.state.trace.pool_count() == 1) return contexts.trim(event);
       [[fallthrough]];
     case Op::pool_create:
+    case Op::graph_begin:
+    case Op::graph_end:
+    case Op::graph_launch:
+    case Op::host_function:
+    case Op::address_reserve:
+    case Op::address_free:
+    case Op::mem_map:
+    case Op::mem_unmap:
+    case Op::peer_enable:
+    case Op::peer_disable:
       return recorded.skip(event);
     case Op::thread_begin:
     case Op::thread_end:

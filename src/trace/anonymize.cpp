@@ -77,6 +77,8 @@ Status Anonymizer::on_operation(const Operation& operation) {
   rename(Kind::buffer, op.buffer);
   rename(Kind::record, op.record);
   rename(Kind::scope, op.scope);
+  rename(Kind::graph, op.graph);
+  rename(Kind::range, op.range);
   rename(Kind::allocation, op.expect.same_as);
   std::vector<Id> ids(op.ids.begin(), op.ids.end());
   for (auto& id : ids) rename(Kind::allocation, id);

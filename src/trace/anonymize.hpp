@@ -34,9 +34,11 @@ class Anonymizer final : public OperationSink {
     handle,
     buffer,
     record,
-    scope
+    scope,
+    graph,
+    range
   };
-  static constexpr std::size_t kKinds = 10;
+  static constexpr std::size_t kKinds = 12;
 
   void rename(Kind kind, Id& id);
   std::string renamed(Kind kind, const std::string& name);

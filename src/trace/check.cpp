@@ -193,6 +193,10 @@ class Checker final : public OperationSink {
     if (operation.has(Member::record)) uses(1);
     if (operation.has(Member::handle)) uses(2);
     if (operation.has(Member::pool)) uses(3);
+    if (operation.has(Member::graph)) uses(7);
+    if (operation.op == Op::host_function) uses(8);
+    if (operation.has(Member::range)) uses(9);
+    if (operation.has(Member::peer)) uses(10);
     processes_.insert(process_of(operation));
     threads_[thread_of(operation)].acts = true;
   }

@@ -55,6 +55,8 @@ inline constexpr std::array<std::string_view, kMemberCount> kMemberNames{
     "cause",       "blocking",
     "priority",    "release_threshold",
     "max_size",    "keep",
+    "graph",       "range",
+    "peer",        "parent",
     "preexisting", "name",
     "frames",      "phase",
     "text",        "lost",
@@ -79,8 +81,10 @@ constexpr bool is_id_character(char c) noexcept {
 }
 
 /// What `requires` may name.
-inline constexpr std::array<std::string_view, 7> kFeatures{
-    "streams", "events", "ipc", "pools", "multi-device", "multi-process", "threads"};
+inline constexpr std::array<std::string_view, 11> kFeatures{
+    "streams",        "events",         "ipc",     "pools",
+    "multi-device",   "multi-process",  "threads", "graphs",
+    "host-functions", "virtual-memory", "peers"};
 /// The version of the format that this program writes, and reads without reserve.
 inline constexpr int kMinor = 0;
 

@@ -66,6 +66,10 @@ enum class Member : std::uint8_t {
   release_threshold,
   max_size,
   keep,
+  graph,
+  range,
+  peer,
+  parent,
   preexisting,
   name,
   frames,
@@ -168,7 +172,7 @@ struct Operation {
   Id site{};
   std::string_view label{}, api{};
 
-  Id id{}, stream{}, pool{}, handle{}, buffer{}, record{}, scope{};
+  Id id{}, stream{}, pool{}, handle{}, buffer{}, record{}, scope{}, graph{}, range{};
   std::uint64_t size = 0, align = 0, granted = 0, addr = 0, offset = 0;
   std::uint32_t page_offset = 0;
   Kind kind = Kind::device;
@@ -182,6 +186,8 @@ struct Operation {
   std::uint64_t free = 0, total = 0;   ///< get_memory_info, as recorded.
   std::uint64_t count = 0, bytes = 0;  ///< flush: frees made, bytes counted.
   std::uint64_t release_threshold = 0, max_size = 0, keep = 0;
+  std::uint64_t peer = 0;    ///< peer_enable, peer_disable: the other device.
+  std::uint64_t parent = 0;  ///< The `seq` of the operation for which this one was made.
   std::uint64_t lost = 0, events = 0, live = 0, live_bytes = 0;
   std::string_view name{}, text{}, reason{};
   std::span<const Id> ids{};

@@ -9,7 +9,7 @@ namespace {
 using enum Member;
 
 constexpr Members kCommon(seq, enter, exit, time_ns, duration_ns, process, thread, context, device,
-                          layer, api, site, label, result, expect, extension);
+                          layer, api, parent, site, label, result, expect, extension);
 constexpr Members kNone;
 constexpr Members kAllocation(id, size);
 constexpr Members kPool(release_threshold, max_size, keep);
@@ -48,6 +48,16 @@ constexpr std::array<OpRule, kOpCount> kRules{{
     /* pool_create */ {Members(pool), kPool},
     /* pool_destroy */ {Members(pool), kPool},
     /* pool_trim */ {Members(pool), kPool},
+    /* graph_begin */ {Members(graph), Members(stream)},
+    /* graph_end */ {Members(graph), Members(stream)},
+    /* graph_launch */ {Members(graph), Members(stream)},
+    /* host_function */ {kNone, Members(stream)},
+    /* address_reserve */ {Members(range, size), Members(align, addr)},
+    /* address_free */ {Members(range), kNone},
+    /* mem_map */ {Members(id, range), Members(offset, size)},
+    /* mem_unmap */ {Members(id, range), Members(offset, size)},
+    /* peer_enable */ {Members(peer), kNone},
+    /* peer_disable */ {Members(peer), kNone},
     /* flush */ {Members(count, bytes), kNone},
     /* define */ {Members(kind, id), Members(name, frames)},
     /* mark */ {Members(text), Members(phase)},

@@ -13,7 +13,8 @@ namespace emm::trace {
 /// Does it name memory that was made before? Event::flags may then have event_flag::follows.
 constexpr bool names_earlier_memory(Op op) noexcept {
   return op == Op::free || op == Op::get_ipc_handle || op == Op::open_ipc_handle ||
-         op == Op::close_ipc_handle || op == Op::use || op == Op::record_stream;
+         op == Op::close_ipc_handle || op == Op::use || op == Op::record_stream ||
+         op == Op::mem_map || op == Op::mem_unmap;
 }
 
 /// What a Trace needs while it is being made.

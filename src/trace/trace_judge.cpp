@@ -132,6 +132,8 @@ Status Trace::judge() {
       }
       case Op::get_ipc_handle:
       case Op::record_stream:
+      case Op::mem_map:
+      case Op::mem_unmap:
         good = use(event, event.id);
         break;
       case Op::use:

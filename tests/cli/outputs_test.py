@@ -28,6 +28,7 @@ COMMANDS = {
     "inspect": ["in.json"],
     "explain": ["in.json", "--capacity", "1GiB"],
     "fit": ["in.json", "--manager", "cudart"],
+    "tune": ["in.json", "--jobs", "1"],
     "minimize": ["in.json", "--capacity", "34MiB", "--manager", "cudart"],
     "compare": ["in.json", "--device", "sim", "--manager", "cudart"],
     "adversary": ["{}", "--trials", "3", "--requests", "20"],

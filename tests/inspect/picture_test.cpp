@@ -65,6 +65,22 @@ TEST(Picture, ShowsWhatIsWrittenInFramesAsItIs) {
   EXPECT_NE(svg.find("0x1000"), std::string::npos);
 }
 
+TEST(Picture, ShowsTimesFailuresAndTheCapacity) {
+  const auto recording = recorded(
+      R"({"op":"memalloc","id":1,"size":800000,"time_ns":5000,"device":0}
+{"op":"memalloc","id":2,"size":400000,"time_ns":9000,"device":0,"result":"oom"}
+)",
+      R"(,"devices":[{"id":0,"capacity":1000000}])");
+
+  const auto svg = drawn(*recording);
+
+  EXPECT_TRUE(well_formed(svg));
+  EXPECT_NE(svg.find("event, and its time"), std::string::npos);
+  EXPECT_NE(svg.find("event 1: 390.62 KiB were refused"), std::string::npos);
+  EXPECT_NE(svg.find("capacity 976.56 KiB"), std::string::npos);
+  EXPECT_NE(svg.find("up to 1 MiB: 781.25 KiB at the peak"), std::string::npos);
+}
+
 TEST(Picture, TicksAreRoundNumbers) {
   EXPECT_EQ(format::binary_ticks(3000),
             (std::vector<std::uint64_t>{0, 512, 1024, 1536, 2048, 2560, 3072}));

@@ -244,5 +244,23 @@ TEST(Profile, SegmentsAreCountedAsTheyWereMadeAndGivenBack) {
   EXPECT_EQ(found.actions, (Actions{0, 0, 0, 0, 1, 2, 1, 1}));
 }
 
+TEST(Sparkline, ShowsWhatIsNotNothingAndFillsOnlyTheMost) {
+  EXPECT_EQ(sparkline({0, 1, 50, 99, 100}, false), " .=#@");
+  EXPECT_EQ(sparkline({0, 1, 50, 100}, true), " ▁▄█");
+  EXPECT_EQ(sparkline({0, 0}, true), "  ");
+  EXPECT_EQ(sparkline({}, true), "");
+}
+
+TEST(Profile, KeepsTheMostThatIsLiveInEachPart) {
+  const auto recording = recorded(R"({"op":"memalloc","id":1,"size":10}
+{"op":"memalloc","id":2,"size":20}
+{"op":"free","id":1}
+)");
+
+  const auto parts = profile(*recording, Lifetimes(recording->trace())).live_over_events;
+
+  EXPECT_EQ(parts, (std::vector<std::uint64_t>{10, 30, 20}));
+}
+
 }  // namespace
 }  // namespace emm::inspect

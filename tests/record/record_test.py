@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -29,7 +30,7 @@ class Bench:
 
     def emmctl(self, *words, code=0, **more):
         done = subprocess.run([str(self.options.emmctl), *map(str, words)], cwd=self.folder, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(self.environment, **more), timeout=250)
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(self.environment, **more), timeout=600)
         if done.returncode != code:
             fail("emmctl %s\nended with %d, expected %d:\n%s%s" % (" ".join(map(str, words)), done.returncode, code,
                                                                    done.stdout, done.stderr))
@@ -69,9 +70,11 @@ def every_kind(bench):
     wanted = {"memalloc": 6, "memallocmanaged": 1, "memhostalloc": 1, "mempin": 1, "free": 7, "stream_create": 2,
               "stream_destroy": 2, "event_record": 2, "stream_wait": 1, "event_sync": 1, "stream_sync": 2,
               "device_sync": 1, "pool_create": 1, "pool_trim": 1, "pool_destroy": 1, "get_ipc_handle": 1,
-              "get_memory_info": 1, "reset": 1, "end": 1}
+              "get_memory_info": 1, "reset": 1, "host_function": 1, "address_reserve": 1, "mem_map": 1, "mem_unmap": 1,
+              "address_free": 1, "end": 1}
     for op, count in wanted.items():
         expect(counts[op], count, op)
+    expect(header["requires"], ["streams", "events", "ipc", "pools", "host-functions", "virtual-memory"], "requires")
     refused = [o for o in operations if o.get("result", {}).get("outcome") == "oom"]
     expect([o["result"]["code"] for o in refused], [2], "refused")
     physical = [o for o in operations if o.get("kind") == "physical"]
@@ -80,6 +83,43 @@ def every_kind(bench):
     for manager in ("pool", "default", "async"):
         bench.emmctl("replay", "run.jsonl", "--manager", manager, "--device", "sim")
     bench.emmctl("inspect", "run.jsonl")
+    # Made again as they were: the same refusal, and nothing that the program did not do.
+    again = json.loads(bench.emmctl("replay", "run.jsonl", "--manager", "recorded", "--device", "sim", "--json", "-",
+                                    EMM_STANDIN_LOG="").stdout)
+    expect(again["failures"], 0, "failures of --manager recorded")
+    expect([again["outcomes"][which] for which in ("fails_fails", "worked_fails", "fails_works")], [1, 0, 0], "outcomes")
+
+
+MEMORY = re.compile(r"mem_(alloc|free|host_alloc|free_host|host_register|host_unregister|alloc_managed|alloc_async|free_async|"
+                    r"alloc_from_pool_async|pool_create|pool_destroy|pool_trim_to|address_reserve|address_free|create|map|unmap|"
+                    r"release)\(.*")
+NAME = re.compile(r"0x[0-9a-f]+|(?<=, )[0-9]+(?=\))")
+
+
+def memory_calls(log):
+    """The calls that give or take memory, with addresses and handles by the order in which they first came."""
+    names, calls = {}, []
+    for line in log.read_text().splitlines():
+        # A refused free cannot be made again, since nobody holds what it names.
+        if MEMORY.match(line) and not (line.startswith("mem_free(") and "CUDA_ERROR" in line):
+            calls.append(NAME.sub(lambda m: "#%d" % names.setdefault(m.group(), len(names) + 1), line))
+    return calls
+
+
+def again(bench):
+    """--manager recorded makes the driver calls of the program, in their order."""
+    theirs, ours = bench.folder / "program.log", bench.folder / "replay.log"
+    bench.record("every_kind", code=7, EMM_STANDIN_LOG=str(theirs))
+    bench.emmctl("replay", "run.jsonl", "--manager", "recorded", "--device", "cuda", EMM_STANDIN_LOG=str(ours))
+    # The handle of physical memory that is mapped still may be released before or after: its end is the last of both.
+    first, second = (memory_calls(log) for log in (theirs, ours))
+    releases = [sum(call.startswith("mem_release") for call in calls) for calls in (first, second)]
+    expect(releases[1], releases[0], "releases")
+    first, second = ([call for call in calls if not call.startswith("mem_release")] for calls in (first, second))
+    ended = len(first) - 1  # what the program left to a reset
+    for at, call in enumerate(first[:ended + 1]):
+        expect(second[at], call, "call %d" % (at + 1))
+    print("the same %d calls by the program and by --manager recorded" % len(first))
 
 
 def threads(bench):
@@ -137,7 +177,7 @@ def endings(bench):
             expect(returned, 0, "calls of a program that was killed before it recorded")
             continue
         if both:
-            bench.emmctl("convert", files[0], out)
+            bench.emmctl("convert", str(out) + ".raw", out)
         expect(bench.emmctl("check", out).stdout.count("0 errors"), 1, "check")
         seen = sum(o["op"] in ("memalloc", "free") for o in bench.trace(out)[1:])
         if not returned <= seen <= returned + 2 * count:
@@ -258,7 +298,7 @@ def cost(bench):
                                                                             min(recorded) - min(bare)))
 
 
-CASES = {case.__name__: case for case in (every_kind, threads, endings, processes, limits, gate, numba, cost)}
+CASES = {case.__name__: case for case in (every_kind, again, threads, endings, processes, limits, gate, numba, cost)}
 
 
 def main():

@@ -114,7 +114,8 @@ TEST(Reader, AMisspeltMemberNamesTheNearest) {
       line_refusal(R"({"op":"close_ipc_handle","id":1,"zzzzzzzzzzzz":1})"),
       "x.json:2:33: close_ipc_handle has no member \"zzzzzzzzzzzz\": expected id, op, seq, enter, "
       "exit, time_ns, "
-      "duration_ns, process, thread, context, device, layer, api, site, label, result, expect");
+      "duration_ns, process, thread, context, device, layer, api, parent, site, label, result, "
+      "expect");
   EXPECT_EQ(line_refusal(R"({"op":"free","id":1,"size":1})"),
             "x.json:2:21: free has no member \"size\": expected \"site\"");
 }
@@ -183,7 +184,8 @@ TEST(Reader, RefusesWhatItCannotReplayRightly) {
   EXPECT_EQ(header_refusal(R"("requires":["ipc","telepathy","dreams"])"),
             "x.json:1:53: a replay of this trace must understand telepathy, dreams: expected no "
             "more than streams, events, "
-            "ipc, pools, multi-device, multi-process, threads");
+            "ipc, pools, multi-device, multi-process, threads, graphs, host-functions, "
+            "virtual-memory, peers");
   EXPECT_EQ(refusal("{\"format\":\"emmctl-trace\",\"version\":\"2.0\"}\n"),
             "x.json:1:36: \"version\" is \"2.0\": expected \"1.0\", or a later minor version of 1");
   EXPECT_EQ(refusal("{\"format\":\"emmctl-trace\",\"version\":\"1.01\"}\n")
@@ -197,7 +199,7 @@ TEST(Reader, RefusesWhatItCannotReplayRightly) {
       refusal("{\"format\":\"emmctl-trace\",\"version\":\"1.7\"}\n{\"op\":\"reset\",\"soon\":1}\n"),
       "x.json:2:15: reset has no member \"soon\": expected op, seq, enter, exit, time_ns, "
       "duration_ns, process, thread, "
-      "context, device, layer, api, site, label, result, expect");
+      "context, device, layer, api, parent, site, label, result, expect");
   EXPECT_EQ(refusal("{\"format\":\"emmctl-trace\"}\n"),
             "x.json:1:1: the header without \"version\": expected format, version");
 }

@@ -6,6 +6,7 @@
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load_recording.hpp"
+#include "cli/locale.hpp"
 #include "inspect/picture.hpp"
 #include "inspect/profile_text.hpp"
 
@@ -64,7 +65,8 @@ class Inspect final : public CommandRun {
     }
     const inspect::Shown shown{.top = static_cast<std::size_t>(top_),
                                .frames = static_cast<std::size_t>(frames_),
-                               .all_frames = all_frames_};
+                               .all_frames = all_frames_,
+                               .blocks = speaks_utf8()};
     if (!json_.empty()) {
       const auto text = inspect::to_json(*recording, profile, growth, map, needs, shown);
       if (auto written = console.write(json_, text); !written) return written.error();

@@ -106,6 +106,12 @@ class RawFolder {
     if (realpath(made.path_.c_str(), absolute) == nullptr)
       return fail(Errc::io_error, "{}: {}", made.path_, std::strerror(errno));
     made.path_ = absolute;
+    if (made.path_.find_first_of(":;") != std::string::npos) {
+      rmdir(absolute);
+      return fail(Errc::usage,
+                  "{}: expected a path without : and ;, which LD_LIBRARY_PATH cannot hold",
+                  made.path_);
+    }
     const int file =
         ::open(made.control_path().c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0) return fail(Errc::io_error, "{}: {}", made.path_, std::strerror(errno));

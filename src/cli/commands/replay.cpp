@@ -7,6 +7,8 @@
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
 #include "cli/memory_maps.hpp"
+#include "cli/recorded_manager.hpp"
+#include "cli/recorded_settings.hpp"
 #include "emm/manager_entry.hpp"
 #include "emm/memory_manager.hpp"
 #include "harness/apart.hpp"
@@ -76,14 +78,27 @@ class Replay final : public CommandRun {
     if (!deadline) return deadline.error();
     const auto pace = speed();
     if (!pace) return pace.error();
+    const bool as_recorded = manager_.name() == "recorded";
     auto manager = manager_.name() == "null" ? Result<ManagerFactory>(replay::null_manager())
+                   : as_recorded             ? recorded_manager(trace_)
                                              : manager_.find(*deadline);
+    if (as_recorded && manager && threads_ != "trace")
+      return fail(Errc::usage, "--manager recorded: expected --threads trace, the recorded order");
     if (!manager) return std::move(manager).error();
 
     handle_interrupts();
-    auto loaded = load_trace(console, trace_);
+    const auto named = manager_.spec();
+    allocators::pytorch::Recording recording;
+    const auto models = named && is_pytorch(*named);
+    auto loaded = load_trace(console, trace_, models ? &recording : nullptr);
     if (!loaded) return std::move(loaded).error();
     const auto& trace = loaded->trace;
+    std::string spec;
+    if (models) {
+      spec = with_recorded_settings(console, *named, recording);
+      manager = manager_.find_as(spec, *deadline);
+      if (!manager) return std::move(manager).error();
+    }
     if (*pace > 0 && !has_times(trace)) {
       return fail(Errc::usage, "--pace {}: {} has no times: expected \"time_ns\" of its events",
                   pace_, trace.source());
@@ -165,6 +180,7 @@ class Replay final : public CommandRun {
       }
     }
     if (!summary) return std::move(summary).error();
+    if (models) summary->model_agreement = agreement(spec, recording);
     if (!memory_map_.empty() && words.empty()) {
       summary->notes.push_back(text::format(
           "{} was not written: what is where is asked at the end of a run", memory_map_));

@@ -84,7 +84,7 @@ class Crowd {
     const InManager in_manager;
     if (!managed_) {
       auto made = manager_.memalloc(size);
-      can_run_ = can_run_ || made;
+      if (made) can_run_ = true;
       return made;
     }
     auto made = manager_.memallocmanaged(size, AttachFlags::global);
@@ -129,7 +129,7 @@ class Crowd {
   MemoryManager& manager_;
   std::uint64_t seed_;
   bool managed_ = false;
-  bool can_run_ = false;
+  std::atomic<bool> can_run_{false};
   ClaimTable claims_;
   std::array<std::atomic<Block*>, kThreads> boxes_{};
   std::atomic<std::uint64_t> served_{0};

@@ -1,4 +1,5 @@
 // `emmctl run`: a device with less memory, and calls that fail as told.
+#include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
 
@@ -145,6 +146,17 @@ void take_all(unsigned device) noexcept {
 
 }  // namespace
 
+namespace {
+
+// The child of a fork has no memory on a device, and its parent's threads hold no lock of its own.
+void in_child() noexcept {
+  busy.store(false);
+  for (auto& bytes : used) bytes = 0;
+  if (entries != nullptr) (void)madvise(entries, kEntries * sizeof(Entry), MADV_DONTNEED);
+}
+
+}  // namespace
+
 void begin_gate() noexcept {
   const char* const most = std::getenv("EMM_RUN_CAPACITY");
   const char* const given = std::getenv("EMM_RUN_FAULTS");
@@ -173,6 +185,7 @@ void begin_gate() noexcept {
     }
     at = end != nullptr && *end == ';' ? end + 1 : "";
   }
+  pthread_atfork(nullptr, nullptr, in_child);
   shared.mode |= mode::gating;
 }
 

@@ -42,7 +42,7 @@ function setCurves() {
   const capacity = devices.reduce((sum, each) => sum + (each.capacity || 0), 0);
   if (capacity) levels.push({name: devices.length > 1 ? 'capacity of all devices' : 'capacity', bytes: capacity, colour: 'limit', dash: [8, 4]});
   const replayed = new Set(trace.managers.map(manager => Number((/capacity=(\d+)/.exec(manager.summary.device) || [])[1]) * devices.length));
-  for (const bytes of replayed) if (bytes > 0 && bytes !== capacity) levels.push({name: 'capacity in the replays', bytes, colour: 'limit', dash: [8, 4]});
+  for (const bytes of replayed) if (bytes > 0 && bytes !== capacity && bytes < 8 * trace.inspect.peak_live.bytes) levels.push({name: 'capacity in the replays', bytes, colour: 'limit', dash: [8, 4]});
   state.levels = levels;
   const marks = [];
   for (let i = 0; i < events.memories; ++i) {

@@ -17,11 +17,11 @@ function showFailure(about, results, goTo) {
   section.hidden = !failures.length && !about.explain_text && !failed.length;
   if (section.hidden) return;
   body.replaceChildren();
-  failures.slice(0, 20).forEach((failure, i) => {
-    const words = h('div', {class: 'verdict prose'}, h('p', {}, h('b', {}, `Event ${grouped(failure.event)}: a request of ${inUnits(failure.size)} was refused. `), failure.words || ''),
-        h('button', {onclick: () => goTo(failure.event)}, 'Show this moment'));
-    body.append(i === 1 ? h('h3', {}, `${grouped(failures.length - 1)} more`) : '', words);
-  });
+  if (failures.length) {
+    const [failure] = failures;
+    body.append(h('div', {class: 'verdict prose'}, h('p', {}, h('b', {}, `Event ${grouped(failure.event)}: a request of ${inUnits(failure.size)} was refused. `), failure.words || ''),
+        h('button', {onclick: () => goTo(failure.event)}, 'Show this moment')));
+  }
   if (!failures.length && about.explain_text) body.append(h('pre', {}, about.explain_text));
   for (const manager of failed) {
     const failure = manager.summary.first_failure;
@@ -35,9 +35,20 @@ function showFailure(about, results, goTo) {
     body.append(h('h3', {}, 'What would have helped'), table(['Remedy', 'How', 'Serves it', 'Reserves', 'Fits into'],
         remedies.map(each => [each.what, each.how, each.served === null ? 'not tried' : each.served ? 'yes' : 'no', amount(each.peak_reserved_bytes), amount(each.fit_bytes)])));
   }
+  const tuned = results.map(result => result.content).find(content => content.schema.startsWith('emmctl.tune/') && content.trace === about.inspect.trace);
+  if (tuned && failures.length) {
+    const today = tuned.ranking.find(each => each.today), useful = tuned.ranking.filter(each => each.served && !each.today && each.fit_bytes).slice(0, 5);
+    body.append(h('h3', {}, 'What would have helped'), table(['Do this', numeric('Serves all requests with'), numeric(today && today.fit_bytes ? 'Against today' : ''), numeric('Reserves without a limit')],
+        [...useful, ...(today ? [today] : [])].map(each => [each.today ? 'today' : h('code', {}, each.how), amount(each.fit_bytes),
+          numeric(today && today.fit_bytes && each.fit_bytes && !each.today ? `${(100 * (each.fit_bytes / today.fit_bytes - 1)).toFixed(1)} %` : ''), amount(each.peak_reserved_bytes)])));
+  }
   if (explain && explain.gap && explain.gap.length) {
     body.append(h('h3', {}, 'Why the manager held more than was live'), table(['Cause', numeric('Bytes'), 'Call site'],
         explain.gap.map(each => [each.cause, amount(each.bytes), typeof each.site === 'string' ? each.site : (each.site && each.site.call_site) || ''])));
+  }
+  if (failures.length > 1) {
+    body.append(h('details', {open: failures.length < 4}, h('summary', {}, `${grouped(failures.length - 1)} more`), h('div', {class: 'prose'}, failures.slice(1, 200).map(each =>
+        h('p', {}, h('button', {onclick: () => goTo(each.event)}, `Event ${grouped(each.event)}`), ` a request of ${inUnits(each.size)}. `, each.words || '')))));
   }
   if (failures.length && about.explain_text) body.append(h('details', {}, h('summary', {}, 'What emmctl explain prints'), h('pre', {}, about.explain_text)));
 }

@@ -24,6 +24,15 @@ int sniff_emm_raw(std::string_view prefix) {
   return prefix.starts_with(std::string_view(record::kMagic, sizeof record::kMagic)) ? 100 : 0;
 }
 
+/// Ends it, and keeps what a trace's text may have.
+template <std::size_t kSize>
+void make_text(char (&text)[kSize]) {
+  text[kSize - 1] = '\0';
+  for (char* at = text; *at != '\0'; ++at) {
+    if (*at < ' ' || *at > '~') *at = '?';
+  }
+}
+
 /// Takes a file apart as it comes: header, blocks, records.
 class RawFile {
  public:
@@ -70,10 +79,10 @@ class RawFile {
                   "{}: a recording of version {}: expected version {}, which this program reads",
                   source_.name(), header_.version, record::kVersion);
     }
-    header_.boot_id[sizeof header_.boot_id - 1] = '\0';
-    header_.program[sizeof header_.program - 1] = '\0';
-    header_.driver[sizeof header_.driver - 1] = '\0';
-    for (auto& device : header_.devices) device.name[sizeof device.name - 1] = '\0';
+    make_text(header_.boot_id);
+    make_text(header_.program);
+    make_text(header_.driver);
+    for (auto& device : header_.devices) make_text(device.name);
     return {};
   }
 
@@ -109,6 +118,7 @@ class RawFile {
 /// What a replay must understand, of what the recording holds.
 std::vector<std::string> required_by(const std::vector<RawCall>& calls) {
   bool streams = false, events = false, ipc = false, pools = false, threads = false;
+  bool graphs = false, functions = false, ranges = false, peers = false;
   std::uint64_t devices = 0;
   for (const auto& [record, thread] : calls) {
     switch (record.call) {
@@ -131,6 +141,19 @@ std::vector<std::string> required_by(const std::vector<RawCall>& calls) {
       case Call::pool_destroy:
         pools = true;
         break;
+      case Call::capture_begin:
+      case Call::graph_launch:
+        graphs = true;
+        break;
+      case Call::host_function:
+        functions = true;
+        break;
+      case Call::mem_address_reserve:
+        ranges = true;
+        break;
+      case Call::peer_enable:
+        peers = true;
+        break;
       default:
         break;
     }
@@ -147,6 +170,10 @@ std::vector<std::string> required_by(const std::vector<RawCall>& calls) {
   add(pools, "pools");
   add((devices & (devices - 1)) != 0, "multi-device");
   add(threads, "threads");
+  add(graphs, "graphs");
+  add(functions, "host-functions");
+  add(ranges, "virtual-memory");
+  add(peers, "peers");
   return names;
 }
 
@@ -160,12 +187,12 @@ Header header_of(const FileHeader& file, const std::vector<RawCall>& calls, bool
   header.clock_start_realtime_ns = file.start_realtime_ns;
   header.boot_id = file.boot_id;
   header.has_clock = true;
-  if (file.driver_version != 0) header.driver_version = file.driver_version;
+  if (file.driver_version > 0) header.driver_version = file.driver_version;
   if (!calls.empty()) header.default_thread = text::format("{}", calls.front().thread);
   for (std::size_t i = 0; i < std::min<std::size_t>(file.device_count, record::kDevicesMost); ++i) {
     const auto& known = file.devices[i];
     DeviceInfo device;
-    device.id = known.ordinal;
+    device.id = static_cast<std::uint32_t>(i);
     device.name = known.name;
     device.capacity = known.capacity;
     device.free_at_start = known.free_at_start;
@@ -197,7 +224,9 @@ Result<ImportCounts> read_raw(format::ByteSource& source, OperationSink& sink,
                ? text::format("calls were not recorded: {}", std::strerror(header.stopped))
                : std::string("calls were not recorded: there was no room"));
   const auto last = calls.empty() ? 0 : calls.back().record.seq;
-  if (lost == 0 && last > calls.size())
+  // As many as there were threads, at most.
+  constexpr std::uint64_t kUnderWay = 65536;
+  if (lost == 0 && last > calls.size() && last - calls.size() < kUnderWay)
     run.note(last - calls.size(), "calls had not returned when the recording ended");
   run.note(header.bypassed,
            "functions were handed to the program by another address than their symbol's, and are "

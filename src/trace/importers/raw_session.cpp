@@ -41,11 +41,17 @@ RawSession::RawSession(ImportRun& run, const record::FileHeader& header)
   several_contexts_ = header.contexts[1].handle != 0;
 }
 
+std::uint64_t RawSession::ns_of(std::uint64_t ticks) const noexcept {
+  constexpr double kMost = 9e15;  // a hundred days; a damaged file says anything
+  const auto ns = static_cast<double>(ticks) * ns_per_tick_;
+  return ns < kMost ? static_cast<std::uint64_t>(ns) : static_cast<std::uint64_t>(kMost);
+}
+
 Operation RawSession::common(const Record& record, Op op) {
   Operation made{.op = op, .members = Members(Member::time_ns, Member::duration_ns)};
   const auto since = record.ticks > header_.start_ticks ? record.ticks - header_.start_ticks : 0;
-  made.time_ns = static_cast<std::uint64_t>(static_cast<double>(since) * ns_per_tick_);
-  made.duration_ns = static_cast<std::uint64_t>(record.duration * ns_per_tick_);
+  made.time_ns = ns_of(since);
+  made.duration_ns = ns_of(record.duration);
   if (thread_ != default_thread_) {
     made.thread = Id::of(thread_);
     made.members.add(Member::thread);
@@ -55,6 +61,10 @@ Operation RawSession::common(const Record& record, Op op) {
 }
 
 void RawSession::put_place(Operation& operation, std::uint8_t context, std::uint8_t device) {
+  if (context != 0 && context <= record::kContextsMost) {
+    device = static_cast<std::uint8_t>(
+        std::min<std::uint64_t>(header_.contexts[context - 1].device, kNoDevice));
+  }
   if (device != kNoDevice && (device != 0 || several_contexts_)) {
     operation.device = device;
     operation.members.add(Member::device);
@@ -351,29 +361,112 @@ Status RawSession::end_physical(const Record& record, std::uint64_t handle) {
   return emit(made);
 }
 
+Status RawSession::reserve(const Record& record) {
+  if (record.result != 0) return refused(record, "cuMemAddressReserve");
+  auto made = common(record, Op::address_reserve);
+  ranges_[record.address] = {.number = ++range_count_, .size = record.size};
+  range_text_ = text::format("r{}", range_count_);
+  made.range = Id::of(std::string_view(range_text_));
+  made.size = record.size;
+  made.addr = record.address;
+  made.members = made.members | Members(Member::range, Member::size, Member::addr);
+  if (record.extra != 0) {
+    made.align = record.extra;
+    made.members.add(Member::align);
+  }
+  return emit(made);
+}
+
+bool RawSession::put_range(Operation& operation, std::uint64_t address) {
+  auto found = ranges_.upper_bound(address);
+  if (found == ranges_.begin()) return false;
+  --found;
+  const auto offset = address - found->first;
+  if (offset >= found->second.size) return false;
+  range_text_ = text::format("r{}", found->second.number);
+  operation.range = Id::of(std::string_view(range_text_));
+  operation.offset = offset;
+  operation.members = operation.members | Members(Member::range, Member::offset);
+  return true;
+}
+
+Status RawSession::map(const Record& record) {
+  if (record.result != 0) return refused(record, "cuMemMap");
+  mappings_[record.address] = {.size = record.size, .handle = record.stream};
+  const auto found = physical_.find(record.stream);
+  if (found == physical_.end()) {  // another process's memory
+    run_.other();
+    return {};
+  }
+  ++found->second.mappings;
+  auto made = common(record, Op::mem_map);
+  made.id = Id::of(found->second.live.id);
+  made.size = record.size;
+  made.members = made.members | Members(Member::id, Member::size);
+  if (!put_range(made, record.address)) {
+    run_.other();
+    return {};
+  }
+  return emit(made);
+}
+
+/// A range that is unmapped may hold several mappings: an operation each, of which the first stands
+/// for the row.
 Status RawSession::unmap(const Record& record) {
   if (record.result != 0) return refused(record, "cuMemUnmap");
   bool any = false;
+  const auto give = [&](Operation& made) -> Status {
+    if (std::exchange(any, true)) {
+      made.extension = "\"x-no_row\":true";
+      made.members.add(Member::extension);
+    }
+    return run_.emit(made);
+  };
   for (auto at = mappings_.lower_bound(record.address);
        at != mappings_.end() && at->first - record.address < record.size;) {
-    const auto handle = at->second.handle;
+    const auto [address, mapping] = *at;
     at = mappings_.erase(at);
-    const auto found = physical_.find(handle);
-    if (found != physical_.end()) --found->second.mappings;
+    const auto found = physical_.find(mapping.handle);
     if (found == physical_.end()) continue;
-    if (found->second.mappings != 0 || found->second.handles != 0) continue;
-    auto made = common(record, Op::free);
+    auto& physical = found->second;
+    if (physical.mappings != 0) --physical.mappings;
+    auto made = common(record, Op::mem_unmap);
     made.members = made.members.without(Members(Member::context, Member::device));
-    put_place(made, found->second.live.context, found->second.live.device);
-    made.id = Id::of(found->second.live.id);
-    made.api = "cuMemUnmap";
-    made.members = made.members | Members(Member::id, Member::api);
+    put_place(made, physical.live.context, physical.live.device);
+    auto freed = made;
+    made.id = Id::of(physical.live.id);
+    made.size = mapping.size;
+    made.members = made.members | Members(Member::id, Member::size);
+    if (put_range(made, address)) {
+      if (auto given = give(made); !given) return given;
+    }
+    if (physical.mappings != 0 || physical.handles != 0) continue;
+    freed.op = Op::free;
+    freed.id = made.id;
+    freed.api = "cuMemUnmap";
+    freed.members = freed.members | Members(Member::id, Member::api);
     physical_.erase(found);
-    any = true;
-    if (auto given = run_.emit(made); !given) return given;
+    if (auto given = give(freed); !given) return given;
   }
   any ? run_.used() : run_.other();
   return {};
+}
+
+Status RawSession::graph_operation(const Record& record, Op op, std::uint64_t graph) {
+  auto made = common(record, op);
+  put_stream(made, record);
+  graph_text_ = text::format("g{}", graph);
+  made.graph = Id::of(std::string_view(graph_text_));
+  made.members.add(Member::graph);
+  return emit(made);
+}
+
+Status RawSession::peer_operation(const Record& record, Op op) {
+  if (record.result != 0) return refused(record, "cuCtxEnablePeerAccess");
+  auto made = common(record, op);
+  made.peer = record.stream;
+  made.members.add(Member::peer);
+  return emit(made);
 }
 
 std::uint8_t RawSession::primary_context(std::uint64_t device) const {
@@ -386,19 +479,19 @@ std::uint8_t RawSession::primary_context(std::uint64_t device) const {
 
 /// A reset, or the end of a context: all of its memory has ended.
 Status RawSession::end_context(const Record& record, Op op, std::uint8_t context) {
-  if (context == 0) {  // nobody used it
+  if (context == 0 || context > record::kContextsMost) {  // nobody used it
     run_.other();
     return {};
   }
   const auto device = static_cast<std::uint8_t>(header_.contexts[context - 1].device);
-  auto made = common(record, op);
+  // A trace names no more than 256 contexts. A program that makes hundreds of them resets one.
+  constexpr std::uint64_t kNamed = 40;
+  auto made = common(record, ended_contexts_ < kNamed ? op : Op::reset);
   made.members = made.members.without(Members(Member::context, Member::device));
   put_place(made, context, device);
-  std::uint64_t ended = 0;
   const auto end_all = [&](Book& book) {
     for (auto at = book.begin(); at != book.end();) {
       const bool ends = at->second.context == context;
-      ended += ends ? 1 : 0;
       at = ends ? book.erase(at) : std::next(at);
     }
   };
@@ -410,7 +503,10 @@ Status RawSession::end_context(const Record& record, Op op, std::uint8_t context
     at = ends ? physical_.erase(at) : std::next(at);
   }
   if (auto given = emit(made); !given) return given;
-  if (op == Op::context_destroy) ++lives_[context];
+  if (made.op == Op::context_destroy) {
+    ++lives_[context];
+    ++ended_contexts_;
+  }
   return {};
 }
 
@@ -476,12 +572,7 @@ Status RawSession::take(const RawCall& call) {
       run_.other();
       return {};
     case Call::mem_map:
-      if (failed) return refused(record, "cuMemMap");
-      mappings_[record.address] = {.size = record.size, .handle = record.stream};
-      if (const auto found = physical_.find(record.stream); found != physical_.end())
-        ++found->second.mappings;
-      run_.other();
-      return {};
+      return map(record);
     case Call::mem_unmap:
       return unmap(record);
 
@@ -495,10 +586,9 @@ Status RawSession::take(const RawCall& call) {
       return extension(record, "x-close_ipc_handle",
                        text::format("\"addr\":\"{}\"", text::hex(record.address)));
     case Call::peer_enable:
+      return peer_operation(record, Op::peer_enable);
     case Call::peer_disable:
-      return extension(record,
-                       record.call == Call::peer_enable ? "x-peer_enable" : "x-peer_disable",
-                       text::format("\"device\":{},\"peer\":{}", record.device, record.stream));
+      return peer_operation(record, Op::peer_disable);
 
     case Call::stream_create:
       return stream_operation(record, Op::stream_create);
@@ -520,17 +610,17 @@ Status RawSession::take(const RawCall& call) {
     case Call::capture_begin:
       if (failed) return refused(record, "cuStreamBeginCapture");
       capturing_[record.stream] = record.stream;
-      return extension(record, "x-capture_begin",
-                       text::format("\"stream\":\"{}\"", stream_name(record.stream)));
+      graph_of_[record.stream] = ++graph_count_;
+      return graph_operation(record, Op::graph_begin, graph_count_);
     case Call::capture_end: {
       for (auto at = capturing_.begin(); at != capturing_.end();) {
         at = at->second == record.stream ? capturing_.erase(at) : std::next(at);
       }
       if (failed) return refused(record, "cuStreamEndCapture");
-      graphs_[record.address] = ++graph_count_;
-      return extension(record, "x-capture_end",
-                       text::format("\"stream\":\"{}\",\"graph\":\"g{}\"",
-                                    stream_name(record.stream), graph_count_));
+      const auto begun = graph_of_.find(record.stream);
+      const auto graph = begun != graph_of_.end() ? begun->second : ++graph_count_;
+      graphs_[record.address] = graph;
+      return graph_operation(record, Op::graph_end, graph);
     }
     case Call::graph_instantiate: {
       if (failed) return refused(record, "cuGraphInstantiate");
@@ -541,22 +631,21 @@ Status RawSession::take(const RawCall& call) {
     }
     case Call::graph_launch: {
       if (failed) return refused(record, "cuGraphLaunch");
-      const auto known = executables_.find(record.address);
-      return extension(record, "x-graph_launch",
-                       text::format("\"stream\":\"{}\",\"graph\":\"g{}\"",
-                                    record.stream == 0 ? "legacy" : stream_name(record.stream),
-                                    known != executables_.end() ? known->second : 0));
+      auto& graph = executables_[record.address];
+      if (graph == 0) graph = ++graph_count_;  // built without a capture
+      return graph_operation(record, Op::graph_launch, graph);
     }
     case Call::graph_add_alloc:
     case Call::graph_add_free:
       return extension(
           record, "x-graph_node",
           text::format("\"size\":{},\"addr\":\"{}\"", record.size, text::hex(record.address)));
-    case Call::host_function:
+    case Call::host_function: {
       if (failed) return refused(record, "cuLaunchHostFunc");
-      return extension(record, "x-host_function",
-                       text::format("\"stream\":\"{}\"",
-                                    record.stream == 0 ? "legacy" : stream_name(record.stream)));
+      auto made = common(record, Op::host_function);
+      put_stream(made, record);
+      return emit(made);
+    }
     case Call::kernels:
       return extension(
           record, "x-kernels",
@@ -594,7 +683,19 @@ Status RawSession::take(const RawCall& call) {
     }
 
     case Call::mem_address_reserve:
-    case Call::mem_address_free:
+      return reserve(record);
+    case Call::mem_address_free: {
+      if (failed) return refused(record, "cuMemAddressFree");
+      auto made = common(record, Op::address_free);
+      const bool known = put_range(made, record.address);
+      ranges_.erase(record.address);
+      if (!known) {
+        run_.unmatched();
+        return {};
+      }
+      made.members.remove(Member::offset);
+      return emit(made);
+    }
     case Call::mem_set_access:
     case Call::mem_export:
     case Call::mem_import:

@@ -47,6 +47,7 @@ class RawSession {
   };
   using Book = std::map<std::uint64_t, Live>;
 
+  std::uint64_t ns_of(std::uint64_t ticks) const noexcept;
   Operation common(const record::Record& record, Op op);
   void put_place(Operation& operation, std::uint8_t context, std::uint8_t device);
   void put_stream(Operation& operation, const record::Record& record);
@@ -64,6 +65,12 @@ class RawSession {
   Status create_physical(const record::Record& record);
   Status end_physical(const record::Record& record, std::uint64_t handle);
   Status unmap(const record::Record& record);
+  Status reserve(const record::Record& record);
+  Status map(const record::Record& record);
+  /// Says where in a reserved range the address lies; false where it lies in none.
+  bool put_range(Operation& operation, std::uint64_t address);
+  Status graph_operation(const record::Record& record, Op op, std::uint64_t graph);
+  Status peer_operation(const record::Record& record, Op op);
   Status end_context(const record::Record& record, Op op, std::uint8_t context);
   Status refused(const record::Record& record, std::string_view name);
   std::uint8_t primary_context(std::uint64_t device) const;
@@ -81,21 +88,29 @@ class RawSession {
 
   Book device_memory_, host_memory_, registered_;
   std::unordered_map<std::uint64_t, Physical> physical_;
+  struct Range {
+    std::uint64_t number = 0, size = 0;
+  };
   std::map<std::uint64_t, Mapping> mappings_;
+  std::map<std::uint64_t, Range> ranges_;
+  std::uint64_t range_count_ = 0;
   std::unordered_map<std::uint64_t, std::uint64_t> buffers_;
   std::unordered_map<std::uint64_t, std::uint64_t> streams_, pools_, graphs_;  // by handle: numbers
   std::unordered_map<std::uint64_t, std::uint64_t> events_;                    // their last record
   std::unordered_set<std::uint64_t> captured_events_;
   std::unordered_map<std::uint64_t, std::uint64_t> capturing_events_;
+  std::unordered_map<std::uint64_t, std::uint64_t> graph_of_;     // of a capture, by its stream
   std::unordered_map<std::uint64_t, std::uint64_t> executables_;  // their graphs
   std::unordered_map<std::uint64_t, std::uint64_t> capturing_;    // streams: whose capture it is
   std::unordered_set<std::uint64_t> default_pools_;
   std::map<std::uint64_t, std::uint64_t> retained_;
   std::uint64_t stream_count_ = 0, pool_count_ = 0, record_count_ = 0, graph_count_ = 0;
+  std::uint64_t ended_contexts_ = 0;
   std::vector<std::uint32_t> lives_;  // of each context: how often it has ended
 
   // Text that operations point to until they are given to the sink.
-  std::string stream_text_, pool_text_, context_text_, handle_text_, buffer_text_, members_;
+  std::string stream_text_, pool_text_, context_text_, handle_text_, buffer_text_, range_text_,
+      graph_text_, members_;
   std::uint64_t live_again_ = 0, failed_ = 0, unknown_calls_ = 0;
 };
 

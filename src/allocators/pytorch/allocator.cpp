@@ -1,0 +1,142 @@
+#include "allocators/pytorch/allocator.hpp"
+
+#include <algorithm>
+
+namespace emm::allocators::pytorch {
+
+Block* Allocator::allocate(std::uint64_t size, std::uint64_t stream, PoolId id) {
+  const auto& settings = heap_.settings();
+  Wanted wanted{.size = round_size(settings, size), .stream = stream};
+  wanted.segment = segment_size(settings, wanted.size);
+  wanted.pool = &heap_.pool(id, is_small(wanted.size));
+  const auto collects = settings.garbage_collection_threshold > 0 && settings.limit() != kNoLimit;
+  if (collects) ++wanted.pool->lookups;
+  auto* block = find_free(settings, wanted);
+  if (block == nullptr) {
+    if (collects) release(garbage(settings, heap_));
+    block = grow(wanted);
+  }
+  if (block == nullptr) {
+    const auto big = oversize(settings, wanted);
+    release(big.blocks);
+    if (big.suffices) block = grow(wanted);
+  }
+  if (block == nullptr && id.is_default()) {
+    release_all();
+    ++counts_.retries;
+    block = grow(wanted);
+  }
+  if (block == nullptr) {
+    ++counts_.ooms;
+    return nullptr;
+  }
+  block = heap_.take(block, wanted.size, splits(settings, *block, wanted.size));
+  counts_.active += block->size;
+  counts_.peak_active = std::max(counts_.peak_active, counts_.active);
+  return block;
+}
+
+/// A free block of new memory.
+Block* Allocator::grow(const Wanted& wanted) {
+  const auto limit = heap_.settings().limit();
+  if (limit != kNoLimit && heap_.reserved() + wanted.segment > limit) return nullptr;
+  if (heap_.settings().expandable_segments) return grow_range(wanted);
+  const auto address = source_.allocate(wanted.segment);
+  if (!address) return nullptr;
+  ++counts_.device_allocs;
+  auto* const block = heap_.add_segment(*address, wanted.segment, wanted.stream, *wanted.pool);
+  note_reserved();
+  return block;
+}
+
+Block* Allocator::grow_range(const Wanted& wanted) {
+  const auto& settings = heap_.settings();
+  const auto unit = granule(settings, *wanted.pool);
+  auto plan = plan_mappings(settings, wanted);
+  if (!plan) {
+    const auto total = settings.total != 0 ? settings.total : std::uint64_t{1} << 40;
+    const auto bytes = total / 8 * 9 / unit * unit + unit;
+    const auto address = source_.reserve(bytes);
+    if (!address) return nullptr;
+    heap_.add_range(*address, bytes, wanted.stream, *wanted.pool);
+    plan = plan_mappings(settings, wanted);
+    if (!plan) return nullptr;
+  }
+  Block* block = nullptr;
+  for (const auto& piece : *plan) {
+    // What was mapped before a piece that fails stays.
+    if (!source_.map(piece.address, piece.size, unit)) return nullptr;
+    ++counts_.device_allocs;
+    block = heap_.map(piece.block, piece.size);
+    note_reserved();
+  }
+  return block;
+}
+
+void Allocator::note_reserved() {
+  counts_.peak_reserved = std::max(counts_.peak_reserved, heap_.reserved());
+}
+
+void Allocator::release(const std::vector<Block*>& blocks) {
+  for (auto* block : blocks) {
+    source_.free(block->address, block->size);
+    ++counts_.device_frees;
+    heap_.remove_segment(block);
+  }
+}
+
+void Allocator::release(const std::vector<Idle>& idle) {
+  for (const auto& piece : idle) {
+    ++counts_.device_frees;
+    if (!piece.block->segment->expandable) {
+      source_.free(piece.address, piece.size);
+      heap_.remove_segment(piece.block);
+      continue;
+    }
+    source_.unmap(piece.address, piece.size, granule(heap_.settings(), *piece.block->pool));
+    auto* const block = heap_.unmap(piece.block, piece.address, piece.size);
+    if (block->is_split()) continue;
+    source_.release(block->address, block->size);
+    heap_.remove_segment(block);
+  }
+}
+
+void Allocator::release_all() {
+  source_.synchronize();
+  for (auto* block : std::exchange(pending_, {})) {
+    counts_.active -= block->size;
+    if (completed_) completed_(*block);
+    heap_.release(block);
+  }
+  release(idle(heap_.settings(), heap_));
+}
+
+void Allocator::free(Block* block) {
+  counts_.active -= block->size;
+  heap_.release(block);
+}
+
+void Allocator::free_later(Block* block) {
+  heap_.set_pending(block);
+  pending_.push_back(block);
+}
+
+void Allocator::complete(Block* block) {
+  pending_.erase(std::find(pending_.begin(), pending_.end(), block));
+  free(block);
+}
+
+void Allocator::empty_cache() { release_all(); }
+
+void Allocator::set_unused(PoolId id) {
+  for (const auto small : {false, true}) heap_.pool(id, small).unused = true;
+}
+
+void Allocator::drop(PoolId id) {
+  set_unused(id);
+  std::vector<Idle> found;
+  for (const auto small : {true, false}) add_idle(heap_.settings(), heap_.pool(id, small), found);
+  release(found);
+}
+
+}  // namespace emm::allocators::pytorch

@@ -1,0 +1,214 @@
+#include "allocators/pytorch/heap.hpp"
+
+namespace emm::allocators::pytorch {
+
+Pool& Heap::pool(PoolId id, bool small) {
+  auto& pool = pools_[{id, small}];
+  if (!pool) {
+    pool = std::make_unique<Pool>();
+    pool->id = id;
+    pool->small = small;
+    pool->expandable = settings_.expandable_segments;
+  }
+  return *pool;
+}
+
+Block* Heap::make(const Block& block) {
+  if (!spare_.empty()) {
+    auto* const made = spare_.back();
+    spare_.pop_back();
+    *made = block;
+    return made;
+  }
+  return &blocks_.emplace_back(block);
+}
+
+void Heap::drop(Block* block) noexcept { spare_.push_back(block); }
+
+void Heap::link(Block* before, Block* block, Block* after) noexcept {
+  block->before = before;
+  block->after = after;
+  if (before != nullptr) before->after = block;
+  if (after != nullptr) after->before = block;
+  if (before == nullptr) block->segment->first = block;
+}
+
+void Heap::insert(Block* block) {
+  if (block->mapped) {
+    block->lookups = block->pool->lookups;
+    block->pool->free.insert(block);
+  } else {
+    block->pool->unmapped.insert(block);
+  }
+}
+
+void Heap::erase(Block* block) {
+  if (block->mapped) {
+    block->pool->free.erase(block);
+  } else {
+    block->pool->unmapped.erase(block);
+  }
+}
+
+Block* Heap::add_segment(std::uint64_t address, std::uint64_t size, std::uint64_t stream,
+                         Pool& pool) {
+  auto& segment = segments_[address];
+  segment = std::make_unique<Segment>();
+  *segment = {.address = address, .size = size, .pool = &pool};
+  auto* const block = make({.address = address,
+                            .size = size,
+                            .stream = stream,
+                            .pool = &pool,
+                            .segment = segment.get()});
+  segment->first = block;
+  insert(block);
+  reserved_ += size;
+  return block;
+}
+
+Block* Heap::add_range(std::uint64_t address, std::uint64_t size, std::uint64_t stream,
+                       Pool& pool) {
+  auto& segment = segments_[address];
+  segment = std::make_unique<Segment>();
+  *segment = {.address = address, .size = size, .pool = &pool, .expandable = true};
+  auto* const block = make({.address = address,
+                            .size = size,
+                            .stream = stream,
+                            .pool = &pool,
+                            .segment = segment.get(),
+                            .mapped = false});
+  segment->first = block;
+  insert(block);
+  return block;
+}
+
+void Heap::remove_segment(Block* block) {
+  erase(block);
+  if (block->mapped) reserved_ -= block->size;
+  const auto address = block->segment->address;
+  drop(block);
+  segments_.erase(address);
+}
+
+/// Merges a free neighbour of the same mapped state into `block`, which is in no set meanwhile.
+bool Heap::absorb(Block* block, Block* neighbour) {
+  if (neighbour == nullptr || neighbour->state != Block::State::free ||
+      neighbour->mapped != block->mapped)
+    return false;
+  erase(neighbour);
+  auto* const before = neighbour == block->before ? neighbour->before : block->before;
+  auto* const after = neighbour == block->after ? neighbour->after : block->after;
+  if (neighbour == block->before) block->address = neighbour->address;
+  block->size += neighbour->size;
+  link(before, block, after);
+  drop(neighbour);
+  return true;
+}
+
+Block* Heap::map(Block* block, std::uint64_t size) {
+  erase(block);
+  block->mapped = true;
+  if (size < block->size) {
+    auto* const rest = make(*block);
+    rest->mapped = false;
+    rest->address += size;
+    rest->size -= size;
+    auto* const after = block->after;
+    block->size = size;
+    link(block->before, block, rest);
+    link(block, rest, after);
+    insert(rest);
+  }
+  absorb(block, block->before);
+  absorb(block, block->after);
+  insert(block);
+  reserved_ += size;
+  return block;
+}
+
+Block* Heap::unmap(Block* block, std::uint64_t address, std::uint64_t size) {
+  erase(block);
+  const auto front = address - block->address, back = block->size - front - size;
+  if (front != 0) {
+    auto* const piece = make(*block);
+    piece->size = front;
+    auto* const before = block->before;
+    block->address += front;
+    block->size -= front;
+    link(piece, block, block->after);
+    link(before, piece, block);
+    insert(piece);
+  }
+  if (back != 0) {
+    auto* const piece = make(*block);
+    piece->address = address + size;
+    piece->size = back;
+    auto* const after = block->after;
+    block->size -= back;
+    link(block->before, block, piece);
+    link(block, piece, after);
+    insert(piece);
+  }
+  block->mapped = false;
+  absorb(block, block->before);
+  absorb(block, block->after);
+  insert(block);
+  reserved_ -= size;
+  return block;
+}
+
+Block* Heap::take(Block* block, std::uint64_t size, bool split) {
+  erase(block);
+  if (split) {
+    auto* const rest = make(*block);
+    rest->address += size;
+    rest->size -= size;
+    auto* const after = block->after;
+    block->size = size;
+    link(block->before, block, rest);
+    link(block, rest, after);
+    insert(rest);
+  }
+  block->state = Block::State::active;
+  return block;
+}
+
+Block* Heap::cut_front(Block* block, std::uint64_t bytes) {
+  erase(block);
+  auto* const front = make(*block);
+  front->size = bytes;
+  auto* const before = block->before;
+  block->address += bytes;
+  block->size -= bytes;
+  link(front, block, block->after);
+  link(before, front, block);
+  insert(front);
+  insert(block);
+  return block;
+}
+
+Block* Heap::release(Block* block) {
+  block->state = Block::State::free;
+  absorb(block, block->before);
+  absorb(block, block->after);
+  insert(block);
+  return block;
+}
+
+Segment* Heap::segment_of(std::uint64_t address) const noexcept {
+  auto found = segments_.upper_bound(address);
+  if (found == segments_.begin()) return nullptr;
+  auto* const segment = std::prev(found)->second.get();
+  return address - segment->address < segment->size ? segment : nullptr;
+}
+
+Block* Heap::block_at(std::uint64_t address) const noexcept {
+  const auto* const segment = segment_of(address);
+  if (segment == nullptr) return nullptr;
+  for (auto* block = segment->first; block != nullptr; block = block->after) {
+    if (address - block->address < block->size) return block;
+  }
+  return nullptr;
+}
+
+}  // namespace emm::allocators::pytorch

@@ -1,0 +1,138 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "allocators/pytorch/settings.hpp"
+
+namespace emm::allocators::pytorch {
+
+/// Names a private pool as PyTorch does: that of a CUDA graph or of a MemPool. {0, 0} is the
+/// default pool.
+struct PoolId {
+  std::uint64_t first = 0, second = 0;
+  bool is_default() const noexcept { return first == 0 && second == 0; }
+  auto operator<=>(const PoolId&) const = default;
+};
+
+struct Pool;
+struct Segment;
+
+/// A piece of a segment. Neighbours are linked; two free ones of one mapped state never touch.
+struct Block {
+  enum class State : std::uint8_t {
+    free,
+    active,
+    pending,  ///< Freed, and waits for work on other streams.
+  };
+  std::uint64_t address = 0, size = 0;
+  std::uint64_t stream = 0;
+  std::uint64_t lookups = 0;  ///< Its pool's count when it became free.
+  std::uint64_t owner = 0;    ///< Whatever the user of the heap names it by.
+  Pool* pool = nullptr;
+  Segment* segment = nullptr;
+  Block *before = nullptr, *after = nullptr;
+  State state = State::free;
+  bool mapped = true;
+
+  bool is_free() const noexcept { return state == State::free && mapped; }
+  bool is_split() const noexcept { return before != nullptr || after != nullptr; }
+};
+
+/// What one cudaMalloc gave; or a range of addresses that is mapped in parts.
+struct Segment {
+  std::uint64_t address = 0, size = 0;
+  Pool* pool = nullptr;
+  Block* first = nullptr;
+  bool expandable = false;
+};
+
+struct BySize {
+  bool operator()(const Block* a, const Block* b) const noexcept {
+    return std::tie(a->stream, a->size, a->address) < std::tie(b->stream, b->size, b->address);
+  }
+};
+struct ByAddress {
+  bool operator()(const Block* a, const Block* b) const noexcept {
+    return std::tie(a->stream, a->address) < std::tie(b->stream, b->address);
+  }
+};
+
+struct Pool {
+  PoolId id{};
+  bool small = false;
+  bool expandable = false;  ///< New memory of it is mapped into a range.
+  bool unused = false;      ///< A private one that no graph and no MemPool refers to any more.
+  std::set<Block*, BySize> free{};
+  std::set<Block*, ByAddress> unmapped{};
+  std::uint64_t lookups = 0;
+};
+
+/// The blocks and segments of one device, and the steps that change them. It decides nothing: what
+/// is chosen, and when, stands in policy.hpp and allocator.hpp. Not safe for several threads.
+class Heap {
+ public:
+  explicit Heap(const Settings& settings) : settings_(settings) {}
+  Heap(const Heap&) = delete;
+  Heap& operator=(const Heap&) = delete;
+
+  const Settings& settings() const noexcept { return settings_; }
+  Pool& pool(PoolId id, bool small);
+  /// The default pool first, then in the order in which they appeared; large before small.
+  const std::map<std::pair<PoolId, bool>, std::unique_ptr<Pool>>& pools() const noexcept {
+    return pools_;
+  }
+
+  /// All of a new segment is one free block, which is returned.
+  Block* add_segment(std::uint64_t address, std::uint64_t size, std::uint64_t stream, Pool& pool);
+  /// A range of which nothing is mapped yet: one unmapped block, which is returned.
+  Block* add_range(std::uint64_t address, std::uint64_t size, std::uint64_t stream, Pool& pool);
+  /// The segment of a free block that is all of it.
+  void remove_segment(Block* block);
+  /// The first `size` bytes of an unmapped block become free, merged with free neighbours. Returns
+  /// the block that they are in.
+  Block* map(Block* block, std::uint64_t size);
+  /// The part [address, +size) of a free block becomes unmapped, merged with unmapped neighbours.
+  /// Returns the block that it is in.
+  Block* unmap(Block* block, std::uint64_t address, std::uint64_t size);
+  /// The front of a free block becomes active; the rest stays free where `split`.
+  Block* take(Block* block, std::uint64_t size, bool split);
+  /// A free block without its first `bytes`, which become a block of their own.
+  Block* cut_front(Block* block, std::uint64_t bytes);
+  void set_pending(Block* block) noexcept { block->state = Block::State::pending; }
+  /// An active or pending block becomes free, merged with free neighbours. Returns the block that
+  /// it is in.
+  Block* release(Block* block);
+
+  /// Bytes of segments, of ranges those that are mapped.
+  std::uint64_t reserved() const noexcept { return reserved_; }
+  Segment* segment_of(std::uint64_t address) const noexcept;
+  /// The block that holds the address; null where none does.
+  Block* block_at(std::uint64_t address) const noexcept;
+  const std::map<std::uint64_t, std::unique_ptr<Segment>>& segments() const noexcept {
+    return segments_;
+  }
+
+ private:
+  Block* make(const Block& block);
+  void drop(Block* block) noexcept;
+  void link(Block* before, Block* block, Block* after) noexcept;
+  void insert(Block* block);
+  void erase(Block* block);
+  bool absorb(Block* block, Block* neighbour);
+
+  const Settings settings_;
+  std::map<std::pair<PoolId, bool>, std::unique_ptr<Pool>> pools_;
+  std::map<std::uint64_t, std::unique_ptr<Segment>> segments_;
+  std::deque<Block> blocks_;
+  std::vector<Block*> spare_;
+  std::uint64_t reserved_ = 0;
+};
+
+}  // namespace emm::allocators::pytorch

@@ -1,0 +1,513 @@
+#include "allocators/pytorch/one_step.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <unordered_map>
+
+#include "allocators/pytorch/policy.hpp"
+#include "allocators/pytorch/segment_pools.hpp"
+#include "base/text.hpp"
+
+namespace emm::allocators::pytorch {
+namespace {
+
+constexpr std::size_t kMissesShown = 20;
+
+using Kind = Step::Kind;
+
+/// Address ranges that are released, merged where they touch.
+using Ranges = std::map<std::uint64_t, std::uint64_t>;
+
+void add_range(Ranges& ranges, std::uint64_t address, std::uint64_t size) {
+  ranges[address] = std::max(ranges[address], size);
+}
+
+Ranges merged(const Ranges& ranges) {
+  Ranges result;
+  for (const auto& [address, size] : ranges) {
+    if (!result.empty()) {
+      auto& last = *result.rbegin();
+      if (last.first + last.second >= address) {
+        last.second = std::max(last.second, address + size - last.first);
+        continue;
+      }
+    }
+    result.emplace(address, size);
+  }
+  return result;
+}
+
+bool covers(const Ranges& ranges, std::uint64_t address) {
+  const auto after = ranges.upper_bound(address);
+  if (after == ranges.begin()) return false;
+  const auto& [begin, size] = *std::prev(after);
+  return address - begin < size;
+}
+
+class Walk {
+ public:
+  Walk(const Recording& recording, const Settings& settings, const SegmentPools& pools,
+       const Look* look)
+      : recording_(recording), settings_(settings), pools_(pools), look_(look), heap_(settings) {}
+
+  OneStep run() {
+    found_ = {};
+    found_.pools.resize(recording_.allocations());
+    const auto& steps = recording_.steps();
+    for (at_ = 0; at_ < steps.size(); ++at_) step(steps[at_]);
+    flush();
+    return std::move(found_);
+  }
+  /// Pairs of groups of segments that cannot be of one pool.
+  const SegmentPools::Pairs& apart() const { return apart_; }
+
+ private:
+  void step(const Step& step) {
+    switch (step.kind) {
+      case Kind::segment_begin:
+        if (step.preexisting) {
+          begin_segment(step);
+        } else {
+          begins_.push_back(at_);
+        }
+        break;
+      case Kind::segment_end:
+        // Where one began that no request has used yet, the rows are those of two requests.
+        if (!begins_.empty()) flush();
+        ends_.push_back(at_);
+        break;
+      case Kind::alloc:
+        alloc(step);
+        break;
+      case Kind::refused:
+        refuse(step);
+        break;
+      case Kind::free:
+        flush();
+        if (const auto found = live_.find(step.allocation); found != live_.end()) {
+          if (step.delayed) {
+            heap_.set_pending(found->second);
+          } else {
+            heap_.release(found->second);
+            live_.erase(found);
+          }
+        }
+        break;
+      case Kind::complete:
+        if (!begins_.empty()) flush();
+        completes_.push_back(at_);
+        break;
+    }
+  }
+
+  Pool& pool_of(const Step& segment) {
+    return heap_.pool(pools_.pool(segment.allocation), pools_.is_small(segment.allocation));
+  }
+
+  /// Puts what the recorded segment holds into the heap.
+  void begin_segment(const Step& segment) {
+    auto& pool = pool_of(segment);
+    if (!segment.mapped) {
+      number_of_[segment.address] = segment.allocation;
+      heap_.add_segment(segment.address, segment.size, segment.stream, pool);
+      return;
+    }
+    auto* block = unmapped_at(segment.address, segment.stream, pool);
+    if (block == nullptr) {
+      const auto total = settings_.total != 0 ? settings_.total : std::uint64_t{1} << 37;
+      auto bytes = total / 8 * 9 / granule(settings_, pool) * granule(settings_, pool);
+      const auto next = heap_.segments().upper_bound(segment.address);
+      if (next != heap_.segments().end()) bytes = std::min(bytes, next->first - segment.address);
+      block = heap_.add_range(segment.address, std::max(bytes, segment.size), segment.stream, pool);
+      number_of_[segment.address] = segment.allocation;
+    }
+    if (block->address < segment.address) {
+      block = heap_.cut_front(block, segment.address - block->address);
+    }
+    heap_.map(block, std::min(segment.size, block->size));
+  }
+
+  Block* unmapped_at(std::uint64_t address, std::uint64_t stream, const Pool& pool) const {
+    auto* const segment = heap_.segment_of(address);
+    if (segment == nullptr || segment->pool != &pool) return nullptr;
+    auto* const block = heap_.block_at(address);
+    if (block == nullptr || block->mapped || block->stream != stream) return nullptr;
+    return block;
+  }
+
+  void end_segment(const Step& step) {
+    auto* block = heap_.block_at(step.address);
+    if (block == nullptr || !block->is_free()) return miss(step, "it is in use by the model");
+    if (!block->segment->expandable) {
+      if (!block->is_split())
+        heap_.remove_segment(block);
+      else
+        miss(step, "parts of it are in use by the model");
+      return;
+    }
+    const auto end = std::min(step.address + step.size, block->address + block->size);
+    block = heap_.unmap(block, step.address, end - step.address);
+    if (!block->is_split()) heap_.remove_segment(block);
+  }
+
+  void miss(const Step& step, std::string_view why) {
+    if (found_.misses.size() < kMissesShown)
+      found_.misses.push_back(text::format("event {}: {} bytes at {}: {}", step.event, step.size,
+                                           text::hex(step.address), why));
+  }
+
+  /// What the rows released since the last request, all that is left of it.
+  Ranges ended() const {
+    Ranges ranges;
+    for (const auto at : ends_) {
+      const auto& step = recording_.steps()[at];
+      add_range(ranges, step.address, step.size);
+    }
+    return merged(ranges);
+  }
+
+  template <class Blocks>
+  static Ranges ranges_of(const Blocks& blocks) {
+    Ranges ranges;
+    for (const auto& each : blocks) {
+      if constexpr (std::is_pointer_v<std::decay_t<decltype(each)>>) {
+        add_range(ranges, each->address, each->size);
+      } else {
+        add_range(ranges, each.address, each.size);
+      }
+    }
+    return merged(ranges);
+  }
+
+  void apply_ends() {
+    for (const auto at : ends_) end_segment(recording_.steps()[at]);
+    ends_.clear();
+  }
+
+  void apply_completes() {
+    for (const auto at : std::exchange(completes_, {})) {
+      const auto found = live_.find(recording_.steps()[at].allocation);
+      if (found == live_.end()) continue;
+      heap_.release(found->second);
+      live_.erase(found);
+    }
+  }
+
+  /// Releases that no request explains: the program's.
+  void flush() {
+    apply_completes();
+    if (!ends_.empty()) {
+      explain_outside();
+      apply_ends();
+    }
+    for (const auto at : begins_) {
+      ++found_.segments.recorded;
+      begin_segment(recording_.steps()[at]);
+      miss(recording_.steps()[at], "no request uses it");
+    }
+    begins_.clear();
+  }
+
+  void explain_outside() {
+    found_.releases.recorded += ends_.size();
+    const auto ranges = ended();
+    if (ranges == ranges_of(idle(settings_, heap_))) {
+      found_.releases.as_recorded += ends_.size();
+      found_.outside.push_back({.before = ends_.front(), .what = Release::empty_cache});
+      return;
+    }
+    // All that one private pool holds: it was dropped; alone, or with what is idle.
+    std::set<PoolId> ids;
+    for (const auto at : ends_) {
+      if (const auto* const segment = heap_.segment_of(recording_.steps()[at].address))
+        ids.insert(segment->pool->id);
+    }
+    ids.erase(PoolId{});
+    for (const auto id : ids) {
+      for (const auto small : {false, true}) heap_.pool(id, small).unused = true;
+      found_.outside.push_back(
+          {.before = ends_.front(), .what = Release::pool_dropped, .pool = id});
+    }
+    std::vector<Idle> alone;
+    for (const auto id : ids) {
+      for (const auto small : {true, false}) add_idle(settings_, heap_.pool(id, small), alone);
+    }
+    if (ranges == ranges_of(idle(settings_, heap_))) {
+      found_.releases.as_recorded += ends_.size();
+      found_.outside.push_back({.before = ends_.front(), .what = Release::empty_cache});
+    } else if (ranges == ranges_of(alone)) {
+      found_.releases.as_recorded += ends_.size();
+      for (auto at = found_.outside.end() - static_cast<std::ptrdiff_t>(ids.size());
+           at != found_.outside.end(); ++at)
+        at->at_once = true;
+    } else {
+      for (const auto at : ends_) miss(recording_.steps()[at], "no rule releases it");
+      // empty_cache would have released what is idle beside them: they are of another pool.
+      for (const auto at : ends_) {
+        const auto* const segment = heap_.segment_of(recording_.steps()[at].address);
+        if (segment == nullptr || !segment->pool->id.is_default()) continue;
+        for (const auto& each : idle(settings_, heap_)) {
+          if (each.block->pool->id.is_default() && !covers(ranges, each.address))
+            set_apart(number_of_.at(segment->address), number_of_.at(each.block->segment->address));
+        }
+      }
+      found_.outside.push_back({.before = ends_.front(), .what = Release::unexplained});
+    }
+  }
+
+  Wanted wanted(const Step& step, Pool& pool, bool rounded) const {
+    Wanted wanted{.pool = &pool, .stream = step.stream};
+    wanted.size = rounded ? step.size : round_size(settings_, step.size);
+    wanted.segment = segment_size(settings_, wanted.size);
+    return wanted;
+  }
+
+  Pool* recorded_pool(const Step& step) {
+    for (const auto at : begins_) {
+      const auto& segment = recording_.steps()[at];
+      if (step.address - segment.address < segment.size) return &pool_of(segment);
+    }
+    // The front of a free block may be what was there before the rows mapped more.
+    if (!begins_.empty()) return &pool_of(recording_.steps()[begins_.front()]);
+    auto* const segment = heap_.segment_of(step.address);
+    return segment == nullptr ? nullptr : segment->pool;
+  }
+
+  bool counts_lookups() const {
+    return settings_.garbage_collection_threshold > 0 && settings_.limit() != kNoLimit;
+  }
+
+  /// What the allocator does before it has memory: the releases that it makes itself are taken out
+  /// of ends_. True where a free block serves now.
+  Block* search(const Wanted& wanted, bool is_refused) {
+    if (counts_lookups()) ++wanted.pool->lookups;
+    // Rows of a retry's synchronisation look as those of any other completion.
+    const auto had_block = find_free(settings_, wanted) != nullptr;
+    const auto completes = completes_;
+    apply_completes();
+    // What the program released before.
+    auto* block = find_free(settings_, wanted);
+    if (ends_.empty()) return block;
+    if (block != nullptr && !had_block && retries(wanted, is_refused)) {
+      for (const auto at : completes) found_.synchronised.insert(at);
+      return nullptr;
+    }
+    if (block != nullptr) {
+      explain_outside();
+      apply_ends();
+      return find_free(settings_, wanted);
+    }
+    const auto ranges = ended();
+    Ranges expected;
+    const auto garbage_blocks = garbage(settings_, heap_);
+    for (const auto* each : garbage_blocks) add_range(expected, each->address, each->size);
+    std::uint64_t collected = 0;
+    for (const auto* each : garbage_blocks) collected += each->size;
+    const auto explained = [&](Release what) {
+      found_.releases.recorded += ends_.size();
+      found_.releases.as_recorded += ends_.size();
+      found_.retries += what == Release::retry ? 1 : 0;
+      apply_ends();
+      return nullptr;
+    };
+    const auto limit = settings_.limit();
+    const auto over = [&](std::uint64_t released) {
+      return limit != kNoLimit && heap_.reserved() - released + wanted.segment > limit;
+    };
+    if (!garbage_blocks.empty() && merged(expected) == ranges && !over(collected))
+      return explained(Release::collection);
+    // A retry: what the collection took, then oversize blocks, then all.
+    auto all = expected;
+    for (const auto& each : idle(settings_, heap_)) add_range(all, each.address, each.size);
+    const auto big = oversize(settings_, wanted);
+    auto with_big = expected;
+    for (const auto* each : big.blocks) add_range(with_big, each->address, each->size);
+    const auto must = over(collected) || is_refused;
+    if (must && big.suffices && merged(with_big) == ranges) return explained(Release::oversize);
+    if (must && merged(all) == ranges) return explained(Release::retry);
+    if (!must && limit == kNoLimit && merged(with_big) == ranges && !big.blocks.empty())
+      return explained(Release::oversize);
+    explain_outside();
+    apply_ends();
+    return find_free(settings_, wanted);
+  }
+
+  /// Whether what was released is all that is idle, as by a retry that the limit asks for.
+  bool retries(const Wanted& wanted, bool is_refused) {
+    const auto limit = settings_.limit();
+    if (!is_refused && (limit == kNoLimit || heap_.reserved() + wanted.segment <= limit))
+      return false;
+    if (ended() != ranges_of(idle(settings_, heap_))) return false;
+    found_.releases.recorded += ends_.size();
+    found_.releases.as_recorded += ends_.size();
+    ++found_.retries;
+    apply_ends();
+    return true;
+  }
+
+  void alloc(const Step& step) {
+    if (step.preexisting) return place_preexisting(step);
+    ++found_.placements.recorded;
+    found_.segments.recorded += begins_.size();
+    auto* const pool = recorded_pool(step);
+    if (pool == nullptr) {
+      miss(step, "it lies in no segment");
+      flush();
+      return;
+    }
+    found_.pools[step.allocation] = pool->id;
+    const auto asked = wanted(step, *pool, false);
+    auto* block = search(asked, false);
+    if (look_ != nullptr && look_->event == step.event) look_->at(heap_, asked);
+    if (block != nullptr && (!begins_.empty() || block->address != step.address))
+      set_apart(step, *block->segment);
+    auto placed = false;
+    if (begins_.empty()) {
+      placed = block != nullptr && block->address == step.address;
+      if (!placed)
+        miss(step, block == nullptr ? "the model finds no free block"
+                                    : text::format("the model takes {} bytes at {}", block->size,
+                                                   text::hex(block->address)));
+    } else {
+      placed = new_memory(step, asked, block);
+    }
+    found_.placements.as_recorded += placed ? 1 : 0;
+    for (const auto at : begins_) begin_segment(recording_.steps()[at]);
+    begins_.clear();
+    take(step, asked);
+  }
+
+  /// Whether the model asks for the segments of the rows, and places the request as they say.
+  bool new_memory(const Step& step, const Wanted& asked, const Block* block) {
+    const auto& steps = recording_.steps();
+    if (block != nullptr) {
+      miss(step, text::format("the model takes {} bytes at {}, and asks for no segment",
+                              block->size, text::hex(block->address)));
+      return false;
+    }
+    if (!settings_.expandable_segments) {
+      const auto& segment = steps[begins_.front()];
+      const auto same = begins_.size() == 1 && segment.size == asked.segment && !segment.mapped;
+      found_.segments.as_recorded += same ? 1 : 0;
+      if (!same)
+        miss(step, text::format("the model asks for a segment of {} bytes, not {}", asked.segment,
+                                segment.size));
+      return same && segment.address == step.address;
+    }
+    const auto plan = plan_mappings(settings_, asked);
+    if (!plan) {
+      const auto unit = granule(settings_, *asked.pool);
+      const auto bytes = (asked.size + unit - 1) / unit * unit;
+      const auto& segment = steps[begins_.front()];
+      const auto same = begins_.size() == 1 && segment.size == bytes;
+      found_.segments.as_recorded += same ? 1 : 0;
+      if (!same) miss(step, text::format("the model maps {} bytes of a new range", bytes));
+      return same && segment.address == step.address;
+    }
+    auto same = plan->size() == begins_.size();
+    std::uint64_t agree = 0;
+    for (std::size_t i = 0; i < std::min(plan->size(), begins_.size()); ++i) {
+      const auto& segment = steps[begins_[i]];
+      const auto equal = (*plan)[i].address == segment.address && (*plan)[i].size == segment.size;
+      agree += equal ? 1 : 0;
+      same = same && equal;
+      if (!equal)
+        miss(segment, text::format("the model maps {} bytes at {}", (*plan)[i].size,
+                                   text::hex((*plan)[i].address)));
+    }
+    if (plan->size() != begins_.size()) miss(step, "the model maps another number of pieces");
+    found_.segments.as_recorded += agree;
+    const auto* const first = plan->front().block;
+    const auto* const before = first->before;
+    const auto begin = before != nullptr && before->is_free() ? before->address : first->address;
+    return same && begin == step.address;
+  }
+
+  void take(const Step& step, const Wanted& asked) {
+    auto* block = heap_.block_at(step.address);
+    if (block == nullptr || !block->is_free()) return miss(step, "the model holds it as in use");
+    if (block->address < step.address)
+      block = heap_.cut_front(block, step.address - block->address);
+    if (block->size < asked.size) return miss(step, "the block is too small");
+    block = heap_.take(block, asked.size, splits(settings_, *block, asked.size));
+    block->owner = step.allocation;
+    live_[step.allocation] = block;
+  }
+
+  /// What was there before the first row; its block may be larger than its request needs.
+  void place_preexisting(const Step& step) {
+    flush();
+    auto* block = heap_.block_at(step.address);
+    if (block == nullptr || !block->is_free()) return;
+    if (block->address < step.address)
+      block = heap_.cut_front(block, step.address - block->address);
+    const auto size =
+        std::min(block->size, step.granted != 0 ? step.granted : round_size(settings_, step.size));
+    block = heap_.take(block, size, block->size > size);
+    block->owner = step.allocation;
+    live_[step.allocation] = block;
+  }
+
+  void refuse(const Step& step) {
+    ++found_.refusals.recorded;
+    // The pool is not said: that of the default, where no capture is open.
+    auto& pool = heap_.pool(PoolId{}, is_small(step.size));
+    const auto asked = wanted(step, pool, true);
+    auto* const block = search(asked, true);
+    if (look_ != nullptr && look_->event == step.event) look_->at(heap_, asked);
+    const auto limit = settings_.limit();
+    const auto fits = limit != kNoLimit && heap_.reserved() + asked.segment <= limit &&
+                      step.device_free > asked.segment;
+    if (block == nullptr && !fits) {
+      ++found_.refusals.as_recorded;
+    } else {
+      miss(step,
+           block != nullptr ? "the model has a free block for it" : "the model is below its limit");
+    }
+  }
+
+  /// The request would have been served by `other`, were that of its pool.
+  void set_apart(const Step& step, const Segment& other) {
+    std::optional<std::uint32_t> own;
+    if (!begins_.empty()) {
+      own = recording_.steps()[begins_.front()].allocation;
+    } else if (const auto* const segment = heap_.segment_of(step.address)) {
+      own = number_of_.at(segment->address);
+    }
+    if (own) set_apart(*own, number_of_.at(other.address));
+  }
+  void set_apart(std::uint32_t segment, std::uint32_t other) {
+    const auto a = pools_.group(segment), b = pools_.group(other);
+    if (a != b) apart_.insert({std::min(a, b), std::max(a, b)});
+  }
+
+  const Recording& recording_;
+  const Settings settings_;
+  const SegmentPools& pools_;
+  const Look* look_;
+  Heap heap_;
+  OneStep found_;
+  std::size_t at_ = 0;
+  std::vector<std::size_t> begins_, ends_, completes_;
+  std::unordered_map<std::uint32_t, Block*> live_;
+  std::map<std::uint64_t, std::uint32_t> number_of_;
+  SegmentPools::Pairs apart_;
+};
+
+}  // namespace
+
+OneStep check_one_step(const Recording& recording, const Settings& settings, const Look* look) {
+  constexpr int kRounds = 30;
+  SegmentPools pools(recording, settings);
+  OneStep found;
+  for (int round = 0; round < kRounds; ++round) {
+    Walk walk(recording, settings, pools, look);
+    found = walk.run();
+    if (!pools.set_apart(walk.apart())) break;
+  }
+  found.inferred_pools = pools.inferred();
+  return found;
+}
+
+}  // namespace emm::allocators::pytorch

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "allocators/pytorch/policy.hpp"
+#include "allocators/pytorch/recording.hpp"
+
+namespace emm::allocators::pytorch {
+
+/// How many there were, and how many the model would have made the same way.
+struct Agreement {
+  std::uint64_t recorded = 0, as_recorded = 0;
+};
+
+/// Why memory was released to the device.
+enum class Release : std::uint8_t {
+  none,
+  collection,   ///< garbage_collection_threshold.
+  oversize,     ///< max_split_size, where the device had no room.
+  retry,        ///< All that was idle, and the request was made again.
+  empty_cache,  ///< The program asked for it.
+  pool_dropped,
+  unexplained,
+};
+
+/// What the program did between two requests that no row says.
+struct Outside {
+  std::size_t before = 0;  ///< The step in front of which it happened.
+  Release what = Release::none;
+  PoolId pool{};         ///< Of pool_dropped.
+  bool at_once = false;  ///< Of pool_dropped: what it held was released with it.
+};
+
+struct OneStep {
+  Agreement placements, segments, releases, refusals;
+  std::vector<Outside> outside;
+  std::uint64_t retries = 0;
+  /// The first few that are not as recorded, in words.
+  std::vector<std::string> misses;
+  /// Segments whose pool no row names and the state at the end does not: inferred.
+  std::uint64_t inferred_pools = 0;
+  /// Completions, as indices of steps, that a retry of the next request waited for.
+  std::set<std::size_t> synchronised;
+  /// The pool of each allocation.
+  std::vector<PoolId> pools;
+};
+
+struct Look {
+  std::uint64_t event = 0;  ///< Of a request: the operation's index in the trace.
+  /// The heap after what was released for the request, and before that is served.
+  std::function<void(const Heap&, const Wanted&)> at;
+};
+
+/// Takes the recording step by step: before each, the heap is as recorded, and the model says what
+/// it would do. `settings` are those of the recording. `look` may be null.
+OneStep check_one_step(const Recording& recording, const Settings& settings,
+                       const Look* look = nullptr);
+
+}  // namespace emm::allocators::pytorch

@@ -1,0 +1,235 @@
+#include "allocators/pytorch/program.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace emm::allocators::pytorch {
+namespace {
+
+using Kind = Step::Kind;
+
+/// Addresses without a device.
+class MadeUp final : public SegmentSource {
+ public:
+  MadeUp(const Program& program, const RunOptions& options)
+      : program_(program), options_(options) {}
+
+  std::optional<std::uint64_t> allocate(std::uint64_t size) override {
+    if (!has_room(size)) return std::nullopt;
+    held_ += size;
+    return place(size);
+  }
+  void free(std::uint64_t address, std::uint64_t size) override {
+    held_ -= size;
+    unplace(address);
+  }
+  std::optional<std::uint64_t> reserve(std::uint64_t size) override {
+    if (const auto recorded = next_recorded(); recorded && is_free(recorded->first, size)) {
+      taken_[recorded->first] = size;
+      return recorded->first;
+    }
+    return place_anew(size);
+  }
+  void release(std::uint64_t address, std::uint64_t) override { unplace(address); }
+  bool map(std::uint64_t, std::uint64_t size, std::uint64_t) override {
+    if (!has_room(size)) return false;
+    held_ += size;
+    ++next_;
+    return true;
+  }
+  void unmap(std::uint64_t, std::uint64_t size, std::uint64_t) override { held_ -= size; }
+
+ private:
+  bool has_room(std::uint64_t size) const {
+    return options_.capacity == kNoLimit || size <= options_.capacity - held_;
+  }
+  std::optional<std::pair<std::uint64_t, std::uint64_t>> next_recorded() const {
+    if (options_.addresses != Addresses::recorded || next_ >= program_.segments.size())
+      return std::nullopt;
+    return program_.segments[next_];
+  }
+  bool is_free(std::uint64_t address, std::uint64_t size) const {
+    const auto after = taken_.lower_bound(address);
+    if (after != taken_.end() && after->first - address < size) return false;
+    return after == taken_.begin() || address - std::prev(after)->first >= std::prev(after)->second;
+  }
+  std::uint64_t place(std::uint64_t size) {
+    const auto recorded = next_recorded();
+    ++next_;
+    if (recorded && recorded->second == size && is_free(recorded->first, size)) {
+      taken_[recorded->first] = size;
+      return recorded->first;
+    }
+    return place_anew(size);
+  }
+  std::uint64_t place_anew(std::uint64_t size) {
+    constexpr std::uint64_t kBase = std::uint64_t{1} << 46, kUnit = std::uint64_t{2} << 20;
+    size = (size + kUnit - 1) / kUnit * kUnit;
+    std::uint64_t at = kBase;
+    if (options_.addresses == Addresses::ascending) {
+      at = kBase + grown_;
+      grown_ += size;
+    } else if (options_.addresses == Addresses::descending) {
+      grown_ += size;
+      at = kBase - grown_;
+    } else {
+      for (auto next = taken_.lower_bound(kBase); next != taken_.end() && next->first - at < size;
+           ++next)
+        at = next->first + next->second;
+    }
+    taken_[at] = size;
+    return at;
+  }
+  void unplace(std::uint64_t address) { taken_.erase(address); }
+
+  const Program& program_;
+  const RunOptions& options_;
+  std::uint64_t held_ = 0, grown_ = 0;
+  std::size_t next_ = 0;
+  std::map<std::uint64_t, std::uint64_t> taken_;
+};
+
+}  // namespace
+
+Program program_of(const Recording& recording, const Settings& settings) {
+  Program program;
+  program.settings = settings;
+  program.recorded = check_one_step(recording, settings);
+  program.allocations = recording.allocations();
+  const auto& pools = program.recorded.pools;
+  const auto& steps = recording.steps();
+  auto outside = program.recorded.outside.begin();
+  const auto outside_end = program.recorded.outside.end();
+  std::vector<Call> late;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const auto& step = steps[i];
+    for (; outside != outside_end && outside->before <= i; ++outside) {
+      Call call{.pool = outside->pool, .event = step.event};
+      call.kind = outside->what == Release::empty_cache ? Call::Kind::empty_cache
+                  : outside->at_once                    ? Call::Kind::drop
+                                                        : Call::Kind::unused;
+      if (outside->what == Release::unexplained) continue;
+      program.calls.push_back(call);
+    }
+    Call call{.allocation = step.allocation,
+              .size = step.size,
+              .stream = step.stream,
+              .event = step.event};
+    switch (step.kind) {
+      case Kind::segment_begin:
+        if (!step.preexisting) program.segments.emplace_back(step.address, step.size);
+        continue;
+      case Kind::segment_end:
+        continue;
+      case Kind::alloc:
+        call.kind = Call::Kind::alloc;
+        call.pool = pools[step.allocation];
+        break;
+      case Kind::refused:
+        call.kind = Call::Kind::refused;
+        break;
+      case Kind::free:
+        call.kind = step.delayed ? Call::Kind::free_later : Call::Kind::free;
+        break;
+      case Kind::complete:
+        call.kind = Call::Kind::complete;
+        if (program.recorded.synchronised.count(i) != 0) {
+          // The model waits for it, too, where it tries again.
+          late.push_back(call);
+          continue;
+        }
+        break;
+    }
+    program.calls.push_back(call);
+    if (step.kind == Kind::alloc || step.kind == Kind::refused) {
+      program.calls.insert(program.calls.end(), late.begin(), late.end());
+      late.clear();
+    }
+  }
+  return program;
+}
+
+Outcome run(const Program& program, const RunOptions& options) {
+  MadeUp source(program, options);
+  Allocator allocator(options.settings, source);
+  Outcome outcome;
+  std::vector<Block*> blocks(program.allocations, nullptr);
+  std::vector<std::uint64_t> sizes(program.allocations, 0);
+  allocator.on_completed([&](Block& block) { blocks[block.owner] = nullptr; });
+  std::uint64_t live = 0;
+  const auto failed = [&](const Call& call) {
+    ++outcome.refused;
+    if (outcome.fails_at) return;
+    outcome.fails_at = call.event;
+    outcome.failed_size = call.size;
+  };
+  for (const auto& call : program.calls) {
+    switch (call.kind) {
+      case Call::Kind::alloc: {
+        auto* const block = allocator.allocate(call.size, call.stream, call.pool);
+        if (block == nullptr) {
+          failed(call);
+          if (options.stop_at_failure) {
+            outcome.counts = allocator.counts();
+            return outcome;
+          }
+          break;
+        }
+        block->owner = call.allocation;
+        blocks[call.allocation] = block;
+        sizes[call.allocation] = call.size;
+        live += call.size;
+        outcome.peak_live = std::max(outcome.peak_live, live);
+        break;
+      }
+      case Call::Kind::refused: {
+        auto* const block = allocator.allocate(call.size, call.stream, call.pool);
+        if (block == nullptr) {
+          if (!options.refused_are_needed) {
+            ++outcome.refused;
+            break;
+          }
+          failed(call);
+          if (options.stop_at_failure) {
+            outcome.counts = allocator.counts();
+            return outcome;
+          }
+          break;
+        }
+        ++outcome.served_more;
+        if (options.refused_are_needed)
+          outcome.peak_live = std::max(outcome.peak_live, live + call.size);
+        allocator.free(block);
+        break;
+      }
+      case Call::Kind::free:
+      case Call::Kind::free_later:
+        live -= sizes[call.allocation];
+        if (blocks[call.allocation] == nullptr) break;
+        if (call.kind == Call::Kind::free_later) {
+          allocator.free_later(blocks[call.allocation]);
+        } else {
+          allocator.free(std::exchange(blocks[call.allocation], nullptr));
+        }
+        sizes[call.allocation] = 0;
+        break;
+      case Call::Kind::complete:
+        if (blocks[call.allocation] == nullptr) break;
+        allocator.complete(std::exchange(blocks[call.allocation], nullptr));
+        break;
+      case Call::Kind::empty_cache:
+        allocator.empty_cache();
+        break;
+      case Call::Kind::unused:
+        allocator.set_unused(call.pool);
+        break;
+      case Call::Kind::drop:
+        allocator.drop(call.pool);
+        break;
+    }
+  }
+  outcome.counts = allocator.counts();
+  return outcome;
+}
+
+}  // namespace emm::allocators::pytorch

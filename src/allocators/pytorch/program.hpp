@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "allocators/pytorch/allocator.hpp"
+#include "allocators/pytorch/one_step.hpp"
+#include "allocators/pytorch/recording.hpp"
+#include "allocators/pytorch/segment_pools.hpp"
+
+namespace emm::allocators::pytorch {
+
+/// What a program asked of its allocator, without what the allocator made of it.
+struct Call {
+  enum class Kind : std::uint8_t {
+    alloc,
+    refused,  ///< An allocation that failed when it was recorded: nothing frees it.
+    free,
+    free_later,
+    complete,
+    empty_cache,
+    unused,  ///< The pool's last graph or MemPool is gone.
+    drop,    ///< The same, and what it holds is released at once.
+  };
+  Kind kind = Kind::alloc;
+  std::uint32_t allocation = 0;
+  std::uint64_t size = 0, stream = 0;
+  PoolId pool{};
+  std::uint64_t event = 0;  ///< The operation's index in the trace.
+};
+
+/// The calls of a recording, and what is needed to run them through the model again.
+struct Program {
+  std::vector<Call> calls;
+  std::uint32_t allocations = 0;
+  Settings settings;  ///< Of the recording.
+  OneStep recorded;
+  /// Addresses that the driver gave when it was recorded, in order, with sizes.
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> segments;
+};
+
+Program program_of(const Recording& recording, const Settings& settings);
+
+/// What became of a program under a setting.
+struct Outcome {
+  Allocator::Counts counts;
+  std::uint64_t peak_live = 0;    ///< Requested bytes.
+  std::uint64_t refused = 0;      ///< Requests that had no memory.
+  std::uint64_t served_more = 0;  ///< Of those that failed when it was recorded.
+  /// The first request that failed, and did not when it was recorded, or is needed all the same:
+  /// its index in the trace.
+  std::optional<std::uint64_t> fails_at;
+  std::uint64_t failed_size = 0;
+};
+
+/// How addresses are made up: they decide between equal blocks of two segments.
+enum class Addresses : std::uint8_t { recorded, first_fit, ascending, descending };
+
+struct RunOptions {
+  Settings settings;
+  std::uint64_t capacity = kNoLimit;  ///< Of the device, for segments.
+  Addresses addresses = Addresses::first_fit;
+  bool stop_at_failure = false;
+  /// A request that failed when it was recorded is one that the program needs: where it fails
+  /// again, that is a failure. It is freed at once where it is served, since no row says when.
+  bool refused_are_needed = false;
+};
+Outcome run(const Program& program, const RunOptions& options);
+
+}  // namespace emm::allocators::pytorch

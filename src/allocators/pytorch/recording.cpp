@@ -1,0 +1,212 @@
+#include "allocators/pytorch/recording.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include "base/text.hpp"
+#include "format/json_value.hpp"
+
+namespace emm::allocators::pytorch {
+namespace {
+
+using trace::Member;
+using trace::Op;
+using trace::Operation;
+
+std::uint64_t stream_of(const Operation& operation) {
+  if (!operation.has(Member::stream)) return 0;
+  const auto text = operation.stream.text;
+  if (operation.stream.is_number()) return operation.stream.number;
+  if (text == "legacy") return 1;
+  if (text == "per_thread") return 2;
+  std::uint64_t value = 0;
+  const auto digits = text.starts_with("0x") ? text.substr(2) : text;
+  std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
+  return value;
+}
+
+/// A trace keeps no definitions, and its events are numbered without them.
+bool kept_by_trace(Op op) { return op != Op::define && op != Op::end && op != Op::extension; }
+
+struct Extension {
+  PoolId pool{};
+  bool has_pool = false, no_row = false;
+  std::uint64_t device_free = 0;
+};
+
+Extension extension_of(const Operation& operation) {
+  Extension found;
+  if (operation.extension.empty()) return found;
+  const auto parsed = format::parse_json("{" + std::string(operation.extension) + "}");
+  if (!parsed) return found;
+  if (const auto* const pool = parsed->find("x-pool_id");
+      pool != nullptr && pool->elements.size() == 2) {
+    found.has_pool = true;
+    found.pool = {pool->elements[0].as_u64().value_or(0), pool->elements[1].as_u64().value_or(0)};
+  }
+  if (const auto* const no_row = parsed->find("x-no_row")) found.no_row = no_row->boolean;
+  if (const auto* const free = parsed->find("x-device_free"))
+    found.device_free = free->as_u64().value_or(0);
+  return found;
+}
+
+}  // namespace
+
+Status Recording::on_header(const trace::Header& header) {
+  is_torch_ = header.framework == "torch" || header.framework.starts_with("torch ");
+  if (is_torch_ && !header.source_options.empty()) {
+    if (auto read = read_snapshot_settings(header.source_options, settings_); !read)
+      settings_fault_ = describe(read.error());
+  }
+  return {};
+}
+
+std::string Recording::key(const Operation& operation) {
+  auto key = operation.id.is_number() ? text::format("{}", operation.id.number)
+                                      : std::string(operation.id.text);
+  return key;
+}
+
+Status Recording::on_operation(const Operation& operation) {
+  const auto event = kept_by_trace(operation.op) ? events_++ : events_;
+  if (operation.op == Op::reset) end_all(event, operation.device);
+  if (operation.op != Op::memalloc && operation.op != Op::free) return {};
+  const Step step{.stream = stream_of(operation), .event = event};
+  if (operation.op == Op::memalloc) {
+    add_memory(operation, step);
+  } else {
+    add_free(operation, step);
+  }
+  while (device_of_.size() < steps_.size()) device_of_.push_back(operation.device);
+  return {};
+}
+
+/// A reset ends all that its device has live.
+void Recording::end_all(std::uint64_t event, std::uint32_t device) {
+  for (const auto& [key, live] : live_) {
+    if (live.segment || live.device != device || live.freed) continue;
+    steps_.push_back({.kind = Step::Kind::free,
+                      .allocation = live.number,
+                      .address = live.address,
+                      .size = live.size,
+                      .stream = live.stream,
+                      .event = event});
+  }
+  std::erase_if(live_, [&](const auto& each) {
+    return !each.second.segment && each.second.device == device;
+  });
+  while (device_of_.size() < steps_.size()) device_of_.push_back(device);
+}
+
+void Recording::add_memory(const Operation& operation, Step step) {
+  const auto backing = operation.has(Member::layer) && operation.layer == trace::Layer::backing;
+  if (!backing && operation.has(Member::kind) && operation.kind != trace::Kind::device) return;
+  const auto more = extension_of(operation);
+  step.address = operation.addr;
+  step.size = operation.size;
+  step.pool = more.pool;
+  step.pool_known = more.has_pool;
+  step.preexisting = operation.has(Member::preexisting) && operation.preexisting;
+  step.granted = operation.has(Member::granted) ? operation.granted : 0;
+  if (operation.has(Member::result) && operation.result.outcome == trace::Outcome::oom) {
+    step.kind = Step::Kind::refused;
+    step.device_free = more.device_free;
+    steps_.push_back(step);
+    return;
+  }
+  Live live{.address = step.address, .size = step.size, .stream = step.stream, .pool = step.pool};
+  live.device = operation.device;
+  if (backing) {
+    has_segments_ = true;
+    live.segment = true;
+    live.mapped = step.mapped =
+        operation.has(Member::kind) && operation.kind == trace::Kind::physical;
+    if (more.no_row && !step.preexisting) {
+      // What stays of a part: the end before it was of less.
+      for (auto at = steps_.rbegin(); at != steps_.rend(); ++at) {
+        if (at->kind != Step::Kind::segment_end) continue;
+        if (step.address < at->address || step.address - at->address >= at->size) continue;
+        live.number = at->allocation;
+        if (step.address == at->address) {
+          at->address += step.size;
+          at->size -= step.size;
+        } else {
+          at->size = step.address - at->address;
+        }
+        break;
+      }
+      live_[key(operation)] = live;
+      return;
+    }
+    step.kind = Step::Kind::segment_begin;
+    live.number = step.allocation = segments_++;
+  } else {
+    pools_in_rows_ = pools_in_rows_ || more.has_pool;
+    step.kind = Step::Kind::alloc;
+    live.number = step.allocation = allocations_++;
+  }
+  steps_.push_back(step);
+  live_[key(operation)] = live;
+}
+
+void Recording::add_free(const Operation& operation, Step step) {
+  const auto found = live_.find(key(operation));
+  if (found == live_.end()) return;
+  auto& live = found->second;
+  const auto backing = operation.has(Member::layer) && operation.layer == trace::Layer::backing;
+  step.address = live.address;
+  step.size = live.size;
+  step.allocation = live.number;
+  step.stream = live.stream;
+  step.pool = live.pool;
+  step.mapped = live.mapped;
+  if (live.segment) {
+    step.kind = Step::Kind::segment_end;
+    steps_.push_back(step);
+    live_.erase(found);
+  } else if (!backing) {
+    step.kind = Step::Kind::free;
+    live.freed = true;
+    live.freed_at = steps_.size();
+    steps_.push_back(step);
+  } else {
+    steps_[live.freed_at].delayed = true;
+    const auto completed = !operation.has(Member::result);
+    if (completed) {
+      step.kind = Step::Kind::complete;
+      steps_.push_back(step);
+    }
+    live_.erase(found);
+  }
+}
+
+Status Recording::finish() {
+  std::map<std::uint32_t, std::size_t> counts;
+  for (const auto device : device_of_) ++counts[device];
+  for (const auto& [device, count] : counts) {
+    if (count > counts[device_] || counts.size() == 1) device_ = device;
+  }
+  other_devices_ = counts.empty() ? 0 : counts.size() - 1;
+  if (other_devices_ != 0) {
+    std::vector<Step> kept;
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      if (device_of_[i] == device_) kept.push_back(steps_[i]);
+    }
+    steps_ = std::move(kept);
+  }
+  // A segment whose pool neither its row nor the state at the end names: not known where it ended.
+  std::vector<bool> ended(segments_, false);
+  for (const auto& step : steps_) {
+    if (step.kind == Step::Kind::segment_end) ended[step.allocation] = true;
+  }
+  for (auto& step : steps_) {
+    if (step.kind == Step::Kind::segment_begin && (pools_in_rows_ || !ended[step.allocation]))
+      step.pool_known = true;
+  }
+  device_of_.clear();
+  live_.clear();
+  return {};
+}
+
+}  // namespace emm::allocators::pytorch

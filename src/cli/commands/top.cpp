@@ -1,0 +1,125 @@
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+#include <optional>
+
+#include "cli/command.hpp"
+#include "cli/load_recording.hpp"
+#include "cli/locale.hpp"
+#include "report/terminal_view.hpp"
+
+namespace emm {
+namespace {
+
+using namespace emm::cli;
+
+/// A terminal that gives each key at once and shows another screen; its end restores both.
+class WholeScreen {
+ public:
+  WholeScreen() {
+    tcgetattr(STDIN_FILENO, &before_);
+    auto raw = before_;
+    raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG);
+    raw.c_cc[VMIN] = 1;
+    raw.c_cc[VTIME] = 0;
+    tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+    put("\x1b[?1049h\x1b[?25l");
+  }
+  ~WholeScreen() {
+    put("\x1b[?25h\x1b[?1049l");
+    tcsetattr(STDIN_FILENO, TCSANOW, &before_);
+  }
+  WholeScreen(const WholeScreen&) = delete;
+  WholeScreen& operator=(const WholeScreen&) = delete;
+
+  void show(std::string_view frame) {
+    std::string out = "\x1b[H";
+    for (const char c : frame) {
+      if (c == '\n') out += "\x1b[K\r";
+      out.push_back(c);
+    }
+    put(out + "\x1b[K\x1b[J");
+  }
+  /// A key, as the terminal sends it; empty where it has gone, or a signal came.
+  static std::string key() {
+    char bytes[16];
+    const auto size = read(STDIN_FILENO, bytes, sizeof bytes);
+    return size > 0 ? std::string(bytes, static_cast<std::size_t>(size)) : std::string();
+  }
+
+ private:
+  static void put(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const auto written = write(STDOUT_FILENO, bytes.data(), bytes.size());
+      if (written <= 0) return;
+      bytes.remove_prefix(static_cast<std::size_t>(written));
+    }
+  }
+
+  termios before_{};
+};
+
+class Top final : public CommandRun {
+ public:
+  explicit Top(Arguments& arguments) {
+    trace_.offer(arguments);
+    arguments.count("--event", event_, "N",
+                    "Where the cursor begins; the first failure, else the peak, if not given");
+    arguments.footer(
+        "Where the output is no terminal, it is one screen. Keys: Left and Right move by one "
+        "event, "
+        "Up and Down by a fiftieth of what is shown, g and G to the ends, p to the peak, f to the "
+        "next failure; + and - zoom, 0 shows all, q ends. NO_COLOR is heeded.");
+  }
+
+  Result<ExitCode> run(Console& console) override {
+    auto recording = load_recording(console, trace_);
+    if (!recording) return std::move(recording).error();
+    const inspect::Lifetimes lifetimes(recording->trace());
+    if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
+    report::TerminalView view(*recording, lifetimes);
+    if (event_) {
+      if (*event_ >= recording->trace().size()) {
+        return fail(Errc::usage, "{}: there is no event {}: expected one below {}", trace_.path,
+                    *event_, recording->trace().size());
+      }
+      view.set_cursor(static_cast<std::uint32_t>(*event_));
+    }
+    report::TerminalView::Look look{.columns = 80, .rows = 32, .blocks = speaks_utf8()};
+    if (isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0) {
+      console.result(view.frame(look) + '\n');
+      return ExitCode::fine;
+    }
+    handle_interrupts();
+    const char* plain = std::getenv("NO_COLOR");
+    look.colour = plain == nullptr || *plain == '\0';
+    WholeScreen screen;
+    while (!interrupted()) {
+      winsize size{};
+      if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 && size.ws_row > 12) {
+        look.columns = size.ws_col;
+        look.rows = size.ws_row;
+      }
+      screen.show(view.frame(look));
+      const auto key = WholeScreen::key();
+      if (key.empty() || !view.press(key)) break;
+    }
+    return ExitCode::fine;
+  }
+
+ private:
+  TraceArgument trace_;
+  std::optional<std::uint64_t> event_;
+};
+
+}  // namespace
+
+extern constinit const Command top_command{
+    "top", "Look at a recording in a terminal: the curve, what is live, where it lies", false,
+    make_run<Top>};
+
+}  // namespace emm

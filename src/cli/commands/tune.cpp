@@ -1,0 +1,127 @@
+#include "trial/tune.hpp"
+
+#include "allocators/pytorch/program.hpp"
+#include "base/units.hpp"
+#include "cli/command.hpp"
+#include "cli/load.hpp"
+
+namespace emm {
+namespace {
+
+using namespace emm::cli;
+namespace pytorch = allocators::pytorch;
+
+class TuneRun final : public CommandRun {
+ public:
+  explicit TuneRun(Arguments& arguments) {
+    trace_.offer(arguments);
+    arguments.text("--capacity", capacity_, "BYTES",
+                   "What the allocator may hold: of the device, less what others take there");
+    arguments.text("--fraction", fraction_, "NUMBER",
+                   "per_process_memory_fraction of the recording, which no snapshot has; with "
+                   "--total");
+    arguments.text("--total", total_, "BYTES", "The device's memory when it was recorded");
+    arguments.flag("--all", fit_all_,
+                   "Search the smallest capacity of every setting, not only of the best five");
+    arguments.count("--top", top_, "How many settings to show");
+    arguments.count("--jobs", jobs_, "Threads; 0: as many as there are processors");
+    arguments.output("--markdown", markdown_, "Writes the ranking as a Markdown table");
+    arguments.output("--json", json_, "Writes the ranking as JSON (emmctl.tune/1)");
+    arguments.footer(
+        "tune replays the trace by a model of PyTorch's caching allocator under some forty "
+        "settings "
+        "of PYTORCH_ALLOC_CONF, and by the pool, and ranks them: what serves all requests, then by "
+        "the smallest capacity that does, then by what is reserved. \"today\" is the setting of "
+        "the "
+        "recording. Addresses are made up, first fit: where free blocks of one size lie in two "
+        "segments, they decide which is taken. Exit codes: 0 a setting serves the program; 1 none "
+        "does; 3 nothing could be judged; 128+n ended by signal n.");
+  }
+
+  Result<ExitCode> run(Console& console) override {
+    trial::TuneOptions options{.fit_all = fit_all_,
+                               .jobs = jobs_,
+                               .peer_program = console.program(),
+                               .interrupted = &interrupted()};
+    if (!capacity_.empty()) {
+      const auto capacity = units::parse_bytes(capacity_);
+      if (!capacity) return capacity.error();
+      options.capacity = *capacity;
+    }
+    handle_interrupts();
+    pytorch::Recording recording;
+    auto loaded = load_trace(console, trace_, &recording);
+    if (!loaded) return std::move(loaded).error();
+    auto settings = recording.settings();
+    if (!recording.settings_fault().empty())
+      console.say(recording.settings_fault() + ": the recording's settings are not known");
+    if (auto read = read_limit(settings); !read) return std::move(read).error();
+    if (recording.allocations() == 0) {
+      console.say("nothing was judged: the trace has no allocations of device memory");
+      return ExitCode::inconclusive;
+    }
+    if (recording.other_devices() != 0)
+      console.say(text::format("of {} devices, device {} is tuned: it has most of the rows",
+                               recording.other_devices() + 1, recording.device()));
+    const auto program = program_of(recording, settings);
+    say_agreement(console, recording, program);
+    options.progress = [&](std::uint64_t done, std::uint64_t total) {
+      console.progress("settings", done, total);
+    };
+    const auto tuning = trial::tune(program, loaded->trace, options);
+    console.end_progress();
+    if (!tuning) return tuning.error();
+    if (!json_.empty()) {
+      if (auto done = console.write(json_, to_json(*tuning, loaded->trace)); !done)
+        return done.error();
+    }
+    if (!markdown_.empty()) {
+      if (auto done = console.write(markdown_, to_markdown(*tuning, loaded->trace)); !done)
+        return done.error();
+    }
+    if (json_ != "-" && markdown_ != "-")
+      console.result(to_text(*tuning, loaded->trace, top_, console.width()));
+    if (tuning->interrupted) console.say("interrupted; what is known so far is in the answer");
+    return tuning->ranking.front().served ? ExitCode::fine : ExitCode::failure;
+  }
+
+ private:
+  Status read_limit(pytorch::Settings& settings) const {
+    if (fraction_.empty() != total_.empty())
+      return fail(Errc::usage,
+                  "--fraction and --total are given together: the limit is their product");
+    if (fraction_.empty()) return {};
+    auto total = units::parse_bytes(total_);
+    if (!total) return std::move(total).error();
+    settings.total = *total;
+    return read_conf("per_process_memory_fraction:" + fraction_, settings);
+  }
+
+  /// A recording that the model does not follow would be tuned by guesses.
+  static void say_agreement(Console& console, const pytorch::Recording& recording,
+                            const pytorch::Program& program) {
+    if (!recording.is_recording()) {
+      console.say("the trace is no recording of PyTorch's allocator: its requests are replayed");
+      return;
+    }
+    const auto& found = program.recorded;
+    if (found.placements.as_recorded == found.placements.recorded) return;
+    console.say(text::format(
+        "the model places {} of {} allocations as recorded: its answers are "
+        "that much less sure",
+        text::grouped(found.placements.as_recorded), text::grouped(found.placements.recorded)));
+  }
+
+  TraceArgument trace_;
+  std::string capacity_, fraction_, total_, json_, markdown_;
+  std::uint64_t top_ = 12, jobs_ = 0;
+  bool fit_all_ = false;
+};
+
+}  // namespace
+
+extern constinit const Command tune_command{
+    "tune", "Find the setting of PyTorch's allocator that serves a program with the least memory",
+    false, make_run<TuneRun>};
+
+}  // namespace emm

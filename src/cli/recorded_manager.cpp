@@ -1,0 +1,358 @@
+#include "cli/recorded_manager.hpp"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "driver/driver.hpp"
+#include "managers/host_only.hpp"
+
+namespace emm::cli {
+namespace {
+
+using trace::Op;
+
+/// How memory was made, and so how it ends.
+enum class How : std::uint8_t { plain, async, from_pool, physical };
+
+struct Step {
+  std::uint64_t seq = 0;
+  Op op = Op::memalloc;
+  How how = How::plain;
+  bool freed_async = false;
+  std::uint64_t size = 0, offset = 0, align = 0;
+  std::string id;    ///< Of memory: its name in the trace.
+  std::string name;  ///< Of a pool or a range.
+};
+
+/// What a recording asked of each device, in its order.
+struct Script {
+  std::map<std::uint32_t, std::vector<Step>> steps;
+};
+
+std::string name_of(const trace::Id& id) {
+  return id.is_number() ? text::format("{}", id.number) : std::string(id.text);
+}
+
+/// Collects the script as the trace is read.
+class ScriptReader final : public trace::OperationSink {
+ public:
+  explicit ScriptReader(Script& script) : script_(script) {}
+
+  Status on_header(const trace::Header&) override { return {}; }
+  Status on_operation(const trace::Operation& operation) override {
+    using trace::Member;
+    if (operation.has(Member::layer) && operation.layer == trace::Layer::backing) return {};
+    Step step{.op = operation.op, .id = {}, .name = {}};
+    last_seq_ = operation.has(Member::seq) ? operation.seq : last_seq_;
+    step.seq = last_seq_;
+    auto device = operation.has(Member::device) ? operation.device : 0;
+    switch (operation.op) {
+      case Op::memalloc:
+        step.id = name_of(operation.id);
+        step.how = how(operation);
+        step.size = operation.size;
+        if (operation.has(Member::pool)) step.name = name_of(operation.pool);
+        devices_[step.id] = device;
+        break;
+      case Op::free:
+      case Op::mem_map:
+      case Op::mem_unmap:
+        step.id = name_of(operation.id);
+        step.freed_async = operation.has(Member::api) && operation.api == "cuMemFreeAsync";
+        step.size = operation.size;
+        step.offset = operation.offset;
+        if (operation.has(Member::range)) step.name = name_of(operation.range);
+        if (const auto made = devices_.find(step.id); made != devices_.end()) {
+          device = made->second;
+        } else {
+          return {};  // host memory
+        }
+        break;
+      case Op::pool_create:
+      case Op::pool_destroy:
+      case Op::pool_trim:
+        step.name = name_of(operation.pool);
+        step.size = operation.op == Op::pool_trim ? operation.keep : operation.max_size;
+        break;
+      case Op::address_reserve:
+      case Op::address_free:
+        step.name = name_of(operation.range);
+        step.size = operation.size;
+        step.align = operation.align;
+        break;
+      default:
+        return {};
+    }
+    script_.steps[device].push_back(std::move(step));
+    return {};
+  }
+  Status finish() override {
+    for (auto& [device, steps] : script_.steps) {
+      std::stable_sort(steps.begin(), steps.end(),
+                       [](const Step& a, const Step& b) { return a.seq < b.seq; });
+    }
+    return {};
+  }
+
+ private:
+  static How how(const trace::Operation& operation) {
+    if (operation.has(trace::Member::kind) && operation.kind == trace::Kind::physical)
+      return How::physical;
+    if (operation.has(trace::Member::pool)) return How::from_pool;
+    return operation.has(trace::Member::api) && operation.api == "cuMemAllocAsync" ? How::async
+                                                                                   : How::plain;
+  }
+
+  Script& script_;
+  std::unordered_map<std::string, std::uint32_t> devices_;
+  std::uint64_t last_seq_ = 0;
+};
+
+class RecordedManager final : public HostOnlyManager {
+ public:
+  RecordedManager(const ManagerContext& context, const Settings& settings,
+                  std::shared_ptr<const Script> script)
+      : HostOnlyManager(context, settings), script_(std::move(script)) {
+    const auto found = script_->steps.find(static_cast<std::uint32_t>(context.shown_ordinal));
+    if (found != script_->steps.end()) steps_ = &found->second;
+  }
+  ~RecordedManager() override {
+    end_all();
+    end_sides();
+  }
+  RecordedManager(const RecordedManager&) = delete;
+  RecordedManager& operator=(const RecordedManager&) = delete;
+
+  Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle stream) override {
+    const std::lock_guard lock(mutex_);
+    const auto* step = next(Op::memalloc, {});
+    Live live{.how = step != nullptr ? step->how : How::plain, .size = size, .stream = stream};
+    if (step != nullptr) live.id = step->id;
+    auto made = make(live, step);
+    if (!made) return std::move(made).error();
+    const auto cookie = ++last_cookie_;
+    if (!live.id.empty()) by_id_[live.id] = cookie;
+    live_bytes_ += size;
+    live_.emplace(cookie, std::move(live));
+    return MemoryPointer(
+        *made, size, Lifetime({.run = finalize, .self = this, .cookie = cookie}, epoch_.mark()));
+  }
+  Result<IpcHandle> get_ipc_handle(MemoryView memory) override {
+    return ipc_handle_from_address_range(driver(), memory);
+  }
+  void reset() noexcept override {
+    end_all();
+    HostOnlyManager::reset();
+  }
+  ManagerState state() const override {
+    auto state = HostOnlyManager::state();
+    const std::lock_guard lock(mutex_);
+    *state.live_bytes += live_bytes_;
+    return state;
+  }
+
+ private:
+  struct Live {
+    How how = How::plain;
+    std::uint64_t size = 0;
+    std::uint64_t address = 0;  ///< Or the handle of physical memory.
+    StreamHandle stream{};
+    std::string id{};
+  };
+
+  Result<DevicePtr> make(Live& live, const Step* step) {
+    if (live.how == How::physical) {
+      auto handle = driver().mem_create(live.size);
+      if (!handle) return std::move(handle).error();
+      live.address = handle->value;
+      // It has no address until it is mapped: this one is nobody's.
+      constexpr std::uint64_t kStep = std::uint64_t{2} << 20;
+      const auto at = unmapped_;
+      unmapped_ += (live.size + kStep - 1) / kStep * kStep;
+      return DevicePtr{at};
+    }
+    auto made = [&]() -> Result<DevicePtr> {
+      if (live.how == How::async) return driver().mem_alloc_async(live.size, live.stream);
+      if (live.how == How::from_pool) {
+        if (const auto pool = pools_.find(step->name); pool != pools_.end())
+          return driver().mem_alloc_from_pool_async(live.size, pool->second, live.stream);
+        return driver().mem_alloc_async(live.size, live.stream);
+      }
+      return driver().mem_alloc(live.size);
+    }();
+    if (made) live.address = made->value;
+    return made;
+  }
+
+  static void finalize(void* self, std::uint64_t cookie, StreamHandle stream) noexcept {
+    auto& manager = *static_cast<RecordedManager*>(self);
+    const std::lock_guard lock(manager.mutex_);
+    const auto found = manager.live_.find(cookie);
+    if (found == manager.live_.end()) return;
+    const auto* step = manager.next(Op::free, found->second.id);
+    const bool async = step != nullptr ? step->freed_async : found->second.how != How::plain;
+    manager.end(found->second, async, stream);
+    manager.by_id_.erase(found->second.id);
+    manager.live_.erase(found);
+  }
+
+  void end(const Live& live, bool async, StreamHandle stream) noexcept {
+    live_bytes_ -= live.size;
+    auto done = live.how == How::physical ? driver().mem_release({live.address})
+                : async                   ? driver().mem_free_async({live.address}, stream)
+                                          : driver().mem_free({live.address});
+    if (!done) tell(done.error());
+  }
+
+  /// Makes what was made before the next request or free, and answers that step: null where the
+  /// trace has another one there, as in a second pass.
+  const Step* next(Op op, const std::string& id) noexcept {
+    if (steps_ == nullptr) return nullptr;
+    while (at_ < steps_->size()) {
+      const auto& step = (*steps_)[at_];
+      if (step.op != Op::memalloc && step.op != Op::free) {
+        ++at_;
+        do_side(step);
+        continue;
+      }
+      if (step.op == Op::free && by_id_.count(step.id) == 0) {  // of memory that was refused here
+        ++at_;
+        continue;
+      }
+      const bool same = step.op == op && (op == Op::memalloc || step.id == id);
+      if (!same) return nullptr;
+      ++at_;
+      return &step;
+    }
+    return nullptr;
+  }
+
+  void do_side(const Step& step) noexcept {
+    Status done;
+    switch (step.op) {
+      case Op::pool_create: {
+        const auto pool = driver().mem_pool_create(step.size);
+        if (pool) {
+          pools_[step.name] = *pool;
+        } else {
+          done = pool.error();
+        }
+        break;
+      }
+      case Op::pool_destroy:
+      case Op::pool_trim: {
+        const auto pool = pools_.find(step.name);
+        if (pool == pools_.end()) break;
+        if (step.op == Op::pool_trim) {
+          done = driver().mem_pool_trim_to(pool->second, step.size);
+        } else {
+          done = driver().mem_pool_destroy(pool->second);
+          pools_.erase(pool);
+        }
+        break;
+      }
+      case Op::address_reserve: {
+        const auto range = driver().mem_address_reserve(step.size, step.align);
+        if (range) {
+          ranges_[step.name] = {.at = *range, .size = step.size};
+        } else {
+          done = range.error();
+        }
+        break;
+      }
+      case Op::address_free: {
+        const auto range = ranges_.find(step.name);
+        if (range == ranges_.end()) break;
+        done = driver().mem_address_free(range->second.at, range->second.size);
+        ranges_.erase(range);
+        break;
+      }
+      case Op::mem_map:
+      case Op::mem_unmap: {
+        const auto range = ranges_.find(step.name);
+        const auto memory = by_id_.find(step.id);
+        if (range == ranges_.end() || memory == by_id_.end()) break;
+        const auto at = range->second.at + step.offset;
+        done = step.op == Op::mem_map
+                   ? driver().mem_map(at, step.size, 0, {live_.at(memory->second).address})
+                   : driver().mem_unmap(at, step.size);
+        break;
+      }
+      default:
+        break;
+    }
+    if (!done) tell(done.error());
+  }
+
+  void end_all() noexcept {
+    const std::lock_guard lock(mutex_);
+    epoch_.advance();
+    for (const auto& [cookie, live] : live_) end(live, live.how != How::plain, {});
+    live_.clear();
+    by_id_.clear();
+  }
+  void end_sides() noexcept {
+    const std::lock_guard lock(mutex_);
+    // What the recorded program left to its own end, and what follows its last request or free.
+    while (steps_ != nullptr && at_ < steps_->size()) {
+      const auto& step = (*steps_)[at_++];
+      if (step.op != Op::memalloc && step.op != Op::free) do_side(step);
+    }
+    for (const auto& [name, pool] : pools_) {
+      if (auto done = driver().mem_pool_destroy(pool); !done) tell(done.error());
+    }
+    for (const auto& [name, range] : ranges_) {
+      if (auto done = driver().mem_address_free(range.at, range.size); !done) tell(done.error());
+    }
+  }
+
+  struct Range {
+    DevicePtr at{};
+    std::uint64_t size = 0;
+  };
+  std::shared_ptr<const Script> script_;
+  const std::vector<Step>* steps_ = nullptr;
+  std::size_t at_ = 0;
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, Live> live_;
+  std::unordered_map<std::string, std::uint64_t> by_id_;
+  std::map<std::string, PoolHandle> pools_;
+  std::map<std::string, Range> ranges_;
+  std::uint64_t last_cookie_ = 0, live_bytes_ = 0;
+  std::uint64_t unmapped_ = std::uint64_t{1} << 62;
+  Epoch epoch_;
+};
+
+}  // namespace
+
+Result<ManagerFactory> recorded_manager(const TraceArgument& argument) {
+  if (argument.path == "-") {
+    return fail(
+        Errc::usage,
+        "--manager recorded reads the trace twice: expected a file, and not standard input");
+  }
+  auto source = format::ByteSource::open(argument.path);
+  if (!source) return std::move(source).error();
+  auto importer = choose_importer(**source, argument.format);
+  if (!importer) return std::move(importer).error();
+  auto script = std::make_shared<Script>();
+  ScriptReader reader(*script);
+  auto read = (*importer)->read(**source, reader, {.partial = argument.partial});
+  if (!read) return std::move(read).error();
+  return ManagerFactory{
+      .name = "recorded",
+      .make = [script = std::shared_ptr<const Script>(std::move(script))](
+                  const ManagerContext& context) -> Result<std::unique_ptr<MemoryManager>> {
+        HostOnlyManager::Settings settings{.profile = context.profile};
+        settings.limits.count = 0;  // frees are made when they were
+        return std::make_unique<RecordedManager>(context, settings, script);
+      }};
+}
+
+}  // namespace emm::cli

@@ -1,0 +1,185 @@
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "format/json_writer.hpp"
+#include "inspect/columns.hpp"
+#include "inspect/report_parts.hpp"
+#include "trial/tune.hpp"
+
+namespace emm::trial {
+namespace {
+
+using inspect::bytes_in_full;
+using inspect::counted;
+
+/// Two settings that nothing tells apart.
+bool is_tie(const Tuned& a, const Tuned& b) {
+  return a.served == b.served && a.fit_bytes == b.fit_bytes && a.peak_reserved == b.peak_reserved &&
+         a.retries == b.retries;
+}
+
+std::string gain(std::uint64_t today, std::uint64_t other) {
+  const auto percent =
+      100 * (static_cast<double>(today) - static_cast<double>(other)) / static_cast<double>(today);
+  return text::format("{} % {}", text::fixed(percent < 0 ? -percent : percent, 1),
+                      percent < 0 ? "more" : "less");
+}
+
+/// What the best is worth against today's, in a sentence or two.
+std::string verdict(const Tuning& tuning, const trace::Trace& trace) {
+  if (tuning.ranking.empty()) return "Nothing was tried.";
+  const auto& best = tuning.ranking.front();
+  const auto* const today = tuning.today();
+  const auto at = tuning.capacity == pytorch::kNoLimit
+                      ? std::string("within its limit")
+                      : text::format("with {}", units::bytes(tuning.capacity));
+  std::string words;
+  const auto fails = [&](const Tuned& one) {
+    return text::format("runs out of memory at event {}, a request of {}",
+                        text::grouped(trace.seq(static_cast<std::size_t>(*one.fails_at))),
+                        units::bytes(one.failed_size));
+  };
+  if (today != nullptr && !today->served && today->fails_at)
+    words = text::format("Today's setting, {}, {}. ", today->manager, fails(*today));
+  if (!best.served)
+    return words + text::format(
+                       "No setting serves the program {}. The program itself needs {}: a "
+                       "smaller batch or fewer live tensors.",
+                       at, bytes_in_full(tuning.peak_live));
+  if (today != nullptr && is_tie(best, *today)) return words + "No setting is better than today's.";
+  words += text::format("{} serves the program", best.manager);
+  if (best.fit_bytes) words += text::format(" with {}", bytes_in_full(*best.fit_bytes));
+  if (today != nullptr && today->fit_bytes && best.fit_bytes &&
+      *today->fit_bytes != *best.fit_bytes) {
+    words += text::format(", {} than today's {}", gain(*today->fit_bytes, *best.fit_bytes),
+                          units::bytes(*today->fit_bytes));
+  } else if (today != nullptr && today->served && today->peak_reserved != best.peak_reserved) {
+    words += text::format(", and reserves {} than today's {}",
+                          gain(today->peak_reserved, best.peak_reserved),
+                          units::bytes(today->peak_reserved));
+  }
+  return words + '.';
+}
+
+/// Rows that nothing tells apart are one; the first stands for the others.
+struct Shown {
+  const Tuned* one = nullptr;
+  std::size_t ties = 0;
+};
+std::vector<Shown> shown_of(const Tuning& tuning) {
+  std::vector<Shown> shown;
+  for (const auto& each : tuning.ranking) {
+    if (!shown.empty() && is_tie(*shown.back().one, each) && !each.is_today &&
+        each.manager != "pool") {
+      ++shown.back().ties;
+      continue;
+    }
+    shown.push_back({.one = &each});
+  }
+  return shown;
+}
+
+std::string served_words(const Tuned& one, const trace::Trace& trace) {
+  if (one.interrupted) return "interrupted";
+  if (one.served) return "yes";
+  return one.fails_at
+             ? text::format("fails at {}",
+                            text::grouped(trace.seq(static_cast<std::size_t>(*one.fails_at))))
+             : "no";
+}
+
+/// A manager's options a line each, as far as they are several.
+std::vector<std::string> lines_of(const std::string& spec) {
+  std::vector<std::string> lines{{}};
+  int depth = 0;
+  for (const auto each : spec) {
+    depth += each == '[' ? 1 : each == ']' ? -1 : 0;
+    lines.back() += each;
+    if (each == ',' && depth == 0) lines.emplace_back();
+  }
+  return lines;
+}
+
+std::string optional_bytes(const std::optional<std::uint64_t>& bytes) {
+  return bytes ? units::bytes(*bytes) : "-";
+}
+
+}  // namespace
+
+std::string to_text(const Tuning& tuning, const trace::Trace& trace, std::size_t top, int width) {
+  std::string out =
+      inspect::wrapped(verdict(tuning, trace), static_cast<std::size_t>(width)) + "\n";
+  const auto limited = tuning.capacity != pytorch::kNoLimit;
+  std::vector<std::vector<std::string>> rows{
+      {"", limited ? "served" : "", "fits", "reserved", "retries", "calls", "setting"}};
+  const auto shown = shown_of(tuning);
+  for (std::size_t i = 0; i < shown.size(); ++i) {
+    const auto& one = *shown[i].one;
+    if (i >= top && !one.is_today && one.manager != "pool") continue;
+    auto names = lines_of(one.manager);
+    if (shown[i].ties != 0) names.push_back(text::format("and {} alike", shown[i].ties));
+    if (one.is_today) names.back() += " (today)";
+    rows.push_back({text::format("{}", i + 1),
+                    limited || one.interrupted || !one.served ? served_words(one, trace) : "",
+                    optional_bytes(one.fit_bytes), units::bytes(one.peak_reserved),
+                    text::grouped(one.retries),
+                    one.device_calls ? text::grouped(*one.device_calls) : "-", names.front()});
+    for (std::size_t line = 1; line < names.size(); ++line)
+      rows.push_back({"", "", "", "", "", "", "  " + names[line]});
+  }
+  out += inspect::columns("rlrrrrl", rows, "");
+  if (!tuning.ranking.empty() && tuning.ranking.front().served && !tuning.ranking.front().is_today)
+    out += text::format("\nTo use the first: {}\n", tuning.ranking.front().how);
+  return out;
+}
+
+std::string to_markdown(const Tuning& tuning, const trace::Trace& trace) {
+  std::string out = verdict(tuning, trace) +
+                    "\n\n| | served | fits | reserved | retries | device calls | how |\n"
+                    "| --: | --- | --: | --: | --: | --: | --- |\n";
+  std::size_t place = 0;
+  for (const auto& one : tuning.ranking) {
+    out += text::format("| {} | {} | {} | {} | {} | {} | {}{} |\n", ++place,
+                        served_words(one, trace), optional_bytes(one.fit_bytes),
+                        units::bytes(one.peak_reserved), text::grouped(one.retries),
+                        one.device_calls ? text::grouped(*one.device_calls) : "-", one.how,
+                        one.is_today ? " (today)" : "");
+  }
+  return out;
+}
+
+std::string to_json(const Tuning& tuning, const trace::Trace& trace) {
+  std::string out;
+  format::JsonWriter json(out);
+  json.begin_object().member("schema", "emmctl.tune/1").member("trace", trace.source());
+  json.key("capacity_bytes");
+  if (tuning.capacity == pytorch::kNoLimit)
+    json.null();
+  else
+    json.value(tuning.capacity);
+  json.member("peak_live_bytes", tuning.peak_live).member("interrupted", tuning.interrupted);
+  json.key("ranking").begin_array();
+  const auto optional = [&](std::string_view name, const std::optional<std::uint64_t>& value) {
+    json.key(name);
+    if (value)
+      json.value(*value);
+    else
+      json.null();
+  };
+  for (const auto& one : tuning.ranking) {
+    json.begin_object().member("manager", one.manager).member("how", one.how);
+    json.member("today", one.is_today).member("served", one.served);
+    optional("fails_at", one.fails_at
+                             ? std::optional(trace.seq(static_cast<std::size_t>(*one.fails_at)))
+                             : std::nullopt);
+    optional("fit_bytes", one.fit_bytes);
+    json.member("peak_reserved_bytes", one.peak_reserved).member("retries", one.retries);
+    optional("device_calls", one.device_calls);
+    json.end_object();
+  }
+  json.end_array().end_object();
+  return out + '\n';
+}
+
+}  // namespace emm::trial

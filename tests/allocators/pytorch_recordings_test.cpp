@@ -1,0 +1,206 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "allocators/pytorch/gap.hpp"
+#include "allocators/pytorch/program.hpp"
+#include "format/byte_source.hpp"
+#include "format/json_value.hpp"
+#include "trace/importer.hpp"
+
+namespace emm::allocators::pytorch {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What stands beside a recording: PyTorch's own statistics at its end.
+struct Truth {
+  std::uint64_t peak = 0, retries = 0, ooms = 0, device_allocs = 0, device_frees = 0;
+};
+
+struct Recorded {
+  std::string name;
+  Program program;
+  Truth truth;
+};
+
+Recorded read(const fs::path& path) {
+  auto source = format::ByteSource::open(path.string(), nullptr);
+  EXPECT_TRUE(source) << path;
+  const auto importer = trace::detect(**source);
+  EXPECT_TRUE(importer) << path;
+  Recording recording;
+  EXPECT_TRUE((*importer)->read(**source, recording, {})) << path;
+  Recorded recorded{.name = path.filename().string(), .program = {}, .truth = {}};
+  auto settings = recording.settings();
+  EXPECT_EQ(recording.settings_fault(), "");
+  auto beside = path.string();
+  if (const auto at = beside.rfind(".pickle"); at != std::string::npos) {
+    std::ifstream file(beside.substr(0, at) + ".json");
+    std::stringstream text;
+    text << file.rdbuf();
+    if (const auto parsed = format::parse_json(text.str())) {
+      if (const auto* const fraction = parsed->find("fraction"))
+        settings.fraction = fraction->as_double();
+      if (const auto* const total = parsed->find("total_bytes"))
+        settings.total = total->as_u64().value_or(0);
+      if (const auto* const stats = parsed->find("stats")) {
+        const auto number = [&](std::string_view key) {
+          const auto* const value = stats->find(key);
+          return value == nullptr ? 0 : value->as_u64().value_or(0);
+        };
+        recorded.truth = {.peak = number("reserved_bytes.all.peak"),
+                          .retries = number("num_alloc_retries"),
+                          .ooms = number("num_ooms"),
+                          .device_allocs = number("num_device_alloc"),
+                          .device_frees = number("num_device_free")};
+      }
+    }
+  }
+  recorded.program = program_of(recording, settings);
+  return recorded;
+}
+
+std::vector<fs::path> collected(std::string_view folder) {
+  const auto* const said = std::getenv("EMM_EXTRA_TRACES");
+  const auto root = fs::path(said != nullptr ? said : EMM_EXTRA_TRACES) / folder;
+  std::vector<fs::path> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(root, ignored)) {
+    if (entry.path().extension() == ".gz") found.push_back(entry.path());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+void expect_agreement(const Recorded& recorded) {
+  const auto& found = recorded.program.recorded;
+  const auto first = found.misses.empty() ? "" : found.misses.front();
+  EXPECT_EQ(found.placements.as_recorded, found.placements.recorded)
+      << recorded.name << ": " << first;
+  EXPECT_EQ(found.segments.as_recorded, found.segments.recorded) << recorded.name << ": " << first;
+  EXPECT_EQ(found.releases.as_recorded, found.releases.recorded) << recorded.name << ": " << first;
+  EXPECT_EQ(found.refusals.as_recorded, found.refusals.recorded) << recorded.name << ": " << first;
+}
+
+bool is_exact(const Recorded& recorded, Addresses addresses) {
+  const auto counts =
+      run(recorded.program, {.settings = recorded.program.settings, .addresses = addresses}).counts;
+  const auto& truth = recorded.truth;
+  return counts.peak_reserved == truth.peak && counts.retries == truth.retries &&
+         counts.ooms == truth.ooms && counts.device_allocs == truth.device_allocs &&
+         counts.device_frees == truth.device_frees;
+}
+
+TEST(PytorchRecordings, OfThisRepositoryAgreeStepByStep) {
+  for (const auto* const name :
+       {"torch/torch_gpt2_train_varlen.jsonl.gz", "torch/torch_resnet50_train_multires.jsonl.gz"}) {
+    const auto recorded = read(fs::path(EMM_TRACES) / name);
+    EXPECT_GT(recorded.program.recorded.placements.recorded, 10'000u);
+    expect_agreement(recorded);
+  }
+}
+
+TEST(PytorchRecordings, UnderNineSettingsAgreeStepByStepAndInAFreeRun) {
+  const auto paths = collected("torch-settings");
+  if (paths.empty()) GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the collected recordings";
+  std::size_t exact_recorded = 0, exact_made_up = 0;
+  for (const auto& path : paths) {
+    const auto recorded = read(path);
+    expect_agreement(recorded);
+    exact_recorded += is_exact(recorded, Addresses::recorded) ? 1 : 0;
+    exact_made_up += is_exact(recorded, Addresses::first_fit) ? 1 : 0;
+  }
+  // One recording leaves open whether the program released its memory or a retry did; with
+  // addresses of its own, equal blocks of two segments are taken in another order.
+  EXPECT_GE(exact_recorded, paths.size() - 1);
+  EXPECT_GE(exact_made_up, paths.size() - 5);
+}
+
+TEST(PytorchRecordings, SumTheirGapExactlyAtEveryFailure) {
+  const auto paths = collected("torch-settings");
+  if (paths.empty()) GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the collected recordings";
+  std::size_t looked = 0;
+  for (const auto& path : paths) {
+    if (path.filename().string().find("tight_") == std::string::npos) continue;
+    auto source = format::ByteSource::open(path.string(), nullptr);
+    const auto importer = trace::detect(**source);
+    Recording recording;
+    ASSERT_TRUE((*importer)->read(**source, recording, {}));
+    // What the rows say is reserved and live, without the model.
+    std::vector<std::uint64_t> sizes(recording.allocations(), 0);
+    std::uint64_t reserved = 0, live = 0;
+    std::size_t failures = 0;
+    for (const auto& step : recording.steps()) {
+      switch (step.kind) {
+        case Step::Kind::segment_begin:
+          reserved += step.size;
+          break;
+        case Step::Kind::segment_end:
+          reserved -= step.size;
+          break;
+        case Step::Kind::alloc:
+          live += sizes[step.allocation] = step.size;
+          break;
+        case Step::Kind::free:
+          live -= sizes[step.allocation];
+          break;
+        case Step::Kind::complete:
+          break;
+        case Step::Kind::refused: {
+          if (++failures % 10 != 1) break;
+          const auto gap = gap_at(recording, recording.settings(), step.event);
+          ASSERT_TRUE(gap);
+          EXPECT_EQ(gap->reserved, reserved) << path << " " << step.event;
+          EXPECT_EQ(gap->live, live) << path << " " << step.event;
+          std::uint64_t sum = 0;
+          for (const auto& part : gap->parts) sum += part.bytes;
+          EXPECT_EQ(sum, reserved - live) << path << " " << step.event;
+          ++looked;
+          break;
+        }
+      }
+    }
+  }
+  EXPECT_GT(looked, 20u);
+}
+
+TEST(PytorchRecordings, OfRanksAgreeStepByStep) {
+  const auto paths = collected("torch-ranks");
+  if (paths.empty()) GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the collected recordings";
+  for (const auto& path : paths) expect_agreement(read(path));
+}
+
+TEST(PytorchRecordings, OfTheDefaultTellThePeakUnderEverySetting) {
+  const auto paths = collected("torch-settings");
+  if (paths.empty()) GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the collected recordings";
+  std::vector<double> off;
+  for (const std::string work : {"train", "graphs", "pools"}) {
+    const auto of_work = [&](const fs::path& path) {
+      return path.filename().string().starts_with("torch_" + work + "_");
+    };
+    const auto base = std::find_if(paths.begin(), paths.end(), [&](const fs::path& path) {
+      return of_work(path) && path.filename().string().find("_default_") != std::string::npos;
+    });
+    ASSERT_NE(base, paths.end());
+    const auto standard = read(*base);
+    for (const auto& path : paths) {
+      if (!of_work(path)) continue;
+      const auto other = read(path);
+      const auto outcome = run(standard.program, {.settings = other.program.settings});
+      const auto truth = static_cast<double>(other.truth.peak);
+      off.push_back(std::abs(static_cast<double>(outcome.counts.peak_reserved) - truth) / truth);
+    }
+  }
+  std::sort(off.begin(), off.end());
+  EXPECT_LE(off[off.size() / 2], 0.02);
+  EXPECT_LE(off.back(), 0.05);
+}
+
+}  // namespace
+}  // namespace emm::allocators::pytorch
