@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "base/text.hpp"
+#include "cli/both.hpp"
 #include "format/json_writer.hpp"
 #include "trace/exporter.hpp"
 
@@ -42,29 +43,6 @@ class Watched final : public trace::OperationSink {
   const format::ByteSource* source_;
   trace::OperationSink& to_;
   std::uint64_t count_ = 0, not_linear_ = 0;
-};
-
-class Both final : public trace::OperationSink {
- public:
-  Both(trace::OperationSink& first, trace::OperationSink* second)
-      : first_(first), second_(second) {}
-
-  Status on_header(const trace::Header& header) override {
-    if (auto given = first_.on_header(header); !given) return given;
-    return second_->on_header(header);
-  }
-  Status on_operation(const trace::Operation& operation) override {
-    if (auto given = first_.on_operation(operation); !given) return given;
-    return second_->on_operation(operation);
-  }
-  Status finish() override {
-    if (auto done = first_.finish(); !done) return done;
-    return second_->finish();
-  }
-
- private:
-  trace::OperationSink& first_;
-  trace::OperationSink* second_;
 };
 
 struct Count {

@@ -1,8 +1,11 @@
 #include "cli/load_recording.hpp"
 
+#include "cli/both.hpp"
+
 namespace emm::cli {
 
-Result<inspect::Recording> load_recording(Console& console, const TraceArgument& argument) {
+Result<inspect::Recording> load_recording(Console& console, const TraceArgument& argument,
+                                          trace::OperationSink* also) {
   auto source = format::ByteSource::open(argument.path, &interrupted());
   if (!source) return std::move(source).error();
   auto importer = choose_importer(**source, argument.format);
@@ -10,7 +13,8 @@ Result<inspect::Recording> load_recording(Console& console, const TraceArgument&
 
   inspect::Recording recording;
   recording.set_source((*source)->name());
-  auto counts = read_with_progress(console, **importer, **source, recording, argument.partial);
+  Both both(recording, also);
+  auto counts = read_with_progress(console, **importer, **source, both, argument.partial);
   if (!counts) return std::move(counts).error();
   if ((*importer)->name != kTraceFormat) console.say(describe(**importer, *counts));
   for (const auto& note : counts->notes) console.say(note);

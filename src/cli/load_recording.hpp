@@ -6,6 +6,8 @@
 namespace emm::cli {
 
 /// Reads a recording as load_trace() does, with all that inspect shows of it.
-Result<inspect::Recording> load_recording(Console& console, const TraceArgument& argument);
+/// `also`, where it is given, takes the same operations.
+Result<inspect::Recording> load_recording(Console& console, const TraceArgument& argument,
+                                          trace::OperationSink* also = nullptr);
 
 }  // namespace emm::cli

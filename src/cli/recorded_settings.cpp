@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "allocators/pytorch/one_step.hpp"
+#include "allocators/pytorch/program.hpp"
 #include "base/text.hpp"
 #include "cli/console.hpp"
 
@@ -45,17 +45,22 @@ std::string with_recorded_settings(Console& console, const std::string& spec,
         text::format("the recording's settings are not all known: {}", recording.settings_fault()));
   auto given = Options::parse(options_of(spec));
   if (!given) return spec;
-  if (has_refusals(recording) && !given->has("fraction") &&
+  if (has_refusals(recording) && !recording.settings().fraction && !given->has("fraction") &&
       !given->has("per_process_memory_fraction")) {
     console.say(
         "the recording has requests that were refused, and no snapshot has the memory fraction: "
         "where one was set, give fraction=...,total=...");
   }
   std::string merged = spec;
-  for (const auto& [name, value] : named(recording.settings())) {
-    if (given->has(name)) continue;
+  const auto add = [&](std::string_view name, std::string_view value) {
+    if (given->has(name)) return;
     merged += text::format("{}{}={}", merged.size() == kName.size() ? ":" : ",", name, value);
-  }
+  };
+  for (const auto& [name, value] : named(recording.settings())) add(name, value);
+  if (recording.settings().fraction && !given->has("per_process_memory_fraction"))
+    add("fraction", text::format("{}", *recording.settings().fraction));
+  if (recording.settings().total != 0 && recording.settings().fraction)
+    add("total", text::format("{}", recording.settings().total));
   return merged;
 }
 
@@ -64,13 +69,23 @@ std::optional<log::ModelAgreement> agreement(const std::string& spec,
   if (!recording.is_recording()) return std::nullopt;
   auto settings = settings_of(spec, recording);
   if (to_conf(settings) != to_conf(recording.settings())) return std::nullopt;
-  const auto found = check_one_step(recording, settings);
+  const auto program = program_of(recording, settings);
+  const auto& found = program.recorded;
+  const auto free = free_run(program);
+  const auto range = [](const pytorch::Range& of) {
+    return log::ModelAgreement::Range{of.low, of.high};
+  };
   return log::ModelAgreement{
       .segments = {found.segments.recorded, found.segments.as_recorded},
       .placements = {found.placements.recorded, found.placements.as_recorded},
       .releases = {found.releases.recorded, found.releases.as_recorded},
       .refusals = {found.refusals.recorded, found.refusals.as_recorded},
       .inferred_pools = found.inferred_pools,
+      .peak_reserved = range(free.peak_reserved),
+      .retries = range(free.retries),
+      .ooms = range(free.ooms),
+      .device_allocs = range(free.device_allocs),
+      .device_frees = range(free.device_frees),
       .first_difference = found.misses.empty() ? std::string() : found.misses.front()};
 }
 

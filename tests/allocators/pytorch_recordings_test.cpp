@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "allocators/pytorch/gap.hpp"
 #include "allocators/pytorch/program.hpp"
 #include "format/byte_source.hpp"
 #include "format/json_value.hpp"
@@ -112,6 +113,16 @@ TEST(PytorchRecordings, UnderNineSettingsAgreeStepByStepAndInAFreeRun) {
   for (const auto& path : paths) {
     const auto recorded = read(path);
     expect_agreement(recorded);
+    const auto range = free_run(recorded.program);
+    const auto holds = [&](const Range& of, std::uint64_t truth, std::string_view what) {
+      EXPECT_LE(of.low, truth) << recorded.name << ": " << what;
+      EXPECT_GE(of.high, truth) << recorded.name << ": " << what;
+    };
+    holds(range.peak_reserved, recorded.truth.peak, "peak reserved");
+    holds(range.retries, recorded.truth.retries, "retries");
+    holds(range.ooms, recorded.truth.ooms, "out of memory");
+    holds(range.device_allocs, recorded.truth.device_allocs, "device allocations");
+    holds(range.device_frees, recorded.truth.device_frees, "device frees");
     exact_recorded += is_exact(recorded, Addresses::recorded) ? 1 : 0;
     exact_made_up += is_exact(recorded, Addresses::first_fit) ? 1 : 0;
   }
@@ -119,6 +130,54 @@ TEST(PytorchRecordings, UnderNineSettingsAgreeStepByStepAndInAFreeRun) {
   // addresses of its own, equal blocks of two segments are taken in another order.
   EXPECT_GE(exact_recorded, paths.size() - 1);
   EXPECT_GE(exact_made_up, paths.size() - 5);
+}
+
+TEST(PytorchRecordings, SumTheirGapExactlyAtEveryFailure) {
+  const auto paths = collected("torch-settings");
+  if (paths.empty()) GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the collected recordings";
+  std::size_t looked = 0;
+  for (const auto& path : paths) {
+    if (path.filename().string().find("tight_") == std::string::npos) continue;
+    auto source = format::ByteSource::open(path.string(), nullptr);
+    const auto importer = trace::detect(**source);
+    Recording recording;
+    ASSERT_TRUE((*importer)->read(**source, recording, {}));
+    // What the rows say is reserved and live, without the model.
+    std::vector<std::uint64_t> sizes(recording.allocations(), 0);
+    std::uint64_t reserved = 0, live = 0;
+    std::size_t failures = 0;
+    for (const auto& step : recording.steps()) {
+      switch (step.kind) {
+        case Step::Kind::segment_begin:
+          reserved += step.size;
+          break;
+        case Step::Kind::segment_end:
+          reserved -= step.size;
+          break;
+        case Step::Kind::alloc:
+          live += sizes[step.allocation] = step.size;
+          break;
+        case Step::Kind::free:
+          live -= sizes[step.allocation];
+          break;
+        case Step::Kind::complete:
+          break;
+        case Step::Kind::refused: {
+          if (++failures % 10 != 1) break;
+          const auto gap = gap_at(recording, recording.settings(), step.event);
+          ASSERT_TRUE(gap);
+          EXPECT_EQ(gap->reserved, reserved) << path << " " << step.event;
+          EXPECT_EQ(gap->live, live) << path << " " << step.event;
+          std::uint64_t sum = 0;
+          for (const auto& part : gap->parts) sum += part.bytes;
+          EXPECT_EQ(sum, reserved - live) << path << " " << step.event;
+          ++looked;
+          break;
+        }
+      }
+    }
+  }
+  EXPECT_GT(looked, 20u);
 }
 
 TEST(PytorchRecordings, OfRanksAgreeStepByStep) {

@@ -1,3 +1,4 @@
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cstdlib>
@@ -1135,12 +1136,12 @@ const Mutant kMutants[] = {
      [](W m) { m.on_trim = [&m](auto keep) { return m.up->trim(keep + 20_MiB); }; }},
     {"accounts/host_heap", "remembers each size that it was ever asked for", "cudart",
      [](W m) {
-       auto all = std::make_shared<std::list<std::uint64_t>>();
+       auto all = std::make_shared<std::list<std::array<std::uint64_t, 8>>>();
        auto mutex = std::make_shared<std::mutex>();
        m.on_memalloc = [&m, all, mutex](auto size, auto stream) {
          {
            const std::lock_guard lock(*mutex);
-           all->push_back(size);
+           all->push_back({size});
          }
          return m.up->memalloc(size, stream);
        };

@@ -97,6 +97,23 @@ class Browser:
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
         return time.monotonic() - began
 
+    def processor_seconds(self):
+        """What all processes of the browser have taken of the processors until now."""
+        children, ticks = {}, {}
+        for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue  # it has ended
+            children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+            ticks[int(stat.parent.name)] = int(fields[11]) + int(fields[12])
+        total, waiting = 0, [self._process.pid]
+        while waiting:
+            process = waiting.pop()
+            total += ticks.get(process, 0)
+            waiting += children.get(process, [])
+        return total / os.sysconf("SC_CLK_TCK")
+
     def mouse(self, kind, x, y, **more):
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 

@@ -41,7 +41,9 @@ def main():
     given = parser.parse_args()
     for page in given.pages:
         with Browser(given.width, 900, given.dark) as browser:
+            before = browser.processor_seconds()
             browser.open(page)
+            taken = browser.processor_seconds() - before
             if given.screenshot:
                 if given.do:
                     browser.run(given.do)
@@ -54,7 +56,7 @@ def main():
                 frames, drawing = drag(browser)
             else:
                 frames, drawing = [], []
-            print(f"{os.path.getsize(page) / 1e6:7.2f} MB, first picture after {first:.2f} s, every event after {shown:.2f} s, "
+            print(f"{os.path.getsize(page) / 1e6:7.2f} MB, first picture after {first:.2f} s, every event after {shown:.2f} s (processor time {taken:.2f} s), "
                   f"a frame while dragging {middle(frames):.1f} ms (most {max(frames, default=0):.1f}), drawing {middle(drawing):.1f} ms  {page}")
             for complaint in browser.complaints:
                 print("  ", complaint)

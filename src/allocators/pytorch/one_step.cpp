@@ -47,8 +47,9 @@ bool covers(const Ranges& ranges, std::uint64_t address) {
 
 class Walk {
  public:
-  Walk(const Recording& recording, const Settings& settings, const SegmentPools& pools)
-      : recording_(recording), settings_(settings), pools_(pools), heap_(settings) {}
+  Walk(const Recording& recording, const Settings& settings, const SegmentPools& pools,
+       const Look* look)
+      : recording_(recording), settings_(settings), pools_(pools), look_(look), heap_(settings) {}
 
   OneStep run() {
     found_ = {};
@@ -306,7 +307,7 @@ class Walk {
     const auto explained = [&](Release what) {
       found_.releases.recorded += ends_.size();
       found_.releases.as_recorded += ends_.size();
-      found_.retries += what == Release::retry ? 1 : 0;
+      if (what == Release::retry) note_retry(is_refused);
       apply_ends();
       return nullptr;
     };
@@ -340,9 +341,13 @@ class Walk {
     if (ended() != ranges_of(idle(settings_, heap_))) return false;
     found_.releases.recorded += ends_.size();
     found_.releases.as_recorded += ends_.size();
-    ++found_.retries;
+    note_retry(is_refused);
     apply_ends();
     return true;
+  }
+  void note_retry(bool is_refused) {
+    ++found_.retries;
+    if (!is_refused) found_.retried.insert(at_);
   }
 
   void alloc(const Step& step) {
@@ -358,6 +363,7 @@ class Walk {
     found_.pools[step.allocation] = pool->id;
     const auto asked = wanted(step, *pool, false);
     auto* block = search(asked, false);
+    if (look_ != nullptr && look_->event == step.event) look_->at(heap_, asked);
     if (block != nullptr && (!begins_.empty() || block->address != step.address))
       set_apart(step, *block->segment);
     auto placed = false;
@@ -429,6 +435,7 @@ class Walk {
       block = heap_.cut_front(block, step.address - block->address);
     if (block->size < asked.size) return miss(step, "the block is too small");
     block = heap_.take(block, asked.size, splits(settings_, *block, asked.size));
+    block->owner = step.allocation;
     live_[step.allocation] = block;
   }
 
@@ -441,7 +448,9 @@ class Walk {
       block = heap_.cut_front(block, step.address - block->address);
     const auto size =
         std::min(block->size, step.granted != 0 ? step.granted : round_size(settings_, step.size));
-    live_[step.allocation] = heap_.take(block, size, block->size > size);
+    block = heap_.take(block, size, block->size > size);
+    block->owner = step.allocation;
+    live_[step.allocation] = block;
   }
 
   void refuse(const Step& step) {
@@ -450,6 +459,7 @@ class Walk {
     auto& pool = heap_.pool(PoolId{}, is_small(step.size));
     const auto asked = wanted(step, pool, true);
     auto* const block = search(asked, true);
+    if (look_ != nullptr && look_->event == step.event) look_->at(heap_, asked);
     const auto limit = settings_.limit();
     const auto fits = limit != kNoLimit && heap_.reserved() + asked.segment <= limit &&
                       step.device_free > asked.segment;
@@ -479,6 +489,7 @@ class Walk {
   const Recording& recording_;
   const Settings settings_;
   const SegmentPools& pools_;
+  const Look* look_;
   Heap heap_;
   OneStep found_;
   std::size_t at_ = 0;
@@ -490,12 +501,12 @@ class Walk {
 
 }  // namespace
 
-OneStep check_one_step(const Recording& recording, const Settings& settings) {
+OneStep check_one_step(const Recording& recording, const Settings& settings, const Look* look) {
   constexpr int kRounds = 30;
   SegmentPools pools(recording, settings);
   OneStep found;
   for (int round = 0; round < kRounds; ++round) {
-    Walk walk(recording, settings, pools);
+    Walk walk(recording, settings, pools, look);
     found = walk.run();
     if (!pools.set_apart(walk.apart())) break;
   }

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "allocators/pytorch/policy.hpp"
 #include "allocators/pytorch/recording.hpp"
 
 namespace emm::allocators::pytorch {
@@ -44,12 +46,22 @@ struct OneStep {
   std::uint64_t inferred_pools = 0;
   /// Completions, as indices of steps, that a retry of the next request waited for.
   std::set<std::size_t> synchronised;
+  /// Requests, as indices of steps, that were served after all that was idle had been released. The
+  /// limit says that a retry did it; an empty_cache() in front of the request leaves the same rows.
+  std::set<std::size_t> retried;
   /// The pool of each allocation.
   std::vector<PoolId> pools;
 };
 
+struct Look {
+  std::uint64_t event = 0;  ///< Of a request: the operation's index in the trace.
+  /// The heap after what was released for the request, and before that is served.
+  std::function<void(const Heap&, const Wanted&)> at;
+};
+
 /// Takes the recording step by step: before each, the heap is as recorded, and the model says what
-/// it would do. `settings` are those of the recording.
-OneStep check_one_step(const Recording& recording, const Settings& settings);
+/// it would do. `settings` are those of the recording. `look` may be null.
+OneStep check_one_step(const Recording& recording, const Settings& settings,
+                       const Look* look = nullptr);
 
 }  // namespace emm::allocators::pytorch

@@ -260,6 +260,11 @@ Status read_snapshot_settings(std::string_view json, Settings& settings) {
       return read_number(*text, read) ? std::optional(read) : std::nullopt;
     return value->as_double();
   };
+  // What emmctl.torch.snapshot_on_oom() adds. A fraction of 1 is none.
+  if (const auto fraction = number("emmctl_memory_fraction"); fraction && *fraction < 1)
+    settings.fraction = *fraction;
+  if (const auto total = number("emmctl_device_total"))
+    settings.total = static_cast<std::uint64_t>(*total);
   if (const auto size = number("max_split_size"))
     settings.max_split_size = *size < 0 ? kNoLimit : static_cast<std::uint64_t>(*size);
   if (const auto threshold = number("garbage_collection_threshold"))

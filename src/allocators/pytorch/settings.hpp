@@ -57,7 +57,8 @@ std::string to_conf(const Settings& settings);
 /// The same, one by one: what differs from the default settings. Lists are as a manager's option
 /// has them, with semicolons.
 std::vector<std::pair<std::string_view, std::string>> named(const Settings& settings);
-/// Reads "allocator_settings" of a snapshot, as JSON, into `settings`. What is not there stays.
+/// Reads "allocator_settings" of a snapshot, as JSON, into `settings`. What is not there stays. Of
+/// the memory fraction and the device's total only what emmctl.torch.snapshot_on_oom() saves.
 Status read_snapshot_settings(std::string_view json, Settings& settings);
 /// Reads `--manager pytorch:max_split_size_mb=64,fraction=0.9,total=80GiB,version=2.11`.
 /// What is not given stays. The caller calls finish().

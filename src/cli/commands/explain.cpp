@@ -8,6 +8,7 @@
 #include "cli/command.hpp"
 #include "cli/load_recording.hpp"
 #include "inspect/oom_text.hpp"
+#include "trial/remedies.hpp"
 
 namespace emm {
 namespace {
@@ -26,6 +27,9 @@ class Explain final : public CommandRun {
     arguments.count("--top", top_, "How many call sites to list");
     arguments.count("--frames", frames_, "How many frames to show of each");
     offer_all_frames(arguments, all_frames_);
+    arguments.flag("--no-remedies", no_remedies_,
+                   "Do not try, by replays of a PyTorch recording, what would have served the "
+                   "request");
     arguments.output("--json", json_, "Writes the answer as JSON (emmctl.explain/2)");
     arguments.footer(
         "Exit codes: 0 explained; 3 nothing to explain: no recorded request failed for want of "
@@ -40,7 +44,8 @@ class Explain final : public CommandRun {
       if (!size) return std::move(size).error();
       capacity = *size;
     }
-    auto recording = load_recording(console, trace_);
+    allocators::pytorch::Recording pytorch;
+    auto recording = load_recording(console, trace_, &pytorch);
     if (!recording) return std::move(recording).error();
     if (const auto cut = recording->stacks_cut(); cut > 0) {
       console.say(text::format(
@@ -63,9 +68,27 @@ class Explain final : public CommandRun {
                                .frames = static_cast<std::size_t>(frames_),
                                .all_frames = all_frames_};
     const auto fit_checks = inspect::fit_checks(*recording, lifetimes, capacity);
+    std::optional<trial::Advice> advice;
+    if (pytorch.is_recording() && which < report.all.size() &&
+        report.all[which].device == pytorch.device() && !no_remedies_) {
+      handle_interrupts();
+      auto advised = trial::advise(pytorch, recording->trace(), report.all[which].event,
+                                   held_at(report.all[which]),
+                                   {.peer_program = console.program(),
+                                    .interrupted = &interrupted(),
+                                    .progress = [&](std::uint64_t done, std::uint64_t total) {
+                                      console.progress("remedies", done, total);
+                                    }});
+      console.end_progress();
+      if (!advised) return std::move(advised).error();
+      advice = *std::move(advised);
+    }
     if (!json_.empty()) {
-      const auto text =
-          inspect::to_json(*recording, lifetimes, report, which, fit_checks, shown.top);
+      auto text = inspect::to_json(*recording, lifetimes, report, which, fit_checks, shown.top);
+      if (advice) {
+        const auto end = text.rfind('}');
+        text.insert(end, "," + to_json_members(*advice, recording->trace()));
+      }
       if (auto written = console.write(json_, text); !written) return written.error();
     }
     if (report.all.empty()) {
@@ -92,16 +115,27 @@ class Explain final : public CommandRun {
     }
     if (json_ != "-") {
       console.result(inspect::to_text(*recording, lifetimes, report, which, shown));
+      if (advice) console.result(to_text(*advice, recording->trace(), shown.top, console.width()));
     }
+    if (advice && advice->interrupted) console.say("interrupted: not every remedy was tried");
     return ExitCode::fine;
   }
 
  private:
+  /// What the allocator could hold when the request failed, as far as is known: what it held, and
+  /// what the device had left. Where a limit was set elsewhere, the most that it ever held.
+  static std::uint64_t held_at(const inspect::Oom& oom) {
+    const auto held = oom.reserved.value_or(oom.live);
+    if (oom.cause == inspect::Cause::limit) return std::max(held, oom.reserved_before);
+    if (oom.device_free) return held + *oom.device_free;
+    return oom.capacity.value_or(held);
+  }
+
   TraceArgument trace_;
   std::string capacity_, json_;
   std::optional<std::uint64_t> event_;
   std::uint64_t top_ = 10, frames_ = 3;
-  bool all_frames_ = false;
+  bool all_frames_ = false, no_remedies_ = false;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -159,9 +160,10 @@ void judge_pending(Bench& b, const PendingKind& kind) {
 void judge_told(Bench& b) {
   const auto added = b.observer().added();
   const auto pending = b.manager().state().pending_count;
-  if (added.empty() || pending.value_or(1) != 0) return;
+  const auto flushes = b.observer().flushes();
+  if ((added.empty() && flushes.empty()) || pending.value_or(1) != 0) return;
   std::uint64_t count = 0, bytes = 0, added_bytes = 0;
-  for (const auto& flush : b.observer().flushes()) {
+  for (const auto& flush : flushes) {
     count += flush.count;
     bytes += flush.bytes;
   }
@@ -190,15 +192,17 @@ std::uint64_t heap_in_use() { return 0; }
 #endif
 
 /// Does `act` thousands of times, and looks at how much more of the heap is in use each time.
-void judge_heap(Bench& b, std::string_view done, const std::function<void()>& act) {
-  constexpr int kFirst = 200, kTimes = 1200;
-  // What a leak of one record takes at least: the heap's smallest piece.
-  constexpr std::uint64_t kLeast = 24;
+void judge_heap(Bench& b, std::string_view done, const std::function<void()>& act,
+                int times = 1200) {
+  const int first = times / 6;
+  // Less than a record takes. Where a thread of the manager's falls behind, the ledger learns of a
+  // few more addresses.
+  constexpr std::uint64_t kLeast = 48;
   // What the device and the ledger remember of each handle, which is another one each time.
   constexpr std::uint64_t kOfHandle = 160;
   if (b.decided()) return;
-  const auto repeat = [&](int times) {
-    for (int i = 0; i < times; ++i) {
+  const auto repeat = [&](int count) {
+    for (int i = 0; i < count; ++i) {
       act();
       b.watch().forget();
       b.observer().forget();
@@ -213,23 +217,26 @@ void judge_heap(Bench& b, std::string_view done, const std::function<void()>& ac
       count += b.watch().ledger().calls(call).made;
     return count;
   };
-  repeat(kFirst);
+  repeat(first);
   std::uint64_t least = ~std::uint64_t{0};
-  for (int round = 0; round < 2; ++round) {
+  for (int round = 0; round < 3 && least != 0; ++round) {
     const auto handles_before = handles();
     const auto before = heap_in_use();
-    repeat(kTimes);
+    repeat(times);
     const auto after =
         heap_in_use() - std::min(heap_in_use(), kOfHandle * (handles() - handles_before));
     least = std::min(least, after > before ? after - before : 0);
   }
-  b.expect(least < kTimes * kLeast, text::format("{} times {}", kTimes, done),
+  b.expect(least < static_cast<std::uint64_t>(times) * kLeast,
+           text::format("{} times {}", times, done),
            text::format("{} bytes more of the process's heap are in use, {} each time", least,
-                        least / kTimes),
+                        least / static_cast<std::uint64_t>(times)),
            "no more than before");
 }
 
 void check_heap(Bench& b) {
+  if (!b.is_simulated())
+    return b.not_applicable("a real driver's own host memory would be looked at with it");
   b.untraceable();
   b.expect(true, {}, {}, {});
   auto& manager = b.manager();
@@ -276,8 +283,27 @@ void check_heap(Bench& b) {
   }
   judge_heap(b, "defer_cleanup() and its end",
              [&] { const auto deferred = manager.defer_cleanup(); });
+  judge_heap(
+      b, "another manager made, initialized and ended",
+      [&] {
+        const auto made = b.subject().factory.make({.driver = &b.driver(),
+                                                    .runtime = b.runtime(),
+                                                    .clock = &b.platform().clock(),
+                                                    .observer = &b.observer(),
+                                                    .profile = b.subject().profile});
+        if (made && (*made)->initialize()) return;
+      },
+      240);
   if (const auto info = b.device().mem_get_info(); info && b.is_simulated()) {
     b.leave_on_device(8_MiB);
+    judge_heap(b, "eight blocks of 1 MiB, their frees and memalloc(4 MiB), where the device has 8",
+               [&] {
+                 {
+                   std::array<std::optional<Result<MemoryPointer>>, 8> blocks;
+                   for (auto& block : blocks) block.emplace(manager.memalloc(1_MiB));
+                 }
+                 const auto joined = manager.memalloc(4_MiB);
+               });
     const auto kept = manager.memalloc(6_MiB);
     judge_heap(b, "a request for 12 MiB, where the device has 8",
                [&] { const auto refused = manager.memalloc(12_MiB); });
@@ -351,15 +377,25 @@ constexpr Clause kAccountsClauses[] = {
              blocks.erase(blocks.begin() + 1);
              look("after some was freed");
            }
+           {
+             // Idle memory in several pieces: what is the largest is not what is free in all.
+             std::vector<BenchMemory> pieces;
+             for (int i = 0; i < 6; ++i) {
+               if (auto block = b.try_memalloc(unit / 16 + 512_KiB))
+                 pieces.push_back(*std::move(block));
+             }
+           }
            b.expect_ok("flush()", b.manager().flush());
            const auto largest = b.manager().state().largest_free_bytes.value_or(0);
            if (largest > 1_KiB && b.watch().total() != 0) {
              b.watch().forget();
-             const auto block = b.try_memalloc(largest);
+             const auto rounded = largest - largest / 4;  // sizes may be rounded up
+             const auto block = b.try_memalloc(rounded);
              b.expect(block && b.count(Call::mem_alloc) + b.count(Call::mem_create) +
                                        b.count(Call::runtime_malloc) ==
                                    0,
-                      text::format("a request for the largest free {} bytes", largest),
+                      text::format("a request for {} bytes, where largest_free_bytes is {}",
+                                   rounded, largest),
                       block ? "the driver is asked for memory" : describe(block.error()),
                       "memory that the manager has");
            }
@@ -472,6 +508,7 @@ constexpr Clause kAccountsClauses[] = {
      .source = "emm/memory_manager.hpp",
      .level = Level::should,
      .scope = Scope::all,
+     .may_fail_with = "reset/ends_all",
      .check =
          [](Bench& b) {
            b.manager();

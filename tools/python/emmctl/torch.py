@@ -59,3 +59,46 @@ def stats(device=0):
     return {"allocated": state["live_bytes"], "reserved": state["reserved_bytes"],
             "largest_free": state["largest_free_bytes"],
             "wrong_frees": sum(count for name, count in counted.items() if name.startswith("wrong_frees."))}
+
+
+def snapshot_on_oom(path="oom.%p.pickle", max_entries=1_000_000, **history):
+    """Saves a memory snapshot where PyTorch runs out of device memory, the first time on each device:
+
+        emmctl.torch.snapshot_on_oom()      # before the first allocation
+        emmctl explain oom.4711.pickle      # what was there, and what would have served the request
+
+    `%p` in `path` is the process's number; a second device's snapshot has its number before the suffix. `max_entries` is
+    how many of the last events are kept; `history` goes to torch.cuda.memory._record_memory_history() (stacks="python" is
+    cheap). The snapshot also holds what PyTorch's own leaves out: the memory fraction and the device's total. Returns the
+    path. What cannot be saved is said on stderr; the program's own error is not touched."""
+    import os
+    import pickle
+    import sys
+    import torch
+
+    path = os.fspath(path).replace("%p", str(os.getpid()))
+    torch.cuda.memory._record_memory_history(max_entries=max_entries, **history)
+    saved = set()
+
+    def save(device, *_):
+        if device in saved:
+            return
+        saved.add(device)
+        stem, suffix = os.path.splitext(path)
+        to = path if len(saved) == 1 else f"{stem}.{device}{suffix}"
+        try:
+            snapshot = torch.cuda.memory._snapshot()
+            settings = snapshot.setdefault("allocator_settings", {})
+            fraction = getattr(torch.cuda, "get_per_process_memory_fraction", None)
+            if fraction is not None:
+                settings["emmctl_memory_fraction"] = float(fraction(device))
+            settings["emmctl_device_total"] = int(torch.cuda.mem_get_info(device)[1])
+            with open(to + ".part", "wb") as file:
+                pickle.dump(snapshot, file)
+            os.replace(to + ".part", to)
+            print(f"emmctl: out of memory; the snapshot is {to}; next: emmctl explain {to}", file=sys.stderr)
+        except Exception as error:  # The program's own error is the one that counts.
+            print(f"emmctl: no snapshot: {error}", file=sys.stderr)
+
+    torch._C._cuda_attach_out_of_memory_observer(save)
+    return path

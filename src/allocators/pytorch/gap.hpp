@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "allocators/pytorch/recording.hpp"
+
+namespace emm::allocators::pytorch {
+
+/// Why memory was reserved that no caller had asked for. Seen from one request: what it could not
+/// use.
+enum class GapCause : std::uint8_t {
+  rounding,           ///< Up to 512 bytes, or as roundup_power2_divisions says.
+  unsplit_remainder,  ///< The rest of a block, too small to be a block of its own.
+  waiting_for_event,  ///< Freed, and in use on another stream.
+  private_pool,       ///< Free, in the pool of a graph or of a MemPool.
+  other_stream,       ///< Free, on another stream.
+  small_pool,         ///< Free, among blocks for requests of at most 1 MiB.
+  large_pool,         ///< Free, among blocks for larger requests.
+  too_small,          ///< Free in the request's own pool, in pieces that are smaller.
+  kept_whole,         ///< Free and large enough, and not to be split by max_split_size_mb.
+};
+inline constexpr std::size_t kGapCauses = 9;
+/// "rounding", "waiting for an event"
+std::string_view name(GapCause cause) noexcept;
+
+struct GapPart {
+  GapCause cause = GapCause::rounding;
+  std::uint64_t bytes = 0, blocks = 0;
+  /// Of rounding and unsplit remainders: the trace's event of the allocation.
+  std::optional<std::uint64_t> event{};
+};
+
+struct Gap {
+  std::uint64_t event = 0;
+  std::uint64_t reserved = 0, live = 0;  ///< Bytes; live ones as requested.
+  std::vector<GapPart> parts;            ///< They sum to reserved - live.
+};
+
+/// The gap when the request of event `event` was refused or served, after what was released for it.
+/// Nothing where the recording has no request there.
+std::optional<Gap> gap_at(const Recording& recording, const Settings& settings,
+                          std::uint64_t event);
+
+}  // namespace emm::allocators::pytorch

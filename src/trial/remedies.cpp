@@ -1,0 +1,223 @@
+#include "trial/remedies.hpp"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "format/json_writer.hpp"
+#include "inspect/columns.hpp"
+#include "inspect/report_parts.hpp"
+
+namespace emm::trial {
+namespace {
+
+using inspect::bytes_in_full;
+
+/// Whether the request of `event` and all before it had memory.
+bool serves(const std::optional<std::uint64_t>& fails_at, std::uint64_t event) {
+  return !fails_at || *fails_at > event;
+}
+
+/// The program with every request that is larger than a block's least smaller by `part` of 8.
+pytorch::Program smaller(const pytorch::Program& program, std::uint64_t part) {
+  auto made = program;
+  for (auto& call : made.calls) {
+    if (call.size > pytorch::kSmallSize) call.size -= call.size / 8 * part;
+  }
+  return made;
+}
+
+pytorch::Program with_empty_cache(const pytorch::Program& program, std::uint64_t event) {
+  auto made = program;
+  const auto at = std::find_if(made.calls.begin(), made.calls.end(),
+                               [&](const auto& call) { return call.event == event; });
+  made.calls.insert(at, {.kind = pytorch::Call::Kind::empty_cache, .event = event});
+  return made;
+}
+
+Remedy by_model(std::string what, std::string how, const pytorch::Program& program,
+                std::uint64_t event, std::uint64_t capacity) {
+  Remedy remedy{.what = std::move(what), .how = std::move(how)};
+  const auto outcome = run(
+      program, {.settings = program.settings, .capacity = capacity, .refused_are_needed = true});
+  remedy.served = serves(outcome.fails_at, event);
+  remedy.peak_reserved = outcome.counts.peak_reserved;
+  return remedy;
+}
+
+auto rank(const Remedy& remedy) {
+  return std::make_tuple(!remedy.served, remedy.fit_bytes.value_or(pytorch::kNoLimit),
+                         remedy.peak_reserved);
+}
+
+/// The parts of the gap that are of one cause and one call site, the largest first.
+struct ShownPart {
+  pytorch::GapCause cause{};
+  SiteId site{};
+  bool has_site = false;
+  std::uint64_t bytes = 0, blocks = 0;
+};
+std::vector<ShownPart> by_site(const pytorch::Gap& gap, const trace::Trace& trace) {
+  std::map<std::pair<pytorch::GapCause, std::uint32_t>, ShownPart> sums;
+  for (const auto& part : gap.parts) {
+    const auto site = part.event ? trace[static_cast<std::size_t>(*part.event)].site : SiteId{};
+    auto& sum = sums[{part.cause, static_cast<std::uint32_t>(site)}];
+    sum.cause = part.cause;
+    sum.site = site;
+    sum.has_site = part.event && site != SiteId{};
+    sum.bytes += part.bytes;
+    sum.blocks += part.blocks;
+  }
+  std::vector<ShownPart> shown;
+  for (const auto& [key, sum] : sums) shown.push_back(sum);
+  std::stable_sort(shown.begin(), shown.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return shown;
+}
+
+}  // namespace
+
+Result<Advice> advise(const pytorch::Recording& recording, const trace::Trace& trace,
+                      std::uint64_t event, std::uint64_t capacity, const TuneOptions& options) {
+  Advice advice;
+  advice.event = event;
+  advice.capacity = capacity;
+  auto program = program_of(recording, recording.settings());
+  auto tuning_options = options;
+  tuning_options.capacity = capacity;
+  const auto tuning = tune(program, trace, tuning_options);
+  if (!tuning) return tuning.error();
+  advice.need = tuning->peak_live;
+  advice.interrupted = tuning->interrupted;
+  advice.gap = gap_at(recording, recording.settings(), event);
+
+  // Of the settings that come to the same, one: the first of each kind, and the pool.
+  std::size_t settings = 0;
+  for (const auto& each : tuning->ranking) {
+    constexpr std::size_t kSettings = 3;
+    const auto always =
+        each.manager == "pool" || each.manager == "pytorch:expandable_segments=True";
+    if (each.is_today || (!always && settings == kSettings)) continue;
+    if (!always) {
+      const auto alike =
+          std::any_of(advice.remedies.begin(), advice.remedies.end(), [&](const Remedy& other) {
+            return other.peak_reserved == each.peak_reserved && other.fit_bytes == each.fit_bytes;
+          });
+      if (alike) continue;
+      ++settings;
+    }
+    advice.remedies.push_back({.what = each.manager == "pool" ? "the pool" : each.manager.substr(8),
+                               .how = each.how,
+                               .served = serves(each.fails_at, event),
+                               .peak_reserved = each.peak_reserved,
+                               .fit_bytes = each.fit_bytes});
+  }
+  advice.remedies.push_back(by_model("empty_cache() in front of it", "torch.cuda.empty_cache()",
+                                     with_empty_cache(program, event), event, capacity));
+  for (const auto part : {1, 2, 4}) {
+    auto remedy = by_model(text::format("requests {} smaller", part == 1   ? "1/8"
+                                                               : part == 2 ? "1/4"
+                                                                           : "1/2"),
+                           "a smaller batch, shorter sequences",
+                           smaller(program, static_cast<std::uint64_t>(part)), event, capacity);
+    const auto enough = remedy.served;
+    if (enough || part == 4) advice.remedies.push_back(std::move(remedy));
+    if (enough) break;
+  }
+  if (const auto* const today = tuning->today(); today != nullptr && today->fit_bytes) {
+    const auto more = std::max(*today->fit_bytes, capacity) - capacity;
+    auto remedy = by_model("today's setting and more memory",
+                           text::format("{} more for the allocator", units::bytes(more)), program,
+                           event, *today->fit_bytes);
+    remedy.fit_bytes = today->fit_bytes;
+    advice.remedies.push_back(std::move(remedy));
+  }
+  std::stable_sort(advice.remedies.begin(), advice.remedies.end(),
+                   [](const Remedy& a, const Remedy& b) { return rank(a) < rank(b); });
+  // More memory is what one does last.
+  std::stable_partition(advice.remedies.begin(), advice.remedies.end(), [](const Remedy& each) {
+    return each.what != "today's setting and more memory";
+  });
+  return advice;
+}
+
+std::string to_text(const Advice& advice, const trace::Trace& trace, std::size_t top, int width) {
+  std::string out;
+  if (advice.gap && advice.gap->reserved > advice.gap->live) {
+    const auto& gap = *advice.gap;
+    out += text::format("\nReserved beyond what was live then: {}\n",
+                        bytes_in_full(gap.reserved - gap.live));
+    std::vector<std::vector<std::string>> rows;
+    const auto shown = by_site(gap, trace);
+    std::uint64_t rest = 0;
+    for (std::size_t i = 0; i < shown.size(); ++i) {
+      const auto& part = shown[i];
+      if (i >= top) {
+        rest += part.bytes;
+        continue;
+      }
+      auto words = std::string(pytorch::name(part.cause));
+      if (part.has_site) words += ": " + inspect::site_name(trace, part.site, 40);
+      rows.push_back({units::bytes(part.bytes), text::grouped(part.blocks), words});
+    }
+    if (rest != 0) rows.push_back({units::bytes(rest), "", "other parts"});
+    out += inspect::columns("rrl", rows);
+  }
+  out += text::format("\nWhat to do, each tried by a replay with {}\n",
+                      bytes_in_full(advice.capacity));
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& each : advice.remedies) {
+    const auto more = each.what == "today's setting and more memory";
+    rows.push_back({each.served ? "serves it" : "does not",
+                    each.fit_bytes ? "fits " + units::bytes(*each.fit_bytes) : "",
+                    more ? text::format("{}: {}", each.what, each.how) : each.what});
+  }
+  out += inspect::columns("lll", rows);
+  const auto first = std::find_if(advice.remedies.begin(), advice.remedies.end(),
+                                  [](const Remedy& each) { return each.served; });
+  std::string words;
+  if (first != advice.remedies.end()) words = text::format("First try: {}. ", first->how);
+  words += text::format("The whole program, with every request served, needs {}.",
+                        bytes_in_full(advice.need));
+  out += inspect::wrapped(words, static_cast<std::size_t>(width));
+  return out;
+}
+
+std::string to_json_members(const Advice& advice, const trace::Trace& trace) {
+  std::string out;
+  format::JsonWriter json(out);
+  json.begin_object();
+  json.key("remedies").begin_array();
+  for (const auto& each : advice.remedies) {
+    json.begin_object().member("what", each.what).member("how", each.how);
+    json.member("served", each.served).member("peak_reserved_bytes", each.peak_reserved);
+    json.key("fit_bytes");
+    if (each.fit_bytes) {
+      json.value(*each.fit_bytes);
+    } else {
+      json.null();
+    }
+    json.end_object();
+  }
+  json.end_array().key("gap").begin_array();
+  if (advice.gap) {
+    for (const auto& part : by_site(*advice.gap, trace)) {
+      json.begin_object().member("cause", pytorch::name(part.cause)).member("bytes", part.bytes);
+      json.key("site");
+      if (part.has_site) {
+        json.value(inspect::site_name(trace, part.site, 200));
+      } else {
+        json.null();
+      }
+      json.end_object();
+    }
+  }
+  json.end_array();
+  json.member("remedies_at_bytes", advice.capacity).member("need_bytes", advice.need);
+  json.end_object();
+  return out.substr(1, out.size() - 2);
+}
+
+}  // namespace emm::trial
