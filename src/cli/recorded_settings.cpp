@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "allocators/pytorch/one_step.hpp"
+#include "allocators/pytorch/program.hpp"
 #include "base/text.hpp"
 #include "cli/console.hpp"
 
@@ -69,13 +69,23 @@ std::optional<log::ModelAgreement> agreement(const std::string& spec,
   if (!recording.is_recording()) return std::nullopt;
   auto settings = settings_of(spec, recording);
   if (to_conf(settings) != to_conf(recording.settings())) return std::nullopt;
-  const auto found = check_one_step(recording, settings);
+  const auto program = program_of(recording, settings);
+  const auto& found = program.recorded;
+  const auto free = free_run(program);
+  const auto range = [](const pytorch::Range& of) {
+    return log::ModelAgreement::Range{of.low, of.high};
+  };
   return log::ModelAgreement{
       .segments = {found.segments.recorded, found.segments.as_recorded},
       .placements = {found.placements.recorded, found.placements.as_recorded},
       .releases = {found.releases.recorded, found.releases.as_recorded},
       .refusals = {found.refusals.recorded, found.refusals.as_recorded},
       .inferred_pools = found.inferred_pools,
+      .peak_reserved = range(free.peak_reserved),
+      .retries = range(free.retries),
+      .ooms = range(free.ooms),
+      .device_allocs = range(free.device_allocs),
+      .device_frees = range(free.device_frees),
       .first_difference = found.misses.empty() ? std::string() : found.misses.front()};
 }
 

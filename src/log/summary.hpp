@@ -105,7 +105,13 @@ struct ModelAgreement {
   };
   Count segments, placements, releases, refusals;
   std::uint64_t inferred_pools = 0;  ///< Segments whose pool the recording does not name.
-  std::string first_difference;      ///< One sentence; empty if there is none.
+  /// A run of the model from the first request, with segments of its own: the least and the most
+  /// over what the recording leaves open.
+  struct Range {
+    std::uint64_t low = 0, high = 0;
+  };
+  Range peak_reserved, retries, ooms, device_allocs, device_frees;
+  std::string first_difference;  ///< One sentence; empty if there is none.
 };
 
 /// What the manager of a context counted.

@@ -223,6 +223,16 @@ std::string to_json(const Summary& summary) {
     count("releases", model->releases);
     count("refusals", model->refusals);
     json.member("inferred_pools", model->inferred_pools);
+    const auto range = [&](std::string_view name, const ModelAgreement::Range& of) {
+      json.key(name).begin_object().member("low", of.low).member("high", of.high).end_object();
+    };
+    json.key("free_run").begin_object();
+    range("peak_reserved_bytes", model->peak_reserved);
+    range("num_alloc_retries", model->retries);
+    range("num_ooms", model->ooms);
+    range("num_device_alloc", model->device_allocs);
+    range("num_device_free", model->device_frees);
+    json.end_object();
     json.member("first_difference", model->first_difference);
   }
   strings(json, "notes", summary.notes);

@@ -320,6 +320,20 @@ void show_agreement(Page& page, const Summary& summary) {
   row("releases", model->releases);
   row("refusals", model->refusals);
   if (!model->first_difference.empty()) page.row("differs", model->first_difference);
+  const auto range = [](const ModelAgreement::Range& of) {
+    return of.low == of.high
+               ? text::grouped(of.low)
+               : text::format("{} to {}", text::grouped(of.low), text::grouped(of.high));
+  };
+  const auto& peak = model->peak_reserved;
+  page.row(
+      "free run",
+      text::format("{} reserved, {} retries, {} out of memory, {} device allocations, {} frees",
+                   peak.low == peak.high
+                       ? units::bytes(peak.low)
+                       : text::format("{} to {}", units::bytes(peak.low), units::bytes(peak.high)),
+                   range(model->retries), range(model->ooms), range(model->device_allocs),
+                   range(model->device_frees)));
 }
 
 }  // namespace

@@ -113,6 +113,16 @@ TEST(PytorchRecordings, UnderNineSettingsAgreeStepByStepAndInAFreeRun) {
   for (const auto& path : paths) {
     const auto recorded = read(path);
     expect_agreement(recorded);
+    const auto range = free_run(recorded.program);
+    const auto holds = [&](const Range& of, std::uint64_t truth, std::string_view what) {
+      EXPECT_LE(of.low, truth) << recorded.name << ": " << what;
+      EXPECT_GE(of.high, truth) << recorded.name << ": " << what;
+    };
+    holds(range.peak_reserved, recorded.truth.peak, "peak reserved");
+    holds(range.retries, recorded.truth.retries, "retries");
+    holds(range.ooms, recorded.truth.ooms, "out of memory");
+    holds(range.device_allocs, recorded.truth.device_allocs, "device allocations");
+    holds(range.device_frees, recorded.truth.device_frees, "device frees");
     exact_recorded += is_exact(recorded, Addresses::recorded) ? 1 : 0;
     exact_made_up += is_exact(recorded, Addresses::first_fit) ? 1 : 0;
   }

@@ -307,7 +307,7 @@ class Walk {
     const auto explained = [&](Release what) {
       found_.releases.recorded += ends_.size();
       found_.releases.as_recorded += ends_.size();
-      found_.retries += what == Release::retry ? 1 : 0;
+      if (what == Release::retry) note_retry(is_refused);
       apply_ends();
       return nullptr;
     };
@@ -341,9 +341,13 @@ class Walk {
     if (ended() != ranges_of(idle(settings_, heap_))) return false;
     found_.releases.recorded += ends_.size();
     found_.releases.as_recorded += ends_.size();
-    ++found_.retries;
+    note_retry(is_refused);
     apply_ends();
     return true;
+  }
+  void note_retry(bool is_refused) {
+    ++found_.retries;
+    if (!is_refused) found_.retried.insert(at_);
   }
 
   void alloc(const Step& step) {

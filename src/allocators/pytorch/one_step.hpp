@@ -46,6 +46,9 @@ struct OneStep {
   std::uint64_t inferred_pools = 0;
   /// Completions, as indices of steps, that a retry of the next request waited for.
   std::set<std::size_t> synchronised;
+  /// Requests, as indices of steps, that were served after all that was idle had been released. The
+  /// limit says that a retry did it; an empty_cache() in front of the request leaves the same rows.
+  std::set<std::size_t> retried;
   /// The pool of each allocation.
   std::vector<PoolId> pools;
 };

@@ -124,6 +124,7 @@ Program program_of(const Recording& recording, const Settings& settings) {
       case Kind::alloc:
         call.kind = Call::Kind::alloc;
         call.pool = pools[step.allocation];
+        call.may_follow_empty_cache = program.recorded.retried.count(i) != 0;
         break;
       case Kind::refused:
         call.kind = Call::Kind::refused;
@@ -166,6 +167,8 @@ Outcome run(const Program& program, const RunOptions& options) {
   for (const auto& call : program.calls) {
     switch (call.kind) {
       case Call::Kind::alloc: {
+        if (call.may_follow_empty_cache && options.open_retries_are_empty_cache)
+          allocator.empty_cache();
         auto* const block = allocator.allocate(call.size, call.stream, call.pool);
         if (block == nullptr) {
           failed(call);
@@ -230,6 +233,38 @@ Outcome run(const Program& program, const RunOptions& options) {
   }
   outcome.counts = allocator.counts();
   return outcome;
+}
+
+FreeRun free_run(const Program& program) {
+  FreeRun found;
+  auto first = true;
+  const auto take = [&](Range& range, std::uint64_t value) {
+    range.low = first ? value : std::min(range.low, value);
+    range.high = std::max(range.high, value);
+  };
+  for (const auto addresses :
+       {Addresses::recorded, Addresses::first_fit, Addresses::ascending, Addresses::descending}) {
+    for (const auto open : {false, true}) {
+      if (open && program.recorded.retried.empty()) continue;
+      const auto counts = run(program, {.settings = program.settings,
+                                        .addresses = addresses,
+                                        .open_retries_are_empty_cache = open})
+                              .counts;
+      take(found.peak_reserved, counts.peak_reserved);
+      take(found.retries, counts.retries);
+      take(found.ooms, counts.ooms);
+      take(found.device_allocs, counts.device_allocs);
+      take(found.device_frees, counts.device_frees);
+      first = false;
+    }
+  }
+  // Without a limit that is known, what looks like an empty_cache() may have been a retry.
+  if (program.settings.limit() == kNoLimit) {
+    found.retries.high += static_cast<std::uint64_t>(
+        std::count_if(program.calls.begin(), program.calls.end(),
+                      [](const Call& call) { return call.kind == Call::Kind::empty_cache; }));
+  }
+  return found;
 }
 
 }  // namespace emm::allocators::pytorch

@@ -27,6 +27,8 @@ struct Call {
   std::uint64_t size = 0, stream = 0;
   PoolId pool{};
   std::uint64_t event = 0;  ///< The operation's index in the trace.
+  /// The recording leaves open whether a retry or an empty_cache() in front of it made room.
+  bool may_follow_empty_cache = false;
 };
 
 /// The calls of a recording, and what is needed to run them through the model again.
@@ -64,7 +66,19 @@ struct RunOptions {
   /// A request that failed when it was recorded is one that the program needs: where it fails
   /// again, that is a failure. It is freed at once where it is served, since no row says when.
   bool refused_are_needed = false;
+  bool open_retries_are_empty_cache = false;  ///< See Call::may_follow_empty_cache.
 };
 Outcome run(const Program& program, const RunOptions& options);
+
+/// What a free run of a recording gives: the least and the most over what the recording leaves
+/// open, which are the driver's addresses and whether the program released its memory or a retry
+/// did.
+struct Range {
+  std::uint64_t low = 0, high = 0;
+};
+struct FreeRun {
+  Range peak_reserved, retries, ooms, device_allocs, device_frees;
+};
+FreeRun free_run(const Program& program);
 
 }  // namespace emm::allocators::pytorch
