@@ -56,15 +56,13 @@ namespace {
 /// Whether the driver may answer so to a right manager.
 bool may_fail(const CallEvent& event) {
   constexpr std::int32_t kInvalidValue = 1, kOutOfMemory = 2, kNotReady = 600, kRegistered = 712,
-                         kNotSupported = 801, kNotFound = 500;
+                         kNotSupported = 801;
   switch (event.native) {
     case kOutOfMemory:
     case kNotReady:
     case kRegistered:
     case kNotSupported:
       return true;
-    case kNotFound:
-      return event.call == Call::mem_get_address_range;
     case kInvalidValue:
       // Size 0 was asked for, or it is a question, or a device has not the flags that were asked
       // for.
@@ -140,6 +138,11 @@ bool Watch::any_refused() const {
 std::optional<CallEvent> Watch::first_uninvited() const {
   const std::lock_guard lock(mutex_);
   return uninvited_;
+}
+
+void Watch::forgive() {
+  const std::lock_guard lock(mutex_);
+  uninvited_.reset();
 }
 
 void Watch::fail(Call call, std::initializer_list<std::int32_t> natives) {

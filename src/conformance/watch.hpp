@@ -61,6 +61,8 @@ class Watch final : public CallHook {
   /// The first call that the device refused and nobody made fail, beside requests that are out of
   /// memory, questions, and regions that are page-locked already.
   std::optional<CallEvent> first_uninvited() const;
+  /// Forgets that call: the check has asked for it.
+  void forgive();
   /// "--fault mem_alloc:3=2 ...": what fails the same calls of a replay.
   std::string faults() const;
   /// Where the memory of a range is, whatever address reaches it: ranges [first, second), in order.

@@ -65,6 +65,9 @@ class Function {
 
 Function<unsigned> init("cuInit");
 Function<Handle*, int> retain("cuDevicePrimaryCtxRetain");
+Function<int> release_context("cuDevicePrimaryCtxRelease_v2");
+Function<Handle, unsigned> peer_enable("cuCtxEnablePeerAccess");
+Function<Handle> peer_disable("cuCtxDisablePeerAccess");
 Function<int> reset("cuDevicePrimaryCtxReset_v2");
 Function<Handle> set_current("cuCtxSetCurrent");
 Function<Address*, std::size_t> alloc("cuMemAlloc_v2");
@@ -200,6 +203,26 @@ int every_kind() {
   return 7;
 }
 
+/// Memory on two devices, of which one may reach the other's.
+int two_devices() {
+  const auto first = begin();
+  Handle second = 0;
+  MUST(retain(&second, 1));
+  Address a = 0, b = 0;
+  MUST(alloc(&a, 1u << 20));
+  MUST(set_current(second));
+  MUST(alloc(&b, 2u << 20));
+  MUST(peer_enable(first, 0));
+  MUST(peer_disable(first));
+  MUST(free_(b));
+  MUST(set_current(first));
+  MUST(free_(a));
+  MUST(set_current(second));
+  MUST(alloc(&b, 3u << 20));
+  MUST(release_context(1));
+  return 0;
+}
+
 /// Threads that free each other's memory: what one allocates, any other frees.
 int exchange(int count, int calls) {
   const auto context = begin();
@@ -312,6 +335,7 @@ int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   const auto number = [&](int at) { return argc > at ? std::atoi(argv[at]) : 0; };
   if (what == "every_kind") return every_kind();
+  if (what == "two_devices") return two_devices();
   if (what == "exchange") return exchange(number(2), number(3));
   if (what == "until_killed") return until_killed(argv[2], number(3));
   if (what == "cost") return cost(number(2), number(3));

@@ -90,6 +90,21 @@ def every_kind(bench):
     expect([again["outcomes"][which] for which in ("fails_fails", "worked_fails", "fails_works")], [1, 0, 0], "outcomes")
 
 
+def devices(bench):
+    """Each operation is on the device of its context; access to a peer names both; the end of a context is there."""
+    bench.record("two_devices", EMM_STANDIN_DEVICE="sim:devices=2,capacity=1GiB")
+    bench.sound()
+    header, *operations = bench.trace()
+    expect([d["capacity"] for d in header["devices"]], [1 << 30, 1 << 30], "capacities")
+    expect("multi-device" in header["requires"] and "peers" in header["requires"], True, header["requires"])
+    expect([(o["op"], o["device"], o.get("peer")) for o in operations[:-1]],
+           [("memalloc", 0, None), ("memalloc", 1, None), ("peer_enable", 1, 0), ("peer_disable", 1, 0), ("free", 1, None),
+            ("free", 0, None), ("memalloc", 1, None), ("context_destroy", 1, None)], "operations")
+    expect([o["context"] for o in operations if o["op"] == "memalloc"], ["c1", "c2", "c2"], "contexts")
+    for manager in ("recorded", "pool"):
+        bench.emmctl("replay", "run.jsonl", "--manager", manager, "--device", "sim")
+
+
 MEMORY = re.compile(r"mem_(alloc|free|host_alloc|free_host|host_register|host_unregister|alloc_managed|alloc_async|free_async|"
                     r"alloc_from_pool_async|pool_create|pool_destroy|pool_trim_to|address_reserve|address_free|create|map|unmap|"
                     r"release)\(.*")
@@ -298,7 +313,7 @@ def cost(bench):
                                                                             min(recorded) - min(bare)))
 
 
-CASES = {case.__name__: case for case in (every_kind, again, threads, endings, processes, limits, gate, numba, cost)}
+CASES = {case.__name__: case for case in (every_kind, again, devices, threads, endings, processes, limits, gate, numba, cost)}
 
 
 def main():

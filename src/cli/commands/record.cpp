@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/run_files.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
@@ -163,9 +164,9 @@ class RecordProgram final : public CommandRun {
   explicit RecordProgram(Arguments& arguments) {
     arguments.program("PROGRAM", program_,
                       "The program and its arguments, best after --: it runs as itself");
-    arguments.output("-o,--output", output_,
-                     "The trace: .json is one document, else JSON Lines; .gz and .zst pack; %p is "
-                     "the number of the process");
+    arguments.text("-o,--output", output_, "FILE",
+                   "The trace: .json is one document, else JSON Lines; .gz and .zst pack; %p is "
+                   "the number of the process");
     arguments.text("--duration", duration_, "TIME",
                    "Records so long, from the start; the program runs on");
     arguments.text("--max-file-size", most_, "SIZE",
@@ -184,6 +185,7 @@ class RecordProgram final : public CommandRun {
     if (program_.empty()) return fail(Errc::usage, "expected a program to run, after --");
     if (output_.empty() || output_ == "-")
       return fail(Errc::usage, "-o: expected a file, since standard output is the program's");
+    if (auto apart = run_files::reserve(output_, "-o"); !apart) return apart.error();
     ProgramStart start{.command = program_};
     std::uint64_t most = 0;
     if (!duration_.empty()) {

@@ -26,8 +26,9 @@ class StreamProgram {
       if (!made) return b_.inconclusive(describe(made.error()));
       streams_.push_back(*made);
     }
-    if (random_.chance(0.6))
-      b_.leave_on_device(std::array{64_MiB, 24_MiB, 12_MiB}[random_.below(3)]);
+    if (random_.chance(0.5))
+      b_.leave_on_device(std::array{64_MiB, 64_MiB, 24_MiB, 12_MiB}[random_.below(4)]);
+    resets_ = random_.chance(0.3);
     for (int i = 0; i < steps && !b_.decided(); ++i) {
       step();
       if (b_.watch().total() == 0)
@@ -76,7 +77,7 @@ class StreamProgram {
         return;
       case 2:
         if (random_.chance(0.5) && b_.ordered().stream_synchronize(any())) return;
-        if (random_.chance(0.25)) reset();
+        if (resets_ && random_.chance(0.4)) reset();
         return;
       case 3:
       case 4:
@@ -159,6 +160,7 @@ class StreamProgram {
   Bench& b_;
   Prng random_;
   order::Checker& order_;
+  bool resets_ = false;  ///< A reset leaves little to go wrong later.
   std::vector<StreamHandle> streams_{{}};
   std::vector<Live> live_;
   std::uint32_t ids_ = 0;
@@ -166,7 +168,7 @@ class StreamProgram {
 
 void run_stream_programs(Bench& b) {
   constexpr std::int32_t kNotReady = 600;
-  const std::uint64_t kPrograms = 40 * b.effort();
+  const std::uint64_t kPrograms = 80 * b.effort();
   b.untraceable();
   b.expect(true, {}, {}, {});
   for (std::uint64_t i = 0; i < kPrograms && !b.decided(); ++i) {

@@ -121,6 +121,7 @@ void* real_functions[kWrapped];
 namespace {
 
 Real the_real{};
+void* the_library = nullptr;
 char real_library[512] = "";
 
 std::uint64_t context_device(Handle context) noexcept;
@@ -258,39 +259,47 @@ const Wrapper kWrappers[kWrapped] = {
 #undef EMM_WRAP
 };
 
-/// The wrapper of a function that cuGetProcAddress was asked for. Its name has no version there:
-/// the driver's answer is known by its address. Where the driver gives out another address than its
-/// symbol has, the name and the kind of default stream tell, where one version alone is wrapped.
-void* wrapper_of(const char* symbol, const void* function, bool own_stream) noexcept {
+/// Does the driver export `function` under this name, as whatever version of it?
+bool is_exported(const char* symbol, const void* function) noexcept {
+  for (const char* version : {"", "_v2", "_v3", "_v4"}) {
+    for (const char* kind : {"", "_ptsz", "_ptds"}) {
+      char name[256];
+      std::snprintf(name, sizeof name, "%s%s%s", symbol, version, kind);
+      if (dlsym(the_library, name) == function) return true;
+    }
+  }
+  return false;
+}
+
+/// The wrapper of a function that cuGetProcAddress was asked for; null where it has none. Its name
+/// has no version there: the driver's answer is known by its address. An address that no symbol has
+/// is known by its name, where one version alone is wrapped.
+void* wrapper_of(const char* symbol, void* function, bool own_stream) noexcept {
   for (int i = 0; i < kWrapped; ++i) {
     if (real_functions[i] == function) return kWrappers[i].function;
   }
-  int found = -1;
-  bool has_own = false;
+  int plain = -1, own = -1, versions = 0;
   const auto size = std::strlen(symbol);
   for (int i = 0; i < kWrapped; ++i) {
-    const char* const name = kWrappers[i].symbol;
-    if (std::strncmp(name, symbol, size) != 0) continue;
-    const char* const rest = name + size;
-    const bool is_own = std::strcmp(rest, "_ptsz") == 0;
-    const bool is_version = *rest == '\0' || (rest[0] == '_' && rest[1] == 'v');
-    if (!is_own && !is_version) continue;
-    if (is_own && !own_stream) continue;
-    if (found >= 0 && !is_own && !has_own) {
-      count_bypassed();  // several versions: which one it is cannot be told
-      return nullptr;
+    if (std::strncmp(kWrappers[i].symbol, symbol, size) != 0) continue;
+    const char* const rest = kWrappers[i].symbol + size;
+    const char* const kind = std::strstr(rest, "_ptsz");
+    if (*rest != '\0' && rest != kind && std::strncmp(rest, "_v", 2) != 0) continue;
+    if (kind != nullptr) {
+      own = i;
+    } else {
+      plain = i;
+      ++versions;
     }
-    if (has_own) continue;
-    found = i;
-    has_own = is_own;
   }
-  if (found < 0) return nullptr;
-  if (real_functions[found] == nullptr) {
-    real_functions[found] = const_cast<void*>(function);
-    return kWrappers[found].function;
+  const int found = own_stream && own >= 0 ? own : plain;
+  if (found < 0 || is_exported(symbol, function)) return nullptr;
+  if (versions > 1) {  // which one it is cannot be told
+    count_bypassed();
+    return nullptr;
   }
-  count_bypassed();
-  return nullptr;
+  real_functions[found] = function;
+  return kWrappers[found].function;
 }
 
 constexpr std::uint64_t kPerThreadStream = 2;  // CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
@@ -362,6 +371,7 @@ extern "C" [[gnu::visibility("default")]] void emm_record_open(void** slots,
     for (std::uint32_t i = 0; i < count; ++i) slots[i] = reinterpret_cast<void*>(&no_driver);
     return;
   }
+  the_library = library;
   std::snprintf(real_library, sizeof real_library, "%s", path);
   find(library, the_real.driver_get_version, "cuDriverGetVersion");
   find(library, the_real.device_get_count, "cuDeviceGetCount");

@@ -141,6 +141,7 @@ class Groups {
       this.names.push(by === 'site' ? 'all other call sites' : 'all other streams');
       for (let i = 0; i < of.length; ++i) of[i] = groupOf[numberOf(i)];
       if (!groupOf.includes(this.names.length - 1)) this.names.pop();
+      if (!this.names.length) this.names = ['nothing'];
     }
     this.hasOthers = (by === 'site' || by === 'stream') && this.names[this.names.length - 1].startsWith('all other');
     this.setCheckpoints(device);
