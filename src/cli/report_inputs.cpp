@@ -2,6 +2,7 @@
 
 #include <sys/utsname.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
@@ -12,9 +13,11 @@
 #include "format/json_value.hpp"
 #include "harness/apart.hpp"
 #include "harness/device_stack.hpp"
+#include "inspect/oom.hpp"
 #include "log/writer.hpp"
 #include "replay/engine.hpp"
 #include "report/page.hpp"
+#include "trial/remedies.hpp"
 #include "trial/tune.hpp"
 
 namespace emm::cli {
@@ -202,6 +205,10 @@ Result<std::string> ReportInputs::page(Console& console) const {
       sink.summary = log::to_json(*summary);
     }
     traces.push_back(report::trace_part(recorded, lifetimes, replayed, path));
+    if (auto advised = advise(console, recorded.recording(), lifetimes, of_pytorch, traces.back());
+        !advised) {
+      return advised.error();
+    }
     if (auto tuned = tune(console, trace, of_pytorch, path, results); !tuned) return tuned.error();
   }
   auto title = title_.empty() ? names.front() : title_;
@@ -209,6 +216,32 @@ Result<std::string> ReportInputs::page(Console& console) const {
   if (title_.empty() && names.size() > 2)
     title += text::format(" and {} more", text::grouped(names.size() - 1));
   return report::page(origin_of(std::move(title)), traces, results);
+}
+
+Status ReportInputs::advise(Console& console, const inspect::Recording& recording,
+                            const inspect::Lifetimes& lifetimes,
+                            const pytorch::Recording& of_pytorch, report::Part& part) const {
+  const auto ooms = inspect::find_ooms(recording, lifetimes);
+  if (!of_pytorch.is_recording() || ooms.all.empty() ||
+      ooms.all.front().device != of_pytorch.device())
+    return {};
+  const auto& oom = ooms.all.front();
+  // What the allocator could hold, as explain has it.
+  const auto held = oom.reserved.value_or(oom.live);
+  const auto capacity = oom.cause == inspect::Cause::limit ? std::max(held, oom.reserved_before)
+                        : oom.device_free                  ? held + *oom.device_free
+                                                           : oom.capacity.value_or(held);
+  const auto advice = trial::advise(of_pytorch, recording.trace(), oom.event, capacity,
+                                    {.peer_program = console.program(),
+                                     .interrupted = &interrupted(),
+                                     .progress = [&](std::uint64_t done, std::uint64_t total) {
+                                       console.progress("remedies", done, total);
+                                     }});
+  console.end_progress();
+  if (!advice) return advice.error();
+  part.json.insert(part.json.rfind('}'),
+                   ",\"advice\":{" + trial::to_json_members(*advice, recording.trace()) + "}");
+  return {};
 }
 
 Status ReportInputs::tune(Console& console, const trace::Trace& trace,

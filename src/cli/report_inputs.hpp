@@ -22,6 +22,10 @@ class ReportInputs {
   const std::vector<std::string>& paths() const noexcept { return paths_; }
 
  private:
+  /// What could be done about the first refused request of a recording of PyTorch, into `part`.
+  Status advise(Console& console, const inspect::Recording& recording,
+                const inspect::Lifetimes& lifetimes,
+                const allocators::pytorch::Recording& of_pytorch, report::Part& part) const;
   /// What other settings of PyTorch's allocator would do, as a further result.
   Status tune(Console& console, const trace::Trace& trace,
               const allocators::pytorch::Recording& recording, const std::string& path,

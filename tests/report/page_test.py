@@ -165,7 +165,7 @@ def check_failure_and_results(folder):
             expect(failure["words"] in words, f"the words on event {failure['event']}")
         expect_same(browser.run("emmctl.state.marks.map(mark => mark.event)"), [failure["event"] for failure in explained["failures"]], "failures in the picture")
         expect_same(browser.run("[...document.querySelectorAll('.result h2')].map(head => head.textContent.split(' ')[0])"), ["Tune", "Compare", "Replay", "Conformance"], "results")
-        expect("PYTORCH_ALLOC_CONF=" in words and "Against today" in words, f"the failure has remedies: {words}")
+        expect(all(part in words for part in ("What would have helped", "PYTORCH_ALLOC_CONF=", "Against today", "Why the manager held more")), f"the failure has remedies: {words}")
         expect("failed" in browser.run("document.querySelector('.result.replay').innerText"), "the failure of the replay")
         expect("[object" not in browser.run("document.body.innerText"), "words that are an object's name")
         judged = json.loads((folder / "conformance.json").read_text())

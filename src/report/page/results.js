@@ -30,21 +30,21 @@ function showFailure(about, results, goTo) {
           failure ? `The first is event ${grouped(failure.event)}, ${failure.op} of ${inUnits(failure.size)}: ${failure.error || failure.outcome}. ${inUnits(failure.live_bytes)} were live and ${inUnits(failure.reserved_bytes)} reserved.` : ''),
         h('button', {onclick: () => goTo(manager.failed[0])}, 'Show this moment')));
   }
-  const remedies = explain && explain.remedies;
+  const advice = explained && explained.remedies ? explained : about.advice || {}, {remedies} = advice;
   if (remedies && remedies.length) {
-    body.append(h('h3', {}, 'What would have helped'), table(['Remedy', 'How', 'Serves it', 'Reserves', 'Fits into'],
+    body.append(h('h3', {}, 'What would have helped'), table(['Remedy', 'How', 'Serves this request', numeric('Reserves'), numeric('The whole program fits into')],
         remedies.map(each => [each.what, each.how, each.served === null ? 'not tried' : each.served ? 'yes' : 'no', amount(each.peak_reserved_bytes), amount(each.fit_bytes)])));
   }
   const tuned = results.map(result => result.content).find(content => content.schema.startsWith('emmctl.tune/') && content.trace === about.inspect.trace);
   if (tuned && failures.length) {
     const today = tuned.ranking.find(each => each.today), useful = tuned.ranking.filter(each => each.served && !each.today && each.fit_bytes).slice(0, 5);
-    body.append(h('h3', {}, 'What would have helped'), table(['Do this', numeric('Serves all requests with'), numeric(today && today.fit_bytes ? 'Against today' : ''), numeric('Reserves without a limit')],
+    body.append(h('h3', {}, 'Settings that serve every request, and the memory that they need'), table(['Do this', numeric('Serves all requests with'), numeric(today && today.fit_bytes ? 'Against today' : ''), numeric('Reserves without a limit')],
         [...useful, ...(today ? [today] : [])].map(each => [each.today ? 'today' : h('code', {}, each.how), amount(each.fit_bytes),
           numeric(today && today.fit_bytes && each.fit_bytes && !each.today ? `${(100 * (each.fit_bytes / today.fit_bytes - 1)).toFixed(1)} %` : ''), amount(each.peak_reserved_bytes)])));
   }
-  if (explain && explain.gap && explain.gap.length) {
+  if (advice.gap && advice.gap.length) {
     body.append(h('h3', {}, 'Why the manager held more than was live'), table(['Cause', numeric('Bytes'), 'Call site'],
-        explain.gap.map(each => [each.cause, amount(each.bytes), typeof each.site === 'string' ? each.site : (each.site && each.site.call_site) || ''])));
+        advice.gap.map(each => [each.cause, amount(each.bytes), typeof each.site === 'string' ? each.site : (each.site && each.site.call_site) || ''])));
   }
   if (failures.length > 1) {
     body.append(h('details', {open: failures.length < 4}, h('summary', {}, `${grouped(failures.length - 1)} more`), h('div', {class: 'prose'}, failures.slice(1, 200).map(each =>
