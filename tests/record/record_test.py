@@ -180,7 +180,9 @@ def endings(bench):
                                     counter, str(count)], env=bench.environment, stderr=subprocess.PIPE, text=True)
         time.sleep(random.uniform(0.01, 0.12))
         both = number % 2 == 0  # the recorder too, so that the raw file is all there is
-        children = pathlib.Path("/proc/%d/task/%d/children" % (process.pid, process.pid)).read_text().split()
+        children, listed = [], pathlib.Path("/proc/%d/task/%d/children" % (process.pid, process.pid))
+        while not children and process.poll() is None:  # on a busy machine the program comes late
+            children = listed.read_text().split()
         if both:
             process.kill()
         for child in children:
