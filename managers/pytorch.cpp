@@ -81,12 +81,13 @@ class DriverSegments final : public pytorch::SegmentSource {
 
   void on_synchronize(std::function<void()> synchronize) { synchronize_ = std::move(synchronize); }
   void on_failed_free(std::function<void(const Error&)> tell) { tell_ = std::move(tell); }
-  /// Why the last allocation had no memory, where that was no lack of it.
+  /// What the driver said to the last allocation; nothing where it was not asked.
   std::optional<Error> take_error() { return std::exchange(error_, std::nullopt); }
 
  private:
+  // The last lack of memory counts, unless something else went wrong before.
   void failed(const Error& error) {
-    if (error.code != Errc::out_of_memory && !error_) error_ = error;
+    if (!error_ || error_->code == Errc::out_of_memory) error_ = error;
   }
   void check(const Status& done) {
     if (!done && tell_) tell_(done.error());
@@ -121,28 +122,17 @@ class PytorchManager final : public HostOnlyManager {
   }
 
   Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle stream) override {
-    constexpr auto kMost = std::uint64_t{1} << 47;  // No device has such addresses.
     if (size == 0) return MemoryPointer({}, 0);
-    if (size > kMost) return Error{.code = Errc::out_of_memory, .native = 2};
     const std::lock_guard lock(mutex_);
     if (auto made = make(); !made) return std::move(made).error();
     make_queued_frees();
     process_events();
-    auto* block = allocator_->allocate(size, key_of(stream));
-    if (block == nullptr) {
-      if (auto error = segments_->take_error()) return *std::move(error);
-      // What host memory still holds may be what is missing.
-      if (deallocations().size() != 0) {
-        auto flushed = deallocations().clear();
-        if (!flushed && profile() == Profile::numba) return std::move(flushed).error();
-        block = allocator_->allocate(size, key_of(stream));
-      }
-    }
-    if (block == nullptr) {
-      if (auto error = segments_->take_error()) return *std::move(error);
-      return Error{.code = Errc::out_of_memory, .native = 2};
-    }
-    (void)segments_->take_error();
+    auto* const block = allocator_->allocate(size, key_of(stream));
+    auto error = segments_->take_error();
+    if (auto flushed = std::exchange(flush_error_, std::nullopt); flushed && block == nullptr)
+      return *std::move(flushed);  // DEV-7
+    if (block == nullptr)
+      return error ? *std::move(error) : Error{.code = Errc::out_of_memory, .native = 2};
     const auto cookie = records_.add(
         {.address = block->address, .size = size, .kind = MemoryKind::device, .stream = stream});
     if (!cookie) return address_is_alive(block->address);
@@ -207,7 +197,12 @@ class PytorchManager final : public HostOnlyManager {
     }
     segments_.emplace(driver());
     segments_->on_failed_free([this](const Error& error) { tell(error); });
-    segments_->on_synchronize([this] { wait_for_events(); });
+    segments_->on_synchronize([this] {
+      wait_for_events();
+      // What host memory still holds may be what is missing.
+      auto flushed = deallocations().clear();
+      if (!flushed && profile() == Profile::numba) flush_error_ = std::move(flushed).error();
+    });
     allocator_.emplace(settings_, *segments_);
     return {};
   }
@@ -313,7 +308,8 @@ class PytorchManager final : public HostOnlyManager {
   pytorch::Settings settings_;
   mutable std::mutex mutex_;
   mutable std::mutex queue_mutex_;  ///< Taken last, and never over a driver call.
-  std::vector<Queued> queued_;      ///< Frees that found mutex_ taken.
+  std::optional<Error> flush_error_;
+  std::vector<Queued> queued_;  ///< Frees that found mutex_ taken.
   std::optional<DriverSegments> segments_;
   std::optional<pytorch::Allocator> allocator_;
   std::vector<Pending> pending_;

@@ -214,16 +214,17 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
   unlimited.fraction.reset();
   tuning.peak_live = run(program, {.settings = unlimited, .refused_are_needed = true}).peak_live;
 
-  // The smallest capacity, of the best five and of today's.
-  constexpr std::size_t kBest = 5;
+  // The smallest capacity: of all where that takes seconds, else of the best five and of today's.
+  // What reserves least with room to spare is not always what fits the smallest device.
+  constexpr std::size_t kBest = 5, kFewCalls = 200'000;
+  const auto all = options.fit_all || program.calls.size() <= kFewCalls;
   std::vector<std::size_t> order(settings.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(),
                    [&](auto a, auto b) { return rank(found[a]) < rank(found[b]); });
   std::vector<std::size_t> searched;
   for (const auto each : order) {
-    if (options.fit_all || searched.size() < kBest || found[each].is_today)
-      searched.push_back(each);
+    if (all || searched.size() < kBest || found[each].is_today) searched.push_back(each);
   }
   side_by_side(threads, searched.size(), [&](std::size_t i) {
     auto& each = found[searched[i]];

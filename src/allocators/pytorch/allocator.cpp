@@ -6,6 +6,11 @@ namespace emm::allocators::pytorch {
 
 Block* Allocator::allocate(std::uint64_t size, std::uint64_t stream, PoolId id) {
   const auto& settings = heap_.settings();
+  constexpr auto kMost = std::uint64_t{1} << 47;  // No device has more addresses.
+  if (size > kMost) {
+    ++counts_.ooms;
+    return nullptr;
+  }
   Wanted wanted{.size = round_size(settings, size), .stream = stream};
   wanted.segment = segment_size(settings, wanted.size);
   wanted.pool = &heap_.pool(id, is_small(wanted.size));

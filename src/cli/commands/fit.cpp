@@ -5,6 +5,7 @@
 #include "cli/command.hpp"
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
+#include "cli/recorded_settings.hpp"
 #include "inspect/lifetimes.hpp"
 #include "trial/fit_text.hpp"
 
@@ -46,8 +47,15 @@ class FitRun final : public CommandRun {
     auto manager = manager_.find(*deadline);
     if (!manager) return std::move(manager).error();
     handle_interrupts();
-    auto loaded = load_trace(console, trace_);
+    const auto named = manager_.spec();
+    const auto models = named && is_pytorch(*named);
+    allocators::pytorch::Recording recording;
+    auto loaded = load_trace(console, trace_, models ? &recording : nullptr);
     if (!loaded) return std::move(loaded).error();
+    if (models) {
+      manager = manager_.find_as(with_recorded_settings(console, *named, recording), *deadline);
+      if (!manager) return std::move(manager).error();
+    }
     const auto& trace = loaded->trace;
 
     trial::FitShown shown{.trace = trace,

@@ -21,8 +21,10 @@ class TuneRun final : public CommandRun {
                    "per_process_memory_fraction of the recording, which no snapshot has; with "
                    "--total");
     arguments.text("--total", total_, "BYTES", "The device's memory when it was recorded");
-    arguments.flag("--all", fit_all_,
-                   "Search the smallest capacity of every setting, not only of the best five");
+    arguments.flag(
+        "--all", fit_all_,
+        "Search the smallest capacity of every setting also for a trace of more than 200,000 "
+        "requests and frees, where it is searched of the best five alone");
     arguments.count("--top", top_, "How many settings to show");
     arguments.count("--jobs", jobs_, "Threads; 0: as many as there are processors");
     arguments.output("--markdown", markdown_, "Writes the ranking as a Markdown table");

@@ -32,7 +32,7 @@ function showFailure(about, results, goTo) {
   }
   const advice = explained && explained.remedies ? explained : about.advice || {}, {remedies} = advice;
   if (remedies && remedies.length) {
-    body.append(h('h3', {}, 'What would have helped'), table(['Remedy', 'How', 'Serves this request', numeric('Reserves'), numeric('The whole program fits into')],
+    body.append(h('h3', {}, 'What would have helped'), table(['Remedy', 'How', 'Serves this request', numeric('Reserves'), numeric('Whole program fits into')],
         remedies.map(each => [each.what, each.how, each.served === null ? 'not tried' : each.served ? 'yes' : 'no', amount(each.peak_reserved_bytes), amount(each.fit_bytes)])));
   }
   const tuned = results.map(result => result.content).find(content => content.schema.startsWith('emmctl.tune/') && content.trace === about.inspect.trace);
