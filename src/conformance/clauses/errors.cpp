@@ -162,7 +162,8 @@ void check_frees_told(Bench& b) {
   // The answer of a request says nothing of frees. Idle memory is given back in it, and frees that
   // wait are made.
   for (const auto size : {3_MiB, 24_MiB}) {
-    b.expect_ok("flush()", b.manager().flush());
+    // Its answer may be of a free that was refused before.
+    static_cast<void>(b.manager().flush().has_value());
     { const std::array idle{b.try_memalloc(size), b.try_memalloc(size)}; }
     judge_refused_frees(
         b, text::format("a request for more than there is, after blocks of {} bytes", size), [&] {
