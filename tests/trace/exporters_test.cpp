@@ -291,6 +291,14 @@ TEST(TorchPickleExport, HasNoMoreReservedThanLiveWhereNoSegmentsAreRecorded) {
             "manager held for them is not known");
 }
 
+TEST(TorchPickleExport, EndsWhereOneAllocationTakesAllAddresses) {
+  // Its made-up address is behind everything.
+  const auto trace = trace_of(R"({"op":"memalloc","id":1,"size":1125899906842624,"addr":"0x1000"}
+{"op":"memalloc","id":2,"size":600}
+)");
+  EXPECT_NE(snapshot_of(trace).find("1125899906842624"), std::string::npos);
+}
+
 TEST(TorchPickleExport, OfATraceOfTheDriversCallsNeedNotSayThatEachIsASegment) {
   EXPECT_EQ(write("torch-pickle", trace_of(R"({"op":"memalloc","id":1,"size":100,"addr":"0x1000"}
 )",

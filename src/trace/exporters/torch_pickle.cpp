@@ -212,8 +212,16 @@ std::uint64_t TorchPickleWriter::place(const Operation& operation, std::uint8_t 
     if (const auto hole = hole_in_segments(device, operation.size); hole && book.add(*hole, entry))
       return *hole;
   }
-  for (;;) {
-    if (next_address_ > kLastAddress) next_address_ = kFirstAddress;
+  for (auto wraps = 0;;) {
+    if (next_address_ > kLastAddress) {
+      next_address_ = kFirstAddress;
+      // Something takes all of the addresses, as a petabyte does: behind everything, then.
+      if (++wraps == 2 && !book.live().empty()) {
+        const auto& [at, last] = *book.live().rbegin();
+        const auto behind = round_up(at + last.size);
+        if (book.add(behind, entry)) return behind;
+      }
+    }
     const auto address = next_address_;
     const auto& all = book.live();
     const auto next = all.lower_bound(address);
