@@ -241,6 +241,7 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:1001, 1019",
      .level = Level::should,
      .scope = Scope::host,
+     .may_fail_with = "accounts/pending",
      .check =
          [](Bench& b) {
            b.mapped(64).drop();
