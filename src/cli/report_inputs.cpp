@@ -226,17 +226,13 @@ Status ReportInputs::advise(Console& console, const inspect::Recording& recordin
       ooms.all.front().device != of_pytorch.device())
     return {};
   const auto& oom = ooms.all.front();
-  // What the allocator could hold, as explain has it.
-  const auto held = oom.reserved.value_or(oom.live);
-  const auto capacity = oom.cause == inspect::Cause::limit ? std::max(held, oom.reserved_before)
-                        : oom.device_free                  ? held + *oom.device_free
-                                                           : oom.capacity.value_or(held);
-  const auto advice = trial::advise(of_pytorch, recording.trace(), oom.event, capacity,
-                                    {.peer_program = console.program(),
-                                     .interrupted = &interrupted(),
-                                     .progress = [&](std::uint64_t done, std::uint64_t total) {
-                                       console.progress("remedies", done, total);
-                                     }});
+  const auto advice =
+      trial::advise(of_pytorch, recording.trace(), oom.event, trial::capacity_at(oom, of_pytorch),
+                    {.peer_program = console.program(),
+                     .interrupted = &interrupted(),
+                     .progress = [&](std::uint64_t done, std::uint64_t total) {
+                       console.progress("remedies", done, total);
+                     }});
   console.end_progress();
   if (!advice) return advice.error();
   part.json.insert(part.json.rfind('}'),

@@ -79,6 +79,19 @@ std::vector<ShownPart> by_site(const pytorch::Gap& gap, const trace::Trace& trac
 
 }  // namespace
 
+std::uint64_t capacity_at(const inspect::Oom& oom, const pytorch::Recording& recording) {
+  const auto held = oom.reserved.value_or(oom.live);
+  if (oom.cause != inspect::Cause::limit)
+    return oom.device_free ? held + *oom.device_free : oom.capacity.value_or(held);
+  std::uint64_t reserved = 0, most = held;
+  for (const auto& step : recording.steps()) {
+    if (step.kind == pytorch::Step::Kind::segment_begin) reserved += step.size;
+    if (step.kind == pytorch::Step::Kind::segment_end) reserved -= std::min(reserved, step.size);
+    most = std::max(most, reserved);
+  }
+  return most;
+}
+
 Result<Advice> advise(const pytorch::Recording& recording, const trace::Trace& trace,
                       std::uint64_t event, std::uint64_t capacity, const TuneOptions& options) {
   Advice advice;

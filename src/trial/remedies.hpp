@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "allocators/pytorch/gap.hpp"
+#include "inspect/oom.hpp"
 #include "trial/tune.hpp"
 
 namespace emm::trial {
@@ -27,6 +28,11 @@ struct Advice {
   std::optional<pytorch::Gap> gap{};
   bool interrupted = false;
 };
+
+/// What the allocator could hold when the request failed, as far as the recording tells: what it
+/// held, and what the device had left. Where a limit was set elsewhere, the most that it ever held:
+/// the limit is no lower.
+std::uint64_t capacity_at(const inspect::Oom& oom, const pytorch::Recording& recording);
 
 /// Tries every remedy by a replay of the recording at `capacity`: settings of the allocator, the
 /// pool, empty_cache() in front of the request, smaller requests, more memory. Errors are tune()'s.

@@ -73,7 +73,7 @@ class Explain final : public CommandRun {
         report.all[which].device == pytorch.device() && !no_remedies_) {
       handle_interrupts();
       auto advised = trial::advise(pytorch, recording->trace(), report.all[which].event,
-                                   held_at(report.all[which]),
+                                   trial::capacity_at(report.all[which], pytorch),
                                    {.peer_program = console.program(),
                                     .interrupted = &interrupted(),
                                     .progress = [&](std::uint64_t done, std::uint64_t total) {
@@ -122,15 +122,6 @@ class Explain final : public CommandRun {
   }
 
  private:
-  /// What the allocator could hold when the request failed, as far as is known: what it held, and
-  /// what the device had left. Where a limit was set elsewhere, the most that it ever held.
-  static std::uint64_t held_at(const inspect::Oom& oom) {
-    const auto held = oom.reserved.value_or(oom.live);
-    if (oom.cause == inspect::Cause::limit) return std::max(held, oom.reserved_before);
-    if (oom.device_free) return held + *oom.device_free;
-    return oom.capacity.value_or(held);
-  }
-
   TraceArgument trace_;
   std::string capacity_, json_;
   std::optional<std::uint64_t> event_;
