@@ -62,13 +62,27 @@ Status Recording::on_header(const trace::Header& header) {
   return {};
 }
 
-std::string Recording::key(const Operation& operation) {
-  auto key = operation.id.is_number() ? text::format("{}", operation.id.number)
-                                      : std::string(operation.id.text);
-  return key;
+Recording::Live* Recording::find(const trace::Id& id) {
+  if (id.is_number()) {
+    const auto found = live_.find(id.number);
+    return found == live_.end() ? nullptr : &found->second;
+  }
+  const auto found = named_.find(std::string(id.text));
+  return found == named_.end() ? nullptr : &found->second;
+}
+Recording::Live& Recording::at(const trace::Id& id) {
+  return id.is_number() ? live_[id.number] : named_[std::string(id.text)];
+}
+void Recording::erase(const trace::Id& id) {
+  if (id.is_number()) {
+    live_.erase(id.number);
+  } else {
+    named_.erase(std::string(id.text));
+  }
 }
 
 Status Recording::on_operation(const Operation& operation) {
+  if (!is_torch_ && takes_ == Takes::recordings) return {};
   const auto event = kept_by_trace(operation.op) ? events_++ : events_;
   if (operation.op == Op::reset) end_all(event, operation.device);
   if (operation.op != Op::memalloc && operation.op != Op::free) return {};
@@ -84,18 +98,25 @@ Status Recording::on_operation(const Operation& operation) {
 
 /// A reset ends all that its device has live.
 void Recording::end_all(std::uint64_t event, std::uint32_t device) {
-  for (const auto& [key, live] : live_) {
-    if (live.segment || live.device != device || live.freed) continue;
-    steps_.push_back({.kind = Step::Kind::free,
-                      .allocation = live.number,
-                      .address = live.address,
-                      .size = live.size,
-                      .stream = live.stream,
-                      .event = event});
-  }
-  std::erase_if(live_, [&](const auto& each) {
-    return !each.second.segment && each.second.device == device;
-  });
+  const auto end = [&](auto& all) {
+    for (const auto& [key, live] : all) {
+      if (live.segment || live.device != device || live.freed) continue;
+      steps_.push_back({.kind = Step::Kind::free,
+                        .allocation = live.number,
+                        .address = live.address,
+                        .size = live.size,
+                        .stream = live.stream,
+                        .event = event});
+    }
+    std::erase_if(all, [&](const auto& each) {
+      return !each.second.segment && each.second.device == device;
+    });
+  };
+  const auto before = static_cast<std::ptrdiff_t>(steps_.size());
+  end(live_);
+  end(named_);
+  std::sort(steps_.begin() + before, steps_.end(),
+            [](const Step& a, const Step& b) { return a.allocation < b.allocation; });
   while (device_of_.size() < steps_.size()) device_of_.push_back(device);
 }
 
@@ -136,7 +157,7 @@ void Recording::add_memory(const Operation& operation, Step step) {
         }
         break;
       }
-      live_[key(operation)] = live;
+      at(operation.id) = live;
       return;
     }
     step.kind = Step::Kind::segment_begin;
@@ -147,13 +168,13 @@ void Recording::add_memory(const Operation& operation, Step step) {
     live.number = step.allocation = allocations_++;
   }
   steps_.push_back(step);
-  live_[key(operation)] = live;
+  at(operation.id) = live;
 }
 
 void Recording::add_free(const Operation& operation, Step step) {
-  const auto found = live_.find(key(operation));
-  if (found == live_.end()) return;
-  auto& live = found->second;
+  auto* const found = find(operation.id);
+  if (found == nullptr) return;
+  auto& live = *found;
   const auto backing = operation.has(Member::layer) && operation.layer == trace::Layer::backing;
   step.address = live.address;
   step.size = live.size;
@@ -164,12 +185,13 @@ void Recording::add_free(const Operation& operation, Step step) {
   if (live.segment) {
     step.kind = Step::Kind::segment_end;
     steps_.push_back(step);
-    live_.erase(found);
+    erase(operation.id);
   } else if (!backing) {
     step.kind = Step::Kind::free;
     live.freed = true;
     live.freed_at = steps_.size();
     steps_.push_back(step);
+    if (!is_torch_) erase(operation.id);  // Only PyTorch says later that a free has completed.
   } else {
     steps_[live.freed_at].delayed = true;
     const auto completed = !operation.has(Member::result);
@@ -177,7 +199,7 @@ void Recording::add_free(const Operation& operation, Step step) {
       step.kind = Step::Kind::complete;
       steps_.push_back(step);
     }
-    live_.erase(found);
+    erase(operation.id);
   }
 }
 
@@ -206,6 +228,7 @@ Status Recording::finish() {
   }
   device_of_.clear();
   live_.clear();
+  named_.clear();
   return {};
 }
 

@@ -40,6 +40,12 @@ struct Step {
 /// trace: the device that has most of them. `steps()` after finish().
 class Recording final : public trace::OperationSink {
  public:
+  enum class Takes : std::uint8_t {
+    recordings,  ///< Of PyTorch alone: of other traces nothing is kept.
+    any,         ///< Also the requests of other traces.
+  };
+  explicit Recording(Takes takes = Takes::recordings) : takes_(takes) {}
+
   Status on_header(const trace::Header& header) override;
   Status on_operation(const trace::Operation& operation) override;
   Status finish() override;
@@ -67,8 +73,11 @@ class Recording final : public trace::OperationSink {
   void add_memory(const trace::Operation& operation, Step step);
   void add_free(const trace::Operation& operation, Step step);
   void end_all(std::uint64_t event, std::uint32_t device);
-  static std::string key(const trace::Operation& operation);
+  Live* find(const trace::Id& id);
+  Live& at(const trace::Id& id);
+  void erase(const trace::Id& id);
 
+  Takes takes_;
   bool is_torch_ = false, has_segments_ = false, pools_in_rows_ = false;
   std::uint32_t device_ = 0;
   std::size_t other_devices_ = 0;
@@ -76,7 +85,8 @@ class Recording final : public trace::OperationSink {
   std::uint32_t allocations_ = 0, segments_ = 0;
   std::vector<Step> steps_;
   std::vector<std::uint32_t> device_of_;  // of each step, until finish()
-  std::unordered_map<std::string, Live> live_;
+  std::unordered_map<std::uint64_t, Live> live_;
+  std::unordered_map<std::string, Live> named_;  ///< Whose ids are no numbers.
   Settings settings_;
   std::string settings_fault_;
 };

@@ -51,7 +51,7 @@ class TuneRun final : public CommandRun {
       options.capacity = *capacity;
     }
     handle_interrupts();
-    pytorch::Recording recording;
+    pytorch::Recording recording(pytorch::Recording::Takes::any);
     auto loaded = load_trace(console, trace_, &recording);
     if (!loaded) return std::move(loaded).error();
     auto settings = recording.settings();
