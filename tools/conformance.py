@@ -90,6 +90,14 @@ def operators_section(matrix):
     return text, good
 
 
+def settled(page):
+    """The page without what may differ from run to run: where threads race, what else fails with a clause. may_fail_with_test
+    holds that to what the clauses declare."""
+    begin = page.find("| clause | level |")
+    rows = [line.rsplit(" | ", 1)[0] if begin >= 0 and line.count(" | ") >= 5 else line for line in page.splitlines()]
+    return "\n".join(rows)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", required=True)
@@ -130,7 +138,7 @@ def main():
     told = readme[:begin] + table + readme[end + len(MARKS[1]):]
     if arguments.check:
         stale = [str(path.relative_to(ROOT)) for path, text in ((PAGE, page), (README, told))
-                 if not path.exists() or path.read_text() != text]
+                 if not path.exists() or settled(path.read_text()) != settled(text)]
         for path in stale:
             print(f"{path} is not what is true; run tools/conformance.py", file=sys.stderr)
         return 1 if stale or failed or not good else 0
