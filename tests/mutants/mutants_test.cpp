@@ -32,6 +32,9 @@ TEST(Mutants, EachWrongManagerIsCaughtByItsClause) {
   for (const auto& mutant : all_mutants()) {
     SCOPED_TRACE(std::string(mutant.clause) + ", " + std::string(mutant.over) + ": " +
                  std::string(mutant.wrong));
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    if (mutant.clause == "accounts/host_heap") continue;  // A sanitizer's heap is not counted.
+#endif
     const auto subject = subject_of(mutant);
 
     const auto verdict = judge(*find_clause(mutant.clause), subject);
