@@ -65,11 +65,6 @@ std::unique_ptr<trace::OperationSink> watched(Console& console, const format::By
   return std::make_unique<Watched>(console, source, to);
 }
 
-std::unique_ptr<trace::OperationSink> both(trace::OperationSink& first,
-                                           trace::OperationSink& second) {
-  return std::make_unique<Both>(first, &second);
-}
-
 bool has_name(const std::string& path) {
   struct stat of {};
   return path != "-" && !path.empty() && (stat(path.c_str(), &of) != 0 || S_ISREG(of.st_mode));

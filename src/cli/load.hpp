@@ -48,10 +48,6 @@ Result<LoadedTrace> load_trace(Console& console, const TraceArgument& argument,
 std::unique_ptr<trace::OperationSink> watched(Console& console, const format::ByteSource* source,
                                               trace::OperationSink& to);
 
-/// Passes a trace on to both, which outlive it; to `first` first.
-std::unique_ptr<trace::OperationSink> both(trace::OperationSink& first,
-                                           trace::OperationSink& second);
-
 /// Runs an importer into `sink` with progress; ends early with an error where a person interrupts.
 Result<trace::ImportCounts> read_with_progress(Console& console, const trace::Importer& importer,
                                                format::ByteSource& source,

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "base/text.hpp"
+#include "cli/both.hpp"
 #include "cli/load.hpp"
 #include "cli/recorded_settings.hpp"
 #include "format/json_value.hpp"
@@ -153,8 +154,8 @@ Result<std::string> ReportInputs::page(Console& console) const {
     report::Recorded recorded;
     recorded.set_source((*source)->name());
     pytorch::Recording of_pytorch;
-    const auto sinks = both(recorded, of_pytorch);
-    auto counts = read_with_progress(console, **importer, **source, *sinks, partial_);
+    Both sinks(recorded, &of_pytorch);
+    auto counts = read_with_progress(console, **importer, **source, sinks, partial_);
     if (!counts) return std::move(counts).error();
     if ((*importer)->name != kTraceFormat) console.say(describe(**importer, *counts));
     for (const auto& note : counts->notes) console.say(note);

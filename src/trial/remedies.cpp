@@ -106,7 +106,8 @@ Result<Advice> advise(const pytorch::Recording& recording, const trace::Trace& t
   advice.interrupted = tuning->interrupted;
   advice.gap = gap_at(recording, recording.settings(), event);
 
-  // Of the settings that come to the same, one: the first of each kind, and the pool.
+  // Settings that reserve and need the same are listed once; expandable segments and the pool
+  // always.
   std::size_t settings = 0;
   for (const auto& each : tuning->ranking) {
     constexpr std::size_t kSettings = 3;

@@ -94,7 +94,7 @@ void side_by_side(std::size_t threads, std::size_t count,
 }
 
 auto rank(const Tuned& tuned) {
-  // Of those that fail, the one that comes furthest is first.
+  // A setting that fails later stands before one that fails earlier.
   return std::make_tuple(!tuned.served, tuned.fit_bytes.value_or(pytorch::kNoLimit),
                          ~tuned.fails_at.value_or(0), tuned.peak_reserved, tuned.retries,
                          !tuned.is_today, tuned.device_calls.value_or(pytorch::kNoLimit));

@@ -29,7 +29,7 @@ std::string_view name(GapCause cause) noexcept;
 struct GapPart {
   GapCause cause = GapCause::rounding;
   std::uint64_t bytes = 0, blocks = 0;
-  /// Of rounding and unsplit remainders: the trace's event of the allocation.
+  /// The trace's event of the allocation that a rounding or an unsplit remainder belongs to.
   std::optional<std::uint64_t> event{};
 };
 

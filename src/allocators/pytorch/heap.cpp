@@ -50,36 +50,29 @@ void Heap::erase(Block* block) {
   }
 }
 
-Block* Heap::add_segment(std::uint64_t address, std::uint64_t size, std::uint64_t stream,
-                         Pool& pool) {
-  auto& segment = segments_[address];
-  segment = std::make_unique<Segment>();
-  *segment = {.address = address, .size = size, .pool = &pool};
-  auto* const block = make({.address = address,
-                            .size = size,
+Block* Heap::add(const Segment& made, std::uint64_t stream) {
+  auto& segment = segments_[made.address];
+  segment = std::make_unique<Segment>(made);
+  auto* const block = make({.address = made.address,
+                            .size = made.size,
                             .stream = stream,
-                            .pool = &pool,
-                            .segment = segment.get()});
+                            .pool = made.pool,
+                            .segment = segment.get(),
+                            .mapped = !made.expandable});
   segment->first = block;
   insert(block);
-  reserved_ += size;
+  if (block->mapped) reserved_ += block->size;
   return block;
+}
+
+Block* Heap::add_segment(std::uint64_t address, std::uint64_t size, std::uint64_t stream,
+                         Pool& pool) {
+  return add({.address = address, .size = size, .pool = &pool}, stream);
 }
 
 Block* Heap::add_range(std::uint64_t address, std::uint64_t size, std::uint64_t stream,
                        Pool& pool) {
-  auto& segment = segments_[address];
-  segment = std::make_unique<Segment>();
-  *segment = {.address = address, .size = size, .pool = &pool, .expandable = true};
-  auto* const block = make({.address = address,
-                            .size = size,
-                            .stream = stream,
-                            .pool = &pool,
-                            .segment = segment.get(),
-                            .mapped = false});
-  segment->first = block;
-  insert(block);
-  return block;
+  return add({.address = address, .size = size, .pool = &pool, .expandable = true}, stream);
 }
 
 void Heap::remove_segment(Block* block) {

@@ -120,6 +120,8 @@ class Heap {
   }
 
  private:
+  /// One block that is all of a new segment: free, or unmapped where that is a range.
+  Block* add(const Segment& made, std::uint64_t stream);
   Block* make(const Block& block);
   void drop(Block* block) noexcept;
   void link(Block* before, Block* block, Block* after) noexcept;

@@ -56,7 +56,7 @@ class Recording final : public trace::OperationSink {
   std::uint32_t allocations() const noexcept { return allocations_; }
   /// As the snapshot carries them: neither fraction nor total.
   const Settings& settings() const noexcept { return settings_; }
-  /// What of the settings could not be read; empty: all could.
+  /// Says which setting could not be read; empty where all could.
   const std::string& settings_fault() const noexcept { return settings_fault_; }
   std::uint32_t device() const noexcept { return device_; }
   std::size_t other_devices() const noexcept { return other_devices_; }
