@@ -181,7 +181,7 @@ const Mutant kMutants[] = {
          return freed;
        };
        m.driver->on_mem_alloc = [&m, failed](auto size) -> Result<DevicePtr> {
-         if (std::exchange(*failed, false)) return driver_error(Call::mem_free_host, 700);
+         if (failed->exchange(false)) return driver_error(Call::mem_free_host, 700);
          return m.driver->to.mem_alloc(size);
        };
      }},
@@ -285,7 +285,7 @@ const Mutant kMutants[] = {
                          [&m, unsized, mapped = flags.mapped](Shell& shell, StreamHandle) {
                            shell.end();
                            if (!mapped) *unsized = true;
-                           if (mapped && std::exchange(*unsized, false)) ignore(m.up->flush());
+                           if (mapped && unsized->exchange(false)) ignore(m.up->flush());
                          });
        };
      }},

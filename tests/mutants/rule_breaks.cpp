@@ -68,10 +68,10 @@ void give_pinned_as_mapped(W m) {
 }
 
 void keep_owners(W m) {
-  auto owners = std::make_shared<std::vector<std::shared_ptr<const void>>>();
+  auto owners = PutOff<std::shared_ptr<const void>>::make();
   m.memory = owners;
   m.on_mempin = [&m, owners = owners.get()](auto range, auto flags, auto owner) {
-    owners->push_back(owner);
+    owners->add(owner);
     return m.up->mempin(range, flags, std::move(owner));
   };
 }

@@ -1,8 +1,13 @@
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "emm/ipc_handle.hpp"
 #include "emm/memory_manager.hpp"
@@ -16,6 +21,31 @@ template <class T>
 std::shared_ptr<T> remembers(T value = {}) {
   return std::make_shared<T>(value);
 }
+inline std::shared_ptr<std::atomic<bool>> remembers(bool value) {
+  return std::make_shared<std::atomic<bool>>(value);
+}
+/// What a wrong manager puts off, in order; any thread.
+template <class T>
+class PutOff {
+ public:
+  static std::shared_ptr<PutOff> make() { return std::make_shared<PutOff>(); }
+  void add(T what) {
+    const std::lock_guard lock(mutex_);
+    all_.push_back(what);
+  }
+  std::vector<T> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(all_, {});
+  }
+  std::size_t size() const {
+    const std::lock_guard lock(mutex_);
+    return all_.size();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<T> all_;
+};
 /// Drops the answer of a call whose failure changes nothing for the mutant.
 inline void ignore(const Status&) noexcept {}
 /// The same memory and the same end, under another address and size.

@@ -229,7 +229,7 @@ const Stranger kStrangers[] = {
     {"ignores a deferral that ends on another thread", "default",
      [](W m) {
        const auto by = std::this_thread::get_id();
-       auto kept = std::make_shared<std::vector<DeferCleanup>>();
+       auto kept = std::make_shared<std::vector<DeferCleanup>>();  // `Guards` has the lock
        count_guards(m, [&m, by, kept](Guards&, std::size_t) {
          if (std::this_thread::get_id() != by) kept->push_back(m.up->defer_cleanup());
        });
@@ -276,15 +276,14 @@ const Stranger kStrangers[] = {
      }},
     {"unpins mapped regions late in a deferral", "default",
      [](W m) {
-       auto waiting = std::make_shared<std::vector<HostPtr>>();
+       auto waiting = PutOff<HostPtr>::make();
        auto guards = count_guards(m, [&m, waiting](Guards& now, std::size_t) {
          if (now.alive != 0) return;
-         for (const auto ptr : *waiting) ignore(m.driver->to.mem_host_unregister(ptr));
-         waiting->clear();
+         for (const auto ptr : waiting->take()) ignore(m.driver->to.mem_host_unregister(ptr));
        });
        m.driver->on_mem_host_unregister = [&m, guards, waiting](HostPtr ptr) -> Status {
          if (guards->alive == 0) return m.driver->to.mem_host_unregister(ptr);
-         waiting->push_back(ptr);
+         waiting->add(ptr);
          return {};
        };
      }},
@@ -330,31 +329,29 @@ const Stranger kStrangers[] = {
     {"frees the newest first", "default",
      [](W m) {
        auto collecting = remembers(false);
-       auto waiting = std::make_shared<std::vector<DevicePtr>>();
+       auto waiting = PutOff<DevicePtr>::make();
        m.driver->on_mem_free = [&m, collecting, waiting](DevicePtr ptr) -> Status {
          if (!*collecting) return m.driver->to.mem_free(ptr);
-         waiting->push_back(ptr);
+         waiting->add(ptr);
          return {};
        };
        shell_memalloc(m, [&m, collecting, waiting](Shell& shell, StreamHandle on) {
          *collecting = true;
          shell.end(on);
          *collecting = false;
-         for (auto at = waiting->rbegin(); at != waiting->rend(); ++at)
-           ignore(m.driver->to.mem_free(*at));
-         waiting->clear();
+         const auto all = waiting->take();
+         for (auto at = all.rbegin(); at != all.rend(); ++at) ignore(m.driver->to.mem_free(*at));
        });
      }},
     {"frees mapped memory at once", "default", [](W m) { free_host_at_once(m, true); }},
     {"frees managed memory at once", "default", free_managed_at_once},
     {"tries a free that failed again at the next flush", "default",
      [](W m) {
-       auto failed = std::make_shared<std::vector<DevicePtr>>();
+       auto failed = PutOff<DevicePtr>::make();
        m.driver->on_mem_free = [&m, failed](DevicePtr ptr) {
-         auto again = std::exchange(*failed, {});
-         for (const auto one : again) ignore(m.driver->to.mem_free(one));
+         for (const auto one : failed->take()) ignore(m.driver->to.mem_free(one));
          auto done = m.driver->to.mem_free(ptr);
-         if (!done) failed->push_back(ptr);
+         if (!done) failed->add(ptr);
          return done;
        };
      }},
@@ -423,35 +420,34 @@ const Stranger kStrangers[] = {
     {"resets its newest block first", "default",
      [](W m) {
        auto resetting = remembers(false);
-       auto order = std::make_shared<std::vector<DevicePtr>>();
+       auto order = PutOff<DevicePtr>::make();
        m.driver->on_mem_free = [&m, resetting, order](DevicePtr ptr) -> Status {
          if (!*resetting) return m.driver->to.mem_free(ptr);
-         order->push_back(ptr);
+         order->add(ptr);
          return {};
        };
        m.on_reset = [&m, resetting, order] {
          *resetting = true;
          m.up->reset();
          *resetting = false;
-         for (auto at = order->rbegin(); at != order->rend(); ++at)
-           ignore(m.driver->to.mem_free(*at));
-         order->clear();
+         const auto all = order->take();
+         for (auto at = all.rbegin(); at != all.rend(); ++at) ignore(m.driver->to.mem_free(*at));
        };
      }},
     {"resets live memory before what waits", "default",
      [](W m) {
        m.on_reset = [&m] {
          auto held = m.up->defer_cleanup();
-         auto waits = std::make_shared<std::vector<DevicePtr>>();
+         auto waits = PutOff<DevicePtr>::make();
          const auto before = m.up->state().pending_count.value_or(0);
          m.driver->on_mem_free = [&m, waits, before](DevicePtr ptr) -> Status {
-           if (waits->size() < before) return waits->push_back(ptr), Status();
+           if (waits->size() < before) return waits->add(ptr), Status();
            return m.driver->to.mem_free(ptr);
          };
          held.end();
          m.up->reset();
          m.driver->on_mem_free = nullptr;
-         for (const auto ptr : *waits) ignore(m.driver->to.mem_free(ptr));
+         for (const auto ptr : waits->take()) ignore(m.driver->to.mem_free(ptr));
        };
      }},
     {"does nothing at a second reset", "default",
@@ -469,11 +465,12 @@ const Stranger kStrangers[] = {
      }},
     {"keeps managed memory through a reset", "default",
      [](W m) {
-       auto kept = std::make_shared<std::vector<ManagedMemory>>();
+       auto mutex = std::make_shared<std::mutex>();
        auto managed = std::make_shared<std::set<std::uint64_t>>();
        auto resetting = remembers(false);
-       m.on_memallocmanaged = [&m, managed](auto size, auto attach) {
+       m.on_memallocmanaged = [&m, managed, mutex](auto size, auto attach) {
          auto memory = m.up->memallocmanaged(size, attach);
+         const std::lock_guard lock(*mutex);
          if (memory) managed->insert(memory->device_pointer().value);
          return memory;
        };
@@ -482,7 +479,8 @@ const Stranger kStrangers[] = {
          m.up->reset();
          *resetting = false;
        };
-       m.driver->on_mem_free = [&m, managed, resetting](DevicePtr ptr) -> Status {
+       m.driver->on_mem_free = [&m, managed, mutex, resetting](DevicePtr ptr) -> Status {
+         const std::lock_guard lock(*mutex);
          return *resetting && managed->erase(ptr.value) == 1 ? Status()
                                                              : m.driver->to.mem_free(ptr);
        };
@@ -614,27 +612,29 @@ const Stranger kStrangers[] = {
     {"pins a region that is pinned without asking", "default",
      [](W m) {
        auto pinned = std::make_shared<std::set<HostPtr>>();
-       m.driver->on_mem_host_register = [&m, pinned](HostRange range,
-                                                     HostRegisterFlags flags) -> Status {
+       auto mutex = std::make_shared<std::mutex>();
+       m.driver->on_mem_host_register = [&m, pinned, mutex](HostRange range,
+                                                            HostRegisterFlags flags) -> Status {
+         const std::lock_guard lock(*mutex);
          if (pinned->count(range.pointer) != 0) return {};
          auto done = m.driver->to.mem_host_register(range, flags);
          if (done) pinned->insert(range.pointer);
          return done;
        };
-       m.driver->on_mem_host_unregister = [&m, pinned](HostPtr ptr) -> Status {
+       m.driver->on_mem_host_unregister = [&m, pinned, mutex](HostPtr ptr) -> Status {
+         const std::lock_guard lock(*mutex);
          if (pinned->erase(ptr) == 0) return {};
          return m.driver->to.mem_host_unregister(ptr);
        };
      }},
     {"unpins with the next flush", "default",
      [](W m) {
-       auto waiting = std::make_shared<std::vector<HostPtr>>();
+       auto waiting = PutOff<HostPtr>::make();
        const auto unpin = [&m, waiting] {
-         for (const auto ptr : std::exchange(*waiting, {}))
-           ignore(m.driver->to.mem_host_unregister(ptr));
+         for (const auto ptr : waiting->take()) ignore(m.driver->to.mem_host_unregister(ptr));
        };
        m.driver->on_mem_host_unregister = [waiting](HostPtr ptr) -> Status {
-         waiting->push_back(ptr);
+         waiting->add(ptr);
          return {};
        };
        m.on_flush = [&m, unpin] {
