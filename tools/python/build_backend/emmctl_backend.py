@@ -1,7 +1,8 @@
 """Builds the wheel of emmctl (PEP 517, PEP 660) with the standard library alone.
 
-A built libemm.so travels in the wheel: that of EMM_LIBRARY, else of the checkout's build/release. Without one the
-wheel is pure, and the library is looked for when it is first needed.
+EMM_PREFIX names a folder that emmctl is installed in: program, libraries and headers then travel in the wheel, and
+`emmctl` is a command. Else a built libemm.so does: that of EMM_LIBRARY, or of the checkout's build/release. Without
+one the wheel is pure, and the library is looked for when it is first needed.
 """
 import base64
 import hashlib
@@ -27,6 +28,17 @@ def _library():
     if named and not path.is_file():
         raise SystemExit("EMM_LIBRARY is %s, which is no file" % named)
     return path if path.is_file() else None
+
+
+def _prefix():
+    """The files of an installed emmctl, but for what the wheel has anyway and what links C++ programs."""
+    prefix = pathlib.Path(os.environ["EMM_PREFIX"])
+    if not (prefix / "bin" / "emmctl").is_file():
+        raise SystemExit("EMM_PREFIX is %s, which has no bin/emmctl" % prefix)
+    for path in sorted(prefix.rglob("*")):
+        inside = path.relative_to(prefix)
+        if path.is_file() and path.suffix != ".a" and "dist-packages" not in inside.parts and inside.parts[0] != "share":
+            yield "%s/_installed/%s" % (NAME, inside), path.read_bytes()
 
 
 def _metadata():
@@ -62,7 +74,8 @@ def _wheel(folder, files, tag):
 
 def _put(wheel, path, content):
     entry = zipfile.ZipInfo(path, (2020, 1, 1, 0, 0, 0))  # the same wheel of the same files
-    entry.external_attr = (0o755 if path.endswith(".so") else 0o644) << 16
+    runs = path.endswith((".so", "/bin/emmctl"))
+    entry.external_attr = (0o100755 if runs else 0o100644) << 16
     entry.compress_type = zipfile.ZIP_DEFLATED
     wheel.writestr(entry, content)
 
@@ -79,8 +92,12 @@ get_requires_for_build_editable = get_requires_for_build_sdist = get_requires_fo
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    library = _library()
     files = [(str(p.relative_to(HERE)), p.read_bytes()) for p in _sources()]
+    if os.environ.get("EMM_PREFIX"):
+        entry = ("%s-%s.dist-info/entry_points.txt" % (NAME, _project("version")),
+                 b"[console_scripts]\nemmctl = emmctl.__main__:main\n")
+        return _wheel(wheel_directory, files + list(_prefix()) + [entry], _tag(True))
+    library = _library()
     if library is not None:
         files.append((NAME + "/libemm.so", library.read_bytes()))
     return _wheel(wheel_directory, files, _tag(library))

@@ -11,8 +11,8 @@
 Importing a module of this package touches no device, and none but emmctl.numba loads a framework. docs/python.md
 tells the rest.
 """
-from emmctl._library import EmmError, bundled_managers, library_path
+from emmctl._library import EmmError, bundled_managers, library_path, prefix
 from emmctl._manager import Manager, manager, use
 
 __version__ = "0.1.0"
-__all__ = ["EmmError", "Manager", "bundled_managers", "library_path", "manager", "use"]
+__all__ = ["EmmError", "Manager", "bundled_managers", "library_path", "manager", "prefix", "use"]

@@ -5,6 +5,7 @@ Every call releases the GIL, but that of append_with_gil.
 import ctypes
 import os
 import pathlib
+import shutil
 import sys
 import threading
 from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_char, c_char_p, c_double, c_int, c_int32, c_size_t, \
@@ -161,10 +162,31 @@ def candidates():
     named = os.environ.get("EMM_LIBRARY")
     if named:
         return [named]
-    folders = [_HERE,  # of a wheel
+    folders = [_HERE, _HERE / "_installed" / "lib",  # of a wheel
                _HERE.parent.parent.parent / "build" / "release" / "lib"]  # of a checkout
     folders += [above / "lib" for above in (*_HERE.parents, pathlib.Path(sys.prefix))]  # of an installed prefix
     return [str(folder / "libemm.so") for folder in folders if (folder / "libemm.so").is_file()] + ["libemm.so"]
+
+
+def program():
+    """The path of the program emmctl: EMM_PROGRAM, a wheel's, a checkout's, an installed prefix's, the path's."""
+    named = os.environ.get("EMM_PROGRAM")
+    if named:
+        return named
+    folders = [_HERE / "_installed" / "bin", _HERE.parent.parent.parent / "build" / "release" / "bin"]
+    folders += [above / "bin" for above in _HERE.parents]
+    for folder in folders:
+        if (folder / "emmctl").is_file():
+            return str(folder / "emmctl")
+    found = shutil.which("emmctl")
+    if found is None:
+        raise ImportError("the program emmctl is not installed; EMM_PROGRAM names it")
+    return found
+
+
+def prefix():
+    """The folder that emmctl is installed in, for CMAKE_PREFIX_PATH."""
+    return str(pathlib.Path(os.path.realpath(program())).parent.parent)
 
 
 _loaded = None
