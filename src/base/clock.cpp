@@ -12,12 +12,13 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 
-std::uint64_t monotonic_ns() noexcept {
+std::uint64_t kernel_ns(clockid_t clock) noexcept {
   timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(clock, &now);
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u +
          static_cast<std::uint64_t>(now.tv_nsec);
 }
+std::uint64_t monotonic_ns() noexcept { return kernel_ns(CLOCK_MONOTONIC); }
 
 #if defined(__x86_64__)
 std::uint64_t ticks() noexcept { return __rdtsc(); }
@@ -79,6 +80,10 @@ std::uint64_t SteadyClock::now_ns() const noexcept {
   const auto now = ticks();
   // A thread that has just moved to another processor may read a few ticks less.
   return now <= start_ ? 0 : static_cast<std::uint64_t>((Wide{now - start_} * ns_per_tick_) >> 32);
+}
+
+std::uint64_t ProcessorClock::now_ns() const noexcept {
+  return kernel_ns(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 }  // namespace emm

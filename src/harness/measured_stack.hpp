@@ -8,11 +8,15 @@ namespace emm {
 /// simulated device take on this machine. `of` outlives it.
 class MeasuredStack final : public replay::Stack {
  public:
-  explicit MeasuredStack(replay::Stack& of) : of_(of) {}
+  /// Of what passes, or of what the processors spend on this process.
+  enum class Of : std::uint8_t { time, processors };
+  explicit MeasuredStack(replay::Stack& of, Of what = Of::time) : of_(of), what_(what) {}
 
   Result<std::unique_ptr<Context>> make_context(std::uint32_t device, ManagerObserver* observer,
                                                 order::Checker* order) override;
-  Clock& clock() override { return clock_; }
+  Clock& clock() override {
+    return what_ == Of::time ? static_cast<Clock&>(clock_) : processor_clock_;
+  }
   const Clock* model_clock() override {
     return of_.clock().kind() == "simulated" ? &of_.clock() : nullptr;
   }
@@ -24,7 +28,9 @@ class MeasuredStack final : public replay::Stack {
 
  private:
   replay::Stack& of_;
+  Of what_;
   SteadyClock clock_;
+  ProcessorClock processor_clock_;
 };
 
 }  // namespace emm

@@ -1,25 +1,50 @@
 #include "trial/compare.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <random>
 
 #include "base/text.hpp"
 #include "harness/apart.hpp"
 #include "harness/device_stack.hpp"
 #include "harness/measured_stack.hpp"
 #include "replay/null_manager.hpp"
+#include "trial/one_processor.hpp"
 #include "trial/setting.hpp"
 
 namespace emm::trial {
 namespace {
 
-constexpr std::uint64_t kRounds =
-    7;  ///< On a clock that measures: the fewest with 95 % and one to spare.
+/// Of the interval of a ratio of times. More than 95 %, because it is looked at after each round.
+constexpr double kConfidence = 0.99;
+constexpr std::uint64_t kRoundsLeast = 8;  ///< For an interval with kConfidence.
+constexpr std::uint64_t kPasses = 5, kPassesMost = 2000;
+/// On a clock that measures, a turn has passes for so many events: some ten milliseconds.
+constexpr std::uint64_t kEventsATurn = 200'000;
+/// A pass of fewer events is timed by the clock: asking the kernel would take a part of its time.
+constexpr std::uint64_t kEventsOfProcessorTime = 20'000;
 
 double median(std::vector<double> numbers) {
   const auto middle = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2);
   std::nth_element(numbers.begin(), middle, numbers.end());
   return *middle;
 }
+
+/// What a turn begins with on the heap, so that its memory lies elsewhere than in the turn before:
+/// an address that happens to suit one manager shall suit another the next time.
+class Place {
+ public:
+  Place() = default;
+  explicit Place(std::minstd_rand& random) : bytes_(1 + random() % kMost) {}
+  std::vector<char> take() const { return std::vector<char>(bytes_); }
+
+ private:
+  static constexpr std::size_t kMost = std::size_t{64} << 10;
+  std::size_t bytes_ = 0;
+};
+
+/// Before a count that the process of a turn returns beside its answer.
+constexpr std::string_view kCounted = "instructions: ";
 
 class Contest {
  public:
@@ -30,6 +55,8 @@ class Contest {
     for (const auto& manager : managers) {
       if (manager.apart) apart_ = manager.apart;
     }
+    // A fork of this process could use no CUDA device that this process has opened.
+    if (!options_.device.starts_with("sim") && !apart_) apart_ = std::chrono::milliseconds(0);
     for (const auto& manager : managers) {
       auto judged = replay(manager, {.on_oom = replay::ReplayOptions::OnOom::record});
       if (!judged) return std::move(judged).error();
@@ -51,35 +78,43 @@ class Contest {
     if (compared_.empty()) return std::move(result_);
     result_.needs = inspect::bounds(inspect::Lifetimes(trace_));
     const bool simulated = result_.clock == "simulated";
-    result_.passes = options_.passes;
-    result_.rounds = options_.rounds.value_or(simulated ? 1 : kRounds);
-    std::vector<double> engine;
-    for (std::uint64_t round = 0; round < result_.rounds && !stopped(); ++round) {
+    measures_ = !simulated;
+    if (measures_ && !apart_) apart_ = std::chrono::milliseconds(0);
+    const auto events = std::max<std::uint64_t>(trace_.size(), 1);
+    result_.passes = options_.passes.value_or(
+        simulated ? kPasses : std::clamp(kEventsATurn / events, kPasses, kPassesMost));
+    result_.threshold = options_.threshold;
+    began_ = std::chrono::steady_clock::now();
+    Contestant nothing;
+    for (std::uint64_t round = 0; !stopped() && !is_enough(round); ++round) {
+      result_.rounds = round + 1;
+      processor_ = current_processor();
       for (std::size_t i = 0; i < compared_.size() && !stopped(); ++i) {
         const auto turn = (i + round) % compared_.size();
-        auto& contestant = result_.contestants[turn];
-        if (auto timed = time(compared_[turn], contestant.first_ns, contestant.warm_ns,
-                              contestant.simulated_ns);
-            !timed) {
+        if (auto timed = time(compared_[turn], result_.contestants[turn]); !timed)
           return timed.error();
-        }
         step();
       }
-      std::vector<double> unused;
-      std::optional<double> unmodelled;
       if (simulated || stopped()) continue;
-      if (auto timed = time(replay::null_manager(), unused, engine, unmodelled); !timed)
-        return timed.error();
+      if (auto timed = time(replay::null_manager(), nothing); !timed) return timed.error();
     }
+    auto& engine = nothing.warm_ns;
     result_.interrupted = interrupted();
     if (!stopped()) judge(engine);
     return std::move(result_);
   }
 
  private:
-  Result<log::Summary> replay(ManagerFactory manager, replay::ReplayOptions options) {
+  /// `timed`: without the checks, and on a clock that measures where the comparison's does. What
+  /// `counted` points to becomes the instructions that it took.
+  Result<log::Summary> replay(ManagerFactory manager, replay::ReplayOptions options,
+                              std::optional<std::uint64_t>* counted = nullptr) {
     if (!manager.apart) manager.apart = apart_;
+    const bool timed = counted != nullptr && measures_ && manager.apart;
+    const auto place = timed ? Place(random_) : Place();
     const auto work = [&](const RunEnvironment& at) -> Result<log::Summary> {
+      if (timed && processor_ && on_simulated_device()) stay_on(*processor_);
+      const auto elsewhere = place.take();
       std::vector<std::string> said;
       auto stack = DeviceStack::create({.device = options_.device,
                                         .trace = &trace_,
@@ -91,23 +126,33 @@ class Contest {
       options.interrupted = at.interrupted;
       options.kept = at.kept;
       if (!options_.host_clock) return replay::Engine(trace_, **stack, options).run();
-      MeasuredStack measured(**stack);
-      return replay::Engine(trace_, measured, options).run();
+      const bool by_processor = on_simulated_device() && trace_.size() >= kEventsOfProcessorTime;
+      MeasuredStack measured(
+          **stack, by_processor ? MeasuredStack::Of::processors : MeasuredStack::Of::time);
+      const InstructionCounter counter;
+      auto summary = replay::Engine(trace_, measured, options).run();
+      if (const auto count = counter.count(); timed && count)
+        at.words.push_back(text::format("{}{}", kCounted, *count));
+      return summary;
     };
     std::vector<std::string> said;
     auto summary = run_apart(
         {.trace = trace_, .manager = manager, .interrupted = options_.interrupted, .work = work},
         said);
+    if (!said.empty() && said.back().starts_with(kCounted)) {
+      *counted = text::to_u64(std::string_view(said.back()).substr(kCounted.size()));
+      said.pop_back();
+    }
     if (!said.empty() && result_.notes.empty()) result_.notes = said;
     return summary;
   }
 
-  Status time(const ManagerFactory& manager, std::vector<double>& first, std::vector<double>& warm,
-              std::optional<double>& simulated) {
+  Status time(const ManagerFactory& manager, Contestant& contestant) {
     replay::ReplayOptions options;
     options.checks = false;
-    options.repeat = static_cast<unsigned>(1 + options_.passes);
-    auto summary = replay(manager, std::move(options));
+    options.repeat = static_cast<unsigned>(1 + result_.passes);
+    std::optional<std::uint64_t> counted;
+    auto summary = replay(manager, std::move(options), &counted);
     if (!summary) return std::move(summary).error();
     if (stopped()) return {};
     if (const auto& abnormal = summary->abnormal) {
@@ -118,12 +163,40 @@ class Contest {
     }
     std::vector<double> passes;
     for (const auto& pass : summary->repeats) passes.push_back(pass.ns_per_event);
-    if (summary->repeats.back().simulated_ns)
-      simulated = summary->repeats.back().simulated_ns_per_event;
-    first.push_back(passes.front());
+    const auto& last = summary->repeats.back();
+    if (last.simulated_ns) contestant.simulated_ns = last.simulated_ns_per_event;
+    if (counted && last.events != 0) {
+      contestant.instructions.push_back(static_cast<double>(*counted) /
+                                        static_cast<double>(last.events * passes.size()));
+    }
+    contestant.first_ns.push_back(passes.front());
     passes.erase(passes.begin());
-    warm.push_back(median(std::move(passes)));
+    contestant.warm_ns.push_back(median(std::move(passes)));
     return {};
+  }
+
+  bool on_simulated_device() const { return result_.device.starts_with("sim"); }
+
+  bool is_enough(std::uint64_t rounds) {
+    if (options_.rounds || !measures_) return rounds >= options_.rounds.value_or(1);
+    const auto taken = std::chrono::steady_clock::now() - began_;
+    const auto most = std::chrono::nanoseconds(options_.time_ns);
+    rounds_expected_ = rounds + 1;
+    if (rounds > 0 && taken < most) rounds_expected_ += (most - taken) / (taken / rounds);
+    if (rounds < kRoundsLeast) return false;
+    if (taken >= most) return true;
+    // Each ratio costs a sort of all rounds.
+    if (rounds % std::max<std::uint64_t>(rounds / 16, 1) != 0) return false;
+    for (std::size_t i = 1; i < result_.contestants.size(); ++i) {
+      for (std::size_t against = 0; against < i; ++against) {
+        const auto ratio =
+            ratio_of(result_.contestants[i].warm_ns, result_.contestants[against].warm_ns);
+        if (!ratio) continue;
+        const auto reach = std::max(ratio->high - ratio->median, ratio->median - ratio->low);
+        if (reach > options_.threshold / 2 * ratio->median) return false;
+      }
+    }
+    return true;
   }
 
   void judge(std::vector<double>& engine) {
@@ -132,12 +205,8 @@ class Contest {
     for (auto& contestant : result_.contestants) {
       contestant.first = median_interval(contestant.first_ns);
       contestant.warm = median_interval(contestant.warm_ns);
-      std::vector<double> ratios;
-      for (std::size_t round = 0; round < contestant.warm_ns.size(); ++round) {
-        if (first.warm_ns[round] > 0)
-          ratios.push_back(contestant.warm_ns[round] / first.warm_ns[round]);
-      }
-      if (!ratios.empty()) contestant.over_first = median_interval(std::move(ratios));
+      if (const auto ratio = ratio_of(contestant.warm_ns, first.warm_ns))
+        contestant.over_first = *ratio;
     }
   }
 
@@ -147,7 +216,8 @@ class Contest {
   }
   void step() {
     const auto managers = result_.contestants.size();
-    if (options_.progress) options_.progress(++done_, managers + managers * result_.rounds);
+    const auto rounds = options_.rounds.value_or(measures_ ? rounds_expected_ : 1);
+    if (options_.progress) options_.progress(++done_, managers + managers * rounds);
   }
 
   const trace::Trace& trace_;
@@ -157,11 +227,26 @@ class Contest {
   std::uint64_t done_ = 0;
   // If one runs in processes of its own, all do: nobody may have opened a CUDA device before.
   std::optional<std::chrono::milliseconds> apart_;
+  bool measures_ = false;         // The clock is no model.
+  std::optional<int> processor_;  // That the turns of this round share.
+  std::uint64_t rounds_expected_ = kRoundsLeast;
+  std::chrono::steady_clock::time_point began_;
+  std::minstd_rand random_{std::random_device{}()};
 };
 
 }  // namespace
 
-MedianInterval median_interval(std::vector<double> numbers) {
+std::optional<MedianInterval> ratio_of(const std::vector<double>& numbers,
+                                       const std::vector<double>& over) {
+  std::vector<double> ratios;
+  for (std::size_t round = 0; round < std::min(numbers.size(), over.size()); ++round) {
+    if (over[round] > 0) ratios.push_back(numbers[round] / over[round]);
+  }
+  if (ratios.empty()) return std::nullopt;
+  return median_interval(std::move(ratios), kConfidence);
+}
+
+MedianInterval median_interval(std::vector<double> numbers, double confidence) {
   EMM_ASSERT(!numbers.empty());
   std::sort(numbers.begin(), numbers.end());
   const auto count = numbers.size();
@@ -177,7 +262,7 @@ MedianInterval median_interval(std::vector<double> numbers) {
   for (std::size_t k = 1; 2 * k < count; ++k) {
     exactly *= static_cast<double>(count - k + 1) / static_cast<double>(k);
     one_side += exactly;
-    if (1 - 2 * one_side < 0.95) break;
+    if (1 - 2 * one_side < confidence) break;
     interval.low = numbers[k];
     interval.high = numbers[count - 1 - k];
     interval.confidence = 1 - 2 * one_side;
@@ -199,7 +284,7 @@ std::optional<Below> below_bound(const log::Summary& judged, std::uint64_t reser
 
 Result<Comparison> compare(const trace::Trace& trace, const std::vector<ManagerFactory>& managers,
                            const CompareOptions& options) {
-  EMM_ASSERT(!managers.empty() && options.passes > 0);
+  EMM_ASSERT(!managers.empty() && options.passes.value_or(1) > 0);
   return Contest(trace, options).run(managers);
 }
 

@@ -20,10 +20,15 @@ namespace emm::trial {
 /// nothing about the distribution.
 struct MedianInterval {
   double median = 0, low = 0, high = 0;
-  double confidence = 0;  ///< 0.95 or more, but with fewer than six numbers.
+  double confidence = 0;  ///< What was asked for or more, but with too few numbers for that.
 };
 /// REQUIRES: there is a number.
-MedianInterval median_interval(std::vector<double> numbers);
+MedianInterval median_interval(std::vector<double> numbers, double confidence = 0.95);
+
+/// The interval of the ratios of what was measured in the same rounds, with 99 % confidence, so
+/// that it may be looked at again and again. Nothing where there is none.
+std::optional<MedianInterval> ratio_of(const std::vector<double>& numbers,
+                                       const std::vector<double>& over);
 
 /// One manager's part in a comparison. Times are nanoseconds an event, on the comparison's clock.
 struct Contestant {
@@ -33,6 +38,8 @@ struct Contestant {
   /// What the driver's calls cost by the simulated device's model, of the last pass; where the
   /// comparison's clock is another.
   std::optional<double> simulated_ns{};
+  /// By round, of an event in all passes; empty where the machine does not count.
+  std::vector<double> instructions{};
   MedianInterval first{}, warm{};
   MedianInterval over_first{};  ///< `warm` over the first manager's, round by round.
   log::Summary judged{};        ///< One pass with all checks: what was served, what was reserved.
@@ -70,15 +77,22 @@ struct Comparison {
   std::vector<std::string> notes;  ///< On the device, for a person.
   /// Those whose process ended before they had answered. They are no contestants.
   std::vector<CutOff> cut_off;
+  double threshold = 0;      ///< As CompareOptions has it.
   bool unmeasured = false;   ///< One of them did so while it was timed: there are no times.
   bool interrupted = false;  ///< Before all was measured: the contestants are not to be shown.
 };
 
 struct CompareOptions {
   std::string device = "auto";
-  bool host_clock = false;                ///< Measure also where the device has a clock of its own.
-  std::optional<std::uint64_t> rounds{};  ///< Nothing: 1 on a simulated clock, else 7.
-  std::uint64_t passes = 5;               ///< After the first, in each round.
+  bool host_clock = false;  ///< Measure also where the device has a clock of its own.
+  /// Nothing: 1 on a simulated clock, else as many as `threshold` needs and `time_ns` allows.
+  std::optional<std::uint64_t> rounds{};
+  /// After the first, in each round. Nothing: 5, or more of a short trace on a clock that measures.
+  std::optional<std::uint64_t> passes{};
+  /// The ratio up to which two are the same, less 1. Rounds go on until the interval of each ratio
+  /// of times reaches no further than half of this from its median.
+  double threshold = 0.02;
+  std::uint64_t time_ns = 30'000'000'000;  ///< After which no further round begins.
   std::string peer_program{};
   const std::atomic<bool>* interrupted = nullptr;
   std::function<void(std::uint64_t done, std::uint64_t total)> progress{};
@@ -87,7 +101,9 @@ struct CompareOptions {
 /// Replays `trace` by each manager on devices of its own: once with all checks, then in rounds, the
 /// managers in turn and each round beginning with another, without the checks, so that the times
 /// are the managers'. On a simulated clock the times are the device's calls, and the same in every
-/// round. Errors are those of a run that leaves nothing to report.
+/// round. On one that measures, each turn is a process of its own. On a simulated device those of
+/// a round share a processor, and the time is what the processor took for them.
+/// Errors are those of a run that leaves nothing to report.
 Result<Comparison> compare(const trace::Trace& trace, const std::vector<ManagerFactory>& managers,
                            const CompareOptions& options);
 

@@ -8,6 +8,7 @@
 
 #include "format/json_value.hpp"
 #include "trial/compare.hpp"
+#include "trial/verdict.hpp"
 
 namespace emm::trial {
 
@@ -17,12 +18,23 @@ struct ComparedRow {
   std::string trace, device, manager;
   std::uint64_t peak_live = 0, no_wait = 0, peak_reserved = 0;
   std::uint64_t failures = 0, hazards = 0, violations = 0;
-  MedianInterval warm{}, first{};
+  MedianInterval warm{}, first{}, instructions{};
   bool timed = true;  ///< Not so of the recorded manager.
+  /// This manager's, against each that stands before it and against the recorded one; not of what
+  /// was read from a file.
+  std::vector<PairVerdict> verdicts{};
 };
 
+/// What the recorded manager is called ("PyTorch as recorded"), and what it reserved at most.
+struct RecordedPeak {
+  std::string name;
+  std::uint64_t bytes = 0;
+};
+/// Nothing where the trace does not have it.
+std::optional<RecordedPeak> recorded_peak(const trace::Trace& trace);
+
 /// The rows of a comparison: where the trace tells what the recorded manager reserved, that is the
-/// first, "as recorded".
+/// first.
 std::vector<ComparedRow> rows_of(const Comparison& comparison, const trace::Trace& trace);
 /// Those of a JSON that compare wrote, of one trace or of several. parse_error where it is none.
 Result<std::vector<ComparedRow>> rows_of(const format::JsonValue& json, const std::string& path);
@@ -31,17 +43,29 @@ Result<std::vector<ComparedRow>> rows_of(const format::JsonValue& json, const st
 std::string to_markdown(const std::vector<ComparedRow>& rows);
 std::string to_csv(const std::vector<ComparedRow>& rows);
 
-/// A condition under which a comparison fails: "reserved > 1.02x", "failures > 0".
+/// What each manager reserved and took, as bars side by side: one SVG.
+std::string to_svg(const std::vector<ComparedRow>& rows);
+
+/// A row of which a condition holds, and a sentence about it.
+struct GateFailure {
+  std::size_t row = 0;
+  std::string words;
+};
+
+/// A condition under which a comparison fails: "reserved > 1.02x", "failures > 0", "reserved is
+/// worse".
 class Gate {
  public:
   /// Usage error where `words` are none.
   static Result<Gate> parse(const std::string& words);
 
   bool needs_baseline() const noexcept { return relative_; }
-  /// A sentence for each row of which the condition holds. A time fails only where all of its
-  /// interval does. Rows are found in `baseline` by trace, manager and device; where all of it has
-  /// one device, the device does not matter. Usage error: a row is not in it.
-  Result<std::vector<std::string>> failures(const std::vector<ComparedRow>& rows,
+  const std::string& words() const noexcept { return words_; }
+  /// The rows of which the condition holds. A time fails only where all of its interval does, and a
+  /// verdict is that against the first manager. Rows are found in `baseline` by trace, manager and
+  /// device; where all of it has one device, the device does not matter. Usage error: a row is not
+  /// in it.
+  Result<std::vector<GateFailure>> failures(const std::vector<ComparedRow>& rows,
                                             const std::vector<ComparedRow>& baseline,
                                             const std::string& baseline_path) const;
 
@@ -49,6 +73,12 @@ class Gate {
   std::string words_, measure_;
   bool above_ = true, or_equal_ = false, relative_ = false;
   double bound_ = 0;
+  std::optional<Standing> standing_{};  ///< "is worse": there is no bound.
 };
+
+/// JUnit: a suite, in it a case for each manager that serves a trace or does not, one for each of
+/// its verdicts, and one for each gate. `failures` are those of the gates, in their order.
+std::string to_junit(const std::vector<ComparedRow>& rows, const std::vector<Gate>& gates,
+                     const std::vector<std::vector<GateFailure>>& failures);
 
 }  // namespace emm::trial

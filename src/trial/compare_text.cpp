@@ -9,6 +9,8 @@
 #include "inspect/columns.hpp"
 #include "inspect/report_parts.hpp"
 #include "log/writer.hpp"
+#include "trial/compare_rows.hpp"
+#include "trial/verdict.hpp"
 
 namespace emm::trial {
 namespace {
@@ -133,7 +135,7 @@ void add_ratios(std::vector<std::string>& row, const Held& held, bool streams) {
 }
 
 /// With several devices, what is held of each is a table of its own.
-Rows rows(const Comparison& comparison) {
+Rows rows(const Comparison& comparison, const std::optional<RecordedPeak>& recorded) {
   const bool streams = streams_matter(comparison), one_device = comparison.needs.size() == 1;
   const bool simulated = comparison.clock == "simulated", beside = is_beside_model(comparison);
   Rows out{
@@ -166,6 +168,22 @@ Rows rows(const Comparison& comparison) {
                         simulated_time(*comparison.contestants[i].simulated_ns));
     }
   }
+  if (recorded) {
+    std::vector<std::string> row(out.front().size());
+    row.front() = recorded->name;
+    const auto at = static_cast<std::size_t>(
+        std::find(out.front().begin(), out.front().end(), "reserved") - out.front().begin());
+    row[at] = units::bytes(recorded->bytes);
+    if (one_device) {
+      const auto& need = comparison.needs.front();
+      const auto of = [&](std::uint64_t bound) {
+        return bound == 0 ? std::string("-") : fixed(over(recorded->bytes, bound), 3);
+      };
+      row[at + 1] = of(need.peak_live);
+      if (streams) row[at + 2] = of(need.no_wait);
+    }
+    out.insert(out.begin() + 1, std::move(row));
+  }
   for (const auto& each : comparison.cut_off) {
     std::vector<std::string> row(out.front().size(), "-");
     row.front() = each.manager;
@@ -189,8 +207,10 @@ std::string table(Rows rows) {
   if (widest <= kWidth) return out;
   std::vector<std::string> headings;
   for (auto& row : rows) {
-    headings.push_back(row.front().empty() ? std::string()
-                                           : text::format("  {}: {}\n", row.front(), row.back()));
+    headings.push_back(
+        row.front().empty()
+            ? std::string()
+            : text::format(row.back().empty() ? "  {}\n" : "  {}: {}\n", row.front(), row.back()));
     row.front().clear();
     row.pop_back();
   }
@@ -253,6 +273,47 @@ std::string footnotes(const Comparison& comparison, std::size_t width) {
     out.erase(out.size() - 4);
   }
   return out;
+}
+
+/// What each manager is beside the first, by measure.
+std::string verdict_table(const Comparison& comparison) {
+  if (comparison.contestants.size() < 2) return {};
+  struct Column {
+    std::string_view measure, head;
+  };
+  std::vector<Column> shown{{"ns_per_event", "time"}, {"first_ns_per_event", "first"}};
+  if (!comparison.contestants.front().instructions.empty())
+    shown.push_back({"instructions_per_event", "instructions"});
+  shown.push_back({"reserved", "reserved"});
+  shown.push_back({"failures", "failures"});
+  Rows table{{text::format("against {}", comparison.contestants.front().manager)}};
+  for (const auto& column : shown) table[0].emplace_back(column.head);
+  const auto verdicts = verdicts_of(comparison);
+  for (std::size_t i = 1; i < verdicts.size(); ++i) {
+    table.push_back({comparison.contestants[i].manager});
+    for (const auto& column : shown) {
+      for (const auto& verdict : verdicts[i]) {
+        if (verdict.place == std::size_t{0} && verdict.measure == column.measure)
+          table.back().push_back(in_words(verdict));
+      }
+    }
+  }
+  constexpr std::size_t kWidth = 80;
+  auto out = inspect::columns(std::string(table[0].size(), 'l'), table);
+  std::size_t widest = 0;
+  for (std::size_t at = 0, end = 0; (end = out.find('\n', at)) != out.npos; at = end + 1)
+    widest = std::max(widest, end - at);
+  if (widest > kWidth) {
+    out = text::format("  {}\n", table[0][0]);
+    for (std::size_t i = 1; i < table.size(); ++i) {
+      out += text::format("  {}\n", table[i][0]);
+      for (std::size_t column = 1; column < table[i].size(); ++column)
+        out += text::format("    {}  {}\n", table[0][column], table[i][column]);
+    }
+  }
+  return text::format("\nwithin {} % is the same:\n",
+                      fixed(100 * comparison.threshold, comparison.threshold < 0.01 ? 1 : 0)) +
+         out;
 }
 
 std::string heading(const Comparison& comparison, const trace::Trace& trace) {
@@ -318,9 +379,10 @@ std::string to_text(const Comparison& comparison, const trace::Trace& trace, int
         text::format(". The replay itself takes {} ns of each event", times_of(*comparison.engine));
   }
   out += inspect::wrapped(how, static_cast<std::size_t>(width)) + '\n';
-  out += table(rows(comparison));
+  out += table(rows(comparison, recorded_peak(trace)));
   if (comparison.needs.size() > 1) out += devices_tables(comparison);
   out += footnotes(comparison, static_cast<std::size_t>(std::min(width, 80)));
+  out += verdict_table(comparison);
   for (const auto& each : comparison.contestants) {
     if (!each.judged.first_failure) continue;
     out += log::failure_to_text(text::format("\n{} fails", each.manager),
@@ -346,6 +408,7 @@ std::string to_json(const Comparison& comparison, const trace::Trace& trace) {
     json.end_array();
   }
   json.member("events", comparison.contestants.front().judged.pass.events);
+  json.member("threshold", comparison.threshold);
   json.member("rounds", comparison.rounds).member("passes", comparison.passes);
   json.key("needs");
   inspect::to_json(json, comparison.needs);
@@ -357,6 +420,8 @@ std::string to_json(const Comparison& comparison, const trace::Trace& trace) {
     interval_to_json(json, "ns_per_event", each.warm);
     interval_to_json(json, "first_ns_per_event", each.first);
     interval_to_json(json, "over_first_manager", each.over_first);
+    if (!each.instructions.empty())
+      interval_to_json(json, "instructions_per_event", median_interval(each.instructions));
     numbers("rounds_ns_per_event", each.warm_ns);
     json.member("peak_live_bytes", pass.peak_live_bytes);
     json.member("peak_requested_bytes", pass.peak_requested_bytes);
@@ -380,6 +445,26 @@ std::string to_json(const Comparison& comparison, const trace::Trace& trace) {
   for (const auto& each : comparison.cut_off) {
     json.begin_object().member("manager", each.manager).member("exit_code", each.exit_code);
     json.member("cut_off", each.words).end_object();
+  }
+  json.end_array();
+  json.key("recorded");
+  const auto recorded = recorded_peak(trace);
+  if (recorded) {
+    json.begin_object().member("manager", recorded->name);
+    json.member("peak_reserved_bytes", recorded->bytes).end_object();
+  } else {
+    json.null();
+  }
+  json.key("verdicts").begin_array();
+  const auto verdicts =
+      recorded ? verdicts_of(comparison, recorded->bytes, recorded->name) : verdicts_of(comparison);
+  for (const auto& own : verdicts) {
+    for (const auto& verdict : own) {
+      json.begin_object().member("manager", verdict.manager).member("against", verdict.against);
+      json.member("measure", verdict.measure).member("verdict", name(verdict.standing));
+      interval_to_json(json, "ratio", verdict.ratio);
+      json.end_object();
+    }
   }
   json.end_array().end_object();
   return out + '\n';

@@ -15,7 +15,7 @@ ComparedRow row(std::string manager, std::uint64_t reserved, double ns = 100) {
           .warm = {.median = ns, .low = ns - 5, .high = ns + 5, .confidence = 0.95}};
 }
 
-std::vector<std::string> failures(const std::string& words, const std::vector<ComparedRow>& rows,
+std::vector<GateFailure> failures(const std::string& words, const std::vector<ComparedRow>& rows,
                                   const std::vector<ComparedRow>& baseline = {}) {
   const auto gate = Gate::parse(words);
   EXPECT_TRUE(gate) << words;
@@ -73,6 +73,35 @@ TEST(Rows, OfAFileThatIsNoComparisonAreAnError) {
   ASSERT_TRUE(json);
 
   EXPECT_FALSE(rows_of(*json, "x.json"));
+}
+
+TEST(Gate, JudgesTheVerdictAgainstTheFirstManager) {
+  auto slower = row("pool", 1);
+  slower.verdicts = {{.manager = "pool",
+                      .against = "cudart",
+                      .measure = "ns_per_event",
+                      .standing = Standing::worse,
+                      .place = 0},
+                     {.manager = "pool",
+                      .against = "default",
+                      .measure = "ns_per_event",
+                      .standing = Standing::better,
+                      .place = 1}};
+
+  EXPECT_EQ(failures("ns_per_event is worse", {row("cudart", 1), slower}).size(), 1u);
+  EXPECT_TRUE(failures("ns_per_event is better", {row("cudart", 1), slower}).empty());
+  EXPECT_TRUE(failures("reserved is worse", {row("cudart", 1), slower}).empty());
+}
+
+TEST(ToJunit, HasACaseForWhatEachManagerServesAndForEachCondition) {
+  const std::vector<ComparedRow> rows{row("cudart", 1000), row("pool", 2000)};
+  const std::vector<Gate> gates{*Gate::parse("reserved > 1500")};
+
+  const auto junit = to_junit(rows, gates, {*gates[0].failures(rows, {}, "")});
+
+  EXPECT_NE(junit.find("tests=\"4\" failures=\"1\" skipped=\"0\""), std::string::npos) << junit;
+  EXPECT_NE(junit.find("name=\"pool: --fail-if reserved &gt; 1500\"><failure"), std::string::npos)
+      << junit;
 }
 
 }  // namespace

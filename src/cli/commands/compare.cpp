@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 
 #include "base/text.hpp"
@@ -30,27 +31,41 @@ class Compare final : public CommandRun {
     arguments.choice("--clock", clock_, {"device", "host"},
                      "The device's clock, which is a model on a simulated device; or the host's, "
                      "which measures what the managers themselves take");
-    arguments.count("--rounds", rounds_, "N", "Turns of each manager (7; 1 on a simulated clock)");
-    arguments.count("--passes", passes_,
-                    "Timed passes in each turn, after a first one; their median counts");
+    arguments.text("--threshold", threshold_, "PERCENT",
+                   "Two are the same where all of the interval of their ratio is within this");
+    arguments.text(
+        "--time", time_, "TIME",
+        "With --clock host: how long to go on until each ratio of times is known to half "
+        "of --threshold");
+    arguments.count("--rounds", rounds_, "N",
+                    "Turns of each manager, whatever they tell (as --time says; 1 on a simulated "
+                    "clock)");
+    arguments.count("--passes", passes_, "N",
+                    "Timed passes in each turn, after a first one; their median counts (5; more of "
+                    "a short trace)");
     arguments.list(
         "--capacity", capacities_, "SIZE",
         "Compare on simulated devices of this capacity; repeatable, one comparison each");
     arguments.text("--baseline", baseline_, "FILE", "A JSON that compare wrote before");
     arguments.list("--fail-if", gates_, "CONDITION",
                    "Exit with 1 where a manager is so: 'reserved > 1.02x' of the baseline, "
-                   "'ns_per_event > 1.05x', 'failures > 0'; repeatable");
+                   "'ns_per_event > 1.05x', 'failures > 0'; or beside the first manager: 'reserved "
+                   "is worse'; repeatable");
     arguments.text("--from", from_, "FORMAT", "The traces' format, if their content does not tell");
     arguments.flag("--partial", partial_,
                    "Read a cut or damaged trace up to where the damage begins");
     offer_all_frames(arguments, all_frames_);
     arguments.output("--markdown", markdown_, "Writes a row of each manager as a Markdown table");
     arguments.output("--csv", csv_, "Writes the same as CSV, with exact bytes");
+    arguments.output("--svg", svg_, "Draws the rows as bars, as SVG");
+    arguments.output("--junit", junit_, "Writes managers, verdicts and conditions as JUnit XML");
     arguments.output("--json", json_,
                      "Writes the comparison as JSON (emmctl.compare/2; of several traces or "
                      "capacities emmctl.compare-set/1)");
     arguments.footer(
         "Bytes and failures come from one pass with all checks, times from passes without them. "
+        "A verdict is better, worse or same where the interval of a ratio says so, else "
+        "inconclusive. "
         "/live divides the reserved bytes by the peak of the live bytes, with the requests that "
         "the recording refused; no manager needs less. /no-wait, shown for traces with streams, "
         "divides them by what a manager needs that never waits for another stream. A sign beside a "
@@ -61,11 +76,19 @@ class Compare final : public CommandRun {
 
   Result<ExitCode> run(Console& console) override {
     constexpr std::uint64_t kMost = 100'000;
-    if (rounds_.value_or(1) == 0 || rounds_.value_or(1) > kMost || passes_ == 0 ||
-        passes_ > kMost) {
+    if (rounds_.value_or(1) == 0 || rounds_.value_or(1) > kMost || passes_.value_or(1) == 0 ||
+        passes_.value_or(1) > kMost) {
       return fail(Errc::usage,
                   "--rounds {} --passes {}: expected at least 1 of each, and at most {}",
-                  rounds_.value_or(1), passes_, kMost);
+                  rounds_.value_or(1), passes_.value_or(5), kMost);
+    }
+    const auto time_ns = units::parse_ns(time_);
+    if (!time_ns) return time_ns.error();
+    const auto percent = text::to_double(
+        std::string_view(threshold_).substr(0, threshold_.size() - threshold_.ends_with('%')));
+    if (!percent || !(*percent > 0 && *percent <= 100)) {
+      return fail(Errc::usage, "--threshold {}: expected a percentage above 0 and up to 100%",
+                  threshold_);
     }
     std::vector<ManagerFactory> managers;
     if (managers_.empty()) {
@@ -108,16 +131,25 @@ class Compare final : public CommandRun {
       auto loaded = load_trace(console, {.path = path, .format = from_, .partial = partial_});
       if (!loaded) return std::move(loaded).error();
       for (const auto& device : *devices) {
-        if (auto compared = compare_one(console, *loaded, managers, device, all); !compared)
+        if (auto compared =
+                compare_one(console, *loaded, managers, device, *percent, *time_ns, all);
+            !compared)
           return compared.error();
       }
     }
     if (auto written = write(console, all); !written) return written.error();
+    std::vector<std::vector<trial::GateFailure>> failures;
     for (const auto& gate : gates) {
-      const auto failures = gate.failures(all.rows, baseline, baseline_);
-      if (!failures) return failures.error();
-      for (const auto& words : *failures) console.say(words);
-      all.failed = all.failed || !failures->empty();
+      auto found = gate.failures(all.rows, baseline, baseline_);
+      if (!found) return std::move(found).error();
+      for (const auto& each : *found) console.say(each.words);
+      all.failed = all.failed || !found->empty();
+      failures.push_back(std::move(*found));
+    }
+    if (!junit_.empty() && !all.json.empty()) {
+      if (auto written = console.write(junit_, trial::to_junit(all.rows, gates, failures));
+          !written)
+        return written.error();
     }
     if (all.failed) return ExitCode::failure;
     if (!all.judged) {
@@ -156,12 +188,14 @@ class Compare final : public CommandRun {
 
   Status compare_one(Console& console, const LoadedTrace& loaded,
                      const std::vector<ManagerFactory>& managers, const std::string& device,
-                     All& all) {
+                     double percent, std::uint64_t time_ns, All& all) {
     auto comparison = trial::compare(loaded.trace, managers,
                                      {.device = device,
                                       .host_clock = clock_ == "host",
                                       .rounds = rounds_,
                                       .passes = passes_,
+                                      .threshold = percent / 100,
+                                      .time_ns = time_ns,
                                       .peer_program = console.program(),
                                       .interrupted = &interrupted(),
                                       .progress = [&](std::uint64_t done, std::uint64_t total) {
@@ -204,16 +238,21 @@ class Compare final : public CommandRun {
     if (!csv_.empty()) {
       if (auto written = console.write(csv_, trial::to_csv(all.rows)); !written) return written;
     }
-    if (json_ != "-" && markdown_ != "-" && csv_ != "-") console.result(all.text);
+    if (!svg_.empty()) {
+      if (auto written = console.write(svg_, trial::to_svg(all.rows)); !written) return written;
+    }
+    const auto outputs = {&json_, &markdown_, &csv_, &svg_, &junit_};
+    if (std::none_of(outputs.begin(), outputs.end(), [](const auto* path) { return *path == "-"; }))
+      console.result(all.text);
     return {};
   }
 
-  std::string clock_ = "device";
-  std::string device_ = "auto", json_, markdown_, csv_, baseline_, from_;
+  std::string clock_ = "device", threshold_ = "2%", time_ = "30s";
+  std::string device_ = "auto", json_, markdown_, csv_, svg_, junit_, baseline_, from_;
   std::vector<std::string> paths_, managers_, capacities_, gates_;
   CallDeadline deadline_;
   std::optional<std::uint64_t> rounds_;
-  std::uint64_t passes_ = 5;
+  std::optional<std::uint64_t> passes_;
   bool all_frames_ = false, partial_ = false;
 };
 
