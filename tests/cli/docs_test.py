@@ -44,6 +44,11 @@ def in_sentences(text):
     return [word for word in re.findall(r"`([^`\n]+)`", text) if COMMAND.match(word)]
 
 
+def words(line):
+    """A line without what only lines its words up with others."""
+    return " ".join(line.split())
+
+
 def missing(shown, printed):
     """The first shown line that is not printed where it must be; None where all are."""
     at, gap = 0, False
@@ -54,8 +59,8 @@ def missing(shown, printed):
         elif not line:
             continue
         else:
-            wanted = re.compile(".*".join(map(re.escape, line.split("..."))))
-            found = next((i for i in range(at, len(printed)) if wanted.fullmatch(printed[i].rstrip())), None)
+            wanted = re.compile(".*".join(map(re.escape, words(line).split("..."))))
+            found = next((i for i in range(at, len(printed)) if wanted.fullmatch(words(printed[i]))), None)
             if found is None or (found != at and not gap):
                 return line
             at, gap = found + 1, False
