@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -120,6 +121,16 @@ const Mutant kRightManagers[] = {
 const Mutant kDeferralMutants[] = {
     {"deferral/nests", "knows one level of deferral", "cudart",
      [](W m) { defer(m, Wrong::one_level); }},
+    {"deferral/apart", "flushes nothing while any manager defers", "default",
+     [](W m) {
+       static std::atomic<int> deferring{0};
+       count_guards(m, [](Guards&, std::size_t) { --deferring; });
+       m.on_defer_cleanup = [defer = m.on_defer_cleanup] {
+         ++deferring;
+         return defer();
+       };
+       m.on_flush = [&m] { return deferring > 0 ? Status() : m.up->flush(); };
+     }},
     {"deferral/threads", "defers the frees of the thread that began the deferral", "cudart",
      [](W m) { defer(m, Wrong::of_its_thread); }},
     {"deferral/reset", "ends the deferral with a reset", "cudart",

@@ -1183,6 +1183,15 @@ const Mutant kMutants[] = {
          kept.push_back(std::move(shell.up));
        });
      }},
+    {"stream/own_writes", "clears memory on the default stream, whatever stream it is asked for on",
+     "cudart",
+     [](W m) {
+       m.on_memalloc = [&m](auto size, auto stream) -> Result<MemoryPointer> {
+         auto memory = m.up->memalloc(size, stream);
+         if (memory) ignore(m.driver->to.memset_d8_async(memory->device_pointer(), 0, size, {}));
+         return memory;
+       };
+     }},
     {"stream/hazards", "frees on the default stream what a stream works on", "async",
      [](W m) {
        m.driver->on_mem_free_async = [&m](DevicePtr ptr, StreamHandle) {

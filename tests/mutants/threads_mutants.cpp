@@ -96,6 +96,18 @@ const Mutant kThreadsMutants[] = {
        };
        m.on_ending = [all] { all->lifetimes.clear(); };
      }},
+    {"threads/frees", "forgets a free of host memory that comes while another is made", "cudart",
+     [](W m) {
+       auto busy = std::make_shared<std::atomic<int>>(0);
+       if (!m.driver) return;
+       m.driver->on_mem_free_host = [&m, busy](HostPtr ptr) {
+         const auto others = busy->fetch_add(1);
+         std::this_thread::yield();
+         auto freed = others == 0 ? m.driver->to.mem_free_host(ptr) : Status();
+         --*busy;
+         return freed;
+       };
+     }},
     {"threads/managers_apart", "serves every device from the first one's", "cudart",
      [](W m) {
        static std::mutex mutex;

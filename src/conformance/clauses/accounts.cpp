@@ -180,6 +180,26 @@ void judge_told(Bench& b) {
                    added_bytes);
 }
 
+/// One block alone in whatever it was cut from, and a trim.
+void judge_trim_beside_one(Bench& b) {
+  for (const auto size : {std::uint64_t{1}, std::uint64_t{512}, 4_KiB, 300_KiB, 3_MiB}) {
+    auto fresh = Bench::create(b.subject(), b.clause());
+    if (!fresh) return b.inconclusive(describe(fresh.error()));
+    auto& on = **fresh;
+    on.untraceable();
+    on.expect(true, {}, {}, {});
+    const auto kept = on.try_memalloc(size);
+    if (kept && on.fill(*kept, 0x39) && on.manager().trim(0)) {
+      const auto next = on.try_memalloc(size);
+      if (next) on.fill(*next, 0x3a);
+      on.expect(on.holds(*kept, 0x39), text::format("trim(0) with {} bytes alive", size),
+                "they have other content, or are the device's again", "they are as they were");
+    }
+    b.take(on);
+    if (b.decided()) return;
+  }
+}
+
 // Host memory of the manager's own.
 
 #if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
@@ -201,6 +221,7 @@ void judge_heap(Bench& b, std::string_view done, const std::function<void()>& ac
   // What the device and the ledger remember of each handle, which is another one each time.
   constexpr std::uint64_t kOfHandle = 160;
   if (b.decided()) return;
+  bool trims = false;
   const auto repeat = [&](int count) {
     for (int i = 0; i < count; ++i) {
       act();
@@ -208,6 +229,7 @@ void judge_heap(Bench& b, std::string_view done, const std::function<void()>& ac
       b.observer().forget();
     }
     b.expect_ok("flush()", b.manager().flush());  // a thread of the manager's catches up
+    if (trims) b.expect_ok("trim(0)", b.manager().trim(0));
     b.watch().forget();
     b.observer().forget();
   };
@@ -217,18 +239,28 @@ void judge_heap(Bench& b, std::string_view done, const std::function<void()>& ac
       count += b.watch().ledger().calls(call).made;
     return count;
   };
-  repeat(first);
   std::uint64_t least = ~std::uint64_t{0};
-  for (int round = 0; round < 3 && least != 0; ++round) {
-    const auto handles_before = handles();
-    const auto before = heap_in_use();
-    repeat(times);
-    const auto after =
-        heap_in_use() - std::min(heap_in_use(), kOfHandle * (handles() - handles_before));
-    least = std::min(least, after > before ? after - before : 0);
+  const auto grows = [&] {
+    repeat(first);
+    least = ~std::uint64_t{0};
+    for (int round = 0; round < 3 && least != 0; ++round) {
+      const auto handles_before = handles();
+      const auto before = heap_in_use();
+      repeat(times);
+      const auto after =
+          heap_in_use() - std::min(heap_in_use(), kOfHandle * (handles() - handles_before));
+      least = std::min(least, after > before ? after - before : 0);
+    }
+    return least >= static_cast<std::uint64_t>(times) * kLeast;
+  };
+  bool is_growing = grows();
+  // Records of idle memory that the manager keeps go with that memory.
+  const auto held = b.held();
+  if (is_growing && b.manager().trim(0) && b.held() < held) {
+    trims = true;
+    is_growing = grows();
   }
-  b.expect(least < static_cast<std::uint64_t>(times) * kLeast,
-           text::format("{} times {}", times, done),
+  b.expect(!is_growing, text::format("{} times {}", times, done),
            text::format("{} bytes more of the process's heap are in use, {} each time", least,
                         least / static_cast<std::uint64_t>(times)),
            "no more than before");
@@ -493,6 +525,7 @@ constexpr Clause kAccountsClauses[] = {
              kept = b.memalloc(64_KiB);
              b.fill(kept, 0x37);
            }
+           judge_trim_beside_one(b);
          }},
 
     {.id = "accounts/host_heap",

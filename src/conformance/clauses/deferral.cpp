@@ -280,6 +280,53 @@ void check_nesting(Bench& b, Kind kind, const Observed& observed) {
   }
 }
 
+/// Counters of few bits, or of few levels, come to their end.
+void check_deep_nesting(Bench& b, Kind kind, const Observed& observed) {
+  static constexpr std::size_t kDepth = 300;
+  std::vector<Deferral> deferrals;
+  while (deferrals.size() < kDepth) deferrals.push_back(b.defer());
+  FreedBlock block(b, kind, observed.patience);
+  if (!block.is_made()) return;
+  block.drop();
+  const auto when = [](std::size_t left) {
+    return text::format("inside {} deferrals, of which {} have not ended", kDepth, left);
+  };
+  for (const auto left : {kDepth, kDepth - 44, kDepth / 2, std::size_t{16}, std::size_t{1}}) {
+    while (deferrals.size() > left) deferrals.pop_back();
+    expect_held(b, block, kind, observed, when(left));
+    if (b.decided()) return;
+  }
+  deferrals.clear();
+  expect_back(b, block, kind, when(0));
+}
+
+// Deferrals of another manager of the same library.
+
+void check_apart(Bench& b, Kind kind, const Observed& observed) {
+  const auto other = fresh(b);
+  if (!other) return;
+  other->manager();
+  {
+    const auto deferred = other->manager().defer_cleanup();
+    FreedBlock block(b, kind, observed.patience);
+    if (!block.is_made()) return;
+    block.drop();
+    b.expect_ok("flush()", b.manager().flush());
+    b.expect(block.is_back(),
+             text::format("{} freed, then flush(), while another manager defers", name(kind)),
+             "its free is not made", "it is made: that deferral is the other manager's");
+  }
+  if (b.decided()) return;
+  auto deferred = b.defer();
+  FreedBlock block(b, kind, observed.patience);
+  if (!block.is_made()) return;
+  block.drop();
+  { const auto others = other->manager().defer_cleanup(); }
+  expect_held(b, block, kind, observed,
+              "inside a deferral, while one of another manager began and ended");
+  deferred.end();
+}
+
 // A deferral that begins, sees a free and ends on three threads.
 
 void check_threads(Bench& b, Kind kind, const Observed& observed) {
@@ -538,7 +585,20 @@ constexpr Clause kDeferralClauses[] = {
      .source = "NBEP 7; DOC; emm/defer_cleanup.hpp",
      .level = Level::must,
      .scope = Scope::all,
-     .check = [](Bench& b) { for_each_deferred(b, check_nesting); }},
+     .check =
+         [](Bench& b) {
+           for_each_deferred(b, [](Bench& trial, Kind kind, const Observed& observed) {
+             check_nesting(trial, kind, observed);
+             if (!trial.decided()) check_deep_nesting(trial, kind, observed);
+           });
+         }},
+
+    {.id = "deferral/apart",
+     .rule = "A deferral holds back the frees of its own manager, and of no other.",
+     .source = "emm_plugin.h, defer_cleanup; DFR-6",
+     .level = Level::must,
+     .scope = Scope::all,
+     .check = [](Bench& b) { for_each_deferred(b, check_apart); }},
 
     {.id = "deferral/threads",
      .rule = "A deferral is the manager's, and no thread's: it may begin on one, hold back the "

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -217,19 +218,43 @@ void check_frees_told(Bench& b) {
 
 void check_words(Bench& b) {
   using std::chrono::steady_clock;
-  constexpr std::array<std::uint64_t, 2> kSizes{(std::uint64_t{1} << 61) + 4_KiB,
-                                                (std::uint64_t{1} << 62) + 8_KiB};
   b.untraceable();
   auto& manager = b.manager();
-  const auto words_of = [&](std::uint64_t size) {
-    const auto refused = manager.memalloc(size);
-    return refused ? std::string() : std::string(refused.error().message);
+  const auto range = b.buffer();
+  const auto pinned = b.try_pin(range);
+  /// A request that fails, whatever the device has.
+  struct Refused {
+    std::string_view done;
+    std::function<std::string()> words;
   };
-  const std::array words{words_of(kSizes[0]), words_of(kSizes[1])};
-  bool is_steady = !words[0].empty() && words[0] != words[1];
-  for (int i = 0; i < 4; ++i)
-    is_steady = is_steady && words_of(kSizes[0]) == words[0] && words_of(kSizes[1]) == words[1];
-  if (!is_steady)
+  const auto words_of = [](const auto& made) {
+    return made ? std::string() : std::string(made.error().message);
+  };
+  constexpr auto kHuge = (std::uint64_t{1} << 61) + 4_KiB;
+  const std::array all{
+      Refused{"memalloc of more than 2^61 bytes",
+              [&] { return words_of(manager.memalloc(kHuge)); }},
+      Refused{"memalloc of more than 2^62 bytes",
+              [&] { return words_of(manager.memalloc(2 * kHuge)); }},
+      Refused{"memalloc(0)", [&] { return words_of(manager.memalloc(0)); }},
+      Refused{"mempin of a region that is pinned",
+              [&] { return pinned ? words_of(manager.mempin(range, {})) : std::string(); }},
+      Refused{"memhostalloc of more than 2^61 bytes",
+              [&] { return words_of(manager.memhostalloc(kHuge, {})); }}};
+  std::array<const Refused*, 2> pair{};
+  std::array<std::string, 2> words;
+  for (const auto& one : all) {
+    const auto said = one.words();
+    bool is_steady = !said.empty();
+    for (int i = 0; i < 4; ++i) is_steady = is_steady && one.words() == said;
+    if (!is_steady || (pair[0] != nullptr && said == words[0])) continue;
+    const auto at = pair[0] == nullptr ? 0u : 1u;
+    pair[at] = &one;
+    words[at] = said;
+    if (at == 1) break;
+  }
+  b.watch().forgive();
+  if (pair[1] == nullptr)
     return b.not_applicable("the words of an error do not tell one request from another");
   b.expect(true, {}, {}, {});
   std::mutex mutex;
@@ -240,7 +265,7 @@ void check_words(Bench& b) {
       std::string seen;
       {
         const InManager in_manager;
-        seen = words_of(kSizes[at]);
+        seen = pair[at]->words();
       }
       if (seen == words[at]) continue;
       const std::lock_guard lock(mutex);
@@ -250,11 +275,12 @@ void check_words(Bench& b) {
   });
   for (std::size_t at = 0; at < 2; ++at) {
     b.expect(wrong[at].empty(),
-             text::format("memalloc({}), which fails, while another thread's memalloc({}) fails",
-                          kSizes[at], kSizes[1 - at]),
+             text::format("{}, which fails, while another thread's {} fails", pair[at]->done,
+                          pair[1 - at]->done),
              text::format("last_error() says \"{}\"", text::printable(wrong[at], 120)),
              text::format("\"{}\", as without the other thread", text::printable(words[at], 120)));
   }
+  b.watch().forgive();
 }
 
 constexpr Clause kErrorsClauses[] = {
@@ -350,15 +376,17 @@ constexpr Clause kErrorsClauses[] = {
      .scope = Scope::all,
      .check =
          [](Bench& b) {
-           constexpr std::string_view kOption = "no_such_option=1";
            if (!b.subject().with_options)
              return b.not_applicable("this manager cannot be asked with other options");
-           const auto found = b.subject().with_options(kOption);
-           const auto made = found ? found->make({}) : found.error();
-           const bool refused = !made && (made.error().code == Errc::usage ||
-                                          made.error().code == Errc::invalid_value);
-           b.expect(refused, text::format("the option {}", kOption),
-                    made ? "a manager" : describe(made.error()), code(1));
+           for (const std::string_view option :
+                {"no_such_option=1", "no_such_option", "no_such_option=", "no_such_option=,name"}) {
+             const auto found = b.subject().with_options(option);
+             const auto made = found ? found->make({}) : found.error();
+             const bool refused = !made && (made.error().code == Errc::usage ||
+                                            made.error().code == Errc::invalid_value);
+             b.expect(refused, text::format("the option {}", option),
+                      made ? "a manager" : describe(made.error()), code(1));
+           }
          }},
 
     {.id = "suite/size_zero",

@@ -1,3 +1,5 @@
+#include <array>
+
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 
@@ -96,9 +98,18 @@ constexpr Clause kInterfaceClauses[] = {
            b.fill(block, 0x11);
            b.watch().forget();
            constexpr int kTimes = 300;
-           for (int i = 0; i < kTimes && !b.decided(); ++i)
+           std::array<std::uint64_t, 3> held{};  // at first, in the middle and at the end
+           for (int i = 0; i < kTimes && !b.decided(); ++i) {
+             if (i % (kTimes / 2) == 1) held[static_cast<std::size_t>(i / (kTimes / 2))] = b.held();
              b.expect_ok(text::format("initialize(), for the time {}", i + 2),
                          b.manager().initialize());
+           }
+           held[2] = b.held();
+           b.expect(held[1] <= held[0] || held[2] <= held[1],
+                    text::format("initialize(), {} times", kTimes + 1),
+                    text::format("{} bytes of the device are held, and {} in the middle", held[2],
+                                 held[1]),
+                    text::format("{}, as before", held[0]));
            b.expect_equal("frees by it", b.ends(), 0u);
            b.expect(block.alive() && b.holds(block, 0x11), "initialize(), again",
                     "live memory is lost", "it is as it was");

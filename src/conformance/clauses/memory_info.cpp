@@ -54,6 +54,10 @@ class InfoProgram {
     ask("with 24 MiB alive besides");
     if (!take(12_MiB * unit_)) return;
     ask("with 12 MiB alive besides");
+    for (const bool is_taken : {true, false}) {
+      if (!others_take(is_taken ? 8_MiB * unit_ : 0)) return;
+      ask(is_taken ? "after others took memory of the device" : "after others gave it back");
+    }
     end(1);
     ask("after the 24 MiB were freed");
     fill_up();
@@ -114,6 +118,23 @@ class InfoProgram {
   }
 
  private:
+  /// Others than the manager hold so much more than at first.
+  bool others_take(std::uint64_t size) {
+    if (others_.value != 0) {
+      if (!b_.device().mem_free(std::exchange(others_, {}))) return false;
+      free_before_ += taken_;
+    }
+    taken_ = size;
+    if (size == 0) return true;
+    const auto before = b_.device().mem_get_info();
+    const auto made = b_.device().mem_alloc(size);
+    const auto after = b_.device().mem_get_info();
+    if (!before || !made || !after) return false;
+    others_ = *made;
+    taken_ = less(before->free, after->free);
+    free_before_ -= taken_;
+    return true;
+  }
   bool take(std::uint64_t size) {
     auto block = b_.try_memalloc(size);
     if (!block && block.error().code == Errc::not_supported) block = b_.try_managed(size);
@@ -190,6 +211,8 @@ class InfoProgram {
   Bench& b_;
   std::uint64_t unit_;
   std::uint64_t free_before_ = 0;
+  DevicePtr others_;
+  std::uint64_t taken_ = 0;
   InfoSample full_;
   std::vector<BenchMemory> live_;
   std::vector<InfoSample> samples_;

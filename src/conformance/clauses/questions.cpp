@@ -176,6 +176,19 @@ constexpr Clause kQuestionsClauses[] = {
              if (!judge_handle(b, block.view())) return;
              if (!judge_handle(b, *block.view().view(64, 128))) return;
            }
+           if (!b.is_simulated() || b.decided()) return;
+           // An offset that 32 bits do not count.
+           auto large = b.with_capacity("40GiB");
+           if (!large) return b.inconclusive(describe(large.error()));
+           const auto block = (*large)->try_memalloc(9_GiB);
+           (*large)->expect(true, {}, {}, {});
+           if (block) {
+             for (const auto from : {4_GiB, 5_GiB + 512, 9_GiB - 64}) {
+               const auto part = block->view().view(from, from + 64);
+               if (!part || !judge_handle(**large, *part)) break;
+             }
+           }
+           b.take(**large);
          }},
 
     {.id = "IPC-3",

@@ -1,6 +1,8 @@
+#include <array>
 #include <list>
 #include <vector>
 
+#include "base/host_memory.hpp"
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 
@@ -71,6 +73,47 @@ void judge_region_pinned_again(Bench& b) {
            "cuMemHostUnregister was called: the region is no longer page-locked",
            "it is page-locked until its second pointer ends");
   if (again && !b.device().mem_host_unregister(range.pointer)) return;
+}
+
+/// However much was alive, and whichever thread asked for it, all can be had again.
+void judge_many_of_threads(Bench& b) {
+  constexpr std::size_t kBlocks = 960, kOfThread = kBlocks / 4;
+  auto fresh = Bench::create(b.subject(), b.clause());
+  if (!fresh) return b.inconclusive(describe(fresh.error()));
+  auto& on = **fresh;
+  on.untraceable();
+  on.expect(true, {}, {}, {});
+  on.leave_on_device(64_MiB);
+  on.manager();
+  std::vector<BenchMemory> stale;  // nothing ends but by the reset
+  std::array<std::size_t, 2> served{};
+  for (auto& count : served) {
+    const auto ask = [&] {
+      for (std::size_t i = 0; i < kOfThread; ++i) {
+        auto block = on.try_memalloc(64_KiB);
+        if (!block) return;
+        stale.push_back(*std::move(block));
+        ++count;
+      }
+    };
+    ask();
+    start_thread(ask).join();
+    ask();
+    start_thread(ask).join();
+    on.reset();
+    on.expect_ok("flush()", on.manager().flush());
+    if (const auto live = on.manager().state().live_bytes)
+      on.expect_equal(text::format("live bytes after a reset of {} blocks, half of them asked for "
+                                   "by other threads",
+                                   count),
+                      *live, 0u);
+  }
+  on.expect(served[1] + served[0] / 16 >= served[0],
+            text::format("a reset of {} blocks of 64 KiB, half of them asked for by other threads, "
+                         "and the same requests again, with 64 MiB left on the device",
+                         served[0]),
+            text::format("{} are served", served[1]), text::format("{}", served[0]));
+  b.take(on);
 }
 
 constexpr Clause kResetClauses[] = {
@@ -183,6 +226,7 @@ constexpr Clause kResetClauses[] = {
              Everything next(b, 40);
              b.expect_ok("flush()", b.manager().flush());
              b.watch().forget();
+             const auto live_bytes = b.manager().state().live_bytes;
              for (std::size_t i = 0; i < stale.blocks().size(); ++i) {
                if (i % 3 == 0 && stale.blocks()[i].free())
                  b.expect(false, "free() of memory that a reset ended", "success", "an error");
@@ -195,6 +239,10 @@ constexpr Clause kResetClauses[] = {
                         text::format("{} calls of {}", b.count(call), call_info(call).cuda_name),
                         "none");
              }
+             const auto live_after = b.manager().state().live_bytes;
+             b.expect(live_after == live_bytes, "ends of memory that a reset ended before",
+                      text::format("live bytes {}", live_after.value_or(0)),
+                      text::format("{}, as before them", live_bytes.value_or(0)));
              b.expect(next.is_whole(), "ends of memory that a reset ended before",
                       "memory handed out since is lost", "it is as it was");
              for (const auto& block : next.blocks()) {
@@ -221,6 +269,8 @@ constexpr Clause kResetClauses[] = {
      .check =
          [](Bench& b) {
            if (b.is_numba()) return b.not_applicable("as Numba, pinned memory survives: RST-5");
+           judge_many_of_threads(b);
+           if (b.decided()) return;
            b.leave_on_device(96_MiB);
            b.manager();
            b.expect(true, {}, {}, {});

@@ -325,8 +325,8 @@ constexpr Clause kSizesClauses[] = {
          }},
 
     {.id = "suite/many",
-     .rule = "Thousands of small blocks live side by side, and tens of thousands one after the "
-             "other.",
+     .rule = "Thousands of blocks live side by side, large and small, and tens of thousands one "
+             "after the other.",
      .source = "rmm, mr_ref_test",
      .level = Level::must,
      .scope = Scope::all,
@@ -353,6 +353,33 @@ constexpr Clause kSizesClauses[] = {
                } else {
                  blocks[i * 7 % kLive] = *std::move(block);
                }
+             }
+           });
+           if (b.decided()) return;
+           on_roomy_device(b, "64GiB", [](Bench& on) {
+             // Each of these may be an allocation of the driver.
+             constexpr std::size_t kLarge = 1'100;
+             std::vector<BenchMemory> blocks;
+             if (const auto limit = on.capacity().limit) {
+               // A limit of bytes is the same for requests of any size.
+               while (auto block = on.try_memalloc(17_MiB)) {
+                 blocks.push_back(*std::move(block));
+                 if (blocks.size() == kLarge) break;
+               }
+               const auto served = blocks.size() * 17_MiB;
+               on.expect(
+                   served <= 2 * *limit + 64_MiB,
+                   text::format("requests for 1 MiB until one is refused, with {} bytes held "
+                                "of the device; then, of another manager, for 17 MiB",
+                                *limit),
+                   text::format("{} bytes are served: the limit is a number of pieces", served),
+                   "about as many bytes of either size");
+               return;
+             }
+             while (blocks.size() < kLarge && !on.decided()) {
+               auto block = on.try_memalloc(17_MiB);
+               if (!on.gives(block, 17_MiB)) return;
+               blocks.push_back(*std::move(block));
              }
            });
          }},

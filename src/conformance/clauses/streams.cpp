@@ -1,5 +1,11 @@
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <thread>
 
+#include "base/host_memory.hpp"
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 
@@ -183,6 +189,141 @@ void run_stream_programs(Bench& b) {
   }
 }
 
+/// Two streams that wait for nobody, on a bench whose order is checked.
+class TwoStreams {
+ public:
+  explicit TwoStreams(Bench& bench) : b_(bench), order_(bench.watch_order()) {
+    b_.untraceable();
+    b_.expect(true, {}, {}, {});
+    for (auto& stream : streams_) {
+      auto made = b_.ordered().stream_create(StreamKind::non_blocking);
+      if (made) stream = *made;
+    }
+    if (streams_[1].value == 0) b_.inconclusive("the device has no streams");
+  }
+  ~TwoStreams() {
+    for (const auto stream : streams_) {
+      if (stream.value != 0 && !b_.ordered().stream_destroy(stream))
+        return;  // the device goes next
+    }
+  }
+  TwoStreams(const TwoStreams&) = delete;
+  TwoStreams& operator=(const TwoStreams&) = delete;
+  StreamHandle operator[](std::size_t at) const noexcept { return streams_[at]; }
+  order::Checker& order() noexcept { return order_; }
+  void expect_order(std::string_view done) {
+    for (const auto& hazard : order_.take_found())
+      b_.expect(false, done,
+                text::format("memory of block {} is handed out while work on it may be pending",
+                             hazard.id),
+                "the new owner's stream waits for that work, or all of the device was waited for");
+  }
+
+ private:
+  Bench& b_;
+  order::Checker& order_;
+  std::array<StreamHandle, 2> streams_{};
+};
+
+/// A block that is used and freed on another stream than its own, again and again.
+void change_streams_often(Bench& b) {
+  constexpr std::uint32_t kTimes = 1'100;
+  b.untraceable();
+  TwoStreams streams(b);
+  b.manager();
+  for (std::uint32_t i = 1; i <= kTimes && !b.decided(); ++i) {
+    auto block = b.try_memalloc(64_KiB, streams[0]);
+    if (!block) return;
+    streams.order().allocated(0, i, block->device(), 64_KiB, streams[0]);
+    streams.expect_order(
+        text::format("memalloc on one stream, and free() on another, {} times", i - 1));
+    streams.order().ending(0, i, block->device(), streams[1]);
+    if (!block->free(streams[1])) return;
+  }
+}
+
+/// Hears of each call of a manager after all else has.
+class Afterwards final : public CallHook {
+ public:
+  std::function<void(const CallEvent&)> hears;
+  std::int32_t before(const CallEvent&) override { return 0; }
+  void after(const CallEvent& event) override {
+    if (hears) hears(event);
+  }
+};
+
+/// Memory runs out, and the manager waits for the device. What another thread frees when that wait
+/// is over was not waited for.
+void free_after_a_wait(Bench& b) {
+  constexpr auto kSize = 4_MiB;
+  TwoStreams streams(b);
+  b.leave_on_device(64_MiB);
+  Afterwards afterwards;
+  ForwardingDriver driver(b.ordered(), afterwards);
+  auto made = b.subject().factory.make({.driver = &driver,
+                                        .runtime = b.runtime(),
+                                        .clock = &b.platform().clock(),
+                                        .observer = &b.observer(),
+                                        .profile = b.subject().profile});
+  if (!made || !(*made)->initialize()) return;
+  auto& manager = **made;
+  std::vector<MemoryPointer> blocks;
+  const auto allocated = [&](const MemoryPointer& block, std::size_t stream) {
+    streams.order().allocated(0, static_cast<std::uint32_t>(blocks.size() + 1),
+                              block.device_pointer(), kSize, streams[stream]);
+  };
+  while (blocks.size() < 20) {
+    auto block = manager.memalloc(kSize, streams[0]);
+    if (!block) break;
+    allocated(*block, 0);
+    blocks.push_back(*std::move(block));
+  }
+  if (blocks.size() < 4) return;
+  std::atomic<bool> is_due{true}, is_freed{false};
+  std::thread other;
+  afterwards.hears = [&](const CallEvent& event) {
+    const bool waits = event.call == Call::ctx_synchronize ||
+                       event.call == Call::stream_synchronize ||
+                       event.call == Call::event_synchronize;
+    if (!waits || !is_due.exchange(false)) return;
+    other = start_thread([&] {
+      streams.order().ending(0, 2, blocks[1].device_pointer(), streams[0]);
+      static_cast<void>(blocks[1].free(streams[0]).has_value());
+      is_freed = true;
+    });
+    // A manager that holds a lock here waits no longer for the free than that.
+    for (int i = 0; i < 200 && !is_freed; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  const auto next = manager.memalloc(kSize, streams[1]);
+  is_due = false;
+  if (other.joinable()) other.join();
+  if (next) allocated(*next, 1);
+  streams.expect_order(
+      "memalloc where memory is out, and a free on another stream after the manager's wait");
+}
+
+/// What the manager writes comes before what its new owner does, on whatever stream.
+void check_own_writes(Bench& b) {
+  b.untraceable();
+  const auto stream = b.device().stream_create(StreamKind::non_blocking);
+  if (!stream) return b.inconclusive(describe(stream.error()));
+  for (int i = 0; i < 24 && !b.decided(); ++i) {
+    const auto size = std::array{4_KiB, 64_KiB, 1_MiB, 3_MiB}[static_cast<std::size_t>(i % 4)];
+    const auto value = static_cast<std::uint8_t>(i + 1);
+    const auto block = b.memalloc(size, *stream);
+    if (b.decided()) break;
+    if (!b.device().memset_d8_async(block.device(), value, size, *stream) ||
+        !b.device().stream_synchronize(*stream) || !b.device().ctx_synchronize())
+      break;
+    b.expect(
+        b.holds(block, value),
+        text::format("{} bytes asked for and written on a stream that waits for no other", size),
+        "other content when the device was waited for", "what was written");
+  }
+  if (!b.device().stream_destroy(*stream)) return;  // the device goes next
+}
+
 constexpr Clause kStreamsClauses[] = {
     {.id = "stream/hazards",
      .rule = "Memory goes to another stream, or back to the device, only when work that may touch "
@@ -191,7 +332,25 @@ constexpr Clause kStreamsClauses[] = {
      .level = Level::must,
      .scope = Scope::all,
      .may_fail_with = "stream/reuse_waits suite/cross_stream_free threads/default_streams",
-     .check = run_stream_programs},
+     .check =
+         [](Bench& b) {
+           for (const auto check : {change_streams_often, free_after_a_wait}) {
+             auto fresh = Bench::create(b.subject(), b.clause());
+             if (!fresh) return b.inconclusive(describe(fresh.error()));
+             check(**fresh);
+             b.take(**fresh);
+             if (b.decided()) return;
+           }
+           run_stream_programs(b);
+         }},
+
+    {.id = "stream/own_writes",
+     .rule = "What a manager itself writes to memory comes before all that its new owner does "
+             "there.",
+     .source = "emm_plugin.h, memalloc: the memory may be used by work put on the stream",
+     .level = Level::must,
+     .scope = Scope::all,
+     .check = check_own_writes},
 };
 
 }  // namespace

@@ -277,6 +277,33 @@ void check_ended_threads(Bench& b) {
   }
 }
 
+// Frees that threads make at once.
+
+void check_frees_at_once(Bench& b) {
+  b.untraceable();
+  auto& manager = b.manager();
+  b.expect(true, {}, {}, {});
+  constexpr std::size_t kThreads = 4;
+  std::array<HostRange, kThreads> regions;
+  for (auto& region : regions) region = b.buffer();
+  std::atomic<std::uint64_t> ended{0};
+  const auto until = steady_clock::now() + std::chrono::milliseconds(60);
+  run_interrupted(b, kThreads, [&](std::size_t at) {
+    for (std::uint64_t i = 0; i % 8 != 0 || steady_clock::now() < until; ++i) {
+      const InManager in_manager;
+      const auto host = manager.memhostalloc(64, {.mapped = i % 2 == 0});
+      const auto managed = manager.memallocmanaged(64, AttachFlags::global);
+      const auto device = manager.memalloc(1_KiB);
+      const auto region = manager.mempin(regions[at], {});
+      ended += (host ? 1u : 0u) + (managed ? 1u : 0u) + (device ? 1u : 0u) + (region ? 1u : 0u);
+      if (i % kThreads == at && !manager.flush()) return;
+    }
+  });
+  b.expect_balance(text::format(
+      "{} blocks of every kind that four threads freed at once, flush(), the manager's end",
+      ended.load()));
+}
+
 // Two managers of one library.
 
 /// A manager of its own, whose driver calls are watched apart.
@@ -559,6 +586,14 @@ constexpr Clause kThreadsClauses[] = {
      .level = Level::must,
      .scope = Scope::all,
      .check = check_ended_threads},
+
+    {.id = "threads/frees",
+     .rule = "What threads free and flush at once, of whatever kind, is freed once, and all of it.",
+     .source = "emm_plugin.h: any thread",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "threads/overlap threads/accounts suite/threads",
+     .check = check_frees_at_once},
 
     {.id = "threads/managers_apart",
      .rule = "Two managers of one library serve each its own device, end each its own memory and "
