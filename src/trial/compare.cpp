@@ -11,6 +11,7 @@
 #include "replay/null_manager.hpp"
 #include "trial/one_processor.hpp"
 #include "trial/setting.hpp"
+#include "trial/verdict.hpp"
 
 namespace emm::trial {
 namespace {
@@ -194,6 +195,7 @@ class Contest {
         if (!ratio) continue;
         const auto reach = std::max(ratio->high - ratio->median, ratio->median - ratio->low);
         if (reach > options_.threshold / 2 * ratio->median) return false;
+        if (standing_of(*ratio, options_.threshold) == Standing::inconclusive) return false;
       }
     }
     return true;
