@@ -4,6 +4,7 @@
 #include <chrono>
 #include <random>
 
+#include "base/prng.hpp"
 #include "base/text.hpp"
 #include "harness/apart.hpp"
 #include "harness/device_stack.hpp"
@@ -233,7 +234,7 @@ class Contest {
   std::optional<int> processor_;  // That the turns of this round share.
   std::uint64_t rounds_expected_ = kRoundsLeast;
   std::chrono::steady_clock::time_point began_;
-  std::minstd_rand random_{std::random_device{}()};
+  std::minstd_rand random_{static_cast<std::minstd_rand::result_type>(random_seed())};
 };
 
 }  // namespace
