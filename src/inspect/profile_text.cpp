@@ -5,6 +5,7 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "format/sparkline.hpp"
 #include "inspect/columns.hpp"
 #include "inspect/report_parts.hpp"
 
@@ -83,7 +84,7 @@ std::string summary(const Recording& recording, const Profile& profile, const Sh
            (profile.failed == 0 ? "" : text::format("; {} more failed", grouped(profile.failed)))});
   if (profile.live.count > 0) {
     peak("peak live", profile.live);
-    rows.push_back({"over events", sparkline(profile.live_over_events, shown.blocks)});
+    rows.push_back({"over events", format::sparkline(profile.live_over_events, shown.blocks)});
   }
   if (profile.live_by_device.size() > 1) {
     for (const auto& [device, at] : profile.live_by_device)
@@ -327,6 +328,17 @@ std::string to_text(const Recording& recording, const Profile& profile, const Gr
   return out + growth_text(recording, growth, shown);
 }
 
+/// What the regions have that are not shown.
+static std::string rest_of(const Space& map, std::size_t limit) {
+  auto used = map.used + map.pending, free = map.free;
+  for (const auto place : largest(map, limit)) {
+    used -= map.regions[place].used + map.regions[place].pending;
+    free -= map.regions[place].free;
+  }
+  return text::format("  ... and {} smaller ones, with {} used and {} free\n",
+                      grouped(map.regions.size() - limit), bytes(used), bytes(free));
+}
+
 std::string to_text(const Recording&, const Space& map, const Shown& shown) {
   constexpr std::size_t kBar = 48;
   auto out = text::format("\nAddress space after event {}: {} in {}\n", grouped(map.event),
@@ -343,7 +355,7 @@ std::string to_text(const Recording&, const Space& map, const Shown& shown) {
   }
   Rows rows{{"address", "size", "used", "largest free", "#used  +partly  ~kept  .free"}};
   const auto limit = std::max<std::size_t>(4 * shown.top, 1);
-  for (const auto place : fullest(map, limit)) {
+  for (const auto place : largest(map, limit)) {
     const auto& region = map.regions[place];
     std::string shape;
     std::size_t block = 0;
@@ -361,9 +373,7 @@ std::string to_text(const Recording&, const Space& map, const Shown& shown) {
                     bytes(region.largest_free), shape});
   }
   out += columns("lrrrl", rows);
-  if (map.regions.size() > limit)
-    out +=
-        text::format("  ... and {} more, with less in them\n", grouped(map.regions.size() - limit));
+  if (map.regions.size() > limit) out += rest_of(map, limit);
   return out;
 }
 

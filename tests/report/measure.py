@@ -51,12 +51,13 @@ def main():
                 browser.screenshot(given.screenshot, whole=not given.window)
                 continue
             first = browser.run("emmctl.timings.preview || performance.now()") / 1000
+            placed = browser.run("emmctl.timings.placed || 0") / 1000
             shown = browser.run("emmctl.timings.shown || performance.now()") / 1000
             if browser.run("!!emmctl.state.chart"):
                 frames, drawing = drag(browser)
             else:
                 frames, drawing = [], []
-            print(f"{os.path.getsize(page) / 1e6:7.2f} MB, first picture after {first:.2f} s, every event after {shown:.2f} s (processor time {taken:.2f} s), "
+            print(f"{os.path.getsize(page) / 1e6:7.2f} MB, first picture after {first:.2f} s, every event after {shown:.2f} s, the address map after {placed:.2f} s (processor time {taken:.2f} s), "
                   f"a frame while dragging {middle(frames):.1f} ms (most {max(frames, default=0):.1f}), drawing {middle(drawing):.1f} ms  {page}")
             for complaint in browser.complaints:
                 print("  ", complaint)

@@ -79,10 +79,11 @@ function runsOf(traces) {
   traces.forEach((about, trace) => {
     const peak = about.inspect.peak_live.bytes, backing = about.inspect.backing;
     const needs = about.devices.map(device => device.no_wait || 0), capacity = about.devices.map(device => device.capacity || 0);
+    const summed = about.devices.length > 1 ? `, ${about.devices.length} devices summed` : '';
     const base = {trace, about, live: peak, noWait: needs.reduce((a, b) => a + b, 0), capacity: capacity.reduce((a, b) => a + b, 0)};
-    runs.push({...base, name: short(about.path), manager: backing ? 'as recorded' : 'live alone', overview: about.reserved_overview,
+    runs.push({...base, name: short(about.path), manager: (backing ? 'as recorded' : 'live alone') + summed, overview: about.reserved_overview,
                reserved: backing ? backing.peak_reserved.bytes : null, failures: about.inspect.failed});
-    about.managers.forEach(manager => runs.push({...base, name: short(about.path), manager: manager.name, overview: manager.overview,
+    about.managers.forEach(manager => runs.push({...base, name: short(about.path), manager: manager.name + summed, overview: manager.overview,
                                                  reserved: manager.summary.peak_reserved_bytes, failures: manager.summary.failures}));
   });
   return runs;
@@ -118,13 +119,18 @@ const RESULTS = {
   },
   compare(content) {
     const most = Math.max(1, ...content.managers.map(each => each.peak_reserved_bytes));
-    const time = each => each.ns_per_event.median ? `${duration(Math.round(each.ns_per_event.median))}, ${duration(Math.round(each.ns_per_event.low))} to ${duration(Math.round(each.ns_per_event.high))}` : '0 ns';
+    const ns = value => value < 100 ? `${value.toFixed(1)} ns` : duration(Math.round(value));
+    const time = each => each.ns_per_event.median ? ns(each.ns_per_event.median) + (each.ns_per_event.low < each.ns_per_event.high ? `, ${ns(each.ns_per_event.low)} to ${ns(each.ns_per_event.high)}` : '') : '0 ns';
+    // Of two managers of one name the verdicts stand in the order of the managers.
+    const against = (content.verdicts || []).filter(each => each.against === content.managers[0].manager), WORDS = {ns_per_event: 'time', reserved: 'reserved'};
+    const verdicts = (each, i) => i === 0 ? '' : h('span', {}, against.filter(verdict => verdict.manager === each.manager && WORDS[verdict.measure]).slice(0, 2).map((verdict, n) =>
+      [n ? ', ' : '', `${WORDS[verdict.measure]} `, h('span', {class: {worse: 'bad', better: 'good'}[verdict.verdict] || ''}, verdict.verdict), verdict.ratio && verdict.ratio.median && verdict.verdict !== 'same' ? ` ${verdict.ratio.median.toFixed(2)}` : '']));
     return [h('p', {class: 'prose'}, `${content.trace} on ${content.device}. Times are of the ${content.clock} clock, an event.`),
-            table(['Manager', numeric('Peak reserved'), '', numeric('/ live'), numeric('/ no-wait'), numeric('Time an event'), numeric('First pass'), numeric('Failures')],
-                  content.managers.map(each => [each.manager, amount(each.peak_reserved_bytes), bar(each.peak_reserved_bytes, most),
+            table(['Manager', numeric('Peak reserved'), '', numeric('/ live'), numeric('/ no-wait'), numeric('Time an event'), numeric('First pass'), numeric('Failures'), content.managers.length > 1 ? `Against ${content.managers[0].manager}` : ''],
+                  content.managers.map((each, i) => [each.manager, amount(each.peak_reserved_bytes), bar(each.peak_reserved_bytes, most),
                     numeric(each.devices.map(device => device.reserved_over_peak_live === null ? '' : device.reserved_over_peak_live.toFixed(3)).join(', ')),
                     numeric(each.devices.map(device => device.reserved_over_no_wait_need === null ? '' : device.reserved_over_no_wait_need.toFixed(3)).join(', ')),
-                    numeric(time(each)), numeric(duration(Math.round(each.first_ns_per_event.median))), numeric(h('span', {class: each.failures ? 'bad' : ''}, grouped(each.failures)))]))];
+                    numeric(time(each)), numeric(duration(Math.round(each.first_ns_per_event.median))), numeric(h('span', {class: each.failures ? 'bad' : ''}, grouped(each.failures))), verdicts(each, i)]))];
   },
   'compare-set'(content) { return content.comparisons.map(each => [h('h3', {}, short(each.trace)), RESULTS.compare(each)]); },
   tune(content) {
