@@ -39,8 +39,10 @@ class PageArguments final : public Arguments {
     }
   }
   void output(std::string_view name, std::string& into, std::string_view help) override {
-    (name.starts_with('-') ? add(name, "FILE|-", help, into) : add_positional(name, help, false))
-        .file = true;
+    const bool option = name.starts_with('-');
+    auto& made = option ? add(name, "FILE|-", help, into) : add_positional(name, help, false);
+    made.file = true;
+    if (option) made.purpose = purpose_of("--output");
   }
   void list(std::string_view name, std::vector<std::string>&, std::string_view value,
             std::string_view help) override {
