@@ -111,11 +111,11 @@ def main():
     for line in run(matrix).stdout.splitlines():
         clause, words, over, failing = line.split("\t")
         mutants[clause].append((words, over, failing.split()))
-    managers = json.loads(run(emmctl, "list", "managers", "--json", "-").stdout)
-    judged = {spec: verdicts(emmctl, "--manager", spec) for row in managers for spec in row["judged as"].split()}
+    managers = json.loads(run(emmctl, "list", "managers", "--json", "-").stdout)["rows"]
+    judged = {spec: verdicts(emmctl, "--manager", spec) for row in managers for spec in row["judged_as"].split()}
     own = verdicts(emmctl, "--own")
-    listed = json.loads(run(emmctl, "list", "clauses", "--json", "-").stdout)
-    unjudged = [row for row in listed if row["asked of"] == "nobody"]
+    listed = json.loads(run(emmctl, "list", "clauses", "--json", "-").stdout)["rows"]
+    unjudged = [row for row in listed if row["asked_of"] == "nobody"]
     mistakes, good = operators_section(matrix)
     strangers = len(run(matrix, "strangers", "-").stdout.splitlines())
 

@@ -57,7 +57,7 @@ def main():
     traces = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "traces").rglob("*")
                     if p.name.endswith(SUFFIXES) and "schema" not in p.name)
     listed = subprocess.run([arguments.emmctl, "list", "managers", "--json", "-"], capture_output=True, text=True, check=True)
-    managers = [row["manager"] for row in json.loads(listed.stdout)]
+    managers = [row["manager"] for row in json.loads(listed.stdout)["rows"]]
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         jobs = {(t, m): pool.submit(cell, arguments.emmctl, t, m) for t in traces for m in managers}

@@ -34,7 +34,7 @@ CAPACITY = "128GiB"  # of its device
 def bundled(emmctl):
     """The managers that have device memory, and their variants; Numba's quirks change nothing here."""
     done = subprocess.run([emmctl, "list", "managers", "--json", "-"], capture_output=True, text=True, check=True)
-    return [spec for row in json.loads(done.stdout) if row["device memory"] for spec in row["judged as"].split()
+    return [spec for row in json.loads(done.stdout)["rows"] if row["device_memory"] for spec in row["judged_as"].split()
             if "profile=" not in spec]
 
 

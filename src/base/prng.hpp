@@ -1,11 +1,21 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <bit>
 #include <cstdint>
 
 #include "base/assert.hpp"
 
 namespace emm {
+
+/// A seed that differs from run to run. std::random_device would need glibc 2.36 where libstdc++ is
+/// linked statically.
+inline std::uint64_t random_seed() {
+  std::uint32_t seed = 0;  // 32 bits, which a person may type
+  EMM_ASSERT(getentropy(&seed, sizeof seed) == 0);
+  return seed;
+}
 
 /// The one source of randomness: the same seed gives the same numbers on every machine and compiler
 /// (xoshiro256**, seeded by splitmix64; std's distributions are not specified to that degree).

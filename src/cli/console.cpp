@@ -4,10 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/run_files.hpp"
@@ -44,6 +47,51 @@ std::string shown_lines(std::string_view lines) {
   return out;
 }
 
+/// Is stdout a terminal that may be given colours? https://no-color.org
+bool stdout_takes_colours() {
+  const auto set = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return value != nullptr && *value != '\0';
+  };
+  const char* const terminal = std::getenv("TERM");
+  return isatty(STDOUT_FILENO) != 0 && !set("NO_COLOR") && terminal != nullptr &&
+         std::string_view(terminal) != "dumb";
+}
+
+/// The words that matter, in colours. A verdict stands behind two spaces, and is followed by its
+/// number, by the next column or by the end of the line.
+std::string coloured(std::string_view lines) {
+  struct Colour {
+    std::string_view word, begins;
+    bool verdict;
+  };
+  constexpr std::array<Colour, 4> kColours{{{"FAILED", "\x1b[1;31m", false},
+                                            {"worse", "\x1b[31m", true},
+                                            {"better", "\x1b[32m", true},
+                                            {"inconclusive", "\x1b[33m", true}}};
+  const auto is_letter = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
+  std::string out;
+  for (std::size_t at = 0; at < lines.size(); ++at) {
+    const auto rest = lines.substr(at);
+    const auto* found = std::find_if(kColours.begin(), kColours.end(), [&](const Colour& each) {
+      if (!rest.starts_with(each.word)) return false;
+      const auto behind = rest.substr(each.word.size());
+      if (!each.verdict)
+        return (at == 0 || !is_letter(lines[at - 1])) && (behind.empty() || !is_letter(behind[0]));
+      if (at < 2 || lines.substr(at - 2, 2) != "  ") return false;
+      return behind.empty() || behind[0] == '\n' || behind.starts_with("  ") ||
+             (behind.size() > 1 && behind[0] == ' ' && behind[1] >= '0' && behind[1] <= '9');
+    });
+    if (found == kColours.end()) {
+      out += lines[at];
+      continue;
+    }
+    out += text::format("{}{}\x1b[0m", found->begins, found->word);
+    at += found->word.size() - 1;
+  }
+  return out;
+}
+
 }  // namespace
 
 Console::Console(std::string program)
@@ -52,7 +100,8 @@ Console::Console(std::string program)
       stderr_is_terminal_(isatty(STDERR_FILENO) != 0) {}
 
 void Console::result(std::string_view text) {
-  const auto shown = shown_lines(text);
+  auto shown = shown_lines(text);
+  if (stdout_takes_colours()) shown = coloured(shown);
   end_progress();
   written(std::fwrite(shown.data(), 1, shown.size(), stdout) == shown.size());
 }

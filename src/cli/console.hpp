@@ -14,7 +14,8 @@ class Console {
  public:
   explicit Console(std::string program);
 
-  void result(std::string_view text);  ///< To stdout, lines for a person.
+  /// To stdout, lines for a person; on a terminal with colours, but where NO_COLOR is set.
+  void result(std::string_view text);
   void say(std::string_view words);    ///< "emmctl: <words>" to stderr.
   void aside(std::string_view lines);  ///< To stderr, lines as well.
   Status finish();                     ///< Flushes stdout; io_error where a write to it failed.

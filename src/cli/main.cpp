@@ -8,15 +8,19 @@
 #include <climits>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <new>
+#include <optional>
 #include <sstream>
 
 #include "base/host_memory.hpp"
 #include "base/run_files.hpp"
 #include "cli/command.hpp"
-#include "inspect/columns.hpp"
+#include "cli/defaults.hpp"
+#include "cli/page.hpp"
+#include "cli/what_is.hpp"
 
 namespace {
 
@@ -39,6 +43,10 @@ class Cli11Arguments final : public Arguments {
     std::vector<Named> inputs, outputs;
     std::vector<Listed> input_lists;
     std::vector<std::string>* program = nullptr;
+    std::string* device = nullptr;    ///< --device
+    std::string* capacity = nullptr;  ///< --capacity, where it takes one
+    /// The one of the two that the command does not have: main() offers it.
+    std::string offered{};
   };
 
   Cli11Arguments(CLI::App& app, Files& files) : app_(app), files_(files) {}
@@ -56,6 +64,8 @@ class Cli11Arguments final : public Arguments {
             std::string_view help) override {
     app_.add_option(std::string(name), into, with_default(help, into))
         ->type_name(std::string(value));
+    if (name == "--device") files_.device = &into;
+    if (name == "--capacity") files_.capacity = &into;
   }
   void input(std::string_view name, std::string& into, std::string_view help,
              bool required) override {
@@ -113,9 +123,7 @@ class Cli11Arguments final : public Arguments {
     app_.add_flag(std::string(name), into, std::string(help));
   }
   void footer(std::string_view words) override {
-    auto lines = inspect::wrapped(words, 100);
-    lines.pop_back();
-    app_.footer(lines);
+    app_.footer(std::string(words));  // page.cpp lays it out
   }
 
  private:
@@ -166,6 +174,89 @@ Status look_at_files(const Cli11Arguments::Files& files) {
   return {};
 }
 
+/// --device sim:capacity=SIZE and --capacity SIZE mean the same: the command hears of the one that
+/// it has.
+Status settle_capacity(Cli11Arguments::Files& files) {
+  constexpr std::string_view kOption = "capacity=";
+  if (files.offered.empty()) return {};
+  if (files.capacity == nullptr && files.device != nullptr) {
+    auto& device = *files.device;
+    const auto kind = std::string_view(device).substr(0, device.find(':'));
+    if (kind != "sim" && device != "auto") {
+      return fail(Errc::usage, "--capacity with --device {}: expected a simulated device", device);
+    }
+    const auto options = kind.size() < device.size() ? device.substr(kind.size() + 1) : "";
+    if (options.find(kOption) != std::string::npos) {
+      return fail(Errc::usage, "--capacity {} --device {}: expected one of them", files.offered,
+                  device);
+    }
+    device =
+        text::format("sim:capacity={}{}{}", files.offered, options.empty() ? "" : ",", options);
+    return {};
+  }
+  if (files.capacity == nullptr) return {};
+  const auto given = std::string_view(files.offered);
+  const auto at = given.find(kOption);
+  if (!given.starts_with("sim:capacity=") || given.find(',') != std::string_view::npos) {
+    return fail(Errc::usage,
+                "--device {}: expected sim:capacity=SIZE, which is all that counts here", given);
+  }
+  if (!files.capacity->empty()) {
+    return fail(Errc::usage, "--capacity {} --device {}: expected one of them", *files.capacity,
+                given);
+  }
+  *files.capacity = given.substr(at + kOption.size());
+  return {};
+}
+
+/// The command line with the defaults of the configuration file, for options that it does not give.
+std::vector<std::string> with_defaults(const Page& page, const Defaults& defaults, int argc,
+                                       char** argv) {
+  std::vector<std::string> words(argv, argv + argc);
+  const auto given = [&](const PageOption& option) {
+    return std::any_of(words.begin() + 2, words.end(), [&](const std::string& word) {
+      return std::any_of(option.names.begin(), option.names.end(), [&](const std::string& name) {
+        return word == name || word.starts_with(name + "=");
+      });
+    });
+  };
+  std::vector<std::string> added;
+  const char* manager = std::getenv("EMM_MEMORY_MANAGER");
+  for (const auto& [name, value] : defaults.options) {
+    const auto option = std::find_if(page.options.begin(), page.options.end(),
+                                     [&](const auto& one) { return one.longest() == name; });
+    const bool by_variable = name == "--manager" && manager != nullptr && *manager != '\0';
+    if (option == page.options.end() || given(*option) || by_variable) continue;
+    if (name == "--capacity" || name == "--device") {  // one of the two settles the other
+      const auto other = name == "--capacity" ? "--device" : "--capacity";
+      if (std::any_of(words.begin() + 2, words.end(), [&](const std::string& word) {
+            return word == other || word.starts_with(std::string(other) + "=");
+          }))
+        continue;
+    }
+    added.push_back(option->value.empty() ? name : name + "=" + value);
+  }
+  words.insert(words.begin() + 2, added.begin(), added.end());
+  return words;
+}
+
+/// "no option '--manger', did you mean --manager?" of the first word that is none of the command's;
+/// empty where each is.
+std::string unknown_option(const Page& page, const std::vector<std::string>& words) {
+  std::vector<std::string_view> known;
+  for (const auto& option : page.options)
+    for (const auto& name : option.names) known.push_back(name);
+  for (std::size_t at = 2; at < words.size() && words[at] != "--"; ++at) {
+    const auto name = std::string_view(words[at]).substr(0, words[at].find('='));
+    if (!name.starts_with('-') || name == "-") continue;
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const auto meant = text::nearest(name, known.data(), known.size());
+    return text::format("{} has no option {}{}", page.name, name,
+                        meant ? text::format(", did you mean {}?", *meant) : "");
+  }
+  return {};
+}
+
 std::string executable_path() {
   char path[PATH_MAX];
   const auto size = readlink("/proc/self/exe", path, sizeof path);
@@ -210,16 +301,13 @@ int finished(Console& console, ExitCode code, const std::string& said = {}) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app(
-      "Replays allocation traces against CUDA External Memory Management (NBEP 7) managers.\n"
-      "No GPU is needed: --device sim is one, in this process.",
-      "emmctl");
+  Console console(executable_path());
+  CLI::App app("", "emmctl");
   app.set_version_flag("--version", "emmctl " EMM_VERSION);
   app.require_subcommand(1);
-  app.get_formatter()->column_width(34);
-  app.failure_message([](const CLI::App*, const CLI::Error& error) {
-    return "emmctl: " + text::printable(error.what(), std::string::npos) + "; see emmctl --help\n";
-  });
+  const auto width = console.width();
+  app.formatter_fn(
+      [&](const CLI::App*, const std::string&, CLI::AppFormatMode) { return overview(width); });
 
   struct Offered {
     CLI::App* app;
@@ -233,14 +321,34 @@ int run(int argc, char** argv) {
     auto files = std::make_unique<Cli11Arguments::Files>();
     Cli11Arguments arguments(*sub, *files);
     auto made = command->make(arguments);
+    if (files->device != nullptr && sub->get_option_no_throw("--capacity") == nullptr)
+      sub->add_option("--capacity", files->offered);
+    if (files->capacity != nullptr && files->device == nullptr)
+      sub->add_option("--device", files->offered);
+    sub->formatter_fn([command, width](const CLI::App*, const std::string&, CLI::AppFormatMode) {
+      return help_text(page_of(*command), width);
+    });
     offered.push_back({sub, std::move(files), std::move(made)});
   }
 
   // CLI11 would say only that a subcommand is required.
-  if (argc < 2 || (argv[1][0] != '-' && !is_command(argv[1]))) {
-    return no_such_command(argc < 2 ? "" : argv[1]);
+  if (argc < 2) return no_such_command("");
+  if (argv[1][0] != '-' && !is_command(argv[1])) {
+    std::error_code none;
+    if (argc > 2 || !std::filesystem::exists(argv[1], none)) return no_such_command(argv[1]);
+    std::string path = argv[1];
+    if (auto named = name_recording(path); !named) {
+      console.say(describe(named.error()));
+      return finished(console, exit_code_of(named.error()));
+    }
+    const auto words = what_is(path);
+    if (words) {
+      console.result(*words);
+    } else {
+      console.say(describe(words.error()));
+    }
+    return finished(console, words ? ExitCode::fine : exit_code_of(words.error()));
   }
-  Console console(executable_path());
   // What stands after `--` is a program's own, whatever it looks like.
   const auto rest = std::find(argv, argv + argc, std::string_view("--"));
   for (const auto& [sub, files, command] : offered) {
@@ -248,21 +356,47 @@ int run(int argc, char** argv) {
     for (auto word = rest + 1; word != argv + argc; ++word) files->program->emplace_back(*word);
     argc = static_cast<int>(rest - argv);
   }
+  std::vector<std::string> words(argv, argv + argc);
+  std::optional<Page> page;
+  for (const auto* command : bundled_commands()) {
+    if (command->name != words[1]) continue;
+    page = page_of(*command);
+    const bool asks_for_help = std::any_of(words.begin(), words.end(), [](const auto& word) {
+      return word == "-h" || word == "--help";
+    });
+    if (command->hidden || asks_for_help || command->name == "doctor") continue;
+    const auto defaults = defaults_of(*page);
+    if (!defaults) {
+      console.say(describe(defaults.error()));
+      return finished(console, exit_code_of(defaults.error()));
+    }
+    words = with_defaults(*page, *defaults, argc, argv);
+  }
   try {
-    app.parse(argc, argv);
+    auto given = words;
+    std::reverse(given.begin(), given.end());  // as CLI11 takes them
+    given.pop_back();                          // the program's name
+    app.parse(given);
   } catch (const CLI::ParseError& error) {
     // CLI11 gives every mistake a code of its own; a shell gets ours. Help and version are
     // successes.
-    std::ostringstream told, wrong;
-    const auto code = app.exit(error, told, wrong) == 0 ? ExitCode::fine : ExitCode::usage;
-    console.result(told.str());
-    console.aside(wrong.str());
-    return finished(console, code);
+    if (error.get_exit_code() == 0) {
+      std::ostringstream told, wrong;
+      app.exit(error, told, wrong);
+      console.result(told.str());
+      return finished(console, ExitCode::fine);
+    }
+    auto said = page ? unknown_option(*page, words) : std::string();
+    if (said.empty()) said = error.what();
+    console.say(text::format("{}; see emmctl {}--help", said,
+                             page && !page->hidden ? text::format("{} ", page->name) : ""));
+    return finished(console, ExitCode::usage);
   }
   for (auto& [sub, files, command] : offered) {
     if (!sub->parsed()) continue;
     run_files::begin();
-    const auto apart = look_at_files(*files);
+    auto apart = settle_capacity(*files);
+    if (apart) apart = look_at_files(*files);
     auto code = apart ? command->run(console) : Result<ExitCode>(apart.error());
     command.reset();  // what it left open is closed, which may fail
     if (!code) {

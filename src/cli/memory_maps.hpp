@@ -17,6 +17,9 @@ class MemoryMaps {
   void add(const log::Statistics& statistics, std::uint32_t device, std::optional<MemoryMap> map);
   /// "emmctl.memory-map/1": one object, keys in a fixed order, a final newline.
   std::string to_json(const log::Summary& summary) const;
+  /// The same segments as bars, in one SVG: what is handed out, what waits for a stream, what is
+  /// free.
+  std::string to_svg(const log::Summary& summary) const;
 
  private:
   struct ContextMap {

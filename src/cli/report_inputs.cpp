@@ -9,6 +9,7 @@
 
 #include "base/text.hpp"
 #include "cli/both.hpp"
+#include "cli/held_segments.hpp"
 #include "cli/load.hpp"
 #include "cli/recorded_settings.hpp"
 #include "format/json_value.hpp"
@@ -175,9 +176,10 @@ Result<std::string> ReportInputs::page(Console& console) const {
       }
       auto& sink = replayed.emplace_back(trace, manager.name);
       const auto work = [&](const RunEnvironment& at) -> Result<log::Summary> {
+        HeldSegments held;
         auto stack = DeviceStack::create({.device = device_,
                                           .trace = &trace,
-                                          .manager = manager,
+                                          .manager = held.watch(manager),
                                           .peer_program = console.program()},
                                          nullptr);
         if (!stack) return std::move(stack).error();
@@ -187,7 +189,9 @@ Result<std::string> ReportInputs::page(Console& console) const {
         options.interrupted = at.interrupted;
         options.progress = at.progress;
         options.kept = at.kept;
-        return replay::Engine(trace, **stack, options, *log).run();
+        auto summary = replay::Engine(trace, **stack, options, *log).run();
+        at.words.push_back(held.to_text());
+        return summary;
       };
       std::vector<std::string> words;
       auto summary = run_apart(
@@ -204,6 +208,7 @@ Result<std::string> ReportInputs::page(Console& console) const {
       if (summary->interrupted) return fail(Errc::interrupted, "interrupted while {}", "replaying");
       if (summary->abnormal) console.say(summary->abnormal->words);
       sink.summary = log::to_json(*summary);
+      if (!words.empty()) sink.set_held(HeldSegments::from_text(words.front()));
     }
     traces.push_back(report::trace_part(recorded, lifetimes, replayed, path));
     if (auto advised = advise(console, recorded.recording(), lifetimes, of_pytorch, traces.back());

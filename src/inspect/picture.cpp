@@ -269,14 +269,16 @@ void draw_map(Svg& svg, const Lifetimes& lifetimes, const Areas& areas, const Sp
   std::uint64_t widest = 1;
   for (const auto& region : map.regions) widest = std::max(widest, region.size);
   auto y = top + 12;
-  for (const auto place : fullest(map, kRegions)) {
+  for (const auto place : largest(map, kRegions)) {
     const auto& region = map.regions[place];
     const auto scale = kBarWidth / static_cast<double>(widest);
     svg.text({kBar - 8, y + 12},
              text::format("{}  {}", text::hex(region.address), units::bytes(region.size)),
              {.anchor = Anchor::end, .size = 11});
-    svg.rectangle({kBar, y}, std::max(1.0, scale * static_cast<double>(region.size)),
-                  kRegionLine - 5, "#eeeeee", text::format("free {}", units::bytes(region.free)));
+    const auto shown = std::max(1.0, scale * static_cast<double>(region.size));
+    svg.rectangle({kBar - 1, y - 1}, shown + 2, kRegionLine - 3, "#999999");
+    svg.rectangle({kBar, y}, shown, kRegionLine - 5, "#eeeeee",
+                  text::format("free {}", units::bytes(region.free)));
     for (std::size_t b = 0; b < region.blocks.size();) {
       // Neighbours of one colour, too near to be told apart, are one.
       const auto colour = [&](const PlacedMemory& block) {
@@ -303,8 +305,7 @@ void draw_map(Svg& svg, const Lifetimes& lifetimes, const Areas& areas, const Sp
   }
   if (map.regions.size() > kRegions) {
     svg.text({kBar, y + 12},
-             text::format("... and {} more, with less in them",
-                          text::grouped(map.regions.size() - kRegions)),
+             text::format("... and {} smaller ones", text::grouped(map.regions.size() - kRegions)),
              {.size = 11});
   }
 }

@@ -5,6 +5,7 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "format/sparkline.hpp"
 #include "inspect/columns.hpp"
 #include "inspect/report_parts.hpp"
 
@@ -16,7 +17,7 @@ using units::bytes;
 
 using Rows = std::vector<std::vector<std::string>>;
 
-constexpr std::size_t kProfileWidth = 100;
+constexpr std::size_t kProfileWidth = 80;
 
 /// What a file names, as a terminal may show it.
 std::string shown_as(std::string_view words) { return text::printable(words, std::string::npos); }
@@ -60,7 +61,8 @@ std::string heading(const Recording& recording, const Profile& profile) {
       words += text::format(" ({} of the manager)", grouped(profile.backing_by_op[op]));
     operations.push_back(words);
   }
-  return text::format("{}: {}\n", shown_as(trace.source()), shown_as(text::join(about))) +
+  return wrapped(text::format("{}: {}", shown_as(trace.source()), shown_as(text::join(about))),
+                 kProfileWidth) +
          wrapped(text::join(operations), kProfileWidth);
 }
 
@@ -83,7 +85,7 @@ std::string summary(const Recording& recording, const Profile& profile, const Sh
            (profile.failed == 0 ? "" : text::format("; {} more failed", grouped(profile.failed)))});
   if (profile.live.count > 0) {
     peak("peak live", profile.live);
-    rows.push_back({"over events", sparkline(profile.live_over_events, shown.blocks)});
+    rows.push_back({"over events", format::sparkline(profile.live_over_events, shown.blocks)});
   }
   if (profile.live_by_device.size() > 1) {
     for (const auto& [device, at] : profile.live_by_device)
@@ -136,7 +138,7 @@ std::string size_classes(const Profile& profile) {
   for (const auto& each : profile.size_classes) {
     rows.push_back({bytes(each.from), grouped(each.count), bytes(each.bytes),
                     grouped(each.at_peak_count), bytes(each.at_peak_bytes),
-                    bar(each.at_peak_bytes, most, 30)});
+                    bar(each.at_peak_bytes, most, 20)});
   }
   return "\nSizes by power of two\n" + columns("rrrrrl", rows);
 }
@@ -239,22 +241,22 @@ std::string growth_heading(const Growth& growth) {
       return text::format(
           "\nGrowth between iterations: {} by sizes that repeat; there are no marks\n", count);
     case Growth::Source::floors:
-      return "\nGrowth: no marks are alike and no series of sizes repeats; the least live in each "
-             "tenth of the trace\n";
+      return "\nGrowth: no marks are alike and no series of sizes repeats;\n"
+             "the least live in each tenth of the trace\n";
   }
   return "";
 }
 
 std::string growth_text(const Recording& recording, const Growth& growth, const Shown& shown) {
   if (growth.source == Growth::Source::none) {
-    return "\nGrowth between iterations: nothing to compare; no marks are alike, and no series of "
+    return "\nGrowth between iterations: nothing to compare; no marks are alike, and no\nseries of "
            "sizes repeats\n";
   }
   const auto& all = growth.iterations;
   const bool by_floors = growth.source == Growth::Source::floors;
   if (by_floors && std::all_of(all.begin(), all.end(),
                                [](const Iteration& each) { return each.live_at_end == 0; })) {
-    return "\nGrowth between iterations: no marks are alike, and no series of sizes repeats; "
+    return "\nGrowth between iterations: no marks are alike, and no series of sizes repeats;\n"
            "nothing stays live\n";
   }
   auto out = growth_heading(growth);
@@ -327,8 +329,19 @@ std::string to_text(const Recording& recording, const Profile& profile, const Gr
   return out + growth_text(recording, growth, shown);
 }
 
+/// What the regions have that are not shown.
+static std::string rest_of(const Space& map, std::size_t limit) {
+  auto used = map.used + map.pending, free = map.free;
+  for (const auto place : largest(map, limit)) {
+    used -= map.regions[place].used + map.regions[place].pending;
+    free -= map.regions[place].free;
+  }
+  return text::format("  ... and {} smaller ones, with {} used and {} free\n",
+                      grouped(map.regions.size() - limit), bytes(used), bytes(free));
+}
+
 std::string to_text(const Recording&, const Space& map, const Shown& shown) {
-  constexpr std::size_t kBar = 48;
+  constexpr std::size_t kBar = 28;
   auto out = text::format("\nAddress space after event {}: {} in {}\n", grouped(map.event),
                           bytes(map.size),
                           counted(map.regions.size(), map.segments ? "segment" : "region"));
@@ -341,9 +354,9 @@ std::string to_text(const Recording&, const Space& map, const Shown& shown) {
         "  {} of {} are live and not shown: no address is recorded, or none of a segment\n",
         counted(map.elsewhere, "allocation"), bytes(map.elsewhere_bytes));
   }
-  Rows rows{{"address", "size", "used", "largest free", "#used  +partly  ~kept  .free"}};
+  Rows rows{{"address", "size", "used", "largest free", "#used +partly ~kept .free"}};
   const auto limit = std::max<std::size_t>(4 * shown.top, 1);
-  for (const auto place : fullest(map, limit)) {
+  for (const auto place : largest(map, limit)) {
     const auto& region = map.regions[place];
     std::string shape;
     std::size_t block = 0;
@@ -361,9 +374,7 @@ std::string to_text(const Recording&, const Space& map, const Shown& shown) {
                     bytes(region.largest_free), shape});
   }
   out += columns("lrrrl", rows);
-  if (map.regions.size() > limit)
-    out +=
-        text::format("  ... and {} more, with less in them\n", grouped(map.regions.size() - limit));
+  if (map.regions.size() > limit) out += rest_of(map, limit);
   return out;
 }
 

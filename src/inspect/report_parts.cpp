@@ -89,22 +89,6 @@ std::string counted(std::uint64_t count, std::string_view what) {
   return text::format("{} {}{}", text::grouped(count), what, count == 1 ? "" : "s");
 }
 
-std::string sparkline(const std::vector<std::uint64_t>& values, bool blocks) {
-  constexpr std::array<std::string_view, 9> kBlocks{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-  constexpr std::array<std::string_view, 9> kAscii{" ", ".", ":", "-", "=", "+", "*", "#", "@"};
-  const auto most = values.empty() ? 0 : *std::max_element(values.begin(), values.end());
-  std::string out;
-  for (const auto value : values) {
-    // What is not 0 is seen, and only the most is full.
-    const auto level = most == 0 ? 0
-                                 : static_cast<std::size_t>(static_cast<double>(value) /
-                                                            static_cast<double>(most) * 8.0);
-    const auto shown = value == 0 ? 0 : std::max<std::size_t>(level, 1);
-    out += (blocks ? kBlocks : kAscii).at(shown);
-  }
-  return out;
-}
-
 std::string place_of(const trace::Trace& trace, std::uint32_t event) {
   auto out = text::format("after event {}", text::grouped(event));
   if (event >= trace.size()) return out;

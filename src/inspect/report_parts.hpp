@@ -24,8 +24,6 @@ struct Shown {
 std::string bytes_in_full(std::uint64_t bytes);
 /// "1 segment", "1,204 segments".
 std::string counted(std::uint64_t count, std::string_view what);
-/// A curve in one line, a character a value: in block elements, or in ASCII.
-std::string sparkline(const std::vector<std::uint64_t>& values, bool blocks);
 /// "after event 1,204 (line 1,206, 1.20 ms)", with what the trace has of it.
 std::string place_of(const trace::Trace& trace, std::uint32_t event);
 

@@ -109,15 +109,12 @@ std::optional<Space> space_after(const Recording& recording, const Lifetimes& li
   return space;
 }
 
-std::vector<std::size_t> fullest(const Space& space, std::size_t count) {
+std::vector<std::size_t> largest(const Space& space, std::size_t count) {
   std::vector<std::size_t> places(space.regions.size());
   std::iota(places.begin(), places.end(), std::size_t{0});
   if (places.size() <= count) return places;
-  const auto holds = [&](std::size_t place) {
-    return space.regions[place].used + space.regions[place].pending;
-  };
   std::stable_sort(places.begin(), places.end(),
-                   [&](auto a, auto b) { return holds(a) > holds(b); });
+                   [&](auto a, auto b) { return space.regions[a].size > space.regions[b].size; });
   places.resize(count);
   std::sort(places.begin(), places.end());
   return places;

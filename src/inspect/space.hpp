@@ -43,7 +43,8 @@ std::optional<Space> space_after(const Recording& recording, const Lifetimes& li
                                  std::uint32_t event,
                                  std::optional<std::uint32_t> device = std::nullopt);
 
-/// The places of at most `count` regions, those with most in them, by address.
-std::vector<std::size_t> fullest(const Space& space, std::size_t count);
+/// The places of at most `count` regions, the largest, by address: what is free in them matters as
+/// much as what is used.
+std::vector<std::size_t> largest(const Space& space, std::size_t count);
 
 }  // namespace emm::inspect

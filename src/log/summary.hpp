@@ -159,6 +159,11 @@ struct Pass {
   double simulated_ns_per_event = 0;
 };
 
+/// The most that was live and reserved in one of the equal parts that a pass is cut into.
+struct CoursePoint {
+  std::uint64_t live = 0, reserved = 0;
+};
+
 /// How the process of a foreign manager ended early. The summary has what was found until then.
 struct Abnormal {
   std::string words;                     ///< One sentence.
@@ -181,6 +186,9 @@ struct Summary {
   std::uint64_t refused_again = 0;
   /// Each device's peak in the first pass, by its number; empty where several threads replay.
   std::vector<std::pair<std::uint32_t, std::uint64_t>> peak_reserved_by_device;
+  /// Of the first pass, in at most kCoursePoints parts; empty where several threads replay.
+  std::vector<CoursePoint> course{};
+  static constexpr std::size_t kCoursePoints = 480;
   std::vector<Flush> flushes;                       ///< Those of the first pass.
   std::optional<FlushComparison> recorded_flushes;  ///< Present if the recording has flushes.
   /// Present if the manager is the model of the allocator that was recorded, with its settings.

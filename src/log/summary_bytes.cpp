@@ -12,9 +12,9 @@ namespace {
 
 // Lists the members of each struct once, for packing and unpacking.
 template <class T>
-constexpr bool kPlain =
-    std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, Pass> ||
-    std::is_same_v<T, Percentiles> || std::is_same_v<T, FourWay> || std::is_same_v<T, Flush>;
+constexpr bool kPlain = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, Pass> ||
+                        std::is_same_v<T, Percentiles> || std::is_same_v<T, FourWay> ||
+                        std::is_same_v<T, Flush> || std::is_same_v<T, CoursePoint>;
 template <class T>
 constexpr bool kPair = false;
 template <class A, class B>
@@ -47,8 +47,8 @@ auto members(auto& of) {
     static_assert(std::is_same_v<T, Summary>);
     return std::tie(of.trace, of.manager, of.device, of.clock, of.pass, of.repeats,
                     of.alloc_latency, of.free_latency, of.lateness, of.threads, of.first_failure,
-                    of.outcomes, of.refused_again, of.peak_reserved_by_device, of.flushes,
-                    of.recorded_flushes, of.violations, of.violation_count, of.declined,
+                    of.outcomes, of.refused_again, of.peak_reserved_by_device, of.course,
+                    of.flushes, of.recorded_flushes, of.violations, of.violation_count, of.declined,
                     of.statistics, of.skipped, of.notes, of.reports, of.interrupted, of.stopped_at,
                     of.stop_state, of.leaks, of.abnormal);
   }

@@ -3,6 +3,7 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "format/sparkline.hpp"
 #include "log/writer.hpp"
 #include "trace/call_site.hpp"
 
@@ -55,6 +56,16 @@ class Page {
     line.push_back(' ');
     line.append(value);
     paragraph_kept(line, 2 + kNameWidth + 1);
+  }
+
+  /// A name, and a curve of one line, which is not broken.
+  void curve(std::string_view name, std::string_view line) {
+    row(name, "");
+    out_.pop_back();
+    if (!out_.ends_with(' ')) out_.push_back(' ');
+    out_.append(line);
+    out_.erase(out_.find_last_not_of(' ') + 1);
+    out_.push_back('\n');
   }
 
   void blank() { out_.push_back('\n'); }
@@ -252,6 +263,23 @@ void show_pass(Page& page, const Pass& pass) {
     page.row("", text::format("host memory {}", units::bytes(pass.peak_host_bytes)));
 }
 
+/// What was live and reserved, as two curves on one scale.
+void show_course(Page& page, const Summary& summary, bool blocks) {
+  constexpr std::size_t kWidth = 60;
+  if (summary.course.size() < kWidth) return;  // fewer events show no course
+  std::vector<std::uint64_t> live(kWidth), reserved(kWidth);
+  for (std::size_t i = 0; i < summary.course.size(); ++i) {
+    const auto at = i * kWidth / summary.course.size();
+    live[at] = std::max(live[at], summary.course[i].live);
+    reserved[at] = std::max(reserved[at], summary.course[i].reserved);
+  }
+  const auto most = std::max(*std::max_element(live.begin(), live.end()),
+                             *std::max_element(reserved.begin(), reserved.end()));
+  if (most == 0) return;
+  page.curve("live", format::sparkline(live, blocks, most));
+  page.curve("reserved", format::sparkline(reserved, blocks, most));
+}
+
 void show_passes(Page& page, const std::vector<Pass>& passes, bool simulated) {
   page.paragraph(text::format("passes, without a reset between them; times are {}:",
                               simulated ? "driver calls, simulated" : "measured"),
@@ -349,7 +377,7 @@ std::string failure_to_text(std::string_view heading, const Failure& failure, in
   return page.take();
 }
 
-std::string to_text(const Summary& summary, int width, bool all_frames) {
+std::string to_text(const Summary& summary, int width, bool all_frames, bool blocks) {
   Page page(width);
   if (summary.first_failure) show_failure(page, "FAILED", *summary.first_failure, all_frames);
   show_violations(page, summary);
@@ -360,6 +388,7 @@ std::string to_text(const Summary& summary, int width, bool all_frames) {
   page.row("device", summary.device);
   const bool simulated = summary.clock == "simulated";
   show_pass(page, with_peaks(summary.pass, summary.repeats));
+  show_course(page, summary, blocks);
   if (summary.violation_count != 0) page.row("violations", text::grouped(summary.violation_count));
   // Nobody measured the time of a run that was cut off.
   if (!summary.abnormal || summary.pass.elapsed_ns != 0) show_times(page, summary.pass, summary);

@@ -53,8 +53,9 @@ Result<std::unique_ptr<LogWriter>> open_log(const std::string& path, std::string
 /// The JSON of a replay, "emmctl.replay/1": one object, keys in a fixed order, a final newline.
 std::string to_json(const Summary& summary);
 /// For a person, at most `width` columns. Of call stacks the frames that trace::CallSites shows, or
-/// with `all_frames` all.
-std::string to_text(const Summary& summary, int width = 100, bool all_frames = false);
+/// with `all_frames` all. `blocks`: curves are drawn in block elements, else in ASCII.
+std::string to_text(const Summary& summary, int width = 100, bool all_frames = false,
+                    bool blocks = false);
 
 /// The statistics of one context, as the JSON has them: "torch", "rmm" and "other", members of an
 /// object that is open.

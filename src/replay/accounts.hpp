@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <utility>
@@ -35,6 +36,26 @@ struct Accounts {
   Histogram alloc_times, free_times, lateness;
   std::uint64_t waited_ns = 0;  ///< For recorded times.
   std::vector<ThreadAccounts*> threads;
+
+  /// The peaks of the pass before the part of it that is under way. The pass has those of the part,
+  /// so that they cost no more than the pass's own would.
+  log::CoursePoint earlier{};
+  /// Ends a part, and answers its peaks.
+  log::CoursePoint end_part() noexcept {
+    const log::CoursePoint part{.live = pass.peak_live_bytes, .reserved = pass.peak_reserved_bytes};
+    earlier = {.live = std::max(earlier.live, part.live),
+               .reserved = std::max(earlier.reserved, part.reserved)};
+    pass.peak_live_bytes = live_bytes;
+    pass.peak_reserved_bytes = reserved_bytes;
+    return part;
+  }
+  /// The pass, with the peaks of all its parts.
+  log::Pass whole_pass() const noexcept {
+    auto whole = pass;
+    whole.peak_live_bytes = std::max(whole.peak_live_bytes, earlier.live);
+    whole.peak_reserved_bytes = std::max(whole.peak_reserved_bytes, earlier.reserved);
+    return whole;
+  }
 
   /// What would be live had all requests succeeded; 2^64 - 1 where that does not fit.
   std::uint64_t requested_bytes(std::uint64_t live) const noexcept {

@@ -72,8 +72,20 @@ std::size_t Run::execute(std::size_t done, std::size_t end) {
   }
   const auto& options = state.options;
   const auto total = std::uint64_t{state.trace.size()} * std::max(options.repeat, 1u);
+  const bool first = state.pass == 0;
+  auto& course = core_.judge.summary.course;
+  const auto size = state.trace.size();
+  const auto points = std::min(size, log::Summary::kCoursePoints);
+  if (first && !parallel_) course.resize(points);
   while (!parallel_ && done < end && !state.stop) {
-    done = execute_range(core_, operations_, done, std::min(end, done + kChunk));
+    const auto point = done * points / size;
+    const auto part_end = ((point + 1) * size + points - 1) / points;
+    done = execute_range(core_, operations_, done, std::min({end, done + kChunk, part_end}));
+    if (first) {
+      const auto part = core_.accounts.end_part();
+      course[point].live = std::max(course[point].live, part.live);
+      course[point].reserved = std::max(course[point].reserved, part.reserved);
+    }
     if (options.progress) {
       options.progress(std::uint64_t{state.trace.size()} * state.pass + done, total);
     }
@@ -98,6 +110,7 @@ void Run::run_pass() {
   auto& summary = core_.judge.summary;
   const bool first = state.pass == 0;
   pass = {};
+  accounts.earlier = {};
   for (auto& [ordinal, device] : core_.contexts.devices()) device.held_most = device.held;
   if (parallel_) parallel_->rewind();
   (void)core_.contexts.reports().take_flushes();  // those between the passes
@@ -118,6 +131,7 @@ void Run::run_pass() {
   const auto model_begin_ns = core_.clock.model_ns();
   done = execute(done, end);
   pass.elapsed_ns = core_.now() - begin_ns;
+  pass = accounts.whole_pass();
   const auto model_elapsed_ns = core_.clock.model_ns() - model_begin_ns;
   if (state.fatal) return;
 
@@ -291,7 +305,7 @@ void Run::finish() {
 void Run::add_numbers(log::Summary& summary) const {
   const auto& state = core_.state;
   const auto& found = core_.judge.summary;
-  summary.pass = state.pass == 0 ? core_.accounts.pass : found.pass;
+  summary.pass = state.pass == 0 ? core_.accounts.whole_pass() : found.pass;
   if (state.pass == 0) {
     summary.pass.events = state.at - std::min(state.at, operations_.recorded.backing_events());
   }

@@ -80,11 +80,6 @@ std::string page(const Origin& origin, const std::vector<Part>& traces,
   out += "<script type=\"application/json\" id=\"about\">";
   append_safe(out, about);
   out += "</script>\n";
-  for (std::size_t i = 0; i < traces.size(); ++i) {
-    out += "<script type=\"text/plain\" class=\"payload\">";
-    out += traces[i].payload;
-    out += "</script>\n";
-  }
   out += take_to(frame, "{{programs}}");
   auto dygraph = page_file("dygraph.js");
   out += "<script>\n";
@@ -94,6 +89,16 @@ std::string page(const Origin& origin, const std::vector<Part>& traces,
       "data.js", "series.js", "chart.js", "live.js", "map.js", "results.js", "main.js"};
   for (const auto name : kPrograms) out += page_file(name);
   out += "</script>\n";
+  // Behind the programs, which show the first pictures while a browser still reads these.
+  const auto add_packed = [&](std::string_view kind, std::string_view packed) {
+    out += "<script type=\"text/plain\" class=\"";
+    out += kind;
+    out += "\">";
+    out += packed;
+    out += "</script>\n";
+  };
+  for (const auto& trace : traces) add_packed("payload", trace.payload);
+  for (const auto& trace : traces) add_packed("places", trace.places);
   out += frame;
   return out;
 }

@@ -15,6 +15,7 @@ namespace emm::report {
 struct Part {
   std::string json;     ///< An object: what is shown at once.
   std::string payload;  ///< A trace's events, packed; the page unpacks it when it is looked at.
+  std::string places;   ///< Where its memory lay, the same; unpacked after all else is shown.
 };
 
 /// A trace, and the managers that it was replayed on. The events go into the payload as columns,

@@ -86,18 +86,18 @@ class Changes {
         });
   }
 
-  void add_to(Payload& payload) {
+  void add_to(Payload& payload, Payload& places) const {
     payload.add("steps", steps_.bytes());
     payload.add("sizes", sizes_.bytes());
-    payload.add("extra", extra_.bytes());
-    payload.add("sites", sites_.bytes());
-    payload.add("streams", streams_.bytes());
-    payload.add("devices", devices_.bytes());
-    payload.add("flags", flags_.bytes());
-    payload.add("addresses", addresses_.bytes());
+    payload.add("sites", unless_zero(sites_));
+    payload.add("streams", unless_zero(streams_));
+    payload.add("devices", unless_zero(devices_));
     payload.add("slots", ends_.bytes());
+    places.add("extra", unless_zero(extra_));
+    places.add("flags", unless_zero(flags_));
+    places.add("addresses", unless_zero(addresses_));
     for (std::size_t i = 0; i < placed_.size(); ++i)
-      payload.add(text::format("placed {}", i), placed_[i].bytes());
+      places.add(text::format("placed {}", i), placed_[i].bytes());
   }
 
   /// The sites in the order of their numbers in the column.
@@ -109,6 +109,11 @@ class Changes {
   bool clipped() const noexcept { return clipped_; }
 
  private:
+  static std::string_view unless_zero(const Column& column) {
+    const std::string_view bytes = column.bytes();
+    return bytes.find_first_not_of('\0') == bytes.npos ? std::string_view() : bytes;
+  }
+
   std::uint64_t address(AllocId id) const noexcept {
     const auto at = recorded_.recording().address(id);
     return at < kNumberMost ? at : 0;
@@ -360,6 +365,32 @@ void put_explanation(JsonWriter& json, const Recorded& recorded, const Lifetimes
   }
 }
 
+void put_columns(JsonWriter& json, std::string_view name, const Payload& payload) {
+  json.key(name).begin_array();
+  for (const auto& each : payload.parts())
+    json.begin_array().value(each.name).value(each.size).end_array();
+  json.end_array();
+}
+
+/// The segments that a manager held, in the order in which it took them.
+std::string held_column(const Replayed& manager) {
+  Column column;
+  std::uint32_t birth = 0;
+  std::int64_t address = 0;
+  for (const auto& each : manager.held()) {
+    column.add(each.birth - birth);
+    column.add(each.death == Replayed::kNever ? 0 : each.death - each.birth + 1);
+    column.add(std::min(each.size, kNumberMost - 1));
+    const auto at = static_cast<std::int64_t>(std::min(each.address, kNumberMost - 1));
+    column.add_signed(at - address);
+    column.add(each.device);
+    column.add(each.handle);
+    birth = each.birth;
+    address = at;
+  }
+  return column.bytes();
+}
+
 }  // namespace
 
 Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
@@ -367,10 +398,10 @@ Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
   const auto& trace = recorded.recording().trace();
   const auto profile = inspect::profile(recorded.recording(), lifetimes);
   const auto growth = inspect::growth(lifetimes);
-  Payload payload;
+  Payload payload, places;
   Changes changes(recorded, lifetimes);
   changes.walk(managers);
-  changes.add_to(payload);
+  changes.add_to(payload, places);
 
   const auto time_unit = unit_of(trace.size(), [&](auto event) { return trace[event].time_ns; });
   if (profile.has_times) {
@@ -384,6 +415,7 @@ Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
     payload.add("times", times.bytes());
   }
   for (std::size_t i = 0; i < managers.size(); ++i) {
+    places.add(text::format("held {}", i), held_column(managers[i]));
     for (const auto& [device, steps] : managers[i].reserved()) {
       Column column;
       Replayed::Step last;
@@ -428,11 +460,11 @@ Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
   json.key("managers").begin_array();
   for (const auto& manager : managers) put_manager(json, manager, trace.size());
   json.end_array();
-  json.key("columns").begin_array();
-  for (const auto& each : payload.parts())
-    json.begin_array().value(each.name).value(each.size).end_array();
-  json.end_array().end_object();
+  put_columns(json, "columns", payload);
+  put_columns(json, "place_columns", places);
+  json.end_object();
   part.payload = payload.packed();
+  part.places = places.packed();
   return part;
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <random>
 
+#include "base/prng.hpp"
 #include "base/text.hpp"
 #include "harness/apart.hpp"
 #include "harness/device_stack.hpp"
@@ -11,6 +12,7 @@
 #include "replay/null_manager.hpp"
 #include "trial/one_processor.hpp"
 #include "trial/setting.hpp"
+#include "trial/verdict.hpp"
 
 namespace emm::trial {
 namespace {
@@ -194,6 +196,7 @@ class Contest {
         if (!ratio) continue;
         const auto reach = std::max(ratio->high - ratio->median, ratio->median - ratio->low);
         if (reach > options_.threshold / 2 * ratio->median) return false;
+        if (standing_of(*ratio, options_.threshold) == Standing::inconclusive) return false;
       }
     }
     return true;
@@ -231,7 +234,7 @@ class Contest {
   std::optional<int> processor_;  // That the turns of this round share.
   std::uint64_t rounds_expected_ = kRoundsLeast;
   std::chrono::steady_clock::time_point began_;
-  std::minstd_rand random_{std::random_device{}()};
+  std::minstd_rand random_{static_cast<std::minstd_rand::result_type>(random_seed())};
 };
 
 }  // namespace

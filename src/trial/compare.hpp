@@ -90,7 +90,7 @@ struct CompareOptions {
   /// After the first, in each round. Nothing: 5, or more of a short trace on a clock that measures.
   std::optional<std::uint64_t> passes{};
   /// The ratio up to which two are the same, less 1. Rounds go on until the interval of each ratio
-  /// of times reaches no further than half of this from its median.
+  /// of times reaches no further than half of this from its median, and tells.
   double threshold = 0.02;
   std::uint64_t time_ns = 30'000'000'000;  ///< After which no further round begins.
   std::string peer_program{};

@@ -392,7 +392,7 @@ std::string to_svg(const std::vector<ComparedRow>& rows) {
                text::format("reserved; the line is the peak of what was live, {}",
                             units::bytes(rows[at].peak_live)),
                {.size = 11, .fill = "#666666"});
-      svg.text({kSvgLeft + kSvgGap, y}, "ns an event", {.size = 11, .fill = "#666666"});
+      svg.text({kSvgLeft + kSvgGap + 30, y}, "ns an event", {.size = 11, .fill = "#666666"});
       y += 18;
     }
     double most_bytes = 1, most_ns = 1;

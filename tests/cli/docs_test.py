@@ -6,7 +6,8 @@ A line "    $ command" of an indented block is run by bash; the lines below it a
 one folder, which has the tree's traces, `oom.pickle`, `run.jsonl` and `gpt2.jsonl.gz`, with the program on the path.
 
 Where a command has a word in capitals, or a program after `--`, nothing can be run: each of its options must then be known.
-The same holds of the commands inside of sentences. INSTALLED is a prefix that CMake finds emmctl in.
+The same holds of the commands inside of sentences. The examples of `--help` are run as those of the docs, two of each command.
+INSTALLED is a prefix that CMake finds emmctl in.
 """
 import gzip
 import os
@@ -43,6 +44,11 @@ def in_sentences(text):
     return [word for word in re.findall(r"`([^`\n]+)`", text) if COMMAND.match(word)]
 
 
+def words(line):
+    """A line without what only lines its words up with others."""
+    return " ".join(line.split())
+
+
 def missing(shown, printed):
     """The first shown line that is not printed where it must be; None where all are."""
     at, gap = 0, False
@@ -53,8 +59,8 @@ def missing(shown, printed):
         elif not line:
             continue
         else:
-            wanted = re.compile(".*".join(map(re.escape, line.split("..."))))
-            found = next((i for i in range(at, len(printed)) if wanted.fullmatch(printed[i].rstrip())), None)
+            wanted = re.compile(".*".join(map(re.escape, words(line).split("..."))))
+            found = next((i for i in range(at, len(printed)) if wanted.fullmatch(words(printed[i]))), None)
             if found is None or (found != at and not gap):
                 return line
             at, gap = found + 1, False
@@ -94,6 +100,28 @@ class Docs:
             shutil.copy(self.root / "tests/golden/inputs/training.jsonl", folder / name)
         shutil.copy(self.root / "traces/basics/pool_reuse.json", folder / "trace.json")
 
+    def help_examples(self):
+        """(command, the words of its help) of each example; a command that has not two is said with no example."""
+        overview = subprocess.run([self.emmctl, "--help"], capture_output=True, text=True, check=True).stdout
+        for name in re.findall(r"^  ([a-z]+) {2,}\S", overview, re.M):
+            found = re.findall(r"^  ((?:emmctl|source) .*)$", self.help_of(name), re.M)
+            yield from ((name, command) for command in found[:2])
+            if len(found) != 2:
+                yield name, None
+
+    def wrong_help(self):
+        with tempfile.TemporaryDirectory() as made:
+            folder = pathlib.Path(made)
+            self.prepare(folder)
+            self.run("emmctl compare run.jsonl --manager pool --device sim --json saved.json", None, folder)
+            for name, command in self.help_examples():
+                if command is None:
+                    yield name, "its help has not two examples"
+                    continue
+                words = self.unknown(command) if COMMAND.match(command) else None
+                cannot_run = name in ("view", "top") or " -- " in command or "libemm-mine" in command
+                yield command, words or (None if cannot_run else self.run(command, None, folder))
+
     def run(self, command, shown, folder):
         """What is wrong with it; None where nothing is."""
         done = subprocess.run(["bash", "-c", command.replace("tools/emmctl", "emmctl")], cwd=folder, capture_output=True, text=True,
@@ -131,6 +159,11 @@ def main():
             if words is not None:
                 wrong += 1
                 print(f"{path.relative_to(root)}: $ {command}\n  {words}")
+    for command, words in docs.wrong_help():
+        count += 1
+        if words is not None:
+            wrong += 1
+            print(f"--help: $ {command}\n  {words}")
     size = len((root / "README.md").read_bytes())
     if size > 6000:
         wrong += 1

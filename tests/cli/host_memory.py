@@ -39,8 +39,8 @@ def commands(data, build):
     rows += [f"list {what}" for what in ("managers", "formats", "clauses")] + [f"list managers {plugins}/example_c.so"]
 
     listed = json.loads(subprocess.run([build / "bin/emmctl", "list", "managers", "--json", "-"], capture_output=True,
-                                       check=True).stdout)
-    for manager in (spec for row in listed if row["device memory"] for spec in row["judged as"].split()
+                                       check=True).stdout)["rows"]
+    for manager in (spec for row in listed if row["device_memory"] for spec in row["judged_as"].split()
                     if spec == "default:profile=numba" or "profile=" not in spec):
         rows.append(f"replay {t} {sim} --manager {manager}")
     rows += [f"replay {s} {sim} --manager pool", f"replay {t} {sim} --manager pool --verify",
@@ -78,7 +78,7 @@ def commands(data, build):
     rows += [f"compare {data}/few.jsonl --manager pool --manager async --manager default {sim}"]
     rows += ["adversary worst.jsonl --manager pool --trials 20", "adversary worst.json.gz --manager async --trials 10"]
     rows += [f"generate {kind} o.jsonl --events 5000" for kind in ("log-uniform", "many-live", "multi-stream")]
-    rows += ["generate log-uniform o.pickle --format torch --events 5000", "generate comb o.json.gz --events 5000",
+    rows += ["generate log-uniform o.pickle --to torch --events 5000", "generate comb o.json.gz --events 5000",
              "generate comb o.jsonl.zst --events 5000", "generate multi-thread - --events 5000"]
     rows += [f"conformance --manager {manager} --clause {clauses} --tap -" for manager, clauses in
              (("pool", "PD-*"), ("default", "DEV-*"), ("async", "RST-*"), ("pool", "suite/*"), ("default", "accounts/*"),

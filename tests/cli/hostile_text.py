@@ -130,7 +130,7 @@ def main():
         for arguments in mistakes():
             look(arguments)
         listed = subprocess.run([emmctl, "list", "formats", "--json", "-"], capture_output=True, check=True).stdout
-        for name in [row["format"] for row in json.loads(listed) if row["read"] != "no"]:
+        for name in [row["format"] for row in json.loads(listed)["rows"] if row["read"] != "no"]:
             for path in files:
                 look(["check", path, "--from", name])
                 look(["inspect", path, "--from", name, "--partial"])

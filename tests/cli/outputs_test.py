@@ -36,6 +36,7 @@ COMMANDS = {
     "conformance": ["--manager", "default", "--clause", "INI-2"],
     "report": ["in.json"],
     "list": ["formats"],
+    "doctor": [],
 }
 failures = []
 
@@ -68,13 +69,13 @@ def line(command, outputs):
 
 def outputs_of(command):
     said = subprocess.run([EMMCTL, command, "--help"], stdout=subprocess.PIPE, check=True).stdout.decode()
-    found = [names.split(",")[-1] for names in re.findall(r"^  (-\S+) FILE\|-", said, re.M)]
+    found = re.findall(r"^  (?:-\w, |    )(--\S+) FILE\|-", said, re.M)
     return found + ["OUT"] * bool(re.search(r"^  OUT\b", said, re.M)), said
 
 
 def main():
     said = subprocess.run([EMMCTL, "--help"], stdout=subprocess.PIPE, check=True).stdout.decode()
-    commands = re.findall(r"^  ([a-z]+) ", said.split("Subcommands:")[1], re.M)
+    commands = re.findall(r"^  ([a-z]+)  ", said.split("\n\nExamples:")[0], re.M)
     looked_at = 0
     for command in commands:
         outputs, help_text = outputs_of(command)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The packages work in an empty folder: packages_test.py BUILD SOURCE
+"""The packages work in an empty folder: packages_test.py BUILD SOURCE [Packages|Services]
 
 Makes the .deb, the .tar.gz and the wheel of a build, unpacks each into a folder of its own, and does there what their users
-do, with nothing of the source tree at hand.
+do, with nothing of the source tree at hand. Services runs the steps of the CI templates with the tarball.
 """
 import os
 import pathlib
@@ -12,6 +12,11 @@ import subprocess
 import sys
 import tempfile
 import unittest
+
+try:
+    import yaml
+except ImportError:
+    yaml = None
 
 BUILD, SOURCE = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
 GLIBC = "2.34"  # as docs/install.md and the .deb say
@@ -117,5 +122,135 @@ class Packages(unittest.TestCase):
         self.assertIn("emmctl 0", run(python, "-m", "emmctl", "--version"))
 
 
+class Pipeline:
+    """The steps of a CI service, run by bash in an empty folder: what it checks out is there, and apt-get does nothing."""
+
+    def __init__(self, folder, **variables):
+        self.folder, self.log, self.failed = folder, "", False
+        stub = folder / ".bin"
+        stub.mkdir()
+        (stub / "apt-get").write_text("#!/bin/sh\n")
+        (stub / "apt-get").chmod(0o755)
+        self.path_file = folder / ".path"
+        self.path_file.write_text("")
+        self.environment = {"PATH": f"{stub}:/usr/bin:/bin", "HOME": str(folder), "GITHUB_PATH": str(self.path_file),
+                            "RUNNER_TEMP": str(folder / ".temp"), "LC_ALL": "C.UTF-8"} | variables
+
+    def step(self, words, always=False, **variables):
+        if self.failed and not always:
+            return
+        added = ":".join(reversed(self.path_file.read_text().split()))
+        environment = self.environment | variables
+        environment["PATH"] = ":".join(filter(None, [added, environment["PATH"]]))
+        done = subprocess.run(["bash", "-e", "-c", words], cwd=self.folder, env=environment, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, universal_newlines=True, timeout=300)
+        self.log += f"$ {words}\n{done.stdout}"
+        self.failed |= done.returncode != 0
+
+    def github(self, steps, **given):
+        """`given` are values of ${{ NAME }}, with underscores for dots and dashes."""
+        def filled(text):
+            return re.sub(r"\$\{\{ *([\w.-]+) *\}\}", lambda match: given[re.sub("[.-]", "_", match[1])], text)
+
+        for step in steps:
+            if "run" in step:
+                self.step(filled(step["run"]), always=step.get("if") == "always()",
+                          **{name: filled(value) for name, value in step.get("env", {}).items()})
+
+    def gitlab(self, job):
+        self.step("\n".join([*job.get("before_script", []), *job["script"]]), **job.get("variables", {}) | self.environment)
+        for words in job.get("after_script", []):
+            self.step(words, always=True)
+
+
+@unittest.skipIf(yaml is None, "this Python has no yaml")
+class Services(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="emmctl-services-"))
+        run("cpack", "--config", BUILD / "CPackConfig.cmake", "-G", "TGZ", "-B", cls.folder)
+        cls.package = "file://" + str(next(cls.folder.glob("*.tar.gz")))
+        cls.emmctl = BUILD / "bin/emmctl"
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def project(self):
+        """A new plugin's project, as a service checks it out."""
+        place = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
+        run(self.emmctl, "plugin", "new", "mine", folder=place)
+        return place / "mine"
+
+    def built(self):
+        place = self.project()
+        run("cmake", "-S", ".", "-B", "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={self.prefix()}", folder=place)
+        run("cmake", "--build", "build", folder=place)
+        run(self.emmctl, "compare", "first.json", "--manager", "build/libemm-mine.so", "--device", "sim", "--json", "baseline.json",
+            folder=place)
+        return place
+
+    def prefix(self):
+        prefix = self.folder / "prefix"
+        if not prefix.exists():
+            prefix.mkdir()
+            run("tar", "-xf", self.package.removeprefix("file://"), "-C", prefix, "--strip-components=1")
+        return prefix
+
+    def thriftier(self, baseline):
+        """The baseline, with less reserved than there was."""
+        text = baseline.read_text()
+        baseline.write_text(re.sub(r'"peak_reserved_bytes": ?(\d+)', lambda match: '"peak_reserved_bytes":%d' % (int(match[1]) // 2), text))
+
+    def look(self, pipeline, folder, failed):
+        self.assertEqual(pipeline.failed, failed, pipeline.log)
+        self.assertIn("<testsuite", (pipeline.folder / folder / "verdict.xml").read_text())
+        self.assertIn("<html", (pipeline.folder / folder / "page.html").read_text())
+
+    def test_the_workflow_of_a_new_project_judges_it(self):
+        for gate, failed in ((False, False), (True, True)):
+            place = self.built() if gate else self.project()
+            if gate:
+                self.thriftier(place / "baseline.json")
+                shutil.rmtree(place / "build")
+            pipeline = Pipeline(place)
+            job = yaml.safe_load((place / ".github/workflows/emmctl.yml").read_text())["jobs"]["verdict"]
+            pipeline.github(job["steps"], vars_EMMCTL_PACKAGE=self.package)
+            self.look(pipeline, "verdict", failed)
+            shutil.rmtree(place)
+
+    def test_the_pipeline_of_a_new_project_judges_it(self):
+        place = self.project()
+        pipeline = Pipeline(place, EMMCTL_PACKAGE=self.package)
+        pipeline.gitlab(yaml.safe_load((place / ".gitlab-ci.yml").read_text())["verdict"])
+        self.look(pipeline, "verdict", False)
+
+    def test_the_action_judges_compares_and_gates(self):
+        steps = yaml.safe_load((SOURCE / "tools/ci/github/action.yml").read_text())["runs"]["steps"]
+        for gate in (False, True):
+            place = self.built()
+            if gate:
+                self.thriftier(place / "baseline.json")
+            pipeline = Pipeline(place)
+            pipeline.github(steps, inputs_package=self.package, inputs_manager="build/libemm-mine.so", inputs_traces="first.json",
+                            inputs_baseline="baseline.json", inputs_fail_if="reserved > 1.02x")
+            self.look(pipeline, "emmctl-verdict", gate)
+
+    def test_a_manager_that_breaks_a_rule_fails_the_job_and_has_its_page(self):
+        steps = yaml.safe_load((SOURCE / "tools/ci/github/action.yml").read_text())["runs"]["steps"]
+        place = self.project()
+        pipeline = Pipeline(place)
+        pipeline.github(steps, inputs_package=self.package, inputs_manager=f"{BUILD}/tests/plugins/hostile.so:memalloc=misaligned",
+                        inputs_traces="", inputs_baseline="", inputs_fail_if="reserved > 1.02x")
+        self.look(pipeline, "emmctl-verdict", True)
+
+    def test_the_template_for_gitlab_judges(self):
+        job = yaml.safe_load((SOURCE / "tools/ci/gitlab.yml").read_text())[".emmctl"]
+        pipeline = Pipeline(self.built(), EMMCTL_PACKAGE=self.package, EMMCTL_MANAGER="build/libemm-mine.so",
+                            EMMCTL_TRACES="first.json", EMMCTL_BASELINE="baseline.json")
+        pipeline.gitlab(job)
+        self.look(pipeline, "emmctl-verdict", False)
+
+
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])

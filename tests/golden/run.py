@@ -26,7 +26,7 @@ ROOT = HERE.parent.parent
 def placeholders(build):
     """What is written in a transcript for what the program prints of all managers; so a new one changes none."""
     listed = subprocess.run([build / "bin/emmctl", "list", "managers", "--json", "-"], stdout=subprocess.PIPE, check=True)
-    names = [row["manager"] for row in json.loads(listed.stdout)]
+    names = [row["manager"] for row in json.loads(listed.stdout)["rows"]]
     return {", ".join(names): "{managers}", "\n".join(names): "{manager lines}"}
 
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "format/sparkline.hpp"
 #include "random_recording.hpp"
 #include "recorded.hpp"
 
@@ -245,10 +246,10 @@ TEST(Profile, SegmentsAreCountedAsTheyWereMadeAndGivenBack) {
 }
 
 TEST(Sparkline, ShowsWhatIsNotNothingAndFillsOnlyTheMost) {
-  EXPECT_EQ(sparkline({0, 1, 50, 99, 100}, false), " .=#@");
-  EXPECT_EQ(sparkline({0, 1, 50, 100}, true), " ▁▄█");
-  EXPECT_EQ(sparkline({0, 0}, true), "  ");
-  EXPECT_EQ(sparkline({}, true), "");
+  EXPECT_EQ(format::sparkline({0, 1, 50, 99, 100}, false), " .=#@");
+  EXPECT_EQ(format::sparkline({0, 1, 50, 100}, true), " ▁▄█");
+  EXPECT_EQ(format::sparkline({0, 0}, true), "  ");
+  EXPECT_EQ(format::sparkline({}, true), "");
 }
 
 TEST(Profile, KeepsTheMostThatIsLiveInEachPart) {

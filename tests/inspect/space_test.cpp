@@ -106,15 +106,15 @@ TEST(Space, BlocksAreAsLargeAsWasGranted) {
   EXPECT_EQ(space->free, 1536u);
 }
 
-TEST(Space, ShowsTheRegionsWithMostInThemByAddress) {
+TEST(Space, ShowsTheLargestRegionsByAddress) {
   Space space;
-  for (const std::uint64_t used : {5u, 0u, 7u, 1u, 7u}) {
+  for (const std::uint64_t size : {5u, 2u, 7u, 1u, 7u}) {
     space.regions.push_back(
-        {.address = 100 * (space.regions.size() + 1), .size = 10, .blocks = {}, .used = used});
+        {.address = 100 * (space.regions.size() + 1), .size = size, .blocks = {}});
   }
 
-  EXPECT_EQ(fullest(space, 3), (std::vector<std::size_t>{0, 2, 4}));
-  EXPECT_EQ(fullest(space, 9), (std::vector<std::size_t>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(largest(space, 3), (std::vector<std::size_t>{0, 2, 4}));
+  EXPECT_EQ(largest(space, 9), (std::vector<std::size_t>{0, 1, 2, 3, 4}));
 }
 
 }  // namespace

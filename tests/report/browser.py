@@ -94,6 +94,7 @@ class Browser:
         while not self.run("document.readyState === 'complete' && !!(window.emmctl && window.emmctl.ready)"):
             time.sleep(0.01)
         self.run("emmctl.ready")
+        self.run("emmctl.placed")
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
         return time.monotonic() - began
 

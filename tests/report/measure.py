@@ -12,6 +12,8 @@ from browser import Browser
 
 def drag(browser, frames=60):
     """Milliseconds of each frame while the mouse drags the picture to and fro."""
+    # The mouse reaches only what the window shows.
+    browser.run("document.getElementById('chart').scrollIntoView({block: 'center', behavior: 'instant'})")
     box = browser.run("(() => { const b = document.getElementById('chart').getBoundingClientRect(); return [b.left, b.top, b.width, b.height]; })()")
     left, y = box[0] + box[2] / 2, box[1] + box[3] / 2
     browser.run("emmctl.state.chart.setWindow(emmctl.state.chart.end() * .2, emmctl.state.chart.end() * .8)")
@@ -51,12 +53,13 @@ def main():
                 browser.screenshot(given.screenshot, whole=not given.window)
                 continue
             first = browser.run("emmctl.timings.preview || performance.now()") / 1000
+            placed = browser.run("emmctl.timings.placed || 0") / 1000
             shown = browser.run("emmctl.timings.shown || performance.now()") / 1000
             if browser.run("!!emmctl.state.chart"):
                 frames, drawing = drag(browser)
             else:
                 frames, drawing = [], []
-            print(f"{os.path.getsize(page) / 1e6:7.2f} MB, first picture after {first:.2f} s, every event after {shown:.2f} s (processor time {taken:.2f} s), "
+            print(f"{os.path.getsize(page) / 1e6:7.2f} MB, first picture after {first:.2f} s, every event after {shown:.2f} s, the address map after {placed:.2f} s (processor time {taken:.2f} s), "
                   f"a frame while dragging {middle(frames):.1f} ms (most {max(frames, default=0):.1f}), drawing {middle(drawing):.1f} ms  {page}")
             for complaint in browser.complaints:
                 print("  ", complaint)

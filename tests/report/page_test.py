@@ -133,6 +133,11 @@ def check_training(folder):
             saw = browser.run(f"(emmctl.state.map.show({event}, null, 'recorded', emmctl.state.groups), emmctl.state.map.totals)")
             expect_same([saw["size"], saw["used"], saw["pending"], saw["free"], saw["largest"]],
                         [wanted[name] for name in ("bytes", "used_bytes", "pending_bytes", "free_bytes", "largest_free_bytes")], f"the map of event {event}")
+        # What a replayed manager held is where it was mapped first, and in all as much as it reserved.
+        for event in (500, 1000, len(after) // 2, peak["event"], len(after) - 1):
+            saw = browser.run(f"(emmctl.state.map.show({event}, null, 0, emmctl.state.groups), [emmctl.state.map.totals.size, emmctl.state.map.totals.used])")
+            wanted = browser.run(f"[emmctl.state.lines.find(line => line.name === 'reserved by pool').steps.at({event}), emmctl.state.liveSteps.at({event})]")
+            expect_same(saw, wanted, f"what the pool held after event {event}, and what was live")
         browser.run("(emmctl.state.map.show(emmctl.state.peak, null, 'recorded', emmctl.state.groups), document.getElementById('map-canvas').scrollIntoView())")
         box = browser.run("(() => { const b = document.getElementById('map-canvas').getBoundingClientRect(); return [b.left, b.top, b.width, b.height]; })()")
         browser.mouse("mouseMoved", box[0] + box[2] / 3, box[1] + 6)
@@ -197,6 +202,12 @@ EVERY_WAY = """(async which => {
     if (of) same(state.liveSteps.at(of.event), of.bytes, `live at the peak of device ${device}`);
   }
   state.device = null;
+  if (trace.devices.length > 1) {
+    state.stack = 'device';
+    setCurves();
+    same(state.groups.at(peak.event).length, trace.devices.length, 'areas of devices');
+    same(state.groups.at(peak.event).reduce((a, b) => a + b, 0), peak.bytes, 'the sum by device');
+  }
   if (state.events.time) state.chart.setAxis('time');
   setCurves();
   setCursor(0);

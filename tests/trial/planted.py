@@ -44,15 +44,14 @@ class Comparer:
     def spin_for(self, slower):
         """How far to count so that an event takes `slower` per cent more."""
         # The first turns of the loop cost nothing beside what the processor waits for: the way there is not straight.
-        below, above = (0, 0.0), (200, None)
-        for _ in range(6):
-            at = above[0] if above[1] is None else round(below[0] + (above[0] - below[0]) * (slower - below[1]) / (above[1] - below[1]))
-            at = min(max(at, below[0] + 1), above[0])
+        below, above, more = 0, 256, 0.0
+        while above - below > 1:
+            at = (below + above) // 2
             found, _ = self.compare([0, at], "--rounds", "21")
             more = 100 * (found["managers"][1]["over_first_manager"]["median"] - 1)
-            if abs(more - slower) < slower / 25 or above[0] - below[0] <= 1:
+            if abs(more - slower) < slower / 25:
                 break
-            below, above = ((at, more), above) if more < slower else (below, (at, more))
+            below, above = (at, above) if more < slower else (below, at)
         return at, more
 
 

@@ -62,6 +62,26 @@ if(TARGET standin)
   add_dependencies(installed standin standin_cudart)
 endif()
 
+# The manual pages and the completions are what the program says of itself.
+set(pages ${PROJECT_BINARY_DIR}/pages)
+add_custom_command(OUTPUT ${pages}/done
+  COMMAND ${CMAKE_COMMAND} -E rm -rf ${pages}
+  COMMAND ${CMAKE_COMMAND} -E make_directory ${pages}/man
+  COMMAND emmctl manual ${pages}/man ${PROJECT_VERSION}
+  COMMAND emmctl completion bash > ${pages}/emmctl
+  COMMAND emmctl completion zsh > ${pages}/_emmctl
+  COMMAND emmctl completion fish > ${pages}/emmctl.fish
+  COMMAND ${CMAKE_COMMAND} -E touch ${pages}/done
+  DEPENDS emmctl VERBATIM)
+if(NOT EMM_SANITIZE)
+  add_custom_target(emmctl_pages ALL DEPENDS ${pages}/done)
+  add_dependencies(installed emmctl_pages)
+  install(DIRECTORY ${pages}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(FILES ${pages}/emmctl DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(FILES ${pages}/_emmctl DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
+  install(FILES ${pages}/emmctl.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+endif()
+
 set(EMM_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/emmctl)
 set(EMM_PYTHON_DIR lib/python3/dist-packages CACHE STRING "Where the Python package is installed, below the prefix")
 install(TARGETS emmctl RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -111,4 +131,6 @@ set(CPACK_DEBIAN_PACKAGE_SUGGESTS "python3, cmake, zlib1g-dev, libzstd-dev, pkg-
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/tools/cmake/triggers)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
-include(CPack)
+if(PROJECT_IS_TOP_LEVEL)
+  include(CPack)
+endif()

@@ -67,7 +67,7 @@ class Check final : public CommandRun {
  public:
   explicit Check(Arguments& arguments) {
     trace_.offer(arguments);
-    arguments.count("--limit", limit_, "How many findings to list");
+    arguments.count("--top", top_, "How many findings to list");
     arguments.output("--json", json_, "Writes the findings as JSON (emmctl.check/1)");
     arguments.footer(
         "Exit codes: 0 no errors, though there may be warnings; 3 no errors in the part of a cut "
@@ -80,9 +80,9 @@ class Check final : public CommandRun {
     auto importer = choose_importer(**source, trace_.format);
     if (!importer) return std::move(importer).error();
     const auto is_trace = (*importer)->name == kTraceFormat;
-    auto report =
-        is_trace ? trace::check(**source, trace::ReadOptions{.partial = trace_.partial}, limit_)
-                 : trace::check(**source, **importer, {.partial = trace_.partial}, limit_);
+    auto report = is_trace
+                      ? trace::check(**source, trace::ReadOptions{.partial = trace_.partial}, top_)
+                      : trace::check(**source, **importer, {.partial = trace_.partial}, top_);
     if (!report) return std::move(report).error();
     if (report->rows) {
       console.say(describe(**importer, *report->rows));
@@ -101,7 +101,7 @@ class Check final : public CommandRun {
  private:
   TraceArgument trace_;
   std::string json_;
-  std::uint64_t limit_ = 100;
+  std::uint64_t top_ = 100;
 };
 
 }  // namespace

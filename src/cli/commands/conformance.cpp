@@ -1,8 +1,6 @@
-#include <unistd.h>
-
 #include <memory>
 
-#include "base/assert.hpp"
+#include "base/prng.hpp"
 #include "cli/command.hpp"
 #include "cli/judge_apart.hpp"
 #include "cli/manager_choice.hpp"
@@ -141,11 +139,6 @@ class Conformance final : public CommandRun {
   }
 
   ManagerChoice manager_;
-  static std::uint64_t random_seed() {
-    std::uint32_t seed = 0;  // not std::random_device, which needs glibc 2.36
-    EMM_ASSERT(getentropy(&seed, sizeof seed) == 0);
-    return seed;
-  }
 
   std::string as_, level_ = "quirk", device_ = "sim", seed_ = "0", json_, junit_, tap_, traces_;
   std::vector<std::string> globs_;

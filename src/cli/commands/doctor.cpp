@@ -4,9 +4,10 @@
 #include <memory>
 
 #include "base/units.hpp"
-#include "cli/command.hpp"
+#include "cli/defaults.hpp"
 #include "cli/manager_choice.hpp"
 #include "emm/context.hpp"
+#include "format/json_writer.hpp"
 #include "harness/device_stack.hpp"
 #include "inspect/columns.hpp"
 
@@ -117,9 +118,67 @@ Finding chosen_manager() {
   return {.what = "EMM_MEMORY_MANAGER", .words = named};
 }
 
+/// The configuration file, and what each command takes from it.
+struct Configuration {
+  Finding finding{.what = "defaults"};
+  std::string file;
+  std::vector<std::pair<std::string_view, Defaults>> commands;
+};
+
+Configuration configuration() {
+  Configuration found;
+  std::string words;
+  for (const auto* command : bundled_commands()) {
+    if (command->hidden) continue;
+    auto defaults = defaults_of(page_of(*command));
+    if (!defaults) {
+      found.finding.kind = Finding::Kind::broken;
+      found.finding.words = describe(defaults.error());
+      return found;
+    }
+    found.file = defaults->path;
+    if (defaults->path.empty()) {
+      found.finding.words = "no configuration file: " + defaults->why;
+      return found;
+    }
+    if (defaults->options.empty()) continue;
+    words += text::format("{}{}", words.empty() ? ": " : "; ", command->name);
+    for (const auto& [name, value] : defaults->options)
+      words += text::format(" {}{}{}", name, value.empty() ? "" : " ", value);
+    found.commands.emplace_back(command->name, std::move(*defaults));
+  }
+  found.finding.words = found.file + words;
+  return found;
+}
+
+std::string to_json(const std::vector<Finding>& findings, const Configuration& configuration) {
+  std::string out;
+  format::JsonWriter json(out, 2);
+  json.begin_object().member("schema", "emmctl.doctor/1");
+  json.key("findings").begin_array();
+  for (const auto& finding : findings) {
+    json.begin_object()
+        .member("what", finding.what)
+        .member("state", name(finding.kind))
+        .member("words", finding.words)
+        .end_object();
+  }
+  json.end_array().key("defaults").begin_object().member("file", configuration.file);
+  json.key("commands").begin_object();
+  for (const auto& [command, defaults] : configuration.commands) {
+    json.key(command).begin_array();
+    for (const auto& [option, value] : defaults.options)
+      json.begin_object().member("option", option).member("value", value).end_object();
+    json.end_array();
+  }
+  json.end_object().end_object().end_object();
+  return out + '\n';
+}
+
 class Doctor final : public CommandRun {
  public:
   explicit Doctor(Arguments& arguments) {
+    arguments.output("--json", json_, "Writes the findings as JSON (emmctl.doctor/1)");
     arguments.footer(
         "Exit code 1 if something is broken. A device that is absent is not: the simulated one is "
         "always there.");
@@ -130,6 +189,8 @@ class Doctor final : public CommandRun {
     for (const auto* entry : bundled_devices()) findings.push_back(device(*entry));
     findings.push_back(ipc(console.program()));
     findings.push_back(locked_memory());
+    const auto configured = configuration();
+    findings.push_back(configured.finding);
     findings.push_back(chosen_manager());
 
     std::vector<std::vector<std::string>> rows;
@@ -138,9 +199,16 @@ class Doctor final : public CommandRun {
       broken |= finding.kind == Finding::Kind::broken;
       rows.push_back({std::string(name(finding.kind)), finding.what, finding.words});
     }
-    console.result(inspect::columns("lll", rows, ""));
+    if (!json_.empty()) {
+      if (auto written = console.write(json_, to_json(findings, configured)); !written)
+        return written.error();
+    }
+    if (json_ != "-") console.result(inspect::columns("lll", rows, ""));
     return broken ? ExitCode::failure : ExitCode::fine;
   }
+
+ private:
+  std::string json_;
 };
 
 }  // namespace

@@ -31,7 +31,7 @@ class Generate final : public CommandRun {
     arguments.count("--live", options_.live, "N", "The most allocations that live at once");
     arguments.count("--threads", options_.threads, "N", "How many threads");
     arguments.count("--streams", options_.streams, "N", "How many streams");
-    arguments.text("--format", format_, "FORMAT",
+    arguments.text("--to", format_, "FORMAT",
                    "What to write: emm, torch (a PyTorch snapshot), or another that `emmctl list "
                    "formats` says is written");
     arguments.count("--stacks", stacks_, "N",
@@ -88,7 +88,7 @@ class Generate final : public CommandRun {
   Status read_frames(trace::TorchFrames& frames) const {
     if (!torch() && (stacks_ || depth_ || shared_ || own_stacks_)) {
       return fail(Errc::usage,
-                  "--stacks, --depth, --frames, --own-stacks: expected --format torch, which alone "
+                  "--stacks, --depth, --frames, --own-stacks: expected --to torch, which alone "
                   "has them");
     }
     frames.own = own_stacks_;

@@ -19,8 +19,9 @@ class Inspect final : public CommandRun {
  public:
   explicit Inspect(Arguments& arguments) {
     trace_.offer(arguments);
-    arguments.count("--map", map_, "EVENT",
-                    "Show where memory lay after that event, by its recorded addresses");
+    arguments.text("--map", map_, "EVENT|peak|failure",
+                   "Show where memory lay after that event, at the peak of what was live, or at "
+                   "the first request that was refused, by its recorded addresses");
     arguments.flag("--limit", limit_,
                    "Say what the program needs: proven bounds, and a layout that is enough");
     arguments.flag("--as-recorded", as_recorded_,
@@ -48,16 +49,18 @@ class Inspect final : public CommandRun {
           text::grouped(cut)));
     }
     const auto& trace = recording->trace();
-    if (map_ && *map_ >= trace.size()) {
-      return fail(Errc::usage, "{}: there is no event {}: expected one below {}", trace_.path,
-                  *map_, trace.size());
-    }
     const inspect::Lifetimes lifetimes(trace);
     if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
     const auto profile = inspect::profile(*recording, lifetimes);
     const auto growth = inspect::growth(lifetimes);
     std::optional<inspect::Space> map;
-    if (map_) map = inspect::space_after(*recording, lifetimes, static_cast<std::uint32_t>(*map_));
+    std::uint32_t map_event = 0;
+    if (!map_.empty()) {
+      const auto event = event_of_map(trace, profile);
+      if (!event) return event.error();
+      map_event = *event;
+      map = inspect::space_after(*recording, lifetimes, map_event);
+    }
     std::optional<std::vector<inspect::Need>> needs;
     if (limit_) {
       const auto asked = as_recorded_ ? inspect::Asked::served : inspect::Asked::all;
@@ -80,19 +83,38 @@ class Inspect final : public CommandRun {
       if (needs) console.result(inspect::to_text(*needs));
       if (map) console.result(inspect::to_text(*recording, *map, shown));
     }
-    if (map_ && !map) {
+    if (!map_.empty() && !map) {
       console.say(
           text::format("{}: no map of event {}: no address of what is live then is recorded",
-                       trace.source(), *map_));
+                       trace.source(), map_event));
       return ExitCode::inconclusive;
     }
     return ExitCode::fine;
   }
 
  private:
+  Result<std::uint32_t> event_of_map(const trace::Trace& trace,
+                                     const inspect::Profile& profile) const {
+    if (map_ == "peak") return profile.live.event;
+    if (map_ == "failure") {
+      for (std::uint32_t event = 0; event < trace.size(); ++event) {
+        if (inspect::is_refused(trace[event])) return event;
+      }
+      return fail(Errc::usage, "{}: no request was refused: expected --map peak, or an event",
+                  trace_.path);
+    }
+    const auto event = text::to_u64(map_);
+    if (!event)
+      return fail(Errc::usage, "--map {}: expected the number of an event, peak or failure", map_);
+    if (*event >= trace.size()) {
+      return fail(Errc::usage, "{}: there is no event {}: expected one below {}", trace_.path,
+                  *event, trace.size());
+    }
+    return static_cast<std::uint32_t>(*event);
+  }
+
   TraceArgument trace_;
-  std::string json_, svg_, search_time_ = "10s";
-  std::optional<std::uint64_t> map_;
+  std::string json_, svg_, map_, search_time_ = "10s";
   std::uint64_t top_ = 10, frames_ = 3;
   bool limit_ = false, as_recorded_ = false, all_frames_ = false;
 };

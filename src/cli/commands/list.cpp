@@ -149,17 +149,22 @@ std::vector<std::string> listing_names() {
   return names;
 }
 
-/// An array of objects, with the heading's words as keys.
-std::string rows_to_json(const Rows& rows) {
+/// The rows as objects, with the heading's words as keys.
+std::string rows_to_json(std::string_view what, const Rows& rows) {
   std::string out;
   format::JsonWriter json(out, 2);
-  json.begin_array();
+  json.begin_object().member("schema", "emmctl.list/1").member("what", what);
+  json.key("rows").begin_array();
   for (std::size_t row = 1; row < rows.size(); ++row) {
     json.begin_object();
-    for (std::size_t i = 0; i < rows[row].size(); ++i) json.member(rows[0][i], rows[row][i]);
+    for (std::size_t i = 0; i < rows[row].size(); ++i) {
+      auto key = rows[0][i];
+      std::replace(key.begin(), key.end(), ' ', '_');
+      json.member(key, rows[row][i]);
+    }
     json.end_object();
   }
-  json.end_array();
+  json.end_array().end_object();
   return out + '\n';
 }
 
@@ -169,7 +174,7 @@ class List final : public CommandRun {
     arguments.positional("WHAT", what_, text::join(listing_names(), ", "));
     arguments.input("FILE", file_,
                     "Of managers: those of this shared object, as --manager takes it", false);
-    arguments.output("--json", json_, "Writes the rows as JSON");
+    arguments.output("--json", json_, "Writes the rows as JSON (emmctl.list/1)");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -181,7 +186,7 @@ class List final : public CommandRun {
       if (!of_file) return std::move(of_file).error();
       auto& rows = *of_file;
       if (!json_.empty()) {
-        if (auto written = console.write(json_, rows_to_json(rows)); !written)
+        if (auto written = console.write(json_, rows_to_json(what_, rows)); !written)
           return written.error();
       }
       for (auto& row : rows) row.resize(std::min(row.size(), listing.shown));

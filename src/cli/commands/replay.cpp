@@ -5,6 +5,7 @@
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
+#include "cli/locale.hpp"
 #include "cli/manager_choice.hpp"
 #include "cli/memory_maps.hpp"
 #include "cli/recorded_manager.hpp"
@@ -17,6 +18,8 @@
 #include "log/writer.hpp"
 #include "replay/engine.hpp"
 #include "replay/null_manager.hpp"
+#include "report/replay_picture.hpp"
+#include "trial/compare_rows.hpp"
 #include "trial/setting.hpp"
 
 namespace emm {
@@ -43,6 +46,9 @@ class Replay final : public CommandRun {
     arguments.output("--memory-map", memory_map_,
                      "Write what lies where in the manager's memory at the end of the run, or "
                      "where it stops, as JSON (emmctl.memory-map/1)");
+    arguments.output("--svg", svg_,
+                     "Draw what was live and what the manager reserved, over the events, as SVG");
+    arguments.output("--map-svg", map_svg_, "Draw what --memory-map writes, as SVG");
     arguments.choice("--on-oom", on_oom_, {"record", "stop"},
                      "Record an out-of-memory and go on, or stop there");
     arguments.count("--repeat", repeat_, "Replay the trace N times, without a reset in between");
@@ -140,7 +146,8 @@ class Replay final : public CommandRun {
       options.progress = at.progress;
       options.kept = at.kept;
       MemoryMaps maps;
-      if (!memory_map_.empty()) {
+      const bool wants_maps = !memory_map_.empty() || !map_svg_.empty();
+      if (wants_maps) {
         options.look = [&](const log::Statistics& statistics, std::uint32_t device,
                            const MemoryManager& of) {
           maps.add(statistics, device, of.memory_map());
@@ -153,7 +160,10 @@ class Replay final : public CommandRun {
         summary->notes.push_back(
             text::format("--fault {} failed no call: the run made too few", fault));
       }
-      if (!memory_map_.empty()) at.words.push_back(maps.to_json(*summary));
+      if (wants_maps) {
+        at.words.push_back(maps.to_json(*summary));
+        at.words.push_back(maps.to_svg(*summary));
+      }
       return summary;
     };
     const OpenLog open_log = [&](const log::LogOptions& options) -> Result<log::RecordSink*> {
@@ -181,9 +191,10 @@ class Replay final : public CommandRun {
     }
     if (!summary) return std::move(summary).error();
     if (models) summary->model_agreement = agreement(spec, recording);
-    if (!memory_map_.empty() && words.empty()) {
-      summary->notes.push_back(text::format(
-          "{} was not written: what is where is asked at the end of a run", memory_map_));
+    for (const auto* path : {&memory_map_, &map_svg_}) {
+      if (path->empty() || !words.empty()) continue;
+      summary->notes.push_back(
+          text::format("{} was not written: what is where is asked at the end of a run", *path));
     }
     for (auto& note : loaded->notes) summary->notes.push_back(std::move(note));
 
@@ -191,14 +202,27 @@ class Replay final : public CommandRun {
       if (auto written = console.write(json_, log::to_json(*summary)); !written)
         return std::move(written).error();
     }
+    if (!svg_.empty() && summary->course.empty()) {
+      summary->notes.push_back(
+          text::format("{} was not written: it is drawn of a run to its end on one thread", svg_));
+    }
+    const auto write = [&](const std::string& path, std::string_view written) -> Status {
+      return path.empty() ? Status() : console.write(path, written);
+    };
     if (!words.empty()) {
-      if (auto written = console.write(memory_map_, words.front()); !written)
-        return std::move(written).error();
+      if (auto written = write(memory_map_, words[0]); !written) return std::move(written).error();
+      if (auto written = write(map_svg_, words[1]); !written) return std::move(written).error();
+    }
+    if (!svg_.empty() && !summary->course.empty()) {
+      const auto recorded = trial::recorded_peak(trace);
+      const auto picture = report::replay_picture(*summary, trace, capacity_of(*summary),
+                                                  recorded ? recorded->bytes : 0);
+      if (auto written = write(svg_, picture); !written) return std::move(written).error();
     }
     // stdout carries one result: the JSON, the map or the log where one was sent there, else the
     // summary.
-    const auto text = log::to_text(*summary, console.width(), all_frames_);
-    if (json_ == "-" || log_ == "-" || memory_map_ == "-") {
+    const auto text = log::to_text(*summary, console.width(), all_frames_, speaks_utf8());
+    if (json_ == "-" || log_ == "-" || memory_map_ == "-" || svg_ == "-" || map_svg_ == "-") {
       if (replay::found_failure(*summary, !fail_on_.empty()))
         console.say("failures were found; see the result");
     } else {
@@ -230,6 +254,14 @@ class Replay final : public CommandRun {
     }
     return *times;
   }
+  /// Of a simulated device, as its description has it; 0 of another.
+  static std::uint64_t capacity_of(const log::Summary& summary) {
+    constexpr std::string_view kBefore = "capacity=";
+    const auto at = summary.device.find(kBefore);
+    if (!summary.device.starts_with("sim") || at == std::string::npos) return 0;
+    const auto digits = std::string_view(summary.device).substr(at + kBefore.size());
+    return text::to_u64(digits.substr(0, digits.find(','))).value_or(0);
+  }
   static bool has_times(const trace::Trace& trace) {
     for (std::size_t at = 0; at < trace.size(); ++at) {
       if (trace[at].time_ns != 0) return true;
@@ -239,7 +271,8 @@ class Replay final : public CommandRun {
 
   TraceArgument trace_;
   std::string threads_ = "trace", pace_ = "none", clock_ = "device";
-  std::string device_ = "auto", log_, log_format_ = "rmm", json_, memory_map_, on_oom_ = "record";
+  std::string device_ = "auto", log_, log_format_ = "rmm", json_, memory_map_, svg_, map_svg_,
+              on_oom_ = "record";
   ManagerChoice manager_;
   CallDeadline deadline_;
   std::vector<std::string> faults_, fail_on_;

@@ -2,9 +2,11 @@
 
 const NEVER = 0xffffffff;
 const KIND = {device: 0, backing: 1, refused: 2};
-const CHANGE = {begin: 0, end: 1, asked: 2, gone: 3, held: 4, given: 5, refused: 6};
+const CHANGE = {begin: 0, end: 1, asked: 2, gone: 3, held: 4, given: 5, refused: 6};  // the first three are of what is live
+const CHANGES = Object.values(CHANGE);
 
 function fromBase64(text) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);  // Chrome 140, Firefox 133, Safari 18.2
   const values = new Uint8Array(128);
   'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/'.split('').forEach((c, i) => values[c.charCodeAt(0)] = i);
   let length = text.length;
@@ -47,18 +49,36 @@ class Numbers {
   }
 }
 
+/** Reads varints into an array. The loops of Numbers are here once more, because a page waits for these. */
+function readNumbers(bytes, into) {
+  const count = into.length;
+  for (let i = 0, at = 0; i < count; ++i) {
+    let byte = bytes[at++];
+    if (byte < 128) { into[i] = byte; continue; }
+    let value = byte & 127, scale = 128;
+    do {
+      byte = bytes[at++];
+      value += (byte & 127) * scale;
+      scale *= 128;
+    } while (byte >= 128);
+    into[i] = value;
+  }
+  return into;
+}
+
+async function unpackColumns(named, base64) {
+  const bytes = await unpack(base64), columns = new Map();
+  let at = 0;
+  for (const [name, size] of named) {
+    columns.set(name, bytes.subarray(at, at + size));
+    at += size;
+  }
+  return columns;
+}
+
 /** All events of a trace: what changes when, and the memory that it changes. */
 class Events {
-  static async read(about, base64) {
-    const bytes = await unpack(base64);
-    const columns = new Map();
-    let at = 0;
-    for (const [name, size] of about.columns) {
-      columns.set(name, bytes.subarray(at, at + size));
-      at += size;
-    }
-    return new Events(about, columns);
-  }
+  static async read(about, base64) { return new Events(about, await unpackColumns(about.columns, base64)); }
 
   constructor(about, columns) {
     this.about = about;
@@ -67,20 +87,19 @@ class Events {
     this.changeEvent = new Uint32Array(n);
     this.changeKind = new Uint8Array(n);
     this.changeMemory = new Uint32Array(n);  // which memory it begins or ends
+    this.changeBy = new Float64Array(n);  // the bytes that it adds to what is live or reserved, or takes from it
     this.memories = m;
     this.birth = new Uint32Array(m);
     this.death = new Uint32Array(m).fill(NEVER);
     this.gone = new Uint32Array(m).fill(NEVER);
     this.kind = new Uint8Array(m);
-    this.size = this.numbers(columns.get('sizes'), new Float64Array(m));
-    this.extra = this.numbersUnlessZero(columns.get('extra'), Float64Array);
+    this.size = readNumbers(columns.get('sizes'), new Float64Array(m));
     this.site = this.numbersUnlessZero(columns.get('sites'), Uint32Array);
     this.stream = this.numbersUnlessZero(columns.get('streams'), Uint16Array);
     this.device = this.numbersUnlessZero(columns.get('devices'), Uint32Array);
-    this.flags = this.numbersUnlessZero(columns.get('flags'), Uint32Array);
-    this.address = about.has_addresses ? this.sums(columns.get('addresses'), v => v ? (v - 1) * about.address_unit : 0) : null;
-    this.placed = about.managers.map((_, i) => this.sums(columns.get(`placed ${i}`), v => v));
-    this.walk(new Numbers(columns.get('steps')), new Numbers(columns.get('slots')));
+    this.extra = this.flags = this.address = null;
+    this.placed = [];
+    this.walk(columns.get('steps'), columns.get('slots'));
     this.time = null;
     if (columns.has('times')) {
       const numbers = new Numbers(columns.get('times'));
@@ -106,35 +125,41 @@ class Events {
     this.frames = names.frames;
   }
 
-  numbers(bytes, into) {
-    const numbers = new Numbers(bytes);
-    for (let i = 0; i < into.length; ++i) into[i] = numbers.next();
-    return into;
+  /** Where memory lay, which only the map needs. */
+  async readPlaces(base64) {
+    const {about} = this, columns = await unpackColumns(about.place_columns, base64);
+    this.extra = this.numbersUnlessZero(columns.get('extra'), Float64Array);
+    this.flags = this.numbersUnlessZero(columns.get('flags'), Uint32Array);
+    this.address = about.has_addresses ? this.sums(columns.get('addresses'), v => v ? (v - 1) * about.address_unit : 0) : null;
+    this.placed = about.managers.map((_, i) => this.sums(columns.get(`placed ${i}`), v => v));
+    this.held = about.managers.map((_, i) => readHeld(columns.get(`held ${i}`)));
   }
-  /** Most traces have one stream, one device, one site; then there is no array. */
-  numbersUnlessZero(bytes, Type) {
-    let zero = true;
-    for (let i = 0; zero && i < bytes.length; ++i) zero = bytes[i] === 0;
-    return zero ? null : this.numbers(bytes, new Type(this.memories));
-  }
+
+  /** Most traces have one stream, one device, one site; then the column is empty, and there is no array. */
+  numbersUnlessZero(bytes, Type) { return bytes.length ? readNumbers(bytes, new Type(this.memories)) : null; }
   sums(bytes, to) {
-    const numbers = new Numbers(bytes), out = new Float64Array(this.memories);
-    for (let i = 0, sum = 0; i < out.length; ++i) out[i] = to(sum += numbers.nextSigned());
+    const out = readNumbers(bytes, new Float64Array(this.memories));
+    for (let i = 0, sum = 0; i < out.length; ++i) {
+      const value = out[i];
+      out[i] = to(sum += value % 2 ? -(value + 1) / 2 : value / 2);
+    }
     return out;
   }
 
-  walk(steps, slots) {
+  walk(stepBytes, slotBytes) {
+    const steps = new Numbers(stepBytes), slots = new Numbers(slotBytes), {changeEvent, changeKind, changeMemory, changeBy, size, birth, death, gone} = this;
     const inSlot = new Uint32Array(this.about.slots), free = new Uint32Array(this.about.slots);
     let freeCount = 0, made = 0, memory = 0, event = 0;
-    for (let i = 0; i < this.changeEvent.length; ++i) {
-      const step = steps.next(), kind = step & 7;
+    for (let i = 0, count = changeEvent.length; i < count; ++i) {
+      const step = stepBytes[steps.at] < 128 ? stepBytes[steps.at++] : steps.next(), kind = step & 7;
       event += (step - kind) / 8;
-      this.changeEvent[i] = event;
-      this.changeKind[i] = kind;
+      changeEvent[i] = event;
+      changeKind[i] = kind;
       let which;
       if (kind === CHANGE.begin || kind === CHANGE.held || kind === CHANGE.refused) {
         which = memory++;
-        this.birth[which] = event;
+        birth[which] = event;
+        changeBy[i] = size[which];
         if (kind === CHANGE.refused) {
           this.kind[which] = KIND.refused;
         } else {
@@ -142,15 +167,16 @@ class Events {
           inSlot[freeCount ? free[--freeCount] : made++] = which;
         }
       } else {
-        const slot = slots.next();
+        const slot = slotBytes[slots.at] < 128 ? slotBytes[slots.at++] : slots.next();
         which = inSlot[slot];
-        if (kind !== CHANGE.gone) this.death[which] = event;
+        changeBy[i] = -size[which];
+        if (kind !== CHANGE.gone) death[which] = event;
         if (kind !== CHANGE.asked) {
-          this.gone[which] = event;
+          gone[which] = event;
           free[freeCount++] = slot;
         }
       }
-      this.changeMemory[i] = which;
+      changeMemory[i] = which;
     }
   }
 
@@ -166,6 +192,20 @@ class Events {
   changesTo(event) { return upperBound(this.changeEvent, event, this.changeEvent.length); }
   /** How many memories are made at or before an event: the memories are in the order of their births. */
   madeBy(event) { return upperBound(this.birth, event, this.memories); }
+}
+
+/** Segments that a manager held in a replay: [{address, size, birth, death, device, handle}], in the order of their births. What is
+    mapped has the number of its physical memory, which may be mapped again elsewhere; what is not has 0. */
+function readHeld(bytes) {
+  const numbers = new Numbers(bytes), out = [];
+  let birth = 0, address = 0;
+  while (!numbers.done) {
+    birth += numbers.next();
+    const lives = numbers.next(), size = numbers.next();
+    address += numbers.nextSigned();
+    out.push({address, size, birth, death: lives ? birth + lives - 1 : NEVER, device: numbers.next(), handle: numbers.next()});
+  }
+  return out;
 }
 
 /** The first place in a sorted array whose value is above `value`. */

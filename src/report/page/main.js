@@ -6,7 +6,7 @@ const state = {trace: 0, device: null, cursor: 0, stack: 'site', mapOf: null, ev
 const page = {state, ready: null, timings: {}};  // for whoever looks at the page with a program
 window.emmctl = page;
 
-const LINES = ['l0', 'l1', 'l2', 'l3', 'l4'], DASHES = [null, [7, 3], [3, 3], [9, 3, 2, 3], [2, 2]];
+const DEVICES_APART = 8, LINES = ['l0', 'l1', 'l2', 'l3', 'l4'], DASHES = [null, [7, 3], [3, 3], [9, 3, 2, 3], [2, 2]];
 
 function figures() {
   const trace = about.traces[state.trace];
@@ -18,6 +18,7 @@ function figures() {
     out.push(figure(inUnits(bytes), `peak reserved${inspect.peak_live.bytes ? `, ${(bytes / inspect.peak_live.bytes).toFixed(3)} of live` : ''}`, false, exactly(bytes)));
   }
   for (const manager of trace.managers.slice(0, 3)) out.push(figure(inUnits(manager.summary.peak_reserved_bytes), `peak reserved by ${manager.name}`, false, exactly(manager.summary.peak_reserved_bytes)));
+  if (trace.devices.length > 1) for (const [device, peak] of Object.entries(inspect.peak_live_by_device || {}).slice(0, DEVICES_APART)) out.push(figure(inUnits(peak.bytes), `peak live on device ${device}`, false, exactly(peak.bytes)));
   if (trace.has_times && inspect.span_ns) out.push(figure(duration(inspect.span_ns), 'from the first event to the last'));
   if (inspect.failed) out.push(figure(grouped(inspect.failed), inspect.failed === 1 ? 'request failed' : 'requests failed', true));
   const capacity = Math.max(...trace.devices.map(device => device.capacity || 0));
@@ -35,13 +36,21 @@ function setCurves() {
   if (trace.has_backing) lines.push({name: 'reserved, as recorded', steps: reservedSteps(events, device), colour: 'l0', width: 2});
   trace.managers.forEach((manager, i) => lines.push({
     name: `reserved by ${manager.name}`, steps: managerSteps(events.managers[i], device), colour: LINES[(i + 1) % LINES.length], dash: DASHES[(i + 1) % DASHES.length], width: 2}));
+  // The devices of one machine are told apart: a line each, beside the sums.
+  const apart = device === null && trace.devices.length > 1 && trace.devices.length <= DEVICES_APART ? trace.devices.map(each => each.device) : [];
+  for (const [i, each] of apart.entries()) {
+    const style = {colour: `c${i}`, dash: [1, 2], width: 1.5};
+    if (trace.has_backing) lines.push({name: `reserved, as recorded, device ${each}`, steps: reservedSteps(events, each), ...style});
+    trace.managers.forEach((manager, m) => lines.push({name: `reserved by ${manager.name}, device ${each}`, steps: managerSteps(events.managers[m], each), ...style}));
+  }
   state.lines = lines;
   const devices = trace.devices.filter(each => device === null || each.device === device), levels = [];
-  const noWait = devices.reduce((sum, each) => sum + (each.no_wait || 0), 0), least = devices.reduce((sum, each) => sum + (each.peak_needed || 0), 0);
+  // A limit is that of one device; the sum of several is none.
+  const one = devices.length === 1 ? devices[0] : {}, noWait = one.no_wait || 0, least = one.peak_needed || 0;
   if (noWait > least) levels.push({name: 'no-wait need', bytes: noWait, colour: 'quiet', dash: [2, 3]});
-  const capacity = devices.reduce((sum, each) => sum + (each.capacity || 0), 0);
-  if (capacity) levels.push({name: devices.length > 1 ? 'capacity of all devices' : 'capacity', bytes: capacity, colour: 'limit', dash: [8, 4]});
-  const replayed = new Set(trace.managers.map(manager => Number((/capacity=(\d+)/.exec(manager.summary.device) || [])[1]) * devices.length));
+  const capacity = one.capacity || 0;
+  if (capacity) levels.push({name: 'capacity', bytes: capacity, colour: 'limit', dash: [8, 4]});
+  const replayed = new Set(trace.managers.map(manager => devices.length === 1 ? Number((/capacity=(\d+)/.exec(manager.summary.device) || [])[1]) : 0));
   for (const bytes of replayed) if (bytes > 0 && bytes !== capacity && bytes < 8 * trace.inspect.peak_live.bytes) levels.push({name: 'capacity in the replays', bytes, colour: 'limit', dash: [8, 4]});
   state.levels = levels;
   const marks = [];
@@ -90,7 +99,25 @@ function setCursor(event, reveal = false) {
 
 function showMoment() {
   state.live.show(state.cursor, state.device, state.groups, state);
-  if (state.mapOf !== null) state.map.show(state.cursor, state.device, state.mapOf === 'recorded' ? 'recorded' : Number(state.mapOf), state.groups);
+  // Devices of several processes may have the same addresses: the map is of one.
+  const {devices} = state.events.about, device = state.device === null && devices.length > 1 ? devices[0].device : state.device;
+  if (state.mapOf !== null && state.placed) state.map.show(state.cursor, device, state.mapOf === 'recorded' ? 'recorded' : Number(state.mapOf), state.groups);
+}
+
+/** The packed events stand at the end of the page: the first pictures need not wait for them. */
+function wholePage() {
+  return document.readyState === 'loading' ? new Promise(done => document.addEventListener('DOMContentLoaded', done, {once: true})) : null;
+}
+
+/** Where memory lay is unpacked when all else is shown. */
+async function placeMemory(events, which) {
+  $('map-words').textContent = 'Unpacking the addresses ...';
+  await new Promise(done => requestAnimationFrame(() => setTimeout(done)));
+  await events.readPlaces(document.querySelectorAll('.places')[which].textContent.trim());
+  if (state.events !== events) return;
+  state.placed = true;
+  showMoment();
+  page.timings.placed = performance.now();
 }
 
 async function chooseTrace(which) {
@@ -116,21 +143,24 @@ async function chooseTrace(which) {
   page.timings.preview = performance.now();
   for (const id of ['memory', 'live', 'map']) $(id).hidden = true;
   if (!trace.events) { $('wait').textContent = 'This trace has no events.'; return; }
+  await wholePage();
   const events = state.events = await Events.read(trace, document.querySelectorAll('.payload')[which].textContent.trim());
   page.timings.unpacked = performance.now() - began;
   $('wait').hidden = true;
   state.device = null;
   $('device-choice').hidden = trace.devices.length < 2;
-  $('device').replaceChildren(h('option', {value: ''}, 'all, summed'), ...trace.devices.map(each => h('option', {value: each.device}, each.device)));
+  $('device').replaceChildren(h('option', {value: ''}, 'all'), ...trace.devices.map(each => h('option', {value: each.device}, each.device)));
   $('axis').value = 'event';
   $('axis').disabled = !events.time;
   $('memory').hidden = $('live').hidden = false;
   const sited = events.siteNames.length > 1 || (events.siteNames[0] && !events.siteNames[0].startsWith('(no'));
-  state.stack = sited ? 'site' : 'size';
+  state.stack = trace.devices.length > 1 ? 'device' : sited ? 'site' : 'size';
+  $('stack').querySelector('[value=device]').hidden = trace.devices.length < 2;
   $('stack').value = state.stack;
   state.live = new Live(events);
   state.map = new AddressMap(events);
   state.map.listen();
+  state.placed = false;
   const choices = state.map.choices();
   state.mapOf = choices.length ? choices[0][0] : null;
   $('map').hidden = !choices.length;
@@ -145,6 +175,7 @@ async function chooseTrace(which) {
   setCursor(state.marks.length ? state.marks[0].event : state.peak);
   page.timings.first = performance.now() - began;
   page.timings.shown = performance.now();
+  page.placed = state.mapOf === null ? null : placeMemory(events, which);
 }
 
 function showTip(event, pointer) {

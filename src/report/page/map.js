@@ -13,7 +13,7 @@ class AddressMap {
   /** Which memories of this trace have addresses: the recorded manager's, and those of each replay. */
   choices() {
     const out = [];
-    if (this.events.address) out.push(['recorded', 'the recorded manager']);
+    if (this.events.about.has_addresses) out.push(['recorded', 'the recorded manager']);
     this.events.about.managers.forEach((manager, i) => out.push([String(i), manager.name]));
     return out;
   }
@@ -31,24 +31,28 @@ class AddressMap {
       if (!address[i] || !size) { elsewhere += pending || events.kind[i] === KIND.backing ? 0 : events.size[i]; continue; }
       (events.kind[i] === KIND.device ? blocks : segments).push({address: address[i], size, memory: i, pending});
     }
+    if (of === 'recorded') {
+      for (const segment of segments) Object.assign(segment, {mapped: events.isMapped(segment.memory), stream: events.streamOf(segment.memory), pool: events.poolOf(segment.memory)});
+    }
     const byAddress = (a, b) => a.address - b.address || a.memory - b.memory;
+    blocks.sort(byAddress);
+    const again = of === 'recorded' ? [] : this.held(segments, events.held[of], event, device);
+    if (again.length) this.moveToFirst(blocks, again);
     blocks.sort(byAddress);
     segments.sort(byAddress);
     const regions = [];
     if (segments.length) {
       for (const segment of segments) {
-        const before = regions[regions.length - 1], memory = segment.memory;
+        const before = regions[regions.length - 1], {mapped, stream, pool} = segment;
         if (before && segment.address < before.address + before.size) continue;  // said twice
-        const mapped = events.isMapped(memory);
         // Pieces of an expandable segment are one region, with what is not mapped between them.
-        const same = before && mapped && before.mapped && before.stream === events.streamOf(memory) && before.pool === events.poolOf(memory);
+        const same = before && mapped && before.mapped && before.stream === stream && before.pool === pool;
         const gap = same ? segment.address - before.address - before.size : 0;
         if (same && gap <= 2 ** 36) {
           if (gap) before.unmapped.push({address: before.address + before.size, size: gap});
           before.size += gap + segment.size;
         } else {
-          regions.push({address: segment.address, size: segment.size, blocks: [], unmapped: [], mapped,
-                        stream: events.streamOf(memory), pool: events.poolOf(memory)});
+          regions.push({address: segment.address, size: segment.size, blocks: [], unmapped: [], mapped, stream, pool});
         }
       }
     } else {
@@ -78,6 +82,36 @@ class AddressMap {
     return {regions, elsewhere, segments: segments.length > 0};
   }
 
+  /** Adds the segments that a manager held then. Returns those that map physical memory which one of them has already. */
+  held(segments, all, event, device) {
+    const first = new Map(), again = [];
+    for (const held of all) {
+      if (held.birth > event || event >= held.death || (device !== null && held.device !== device)) continue;
+      const key = held.handle && `${held.device} ${held.handle}`, there = key && first.get(key);
+      if (there) { again.push({address: held.address, size: held.size, first: there}); continue; }
+      if (key) first.set(key, held);
+      segments.push({address: held.address, size: held.size, memory: segments.length, mapped: held.handle !== 0, stream: null, pool: 0});
+    }
+    return again.sort((a, b) => a.address - b.address);
+  }
+
+  /** Blocks that lie in second mappings are where the memory was mapped first, in as many parts as there are. */
+  moveToFirst(blocks, again) {
+    const moved = [];
+    let at = 0, kept = 0;
+    for (const block of blocks) {
+      while (at < again.length && again[at].address + again[at].size <= block.address) ++at;
+      const before = moved.length, end = block.address + block.size;
+      for (let i = at; i < again.length && again[i].address < end; ++i) {
+        const from = Math.max(block.address, again[i].address), to = Math.min(end, again[i].address + again[i].size);
+        moved.push({...block, address: again[i].first.address + from - again[i].address, size: to - from});
+      }
+      if (moved.length === before) blocks[kept++] = block;
+    }
+    blocks.length = kept;
+    blocks.push(...moved);
+  }
+
   sum(region) {
     Object.assign(region, {used: 0, pending: 0, free: 0, largest: 0, gone: region.unmapped.reduce((sum, gap) => sum + gap.size, 0), holes: []});
     const taken = [...region.blocks, ...region.unmapped].sort((a, b) => a.address - b.address);
@@ -104,7 +138,7 @@ class AddressMap {
     const largest = regions.reduce((most, region) => Math.max(most, region.largest), 0);
     this.totals = {size, used: total('used'), pending: total('pending'), free: total('free'), largest, regions: regions.length};
     document.getElementById('map-words').textContent = regions.length
-      ? `${inUnits(size)} (${exactly(size)}) in ${grouped(regions.length)} ${segments ? 'segments' : 'runs of addresses'}: ${inUnits(total('used'))} used, ` +
+      ? `${device !== null && this.events.about.devices.length > 1 ? `Device ${device}: ` : ''}${inUnits(size)} (${exactly(size)}) in ${grouped(regions.length)} ${segments ? 'segment' : 'run'}${regions.length === 1 ? '' : 's'}${segments ? '' : ' of addresses'}: ${inUnits(total('used'))} used, ` +
         (total('pending') ? `${inUnits(total('pending'))} freed and waiting, ` : '') + `${inUnits(total('free'))} free, the largest free piece ${inUnits(largest)}` +
         (total('gone') ? `; ${inUnits(total('gone'))} of addresses between them are not mapped` : '') + (elsewhere ? `; ${inUnits(elsewhere)} are live elsewhere` : '') + '.'
       : 'Nothing that has an address is live then.';
@@ -229,7 +263,7 @@ class AddressMap {
         h('thead', {}, h('tr', {}, h('th', {}, 'Address'), ...['Size', 'Used', 'Waiting', 'Free', 'Largest free', 'Not mapped'].map(name => h('th', {class: 'n'}, name)),
                          h('th', {}, 'Stream'), h('th', {}, 'Pool'))),
         h('tbody', {}, shown.map(region => h('tr', {}, h('td', {}, `0x${region.address.toString(16)}`), cell(region.size), cell(region.used), cell(region.pending),
-                                             cell(region.free), cell(region.largest), cell(region.gone), h('td', {}, events.about.streams[region.stream] || ''), h('td', {}, events.about.pools[region.pool] || 'default'))),
+                                             cell(region.free), cell(region.largest), cell(region.gone), h('td', {}, region.stream === null ? '' : events.about.streams[region.stream] || ''), h('td', {}, events.about.pools[region.pool] || 'default'))),
           regions.length > most ? h('tr', {}, h('td', {colspan: 9}, `and ${grouped(regions.length - most)} smaller ones`)) : null));
   }
 }

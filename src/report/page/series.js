@@ -64,25 +64,24 @@ class Steps {
   }
 }
 
-/** Sums the bytes of changes that `sign` gives a sign other than 0. */
-function stepsOf(events, device, sign) {
-  const n = events.changeEvent.length, event = new Uint32Array(n), value = new Float64Array(n);
-  let count = 0, sum = 0;
+/** Sums the bytes of the changes of some kinds. */
+function stepsOf(events, device, kinds) {
+  const {changeEvent, changeKind, changeBy, changeMemory} = events, n = changeEvent.length, counts = Uint8Array.from(CHANGES, kind => kinds.includes(kind) ? 1 : 0);
+  const event = new Uint32Array(n), value = new Float64Array(n);
+  let count = 0, sum = 0, last = -1;
   for (let i = 0; i < n; ++i) {
-    const by = sign[events.changeKind[i]];
-    if (by === 0) continue;
-    const memory = events.changeMemory[i];
-    if (device !== null && events.deviceOf(memory) !== device) continue;
-    sum += by * events.size[memory];
-    if (count && event[count - 1] === events.changeEvent[i]) --count;
-    event[count] = events.changeEvent[i];
+    if (counts[changeKind[i]] === 0 || (device !== null && events.deviceOf(changeMemory[i]) !== device)) continue;
+    sum += changeBy[i];
+    const at = changeEvent[i];
+    if (at === last) --count;
+    event[count] = last = at;
     value[count++] = sum;
   }
   return new Steps(event.subarray(0, count), value.subarray(0, count));
 }
 
-const liveSteps = (events, device) => stepsOf(events, device, [1, -1, -1, 0, 0, 0, 0]);
-const reservedSteps = (events, device) => stepsOf(events, device, [0, 0, 0, 0, 1, -1, 0]);
+const liveSteps = (events, device) => stepsOf(events, device, [CHANGE.begin, CHANGE.end, CHANGE.asked]);
+const reservedSteps = (events, device) => stepsOf(events, device, [CHANGE.held, CHANGE.given]);
 
 /** What a manager reserved: of one device, or of all. */
 function managerSteps(byDevice, device) {
@@ -118,7 +117,7 @@ class Groups {
     if (by === 'size' || by === 'life') {
       const bands = by === 'size' ? BANDS : LIVES;
       this.names = bands.map(band => band[1]);
-      for (let i = 0; i < of.length; ++i) {
+      for (let i = 0, count = of.length; i < count; ++i) {
         const measure = by === 'size' ? events.size[i]
             : events.death[i] === NEVER ? Infinity : events.death[i] - events.birth[i];
         let band = 0;
@@ -127,51 +126,50 @@ class Groups {
       }
       this.keepUsed(device);
     } else {
-      const keyOf = by === 'site' ? i => events.siteNames[events.siteOf(i)] : i => events.about.streams[events.streamOf(i)];
-      const numberOf = by === 'site' ? i => events.siteOf(i) : i => events.streamOf(i);
+      const devices = events.about.devices.map(each => each.device), placeOf = new Map(devices.map((each, i) => [each, i]));
+      const all = by === 'site' ? events.siteNames : by === 'stream' ? events.about.streams : devices.map(each => `device ${each}`);
+      const numberOf = by === 'site' ? i => events.siteOf(i) : by === 'stream' ? i => events.streamOf(i) : i => placeOf.get(events.deviceOf(i));
+      const keyOf = i => all[numberOf(i)];
       const bytes = new Map();
       for (let i = 0, end = events.madeBy(peakEvent); i < end; ++i) {
         if (events.kind[i] === KIND.device && events.death[i] > peakEvent && events.isOn(device, i))
           bytes.set(keyOf(i), (bytes.get(keyOf(i)) || 0) + events.size[i]);
       }
-      this.names = [...bytes].sort((a, b) => b[1] - a[1]).slice(0, GROUPS).map(([name]) => name);
+      const most = [...bytes].sort((a, b) => b[1] - a[1]).slice(0, GROUPS).map(([name]) => name);
+      this.names = by === 'device' ? all.slice(0, GROUPS) : most;  // devices keep their order
       const places = new Map(this.names.map((name, i) => [name, i]));
-      const all = by === 'site' ? events.siteNames : events.about.streams;
       const groupOf = all.map(name => places.has(name) ? places.get(name) : this.names.length);
-      this.names.push(by === 'site' ? 'all other call sites' : 'all other streams');
+      this.names.push(`all other ${{site: 'call sites', stream: 'streams', device: 'devices'}[by]}`);
       for (let i = 0; i < of.length; ++i) of[i] = groupOf[numberOf(i)];
       if (!groupOf.includes(this.names.length - 1)) this.names.pop();
       if (!this.names.length) this.names = ['nothing'];
     }
-    this.hasOthers = (by === 'site' || by === 'stream') && this.names[this.names.length - 1].startsWith('all other');
+    this.hasOthers = by !== 'size' && by !== 'life' && this.names[this.names.length - 1].startsWith('all other');
     this.setCheckpoints(device);
   }
 
   /** Leaves out the bands that nothing is in. */
   keepUsed(device) {
-    const used = this.names.map(() => false), events = this.events;
-    for (let i = 0; i < this.of.length; ++i) if (events.kind[i] === KIND.device && events.isOn(device, i)) used[this.of[i]] = true;
+    const used = this.names.map(() => false), {events, of} = this, {kind} = events;
+    for (let i = 0, count = of.length; i < count; ++i) if (kind[i] === KIND.device && (device === null || events.isOn(device, i))) used[of[i]] = true;
     let kept = 0;
     const place = used.map(each => each ? kept++ : 0);
     this.names = this.names.filter((_, band) => used[band]);
     if (!this.names.length) this.names = ['nothing'];
-    for (let i = 0; i < this.of.length; ++i) this.of[i] = place[this.of[i]];
+    if (kept < place.length) for (let i = 0, count = of.length; i < count; ++i) of[i] = place[of[i]];
   }
 
   setCheckpoints(device) {
-    const EVERY = this.every = 512, events = this.events, width = this.names.length, n = events.changeEvent.length;
-    this.delta = new Int8Array(n);
-    this.sums = new Float64Array((Math.floor(n / EVERY) + 1) * width);
-    const now = new Float64Array(width);
+    const EVERY = this.every = 512, {events, of} = this, {changeKind, changeMemory, changeBy} = events, width = this.names.length, n = changeKind.length;
+    this.device = device;
+    const sums = this.sums = new Float64Array((Math.floor(n / EVERY) + 1) * width), now = new Float64Array(width);
     for (let i = 0; i < n; ++i) {
-      if (i % EVERY === 0) this.sums.set(now, i / EVERY * width);
-      const kind = events.changeKind[i], memory = events.changeMemory[i];
-      const sign = kind === CHANGE.begin ? 1 : kind === CHANGE.end || kind === CHANGE.asked ? -1 : 0;
-      if (sign === 0 || !events.isOn(device, memory)) continue;
-      this.delta[i] = sign;
-      now[this.of[memory]] += sign * events.size[memory];
+      if ((i & EVERY - 1) === 0) for (let group = 0, at = i / EVERY * width; group < width; ++group) sums[at + group] = now[group];
+      if (changeKind[i] > CHANGE.asked) continue;
+      const memory = changeMemory[i];
+      if (device === null || events.isOn(device, memory)) now[of[memory]] += changeBy[i];
     }
-    if (n % EVERY === 0) this.sums.set(now, n / EVERY * width);
+    if (n % EVERY === 0) sums.set(now, n / EVERY * width);
   }
 
   /** The bytes of each group after an event. */
@@ -180,10 +178,9 @@ class Groups {
     const checkpoint = Math.floor(end / this.every);
     const now = this.sums.slice(checkpoint * width, (checkpoint + 1) * width);
     for (let i = checkpoint * this.every; i < end; ++i) {
-      if (this.delta[i] !== 0) {
-        const memory = events.changeMemory[i];
-        now[this.of[memory]] += this.delta[i] * events.size[memory];
-      }
+      if (events.changeKind[i] > CHANGE.asked) continue;
+      const memory = events.changeMemory[i];
+      if (this.device === null || events.isOn(this.device, memory)) now[this.of[memory]] += events.changeBy[i];
     }
     return now;
   }

@@ -1,0 +1,46 @@
+#include <memory>
+#include <vector>
+
+#include "base/text.hpp"
+#include "cli/page.hpp"
+
+namespace emm {
+namespace {
+
+using namespace emm::cli;
+
+class Help final : public CommandRun {
+ public:
+  explicit Help(Arguments& arguments) {
+    arguments.positional("COMMAND", command_, "The command; all of them, if not given", false);
+  }
+
+  Result<ExitCode> run(Console& console) override {
+    if (command_.empty()) {
+      console.result(overview(console.width()));
+      return ExitCode::fine;
+    }
+    std::vector<std::string_view> known;
+    for (const auto* command : bundled_commands()) {
+      if (command->name == command_) {
+        console.result(help_text(page_of(*command), console.width()));
+        return ExitCode::fine;
+      }
+      if (!command->hidden) known.push_back(command->name);
+    }
+    const auto meant = text::nearest(command_, known.data(), known.size());
+    return fail(Errc::usage, "no command '{}'{}: known are {}", command_,
+                meant ? text::format(", did you mean {}?", *meant) : "", text::join(known));
+  }
+
+ private:
+  std::string command_;
+};
+
+}  // namespace
+
+extern constinit const Command help_command{
+    "help", "Show the page of a command: its options by purpose, and two examples", false,
+    make_run<Help>};
+
+}  // namespace emm

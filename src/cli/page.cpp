@@ -1,0 +1,478 @@
+#include "cli/page.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "emm/manager_entry.hpp"
+#include "inspect/columns.hpp"
+
+namespace emm::cli {
+namespace {
+
+/// Writes down what a command says that it takes.
+class PageArguments final : public Arguments {
+ public:
+  explicit PageArguments(Page& page) : page_(page) {}
+
+  void positional(std::string_view name, std::string&, std::string_view help,
+                  bool required) override {
+    add_positional(name, help, required);
+  }
+  void program(std::string_view name, std::vector<std::string>&, std::string_view help) override {
+    add_positional(name, help, true).repeatable = true;
+  }
+  void text(std::string_view name, std::string& into, std::string_view value,
+            std::string_view help) override {
+    add(name, value, help, into);
+  }
+  void input(std::string_view name, std::string&, std::string_view help, bool required) override {
+    add_positional(name, help, required).file = true;
+  }
+  void inputs(std::string_view name, std::vector<std::string>& into, std::string_view value,
+              std::string_view help) override {
+    if (name.starts_with('-')) {
+      list(name, into, value, help);
+      page_.options.back().file = true;
+    } else {
+      auto& made = add_positional(name, help, true);
+      made.repeatable = made.file = true;
+    }
+  }
+  void output(std::string_view name, std::string& into, std::string_view help) override {
+    const bool option = name.starts_with('-');
+    auto& made = option ? add(name, "FILE|-", help, into) : add_positional(name, help, false);
+    made.file = true;
+    if (option) made.purpose = purpose_of("--output");
+  }
+  void list(std::string_view name, std::vector<std::string>&, std::string_view value,
+            std::string_view help) override {
+    add(name, value, help, {}).repeatable = true;
+  }
+  void choice(std::string_view name, std::string& into, const std::vector<std::string>& choices,
+              std::string_view help) override {
+    add(name, text::join(choices, "|"), help, into).choices = choices;
+  }
+  void count(std::string_view name, std::uint64_t& into, std::string_view help) override {
+    add(name, "N", help, text::format("{}", into));
+  }
+  void count(std::string_view name, std::optional<std::uint64_t>&, std::string_view value,
+             std::string_view help) override {
+    add(name, value, help, {});
+  }
+  void flag(std::string_view name, bool&, std::string_view help) override {
+    add(name, {}, help, {});
+  }
+  void footer(std::string_view words) override { page_.footer = words; }
+
+  PageOption& add(std::string_view names, std::string_view value, std::string_view help,
+                  std::string_view otherwise) {
+    PageOption option{.names = {},
+                      .value = std::string(value),
+                      .help = std::string(help),
+                      .choices = {},
+                      .purpose = {}};
+    while (!names.empty()) {
+      const auto comma = std::min(names.find(','), names.size());
+      option.names.emplace_back(names.substr(0, comma));
+      names.remove_prefix(std::min(comma + 1, names.size()));
+    }
+    if (!otherwise.empty()) option.help += text::format(" [{}]", otherwise);
+    option.purpose = purpose_of(option.longest());
+    return page_.options.emplace_back(std::move(option));
+  }
+
+ private:
+  PageOption& add_positional(std::string_view name, std::string_view help, bool required) {
+    return page_.positionals.emplace_back(PageOption{.names = {std::string(name)},
+                                                     .value = {},
+                                                     .help = std::string(help),
+                                                     .choices = {},
+                                                     .purpose = {},
+                                                     .positional = true,
+                                                     .required = required});
+  }
+
+  Page& page_;
+};
+
+bool has(const Page& page, std::string_view name) {
+  return std::any_of(page.options.begin(), page.options.end(),
+                     [&](const auto& option) { return option.longest() == name; });
+}
+
+std::vector<Page> all_pages() {
+  std::vector<Page> pages;
+  for (const auto* command : bundled_commands()) {
+    if (!command->hidden) pages.push_back(page_of(*command));
+  }
+  return pages;
+}
+
+std::string usage(const Page& page) {
+  auto line = text::format("emmctl {} [OPTIONS]", page.name);
+  for (const auto& one : page.positionals) {
+    const auto name = one.longest() + (one.repeatable ? "..." : "");
+    line += one.required ? " " + name : " [" + name + "]";
+  }
+  return line;
+}
+
+/// "  -o, --output FILE|-"
+std::string left_of(const PageOption& option) {
+  auto left = option.names.size() == 1 && !option.positional ? "    " + option.names[0]
+                                                             : text::join(option.names, ", ");
+  if (!option.value.empty()) left += " " + option.value;
+  return left;
+}
+
+constexpr std::size_t kColumn = 26;
+
+/// What stands on the left, and its words on the right, wrapped.
+std::string row(std::string left, std::string_view words, int width) {
+  const auto room = static_cast<std::size_t>(std::max(width - static_cast<int>(kColumn), 30));
+  std::string out = "  " + left;
+  if (left.size() + 4 > kColumn) {
+    out += '\n';
+    out.append(kColumn, ' ');
+  } else {
+    out.append(kColumn - 2 - left.size(), ' ');
+  }
+  bool first = true;
+  auto lines = inspect::wrapped(words, room);
+  for (std::string_view rest = lines; !rest.empty();) {
+    const auto end = std::min(rest.find('\n'), rest.size());
+    if (!first) out.append(kColumn, ' ');
+    first = false;
+    out.append(rest.substr(0, end));
+    out += '\n';
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return out;
+}
+
+// ---- manual pages
+
+/// Text as troff takes it: a dash is a dash, and no line begins with a request.
+std::string troff(std::string_view words) {
+  std::string out;
+  for (const char c : words) {
+    if (c == '\\') {
+      out += "\\\\";
+    } else if (c == '-') {
+      out += "\\-";
+    } else if ((c == '.' || c == '\'') && (out.empty() || out.back() == '\n')) {
+      out += "\\&";
+      out += c;
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+std::string title(std::string_view name, std::string_view version, std::string_view summary) {
+  auto upper = std::string(name);
+  for (auto& c : upper) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  return text::format(".TH {} 1 \"\" \"emmctl {}\"\n.SH NAME\n{} \\- {}\n", troff(upper), version,
+                      troff(name), troff(summary));
+}
+
+std::string examples(const std::vector<PageExample>& given) {
+  std::string out;
+  if (given.empty()) return out;
+  out += ".SH EXAMPLES\n";
+  for (const auto& [command, what] : given) {
+    out += text::format(".TP\n.B {}\n{}\n", troff(command), troff(what));
+  }
+  return out;
+}
+
+constexpr std::string_view kFiles =
+    ".SH FILES\n.TP\n.I emmctl.json\nDefaults of options, in the current folder, else in "
+    "~/.config/emmctl/. EMM_CONFIG names another file; set and empty, it names none.\n";
+
+// ---- completions
+
+std::string quoted(std::string_view words) {  // inside of '...'
+  std::string out;
+  for (const char c : words) {
+    if (c == '\'') {
+      out += "'\\''";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+std::string names_of(const Page& page) {
+  std::vector<std::string> names;
+  for (const auto& option : page.options) {
+    names.insert(names.end(), option.names.begin(), option.names.end());
+  }
+  return text::join(names, " ");
+}
+
+/// The words that an option's value may be, where they are known.
+std::vector<std::string> values_of(const PageOption& option) {
+  if (!option.choices.empty()) return option.choices;
+  std::vector<std::string> values;
+  if (option.longest() == "--manager" || option.longest() == "--against") {
+    for (const auto* entry : bundled_managers()) values.emplace_back(entry->name);
+  } else if (option.longest() == "--adaptor") {
+    for (const auto* entry : bundled_adaptors()) values.emplace_back(entry->name);
+  } else if (option.longest() == "--device") {
+    values = {"auto", "sim", "cuda"};
+  }
+  return values;
+}
+
+/// The words that the first positional may be.
+std::vector<std::string> first_words(const Page& page) {
+  if (page.name == "help") {
+    std::vector<std::string> words;
+    for (const auto& one : all_pages()) words.emplace_back(one.name);
+    return words;
+  }
+  if (page.name == "completion") return {"bash", "zsh", "fish"};
+  if (page.name == "plugin") return {"new"};
+  if (page.name == "list" || page.name == "generate") {
+    std::vector<std::string> words;
+    for (std::string_view rest = page.positionals.front().help; !rest.empty();) {
+      const auto end = std::min(rest.find(", "), rest.size());
+      words.emplace_back(rest.substr(0, end));
+      rest.remove_prefix(std::min(end + 2, rest.size()));
+    }
+    return words;
+  }
+  return {};
+}
+
+std::string bash() {
+  const auto pages = all_pages();
+  std::vector<std::string_view> names;
+  for (const auto& page : pages) names.push_back(page.name);
+  std::string out =
+      "# Completion of emmctl for bash, made by `emmctl completion bash`.\n_emmctl() {\n"
+      "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} words=\n"
+      "  COMPREPLY=()\n"
+      "  if [ \"$COMP_CWORD\" = 1 ]; then\n"
+      "    COMPREPLY=($(compgen -W '" +
+      text::join(names, " ") +
+      " --help --version' -- \"$word\") $(compgen -f -- \"$word\"))\n"
+      "    return\n  fi\n  case ${COMP_WORDS[1]}:$before in\n";
+  for (const auto& page : pages) {
+    for (const auto& option : page.options) {
+      const auto values = values_of(option);
+      if (values.empty()) continue;
+      for (const auto& name : option.names)
+        out += text::format("    {}:{}) words='{}' ;;\n", page.name, name, text::join(values, " "));
+    }
+  }
+  out += "  esac\n  if [ -z \"$words\" ]; then\n    case ${COMP_WORDS[1]} in\n";
+  for (const auto& page : pages) {
+    const auto first = first_words(page);
+    out += text::format("      {}) words='{}{}{}' ;;\n", page.name, names_of(page),
+                        first.empty() ? "" : " ", text::join(first, " "));
+  }
+  out +=
+      "    esac\n    case $word in -*) ;; *) COMPREPLY=($(compgen -f -- \"$word\")) ;; esac\n  fi\n"
+      "  COMPREPLY+=($(compgen -W \"$words\" -- \"$word\"))\n}\n"
+      "complete -o filenames -F _emmctl emmctl\n";
+  return out;
+}
+
+std::string zsh() {
+  std::string out =
+      "#compdef emmctl\n# Completion of emmctl for zsh, made by `emmctl completion zsh`.\n"
+      "_emmctl() {\n  local -a commands\n  commands=(\n";
+  const auto pages = all_pages();
+  const auto plain = [](std::string_view words) {
+    std::string text;
+    for (const char c : quoted(words)) {
+      if (c == ':' || c == '[' || c == ']') text += '\\';
+      text += c;
+    }
+    return text;
+  };
+  for (const auto& page : pages)
+    out += text::format("    '{}:{}'\n", page.name, plain(page.summary));
+  out +=
+      "  )\n  if (( CURRENT == 2 )); then\n    _describe command commands\n    _files\n    return\n"
+      "  fi\n  case $words[2] in\n";
+  for (const auto& page : pages) {
+    out += text::format("    {})\n      _arguments \\\n", page.name);
+    for (const auto& option : page.options) {
+      for (const auto& name : option.names) {
+        const auto values = values_of(option);
+        std::string value;
+        if (!option.value.empty()) {
+          value = values.empty() ? option.file ? ":file:_files" : ": :"
+                                 : text::format(":value:({})", text::join(values, " "));
+        }
+        out += text::format("        '{}{}[{}]{}' \\\n", option.repeatable ? "*" : "", name,
+                            plain(option.help), value);
+      }
+    }
+    const auto first = first_words(page);
+    out += first.empty() ? "        '*:file:_files' ;;\n"
+                         : text::format("        '*:word:({})' ;;\n", text::join(first, " "));
+  }
+  return out + "  esac\n}\n_emmctl \"$@\"\n";
+}
+
+std::string fish() {
+  std::string out = "# Completion of emmctl for fish, made by `emmctl completion fish`.\n";
+  const auto escaped = [](std::string_view words) {
+    std::string text;
+    for (const char c : words) {
+      if (c == '\'' || c == '\\') text += '\\';
+      text += c;
+    }
+    return text;
+  };
+  const auto pages = all_pages();
+  for (const auto& page : pages) {
+    out += text::format("complete -c emmctl -n __fish_use_subcommand -a {} -d '{}'\n", page.name,
+                        escaped(page.summary));
+  }
+  for (const auto& page : pages) {
+    const auto when =
+        text::format("complete -c emmctl -n '__fish_seen_subcommand_from {}'", page.name);
+    if (const auto first = first_words(page); !first.empty())
+      out += text::format("{} -f -a '{}'\n", when, text::join(first, " "));
+    for (const auto& option : page.options) {
+      out += when;
+      for (const auto& name : option.names) {
+        out += name.starts_with("--") ? text::format(" -l {}", std::string_view(name).substr(2))
+                                      : text::format(" -s {}", std::string_view(name).substr(1));
+      }
+      if (const auto values = values_of(option); !values.empty()) {
+        out += text::format(" -x -a '{}'", text::join(values, " "));
+      } else if (!option.value.empty()) {
+        out += option.file ? " -r -F" : " -x";
+      }
+      out += text::format(" -d '{}'\n", escaped(option.help));
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Page page_of(const Command& command) {
+  Page page{.name = command.name,
+            .summary = command.summary,
+            .hidden = command.hidden,
+            .positionals = {},
+            .options = {},
+            .footer = {},
+            .examples = examples_of(command.name)};
+  PageArguments arguments(page);
+  command.make(arguments);
+  if (has(page, "--device") && !has(page, "--capacity"))
+    arguments.add("--capacity", "SIZE", kCapacityHelp, {});
+  if (has(page, "--capacity") && !has(page, "--device"))
+    arguments.add("--device", "sim:capacity=SIZE", kDeviceHelp, {});
+  arguments.add("-h,--help", {}, "Show this page", {});
+  return page;
+}
+
+std::string help_text(const Page& page, int width) {
+  const auto columns = static_cast<std::size_t>(std::max(width, 60));
+  auto out = inspect::wrapped(text::format("{}.", page.summary), columns);
+  out += text::format("\nUsage: {}\n", usage(page));
+  if (!page.positionals.empty()) out += '\n';
+  for (const auto& one : page.positionals) out += row(left_of(one), one.help, width);
+  if (!page.examples.empty()) out += "\nExamples:\n";
+  for (const auto& [command, what] : page.examples)
+    out += text::format("  {}\n      {}\n", command, what);
+  for (const auto heading : purposes()) {
+    bool begun = false;
+    for (const auto& option : page.options) {
+      if (option.purpose != heading) continue;
+      if (!begun) out += text::format("\n{}:\n", heading);
+      begun = true;
+      out += row(left_of(option), option.help, width);
+    }
+  }
+  if (!page.footer.empty()) out += "\n" + inspect::wrapped(page.footer, columns);
+  return out;
+}
+
+std::string overview(int width) {
+  std::string out =
+      "emmctl says why a CUDA program ran out of memory, which memory manager serves it with "
+      "less,\n"
+      "and whether a manager keeps NBEP 7's contract. No GPU is needed: --device sim is one.\n"
+      "\nUsage: emmctl COMMAND [OPTIONS]\n       emmctl FILE    says what a file is, and what one "
+      "can ask of it\n";
+  const auto pages = all_pages();
+  for (const auto& [heading, commands] : command_groups()) {
+    out += text::format("\n{}:\n", heading);
+    for (const auto& name : commands) {
+      for (const auto& page : pages) {
+        if (page.name == name) out += row(std::string(name), page.summary, width);
+      }
+    }
+  }
+  return out +
+         "\nExamples:\n"
+         "  emmctl explain oom.pickle\n      Says why a PyTorch run ran out of memory.\n"
+         "  emmctl conformance --manager ./libemm-mine.so\n      Judges a memory manager.\n"
+         "\n`emmctl help COMMAND` shows the options of a command; --version shows the version.\n";
+}
+
+std::string manual(const Page& page, std::string_view version) {
+  auto out = title(text::format("emmctl-{}", page.name), version, page.summary);
+  out += text::format(".SH SYNOPSIS\n.B {}\n", troff(usage(page)));
+  if (!page.footer.empty()) out += text::format(".SH DESCRIPTION\n{}\n", troff(page.footer));
+  if (!page.positionals.empty()) out += ".SH ARGUMENTS\n";
+  for (const auto& one : page.positionals)
+    out += text::format(".TP\n.I {}\n{}\n", troff(one.longest()), troff(one.help));
+  out += ".SH OPTIONS\n";
+  for (const auto heading : purposes()) {
+    bool begun = false;
+    for (const auto& option : page.options) {
+      if (option.purpose != heading) continue;
+      if (!begun) out += text::format(".SS {}\n", heading);
+      begun = true;
+      out += text::format(".TP\n.BR \"{}\" \" {}\"\n{}\n", troff(text::join(option.names, ", ")),
+                          troff(option.value), troff(option.help));
+    }
+  }
+  return out + examples(page.examples) + std::string(kFiles) + ".SH SEE ALSO\n.BR emmctl (1)\n";
+}
+
+std::string manual_of_program(std::string_view version) {
+  auto out = title("emmctl", version,
+                   "says why a CUDA program ran out of memory, and which memory manager serves it");
+  out +=
+      ".SH SYNOPSIS\n.B emmctl\n.I COMMAND\n[OPTIONS]\n.br\n.B emmctl\n.I FILE\n.SH DESCRIPTION\n"
+      "Each command has a page of its own: emmctl\\-replay(1) is that of emmctl replay.\n";
+  const auto pages = all_pages();
+  for (const auto& [heading, commands] : command_groups()) {
+    out += text::format(".SS {}\n", heading);
+    for (const auto& name : commands) {
+      for (const auto& page : pages) {
+        if (page.name == name)
+          out += text::format(".TP\n.BR emmctl\\-{} (1)\n{}\n", name, troff(page.summary));
+      }
+    }
+  }
+  out +=
+      ".SH EXIT STATUS\n0 fine; 1 the run found a failure; 2 wrong usage; 3 inconclusive; 4 "
+      "damaged "
+      "input; 5 no device; 70 a bug in emmctl; 128+n ended by signal n.\n"
+      ".SH ENVIRONMENT\n.TP\n.B EMM_MEMORY_MANAGER\nThe manager where no \\-\\-manager is given.\n"
+      ".TP\n.B EMM_CONFIG\nThe file with the defaults of options.\n";
+  return out + std::string(kFiles);
+}
+
+std::string completion(std::string_view shell) {
+  if (shell == "bash") return bash();
+  if (shell == "zsh") return zsh();
+  return fish();
+}
+
+}  // namespace emm::cli
