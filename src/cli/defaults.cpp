@@ -84,7 +84,10 @@ Result<Defaults> defaults_of(const Page& page) {
   std::optional<JsonValue> root;
   const auto looked_at = places();
   for (const auto& path : looked_at) {
-    if (access(path.c_str(), F_OK) != 0) continue;
+    if (access(path.c_str(), F_OK) != 0) {
+      if (std::getenv("EMM_CONFIG") == nullptr) continue;
+      return fail(Errc::usage, "EMM_CONFIG is {}: there is no such file", path);
+    }
     std::ifstream file(path, std::ios::binary);
     const std::string words((std::istreambuf_iterator<char>(file)), {});
     auto value = format::parse_json(words, path);

@@ -57,8 +57,9 @@ void add_layout(std::vector<std::vector<std::string>>& rows, const Need& need) {
           ? 0
           : 100 * (static_cast<double>(need.upper) / static_cast<double>(need.lower) - 1);
   rows.push_back({"proven", bytes_in_full(need.lower)});
-  rows.push_back({"enough", text::format("{}, a layout that was checked; {} % over what is proven",
-                                         bytes_in_full(need.upper), text::fixed(over, 2))});
+  rows.push_back(
+      {"enough", text::format("{}, a layout that was checked;", bytes_in_full(need.upper))});
+  rows.push_back({"", text::format("{} % over what is proven", text::fixed(over, 2))});
   rows.push_back(
       {"", text::format("{} by the best greedy order alone", bytes_in_full(need.greedy))});
 }

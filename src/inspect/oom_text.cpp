@@ -14,7 +14,7 @@
 namespace emm::inspect {
 namespace {
 
-constexpr std::size_t kWidth = 100;
+constexpr std::size_t kWidth = 80, kSiteWidth = 100;
 
 using text::format;
 
@@ -234,7 +234,7 @@ std::string of_growth(const trace::Trace& trace, const Growth& growth, const Oom
     const auto most =
         shown_sites(trace, growth.by_site, {.frames = 1, .all_frames = all_frames}).all.front();
     out += format("; {} of it from {}", units::bytes(most.bytes),
-                  site_name(trace, most.site, kWidth, all_frames));
+                  site_name(trace, most.site, kSiteWidth, all_frames));
   } else if (!growth.by_size.empty()) {
     const auto& most = growth.by_size.front();
     out += format("; {} of it are {} of {}", units::bytes(most.bytes),

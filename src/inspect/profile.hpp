@@ -88,7 +88,7 @@ struct Profile {
   Actions actions{};                                ///< What was done with device memory.
   Peak live;
   /// The most that is live in each of at most kCurveParts equal parts of the trace.
-  static constexpr std::size_t kCurveParts = 72;
+  static constexpr std::size_t kCurveParts = 64;
   std::vector<std::uint64_t> live_over_events;
   Peak active;  ///< Live, or freed and not free yet: until the free completed.
   std::uint64_t pending_at_end = 0, pending_bytes_at_end = 0;  ///< Freed, and not free at the end.

@@ -17,7 +17,7 @@ using units::bytes;
 
 using Rows = std::vector<std::vector<std::string>>;
 
-constexpr std::size_t kProfileWidth = 100;
+constexpr std::size_t kProfileWidth = 80;
 
 /// What a file names, as a terminal may show it.
 std::string shown_as(std::string_view words) { return text::printable(words, std::string::npos); }
@@ -61,7 +61,8 @@ std::string heading(const Recording& recording, const Profile& profile) {
       words += text::format(" ({} of the manager)", grouped(profile.backing_by_op[op]));
     operations.push_back(words);
   }
-  return text::format("{}: {}\n", shown_as(trace.source()), shown_as(text::join(about))) +
+  return wrapped(text::format("{}: {}", shown_as(trace.source()), shown_as(text::join(about))),
+                 kProfileWidth) +
          wrapped(text::join(operations), kProfileWidth);
 }
 
@@ -137,7 +138,7 @@ std::string size_classes(const Profile& profile) {
   for (const auto& each : profile.size_classes) {
     rows.push_back({bytes(each.from), grouped(each.count), bytes(each.bytes),
                     grouped(each.at_peak_count), bytes(each.at_peak_bytes),
-                    bar(each.at_peak_bytes, most, 30)});
+                    bar(each.at_peak_bytes, most, 20)});
   }
   return "\nSizes by power of two\n" + columns("rrrrrl", rows);
 }
@@ -240,22 +241,22 @@ std::string growth_heading(const Growth& growth) {
       return text::format(
           "\nGrowth between iterations: {} by sizes that repeat; there are no marks\n", count);
     case Growth::Source::floors:
-      return "\nGrowth: no marks are alike and no series of sizes repeats; the least live in each "
-             "tenth of the trace\n";
+      return "\nGrowth: no marks are alike and no series of sizes repeats;\n"
+             "the least live in each tenth of the trace\n";
   }
   return "";
 }
 
 std::string growth_text(const Recording& recording, const Growth& growth, const Shown& shown) {
   if (growth.source == Growth::Source::none) {
-    return "\nGrowth between iterations: nothing to compare; no marks are alike, and no series of "
+    return "\nGrowth between iterations: nothing to compare; no marks are alike, and no\nseries of "
            "sizes repeats\n";
   }
   const auto& all = growth.iterations;
   const bool by_floors = growth.source == Growth::Source::floors;
   if (by_floors && std::all_of(all.begin(), all.end(),
                                [](const Iteration& each) { return each.live_at_end == 0; })) {
-    return "\nGrowth between iterations: no marks are alike, and no series of sizes repeats; "
+    return "\nGrowth between iterations: no marks are alike, and no series of sizes repeats;\n"
            "nothing stays live\n";
   }
   auto out = growth_heading(growth);
@@ -340,7 +341,7 @@ static std::string rest_of(const Space& map, std::size_t limit) {
 }
 
 std::string to_text(const Recording&, const Space& map, const Shown& shown) {
-  constexpr std::size_t kBar = 48;
+  constexpr std::size_t kBar = 28;
   auto out = text::format("\nAddress space after event {}: {} in {}\n", grouped(map.event),
                           bytes(map.size),
                           counted(map.regions.size(), map.segments ? "segment" : "region"));
@@ -353,7 +354,7 @@ std::string to_text(const Recording&, const Space& map, const Shown& shown) {
         "  {} of {} are live and not shown: no address is recorded, or none of a segment\n",
         counted(map.elsewhere, "allocation"), bytes(map.elsewhere_bytes));
   }
-  Rows rows{{"address", "size", "used", "largest free", "#used  +partly  ~kept  .free"}};
+  Rows rows{{"address", "size", "used", "largest free", "#used +partly ~kept .free"}};
   const auto limit = std::max<std::size_t>(4 * shown.top, 1);
   for (const auto place : largest(map, limit)) {
     const auto& region = map.regions[place];

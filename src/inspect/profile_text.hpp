@@ -13,7 +13,7 @@
 
 namespace emm::inspect {
 
-/// For a person, in 100 columns.
+/// For a person, in 80 columns, but for names that are longer.
 std::string to_text(const Recording& recording, const Profile& profile, const Growth& growth,
                     const Shown& shown);
 std::string to_text(const Recording& recording, const Space& map, const Shown& shown);

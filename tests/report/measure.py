@@ -12,6 +12,8 @@ from browser import Browser
 
 def drag(browser, frames=60):
     """Milliseconds of each frame while the mouse drags the picture to and fro."""
+    # The mouse reaches only what the window shows.
+    browser.run("document.getElementById('chart').scrollIntoView({block: 'center', behavior: 'instant'})")
     box = browser.run("(() => { const b = document.getElementById('chart').getBoundingClientRect(); return [b.left, b.top, b.width, b.height]; })()")
     left, y = box[0] + box[2] / 2, box[1] + box[3] / 2
     browser.run("emmctl.state.chart.setWindow(emmctl.state.chart.end() * .2, emmctl.state.chart.end() * .8)")

@@ -131,4 +131,6 @@ set(CPACK_DEBIAN_PACKAGE_SUGGESTS "python3, cmake, zlib1g-dev, libzstd-dev, pkg-
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/tools/cmake/triggers)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
-include(CPack)
+if(PROJECT_IS_TOP_LEVEL)
+  include(CPack)
+endif()

@@ -1,12 +1,16 @@
 // What other commands wrote with --json, the comparison of all that was given, and failures.
 
 const short = path => path.replace(/^.*\//, '');
-const cells = (tag, values) => values.map((value, i) => h(tag, typeof value === 'number' || value && value.n !== undefined ? {class: 'n'} : {},
-    value && value.n !== undefined ? value.n : value && value.nodeType ? value : typeof value === 'number' ? grouped(value) : value === null || value === undefined ? '' : String(value)));
+/** Long settings break behind their commas and signs. */
+const breakable = text => text.split(/(?<=[,;:=_/])(?=.)/).flatMap((part, i) => i ? [h('wbr'), part] : [part]);
+const LONG = 24;  // characters, from which on a cell is wide enough for words, and breaks them anywhere
+const isLong = value => (value && value.nodeType ? value.textContent.length : typeof value === 'string' ? value.length : 0) >= LONG;
+const cells = (tag, values) => values.map((value, i) => h(tag, typeof value === 'number' || value && value.n !== undefined ? {class: 'n'} : isLong(value) && tag === 'td' ? {class: 'words'} : {},
+    value && value.n !== undefined ? value.n : value && value.nodeType ? value : typeof value === 'number' ? grouped(value) : value === null || value === undefined ? '' : isLong(value) ? breakable(value) : String(value)));
 const table = (heads, rows) => h('div', {class: 'scroll'}, h('table', {}, h('thead', {}, h('tr', {}, cells('th', heads))), h('tbody', {}, rows.map(row => h('tr', {}, cells('td', row))))));
 const amount = bytes => bytes === null || bytes === undefined ? '' : {n: h('span', {title: exactly(bytes)}, inUnits(bytes))};
 const bar = (bytes, most, kind = '') => h('div', {class: 'track'}, h('i', {class: kind, style: `width:${most ? 100 * bytes / most : 0}%`}));
-const numeric = text => ({n: text});
+const numeric = text => ({n: text}), ofBar = () => h('span', {class: 'of-bar'});
 
 /** What went wrong in a trace, and what would have been enough. */
 function showFailure(about, results, goTo) {
@@ -39,7 +43,7 @@ function showFailure(about, results, goTo) {
   if (tuned && failures.length) {
     const today = tuned.ranking.find(each => each.today), useful = tuned.ranking.filter(each => each.served && !each.today && each.fit_bytes).slice(0, 5);
     body.append(h('h3', {}, 'Settings that serve every request, and the memory that they need'), table(['Do this', numeric('Serves all requests with'), numeric(today && today.fit_bytes ? 'Against today' : ''), numeric('Reserves without a limit')],
-        [...useful, ...(today ? [today] : [])].map(each => [each.today ? 'today' : h('code', {}, each.how), amount(each.fit_bytes),
+        [...useful, ...(today ? [today] : [])].map(each => [each.today ? 'today' : h('code', {}, breakable(each.how)), amount(each.fit_bytes),
           numeric(today && today.fit_bytes && each.fit_bytes && !each.today ? `${(100 * (each.fit_bytes / today.fit_bytes - 1)).toFixed(1)} %` : ''), amount(each.peak_reserved_bytes)])));
   }
   if (advice.gap && advice.gap.length) {
@@ -102,7 +106,7 @@ function showComparison(traces, choose) {
   body.replaceChildren(
       h('p', {class: 'legend'}, h('span', {}, swatch('c0'), 'live'), h('span', {}, swatch('l0', true), 'reserved'), h('span', {}, `every picture reaches from 0 to ${inUnits(most)}, and over its whole run`)),
       h('div', {class: 'small-multiples'}, pictures),
-      table([traces.length > 1 ? 'Trace' : '', 'Manager', numeric('Peak live'), numeric('Peak reserved'), '', numeric('Reserved / live'), numeric('Reserved / no-wait need'), numeric('Failures')].filter((_, i) => i || traces.length > 1),
+      table([traces.length > 1 ? 'Trace' : '', 'Manager', numeric('Peak live'), numeric('Peak reserved'), ofBar(), numeric('Reserved / live'), numeric('Reserved / no-wait need'), numeric('Failures')].filter((_, i) => i || traces.length > 1),
             runs.map(run => [run.name, run.manager, amount(run.live), amount(run.reserved), bar(run.reserved || run.live, most, run.reserved === null ? 'live' : ''),
                              numeric(run.reserved === null || !run.live ? '' : (run.reserved / run.live).toFixed(3)),
                              numeric(run.reserved === null || !run.noWait ? '' : (run.reserved / run.noWait).toFixed(3)),
@@ -126,7 +130,7 @@ const RESULTS = {
     const verdicts = (each, i) => i === 0 ? '' : h('span', {}, against.filter(verdict => verdict.manager === each.manager && WORDS[verdict.measure]).slice(0, 2).map((verdict, n) =>
       [n ? ', ' : '', `${WORDS[verdict.measure]} `, h('span', {class: {worse: 'bad', better: 'good'}[verdict.verdict] || ''}, verdict.verdict), verdict.ratio && verdict.ratio.median && verdict.verdict !== 'same' ? ` ${verdict.ratio.median.toFixed(2)}` : '']));
     return [h('p', {class: 'prose'}, `${content.trace} on ${content.device}. Times are of the ${content.clock} clock, an event.`),
-            table(['Manager', numeric('Peak reserved'), '', numeric('/ live'), numeric('/ no-wait'), numeric('Time an event'), numeric('First pass'), numeric('Failures'), content.managers.length > 1 ? `Against ${content.managers[0].manager}` : ''],
+            table(['Manager', numeric('Peak reserved'), ofBar(), numeric('/ live'), numeric('/ no-wait'), numeric('Time an event'), numeric('First pass'), numeric('Failures'), content.managers.length > 1 ? `Against ${content.managers[0].manager}` : ''],
                   content.managers.map((each, i) => [each.manager, amount(each.peak_reserved_bytes), bar(each.peak_reserved_bytes, most),
                     numeric(each.devices.map(device => device.reserved_over_peak_live === null ? '' : device.reserved_over_peak_live.toFixed(3)).join(', ')),
                     numeric(each.devices.map(device => device.reserved_over_no_wait_need === null ? '' : device.reserved_over_no_wait_need.toFixed(3)).join(', ')),
@@ -135,9 +139,9 @@ const RESULTS = {
   'compare-set'(content) { return content.comparisons.map(each => [h('h3', {}, short(each.trace)), RESULTS.compare(each)]); },
   tune(content) {
     const rows = content.ranking || [], most = Math.max(1, ...rows.map(each => each.peak_reserved_bytes || 0));
-    return [table(['Setting', 'Serves it', numeric('Peak reserved'), '', numeric('Fits into'), numeric('Retries'), numeric('Device calls'), 'How'],
+    return [table(['Setting', 'Serves it', numeric('Peak reserved'), ofBar(), numeric('Fits into'), numeric('Retries'), numeric('Device calls'), 'How'],
                   rows.map(each => [each.manager, each.served ? 'yes' : h('span', {class: 'bad'}, each.fails_at === null || each.fails_at === undefined ? 'no' : `fails at event ${grouped(each.fails_at)}`),
-                    amount(each.peak_reserved_bytes), bar(each.peak_reserved_bytes || 0, most), amount(each.fit_bytes), each.retries, each.device_calls, h('code', {}, typeof each.how === 'string' ? each.how : JSON.stringify(each.how || ''))]))];
+                    amount(each.peak_reserved_bytes), bar(each.peak_reserved_bytes || 0, most), amount(each.fit_bytes), each.retries, each.device_calls, h('code', {}, breakable(typeof each.how === 'string' ? each.how : JSON.stringify(each.how || '')))]))];
   },
   conformance(content) {
     const order = {fail: 0, inconclusive: 1, not_applicable: 2, pass: 3};
@@ -149,7 +153,7 @@ const RESULTS = {
     return [h('div', {class: 'figures'}, [['Passed', content.pass], ['Failed', content.fail], ['Not applicable', content.not_applicable], ['Inconclusive', content.inconclusive]].map(
                 ([name, count]) => h('div', {class: name === 'Failed' && count ? 'figure bad' : 'figure'}, h('b', {}, grouped(count)), h('span', {}, name)))),
             h('p', {class: 'prose'}, `${content.subject} on ${content.device}, profile ${content.profile}, seed ${content.seed}.`),
-            told.map(clause => h('details', {open: told.length <= 12}, h('summary', {}, h('b', {class: clause.verdict === 'fail' ? 'bad' : ''}, `${clause.verdict} ${clause.id}`), ` ${clause.rule}`),
+            told.map(clause => h('details', {open: clause.verdict === 'fail' ? content.fail <= 12 : told.length <= 12}, h('summary', {}, h('b', {class: clause.verdict === 'fail' ? 'bad' : ''}, `${clause.verdict} ${clause.id}`), ` ${clause.rule}`),
                                  h('div', {class: clause.verdict === 'fail' ? 'verdict' : 'verdict unknown'}, h('p', {class: 'hint'}, `${clause.level}; ${clause.scope}; ${clause.source}`), story(clause)))),
             h('details', {}, h('summary', {}, `All ${grouped(content.clauses.length)} clauses`),
               table(['Clause', 'Verdict', 'Rule', 'Level'], content.clauses.map(clause => [clause.id, h('span', {class: clause.verdict === 'fail' ? 'bad' : clause.verdict === 'pass' ? 'good' : ''}, clause.verdict.replace('_', ' ')), clause.rule, clause.level])))];
