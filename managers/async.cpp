@@ -1,3 +1,4 @@
+#include <atomic>
 #include <limits>
 
 #include "managers/host_only.hpp"
@@ -41,8 +42,11 @@ class AsyncManager final : public HostOnlyManager {
     if (!ptr) return std::move(ptr).error();
     if (!*ptr) return MemoryPointer({}, size);  // a size of 0
     const std::lock_guard lock(mutex_);
-    const auto cookie = records_.add(
-        {.address = ptr->value, .size = size, .kind = MemoryKind::device, .stream = stream});
+    const auto cookie = records_.add({.address = ptr->value,
+                                      .size = size,
+                                      .kind = MemoryKind::device,
+                                      .thread = thread_number(),
+                                      .stream = stream});
     if (!cookie) return address_is_alive(ptr->value);
     return MemoryPointer(
         *ptr, size, Lifetime({.run = finalize, .self = this, .cookie = *cookie}, epoch_.mark()));
@@ -104,11 +108,18 @@ class AsyncManager final : public HostOnlyManager {
     manager.free(*record, stream);
   }
 
+  static std::uint32_t thread_number() noexcept {
+    static std::atomic<std::uint32_t> last{0};
+    thread_local const std::uint32_t number = ++last;
+    return number;
+  }
+
   // Work on the stream of the allocation comes before the free, wherever that is: who frees need
-  // not order it. The per-thread stream may be another thread's, which this one cannot name.
+  // not order it. The per-thread stream may be another thread's, which this one cannot name: the
+  // same handle is another stream here.
   void free(const LiveRecord& record, StreamHandle stream) noexcept {
-    const bool is_nameable = record.stream != kPerThreadStream;
-    if (stream != record.stream && !(is_nameable && order(record.stream, stream))) {
+    const bool is_nameable = record.stream != kPerThreadStream || record.thread == thread_number();
+    if (!is_nameable || (stream != record.stream && !order(record.stream, stream))) {
       if (auto done = driver().ctx_synchronize(); !done) tell(done.error());
     }
     if (auto freed = driver().mem_free_async({record.address}, stream); !freed) tell(freed.error());

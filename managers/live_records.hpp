@@ -27,7 +27,8 @@ struct LiveRecord {
   std::uint64_t address = 0;  ///< The device's for device and managed memory, else the host's.
   std::uint64_t size = 0;     ///< Bytes, as requested.
   MemoryKind kind = MemoryKind::device;
-  StreamHandle stream{};  ///< That it was asked for on, where its end needs it.
+  std::uint32_t thread = 0;  ///< The number of the one that asked for it, where its end needs it.
+  StreamHandle stream{};     ///< That it was asked for on, where its end needs it.
 };
 
 /// numba's `allocations`: the memory that is alive, in the order in which it was made. A record is

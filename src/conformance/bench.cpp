@@ -370,9 +370,9 @@ BenchMemory Bench::wrap(std::uint64_t id, MemoryPointer memory, StreamHandle str
   return block;
 }
 
-BenchMemory Bench::wrap(std::uint64_t id, HostMemory memory) {
+BenchMemory Bench::wrap(Bench& bench, std::uint64_t id, HostMemory memory) {
   BenchMemory block;
-  block.bench_ = this;
+  block.bench_ = &bench;
   block.id_ = id;
   if (auto* mapped = std::get_if<MappedMemory>(&memory)) {
     block.host_ = mapped->host_pointer();
@@ -401,14 +401,8 @@ void Bench::judge_block(const BenchMemory& block, StreamHandle stream, bool mana
   std::string other;
   {
     const std::lock_guard lock(mutex_);
-    if (auto after = live_.lower_bound(end); after != live_.begin()) {
-      const auto& [at, range] = *std::prev(after);
-      if (range.end > begin)
-        other = text::format("{} of {} bytes lies in live memory [{}, {})", text::hex(begin), size,
-                             text::hex(at), text::hex(range.end));
-    }
-    if (other.empty() && size != 0 && block.host() == nullptr) other = take_places(block);
-    live_[begin] = {.end = end, .id = block.id_, .stream = stream};
+    other = place_among_live(block, stream);
+    if (other.empty() && size != 0) other = take_places(block);
     live_bytes_ += size;
     for (auto idle = idle_.lower_bound(begin); idle != idle_.end() && idle->first < end;)
       idle = idle_.erase(idle);
@@ -428,7 +422,40 @@ void Bench::judge_block(const BenchMemory& block, StreamHandle stream, bool mana
   if (is_simulated()) judge_extent(block);
 }
 
+/// Apart from all that live, and page-locked throughout.
+void Bench::judge_host_block(const BenchMemory& block) {
+  if (block.address() == 0) return;
+  std::string other;
+  {
+    const std::lock_guard lock(mutex_);
+    other = place_among_live(block, {});
+  }
+  const auto done = text::format("a request for {} bytes of host memory", block.size());
+  if (!other.empty()) expect_rule("live/overlap_address", false, done, other, "memory of its own");
+  const auto thing = watch_.ledger().find(CallLedger::Kind::host, block.address());
+  if (thing && block.address() + block.size() > thing->base + thing->size)
+    expect_rule("HST-2", false, done,
+                text::format("{} bytes to the end of what cuMemHostAlloc gave",
+                             thing->base + thing->size - block.address()),
+                "all of it is page-locked");
+}
+
 // With mutex_:
+
+/// Notes that a block lives. The words of what is wrong: it lies in another that does.
+std::string Bench::place_among_live(const BenchMemory& block, StreamHandle stream) {
+  const auto begin = block.address();
+  const auto end = begin + std::max<std::uint64_t>(block.size(), 1);
+  std::string other;
+  if (auto after = live_.lower_bound(end); after != live_.begin()) {
+    const auto& [at, range] = *std::prev(after);
+    if (range.end > begin)
+      other = text::format("{} of {} bytes lies in live memory [{}, {})", text::hex(begin),
+                           block.size(), text::hex(at), text::hex(range.end));
+  }
+  live_[begin] = {.end = end, .id = block.id_, .stream = stream};
+  return other;
+}
 
 /// Notes where the memory of a block is. The words of what is wrong: the same memory is also in
 /// another block, through another address.
@@ -480,7 +507,9 @@ void Bench::judge_extent(const BenchMemory& block) {
     return;
   }
   while (at < end) {
+    constexpr std::int32_t kIllegalAddress = 700;
     const auto range = opened_.driver->mem_get_address_range({at});
+    if (!range && range.error().native == kIllegalAddress) return;  // the context is lost
     if (!range) break;
     at = range->base.value + range->size;
   }
@@ -497,7 +526,9 @@ Result<BenchMemory> Bench::try_hosted(std::uint64_t size, HostAllocFlags flags) 
            text::format(",\"size\":{},\"mapped\":{}", size, true_or_false(flags.mapped)), true);
   auto memory = to.memhostalloc(size, flags);
   if (!memory) return std::move(memory).error();
-  return wrap(id, *std::move(memory));
+  auto block = wrap(*this, id, *std::move(memory));
+  judge_host_block(block);
+  return block;
 }
 
 Result<BenchMemory> Bench::try_pin(HostRange range, HostRegisterFlags flags,
@@ -508,7 +539,7 @@ Result<BenchMemory> Bench::try_pin(HostRange range, HostRegisterFlags flags,
       true);
   auto memory = to.mempin(range, flags, owner);
   if (!memory) return std::move(memory).error();
-  auto block = wrap(id, *std::move(memory));
+  auto block = wrap(*this, id, *std::move(memory));
   block.owner_ = std::move(owner);
   return block;
 }
@@ -630,7 +661,7 @@ void Bench::note_free(const BenchMemory& block, StreamHandle stream, bool late) 
   const std::lock_guard lock(mutex_);
   if (const auto found = live_.find(block.address_);
       found != live_.end() && found->second.id == id) {
-    live_bytes_ -= block.size_;
+    if (block.host_ == nullptr) live_bytes_ -= block.size_;
     leave_places(id);
     const bool device_memory = block.host_ == nullptr && !block.mapped_ && block.size_ != 0;
     if (device_memory && found->second.stream == stream) {

@@ -250,6 +250,8 @@ class Bench {
   void add_note(std::string note);  ///< With mutex_.
   void note_free(const BenchMemory& block, StreamHandle stream, bool late);
   void judge_block(const BenchMemory& block, StreamHandle stream, bool managed);
+  void judge_host_block(const BenchMemory& block);
+  std::string place_among_live(const BenchMemory& block, StreamHandle stream);
   std::string take_places(const BenchMemory& block);
   void leave_places(std::uint64_t id);
   void forget_memory();
@@ -259,7 +261,7 @@ class Bench {
   Verdict verdict() const;
   BenchMemory wrap(std::uint64_t id, MemoryPointer memory, StreamHandle stream = {},
                    bool managed = false);
-  BenchMemory wrap(std::uint64_t id, HostMemory memory);
+  static BenchMemory wrap(Bench& bench, std::uint64_t id, HostMemory memory);
   std::string trace() const;
   std::string last_calls() const;
 

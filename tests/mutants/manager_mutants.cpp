@@ -263,17 +263,17 @@ const Mutant kMutants[] = {
      }},
     {"HST-8", "counts the ends of pinned memory, and not its bytes", "default",
      [](W m) {
-       auto waiting = std::make_shared<std::vector<Lifetime>>();
+       auto waiting = PutOff<Lifetime>::make();
        m.memory = waiting;
        shell_hosted(m, false, [waiting = waiting.get()](Shell& shell, StreamHandle) {
-         waiting->push_back(std::move(shell.up));
-         if (waiting->size() > 10) waiting->clear();
+         waiting->add(std::move(shell.up));
+         if (waiting->size() > 10) waiting->take();
        });
        m.on_flush = [&m, waiting = waiting.get()] {
-         waiting->clear();
+         waiting->take();
          return m.up->flush();
        };
-       m.on_ending = [waiting = waiting.get()] { waiting->clear(); };
+       m.on_ending = [waiting = waiting.get()] { waiting->take(); };
      }},
     {"HST-9", "a sized free takes the unsized ones along", "default",
      [](W m) {
@@ -291,17 +291,18 @@ const Mutant kMutants[] = {
      }},
     {"HST-11", "gives the host a copy of mapped memory", "default",
      [](W m) {
-       auto copies = std::make_shared<std::vector<std::unique_ptr<std::byte[]>>>();
+       auto copies = PutOff<std::unique_ptr<std::byte[]>>::make();
        m.memory = copies;
        m.on_memhostalloc = [&m, copies = copies.get()](auto size,
                                                        auto flags) -> Result<HostMemory> {
          auto memory = m.up->memhostalloc(size, flags);
          if (!memory || !flags.mapped || size < 4_KiB) return memory;
          auto& mapped = std::get<MappedMemory>(*memory);
-         copies->push_back(std::make_unique<std::byte[]>(size));
+         auto copy = std::make_unique<std::byte[]>(size);
+         auto* const begin = copy.get();
+         copies->add(std::move(copy));
          const auto device = mapped.device_pointer();
-         return HostMemory(
-             MappedMemory({copies->back().get(), size}, device, std::move(mapped).take_lifetime()));
+         return HostMemory(MappedMemory({begin, size}, device, std::move(mapped).take_lifetime()));
        };
      }},
 
@@ -332,13 +333,13 @@ const Mutant kMutants[] = {
     {"PIN-4", "lets the owner go at once", "default", [](W m) { let_owners_go(m, false); }},
     {"PIN-5", "unpins after the deferral", "default",
      [](W m) {
-       auto waiting = std::make_shared<std::vector<Lifetime>>();
+       auto waiting = PutOff<Lifetime>::make();
        auto guards = count_guards(m, [waiting](Guards& all, std::size_t) {
-         if (all.alive == 0) waiting->clear();
+         if (all.alive == 0) waiting->take();
        });
        shell_pinned(m, [waiting, guards](Shell& shell, StreamHandle) {
          if (guards->alive == 0) return shell.end();
-         waiting->push_back(std::move(shell.up));
+         waiting->add(std::move(shell.up));
        });
      }},
     {"PIN-7", "pins twice what is pinned", "default",
@@ -352,14 +353,14 @@ const Mutant kMutants[] = {
     {"PIN-8", "leaves registered what cannot be mapped", "default", leave_unmappable_registered},
     {"PIN-10", "unpins before the next pin", "default",
      [](W m) {
-       auto waiting = std::make_shared<std::vector<Lifetime>>();
-       shell_pinned(
-           m, [waiting](Shell& shell, StreamHandle) { waiting->push_back(std::move(shell.up)); });
+       auto waiting = PutOff<Lifetime>::make();
+       shell_pinned(m,
+                    [waiting](Shell& shell, StreamHandle) { waiting->add(std::move(shell.up)); });
        m.on_mempin = [pin = m.on_mempin, waiting](auto range, auto flags, auto owner) {
-         waiting->clear();
+         waiting->take();
          return pin(range, flags, owner);
        };
-       m.on_ending = [waiting] { waiting->clear(); };
+       m.on_ending = [waiting] { waiting->take(); };
      }},
 
     {"MAN-1", "attaches all managed memory to all streams", "default",
@@ -439,11 +440,11 @@ const Mutant kMutants[] = {
      }},
     {"PD-11", "stops a flush at the first failure", "default",
      [](W m) {
-       auto left = std::make_shared<std::vector<HostPtr>>();
+       auto left = PutOff<HostPtr>::make();
        auto failed = remembers(false);
        m.driver->on_mem_free_host = [&m, left, failed](auto ptr) {
          if (*failed) {
-           left->push_back(ptr);
+           left->add(ptr);
            return Status();
          }
          auto freed = m.driver->to.mem_free_host(ptr);
@@ -452,7 +453,7 @@ const Mutant kMutants[] = {
        };
        m.on_flush = [&m, left, failed] {
          *failed = false;
-         for (const auto ptr : std::exchange(*left, {})) {
+         for (const auto ptr : left->take()) {
            if (auto freed = m.driver->mem_free_host(ptr); !freed) return freed;
          }
          return m.up->flush();
@@ -508,14 +509,18 @@ const Mutant kMutants[] = {
     {"PD-18", "ends managed memory as if it were the host's", "default",
      [](W m) {
        auto managed = std::make_shared<std::set<std::uint64_t>>();
-       m.driver->on_mem_alloc_managed = [&m, managed](auto size, auto attach) {
+       auto mutex = std::make_shared<std::mutex>();
+       m.driver->on_mem_alloc_managed = [&m, managed, mutex](auto size, auto attach) {
          auto ptr = m.driver->to.mem_alloc_managed(size, attach);
+         const std::lock_guard lock(*mutex);
          if (ptr) managed->insert(ptr->value);
          return ptr;
        };
-       m.driver->on_mem_free = [&m, managed](auto ptr) {
-         if (managed->count(ptr.value) != 0)
-           return m.driver->to.mem_free_host(reinterpret_cast<HostPtr>(ptr.value));
+       m.driver->on_mem_free = [&m, managed, mutex](auto ptr) {
+         std::unique_lock lock(*mutex);
+         const bool is_managed = managed->count(ptr.value) != 0;
+         lock.unlock();
+         if (is_managed) return m.driver->to.mem_free_host(reinterpret_cast<HostPtr>(ptr.value));
          return m.driver->to.mem_free(ptr);
        };
      }},
@@ -906,6 +911,17 @@ const Mutant kMutants[] = {
          return m.driver->to.mem_alloc_managed(size, attach);
        };
      }},
+    {"accounts/peaks", "forgets the peak with each free", "pool",
+     [](W m) {
+       auto peak = remembers<std::uint64_t>(0);
+       m.on_statistics = [&m, peak] {
+         auto counted = m.up->statistics();
+         const auto now = counted.requested_bytes.current.value_or(0);
+         counted.requested_bytes.peak = *peak;
+         *peak = now;
+         return counted;
+       };
+     }},
     {"accounts/live_bytes", "counts what it has reset", "default",
      [](W m) {
        auto reset = remembers<std::uint64_t>(0);
@@ -961,14 +977,14 @@ const Mutant kMutants[] = {
     {"reset/ends_all", "takes 64 KiB of managed memory at each reset, and frees it at its end",
      "default",
      [](W m) {
-       auto taken = std::make_shared<std::vector<DevicePtr>>();
+       auto taken = PutOff<DevicePtr>::make();
        m.on_reset = [&m, taken] {
          m.up->reset();
          if (const auto more = m.driver->mem_alloc_managed(64_KiB, AttachFlags::global))
-           taken->push_back(*more);
+           taken->add(*more);
        };
        m.on_ending = [&m, taken] {
-         for (const auto one : *taken) ignore(m.driver->mem_free(one));
+         for (const auto one : taken->take()) ignore(m.driver->mem_free(one));
        };
      }},
     {"accounts/manager_end", "leaves managed memory at its end where there is much", "default",

@@ -31,7 +31,7 @@ class PutOff {
   static std::shared_ptr<PutOff> make() { return std::make_shared<PutOff>(); }
   void add(T what) {
     const std::lock_guard lock(mutex_);
-    all_.push_back(what);
+    all_.push_back(std::move(what));
   }
   std::vector<T> take() {
     const std::lock_guard lock(mutex_);

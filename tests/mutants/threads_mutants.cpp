@@ -1,4 +1,5 @@
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -106,6 +107,18 @@ const Mutant kThreadsMutants[] = {
          auto freed = others == 0 ? m.driver->to.mem_free_host(ptr) : Status();
          --*busy;
          return freed;
+       };
+     }},
+    {"threads/slots", "refuses to initialize while another thread does", "cudart",
+     [](W m) {
+       auto busy = std::make_shared<std::atomic<int>>(0);
+       m.on_initialize = [&m, busy]() -> Status {
+         const auto others = busy->fetch_add(1);
+         std::this_thread::sleep_for(std::chrono::microseconds(200));
+         auto done = others == 0 ? m.up->initialize()
+                                 : Status(Error{.code = Errc::invalid_value, .message = "busy"});
+         --*busy;
+         return done;
        };
      }},
     {"threads/managers_apart", "serves every device from the first one's", "cudart",

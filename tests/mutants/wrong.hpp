@@ -14,6 +14,7 @@
 #include "emm/manager_entry.hpp"
 #include "emm/memory_manager.hpp"
 #include "emm/memory_pointer.hpp"
+#include "emm/memory_statistics.hpp"
 
 namespace emm::mutants {
 
@@ -166,6 +167,7 @@ class WrongManager final : public MemoryManager {
   std::function<Status()> on_flush;
   std::function<Status(std::uint64_t)> on_trim;
   std::function<ManagerState()> on_state;
+  std::function<MemoryStatistics()> on_statistics;
   std::function<void()> on_ending;  ///< Before `up` ends.
   int version = kInterfaceVersion;
 
@@ -196,6 +198,9 @@ class WrongManager final : public MemoryManager {
     return on_defer_cleanup ? on_defer_cleanup() : up->defer_cleanup();
   }
   int interface_version() const noexcept override { return version; }
+  MemoryStatistics statistics() const override {
+    return on_statistics ? on_statistics() : up->statistics();
+  }
   Status flush() override { return on_flush ? on_flush() : up->flush(); }
   Status trim(std::uint64_t keep) override { return on_trim ? on_trim(keep) : up->trim(keep); }
   ManagerState state() const override { return on_state ? on_state() : up->state(); }

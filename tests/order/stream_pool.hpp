@@ -97,9 +97,13 @@ class StreamPool final : public MemoryManager {
   }
 
   void record(Block& block, StreamHandle stream) {
-    auto event = driver_.event_create();
-    if (!event || !driver_.event_record(*event, stream)) return;
-    block.waits.push_back({stream, *event});
+    const auto event = driver_.event_create();
+    if (event && driver_.event_record(*event, stream)) {
+      block.waits.push_back({stream, *event});
+      return;
+    }
+    if (event && !driver_.event_destroy(*event)) return;
+    if (!driver_.ctx_synchronize()) return;
   }
   void freed(Block block, StreamHandle stream) {
     const bool other = stream.value != 0 && stream != block.stream;
@@ -200,10 +204,10 @@ class StreamPool final : public MemoryManager {
   void release(Block& block) {
     if (block.physical.value != 0) {
       if (haste_ != Haste::unmap_without_order) {
-        for (const auto& wait : block.waits) {
-          if (!driver_.event_synchronize(wait.event)) continue;
-        }
-        if (block.waits.empty() && !driver_.ctx_synchronize()) return;
+        bool waited = !block.waits.empty();
+        for (const auto& wait : block.waits)
+          waited = waited && driver_.event_synchronize(wait.event).has_value();
+        if (!waited && !driver_.ctx_synchronize()) return;
       }
       for (const auto address : {block.ptr, block.other}) {
         if (!driver_.mem_unmap(address, block.size)) return;

@@ -85,6 +85,7 @@ void fail_in_turn(Bench& b, bool of_ends, std::int32_t native) {
     const auto reached = trial.watch().failed_nth();
     trial.watch().fail_nth(0, 0, of_ends);
     const auto flushed = trial.manager().flush();
+    const auto live = trial.manager().state().live_bytes;
     trial.end_manager();
     if (trial.watch().total() == 0)
       return b.inconclusive("the driver calls of this manager are not seen here");
@@ -94,6 +95,9 @@ void fail_in_turn(Bench& b, bool of_ends, std::int32_t native) {
              "only what the driver refused to take back is left");
     b.expect(ledger.double_ends() == 0 && ledger.foreign_ends() == 0, done, ledger.verdict(),
              "each thing ended once");
+    b.expect_rule("accounts/live_bytes", live.value_or(0) == 0,
+                  text::format("{}; then all ended", done),
+                  text::format("live bytes {}", live.value_or(0)), "0");
     if (!reached) return;
   }
 }
@@ -130,9 +134,25 @@ void judge_pending(Bench& b, const PendingKind& kind) {
   const auto before = b.manager().state();
   const auto added_before = b.observer().added().size();
   if (!block || !before.pending_count) return;
+  const auto address = block->address();
   block->drop();
   const auto after = b.manager().state();
-  if (!after.pending_count || *after.pending_count != *before.pending_count + 1) return;
+  if (!after.pending_count) return;
+  if (*after.pending_count == *before.pending_count) {
+    // It was made, or it is counted.
+    const auto ends = {Call::mem_free_host, Call::mem_free};
+    b.watch().forget();
+    b.expect_ok("flush()", b.manager().flush());
+    std::size_t made = 0;
+    for (const auto& event : b.watch().events())
+      made +=
+          event.pointer == address && std::find(ends.begin(), ends.end(), event.call) != ends.end();
+    b.expect(made <= *after.pending_count || kind.size > 1_MiB,
+             text::format("the end of {} bytes of {}, then flush()", kind.size, kind.name),
+             text::format("its free is made, and pending_count was {}", *after.pending_count),
+             "1, or a free that does not wait");
+  }
+  if (*after.pending_count != *before.pending_count + 1) return;
   const auto done =
       text::format("the end of {} bytes of {}, whose free waits", kind.size, kind.name);
   if (before.pending_bytes && after.pending_bytes) {
@@ -326,6 +346,12 @@ void check_heap(Bench& b) {
         if (made && (*made)->initialize()) return;
       },
       240);
+  judge_heap(
+      b, "a manager made for a look, without a device",
+      [&] {
+        if (const auto made = b.subject().factory.make({})) return;
+      },
+      240);
   if (const auto info = b.device().mem_get_info(); info && b.is_simulated()) {
     b.leave_on_device(8_MiB);
     judge_heap(b, "eight blocks of 1 MiB, their frees and memalloc(4 MiB), where the device has 8",
@@ -418,11 +444,13 @@ constexpr Clause kAccountsClauses[] = {
              }
            }
            b.expect_ok("flush()", b.manager().flush());
-           const auto largest = b.manager().state().largest_free_bytes.value_or(0);
-           if (largest > 1_KiB && b.watch().total() != 0) {
+           std::vector<BenchMemory> taken;  // so that the next largest is another one
+           for (int i = 0; i < 6 && b.watch().total() != 0; ++i) {
+             const auto largest = b.manager().state().largest_free_bytes.value_or(0);
+             if (largest <= 1_KiB) break;
              b.watch().forget();
              const auto rounded = largest - largest / 4;  // sizes may be rounded up
-             const auto block = b.try_memalloc(rounded);
+             auto block = b.try_memalloc(rounded);
              b.expect(block && b.count(Call::mem_alloc) + b.count(Call::mem_create) +
                                        b.count(Call::runtime_malloc) ==
                                    0,
@@ -430,7 +458,10 @@ constexpr Clause kAccountsClauses[] = {
                                    rounded, largest),
                       block ? "the driver is asked for memory" : describe(block.error()),
                       "memory that the manager has");
+             if (block) taken.push_back(*std::move(block));
            }
+           taken.clear();
+           b.expect_ok("flush()", b.manager().flush());
            for (const auto size : {64_KiB, 1_MiB, 3_MiB}) {
              if (!b.manager().state().largest_free_bytes || b.watch().total() == 0) break;
              b.memalloc(size).drop();
@@ -450,6 +481,12 @@ constexpr Clause kAccountsClauses[] = {
            live = 0;
            b.expect_ok("flush()", b.manager().flush());
            if (b.manager().trim(0)) look("after all was freed, flush() and trim(0)");
+           for (int i = 0; i < 12; ++i) {
+             const auto info = b.device().mem_get_info();
+             if (info && b.try_memalloc(info->free + 2_MiB)) return;
+           }
+           b.expect_ok("flush()", b.manager().flush());
+           look("after twelve requests for more than there is");
          }},
 
     {.id = "accounts/pending",
@@ -476,6 +513,14 @@ constexpr Clause kAccountsClauses[] = {
            }
            b.expect_ok("flush()", b.manager().flush());
            judge_told(b);
+           if (b.is_numba()) return;
+           for (const auto& kind : kPendingKinds)
+             if (const auto block = kind.make(b, kind.size)) continue;
+           b.reset();
+           const auto after = b.manager().state();
+           if (after.pending_count == 0 && after.pending_bytes)
+             b.expect_equal("frees that wait, then reset(): pending_bytes, with no free pending",
+                            *after.pending_bytes, 0u);
          }},
 
     {.id = "accounts/trim",
@@ -555,6 +600,42 @@ constexpr Clause kAccountsClauses[] = {
            b.expect_equal("live bytes after the first ended", *b.manager().state().live_bytes, 24u);
            b.reset();
            b.expect_equal("live bytes after reset", *b.manager().state().live_bytes, 0u);
+         }},
+
+    {.id = "accounts/peaks",
+     .rule = "A peak that a manager counts is never below what it is the peak of.",
+     .source = "emm/memory_statistics.hpp; PyTorch, memory_stats",
+     .level = Level::should,
+     .scope = Scope::all,
+     .check =
+         [](Bench& b) {
+           b.untraceable();
+           b.manager();
+           std::vector<BenchMemory> blocks;
+           bool counts = false;
+           for (std::uint64_t i = 0; i < 24 && !b.decided(); ++i) {
+             if (auto block = b.try_memalloc((i % 5 + 1) * 100'000))
+               blocks.push_back(*std::move(block));
+             if (i % 6 == 5) blocks.resize(blocks.size() / 2);
+             const auto seen = b.manager().statistics();
+             for (const auto& [name, count] : {std::pair{"allocation", seen.allocation},
+                                               {"segment", seen.segment},
+                                               {"active", seen.active},
+                                               {"allocated_bytes", seen.allocated_bytes},
+                                               {"reserved_bytes", seen.reserved_bytes},
+                                               {"active_bytes", seen.active_bytes},
+                                               {"requested_bytes", seen.requested_bytes}}) {
+               if (!count.current || !count.peak) continue;
+               counts = true;
+               b.expect(
+                   *count.peak >= *count.current,
+                   text::format("{}.all.peak of statistics(), with {} blocks alive", name,
+                                blocks.size()),
+                   text::format("{}, and {}.all.current is {}", *count.peak, name, *count.current),
+                   "as much, or more");
+             }
+           }
+           if (!counts) b.not_applicable("this manager counts no peaks");
          }},
 
     {.id = "accounts/every_call_failed",

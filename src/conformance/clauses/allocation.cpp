@@ -169,7 +169,8 @@ constexpr Clause kAllocationClauses[] = {
      .source = "rmm, mr_ref_multithreaded_test",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "threads/ended threads/overlap threads/accounts",
+     .may_fail_with = "threads/ended threads/overlap threads/accounts reset/ends_all threads/frees "
+                      "threads/slots",
      .check =
          [](Bench& b) {
            b.untraceable();
@@ -215,7 +216,7 @@ constexpr Clause kAllocationClauses[] = {
      .source = "rmm, mr_ref_multithreaded_test, cccl_mr_ref_test",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "stream/hazards suite/beyond_4GiB",
+     .may_fail_with = "stream/hazards suite/beyond_4GiB threads/default_streams",
      .check =
          [](Bench& b) {
            const std::vector<StreamHandle> streams{{}, b.stream(), b.stream()};
@@ -363,8 +364,8 @@ constexpr Clause kAllocationClauses[] = {
      .source = "what memory is",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with =
-         "suite/random suite/mixed suite/threads suite/size_zero suite/beyond_4GiB reset/late_ends",
+     .may_fail_with = "suite/random suite/mixed suite/threads suite/size_zero suite/beyond_4GiB "
+                      "reset/late_ends accounts/trim",
      .check =
          [](Bench& b) {
            std::vector<BenchMemory> blocks;

@@ -450,12 +450,27 @@ constexpr Disturbance kDisturbances[] = {
        }
        for (const auto call : calls) b.watch().fail(call, {});
      }},
-    {"150 other frees",
+    {"1,200 other frees",
      [](Bench& b) {
-       for (int i = 0; i < 150; ++i) {
+       for (int i = 0; i < 1'200; ++i) {
          if (const auto block = try_make(b, i % 2 == 0 ? Kind::mapped : Kind::managed, 64))
            continue;
        }
+     }},
+    {"frees of 160 MiB",
+     [](Bench& b) {
+       for (int i = 0; i < 10; ++i) {
+         if (const auto block = try_make(b, i % 2 == 0 ? Kind::mapped : Kind::managed, 16_MiB))
+           continue;
+       }
+     }},
+    {"the end of memory that a reset there had ended",
+     [](Bench& b) {
+       std::vector<BenchMemory> stale;
+       for (const auto kind : kKinds) {
+         if (auto block = try_make(b, kind, 64)) stale.push_back(*std::move(block));
+       }
+       b.reset();
      }},
 };
 

@@ -140,7 +140,7 @@ constexpr Clause kEndingsClauses[] = {
      .source = "drv:975-1045; MEM",
      .level = Level::quirk,
      .scope = Scope::host,
-     .may_fail_with = "deferral/manager_end accounts/manager_end",
+     .may_fail_with = "deferral/manager_end accounts/manager_end threads/frees",
      .check =
          [](Bench& b) {
            b.pinned(64).drop();

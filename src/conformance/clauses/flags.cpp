@@ -41,6 +41,36 @@ std::vector<unsigned> in_some_order(Bench& b, unsigned count, int round) {
 }
 
 constexpr int kRounds = 4;
+
+/// Where it lives, the device refuses the next call of a kind with out of memory, where `refuses`:
+/// the manager may make room and ask again.
+class RefusedOnce {
+ public:
+  RefusedOnce(Bench& bench, Call call, bool refuses) : b_(bench), call_(call) {
+    if (refuses) b_.watch().fail(call_, {2});
+  }
+  ~RefusedOnce() { b_.watch().fail(call_, {}); }
+  RefusedOnce(const RefusedOnce&) = delete;
+  RefusedOnce& operator=(const RefusedOnce&) = delete;
+
+ private:
+  Bench& b_;
+  Call call_;
+};
+
+/// Judges `check(bench, false)`, and on a bench of its own `check(bench, true)`.
+template <class Check>
+void also_asked_again(Bench& b, Check check) {
+  b.untraceable();
+  check(b, false);
+  if (b.decided()) return;
+  auto fresh = Bench::create(b.subject(), b.clause());
+  if (!fresh) return b.inconclusive(describe(fresh.error()));
+  (*fresh)->untraceable();
+  (*fresh)->expect(true, {}, {}, {});
+  check(**fresh, true);
+  b.take(**fresh);
+}
 constexpr std::array<std::string_view, 2> kWhen{"", " after blocks with other flags were freed"};
 
 bool calls_are_seen(Bench& b) {
@@ -67,13 +97,16 @@ void expect_host_flags(Bench& b, const BenchMemory& block, unsigned bits, std::s
            text::format("flags {}", host_flags(asked)));
 }
 
-void check_host_flags(Bench& b, std::uint64_t size) {
+void check_host_flags(Bench& b, std::uint64_t size, bool refuses) {
   for (int round = 0; round < kRounds && !b.decided(); ++round) {
     std::vector<BenchMemory> blocks;
     for (const auto bits : in_some_order(b, 8, round)) {
       const HostAllocFlags flags{
           .mapped = (bits & 2) != 0, .portable = (bits & 1) != 0, .wc = (bits & 4) != 0};
-      auto block = b.try_hosted(size, flags);
+      auto block = [&] {
+        const RefusedOnce refused(b, Call::mem_host_alloc, refuses);
+        return b.try_hosted(size, flags);
+      }();
       if (!block) continue;
       const auto done = text::format("memhostalloc({}) with flags {}{}", size, host_flags(bits),
                                      kWhen[round == 0 ? 0 : 1]);
@@ -81,6 +114,7 @@ void check_host_flags(Bench& b, std::uint64_t size) {
       expect_host_flags(b, *block, bits, done);
       blocks.push_back(*std::move(block));
     }
+    if (blocks.empty() && refuses) return;
     if (blocks.empty()) return b.not_applicable("this manager offers no page-locked memory");
     blocks.clear();
     if (round % 2 == 0) b.expect_ok("flush()", b.manager().flush());
@@ -93,7 +127,7 @@ std::optional<CallLedger::Thing> registration(Bench& b, std::uint64_t address) {
   return b.watch().ledger().find(CallLedger::Kind::registered, address);
 }
 
-void check_register_flags(Bench& b) {
+void check_register_flags(Bench& b, bool refuses) {
   const std::array ranges{b.buffer(), b.buffer(3 * 4096), b.buffer(64_KiB)};
   bool any = false;
   for (int round = 0; round < kRounds && !b.decided(); ++round) {
@@ -104,7 +138,10 @@ void check_register_flags(Bench& b) {
                                     .io = (bits & 4) != 0};
       const auto& range = ranges[static_cast<std::size_t>(round) % ranges.size()];
       b.watch().forget();
-      const auto block = b.try_pin(range, flags);
+      const auto block = [&] {
+        const RefusedOnce refused(b, Call::mem_host_register, refuses);
+        return b.try_pin(range, flags);
+      }();
       if (!block && block.error().code == Errc::not_supported) continue;
       if (!calls_are_seen(b)) return;
       // Looks at the call, since the device may refuse the flags, as it does those of memory that
@@ -142,7 +179,7 @@ void expect_registered(Bench& b, HostRange range, std::string_view done) {
            text::format("its {} bytes, from the first", range.size));
 }
 
-void check_regions(Bench& b) {
+void check_regions(Bench& b, bool refuses) {
   const auto page = b.buffer(16 * 4096);
   const auto part = [&](std::uint64_t from, std::uint64_t size) {
     return HostRange{.pointer = page.pointer + from, .size = size};
@@ -157,7 +194,11 @@ void check_regions(Bench& b) {
   for (const auto& region : regions) {
     if (!can_pin(region)) continue;
     for (const bool mapped : {false, true}) {
-      auto block = b.try_pin(region, {.mapped = mapped});
+      auto block = [&] {
+        const RefusedOnce refused(b, Call::mem_host_register, refuses);
+        return b.try_pin(region, {.mapped = mapped});
+      }();
+      if (refuses && !block) continue;
       if (!block && block.error().code == Errc::not_supported)
         return b.not_applicable(describe(block.error()));
       const auto done = text::format("mempin of {} bytes, {} bytes into a page", region.size,
@@ -215,7 +256,7 @@ void check_mapped_addresses(Bench& b) {
 
 // memallocmanaged.
 
-void check_attachment(Bench& b, std::uint64_t size) {
+void check_attachment(Bench& b, std::uint64_t size, bool refuses) {
   const auto attach_flags = [](std::uint64_t flags) {
     return text::format("{} ({})", flags,
                         flags == 1   ? "global"
@@ -227,7 +268,10 @@ void check_attachment(Bench& b, std::uint64_t size) {
     for (const auto number : in_some_order(b, 6, round)) {
       const auto attach = number % 2 == 0 ? AttachFlags::global : AttachFlags::host;
       const auto asked = static_cast<std::uint64_t>(attach);
-      auto block = b.try_managed(size, attach);
+      auto block = [&] {
+        const RefusedOnce refused(b, Call::mem_alloc_managed, refuses);
+        return b.try_managed(size, attach);
+      }();
       if (!block) continue;
       const auto done = text::format("memallocmanaged({}) with attach flags {}{}", size,
                                      attach_flags(asked), kWhen[round == 0 ? 0 : 1]);
@@ -242,6 +286,7 @@ void check_attachment(Bench& b, std::uint64_t size) {
           text::format("flags {}", attach_flags(asked)));
       blocks.push_back(*std::move(block));
     }
+    if (blocks.empty() && refuses) return;
     if (blocks.empty()) return b.not_applicable("this manager offers no managed memory");
     blocks.clear();
     if (round % 2 == 0) b.expect_ok("flush()", b.manager().flush());
@@ -258,8 +303,10 @@ constexpr Clause kFlagsClauses[] = {
      .may_fail_with = "HST-1",
      .check =
          [](Bench& b) {
-           b.untraceable();
-           for (const auto size : {std::uint64_t{64}, 4_KiB, 1_MiB + 1}) check_host_flags(b, size);
+           also_asked_again(b, [](Bench& on, bool refuses) {
+             for (const auto size : {std::uint64_t{64}, 4_KiB, 1_MiB + 1})
+               check_host_flags(on, size, refuses);
+           });
          }},
 
     {.id = "flags/mempin",
@@ -268,11 +315,7 @@ constexpr Clause kFlagsClauses[] = {
      .level = Level::must,
      .scope = Scope::all,
      .may_fail_with = "PIN-1",
-     .check =
-         [](Bench& b) {
-           b.untraceable();
-           check_register_flags(b);
-         }},
+     .check = [](Bench& b) { also_asked_again(b, check_register_flags); }},
 
     {.id = "flags/region",
      .rule = "Exactly the region that was asked for is registered: no byte less, none more, and no "
@@ -281,11 +324,7 @@ constexpr Clause kFlagsClauses[] = {
      .level = Level::must,
      .scope = Scope::all,
      .may_fail_with = "PIN-1",
-     .check =
-         [](Bench& b) {
-           b.untraceable();
-           check_regions(b);
-         }},
+     .check = [](Bench& b) { also_asked_again(b, check_regions); }},
 
     {.id = "flags/mapped_address",
      .rule = "Mapped memory has the device address that the driver gives it.",
@@ -308,8 +347,10 @@ constexpr Clause kFlagsClauses[] = {
      .may_fail_with = "MAN-1",
      .check =
          [](Bench& b) {
-           b.untraceable();
-           for (const auto size : {std::uint64_t{64}, 64_KiB, 3_MiB}) check_attachment(b, size);
+           also_asked_again(b, [](Bench& on, bool refuses) {
+             for (const auto size : {std::uint64_t{64}, 64_KiB, 3_MiB})
+               check_attachment(on, size, refuses);
+           });
          }},
 };
 

@@ -194,7 +194,7 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:1025-1035",
      .level = Level::must,
      .scope = Scope::host,
-     .may_fail_with = "PD-14 deferral/lasts",
+     .may_fail_with = "PD-14 deferral/lasts deferral/nests",
      .check =
          [](Bench& b) {
            b.stub().total = 1000;
@@ -263,6 +263,7 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:1017",
      .level = Level::quirk,
      .scope = Scope::host,
+     .may_fail_with = "threads/frees threads/slots",
      .check =
          [](Bench& b) {
            constexpr std::size_t kThreads = 4;
@@ -290,9 +291,10 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:1316-1405",
      .level = Level::should,
      .scope = Scope::host,
-     .may_fail_with = "MAN-3 DFR-2 accounts/balance accounts/every_call_failed "
-                      "accounts/refused_frees deferral/nothing_lost deferral/manager_end "
-                      "flags/memallocmanaged reset/ends_all accounts/manager_end accounts/pending",
+     .may_fail_with =
+         "MAN-3 DFR-2 accounts/balance accounts/every_call_failed "
+         "accounts/refused_frees deferral/nothing_lost deferral/manager_end "
+         "flags/memallocmanaged reset/ends_all accounts/manager_end accounts/pending threads/frees",
      .check =
          [](Bench& b) {
            auto deferred = b.defer();
@@ -353,7 +355,7 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:728-745, 840-847, 1351-1371",
      .level = Level::should,
      .scope = Scope::host,
-     .may_fail_with = "RST-8 deferral/reset",
+     .may_fail_with = "RST-8 deferral/reset deferral/lasts",
      .check =
          [](Bench& b) {
            const auto deferred = b.defer();

@@ -176,6 +176,13 @@ constexpr Clause kQuestionsClauses[] = {
              if (!judge_handle(b, block.view())) return;
              if (!judge_handle(b, *block.view().view(64, 128))) return;
            }
+           // What else happens changes no handle.
+           static_cast<void>(b.manager().trim(0).has_value());
+           static_cast<void>(b.manager().flush().has_value());
+           if (const auto out = b.try_memalloc(std::uint64_t{1} << 50)) return;
+           for (const auto& block : blocks) {
+             if (!judge_handle(b, block.view())) return;
+           }
            if (!b.is_simulated() || b.decided()) return;
            // An offset that 32 bits do not count.
            auto large = b.with_capacity("40GiB");

@@ -23,7 +23,8 @@ class StreamProgram {
   StreamProgram(Bench& bench, std::uint64_t seed)
       : b_(bench), random_(seed), order_(bench.watch_order()) {}
 
-  void run(int steps) {
+  /// With `faults` the device refuses some calls about order, which the manager makes.
+  void run(int steps, bool faults) {
     b_.manager();
     b_.expect(true, {}, {}, {});
     for (const auto kind :
@@ -35,7 +36,8 @@ class StreamProgram {
     if (random_.chance(0.5))
       b_.leave_on_device(std::array{64_MiB, 64_MiB, 24_MiB, 12_MiB}[random_.below(4)]);
     resets_ = random_.chance(0.3);
-    for (int i = 0; i < steps && !b_.decided(); ++i) {
+    is_faulty_ = faults;
+    for (int i = 0; i < steps && !b_.decided() && !is_over_; ++i) {
       step();
       if (b_.watch().total() == 0)
         b_.inconclusive("the driver calls of this manager are not seen here");
@@ -58,6 +60,9 @@ class StreamProgram {
 
   void accuse(const order::Hazard& hazard) {
     using How = order::Hazard::How;
+    // Whoever has to give memory back, and cannot wait for its work, has no right way left.
+    is_over_ = is_faulty_ && hazard.how != How::handed_out;
+    if (is_over_) return;
     const auto what = hazard.how == How::handed_out
                           ? text::format("was handed out as block {}", hazard.to)
                       : hazard.how == How::unmapped ? std::string("was unmapped")
@@ -78,7 +83,8 @@ class StreamProgram {
         if (random_.chance(0.3)) {
           if (b_.ordered().ctx_synchronize()) return;
         } else if (random_.chance(0.4)) {
-          b_.expect_ok("trim(0)", b_.manager().trim(0));
+          const auto trimmed = b_.manager().trim(0);
+          if (!is_faulty_) b_.expect_ok("trim(0)", trimmed);
         }
         return;
       case 2:
@@ -94,11 +100,43 @@ class StreamProgram {
     }
   }
 
+  /// While one lives, the device refuses some of the calls that order work.
+  class Refusing {
+   public:
+    /// A request may be refused where nothing can be waited for. A free always has a wait left.
+    Refusing(StreamProgram& program, bool waits_too) : program_(program) {
+      if (!program_.is_faulty_ || !program_.random_.chance(0.5)) return;
+      const auto count = waits_too ? kCalls.size() : kOfEvents;
+      const bool all = program_.random_.chance(0.2);
+      const auto one = program_.random_.below(count);
+      for (std::size_t i = 0; i < count; ++i)
+        if (all || i == one) program_.b_.watch().fail_always(kCalls[i], 700);
+    }
+    ~Refusing() {
+      if (!program_.is_faulty_) return;
+      for (const auto call : kCalls) program_.b_.watch().fail_always(call, 0);
+    }
+    Refusing(const Refusing&) = delete;
+    Refusing& operator=(const Refusing&) = delete;
+
+   private:
+    static constexpr std::array kCalls{
+        Call::event_create,    Call::event_record,       Call::stream_wait_event, Call::event_query,
+        Call::ctx_synchronize, Call::stream_synchronize, Call::event_synchronize};
+    static constexpr std::size_t kOfEvents = 3;
+    StreamProgram& program_;
+  };
+
+  Result<BenchMemory> ask(std::uint64_t size, StreamHandle stream) {
+    const Refusing refusing(*this, true);
+    return b_.try_memalloc(size, stream);
+  }
+
   void make() {
     const auto size = std::array{4_KiB, 64_KiB, 1_MiB, 5_MiB}[random_.below(4)];
     const auto stream = any();
-    auto block = b_.try_memalloc(size, stream);
-    if (!block && block.error().code == Errc::out_of_memory) return;
+    auto block = ask(size, stream);
+    if (!block && (block.error().code == Errc::out_of_memory || is_faulty_)) return;
     if (!block && block.error().code == Errc::not_supported) {
       return ids_ == 0 ? b_.not_applicable(describe(block.error())) : void();
     }
@@ -128,10 +166,14 @@ class StreamProgram {
   /// What `later` gets from here on comes after what `earlier` has.
   void wait(StreamHandle later, StreamHandle earlier) {
     auto event = b_.ordered().event_create();
+    if (!event && is_faulty_) {  // memory went where work was pending, and the context with it
+      is_over_ = true;
+      return;
+    }
     if (!event) return b_.inconclusive(describe(event.error()));
     const bool ordered =
         b_.ordered().event_record(*event, earlier) && b_.ordered().stream_wait_event(later, *event);
-    if (!b_.ordered().event_destroy(*event) || !ordered)
+    if ((!b_.ordered().event_destroy(*event) || !ordered) && !is_faulty_)
       b_.inconclusive("the device has no events");
   }
 
@@ -140,12 +182,14 @@ class StreamProgram {
     live_.erase(live_.begin() + static_cast<std::ptrdiff_t>(at));
     for (const auto stream : one.also)
       wait(one.stream, stream);  // the contract has one stream for each block
-    const auto stream = random_.chance(0.7)   ? one.stream
-                        : random_.chance(0.5) ? any()
-                                              : StreamHandle{};
+    const auto stream = random_.chance(is_faulty_ ? 0.3 : 0.7) ? one.stream
+                        : random_.chance(0.5)                  ? any()
+                                                               : StreamHandle{};
     for (const auto other : one.also) order_.came_back(0, one.id, one.block.device(), other);
     order_.ending(0, one.id, one.block.device(), stream);
-    if (!one.block.free(stream)) b_.expect(false, "free() on a stream", "an error", "success");
+    const Refusing refusing(*this, false);
+    const auto freed = one.block.free(stream);
+    if (!freed && !is_faulty_) b_.expect(false, "free() on a stream", "an error", "success");
   }
 
   /// Ends all memory, each block on its own stream, sometimes inside a deferral.
@@ -167,6 +211,8 @@ class StreamProgram {
   Prng random_;
   order::Checker& order_;
   bool resets_ = false;  ///< A reset leaves little to go wrong later.
+  bool is_faulty_ = false;
+  bool is_over_ = false;
   std::vector<StreamHandle> streams_{{}};
   std::vector<Live> live_;
   std::uint32_t ids_ = 0;
@@ -184,7 +230,7 @@ void run_stream_programs(Bench& b) {
     if (!fresh) return b.inconclusive(describe(fresh.error()));
     if (i % 4 == 3)  // events take their time
       (*fresh)->watch().fail_always(Call::event_query, kNotReady);
-    StreamProgram(**fresh, subject.seed).run(120);
+    StreamProgram(**fresh, subject.seed).run(120, i % 4 == 1);
     b.take(**fresh);
   }
 }
@@ -239,6 +285,28 @@ void change_streams_often(Bench& b) {
         text::format("memalloc on one stream, and free() on another, {} times", i - 1));
     streams.order().ending(0, i, block->device(), streams[1]);
     if (!block->free(streams[1])) return;
+  }
+}
+
+/// One block on each of many streams, in turn: what one freed is no other's.
+void use_many_streams(Bench& b) {
+  constexpr std::uint32_t kStreams = 300;
+  TwoStreams streams(b);
+  b.manager();
+  std::vector<StreamHandle> all;
+  for (std::uint32_t i = 1; i <= kStreams && !b.decided(); ++i) {
+    const auto stream = b.ordered().stream_create(StreamKind::non_blocking);
+    if (!stream) break;
+    all.push_back(*stream);
+    auto block = b.try_memalloc(64_KiB, *stream);
+    if (!block) break;
+    streams.order().allocated(0, i, block->device(), 64_KiB, *stream);
+    streams.expect_order(text::format("a block asked for and freed on each of {} streams", i));
+    streams.order().ending(0, i, block->device(), *stream);
+    if (!block->free(*stream)) break;
+  }
+  for (const auto stream : all) {
+    if (!b.ordered().stream_destroy(stream)) return;  // the device goes next
   }
 }
 
@@ -303,6 +371,32 @@ void free_after_a_wait(Bench& b) {
       "memalloc where memory is out, and a free on another stream after the manager's wait");
 }
 
+/// What was freed on another stream serves again, though the device refused for a while to order
+/// its work.
+void ask_again_after_refusals(Bench& b) {
+  TwoStreams streams(b);
+  b.leave_on_device(64_MiB);
+  b.manager();
+  const auto size = b.affordable(64_MiB) / 8 * 5;
+  auto block = b.try_memalloc(size, streams[0]);
+  if (!block) return;
+  streams.order().allocated(0, 1, block->device(), size, streams[0]);
+  streams.order().ending(0, 1, block->device(), streams[1]);
+  if (!block->free(streams[1])) return;
+  for (const auto call : {Call::stream_wait_event, Call::event_query, Call::event_synchronize,
+                          Call::ctx_synchronize}) {
+    b.watch().fail_always(call, 700);
+    // Its answer is its own affair.
+    static_cast<void>(b.manager().memalloc(size, streams[0]).has_value());
+    b.watch().fail_always(call, 0);
+  }
+  b.expect_ok("flush()", b.manager().flush());
+  b.expect_ok(text::format("memalloc({}) of what was freed on another stream, after the device "
+                           "refused to order the work on it and does so no longer",
+                           size),
+              b.try_memalloc(size, streams[0]));
+}
+
 /// What the manager writes comes before what its new owner does, on whatever stream.
 void check_own_writes(Bench& b) {
   b.untraceable();
@@ -334,7 +428,8 @@ constexpr Clause kStreamsClauses[] = {
      .may_fail_with = "stream/reuse_waits suite/cross_stream_free threads/default_streams",
      .check =
          [](Bench& b) {
-           for (const auto check : {change_streams_often, free_after_a_wait}) {
+           for (const auto check : {change_streams_often, use_many_streams, free_after_a_wait,
+                                    ask_again_after_refusals}) {
              auto fresh = Bench::create(b.subject(), b.clause());
              if (!fresh) return b.inconclusive(describe(fresh.error()));
              check(**fresh);

@@ -304,6 +304,97 @@ void check_frees_at_once(Bench& b) {
       ended.load()));
 }
 
+// Slots that threads call at once.
+
+/// Several threads are the first to initialize, and to reset what is alive.
+void begin_and_reset_at_once(Bench& b) {
+  constexpr int kManagers = 12;
+  for (int i = 0; i < kManagers && !b.decided(); ++i) {
+    auto fresh = Bench::create(b.subject(), b.clause());
+    if (!fresh) return b.inconclusive(describe(fresh.error()));
+    auto& on = **fresh;
+    on.untraceable();
+    on.expect(true, {}, {}, {});
+    auto& manager = on.uninitialized();
+    std::atomic<bool> is_right{true};
+    std::atomic<int> awaited{3};
+    const auto begin_together = [&] {
+      for (--awaited; awaited > 0;) std::this_thread::yield();
+    };
+    run_interrupted(on, 3, [&](std::size_t) {
+      begin_together();
+      const InManager in_manager;
+      if (!manager.initialize()) is_right = false;
+    });
+    on.expect(is_right, "initialize() on three threads at once", "an error", "success");
+    std::vector<BenchMemory> alive;
+    for (std::uint64_t at = 0; at < 160; ++at) {
+      auto block = at % 4 == 3 ? on.try_hosted(64, {}) : on.try_memalloc(1 + at * 100);
+      if (block) alive.push_back(*std::move(block));
+    }
+    if (!on.is_numba()) {
+      awaited = 2;
+      run_interrupted(on, 2, [&](std::size_t) {
+        begin_together();
+        const InManager in_manager;
+        manager.reset();
+      });
+    }
+    if (!on.is_numba())  // it abandons what waits: ERR-3
+      on.expect_balance("initialize() on three threads, memory, reset() on two at once");
+    b.take(on);
+  }
+}
+
+/// Everything but a reset, by four threads.
+void call_every_slot_at_once(Bench& b) {
+  auto& manager = b.manager();
+  const auto until = steady_clock::now() + std::chrono::milliseconds(80);
+  run_interrupted(b, 4, [&](std::size_t at) {
+    Prng random(b.seed() + at);
+    std::array<std::optional<MemoryPointer>, 40> held;
+    for (std::uint64_t i = 0; i % 8 != 0 || steady_clock::now() < until; ++i) {
+      const InManager in_manager;
+      if (random.chance(0.02)) held = {};
+      switch (random.below(16)) {
+        case 0:
+          static_cast<void>(manager.state());
+          break;
+        case 1:
+          static_cast<void>(manager.statistics());
+          break;
+        case 2:
+          static_cast<void>(manager.get_memory_info().has_value());
+          break;
+        case 3:
+          static_cast<void>(manager.trim(random.below(2) * 4_MiB).has_value());
+          break;
+        case 4:
+          static_cast<void>(manager.flush().has_value());
+          break;
+        case 5:
+          static_cast<void>(manager.initialize().has_value());
+          break;
+        case 6: {
+          const auto deferred = manager.defer_cleanup();
+          const auto host = manager.memhostalloc(64, {});
+          break;
+        }
+        default: {
+          auto& slot = held[random.below(held.size())];
+          if (slot) {
+            slot.reset();
+          } else if (auto made = manager.memalloc(random.log_uniform(1, 3_MiB))) {
+            slot.emplace(*std::move(made));
+          }
+        }
+      }
+    }
+  });
+  if (!b.is_numba())
+    b.expect_balance("every slot called by four threads at once, then the manager's end");
+}
+
 // Two managers of one library.
 
 /// A manager of its own, whose driver calls are watched apart.
@@ -399,6 +490,16 @@ void check_neighbours(Bench& b, int other_ordinal) {
     b.expect(first.bytes_free() == first_free || !b.is_simulated(), where,
              "requests of the second manager take memory of the first one's device",
              "they take none");
+  }
+  for (auto* one : {&first, &second}) {
+    const auto& block = one == &first ? own.back() : others.back();
+    const auto handle = (**one).get_ipc_handle(
+        {.device_pointer = block.memory.device_pointer(), .size = block.size});
+    if (!handle || !handle->fields().source_info) continue;
+    b.expect(
+        *handle->fields().source_info == one->device().device_identity(),
+        text::format("{}, get_ipc_handle of the {}", where, one == &first ? "first" : "second"),
+        "another device than that of the memory", "its own device");
   }
   b.expect(all_hold(first, own) && all_hold(second, others),
            text::format("{}, blocks of both filled", where), "some have the other's content",
@@ -527,10 +628,9 @@ class DefaultStreamProgram {
     // Another thread cannot name the thread's own default stream.
     const bool is_nameable = one.stream != kPerThreadStream || one.thread == thread_;
     // A free on another stream counts as asked for on the memory's own one too.
-    const auto others = streams_.back();
-    const auto stream = is_nameable && random_.chance(0.8) ? one.stream
-                        : random_.chance(0.5)              ? others
-                                                           : StreamHandle{};
+    const auto stream = is_nameable && random_.chance(0.7) ? one.stream
+                        : random_.chance(0.3)              ? StreamHandle{}
+                                              : streams_[random_.below(streams_.size())];
     order_.ending(0, one.id, one.block.device(), stream);
     if (!one.block.free(stream)) b_.expect(false, "free() on a stream", "an error", "success");
   }
@@ -592,8 +692,24 @@ constexpr Clause kThreadsClauses[] = {
      .source = "emm_plugin.h: any thread",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "threads/overlap threads/accounts suite/threads",
+     .may_fail_with = "threads/overlap threads/accounts threads/slots suite/threads PD-17",
      .check = check_frees_at_once},
+
+    {.id = "threads/slots",
+     .rule = "Several threads may call any slots at once, the first initialize() and reset() among "
+             "them.",
+     .source = "emm_plugin.h: any thread",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "threads/overlap threads/accounts threads/frees suite/threads",
+     .check =
+         [](Bench& b) {
+           b.untraceable();
+           b.manager();
+           b.expect(true, {}, {}, {});
+           call_every_slot_at_once(b);
+           if (!b.decided()) begin_and_reset_at_once(b);
+         }},
 
     {.id = "threads/managers_apart",
      .rule = "Two managers of one library serve each its own device, end each its own memory and "
