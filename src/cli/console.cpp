@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "base/run_files.hpp"
 #include "base/text.hpp"
@@ -41,6 +42,45 @@ std::string shown_lines(std::string_view lines) {
   while (!lines.empty()) {
     const auto end = std::min(lines.find('\n'), lines.size());
     out += text::printable(lines.substr(0, end), std::string::npos);
+    if (end < lines.size()) out += '\n';
+    lines.remove_prefix(std::min(end + 1, lines.size()));
+  }
+  return out;
+}
+
+/// The columns of a terminal; nothing where `descriptor` is none.
+std::optional<std::size_t> columns_of(int descriptor) {
+  constexpr std::size_t kLeast = 40;
+  winsize size{};
+  if (isatty(descriptor) == 0 || ioctl(descriptor, TIOCGWINSZ, &size) != 0 || size.ws_col < kLeast)
+    return std::nullopt;
+  return size.ws_col;
+}
+
+/// Breaks lines that a terminal has no room for at a space, where it would break them inside of a
+/// word. What follows stands two columns further in than the line began.
+std::string broken_at_spaces(std::string_view lines, std::size_t columns) {
+  std::string out;
+  while (!lines.empty()) {
+    const auto end = std::min(lines.find('\n'), lines.size());
+    auto line = lines.substr(0, end);
+    const auto inset = std::min(line.find_first_not_of(' '), line.size());
+    std::size_t before = 0;
+    while (true) {
+      // The last space that has room before it; of UTF-8 the first byte of each character counts.
+      std::size_t width = before, space = line.npos, at = 0;
+      for (; at < line.size() && width <= columns; ++at) {
+        if (line[at] == ' ' && at > inset) space = at;
+        width += (static_cast<unsigned char>(line[at]) & 0xc0) != 0x80 ? 1 : 0;
+      }
+      if (width <= columns || space == line.npos) break;
+      out += line.substr(0, space);
+      out += '\n';
+      line.remove_prefix(std::min(line.find_first_not_of(' ', space), line.size()));
+      before = std::min(inset + 2, columns / 2);
+      out.append(before, ' ');
+    }
+    out += line;
     if (end < lines.size()) out += '\n';
     lines.remove_prefix(std::min(end + 1, lines.size()));
   }
@@ -101,6 +141,7 @@ Console::Console(std::string program)
 
 void Console::result(std::string_view text) {
   auto shown = shown_lines(text);
+  if (const auto columns = columns_of(STDOUT_FILENO)) shown = broken_at_spaces(shown, *columns);
   if (stdout_takes_colours()) shown = coloured(shown);
   end_progress();
   written(std::fwrite(shown.data(), 1, shown.size(), stdout) == shown.size());
@@ -115,7 +156,8 @@ void Console::say(std::string_view words) {
   end_progress();
   constexpr std::size_t kLong =
       4000;  // whole paths and lists of names, but no line of a damaged file
-  const auto line = text::format("emmctl: {}\n", text::printable(words, kLong));
+  auto line = text::format("emmctl: {}\n", text::printable(words, kLong));
+  if (const auto columns = columns_of(STDERR_FILENO)) line = broken_at_spaces(line, *columns);
   written(std::fflush(stdout) == 0);
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
@@ -126,6 +168,7 @@ void Console::aside(std::string_view lines) {
   written(std::fflush(stdout) == 0);
   auto shown = shown_lines(lines);
   if (!shown.ends_with('\n')) shown += '\n';
+  if (const auto columns = columns_of(STDERR_FILENO)) shown = broken_at_spaces(shown, *columns);
   std::fwrite(shown.data(), 1, shown.size(), stderr);
 }
 

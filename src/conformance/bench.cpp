@@ -286,7 +286,9 @@ std::string Bench::why_wrongly_refused(std::uint64_t size, StreamHandle stream) 
     for (const auto& [begin, range] : idle_) {
       if (mapped_twice) break;
       if (range.end - begin < size || range.stream != stream) continue;
-      if (!opened_.driver->mem_get_address_range({begin})) continue;  // it went back to the device
+      // It went back to the device, and the address may have come again.
+      if (!opened_.driver->mem_get_address_range({begin})) continue;
+      if (ledger.find(CallLedger::Kind::device, begin) != range.part_of) continue;
       return text::format(
           "refused, while {} bytes at {} that were freed on the same stream are idle",
           range.end - begin, text::hex(begin));
@@ -675,6 +677,7 @@ void Bench::note_free(const BenchMemory& block, StreamHandle stream, bool late) 
     const bool device_memory = block.host_ == nullptr && !block.mapped_ && block.size_ != 0;
     if (device_memory && found->second.stream == stream) {
       found->second.id = 0;
+      found->second.part_of = watch_.ledger().find(CallLedger::Kind::device, block.address_);
       idle_[block.address_] = found->second;
     }
     live_.erase(found);
