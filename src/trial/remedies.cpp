@@ -77,6 +77,21 @@ std::vector<ShownPart> by_site(const pytorch::Gap& gap, const trace::Trace& trac
   return shown;
 }
 
+std::optional<std::uint64_t> outside_at(const pytorch::Recording& recording, std::uint64_t event) {
+  std::uint64_t reserved = 0;
+  for (const auto& step : recording.steps()) {
+    using Kind = pytorch::Step::Kind;
+    if (step.kind == Kind::segment_begin) reserved += step.size;
+    if (step.kind == Kind::segment_end) reserved -= std::min(reserved, step.size);
+    if (step.kind != Kind::refused || step.event != event) continue;
+    const auto total = recording.settings().total;
+    const auto known = step.device_free + reserved;
+    if (total == 0 || step.device_free == 0 || known > total) return std::nullopt;
+    return total - known;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::uint64_t capacity_at(const inspect::Oom& oom, const pytorch::Recording& recording) {
@@ -105,6 +120,7 @@ Result<Advice> advise(const pytorch::Recording& recording, const trace::Trace& t
   advice.need = tuning->peak_live;
   advice.interrupted = tuning->interrupted;
   advice.gap = gap_at(recording, recording.settings(), event);
+  advice.outside = outside_at(recording, event);
 
   // Settings that reserve and need the same are listed once; expandable segments and the pool
   // always.
@@ -179,6 +195,12 @@ std::string to_text(const Advice& advice, const trace::Trace& trace, std::size_t
     if (rest != 0) rows.push_back({units::bytes(rest), "", "other parts"});
     out += inspect::columns("rrl", rows);
   }
+  if (advice.outside)
+    out += "\n" + inspect::wrapped(
+                      text::format("Outside of the allocator, {}: the context, other libraries and "
+                                   "other processes. No setting of the allocator changes that.",
+                                   bytes_in_full(*advice.outside)),
+                      static_cast<std::size_t>(width));
   out += text::format("\nWhat to do, each tried by a replay with {}\n",
                       bytes_in_full(advice.capacity));
   std::vector<std::vector<std::string>> rows;
@@ -229,6 +251,12 @@ std::string to_json_members(const Advice& advice, const trace::Trace& trace) {
     }
   }
   json.end_array();
+  json.key("outside_bytes");
+  if (advice.outside) {
+    json.value(*advice.outside);
+  } else {
+    json.null();
+  }
   json.member("remedies_at_bytes", advice.capacity).member("need_bytes", advice.need);
   json.end_object();
   return out.substr(1, out.size() - 2);

@@ -26,6 +26,9 @@ struct Advice {
   std::uint64_t need = 0;        ///< Live bytes at the peak, with every request served.
   std::vector<Remedy> remedies;  ///< Those that serve it first, the thriftiest of them first.
   std::optional<pytorch::Gap> gap{};
+  /// What the device held for others when the request failed: the context, other libraries, other
+  /// processes. Nothing where the recording has not both the device's total and what it had free.
+  std::optional<std::uint64_t> outside{};
   bool interrupted = false;
 };
 

@@ -17,6 +17,8 @@ class TuneRun final : public CommandRun {
     trace_.offer(arguments);
     arguments.text("--capacity", capacity_, "BYTES",
                    "What the allocator may hold: of the device, less what others take there");
+    arguments.text("--for", for_, "'fits BYTES'",
+                   "The same as a goal: exit code 1 where no setting reaches it");
     arguments.text("--fraction", fraction_, "NUMBER",
                    "per_process_memory_fraction of the recording, which no snapshot has; with "
                    "--total");
@@ -45,11 +47,7 @@ class TuneRun final : public CommandRun {
                                .jobs = jobs_,
                                .peer_program = console.program(),
                                .interrupted = &interrupted()};
-    if (!capacity_.empty()) {
-      const auto capacity = units::parse_bytes(capacity_);
-      if (!capacity) return capacity.error();
-      options.capacity = *capacity;
-    }
+    if (auto read = read_goal(options.capacity); !read) return std::move(read).error();
     handle_interrupts();
     pytorch::Recording recording(pytorch::Recording::Takes::any);
     auto loaded = load_trace(console, trace_, &recording);
@@ -88,6 +86,17 @@ class TuneRun final : public CommandRun {
   }
 
  private:
+  Status read_goal(std::uint64_t& capacity) const {
+    constexpr std::string_view kFits = "fits ";
+    if (!for_.empty() && (!capacity_.empty() || !for_.starts_with(kFits)))
+      return fail(Errc::usage, "--for {}: expected \"fits BYTES\", and no --capacity", for_);
+    const auto said = for_.empty() ? capacity_ : for_.substr(kFits.size());
+    if (said.empty()) return {};
+    const auto bytes = units::parse_bytes(said);
+    if (!bytes) return bytes.error();
+    capacity = *bytes;
+    return {};
+  }
   Status read_limit(pytorch::Settings& settings) const {
     if (fraction_.empty() != total_.empty())
       return fail(Errc::usage,
@@ -115,7 +124,7 @@ class TuneRun final : public CommandRun {
   }
 
   TraceArgument trace_;
-  std::string capacity_, fraction_, total_, json_, markdown_;
+  std::string capacity_, for_, fraction_, total_, json_, markdown_;
   std::uint64_t top_ = 12, jobs_ = 0;
   bool fit_all_ = false;
 };
