@@ -227,6 +227,11 @@ void Bench::release_ballast() {
   }
 }
 
+bool Bench::refuses_early() const noexcept {
+  const auto* const entry = find_entry(subject_.manager);
+  return entry != nullptr && !entry->fills_device;
+}
+
 const Capacity& Bench::capacity() {
   auto& known = *subject_.capacity;
   if (known) return *known;
@@ -270,6 +275,7 @@ std::uint64_t Bench::held() {
 }
 
 std::string Bench::why_wrongly_refused(std::uint64_t size, StreamHandle stream) {
+  if (refuses_early()) return {};
   // Where memory is mapped at several addresses, what is idle at one may be cut up at another.
   const auto& ledger = watch_.ledger();
   const bool mapped_twice =
@@ -336,8 +342,11 @@ BenchMemory Bench::need(Result<BenchMemory> result, std::uint64_t size, StreamHa
   } else if (gives(result, size, stream); !decided()) {
     const auto limit = capacity().limit;
     const auto why = text::format("it needs {} bytes more than the manager gives", size);
-    limit ? not_applicable(text::format("{}, whose limit is {} bytes", why, *limit))
-          : inconclusive(why);
+    if (limit || refuses_early()) {
+      not_applicable(limit ? text::format("{}, whose limit is {} bytes", why, *limit) : why);
+    } else {
+      inconclusive(why);
+    }
   }
   return {};
 }
@@ -842,6 +851,8 @@ Verdict Bench::finish() {
 
 Verdict Bench::verdict() const {
   if (verdict_) return *verdict_;
+  if (expected_ == 0 && refuses_early())
+    return {.kind = Verdict::Kind::not_applicable, .words = "it gave nothing that could be judged"};
   if (expected_ == 0) return {.words = "nothing was judged"};
   return {.kind = Verdict::Kind::pass};
 }

@@ -106,6 +106,8 @@ class Bench {
   /// A second bench for the same clause, on a simulated device of `capacity` ("64GiB"); on the same
   /// device where that is a real one, or stands behind the stand-in.
   Result<std::unique_ptr<Bench>> with_capacity(std::string_view capacity) const;
+  /// Is it the model of a library that refuses while the device has memory?
+  bool refuses_early() const noexcept;
   ~Bench();
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
