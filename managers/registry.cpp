@@ -69,7 +69,21 @@ std::string_view name(Promise promise) noexcept {
   return kNames[static_cast<std::size_t>(promise)];
 }
 
+namespace {
+
+/// "cupy:LIBRARY,MALLOC,FREE", two functions of a library, and not the model of that name: what
+/// follows is a path and no option.
+bool is_pair_of_functions(std::string_view spec) noexcept {
+  if (!spec.starts_with("cupy:")) return false;
+  const auto first = spec.substr(5, spec.find(',') - 5);
+  return first.find('/') != std::string_view::npos || first.ends_with(".so") ||
+         (!first.empty() && first.find('=') == std::string_view::npos);
+}
+
+}  // namespace
+
 const ManagerEntry* find_entry(std::string_view spec) noexcept {
+  if (is_pair_of_functions(spec)) return nullptr;
   for (const auto* entry : bundled_managers()) {
     if (entry->name == spec.substr(0, spec.find(':'))) return entry;
   }

@@ -29,6 +29,7 @@ EVENTS = "20000"
 SEEDS = ("1", "2", "3")
 LIVE_LEAST = 1 << 30  # what `emmctl adversary` counts less as, and 1 GiB in words
 CAPACITY = "128GiB"  # of its device
+A_PART = 100  # so much is reserved only by a pool that takes its part of the device when it is made
 
 
 def bundled(emmctl):
@@ -50,6 +51,8 @@ def pattern(emmctl, trace, manager):
     if run["failures"] or not run["peak_live_bytes"]:
         return "fails" if run["failures"] else "declines all"
     ratio = run["peak_reserved_bytes"] / run["peak_live_bytes"]
+    if ratio >= A_PART:
+        return "a part"
     return f"{ratio:.2f}" + ("" if ratio >= 1 else ", the rest is not the device's")
 
 

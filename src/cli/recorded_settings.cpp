@@ -5,6 +5,7 @@
 #include "allocators/pytorch/program.hpp"
 #include "base/text.hpp"
 #include "cli/console.hpp"
+#include "emm/manager_entry.hpp"
 
 namespace emm::cli {
 namespace {
@@ -13,8 +14,10 @@ namespace pytorch = allocators::pytorch;
 
 constexpr std::string_view kName = "pytorch";
 
+std::string_view name_of(std::string_view spec) { return spec.substr(0, spec.find(':')); }
 std::string_view options_of(std::string_view spec) {
-  return spec.size() > kName.size() ? spec.substr(kName.size() + 1) : std::string_view();
+  const auto name = name_of(spec);
+  return spec.size() > name.size() ? spec.substr(name.size() + 1) : std::string_view();
 }
 
 /// The settings that `spec` gives, over those of the recording.
@@ -32,10 +35,7 @@ bool has_refusals(const pytorch::Recording& recording) {
 
 }  // namespace
 
-bool is_pytorch(std::string_view spec) noexcept {
-  return spec == kName ||
-         (spec.starts_with(kName) && spec.size() > kName.size() && spec[kName.size()] == ':');
-}
+bool is_pytorch(std::string_view spec) noexcept { return name_of(spec) == kName; }
 
 std::string with_recorded_settings(Console& console, const std::string& spec,
                                    const pytorch::Recording& recording) {
@@ -64,8 +64,10 @@ std::string with_recorded_settings(Console& console, const std::string& spec,
   return merged;
 }
 
-std::optional<log::ModelAgreement> agreement(const std::string& spec,
-                                             const pytorch::Recording& recording) {
+namespace {
+
+std::optional<log::ModelAgreement> agreement_of(const std::string& spec,
+                                                const pytorch::Recording& recording) {
   if (!recording.is_recording()) return std::nullopt;
   auto settings = settings_of(spec, recording);
   if (to_conf(settings) != to_conf(recording.settings())) return std::nullopt;
@@ -87,6 +89,80 @@ std::optional<log::ModelAgreement> agreement(const std::string& spec,
       .device_allocs = range(free.device_allocs),
       .device_frees = range(free.device_frees),
       .first_difference = found.misses.empty() ? std::string() : found.misses.front()};
+}
+
+std::string with_limit(const std::string& spec, const allocators::CupyRecording& recording) {
+  auto given = Options::parse(options_of(spec));
+  std::string merged = spec;
+  const auto add = [&](std::string_view name, const std::string& value) {
+    if (given && given->has(name)) return;
+    merged += text::format("{}{}={}", options_of(merged).empty() ? ":" : ",", name, value);
+  };
+  const auto& settings = recording.settings();
+  if (settings.limit != 0) add("limit", text::format("{}", settings.limit));
+  if (settings.flushes_too_large) add("version", "13");
+  return merged;
+}
+
+std::optional<log::ModelAgreement> agreement_of(const std::string& spec,
+                                                const allocators::CupyRecording& recording) {
+  using allocators::Addresses;
+  if (!recording.is_recording() || spec != with_limit("cupy", recording)) return std::nullopt;
+  const auto& settings = recording.settings();
+  const auto found = check_one_step(recording, settings);
+  log::ModelAgreement agreement;
+  agreement.segments = {found.segments.recorded, found.segments.as_recorded};
+  agreement.placements = {found.placements.recorded, found.placements.as_recorded};
+  agreement.refusals = {found.refusals.recorded, found.refusals.as_recorded};
+  agreement.ties = found.ties;
+  agreement.unknown = found.unknown;
+  agreement.inferred_flushes = found.flushes.size();
+  if (!found.misses.empty()) agreement.first_difference = found.misses.front();
+  for (const auto addresses : {Addresses::first_fit, Addresses::ascending, Addresses::descending}) {
+    const auto counts = free_run(recording, settings, found, addresses);
+    const auto widen = [&](log::ModelAgreement::Range& range, std::uint64_t value) {
+      const bool is_first = addresses == Addresses::first_fit;
+      range.low = is_first ? value : std::min(range.low, value);
+      range.high = is_first ? value : std::max(range.high, value);
+    };
+    widen(agreement.peak_reserved, counts.peak_reserved);
+    widen(agreement.retries, counts.retries);
+    widen(agreement.ooms, counts.ooms);
+    widen(agreement.device_allocs, counts.device_allocs);
+    widen(agreement.device_frees, counts.device_frees);
+  }
+  return agreement;
+}
+
+}  // namespace
+
+ModelRecording::ModelRecording(std::string_view spec)
+    : library_(find_entry(spec) == nullptr ? Library::none
+               : name_of(spec) == kName    ? Library::pytorch
+               : name_of(spec) == "cupy"   ? Library::cupy
+                                           : Library::none) {}
+
+trace::OperationSink* ModelRecording::sink() noexcept {
+  if (library_ == Library::pytorch) return &pytorch_;
+  return library_ == Library::cupy ? &cupy_ : nullptr;
+}
+
+Status ModelRecording::on_header(const trace::Header& header) {
+  return sink() == nullptr ? Status() : sink()->on_header(header);
+}
+Status ModelRecording::on_operation(const trace::Operation& operation) {
+  return sink() == nullptr ? Status() : sink()->on_operation(operation);
+}
+Status ModelRecording::finish() { return sink() == nullptr ? Status() : sink()->finish(); }
+
+std::string ModelRecording::with_settings(Console& console, const std::string& spec) const {
+  if (library_ == Library::pytorch) return with_recorded_settings(console, spec, pytorch_);
+  return library_ == Library::cupy && cupy_.is_recording() ? with_limit(spec, cupy_) : spec;
+}
+
+std::optional<log::ModelAgreement> ModelRecording::agreement(const std::string& spec) const {
+  if (library_ == Library::pytorch) return agreement_of(spec, pytorch_);
+  return library_ == Library::cupy ? agreement_of(spec, cupy_) : std::nullopt;
 }
 
 }  // namespace emm::cli

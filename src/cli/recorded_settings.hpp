@@ -4,24 +4,48 @@
 #include <string>
 #include <string_view>
 
+#include "allocators/cupy_recording.hpp"
 #include "allocators/pytorch/recording.hpp"
 #include "cli/console.hpp"
 #include "log/summary.hpp"
 
 namespace emm::cli {
 
+/// A trace as the model of the library that recorded it takes it: a sink beside the trace's own.
+class ModelRecording final : public trace::OperationSink {
+ public:
+  /// `spec` is a manager, as --manager takes it.
+  explicit ModelRecording(std::string_view spec);
+
+  /// Is that the model of a library whose recordings are known?
+  explicit operator bool() const noexcept { return library_ != Library::none; }
+
+  Status on_header(const trace::Header& header) override;
+  Status on_operation(const trace::Operation& operation) override;
+  Status finish() override;
+
+  /// The manager with the settings of the recording: `spec` with those that the recording has and
+  /// `spec` does not give. Says on stderr what could not be read, and that a limit is not known
+  /// where the recording has refusals. `spec` itself where the library did not record the trace.
+  std::string with_settings(Console& console, const std::string& spec) const;
+  /// How far the model, with the settings of `spec`, agrees with the recording, step by step.
+  /// Nothing where the library did not record the trace, or its settings were others.
+  std::optional<log::ModelAgreement> agreement(const std::string& spec) const;
+
+ private:
+  enum class Library : std::uint8_t { none, pytorch, cupy };
+
+  trace::OperationSink* sink() noexcept;
+
+  Library library_ = Library::none;
+  allocators::pytorch::Recording pytorch_;
+  allocators::CupyRecording cupy_;
+};
+
 /// Is `spec`, as --manager takes it, the model of PyTorch's allocator?
 bool is_pytorch(std::string_view spec) noexcept;
-
-/// The manager with the settings of the recording: `spec` with those that the recording has and
-/// `spec` does not give. Says on stderr what could not be read, and that a limit is not known where
-/// the recording has refusals. `spec` itself where the trace is no recording of PyTorch's.
+/// The same for PyTorch's model and a recording that was read elsewhere.
 std::string with_recorded_settings(Console& console, const std::string& spec,
                                    const allocators::pytorch::Recording& recording);
-
-/// How far the model, with the settings of `spec`, agrees with the recording, step by step. Nothing
-/// where the trace is no recording of PyTorch's, or the settings are other than the recording's.
-std::optional<log::ModelAgreement> agreement(const std::string& spec,
-                                             const allocators::pytorch::Recording& recording);
 
 }  // namespace emm::cli

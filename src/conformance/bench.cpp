@@ -227,6 +227,11 @@ void Bench::release_ballast() {
   }
 }
 
+bool Bench::refuses_early() const noexcept {
+  const auto* const entry = find_entry(subject_.manager);
+  return entry != nullptr && !entry->fills_device;
+}
+
 const Capacity& Bench::capacity() {
   auto& known = *subject_.capacity;
   if (known) return *known;
@@ -270,6 +275,7 @@ std::uint64_t Bench::held() {
 }
 
 std::string Bench::why_wrongly_refused(std::uint64_t size, StreamHandle stream) {
+  if (refuses_early()) return {};
   // Where memory is mapped at several addresses, what is idle at one may be cut up at another.
   const auto& ledger = watch_.ledger();
   const bool mapped_twice =
@@ -280,7 +286,9 @@ std::string Bench::why_wrongly_refused(std::uint64_t size, StreamHandle stream) 
     for (const auto& [begin, range] : idle_) {
       if (mapped_twice) break;
       if (range.end - begin < size || range.stream != stream) continue;
-      if (!opened_.driver->mem_get_address_range({begin})) continue;  // it went back to the device
+      // It went back to the device, and the address may have come again.
+      if (!opened_.driver->mem_get_address_range({begin})) continue;
+      if (ledger.find(CallLedger::Kind::device, begin) != range.part_of) continue;
       return text::format(
           "refused, while {} bytes at {} that were freed on the same stream are idle",
           range.end - begin, text::hex(begin));
@@ -334,8 +342,11 @@ BenchMemory Bench::need(Result<BenchMemory> result, std::uint64_t size, StreamHa
   } else if (gives(result, size, stream); !decided()) {
     const auto limit = capacity().limit;
     const auto why = text::format("it needs {} bytes more than the manager gives", size);
-    limit ? not_applicable(text::format("{}, whose limit is {} bytes", why, *limit))
-          : inconclusive(why);
+    if (limit || refuses_early()) {
+      not_applicable(limit ? text::format("{}, whose limit is {} bytes", why, *limit) : why);
+    } else {
+      inconclusive(why);
+    }
   }
   return {};
 }
@@ -666,6 +677,7 @@ void Bench::note_free(const BenchMemory& block, StreamHandle stream, bool late) 
     const bool device_memory = block.host_ == nullptr && !block.mapped_ && block.size_ != 0;
     if (device_memory && found->second.stream == stream) {
       found->second.id = 0;
+      found->second.part_of = watch_.ledger().find(CallLedger::Kind::device, block.address_);
       idle_[block.address_] = found->second;
     }
     live_.erase(found);
@@ -839,6 +851,8 @@ Verdict Bench::finish() {
 
 Verdict Bench::verdict() const {
   if (verdict_) return *verdict_;
+  if (expected_ == 0 && refuses_early())
+    return {.kind = Verdict::Kind::not_applicable, .words = "it gave nothing that could be judged"};
   if (expected_ == 0) return {.words = "nothing was judged"};
   return {.kind = Verdict::Kind::pass};
 }

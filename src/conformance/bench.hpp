@@ -106,6 +106,8 @@ class Bench {
   /// A second bench for the same clause, on a simulated device of `capacity` ("64GiB"); on the same
   /// device where that is a real one, or stands behind the stand-in.
   Result<std::unique_ptr<Bench>> with_capacity(std::string_view capacity) const;
+  /// Is it the model of a library that refuses while the device has memory?
+  bool refuses_early() const noexcept;
   ~Bench();
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
@@ -290,7 +292,8 @@ class Bench {
   struct Range {
     std::uint64_t end = 0;
     std::uint64_t id = 0;
-    StreamHandle stream{};  ///< Of idle memory: on which it was freed.
+    StreamHandle stream{};                       ///< Of idle memory: on which it was freed,
+    std::optional<CallLedger::Thing> part_of{};  ///< and the driver's allocation that it lies in.
   };
   using Ranges = std::map<std::uint64_t, Range>;
 

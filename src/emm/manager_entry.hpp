@@ -52,6 +52,8 @@ struct ManagerEntry {
   std::string_view options;  ///< Known keys with defaults, for help.
   Promise promise = Promise::contract;
   bool device_memory = true;  ///< False where memalloc() always answers not_supported.
+  /// Serves as long as the device has memory. The model of a library that refuses sooner does not.
+  bool fills_device = true;
   /// Options with which it behaves otherwise: it is judged with each of them, too. Empty at the
   /// end.
   std::array<std::string_view, 2> variants{};

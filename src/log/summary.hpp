@@ -105,6 +105,9 @@ struct ModelAgreement {
   };
   Count segments, placements, releases, refusals;
   std::uint64_t inferred_pools = 0;  ///< Segments whose pool the recording does not name.
+  std::uint64_t ties = 0;            ///< Placements that rules alone do not settle.
+  std::uint64_t unknown = 0;  ///< Placements in memory from before the recording: not judged.
+  std::uint64_t inferred_flushes = 0;  ///< Releases of idle memory that no row tells of.
   /// A run of the model from the first request, with segments of its own: the least and the most
   /// over what the recording leaves open.
   struct Range {

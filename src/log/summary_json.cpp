@@ -223,6 +223,8 @@ std::string to_json(const Summary& summary) {
     count("releases", model->releases);
     count("refusals", model->refusals);
     json.member("inferred_pools", model->inferred_pools);
+    json.member("ties", model->ties).member("unknown", model->unknown);
+    json.member("inferred_flushes", model->inferred_flushes);
     const auto range = [&](std::string_view name, const ModelAgreement::Range& of) {
       json.key(name).begin_object().member("low", of.low).member("high", of.high).end_object();
     };

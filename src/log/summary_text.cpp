@@ -347,6 +347,15 @@ void show_agreement(Page& page, const Summary& summary) {
   row("placements", model->placements);
   row("releases", model->releases);
   row("refusals", model->refusals);
+  if (model->ties != 0)
+    page.row("ties", text::format("{} placements among equal chunks, which no rule settles",
+                                  text::grouped(model->ties)));
+  if (model->unknown != 0)
+    page.row("unknown", text::format("{} placements depend on memory from before the recording",
+                                     text::grouped(model->unknown)));
+  if (model->inferred_flushes != 0)
+    page.row("inferred", text::format("{} releases of idle memory that no row tells of",
+                                      text::grouped(model->inferred_flushes)));
   if (!model->first_difference.empty()) page.row("differs", model->first_difference);
   const auto range = [](const ModelAgreement::Range& of) {
     return of.low == of.high

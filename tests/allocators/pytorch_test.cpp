@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 /// A device of so many bytes, whose addresses only grow. It checks that what ends had begun.
-class Device final : public SegmentSource {
+class Device final : public DeviceMemory {
  public:
   explicit Device(std::uint64_t capacity = kNoLimit) : capacity_(capacity) {}
 

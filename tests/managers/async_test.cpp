@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "base/units.hpp"
 #include "driver/decorate/call_ledger.hpp"
 #include "driver/sim/sim_platform.hpp"
@@ -89,6 +91,18 @@ TEST_F(AsyncManager, AFreeElsewhereComesAfterTheWorkOfTheAllocationsStream) {
   ASSERT_TRUE(device.driver->memcpy_dtoh({&seen, 1}, second.device_pointer()));
   EXPECT_EQ(seen, std::byte{9});
   EXPECT_EQ(calls(Call::ctx_synchronize), 0u);
+}
+
+TEST_F(AsyncManager, ThePerThreadStreamOfAnotherThreadIsAnotherStream) {
+  make("async");
+  auto own = memory(1_MiB, kPerThreadStream);
+  auto handed_over = memory(1_MiB, kPerThreadStream);
+
+  ASSERT_TRUE(own.free(kPerThreadStream));
+  EXPECT_EQ(calls(Call::ctx_synchronize), 0u);
+  std::thread([&] { EXPECT_TRUE(handed_over.free(kPerThreadStream)); }).join();
+
+  EXPECT_EQ(calls(Call::ctx_synchronize), 1u) << "no event of this thread orders that free";
 }
 
 TEST_F(AsyncManager, KeepsUpToTheReleaseThresholdAndTrims) {

@@ -5,26 +5,10 @@
 #include <optional>
 #include <vector>
 
+#include "allocators/device_memory.hpp"
 #include "allocators/pytorch/policy.hpp"
 
 namespace emm::allocators::pytorch {
-
-/// Where the allocator's memory comes from: the driver, or addresses that a model makes up. Bytes.
-class SegmentSource {
- public:
-  virtual ~SegmentSource() = default;
-  /// cudaMalloc; nothing where the device has no room.
-  virtual std::optional<std::uint64_t> allocate(std::uint64_t size) = 0;
-  virtual void free(std::uint64_t address, std::uint64_t size) = 0;
-  /// A range of addresses for memory that is mapped in parts; nothing where there is none.
-  virtual std::optional<std::uint64_t> reserve(std::uint64_t size) = 0;
-  virtual void release(std::uint64_t address, std::uint64_t size) = 0;
-  /// False where the device has no room. `granule` divides the size.
-  virtual bool map(std::uint64_t address, std::uint64_t size, std::uint64_t granule) = 0;
-  virtual void unmap(std::uint64_t address, std::uint64_t size, std::uint64_t granule) = 0;
-  /// Waits for what other streams still do with freed memory.
-  virtual void synchronize() {}
-};
 
 /// PyTorch's native allocator, rule by rule: what c10's CUDACachingAllocator 2.11 does with the
 /// same requests over the same device. Not safe for several threads.
@@ -38,7 +22,7 @@ class Allocator {
   /// Told of each block whose free completed although nobody said so: a retry waited for it.
   using Completed = std::function<void(Block&)>;
 
-  Allocator(const Settings& settings, SegmentSource& source) : heap_(settings), source_(source) {}
+  Allocator(const Settings& settings, DeviceMemory& source) : heap_(settings), source_(source) {}
 
   /// Null: out of memory. While a private pool serves, nothing is released for it but by rules 9
   /// and 10.
@@ -67,7 +51,7 @@ class Allocator {
   void note_reserved();
 
   Heap heap_;
-  SegmentSource& source_;
+  DeviceMemory& source_;
   Counts counts_;
   std::vector<Block*> pending_;
   Completed completed_;

@@ -7,15 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "allocators/agreement.hpp"
 #include "allocators/pytorch/policy.hpp"
 #include "allocators/pytorch/recording.hpp"
 
 namespace emm::allocators::pytorch {
-
-/// How many there were, and how many the model would have made the same way.
-struct Agreement {
-  std::uint64_t recorded = 0, as_recorded = 0;
-};
 
 /// Why memory was released to the device.
 enum class Release : std::uint8_t {

@@ -8,87 +8,6 @@ namespace {
 
 using Kind = Step::Kind;
 
-/// Addresses without a device.
-class MadeUp final : public SegmentSource {
- public:
-  MadeUp(const Program& program, const RunOptions& options)
-      : program_(program), options_(options) {}
-
-  std::optional<std::uint64_t> allocate(std::uint64_t size) override {
-    if (!has_room(size)) return std::nullopt;
-    held_ += size;
-    return place(size);
-  }
-  void free(std::uint64_t address, std::uint64_t size) override {
-    held_ -= size;
-    unplace(address);
-  }
-  std::optional<std::uint64_t> reserve(std::uint64_t size) override {
-    if (const auto recorded = next_recorded(); recorded && is_free(recorded->first, size)) {
-      taken_[recorded->first] = size;
-      return recorded->first;
-    }
-    return place_anew(size);
-  }
-  void release(std::uint64_t address, std::uint64_t) override { unplace(address); }
-  bool map(std::uint64_t, std::uint64_t size, std::uint64_t) override {
-    if (!has_room(size)) return false;
-    held_ += size;
-    ++next_;
-    return true;
-  }
-  void unmap(std::uint64_t, std::uint64_t size, std::uint64_t) override { held_ -= size; }
-
- private:
-  bool has_room(std::uint64_t size) const {
-    return options_.capacity == kNoLimit || size <= options_.capacity - held_;
-  }
-  std::optional<std::pair<std::uint64_t, std::uint64_t>> next_recorded() const {
-    if (options_.addresses != Addresses::recorded || next_ >= program_.segments.size())
-      return std::nullopt;
-    return program_.segments[next_];
-  }
-  bool is_free(std::uint64_t address, std::uint64_t size) const {
-    const auto after = taken_.lower_bound(address);
-    if (after != taken_.end() && after->first - address < size) return false;
-    return after == taken_.begin() || address - std::prev(after)->first >= std::prev(after)->second;
-  }
-  std::uint64_t place(std::uint64_t size) {
-    const auto recorded = next_recorded();
-    ++next_;
-    if (recorded && recorded->second == size && is_free(recorded->first, size)) {
-      taken_[recorded->first] = size;
-      return recorded->first;
-    }
-    return place_anew(size);
-  }
-  std::uint64_t place_anew(std::uint64_t size) {
-    constexpr std::uint64_t kBase = std::uint64_t{1} << 46, kUnit = std::uint64_t{2} << 20;
-    size = (size + kUnit - 1) / kUnit * kUnit;
-    std::uint64_t at = kBase;
-    if (options_.addresses == Addresses::ascending) {
-      at = kBase + grown_;
-      grown_ += size;
-    } else if (options_.addresses == Addresses::descending) {
-      grown_ += size;
-      at = kBase - grown_;
-    } else {
-      for (auto next = taken_.lower_bound(kBase); next != taken_.end() && next->first - at < size;
-           ++next)
-        at = next->first + next->second;
-    }
-    taken_[at] = size;
-    return at;
-  }
-  void unplace(std::uint64_t address) { taken_.erase(address); }
-
-  const Program& program_;
-  const RunOptions& options_;
-  std::uint64_t held_ = 0, grown_ = 0;
-  std::size_t next_ = 0;
-  std::map<std::uint64_t, std::uint64_t> taken_;
-};
-
 }  // namespace
 
 Program program_of(const Recording& recording, const Settings& settings) {
@@ -151,7 +70,7 @@ Program program_of(const Recording& recording, const Settings& settings) {
 }
 
 Outcome run(const Program& program, const RunOptions& options) {
-  MadeUp source(program, options);
+  MadeUpMemory source(options.addresses, options.capacity, &program.segments);
   Allocator allocator(options.settings, source);
   Outcome outcome;
   std::vector<Block*> blocks(program.allocations, nullptr);

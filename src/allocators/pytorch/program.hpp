@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "allocators/made_up_memory.hpp"
 #include "allocators/pytorch/allocator.hpp"
 #include "allocators/pytorch/one_step.hpp"
 #include "allocators/pytorch/recording.hpp"
@@ -54,9 +55,6 @@ struct Outcome {
   std::optional<std::uint64_t> fails_at;
   std::uint64_t failed_size = 0;
 };
-
-/// How addresses are made up: they decide between equal blocks of two segments.
-enum class Addresses : std::uint8_t { recorded, first_fit, ascending, descending };
 
 struct RunOptions {
   Settings settings;

@@ -1,9 +1,9 @@
 #include "allocators/pytorch/recording.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 
+#include "allocators/stream_of.hpp"
 #include "base/text.hpp"
 #include "format/json_value.hpp"
 
@@ -13,18 +13,6 @@ namespace {
 using trace::Member;
 using trace::Op;
 using trace::Operation;
-
-std::uint64_t stream_of(const Operation& operation) {
-  if (!operation.has(Member::stream)) return 0;
-  const auto text = operation.stream.text;
-  if (operation.stream.is_number()) return operation.stream.number;
-  if (text == "legacy") return 1;
-  if (text == "per_thread") return 2;
-  std::uint64_t value = 0;
-  const auto digits = text.starts_with("0x") ? text.substr(2) : text;
-  std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
-  return value;
-}
 
 /// A trace keeps no definitions, and its events are numbered without them.
 bool kept_by_trace(Op op) { return op != Op::define && op != Op::end && op != Op::extension; }

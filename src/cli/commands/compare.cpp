@@ -93,7 +93,7 @@ class Compare final : public CommandRun {
     std::vector<ManagerFactory> managers;
     if (managers_.empty()) {
       for (const auto* entry : bundled_managers()) {
-        if (entry->device_memory) managers_.emplace_back(entry->name);
+        if (entry->device_memory && entry->fills_device) managers_.emplace_back(entry->name);
       }
     }
     const auto deadline = deadline_.time();

@@ -48,12 +48,12 @@ class FitRun final : public CommandRun {
     if (!manager) return std::move(manager).error();
     handle_interrupts();
     const auto named = manager_.spec();
-    const auto models = named && is_pytorch(*named);
-    allocators::pytorch::Recording recording;
+    ModelRecording recording(named.value_or(""));
+    const auto models = static_cast<bool>(recording);
     auto loaded = load_trace(console, trace_, models ? &recording : nullptr);
     if (!loaded) return std::move(loaded).error();
     if (models) {
-      manager = manager_.find_as(with_recorded_settings(console, *named, recording), *deadline);
+      manager = manager_.find_as(recording.with_settings(console, *named), *deadline);
       if (!manager) return std::move(manager).error();
     }
     const auto& trace = loaded->trace;

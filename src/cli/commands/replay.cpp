@@ -94,14 +94,14 @@ class Replay final : public CommandRun {
 
     handle_interrupts();
     const auto named = manager_.spec();
-    allocators::pytorch::Recording recording;
-    const auto models = named && is_pytorch(*named);
+    ModelRecording recording(named.value_or(""));
+    const auto models = static_cast<bool>(recording);
     auto loaded = load_trace(console, trace_, models ? &recording : nullptr);
     if (!loaded) return std::move(loaded).error();
     const auto& trace = loaded->trace;
     std::string spec;
     if (models) {
-      spec = with_recorded_settings(console, *named, recording);
+      spec = recording.with_settings(console, *named);
       manager = manager_.find_as(spec, *deadline);
       if (!manager) return std::move(manager).error();
     }
@@ -190,7 +190,7 @@ class Replay final : public CommandRun {
       }
     }
     if (!summary) return std::move(summary).error();
-    if (models) summary->model_agreement = agreement(spec, recording);
+    if (models) summary->model_agreement = recording.agreement(spec);
     for (const auto* path : {&memory_map_, &map_svg_}) {
       if (path->empty() || !words.empty()) continue;
       summary->notes.push_back(

@@ -1,0 +1,393 @@
+#include "managers/model_manager.hpp"
+
+#include <atomic>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "emm/memory_statistics.hpp"
+
+namespace emm {
+namespace {
+
+using allocators::PoolModel;
+
+/// The per-thread stream is another one on each thread, so what is kept by stream is kept apart by
+/// thread.
+std::uint64_t key_of(StreamHandle stream) noexcept {
+  static std::atomic<std::uint64_t> threads{0};
+  thread_local const std::uint64_t number = ++threads;
+  return stream == kPerThreadStream ? ~number : stream.value;
+}
+
+/// Memory of the driver's: cuMemAlloc, and ranges of cuMemAddressReserve that are mapped by
+/// granule.
+class DriverMemory final : public allocators::DeviceMemory {
+ public:
+  explicit DriverMemory(Driver& driver) : driver_(driver) {}
+  DriverMemory(const DriverMemory&) = delete;
+  DriverMemory& operator=(const DriverMemory&) = delete;
+  ~DriverMemory() override {
+    for (const auto& [stream, event] : events_) {
+      if (event) check(driver_.event_destroy(*event));
+    }
+  }
+
+  std::optional<std::uint64_t> allocate(std::uint64_t size) override {
+    auto made = driver_.mem_alloc(size);
+    if (made) return made->value;
+    failed(made.error());
+    return std::nullopt;
+  }
+  void free(std::uint64_t address, std::uint64_t) override { check(driver_.mem_free({address})); }
+  std::optional<std::uint64_t> reserve(std::uint64_t size) override {
+    auto made = driver_.mem_address_reserve(size);
+    if (made) return made->value;
+    failed(made.error());
+    return std::nullopt;
+  }
+  void release(std::uint64_t address, std::uint64_t size) override {
+    check(driver_.mem_address_free({address}, size));
+  }
+  bool map(std::uint64_t address, std::uint64_t size, std::uint64_t granule) override {
+    std::uint64_t done = 0;
+    for (; done < size; done += granule) {
+      const auto handle = driver_.mem_create(granule);
+      if (!handle) {
+        failed(handle.error());
+        break;
+      }
+      if (auto mapped = driver_.mem_map({address + done}, granule, 0, *handle); !mapped) {
+        failed(mapped.error());
+        check(driver_.mem_release(*handle));
+        break;
+      }
+      handles_[address + done] = *handle;
+    }
+    if (done == size) {
+      auto access = driver_.mem_set_access({address}, size, AccessFlags::read_write);
+      if (access) return true;
+      failed(access.error());
+    }
+    unmap(address, done, granule);
+    return false;
+  }
+  void unmap(std::uint64_t address, std::uint64_t size, std::uint64_t granule) override {
+    // cuMemFree waits for the device, cuMemUnmap does not.
+    if (size != 0) check(driver_.ctx_synchronize());
+    for (std::uint64_t at = address; at < address + size; at += granule) {
+      check(driver_.mem_unmap({at}, granule));
+      const auto found = handles_.find(at);
+      check(driver_.mem_release(found->second));
+      handles_.erase(found);
+    }
+  }
+  void synchronize() override {
+    if (synchronize_) synchronize_();
+  }
+  void synchronize_device() override { check(driver_.ctx_synchronize()); }
+  void synchronize_stream(std::uint64_t stream) override {
+    const auto handle = handle_of(stream);
+    if (!handle || !driver_.stream_synchronize(*handle)) check(driver_.ctx_synchronize());
+  }
+  void freed(std::uint64_t stream, std::uint64_t asked_on) override {
+    if (all_done_) return;
+    auto& event = events_[stream];
+    if (stream != asked_on && !waits_for(stream, asked_on)) check(driver_.ctx_synchronize());
+    if (given_) {  // recorded on its own thread
+      if (event) check(driver_.event_destroy(*event));
+      event = std::exchange(given_, std::nullopt);
+      return;
+    }
+    if (!event) {
+      if (const auto made = driver_.event_create()) event = *made;
+    }
+    const auto handle = handle_of(stream);
+    if (event && handle && driver_.event_record(*event, *handle)) return;
+    if (event) check(driver_.event_destroy(*event));
+    event.reset();
+  }
+  void order(std::uint64_t stream, std::uint64_t freed_on) override {
+    const auto found = events_.find(freed_on);
+    const auto handle = handle_of(stream);
+    if (found == events_.end()) return;
+    if (found->second && handle && driver_.stream_wait_event(*handle, *found->second)) return;
+    check(driver_.ctx_synchronize());
+  }
+
+  /// Nothing is under way on any stream, and nothing will be asked for.
+  void all_done() noexcept { all_done_ = true; }
+  /// The next freed() is of this event, recorded already.
+  void give(std::optional<EventHandle> event) { given_ = event; }
+  /// What freed() did not want.
+  std::optional<EventHandle> take_given() { return std::exchange(given_, std::nullopt); }
+
+  void on_synchronize(std::function<void()> synchronize) { synchronize_ = std::move(synchronize); }
+  void on_failed_free(std::function<void(const Error&)> tell) { tell_ = std::move(tell); }
+  /// What the driver said to the last allocation; nothing where it was not asked.
+  std::optional<Error> take_error() { return std::exchange(error_, std::nullopt); }
+
+ private:
+  /// Nothing for the per-thread stream of another thread, which has no name here.
+  static std::optional<StreamHandle> handle_of(std::uint64_t stream) noexcept {
+    if (stream == key_of(kPerThreadStream)) return kPerThreadStream;
+    constexpr auto kThreads = ~std::uint64_t{0} << 32;  // key_of() counts them from above
+    if (stream >= kThreads) return std::nullopt;
+    return StreamHandle{stream};
+  }
+  /// Later work on `stream` waits for what `other` has to do now. False where that cannot be said.
+  bool waits_for(std::uint64_t stream, std::uint64_t other) {
+    const auto to = handle_of(stream), from = handle_of(other);
+    if (!to || !from || given_) return false;
+    const auto event = driver_.event_create();
+    if (!event) return false;
+    const bool done = driver_.event_record(*event, *from) && driver_.stream_wait_event(*to, *event);
+    check(driver_.event_destroy(*event));
+    return done;
+  }
+  // The last lack of memory counts, unless something else went wrong before.
+  void failed(const Error& error) {
+    if (!error_ || error_->code == Errc::out_of_memory) error_ = error;
+  }
+  void check(const Status& done) {
+    if (!done && tell_) tell_(done.error());
+  }
+
+  Driver& driver_;
+  std::unordered_map<std::uint64_t, PhysicalHandle> handles_;
+  /// What each stream did at its last free; nothing where that could not be recorded.
+  std::unordered_map<std::uint64_t, std::optional<EventHandle>> events_;
+  std::optional<EventHandle> given_;
+  bool all_done_ = false;
+  std::function<void()> synchronize_;
+  std::function<void(const Error&)> tell_;
+  std::optional<Error> error_;
+};
+
+class ModelManager final : public HostOnlyManager {
+ public:
+  ModelManager(const ManagerContext& context, const Settings& host, MakeModel make)
+      : HostOnlyManager(context, host), make_model_(std::move(make)) {}
+  ~ModelManager() override { end_all(); }
+
+  Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle stream) override {
+    if (size == 0) return MemoryPointer({}, 0);
+    const std::lock_guard lock(mutex_);
+    if (auto made = make(); !made) return std::move(made).error();
+    make_queued_frees();
+    process_events();
+    const auto block = model_->allocate(size, key_of(stream));
+    auto error = memory_->take_error();
+    if (auto flushed = std::exchange(flush_error_, std::nullopt); flushed && !block)
+      return *std::move(flushed);  // DEV-7
+    if (!block) return error ? *std::move(error) : Error{.code = Errc::out_of_memory, .native = 2};
+    const auto cookie = records_.add(
+        {.address = block->address, .size = size, .kind = MemoryKind::device, .stream = stream});
+    if (!cookie) return address_is_alive(block->address);
+    blocks_[block->address] = *block;
+    return MemoryPointer(
+        {block->address}, size,
+        Lifetime({.run = finalize, .self = this, .cookie = *cookie}, epoch_.mark()));
+  }
+
+  void reset() noexcept override {
+    end_all();
+    HostOnlyManager::reset();
+  }
+
+  Status trim(std::uint64_t keep) override {
+    const std::lock_guard lock(mutex_);
+    if (!model_) return {};
+    make_queued_frees();
+    process_events();
+    const auto counts = model_->counts();
+    if (counts.reserved - counts.active > keep) model_->release_idle();
+    return {};
+  }
+
+  ManagerState state() const override {
+    auto state = HostOnlyManager::state();
+    const std::lock_guard lock(mutex_);
+    *state.live_bytes += records_.device_bytes();
+    return state;
+  }
+
+  MemoryStatistics statistics() const override {
+    const std::lock_guard lock(mutex_);
+    MemoryStatistics made;
+    if (!model_) return made;
+    const auto counts = model_->counts();
+    made.reserved_bytes.current = counts.reserved;
+    made.reserved_bytes.peak = counts.peak_reserved;
+    made.active_bytes.current = counts.active;
+    made.active_bytes.peak = counts.peak_active;
+    made.requested_bytes.current = records_.device_bytes();
+    made.num_alloc_retries = counts.retries;
+    made.num_ooms = counts.ooms;
+    made.num_device_alloc = counts.device_allocs;
+    made.num_device_free = counts.device_frees;
+    return made;
+  }
+
+ private:
+  struct Queued {
+    std::uint64_t cookie = 0;
+    StreamHandle stream{};
+    std::uint64_t key = 0;               ///< key_of() the stream, on the thread that freed.
+    std::optional<EventHandle> event{};  ///< Recorded on the stream already.
+  };
+  struct Pending {
+    PoolModel::Block block{};
+    EventHandle event{};
+  };
+
+  /// Made at the first need, since construction touches no device (SEL-5).
+  Status make() {
+    if (model_) return {};
+    memory_.emplace(driver());
+    memory_->on_failed_free([this](const Error& error) { tell(error); });
+    memory_->on_synchronize([this] {
+      wait_for_events();
+      // What host memory still holds may be what is missing.
+      auto flushed = deallocations().clear();
+      if (!flushed && profile() == Profile::numba) flush_error_ = std::move(flushed).error();
+    });
+    model_ = make_model_(*memory_);
+    std::optional<Error> error;
+    const auto room = [&]() -> PoolModel::Room {
+      const auto info = driver().mem_get_info();
+      if (info) return {.free = info->free, .total = info->total};
+      error = info.error();
+      return {};
+    };
+    if (model_->begin(room) && !error) return {};
+    if (!error) error = memory_->take_error();
+    give_up();
+    return error ? *std::move(error) : Error{.code = Errc::out_of_memory, .native = 2};
+  }
+
+  void process_events() {
+    std::erase_if(pending_, [this](const Pending& each) {
+      // One that cannot be asked is waited for where memory runs out.
+      const auto done = driver().event_query(each.event);
+      if (!done || !*done) return false;
+      finish(each);
+      return true;
+    });
+  }
+  void wait_for_events() {
+    for (const auto& each : std::exchange(pending_, {})) {
+      if (auto done = driver().event_synchronize(each.event); !done) tell(done.error());
+      finish(each);
+    }
+  }
+  void finish(const Pending& each) {
+    destroy(each.event);
+    model_->complete(each.block);
+  }
+
+  // A free does not wait for another thread's request, which may be in the driver: that one, or the
+  // next, makes it (ERR-6).
+  static void finalize(void* self, std::uint64_t cookie, StreamHandle stream) noexcept {
+    auto& manager = *static_cast<ModelManager*>(self);
+    Queued queued{.cookie = cookie, .stream = stream, .key = key_of(stream), .event = {}};
+    // Only this thread can name its own per-thread stream.
+    if (stream == kPerThreadStream) queued.event = manager.record(stream);
+    {
+      const std::lock_guard lock(manager.queue_mutex_);
+      manager.queued_.push_back(queued);
+    }
+    const std::unique_lock lock(manager.mutex_, std::try_to_lock);
+    if (lock.owns_lock()) manager.make_queued_frees();
+  }
+  void make_queued_frees() noexcept {
+    std::vector<Queued> queued;
+    {
+      const std::lock_guard lock(queue_mutex_);
+      queued.swap(queued_);
+    }
+    for (const auto& each : queued) {
+      if (const auto record = records_.take(each.cookie)) {
+        free(*record, each);
+      } else if (each.event) {
+        destroy(*each.event);
+      }
+    }
+  }
+
+  std::optional<EventHandle> record(StreamHandle stream) noexcept {
+    const auto event = driver().event_create();
+    if (!event) return std::nullopt;
+    if (driver().event_record(*event, stream)) return *event;
+    destroy(*event);
+    return std::nullopt;
+  }
+  void destroy(EventHandle event) noexcept {
+    if (auto done = driver().event_destroy(event); !done) tell(done.error());
+  }
+
+  /// `event`, where there is one, was recorded on the stream by the thread that freed.
+  void free(const LiveRecord& record, const Queued& freed) noexcept {
+    const auto found = blocks_.find(record.address);
+    const auto block = found->second;
+    blocks_.erase(found);
+    auto event = freed.event;
+    if (!model_->waits(block, freed.key)) {
+      memory_->give(event);
+      model_->free(block, record.size, freed.key);
+      if (const auto left = memory_->take_given()) destroy(*left);
+      return;
+    }
+    if (!event && freed.stream != kPerThreadStream) event = this->record(freed.stream);
+    if (event) {
+      model_->free_later(block);
+      pending_.push_back({.block = block, .event = *event});
+      return;
+    }
+    if (auto done = driver().ctx_synchronize(); !done) tell(done.error());
+    model_->free(block, record.size, freed.key);
+  }
+
+  void end_all() noexcept {
+    const std::lock_guard lock(mutex_);
+    epoch_.advance();
+    if (!model_) return;
+    make_queued_frees();
+    if (records_.size() != 0 || !pending_.empty()) {
+      if (auto done = driver().ctx_synchronize(); !done) tell(done.error());
+    }
+    const auto mark = records_.mark();
+    memory_->all_done();
+    while (const auto record = records_.take_first(mark))
+      free(*record, {.stream = record->stream, .key = key_of(record->stream), .event = {}});
+    give_up();
+  }
+  void give_up() noexcept {
+    model_->end();
+    model_.reset();
+    memory_.reset();
+  }
+
+  MakeModel make_model_;
+  mutable std::mutex mutex_;
+  mutable std::mutex queue_mutex_;  ///< Taken last, and never over a driver call.
+  std::optional<Error> flush_error_;
+  std::vector<Queued> queued_;  ///< Frees that found mutex_ taken.
+  std::optional<DriverMemory> memory_;
+  std::unique_ptr<PoolModel> model_;
+  std::vector<Pending> pending_;
+  std::unordered_map<std::uint64_t, PoolModel::Block> blocks_;
+  LiveRecords records_;
+  Epoch epoch_;
+};
+
+}  // namespace
+
+std::unique_ptr<MemoryManager> make_model_manager(const ManagerContext& context,
+                                                  const HostOnlyManager::Settings& host,
+                                                  MakeModel make) {
+  return std::make_unique<ModelManager>(context, host, std::move(make));
+}
+
+}  // namespace emm

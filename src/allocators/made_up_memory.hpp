@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "allocators/device_memory.hpp"
+
+namespace emm::allocators {
+
+/// How addresses are made up: they decide between equal blocks of two segments.
+enum class Addresses : std::uint8_t { recorded, first_fit, ascending, descending };
+
+/// Addresses without a device: those of a recording, in its order, as far as they fit, else such as
+/// nothing else has.
+class MadeUpMemory final : public DeviceMemory {
+ public:
+  /// Address and size of each segment that was recorded.
+  using Segments = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
+
+  /// `recorded` outlives this; null where none are to be used.
+  MadeUpMemory(Addresses addresses, std::uint64_t capacity, const Segments* recorded)
+      : addresses_(addresses), capacity_(capacity), recorded_(recorded) {}
+
+  std::optional<std::uint64_t> allocate(std::uint64_t size) override {
+    if (!has_room(size)) return std::nullopt;
+    held_ += size;
+    return place(size);
+  }
+  void free(std::uint64_t address, std::uint64_t size) override {
+    held_ -= size;
+    unplace(address);
+  }
+  std::optional<std::uint64_t> reserve(std::uint64_t size) override {
+    if (const auto recorded = next_recorded(); recorded && is_free(recorded->first, size)) {
+      taken_[recorded->first] = size;
+      return recorded->first;
+    }
+    return place_anew(size);
+  }
+  void release(std::uint64_t address, std::uint64_t) override { unplace(address); }
+  bool map(std::uint64_t, std::uint64_t size, std::uint64_t) override {
+    if (!has_room(size)) return false;
+    held_ += size;
+    ++next_;
+    return true;
+  }
+  void unmap(std::uint64_t, std::uint64_t size, std::uint64_t) override { held_ -= size; }
+
+ private:
+  bool has_room(std::uint64_t size) const { return size <= capacity_ - held_; }
+  std::optional<std::pair<std::uint64_t, std::uint64_t>> next_recorded() const {
+    if (addresses_ != Addresses::recorded || recorded_ == nullptr || next_ >= recorded_->size())
+      return std::nullopt;
+    return (*recorded_)[next_];
+  }
+  bool is_free(std::uint64_t address, std::uint64_t size) const {
+    const auto after = taken_.lower_bound(address);
+    if (after != taken_.end() && after->first - address < size) return false;
+    return after == taken_.begin() || address - std::prev(after)->first >= std::prev(after)->second;
+  }
+  std::uint64_t place(std::uint64_t size) {
+    const auto recorded = next_recorded();
+    ++next_;
+    if (recorded && recorded->second == size && is_free(recorded->first, size)) {
+      taken_[recorded->first] = size;
+      return recorded->first;
+    }
+    return place_anew(size);
+  }
+  std::uint64_t place_anew(std::uint64_t size) {
+    constexpr std::uint64_t kBase = std::uint64_t{1} << 46, kUnit = std::uint64_t{2} << 20;
+    size = (size + kUnit - 1) / kUnit * kUnit;
+    std::uint64_t at = kBase;
+    if (addresses_ == Addresses::ascending) {
+      at = kBase + grown_;
+      grown_ += size;
+    } else if (addresses_ == Addresses::descending) {
+      grown_ += size;
+      at = kBase - grown_;
+    } else {
+      for (auto next = taken_.lower_bound(kBase); next != taken_.end() && next->first - at < size;
+           ++next)
+        at = next->first + next->second;
+    }
+    taken_[at] = size;
+    return at;
+  }
+  void unplace(std::uint64_t address) { taken_.erase(address); }
+
+  Addresses addresses_;
+  std::uint64_t capacity_;
+  const Segments* recorded_;
+  std::uint64_t held_ = 0, grown_ = 0;
+  std::size_t next_ = 0;
+  std::map<std::uint64_t, std::uint64_t> taken_;
+};
+
+}  // namespace emm::allocators

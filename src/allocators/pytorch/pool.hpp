@@ -1,0 +1,66 @@
+#pragma once
+
+#include <optional>
+
+#include "allocators/pool_model.hpp"
+#include "allocators/pytorch/allocator.hpp"
+
+namespace emm::allocators::pytorch {
+
+/// The allocator as a PoolModel. A free on another stream than the request's is what
+/// record_stream() makes of one: the block waits for what that stream does.
+class PytorchPool final : public PoolModel {
+ public:
+  PytorchPool(const Settings& settings, DeviceMemory& memory)
+      : settings_(settings), memory_(memory) {}
+
+  bool begin(const std::function<Room()>& room) override {
+    if (settings_.fraction && settings_.total == 0) settings_.total = room().total;
+    allocator_.emplace(settings_, memory_);
+    return true;
+  }
+  std::optional<Block> allocate(std::uint64_t size, std::uint64_t stream) override {
+    auto* const block = allocator_->allocate(size, stream);
+    if (block == nullptr) return std::nullopt;
+    return Block{.address = block->address, .size = block->size, .stream = stream, .handle = block};
+  }
+  bool waits(const Block& block, std::uint64_t stream) const override {
+    return of(block)->stream != stream;
+  }
+  void free(const Block& block, std::uint64_t, std::uint64_t) override {
+    allocator_->free(of(block));
+  }
+  void free_later(const Block& block) override { allocator_->free_later(of(block)); }
+  void complete(const Block& block) override { allocator_->complete(of(block)); }
+  void release_idle() override { allocator_->empty_cache(); }
+  void end() override {
+    allocator_->empty_cache();
+    for (const auto& [address, segment] : allocator_->heap().segments()) {
+      // A range of which nothing could be mapped.
+      memory_.release(address, segment->size);
+    }
+    allocator_.reset();
+  }
+  Counts counts() const override {
+    const auto& counts = allocator_->counts();
+    return {.retries = counts.retries,
+            .ooms = counts.ooms,
+            .device_allocs = counts.device_allocs,
+            .device_frees = counts.device_frees,
+            .reserved = allocator_->heap().reserved(),
+            .peak_reserved = counts.peak_reserved,
+            .active = counts.active,
+            .peak_active = counts.peak_active};
+  }
+
+ private:
+  static pytorch::Block* of(const Block& block) {
+    return static_cast<pytorch::Block*>(block.handle);
+  }
+
+  Settings settings_;
+  DeviceMemory& memory_;
+  std::optional<Allocator> allocator_;
+};
+
+}  // namespace emm::allocators::pytorch

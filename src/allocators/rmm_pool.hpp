@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "allocators/chunk_heap.hpp"
+#include "allocators/pool_model.hpp"
+
+namespace emm::allocators {
+
+inline constexpr std::uint64_t kRmmAlignment = 256;
+
+/// Streams in the order in which they were first seen. RMM takes that of the addresses of its
+/// events, which changes from run to run.
+class StreamOrder {
+ public:
+  void see(std::uint64_t stream);
+  const std::vector<std::uint64_t>& all() const noexcept { return streams_; }
+
+ private:
+  std::vector<std::uint64_t> streams_;
+};
+
+struct RmmPoolSettings {
+  std::optional<std::uint64_t> initial_size{};  ///< Else half of what is free.
+  std::optional<std::uint64_t> maximum_size{};
+};
+
+/// RMM's pool_memory_resource: a free list for each stream that freed, in the order of addresses;
+/// best fit; another stream's memory after a wait for its event; growth by doubling, or by half of
+/// what a maximum leaves. Nothing goes back to the device.
+class RmmPool final : public PoolModel {
+ public:
+  RmmPool(const RmmPoolSettings& settings, DeviceMemory& memory)
+      : settings_(settings), memory_(memory) {}
+
+  bool begin(const std::function<Room()>& room) override;
+  std::optional<Block> allocate(std::uint64_t size, std::uint64_t stream) override;
+  void free(const Block& block, std::uint64_t size, std::uint64_t stream) override;
+  void end() override;
+  Counts counts() const override { return memory_.counts; }
+
+  const ChunkHeap& heap() const noexcept { return heap_; }
+
+ private:
+  Chunk* find(std::uint64_t size, std::uint64_t stream);
+  Chunk* grow(std::uint64_t size, std::uint64_t stream);
+  Chunk* ask(std::uint64_t most, std::uint64_t least, std::uint64_t stream);
+
+  RmmPoolSettings settings_;
+  CountedMemory memory_;
+  ChunkHeap heap_;
+  StreamOrder streams_;
+};
+
+}  // namespace emm::allocators
