@@ -8,7 +8,7 @@ per cent more. Then each comparison is a run of emmctl of its own, with the defa
 
     planted.py --build FOLDER --quick
 
-is the test: one comparison of each kind, the slower one by half.
+is the test: one comparison of each kind, of which one is several times slower.
 """
 import argparse
 import json
@@ -89,7 +89,7 @@ def main():
         comparer = Comparer(given.build.resolve(), given.trace, pathlib.Path(folder))
         if given.quick:
             few = ["--rounds", "9", "--passes", "3"]
-            worse = series(comparer, comparer.spin_for(50)[0], 1, few, "slower by 50 %")
+            worse = series(comparer, 300, 1, few, "several times slower")  # however quick the machine is
             same = series(comparer, 0, 1, ["--rounds", "9", "--passes", "3", "--threshold", "20%"], "the same, within 20 %")
             # On a machine that is very busy nine rounds may tell nothing. What they tell is right.
             wrong = [each for each in worse if each not in ("worse", "inconclusive")] + \
