@@ -86,15 +86,15 @@ class DriverMemory final : public allocators::DeviceMemory {
   void synchronize() override {
     if (synchronize_) synchronize_();
   }
-  void synchronize_device() override { check(driver_.ctx_synchronize()); }
+  void synchronize_device() override { wait_for_all(); }
   void synchronize_stream(std::uint64_t stream) override {
     const auto handle = handle_of(stream);
-    if (!handle || !driver_.stream_synchronize(*handle)) check(driver_.ctx_synchronize());
+    if (!handle || !driver_.stream_synchronize(*handle)) wait_for_all();
   }
   void freed(std::uint64_t stream, std::uint64_t asked_on) override {
     if (all_done_) return;
     auto& event = events_[stream];
-    if (stream != asked_on && !waits_for(stream, asked_on)) check(driver_.ctx_synchronize());
+    if (stream != asked_on && !waits_for(stream, asked_on)) wait_for_all();
     if (given_) {  // recorded on its own thread
       if (event) check(driver_.event_destroy(*event));
       event = std::exchange(given_, std::nullopt);
@@ -113,8 +113,18 @@ class DriverMemory final : public allocators::DeviceMemory {
     const auto handle = handle_of(stream);
     if (found == events_.end()) return;
     if (found->second && handle && driver_.stream_wait_event(*handle, *found->second)) return;
-    check(driver_.ctx_synchronize());
+    wait_for_all();
   }
+  /// Waits for all that is under way. Where the device refuses that too, nothing may be handed out
+  /// before a wait succeeded.
+  bool wait_for_all() {
+    auto done = driver_.ctx_synchronize();
+    in_doubt_ = done ? std::nullopt : std::optional(done.error());
+    check(done);
+    return !in_doubt_;
+  }
+  /// Why memory may not be handed out; nothing where it may.
+  const std::optional<Error>& in_doubt() const noexcept { return in_doubt_; }
 
   /// Nothing is under way on any stream, and nothing will be asked for.
   void all_done() noexcept { all_done_ = true; }
@@ -159,6 +169,7 @@ class DriverMemory final : public allocators::DeviceMemory {
   /// What each stream did at its last free; nothing where that could not be recorded.
   std::unordered_map<std::uint64_t, std::optional<EventHandle>> events_;
   std::optional<EventHandle> given_;
+  std::optional<Error> in_doubt_;
   bool all_done_ = false;
   std::function<void()> synchronize_;
   std::function<void(const Error&)> tell_;
@@ -177,8 +188,14 @@ class ModelManager final : public HostOnlyManager {
     if (auto made = make(); !made) return std::move(made).error();
     make_queued_frees();
     process_events();
-    const auto block = model_->allocate(size, key_of(stream));
+    if (memory_->in_doubt() && !memory_->wait_for_all()) return *memory_->in_doubt();
+    auto block = model_->allocate(size, key_of(stream));
     auto error = memory_->take_error();
+    if (const auto& doubt = memory_->in_doubt(); doubt && block) {
+      error = *doubt;
+      model_->free(*block, size, key_of(stream));
+      block.reset();
+    }
     if (auto flushed = std::exchange(flush_error_, std::nullopt); flushed && !block)
       return *std::move(flushed);  // DEV-7
     if (!block) return error ? *std::move(error) : Error{.code = Errc::out_of_memory, .native = 2};
@@ -345,7 +362,7 @@ class ModelManager final : public HostOnlyManager {
       pending_.push_back({.block = block, .event = *event});
       return;
     }
-    if (auto done = driver().ctx_synchronize(); !done) tell(done.error());
+    memory_->wait_for_all();
     model_->free(block, record.size, freed.key);
   }
 

@@ -27,7 +27,10 @@ Rows managers() {
   Rows rows{{"manager", "what it is", "options", "promise", "device memory", "judged as"}};
   for (const auto* entry : bundled_managers()) {
     rows.push_back({cell(entry->name), cell(entry->summary), cell(entry->options),
-                    cell(name(entry->promise)), entry->device_memory ? "yes" : "",
+                    cell(name(entry->promise)),
+                    !entry->device_memory ? ""
+                    : entry->fills_device ? "yes"
+                                          : "a part",
                     text::join(judged_specs(*entry), " ")});
   }
   return rows;
