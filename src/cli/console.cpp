@@ -185,10 +185,13 @@ void Console::progress(std::string_view what, std::uint64_t done, std::uint64_t 
   constexpr std::uint64_t kSecond = 1'000'000'000;
   if (!stderr_is_terminal_) return;
   const auto now = now_ns();
+  if (what != counted_) {
+    counted_ = what;
+    counted_ns_ = now;
+  }
   if (now - started_ns_ < kSecond || now - shown_ns_ < kSecond / 10) return;
   shown_ns_ = now;
-  showing_ = true;
-  const auto seconds = static_cast<double>(now - started_ns_) / 1e9;
+  const auto seconds = static_cast<double>(now - counted_ns_) / 1e9;
   std::string line;
   if (total > 0) {
     const auto part = static_cast<double>(done) / static_cast<double>(total);
@@ -198,7 +201,17 @@ void Console::progress(std::string_view what, std::uint64_t done, std::uint64_t 
   } else {
     line = text::format("{}: {}, {} s", what, text::grouped(done), text::fixed(seconds, 0));
   }
-  std::fprintf(stderr, "\r%s\x1b[K", line.c_str());
+  overwrite(line);
+}
+
+void Console::step(std::string_view what) {
+  constexpr std::uint64_t kShort = 200'000'000;
+  if (stderr_is_terminal_ && now_ns() - started_ns_ >= kShort) overwrite(what);
+}
+
+void Console::overwrite(std::string_view line) {
+  showing_ = true;
+  std::fprintf(stderr, "\r%.*s\x1b[K", static_cast<int>(line.size()), line.data());
   std::fflush(stderr);
 }
 

@@ -23,6 +23,8 @@ class Console {
   /// Shows how far long work is, on a terminal and after a second of it: a line that overwrites
   /// itself.
   void progress(std::string_view what, std::uint64_t done, std::uint64_t total);
+  /// The same for work that nobody counts: says what is being done.
+  void step(std::string_view what);
   void end_progress();  ///< Takes that line away.
 
   /// Writes `text` to `path`, "-" being stdout; the machine's half of an answer.
@@ -34,11 +36,14 @@ class Console {
 
  private:
   void written(bool whole) noexcept;
+  void overwrite(std::string_view line);
 
   std::string program_;
   int stdout_failed_ = 0;  // the errno of the first write that failed
   std::uint64_t started_ns_ = 0;
   std::uint64_t shown_ns_ = 0;
+  std::string counted_;  // what progress() told of last, since
+  std::uint64_t counted_ns_ = 0;
   bool stderr_is_terminal_;
   bool showing_ = false;
 };

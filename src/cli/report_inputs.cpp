@@ -161,6 +161,7 @@ Result<std::string> ReportInputs::page(Console& console) const {
     if ((*importer)->name != kTraceFormat) console.say(describe(**importer, *counts));
     for (const auto& note : counts->notes) console.say(note);
     const auto& trace = recorded.recording().trace();
+    console.step(text::format("{}: lifetimes", names.back()));
     const inspect::Lifetimes lifetimes(trace);
     if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
 
@@ -210,6 +211,7 @@ Result<std::string> ReportInputs::page(Console& console) const {
       sink.summary = log::to_json(*summary);
       if (!words.empty()) sink.set_held(HeldSegments::from_text(words.front()));
     }
+    console.step(text::format("{}: curves and addresses", names.back()));
     traces.push_back(report::trace_part(recorded, lifetimes, replayed, path));
     if (auto advised = advise(console, recorded.recording(), lifetimes, of_pytorch, traces.back());
         !advised) {
@@ -221,6 +223,7 @@ Result<std::string> ReportInputs::page(Console& console) const {
   if (title_.empty() && names.size() == 2) title += " and " + names.back();
   if (title_.empty() && names.size() > 2)
     title += text::format(" and {} more", text::grouped(names.size() - 1));
+  console.step("page");
   return report::page(origin_of(std::move(title)), traces, results);
 }
 

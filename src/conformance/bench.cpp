@@ -228,7 +228,13 @@ void Bench::release_ballast() {
 }
 
 bool Bench::refuses_early() const noexcept {
-  const auto* const entry = find_entry(subject_.manager);
+  // libemm holds a bundled manager under its name.
+  constexpr std::string_view kName = ":name=";
+  const auto at = subject_.manager.find(kName);
+  const auto spec = at == std::string::npos
+                        ? std::string_view(subject_.manager)
+                        : std::string_view(subject_.manager).substr(at + kName.size());
+  const auto* const entry = find_entry(spec.substr(0, spec.find(',')));
   return entry != nullptr && !entry->fills_device;
 }
 

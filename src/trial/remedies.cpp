@@ -138,7 +138,9 @@ Result<Advice> advise(const pytorch::Recording& recording, const trace::Trace& t
       if (alike) continue;
       ++settings;
     }
-    advice.remedies.push_back({.what = each.manager == "pool" ? "the pool" : each.manager.substr(8),
+    advice.remedies.push_back({.what = each.manager == "pool"      ? "the pool"
+                                       : each.manager == "pytorch" ? "PyTorch's default settings"
+                                                                   : each.manager.substr(8),
                                .how = each.how,
                                .served = serves(each.fails_at, event),
                                .peak_reserved = each.peak_reserved,

@@ -571,19 +571,20 @@ const Mutant kMutants[] = {
 
     {"RST-2", "frees the youngest first in a reset", "default",
      [](W m) {
-       m.on_reset = [&m] {
-         std::vector<HostPtr> waiting;
-         if (m.driver) {
-           m.driver->on_mem_free_host = [&](auto ptr) {
-             waiting.insert(waiting.begin(), ptr);
-             return Status();
-           };
-         }
+       auto resetting = remembers(false);
+       auto waiting = PutOff<HostPtr>::make();
+       m.driver->on_mem_free_host = [&m, resetting, waiting](HostPtr ptr) -> Status {
+         if (!*resetting) return m.driver->to.mem_free_host(ptr);
+         waiting->add(ptr);
+         return {};
+       };
+       m.on_reset = [&m, resetting, waiting] {
+         *resetting = true;
          m.up->reset();
-         m.driver->on_mem_free_host = nullptr;
-         for (const auto ptr : waiting) {
-           if (!m.driver->to.mem_free_host(ptr)) continue;
-         }
+         *resetting = false;
+         const auto all = waiting->take();
+         for (auto at = all.rbegin(); at != all.rend(); ++at)
+           ignore(m.driver->to.mem_free_host(*at));
        };
      }},
     {"RST-3", "cannot be initialized after a reset", "default",

@@ -84,10 +84,14 @@ void let_owners_go(W m, bool of_mapped_alone) {
 }
 
 void leave_regions_in_reset(W m) {
-  m.on_reset = [&m] {
-    m.driver->on_mem_host_unregister = [](auto) { return Status(); };
+  auto resetting = remembers(false);
+  m.driver->on_mem_host_unregister = [&m, resetting](HostPtr ptr) -> Status {
+    return *resetting ? Status() : m.driver->to.mem_host_unregister(ptr);
+  };
+  m.on_reset = [&m, resetting] {
+    *resetting = true;
     m.up->reset();
-    m.driver->on_mem_host_unregister = nullptr;
+    *resetting = false;
   };
 }
 

@@ -436,17 +436,18 @@ const Stranger kStrangers[] = {
      }},
     {"resets live memory before what waits", "default",
      [](W m) {
-       m.on_reset = [&m] {
+       auto waits = PutOff<DevicePtr>::make();
+       auto before = std::make_shared<std::atomic<std::size_t>>(0);
+       m.driver->on_mem_free = [&m, waits, before](DevicePtr ptr) -> Status {
+         if (waits->size() < *before) return waits->add(ptr), Status();
+         return m.driver->to.mem_free(ptr);
+       };
+       m.on_reset = [&m, waits, before] {
          auto held = m.up->defer_cleanup();
-         auto waits = PutOff<DevicePtr>::make();
-         const auto before = m.up->state().pending_count.value_or(0);
-         m.driver->on_mem_free = [&m, waits, before](DevicePtr ptr) -> Status {
-           if (waits->size() < before) return waits->add(ptr), Status();
-           return m.driver->to.mem_free(ptr);
-         };
+         *before = m.up->state().pending_count.value_or(0);
          held.end();
          m.up->reset();
-         m.driver->on_mem_free = nullptr;
+         *before = 0;
          for (const auto ptr : waits->take()) ignore(m.driver->to.mem_free(ptr));
        };
      }},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <regex>
 
 #include "harness/device_stack.hpp"
 #include "log/writer.hpp"
@@ -56,6 +57,11 @@ Outcome replay(const trace::Trace& trace, const std::string& manager, Profile pr
   return outcome;
 }
 
+/// libemm adds the state of its manager to the words of a request that found no memory.
+std::string without_state(std::string summary) {
+  return std::regex_replace(summary, std::regex("; live [^\"]*, active [^\"]*\""), "\"");
+}
+
 class RoundTrip : public testing::TestWithParam<const ManagerEntry*> {};
 INSTANTIATE_TEST_SUITE_P(Bundled, RoundTrip,
                          testing::ValuesIn(bundled_managers().begin(), bundled_managers().end()),
@@ -79,7 +85,7 @@ TEST_P(RoundTrip, DoesToEveryBasicTraceWhatTheManagerDoes) {
     const auto direct = replay(trace, name, Profile::standard);
     const auto through = replay(trace, LIBEMM ":name=" + name, Profile::standard);
 
-    EXPECT_EQ(through.summary, direct.summary);
+    EXPECT_EQ(without_state(through.summary), direct.summary);
     EXPECT_EQ(through.log, direct.log);
     ++replayed;
   }

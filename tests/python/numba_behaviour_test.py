@@ -22,7 +22,7 @@ from emmctl import _library
 
 KIB, MIB = 1 << 10, 1 << 20
 NAME = os.environ["EMM_MEMORY_MANAGER"].partition(":")[0]
-EXPORTS = NAME not in ("async", "pytorch")
+EXPORTS = NAME in ("default", "cudart", "pool")
 
 
 def bytes_of(size):

@@ -49,6 +49,7 @@ class Inspect final : public CommandRun {
           text::grouped(cut)));
     }
     const auto& trace = recording->trace();
+    console.step("lifetimes and peak");
     const inspect::Lifetimes lifetimes(trace);
     if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
     const auto profile = inspect::profile(*recording, lifetimes);
@@ -59,11 +60,13 @@ class Inspect final : public CommandRun {
       const auto event = event_of_map(trace, profile);
       if (!event) return event.error();
       map_event = *event;
+      console.step("map");
       map = inspect::space_after(*recording, lifetimes, map_event);
     }
     std::optional<std::vector<inspect::Need>> needs;
     if (limit_) {
       const auto asked = as_recorded_ ? inspect::Asked::served : inspect::Asked::all;
+      console.step(text::format("least capacity, for at most {} a device", search_time_));
       needs = inspect::needs(lifetimes, SteadyClock(), *search_ns, asked);
     }
     const inspect::Shown shown{.top = static_cast<std::size_t>(top_),
@@ -75,6 +78,7 @@ class Inspect final : public CommandRun {
       if (auto written = console.write(json_, text); !written) return written.error();
     }
     if (!svg_.empty()) {
+      console.step("picture");
       const auto text = inspect::picture(*recording, lifetimes, profile, growth, map, all_frames_);
       if (auto written = console.write(svg_, text); !written) return written.error();
     }

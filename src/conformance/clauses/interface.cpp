@@ -56,7 +56,7 @@ constexpr Clause kInterfaceClauses[] = {
      .source = "NBEP 7, MemoryPointer.finalizer; DOC, Memory Pointers",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "accounts/out_of_memory_deferred suite/beyond_4GiB",
+     .may_fail_with = "accounts/out_of_memory_deferred accounts/reserved suite/beyond_4GiB",
      .check =
          [](Bench& b) {
            const auto kept = b.any(1_MiB);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "format/json_value.hpp"
 #include "format/json_writer.hpp"
 #include "trace/importers/torch_pickle_header.hpp"
 
@@ -17,6 +18,14 @@ using Found = TorchPickleRows::Found;
 
 // No machine has more, and each becomes a context of the trace.
 constexpr std::uint32_t kDevicesMax = 200;
+
+/// The device's memory, which only emmctl.torch.snapshot_on_oom() saves; 0: not said.
+std::uint64_t device_total(std::string_view options) {
+  const auto said = format::parse_json(std::string(options));
+  const auto* const settings = said ? said->find("allocator_settings") : nullptr;
+  const auto* const total = settings != nullptr ? settings->find("emmctl_device_total") : nullptr;
+  return total != nullptr ? total->as_u64().value_or(0) : 0;
+}
 
 }  // namespace
 
@@ -245,6 +254,8 @@ Status TorchPickleImport::header() {
   }
   if (pickle_.torn()) header.complete = false;
   header.source_options = torch_pickle_options(pickle_, settings, all);
+  if (header.devices.size() == 1)
+    header.devices.front().capacity = device_total(header.source_options);
   return run_.header(header);
 }
 
