@@ -36,6 +36,12 @@ def main():
     begin = read_until(terminal, b"after event 0 ")
     os.write(terminal, b"\x1b[C")
     moved = read_until(terminal, b"after event 1 ")
+    os.write(terminal, b"\x1b[C\x1b[C")
+    together = read_until(terminal, b"after event 3 ")
+    os.write(terminal, b"\x1b")
+    time.sleep(0.1)
+    os.write(terminal, b"[C")
+    in_pieces = read_until(terminal, b"after event 4 ")
     os.write(terminal, b"q")
     last = read_until(terminal, b"\x1b[?1049l")
     _, status = os.waitpid(child, 0)
@@ -43,6 +49,8 @@ def main():
         (b"\x1b[?1049h" in first and b"q: end" in first, "it draws on another screen"),
         (b"after event 0 " in begin, "g moves to the first event"),
         (b"after event 1 " in moved, "Right moves by one"),
+        (b"after event 3 " in together, "two keys that come at once are two"),
+        (b"after event 4 " in in_pieces, "a key that comes in pieces is one"),
         (b"\x1b[?1049l" in last and b"\x1b[?25h" in last, "its end shows the screen and the cursor again"),
         (not before[3] & termios.ICANON, "keys are read at once"),
         (os.waitstatus_to_exitcode(status) == 0, "q ends it with exit code 0"),

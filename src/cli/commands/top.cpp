@@ -6,6 +6,9 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "cli/command.hpp"
 #include "cli/load_recording.hpp"
@@ -44,14 +47,38 @@ class WholeScreen {
     }
     put(out + "\x1b[K\x1b[J");
   }
-  /// A key, as the terminal sends it; empty where it has gone, or a signal came.
-  static std::string key() {
-    char bytes[16];
-    const auto size = read(STDIN_FILENO, bytes, sizeof bytes);
-    return size > 0 ? std::string(bytes, static_cast<std::size_t>(size)) : std::string();
+  /// A key, as the terminal sends it; empty where it has gone, or a signal came. Several keys may
+  /// come at once, and over a network one key in pieces.
+  std::string key() {
+    constexpr int kPatienceMs = 250;
+    for (;;) {
+      if (const auto size = first_key(typed_); size != 0) {
+        auto key = typed_.substr(0, size);
+        typed_.erase(0, size);
+        return key;
+      }
+      pollfd more{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+      // An escape that nothing follows is the key of that name.
+      if (!typed_.empty() && poll(&more, 1, kPatienceMs) == 0) return std::exchange(typed_, {});
+      char bytes[64];
+      const auto size = read(STDIN_FILENO, bytes, sizeof bytes);
+      if (size <= 0) return {};
+      typed_.append(bytes, static_cast<std::size_t>(size));
+    }
   }
 
  private:
+  /// Bytes of the first key; 0 where its end has not come.
+  static std::size_t first_key(std::string_view typed) {
+    if (typed.empty() || typed[0] != '\x1b') return typed.empty() ? 0 : 1;
+    if (typed.size() == 1) return 0;
+    if (typed[1] == 'O') return typed.size() >= 3 ? 3 : 0;
+    if (typed[1] != '[') return 1;
+    for (std::size_t i = 2; i < typed.size(); ++i) {
+      if (typed[i] >= 0x40 && typed[i] <= 0x7e) return i + 1;
+    }
+    return 0;
+  }
   static void put(std::string_view bytes) {
     while (!bytes.empty()) {
       const auto written = write(STDOUT_FILENO, bytes.data(), bytes.size());
@@ -61,6 +88,7 @@ class WholeScreen {
   }
 
   termios before_{};
+  std::string typed_;
 };
 
 class Top final : public CommandRun {
@@ -105,7 +133,7 @@ class Top final : public CommandRun {
         look.rows = size.ws_row;
       }
       screen.show(view.frame(look));
-      const auto key = WholeScreen::key();
+      const auto key = screen.key();
       if (key.empty() || !view.press(key)) break;
     }
     return ExitCode::fine;
