@@ -14,9 +14,17 @@ bool by_address(const PlacedMemory& a, const PlacedMemory& b) {
 
 std::vector<Region> regions_of(const std::vector<PlacedMemory>& segments) {
   std::vector<Region> regions;
+  bool was_mapped = false;
   for (const auto& segment : segments) {
     const auto end = regions.empty() ? 0 : regions.back().address + regions.back().size;
     if (segment.address < end) continue;  // said twice
+    // Pieces that are mapped side by side are one memory: a block may reach over several.
+    const bool goes_on = segment.mapped && was_mapped && segment.address == end;
+    was_mapped = segment.mapped;
+    if (goes_on) {
+      regions.back().size += segment.size;
+      continue;
+    }
     regions.push_back({.address = segment.address, .size = segment.size, .blocks = {}});
   }
   return regions;
@@ -52,7 +60,11 @@ void fill(Space& space, const std::vector<PlacedMemory>& blocks) {
       there.back().size = block.address - there.back().address;
       if (there.back().size == 0) there.pop_back();
     }
-    block.size = std::min(block.size, region->address + region->size - block.address);
+    const auto room = region->address + region->size - block.address;
+    if (block.size > room) {
+      space.elsewhere_bytes += block.size - room;
+      block.size = room;
+    }
     there.push_back(block);
   }
   for (auto& each : space.regions) {
@@ -98,7 +110,11 @@ std::optional<Space> space_after(const Recording& recording, const Lifetimes& li
       continue;
     }
     auto& to = lifetime.what == What::device ? blocks : segments;
-    to.push_back({.address = address, .size = size, .id = id, .pending = event >= lifetime.death});
+    to.push_back({.address = address,
+                  .size = size,
+                  .id = id,
+                  .pending = event >= lifetime.death,
+                  .mapped = recording.is_mapped(id)});
   }
   if (blocks.empty() && segments.empty()) return std::nullopt;
   std::sort(blocks.begin(), blocks.end(), by_address);

@@ -14,6 +14,7 @@ struct PlacedMemory {
   std::uint64_t address = 0, size = 0;  ///< Bytes granted, where the trace says so, else requested.
   AllocId id{};
   bool pending = false;  ///< Freed by its owner, and not free yet.
+  bool mapped = false;   ///< Of backing memory: a piece of a range that is mapped in parts.
   bool operator==(const PlacedMemory&) const = default;
 };
 

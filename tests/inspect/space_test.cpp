@@ -86,6 +86,29 @@ TEST(Space, WithoutSegmentsIsRunsOfMemoryWithoutWideGaps) {
   EXPECT_EQ(space->elsewhere_bytes, 77u);
 }
 
+TEST(Space, PiecesThatAreMappedSideBySideAreOneRegion) {
+  const auto piece = [](int id, std::uint64_t address) {
+    return text::format(
+        "{\"op\":\"memalloc\",\"layer\":\"backing\",\"kind\":\"physical\",\"id\":\"s{}\",\"size\":"
+        "1000,"
+        "\"addr\":\"{}\"}\n",
+        id, text::hex(address));
+  };
+  const auto recording =
+      recorded(piece(1, 0x10000) + piece(2, 0x10000 + 1000) + piece(3, 0x10000 + 3000) +
+               "{\"op\":\"memalloc\",\"id\":1,\"size\":1500,\"addr\":\"0x10064\"}\n");
+  const Lifetimes lifetimes(recording->trace());
+
+  const auto space = space_after(*recording, lifetimes, 3);
+
+  ASSERT_TRUE(space);
+  ASSERT_EQ(space->regions.size(), 2u);
+  EXPECT_EQ(space->regions[0].size, 2000u);
+  EXPECT_EQ(space->used, 1500u);
+  EXPECT_EQ(space->elsewhere_bytes, 0u);
+  EXPECT_EQ(space->largest_free, 1000u);
+}
+
 TEST(Space, IsNotKnownWhereNoAddressIs) {
   const auto recording = recorded(R"({"op":"memalloc","id":1,"size":4096})"
                                   "\n");
