@@ -2,6 +2,7 @@
 // cuGetProcAddress for half of its functions. What it did is on its standard output.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -353,6 +354,32 @@ int until_killed(const char* path, int count) {
   return 0;
 }
 
+/// A service: it holds memory, says so, and allocates and frees until its standard input ends.
+int serve() {
+  begin();
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  Address held[3] = {}, range = 0;
+  for (auto& one : held) MUST(alloc(&one, 3 * kMiB));
+  Handle physical = 0;
+  AllocationProperties about;
+  MUST(reserve(&range, 4 * kMiB, 0, 0, 0));
+  MUST(create(&physical, 2 * kMiB, &about, 0));
+  MUST(map(range, 2 * kMiB, 0, physical, 0));
+  MUST(release(physical));
+  MUST(free_(held[0]));  // nobody records it
+  std::printf("ready\n");
+  std::fflush(stdout);
+  pollfd input{.fd = 0, .events = POLLIN, .revents = 0};
+  for (std::size_t i = 0; poll(&input, 1, 1) == 0; ++i) {
+    auto& one = held[1 + i % 2];
+    MUST(free_(one));
+    MUST(alloc(&one, kMiB * (1 + i % 3)));
+  }
+  MUST(unmap(range, 2 * kMiB));
+  MUST(unreserve(range, 4 * kMiB));
+  return 6;
+}
+
 void some_calls(int count) {
   for (int i = 0; i < count; ++i) {
     Address fresh = 0;
@@ -407,6 +434,7 @@ int main(int argc, char** argv) {
   if (what == "every_kind") return every_kind();
   if (what == "graphs") return graphs();
   if (what == "race") return race();
+  if (what == "serve") return serve();
   if (what == "two_devices") return two_devices();
   if (what == "exchange") return exchange(number(2), number(3));
   if (what == "until_killed") return until_killed(argv[2], number(3));

@@ -306,6 +306,46 @@ def limits(bench):
     expect(last < 2_000_000_000, True, "the last call: %d ns" % last)
 
 
+def signals(bench):
+    """A service is recorded for as long as a signal says, with what it held before, while it runs on."""
+    process = subprocess.Popen([bench.options.emmctl, "record", "-o", "run.jsonl", "--on-signal", "USR1", "--",
+                                bench.options.client, "serve"], env=bench.environment, cwd=bench.folder, text=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    expect("kill -USR1 %d" % process.pid in process.stderr.readline(), True, "how to begin")
+    expect(process.stdout.readline(), "ready\n", "standard output")
+    ends = []
+    for window in (1, 2):
+        process.send_signal(signal.SIGUSR1)
+        expect(process.stderr.readline(), "emmctl: recording\n", "standard error")
+        time.sleep(0.1)
+        process.send_signal(signal.SIGUSR1)
+        said = process.stderr.readline()
+        expect("next: emmctl inspect run.jsonl" in said, True, said)
+        bench.sound()
+        header, *operations = bench.trace()
+        expect(header["complete"], False, "complete")
+        before = sorted(o["size"] >> 20 for o in operations if o.get("preexisting"))
+        expect((len(before), before.count(2) >= 1), (3, True), "what lived before: %r MiB" % before)
+        expect(sum(o["op"] == "gap" for o in operations), window - 1, "gaps")
+        live = {}
+        for o in operations:
+            if o["op"] == "memalloc":
+                live[o["id"]] = o["size"]
+            elif o["op"] == "free":
+                del live[o["id"]]
+        expect(len(live), 3, "live at the end of the window")
+        ends.append(sum(o["op"] == "free" and "x-no_row" not in o for o in operations))
+        for manager in ("pool", "recorded"):
+            bench.emmctl("replay", "run.jsonl", "--manager", manager, "--device", "sim")
+    expect(0 < ends[0] < ends[1], True, "calls of both windows: %r" % ends)
+    process.stdin.close()
+    expect(process.wait(timeout=60), 6, "exit code")
+    expect(process.stderr.read(), "", "standard error at the end")
+    expect(list(bench.folder.glob("*.raw")), [], "folders that are left")
+    done = bench.emmctl("record", "-o", "never.jsonl", "--on-signal", "SIGUSR2", "--", bench.options.client, "some", 3)
+    expect("nothing was recorded: no SIGUSR2 came" in done.stderr, True, done.stderr)
+
+
 def gate(bench):
     """`emmctl run`: less memory, and calls that fail as told."""
     client = bench.options.client
@@ -365,7 +405,7 @@ def cost(bench):
                                                                             min(recorded) - min(bare)))
 
 
-CASES = {case.__name__: case for case in (every_kind, graphs, order, kills, again, devices, threads, endings, processes, limits, gate, numba, cost)}
+CASES = {case.__name__: case for case in (every_kind, graphs, order, kills, again, devices, threads, endings, processes, limits, signals, gate, numba, cost)}
 
 
 def main():
@@ -374,7 +414,10 @@ def main():
     for name in ("emmctl", "client", "standin", "noop"):
         parser.add_argument("--" + name, type=pathlib.Path, required=True)
     options = parser.parse_args()
-    return CASES[options.case](Bench(options)) or 0
+    bench = Bench(options)
+    result = CASES[options.case](bench) or 0
+    shutil.rmtree(bench.folder)  # a failure leaves it
+    return result
 
 
 if __name__ == "__main__":
