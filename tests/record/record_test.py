@@ -410,6 +410,119 @@ def sites(bench):
     expect(any(".so" in frame for stack in found for frame in stack), True, "native frames beside Python's")
 
 
+PYTHON_REQUESTS = """
+import gc
+import os
+import numpy as np
+from numba import cuda
+kept = [cuda.device_array(n << 20, np.uint8) for n in (1, 2, 3)]
+host = cuda.pinned_array(4096, np.uint8)
+cuda.to_device(np.arange(1000))
+del kept[0]
+gc.collect()
+cuda.current_context().memory_manager.deallocations.clear()  # of nobody's request
+cuda.current_context().reset()
+"""
+PYTHON_FORK = """
+import os
+from numba import cuda
+import numpy as np
+for size in (5, 6):
+    if os.fork() == 0:
+        cuda.device_array(size << 20, np.uint8)
+        import atexit
+        atexit._run_exitfuncs()
+        os._exit(0)
+    os.wait()
+"""
+FAKE_TORCH = """
+import pickle
+class memory:
+    @staticmethod
+    def _record_memory_history(**named):
+        assert cuda.initialised, "the history began before CUDA did"
+    @staticmethod
+    def _dump_snapshot(path):
+        rows = [dict(action="alloc", addr=4096, size=512, stream=0, time_us=1), dict(action="free_requested", addr=4096,
+                size=512, stream=0, time_us=2), dict(action="free_completed", addr=4096, size=512, stream=0, time_us=3)]
+        pickle.dump(dict(segments=[], device_traces=[[dict(row, frames=[]) for row in rows]]), open(path, "wb"))
+class cuda:
+    initialised, _calls = False, []
+    memory = memory
+    @classmethod
+    def _lazy_call(cls, call): cls._calls.append(call)
+    @classmethod
+    def init(cls):
+        cls.initialised = True
+        for call in cls._calls: call()
+"""
+
+
+def levels(bench):
+    """What Python asked of its frameworks, alone and with the driver's calls beneath; and other sitecustomizes are run."""
+    try:
+        import numba.cuda  # noqa: F401
+    except ImportError:
+        print("skipped: no Numba")
+        return 77
+    bench.environment.pop("NUMBA_CUDA_DRIVER", None)
+    (bench.folder / "ours").mkdir()
+    (bench.folder / "ours" / "sitecustomize.py").write_text("import sys; sys.stderr.write('the program has one\\n')\n")
+    (bench.folder / "script.py").write_text(PYTHON_REQUESTS)
+    run = ["--", sys.executable, "script.py"]
+    plain = bench.emmctl("record", "-o", "driver.jsonl", *run)
+    done = bench.emmctl("record", "-o", "request.jsonl", "--level", "request", *run, PYTHONPATH=str(bench.folder / "ours"))
+    expect("the program has one\n" in done.stderr and "next: emmctl inspect request.jsonl" in done.stderr, True, done.stderr)
+    bench.sound("request.jsonl")
+    asked = collections.Counter(o["op"] for o in bench.operations("request.jsonl"))
+    expect((asked["memalloc"], asked["memhostalloc"], asked["free"], asked["reset"]), (4, 1, 2, 1), "requests")
+
+    bench.emmctl("record", "-o", "both.jsonl", "--level", "both", *run)
+    bench.sound("both.jsonl")
+    operations = list(bench.operations("both.jsonl"))
+    expect([o["seq"] for o in operations if "seq" in o], sorted(o["seq"] for o in operations if "seq" in o), "order")
+    above = [o for o in operations if o.get("layer") != "backing"]
+    beneath = [o for o in operations if o.get("layer") == "backing"]
+    expect(collections.Counter(o["op"] for o in above if o["op"] in asked and o["op"] not in ("flush", "end")),
+           collections.Counter({op: n for op, n in asked.items() if op not in ("flush", "end")}), "the same requests")
+    calls = collections.Counter(o["op"] for o in bench.operations("driver.jsonl"))
+    for op in ("memalloc", "free", "memhostalloc", "mempin"):
+        expect(sum(o["op"] == op for o in beneath if o["op"] != "flush"), calls[op], "%s of the driver (%s)" % (op, plain.stderr))
+    by_place = {o["seq"]: o for o in above if "seq" in o}
+    for made in beneath:
+        if made["op"] in ("memalloc", "memhostalloc"):
+            cause = by_place[made["parent"]]
+            expect((cause["op"], cause["size"]), (made["op"], made["size"]), "the request of a call")
+    freed = [by_place[o["parent"]]["op"] if "parent" in o else None for o in beneath if o["op"] == "free"]
+    expect(set(freed) >= {None, "reset"}, True, "what caused the frees: %r" % freed)
+    bench.emmctl("replay", "both.jsonl", "--manager", "pool", "--device", "sim")
+    bench.emmctl("inspect", "both.jsonl")
+
+    (bench.folder / "fork.py").write_text(PYTHON_FORK)
+    bench.emmctl("record", "-o", "fork.%p.jsonl", "--level", "request", "--", sys.executable, "fork.py")
+    sizes = sorted(o["size"] >> 20 for name in bench.folder.glob("fork.*.jsonl") for o in bench.operations(name)
+                   if o["op"] == "memalloc")
+    expect(sizes, [5, 6], "what the children asked for")
+
+    (bench.folder / "fakes").mkdir()
+    (bench.folder / "fakes" / "torch.py").write_text(FAKE_TORCH)
+    fakes = "%s:%s" % (bench.folder / "fakes", HERE.parent / "python" / "stand_ins")
+    bench.emmctl("record", "-o", "torch.jsonl", "--level", "request", "--", sys.executable, "-c",
+                 "import torch; torch.cuda.init()", PYTHONPATH=fakes)
+    expect([(o["op"], o.get("size")) for o in bench.operations("torch.jsonl") if o.get("layer") != "backing"][:2],
+           [("memalloc", 512), ("free", None)], "PyTorch's history")
+    call = "import torch; torch.cuda.init(); from numba import cuda; cuda.current_context().get_memory_info()"
+    bench.emmctl("record", "-o", "beside.jsonl", "--level", "both", "--", sys.executable, "-c", call, PYTHONPATH=fakes)
+    expect(sorted(name.name for name in bench.folder.glob("beside*")), ["beside-torch.jsonl", "beside.jsonl"], "both levels")
+    cupy = "import cupy, somebodys; cupy.cuda.set_allocator(somebodys.allocator()); a = cupy.cuda.alloc(1024); del a"
+    bench.emmctl("record", "-o", "cupy.jsonl", "--level", "request", "--", sys.executable, "-c", cupy,
+                 PYTHONPATH="%s:%s" % (fakes, HERE.parent / "python"))
+    expect([(o["op"], o.get("size")) for o in bench.operations("cupy.jsonl")][:2], [("memalloc", 1024), ("free", None)], "CuPy")
+    nothing = bench.emmctl("record", "-o", "nothing.jsonl", "--level", "request", "--", sys.executable, "-c", "pass")
+    expect("no process imported Numba, CuPy or PyTorch" in nothing.stderr, True, nothing.stderr)
+    expect(list(bench.folder.glob("*.raw")), [], "folders that are left")
+
+
 def gate(bench):
     """`emmctl run`: less memory, and calls that fail as told."""
     client = bench.options.client
@@ -474,7 +587,7 @@ def cost(bench):
         print("--stacks native --stack-depth %s: %s ns a call" % (depth, done.stdout.strip()))
 
 
-CASES = {case.__name__: case for case in (every_kind, graphs, order, kills, again, devices, threads, endings, processes, limits, signals, sites, gate, numba, cost)}
+CASES = {case.__name__: case for case in (every_kind, graphs, order, kills, again, devices, threads, endings, processes, limits, signals, sites, levels, gate, numba, cost)}
 
 
 def main():
