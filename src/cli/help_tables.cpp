@@ -23,7 +23,8 @@ constexpr Purpose kPurposes[] = {
     {"--all-frames", kShown},  {"--times", kShown},      {"--map", kShown},
     {"--gap", kShown},         {"--output", kOutput},    {"--log-format", kOutput},
     {"--traces", kOutput},     {"--to", kOutput},        {"--title", kOutput},
-    {"--anonymize", kOutput},  {"--duration", kRun},     {"--max-file-size", kOutput},
+    {"--anonymize", kOutput},  {"--duration", kRun},     {"--on-signal", kRun},
+    {"--stacks", kRun},        {"--stack-depth", kRun},  {"--max-file-size", kOutput},
     {"--help", kOther},
 };
 
