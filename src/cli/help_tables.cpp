@@ -61,6 +61,9 @@ constexpr Examples kExamples[] = {
     {"explain",
      {{"emmctl explain oom.pickle", "Says why the first request failed that failed."},
       {"emmctl explain run.jsonl --capacity 6GiB", "Says whether one would fail with 6 GiB."}}},
+    {"ranks",
+     {{"emmctl ranks 'ranks/rank*.jsonl'", "Says which rank is the tightest, and why."},
+      {"emmctl ranks ranks --capacity 8GiB", "Says what each has left of 8 GiB."}}},
     {"fit",
      {{"emmctl fit run.jsonl --manager pool", "Finds the smallest capacity for the pool."},
       {"emmctl fit oom.pickle --manager pool --as-recorded",
@@ -142,7 +145,7 @@ std::vector<PageExample> examples_of(std::string_view command) {
 
 const std::vector<CommandGroup>& command_groups() {
   static const std::vector<CommandGroup> all = {
-      {"Ask about a run", {"explain", "tune", "fit", "inspect", "compare", "replay"}},
+      {"Ask about a run", {"explain", "tune", "fit", "inspect", "ranks", "compare", "replay"}},
       {"Make, change and check traces", {"record", "run", "convert", "check", "generate"}},
       {"Look at them", {"report", "view", "top"}},
       {"Judge a manager", {"conformance", "plugin", "minimize", "adversary"}},
