@@ -86,6 +86,7 @@ enum class Call : std::uint16_t {
   mem_get_info,  ///< `address` is what is free, `size` is all.
   module_load,
   module_unload,
+  window,  ///< Recording begins, or begins again, and is window `address`. What lives follows.
   count_
 };
 
@@ -112,6 +113,8 @@ static_assert(sizeof(Record) == 64 && std::is_trivially_copyable_v<Record>);
 namespace record_flag {
 /// The call was failed by `emmctl run`, and did not reach the driver.
 inline constexpr std::uint32_t injected = 1;
+/// The call was made before recording began, and what it gave lives.
+inline constexpr std::uint32_t preexisting = 2;
 }  // namespace record_flag
 
 /// The first bytes of a block. It is as large as a record.
@@ -160,7 +163,7 @@ static_assert(sizeof(FileHeader) <= kHeaderBytes);
 
 /// A page that `emmctl record` and the recorded processes share: the file "control" beside theirs.
 struct Control {
-  std::uint32_t on;  ///< 0: calls are passed on without a record.
+  std::uint32_t on;  ///< 0: calls are passed on without a record. Else how often it began.
 };
 
 }  // namespace emm::record

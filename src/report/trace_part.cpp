@@ -245,7 +245,7 @@ std::string sites_json(const trace::Trace& trace, const std::vector<SiteId>& sit
     json.end_array();
   }
   json.end_array().key("frames").begin_array();
-  for (const auto& frame : frames) json.value(frame);
+  for (const auto& frame : frames) json.value(text::printable(frame, std::string::npos));
   json.end_array().end_object();
   return out;
 }
@@ -365,6 +365,17 @@ void put_explanation(JsonWriter& json, const Recorded& recorded, const Lifetimes
   }
 }
 
+/// "torch 2.9.1, emmctl record 0.1.0": the framework, and the tool with its version.
+std::string recorded_with(const trace::Header& header) {
+  auto out = header.framework;
+  if (!header.tool.empty() && header.tool != header.framework) {
+    if (!out.empty()) out += ", ";
+    out += header.tool;
+    if (!header.tool_version.empty()) out += " " + header.tool_version;
+  }
+  return out;
+}
+
 void put_columns(JsonWriter& json, std::string_view name, const Payload& payload) {
   json.key(name).begin_array();
   for (const auto& each : payload.parts())
@@ -433,6 +444,7 @@ Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
   JsonWriter json(part.json);
   json.begin_object();
   json.member("path", path).member("name", trace.header().name);
+  json.member("recorded_with", recorded_with(trace.header()));
   json.member("events", std::uint64_t{trace.size()}).member("changes", changes.changes());
   json.member("memories", changes.memories()).member("slots", changes.slots_most());
   json.member("address_unit", changes.address_unit()).member("time_unit", time_unit);

@@ -60,6 +60,11 @@ std::string ratio(std::uint64_t bytes, std::uint64_t of) {
                  : text::fixed(static_cast<double>(bytes) / static_cast<double>(of), 3);
 }
 
+/// No time at all is that of a manager that makes no call of a driver whose clock is a model.
+std::string time_of(const MedianInterval& interval) {
+  return interval.median == 0 ? std::string("-") : text::fixed(interval.median, 1);
+}
+
 std::string in_markdown(std::string_view words) {
   std::string out;
   for (const char c : words) {
@@ -81,8 +86,8 @@ std::string against_first(const ComparedRow& row) {
   std::vector<std::string> words;
   for (const auto& verdict : row.verdicts) {
     if (verdict.place != std::size_t{0}) continue;
-    if (verdict.measure == "ns_per_event") words.push_back("time " + in_words(verdict));
-    if (verdict.measure == "reserved") words.push_back("reserved " + in_words(verdict));
+    if (verdict.measure == "ns_per_event") words.push_back("time " + in_words_with_doubt(verdict));
+    if (verdict.measure == "reserved") words.push_back("reserved " + in_words_with_doubt(verdict));
   }
   return text::join(words, ", ");
 }
@@ -163,7 +168,17 @@ std::optional<RecordedPeak> recorded_peak(const trace::Trace& trace) {
   if (most == 0) return std::nullopt;
   const auto& header = trace.header();
   const bool torch = header.framework.starts_with("torch") || header.tool.starts_with("torch");
-  return RecordedPeak{.name = torch ? "PyTorch as recorded" : "as recorded", .bytes = most};
+  bool refused = false;
+  for (std::size_t event = 0; event < trace.size() && !refused; ++event)
+    refused = inspect::is_refused(trace[event]);
+  return RecordedPeak{
+      .name = torch ? "PyTorch as recorded" : "as recorded", .bytes = most, .refused = refused};
+}
+
+std::optional<Below> RecordedPeak::below(std::uint64_t bound, std::uint64_t peak_live) const {
+  if (bytes >= bound) return std::nullopt;
+  if (refused) return Below::not_served;
+  return bytes < peak_live ? Below::not_counted : Below::waits;
 }
 
 std::vector<ComparedRow> rows_of(const Comparison& comparison, const trace::Trace& trace) {
@@ -230,12 +245,12 @@ std::string to_markdown(const std::vector<ComparedRow>& rows) {
   for (const auto& row : rows) {
     out += text::format("| {} |", in_markdown(file_name(row.trace)));
     if (devices) out += text::format(" {} |", in_markdown(row.device));
-    out += text::format(
-        " {} | {} | {} | {} | {} | {} | {} | {} |\n", in_markdown(row.manager),
-        units::bytes(row.peak_reserved), ratio(row.peak_reserved, row.peak_live),
-        ratio(row.peak_reserved, row.no_wait), row.timed ? text::fixed(row.warm.median, 1) : "",
-        row.timed ? text::fixed(row.first.median, 1) : "",
-        row.timed ? text::grouped(row.failures) : "", in_markdown(against_first(row)));
+    out +=
+        text::format(" {} | {} | {} | {} | {} | {} | {} | {} |\n", in_markdown(row.manager),
+                     units::bytes(row.peak_reserved), ratio(row.peak_reserved, row.peak_live),
+                     ratio(row.peak_reserved, row.no_wait), row.timed ? time_of(row.warm) : "",
+                     row.timed ? time_of(row.first) : "",
+                     row.timed ? text::grouped(row.failures) : "", in_markdown(against_first(row)));
   }
   return out;
 }
@@ -318,9 +333,9 @@ Result<std::vector<GateFailure>> Gate::failures(const std::vector<ComparedRow>& 
         if (verdict.place != std::size_t{0} || verdict.measure != measure_ ||
             verdict.standing != *standing_)
           continue;
-        out.push_back(
-            {place, text::format("--fail-if {}: {} on {}: {} is {} against {}", words_, row.manager,
-                                 row.trace, measure_, in_words(verdict), verdict.against)});
+        out.push_back({place, text::format("--fail-if {}: {} on {}: {} is {} against {}", words_,
+                                           row.manager, row.trace, measure_,
+                                           in_words_with_doubt(verdict), verdict.against)});
       }
       continue;
     }
@@ -422,8 +437,8 @@ std::string to_svg(const std::vector<ComparedRow>& rows) {
       if (row.warm.high > row.warm.low)
         svg.line({left + ns * row.warm.low, y}, {left + ns * row.warm.high, y}, kLiveLine, 2);
       const auto ratio = standing_of(row, "ns_per_event");
-      const auto words = text::fixed(row.warm.median, 1) +
-                         (ratio.empty() ? std::string() : text::format(", {}", ratio));
+      const auto words =
+          time_of(row.warm) + (ratio.empty() ? std::string() : text::format(", {}", ratio));
       svg.text({left + ns * row.warm.high + 6, y + 4}, words, {.size = 11});
     }
     y += kSvgLine;
@@ -457,7 +472,7 @@ std::string to_junit(const std::vector<ComparedRow>& rows, const std::vector<Gat
             ? std::string()
             : failure(text::format("{} failures, {} violations", row.failures, row.violations)));
     for (const auto& verdict : row.verdicts) {
-      const auto words = xml(in_words(verdict));
+      const auto words = xml(in_words_with_doubt(verdict));
       if (verdict.standing == Standing::inconclusive) ++skipped;
       add(row, text::format("{} against {}", verdict.measure, verdict.against),
           verdict.standing == Standing::inconclusive

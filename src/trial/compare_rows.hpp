@@ -29,6 +29,10 @@ struct ComparedRow {
 struct RecordedPeak {
   std::string name;
   std::uint64_t bytes = 0;
+  bool refused = false;  ///< It refused requests, which the bounds of the trace have.
+
+  /// Why it reserved less than a bound; nothing where it did not.
+  std::optional<Below> below(std::uint64_t bound, std::uint64_t peak_live) const;
 };
 /// Nothing where the trace does not have it.
 std::optional<RecordedPeak> recorded_peak(const trace::Trace& trace);

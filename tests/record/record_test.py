@@ -12,6 +12,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -41,6 +42,12 @@ class Bench:
 
     def trace(self, name="run.jsonl"):
         return [json.loads(line) for line in (self.folder / name).read_text().splitlines()]
+
+    def operations(self, name="run.jsonl"):
+        """One after the other, since a recording may be large."""
+        with open(self.folder / name) as lines:
+            next(lines)
+            yield from map(json.loads, lines)
 
     def sound(self, name="run.jsonl"):
         said = self.emmctl("check", name).stdout
@@ -88,6 +95,38 @@ def every_kind(bench):
                                     EMM_STANDIN_LOG="").stdout)
     expect(again["failures"], 0, "failures of --manager recorded")
     expect([again["outcomes"][which] for which in ("fails_fails", "worked_fails", "fails_works")], [1, 0, 0], "outcomes")
+    expect(again["hazards"], 0, "hazards")
+
+
+def repeated(bench, name="run.jsonl"):
+    """What --manager recorded answers for a recording, as JSON. It may have found a hazard."""
+    done = subprocess.run([str(bench.options.emmctl), "replay", name, "--manager", "recorded", "--device", "sim", "--json", "-"],
+                          cwd=bench.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    expect(done.returncode in (0, 1), True, done.stderr)
+    return json.loads(done.stdout)
+
+
+def graphs(bench):
+    """Captures, launches and host functions are in the trace; memory that moves between streams in order is no hazard,
+    and memory that moves without is one."""
+    done = bench.record("graphs")
+    expect(done.stdout, "ran 3\nrefused 900\nended 901\n", "standard output")
+    bench.sound()
+    header, *operations = bench.trace()
+    expect("graphs" in header["requires"] and "host-functions" in header["requires"], True, header["requires"])
+    expect([(o["op"], o["graph"], o["stream"]) for o in operations if o["op"].startswith("graph_")],
+           [("graph_begin", "g1", "s1"), ("graph_end", "g1", "s1")] + [("graph_launch", "g1", "s1")] * 3 +
+           [("graph_begin", "g2", "s2")], "graphs")
+    counts = collections.Counter(operation["op"] for operation in operations)
+    for op, count in {"memalloc": 2, "free": 2, "x-captured_alloc": 1, "x-captured_free": 1, "event_record": 1,
+                      "stream_wait": 1}.items():
+        expect(counts[op], count, op)
+    # The events and waits of the capture are the graph's; its host function is put on a stream that takes part.
+    expect([o["stream"] for o in operations if o["op"] == "host_function"], ["s2"], "host functions")
+    expect([o["code"] for o in operations if o["op"] == "x-failed"], [900, 901], "what a capture cannot hold")
+    expect(repeated(bench)["hazards"], 0, "hazards")
+    bench.record("race", out="race.jsonl")
+    expect(repeated(bench, "race.jsonl")["hazards"], 1, "hazards of a program that has one")
 
 
 def devices(bench):
@@ -137,14 +176,19 @@ def again(bench):
     print("the same %d calls by the program and by --manager recorded" % len(first))
 
 
-def threads(bench):
-    """16 threads that free each other's memory: no call is missing and none is out of order."""
-    for count, calls in ((16, 4000), (3, 20000)):
+def order(bench):
+    """As threads, 2 million calls by 16."""
+    threads(bench, ((16, 62500),))
+
+
+def threads(bench, runs=((16, 4000), (3, 20000))):
+    """Threads that free each other's memory: no call is missing and none is out of order."""
+    for count, calls in runs:
         done = bench.record("exchange", count, calls)
         made = int(done.stdout)
         bench.sound()
         live, addresses, seen = {}, set(), 0
-        for operation in bench.trace()[1:]:
+        for operation in bench.operations():
             if operation["op"] == "memalloc":
                 seen += 1
                 if operation["addr"] in addresses:
@@ -168,16 +212,19 @@ def endings(bench):
             continue
         expect(sum(o["op"] in ("memalloc", "free") for o in bench.trace()[1:]), calls, what)
         (bench.folder / "run.jsonl").unlink()
-    # Signals are passed on, and the recorder outlives the program.
-    kills = int(os.environ.get("EMM_RECORD_KILLS", "25"))
-    random.seed(1)
-    for number in range(kills):
+    kills(bench, 25)
+
+
+def kills(bench, count=200):
+    """SIGKILL at a random moment: every file can be read, and no call is missing that had returned."""
+    random.seed(count)
+    for number in range(count):
         counter = bench.folder / "counter"
         counter.write_bytes(bytes(4096))
         out = bench.folder / ("killed%d.jsonl" % number)
-        count = random.choice((1, 2, 4))
+        threads_killed = random.choice((1, 2, 4))
         process = subprocess.Popen([bench.options.emmctl, "record", "-o", out, "--", bench.options.client, "until_killed",
-                                    counter, str(count)], env=bench.environment, stderr=subprocess.PIPE, text=True)
+                                    counter, str(threads_killed)], env=bench.environment, stderr=subprocess.PIPE, text=True)
         time.sleep(random.uniform(0.01, 0.12))
         both = number % 2 == 0  # the recorder too, so that the raw file is all there is
         children, listed = [], pathlib.Path("/proc/%d/task/%d/children" % (process.pid, process.pid))
@@ -188,7 +235,7 @@ def endings(bench):
         for child in children:
             os.kill(int(child), signal.SIGKILL)
         process.communicate()
-        returned = sum(int.from_bytes(counter.read_bytes()[t * 64:t * 64 + 8], "little") for t in range(count))
+        returned = sum(int.from_bytes(counter.read_bytes()[t * 64:t * 64 + 8], "little") for t in range(threads_killed))
         files = list(pathlib.Path(str(out) + ".raw").glob("*.emmraw")) if both else [out]
         if not files or not files[0].exists():
             expect(returned, 0, "calls of a program that was killed before it recorded")
@@ -196,10 +243,13 @@ def endings(bench):
         if both:
             bench.emmctl("convert", str(out) + ".raw", out)
         expect(bench.emmctl("check", out).stdout.count("0 errors"), 1, "check")
-        seen = sum(o["op"] in ("memalloc", "free") for o in bench.trace(out)[1:])
-        if not returned <= seen <= returned + 2 * count:
+        seen = sum(o["op"] in ("memalloc", "free") for o in bench.operations(out))
+        out.unlink()
+        if both:
+            shutil.rmtree(str(out) + ".raw")
+        if not returned <= seen <= returned + 2 * threads_killed:
             fail("killed: %d calls are in the file, %d had returned" % (seen, returned))
-    print("%d kills: every call that had returned is in the file" % kills)
+    print("%d kills: every call that had returned is in the file" % count)
 
 
 def processes(bench):
@@ -254,6 +304,46 @@ def limits(bench):
     operations = bench.trace("short.jsonl")
     last = max(o.get("time_ns", 0) for o in operations[1:])
     expect(last < 2_000_000_000, True, "the last call: %d ns" % last)
+
+
+def signals(bench):
+    """A service is recorded for as long as a signal says, with what it held before, while it runs on."""
+    process = subprocess.Popen([bench.options.emmctl, "record", "-o", "run.jsonl", "--on-signal", "USR1", "--",
+                                bench.options.client, "serve"], env=bench.environment, cwd=bench.folder, text=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    expect("kill -USR1 %d" % process.pid in process.stderr.readline(), True, "how to begin")
+    expect(process.stdout.readline(), "ready\n", "standard output")
+    ends = []
+    for window in (1, 2):
+        process.send_signal(signal.SIGUSR1)
+        expect(process.stderr.readline(), "emmctl: recording\n", "standard error")
+        time.sleep(0.1)
+        process.send_signal(signal.SIGUSR1)
+        said = process.stderr.readline()
+        expect("next: emmctl inspect run.jsonl" in said, True, said)
+        bench.sound()
+        header, *operations = bench.trace()
+        expect(header["complete"], False, "complete")
+        before = sorted(o["size"] >> 20 for o in operations if o.get("preexisting"))
+        expect((len(before), before.count(2) >= 1), (3, True), "what lived before: %r MiB" % before)
+        expect(sum(o["op"] == "gap" for o in operations), window - 1, "gaps")
+        live = {}
+        for o in operations:
+            if o["op"] == "memalloc":
+                live[o["id"]] = o["size"]
+            elif o["op"] == "free":
+                del live[o["id"]]
+        expect(len(live), 3, "live at the end of the window")
+        ends.append(sum(o["op"] == "free" and "x-no_row" not in o for o in operations))
+        for manager in ("pool", "recorded"):
+            bench.emmctl("replay", "run.jsonl", "--manager", manager, "--device", "sim")
+    expect(0 < ends[0] < ends[1], True, "calls of both windows: %r" % ends)
+    process.stdin.close()
+    expect(process.wait(timeout=60), 6, "exit code")
+    expect(process.stderr.read(), "", "standard error at the end")
+    expect(list(bench.folder.glob("*.raw")), [], "folders that are left")
+    done = bench.emmctl("record", "-o", "never.jsonl", "--on-signal", "SIGUSR2", "--", bench.options.client, "some", 3)
+    expect("nothing was recorded: no SIGUSR2 came" in done.stderr, True, done.stderr)
 
 
 def gate(bench):
@@ -315,7 +405,7 @@ def cost(bench):
                                                                             min(recorded) - min(bare)))
 
 
-CASES = {case.__name__: case for case in (every_kind, again, devices, threads, endings, processes, limits, gate, numba, cost)}
+CASES = {case.__name__: case for case in (every_kind, graphs, order, kills, again, devices, threads, endings, processes, limits, signals, gate, numba, cost)}
 
 
 def main():
@@ -324,7 +414,10 @@ def main():
     for name in ("emmctl", "client", "standin", "noop"):
         parser.add_argument("--" + name, type=pathlib.Path, required=True)
     options = parser.parse_args()
-    return CASES[options.case](Bench(options)) or 0
+    bench = Bench(options)
+    result = CASES[options.case](bench) or 0
+    shutil.rmtree(bench.folder)  # a failure leaves it
+    return result
 
 
 if __name__ == "__main__":

@@ -65,5 +65,17 @@ TEST(Page, HoldsNoTextThatEndsItsData) {
   EXPECT_NE(html.find("default-src 'none'"), std::string::npos);
 }
 
+TEST(Page, NamesCharactersThatABrowserObeysOrDoesNotShow) {
+  const auto value = format::parse_json(
+      "{\"schema\":\"emmctl.x/1\",\"a\":\"\u202ekcab\\u001b \\\\u001b \u00fc\"}");
+  ASSERT_TRUE(value);
+
+  const auto html = page({.title = "x", .command = {}, .version = {}, .machine = {}, .time = {}},
+                         {}, {result_part(*value, "x.json")});
+
+  EXPECT_NE(html.find(R"("a":"\\u{202e}kcab\\u{1b} \\u001b )"), std::string::npos);
+  EXPECT_NE(html.find("\u00fc"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace emm::report

@@ -9,9 +9,11 @@
 #include <atomic>
 #include <cerrno>
 #include <climits>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -128,7 +130,11 @@ class RawFolder {
   }
 
   const std::string& path() const noexcept { return path_; }
-  void stop() const noexcept { std::atomic_ref<std::uint32_t>(control_->on).store(0); }
+  /// Calls are recorded from here on, for the `window`-th time; 0: they are not.
+  void set(std::uint32_t window) const noexcept {
+    std::atomic_ref<std::uint32_t>(control_->on).store(window);
+  }
+  void stop() const noexcept { set(0); }
 
   /// The raw files, that of `first` before the others, and others by name.
   std::vector<std::string> files(pid_t first) const {
@@ -147,6 +153,9 @@ class RawFolder {
       return a.size() != b.size() ? a.size() < b.size() : a < b;
     });
     return found;
+  }
+  void remove_files() const {
+    for (const auto& file : files(0)) unlink(file.c_str());
   }
   void remove() const {
     unlink(control_path().c_str());
@@ -168,7 +177,10 @@ class RecordProgram final : public CommandRun {
                    "The trace: .json is one document, else JSON Lines; .gz and .zst pack; %p is "
                    "the number of the process");
     arguments.text("--duration", duration_, "TIME",
-                   "Records so long, from the start; the program runs on");
+                   "Records so long, writes the trace, and lets the program run on");
+    arguments.text("--on-signal", signal_, "SIGNAL",
+                   "Records from when emmctl gets this signal, until the next or for --duration: "
+                   "USR1, USR2, HUP or CONT");
     arguments.text("--max-file-size", most_, "SIZE",
                    "Keeps the newest calls: a process writes no more raw bytes than that");
     arguments.choice("--level", level_, {"driver"},
@@ -188,10 +200,16 @@ class RecordProgram final : public CommandRun {
     if (auto apart = run_files::reserve(output_, "-o"); !apart) return apart.error();
     ProgramStart start{.command = program_};
     std::uint64_t most = 0;
+    std::optional<std::uint64_t> duration;
     if (!duration_.empty()) {
       auto time = units::parse_ns(duration_);
       if (!time) return std::move(time).error();
-      start.call_after_ns = *time;
+      duration = *time;
+    }
+    if (!signal_.empty()) {
+      start.signal = number_of_signal(signal_);
+      if (start.signal == 0)
+        return fail(Errc::usage, "--on-signal {}: expected USR1, USR2, HUP or CONT", signal_);
     }
     if (!most_.empty()) {
       auto size = units::parse_bytes(most_);
@@ -214,8 +232,30 @@ class RecordProgram final : public CommandRun {
     start.variables = door->variables();
     start.variables.emplace_back("EMM_RECORD_FOLDER", folder->path());
     if (most != 0) start.variables.emplace_back("EMM_RECORD_MOST", text::format("{}", most));
-    start.call = [](void* of) { static_cast<RawFolder*>(of)->stop(); };
-    start.argument = &*folder;
+    if (start.signal != 0) {
+      start.variables.emplace_back("EMM_RECORD_KEEP", "1");
+      folder->stop();
+    }
+    std::uint32_t windows = start.signal != 0 ? 0 : 1;
+    bool on = windows != 0, unwritten = false;
+    const auto cost = cost_of_call(door->recorder());
+    start.wake = [&](pid_t process, Wake why) -> std::optional<std::uint64_t> {
+      if (why == Wake::begun) {
+        if (on) return duration;
+        console.say(text::format("kill -{} {} begins the recording", signal_, getpid()));
+        return std::nullopt;
+      }
+      if (why == Wake::signal && !on) {
+        on = true;
+        folder->set(++windows);
+        console.say("recording");
+        return duration;
+      }
+      on = false;
+      folder->stop();
+      unwritten = write_traces(console, *folder, process, cost, false);
+      return std::nullopt;
+    };
     auto end = run_program(start);
     folder->stop();  // of processes that live on
     if (!end) {
@@ -223,8 +263,15 @@ class RecordProgram final : public CommandRun {
       folder->remove();
       return std::move(end).error();
     }
-    const auto cost = cost_of_call(door->recorder());
-    const auto kept = write_traces(console, *folder, end->process, cost);
+    bool kept = false;
+    if (windows == 0) {
+      console.say(text::format("nothing was recorded: no {} came", signal_));
+      folder->remove_files();
+    } else if (on || unwritten) {
+      kept = write_traces(console, *folder, end->process, cost, true);
+    } else {
+      folder->remove_files();  // their traces were written when recording ended
+    }
     door->remove();
     if (!kept) folder->remove();
     return static_cast<ExitCode>(end->code);
@@ -250,8 +297,19 @@ class RecordProgram final : public CommandRun {
     return name.insert(dot == name.npos ? name.size() : dot, "." + process);
   }
 
-  /// True where a raw file is kept, since no trace could be made of it.
-  bool write_traces(Console& console, const RawFolder& folder, pid_t process, double cost) const {
+  static int number_of_signal(std::string_view name) {
+    if (name.starts_with("SIG")) name.remove_prefix(3);
+    return name == "USR1"   ? SIGUSR1
+           : name == "USR2" ? SIGUSR2
+           : name == "HUP"  ? SIGHUP
+           : name == "CONT" ? SIGCONT
+                            : 0;
+  }
+
+  /// True where a raw file is kept, since no trace could be made of it. Before the program's `end`
+  /// all are.
+  bool write_traces(Console& console, const RawFolder& folder, pid_t process, double cost,
+                    bool end) const {
     const auto files = folder.files(process);
     if (files.empty()) {
       console.say(
@@ -264,12 +322,12 @@ class RecordProgram final : public CommandRun {
       const auto name = name_for(files[i], i == 0);
       auto done = write_trace(console, files[i], name, cost, name == output_);
       if (done) {
-        unlink(files[i].c_str());
+        if (end) unlink(files[i].c_str());
         continue;
       }
       kept = true;
       console.say(describe(done.error()));
-      console.say(text::format("the raw recording is kept: {}", files[i]));
+      if (end) console.say(text::format("the raw recording is kept: {}", files[i]));
     }
     return kept;
   }
@@ -304,7 +362,7 @@ class RecordProgram final : public CommandRun {
   }
 
   std::vector<std::string> program_;
-  std::string output_, duration_, most_, level_ = "driver";
+  std::string output_, duration_, signal_, most_, level_ = "driver";
 };
 
 }  // namespace

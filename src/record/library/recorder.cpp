@@ -19,6 +19,7 @@
 #include <cpuid.h>
 #endif
 
+#include "record/library/live.hpp"
 #include "record/library/real.hpp"
 
 namespace emm::record {
@@ -50,6 +51,7 @@ constinit std::uint64_t blocks_most = 0;  // 0: no limit
 constinit std::uint32_t always_on = 1;
 constinit pthread_key_t thread_end;
 constinit bool has_thread_end = false;
+constinit std::atomic<std::uint32_t> window_begun{0}, window_described{0};
 
 void complain(const char* what, const char* path, int error) noexcept {
   char words[1024];
@@ -288,6 +290,8 @@ void in_child() noexcept {
   file.adding_context = false;
   file.state = kNone;
   shared.seq = 0;
+  window_begun = window_described = 0;
+  live_in_child();
   self = {};
 }
 
@@ -348,6 +352,7 @@ void begin() noexcept {
     has_thread_end = pthread_key_create(&thread_end, on_thread_end) == 0;
     pthread_atfork(nullptr, nullptr, in_child);
     shared.mode |= mode::recording;
+    if (std::getenv("EMM_RECORD_KEEP") != nullptr) begin_live();
   }
   begin_gate();
 }
@@ -435,9 +440,48 @@ void look_up_context(Thread& thread) noexcept {
   }
 }
 
+namespace {
+
+void put_record(Record record) noexcept {
+  auto& thread = self;
+  auto* const made = room(thread);
+  if (made == nullptr) return;
+  record.seq = 0;
+  record.ticks = ticks();
+  record.flags |= record_flag::preexisting;
+  *made = record;
+  publish(thread, *made, next_seq());
+}
+
+}  // namespace
+
+void begin_window(Thread& thread, std::uint32_t window) noexcept {
+  thread.window = window;
+  thread.kernels = nullptr;
+  if ((shared.mode & mode::keeping) == 0) return;
+  auto before = window_begun.load(std::memory_order_relaxed);
+  while (before < window && !window_begun.compare_exchange_weak(before, window)) continue;
+  if (before < window) {  // this thread says what lives; the others wait, which is short
+    Record first{};
+    first.call = Call::window;
+    first.address = window;
+    first.device = 255;
+    put_record(first);
+    live_dump(put_record);
+    window_described.store(window, std::memory_order_release);
+  }
+  while (window_described.load(std::memory_order_acquire) < window) sched_yield();
+}
+
 void count_kernel(Handle stream) noexcept {
   auto& thread = self;
-  if ((shared.mode & mode::recording) == 0 || *shared.on == 0 || thread.inside) return;
+  if ((shared.mode & mode::recording) == 0 || thread.inside) return;
+  const auto window = *shared.on;
+  if (window == 0) return;
+  if (window != thread.window) [[unlikely]] {
+    const InsideCall inside(thread);
+    begin_window(thread, window);
+  }
   const auto now = ticks();
   auto* record = thread.kernels;
   if (record != nullptr && record->stream == stream) {
@@ -502,6 +546,7 @@ extern "C" [[gnu::visibility("default")]] double emm_record_cost() {
   shared.on = &always_on;
   thread = {};
   thread.context_known = true;
+  thread.window = always_on;
   std::uint64_t best = ~std::uint64_t{0};
   for (int turn = 0; turn < 60; ++turn) {
     const auto begun = clock_ns();

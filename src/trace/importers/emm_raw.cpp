@@ -68,6 +68,8 @@ class RawFile {
   const FileHeader& header() const noexcept { return header_; }
   std::vector<RawCall>& calls() noexcept { return calls_; }
   std::uint64_t dropped() const noexcept { return dropped_; }
+  /// Recording was off at some time before its end.
+  bool began_late() const noexcept { return began_late_; }
 
  private:
   Status take_header() {
@@ -103,6 +105,7 @@ class RawFile {
       return {};
     }
     call.thread = thread_;
+    if (call.record.call == Call::window) began_late_ = true;
     calls_.push_back(call);
     return {};
   }
@@ -110,7 +113,7 @@ class RawFile {
   format::ByteSource& source_;
   std::string held_;
   FileHeader header_{};
-  bool header_read_ = false, in_block_ = false;
+  bool header_read_ = false, in_block_ = false, began_late_ = false;
   std::uint64_t place_ = 0, thread_ = 0, dropped_ = 0;
   std::vector<RawCall> calls_;
 };
@@ -209,7 +212,8 @@ Result<ImportCounts> read_raw(format::ByteSource& source, OperationSink& sink,
   const auto& calls = file.calls();
   const auto lost = header.lost + file.dropped();
   ImportRun run(source, sink, options);
-  if (auto begun = run.header(header_of(header, calls, lost == 0 && header.stopped == 0)); !begun)
+  const bool complete = lost == 0 && header.stopped == 0 && !file.began_late();
+  if (auto begun = run.header(header_of(header, calls, complete)); !begun)
     return std::move(begun).error();
   RawSession session(run, header);
   if (lost != 0) {

@@ -99,6 +99,12 @@ void RawSession::put_result(Operation& operation, const Record& record) const {
   operation.members.add(Member::result);
 }
 
+void RawSession::put_preexisting(Operation& operation, const Record& record) const {
+  if ((record.flags & record::record_flag::preexisting) == 0 || window_ > 1) return;
+  operation.preexisting = true;
+  operation.members.add(Member::preexisting);
+}
+
 Status RawSession::emit(Operation& operation) {
   run_.used();
   return run_.emit(operation);
@@ -141,6 +147,7 @@ Status RawSession::allocate(const Record& record, Op op, Book& book, std::string
   made.api = api;
   made.members = made.members | Members(Member::id, Member::size, Member::api);
   put_result(made, record);
+  put_preexisting(made, record);
   if (record.result == 0) {
     made.addr = record.address;
     made.members.add(Member::addr);
@@ -331,6 +338,7 @@ Status RawSession::create_physical(const Record& record) {
   made.api = "cuMemCreate";
   made.members = made.members | Members(Member::id, Member::size, Member::kind, Member::api);
   put_result(made, record);
+  put_preexisting(made, record);
   if (record.result == 0) {
     physical_[record.address] = {.live = {.id = made.id.number,
                                           .size = record.size,
@@ -507,6 +515,57 @@ Status RawSession::end_context(const Record& record, Op op, std::uint8_t context
     ++lives_[context];
     ++ended_contexts_;
   }
+  return {};
+}
+
+Status RawSession::begin_window(const Record& record) {
+  run_.other();
+  window_ = record.address;
+  if (window_ < 2) return {};
+  const auto end = [&](Op op, const Live* live, std::uint64_t number) {
+    auto made = common(record, op);
+    made.extension = "\"x-no_row\":true";
+    made.members.add(Member::extension);
+    if (live != nullptr) {
+      made.members = made.members.without(Members(Member::context, Member::device));
+      put_place(made, live->context, live->device);
+      made.id = Id::of(live->id);
+      made.members.add(Member::id);
+    } else {
+      range_text_ = text::format("r{}", number);
+      made.range = Id::of(std::string_view(range_text_));
+      made.members.add(Member::range);
+    }
+    return run_.emit(made);
+  };
+  Operation off{.op = Op::gap, .members = Members(Member::reason)};
+  off.reason = "recording was off";
+  if (auto given = run_.emit(off); !given) return given;
+  for (auto* const book : {&device_memory_, &host_memory_, &registered_}) {
+    for (const auto& [address, live] : *book) {
+      if (auto given = end(Op::free, &live, 0); !given) return given;
+    }
+    book->clear();
+  }
+  for (const auto& [address, mapping] : mappings_) {
+    const auto physical = physical_.find(mapping.handle);
+    auto made = common(record, Op::mem_unmap);
+    if (physical == physical_.end() || !put_range(made, address)) continue;
+    made.extension = "\"x-no_row\":true";
+    made.id = Id::of(physical->second.live.id);
+    made.size = mapping.size;
+    made.members = made.members | Members(Member::id, Member::size, Member::extension);
+    if (auto given = run_.emit(made); !given) return given;
+  }
+  for (const auto& [handle, physical] : physical_) {
+    if (auto given = end(Op::free, &physical.live, 0); !given) return given;
+  }
+  physical_.clear();
+  mappings_.clear();
+  for (const auto& [address, range] : ranges_) {
+    if (auto given = end(Op::address_free, nullptr, range.number); !given) return given;
+  }
+  ranges_.clear();
   return {};
 }
 
@@ -708,6 +767,8 @@ Status RawSession::take(const RawCall& call) {
     case Call::module_unload:
       run_.other();
       return {};
+    case Call::window:
+      return begin_window(record);
     case Call::none:
     case Call::thread:
     case Call::count_:

@@ -52,6 +52,7 @@ class RawSession {
   void put_place(Operation& operation, std::uint8_t context, std::uint8_t device);
   void put_stream(Operation& operation, const record::Record& record);
   void put_result(Operation& operation, const record::Record& record) const;
+  void put_preexisting(Operation& operation, const record::Record& record) const;
   Status emit(Operation& operation);
   /// An operation of a kind that only this recorder knows.
   Status extension(const record::Record& record, std::string_view name, std::string members);
@@ -72,6 +73,8 @@ class RawSession {
   Status graph_operation(const record::Record& record, Op op, std::uint64_t graph);
   Status peer_operation(const record::Record& record, Op op);
   Status end_context(const record::Record& record, Op op, std::uint8_t context);
+  /// Recording begins again: what lived is told anew.
+  Status begin_window(const record::Record& record);
   Status refused(const record::Record& record, std::string_view name);
   std::uint8_t primary_context(std::uint64_t device) const;
 
@@ -105,7 +108,7 @@ class RawSession {
   std::unordered_set<std::uint64_t> default_pools_;
   std::map<std::uint64_t, std::uint64_t> retained_;
   std::uint64_t stream_count_ = 0, pool_count_ = 0, record_count_ = 0, graph_count_ = 0;
-  std::uint64_t ended_contexts_ = 0;
+  std::uint64_t ended_contexts_ = 0, window_ = 0;
   std::vector<std::uint32_t> lives_;  // of each context: how often it has ended
 
   // Text that operations point to until they are given to the sink.
