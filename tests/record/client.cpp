@@ -380,6 +380,33 @@ int serve() {
   return 6;
 }
 
+}  // namespace
+
+// Call stacks name functions that the program exports.
+[[gnu::noinline, gnu::visibility("default")]] Address taken_here(std::size_t size) {
+  Address made = 0;
+  MUST(alloc(&made, size));
+  return made;
+}
+[[gnu::noinline, gnu::visibility("default")]] Address taken_there(std::size_t size) {
+  const auto made = taken_here(size);
+  asm volatile("");  // so that the call above is no jump
+  return made;
+}
+
+namespace {
+
+/// Calls from three places.
+int sites() {
+  begin();
+  for (int i = 0; i < 100; ++i) {
+    const auto a = taken_here(1024), b = taken_there(2048);
+    MUST(free_(a));
+    MUST(free_(b));
+  }
+  return 0;
+}
+
 void some_calls(int count) {
   for (int i = 0; i < count; ++i) {
     Address fresh = 0;
@@ -434,6 +461,7 @@ int main(int argc, char** argv) {
   if (what == "every_kind") return every_kind();
   if (what == "graphs") return graphs();
   if (what == "race") return race();
+  if (what == "sites") return sites();
   if (what == "serve") return serve();
   if (what == "two_devices") return two_devices();
   if (what == "exchange") return exchange(number(2), number(3));

@@ -346,6 +346,70 @@ def signals(bench):
     expect("nothing was recorded: no SIGUSR2 came" in done.stderr, True, done.stderr)
 
 
+def frames_of(bench, name, op):
+    """The call stacks of the operations of that kind, innermost frame first, with how often each was there."""
+    defined, found = {}, collections.Counter()
+    for operation in bench.operations(name):
+        if operation["op"] == "define":
+            defined[operation["id"]] = tuple(operation["frames"])
+        elif operation["op"] == op and "site" in operation:
+            found[defined[operation["site"]]] += 1
+    return found
+
+
+PYTHON_SITES = """
+from numba import cuda
+import numpy as np
+
+def inner(size):
+    return cuda.device_array(size, np.uint8)
+
+def outer(size):
+    return inner(size)
+
+kept = [inner(100) for _ in range(3)] + [outer(200) for _ in range(4)]
+"""
+
+
+def sites(bench):
+    """Call sites, of C++ and of Python: each stack once."""
+    bench.record("sites", options=("--stacks", "native"))
+    bench.sound()
+    found = frames_of(bench, "run.jsonl", "memalloc")
+    expect(sorted(found.values()), [100, 100], "stacks that allocate")
+    for stack in found:
+        expect("taken_here(unsigned long)" in stack[0], True, stack)
+        expect(len(stack) <= 16, True, stack)
+    expect(sum("taken_there" in frame for stack in found for frame in stack), 1, "frames of taken_there")
+    expect(sum(frames_of(bench, "run.jsonl", "free").values()), 200, "frees with a stack")
+    bench.record("sites", options=("--stacks", "native", "--stack-depth", "1"), out="one.jsonl")
+    expect(len(frames_of(bench, "one.jsonl", "memalloc")), 1, "stacks of one frame")
+    bench.record("exchange", 8, 2000, options=("--stacks", "native"), out="threads.jsonl")
+    bench.sound("threads.jsonl")
+    bench.record("fork_first", options=("--stacks", "native"), out="forks.%p.jsonl")
+    for name in bench.folder.glob("forks.*.jsonl"):
+        expect(sum(frames_of(bench, name, "memalloc").values()) >= 20, True, name)
+    try:
+        import numba.cuda  # noqa: F401
+    except ImportError:
+        print("no Numba: stacks of Python are not looked at")
+        return
+    bench.environment.pop("NUMBA_CUDA_DRIVER", None)
+    script = bench.folder / "sites.py"
+    script.write_text(PYTHON_SITES)
+    for which in ("python", "both"):
+        bench.emmctl("record", "-o", which + ".jsonl", "--stacks", which, "--", sys.executable, script)
+        bench.sound(which + ".jsonl")
+        found = frames_of(bench, which + ".jsonl", "memalloc")
+        by_line = collections.Counter()
+        for stack, count in found.items():
+            own = [frame for frame in stack if frame.startswith(str(script))]
+            by_line[tuple(re.sub(r".*:\d+ ", "", frame) for frame in own[:2])] += count
+        expect(by_line[("inner", "outer")], 4, "calls by outer: %r" % by_line)
+        expect(sum(by_line.values()), 7, "calls of the script: %r" % by_line)
+    expect(any(".so" in frame for stack in found for frame in stack), True, "native frames beside Python's")
+
+
 def gate(bench):
     """`emmctl run`: less memory, and calls that fail as told."""
     client = bench.options.client
@@ -403,9 +467,14 @@ def cost(bench):
                 into.append(float(done.stdout))
         print("%2d threads: %.1f ns a call bare, %.1f recorded, %.1f added" % (count, min(bare), min(recorded),
                                                                             min(recorded) - min(bare)))
+    for depth in ("1", "8", "16"):
+        done = subprocess.run([str(bench.options.emmctl), "record", "-o", "cost.jsonl", "--stacks", "native", "--stack-depth",
+                               depth, "--", client, "cost", "1", "4000"], env=environment, cwd=bench.folder,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+        print("--stacks native --stack-depth %s: %s ns a call" % (depth, done.stdout.strip()))
 
 
-CASES = {case.__name__: case for case in (every_kind, graphs, order, kills, again, devices, threads, endings, processes, limits, signals, gate, numba, cost)}
+CASES = {case.__name__: case for case in (every_kind, graphs, order, kills, again, devices, threads, endings, processes, limits, signals, sites, gate, numba, cost)}
 
 
 def main():

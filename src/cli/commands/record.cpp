@@ -183,6 +183,9 @@ class RecordProgram final : public CommandRun {
                    "USR1, USR2, HUP or CONT");
     arguments.text("--max-file-size", most_, "SIZE",
                    "Keeps the newest calls: a process writes no more raw bytes than that");
+    arguments.choice("--stacks", stacks_, {"python", "native", "both"},
+                     "Keeps the call stack of each call that gives or takes memory");
+    arguments.count("--stack-depth", depth_, "How many frames of a stack are kept: 1 to 64");
     arguments.choice("--level", level_, {"driver"},
                      "What is recorded: the calls that the program and its libraries make to the "
                      "driver");
@@ -219,6 +222,8 @@ class RecordProgram final : public CommandRun {
         return fail(Errc::usage, "--max-file-size {}: expected 1MiB to 4GiB", most_);
       most = *size;
     }
+    if (depth_ < 1 || depth_ > 64)
+      return fail(Errc::usage, "--stack-depth {}: expected 1 to 64", depth_);
     auto folder = RawFolder::make(plain_name());
     if (!folder) return std::move(folder).error();
     auto door = DriverDoor::open(folder->path(), console.program());
@@ -231,6 +236,11 @@ class RecordProgram final : public CommandRun {
     }
     start.variables = door->variables();
     start.variables.emplace_back("EMM_RECORD_FOLDER", folder->path());
+    if (!stacks_.empty()) {
+      start.variables.emplace_back("EMM_RECORD_STACKS",
+                                   stacks_ == "both" ? "python,native" : stacks_);
+      start.variables.emplace_back("EMM_RECORD_DEPTH", text::format("{}", depth_));
+    }
     if (most != 0) start.variables.emplace_back("EMM_RECORD_MOST", text::format("{}", most));
     if (start.signal != 0) {
       start.variables.emplace_back("EMM_RECORD_KEEP", "1");
@@ -362,7 +372,8 @@ class RecordProgram final : public CommandRun {
   }
 
   std::vector<std::string> program_;
-  std::string output_, duration_, signal_, most_, level_ = "driver";
+  std::string output_, duration_, signal_, most_, stacks_, level_ = "driver";
+  std::uint64_t depth_ = 16;
 };
 
 }  // namespace

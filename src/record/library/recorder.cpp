@@ -21,6 +21,7 @@
 
 #include "record/library/live.hpp"
 #include "record/library/real.hpp"
+#include "record/library/sites.hpp"
 
 namespace emm::record {
 
@@ -292,6 +293,7 @@ void in_child() noexcept {
   shared.seq = 0;
   window_begun = window_described = 0;
   live_in_child();
+  sites_in_child();
   self = {};
 }
 
@@ -353,6 +355,8 @@ void begin() noexcept {
     pthread_atfork(nullptr, nullptr, in_child);
     shared.mode |= mode::recording;
     if (std::getenv("EMM_RECORD_KEEP") != nullptr) begin_live();
+    if (std::getenv("EMM_RECORD_REQUESTS") != nullptr) shared.mode |= mode::annotating;
+    begin_sites();
   }
   begin_gate();
 }
@@ -455,6 +459,35 @@ void put_record(Record record) noexcept {
 
 }  // namespace
 
+namespace {
+
+void put_definition(const Record& record) noexcept {
+  auto& thread = self;
+  auto* const made = room(thread);
+  if (made == nullptr) return;
+  *made = record;
+  publish(thread, *made, kNoPlace);
+}
+
+constexpr bool has_site(Call call) noexcept {
+  return call >= Call::mem_alloc && call <= Call::ipc_close_mem_handle;
+}
+
+}  // namespace
+
+void annotate(Thread& thread, Call call, const void* caller) noexcept {
+  const auto site = has_site(call) ? current_site(caller, put_definition) : 0;
+  if (site == 0 && thread.request == 0) return;
+  // Both records are in one block, so that they are read one after the other.
+  if (room(thread) == nullptr) return;
+  if (thread.end - thread.next < 2 && take_block(thread) == nullptr) return;
+  Record about{};
+  about.call = Call::about;
+  about.address = site;
+  about.size = thread.request;
+  put_definition(about);
+}
+
 void begin_window(Thread& thread, std::uint32_t window) noexcept {
   thread.window = window;
   thread.kernels = nullptr;
@@ -521,6 +554,19 @@ void count_bypassed() noexcept {
   std::atomic_ref<std::uint32_t>(file.header->bypassed).fetch_add(1, std::memory_order_relaxed);
 }
 
+}  // namespace emm::record
+
+// Frameworks' hooks say by these for which request a thread calls the driver, and number requests
+// in the order of the process.
+extern "C" [[gnu::visibility("default")]] void emm_record_request(std::uint64_t number) {
+  emm::record::self.request = number;
+}
+extern "C" [[gnu::visibility("default")]] std::uint64_t emm_record_place() {
+  using namespace emm::record;
+  return (shared.mode & mode::recording) != 0 ? next_seq() : 0;
+}
+
+namespace emm::record {
 namespace {
 
 // An orderly end: the newest pair of clocks.

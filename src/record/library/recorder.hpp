@@ -28,8 +28,9 @@ struct Thread {
   Record* kernels;  ///< The newest record where that counts kernels.
   std::uint8_t device, context;
   bool context_known;
-  bool inside;           ///< In a wrapper: what the driver itself calls is not the program's.
-  std::uint32_t window;  ///< The Control's `on` when the thread last recorded.
+  bool inside;            ///< In a wrapper: what the driver itself calls is not the program's.
+  std::uint64_t request;  ///< What a framework asked for, while it is answered; 0: nothing.
+  std::uint32_t window;   ///< The Control's `on` when the thread last recorded.
 };
 extern thread_local Thread self __attribute__((tls_model("initial-exec")));
 
@@ -45,8 +46,9 @@ extern Shared shared;
 
 namespace mode {
 inline constexpr std::uint32_t recording = 1;
-inline constexpr std::uint32_t gating = 2;   ///< `emmctl run`
-inline constexpr std::uint32_t keeping = 4;  ///< What lives is known while nothing is recorded.
+inline constexpr std::uint32_t gating = 2;      ///< `emmctl run`
+inline constexpr std::uint32_t keeping = 4;     ///< What lives is known while nothing is recorded.
+inline constexpr std::uint32_t annotating = 8;  ///< Records say who made the call.
 }  // namespace mode
 
 std::uint64_t clock_ns() noexcept;
@@ -69,6 +71,8 @@ Record* take_block(Thread& thread) noexcept;
 /// Finds out which context the thread is in.
 void look_up_context(Thread& thread) noexcept;
 void count_bypassed() noexcept;
+/// Puts a record before that of a call, which says who made it.
+void annotate(Thread& thread, Call call, const void* caller) noexcept;
 /// The thread records its first call since recording began, or began again.
 void begin_window(Thread& thread, std::uint32_t window) noexcept;
 /// The number that records give a context; 0 where none names it.
@@ -149,6 +153,8 @@ template <Call kCall, Place kPlace, class Make, class Fill>
   if (records && (kPlace != Place::exit_ok || code == 0)) [[likely]] {
     if constexpr (kPlace != Place::enter) seq = next_seq();
     const auto took = ticks() - begun;
+    if ((shared.mode & mode::annotating) != 0) [[unlikely]]
+      annotate(thread, kCall, __builtin_return_address(0));
     auto* const record = room(thread);
     if (record != nullptr) [[likely]] {
       record->ticks = begun;

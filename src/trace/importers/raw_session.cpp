@@ -1,7 +1,11 @@
 #include "trace/importers/raw_session.hpp"
 
+#include <cxxabi.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "base/text.hpp"
@@ -30,10 +34,26 @@ Outcome outcome_of(std::int32_t code) noexcept {
   }
 }
 
+/// A native frame has its function as the linker knows it.
+std::string readable(const std::string& frame) {
+  constexpr std::string_view kMangled = ":0 _Z";
+  const auto at = frame.find(kMangled);
+  if (at == frame.npos) return frame;
+  const auto begin = at + 3;
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> name(
+      abi::__cxa_demangle(frame.c_str() + begin, nullptr, nullptr, &status), std::free);
+  return status == 0 && name != nullptr ? frame.substr(0, begin) + name.get() : frame;
+}
+
 }  // namespace
 
-RawSession::RawSession(ImportRun& run, const record::FileHeader& header)
-    : run_(run), header_(header), lives_(record::kContextsMost + 1) {
+RawSession::RawSession(ImportRun& run, const record::FileHeader& header, const RawSites& sites)
+    : run_(run),
+      header_(header),
+      sites_(sites),
+      defined_(sites.stacks.size()),
+      lives_(record::kContextsMost + 1) {
   const auto ticks = header.later_ticks - header.start_ticks;
   const auto ns = header.later_ns - header.start_ns;
   if (header.later_ticks > header.start_ticks && header.later_ns > header.start_ns)
@@ -56,8 +76,30 @@ Operation RawSession::common(const Record& record, Op op) {
     made.thread = Id::of(thread_);
     made.members.add(Member::thread);
   }
+  if (site_ != 0) {
+    made.site = Id::of(site_);
+    made.members.add(Member::site);
+  }
   put_place(made, record.context, record.device);
   return made;
+}
+
+Status RawSession::define_site(std::uint32_t number) {
+  site_ = 0;
+  if (number >= sites_.stacks.size() || sites_.stacks[number].empty()) return {};
+  site_ = number;
+  if (defined_[number]) return {};
+  defined_[number] = true;
+  std::vector<std::string> frames;
+  for (const auto frame : sites_.stacks[number]) {
+    frames.push_back(frame < sites_.texts.size() ? readable(sites_.texts[frame]) : "??:0 ??");
+  }
+  const std::vector<std::string_view> views(frames.begin(), frames.end());
+  Operation made{.op = Op::define, .members = Members(Member::kind, Member::id, Member::frames)};
+  made.define_kind = DefineKind::site;
+  made.id = Id::of(number);
+  made.frames = views;
+  return run_.emit(made);
 }
 
 void RawSession::put_place(Operation& operation, std::uint8_t context, std::uint8_t device) {
@@ -573,6 +615,7 @@ Status RawSession::take(const RawCall& call) {
   const auto& record = call.record;
   thread_ = call.thread;
   if (!std::exchange(any_, true)) default_thread_ = thread_;
+  if (auto defined = define_site(call.site); !defined) return defined;
   const bool failed = record.result != 0;
   switch (record.call) {
     case Call::mem_alloc:
@@ -771,6 +814,9 @@ Status RawSession::take(const RawCall& call) {
       return begin_window(record);
     case Call::none:
     case Call::thread:
+    case Call::frame_text:
+    case Call::stack:
+    case Call::about:
     case Call::count_:
       break;
   }

@@ -16,14 +16,21 @@ namespace emm::trace {
 
 struct RawCall {
   record::Record record;
-  std::uint64_t thread = 0;
+  std::uint32_t thread = 0;
+  std::uint32_t site = 0;  ///< The number of its call stack in the recording; 0: none.
+};
+
+/// The call stacks of a recording, by number: their frames' numbers, and the frames' texts.
+struct RawSites {
+  std::vector<std::string> texts;
+  std::vector<std::vector<std::uint32_t>> stacks;
 };
 
 /// Calls of the driver in, in their order; operations out. Handles and addresses become ids: each
 /// life of one has its own.
 class RawSession {
  public:
-  RawSession(ImportRun& run, const record::FileHeader& header);
+  RawSession(ImportRun& run, const record::FileHeader& header, const RawSites& sites);
 
   Status take(const RawCall& call);
   Status gap(std::uint64_t lost, int reason);
@@ -52,6 +59,7 @@ class RawSession {
   void put_place(Operation& operation, std::uint8_t context, std::uint8_t device);
   void put_stream(Operation& operation, const record::Record& record);
   void put_result(Operation& operation, const record::Record& record) const;
+  Status define_site(std::uint32_t number);
   void put_preexisting(Operation& operation, const record::Record& record) const;
   Status emit(Operation& operation);
   /// An operation of a kind that only this recorder knows.
@@ -85,6 +93,9 @@ class RawSession {
 
   ImportRun& run_;
   const record::FileHeader& header_;
+  const RawSites& sites_;
+  std::vector<bool> defined_;  // sites
+  std::uint32_t site_ = 0;     // of the call that is taken
   double ns_per_tick_ = 1;
   std::uint64_t thread_ = 0, default_thread_ = 0;
   bool any_ = false, several_contexts_ = false;
