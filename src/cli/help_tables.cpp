@@ -150,7 +150,8 @@ std::vector<PageExample> examples_of(std::string_view command) {
 
 const std::vector<CommandGroup>& command_groups() {
   static const std::vector<CommandGroup> all = {
-      {"Ask about a run", {"explain", "tune", "fit", "inspect", "ranks", "diff", "compare", "replay"}},
+      {"Ask about a run",
+       {"explain", "tune", "fit", "inspect", "ranks", "diff", "compare", "replay"}},
       {"Make, change and check traces", {"record", "run", "convert", "check", "generate"}},
       {"Look at them", {"report", "view", "top"}},
       {"Judge a manager", {"conformance", "plugin", "minimize", "adversary"}},

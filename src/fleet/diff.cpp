@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <tuple>
 
 #include "base/text.hpp"
 #include "fleet/alignment.hpp"
@@ -24,20 +25,21 @@ constexpr std::array<MeasureName, 6> kMeasures{{{"peak", true},
                                                 {"refused", false},
                                                 {"changes", false}}};
 
-using Group = std::uint64_t;  // a call site; a size where there are none
+/// What is counted together: a call site; a size where there is none, as of threads of autograd.
+using Group = std::uint64_t;
+constexpr Group kIsSite = std::uint64_t{1} << 63;
 
 bool has_sites(const Run& run) {
-  std::size_t with = 0;
-  for (const auto& each : run.allocations) with += each.site != 0;
-  return 2 * with > run.allocations.size();
+  return std::any_of(run.allocations.begin(), run.allocations.end(),
+                     [](const Allocation& each) { return each.site != 0; });
 }
 
 std::vector<std::uint64_t> keys_of(const Run& run, bool site, bool size) {
   std::vector<std::uint64_t> keys;
   keys.reserve(run.allocations.size());
   for (const auto& each : run.allocations) {
-    std::uint64_t key = site ? (each.site + 1) * 0xbf58476d1ce4e5b9 : 0;
-    if (size) key ^= (each.size + 1) * 0x9e3779b97f4a7c15;
+    std::uint64_t key = site && each.site != 0 ? each.site * 0xbf58476d1ce4e5b9 : 0;
+    if (size || key == 0) key ^= (each.size + 1) * 0x9e3779b97f4a7c15;
     keys.push_back(key ^ (key >> 31));
   }
   return keys;
@@ -58,10 +60,12 @@ Alignment matched(const Run& a, const Run& b, bool sites) {
   auto out = align(keys_of(a, sites, true), keys_of(b, sites, true));
   if (out.matched * 100 >= shorter * kPercentMatched) return out;
   if (sites) return align(keys_of(a, true, false), keys_of(b, true, false));
-  // Without call sites only the place can tell which request is which.
-  if (a.allocations.size() == b.allocations.size() && out.matched * 2 < shorter)
-    return by_place(a.allocations.size(), b.allocations.size());
-  return out;
+  // Without call sites the place may tell which request is which.
+  if (a.allocations.size() != b.allocations.size()) return out;
+  std::uint64_t same = 0;
+  for (std::size_t i = 0; i < shorter; ++i)
+    same += a.allocations[i].size == b.allocations[i].size ? 1 : 0;
+  return same * 2 >= out.matched ? by_place(shorter, shorter) : out;
 }
 
 bool live_at_peak(const Run& run, const Allocation& each) noexcept {
@@ -77,10 +81,9 @@ struct Account {
   std::int64_t end_bytes = 0;
   std::uint64_t larger = 0, matched_a = 0, matched_b = 0;  // pairs of two sizes, their bytes
   std::int64_t larger_at_peak = 0;
-  std::uint64_t unmatched_a = 0, unmatched_b = 0;
-  std::int64_t unmatched_at_peak = 0;
+  std::int64_t at_peak = 0;  // of all
   std::uint32_t since_larger = kNever, since_more = kNever, since_fewer = kNever,
-                since_kept = kNever;
+                since_kept = kNever, since_longer = kNever;
 };
 
 std::uint32_t earlier(std::uint32_t a, std::uint32_t b) noexcept { return std::min(a, b); }
@@ -89,8 +92,10 @@ std::uint32_t earlier(std::uint32_t a, std::uint32_t b) noexcept { return std::m
 class Findings {
  public:
   void add(Change change, double times, const SiteChange& site) {
-    const auto rounded = std::lround(times * 100);
-    auto& finding = all_[{static_cast<int>(change), change == Change::kept ? 100 : rounded}];
+    // Sizes without a call site are one finding, whatever their ratios are.
+    const bool alike = change != Change::kept && change != Change::longer && site.site != 0;
+    auto& finding =
+        all_[{static_cast<int>(change), site.site != 0, alike ? std::lround(times * 100) : 0}];
     finding.change = change;
     finding.times = times;
     finding.bytes += site.bytes;
@@ -100,6 +105,12 @@ class Findings {
   std::vector<Finding> take() {
     std::vector<Finding> out;
     for (auto& [key, finding] : all_) {
+      std::uint64_t before = 0, after = 0;
+      for (const auto& site : finding.sites) {
+        before += finding.change == Change::larger ? site.asked_a : site.count_a;
+        after += finding.change == Change::larger ? site.asked_b : site.count_b;
+      }
+      if (before > 0) finding.times = static_cast<double>(after) / static_cast<double>(before);
       std::stable_sort(finding.sites.begin(), finding.sites.end(),
                        [](const SiteChange& a, const SiteChange& b) {
                          return std::abs(a.bytes) > std::abs(b.bytes);
@@ -114,7 +125,7 @@ class Findings {
   }
 
  private:
-  std::map<std::pair<int, long>, Finding> all_;
+  std::map<std::tuple<int, bool, long>, Finding> all_;
 };
 
 }  // namespace
@@ -129,6 +140,8 @@ std::string_view name(Change change) noexcept {
       return "more";
     case Change::added:
       return "added";
+    case Change::longer:
+      return "longer";
     case Change::fewer:
       break;
   }
@@ -193,7 +206,7 @@ Diff diff(Run first, Run second) {
   const auto alignment = matched(a, b, out.by_site);
   out.matched = alignment.matched;
   const auto group = [&](const Allocation& each) -> Group {
-    return out.by_site ? each.site : each.size;
+    return out.by_site && each.site != 0 ? kIsSite | each.site : each.size;
   };
   std::map<Group, Account> accounts;
   for (std::size_t i = 0; i < a.allocations.size(); ++i) {
@@ -207,10 +220,8 @@ Diff diff(Run first, Run second) {
       ++account.end_a;
       account.end_bytes -= signed_of(each.size);
     }
-    if (other != kUnmatched) continue;
-    ++account.unmatched_a;
-    account.since_fewer = earlier(account.since_fewer, each.birth);
-    if (live_at_peak(a, each)) account.unmatched_at_peak -= signed_of(each.size);
+    if (live_at_peak(a, each)) account.at_peak -= signed_of(each.size);
+    if (other == kUnmatched) account.since_fewer = earlier(account.since_fewer, each.birth);
   }
   for (std::size_t i = 0; i < b.allocations.size(); ++i) {
     const auto& each = b.allocations[i];
@@ -224,10 +235,13 @@ Diff diff(Run first, Run second) {
       if (before == nullptr || before->death != kNever)
         account.since_kept = earlier(account.since_kept, each.birth);
     }
+    if (live_at_peak(b, each)) {
+      account.at_peak += signed_of(each.size);
+      if (before != nullptr && !live_at_peak(a, *before))
+        account.since_longer = earlier(account.since_longer, each.birth);
+    }
     if (before == nullptr) {
-      ++account.unmatched_b;
       account.since_more = earlier(account.since_more, each.birth);
-      if (live_at_peak(b, each)) account.unmatched_at_peak += signed_of(each.size);
     } else if (before->size != each.size) {
       ++account.larger;
       account.matched_a += before->size;
@@ -239,7 +253,7 @@ Diff diff(Run first, Run second) {
   }
   Findings findings;
   for (const auto& [key, account] : accounts) {
-    const auto site = out.by_site ? static_cast<std::uint32_t>(key) : 0;
+    const auto site = (key & kIsSite) != 0 ? static_cast<std::uint32_t>(key) : 0;
     const auto times = [](std::uint64_t more, std::uint64_t less) {
       return less == 0 ? 0 : static_cast<double>(more) / static_cast<double>(less);
     };
@@ -259,10 +273,13 @@ Diff diff(Run first, Run second) {
                    {.site = site,
                     .count_a = account.larger,
                     .count_b = account.larger,
+                    .asked_a = account.matched_a,
+                    .asked_b = account.matched_b,
                     .bytes = account.larger_at_peak,
                     .since = account.since_larger});
     }
     const auto more = account.count_b > account.count_a;
+    const auto rest = account.at_peak - account.larger_at_peak;
     const bool same_as_kept =
         kept && account.count_b - account.count_a == account.end_b - account.end_a;
     if (account.count_b != account.count_a && !same_as_kept) {
@@ -275,8 +292,15 @@ Diff diff(Run first, Run second) {
                    {.site = site,
                     .count_a = account.count_a,
                     .count_b = account.count_b,
-                    .bytes = account.unmatched_at_peak,
+                    .bytes = rest,
                     .since = since});
+    } else if (rest > 0 && !kept && account.since_longer != kNever) {
+      findings.add(Change::longer, 1,
+                   {.site = site,
+                    .count_a = account.count_a,
+                    .count_b = account.count_b,
+                    .bytes = rest,
+                    .since = account.since_longer});
     }
   }
   out.findings = findings.take();
@@ -296,9 +320,14 @@ Diff diff(Run first, Run second) {
   }
   for (auto& [key, sum] : at_peaks) {
     if (sum.bytes_a == sum.bytes_b) continue;
-    (out.by_site ? void(sum.site = static_cast<std::uint32_t>(key)) : void(sum.size = key));
+    if ((key & kIsSite) != 0) {
+      sum.site = static_cast<std::uint32_t>(key);
+    } else {
+      sum.size = key;
+    }
     const auto& account = accounts[key];
     auto since = earlier(account.since_larger, earlier(account.since_more, account.since_kept));
+    if (since == kNever) since = account.since_longer;
     if (sum.bytes_b < sum.bytes_a && since == kNever) since = account.since_fewer;
     sum.differs = since != kNever;
     sum.since = sum.differs ? since : 0;

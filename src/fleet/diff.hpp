@@ -35,6 +35,7 @@ enum class Change : std::uint8_t {
   larger,  ///< The same requests, of another size.
   more,    ///< Requests at call sites that A has too, more often.
   added,   ///< Requests at call sites that A does not have.
+  longer,  ///< The same requests, of which more are live at B's peak.
   fewer,   ///< Requests of A that B does not make, or makes less often.
 };
 std::string_view name(Change change) noexcept;
@@ -43,6 +44,7 @@ std::string_view name(Change change) noexcept;
 struct SiteChange {
   std::uint32_t site = 0;
   std::uint64_t count_a = 0, count_b = 0;  ///< Allocations in all; of `kept`, live at the end.
+  std::uint64_t asked_a = 0, asked_b = 0;  ///< Bytes that were asked for; of `larger`.
   std::int64_t bytes = 0;                  ///< At the peaks; of `kept`, at the end.
   std::uint32_t since = 0;                 ///< The first event of B that differs; of A for `fewer`.
 };

@@ -60,6 +60,8 @@ std::string finding_words(const Diff& diff, const Finding& finding, const Sites&
     case Change::added:
       return text::format("{} that were not there: {}", inspect::counted(count_b, "request"),
                           place);
+    case Change::longer:
+      return text::format("as many requests, of which more are live at the peak: {}", place);
     case Change::fewer:
       break;
   }
