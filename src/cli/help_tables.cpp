@@ -13,24 +13,19 @@ struct Purpose {
   std::string_view option, heading;
 };
 constexpr Purpose kPurposes[] = {
-    {"--from", kInput},           {"--partial", kInput},
-    {"--with", kInput},           {"--baseline", kInput},
-    {"--stop-at", kInput},        {"--event", kInput},
-    {"--as-recorded", kInput},    {"--manager", kManager},
-    {"--adaptor", kManager},      {"--profile", kManager},
-    {"--deadline", kManager},     {"--against", kManager},
-    {"--own", kManager},          {"--as", kManager},
-    {"--device", kDevice},        {"--capacity", kDevice},
-    {"--fault", kDevice},         {"--total", kDevice},
-    {"--fraction", kDevice},      {"--top", kShown},
-    {"--frames", kShown},         {"--all-frames", kShown},
-    {"--times", kShown},          {"--map", kShown},
-    {"--output", kOutput},        {"--log-format", kOutput},
-    {"--traces", kOutput},        {"--to", kOutput},
-    {"--title", kOutput},         {"--anonymize", kOutput},
-    {"--duration", kRun},         {"--on-signal", kRun},
-    {"--stacks", kRun},           {"--stack-depth", kRun},
-    {"--max-file-size", kOutput}, {"--help", kOther},
+    {"--from", kInput},        {"--partial", kInput},    {"--with", kInput},
+    {"--baseline", kInput},    {"--stop-at", kInput},    {"--event", kInput},
+    {"--as-recorded", kInput}, {"--manager", kManager},  {"--adaptor", kManager},
+    {"--profile", kManager},   {"--deadline", kManager}, {"--against", kManager},
+    {"--own", kManager},       {"--as", kManager},       {"--device", kDevice},
+    {"--capacity", kDevice},   {"--fault", kDevice},     {"--total", kDevice},
+    {"--fraction", kDevice},   {"--top", kShown},        {"--frames", kShown},
+    {"--all-frames", kShown},  {"--times", kShown},      {"--map", kShown},
+    {"--gap", kShown},         {"--output", kOutput},    {"--log-format", kOutput},
+    {"--traces", kOutput},     {"--to", kOutput},        {"--title", kOutput},
+    {"--anonymize", kOutput},  {"--duration", kRun},     {"--on-signal", kRun},
+    {"--stacks", kRun},        {"--stack-depth", kRun},  {"--max-file-size", kOutput},
+    {"--help", kOther},
 };
 
 struct Examples {
