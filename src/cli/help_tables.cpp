@@ -13,24 +13,19 @@ struct Purpose {
   std::string_view option, heading;
 };
 constexpr Purpose kPurposes[] = {
-    {"--from", kInput},           {"--partial", kInput},
-    {"--with", kInput},           {"--baseline", kInput},
-    {"--stop-at", kInput},        {"--event", kInput},
-    {"--as-recorded", kInput},    {"--manager", kManager},
-    {"--adaptor", kManager},      {"--profile", kManager},
-    {"--deadline", kManager},     {"--against", kManager},
-    {"--own", kManager},          {"--as", kManager},
-    {"--device", kDevice},        {"--capacity", kDevice},
-    {"--fault", kDevice},         {"--total", kDevice},
-    {"--fraction", kDevice},      {"--top", kShown},
-    {"--frames", kShown},         {"--all-frames", kShown},
-    {"--times", kShown},          {"--map", kShown},
-    {"--output", kOutput},        {"--log-format", kOutput},
-    {"--traces", kOutput},        {"--to", kOutput},
-    {"--title", kOutput},         {"--anonymize", kOutput},
-    {"--duration", kRun},         {"--on-signal", kRun},
-    {"--stacks", kRun},           {"--stack-depth", kRun},
-    {"--max-file-size", kOutput}, {"--help", kOther},
+    {"--from", kInput},        {"--partial", kInput},    {"--with", kInput},
+    {"--baseline", kInput},    {"--stop-at", kInput},    {"--event", kInput},
+    {"--as-recorded", kInput}, {"--manager", kManager},  {"--adaptor", kManager},
+    {"--profile", kManager},   {"--deadline", kManager}, {"--against", kManager},
+    {"--own", kManager},       {"--as", kManager},       {"--device", kDevice},
+    {"--capacity", kDevice},   {"--fault", kDevice},     {"--total", kDevice},
+    {"--fraction", kDevice},   {"--top", kShown},        {"--frames", kShown},
+    {"--all-frames", kShown},  {"--times", kShown},      {"--map", kShown},
+    {"--gap", kShown},         {"--output", kOutput},    {"--log-format", kOutput},
+    {"--traces", kOutput},     {"--to", kOutput},        {"--title", kOutput},
+    {"--anonymize", kOutput},  {"--duration", kRun},     {"--on-signal", kRun},
+    {"--stacks", kRun},        {"--stack-depth", kRun},  {"--max-file-size", kOutput},
+    {"--help", kOther},
 };
 
 struct Examples {
@@ -62,6 +57,13 @@ constexpr Examples kExamples[] = {
     {"explain",
      {{"emmctl explain oom.pickle", "Says why the first request failed that failed."},
       {"emmctl explain run.jsonl --capacity 6GiB", "Says whether one would fail with 6 GiB."}}},
+    {"ranks",
+     {{"emmctl ranks 'ranks/rank*.jsonl'", "Says which rank is the tightest, and why."},
+      {"emmctl ranks ranks --capacity 8GiB", "Says what each has left of 8 GiB."}}},
+    {"diff",
+     {{"emmctl diff before.jsonl after.jsonl", "Says what takes more, where, and since when."},
+      {"emmctl diff before.jsonl after.jsonl --fail-if 'peak > 1.01x'",
+       "Exits with 1 where the peak grew by more than 1 %."}}},
     {"fit",
      {{"emmctl fit run.jsonl --manager pool", "Finds the smallest capacity for the pool."},
       {"emmctl fit oom.pickle --manager pool --as-recorded",
@@ -143,7 +145,8 @@ std::vector<PageExample> examples_of(std::string_view command) {
 
 const std::vector<CommandGroup>& command_groups() {
   static const std::vector<CommandGroup> all = {
-      {"Ask about a run", {"explain", "tune", "fit", "inspect", "compare", "replay"}},
+      {"Ask about a run",
+       {"explain", "tune", "fit", "inspect", "ranks", "diff", "compare", "replay"}},
       {"Make, change and check traces", {"record", "run", "convert", "check", "generate"}},
       {"Look at them", {"report", "view", "top"}},
       {"Judge a manager", {"conformance", "plugin", "minimize", "adversary"}},
