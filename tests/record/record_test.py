@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Records programs on the simulated device, and looks at what is in the recordings.
 
-    record_test.py CASE --emmctl PROGRAM --client PROGRAM --standin FOLDER --noop FOLDER
+    record_test.py CASE --emmctl PROGRAM --client PROGRAM --standin FOLDER --noop FOLDER --cupti FOLDER
 
 Exit 0: as it must be; 1: not; 77: the case cannot run here. CASE `cost` measures and judges nothing.
 """
@@ -523,6 +523,49 @@ def levels(bench):
     expect(list(bench.folder.glob("*.raw")), [], "folders that are left")
 
 
+def cupti(bench):
+    """A program that has the driver by its full path is recorded through CUPTI: the same calls; or one sentence says why not."""
+    there = {"CLIENT_LIBCUDA": str(bench.options.cupti / "libcuda-full.so"),
+             "EMM_CUPTI": str(bench.options.cupti / "libcupti.so.13")}
+    without_times = lambda operations: [{k: v for k, v in o.items() if not k.endswith("time_ns") and k not in
+                                         ("duration_ns", "thread", "addr", "handle", "free")} for o in operations]
+    for what, code in (("every_kind", 7), ("graphs", 0), ("two_devices", 0)):
+        device = {"EMM_STANDIN_DEVICE": "sim:devices=2,capacity=1GiB"} if what == "two_devices" else {}
+        door = bench.record(what, code=code, out=what + "1.jsonl", **device)
+        full = bench.record(what, code=code, out=what + "2.jsonl", **dict(there, **device))
+        expect(full.stdout, door.stdout, "standard output")
+        bench.sound(what + "2.jsonl")
+        (first, *theirs), (second, *ours) = bench.trace(what + "1.jsonl"), bench.trace(what + "2.jsonl")
+        expect(second["requires"], first["requires"], "requires")
+        expect(second["devices"], first["devices"], "devices")
+        for at, (one, two) in enumerate(zip(without_times(theirs), without_times(ours))):
+            expect(two, one, "operation %d of %s" % (at, what))
+        expect(len(ours), len(theirs), "operations")
+    bench.record("exchange", 8, 4000, out="threads.jsonl", **there)
+    bench.sound("threads.jsonl")
+    live, addresses = {}, set()
+    for operation in bench.operations("threads.jsonl"):
+        if operation["op"] == "memalloc":
+            expect(operation["addr"] in addresses, False, "an address is live twice")
+            addresses.add(operation["addr"])
+            live[operation["id"]] = operation["addr"]
+        elif operation["op"] == "free":
+            addresses.remove(live.pop(operation["id"]))
+    expect(len(live), 0, "live at the end")
+    bench.record("sites", out="sites.jsonl", options=("--stacks", "native"), **there)
+    expect(sorted(frames_of(bench, "sites.jsonl", "memalloc").values()), [100, 100], "call stacks")
+    bench.record("some", 10, out="alone.jsonl", options=("--through", "cupti"), **there)
+    bench.record("some", 10, out="not.jsonl", options=("--through", "forwarding"), **there)
+    expect((bench.folder / "not.jsonl").exists(), False, "a trace of what was not seen")
+    for words, variables in (("libcupti.so was not found", {"EMM_CUPTI": "/nonexistent"}),
+                             ("libcupti.so is old", {"EMM_FAKE_CUPTI_VERSION": "8"}),
+                             ("another tool has subscribed", {"EMM_FAKE_CUPTI_SUBSCRIBE": "39"}),
+                             ("CUPTI_ERROR_UNKNOWN", {"EMM_FAKE_CUPTI_SUBSCRIBE": "999"})):
+        done = bench.record("some", 10, out="none.jsonl", **dict(there, **variables))
+        expect((words in done.stderr, done.stderr.count("CUPTI does not record")), (True, 1), done.stderr)
+        expect("nothing was recorded" in done.stderr, True, done.stderr)
+
+
 def gate(bench):
     """`emmctl run`: less memory, and calls that fail as told."""
     client = bench.options.client
@@ -587,13 +630,13 @@ def cost(bench):
         print("--stacks native --stack-depth %s: %s ns a call" % (depth, done.stdout.strip()))
 
 
-CASES = {case.__name__: case for case in (every_kind, graphs, order, kills, again, devices, threads, endings, processes, limits, signals, sites, levels, gate, numba, cost)}
+CASES = {case.__name__: case for case in (every_kind, graphs, order, kills, again, devices, threads, endings, processes, limits, signals, sites, levels, cupti, gate, numba, cost)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("case", choices=CASES)
-    for name in ("emmctl", "client", "standin", "noop"):
+    for name in ("emmctl", "client", "standin", "noop", "cupti"):
         parser.add_argument("--" + name, type=pathlib.Path, required=True)
     options = parser.parse_args()
     bench = Bench(options)

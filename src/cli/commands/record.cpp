@@ -192,6 +192,9 @@ class RecordProgram final : public CommandRun {
                    "USR1, USR2, HUP or CONT");
     arguments.text("--max-file-size", most_, "SIZE",
                    "Keeps the newest calls: a process writes no more raw bytes than that");
+    arguments.choice("--through", through_, {"auto", "forwarding", "cupti"},
+                     "The way in: a libcuda.so.1 that forwards, CUPTI's callbacks, or CUPTI where "
+                     "a program passes the library by");
     arguments.choice("--stacks", stacks_, {"python", "native", "both"},
                      "Keeps the call stack of each call that gives or takes memory");
     arguments.count("--stack-depth", depth_, "How many frames of a stack are kept: 1 to 64");
@@ -259,7 +262,13 @@ class RecordProgram final : public CommandRun {
       if (!end) return std::move(end).error();
       return static_cast<ExitCode>(end->code);
     }
-    for (auto& variable : door->variables()) start.variables.push_back(std::move(variable));
+    if (through_ != "cupti") {
+      for (auto& variable : door->variables()) start.variables.push_back(std::move(variable));
+    }
+    // Another tool's stays where nobody asked for CUPTI.
+    const char* const injected = std::getenv("CUDA_INJECTION64_PATH");
+    if (through_ == "cupti" || (through_ == "auto" && (injected == nullptr || *injected == '\0')))
+      start.variables.push_back(door->injection());
     start.variables.emplace_back("EMM_RECORD_FOLDER", folder->path());
     if (asks) start.variables.emplace_back("EMM_RECORD_LIBRARY", door->recorder());
     if (!stacks_.empty()) {
@@ -499,7 +508,7 @@ class RecordProgram final : public CommandRun {
   }
 
   std::vector<std::string> program_;
-  std::string output_, duration_, signal_, most_, stacks_, level_ = "driver";
+  std::string output_, duration_, signal_, most_, stacks_, level_ = "driver", through_ = "auto";
   std::uint64_t depth_ = 16;
 };
 
