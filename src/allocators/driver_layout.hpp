@@ -19,7 +19,8 @@ namespace emm::allocators {
 /// kernels take memory in regions too, which no recording shows.) One thread at a time.
 class DriverLayout {
  public:
-  explicit DriverLayout(std::uint64_t top) : top_(top) {}
+  /// All regions lie below `top`, but for those that take_at() tells of.
+  explicit DriverLayout(std::uint64_t top) : highest_(top) {}
 
   std::uint64_t take(std::uint64_t size) {
     size = round(size, kPage);
@@ -32,6 +33,8 @@ class DriverLayout {
     const auto length = round(size, kRegion);
     const auto base = room_for(length);
     bases_[base] = length;
+    lowest_ = std::min(lowest_, base);
+    is_bounded_ = true;
     regions_.push_back({base, length, {{base, size}}});
     return base;
   }
@@ -52,9 +55,15 @@ class DriverLayout {
       bases_.erase(region->base);
       region = regions_.erase(region);
     }
-    // What comes after it is below the highest address that is known.
-    top_ = is_top_known_ ? std::max(top_, end) : end;
-    is_top_known_ = true;
+    // Where the driver left addresses out, others have them: it would have taken the highest.
+    if (is_bounded_) {
+      if (end < lowest_) bases_[end] = lowest_ - end;
+      if (base > highest_) bases_[highest_] = base - highest_;
+      open(base, end);
+    }
+    lowest_ = is_bounded_ ? std::min(lowest_, base) : base;
+    highest_ = is_bounded_ ? std::max(highest_, end) : end;
+    is_bounded_ = true;
     bases_[base] = end - base;
     regions_.push_back({base, end - base, std::move(taken)});
   }
@@ -95,20 +104,30 @@ class DriverLayout {
     look(region.base + region.length);
     return best;
   }
+  /// Takes [base, end) out of what others have.
+  void open(std::uint64_t base, std::uint64_t end) {
+    auto other = bases_.upper_bound(base);
+    if (other == bases_.begin()) return;
+    --other;
+    const auto [begin, length] = *other;
+    if (begin + length < end) return;
+    bases_.erase(other);
+    if (begin < base) bases_[begin] = base - begin;
+    if (end < begin + length) bases_[end] = begin + length - end;
+  }
   std::uint64_t room_for(std::uint64_t length) const {
-    auto end = top_;
+    auto end = highest_;
     for (auto region = bases_.rbegin(); region != bases_.rend(); ++region) {
-      if (region->first >= end) continue;
       const auto begin = region->first + region->second;
-      if (end - begin >= length + kRegion) break;
+      if (begin <= end && end - begin >= length + kRegion) break;
       end = region->first;
     }
     return end - length;
   }
 
-  std::uint64_t top_;
-  bool is_top_known_ = false;
-  std::map<std::uint64_t, std::uint64_t> bases_;  // of regions: base, length
+  std::uint64_t highest_, lowest_ = highest_;
+  bool is_bounded_ = false;                       // something was taken
+  std::map<std::uint64_t, std::uint64_t> bases_;  // of regions, and of what others have: length
   std::vector<Region> regions_;                   // the newest last
 };
 

@@ -125,18 +125,28 @@ Threshold threshold(std::uint64_t low, std::uint64_t high, Look look,
   };
   const std::uint64_t near = look == Look::closely ? 32 : 8, far = look == Look::closely ? 20 : 8;
   Threshold found;
-  found.least = found.safe = high > low ? halve(low, high) : high;
-  for (std::uint64_t i = 1; i <= near; ++i) {
-    if (found.least > low + i * kStep && serves(found.least - i * kStep)) found.least -= i * kStep;
+  const auto middle = high > low ? halve(low, high) : high;
+  found.least = found.safe = middle;
+  const auto percent = std::max(middle / 100 / kStep * kStep, kStep);
+  std::vector<std::uint64_t> distances;  // the farthest first
+  for (auto i = far; i > 0; --i) distances.push_back(near * kStep + i * percent);
+  for (auto i = near; i > 0; --i) distances.push_back(i * kStep);
+  auto passed = high, failed = low;
+  for (const auto distance : distances) {
+    if (middle + distance >= high) continue;
+    if (!serves(middle + distance)) {
+      found.safe = halve(middle + distance, passed);
+      break;
+    }
+    passed = middle + distance;
   }
-  const auto percent = std::max(found.safe / 100 / kStep * kStep, kStep);
-  std::vector<std::uint64_t> above;
-  for (std::uint64_t i = 1; i <= near; ++i) above.push_back(found.safe + i * kStep);
-  for (std::uint64_t i = 1; i <= far; ++i) above.push_back(found.safe + i * percent + near * kStep);
-  for (auto it = above.rbegin(); it != above.rend(); ++it) {
-    if (*it >= high || serves(*it)) continue;
-    found.safe = halve(*it, it == above.rbegin() ? high : std::min(*std::prev(it), high));
-    break;
+  for (const auto distance : distances) {
+    if (middle < distance + kStep || middle - distance <= low) continue;
+    if (serves(middle - distance)) {
+      found.least = halve(failed, middle - distance);
+      break;
+    }
+    failed = middle - distance;
   }
   return found;
 }
@@ -238,7 +248,8 @@ std::optional<FitRange> fit_of(const pytorch::Program& program, const pytorch::S
     // What it reserves where there is no end is enough; less is, where it can release some.
     const auto high = (most.counts.peak_reserved + kStep - 1) / kStep * kStep;
     if (!serves(high)) return std::nullopt;
-    const auto found = threshold(most.peak_live / kStep * kStep, high, look, serves);
+    const auto found = threshold((std::max<std::uint64_t>(most.peak_live, 1) - 1) / kStep * kStep,
+                                 high, look, serves);
     if (!range) range = {.low = found.least, .likely = found.safe, .high = found.safe};
     range->low = std::min(range->low, found.least);
     range->high = std::max(range->high, found.safe);
