@@ -177,7 +177,11 @@ Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options,
   auto factory = find_manager("pool");
   if (!factory) return std::move(factory).error();
   Tuned tuned{.manager = "pool", .how = "emmctl.torch.use(\"pool\"), of the package emmctl"};
+  std::function<Result<ManagerFactory>(std::uint64_t)> limited;
+  if (options.limit == Limit::fraction)
+    limited = [](std::uint64_t max) { return find_manager(text::format("pool:max={}", max)); };
   const Setting setting{.manager = *std::move(factory),
+                        .limited = std::move(limited),
                         .refusals_fail = true,
                         .peer_program = options.peer_program,
                         .interrupted = options.interrupted};
