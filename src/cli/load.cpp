@@ -82,6 +82,7 @@ trace::Form form_of(std::string path) {
   for (const std::string_view packed : {".gz", ".zst"}) {
     if (path.ends_with(packed)) path.resize(path.size() - packed.size());
   }
+  if (path.ends_with(".emmb")) return trace::Form::compact;
   return path.ends_with(".json") ? trace::Form::document : trace::Form::lines;
 }
 

@@ -67,7 +67,8 @@ bool has_name(const std::string& path);
 /// writes.
 void say_trace_in(Console& console, const std::string& path);
 
-/// The form that a path asks for: ".json", also packed, is a document, anything else JSON Lines.
+/// The form that a path asks for: ".json", also packed, is a document, ".emmb" compact, anything
+/// else JSON Lines.
 trace::Form form_of(std::string path);
 
 /// The importer named, or the one that knows the content.

@@ -260,7 +260,7 @@ class RecordedManager final : public HostOnlyManager {
       case Op::address_reserve: {
         const auto range = driver().mem_address_reserve(step.size, step.align);
         if (range) {
-          ranges_[step.name] = {.at = *range, .size = step.size};
+          ranges_[step.name] = {.at = *range, .size = step.size, .mapped = {}};
         } else {
           done = range.error();
         }
@@ -279,9 +279,13 @@ class RecordedManager final : public HostOnlyManager {
         const auto memory = by_id_.find(step.id);
         if (range == ranges_.end() || memory == by_id_.end()) break;
         const auto at = range->second.at + step.offset;
-        done = step.op == Op::mem_map
-                   ? driver().mem_map(at, step.size, 0, {live_.at(memory->second).address})
-                   : driver().mem_unmap(at, step.size);
+        if (step.op == Op::mem_map) {
+          done = driver().mem_map(at, step.size, 0, {live_.at(memory->second).address});
+          if (done) range->second.mapped[step.offset] = step.size;
+        } else {
+          done = driver().mem_unmap(at, step.size);
+          range->second.mapped.erase(step.offset);
+        }
         break;
       }
       default:
@@ -308,6 +312,9 @@ class RecordedManager final : public HostOnlyManager {
       if (auto done = driver().mem_pool_destroy(pool); !done) tell(done.error());
     }
     for (const auto& [name, range] : ranges_) {
+      for (const auto& [offset, size] : range.mapped) {
+        if (auto done = driver().mem_unmap(range.at + offset, size); !done) tell(done.error());
+      }
       if (auto done = driver().mem_address_free(range.at, range.size); !done) tell(done.error());
     }
   }
@@ -315,6 +322,7 @@ class RecordedManager final : public HostOnlyManager {
   struct Range {
     DevicePtr at{};
     std::uint64_t size = 0;
+    std::map<std::uint64_t, std::uint64_t> mapped{};  ///< By offset: sizes.
   };
   std::shared_ptr<const Script> script_;
   const std::vector<Step>* steps_ = nullptr;

@@ -3,10 +3,12 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <link.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <climits>
@@ -69,41 +71,90 @@ void pass_on(int signal, siginfo_t* info, void*) {
   if (program > 0 && !from_terminal) kill(program, signal);
   errno = before;
 }
-void woken(int, siginfo_t*, void*) {}
+
+int wake_pipe[2] = {-1, -1};
+/// A byte for each thing that happened: 's' for our own signal, 'c' where a child may have ended.
+void wake(int signal, siginfo_t*, void*) {
+  const auto before = errno;
+  const char what = signal == SIGCHLD ? 'c' : 's';
+  if (write(wake_pipe[1], &what, 1) < 0) errno = before;  // it is full: enough to wake
+  errno = before;
+}
 
 constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT};
 
 /// Our own handlers while the program runs.
 class PassingOn {
  public:
-  PassingOn() {
+  explicit PassingOn(int own) : own_(own) {
     struct sigaction action {};
     action.sa_sigaction = pass_on;
     action.sa_flags = SA_SIGINFO | SA_RESTART;
     for (std::size_t i = 0; i < std::size(kPassedOn); ++i)
       sigaction(kPassedOn[i], &action, &before_[i]);
-    action.sa_sigaction = woken;
-    action.sa_flags = SA_SIGINFO;  // it ends a wait
-    sigaction(SIGALRM, &action, &alarm_before_);
+    action.sa_sigaction = wake;
+    sigaction(SIGCHLD, &action, &child_before_);
+    if (own_ != 0) sigaction(own_, &action, &own_before_);
   }
-  ~PassingOn() {
-    for (std::size_t i = 0; i < std::size(kPassedOn); ++i)
-      sigaction(kPassedOn[i], &before_[i], nullptr);
-    sigaction(SIGALRM, &alarm_before_, nullptr);
-  }
+  ~PassingOn() { undo(); }
   PassingOn(const PassingOn&) = delete;
   PassingOn& operator=(const PassingOn&) = delete;
-  /// In the program, before it begins.
+  /// Also in the program, before it begins.
   void undo() const {
+    if (own_ != 0) sigaction(own_, &own_before_, nullptr);
     for (std::size_t i = 0; i < std::size(kPassedOn); ++i)
       sigaction(kPassedOn[i], &before_[i], nullptr);
-    sigaction(SIGALRM, &alarm_before_, nullptr);
+    sigaction(SIGCHLD, &child_before_, nullptr);
   }
 
  private:
+  int own_;
   struct sigaction before_[std::size(kPassedOn)]{};
-  struct sigaction alarm_before_ {};
+  struct sigaction child_before_ {
+  }, own_before_{};
 };
+
+std::uint64_t monotonic_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+/// Waits for the program's end, and calls `start.wake` as it asks for.
+int wait_for_end(pid_t process, const ProgramStart& start) {
+  std::optional<std::uint64_t> until;  // on monotonic_ns()
+  const auto tell = [&](Wake why) {
+    if (!start.wake) return;
+    const auto more = start.wake(process, why);
+    until.reset();
+    if (more) until = monotonic_ns() + *more;
+  };
+  tell(Wake::begun);
+  for (;;) {
+    int status = 0;
+    const auto ended = waitpid(process, &status, WNOHANG);
+    if (ended == process || (ended < 0 && errno != EINTR)) return status;
+    int wait_ms = -1;
+    if (until) {
+      const auto now = monotonic_ns();
+      constexpr std::uint64_t kMsMost = 1'000'000'000;
+      const auto left = now < *until ? (*until - now + 999'999) / 1'000'000 : 0;
+      wait_ms = static_cast<int>(std::min<std::uint64_t>(left, kMsMost));
+      if (left == 0) {
+        tell(Wake::time);
+        continue;
+      }
+    }
+    pollfd waited{.fd = wake_pipe[0], .events = POLLIN, .revents = 0};
+    if (poll(&waited, 1, wait_ms) <= 0) continue;
+    char happened[64];
+    const auto got = read(wake_pipe[0], happened, sizeof happened);
+    for (ssize_t i = 0; i < got; ++i) {
+      if (happened[i] == 's') tell(Wake::signal);
+    }
+  }
+}
 
 }  // namespace
 
@@ -158,7 +209,9 @@ Result<ProgramEnd> run_program(const ProgramStart& start) {
   int told[2];  // the errno of a program that cannot be started
   if (pipe2(told, O_CLOEXEC) != 0)
     return fail(Errc::io_error, "{}: {}", "pipe", std::strerror(errno));
-  const PassingOn passing;
+  if (wake_pipe[0] < 0 && pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK) != 0)
+    return fail(Errc::io_error, "{}: {}", "pipe", std::strerror(errno));
+  const PassingOn passing(start.signal);
   const auto process = fork();
   if (process < 0) return fail(Errc::io_error, "{}: {}", "fork", std::strerror(errno));
   if (process == 0) {
@@ -179,37 +232,12 @@ Result<ProgramEnd> run_program(const ProgramStart& start) {
   } while (got < 0 && errno == EINTR);
   ::close(told[0]);
 
-  timer_t timer{};
-  bool waits = start.call_after_ns.has_value() && got != sizeof error;
-  if (waits) {
-    struct sigevent event {};
-    event.sigev_notify = SIGEV_SIGNAL;
-    event.sigev_signo = SIGALRM;
-    itimerspec when{};
-    when.it_value.tv_sec = static_cast<time_t>(*start.call_after_ns / 1'000'000'000u);
-    when.it_value.tv_nsec = static_cast<long>(*start.call_after_ns % 1'000'000'000u);
-    if (when.it_value.tv_sec == 0 && when.it_value.tv_nsec == 0) when.it_value.tv_nsec = 1;
-    // Again and again, since the first may come before the wait.
-    when.it_interval.tv_nsec = 200'000'000;
-    waits = timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 &&
-            timer_settime(timer, 0, &when, nullptr) == 0;
-  }
-  const bool has_timer = waits;
-  timespec begun{};
-  clock_gettime(CLOCK_MONOTONIC, &begun);
   int status = 0;
-  while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
-    if (!waits) continue;
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    const auto passed = static_cast<std::uint64_t>(now.tv_sec - begun.tv_sec) * 1'000'000'000u +
-                        static_cast<std::uint64_t>(now.tv_nsec) -
-                        static_cast<std::uint64_t>(begun.tv_nsec);
-    if (passed + 1'000'000u < *start.call_after_ns) continue;
-    start.call(start.argument);
-    waits = false;
+  if (got == sizeof error) {
+    waitpid(process, &status, 0);
+  } else {
+    status = wait_for_end(process, start);
   }
-  if (has_timer) timer_delete(timer);
   the_program = 0;
   if (got == sizeof error) {
     return fail(Errc::usage, "{}: {}: expected a program that can be run", start.command[0],

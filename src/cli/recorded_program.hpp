@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,6 +23,10 @@ class DriverDoor {
 
   const std::string& driver() const noexcept { return driver_; }      ///< The real libcuda.so.1.
   const std::string& recorder() const noexcept { return recorder_; }  ///< libemm-record.so.
+  /// The driver loads the recorder too, for programs that pass the folder by and are seen by CUPTI.
+  std::pair<std::string, std::string> injection() const {
+    return {"CUDA_INJECTION64_PATH", recorder_};
+  }
   /// Variables of the program's environment.
   std::vector<std::pair<std::string, std::string>> variables() const;
   /// What open() wrote.
@@ -40,12 +45,15 @@ struct ProgramEnd {
   pid_t process = 0;
   int code = 0;  ///< Its exit code; 128 and the signal's number where a signal ended it.
 };
+enum class Wake : std::uint8_t { begun, signal, time };
 struct ProgramStart {
   std::vector<std::string> command;
   std::vector<std::pair<std::string, std::string>> variables{};
-  std::optional<std::uint64_t> call_after_ns{};  ///< Calls `call` after that long, once.
-  void (*call)(void*) = nullptr;
-  void* argument = nullptr;
+  /// A signal that is ours and not the program's; 0: none.
+  int signal = 0;
+  /// Is called when the program has begun, when the signal came, and when the time that it answered
+  /// last is over. Answers how long to wait for that time; nothing: for ever.
+  std::function<std::optional<std::uint64_t>(pid_t process, Wake why)> wake{};
 };
 /// Errors: usage where the program cannot be started.
 Result<ProgramEnd> run_program(const ProgramStart& start);

@@ -10,6 +10,7 @@
 #include "base/text.hpp"
 #include "cli/both.hpp"
 #include "cli/held_segments.hpp"
+#include "cli/known_blocks.hpp"
 #include "cli/load.hpp"
 #include "cli/recorded_settings.hpp"
 #include "format/json_value.hpp"
@@ -212,7 +213,9 @@ Result<std::string> ReportInputs::page(Console& console) const {
       if (!words.empty()) sink.set_held(HeldSegments::from_text(words.front()));
     }
     console.step(text::format("{}: curves and addresses", names.back()));
-    traces.push_back(report::trace_part(recorded, lifetimes, replayed, path));
+    traces.push_back(report::trace_part(recorded, lifetimes, replayed,
+                                        known_blocks(recorded.recording(), lifetimes, of_pytorch),
+                                        path));
     if (auto advised = advise(console, recorded.recording(), lifetimes, of_pytorch, traces.back());
         !advised) {
       return advised.error();

@@ -139,11 +139,13 @@ void Checker::ending(std::uint32_t device, std::uint32_t id, DevicePtr ptr, Stre
   if (freed_on == own) {
     last_use(allocation->uses, streams_.mark(own));
   } else {
-    // If the freeing stream has waited for the memory's own stream since the memory's birth, that
-    // wait handed the memory over: the work on the own stream ended there.
+    // If the freeing stream or the host has waited for the memory's own stream since the memory's
+    // birth, that wait handed the memory over: the work on the own stream ended there.
     const auto known = streams_.known(freed_on, own);
     const bool handed_over = known >= allocation->birth.at;
-    last_use(allocation->uses, handed_over ? Point{own, known} : streams_.mark(own));
+    last_use(allocation->uses, handed_over                        ? Point{own, known}
+                               : streams_.done(allocation->birth) ? allocation->birth
+                                                                  : streams_.mark(own));
     last_use(allocation->uses, streams_.mark(freed_on));
   }
   streams_.end_of_memory(own);

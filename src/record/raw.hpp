@@ -19,7 +19,8 @@ inline constexpr std::size_t kHeaderBytes = 8192;
 inline constexpr std::size_t kBlockBytes = std::size_t{128} << 10;
 inline constexpr std::size_t kDevicesMost = 16;
 inline constexpr std::size_t kContextsMost = 200;
-/// The `seq` of a `thread` record, which has no place in the order.
+/// The `seq` of a record that has no place in the order: `thread`, `frame_text`, `stack` and
+/// `about`. The last four numbers of a piece are its text, or its frames, of 32 bits each.
 inline constexpr std::uint64_t kNoPlace = ~std::uint64_t{0};
 
 /// What a record is about. A number keeps its meaning for ever, so new ones come at the end.
@@ -86,6 +87,10 @@ enum class Call : std::uint16_t {
   mem_get_info,  ///< `address` is what is free, `size` is all.
   module_load,
   module_unload,
+  frame_text,  ///< Frame `ticks` has `duration` characters: piece `flags`, of 32.
+  stack,       ///< Stack `ticks` has `duration` frames, innermost first: piece `flags`, of 8.
+  about,       ///< The thread's next record was made by stack `address` for request `size`.
+  window,      ///< Recording begins, or begins again, and is window `address`. What lives follows.
   count_
 };
 
@@ -112,6 +117,8 @@ static_assert(sizeof(Record) == 64 && std::is_trivially_copyable_v<Record>);
 namespace record_flag {
 /// The call was failed by `emmctl run`, and did not reach the driver.
 inline constexpr std::uint32_t injected = 1;
+/// The call was made before recording began, and what it gave lives.
+inline constexpr std::uint32_t preexisting = 2;
 }  // namespace record_flag
 
 /// The first bytes of a block. It is as large as a record.
@@ -160,7 +167,7 @@ static_assert(sizeof(FileHeader) <= kHeaderBytes);
 
 /// A page that `emmctl record` and the recorded processes share: the file "control" beside theirs.
 struct Control {
-  std::uint32_t on;  ///< 0: calls are passed on without a record.
+  std::uint32_t on;  ///< 0: calls are passed on without a record. Else how often it began.
 };
 
 }  // namespace emm::record

@@ -1,20 +1,50 @@
 #include "report/page.hpp"
 
+#include <algorithm>
 #include <array>
 
+#include "base/text.hpp"
+#include "base/utf8.hpp"
 #include "format/json_writer.hpp"
 
 namespace emm::report {
 namespace {
 
-/// JSON as a script element may hold it: no "<" can end the element or begin a comment.
+/// The character that an escape of a JSON string stands for ("\\u202e"), as UTF-8; nothing where it
+/// is none, or half of one.
+std::string escaped_character(std::string_view escape) {
+  if (!escape.starts_with("\\u") || escape.size() < 6) return {};
+  const auto code = text::to_u64(text::format("0x{}", escape.substr(2, 4))).value_or(0xd800);
+  const auto six = [&](int shift) { return static_cast<char>(0x80 | ((code >> shift) & 0x3f)); };
+  if (code < 0x80) return std::string(1, static_cast<char>(code));
+  if (code < 0x800) return {static_cast<char>(0xc0 | code >> 6), six(0)};
+  if (code >= 0xd800 && code < 0xe000) return {};
+  return {static_cast<char>(0xe0 | code >> 12), six(6), six(0)};
+}
+
+/// JSON as a script element may hold it: no "<" can end the element or begin a comment. Characters
+/// that a browser obeys or does not show, as marks of direction are, become their names: words of a
+/// plugin can then not turn those beside them around.
 void append_safe(std::string& out, std::string_view json) {
-  for (const char c : json) {
+  while (!json.empty()) {
+    const char c = json.front();
+    std::size_t length = 1;
     if (c == '<') {
       out += "\\u003c";
+    } else if (c == '\\' || static_cast<unsigned char>(c) >= 0x7f) {
+      const auto escape = escaped_character(json);
+      const auto character = escape.empty() ? json : std::string_view(escape);
+      length = !escape.empty() ? 6
+               : c == '\\'     ? 2
+                               : std::max<std::size_t>(text::utf8_length(json), 1);
+      if (text::utf8_length(character) != 0 && text::is_hidden(character))
+        out += "\\\\u{" + text::hex(text::code_point(character)).substr(2) + '}';
+      else
+        out += json.substr(0, length);
     } else if (c != '\n') {
       out.push_back(c);
     }
+    json.remove_prefix(std::min(length, json.size()));
   }
 }
 

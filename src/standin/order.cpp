@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "standin/calls.hpp"
+#include "standin/graph.hpp"
 
 using namespace emm::standin;
 
@@ -50,21 +51,26 @@ Code cuStreamDestroy_v2(Handle on) {
   return in_context([&](emm::Driver& driver) { return driver.stream_destroy(stream(on)); });
 }
 Code cuStreamSynchronize(Handle on) {
+  if (graph::is_capturing(on)) return graph::refuse(on);
   return in_context([&](emm::Driver& driver) { return driver.stream_synchronize(stream(on)); });
 }
 Code cuStreamQuery(Handle on) {
+  if (graph::is_capturing(on)) return graph::refuse(on);
   return ask([&](emm::Driver& driver) { return driver.stream_query(stream(on)); });
 }
 Code cuStreamWaitEvent(Handle on, Handle event, unsigned) {
+  if (graph::join(on, event)) return Machine::kSuccess;
   return in_context(
       [&](emm::Driver& driver) { return driver.stream_wait_event(stream(on), {event}); });
 }
 Code cuLaunchHostFunc(Handle on, HostFunction function, void* argument) {
+  if (graph::is_capturing(on)) return graph::add_host_function(on, function, argument);
   return in_context(
       [&](emm::Driver& driver) { return driver.launch_host_func(stream(on), function, argument); });
 }
 Code cuStreamAddCallback(Handle on, Callback callback, void* argument, unsigned flags) {
   if (flags != 0) return Machine::kInvalidValue;
+  if (graph::is_capturing(on)) return graph::refuse(on);
   auto call = std::make_unique<CallbackCall>(CallbackCall{callback, on, argument});
   const auto code = cuLaunchHostFunc(on, run, call.get());
   if (code == Machine::kSuccess) (void)call.release();  // run() ends it
@@ -80,9 +86,12 @@ Code cuEventDestroy_v2(Handle event) {
     const std::lock_guard lock(recorded_mutex);
     recorded().erase(event);
   }
+  graph::forget_event(event);
   return in_context([&](emm::Driver& driver) { return driver.event_destroy({event}); });
 }
 Code cuEventRecord(Handle event, Handle on) {
+  if (graph::is_capturing(on)) return graph::add_event(event, on);
+  graph::forget_event(event);
   const auto code =
       in_context([&](emm::Driver& driver) { return driver.event_record({event}, stream(on)); });
   if (code != Machine::kSuccess) return code;

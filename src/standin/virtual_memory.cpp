@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "standin/calls.hpp"
+#include "standin/graph.hpp"
 
 using namespace emm::standin;
 
@@ -135,10 +136,12 @@ Code cuMemPoolGetAttribute(Handle pool, int attribute, void* to) {
   return Machine::kSuccess;
 }
 Code cuMemAllocAsync(Address* out, std::size_t size, Handle on) {
+  if (graph::is_capturing(on)) return graph::add_alloc(out, size, on);
   return in_context([&](emm::Driver& driver) { return driver.mem_alloc_async(size, stream(on)); },
                     [&](emm::DevicePtr ptr) { *out = ptr.value; });
 }
 Code cuMemAllocFromPoolAsync(Address* out, std::size_t size, Handle pool, Handle on) {
+  if (graph::is_capturing(on)) return graph::add_alloc(out, size, on);
   return in_context(
       [&](emm::Driver& driver) {
         return driver.mem_alloc_from_pool_async(size, {pool}, stream(on));
@@ -146,6 +149,7 @@ Code cuMemAllocFromPoolAsync(Address* out, std::size_t size, Handle pool, Handle
       [&](emm::DevicePtr ptr) { *out = ptr.value; });
 }
 Code cuMemFreeAsync(Address ptr, Handle on) {
+  if (graph::is_capturing(on)) return graph::add_free(ptr, on);
   return in_context([&](emm::Driver& driver) { return driver.mem_free_async({ptr}, stream(on)); });
 }
 

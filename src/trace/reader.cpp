@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/text.hpp"
+#include "trace/compact/reader.hpp"
 #include "trace/document_reader.hpp"
 #include "trace/flat_line.hpp"
 #include "trace/header_reader.hpp"
@@ -83,6 +84,10 @@ class Reading {
   Status run() {
     auto first = source_.peek(kPeekBytes);
     if (!first) return std::move(first).error();
+    if (is_compact(*first)) {
+      if (auto read = read_compact(source_, sink_, options_, summary_); !read) return read;
+      return sink_.finish();
+    }
     if (first->starts_with("\xef\xbb\xbf")) {
       return fail(Errc::parse_error, "{}:1:1: a byte order mark: expected UTF-8 without one",
                   name_);

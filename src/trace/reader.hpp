@@ -25,8 +25,9 @@ struct ReadSummary {
   std::string torn_where;  ///< "run.jsonl:1841: the file ends inside a line"
 };
 
-/// Reads the trace format, JSON Lines or one document, told apart by the first line, into `sink`,
-/// in memory bounded by the longest line (Lines) or the longest event (document). Errors are
+/// Reads the trace format, compact, JSON Lines or one document, told apart by the first bytes and
+/// the first line, into `sink`, in memory bounded by a few blocks (compact), the longest line
+/// (Lines) or the longest event (document). Errors are
 /// parse_error, worded "run.json:1841:7: \"size\" is -4096: expected a count of bytes", or the
 /// sink's own.
 Result<ReadSummary> read(format::ByteSource& source, OperationSink& sink,

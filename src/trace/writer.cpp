@@ -299,13 +299,7 @@ class LinesWriter final : public OperationSink {
  public:
   explicit LinesWriter(format::ByteSink& out) : out_(out) {}
 
-  Status on_header(const Header& header) override {
-    line_.clear();
-    JsonWriter json(line_);
-    put_header(line_, json, header);
-    line_.append("}\n");
-    return out_.write(line_);
-  }
+  Status on_header(const Header& header) override { return out_.write(header_text(header) + '\n'); }
   Status on_operation(const Operation& operation) override {
     line_.clear();
     put_operation(line_, operation);
@@ -350,7 +344,16 @@ class DocumentWriter final : public OperationSink {
 
 }  // namespace
 
+std::string header_text(const Header& header) {
+  std::string out;
+  JsonWriter json(out);
+  put_header(out, json, header);
+  out.push_back('}');
+  return out;
+}
+
 std::unique_ptr<OperationSink> make_writer(format::ByteSink& out, Form form) {
+  if (form == Form::compact) return make_compact_writer(out);
   if (form == Form::lines) return std::make_unique<LinesWriter>(out);
   return std::make_unique<DocumentWriter>(out);
 }

@@ -60,6 +60,11 @@ std::string ratio(std::uint64_t bytes, std::uint64_t of) {
                  : text::fixed(static_cast<double>(bytes) / static_cast<double>(of), 3);
 }
 
+/// No time at all is that of a manager that makes no call of a driver whose clock is a model.
+std::string time_of(const MedianInterval& interval) {
+  return interval.median == 0 ? std::string("-") : text::fixed(interval.median, 1);
+}
+
 std::string in_markdown(std::string_view words) {
   std::string out;
   for (const char c : words) {
@@ -81,8 +86,8 @@ std::string against_first(const ComparedRow& row) {
   std::vector<std::string> words;
   for (const auto& verdict : row.verdicts) {
     if (verdict.place != std::size_t{0}) continue;
-    if (verdict.measure == "ns_per_event") words.push_back("time " + in_words(verdict));
-    if (verdict.measure == "reserved") words.push_back("reserved " + in_words(verdict));
+    if (verdict.measure == "ns_per_event") words.push_back("time " + in_words_with_doubt(verdict));
+    if (verdict.measure == "reserved") words.push_back("reserved " + in_words_with_doubt(verdict));
   }
   return text::join(words, ", ");
 }
@@ -141,10 +146,14 @@ const Measure* measure_of(std::string_view name) {
   return nullptr;
 }
 
-std::string shown(const Measure& measure, double value) {
-  if (measure.bytes) return units::bytes(static_cast<std::uint64_t>(value));
-  return text::fixed(value,
-                     value == static_cast<double>(static_cast<std::uint64_t>(value)) ? 0 : 2);
+/// The same by name alone.
+const std::vector<MeasureName>& measure_names() {
+  static const auto names = [] {
+    std::vector<MeasureName> all;
+    for (const auto& measure : kMeasures) all.push_back({measure.name, measure.bytes});
+    return all;
+  }();
+  return names;
 }
 
 }  // namespace
@@ -163,7 +172,17 @@ std::optional<RecordedPeak> recorded_peak(const trace::Trace& trace) {
   if (most == 0) return std::nullopt;
   const auto& header = trace.header();
   const bool torch = header.framework.starts_with("torch") || header.tool.starts_with("torch");
-  return RecordedPeak{.name = torch ? "PyTorch as recorded" : "as recorded", .bytes = most};
+  bool refused = false;
+  for (std::size_t event = 0; event < trace.size() && !refused; ++event)
+    refused = inspect::is_refused(trace[event]);
+  return RecordedPeak{
+      .name = torch ? "PyTorch as recorded" : "as recorded", .bytes = most, .refused = refused};
+}
+
+std::optional<Below> RecordedPeak::below(std::uint64_t bound, std::uint64_t peak_live) const {
+  if (bytes >= bound) return std::nullopt;
+  if (refused) return Below::not_served;
+  return bytes < peak_live ? Below::not_counted : Below::waits;
 }
 
 std::vector<ComparedRow> rows_of(const Comparison& comparison, const trace::Trace& trace) {
@@ -230,12 +249,12 @@ std::string to_markdown(const std::vector<ComparedRow>& rows) {
   for (const auto& row : rows) {
     out += text::format("| {} |", in_markdown(file_name(row.trace)));
     if (devices) out += text::format(" {} |", in_markdown(row.device));
-    out += text::format(
-        " {} | {} | {} | {} | {} | {} | {} | {} |\n", in_markdown(row.manager),
-        units::bytes(row.peak_reserved), ratio(row.peak_reserved, row.peak_live),
-        ratio(row.peak_reserved, row.no_wait), row.timed ? text::fixed(row.warm.median, 1) : "",
-        row.timed ? text::fixed(row.first.median, 1) : "",
-        row.timed ? text::grouped(row.failures) : "", in_markdown(against_first(row)));
+    out +=
+        text::format(" {} | {} | {} | {} | {} | {} | {} | {} |\n", in_markdown(row.manager),
+                     units::bytes(row.peak_reserved), ratio(row.peak_reserved, row.peak_live),
+                     ratio(row.peak_reserved, row.no_wait), row.timed ? time_of(row.warm) : "",
+                     row.timed ? time_of(row.first) : "",
+                     row.timed ? text::grouped(row.failures) : "", in_markdown(against_first(row)));
   }
   return out;
 }
@@ -276,31 +295,10 @@ Result<Gate> Gate::parse(const std::string& words) {
     gate.measure_ = measure->name;
     return gate;
   }
-  const auto sign = words.find_first_of("<>");
-  const auto name = text::trim(std::string_view(words).substr(0, sign));
-  const auto* measure = measure_of(name);
-  if (sign == std::string::npos || measure == nullptr) {
-    std::vector<std::string_view> known;
-    for (const auto& each : kMeasures) known.push_back(each.name);
-    return fail(Errc::usage, "--fail-if {}: expected < or > between one of {} and a bound", words,
-                text::join(known));
-  }
-  gate.measure_ = measure->name;
-  gate.above_ = words[sign] == '>';
-  gate.or_equal_ = sign + 1 < words.size() && words[sign + 1] == '=';
-  auto bound = text::trim(std::string_view(words).substr(sign + (gate.or_equal_ ? 2 : 1)));
-  gate.relative_ = bound.ends_with('x');
-  if (gate.relative_) bound.remove_suffix(1);
-  auto number = text::to_double(bound);
-  if (!number && measure->bytes && !gate.relative_) {
-    if (const auto bytes = units::parse_bytes(bound)) number = static_cast<double>(*bytes);
-  }
-  if (!number || !(*number >= 0)) {
-    return fail(Errc::usage,
-                "--fail-if {}: expected a bound such as 1.02x of the baseline, or a {}", words,
-                measure->bytes ? "size" : "number");
-  }
-  gate.bound_ = *number;
+  auto condition = Condition::parse(words, measure_names());
+  if (!condition) return std::move(condition).error();
+  gate.measure_ = condition->measure();
+  gate.condition_ = std::move(*condition);
   return gate;
 }
 
@@ -318,15 +316,15 @@ Result<std::vector<GateFailure>> Gate::failures(const std::vector<ComparedRow>& 
         if (verdict.place != std::size_t{0} || verdict.measure != measure_ ||
             verdict.standing != *standing_)
           continue;
-        out.push_back(
-            {place, text::format("--fail-if {}: {} on {}: {} is {} against {}", words_, row.manager,
-                                 row.trace, measure_, in_words(verdict), verdict.against)});
+        out.push_back({place, text::format("--fail-if {}: {} on {}: {} is {} against {}", words_,
+                                           row.manager, row.trace, measure_,
+                                           in_words_with_doubt(verdict), verdict.against)});
       }
       continue;
     }
-    auto bound = bound_;
-    std::string than = shown(measure, bound);
-    if (relative_) {
+    auto bound = condition_->bound();
+    std::string than = condition_->shown(bound);
+    if (condition_->is_relative()) {
       const auto* before = find(baseline, row, with_device);
       if (before == nullptr) {
         return fail(Errc::usage, "--baseline {}: expected {} on {} in it", baseline_path,
@@ -334,21 +332,18 @@ Result<std::vector<GateFailure>> Gate::failures(const std::vector<ComparedRow>& 
       }
       const auto value = measure.of(*before);
       // The bound lies where the saved interval is most lenient.
-      bound *= above_ ? value.high : value.low;
-      than = text::format("{}, {} times the baseline's {}", shown(measure, bound),
-                          text::fixed(bound_, 3), shown(measure, value.median));
+      bound *= condition_->above() ? value.high : value.low;
+      than = text::format("{}, {} times the baseline's {}", condition_->shown(bound),
+                          text::fixed(condition_->bound(), 3), condition_->shown(value.median));
     }
     const auto value = measure.of(row);
-    const auto sure = above_ ? value.low : value.high;
-    const bool fails = or_equal_ ? (above_ ? sure >= bound : sure <= bound)
-                                 : (above_ ? sure > bound : sure < bound);
-    if (!fails) continue;
+    if (!condition_->holds(value.low, value.high, bound)) continue;
     out.push_back(
         {place, text::format("--fail-if {}: {} on {}: {} is {}, {} than {}", words_, row.manager,
-                             row.trace, measure_, shown(measure, value.median),
-                             or_equal_ ? "no better"
-                             : above_  ? "more"
-                                       : "less",
+                             row.trace, measure_, condition_->shown(value.median),
+                             condition_->or_equal() ? "no better"
+                             : condition_->above()  ? "more"
+                                                    : "less",
                              than)});
   }
   return out;
@@ -422,8 +417,8 @@ std::string to_svg(const std::vector<ComparedRow>& rows) {
       if (row.warm.high > row.warm.low)
         svg.line({left + ns * row.warm.low, y}, {left + ns * row.warm.high, y}, kLiveLine, 2);
       const auto ratio = standing_of(row, "ns_per_event");
-      const auto words = text::fixed(row.warm.median, 1) +
-                         (ratio.empty() ? std::string() : text::format(", {}", ratio));
+      const auto words =
+          time_of(row.warm) + (ratio.empty() ? std::string() : text::format(", {}", ratio));
       svg.text({left + ns * row.warm.high + 6, y + 4}, words, {.size = 11});
     }
     y += kSvgLine;
@@ -457,7 +452,7 @@ std::string to_junit(const std::vector<ComparedRow>& rows, const std::vector<Gat
             ? std::string()
             : failure(text::format("{} failures, {} violations", row.failures, row.violations)));
     for (const auto& verdict : row.verdicts) {
-      const auto words = xml(in_words(verdict));
+      const auto words = xml(in_words_with_doubt(verdict));
       if (verdict.standing == Standing::inconclusive) ++skipped;
       add(row, text::format("{} against {}", verdict.measure, verdict.against),
           verdict.standing == Standing::inconclusive

@@ -134,18 +134,23 @@ void add_ratios(std::vector<std::string>& row, const Held& held, bool streams) {
   if (streams) row.push_back(held.ratio(held.need.no_wait));
 }
 
+/// Names of managers up to this length stand in the head of a column.
+constexpr std::size_t kNameInHead = 12;
+
 /// With several devices, what is held of each is a table of its own.
 Rows rows(const Comparison& comparison, const std::optional<RecordedPeak>& recorded) {
   const bool streams = streams_matter(comparison), one_device = comparison.needs.size() == 1;
   const bool simulated = comparison.clock == "simulated", beside = is_beside_model(comparison);
-  Rows out{
-      {"",
-       simulated ? "driver ns"
-       : beside  ? "ns here"
-                 : "ns/event",
-       "first",
-       text::format("{}{}", beside ? "ns here/" : "over ", comparison.contestants.front().manager),
-       "reserved"}};
+  Rows out{{"",
+            simulated ? "driver ns"
+            : beside  ? "ns here"
+                      : "ns/event",
+            "first",
+            text::format("{}{}", beside ? "ns here/" : "over ",
+                         comparison.contestants.front().manager.size() <= kNameInHead
+                             ? std::string_view(comparison.contestants.front().manager)
+                             : "first"),
+            "reserved"}};
   if (one_device) {
     out[0].emplace_back("/live");
     if (streams) out[0].emplace_back("/no-wait");
@@ -177,7 +182,10 @@ Rows rows(const Comparison& comparison, const std::optional<RecordedPeak>& recor
     if (one_device) {
       const auto& need = comparison.needs.front();
       const auto of = [&](std::uint64_t bound) {
-        return bound == 0 ? std::string("-") : fixed(over(recorded->bytes, bound), 3);
+        const auto why = recorded->below(bound, need.peak_live);
+        return bound == 0 ? std::string("-")
+                          : fixed(over(recorded->bytes, bound), 3) +
+                                std::string(why ? mark_of(*why).sign : "");
       };
       row[at + 1] = of(need.peak_live);
       if (streams) row[at + 2] = of(need.no_wait);
@@ -252,8 +260,18 @@ std::string devices_tables(const Comparison& comparison) {
   return out;
 }
 
+/// Lines two characters in, and two more from the second on.
+std::string indented(std::string_view words, std::size_t width) {
+  std::string out = "  ";
+  for (const auto letter : inspect::wrapped(words, width - 4))
+    out += letter == '\n' ? std::string("\n    ") : std::string(1, letter);
+  out.erase(out.size() - 4);
+  return out;
+}
+
 /// What the signs beside ratios mean, of those that there are.
-std::string footnotes(const Comparison& comparison, std::size_t width) {
+std::string footnotes(const Comparison& comparison, const std::optional<RecordedPeak>& recorded,
+                      std::size_t width) {
   std::string out;
   const auto shown = [&](Below why) {
     for (const auto& need : comparison.needs) {
@@ -261,22 +279,44 @@ std::string footnotes(const Comparison& comparison, std::size_t width) {
         const auto held = held_by(each, need);
         if (held.below(need.peak_live) == why || held.below(need.no_wait) == why) return true;
       }
+      if (recorded && comparison.needs.size() == 1 &&
+          (recorded->below(need.peak_live, need.peak_live) == why ||
+           recorded->below(need.no_wait, need.peak_live) == why)) {
+        return true;
+      }
     }
     return false;
   };
   for (const auto why : {Below::waits, Below::not_served, Below::hazard, Below::not_counted}) {
     const auto& mark = mark_of(why);
     if (!shown(why)) continue;
-    out += text::format("  {} ", mark.sign);
-    for (const auto letter : inspect::wrapped(mark.words, width - 4))
-      out += letter == '\n' ? std::string("\n    ") : std::string(1, letter);
-    out.erase(out.size() - 4);
+    out += indented(text::format("{} {}", mark.sign, mark.words), width);
+  }
+  return out;
+}
+
+/// Why verdicts of that table are inconclusive: a sentence for each manager and reason.
+std::string doubts(const Comparison& comparison,
+                   const std::vector<std::vector<PairVerdict>>& verdicts, std::size_t width) {
+  std::string out;
+  for (std::size_t i = 1; i < verdicts.size(); ++i) {
+    for (const auto doubt :
+         {Doubt::other_work, Doubt::few_rounds, Doubt::wide_interval, Doubt::no_time}) {
+      const bool is_there =
+          std::any_of(verdicts[i].begin(), verdicts[i].end(), [&](const PairVerdict& verdict) {
+            return verdict.place == std::size_t{0} && verdict.doubt == doubt;
+          });
+      if (!is_there) continue;
+      out += indented(text::format("{} is inconclusive: {}", comparison.contestants[i].manager,
+                                   words_of(doubt)),
+                      width);
+    }
   }
   return out;
 }
 
 /// What each manager is beside the first, by measure.
-std::string verdict_table(const Comparison& comparison) {
+std::string verdict_table(const Comparison& comparison, std::size_t width) {
   if (comparison.contestants.size() < 2) return {};
   struct Column {
     std::string_view measure, head;
@@ -313,7 +353,7 @@ std::string verdict_table(const Comparison& comparison) {
   }
   return text::format("\nwithin {} % is the same:\n",
                       fixed(100 * comparison.threshold, comparison.threshold < 0.01 ? 1 : 0)) +
-         out;
+         out + doubts(comparison, verdicts, width);
 }
 
 std::string heading(const Comparison& comparison, const trace::Trace& trace) {
@@ -338,18 +378,25 @@ void interval_to_json(format::JsonWriter& json, std::string_view name,
   json.member("high", interval->high).member("confidence", interval->confidence).end_object();
 }
 
-void held_to_json(format::JsonWriter& json, const Held& held) {
+/// `below` says why the reserved bytes are less than a bound.
+template <class BelowBound>
+void ratios_to_json(format::JsonWriter& json, const inspect::Need& need, std::uint64_t reserved,
+                    const BelowBound& below) {
   const auto why = [&](std::string_view name, std::uint64_t bound) {
-    const auto below = held.below(bound);
-    json.member(name, below ? std::optional(mark_of(*below).name) : std::nullopt);
+    const auto found = below(bound);
+    json.member(name, found ? std::optional(mark_of(*found).name) : std::nullopt);
   };
-  json.begin_object().member("device", held.need.device);
-  json.member("peak_reserved_bytes", held.reserved);
-  json.member("reserved_over_peak_live", over(held.reserved, held.need.peak_live));
-  why("below_peak_live", held.need.peak_live);
-  json.member("reserved_over_no_wait_need", over(held.reserved, held.need.no_wait));
-  why("below_no_wait_need", held.need.no_wait);
+  json.begin_object().member("device", need.device);
+  json.member("peak_reserved_bytes", reserved);
+  json.member("reserved_over_peak_live", over(reserved, need.peak_live));
+  why("below_peak_live", need.peak_live);
+  json.member("reserved_over_no_wait_need", over(reserved, need.no_wait));
+  why("below_no_wait_need", need.no_wait);
   json.end_object();
+}
+void held_to_json(format::JsonWriter& json, const Held& held) {
+  ratios_to_json(json, held.need, held.reserved,
+                 [&](std::uint64_t bound) { return held.below(bound); });
 }
 
 }  // namespace
@@ -379,10 +426,12 @@ std::string to_text(const Comparison& comparison, const trace::Trace& trace, int
         text::format(". The replay itself takes {} ns of each event", times_of(*comparison.engine));
   }
   out += inspect::wrapped(how, static_cast<std::size_t>(width)) + '\n';
-  out += table(rows(comparison, recorded_peak(trace)));
+  const auto recorded = recorded_peak(trace);
+  out += table(rows(comparison, recorded));
   if (comparison.needs.size() > 1) out += devices_tables(comparison);
-  out += footnotes(comparison, static_cast<std::size_t>(std::min(width, 80)));
-  out += verdict_table(comparison);
+  const auto narrow = static_cast<std::size_t>(std::min(width, 80));
+  out += footnotes(comparison, recorded, narrow);
+  out += verdict_table(comparison, narrow);
   for (const auto& each : comparison.contestants) {
     if (!each.judged.first_failure) continue;
     out += log::failure_to_text(text::format("\n{} fails", each.manager),
@@ -451,7 +500,13 @@ std::string to_json(const Comparison& comparison, const trace::Trace& trace) {
   const auto recorded = recorded_peak(trace);
   if (recorded) {
     json.begin_object().member("manager", recorded->name);
-    json.member("peak_reserved_bytes", recorded->bytes).end_object();
+    json.member("peak_reserved_bytes", recorded->bytes).key("devices").begin_array();
+    if (comparison.needs.size() == 1) {
+      const auto& need = comparison.needs.front();
+      ratios_to_json(json, need, recorded->bytes,
+                     [&](std::uint64_t bound) { return recorded->below(bound, need.peak_live); });
+    }
+    json.end_array().end_object();
   } else {
     json.null();
   }
@@ -462,6 +517,7 @@ std::string to_json(const Comparison& comparison, const trace::Trace& trace) {
     for (const auto& verdict : own) {
       json.begin_object().member("manager", verdict.manager).member("against", verdict.against);
       json.member("measure", verdict.measure).member("verdict", name(verdict.standing));
+      json.member("doubt", verdict.doubt ? std::optional(name(*verdict.doubt)) : std::nullopt);
       interval_to_json(json, "ratio", verdict.ratio);
       json.end_object();
     }

@@ -66,14 +66,21 @@ class Pair {
     verdict.measure = measure;
     verdict.ratio = ratio_of(one, other);
     if (verdict.ratio) verdict.standing = standing_of(*verdict.ratio, threshold());
+    if (verdict.standing == Standing::inconclusive) {
+      verdict.doubt = !verdict.ratio                                 ? Doubt::no_time
+                      : verdict.ratio->confidence < kConfidenceLeast ? Doubt::few_rounds
+                                                                     : Doubt::wide_interval;
+    }
     add(std::move(verdict), true);
   }
 
   void add(PairVerdict verdict, bool of_the_same_work) {
     verdict.manager = one_.manager;
     verdict.against = other_.manager;
-    if (of_the_same_work && not_done(one_) != not_done(other_))
+    if (of_the_same_work && not_done(one_) != not_done(other_)) {
       verdict.standing = Standing::inconclusive;
+      verdict.doubt = Doubt::other_work;
+    }
     out_.push_back(std::move(verdict));
   }
 
@@ -96,6 +103,34 @@ std::string_view name(Standing standing) noexcept {
       break;
   }
   return "inconclusive";
+}
+
+std::string_view name(Doubt doubt) noexcept {
+  switch (doubt) {
+    case Doubt::other_work:
+      return "other_work";
+    case Doubt::few_rounds:
+      return "few_rounds";
+    case Doubt::wide_interval:
+      return "wide_interval";
+    case Doubt::no_time:
+      break;
+  }
+  return "no_time";
+}
+
+std::string_view words_of(Doubt doubt) noexcept {
+  switch (doubt) {
+    case Doubt::other_work:
+      return "the two did not serve the same operations";
+    case Doubt::few_rounds:
+      return "too few rounds for an interval with 95 %";
+    case Doubt::wide_interval:
+      return "the interval is too wide to tell";
+    case Doubt::no_time:
+      break;
+  }
+  return "no round took any time";
 }
 
 Standing standing_of(const MedianInterval& ratio, double threshold) noexcept {
@@ -124,7 +159,10 @@ std::vector<std::vector<PairVerdict>> verdicts_of(const Comparison& comparison,
                       static_cast<double>(*recorded), comparison.threshold);
     verdict.manager = all[i].manager;
     verdict.against = recorded_name;
-    if (not_done(all[i]) != 0) verdict.standing = Standing::inconclusive;
+    if (not_done(all[i]) != 0) {
+      verdict.standing = Standing::inconclusive;
+      verdict.doubt = Doubt::other_work;
+    }
     own.push_back(std::move(verdict));
   }
   return out;
@@ -140,6 +178,12 @@ std::string in_words(const PairVerdict& verdict) {
   const auto low = number(ratio.low), high = number(ratio.high), median = number(ratio.median);
   if (verdict.standing != Standing::same || median != "1.00") words += " " + median;
   if (low != high) words += text::format(" [{}-{}]", low, high);
+  return words;
+}
+
+std::string in_words_with_doubt(const PairVerdict& verdict) {
+  auto words = in_words(verdict);
+  if (verdict.doubt) words += text::format(": {}", words_of(*verdict.doubt));
   return words;
 }
 

@@ -27,6 +27,8 @@ COMMANDS = {
     "convert": ["in.json", "{}"],
     "inspect": ["in.json"],
     "explain": ["in.json", "--capacity", "1GiB"],
+    "ranks": ["in.json", "in.json"],
+    "diff": ["in.json", "in.json"],
     "fit": ["in.json", "--manager", "cudart"],
     "tune": ["in.json", "--jobs", "1"],
     "minimize": ["in.json", "--capacity", "34MiB", "--manager", "cudart"],

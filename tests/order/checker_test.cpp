@@ -175,6 +175,23 @@ TEST_F(CheckerTest, AStreamThatWaitedForTheMemorysOwnHasItWhenItFreesIt) {
   EXPECT_TRUE(reuse(b).empty());
 }
 
+TEST_F(CheckerTest, AHostThatWaitedForTheMemorysOwnStreamHandedItOver) {
+  checker.allocated(0, 1, kPtr, kSize, a);
+  ASSERT_TRUE(driver().stream_synchronize(a));
+  checker.ending(0, 1, kPtr, b);
+
+  EXPECT_TRUE(reuse(b).empty());
+}
+
+TEST_F(CheckerTest, AHostThatWaitedBeforeTheBirthHandedNothingOver) {
+  checker.allocated(0, 3, kPtr + 2 * kSize, kSize, a);
+  ASSERT_TRUE(driver().stream_synchronize(a));
+  checker.allocated(0, 1, kPtr, kSize, a);
+  checker.ending(0, 1, kPtr, b);
+
+  EXPECT_EQ(reuse(b).size(), 1u);
+}
+
 TEST_F(CheckerTest, UnmappingWaitsForNobody) {
   live_and_end(a);
   ASSERT_TRUE(driver().mem_unmap(kPtr, kSize));

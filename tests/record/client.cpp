@@ -2,6 +2,7 @@
 // cuGetProcAddress for half of its functions. What it did is on its standard output.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,7 +23,9 @@ using Address = std::uint64_t;
 using Handle = std::uint64_t;
 
 void* library() {
-  static void* const opened = dlopen("libcuda.so.1", RTLD_NOW);
+  // By its full path, as some programs do.
+  const char* const full = std::getenv("CLIENT_LIBCUDA");
+  static void* const opened = dlopen(full != nullptr ? full : "libcuda.so.1", RTLD_NOW);
   if (opened == nullptr) {
     std::fprintf(stderr, "%s\n", dlerror());
     std::exit(99);
@@ -89,6 +92,12 @@ Function<Handle> event_destroy("cuEventDestroy", 12000);
 Function<Handle, Handle> event_record("cuEventRecord", 12000);
 Function<Handle> event_synchronize("cuEventSynchronize", 12000);
 Function<Handle, void (*)(void*), void*> host_function("cuLaunchHostFunc", 12000);
+Function<Handle, int> begin_capture("cuStreamBeginCapture", 12000);
+Function<Handle, Handle*> end_capture("cuStreamEndCapture", 12000);
+Function<Handle*, Handle, unsigned long long> instantiate("cuGraphInstantiateWithFlags");
+Function<Handle, Handle> launch("cuGraphLaunch", 12000);
+Function<Handle> destroy_graph("cuGraphDestroy");
+Function<Handle> destroy_executable("cuGraphExecDestroy");
 Function<> synchronize("cuCtxSynchronize", 12000);
 Function<void*, Address> ipc_export("cuIpcGetMemHandle", 12000);
 struct Location {
@@ -203,6 +212,69 @@ int every_kind() {
   return 7;
 }
 
+/// A graph that is captured on two streams and launched three times, with memory of its own; a
+/// capture that fails; host functions; memory that goes from stream to stream in order.
+int graphs() {
+  begin();
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  static std::atomic<int> ran{0};
+  Handle one = 0, two = 0, event = 0, back = 0, graph = 0, executable = 0;
+  MUST(stream_create(&one, 1));
+  MUST(stream_create(&two, 1));
+  MUST(event_create(&event, 2));
+  MUST(event_create(&back, 2));
+  Address outside = 0, inside = 0;
+  MUST(alloc_async(&outside, 4 * kMiB, one));
+  MUST(begin_capture(one, 0));
+  MUST(alloc_async(&inside, 3 * kMiB, one));
+  MUST(event_record(event, one));
+  MUST(stream_wait(two, event, 0));
+  MUST(host_function(
+      two, [](void*) { ++ran; }, nullptr));
+  MUST(event_record(back, two));
+  MUST(stream_wait(one, back, 0));
+  MUST(free_async(inside, one));
+  MUST(end_capture(one, &graph));
+  MUST(instantiate(&executable, graph, 0));
+  for (int i = 0; i < 3; ++i) MUST(launch(executable, one));
+  MUST(stream_synchronize(one));
+  std::printf("ran %d\n", ran.load());
+  MUST(destroy_executable(executable));
+  MUST(destroy_graph(graph));
+
+  MUST(begin_capture(two, 0));
+  std::printf("refused %d\n", stream_synchronize(two));
+  std::printf("ended %d\n", end_capture(two, &graph));
+
+  // What stream one freed goes to stream two behind an event.
+  MUST(event_record(event, one));
+  MUST(stream_wait(two, event, 0));
+  MUST(free_async(outside, two));
+  MUST(alloc_async(&outside, 4 * kMiB, two));
+  MUST(free_async(outside, two));
+  MUST(synchronize());
+  MUST(event_destroy(event));
+  MUST(event_destroy(back));
+  MUST(stream_destroy(one));
+  MUST(stream_destroy(two));
+  return 0;
+}
+
+/// Memory that is freed on a stream that nothing orders behind its own.
+int race() {
+  begin();
+  Handle one = 0, two = 0;
+  MUST(stream_create(&one, 1));
+  MUST(stream_create(&two, 1));
+  Address memory = 0;
+  MUST(alloc_async(&memory, 1u << 20, one));
+  MUST(free_async(memory, two));
+  MUST(alloc_async(&memory, 1u << 20, two));
+  MUST(free_async(memory, two));
+  MUST(synchronize());
+  return 0;
+}
+
 /// Memory on two devices, of which one may reach the other's.
 int two_devices() {
   const auto first = begin();
@@ -284,6 +356,59 @@ int until_killed(const char* path, int count) {
   return 0;
 }
 
+/// A service: it holds memory, says so, and allocates and frees until its standard input ends.
+int serve() {
+  begin();
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  Address held[3] = {}, range = 0;
+  for (auto& one : held) MUST(alloc(&one, 3 * kMiB));
+  Handle physical = 0;
+  AllocationProperties about;
+  MUST(reserve(&range, 4 * kMiB, 0, 0, 0));
+  MUST(create(&physical, 2 * kMiB, &about, 0));
+  MUST(map(range, 2 * kMiB, 0, physical, 0));
+  MUST(release(physical));
+  MUST(free_(held[0]));  // nobody records it
+  std::printf("ready\n");
+  std::fflush(stdout);
+  pollfd input{.fd = 0, .events = POLLIN, .revents = 0};
+  for (std::size_t i = 0; poll(&input, 1, 1) == 0; ++i) {
+    auto& one = held[1 + i % 2];
+    MUST(free_(one));
+    MUST(alloc(&one, kMiB * (1 + i % 3)));
+  }
+  MUST(unmap(range, 2 * kMiB));
+  MUST(unreserve(range, 4 * kMiB));
+  return 6;
+}
+
+}  // namespace
+
+// Call stacks name functions that the program exports.
+[[gnu::noinline, gnu::visibility("default")]] Address taken_here(std::size_t size) {
+  Address made = 0;
+  MUST(alloc(&made, size));
+  return made;
+}
+[[gnu::noinline, gnu::visibility("default")]] Address taken_there(std::size_t size) {
+  const auto made = taken_here(size);
+  asm volatile("");  // so that the call above is no jump
+  return made;
+}
+
+namespace {
+
+/// Calls from three places.
+int sites() {
+  begin();
+  for (int i = 0; i < 100; ++i) {
+    const auto a = taken_here(1024), b = taken_there(2048);
+    MUST(free_(a));
+    MUST(free_(b));
+  }
+  return 0;
+}
+
 void some_calls(int count) {
   for (int i = 0; i < count; ++i) {
     Address fresh = 0;
@@ -336,6 +461,10 @@ int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   const auto number = [&](int at) { return argc > at ? std::atoi(argv[at]) : 0; };
   if (what == "every_kind") return every_kind();
+  if (what == "graphs") return graphs();
+  if (what == "race") return race();
+  if (what == "sites") return sites();
+  if (what == "serve") return serve();
   if (what == "two_devices") return two_devices();
   if (what == "exchange") return exchange(number(2), number(3));
   if (what == "until_killed") return until_killed(argv[2], number(3));

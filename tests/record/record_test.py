@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Records programs on the simulated device, and looks at what is in the recordings.
 
-    record_test.py CASE --emmctl PROGRAM --client PROGRAM --standin FOLDER --noop FOLDER
+    record_test.py CASE --emmctl PROGRAM --client PROGRAM --standin FOLDER --noop FOLDER --cupti FOLDER
 
 Exit 0: as it must be; 1: not; 77: the case cannot run here. CASE `cost` measures and judges nothing.
 """
@@ -12,6 +12,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -41,6 +42,12 @@ class Bench:
 
     def trace(self, name="run.jsonl"):
         return [json.loads(line) for line in (self.folder / name).read_text().splitlines()]
+
+    def operations(self, name="run.jsonl"):
+        """One after the other, since a recording may be large."""
+        with open(self.folder / name) as lines:
+            next(lines)
+            yield from map(json.loads, lines)
 
     def sound(self, name="run.jsonl"):
         said = self.emmctl("check", name).stdout
@@ -88,6 +95,38 @@ def every_kind(bench):
                                     EMM_STANDIN_LOG="").stdout)
     expect(again["failures"], 0, "failures of --manager recorded")
     expect([again["outcomes"][which] for which in ("fails_fails", "worked_fails", "fails_works")], [1, 0, 0], "outcomes")
+    expect(again["hazards"], 0, "hazards")
+
+
+def repeated(bench, name="run.jsonl"):
+    """What --manager recorded answers for a recording, as JSON. It may have found a hazard."""
+    done = subprocess.run([str(bench.options.emmctl), "replay", name, "--manager", "recorded", "--device", "sim", "--json", "-"],
+                          cwd=bench.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    expect(done.returncode in (0, 1), True, done.stderr)
+    return json.loads(done.stdout)
+
+
+def graphs(bench):
+    """Captures, launches and host functions are in the trace; memory that moves between streams in order is no hazard,
+    and memory that moves without is one."""
+    done = bench.record("graphs")
+    expect(done.stdout, "ran 3\nrefused 900\nended 901\n", "standard output")
+    bench.sound()
+    header, *operations = bench.trace()
+    expect("graphs" in header["requires"] and "host-functions" in header["requires"], True, header["requires"])
+    expect([(o["op"], o["graph"], o["stream"]) for o in operations if o["op"].startswith("graph_")],
+           [("graph_begin", "g1", "s1"), ("graph_end", "g1", "s1")] + [("graph_launch", "g1", "s1")] * 3 +
+           [("graph_begin", "g2", "s2")], "graphs")
+    counts = collections.Counter(operation["op"] for operation in operations)
+    for op, count in {"memalloc": 2, "free": 2, "x-captured_alloc": 1, "x-captured_free": 1, "event_record": 1,
+                      "stream_wait": 1}.items():
+        expect(counts[op], count, op)
+    # The events and waits of the capture are the graph's; its host function is put on a stream that takes part.
+    expect([o["stream"] for o in operations if o["op"] == "host_function"], ["s2"], "host functions")
+    expect([o["code"] for o in operations if o["op"] == "x-failed"], [900, 901], "what a capture cannot hold")
+    expect(repeated(bench)["hazards"], 0, "hazards")
+    bench.record("race", out="race.jsonl")
+    expect(repeated(bench, "race.jsonl")["hazards"], 1, "hazards of a program that has one")
 
 
 def devices(bench):
@@ -137,14 +176,19 @@ def again(bench):
     print("the same %d calls by the program and by --manager recorded" % len(first))
 
 
-def threads(bench):
-    """16 threads that free each other's memory: no call is missing and none is out of order."""
-    for count, calls in ((16, 4000), (3, 20000)):
+def order(bench):
+    """As threads, 2 million calls by 16."""
+    threads(bench, ((16, 62500),))
+
+
+def threads(bench, runs=((16, 4000), (3, 20000))):
+    """Threads that free each other's memory: no call is missing and none is out of order."""
+    for count, calls in runs:
         done = bench.record("exchange", count, calls)
         made = int(done.stdout)
         bench.sound()
         live, addresses, seen = {}, set(), 0
-        for operation in bench.trace()[1:]:
+        for operation in bench.operations():
             if operation["op"] == "memalloc":
                 seen += 1
                 if operation["addr"] in addresses:
@@ -168,16 +212,19 @@ def endings(bench):
             continue
         expect(sum(o["op"] in ("memalloc", "free") for o in bench.trace()[1:]), calls, what)
         (bench.folder / "run.jsonl").unlink()
-    # Signals are passed on, and the recorder outlives the program.
-    kills = int(os.environ.get("EMM_RECORD_KILLS", "25"))
-    random.seed(1)
-    for number in range(kills):
+    kills(bench, 25)
+
+
+def kills(bench, count=200):
+    """SIGKILL at a random moment: every file can be read, and no call is missing that had returned."""
+    random.seed(count)
+    for number in range(count):
         counter = bench.folder / "counter"
         counter.write_bytes(bytes(4096))
         out = bench.folder / ("killed%d.jsonl" % number)
-        count = random.choice((1, 2, 4))
+        threads_killed = random.choice((1, 2, 4))
         process = subprocess.Popen([bench.options.emmctl, "record", "-o", out, "--", bench.options.client, "until_killed",
-                                    counter, str(count)], env=bench.environment, stderr=subprocess.PIPE, text=True)
+                                    counter, str(threads_killed)], env=bench.environment, stderr=subprocess.PIPE, text=True)
         time.sleep(random.uniform(0.01, 0.12))
         both = number % 2 == 0  # the recorder too, so that the raw file is all there is
         children, listed = [], pathlib.Path("/proc/%d/task/%d/children" % (process.pid, process.pid))
@@ -188,7 +235,7 @@ def endings(bench):
         for child in children:
             os.kill(int(child), signal.SIGKILL)
         process.communicate()
-        returned = sum(int.from_bytes(counter.read_bytes()[t * 64:t * 64 + 8], "little") for t in range(count))
+        returned = sum(int.from_bytes(counter.read_bytes()[t * 64:t * 64 + 8], "little") for t in range(threads_killed))
         files = list(pathlib.Path(str(out) + ".raw").glob("*.emmraw")) if both else [out]
         if not files or not files[0].exists():
             expect(returned, 0, "calls of a program that was killed before it recorded")
@@ -196,10 +243,13 @@ def endings(bench):
         if both:
             bench.emmctl("convert", str(out) + ".raw", out)
         expect(bench.emmctl("check", out).stdout.count("0 errors"), 1, "check")
-        seen = sum(o["op"] in ("memalloc", "free") for o in bench.trace(out)[1:])
-        if not returned <= seen <= returned + 2 * count:
+        seen = sum(o["op"] in ("memalloc", "free") for o in bench.operations(out))
+        out.unlink()
+        if both:
+            shutil.rmtree(str(out) + ".raw")
+        if not returned <= seen <= returned + 2 * threads_killed:
             fail("killed: %d calls are in the file, %d had returned" % (seen, returned))
-    print("%d kills: every call that had returned is in the file" % kills)
+    print("%d kills: every call that had returned is in the file" % count)
 
 
 def processes(bench):
@@ -254,6 +304,266 @@ def limits(bench):
     operations = bench.trace("short.jsonl")
     last = max(o.get("time_ns", 0) for o in operations[1:])
     expect(last < 2_000_000_000, True, "the last call: %d ns" % last)
+
+
+def signals(bench):
+    """A service is recorded for as long as a signal says, with what it held before, while it runs on."""
+    process = subprocess.Popen([bench.options.emmctl, "record", "-o", "run.jsonl", "--on-signal", "USR1", "--",
+                                bench.options.client, "serve"], env=bench.environment, cwd=bench.folder, text=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    expect("kill -USR1 %d" % process.pid in process.stderr.readline(), True, "how to begin")
+    expect(process.stdout.readline(), "ready\n", "standard output")
+    ends = []
+    for window in (1, 2):
+        process.send_signal(signal.SIGUSR1)
+        expect(process.stderr.readline(), "emmctl: recording\n", "standard error")
+        time.sleep(0.1)
+        process.send_signal(signal.SIGUSR1)
+        said = process.stderr.readline()
+        expect("next: emmctl inspect run.jsonl" in said, True, said)
+        bench.sound()
+        header, *operations = bench.trace()
+        expect(header["complete"], False, "complete")
+        before = sorted(o["size"] >> 20 for o in operations if o.get("preexisting"))
+        expect((len(before), before.count(2) >= 1), (3, True), "what lived before: %r MiB" % before)
+        expect(sum(o["op"] == "gap" for o in operations), window - 1, "gaps")
+        live = {}
+        for o in operations:
+            if o["op"] == "memalloc":
+                live[o["id"]] = o["size"]
+            elif o["op"] == "free":
+                del live[o["id"]]
+        expect(len(live), 3, "live at the end of the window")
+        ends.append(sum(o["op"] == "free" and "x-no_row" not in o for o in operations))
+        for manager in ("pool", "recorded"):
+            bench.emmctl("replay", "run.jsonl", "--manager", manager, "--device", "sim")
+    expect(0 < ends[0] < ends[1], True, "calls of both windows: %r" % ends)
+    process.stdin.close()
+    expect(process.wait(timeout=60), 6, "exit code")
+    expect(process.stderr.read(), "", "standard error at the end")
+    expect(list(bench.folder.glob("*.raw")), [], "folders that are left")
+    done = bench.emmctl("record", "-o", "never.jsonl", "--on-signal", "SIGUSR2", "--", bench.options.client, "some", 3)
+    expect("nothing was recorded: no SIGUSR2 came" in done.stderr, True, done.stderr)
+
+
+def frames_of(bench, name, op):
+    """The call stacks of the operations of that kind, innermost frame first, with how often each was there."""
+    defined, found = {}, collections.Counter()
+    for operation in bench.operations(name):
+        if operation["op"] == "define":
+            defined[operation["id"]] = tuple(operation["frames"])
+        elif operation["op"] == op and "site" in operation:
+            found[defined[operation["site"]]] += 1
+    return found
+
+
+PYTHON_SITES = """
+from numba import cuda
+import numpy as np
+
+def inner(size):
+    return cuda.device_array(size, np.uint8)
+
+def outer(size):
+    return inner(size)
+
+kept = [inner(100) for _ in range(3)] + [outer(200) for _ in range(4)]
+"""
+
+
+def sites(bench):
+    """Call sites, of C++ and of Python: each stack once."""
+    bench.record("sites", options=("--stacks", "native"))
+    bench.sound()
+    found = frames_of(bench, "run.jsonl", "memalloc")
+    expect(sorted(found.values()), [100, 100], "stacks that allocate")
+    for stack in found:
+        expect("taken_here(unsigned long)" in stack[0], True, stack)
+        expect(len(stack) <= 16, True, stack)
+    expect(sum("taken_there" in frame for stack in found for frame in stack), 1, "frames of taken_there")
+    expect(sum(frames_of(bench, "run.jsonl", "free").values()), 200, "frees with a stack")
+    bench.record("sites", options=("--stacks", "native", "--stack-depth", "1"), out="one.jsonl")
+    expect(len(frames_of(bench, "one.jsonl", "memalloc")), 1, "stacks of one frame")
+    bench.record("exchange", 8, 2000, options=("--stacks", "native"), out="threads.jsonl")
+    bench.sound("threads.jsonl")
+    bench.record("fork_first", options=("--stacks", "native"), out="forks.%p.jsonl")
+    for name in bench.folder.glob("forks.*.jsonl"):
+        expect(sum(frames_of(bench, name, "memalloc").values()) >= 20, True, name)
+    try:
+        import numba.cuda  # noqa: F401
+    except ImportError:
+        print("no Numba: stacks of Python are not looked at")
+        return
+    bench.environment.pop("NUMBA_CUDA_DRIVER", None)
+    script = bench.folder / "sites.py"
+    script.write_text(PYTHON_SITES)
+    for which in ("python", "both"):
+        bench.emmctl("record", "-o", which + ".jsonl", "--stacks", which, "--", sys.executable, script)
+        bench.sound(which + ".jsonl")
+        found = frames_of(bench, which + ".jsonl", "memalloc")
+        by_line = collections.Counter()
+        for stack, count in found.items():
+            own = [frame for frame in stack if frame.startswith(str(script))]
+            by_line[tuple(re.sub(r".*:\d+ ", "", frame) for frame in own[:2])] += count
+        expect(by_line[("inner", "outer")], 4, "calls by outer: %r" % by_line)
+        expect(sum(by_line.values()), 7, "calls of the script: %r" % by_line)
+    expect(any(".so" in frame for stack in found for frame in stack), True, "native frames beside Python's")
+
+
+PYTHON_REQUESTS = """
+import gc
+import os
+import numpy as np
+from numba import cuda
+kept = [cuda.device_array(n << 20, np.uint8) for n in (1, 2, 3)]
+host = cuda.pinned_array(4096, np.uint8)
+cuda.to_device(np.arange(1000))
+del kept[0]
+gc.collect()
+cuda.current_context().memory_manager.deallocations.clear()  # of nobody's request
+cuda.current_context().reset()
+"""
+PYTHON_FORK = """
+import os
+from numba import cuda
+import numpy as np
+for size in (5, 6):
+    if os.fork() == 0:
+        cuda.device_array(size << 20, np.uint8)
+        import atexit
+        atexit._run_exitfuncs()
+        os._exit(0)
+    os.wait()
+"""
+FAKE_TORCH = """
+import pickle
+class memory:
+    @staticmethod
+    def _record_memory_history(**named):
+        assert cuda.initialised, "the history began before CUDA did"
+    @staticmethod
+    def _dump_snapshot(path):
+        rows = [dict(action="alloc", addr=4096, size=512, stream=0, time_us=1), dict(action="free_requested", addr=4096,
+                size=512, stream=0, time_us=2), dict(action="free_completed", addr=4096, size=512, stream=0, time_us=3)]
+        pickle.dump(dict(segments=[], device_traces=[[dict(row, frames=[]) for row in rows]]), open(path, "wb"))
+class cuda:
+    initialised, _calls = False, []
+    memory = memory
+    @classmethod
+    def _lazy_call(cls, call): cls._calls.append(call)
+    @classmethod
+    def init(cls):
+        cls.initialised = True
+        for call in cls._calls: call()
+"""
+
+
+def levels(bench):
+    """What Python asked of its frameworks, alone and with the driver's calls beneath; and other sitecustomizes are run."""
+    try:
+        import numba.cuda  # noqa: F401
+    except ImportError:
+        print("skipped: no Numba")
+        return 77
+    bench.environment.pop("NUMBA_CUDA_DRIVER", None)
+    (bench.folder / "ours").mkdir()
+    (bench.folder / "ours" / "sitecustomize.py").write_text("import sys; sys.stderr.write('the program has one\\n')\n")
+    (bench.folder / "script.py").write_text(PYTHON_REQUESTS)
+    run = ["--", sys.executable, "script.py"]
+    plain = bench.emmctl("record", "-o", "driver.jsonl", *run)
+    done = bench.emmctl("record", "-o", "request.jsonl", "--level", "request", *run, PYTHONPATH=str(bench.folder / "ours"))
+    expect("the program has one\n" in done.stderr and "next: emmctl inspect request.jsonl" in done.stderr, True, done.stderr)
+    bench.sound("request.jsonl")
+    asked = collections.Counter(o["op"] for o in bench.operations("request.jsonl"))
+    expect((asked["memalloc"], asked["memhostalloc"], asked["free"], asked["reset"]), (4, 1, 2, 1), "requests")
+
+    bench.emmctl("record", "-o", "both.jsonl", "--level", "both", *run)
+    bench.sound("both.jsonl")
+    operations = list(bench.operations("both.jsonl"))
+    expect([o["seq"] for o in operations if "seq" in o], sorted(o["seq"] for o in operations if "seq" in o), "order")
+    above = [o for o in operations if o.get("layer") != "backing"]
+    beneath = [o for o in operations if o.get("layer") == "backing"]
+    expect(collections.Counter(o["op"] for o in above if o["op"] in asked and o["op"] not in ("flush", "end")),
+           collections.Counter({op: n for op, n in asked.items() if op not in ("flush", "end")}), "the same requests")
+    calls = collections.Counter(o["op"] for o in bench.operations("driver.jsonl"))
+    for op in ("memalloc", "free", "memhostalloc", "mempin"):
+        expect(sum(o["op"] == op for o in beneath if o["op"] != "flush"), calls[op], "%s of the driver (%s)" % (op, plain.stderr))
+    by_place = {o["seq"]: o for o in above if "seq" in o}
+    for made in beneath:
+        if made["op"] in ("memalloc", "memhostalloc"):
+            cause = by_place[made["parent"]]
+            expect((cause["op"], cause["size"]), (made["op"], made["size"]), "the request of a call")
+    freed = [by_place[o["parent"]]["op"] if "parent" in o else None for o in beneath if o["op"] == "free"]
+    expect(set(freed) >= {None, "reset"}, True, "what caused the frees: %r" % freed)
+    bench.emmctl("replay", "both.jsonl", "--manager", "pool", "--device", "sim")
+    bench.emmctl("inspect", "both.jsonl")
+
+    (bench.folder / "fork.py").write_text(PYTHON_FORK)
+    bench.emmctl("record", "-o", "fork.%p.jsonl", "--level", "request", "--", sys.executable, "fork.py")
+    sizes = sorted(o["size"] >> 20 for name in bench.folder.glob("fork.*.jsonl") for o in bench.operations(name)
+                   if o["op"] == "memalloc")
+    expect(sizes, [5, 6], "what the children asked for")
+
+    (bench.folder / "fakes").mkdir()
+    (bench.folder / "fakes" / "torch.py").write_text(FAKE_TORCH)
+    fakes = "%s:%s" % (bench.folder / "fakes", HERE.parent / "python" / "stand_ins")
+    bench.emmctl("record", "-o", "torch.jsonl", "--level", "request", "--", sys.executable, "-c",
+                 "import torch; torch.cuda.init()", PYTHONPATH=fakes)
+    expect([(o["op"], o.get("size")) for o in bench.operations("torch.jsonl") if o.get("layer") != "backing"][:2],
+           [("memalloc", 512), ("free", None)], "PyTorch's history")
+    call = "import torch; torch.cuda.init(); from numba import cuda; cuda.current_context().get_memory_info()"
+    bench.emmctl("record", "-o", "beside.jsonl", "--level", "both", "--", sys.executable, "-c", call, PYTHONPATH=fakes)
+    expect(sorted(name.name for name in bench.folder.glob("beside*")), ["beside-torch.jsonl", "beside.jsonl"], "both levels")
+    cupy = "import cupy, somebodys; cupy.cuda.set_allocator(somebodys.allocator()); a = cupy.cuda.alloc(1024); del a"
+    bench.emmctl("record", "-o", "cupy.jsonl", "--level", "request", "--", sys.executable, "-c", cupy,
+                 PYTHONPATH="%s:%s" % (fakes, HERE.parent / "python"))
+    expect([(o["op"], o.get("size")) for o in bench.operations("cupy.jsonl")][:2], [("memalloc", 1024), ("free", None)], "CuPy")
+    nothing = bench.emmctl("record", "-o", "nothing.jsonl", "--level", "request", "--", sys.executable, "-c", "pass")
+    expect("no process imported Numba, CuPy or PyTorch" in nothing.stderr, True, nothing.stderr)
+    expect(list(bench.folder.glob("*.raw")), [], "folders that are left")
+
+
+def cupti(bench):
+    """A program that has the driver by its full path is recorded through CUPTI: the same calls; or one sentence says why not."""
+    there = {"CLIENT_LIBCUDA": str(bench.options.cupti / "libcuda-full.so"),
+             "EMM_CUPTI": str(bench.options.cupti / "libcupti.so.13")}
+    without_times = lambda operations: [{k: v for k, v in o.items() if not k.endswith("time_ns") and k not in
+                                         ("duration_ns", "thread", "addr", "handle", "free")} for o in operations]
+    for what, code in (("every_kind", 7), ("graphs", 0), ("two_devices", 0)):
+        device = {"EMM_STANDIN_DEVICE": "sim:devices=2,capacity=1GiB"} if what == "two_devices" else {}
+        door = bench.record(what, code=code, out=what + "1.jsonl", **device)
+        full = bench.record(what, code=code, out=what + "2.jsonl", **dict(there, **device))
+        expect(full.stdout, door.stdout, "standard output")
+        bench.sound(what + "2.jsonl")
+        (first, *theirs), (second, *ours) = bench.trace(what + "1.jsonl"), bench.trace(what + "2.jsonl")
+        expect(second["requires"], first["requires"], "requires")
+        expect(second["devices"], first["devices"], "devices")
+        for at, (one, two) in enumerate(zip(without_times(theirs), without_times(ours))):
+            expect(two, one, "operation %d of %s" % (at, what))
+        expect(len(ours), len(theirs), "operations")
+    bench.record("exchange", 8, 4000, out="threads.jsonl", **there)
+    bench.sound("threads.jsonl")
+    live, addresses = {}, set()
+    for operation in bench.operations("threads.jsonl"):
+        if operation["op"] == "memalloc":
+            expect(operation["addr"] in addresses, False, "an address is live twice")
+            addresses.add(operation["addr"])
+            live[operation["id"]] = operation["addr"]
+        elif operation["op"] == "free":
+            addresses.remove(live.pop(operation["id"]))
+    expect(len(live), 0, "live at the end")
+    bench.record("sites", out="sites.jsonl", options=("--stacks", "native"), **there)
+    expect(sorted(frames_of(bench, "sites.jsonl", "memalloc").values()), [100, 100], "call stacks")
+    bench.record("some", 10, out="alone.jsonl", options=("--through", "cupti"), **there)
+    bench.record("some", 10, out="not.jsonl", options=("--through", "forwarding"), **there)
+    expect((bench.folder / "not.jsonl").exists(), False, "a trace of what was not seen")
+    for words, variables in (("libcupti.so was not found", {"EMM_CUPTI": "/nonexistent"}),
+                             ("libcupti.so is old", {"EMM_FAKE_CUPTI_VERSION": "8"}),
+                             ("another tool has subscribed", {"EMM_FAKE_CUPTI_SUBSCRIBE": "39"}),
+                             ("CUPTI_ERROR_UNKNOWN", {"EMM_FAKE_CUPTI_SUBSCRIBE": "999"})):
+        done = bench.record("some", 10, out="none.jsonl", **dict(there, **variables))
+        expect((words in done.stderr, done.stderr.count("CUPTI does not record")), (True, 1), done.stderr)
+        expect("nothing was recorded" in done.stderr, True, done.stderr)
 
 
 def gate(bench):
@@ -313,18 +623,26 @@ def cost(bench):
                 into.append(float(done.stdout))
         print("%2d threads: %.1f ns a call bare, %.1f recorded, %.1f added" % (count, min(bare), min(recorded),
                                                                             min(recorded) - min(bare)))
+    for depth in ("1", "8", "16"):
+        done = subprocess.run([str(bench.options.emmctl), "record", "-o", "cost.jsonl", "--stacks", "native", "--stack-depth",
+                               depth, "--", client, "cost", "1", "4000"], env=environment, cwd=bench.folder,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+        print("--stacks native --stack-depth %s: %s ns a call" % (depth, done.stdout.strip()))
 
 
-CASES = {case.__name__: case for case in (every_kind, again, devices, threads, endings, processes, limits, gate, numba, cost)}
+CASES = {case.__name__: case for case in (every_kind, graphs, order, kills, again, devices, threads, endings, processes, limits, signals, sites, levels, cupti, gate, numba, cost)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("case", choices=CASES)
-    for name in ("emmctl", "client", "standin", "noop"):
+    for name in ("emmctl", "client", "standin", "noop", "cupti"):
         parser.add_argument("--" + name, type=pathlib.Path, required=True)
     options = parser.parse_args()
-    return CASES[options.case](Bench(options)) or 0
+    bench = Bench(options)
+    result = CASES[options.case](bench) or 0
+    shutil.rmtree(bench.folder)  # a failure leaves it
+    return result
 
 
 if __name__ == "__main__":

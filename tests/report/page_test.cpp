@@ -18,7 +18,7 @@ Part part_of(std::string_view lines) {
   const auto source = format::ByteSource::memory(text, "x.jsonl");
   const auto read = trace::read(*source, recorded);
   EMM_ASSERT(read.has_value());
-  return trace_part(recorded, inspect::Lifetimes(recorded.recording().trace()), {}, "x.jsonl");
+  return trace_part(recorded, inspect::Lifetimes(recorded.recording().trace()), {}, {}, "x.jsonl");
 }
 
 const format::JsonValue& member(const format::JsonValue& of, std::string_view name) {
@@ -63,6 +63,18 @@ TEST(Page, HoldsNoTextThatEndsItsData) {
   EXPECT_NE(html.find("<title>&lt;i></title>"), std::string::npos);
   EXPECT_EQ(html.find("sourceMappingURL"), std::string::npos);
   EXPECT_NE(html.find("default-src 'none'"), std::string::npos);
+}
+
+TEST(Page, NamesCharactersThatABrowserObeysOrDoesNotShow) {
+  const auto value = format::parse_json(
+      "{\"schema\":\"emmctl.x/1\",\"a\":\"\u202ekcab\\u001b \\\\u001b \u00fc\"}");
+  ASSERT_TRUE(value);
+
+  const auto html = page({.title = "x", .command = {}, .version = {}, .machine = {}, .time = {}},
+                         {}, {result_part(*value, "x.json")});
+
+  EXPECT_NE(html.find(R"("a":"\\u{202e}kcab\\u{1b} \\u001b )"), std::string::npos);
+  EXPECT_NE(html.find("\u00fc"), std::string::npos);
 }
 
 }  // namespace

@@ -66,6 +66,13 @@ def number(text):
 
 
 def quiet(browser, page):
+    # A telephone's width: tables scroll by themselves, and the page does not.
+    browser.look(400, 900)
+    browser.run("new Promise(done => setTimeout(done, 300))")
+    wide = browser.run("""[document.documentElement.scrollWidth - document.documentElement.clientWidth,
+        ...[...document.querySelectorAll('main *')].filter(e => !e.closest('.scroll, #flame, pre, svg, #tip, #map-tip') && e.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
+           .map(e => `${e.tagName} ${e.id} ${e.className}`).slice(0, 3)]""")
+    expect_same(wide, [0], f"pixels of {page} beyond a width of 400")
     expect_same([url for url in browser.requests if not url.startswith("file:") and url != "about:blank"], [], "requests")
     expect_same(len([url for url in browser.requests if url.startswith("file:")]), 1, "files that were opened")
     expect_same(browser.complaints, [], f"complaints of {page}")
@@ -87,7 +94,7 @@ def check_training(folder):
         peak = inspected["peak_live"]
         expect_same(browser.run("emmctl.state.peak"), peak["event"], "the event of the peak")
         expect_same(browser.run("emmctl.state.cursor"), peak["event"], "the cursor at the beginning")
-        rows = dict(browser.run("[...document.querySelectorAll('#readout tr')].map(row => [row.cells[0].textContent, row.cells[1].querySelector('small').textContent])"))
+        rows = dict(browser.run("[...document.querySelectorAll('#readout tr')].filter(row => row.cells.length > 1).map(row => [row.cells[0].textContent, row.cells[1].querySelector('small').textContent])"))
         expect_same(number(rows["live"]), peak["bytes"], "live beside the picture")
         # The stack's parts sum to what is live, and each is what inspect says of its sizes.
         expect_same(browser.run("emmctl.state.groups.at(emmctl.state.peak).reduce((a, b) => a + b, 0)"), peak["bytes"], "the sum of the areas")
@@ -133,6 +140,19 @@ def check_training(folder):
             saw = browser.run(f"(emmctl.state.map.show({event}, null, 'recorded', emmctl.state.groups), emmctl.state.map.totals)")
             expect_same([saw["size"], saw["used"], saw["pending"], saw["free"], saw["largest"]],
                         [wanted[name] for name in ("bytes", "used_bytes", "pending_bytes", "free_bytes", "largest_free_bytes")], f"the map of event {event}")
+        # What is reserved beyond what is live is a sum of causes, at every event; they are those of inspect.
+        wrong = browser.run("""(() => { const {gap, liveSteps, lines, events} = emmctl.state; for (let e = 0; e < events.count; ++e) {
+            const sum = gap.reduce((sum, {steps}) => sum + steps.at(e), 0); if (sum !== lines[0].steps.at(e) - liveSteps.at(e) || gap.some(({steps}) => steps.at(e) < 0)) return [e, sum]; }
+            return null; })()""")
+        expect_same(wrong, None, "first event whose causes do not add up")
+        for event in (1000, peak["event"]):
+            told = json.loads(emmctl("inspect", GPT2, "--gap", event, "--json", "-"))["gap"]
+            expect_same(sum(part["bytes"] for part in told["parts"]), told["reserved_bytes"] - told["live_bytes"], f"the sum of inspect's causes after event {event}")
+            causes = {}
+            for part in told["parts"]:
+                causes[part["cause"]] = causes.get(part["cause"], 0) + part["bytes"]
+            saw = browser.run(f"emmctl.state.gap.map(({{name, steps}}) => [name, steps.at({event})]).filter(([, bytes]) => bytes)")
+            expect_same(sorted(saw), sorted([name, bytes] for name, bytes in causes.items()), f"the causes after event {event}")
         # What a replayed manager held is where it was mapped first, and in all as much as it reserved.
         for event in (500, 1000, len(after) // 2, peak["event"], len(after) - 1):
             saw = browser.run(f"(emmctl.state.map.show({event}, null, 0, emmctl.state.groups), [emmctl.state.map.totals.size, emmctl.state.map.totals.used])")
@@ -156,6 +176,50 @@ def check_training(folder):
         quiet(browser, page)
 
 
+def check_expandable(folder):
+    """Addresses that nothing is mapped to, and memory that waits for another stream, are told apart from what is free."""
+    trace, page = folder / "expandable.jsonl", folder / "expandable.html"
+    mebi = 1 << 20
+    segment = lambda name, at: {"op": "memalloc", "layer": "backing", "kind": "physical", "id": name, "size": 2 * mebi, "addr": hex(0x302000000 + at * mebi)}
+    block = lambda number, at, size: {"op": "memalloc", "id": number, "size": size, "addr": hex(0x302000000 + at * mebi)}
+    events = [segment("s1", 0), segment("s2", 2), segment("s3", 6), block(1, 0, mebi), block(2, 2, mebi), block(3, 6, mebi // 2),
+              {"op": "free", "id": 2}, {"op": "free", "id": 2, "layer": "backing"}]
+    trace.write_text("\n".join(json.dumps(each) for each in [{"format": "emmctl-trace", "version": "1.0"}, *events]) + "\n")
+    emmctl("report", trace, "-o", page)
+    with Browser() as browser:
+        browser.open(page)
+        for event, pending in ((5, 0), (6, mebi), (7, 0)):
+            wanted = json.loads(emmctl("inspect", trace, "--map", event, "--json", "-"))["map"]
+            saw = browser.run(f"(emmctl.state.map.show({event}, null, 'recorded', emmctl.state.groups), emmctl.state.map.totals)")
+            expect_same([saw["size"], saw["used"], saw["pending"], saw["free"], saw["largest"]],
+                        [wanted[name] for name in ("bytes", "used_bytes", "pending_bytes", "free_bytes", "largest_free_bytes")], f"the map of event {event}")
+            expect_same((saw["size"], saw["pending"], saw["regions"]), (6 * mebi, pending, 1), f"the segments of event {event}")
+        browser.run("setCursor(6)")
+        browser.run("new Promise(done => setTimeout(done, 100))")
+        expect_same(browser.run("[...document.querySelectorAll('#map-legend .swatch')].map(e => e.className.slice(7)).filter(Boolean)"), ["waiting", "unmapped"], "stripes in the legend")
+        expect_same(browser.run("emmctl.state.map.pieces.map(({piece}) => piece.kind + (piece.pending ? ' waits' : ''))"),
+                    ["block", "free", "block waits", "free", "unmapped", "block", "free"], "the pieces")
+        # With the keyboard: each piece, the segments, the largest free piece.
+        browser.run("document.getElementById('map-picture').focus()")
+        said = []
+        for key in ("ArrowRight", "ArrowRight", "ArrowRight", "m", "Home", "End", "ArrowLeft", "ArrowLeft"):
+            browser.call("Input.dispatchKeyEvent", type="keyDown", key=key)
+            said.append(browser.run("document.getElementById('map-tip').textContent.split('\\n')[1]"))
+        expect_same(said, [f"0x{0x302000000 + int(at * mebi):x}, {size}" for at, size in (
+            (0, "1.00 MiB (1,048,576 bytes)"), (1, "1.00 MiB (1,048,576 bytes)"), (2, "1.00 MiB (1,048,576 bytes)"), (6.5, "1.50 MiB (1,572,864 bytes)"),
+            (0, "1.00 MiB (1,048,576 bytes)"), (6.5, "1.50 MiB (1,572,864 bytes)"), (6, "512.00 KiB (524,288 bytes)"), (4, "2.00 MiB (2,097,152 bytes)"))], "what the keys lead to")
+        expect_same(browser.run("document.querySelectorAll('.map-chosen').length > 0"), True, "the chosen piece is marked")
+        browser.call("Input.dispatchKeyEvent", type="keyDown", key="Escape")
+        expect_same(browser.run("[document.querySelectorAll('.map-chosen').length, document.getElementById('map-tip').hidden]"), [0, True], "Escape leaves")
+        # On paper the colours are those of day.
+        browser.look(1280, 900, True)
+        colours = browser.run("""(() => { const here = () => getComputedStyle(document.documentElement).getPropertyValue('--text').trim(), night = here();
+            dispatchEvent(new Event('beforeprint')); const paper = here(); dispatchEvent(new Event('afterprint')); return [night, paper, here()]; })()""")
+        expect_same(colours, ["#e9ebee", "#1c2024", "#e9ebee"], "the text's colour at night, on paper, and after that")
+        browser.look(1280, 900)
+        quiet(browser, page)
+
+
 def check_failure_and_results(folder):
     oom, page = SOURCE / "tests/golden/inputs/torch_oom.pickle.gz", folder / "oom.html"
     emmctl("compare", GPT2, "--device", "sim", "--manager", "pool", "--manager", "cudart", "--json", folder / "compare.json")
@@ -169,9 +233,14 @@ def check_failure_and_results(folder):
         for failure in explained["failures"]:
             expect(failure["words"] in words, f"the words on event {failure['event']}")
         expect_same(browser.run("emmctl.state.marks.map(mark => mark.event)"), [failure["event"] for failure in explained["failures"]], "failures in the picture")
+        limit = browser.run("emmctl.state.levels.find(level => level.name.startsWith('the limit that refused')).bytes")
+        expect(f"at least {limit / (1 << 30):.2f} GiB ({limit:,} bytes)" in explained["failures"][-1]["words"], f"the limit that was found: {limit}")
         expect_same(browser.run("[...document.querySelectorAll('.result h2')].map(head => head.textContent.split(' ')[0])"), ["Tune", "Compare", "Replay", "Conformance"], "results")
         expect(all(part in words for part in ("What would have helped", "PYTORCH_ALLOC_CONF=", "Against today", "Why the manager held more")), f"the failure has remedies: {words}")
         expect("failed" in browser.run("document.querySelector('.result.replay').innerText"), "the failure of the replay")
+        compared = json.loads((folder / "compare.json").read_text())
+        rows = browser.run("[...document.querySelectorAll('.result.compare tbody tr')].map(row => row.cells[0].textContent)")
+        expect_same(rows, [compared["recorded"]["manager"], *(each["manager"] for each in compared["managers"])], "rows of the comparison")
         expect("[object" not in browser.run("document.body.innerText"), "words that are an object's name")
         judged = json.loads((folder / "conformance.json").read_text())
         expect_same(browser.run("document.querySelectorAll('.result.conformance tbody tr').length"), len(judged["clauses"]), "clauses")
@@ -217,6 +286,28 @@ EVERY_WAY = """(async which => {
 })"""
 
 
+def check_results_of_a_trace(folder):
+    """What other commands wrote of a trace is drawn in its picture; a trace of the same name elsewhere has a name of its own."""
+    page, again = folder / "one.html", folder / "again"
+    again.mkdir()
+    (again / GPT2.name).write_bytes(GPT2.read_bytes())
+    emmctl("replay", GPT2, "--device", "sim:capacity=5GiB", "--manager", "pool", "--json", folder / "of.json")
+    emmctl("report", GPT2, again / GPT2.name, folder / "of.json", "-o", page)
+    failure = json.loads((folder / "of.json").read_text())["first_failure"]
+    with Browser() as browser:
+        browser.open(page)
+        expect_same(browser.run("emmctl.state.marks.map(mark => mark.event)"), [failure["event"]], "the failure of the replay is marked")
+        expect("capacity in the replays" in browser.run("emmctl.state.levels.map(level => level.name)"), "the capacity of the replay is drawn")
+        expect("pool failed" in browser.run("document.getElementById('failure').innerText"), "the failure is told")
+        expect_same(browser.run("[...document.getElementById('trace').options].map(option => option.textContent)"), [f"torch/{GPT2.name}", f"again/{GPT2.name}"], "names of the traces")
+        # No line is drawn in pieces that begin their dashes anew.
+        expect_same(browser.run("""(() => { const {chart} = emmctl.state, saw = []; const real = CanvasRenderingContext2D.prototype.setLineDash;
+            CanvasRenderingContext2D.prototype.setLineDash = function(dash) { if (dash.length) saw.push(dash.join()); real.call(this, dash); };
+            chart.draw(); CanvasRenderingContext2D.prototype.setLineDash = real; return saw.includes('8,4'); })()"""), True, "the capacity is dashed")
+        expect("torch 2.11.0+cu130" in browser.run("document.getElementById('origin').innerText"), "the framework's version")
+        quiet(browser, page)
+
+
 def check_every_trace(folder):
     empty = folder / "empty.jsonl"
     empty.write_text('{"format":"emmctl-trace","version":"1.0"}\n')
@@ -244,6 +335,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         check_training(pathlib.Path(folder))
         check_failure_and_results(pathlib.Path(folder))
+        check_expandable(pathlib.Path(folder))
+        check_results_of_a_trace(pathlib.Path(folder))
         check_every_trace(pathlib.Path(folder))
     print(f"{len(failures)} failures")
     return 1 if failures else 0

@@ -75,5 +75,22 @@ TEST(Verdicts, OfOneThatServesLessAreInconclusive) {
   EXPECT_EQ(verdict(all[1], "failures").standing, Standing::worse);
 }
 
+TEST(Verdicts, ThatAreInconclusiveSayWhy) {
+  auto lazy = contestant("lazy", std::vector<double>(8, 50), 10);
+  lazy.judged.pass.failures = 3;
+  const auto all =
+      verdicts_of(comparison({contestant("a", std::vector<double>(8, 100), 1000), std::move(lazy),
+                              contestant("few", {100, 101}, 1000),
+                              contestant("noisy", {80, 120, 70, 130, 90, 110, 60, 140}, 1000)}));
+
+  EXPECT_EQ(verdict(all[1], "reserved").doubt, Doubt::other_work);
+  EXPECT_EQ(verdict(all[1], "failures").doubt, std::nullopt);
+  EXPECT_EQ(verdict(all[2], "ns_per_event").doubt, Doubt::few_rounds);
+  EXPECT_EQ(verdict(all[2], "reserved").doubt, std::nullopt);
+  EXPECT_EQ(verdict(all[3], "ns_per_event").doubt, Doubt::wide_interval);
+  EXPECT_EQ(in_words_with_doubt(verdict(all[3], "ns_per_event")),
+            "inconclusive 1.00 [0.60-1.40]: the interval is too wide to tell");
+}
+
 }  // namespace
 }  // namespace emm::trial

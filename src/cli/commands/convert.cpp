@@ -49,7 +49,7 @@ class Convert final : public CommandRun {
                     "A file of any format of `emmctl list formats`; - is standard input");
     arguments.output("OUT", out_,
                      "What is written, in the format that the name tells: .json is a trace in one "
-                     "document, .jsonl in JSON Lines, "
+                     "document, .jsonl in JSON Lines, .emmb in the compact form, "
                      ".csv RMM's log, .pickle a PyTorch snapshot; else JSON Lines; .gz and .zst "
                      "pack; - is standard output");
     arguments.text("--from", from_, "FORMAT", "The input's format, if its content does not tell");

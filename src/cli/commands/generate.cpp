@@ -20,9 +20,10 @@ class Generate final : public CommandRun {
     std::vector<std::string_view> kinds;
     for (const auto& kind : trace::generate_kinds()) kinds.push_back(kind.name);
     arguments.positional("KIND", options_.kind, text::join(kinds));
-    arguments.output("OUT", out_,
-                     "The trace: .json is one document, else JSON Lines; .gz and .zst pack; - "
-                     "is standard output");
+    arguments.output(
+        "OUT", out_,
+        "The trace: .json is one document, .emmb compact, else JSON Lines; .gz and .zst pack; - "
+        "is standard output");
     arguments.count("--events", options_.events, "Count of memalloc and free operations together");
     arguments.count("--seed", options_.seed, "The same seed gives the same trace on every machine");
     arguments.text("--min-size", min_size_, "BYTES",

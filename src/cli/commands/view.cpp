@@ -4,10 +4,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 
 #include "base/text.hpp"
+#include "base/utf8.hpp"
 #include "cli/command.hpp"
 #include "cli/report_inputs.hpp"
 
@@ -51,8 +53,13 @@ std::string place_for(const std::string& input) {
     folder += part;
     mkdir(folder.c_str(), 0700);  // where that fails, so does the writing, which says why
   }
-  const auto name = input == "-" ? "stdin" : input.substr(input.rfind('/') + 1);
-  return text::format("{}/{}.html", folder, name);
+  // The folders of the path are in the name: traces of several runs often have one name.
+  auto name = input == "-" ? std::string("stdin") : input;
+  while (name.starts_with("./") || name.starts_with("../") || name.starts_with("/"))
+    name.erase(0, name.find('/') + 1);
+  std::replace(name.begin(), name.end(), '/', '-');
+  constexpr std::size_t kNameMost = 200;
+  return text::format("{}/{}.html", folder, text::tail(name, kNameMost));
 }
 
 class View final : public CommandRun {

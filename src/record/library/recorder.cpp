@@ -19,7 +19,9 @@
 #include <cpuid.h>
 #endif
 
+#include "record/library/live.hpp"
 #include "record/library/real.hpp"
+#include "record/library/sites.hpp"
 
 namespace emm::record {
 
@@ -50,6 +52,7 @@ constinit std::uint64_t blocks_most = 0;  // 0: no limit
 constinit std::uint32_t always_on = 1;
 constinit pthread_key_t thread_end;
 constinit bool has_thread_end = false;
+constinit std::atomic<std::uint32_t> window_begun{0}, window_described{0};
 
 void complain(const char* what, const char* path, int error) noexcept {
   char words[1024];
@@ -288,6 +291,9 @@ void in_child() noexcept {
   file.adding_context = false;
   file.state = kNone;
   shared.seq = 0;
+  window_begun = window_described = 0;
+  live_in_child();
+  sites_in_child();
   self = {};
 }
 
@@ -348,6 +354,9 @@ void begin() noexcept {
     has_thread_end = pthread_key_create(&thread_end, on_thread_end) == 0;
     pthread_atfork(nullptr, nullptr, in_child);
     shared.mode |= mode::recording;
+    if (std::getenv("EMM_RECORD_KEEP") != nullptr) begin_live();
+    if (std::getenv("EMM_RECORD_REQUESTS") != nullptr) shared.mode |= mode::annotating;
+    begin_sites();
   }
   begin_gate();
 }
@@ -356,9 +365,9 @@ void describe_devices() noexcept {
   const InsideCall inside(self);  // a signal handler may call the driver meanwhile
   if ((shared.mode & mode::recording) == 0 || !is_open()) return;
   auto& header = *file.header;
+  if (header.device_count != 0) return;  // once
   int count = 0;
   if (real().device_get_count(&count) != 0) return;
-  if (header.device_count != 0) return;  // once
   (void)real().driver_get_version(&header.driver_version);
   const auto known = static_cast<std::size_t>(count) < kDevicesMost
                          ? static_cast<std::size_t>(count)
@@ -435,9 +444,77 @@ void look_up_context(Thread& thread) noexcept {
   }
 }
 
+namespace {
+
+void put_record(Record record) noexcept {
+  auto& thread = self;
+  auto* const made = room(thread);
+  if (made == nullptr) return;
+  record.seq = 0;
+  record.ticks = ticks();
+  record.flags |= record_flag::preexisting;
+  *made = record;
+  publish(thread, *made, next_seq());
+}
+
+}  // namespace
+
+namespace {
+
+void put_definition(const Record& record) noexcept {
+  auto& thread = self;
+  auto* const made = room(thread);
+  if (made == nullptr) return;
+  *made = record;
+  publish(thread, *made, kNoPlace);
+}
+
+constexpr bool has_site(Call call) noexcept {
+  return call >= Call::mem_alloc && call <= Call::ipc_close_mem_handle;
+}
+
+}  // namespace
+
+void annotate(Thread& thread, Call call, const void* caller) noexcept {
+  const auto site = has_site(call) ? current_site(caller, put_definition) : 0;
+  if (site == 0 && thread.request == 0) return;
+  // Both records are in one block, so that they are read one after the other.
+  if (room(thread) == nullptr) return;
+  if (thread.end - thread.next < 2 && take_block(thread) == nullptr) return;
+  Record about{};
+  about.call = Call::about;
+  about.address = site;
+  about.size = thread.request;
+  put_definition(about);
+}
+
+void begin_window(Thread& thread, std::uint32_t window) noexcept {
+  thread.window = window;
+  thread.kernels = nullptr;
+  if ((shared.mode & mode::keeping) == 0) return;
+  auto before = window_begun.load(std::memory_order_relaxed);
+  while (before < window && !window_begun.compare_exchange_weak(before, window)) continue;
+  if (before < window) {  // this thread says what lives; the others wait, which is short
+    Record first{};
+    first.call = Call::window;
+    first.address = window;
+    first.device = 255;
+    put_record(first);
+    live_dump(put_record);
+    window_described.store(window, std::memory_order_release);
+  }
+  while (window_described.load(std::memory_order_acquire) < window) sched_yield();
+}
+
 void count_kernel(Handle stream) noexcept {
   auto& thread = self;
-  if ((shared.mode & mode::recording) == 0 || *shared.on == 0 || thread.inside) return;
+  if ((shared.mode & mode::recording) == 0 || thread.inside) return;
+  const auto window = *shared.on;
+  if (window == 0) return;
+  if (window != thread.window) [[unlikely]] {
+    const InsideCall inside(thread);
+    begin_window(thread, window);
+  }
   const auto now = ticks();
   auto* record = thread.kernels;
   if (record != nullptr && record->stream == stream) {
@@ -477,6 +554,19 @@ void count_bypassed() noexcept {
   std::atomic_ref<std::uint32_t>(file.header->bypassed).fetch_add(1, std::memory_order_relaxed);
 }
 
+}  // namespace emm::record
+
+// Frameworks' hooks say by these for which request a thread calls the driver, and number requests
+// in the order of the process.
+extern "C" [[gnu::visibility("default")]] void emm_record_request(std::uint64_t number) {
+  emm::record::self.request = number;
+}
+extern "C" [[gnu::visibility("default")]] std::uint64_t emm_record_place() {
+  using namespace emm::record;
+  return (shared.mode & mode::recording) != 0 ? next_seq() : 0;
+}
+
+namespace emm::record {
 namespace {
 
 // An orderly end: the newest pair of clocks.
@@ -502,6 +592,7 @@ extern "C" [[gnu::visibility("default")]] double emm_record_cost() {
   shared.on = &always_on;
   thread = {};
   thread.context_known = true;
+  thread.window = always_on;
   std::uint64_t best = ~std::uint64_t{0};
   for (int turn = 0; turn < 60; ++turn) {
     const auto begun = clock_ns();

@@ -28,7 +28,9 @@ struct Thread {
   Record* kernels;  ///< The newest record where that counts kernels.
   std::uint8_t device, context;
   bool context_known;
-  bool inside;  ///< In a wrapper: what the driver itself calls is not the program's.
+  bool inside;            ///< In a wrapper: what the driver itself calls is not the program's.
+  std::uint64_t request;  ///< What a framework asked for, while it is answered; 0: nothing.
+  std::uint32_t window;   ///< The Control's `on` when the thread last recorded.
 };
 extern thread_local Thread self __attribute__((tls_model("initial-exec")));
 
@@ -44,7 +46,9 @@ extern Shared shared;
 
 namespace mode {
 inline constexpr std::uint32_t recording = 1;
-inline constexpr std::uint32_t gating = 2;  ///< `emmctl run`
+inline constexpr std::uint32_t gating = 2;      ///< `emmctl run`
+inline constexpr std::uint32_t keeping = 4;     ///< What lives is known while nothing is recorded.
+inline constexpr std::uint32_t annotating = 8;  ///< Records say who made the call.
 }  // namespace mode
 
 std::uint64_t clock_ns() noexcept;
@@ -67,6 +71,10 @@ Record* take_block(Thread& thread) noexcept;
 /// Finds out which context the thread is in.
 void look_up_context(Thread& thread) noexcept;
 void count_bypassed() noexcept;
+/// Puts a record before that of a call, which says who made it.
+void annotate(Thread& thread, Call call, const void* caller) noexcept;
+/// The thread records its first call since recording began, or began again.
+void begin_window(Thread& thread, std::uint32_t window) noexcept;
 /// The number that records give a context; 0 where none names it.
 std::uint64_t number_of_context(Handle context) noexcept;
 
@@ -89,6 +97,9 @@ void gate_memory_info(Size* free, Size* total) noexcept;
 Size gate_total(Size total) noexcept;
 void begin_gate() noexcept;
 
+void live_before(const Record& record) noexcept;
+void live_after(const Record& record) noexcept;
+
 /// The real function behind the wrapper `index`.
 extern void* real_functions[];
 
@@ -98,20 +109,34 @@ template <Call kCall, Place kPlace, class Make, class Fill>
 [[gnu::always_inline]] inline Code recorded(Size wants, Make make, Fill fill) noexcept {
   auto& thread = self;
   if (shared.mode == 0 || thread.inside) return make();
-  const bool records = (shared.mode & mode::recording) != 0 && *shared.on != 0;
-  const bool gates = (shared.mode & mode::gating) != 0;
+  const auto window = *shared.on;
+  const bool records = (shared.mode & mode::recording) != 0 && window != 0;
+  const bool gates = (shared.mode & (mode::gating | mode::keeping)) != 0;
   if (!records && !gates) return make();
   thread.inside = true;
   if (!thread.context_known) look_up_context(thread);
+  if (records && window != thread.window) [[unlikely]]
+    begin_window(thread, window);
   std::uint64_t seq = 0;
   const auto begun = ticks();
-  if constexpr (kPlace == Place::enter) seq = next_seq();
+  if constexpr (kPlace == Place::enter) {
+    if (records) seq = next_seq();
+  }
   Code code = 0;
   std::uint32_t flags = 0;
   if (gates) [[unlikely]] {
     Record asked{};
+    asked.call = kCall;
     asked.device = thread.device;
-    code = gate_before(kCall, wants, asked);
+    asked.context = thread.context;
+    const bool keeps = (shared.mode & mode::keeping) != 0;
+    if constexpr (kPlace == Place::enter) {
+      if (keeps) {
+        fill(asked, false);
+        live_before(asked);
+      }
+    }
+    if ((shared.mode & mode::gating) != 0) code = gate_before(kCall, wants, asked);
     if (code != 0) {
       flags = record_flag::injected;
     } else {
@@ -120,13 +145,16 @@ template <Call kCall, Place kPlace, class Make, class Fill>
     asked.result = code;
     asked.flags = flags;
     fill(asked, code == 0);
-    gate_after(kCall, wants, asked);
+    if ((shared.mode & mode::gating) != 0) gate_after(kCall, wants, asked);
+    if (keeps) live_after(asked);
   } else {
     code = make();
   }
   if (records && (kPlace != Place::exit_ok || code == 0)) [[likely]] {
     if constexpr (kPlace != Place::enter) seq = next_seq();
     const auto took = ticks() - begun;
+    if ((shared.mode & mode::annotating) != 0) [[unlikely]]
+      annotate(thread, kCall, __builtin_return_address(0));
     auto* const record = room(thread);
     if (record != nullptr) [[likely]] {
       record->ticks = begun;

@@ -25,7 +25,18 @@ function h(tag, properties = {}, ...children) {
   element.append(...children.flat(Infinity).filter(child => child !== null && child !== undefined));
   return element;
 }
-const swatch = (name, line = false) => h('i', {class: line ? 'swatch line' : 'swatch', style: line ? `border-color:var(--${name})` : `background:var(--${name})`});
+const inSvg = (tag, properties) => {
+  const element = document.createElementNS('http://www.w3.org/2000/svg', tag);
+  for (const [name, value] of Object.entries(properties)) element.setAttribute(name, value);
+  return element;
+};
+const swatch = (name, kind = '') => h('i', {class: `swatch ${kind}`, style: `--colour:var(--${name})`});
+/** A piece of a line as the picture has it, dashes and all. */
+function lineSwatch({colour, dash, width}) {
+  const svg = inSvg('svg', {viewBox: '0 0 26 4', class: 'swatch line', 'aria-hidden': true});
+  svg.append(inSvg('path', {d: 'M0 2H26', style: `stroke:var(--${colour});stroke-width:${width || 2};stroke-dasharray:${(dash || []).join(' ')}`}));
+  return svg;
+}
 
 /** Ticks at 1, 2, 4, 8, ... times a power of two. */
 function byteTicks(least, most, pixels) {
@@ -52,6 +63,28 @@ function areaPlotter(draw) {
   context.closePath();
   context.fillStyle = draw.color;
   context.fill();
+}
+
+/** Draws a curve of steps as one path. dygraphs draws each step by itself, so that dashes begin anew at each. */
+function stepsPlotter(draw) {
+  const {points, drawingContext: context} = draw, end = draw.plotArea.x + draw.plotArea.w;
+  const option = name => draw.dygraph.getOption(name, draw.setName);
+  context.save();
+  context.strokeStyle = draw.color;
+  context.lineWidth = option('strokeWidth');
+  context.setLineDash(option('strokePattern') || []);
+  context.beginPath();
+  let y = NaN;
+  for (const point of points) {
+    const at = point.canvasy;
+    if (at === y) continue;
+    if (!Number.isNaN(y)) context.lineTo(point.canvasx, y);
+    if (Number.isFinite(at)) context[Number.isNaN(y) ? 'moveTo' : 'lineTo'](point.canvasx, at);
+    y = Number.isFinite(at) ? at : NaN;
+  }
+  if (!Number.isNaN(y)) context.lineTo(Math.min(end, points[points.length - 1].canvasx + 2), y);
+  context.stroke();
+  context.restore();
 }
 
 /** One trace's chart. `on` is told of what a person does: {cursor(event), shown()}. */
@@ -151,14 +184,14 @@ class Chart {
     }
     labels.push('live');
     colours.push(colourOf('live'));
-    series.live = {strokeWidth: 1};
+    series.live = {strokeWidth: 1, plotter: stepsPlotter};
     labels.push('least live');  // where a pixel is many events: the areas and all other lines show the most
     colours.push(colourOf('live'));
-    series['least live'] = {strokeWidth: .6};
+    series['least live'] = {strokeWidth: .6, plotter: stepsPlotter};
     for (const line of [...this.lines, ...this.shownLevels]) {
       labels.push(line.name);
       colours.push(colourOf(line.colour));
-      series[line.name] = {strokeWidth: line.width || 1.5, strokePattern: line.dash || null};
+      series[line.name] = {strokeWidth: line.width || 1.5, strokePattern: line.dash || null, plotter: stepsPlotter};
     }
     const options = {
       file: rows, labels, series, colors: colours, dateWindow: this.window, valueRange: [0, most * 1.04], stepPlot: true,

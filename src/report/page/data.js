@@ -4,6 +4,7 @@ const NEVER = 0xffffffff;
 const KIND = {device: 0, backing: 1, refused: 2};
 const CHANGE = {begin: 0, end: 1, asked: 2, gone: 3, held: 4, given: 5, refused: 6};  // the first three are of what is live
 const CHANGES = Object.values(CHANGE);
+const CHECKPOINT_LEAST = 16384;  // memories between two lists of what is held
 
 function fromBase64(text) {
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);  // Chrome 140, Firefox 133, Safari 18.2
@@ -107,18 +108,8 @@ class Events {
       for (let i = 0, now = 0; i < this.count; ++i) this.time[i] = (now += numbers.nextSigned()) * about.time_unit;
     }
     this.managers = about.managers.map((manager, i) => new Map(manager.devices.map(
-        device => [device, new Numbers(columns.get(`reserved ${i} ${device}`))])));
-    for (const byDevice of this.managers) {
-      for (const [device, numbers] of byDevice) {
-        const event = [], value = [];
-        let e = 0, v = 0;
-        while (!numbers.done) {
-          event.push(e += numbers.next());
-          value.push(v += numbers.nextSigned());
-        }
-        byDevice.set(device, {event, value});
-      }
-    }
+        device => [device, readSteps(columns.get(`reserved ${i} ${device}`))])));
+    this.gap = [];
     const names = JSON.parse(new TextDecoder().decode(columns.get('site names')));
     this.siteNames = names.sites.map(site => site[0]);
     this.siteFrames = names.sites.map(site => site.slice(1));
@@ -133,6 +124,8 @@ class Events {
     this.address = about.has_addresses ? this.sums(columns.get('addresses'), v => v ? (v - 1) * about.address_unit : 0) : null;
     this.placed = about.managers.map((_, i) => this.sums(columns.get(`placed ${i}`), v => v));
     this.held = about.managers.map((_, i) => readHeld(columns.get(`held ${i}`)));
+    // What the recorded manager held beyond what was live, by cause.
+    this.gap = about.place_columns.filter(([name]) => name.startsWith('gap ')).map(([name]) => ({name: name.slice(4), ...readSteps(columns.get(name))}));
   }
 
   /** Most traces have one stream, one device, one site; then the column is empty, and there is no array. */
@@ -192,6 +185,60 @@ class Events {
   changesTo(event) { return upperBound(this.changeEvent, event, this.changeEvent.length); }
   /** How many memories are made at or before an event: the memories are in the order of their births. */
   madeBy(event) { return upperBound(this.birth, event, this.memories); }
+
+  /**
+   * Lists of what is held at some events, so that the answer for any event need not begin at the first. The next list comes when as
+   * many memories were made as the last one has, and thousands at least: all lists together are no longer than the memories are many.
+   */
+  makeCheckpoints() {
+    const {gone, kind, birth} = this;
+    this.checkpoints = [];
+    let held = new Uint32Array(0), from = 0;
+    for (let to = CHECKPOINT_LEAST; to < this.memories; to += Math.max(CHECKPOINT_LEAST, held.length)) {
+      // Memory that one event makes stays together.
+      while (to < this.memories && birth[to] === birth[to - 1]) ++to;
+      const next = [], event = birth[to - 1];
+      for (const i of held) if (gone[i] > event) next.push(i);
+      for (let i = from; i < to; ++i) if (gone[i] > event && kind[i] !== KIND.refused) next.push(i);
+      held = Uint32Array.from(next);
+      from = to;
+      this.checkpoints.push({event, from, held});
+    }
+  }
+
+  /** Calls back with each memory that is held after an event, in the order of births: until its address is free again. */
+  eachHeld(event, back) {
+    if (!this.checkpoints) this.makeCheckpoints();
+    const {gone, kind, checkpoints} = this;
+    let low = 0, high = checkpoints.length;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if (checkpoints[middle].event <= event) low = middle + 1; else high = middle;
+    }
+    let from = 0;
+    if (low) {
+      const checkpoint = checkpoints[low - 1];
+      for (const i of checkpoint.held) if (gone[i] > event) back(i);
+      from = checkpoint.from;
+    }
+    for (let i = from, end = this.madeBy(event); i < end; ++i) if (gone[i] > event && kind[i] !== KIND.refused) back(i);
+  }
+
+  /** The device that an event's memory is of; of an event that makes none, nothing. */
+  deviceAt(event) {
+    const made = this.madeBy(event);
+    return made && this.birth[made - 1] === event ? this.deviceOf(made - 1) : null;
+  }
+}
+
+/** A value that changes at some events: {event, value}, as arrays. */
+function readSteps(bytes) {
+  const numbers = new Numbers(bytes), event = [], value = [];
+  for (let e = 0, v = 0; !numbers.done;) {
+    event.push(e += numbers.next());
+    value.push(v += numbers.nextSigned());
+  }
+  return {event, value};
 }
 
 /** Segments that a manager held in a replay: [{address, size, birth, death, device, handle}], in the order of their births. What is

@@ -2,9 +2,9 @@
 
 /** Calls back with each memory of the program that is live after an event. */
 function eachLive(events, event, device, back) {
-  for (let i = 0, end = events.madeBy(event); i < end; ++i) {
+  events.eachHeld(event, i => {
     if (events.death[i] > event && events.kind[i] === KIND.device && (device === null || events.deviceOf(i) === device)) back(i);
-  }
+  });
 }
 
 class Live {

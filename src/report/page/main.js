@@ -6,7 +6,9 @@ const state = {trace: 0, device: null, cursor: 0, stack: 'site', mapOf: null, ev
 const page = {state, ready: null, timings: {}};  // for whoever looks at the page with a program
 window.emmctl = page;
 
-const DEVICES_APART = 8, LINES = ['l0', 'l1', 'l2', 'l3', 'l4'], DASHES = [null, [7, 3], [3, 3], [9, 3, 2, 3], [2, 2]];
+const DEVICES_APART = 8, LINES = ['l0', 'l1', 'l2', 'l3', 'l4'], DASHES = [null, [8, 3], [3, 3], [10, 3, 2, 3], [2, 2], [14, 4]];
+/** Of the recorded manager (0) and of each replayed one: no two of the first thirty are alike. */
+const styleOf = n => ({colour: LINES[n % LINES.length], dash: DASHES[n % DASHES.length], width: 2});
 
 function figures() {
   const trace = about.traces[state.trace];
@@ -33,9 +35,8 @@ function setCurves() {
   const peak = state.peak = state.liveSteps.over(0, events.count).event;
   state.groups = new Groups(events, state.stack, device, peak);
   const lines = [];
-  if (trace.has_backing) lines.push({name: 'reserved, as recorded', steps: reservedSteps(events, device), colour: 'l0', width: 2});
-  trace.managers.forEach((manager, i) => lines.push({
-    name: `reserved by ${manager.name}`, steps: managerSteps(events.managers[i], device), colour: LINES[(i + 1) % LINES.length], dash: DASHES[(i + 1) % DASHES.length], width: 2}));
+  if (trace.has_backing) lines.push({name: 'reserved, as recorded', steps: reservedSteps(events, device), ...styleOf(0)});
+  trace.managers.forEach((manager, i) => lines.push({name: `reserved by ${manager.name}`, steps: managerSteps(events.managers[i], device), ...styleOf(i + 1)}));
   // The devices of one machine are told apart: a line each, beside the sums.
   const apart = device === null && trace.devices.length > 1 && trace.devices.length <= DEVICES_APART ? trace.devices.map(each => each.device) : [];
   for (const [i, each] of apart.entries()) {
@@ -44,23 +45,48 @@ function setCurves() {
     trace.managers.forEach((manager, m) => lines.push({name: `reserved by ${manager.name}, device ${each}`, steps: managerSteps(events.managers[m], each), ...style}));
   }
   state.lines = lines;
+  setGap();
   const devices = trace.devices.filter(each => device === null || each.device === device), levels = [];
   // A limit is that of one device; the sum of several is none.
   const one = devices.length === 1 ? devices[0] : {}, noWait = one.no_wait || 0, least = one.peak_needed || 0;
   if (noWait > least) levels.push({name: 'no-wait need', bytes: noWait, colour: 'quiet', dash: [2, 3]});
   const capacity = one.capacity || 0;
   if (capacity) levels.push({name: 'capacity', bytes: capacity, colour: 'limit', dash: [8, 4]});
-  const replayed = new Set(trace.managers.map(manager => devices.length === 1 ? Number((/capacity=(\d+)/.exec(manager.summary.device) || [])[1]) : 0));
+  const others = replayResults(trace, about.results);
+  const replayed = new Set([...trace.managers.map(manager => manager.summary), ...others.map(each => each.summary)].map(
+      summary => devices.length === 1 ? Number((/capacity=(\d+)/.exec(summary.device) || [])[1]) : 0));
   for (const bytes of replayed) if (bytes > 0 && bytes !== capacity && bytes < 8 * trace.inspect.peak_live.bytes) levels.push({name: 'capacity in the replays', bytes, colour: 'limit', dash: [8, 4]});
+  const limit = devices.length === 1 ? limitFound(trace, devices[0].device, state.lines) : null;
+  if (limit) levels.push(limit);
   state.levels = levels;
   const marks = [];
   for (let i = 0; i < events.memories; ++i) {
     if (events.kind[i] === KIND.refused && events.isOn(device, i)) marks.push({event: events.birth[i], colour: 'bad', size: events.size[i], words: `a request of ${inUnits(events.size[i])} was refused`});
   }
-  trace.managers.forEach((manager, i) => manager.failed.forEach(event => marks.push({event, colour: LINES[(i + 1) % LINES.length], words: `${manager.name} failed a request`})));
+  const isHere = event => device === null || [null, device].includes(events.deviceAt(event));
+  trace.managers.forEach((manager, i) => manager.failed.filter(isHere).forEach(event => marks.push({event, colour: styleOf(i + 1).colour, words: `${manager.name} failed a request`})));
+  for (const {manager, from, summary} of others) {
+    const failure = summary.first_failure;
+    if (failure && failure.event < events.count && isHere(failure.event)) marks.push({event: failure.event, colour: 'bad', words: `${manager} failed a request first here (${short(from)})`});
+  }
   state.marks = marks.sort((a, b) => a.event - b.event);
   $('to-failure').hidden = !marks.length;
   state.chart.setCurves({live: state.liveSteps, groups: state.groups, lines, levels, marks, iterations: trace.iterations});
+}
+
+/** What the recorded manager held beyond what was live, by cause: of all devices together, once it is unpacked. */
+function setGap() {
+  const {events, device} = state;
+  state.gap = device === null || events.about.devices.length < 2 ? events.gap.map(({name, event, value}) => ({name, steps: new Steps(Uint32Array.from(event), Float64Array.from(value))})) : [];
+}
+
+/** What refused requests while the device had room: the manager held as much before, and with the request it would have been too much. */
+function limitFound(trace, device, lines) {
+  const refused = ((trace.explain && trace.explain.failures) || []).filter(each => each.cause === 'limit' && each.device === device && each.enough_bytes);
+  const reserved = lines.find(line => line.name === 'reserved, as recorded');
+  if (!refused.length || !reserved) return null;
+  const last = refused.reduce((most, each) => Math.max(most, each.event), 0), bytes = reserved.steps.over(0, last + 1).max;
+  return {name: `the limit that refused: this or more, and below ${inUnits(Math.min(...refused.map(each => each.enough_bytes)))}`, bytes, colour: 'limit', dash: [3, 4]};
 }
 
 function readout(event) {
@@ -68,11 +94,16 @@ function readout(event) {
   $('readout-at').textContent = `After event ${grouped(event)}` + (events.time ? `, ${duration(events.time[event])}` : '');
   const row = (mark, name, bytes) => h('tr', {}, h('td', {}, mark, name), h('td', {class: 'n'}, inUnits(bytes), h('small', {}, grouped(bytes))));
   const marks = state.marks.filter(mark => mark.event === event);
+  const gap = state.gap.map(({name, steps}) => ({name, bytes: steps.at(event)})).filter(({bytes}) => bytes).sort((a, b) => b.bytes - a.bytes);
+  if (gap.some(({bytes}) => bytes < 0)) gap.length = 0;  // the recording does not have all that its manager held
+  const beyond = gap.reduce((sum, {bytes}) => sum + bytes, 0);
   $('readout').tBodies[0].replaceChildren(
-      row(swatch('live', true), 'live', state.liveSteps.at(event)),
-      ...state.lines.map(line => row(swatch(line.colour, true), line.name, line.steps.at(event))),
-      ...state.levels.map(level => row(swatch(level.colour, true), level.name + (state.chart.shownLevels.includes(level) ? '' : ' (above the picture)'), level.bytes)),
+      row(lineSwatch({colour: 'live'}), 'live', state.liveSteps.at(event)),
+      ...state.lines.map(line => row(lineSwatch(line), line.name, line.steps.at(event))),
+      ...state.levels.map(level => row(lineSwatch(level), level.name + (state.chart.shownLevels.includes(level) ? '' : ' (above the picture)'), level.bytes)),
       ...marks.map(mark => h('tr', {}, h('td', {colspan: 2, class: 'bad'}, mark.words))),
+      ...(gap.length ? [h('tr', {class: 'of-gap'}, h('td', {colspan: 2}, `Reserved, as recorded, beyond what is live: ${inUnits(beyond)}`)),
+                        ...gap.map(({name, bytes}) => row('', name, bytes)), h('tr', {class: 'of-gap'}, h('td', {colspan: 2}, 'Live'))] : []),
       ...groups.names.map((name, i) => row(swatch(groups.colour(i)), name, sums[i])));
 }
 
@@ -116,6 +147,8 @@ async function placeMemory(events, which) {
   await events.readPlaces(document.querySelectorAll('.places')[which].textContent.trim());
   if (state.events !== events) return;
   state.placed = true;
+  setGap();
+  readout(state.cursor);
   showMoment();
   page.timings.placed = performance.now();
 }
@@ -226,20 +259,22 @@ function listen() {
   const again = () => { if (state.chart) { state.chart.stripKey = null; if (state.chart.graph) state.chart.graph.resize(); state.chart.draw(); showMoment(); } };
   addEventListener('resize', () => { if (innerWidth !== width) { width = innerWidth; again(); } });
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', again);
-  addEventListener('beforeprint', again);
-  addEventListener('afterprint', again);
+  // Paper is white: what is drawn takes the colours of day for as long.
+  for (const [event, printing] of [['beforeprint', true], ['afterprint', false]])
+    addEventListener(event, () => { document.documentElement.classList.toggle('printing', printing); again(); });
 }
 
 function begin() {
   $('title').textContent = about.title;
   const origin = [['Command', h('code', {}, about.command)], ['emmctl', about.version], ['Made', about.time], ['Machine', about.machine],
-                  ...about.traces.map(trace => ['Trace', `${trace.path}${trace.name ? ` (${trace.name})` : ''}`]), ...about.results.map(result => ['Result', `${result.path} (${result.content.schema})`]),
-                  ...about.traces.flatMap(trace => trace.managers.map(manager => ['Replay', `${manager.name} on ${manager.summary.device}, ${short(trace.path)}`])),
+                  ...about.traces.map(trace => ['Trace', `${trace.path}${trace.name ? ` (${trace.name})` : ''}${trace.recorded_with ? `, recorded with ${trace.recorded_with}` : ''}`]), ...about.results.map(result => ['Result', `${result.path} (${result.content.schema})`]),
+                  ...about.traces.flatMap(trace => trace.managers.map(manager => ['Replay', `${manager.name} on ${manager.summary.device}, ${trace.shortName}`])),
                   ['Charts', 'dygraphs 2, copyright Google, Inc., Dan Vanderkam and others, under the MIT licence: https://dygraphs.com/']];
   $('origin').append(...origin.flatMap(([name, value]) => [h('dt', {}, name), h('dd', {}, value)]));
+  nameShortly(about.traces);
   showResults(about.results);
   showComparison(about.traces, which => { page.ready = chooseTrace(which); $('memory').scrollIntoView(); });
-  $('trace').append(...about.traces.map((trace, i) => h('option', {value: i}, short(trace.path))));
+  $('trace').append(...about.traces.map((trace, i) => h('option', {value: i}, trace.shortName)));
   $('trace-choice').hidden = about.traces.length < 2;
   if (!about.traces.length) { $('wait').hidden = true; page.ready = Promise.resolve(); return; }
   if (typeof DecompressionStream === 'undefined') { $('wait').textContent = 'This browser cannot unpack the events: it needs DecompressionStream, which Chrome 80, Firefox 113 and Safari 16.4 have.'; return; }

@@ -3,6 +3,26 @@
 const GAP_MOST = 2 << 20;  // between blocks of one run, where there are no segments
 const ROW = 15, ROW_GAP = 4;
 
+/** Stripes: what is not of a group is told apart by more than a colour. The stylesheet has the same for the legend. */
+function hatched(context, scale, colour, thick, falling) {
+  const size = Math.round(6 * scale), tile = document.createElement('canvas');
+  tile.width = tile.height = size;
+  const on = tile.getContext('2d');
+  on.fillStyle = colourOf('card');
+  on.fillRect(0, 0, size, size);
+  on.strokeStyle = colourOf(colour);
+  on.lineWidth = thick * scale;
+  on.beginPath();
+  for (const at of [-size, 0, size]) {
+    on.moveTo(at - size, falling ? -size : 2 * size);
+    on.lineTo(at + 2 * size, falling ? 2 * size : -size);
+  }
+  on.stroke();
+  const pattern = context.createPattern(tile, 'repeat');
+  pattern.setTransform(new DOMMatrix().scale(1 / scale));
+  return pattern;
+}
+
 class AddressMap {
   constructor(events) {
     this.events = events;
@@ -23,14 +43,14 @@ class AddressMap {
     const events = this.events, address = of === 'recorded' ? events.address : events.placed[of];
     const blocks = [], segments = [];
     let elsewhere = 0;
-    for (let i = 0, end = events.madeBy(event); i < end; ++i) {
+    events.eachHeld(event, i => {
       const pending = of === 'recorded' && events.death[i] <= event;
-      if ((of === 'recorded' ? events.gone[i] : events.death[i]) <= event || events.kind[i] === KIND.refused || !events.isOn(device, i)) continue;
-      if (events.kind[i] === KIND.backing && of !== 'recorded') continue;
+      if ((of !== 'recorded' && events.death[i] <= event) || !events.isOn(device, i)) return;
+      if (events.kind[i] === KIND.backing && of !== 'recorded') return;
       const size = of === 'recorded' ? events.grantedOf(i) : events.size[i];
-      if (!address[i] || !size) { elsewhere += pending || events.kind[i] === KIND.backing ? 0 : events.size[i]; continue; }
+      if (!address[i] || !size) { elsewhere += pending || events.kind[i] === KIND.backing ? 0 : events.size[i]; return; }
       (events.kind[i] === KIND.device ? blocks : segments).push({address: address[i], size, memory: i, pending});
-    }
+    });
     if (of === 'recorded') {
       for (const segment of segments) Object.assign(segment, {mapped: events.isMapped(segment.memory), stream: events.streamOf(segment.memory), pool: events.poolOf(segment.memory)});
     }
@@ -144,10 +164,10 @@ class AddressMap {
       : 'Nothing that has an address is live then.';
     this.paint(regions, groups);
     const names = [...groups.names.map((name, i) => [groups.colour(i), name]), ['free', 'free']];
-    if (total('pending')) names.push(['quiet', 'freed, waiting for another stream']);
-    if (total('gone')) names.push(['unmapped', 'addresses that are not mapped']);
-    const legend = names.map(([colour, name]) => h('span', {}, swatch(colour), name.length > 60 ? name.slice(0, 57) + '...' : name));
-    if (regions.some(region => region.pool)) legend.push(h('span', {}, h('i', {class: 'swatch', style: 'border:2px solid var(--l3)'}), 'segment of a private pool'));
+    if (total('pending')) names.push(['quiet', 'freed, waiting for another stream', 'waiting']);
+    if (total('gone')) names.push(['unmapped', 'addresses that are not mapped', 'unmapped']);
+    if (regions.some(region => region.pool)) names.push(['pool', 'segment of a private pool', 'pool']);
+    const legend = names.map(([colour, name, kind]) => h('span', {}, swatch(colour, kind), name.length > 60 ? name.slice(0, 57) + '...' : name));
     document.getElementById('map-legend').replaceChildren(...legend);
     this.table(regions);
   }
@@ -180,7 +200,8 @@ class AddressMap {
       }
     };
     const colours = groups.names.map((_, i) => colourOf(groups.colour(i)));
-    const free = colourOf('free'), line = colourOf('line'), unmapped = colourOf('unmapped'), pending = colourOf('quiet'), pool = colourOf('l3');
+    const free = colourOf('free'), line = colourOf('line'), pool = colourOf('pool');
+    const unmapped = hatched(context, scale, 'unmapped', 1, false), pending = hatched(context, scale, 'quiet', 2, true);
     let flow = 0;
     for (const region of regions) {
       const begin = flow, gaps = region.unmapped;
@@ -218,6 +239,55 @@ class AddressMap {
       flow = begin + length + between;
     }
     this.layout = {perRow, width};
+    this.choose(null);
+  }
+
+  /** Marks a piece, wherever its rows are, and says what it is. */
+  choose(place) {
+    const picture = this.canvas.parentElement, {perRow, width} = this.layout;
+    for (const mark of picture.querySelectorAll('.map-chosen')) mark.remove();
+    this.chosen = place;
+    this.tip.hidden = place === null;
+    if (place === null) return;
+    const found = this.pieces[place];
+    let first = null;
+    for (let left = found.from; left < found.to;) {
+      const row = Math.floor(left / perRow + 1e-12), right = Math.min(found.to, (row + 1) * perRow);
+      const box = {left: (left - row * perRow) / perRow * width, top: row * (ROW + ROW_GAP), width: (right - left) / perRow * width};
+      if (right - left > perRow * 1e-9 || first === null) {
+        picture.append(h('div', {class: 'map-chosen', style: `left:${box.left - 1}px;top:${box.top - 1}px;width:${box.width + 2}px;height:${ROW + 2}px`}));
+        first = first || box;
+      }
+      if (right <= left) break;
+      left = right;
+    }
+    this.tell(found, first.left, first.top + ROW + 4);
+  }
+
+  tell(found, left, top) {
+    this.tip.hidden = false;
+    this.tip.textContent = this.words(found);
+    this.tip.style.left = `${Math.max(0, Math.min(this.layout.width - this.tip.offsetWidth, left))}px`;
+    this.tip.style.top = `${top}px`;
+  }
+
+  /** The piece that a key leads to. */
+  stepTo(key) {
+    const {pieces} = this, last = pieces.length - 1, at = this.chosen;
+    if (key === 'Home' || (at === null && key !== 'End' && key !== 'm')) return 0;
+    if (key === 'End') return last;
+    if (key === 'm') {
+      let most = -1;
+      pieces.forEach(({piece}, i) => { if (piece.kind === 'free' && (most < 0 || piece.size > pieces[most].piece.size)) most = i; });
+      return most < 0 ? at : most;
+    }
+    if (key === 'ArrowRight') return Math.min(last, at + 1);
+    if (key === 'ArrowLeft') return Math.max(0, at - 1);
+    const {region} = pieces[at], by = key === 'ArrowDown' ? 1 : -1;
+    let to = at;
+    while (to + by >= 0 && to + by <= last && pieces[to].region === region) to += by;
+    while (by < 0 && to > 0 && pieces[to - 1].region === pieces[to].region) --to;
+    return to;
   }
 
   pieceAt(x, y) {
@@ -243,16 +313,22 @@ class AddressMap {
   }
 
   listen() {
-    this.canvas.addEventListener('pointermove', event => {
+    // One map follows another when a person chooses another trace: the last one answers.
+    this.canvas.onpointermove = event => {
       const box = this.canvas.getBoundingClientRect(), found = this.pieceAt(event.clientX - box.left, event.clientY - box.top);
       this.tip.hidden = !found;
-      if (!found) return;
-      this.tip.textContent = this.words(found);
-      const width = this.tip.offsetWidth;
-      this.tip.style.left = `${Math.max(0, Math.min(box.width - width, event.clientX - box.left + 12))}px`;
-      this.tip.style.top = `${event.clientY - box.top + 16}px`;
-    });
-    this.canvas.addEventListener('pointerleave', () => this.tip.hidden = true);
+      if (found) this.tell(found, event.clientX - box.left + 12, event.clientY - box.top + 16);
+    };
+    this.canvas.onpointerleave = () => this.tip.hidden = true;
+    const picture = this.canvas.parentElement;
+    picture.onkeydown = event => {
+      if (event.ctrlKey || event.altKey || event.metaKey || !this.pieces || !this.pieces.length) return;
+      if (event.key === 'Escape') { this.choose(null); return; }
+      if (!['ArrowLeft', 'ArrowRight', 'ArrowUp', 'ArrowDown', 'Home', 'End', 'm'].includes(event.key)) return;
+      event.preventDefault();
+      this.choose(this.stepTo(event.key));
+    };
+    picture.onblur = () => { if (this.pieces) this.choose(null); };
   }
 
   table(regions) {

@@ -1,6 +1,29 @@
 // What other commands wrote with --json, the comparison of all that was given, and failures.
 
 const short = path => path.replace(/^.*\//, '');
+/** Gives each trace the end of its path by which it is told apart from all others: the file's name, where no other has that. */
+function nameShortly(traces) {
+  const end = (path, parts) => path.split('/').slice(-parts).join('/');
+  const used = new Map();
+  for (const trace of traces) {
+    let parts = 1;
+    const {path} = trace, most = path.split('/').length;
+    while (parts < most && traces.some(other => other.path !== path && end(other.path, parts) === end(path, parts))) ++parts;
+    const again = used.get(path) || 0;
+    used.set(path, again + 1);
+    trace.shortName = end(path, parts) + (again ? ` (${again + 1})` : '');
+  }
+}
+
+/** The replays of a trace that other commands wrote: [{manager, from, summary}]. */
+const replayResults = (about, results) => results.flatMap(({path, content}) => {
+  if (content.trace !== about.inspect.trace) return [];
+  if (content.schema.startsWith('emmctl.replay/')) return [{manager: content.manager, from: path, summary: content}];
+  if (content.schema.startsWith('emmctl.compare/')) return content.managers.filter(each => !each.cut_off).map(each => ({manager: each.manager, from: path, summary: {...each, device: content.device}}));
+  return [];
+});
+const failedRequest = failure => `event ${grouped(failure.event)}, ${failure.op} of ${inUnits(failure.size)}: ${failure.error || failure.outcome}. ${inUnits(failure.live_bytes)} were live and ${inUnits(failure.reserved_bytes)} reserved.`;
+
 /** Long settings break behind their commas and signs. */
 const breakable = text => text.split(/(?<=[,;:=_/])(?=.)/).flatMap((part, i) => i ? [h('wbr'), part] : [part]);
 const LONG = 24;  // characters, from which on a cell is wide enough for words, and breaks them anywhere
@@ -10,6 +33,7 @@ const cells = (tag, values) => values.map((value, i) => h(tag, typeof value === 
 const table = (heads, rows) => h('div', {class: 'scroll'}, h('table', {}, h('thead', {}, h('tr', {}, cells('th', heads))), h('tbody', {}, rows.map(row => h('tr', {}, cells('td', row))))));
 const amount = bytes => bytes === null || bytes === undefined ? '' : {n: h('span', {title: exactly(bytes)}, inUnits(bytes))};
 const bar = (bytes, most, kind = '') => h('div', {class: 'track'}, h('i', {class: kind, style: `width:${most ? 100 * bytes / most : 0}%`}));
+const MOMENTS = 12;  // of one manager's failures that have a button
 const numeric = text => ({n: text}), ofBar = () => h('span', {class: 'of-bar'});
 
 /** What went wrong in a trace, and what would have been enough. */
@@ -17,8 +41,8 @@ function showFailure(about, results, goTo) {
   const section = document.getElementById('failure'), body = section.querySelector('.body');
   const explained = results.map(result => result.content).find(content => content.schema.startsWith('emmctl.explain/') && content.trace === about.inspect.trace);
   const explain = explained || about.explain, failures = (explain && explain.failures) || [];
-  const failed = about.managers.filter(manager => manager.failed.length);
-  section.hidden = !failures.length && !about.explain_text && !failed.length;
+  const failed = about.managers.filter(manager => manager.failed.length), elsewhere = replayResults(about, results).filter(each => each.summary.first_failure);
+  section.hidden = !failures.length && !about.explain_text && !failed.length && !elsewhere.length;
   if (section.hidden) return;
   body.replaceChildren();
   if (failures.length) {
@@ -31,8 +55,13 @@ function showFailure(about, results, goTo) {
     const failure = manager.summary.first_failure;
     body.append(h('div', {class: 'verdict prose'},
         h('p', {}, h('b', {}, `${manager.name} failed ${grouped(manager.failed.length)} ${manager.failed.length === 1 ? 'request' : 'requests'}. `),
-          failure ? `The first is event ${grouped(failure.event)}, ${failure.op} of ${inUnits(failure.size)}: ${failure.error || failure.outcome}. ${inUnits(failure.live_bytes)} were live and ${inUnits(failure.reserved_bytes)} reserved.` : ''),
-        h('button', {onclick: () => goTo(manager.failed[0])}, 'Show this moment')));
+          failure ? `The first is ${failedRequest(failure)}` : ''),
+        h('p', {class: 'buttons'}, manager.failed.slice(0, MOMENTS).map((event, i) => h('button', {onclick: () => goTo(event)}, i || manager.failed.length > 1 ? `Event ${grouped(event)}` : 'Show this moment')),
+          manager.failed.length > MOMENTS ? ` and ${grouped(manager.failed.length - MOMENTS)} more, marked in the picture` : null)));
+  }
+  for (const {manager, from, summary: {failures: count, first_failure: failure}} of elsewhere) {
+    body.append(h('div', {class: 'verdict prose'}, h('p', {}, h('b', {}, `${manager} failed ${grouped(count)} ${count === 1 ? 'request' : 'requests'} (${short(from)}). `), `The first is ${failedRequest(failure)}`),
+        failure.event < about.events ? h('button', {onclick: () => goTo(failure.event)}, 'Show this moment') : null));
   }
   const advice = explained && explained.remedies ? explained : about.advice || {}, {remedies} = advice;
   if (remedies && remedies.length) {
@@ -85,9 +114,9 @@ function runsOf(traces) {
     const needs = about.devices.map(device => device.no_wait || 0), capacity = about.devices.map(device => device.capacity || 0);
     const summed = about.devices.length > 1 ? `, ${about.devices.length} devices summed` : '';
     const base = {trace, about, live: peak, noWait: needs.reduce((a, b) => a + b, 0), capacity: capacity.reduce((a, b) => a + b, 0)};
-    runs.push({...base, name: short(about.path), manager: (backing ? 'as recorded' : 'live alone') + summed, overview: about.reserved_overview,
+    runs.push({...base, name: about.shortName, manager: (backing ? 'as recorded' : 'live alone') + summed, overview: about.reserved_overview,
                reserved: backing ? backing.peak_reserved.bytes : null, failures: about.inspect.failed});
-    about.managers.forEach(manager => runs.push({...base, name: short(about.path), manager: manager.name + summed, overview: manager.overview,
+    about.managers.forEach(manager => runs.push({...base, name: about.shortName, manager: manager.name + summed, overview: manager.overview,
                                                  reserved: manager.summary.peak_reserved_bytes, failures: manager.summary.failures}));
   });
   return runs;
@@ -104,7 +133,7 @@ function showComparison(traces, choose) {
         h('br'), `live ${inUnits(run.live)}`, run.reserved === null ? '' : `, reserved ${inUnits(run.reserved)}`, run.failures ? h('span', {class: 'bad'}, `, ${grouped(run.failures)} failed`) : ''),
       smallPicture(run.about.live_overview, run.overview, most, `${run.name}, ${run.manager}: live ${inUnits(run.live)} at most` + (run.reserved === null ? '' : `, reserved ${inUnits(run.reserved)} at most`))));
   body.replaceChildren(
-      h('p', {class: 'legend'}, h('span', {}, swatch('c0'), 'live'), h('span', {}, swatch('l0', true), 'reserved'), h('span', {}, `every picture reaches from 0 to ${inUnits(most)}, and over its whole run`)),
+      h('p', {class: 'legend'}, h('span', {}, swatch('c0'), 'live'), h('span', {}, lineSwatch({colour: 'l0'}), 'reserved'), h('span', {}, `every picture reaches from 0 to ${inUnits(most)}, and over its whole run`)),
       h('div', {class: 'small-multiples'}, pictures),
       table([traces.length > 1 ? 'Trace' : '', 'Manager', numeric('Peak live'), numeric('Peak reserved'), ofBar(), numeric('Reserved / live'), numeric('Reserved / no-wait need'), numeric('Failures')].filter((_, i) => i || traces.length > 1),
             runs.map(run => [run.name, run.manager, amount(run.live), amount(run.reserved), bar(run.reserved || run.live, most, run.reserved === null ? 'live' : ''),
@@ -112,6 +141,17 @@ function showComparison(traces, choose) {
                              numeric(run.reserved === null || !run.noWait ? '' : (run.reserved / run.noWait).toFixed(3)),
                              numeric(h('span', {class: run.failures ? 'bad' : ''}, grouped(run.failures)))].filter((_, i) => i || traces.length > 1))));
 }
+
+// Beside a ratio below 1, as `emmctl compare` has it.
+const SIGNS = {not_served: '!', not_counted: '~', hazard: '?', waits: '*'};
+const BELOW = {
+  not_served: 'less: not all that the trace asks for was served', not_counted: 'less than is live: it serves some with memory that the device does not count',
+  hazard: 'less: it handed on memory that another stream could still use', waits: 'less: it waits for work on other streams, or has them wait',
+};
+
+const DOUBTS = {
+  other_work: 'not the same operations served', few_rounds: 'too few rounds', wide_interval: 'the interval is too wide to tell', no_time: 'no round took any time',
+};
 
 const RESULTS = {
   replay(content) {
@@ -122,19 +162,30 @@ const RESULTS = {
             failure ? h('div', {class: 'verdict prose'}, h('p', {}, h('b', {}, `Event ${grouped(failure.event)} failed: `), `${failure.op} of ${failure.id}, ${inUnits(failure.size)}: ${failure.error || failure.outcome}. ${inUnits(failure.live_bytes)} were live and ${inUnits(failure.reserved_bytes)} reserved.`)) : null];
   },
   compare(content) {
-    const most = Math.max(1, ...content.managers.map(each => each.peak_reserved_bytes));
+    const ran = content.managers.filter(each => !each.cut_off), {recorded} = content, first = content.managers[0].manager;
+    const most = Math.max(1, ...ran.map(each => each.peak_reserved_bytes), recorded ? recorded.peak_reserved_bytes : 0);
     const ns = value => value < 100 ? `${value.toFixed(1)} ns` : duration(Math.round(value));
-    const time = each => each.ns_per_event.median ? ns(each.ns_per_event.median) + (each.ns_per_event.low < each.ns_per_event.high ? `, ${ns(each.ns_per_event.low)} to ${ns(each.ns_per_event.high)}` : '') : '0 ns';
+    // No time of a clock that is a model means no call of the driver, which the text has as "-".
+    const time = interval => interval.median || content.clock !== 'simulated' ? ns(interval.median) + (interval.low < interval.high ? `, ${ns(interval.low)} to ${ns(interval.high)}` : '') : '-';
     // Of two managers of one name the verdicts stand in the order of the managers.
-    const against = (content.verdicts || []).filter(each => each.against === content.managers[0].manager), WORDS = {ns_per_event: 'time', reserved: 'reserved'};
-    const verdicts = (each, i) => i === 0 ? '' : h('span', {}, against.filter(verdict => verdict.manager === each.manager && WORDS[verdict.measure]).slice(0, 2).map((verdict, n) =>
-      [n ? ', ' : '', `${WORDS[verdict.measure]} `, h('span', {class: {worse: 'bad', better: 'good'}[verdict.verdict] || ''}, verdict.verdict), verdict.ratio && verdict.ratio.median && verdict.verdict !== 'same' ? ` ${verdict.ratio.median.toFixed(2)}` : '']));
+    const against = (content.verdicts || []).filter(each => each.against === first), WORDS = {ns_per_event: 'time', reserved: 'reserved'};
+    const words = ({verdict, ratio, doubt}) => [h('span', {class: {worse: 'bad', better: 'good'}[verdict] || ''}, verdict), ratio && ratio.median && verdict !== 'same' ? ` ${ratio.median.toFixed(2)}` : '', doubt ? `: ${DOUBTS[doubt] || doubt}` : ''];
+    const verdicts = (each, i) => i === 0 ? '' : h('span', {}, against.filter(verdict => verdict.manager === each.manager && WORDS[verdict.measure]).slice(0, 2).map(verdict =>
+      h('div', {}, `${WORDS[verdict.measure]} `, words(verdict))));
+    const besideRecorded = each => h('span', {}, (content.verdicts || []).filter(verdict => recorded && verdict.manager === each.manager && verdict.against === recorded.manager).slice(0, 1).map(words));
+    const ratios = (each, of, below) => numeric(each.devices.map(device => device[of] === null || device[of] === undefined ? '' : device[of].toFixed(3) + (SIGNS[device[below]] || '')).join(', '));
+    const row = (each, i) => each.cut_off ? [each.manager, numeric('cut off'), '', '', '', '', '', ''] : [each.manager, amount(each.peak_reserved_bytes), bar(each.peak_reserved_bytes, most),
+      ratios(each, 'reserved_over_peak_live', 'below_peak_live'), ratios(each, 'reserved_over_no_wait_need', 'below_no_wait_need'),
+      numeric(time(each.ns_per_event)), numeric(time(each.first_ns_per_event)), numeric(h('span', {class: each.failures ? 'bad' : ''}, grouped(each.failures)))];
+    const withRecorded = recorded ? [[recorded.manager, amount(recorded.peak_reserved_bytes), bar(recorded.peak_reserved_bytes, most),
+      ratios({devices: recorded.devices || []}, 'reserved_over_peak_live', 'below_peak_live'), ratios({devices: recorded.devices || []}, 'reserved_over_no_wait_need', 'below_no_wait_need'), '', '', '']] : [];
+    const beside = [...(recorded ? [h('span', {}, breakable(`Against ${recorded.manager}`))] : []), ...(content.managers.length > 1 ? [h('span', {}, breakable(`Against ${first}`))] : [])];
+    const besides = (each, i) => [...(recorded ? [each.cut_off ? '' : besideRecorded(each)] : []), ...(content.managers.length > 1 ? [each.cut_off ? '' : verdicts(each, i)] : [])];
+    const signs = Object.entries(BELOW).filter(([name]) => [...ran, recorded || {}].some(each => (each.devices || []).some(device => [device.below_peak_live, device.below_no_wait_need].includes(name))));
     return [h('p', {class: 'prose'}, `${content.trace} on ${content.device}. Times are of the ${content.clock} clock, an event.`),
-            table(['Manager', numeric('Peak reserved'), ofBar(), numeric('/ live'), numeric('/ no-wait'), numeric('Time an event'), numeric('First pass'), numeric('Failures'), content.managers.length > 1 ? `Against ${content.managers[0].manager}` : ''],
-                  content.managers.map((each, i) => [each.manager, amount(each.peak_reserved_bytes), bar(each.peak_reserved_bytes, most),
-                    numeric(each.devices.map(device => device.reserved_over_peak_live === null ? '' : device.reserved_over_peak_live.toFixed(3)).join(', ')),
-                    numeric(each.devices.map(device => device.reserved_over_no_wait_need === null ? '' : device.reserved_over_no_wait_need.toFixed(3)).join(', ')),
-                    numeric(time(each)), numeric(duration(Math.round(each.first_ns_per_event.median))), numeric(h('span', {class: each.failures ? 'bad' : ''}, grouped(each.failures))), verdicts(each, i)]))];
+            table(['Manager', numeric('Peak reserved'), ofBar(), numeric('/ live'), numeric('/ no-wait'), numeric('Time an event'), numeric('First pass'), numeric('Failures'), ...beside],
+                  [...withRecorded.map(each => [...each, ...beside.map(() => '')]), ...content.managers.map((each, i) => [...row(each, i), ...besides(each, i)])]),
+            signs.map(([name, why]) => h('p', {class: 'hint'}, `${SIGNS[name]} ${why}`))];
   },
   'compare-set'(content) { return content.comparisons.map(each => [h('h3', {}, short(each.trace)), RESULTS.compare(each)]); },
   tune(content) {

@@ -16,9 +16,13 @@ NamedFormat format_named_by(std::string_view path) {
     if (path.ends_with(packed)) path.remove_suffix(packed.size());
   }
   constexpr std::pair<std::string_view, NamedFormat> kExtensions[] = {
-      {".json", {"emm", "chrome-trace"}}, {".jsonl", {"emm", {}}},
-      {".ndjson", {"emm", {}}},           {".emm", {"emm", {}}},
-      {".csv", {"rmm-csv", "dsa-csv"}},   {".pickle", {"torch-pickle", {}}},
+      {".json", {"emm", "chrome-trace"}},
+      {".jsonl", {"emm", {}}},
+      {".ndjson", {"emm", {}}},
+      {".emm", {"emm", {}}},
+      {".emmb", {"emm", {}}},
+      {".csv", {"rmm-csv", "dsa-csv"}},
+      {".pickle", {"torch-pickle", {}}},
       {".pkl", {"torch-pickle", {}}},
   };
   for (const auto& [extension, format] : kExtensions) {

@@ -2,6 +2,7 @@
 #include <string_view>
 
 #include "base/text.hpp"
+#include "trace/compact/reader.hpp"
 #include "trace/importer.hpp"
 
 namespace emm {
@@ -10,6 +11,7 @@ namespace {
 using namespace trace;
 
 int sniff_emm(std::string_view prefix) {
+  if (is_compact(prefix)) return 100;
   constexpr std::size_t kHeaderBytes = 4096;
   if (prefix.starts_with("\xef\xbb\xbf")) prefix.remove_prefix(3);
   const auto begin = text::trim(prefix.substr(0, kHeaderBytes));
@@ -45,7 +47,7 @@ Result<ImportCounts> read_trace(format::ByteSource& source, OperationSink& sink,
 
 extern constinit const Importer emm_importer{
     .name = "emm",
-    .summary = "the trace format: JSON Lines or one document",
+    .summary = "the trace format: JSON Lines, one document, or compact",
     .from_documentation = false,
     .sniff = sniff_emm,
     .read = read_trace,

@@ -68,6 +68,10 @@ class RawFile {
   const FileHeader& header() const noexcept { return header_; }
   std::vector<RawCall>& calls() noexcept { return calls_; }
   std::uint64_t dropped() const noexcept { return dropped_; }
+  const RawRequests& causes() const noexcept { return causes_; }
+  const RawSites& sites() const noexcept { return sites_; }
+  /// Recording was off at some time before its end.
+  bool began_late() const noexcept { return began_late_; }
 
  private:
   Status take_header() {
@@ -98,20 +102,70 @@ class RawFile {
     RawCall call;
     std::memcpy(&call.record, held_.data(), sizeof call.record);
     if (!in_block_ || call.record.seq == 0) return {};
-    if (call.record.call == Call::thread) {
-      thread_ = call.record.address;
-      return {};
+    switch (call.record.call) {
+      case Call::thread:
+        thread_ = static_cast<std::uint32_t>(call.record.address);
+        site_ = 0;
+        request_ = 0;
+        return {};
+      case Call::frame_text:
+        take_text(call.record);
+        return {};
+      case Call::stack:
+        take_stack(call.record);
+        return {};
+      case Call::about:
+        site_ = static_cast<std::uint32_t>(call.record.address);
+        request_ = call.record.size;
+        return {};
+      default:
+        break;
     }
     call.thread = thread_;
+    call.site = std::exchange(site_, 0);
+    if (request_ != 0) causes_[call.record.seq] = std::exchange(request_, 0);
+    if (call.record.call == Call::window) began_late_ = true;
     calls_.push_back(call);
     return {};
+  }
+
+  // Numbers of a damaged file say anything.
+  static constexpr std::uint64_t kNumberMost = std::uint64_t{1} << 19;
+  static constexpr std::uint32_t kTextMost = 256, kFramesMost = 128;
+
+  void take_text(const Record& record) {
+    constexpr std::size_t kPiece = 32;
+    const auto at = record.flags * std::uint64_t{kPiece};
+    if (record.ticks >= kNumberMost || record.duration > kTextMost || at >= record.duration) return;
+    if (sites_.texts.size() <= record.ticks) sites_.texts.resize(record.ticks + 1);
+    auto& text = sites_.texts[record.ticks];
+    if (text.size() != record.duration) text.assign(record.duration, '?');
+    std::memcpy(text.data() + at, &record.address, std::min(kPiece, record.duration - at));
+    for (auto& c : text) {
+      if (c < ' ' || c > '~') c = '?';
+    }
+  }
+  void take_stack(const Record& record) {
+    constexpr std::size_t kPiece = 8;
+    const auto at = record.flags * std::uint64_t{kPiece};
+    if (record.ticks >= kNumberMost || record.duration > kFramesMost || at >= record.duration)
+      return;
+    if (sites_.stacks.size() <= record.ticks) sites_.stacks.resize(record.ticks + 1);
+    auto& stack = sites_.stacks[record.ticks];
+    if (stack.size() != record.duration) stack.assign(record.duration, 0);
+    std::memcpy(stack.data() + at, &record.address,
+                std::min(kPiece, record.duration - at) * sizeof stack[0]);
   }
 
   format::ByteSource& source_;
   std::string held_;
   FileHeader header_{};
-  bool header_read_ = false, in_block_ = false;
-  std::uint64_t place_ = 0, thread_ = 0, dropped_ = 0;
+  bool header_read_ = false, in_block_ = false, began_late_ = false;
+  std::uint64_t place_ = 0, dropped_ = 0;
+  std::uint32_t thread_ = 0, site_ = 0;
+  std::uint64_t request_ = 0;
+  RawSites sites_;
+  RawRequests causes_;
   std::vector<RawCall> calls_;
 };
 
@@ -120,7 +174,7 @@ std::vector<std::string> required_by(const std::vector<RawCall>& calls) {
   bool streams = false, events = false, ipc = false, pools = false, threads = false;
   bool graphs = false, functions = false, ranges = false, peers = false;
   std::uint64_t devices = 0;
-  for (const auto& [record, thread] : calls) {
+  for (const auto& [record, thread, site] : calls) {
     switch (record.call) {
       case Call::stream_create:
       case Call::mem_alloc_async:
@@ -209,9 +263,11 @@ Result<ImportCounts> read_raw(format::ByteSource& source, OperationSink& sink,
   const auto& calls = file.calls();
   const auto lost = header.lost + file.dropped();
   ImportRun run(source, sink, options);
-  if (auto begun = run.header(header_of(header, calls, lost == 0 && header.stopped == 0)); !begun)
+  const bool complete = lost == 0 && header.stopped == 0 && !file.began_late();
+  if (auto begun = run.header(header_of(header, calls, complete)); !begun)
     return std::move(begun).error();
-  RawSession session(run, header);
+  RawSession session(run, header, file.sites());
+  if (options.requests != nullptr) session.go_beneath(*options.requests, file.causes());
   if (lost != 0) {
     if (auto told = session.gap(lost, header.stopped); !told) return std::move(told).error();
   }

@@ -1,7 +1,11 @@
 #include "trace/importers/raw_session.hpp"
 
+#include <cxxabi.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "base/text.hpp"
@@ -30,10 +34,26 @@ Outcome outcome_of(std::int32_t code) noexcept {
   }
 }
 
+/// A native frame has its function as the linker knows it.
+std::string readable(const std::string& frame) {
+  constexpr std::string_view kMangled = ":0 _Z";
+  const auto at = frame.find(kMangled);
+  if (at == frame.npos) return frame;
+  const auto begin = at + 3;
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> name(
+      abi::__cxa_demangle(frame.c_str() + begin, nullptr, nullptr, &status), std::free);
+  return status == 0 && name != nullptr ? frame.substr(0, begin) + name.get() : frame;
+}
+
 }  // namespace
 
-RawSession::RawSession(ImportRun& run, const record::FileHeader& header)
-    : run_(run), header_(header), lives_(record::kContextsMost + 1) {
+RawSession::RawSession(ImportRun& run, const record::FileHeader& header, const RawSites& sites)
+    : run_(run),
+      header_(header),
+      sites_(sites),
+      defined_(sites.stacks.size()),
+      lives_(record::kContextsMost + 1) {
   const auto ticks = header.later_ticks - header.start_ticks;
   const auto ns = header.later_ns - header.start_ns;
   if (header.later_ticks > header.start_ticks && header.later_ns > header.start_ns)
@@ -56,8 +76,62 @@ Operation RawSession::common(const Record& record, Op op) {
     made.thread = Id::of(thread_);
     made.members.add(Member::thread);
   }
+  if (site_ != 0) {
+    made.site = Id::of(site_);
+    made.members.add(Member::site);
+  }
   put_place(made, record.context, record.device);
+  if (places_ != nullptr) put_beneath(made, record);
   return made;
+}
+
+void RawSession::put_beneath(Operation& operation, const Record& record) const {
+  operation.seq = record.seq;
+  operation.members.add(Member::seq);
+  switch (operation.op) {  // order and places are the program's own
+    case Op::stream_create:
+    case Op::stream_destroy:
+    case Op::stream_sync:
+    case Op::device_sync:
+    case Op::event_record:
+    case Op::stream_wait:
+    case Op::event_sync:
+    case Op::graph_begin:
+    case Op::graph_end:
+    case Op::graph_launch:
+    case Op::host_function:
+    case Op::peer_enable:
+    case Op::peer_disable:
+    case Op::extension:
+      break;
+    default:
+      operation.layer = Layer::backing;
+      operation.members.add(Member::layer);
+  }
+  const auto cause = causes_->find(record.seq);
+  if (cause == causes_->end()) return;
+  if (const auto place = places_->find(cause->second); place != places_->end()) {
+    operation.parent = place->second;
+    operation.members.add(Member::parent);
+  }
+}
+
+Status RawSession::define_site(std::uint32_t number) {
+  site_ = 0;
+  if (number >= sites_.stacks.size() || sites_.stacks[number].empty()) return {};
+  site_ = number;
+  if (defined_[number]) return {};
+  defined_[number] = true;
+  std::vector<std::string> frames;
+  for (const auto frame : sites_.stacks[number]) {
+    frames.push_back(frame < sites_.texts.size() ? readable(sites_.texts[frame]) : "??:0 ??");
+  }
+  const std::vector<std::string_view> views(frames.begin(), frames.end());
+  Operation made{.op = Op::define, .members = Members(Member::kind, Member::id, Member::frames)};
+  made.define_kind = DefineKind::site;
+  made.id = Id::of(number);
+  made.frames = views;
+  return run_.emit(made);
 }
 
 void RawSession::put_place(Operation& operation, std::uint8_t context, std::uint8_t device) {
@@ -83,6 +157,7 @@ std::string RawSession::stream_name(std::uint64_t handle) {
   if (handle == 2) return "per_thread";
   const auto [known, added] = streams_.try_emplace(handle, stream_count_ + 1);
   if (added) ++stream_count_;
+  if (places_ != nullptr) return text::hex(handle);  // as the frameworks' hooks name it
   return text::format("s{}", known->second);
 }
 
@@ -97,6 +172,12 @@ void RawSession::put_result(Operation& operation, const Record& record) const {
   if (record.result == 0) return;
   operation.result = {.outcome = outcome_of(record.result), .code = record.result, .name = {}};
   operation.members.add(Member::result);
+}
+
+void RawSession::put_preexisting(Operation& operation, const Record& record) const {
+  if ((record.flags & record::record_flag::preexisting) == 0 || window_ > 1) return;
+  operation.preexisting = true;
+  operation.members.add(Member::preexisting);
 }
 
 Status RawSession::emit(Operation& operation) {
@@ -141,6 +222,7 @@ Status RawSession::allocate(const Record& record, Op op, Book& book, std::string
   made.api = api;
   made.members = made.members | Members(Member::id, Member::size, Member::api);
   put_result(made, record);
+  put_preexisting(made, record);
   if (record.result == 0) {
     made.addr = record.address;
     made.members.add(Member::addr);
@@ -331,6 +413,7 @@ Status RawSession::create_physical(const Record& record) {
   made.api = "cuMemCreate";
   made.members = made.members | Members(Member::id, Member::size, Member::kind, Member::api);
   put_result(made, record);
+  put_preexisting(made, record);
   if (record.result == 0) {
     physical_[record.address] = {.live = {.id = made.id.number,
                                           .size = record.size,
@@ -510,10 +593,62 @@ Status RawSession::end_context(const Record& record, Op op, std::uint8_t context
   return {};
 }
 
+Status RawSession::begin_window(const Record& record) {
+  run_.other();
+  window_ = record.address;
+  if (window_ < 2) return {};
+  const auto end = [&](Op op, const Live* live, std::uint64_t number) {
+    auto made = common(record, op);
+    made.extension = "\"x-no_row\":true";
+    made.members.add(Member::extension);
+    if (live != nullptr) {
+      made.members = made.members.without(Members(Member::context, Member::device));
+      put_place(made, live->context, live->device);
+      made.id = Id::of(live->id);
+      made.members.add(Member::id);
+    } else {
+      range_text_ = text::format("r{}", number);
+      made.range = Id::of(std::string_view(range_text_));
+      made.members.add(Member::range);
+    }
+    return run_.emit(made);
+  };
+  Operation off{.op = Op::gap, .members = Members(Member::reason)};
+  off.reason = "recording was off";
+  if (auto given = run_.emit(off); !given) return given;
+  for (auto* const book : {&device_memory_, &host_memory_, &registered_}) {
+    for (const auto& [address, live] : *book) {
+      if (auto given = end(Op::free, &live, 0); !given) return given;
+    }
+    book->clear();
+  }
+  for (const auto& [address, mapping] : mappings_) {
+    const auto physical = physical_.find(mapping.handle);
+    auto made = common(record, Op::mem_unmap);
+    if (physical == physical_.end() || !put_range(made, address)) continue;
+    made.extension = "\"x-no_row\":true";
+    made.id = Id::of(physical->second.live.id);
+    made.size = mapping.size;
+    made.members = made.members | Members(Member::id, Member::size, Member::extension);
+    if (auto given = run_.emit(made); !given) return given;
+  }
+  for (const auto& [handle, physical] : physical_) {
+    if (auto given = end(Op::free, &physical.live, 0); !given) return given;
+  }
+  physical_.clear();
+  mappings_.clear();
+  for (const auto& [address, range] : ranges_) {
+    if (auto given = end(Op::address_free, nullptr, range.number); !given) return given;
+  }
+  ranges_.clear();
+  return {};
+}
+
 Status RawSession::take(const RawCall& call) {
   const auto& record = call.record;
   thread_ = call.thread;
   if (!std::exchange(any_, true)) default_thread_ = thread_;
+  if (auto defined = define_site(call.site); !defined) return defined;
   const bool failed = record.result != 0;
   switch (record.call) {
     case Call::mem_alloc:
@@ -708,8 +843,13 @@ Status RawSession::take(const RawCall& call) {
     case Call::module_unload:
       run_.other();
       return {};
+    case Call::window:
+      return begin_window(record);
     case Call::none:
     case Call::thread:
+    case Call::frame_text:
+    case Call::stack:
+    case Call::about:
     case Call::count_:
       break;
   }

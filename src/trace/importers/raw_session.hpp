@@ -16,15 +16,29 @@ namespace emm::trace {
 
 struct RawCall {
   record::Record record;
-  std::uint64_t thread = 0;
+  std::uint32_t thread = 0;
+  std::uint32_t site = 0;  ///< The number of its call stack in the recording; 0: none.
+};
+/// Numbers of requests by the `seq` of the calls that they caused.
+using RawRequests = std::unordered_map<std::uint64_t, std::uint64_t>;
+
+/// The call stacks of a recording, by number: their frames' numbers, and the frames' texts.
+struct RawSites {
+  std::vector<std::string> texts;
+  std::vector<std::vector<std::uint32_t>> stacks;
 };
 
 /// Calls of the driver in, in their order; operations out. Handles and addresses become ids: each
 /// life of one has its own.
 class RawSession {
  public:
-  RawSession(ImportRun& run, const record::FileHeader& header);
+  RawSession(ImportRun& run, const record::FileHeader& header, const RawSites& sites);
 
+  /// What ImportOptions::requests says. `causes` outlives this.
+  void go_beneath(const RawRequests& places, const RawRequests& causes) noexcept {
+    places_ = &places;
+    causes_ = &causes;
+  }
   Status take(const RawCall& call);
   Status gap(std::uint64_t lost, int reason);
   Result<ImportCounts> finish(std::uint64_t lost);
@@ -52,6 +66,9 @@ class RawSession {
   void put_place(Operation& operation, std::uint8_t context, std::uint8_t device);
   void put_stream(Operation& operation, const record::Record& record);
   void put_result(Operation& operation, const record::Record& record) const;
+  void put_beneath(Operation& operation, const record::Record& record) const;
+  Status define_site(std::uint32_t number);
+  void put_preexisting(Operation& operation, const record::Record& record) const;
   Status emit(Operation& operation);
   /// An operation of a kind that only this recorder knows.
   Status extension(const record::Record& record, std::string_view name, std::string members);
@@ -72,6 +89,8 @@ class RawSession {
   Status graph_operation(const record::Record& record, Op op, std::uint64_t graph);
   Status peer_operation(const record::Record& record, Op op);
   Status end_context(const record::Record& record, Op op, std::uint8_t context);
+  /// Recording begins again: what lived is told anew.
+  Status begin_window(const record::Record& record);
   Status refused(const record::Record& record, std::string_view name);
   std::uint8_t primary_context(std::uint64_t device) const;
 
@@ -82,6 +101,11 @@ class RawSession {
 
   ImportRun& run_;
   const record::FileHeader& header_;
+  const RawSites& sites_;
+  std::vector<bool> defined_;  // sites
+  std::uint32_t site_ = 0;     // of the call that is taken
+  const RawRequests* places_ = nullptr;
+  const RawRequests* causes_ = nullptr;
   double ns_per_tick_ = 1;
   std::uint64_t thread_ = 0, default_thread_ = 0;
   bool any_ = false, several_contexts_ = false;
@@ -105,7 +129,7 @@ class RawSession {
   std::unordered_set<std::uint64_t> default_pools_;
   std::map<std::uint64_t, std::uint64_t> retained_;
   std::uint64_t stream_count_ = 0, pool_count_ = 0, record_count_ = 0, graph_count_ = 0;
-  std::uint64_t ended_contexts_ = 0;
+  std::uint64_t ended_contexts_ = 0, window_ = 0;
   std::vector<std::uint32_t> lives_;  // of each context: how often it has ended
 
   // Text that operations point to until they are given to the sink.

@@ -1,0 +1,21 @@
+#pragma once
+
+#include "record/library/recorder.hpp"
+
+/// What lives while nothing is recorded. A recording that begins in the middle of a program begins
+/// with it, so that its sums are right and its frees have owners.
+namespace emm::record {
+
+/// Whether this process keeps account: `emmctl record --on-signal`.
+void begin_live() noexcept;
+/// Before a call that takes something. What the call would end is forgotten: its address may be
+/// given out again before the call has returned.
+void live_before(const Record& record) noexcept;
+/// After any call, with its result.
+void live_after(const Record& record) noexcept;
+/// Writes a record of all that lives, by `put`. Other threads wait.
+void live_dump(void (*put)(Record record)) noexcept;
+/// The child of a fork has no memory on a device.
+void live_in_child() noexcept;
+
+}  // namespace emm::record

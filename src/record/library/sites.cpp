@@ -1,0 +1,291 @@
+#include "record/library/sites.hpp"
+
+#include <dlfcn.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unwind.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <type_traits>
+
+namespace emm::record {
+namespace {
+
+constexpr std::size_t kSlots = std::size_t{1} << 18;
+constexpr std::size_t kTextMost = 256;
+constexpr std::size_t kPayload = 4 * sizeof(std::uint64_t);  // address, size, stream, extra
+constexpr std::uint32_t kOurs = ~std::uint32_t{0};           // a frame of the recorder's own
+
+/// Numbers by hash. Open addresses; nothing is taken out. Who puts a hash in gives it its number;
+/// others wait for that, which is short.
+struct Table {
+  struct Slot {
+    std::atomic<std::uint64_t> hash{0};
+    std::atomic<std::uint32_t> number{0};
+  };
+  Slot* slots = nullptr;
+  std::atomic<std::uint32_t> last{0};
+
+  bool begin() noexcept {
+    void* const room = mmap(nullptr, kSlots * sizeof(Slot), PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED) return false;
+    slots = static_cast<Slot*>(room);
+    return true;
+  }
+  void clear() noexcept {
+    if (slots != nullptr) (void)madvise(slots, kSlots * sizeof(Slot), MADV_DONTNEED);
+    last = 0;
+  }
+  /// 0 where the table is full. `define` is called with the number of what is new, and answers it
+  /// or kOurs.
+  template <class Define>
+  std::uint32_t number(std::uint64_t hash, Define define) noexcept {
+    hash |= 1;
+    for (std::size_t tried = 0, at = (hash >> 20) % kSlots; tried < 64;
+         ++tried, at = (at + 1) % kSlots) {
+      auto& slot = slots[at];
+      auto found = slot.hash.load(std::memory_order_acquire);
+      if (found == 0 && slot.hash.compare_exchange_strong(found, hash)) {
+        const auto made = define(last.fetch_add(1) + 1);
+        slot.number.store(made, std::memory_order_release);
+        return made;
+      }
+      if (found != hash) continue;
+      for (;;) {
+        const auto known = slot.number.load(std::memory_order_acquire);
+        if (known != 0) return known;
+        sched_yield();
+      }
+    }
+    return 0;
+  }
+};
+
+constinit Table frames, stacks;
+constinit bool wants_python = false, wants_native = false;
+constinit std::size_t depth = 16;
+constinit const void* own_base = nullptr;
+
+/// What is called of Python, where the program has one.
+struct Python {
+  using Object = void*;
+  void* (*this_thread)() = nullptr;     // PyGILState_GetThisThreadState
+  void* (*current_thread)() = nullptr;  // _PyThreadState_UncheckedGet
+  int (*is_initialized)() = nullptr;
+  int (*is_finalizing)() = nullptr;
+  int (*ensure)() = nullptr;
+  void (*release)(int) = nullptr;
+  Object (*frame)() = nullptr;
+  Object (*back)(Object) = nullptr;
+  Object (*code)(Object) = nullptr;
+  int (*line)(Object) = nullptr;
+  Object (*attribute)(Object, const char*) = nullptr;
+  const char* (*text)(Object) = nullptr;
+  void (*give_back)(Object) = nullptr;
+  void (*hold)(Object) = nullptr;
+  bool usable = false;
+};
+constinit Python python;
+
+template <class Function>
+bool find(Function& function, const char* symbol, const char* otherwise = nullptr) noexcept {
+  void* found = dlsym(RTLD_DEFAULT, symbol);
+  if (found == nullptr && otherwise != nullptr) found = dlsym(RTLD_DEFAULT, otherwise);
+  function = reinterpret_cast<Function>(found);
+  return found != nullptr;
+}
+
+void find_python() noexcept {
+  auto& p = python;
+  p.usable = find(p.this_thread, "PyGILState_GetThisThreadState") &&
+             find(p.current_thread, "PyThreadState_GetUnchecked", "_PyThreadState_UncheckedGet") &&
+             find(p.is_initialized, "Py_IsInitialized") &&
+             find(p.is_finalizing, "Py_IsFinalizing", "_Py_IsFinalizing") &&
+             find(p.ensure, "PyGILState_Ensure") && find(p.release, "PyGILState_Release") &&
+             find(p.frame, "PyEval_GetFrame") && find(p.back, "PyFrame_GetBack") &&
+             find(p.code, "PyFrame_GetCode") && find(p.line, "PyFrame_GetLineNumber") &&
+             find(p.attribute, "PyObject_GetAttrString") && find(p.text, "PyUnicode_AsUTF8") &&
+             find(p.give_back, "Py_DecRef") && find(p.hold, "Py_IncRef");
+}
+
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {
+  hash = (hash ^ value) * 0x9fb21c651e98df25u;
+  return hash ^ (hash >> 32);
+}
+
+/// A definition in pieces, which a reader puts together in any order.
+void define(Call what, std::uint32_t number, const void* data, std::size_t size, std::size_t units,
+            void (*put)(const Record&)) noexcept {
+  for (std::size_t at = 0, piece = 0; at < size || piece == 0; at += kPayload, ++piece) {
+    Record record{};
+    record.call = what;
+    record.ticks = number;
+    record.duration = static_cast<std::uint32_t>(units);
+    record.flags = static_cast<std::uint32_t>(piece);
+    const auto part = size - at < kPayload ? size - at : kPayload;
+    std::uint64_t payload[kPayload / sizeof(std::uint64_t)] = {};
+    std::memcpy(payload, static_cast<const char*>(data) + at, part);
+    record.address = payload[0];
+    record.size = payload[1];
+    record.stream = payload[2];
+    record.extra = payload[3];
+    put(record);
+  }
+}
+
+std::uint32_t define_text(std::uint32_t number, const char* text,
+                          void (*put)(const Record&)) noexcept {
+  const auto size = strnlen(text, kTextMost);
+  define(Call::frame_text, number, text, size, size, put);
+  return number;
+}
+
+/// "libfoo.so:0 function", as PyTorch writes native frames whose line is not known.
+std::uint32_t native_frame(std::uint64_t address, void (*put)(const Record&)) noexcept {
+  return frames.number(mix(1, address), [&](std::uint32_t number) -> std::uint32_t {
+    char text[kTextMost];
+    Dl_info about{};
+    if (dladdr(reinterpret_cast<const void*>(address), &about) == 0 || about.dli_fname == nullptr)
+      return define_text(number, "??:0 ??", put);
+    if (about.dli_fbase == own_base) return kOurs;
+    const char* const slash = std::strrchr(about.dli_fname, '/');
+    const char* const file = slash != nullptr ? slash + 1 : about.dli_fname;
+    if (about.dli_sname != nullptr) {
+      std::snprintf(text, sizeof text, "%s:0 %s", file, about.dli_sname);
+    } else {
+      std::snprintf(text, sizeof text, "%s:0 %s+0x%llx", file, file,
+                    static_cast<unsigned long long>(
+                        address - reinterpret_cast<std::uint64_t>(about.dli_fbase)));
+    }
+    return define_text(number, text, put);
+  });
+}
+
+struct Stack {
+  std::uint32_t frames[2 * kDepthMost];
+  std::size_t count = 0;
+  std::uint64_t hash = 2;
+  void (*put)(const Record&) = nullptr;
+
+  void add(std::uint32_t frame) noexcept {
+    if (frame == 0 || frame == kOurs) return;
+    frames[count++] = frame;
+    hash = mix(hash, frame);
+  }
+};
+
+struct Walk {
+  Stack* stack;
+  std::size_t end;
+};
+_Unwind_Reason_Code step(_Unwind_Context* context, void* of) noexcept {
+  auto& walk = *static_cast<Walk*>(of);
+  // The call is before the address to which it returns.
+  const auto at = _Unwind_GetIP(context);
+  if (at == 0 || walk.stack->count >= walk.end) return _URC_END_OF_STACK;
+  walk.stack->add(native_frame(at - 1, walk.stack->put));
+  return _URC_NO_REASON;
+}
+
+/// The names of a code object's parts are Python's for as long as it lives: it is held for ever,
+/// and so its address stays its own. The interpreter's lock is held.
+std::uint32_t python_frame(void* code, int line, void (*put)(const Record&)) noexcept {
+  const auto hash = mix(mix(3, reinterpret_cast<std::uint64_t>(code)), static_cast<unsigned>(line));
+  return frames.number(hash, [&](std::uint32_t number) {
+    python.hold(code);
+    char text[kTextMost];
+    const auto file = python.attribute(code, "co_filename");
+    const auto name = python.attribute(code, "co_name");
+    const char* const file_text = file != nullptr ? python.text(file) : nullptr;
+    const char* const name_text = name != nullptr ? python.text(name) : nullptr;
+    // Of a long path the end tells more.
+    const char* shown = file_text != nullptr ? file_text : "?";
+    const auto size = std::strlen(shown);
+    constexpr std::size_t kPathMost = 180;
+    if (size > kPathMost) shown += size - kPathMost;
+    std::snprintf(text, sizeof text, "%s:%d %s", shown, line,
+                  name_text != nullptr ? name_text : "?");
+    if (file != nullptr) python.give_back(file);
+    if (name != nullptr) python.give_back(name);
+    return define_text(number, text, put);
+  });
+}
+
+/// Python's ctypes calls through libffi. It has released the interpreter's lock and holds no other,
+/// so the lock may be taken here. Others may hold a lock for which its owner waits.
+bool is_ctypes(const void* caller) noexcept {
+  Dl_info about{};
+  return dladdr(caller, &about) != 0 && about.dli_fname != nullptr &&
+         (std::strstr(about.dli_fname, "libffi") != nullptr ||
+          std::strstr(about.dli_fname, "_ctypes") != nullptr);
+}
+
+void walk_python(Stack& stack, const void* caller) noexcept {
+  auto& p = python;
+  if (!p.usable || p.is_initialized() == 0 || p.is_finalizing() != 0) return;
+  void* const mine = p.this_thread();
+  if (mine == nullptr) return;
+  const bool held = p.current_thread() == mine;
+  if (!held && !is_ctypes(caller)) return;
+  const int before = held ? 0 : p.ensure();
+  const auto end = stack.count + depth;
+  void* frame = p.frame();  // borrowed
+  if (frame != nullptr) p.hold(frame);
+  while (frame != nullptr && stack.count < end) {
+    void* const code = p.code(frame);
+    if (code != nullptr) {
+      stack.add(python_frame(code, p.line(frame), stack.put));
+      p.give_back(code);
+    }
+    void* const back = p.back(frame);
+    p.give_back(frame);
+    frame = back;
+  }
+  if (frame != nullptr) p.give_back(frame);
+  if (!held) p.release(before);
+}
+
+}  // namespace
+
+void begin_sites() noexcept {
+  const char* const given = std::getenv("EMM_RECORD_STACKS");
+  if (given == nullptr) return;
+  wants_python = std::strstr(given, "python") != nullptr;
+  wants_native = std::strstr(given, "native") != nullptr;
+  if (const char* const most = std::getenv("EMM_RECORD_DEPTH")) {
+    depth = std::strtoull(most, nullptr, 10);
+    if (depth == 0 || depth > kDepthMost) depth = kDepthMost;
+  }
+  Dl_info about{};
+  if (dladdr(reinterpret_cast<const void*>(&begin_sites), &about) != 0) own_base = about.dli_fbase;
+  if (!frames.begin() || !stacks.begin()) return;
+  if (wants_python) find_python();
+  shared.mode |= mode::annotating;
+}
+
+std::uint32_t current_site(const void* caller, void (*put)(const Record&)) noexcept {
+  if (stacks.slots == nullptr) return 0;
+  Stack stack;
+  stack.put = put;
+  if (wants_native) {
+    Walk walk{.stack = &stack, .end = depth};
+    (void)_Unwind_Backtrace(step, &walk);
+  }
+  if (wants_python) walk_python(stack, caller);
+  if (stack.count == 0) return 0;
+  return stacks.number(stack.hash, [&](std::uint32_t number) {
+    define(Call::stack, number, stack.frames, stack.count * sizeof stack.frames[0], stack.count,
+           put);
+    return number;
+  });
+}
+
+void sites_in_child() noexcept {
+  frames.clear();
+  stacks.clear();
+}
+
+}  // namespace emm::record

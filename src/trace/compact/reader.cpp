@@ -1,0 +1,333 @@
+#include "trace/compact/reader.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <limits>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "base/text.hpp"
+#include "format/hash64.hpp"
+#include "format/json_value.hpp"
+#include "trace/compact/block_decoder.hpp"
+#include "trace/header_reader.hpp"
+
+namespace emm::trace {
+namespace {
+
+using namespace compact;
+
+/// Blocks that are unpacked ahead of the one that gives them on: each place is filled by the
+/// reader, unpacked by whichever thread is free, and given on in the order of the file.
+class BlockQueue {
+ public:
+  struct Block {
+    std::uint64_t first = 0;
+    std::string payload;
+    std::uint64_t hash = 0;
+    BlockDecoder decoder;
+    std::string_view wrong;
+    bool ready = false;
+  };
+
+  explicit BlockQueue(unsigned threads) : blocks_(threads == 0 ? 1 : threads + 2) {
+    try {
+      for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {
+      // No room for a thread: what there are will do, and this one where there are none.
+    }
+  }
+  ~BlockQueue() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    for (auto& thread : threads_) thread.join();
+  }
+  BlockQueue(const BlockQueue&) = delete;
+  BlockQueue& operator=(const BlockQueue&) = delete;
+
+  bool is_full() const noexcept { return filled_ - given_ == blocks_.size(); }
+  bool is_empty() const noexcept { return filled_ == given_; }
+  /// The place to fill. REQUIRES: !is_full().
+  Block& room() noexcept { return blocks_[filled_ % blocks_.size()]; }
+  void filled() {
+    auto& block = room();
+    block.ready = false;
+    if (threads_.empty()) {
+      unpack(block);
+      ++filled_;
+      return;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      ++filled_;
+    }
+    changed_.notify_one();
+  }
+  /// The first block, unpacked. REQUIRES: !is_empty().
+  Block& front() {
+    auto& block = blocks_[given_ % blocks_.size()];
+    if (threads_.empty()) return block;
+    std::unique_lock lock(mutex_);
+    unpacked_.wait(lock, [&] { return block.ready; });
+    return block;
+  }
+  void pop() noexcept { ++given_; }
+
+ private:
+  static void unpack(Block& block) {
+    block.wrong = format::hash64(block.payload) == block.hash
+                      ? block.decoder.load(block.payload)
+                      : std::string_view("its bytes are not those that its checksum is of");
+    block.ready = true;
+  }
+  void work() {
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return taken_ < filled_ || stopping_; });
+      if (stopping_) return;
+      auto& block = blocks_[taken_++ % blocks_.size()];
+      lock.unlock();
+      const auto wrong = format::hash64(block.payload) == block.hash
+                             ? block.decoder.load(block.payload)
+                             : std::string_view("its bytes are not those that its checksum is of");
+      lock.lock();
+      block.wrong = wrong;
+      block.ready = true;
+      unpacked_.notify_one();
+    }
+  }
+
+  std::vector<Block> blocks_;
+  std::mutex mutex_;
+  std::condition_variable changed_, unpacked_;
+  std::size_t filled_ = 0, taken_ = 0, given_ = 0;  // given_ is the reader's alone
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+/// Below this, starting threads costs more than they save.
+constexpr std::uint64_t kThreadsFrom = 256 << 10;
+
+unsigned threads_for(const format::ByteSource& source) noexcept {
+  if (source.total() != 0 && source.total() < kThreadsFrom) return 0;
+  constexpr unsigned kMost = 4;
+  return std::clamp(std::thread::hardware_concurrency(), 1u, kMost + 1) - 1;
+}
+
+/// One reading of one file.
+class CompactReading {
+ public:
+  CompactReading(format::ByteSource& source, OperationSink& sink, const ReadOptions& options,
+                 ReadSummary& summary)
+      : source_(source),
+        name_(source.name()),
+        sink_(sink),
+        options_(options),
+        summary_(summary),
+        queue_(threads_for(source)) {}
+
+  Status run() {
+    if (auto read = read_head(); !read) return read;
+    for (;;) {
+      ChunkHead head;
+      const auto got = take_chunk_head(head);
+      if (!got) return got.error();
+      if (*got == End::whole) {
+        if (head.tag == kIndexTag) return end(head);
+        if (auto read = read_block(head); !read) return read;
+        if (summary_.torn) return {};
+        continue;
+      }
+      if (auto given = give_all(); !given) return given;
+      if (*got == End::damaged) {
+        return damaged("the head of a chunk is not what its checksum is of");
+      }
+      return end_torn(*got == End::none ? "before its index" : "inside the head of a chunk");
+    }
+  }
+
+ private:
+  enum class End { whole, torn, none, damaged };
+
+  /// Exactly `size` bytes; fewer at the end of the file.
+  Status take(std::size_t size, std::string& out) {
+    out.clear();
+    while (out.size() < size) {
+      if (rest_.empty()) {
+        auto more = source_.next();
+        if (!more) return std::move(more).error();
+        if (more->empty()) return {};
+        rest_ = *more;
+      }
+      const auto part = rest_.substr(0, size - out.size());
+      out.append(part);
+      offset_ += part.size();
+      rest_.remove_prefix(part.size());
+    }
+    return {};
+  }
+
+  Result<End> take_chunk_head(ChunkHead& head) {
+    if (auto taken = take(sizeof head, bytes_); !taken) return taken.error();
+    if (bytes_.empty()) return End::none;
+    if (bytes_.size() < sizeof head) return End::torn;
+    std::memcpy(&head, bytes_.data(), sizeof head);
+    const auto check =
+        static_cast<std::uint32_t>(format::hash64(std::string_view(bytes_).substr(kChecked)));
+    const bool good = check == head.check && head.bytes <= kChunkBytesMax;
+    return good ? End::whole : End::damaged;
+  }
+
+  Status read_head() {
+    if (auto taken = take(kFileHeadBytes, bytes_); !taken) return taken;
+    if (bytes_.size() < kFileHeadBytes) return torn_header();
+    std::uint32_t check = 0;
+    constexpr auto kCheckAt = kFileHeadBytes - sizeof check;
+    std::memcpy(&check, bytes_.data() + kCheckAt, sizeof check);
+    if (static_cast<std::uint32_t>(format::hash64(std::string_view(bytes_).substr(0, kCheckAt))) !=
+        check) {
+      return fail(Errc::parse_error,
+                  "{}:1: a damaged header: its version is not what its checksum is of", name_);
+    }
+    std::uint16_t major = 0;
+    std::memcpy(&major, bytes_.data() + kMagic.size(), sizeof major);
+    if (major != kMajor) {
+      return fail(Errc::not_supported, "{}: a compact trace of version {}: expected version {}",
+                  name_, major, kMajor);
+    }
+    ChunkHead head;
+    const auto got = take_chunk_head(head);
+    if (!got) return got.error();
+    if (*got == End::damaged || (*got == End::whole && head.tag != kHeaderTag)) {
+      return fail(Errc::parse_error, "{}:1: a damaged header: expected the header of a trace",
+                  name_);
+    }
+    if (*got != End::whole) return torn_header();
+    if (auto taken = take(static_cast<std::size_t>(head.bytes), bytes_); !taken) return taken;
+    if (bytes_.size() < head.bytes) return torn_header();
+    if (format::hash64(bytes_) != head.hash) {
+      return fail(Errc::parse_error,
+                  "{}:1: a damaged header: its bytes are not those that its checksum is of", name_);
+    }
+    auto node = format::parse_json(bytes_, name_);
+    if (!node) return std::move(node).error();
+    auto header = read_header(*node, name_);
+    if (!header) return std::move(header).error();
+    return sink_.on_header(*header);
+  }
+
+  Error torn_header() const {
+    return fail(Errc::parse_error, "{}:1: the file ends inside its header", name_);
+  }
+
+  /// The line that the next operation has in JSON Lines.
+  std::uint64_t line() const noexcept { return operations_ + 2; }
+
+  Status read_block(const ChunkHead& head) {
+    while (queue_.is_full()) {
+      if (auto given = give_front(); !given || summary_.torn) return given;
+    }
+    auto& block = queue_.room();
+    if (auto taken = take(static_cast<std::size_t>(head.bytes), block.payload); !taken)
+      return taken;
+    if (block.payload.size() < head.bytes) {
+      if (auto given = give_all(); !given || summary_.torn) return given;
+      return end_torn("inside a block of operations");
+    }
+    if (head.tag != kBlockTag) return {};  // of a later version, which says that it may be skipped
+    block.first = head.first;
+    block.hash = head.hash;
+    queue_.filled();
+    return {};
+  }
+
+  Status give_all() {
+    while (!queue_.is_empty() && !summary_.torn) {
+      if (auto given = give_front(); !given) return given;
+    }
+    return {};
+  }
+
+  Status give_front() {
+    auto& block = queue_.front();
+    auto wrong = block.wrong;
+    if (wrong.empty() && block.first != operations_) wrong = "operations before it are missing";
+    if (wrong.empty()) {
+      auto& decoder = block.decoder;
+      while (auto* const operation = decoder.next()) {
+        operation->line = static_cast<std::uint32_t>(
+            std::min<std::uint64_t>(line(), std::numeric_limits<std::uint32_t>::max()));
+        ++operations_;
+        if (operation->op == Op::extension) ++summary_.extensions;
+        if (auto given = sink_.on_operation(*operation); !given) return given;
+      }
+      summary_.operations = operations_;
+      wrong = decoder.damaged();
+    }
+    queue_.pop();
+    if (wrong.empty()) return {};
+    return damaged(wrong);
+  }
+
+  Status end(const ChunkHead& head) {
+    const auto index_at = offset_ - sizeof head;
+    if (auto given = give_all(); !given || summary_.torn) return given;
+    if (head.first != operations_) return damaged("operations after it are missing");
+    if (auto taken = take(static_cast<std::size_t>(head.bytes), bytes_); !taken) return taken;
+    if (bytes_.size() < head.bytes) return end_torn("inside its index");
+    if (format::hash64(bytes_) != head.hash)
+      return damaged("the index is not what its checksum is of");
+    if (auto taken = take(kTailBytes, bytes_); !taken) return taken;
+    if (bytes_.size() < kTailBytes) return end_torn("inside its last bytes");
+    std::uint64_t said = 0;
+    std::memcpy(&said, bytes_.data(), sizeof said);
+    const bool marked = std::string_view(bytes_).ends_with(kEndMagic) && said == index_at;
+    if (auto taken = take(1, bytes_); !taken) return taken;
+    if (!marked || !bytes_.empty()) return damaged("expected the end of the file");
+    if (source_.truncated()) return end_torn("before the end of its packed data");
+    return {};
+  }
+
+  Status damaged(std::string_view what) {
+    auto error = fail(Errc::parse_error, "{}:{}: a damaged block: {}", name_, line(), what);
+    if (!options_.partial) return error;
+    summary_.torn = true;
+    summary_.torn_where = std::move(error.message);
+    return {};
+  }
+  Status end_torn(std::string_view where) {
+    if (summary_.torn) return {};
+    auto torn = fail(Errc::parse_error, "{}:{}: the file ends {}", name_, line(), where);
+    if (!options_.partial) return torn;
+    summary_.torn = true;
+    summary_.torn_where = std::move(torn.message);
+    return {};
+  }
+
+  format::ByteSource& source_;
+  const std::string& name_;
+  OperationSink& sink_;
+  const ReadOptions& options_;
+  ReadSummary& summary_;
+  std::string_view rest_;
+  std::string bytes_;
+  std::uint64_t operations_ = 0;
+  std::uint64_t offset_ = 0;  // in the file
+  BlockQueue queue_;
+};
+
+}  // namespace
+
+bool is_compact(std::string_view prefix) noexcept { return prefix.starts_with(kMagic); }
+
+Status read_compact(format::ByteSource& source, OperationSink& sink, const ReadOptions& options,
+                    ReadSummary& summary) {
+  return CompactReading(source, sink, options, summary).run();
+}
+
+}  // namespace emm::trace
