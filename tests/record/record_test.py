@@ -99,6 +99,12 @@ def every_kind(bench):
     expect(again["failures"], 0, "failures of --manager recorded")
     expect([again["outcomes"][which] for which in ("fails_fails", "worked_fails", "fails_works")], [1, 0, 0], "outcomes")
     expect(again["hazards"], 0, "hazards")
+    twice = bench.emmctl("replay", "run.jsonl", "--manager", "recorded", "--device", "sim", "--repeat", 3, "--json", "-")
+    expect([json.loads(twice.stdout)[what] for what in ("failures", "hazards")], [0, 0], "three passes")
+    compared = bench.emmctl("compare", "run.jsonl", "--manager", "recorded", "--manager", "pool", "--device", "sim").stdout
+    expect("recorded" in compared and "served" in compared, True, compared)
+    fit = bench.emmctl("fit", "run.jsonl", "--manager", "recorded", "--as-recorded").stdout
+    expect("recorded serves the trace with" in fit, True, fit)
 
 
 def repeated(bench, name="run.jsonl"):
