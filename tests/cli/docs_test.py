@@ -99,6 +99,12 @@ class Docs:
         for name in ("run.jsonl", "train.jsonl", "service.4711.jsonl"):
             shutil.copy(self.root / "tests/golden/inputs/training.jsonl", folder / name)
         shutil.copy(self.root / "traces/basics/pool_reuse.json", folder / "trace.json")
+        fleet = self.root / "tests/golden/inputs/fleet"
+        shutil.copy(fleet / "before.jsonl", folder / "before.jsonl")
+        shutil.copy(fleet / "layer.jsonl", folder / "after.jsonl")
+        (folder / "ranks").mkdir()
+        for rank in range(3):
+            shutil.copy(fleet / f"rank{rank}.jsonl", folder / f"ranks/rank{rank}.jsonl")
 
     def help_examples(self):
         """(command, the words of its help) of each example; a command that has not two is said with no example."""
