@@ -23,7 +23,9 @@ using Address = std::uint64_t;
 using Handle = std::uint64_t;
 
 void* library() {
-  static void* const opened = dlopen("libcuda.so.1", RTLD_NOW);
+  // By its full path, as some programs do.
+  const char* const full = std::getenv("CLIENT_LIBCUDA");
+  static void* const opened = dlopen(full != nullptr ? full : "libcuda.so.1", RTLD_NOW);
   if (opened == nullptr) {
     std::fprintf(stderr, "%s\n", dlerror());
     std::exit(99);

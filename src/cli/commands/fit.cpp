@@ -75,13 +75,14 @@ class FitRun final : public CommandRun {
                                  .profile = manager_.profile(),
                                  .peer_program = console.program(),
                                  .interrupted = &interrupted()};
-    auto fit = trial::fit(
-        trace, setting,
-        {.asked = asked,
-         .start = trial::need_of(shown.needs),
-         .other_start = trial::need_of(other),
-         .hint = trace.least_capacity(),
-         .progress = [&](std::uint64_t trials) { console.progress("trials", trials, 0); }});
+    auto fit = trial::fit(trace, setting,
+                          {.asked = asked,
+                           .start = trial::need_of(shown.needs),
+                           .other_start = trial::need_of(other),
+                           .hint = trace.least_capacity(),
+                           .progress = [&](std::uint64_t trials, std::uint64_t expected) {
+                             console.progress("trials", trials, expected);
+                           }});
     console.end_progress();
     if (!fit) return std::move(fit).error();
 

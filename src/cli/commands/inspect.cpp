@@ -36,6 +36,8 @@ class Inspect final : public CommandRun {
     offer_all_frames(arguments, all_frames_);
     arguments.output("--json", json_, "Writes the answer as JSON (emmctl.inspect/2)");
     arguments.output("--svg", svg_, "Draws live bytes over events, and the map, as SVG");
+    arguments.text("--capacity", capacity_, "SIZE",
+                   "With --svg: what a device has, drawn as a line, if the trace does not say it");
     arguments.footer(
         "Sizes are as requested, and memory is live until the program asks for its end. Events are "
         "numbered from 0, by their place in the trace. Exit codes: 0 fine; 3 the trace has no "
@@ -43,6 +45,14 @@ class Inspect final : public CommandRun {
   }
 
   Result<ExitCode> run(Console& console) override {
+    std::uint64_t capacity = 0;
+    if (!capacity_.empty()) {
+      auto size = units::parse_bytes(capacity_);
+      if (!size) return std::move(size).error();
+      if (svg_.empty())
+        return fail(Errc::usage, "--capacity {}: expected --svg, which draws it", capacity_);
+      capacity = *size;
+    }
     auto search_ns = units::parse_ns(search_time_);
     if (!search_ns) return std::move(search_ns).error();
     allocators::pytorch::Recording of_pytorch;
@@ -92,7 +102,8 @@ class Inspect final : public CommandRun {
     }
     if (!svg_.empty()) {
       console.step("picture");
-      const auto text = inspect::picture(*recording, lifetimes, profile, growth, map, all_frames_);
+      const auto text = inspect::picture(*recording, lifetimes, profile, growth, map, all_frames_,
+                                         inspect::limits_of(*recording, lifetimes, capacity));
       if (auto written = console.write(svg_, text); !written) return written.error();
     }
     if (json_ != "-" && svg_ != "-") {
@@ -144,7 +155,7 @@ class Inspect final : public CommandRun {
   }
 
   TraceArgument trace_;
-  std::string json_, svg_, map_, gap_, search_time_ = "10s";
+  std::string json_, svg_, map_, gap_, capacity_, search_time_ = "10s";
   std::uint64_t top_ = 10, frames_ = 3;
   bool limit_ = false, as_recorded_ = false, all_frames_ = false;
 };
