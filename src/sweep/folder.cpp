@@ -198,7 +198,7 @@ void Folder::remove_leftovers() const {
     const auto from = at + own.size();
     const auto pid = text::to_u64(std::string_view(name).substr(from, name.find('.', from) - from));
     if (!pid || kill(static_cast<pid_t>(*pid), 0) == 0 || errno != ESRCH) continue;
-    fs::remove(entry.path(), error);
+    fs::remove_all(entry.path(), error);
   }
 }
 

@@ -45,6 +45,7 @@ class Folder {
   std::map<std::string, Attempts> attempts() const;
 
   std::string cell_path(const std::string& id) const { return path_ + "/cells/" + id + ".json"; }
+  /// A folder for what an attempt writes, of this process.
   std::string temporary_path(const std::string& id) const;
   bool is_done(const std::string& id) const;
   Status add_failure(const std::string& id, const std::string& words) const;

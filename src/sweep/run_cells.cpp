@@ -2,7 +2,8 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <optional>
@@ -23,6 +25,7 @@
 namespace emm::sweep {
 namespace {
 
+constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
 constexpr int kPollMs = 100;              // how soon an interrupt is seen
 constexpr std::size_t kWordsMost = 4096;  // of what a command that failed said
 
@@ -45,22 +48,30 @@ class Child {
     std::vector<char*> arguments;
     for (auto& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC;
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), kFlags, 0666);
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), kFlags, 0666);
-    // Not ended by the signal that a terminal sends to all: the sweep ends it.
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-    const int error =
-        posix_spawnp(&pid_, arguments[0], &actions, &attributes, arguments.data(), environ);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
+    // Opened here: between fork and exec only little may be done.
+    const int files[] = {open("/dev/null", O_RDONLY | O_CLOEXEC), open(out.c_str(), kFlags, 0666),
+                         open(err.c_str(), kFlags, 0666)};
+    int told[2] = {-1, -1};
+    const bool opened = std::find(std::begin(files), std::end(files), -1) == std::end(files) &&
+                        pipe2(told, O_CLOEXEC) == 0;
+    if (opened) pid_ = fork();
+    if (opened && pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // it ends with the sweep, however that ends
+      setpgid(0, 0);  // the signal that a terminal sends to all is the sweep's to act on
+      for (int i = 0; i < 3; ++i) dup2(files[i], i);
+      execvp(arguments[0], arguments.data());
+      const int error = errno;
+      [[maybe_unused]] const auto written = write(told[1], &error, sizeof error);
+      _exit(127);
+    }
+    int error = opened && pid_ > 0 ? 0 : errno;
+    if (told[1] >= 0) close(told[1]);
+    if (error == 0 && read(told[0], &error, sizeof error) != sizeof error) error = 0;
+    if (told[0] >= 0) close(told[0]);
+    for (const int file : files) {
+      if (file >= 0) close(file);
+    }
     if (error == 0) return {};
-    pid_ = -1;
     return fail(Errc::io_error, "cannot run {}: {}", command.front(), std::strerror(error));
   }
 
@@ -101,17 +112,23 @@ std::string last_line(std::string_view text) {
 
 /// One attempt. True: the cell is done, or was interrupted.
 Result<bool> attempt(const Folder& folder, const Cell& cell, const RunOptions& options) {
-  const auto json = folder.temporary_path(cell.id), said = json + ".err";
+  const auto place = folder.temporary_path(cell.id);
+  const auto json = place + "/cell.json", said = place + "/said.txt";
+  if (mkdir(place.c_str(), 0777) != 0 && errno != EEXIST)
+    return fail(Errc::io_error, "cannot make {}: {}", place, std::strerror(errno));
   std::vector<std::string> command{options.program};
   command.insert(command.end(), cell.command.begin(), cell.command.end());
   command.emplace_back("--json");
   command.push_back(json);
   const auto clean = [&] {
-    std::remove(json.c_str());
-    std::remove(said.c_str());
+    std::error_code none;
+    std::filesystem::remove_all(place, none);
   };
   Child child;
-  if (auto started = child.start(command, "/dev/null", said); !started) return started.error();
+  if (auto started = child.start(command, "/dev/null", said); !started) {
+    clean();
+    return started.error();
+  }
   const auto status = child.wait(options.interrupted);
   if (!status) {
     clean();
@@ -120,7 +137,7 @@ Result<bool> attempt(const Folder& folder, const Cell& cell, const RunOptions& o
   const int code = WIFEXITED(*status) ? WEXITSTATUS(*status) : -1;
   if ((code == 0 || code == 1 || code == 3) && access(json.c_str(), R_OK) == 0 &&
       std::rename(json.c_str(), folder.cell_path(cell.id).c_str()) == 0) {
-    std::remove(said.c_str());
+    clean();
     return true;
   }
   const auto words = text_of(said, kWordsMost);

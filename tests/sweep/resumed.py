@@ -60,7 +60,8 @@ with tempfile.TemporaryDirectory() as made:
     rows = list(csv.DictReader(io.StringIO(done.stdout.decode())))
     expect("a row is not done", len(rows) == 180 and all(row["state"] == "done" for row in rows))
     expect("a cell is there twice", len({row["cell"] for row in rows}) == 180)
-    expect("leftovers stay", not [each for each in (folder / "cells").iterdir() if each.name.startswith(".")])
+    left = [each.name for each in (folder / "cells").iterdir() if each.name.startswith(".")]
+    expect(f"leftovers stay: {left}", not left)
 
     # A larger matrix does only what is new.
     subprocess.run(sweep(folder, capacities=range(40, 61)), stdout=subprocess.DEVNULL, check=True)
