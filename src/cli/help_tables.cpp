@@ -59,8 +59,8 @@ struct Examples {
 };
 constexpr Examples kExamples[] = {
     {"record",
-     {{"emmctl record -o run.jsonl -- ./program", "Records a program from its start to its end."},
-      {"emmctl record -o 'run.%p.jsonl' --duration 60s -- python train.py",
+     {{"emmctl record -o run.emmb -- ./program", "Records a program from its start to its end."},
+      {"emmctl record -o 'run.%p.emmb' --duration 60s -- python train.py",
        "Records each process of it for a minute."}}},
     {"run",
      {{"emmctl run --capacity 8GiB -- ./program", "Lets the program see 8 GiB."},

@@ -90,6 +90,9 @@ def every_kind(bench):
     for manager in ("pool", "default", "async"):
         bench.emmctl("replay", "run.jsonl", "--manager", manager, "--device", "sim")
     bench.emmctl("inspect", "run.jsonl")
+    bench.record("every_kind", code=7, out="run.emmb")
+    bench.emmctl("convert", "run.emmb", "back.jsonl")
+    expect([o["op"] for o in bench.operations("back.jsonl")], [o["op"] for o in operations], "the compact form")
     # Made again as they were: the same refusal, and nothing that the program did not do.
     again = json.loads(bench.emmctl("replay", "run.jsonl", "--manager", "recorded", "--device", "sim", "--json", "-",
                                     EMM_STANDIN_LOG="").stdout)

@@ -85,6 +85,8 @@ class FitRun final : public CommandRun {
                            }});
     console.end_progress();
     if (!fit) return std::move(fit).error();
+    if (models && !as_recorded_ && !fit->interrupted)
+      shown.range = recording.fit_range(*named, &interrupted());
 
     if (!json_.empty()) {
       if (auto written = console.write(json_, trial::to_json(*fit, shown)); !written)
