@@ -101,6 +101,12 @@ class Docs:
             compact = (folder / name).with_suffix(".emmb")
             subprocess.run([self.emmctl, "convert", folder / name, compact], check=True, stderr=subprocess.DEVNULL)
         shutil.copy(self.root / "traces/basics/pool_reuse.json", folder / "trace.json")
+        fleet = self.root / "tests/golden/inputs/fleet"
+        shutil.copy(fleet / "before.jsonl", folder / "before.jsonl")
+        shutil.copy(fleet / "layer.jsonl", folder / "after.jsonl")
+        (folder / "ranks").mkdir()
+        for rank in range(3):
+            shutil.copy(fleet / f"rank{rank}.jsonl", folder / f"ranks/rank{rank}.jsonl")
 
     def help_examples(self):
         """(command, the words of its help) of each example; a command that has not two is said with no example."""
