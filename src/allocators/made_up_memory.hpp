@@ -7,11 +7,13 @@
 #include <vector>
 
 #include "allocators/device_memory.hpp"
+#include "allocators/driver_layout.hpp"
 
 namespace emm::allocators {
 
-/// How addresses are made up: they decide between equal blocks of two segments.
-enum class Addresses : std::uint8_t { recorded, first_fit, ascending, descending };
+/// How addresses are made up: they decide between equal blocks of two segments. `recorded` goes on
+/// as `driver` does where what was recorded does not fit.
+enum class Addresses : std::uint8_t { recorded, driver, first_fit, ascending, descending };
 
 /// Addresses without a device: those of a recording, in its order, as far as they fit, else such as
 /// nothing else has.
@@ -36,6 +38,7 @@ class MadeUpMemory final : public DeviceMemory {
   std::optional<std::uint64_t> reserve(std::uint64_t size) override {
     if (const auto recorded = next_recorded(); recorded && is_free(recorded->first, size)) {
       taken_[recorded->first] = size;
+      layout_.take_at(recorded->first, size);
       return recorded->first;
     }
     return place_anew(size);
@@ -50,6 +53,9 @@ class MadeUpMemory final : public DeviceMemory {
   void unmap(std::uint64_t, std::uint64_t size, std::uint64_t) override { held_ -= size; }
 
  private:
+  bool is_as_driver() const {
+    return addresses_ == Addresses::driver || addresses_ == Addresses::recorded;
+  }
   bool has_room(std::uint64_t size) const { return size <= capacity_ - held_; }
   std::optional<std::pair<std::uint64_t, std::uint64_t>> next_recorded() const {
     if (addresses_ != Addresses::recorded || recorded_ == nullptr || next_ >= recorded_->size())
@@ -66,6 +72,7 @@ class MadeUpMemory final : public DeviceMemory {
     ++next_;
     if (recorded && recorded->second == size && is_free(recorded->first, size)) {
       taken_[recorded->first] = size;
+      layout_.take_at(recorded->first, size);
       return recorded->first;
     }
     return place_anew(size);
@@ -74,7 +81,9 @@ class MadeUpMemory final : public DeviceMemory {
     constexpr std::uint64_t kBase = std::uint64_t{1} << 46, kUnit = std::uint64_t{2} << 20;
     size = (size + kUnit - 1) / kUnit * kUnit;
     std::uint64_t at = kBase;
-    if (addresses_ == Addresses::ascending) {
+    if (is_as_driver()) {
+      at = layout_.take(size);
+    } else if (addresses_ == Addresses::ascending) {
       at = kBase + grown_;
       grown_ += size;
     } else if (addresses_ == Addresses::descending) {
@@ -88,7 +97,10 @@ class MadeUpMemory final : public DeviceMemory {
     taken_[at] = size;
     return at;
   }
-  void unplace(std::uint64_t address) { taken_.erase(address); }
+  void unplace(std::uint64_t address) {
+    taken_.erase(address);
+    layout_.release(address);
+  }
 
   Addresses addresses_;
   std::uint64_t capacity_;
@@ -96,6 +108,7 @@ class MadeUpMemory final : public DeviceMemory {
   std::uint64_t held_ = 0, grown_ = 0;
   std::size_t next_ = 0;
   std::map<std::uint64_t, std::uint64_t> taken_;
+  DriverLayout layout_{std::uint64_t{1} << 47};
 };
 
 }  // namespace emm::allocators

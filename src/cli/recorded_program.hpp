@@ -23,6 +23,10 @@ class DriverDoor {
 
   const std::string& driver() const noexcept { return driver_; }      ///< The real libcuda.so.1.
   const std::string& recorder() const noexcept { return recorder_; }  ///< libemm-record.so.
+  /// The driver loads the recorder too, for programs that pass the folder by and are seen by CUPTI.
+  std::pair<std::string, std::string> injection() const {
+    return {"CUDA_INJECTION64_PATH", recorder_};
+  }
   /// Variables of the program's environment.
   std::vector<std::pair<std::string, std::string>> variables() const;
   /// What open() wrote.

@@ -165,4 +165,13 @@ std::optional<log::ModelAgreement> ModelRecording::agreement(const std::string& 
   return library_ == Library::cupy ? agreement_of(spec, cupy_) : std::nullopt;
 }
 
+std::optional<trial::FitRange> ModelRecording::fit_range(
+    const std::string& spec, const std::atomic<bool>* interrupted) const {
+  if (library_ != Library::pytorch || !pytorch_.is_recording()) return std::nullopt;
+  const auto settings = settings_of(spec, pytorch_);
+  const auto limit = settings.fraction ? trial::Limit::fraction : trial::Limit::device;
+  return trial::fit_of(program_of(pytorch_, pytorch_.settings()), settings, limit,
+                       trial::Look::closely, interrupted);
+}
+
 }  // namespace emm::cli

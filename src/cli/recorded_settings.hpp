@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,6 +9,7 @@
 #include "allocators/pytorch/recording.hpp"
 #include "cli/console.hpp"
 #include "log/summary.hpp"
+#include "trial/tune.hpp"
 
 namespace emm::cli {
 
@@ -31,6 +33,10 @@ class ModelRecording final : public trace::OperationSink {
   /// How far the model, with the settings of `spec`, agrees with the recording, step by step.
   /// Nothing where the library did not record the trace, or its settings were others.
   std::optional<log::ModelAgreement> agreement(const std::string& spec) const;
+  /// The smallest capacity of PyTorch's allocator with the settings of `spec`, over what the
+  /// driver's addresses leave open. Nothing for other models and recordings.
+  std::optional<trial::FitRange> fit_range(const std::string& spec,
+                                           const std::atomic<bool>* interrupted) const;
 
  private:
   enum class Library : std::uint8_t { none, pytorch, cupy };

@@ -22,6 +22,29 @@ std::string percent(std::uint64_t part, std::uint64_t whole) {
   return text::fixed(100 * static_cast<double>(part) / static_cast<double>(whole), 1) + " %";
 }
 
+/// "2.0 % to 2.1 %", with as many digits as tell the two apart; "2.0 %" where four do not.
+std::string percent_range(std::uint64_t from, std::uint64_t to, std::uint64_t whole) {
+  const auto of = [&](std::uint64_t part, int digits) {
+    return text::fixed(100 * static_cast<double>(part) / static_cast<double>(whole), digits);
+  };
+  constexpr int kDigitsMost = 4;
+  for (int digits = 1; digits <= kDigitsMost; ++digits) {
+    if (of(from, digits) != of(to, digits))
+      return format("{} % to {} %", of(from, digits), of(to, digits));
+  }
+  return percent(to, whole);
+}
+
+/// "1.4 times", "893 times".
+std::string times(std::uint64_t bytes, std::uint64_t of) {
+  const auto ratio =
+      static_cast<double>(bytes) / static_cast<double>(std::max<std::uint64_t>(of, 1));
+  constexpr double kExact = 10;
+  return (ratio < kExact ? text::fixed(ratio, 1)
+                         : text::grouped(static_cast<std::uint64_t>(ratio + 0.5))) +
+         " times";
+}
+
 std::string happened(const trace::Trace& trace, const Oom& oom) {
   auto out = format("A request of {} failed at event {}", bytes_in_full(oom.request),
                     text::grouped(oom.event));
@@ -85,13 +108,10 @@ std::string of_waste(const Oom& oom) {
 std::string of_limit(const Oom& oom) {
   const auto left = oom.device_free ? *oom.device_free : *oom.capacity - *oom.reserved;
   auto out = format(
-      "This is a limit set elsewhere: the device {} {} free, {} times the request. {} were live in "
+      "This is a limit set elsewhere: the device {} {} free, {} the request. {} were live in "
       "{}.",
       oom.device_free ? "still had" : "should still have had", bytes_in_full(left),
-      text::fixed(
-          static_cast<double>(left) / static_cast<double>(std::max<std::uint64_t>(oom.request, 1)),
-          1),
-      bytes_in_full(oom.live), counted(oom.live_count, "allocation"));
+      times(left, oom.request), bytes_in_full(oom.live), counted(oom.live_count, "allocation"));
   if (!oom.reserved) return out + " Look for a memory fraction, a limiting adaptor or a quota.";
   out += ' ' + in_the_manager(oom);
   // It served reserved_before, and refused what would have come now.
@@ -99,8 +119,8 @@ std::string of_limit(const Oom& oom) {
   const auto device = oom.capacity ? *oom.capacity : *oom.reserved + left;
   out += format(" So the limit is at least {} and below {}", bytes_in_full(oom.reserved_before),
                 bytes_in_full(refused));
-  out += format(", {} to {} of {}: as a memory fraction, a limiting adaptor or a quota sets it.",
-                percent(oom.reserved_before, device), percent(refused, device),
+  out += format(", {} of {}: as a memory fraction, a limiting adaptor or a quota sets it.",
+                percent_range(oom.reserved_before, refused, device),
                 oom.capacity ? "the device" : "what the manager held and the device had free");
   return out;
 }

@@ -7,7 +7,9 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "base/utf8.hpp"
 #include "format/svg.hpp"
+#include "inspect/oom.hpp"
 #include "inspect/report_parts.hpp"
 
 namespace emm::inspect {
@@ -22,10 +24,10 @@ constexpr double kPlotWidth = kPictureWidth - kLeft - kRight, kBottom = kTop + k
 constexpr double kLegendLine = 18, kRegionLine = 20, kBelow = 76;
 constexpr std::size_t kColumns = 492;  // of two pixels
 constexpr std::size_t kGroups = 8, kRegions = 40, kIterationsMax = 100, kFailuresMost = 200;
-constexpr std::size_t kNameWidth =
-    100;  // characters: a line of the legend is then as wide as the plot
+constexpr std::size_t kNameMost = 1000, kLineMost = 140, kTitleMost = 100;  // characters
 constexpr std::string_view kOther = "#c9c5c1", kReserved = "#222222", kGrid = "#e4e4e4",
-                           kMark = "#d62728", kQuiet = "#666666";
+                           kMark = "#d62728", kQuiet = "#666666", kFree = "#eeeeee",
+                           kPending = "#ffffff", kOutline = "#999999";
 constexpr std::array<std::string_view, kGroups> kColours{
     "#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#edc948", "#9c755f", "#ff9da7"};
 
@@ -41,7 +43,7 @@ class Areas {
           shown_sites(trace, at_peak.by_site, {.frames = 1, .all_frames = all_frames});
       for (std::size_t i = 0; i < sites.all.size() && i < kGroups; ++i) {
         names_.push_back(text::format("{}: {} at the peak",
-                                      site_name(trace, sites.all[i].site, kNameWidth, all_frames),
+                                      site_name(trace, sites.all[i].site, kNameMost, all_frames),
                                       units::bytes(sites.all[i].bytes)));
       }
       for (std::size_t i = 0; i < sites.places.size(); ++i) {
@@ -208,13 +210,20 @@ void draw_axes(Svg& svg, const Plot& plot, const std::vector<std::uint64_t>& tic
            {.anchor = Anchor::middle});
 }
 
+std::string refused_at(const trace::Trace& trace, std::uint32_t event) {
+  return text::format("event {}: {} were refused", text::grouped(event),
+                      units::bytes(trace[event].size));
+}
+
 /// What limits the program, and where it was refused memory.
-void draw_limits(Svg& svg, const Plot& plot, const Lifetimes& lifetimes, std::uint64_t capacity) {
-  if (capacity != 0 && capacity <= plot.top) {
-    svg.line({kLeft, plot.y(capacity)}, {kPictureWidth - kRight, plot.y(capacity)}, kMark, 1.5,
-             "8 4");
-    svg.text({kPictureWidth - kRight, plot.y(capacity) - 6},
-             text::format("capacity {}", units::bytes(capacity)),
+void draw_limits(Svg& svg, const Plot& plot, const Lifetimes& lifetimes,
+                 const std::vector<PictureLimit>& limits) {
+  for (const auto& limit : limits) {
+    const auto y = plot.y(limit.bytes);
+    if (limit.bytes == 0 || limit.bytes > plot.top) continue;
+    svg.line({kLeft, y}, {kPictureWidth - kRight, y}, kMark, 1.5, "8 4");
+    svg.text({kPictureWidth - kRight, y - 6},
+             text::format("{} {}", limit.words, units::bytes(limit.bytes)),
              {.anchor = Anchor::end, .fill = kMark, .bold = true});
   }
   const auto& trace = lifetimes.trace();
@@ -224,8 +233,13 @@ void draw_limits(Svg& svg, const Plot& plot, const Lifetimes& lifetimes, std::ui
     const auto x = plot.x(event + 0.5);
     svg.line({x, kTop}, {x, kBottom}, kMark, 1);
     svg.polygon({{x - 6, kTop - 10}, {x + 6, kTop - 10}, {x, kTop}}, kMark,
-                text::format("event {}: {} were refused", text::grouped(event),
-                             units::bytes(trace[event].size)));
+                refused_at(trace, event));
+    // The first has words of its own beside the title's line; the others have them at the mouse.
+    if (drawn == 0) {
+      const bool right = x < kLeft + kPlotWidth / 2;
+      svg.text({right ? x + 10 : x - 10, kTop - 2}, refused_at(trace, event),
+               {.anchor = right ? Anchor::start : Anchor::end, .fill = kMark, .bold = true});
+    }
     ++drawn;
   }
 }
@@ -241,16 +255,56 @@ void draw_peak(Svg& svg, const Plot& plot, const Profile& profile) {
            {.anchor = right ? Anchor::start : Anchor::end, .fill = kMark, .bold = true});
 }
 
-double draw_legend(Svg& svg, const Areas& areas, bool reserved) {
-  auto y = kBottom + kBelow;
-  if (reserved) {
-    svg.line({kLeft, y - 4}, {kLeft + 14, y - 4}, kReserved, 2);
-    svg.text({kLeft + 22, y}, "reserved by the recorded manager", {});
-    y += kLegendLine;
+/// A long name goes on in further lines.
+std::vector<std::string> lines_of(std::string_view name) {
+  std::vector<std::string> out;
+  while (!name.empty()) {
+    auto length = name.size();
+    if (length > kLineMost) {
+      length = name.rfind(' ', kLineMost);
+      if (length == name.npos || length == 0) length = text::head(name, kLineMost).size();
+    }
+    out.emplace_back(name.substr(0, length));
+    name.remove_prefix(length);
+    if (name.starts_with(' ')) name.remove_prefix(1);
   }
-  for (std::size_t area = 0; area < areas.count(); ++area, y += kLegendLine) {
-    svg.rectangle({kLeft, y - 11}, 14, 13, areas.colour(area));
-    svg.text({kLeft + 22, y}, areas.name(area), {});
+  return out;
+}
+
+struct LegendRow {
+  std::vector<std::string> lines;
+  std::string_view colour;
+  enum class Kind : std::uint8_t { area, line, outlined } kind = Kind::area;
+};
+
+std::vector<LegendRow> legend_of(const Areas& areas, bool reserved,
+                                 const std::optional<Space>& map) {
+  using Kind = LegendRow::Kind;
+  std::vector<LegendRow> out;
+  if (reserved) out.push_back({{"reserved by the recorded manager"}, kReserved, Kind::line});
+  for (std::size_t area = 0; area < areas.count(); ++area)
+    out.push_back({lines_of(areas.name(area)), areas.colour(area), Kind::area});
+  if (map) out.push_back({{"in the map: free"}, kFree, Kind::outlined});
+  if (map && map->pending != 0) {
+    out.push_back({{"in the map: freed, and kept for another stream"}, kPending, Kind::outlined});
+  }
+  return out;
+}
+
+double draw_legend(Svg& svg, const std::vector<LegendRow>& rows) {
+  auto y = kBottom + kBelow;
+  for (const auto& row : rows) {
+    if (row.kind == LegendRow::Kind::line) {
+      svg.line({kLeft, y - 4}, {kLeft + 14, y - 4}, row.colour, 2);
+    } else {
+      const bool outlined = row.kind == LegendRow::Kind::outlined;
+      if (outlined) svg.rectangle({kLeft - 1, y - 12}, 16, 15, kOutline);
+      svg.rectangle({kLeft, y - 11}, 14, 13, row.colour);
+    }
+    for (const auto& line : row.lines) {
+      svg.text({kLeft + 22, y}, line, {});
+      y += kLegendLine;
+    }
   }
   return y;
 }
@@ -276,14 +330,13 @@ void draw_map(Svg& svg, const Lifetimes& lifetimes, const Areas& areas, const Sp
              text::format("{}  {}", text::hex(region.address), units::bytes(region.size)),
              {.anchor = Anchor::end, .size = 11});
     const auto shown = std::max(1.0, scale * static_cast<double>(region.size));
-    svg.rectangle({kBar - 1, y - 1}, shown + 2, kRegionLine - 3, "#999999");
-    svg.rectangle({kBar, y}, shown, kRegionLine - 5, "#eeeeee",
+    svg.rectangle({kBar - 1, y - 1}, shown + 2, kRegionLine - 3, kOutline);
+    svg.rectangle({kBar, y}, shown, kRegionLine - 5, kFree,
                   text::format("free {}", units::bytes(region.free)));
     for (std::size_t b = 0; b < region.blocks.size();) {
       // Neighbours of one colour, too near to be told apart, are one.
       const auto colour = [&](const PlacedMemory& block) {
-        return block.pending ? std::string_view("#ffffff")
-                             : areas.colour(areas.of(lifetimes[block.id]));
+        return block.pending ? kPending : areas.colour(areas.of(lifetimes[block.id]));
       };
       const auto& first = region.blocks[b];
       auto end = first.address + first.size;
@@ -312,25 +365,52 @@ void draw_map(Svg& svg, const Lifetimes& lifetimes, const Areas& areas, const Sp
 
 }  // namespace
 
+std::vector<PictureLimit> limits_of(const Recording& recording, const Lifetimes& lifetimes,
+                                    std::uint64_t capacity) {
+  const auto& trace = recording.trace();
+  std::vector<PictureLimit> out;
+  if (capacity == 0 && trace.device_count() == 1) capacity = trace.least_capacity();
+  if (capacity != 0) out.push_back({capacity, "capacity"});
+  std::uint64_t found = 0;
+  for (const auto& each : find_ooms(recording, lifetimes).all) {
+    if (each.cause == Cause::limit) found = std::max(found, each.reserved_before);
+  }
+  if (found != 0 && trace.device_count() == 1) out.push_back({found, "a limit of at least"});
+  return out;
+}
+
 std::string picture(const Recording& recording, const Lifetimes& lifetimes, const Profile& profile,
-                    const Growth& growth, const std::optional<Space>& map, bool all_frames) {
+                    const Growth& growth, const std::optional<Space>& map, bool all_frames,
+                    const std::vector<PictureLimit>& limits) {
   const auto& trace = recording.trace();
   const Areas areas(trace, lifetimes, profile.at_peak, all_frames);
   const auto columns = columns_of(lifetimes, areas);
   const bool reserved = profile.backing.has_value();
-  const auto legend = kLegendLine * static_cast<double>(areas.count() + (reserved ? 1 : 0));
+  const auto legend_rows = legend_of(areas, reserved, map);
+  double legend = 0;
+  for (const auto& row : legend_rows) legend += kLegendLine * static_cast<double>(row.lines.size());
   const auto map_height =
       map ? 50 + kRegionLine * static_cast<double>(std::min(map->regions.size(), kRegions + 1)) : 0;
   const auto title = text::format("{}: device memory as requested", trace.source());
   Svg svg(kPictureWidth, kBottom + kBelow + legend + map_height + 10, title);
-  svg.text({kLeft, 26}, title, {.size = 16, .bold = true});
+  // The end of a long path is what tells files apart; a browser shows all of the title.
+  const auto shown_title =
+      title.size() <= kTitleMost ? title : "..." + std::string(text::tail(title, kTitleMost));
+  svg.text({kLeft, 26}, shown_title, {.size = 16, .bold = true});
   svg.text({kLeft, 45},
            text::format("{}, {} of {} in all, {} never freed", counted(profile.events, "event"),
                         counted(profile.allocs, "allocation"), units::bytes(profile.bytes),
                         text::grouped(profile.leaked.count)),
            {.fill = "#666666"});
-  const auto ticks = format::binary_ticks(
-      std::max(profile.live.bytes, reserved ? profile.backing->reserved.bytes : 0));
+  auto most = std::max(profile.live.bytes, reserved ? profile.backing->reserved.bytes : 0);
+  // A limit far above all else would press the curves flat.
+  constexpr std::uint64_t kFarAbove = 3;
+  auto highest = most;
+  for (const auto& limit : limits) {
+    if (limit.bytes / kFarAbove <= most) highest = std::max(highest, limit.bytes);
+  }
+  most = highest;
+  const auto ticks = format::binary_ticks(most);
   const Plot plot{.events = profile.events, .top = ticks.back()};
   draw_axes(svg, plot, ticks, trace, profile.has_times);
   // Each area is what it and those below it hold, painted from the top one down.
@@ -355,9 +435,9 @@ std::string picture(const Recording& recording, const Lifetimes& lifetimes, cons
                  kReserved, 1.5);
   svg.line({kLeft, kBottom}, {kPictureWidth - kRight, kBottom}, kReserved);
   svg.line({kLeft, kTop}, {kLeft, kBottom}, kReserved);
-  draw_limits(svg, plot, lifetimes, trace.device_count() == 1 ? trace.least_capacity() : 0);
+  draw_limits(svg, plot, lifetimes, limits);
   if (profile.live.bytes > 0) draw_peak(svg, plot, profile);
-  const auto below = draw_legend(svg, areas, reserved);
+  const auto below = draw_legend(svg, legend_rows);
   if (map) draw_map(svg, lifetimes, areas, *map, below + 20);
   return svg.finish();
 }

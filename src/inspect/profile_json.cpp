@@ -137,7 +137,7 @@ void write(Json& json, const trace::Trace& trace, const Space& map) {
 
 std::string to_json(const Recording& recording, const Profile& profile, const Growth& growth,
                     const std::optional<Space>& map, const std::optional<std::vector<Need>>& needs,
-                    const Shown& shown) {
+                    const std::optional<Gap>& gap, const Shown& shown) {
   const auto& trace = recording.trace();
   std::string out;
   Json json(out);
@@ -209,6 +209,8 @@ std::string to_json(const Recording& recording, const Profile& profile, const Gr
   map ? write(json, trace, *map) : static_cast<void>(json.null());
   json.key("limit");
   needs ? to_json(json, *needs) : static_cast<void>(json.null());
+  json.key("gap");
+  gap ? to_json(json, trace, *gap) : static_cast<void>(json.null());
   json.end_object();
   return out + '\n';
 }

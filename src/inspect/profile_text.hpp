@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "inspect/gap.hpp"
 #include "inspect/growth.hpp"
 #include "inspect/need.hpp"
 #include "inspect/profile.hpp"
@@ -18,10 +19,10 @@ std::string to_text(const Recording& recording, const Profile& profile, const Gr
                     const Shown& shown);
 std::string to_text(const Recording& recording, const Space& map, const Shown& shown);
 
-/// "emmctl.inspect/2": all of it, and the map and the needs where there are any; lists no longer
-/// than `shown.top`.
+/// "emmctl.inspect/2": all of it, and the map, the needs and the gap where there are any; lists no
+/// longer than `shown.top`.
 std::string to_json(const Recording& recording, const Profile& profile, const Growth& growth,
                     const std::optional<Space>& map, const std::optional<std::vector<Need>>& needs,
-                    const Shown& shown);
+                    const std::optional<Gap>& gap, const Shown& shown);
 
 }  // namespace emm::inspect

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "format/json_value.hpp"
+#include "inspect/gap.hpp"
 #include "inspect/lifetimes.hpp"
 #include "report/recorded.hpp"
 #include "report/replayed.hpp"
@@ -19,10 +20,11 @@ struct Part {
 };
 
 /// A trace, and the managers that it was replayed on. The events go into the payload as columns,
-/// from which the page works out every number for itself, exactly. `path` names the trace in the
-/// commands that the page suggests.
+/// from which the page works out every number for itself, exactly. `known` is what a model knows of
+/// the recorded manager's blocks. `path` names the trace in the commands that the page suggests.
 Part trace_part(const Recorded& recorded, const inspect::Lifetimes& lifetimes,
-                const std::vector<Replayed>& managers, std::string_view path);
+                const std::vector<Replayed>& managers, const inspect::KnownBlocks& known,
+                std::string_view path);
 /// What another command wrote with --json. `value` names its schema.
 Part result_part(const format::JsonValue& value, std::string_view path);
 

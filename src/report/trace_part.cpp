@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 #include <unordered_map>
@@ -365,6 +366,30 @@ void put_explanation(JsonWriter& json, const Recorded& recorded, const Lifetimes
   }
 }
 
+/// What the recorded manager held beyond what was live, by cause: a column of steps for each cause
+/// that there is.
+void add_gap(Payload& places, const inspect::Recording& recording, const Lifetimes& lifetimes,
+             const inspect::KnownBlocks& known) {
+  std::array<Column, inspect::kBeyondCauses> columns;
+  std::array<std::uint32_t, inspect::kBeyondCauses> last{};
+  inspect::BeyondBytes before{};
+  inspect::GapWalk walk(recording, lifetimes, known);
+  walk.walk([&](std::uint32_t event, const inspect::BeyondBytes& bytes) {
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      if (bytes[i] == before[i]) continue;
+      columns[i].add(event - last[i]);
+      columns[i].add_signed(bytes[i] - before[i]);
+      last[i] = event;
+      before[i] = bytes[i];
+    }
+  });
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    if (!columns[i].bytes().empty())
+      places.add(text::format("gap {}", inspect::name(static_cast<inspect::Beyond>(i))),
+                 columns[i].bytes());
+  }
+}
+
 /// "torch 2.9.1, emmctl record 0.1.0": the framework, and the tool with its version.
 std::string recorded_with(const trace::Header& header) {
   auto out = header.framework;
@@ -405,7 +430,8 @@ std::string held_column(const Replayed& manager) {
 }  // namespace
 
 Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
-                const std::vector<Replayed>& managers, std::string_view path) {
+                const std::vector<Replayed>& managers, const inspect::KnownBlocks& known,
+                std::string_view path) {
   const auto& trace = recorded.recording().trace();
   const auto profile = inspect::profile(recorded.recording(), lifetimes);
   const auto growth = inspect::growth(lifetimes);
@@ -439,6 +465,7 @@ Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
     }
   }
   payload.add("site names", sites_json(trace, changes.sites()));
+  if (profile.backing) add_gap(places, recorded.recording(), lifetimes, known);
 
   Part part;
   JsonWriter json(part.json);
@@ -467,7 +494,7 @@ Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
   json.end_array();
   if (trace.size() > 0) put_overview(json, lifetimes, profile.backing.has_value());
   json.key("inspect").raw(inspect::to_json(recorded.recording(), profile, growth, std::nullopt,
-                                           std::nullopt, {.top = 20, .frames = 3}));
+                                           std::nullopt, std::nullopt, {.top = 20, .frames = 3}));
   put_explanation(json, recorded, lifetimes, ooms, checks, path);
   json.key("managers").begin_array();
   for (const auto& manager : managers) put_manager(json, manager, trace.size());

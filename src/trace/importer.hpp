@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/result.hpp"
@@ -26,6 +27,10 @@ struct ImportCounts {
 
 struct ImportOptions {
   bool partial = false;
+  /// Of a recording of the driver's calls that goes beneath a recording of what frameworks asked
+  /// for: the `seq` of each request by the number that the recorder gave it. The calls then have
+  /// their own `seq`, the layer `backing` and the `parent` that caused them.
+  const std::unordered_map<std::uint64_t, std::uint64_t>* requests = nullptr;
 };
 
 /// One foreign format. The trace format itself is the importer `emm`.

@@ -146,10 +146,14 @@ const Measure* measure_of(std::string_view name) {
   return nullptr;
 }
 
-std::string shown(const Measure& measure, double value) {
-  if (measure.bytes) return units::bytes(static_cast<std::uint64_t>(value));
-  return text::fixed(value,
-                     value == static_cast<double>(static_cast<std::uint64_t>(value)) ? 0 : 2);
+/// The same by name alone.
+const std::vector<MeasureName>& measure_names() {
+  static const auto names = [] {
+    std::vector<MeasureName> all;
+    for (const auto& measure : kMeasures) all.push_back({measure.name, measure.bytes});
+    return all;
+  }();
+  return names;
 }
 
 }  // namespace
@@ -291,31 +295,10 @@ Result<Gate> Gate::parse(const std::string& words) {
     gate.measure_ = measure->name;
     return gate;
   }
-  const auto sign = words.find_first_of("<>");
-  const auto name = text::trim(std::string_view(words).substr(0, sign));
-  const auto* measure = measure_of(name);
-  if (sign == std::string::npos || measure == nullptr) {
-    std::vector<std::string_view> known;
-    for (const auto& each : kMeasures) known.push_back(each.name);
-    return fail(Errc::usage, "--fail-if {}: expected < or > between one of {} and a bound", words,
-                text::join(known));
-  }
-  gate.measure_ = measure->name;
-  gate.above_ = words[sign] == '>';
-  gate.or_equal_ = sign + 1 < words.size() && words[sign + 1] == '=';
-  auto bound = text::trim(std::string_view(words).substr(sign + (gate.or_equal_ ? 2 : 1)));
-  gate.relative_ = bound.ends_with('x');
-  if (gate.relative_) bound.remove_suffix(1);
-  auto number = text::to_double(bound);
-  if (!number && measure->bytes && !gate.relative_) {
-    if (const auto bytes = units::parse_bytes(bound)) number = static_cast<double>(*bytes);
-  }
-  if (!number || !(*number >= 0)) {
-    return fail(Errc::usage,
-                "--fail-if {}: expected a bound such as 1.02x of the baseline, or a {}", words,
-                measure->bytes ? "size" : "number");
-  }
-  gate.bound_ = *number;
+  auto condition = Condition::parse(words, measure_names());
+  if (!condition) return std::move(condition).error();
+  gate.measure_ = condition->measure();
+  gate.condition_ = std::move(*condition);
   return gate;
 }
 
@@ -339,9 +322,9 @@ Result<std::vector<GateFailure>> Gate::failures(const std::vector<ComparedRow>& 
       }
       continue;
     }
-    auto bound = bound_;
-    std::string than = shown(measure, bound);
-    if (relative_) {
+    auto bound = condition_->bound();
+    std::string than = condition_->shown(bound);
+    if (condition_->is_relative()) {
       const auto* before = find(baseline, row, with_device);
       if (before == nullptr) {
         return fail(Errc::usage, "--baseline {}: expected {} on {} in it", baseline_path,
@@ -349,21 +332,18 @@ Result<std::vector<GateFailure>> Gate::failures(const std::vector<ComparedRow>& 
       }
       const auto value = measure.of(*before);
       // The bound lies where the saved interval is most lenient.
-      bound *= above_ ? value.high : value.low;
-      than = text::format("{}, {} times the baseline's {}", shown(measure, bound),
-                          text::fixed(bound_, 3), shown(measure, value.median));
+      bound *= condition_->above() ? value.high : value.low;
+      than = text::format("{}, {} times the baseline's {}", condition_->shown(bound),
+                          text::fixed(condition_->bound(), 3), condition_->shown(value.median));
     }
     const auto value = measure.of(row);
-    const auto sure = above_ ? value.low : value.high;
-    const bool fails = or_equal_ ? (above_ ? sure >= bound : sure <= bound)
-                                 : (above_ ? sure > bound : sure < bound);
-    if (!fails) continue;
+    if (!condition_->holds(value.low, value.high, bound)) continue;
     out.push_back(
         {place, text::format("--fail-if {}: {} on {}: {} is {}, {} than {}", words_, row.manager,
-                             row.trace, measure_, shown(measure, value.median),
-                             or_equal_ ? "no better"
-                             : above_  ? "more"
-                                       : "less",
+                             row.trace, measure_, condition_->shown(value.median),
+                             condition_->or_equal() ? "no better"
+                             : condition_->above()  ? "more"
+                                                    : "less",
                              than)});
   }
   return out;

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/condition.hpp"
 #include "format/json_value.hpp"
 #include "trial/compare.hpp"
 #include "trial/verdict.hpp"
@@ -63,7 +64,7 @@ class Gate {
   /// Usage error where `words` are none.
   static Result<Gate> parse(const std::string& words);
 
-  bool needs_baseline() const noexcept { return relative_; }
+  bool needs_baseline() const noexcept { return condition_ && condition_->is_relative(); }
   const std::string& words() const noexcept { return words_; }
   /// The rows of which the condition holds. A time fails only where all of its interval does, and a
   /// verdict is that against the first manager. Rows are found in `baseline` by trace, manager and
@@ -75,9 +76,8 @@ class Gate {
 
  private:
   std::string words_, measure_;
-  bool above_ = true, or_equal_ = false, relative_ = false;
-  double bound_ = 0;
-  std::optional<Standing> standing_{};  ///< "is worse": there is no bound.
+  std::optional<Condition> condition_{};
+  std::optional<Standing> standing_{};  ///< "is worse": there is no condition then.
 };
 
 /// JUnit: a suite, in it a case for each manager that serves a trace or does not, one for each of

@@ -34,7 +34,8 @@ class Trials {
     const auto code = exit_code(*summary);
     judged_nothing_ = code == 3;
     ++count_;
-    if (options_.progress) options_.progress(count_);
+    if (ahead_ > 1) --ahead_;
+    if (options_.progress) options_.progress(count_, count_ + ahead_);
     return code == 0;
   }
 
@@ -43,6 +44,9 @@ class Trials {
     auto summary = run(capacity, asked, nullptr);
     return summary ? std::optional(std::move(*summary)) : std::nullopt;
   }
+
+  /// About how many trials are still to come.
+  void expect(std::uint64_t ahead) noexcept { ahead_ = ahead; }
 
   bool stopped() const { return error_.has_value() || interrupted_ || hung_.has_value(); }
   bool interrupted() const { return interrupted_; }
@@ -63,19 +67,23 @@ class Trials {
   const trace::Trace& trace_;
   const Setting& setting_;
   const FitOptions& options_;
-  std::uint64_t count_ = 0;
+  std::uint64_t count_ = 0, ahead_ = 0;
   std::optional<Error> error_;
   bool interrupted_ = false, judged_nothing_ = false;
   std::optional<log::Abnormal> hung_;
 };
 
+/// About how many trials a question takes: to find an answer, above it and below it.
+constexpr std::uint64_t kTrialsToFind = 12, kTrialsAbove = kNearAbove / kStep + 90;
+
 /// Answers one question.
 class FitSearch {
  public:
-  /// `known` holds what needs no trial.
-  FitSearch(Trials& trials, const FitOptions& options, Asked asked,
+  /// `known` holds what needs no trial. `after` is how many trials are expected after this search.
+  FitSearch(Trials& trials, const FitOptions& options, Asked asked, std::uint64_t after,
             std::map<std::uint64_t, bool> known = {})
       : trials_(trials),
+        after_(after),
         asked_(asked),
         start_(asked == options.asked ? options.start : options.other_start),
         hint_(options.hint) {
@@ -83,10 +91,13 @@ class FitSearch {
   }
 
   Answer run() {
+    trials_.expect(kTrialsToFind + kTrialsAbove + kTriesBelow + after_);
     answer_.capacity = least();
     if (!answer_.capacity) return std::move(answer_);
-    while (rise()) {
-    }
+    do {
+      trials_.expect(kTrialsAbove + kTriesBelow + after_);
+    } while (rise());
+    trials_.expect(kTriesBelow + after_);
     look_below();
     return std::move(answer_);
   }
@@ -213,6 +224,7 @@ class FitSearch {
   }
 
   Trials& trials_;
+  std::uint64_t after_;
   Asked asked_;
   std::uint64_t start_, hint_;
   Answer answer_;
@@ -291,11 +303,12 @@ Result<Fit> fit(const trace::Trace& trace, const Setting& setting, const FitOpti
   fit.asked = options.asked;
   fit.refused = count_refused(trace);
   Trials trials(trace, setting, options);
-  fit.answer = FitSearch(trials, options, options.asked).run();
+  const auto after = fit.refused == 0 ? 0 : kTrialsToFind + kTriesBelow;
+  fit.answer = FitSearch(trials, options, options.asked, after).run();
   fit.judged_nothing = trials.judged_nothing();
   if (fit.refused != 0 && !trials.stopped() && !fit.judged_nothing) {
     const auto other = options.asked == Asked::all ? Asked::served : Asked::all;
-    fit.other = FitSearch(trials, options, other, known_from(fit.answer, options.asked)).run();
+    fit.other = FitSearch(trials, options, other, 0, known_from(fit.answer, options.asked)).run();
   }
   if (trials.error()) return *trials.error();
   fit.trials = trials.count();

@@ -66,7 +66,8 @@ struct FitOptions {
   std::uint64_t start = 0;                     ///< The search begins here: what the program needs.
   std::uint64_t other_start = 0;               ///< The same for the other question.
   std::uint64_t hint = 0;  ///< A capacity that may pass where others do not; 0 if none.
-  std::function<void(std::uint64_t trials)> progress{};  ///< After each trial.
+  /// After each trial; `expected` is how many there will be in all, as far as one can tell.
+  std::function<void(std::uint64_t trials, std::uint64_t expected)> progress{};
 };
 
 /// Searches for the smallest capacity at which `trace` passes: by doubling steps up from `start`

@@ -160,7 +160,7 @@ void add_tried(Rows& rows, const Answer& found) {
   add_lines(rows, "", "and fails at more than that:", ranges(failing));
 }
 
-Rows rows(const Fit& fit, bool several_devices) {
+Rows rows(const Fit& fit, const std::optional<FitRange>& range, bool several_devices) {
   const auto& found = fit.answer;
   Rows out;
   if (!found.capacity) {
@@ -185,9 +185,23 @@ Rows rows(const Fit& fit, bool several_devices) {
                                    text::grouped(fit.refused_again), text::grouped(fit.refused))});
     }
   }
+  if (found.capacity && range && !range->is_exact)
+    out.push_back({"addresses", text::format("decide between free blocks of one size: {} to {}",
+                                             mib(range->low), mib(range->high))});
   add_tried(out, found);
   out.push_back({"trials", text::grouped(fit.trials)});
   return out;
+}
+
+/// The range with the answer, whose addresses are the simulated device's.
+std::optional<FitRange> range_of(const Fit& fit, const FitShown& shown) {
+  auto range = shown.range;
+  if (range && fit.answer.capacity) {
+    range->is_exact = range->is_exact && range->high == *fit.answer.capacity;
+    range->low = std::min(range->low, *fit.answer.capacity);
+    range->high = std::max(range->high, *fit.answer.capacity);
+  }
+  return range;
 }
 
 }  // namespace
@@ -206,7 +220,7 @@ std::uint64_t no_wait_need_of(const std::vector<inspect::Need>& needs) noexcept 
 
 std::string to_text(const Fit& fit, const FitShown& shown) {
   auto out = inspect::wrapped(answer(fit, shown), static_cast<std::size_t>(shown.width)) + '\n';
-  out += inspect::columns("ll", rows(fit, shown.trace.device_count() > 1));
+  out += inspect::columns("ll", rows(fit, range_of(fit, shown), shown.trace.device_count() > 1));
   out += inspect::to_text(shown.needs);
   const auto add_failure = [&](const std::string& heading, const std::optional<log::Summary>& of) {
     if (!of || !of->first_failure) return;
@@ -245,6 +259,9 @@ std::string to_json(const Fit& fit, const FitShown& shown) {
   json.member("capacity_bytes", found.capacity);
   json.member("least_passing_bytes", found.least_passing());
   json.member("fails_from_bytes", found.fails_from);
+  const auto range = range_of(fit, shown);
+  json.member("capacity_low_bytes", range ? std::optional(range->low) : found.capacity);
+  json.member("capacity_high_bytes", range ? std::optional(range->high) : found.capacity);
   json.member("all_served_bytes", answered(inspect::Asked::all));
   json.member("as_recorded_bytes", answered(inspect::Asked::served));
   json.member("need_bytes", need).member("no_wait_need_bytes", no_wait_need_of(shown.needs));

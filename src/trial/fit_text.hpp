@@ -1,10 +1,12 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "inspect/need.hpp"
 #include "trial/fit.hpp"
+#include "trial/tune.hpp"
 
 namespace emm::trial {
 
@@ -16,6 +18,8 @@ struct FitShown {
   std::vector<inspect::Need> needs;
   int width = 100;
   bool all_frames = false;  ///< Call stacks whole.
+  /// Of a model of PyTorch's allocator: what the driver's addresses leave open.
+  std::optional<FitRange> range{};
 };
 
 /// The neediest device's peak live, in whole pages: no device with less serves the trace.

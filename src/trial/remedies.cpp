@@ -133,7 +133,7 @@ Result<Advice> advise(const pytorch::Recording& recording, const trace::Trace& t
     if (!always) {
       const auto alike =
           std::any_of(advice.remedies.begin(), advice.remedies.end(), [&](const Remedy& other) {
-            return other.peak_reserved == each.peak_reserved && other.fit_bytes == each.fit_bytes;
+            return other.peak_reserved == each.peak_reserved && other.fit_bytes == each.fit_bytes();
           });
       if (alike) continue;
       ++settings;
@@ -144,7 +144,7 @@ Result<Advice> advise(const pytorch::Recording& recording, const trace::Trace& t
                                .how = each.how,
                                .served = serves(each.fails_at, event),
                                .peak_reserved = each.peak_reserved,
-                               .fit_bytes = each.fit_bytes});
+                               .fit_bytes = each.fit_bytes()});
   }
   advice.remedies.push_back(by_model("empty_cache() in front of it", "torch.cuda.empty_cache()",
                                      with_empty_cache(program, event), event, capacity));
@@ -158,12 +158,12 @@ Result<Advice> advise(const pytorch::Recording& recording, const trace::Trace& t
     if (enough || part == 4) advice.remedies.push_back(std::move(remedy));
     if (enough) break;
   }
-  if (const auto* const today = tuning->today(); today != nullptr && today->fit_bytes) {
-    const auto more = std::max(*today->fit_bytes, capacity) - capacity;
+  if (const auto* const today = tuning->today(); today != nullptr && today->fit) {
+    const auto more = std::max(today->fit->high, capacity) - capacity;
     auto remedy = by_model("today's setting and more memory",
                            text::format("{} more for the allocator", units::bytes(more)), program,
-                           event, *today->fit_bytes);
-    remedy.fit_bytes = today->fit_bytes;
+                           event, today->fit->high);
+    remedy.fit_bytes = today->fit_bytes();
     advice.remedies.push_back(std::move(remedy));
   }
   std::stable_sort(advice.remedies.begin(), advice.remedies.end(),

@@ -12,11 +12,18 @@ namespace emm::trial {
 
 Result<log::Summary> run(const trace::Trace& trace, const Setting& setting,
                          std::uint64_t capacity) {
+  auto manager = setting.manager;
+  if (setting.limited) {
+    auto limited = setting.limited(capacity);
+    if (!limited) return std::move(limited).error();
+    manager = *std::move(limited);
+    capacity = kCapacityMost;
+  }
   const auto work = [&](const RunEnvironment& at) -> Result<log::Summary> {
     auto stack =
         DeviceStack::create({.device = text::format("sim:capacity={},costs=none", capacity),
                              .trace = &trace,
-                             .manager = setting.manager,
+                             .manager = manager,
                              .profile = setting.profile,
                              .peer_program = setting.peer_program},
                             nullptr);
@@ -29,11 +36,9 @@ Result<log::Summary> run(const trace::Trace& trace, const Setting& setting,
     return replay::Engine(trace, **stack, std::move(options)).run();
   };
   std::vector<std::string> words;
-  return run_apart({.trace = trace,
-                    .manager = setting.manager,
-                    .interrupted = setting.interrupted,
-                    .work = work},
-                   words);
+  return run_apart(
+      {.trace = trace, .manager = manager, .interrupted = setting.interrupted, .work = work},
+      words);
 }
 
 std::string renumbered(const trace::Trace& trace) {

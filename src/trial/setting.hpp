@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "base/result.hpp"
@@ -19,6 +20,9 @@ inline constexpr std::uint64_t kCapacityMost = std::uint64_t{4}
 /// What stays the same over the trials of a trace.
 struct Setting {
   ManagerFactory manager{};
+  /// The manager with a limit of its own. Where it is given, a capacity is that limit, on a device
+  /// that has more.
+  std::function<Result<ManagerFactory>(std::uint64_t capacity)> limited{};
   Profile profile = Profile::standard;
   bool refusals_fail = false;  ///< As ReplayOptions has it.
   std::string peer_program{};  ///< This executable, for the second process of IPC sections.

@@ -17,7 +17,8 @@ namespace {
 
 /// The settings that are tried. What the documentation names one by one, and the pairs that people
 /// use together.
-std::vector<pytorch::Settings> candidates(const pytorch::Program& program, std::uint64_t capacity) {
+std::vector<pytorch::Settings> candidates(const pytorch::Program& program,
+                                          const TuneOptions& options) {
   std::vector<pytorch::Settings> found;
   const auto add = [&](std::string_view conf) {
     pytorch::Settings settings;
@@ -27,6 +28,8 @@ std::vector<pytorch::Settings> candidates(const pytorch::Program& program, std::
     if (std::find(found.begin(), found.end(), settings) == found.end()) found.push_back(settings);
   };
   found.push_back(program.settings);
+  for (const auto& setting : options.settings) add(setting);
+  if (!options.settings.empty()) return found;
   add("");
   add("expandable_segments:True");
   for (const auto* const round : {"2", "4", "8", "16"}) {
@@ -41,7 +44,7 @@ std::vector<pytorch::Settings> candidates(const pytorch::Program& program, std::
   for (const auto* const segment : {"40", "80"})
     add(text::format("large_segment_size_mb:{}", segment));
   // Garbage is collected only below a memory fraction.
-  if (program.settings.limit() != pytorch::kNoLimit || capacity != pytorch::kNoLimit) {
+  if (program.settings.limit() != pytorch::kNoLimit || options.capacity != pytorch::kNoLimit) {
     for (const auto* const threshold : {"0.6", "0.8", "0.9"}) {
       add(text::format("garbage_collection_threshold:{}", threshold));
       for (const auto* const split : {"64", "128", "256"})
@@ -51,26 +54,50 @@ std::vector<pytorch::Settings> candidates(const pytorch::Program& program, std::
   return found;
 }
 
-/// The settings as they are run: collection needs a limit, which a program sets as a fraction.
-pytorch::Settings limited(pytorch::Settings settings, std::uint64_t capacity) {
-  if (settings.garbage_collection_threshold > 0 && settings.limit() == pytorch::kNoLimit &&
-      capacity != pytorch::kNoLimit) {
+/// The orders of addresses that are tried where the driver's are not known, the likeliest first.
+constexpr Addresses kOrders[] = {Addresses::recorded, Addresses::driver, Addresses::first_fit,
+                                 Addresses::descending};
+
+/// How a setting is run where the allocator has `capacity`: of the device, or as a memory fraction.
+/// Collection needs a limit, which a program sets as a fraction.
+pytorch::RunOptions limited(pytorch::Settings settings, std::uint64_t capacity, Limit limit) {
+  const auto has_end = capacity != pytorch::kNoLimit;
+  const auto by_fraction = has_end && limit == Limit::fraction;
+  const auto collects =
+      settings.garbage_collection_threshold > 0 && settings.limit() == pytorch::kNoLimit;
+  if (by_fraction || (has_end && collects)) {
     settings.fraction = 1;
     settings.total = capacity;
   }
-  return settings;
+  return {.settings = settings,
+          .capacity = by_fraction ? pytorch::kNoLimit : capacity,
+          .addresses = kOrders[0],
+          .refused_are_needed = true};
 }
 
 bool stops(const std::atomic<bool>* interrupted) {
   return interrupted != nullptr && interrupted->load(std::memory_order_relaxed);
 }
 
+bool passes(const pytorch::Program& program, pytorch::RunOptions options, Addresses order) {
+  options.addresses = order;
+  options.stop_at_failure = true;
+  return !run(program, options).fails_at;
+}
+
 Tuned judge(const pytorch::Program& program, const pytorch::Settings& settings,
-            std::uint64_t capacity) {
+            std::uint64_t capacity, Limit limit) {
   Tuned tuned{.manager = spec_of(settings), .how = how_of(settings)};
-  const auto outcome = run(
-      program,
-      {.settings = limited(settings, capacity), .capacity = capacity, .refused_are_needed = true});
+  auto options = limited(settings, capacity, limit);
+  auto outcome = run(program, options);
+  // What fails in one order of addresses may fail on the device.
+  for (const auto order : kOrders) {
+    if (outcome.fails_at || capacity == pytorch::kNoLimit || order == kOrders[0]) continue;
+    if (passes(program, options, order)) continue;
+    options.addresses = order;
+    outcome = run(program, options);
+    tuned.is_open = true;
+  }
   tuned.served = !outcome.fails_at;
   tuned.fails_at = outcome.fails_at;
   tuned.failed_size = outcome.failed_size;
@@ -78,6 +105,50 @@ Tuned judge(const pytorch::Program& program, const pytorch::Settings& settings,
   tuned.retries = outcome.counts.retries;
   tuned.device_calls = outcome.counts.device_allocs + outcome.counts.device_frees;
   return tuned;
+}
+
+/// The smallest capacities that serve in one order of addresses.
+struct Threshold {
+  std::uint64_t least = 0;  ///< One passes here.
+  std::uint64_t safe = 0;   ///< From here on all that were tried pass.
+};
+
+/// Searches by halves, then looks around: an allocator may fail with more where less is enough.
+Threshold threshold(std::uint64_t low, std::uint64_t high, Look look,
+                    const std::function<bool(std::uint64_t)>& serves) {
+  const auto halve = [&](std::uint64_t fails, std::uint64_t served) {
+    while (served - fails > kStep) {
+      const auto middle = fails + (served - fails) / 2 / kStep * kStep;
+      (serves(middle) ? served : fails) = middle;
+    }
+    return served;
+  };
+  const std::uint64_t near = look == Look::closely ? 32 : 8, far = look == Look::closely ? 20 : 8;
+  Threshold found;
+  const auto middle = high > low ? halve(low, high) : high;
+  found.least = found.safe = middle;
+  const auto percent = std::max(middle / 100 / kStep * kStep, kStep);
+  std::vector<std::uint64_t> distances;  // the farthest first
+  for (auto i = far; i > 0; --i) distances.push_back(near * kStep + i * percent);
+  for (auto i = near; i > 0; --i) distances.push_back(i * kStep);
+  auto passed = high, failed = low;
+  for (const auto distance : distances) {
+    if (middle + distance >= high) continue;
+    if (!serves(middle + distance)) {
+      found.safe = halve(middle + distance, passed);
+      break;
+    }
+    passed = middle + distance;
+  }
+  for (const auto distance : distances) {
+    if (middle < distance + kStep || middle - distance <= low) continue;
+    if (serves(middle - distance)) {
+      found.least = halve(failed, middle - distance);
+      break;
+    }
+    failed = middle - distance;
+  }
+  return found;
 }
 
 /// Runs `jobs` functions at a time, in order.
@@ -95,7 +166,7 @@ void side_by_side(std::size_t threads, std::size_t count,
 
 auto rank(const Tuned& tuned) {
   // A setting that fails later stands before one that fails earlier.
-  return std::make_tuple(!tuned.served, tuned.fit_bytes.value_or(pytorch::kNoLimit),
+  return std::make_tuple(!tuned.served, tuned.fit ? tuned.fit->high : pytorch::kNoLimit,
                          ~tuned.fails_at.value_or(0), tuned.peak_reserved, tuned.retries,
                          !tuned.is_today, tuned.device_calls.value_or(pytorch::kNoLimit));
 }
@@ -106,7 +177,11 @@ Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options,
   auto factory = find_manager("pool");
   if (!factory) return std::move(factory).error();
   Tuned tuned{.manager = "pool", .how = "emmctl.torch.use(\"pool\"), of the package emmctl"};
+  std::function<Result<ManagerFactory>(std::uint64_t)> limited;
+  if (options.limit == Limit::fraction)
+    limited = [](std::uint64_t max) { return find_manager(text::format("pool:max={}", max)); };
   const Setting setting{.manager = *std::move(factory),
+                        .limited = std::move(limited),
                         .refusals_fail = true,
                         .peer_program = options.peer_program,
                         .interrupted = options.interrupted};
@@ -129,7 +204,8 @@ Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options,
                           .hint = trace.least_capacity(),
                           .progress = {}});
   if (!found) return found.error();
-  tuned.fit_bytes = found->answer.capacity;
+  if (const auto capacity = found->answer.capacity)
+    tuned.fit = {.is_exact = true, .low = *capacity, .likely = *capacity, .high = *capacity};
   tuned.interrupted = found->interrupted;
   return tuned;
 }
@@ -158,37 +234,44 @@ std::string how_of(const pytorch::Settings& settings) {
   return how;
 }
 
-std::optional<std::uint64_t> fit_of(const pytorch::Program& program, const pytorch::Settings& of,
-                                    const std::atomic<bool>* interrupted) {
+std::optional<FitRange> fit_of(const pytorch::Program& program, const pytorch::Settings& of,
+                               Limit limit, Look look, const std::atomic<bool>* interrupted) {
   // A fraction is a capacity by another name: what is searched takes its place.
   auto settings = of;
   settings.fraction.reset();
-  const auto passes = [&](std::uint64_t capacity) {
-    return !run(program, {.settings = limited(settings, capacity),
-                          .capacity = capacity,
-                          .stop_at_failure = true,
-                          .refused_are_needed = true})
-                .fails_at;
-  };
-  const auto most =
-      run(program, {.settings = limited(settings, pytorch::kNoLimit), .refused_are_needed = true});
-  if (most.fails_at) return std::nullopt;
-  // What it reserves where there is no end is enough; less is, where it can release some.
-  auto high = (most.counts.peak_reserved + kStep - 1) / kStep * kStep;
-  auto low = most.peak_live / kStep * kStep;
-  if (!passes(high)) return std::nullopt;
-  while (high - low > kStep && !stops(interrupted)) {
-    const auto middle = low + (high - low) / 2 / kStep * kStep;
-    (passes(middle) ? high : low) = middle;
+  std::optional<FitRange> range;
+  for (const auto order : kOrders) {
+    if (stops(interrupted)) break;
+    auto unlimited = limited(settings, pytorch::kNoLimit, limit);
+    unlimited.addresses = order;
+    const auto most = run(program, unlimited);
+    if (most.fails_at) return std::nullopt;
+    const auto serves = [&](std::uint64_t capacity) {
+      return stops(interrupted) || passes(program, limited(settings, capacity, limit), order);
+    };
+    // What it reserves where there is no end is enough; less is, where it can release some.
+    const auto high = (most.counts.peak_reserved + kStep - 1) / kStep * kStep;
+    if (!serves(high)) return std::nullopt;
+    const auto found = threshold((std::max<std::uint64_t>(most.peak_live, 1) - 1) / kStep * kStep,
+                                 high, look, serves);
+    if (!range) range = {.low = found.least, .likely = found.safe, .high = found.safe};
+    range->low = std::min(range->low, found.least);
+    range->high = std::max(range->high, found.safe);
   }
-  return high;
+  if (!range) return range;
+  range->is_exact = std::none_of(std::begin(kOrders), std::end(kOrders), [&](Addresses order) {
+    return range->high > kStep &&
+           passes(program, limited(settings, range->high - kStep, limit), order);
+  });
+  return range;
 }
 
 Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
                     const TuneOptions& options) {
   Tuning tuning;
   tuning.capacity = options.capacity;
-  const auto settings = candidates(program, options.capacity);
+  tuning.limit = options.limit;
+  const auto settings = candidates(program, options);
   const auto threads = options.jobs != 0
                            ? options.jobs
                            : std::max<std::size_t>(1, std::thread::hardware_concurrency());
@@ -206,13 +289,13 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
       found[i] = {.manager = spec_of(settings[i]), .how = how_of(settings[i]), .interrupted = true};
       return;
     }
-    found[i] = judge(program, settings[i], options.capacity);
+    found[i] = judge(program, settings[i], options.capacity, options.limit);
     found[i].is_today = i == 0;
     told(settings.size());
   });
   auto unlimited = program.settings;
   unlimited.fraction.reset();
-  tuning.peak_live = run(program, {.settings = unlimited, .refused_are_needed = true}).peak_live;
+  tuning.peak_live = run(program, limited(unlimited, pytorch::kNoLimit, options.limit)).peak_live;
 
   // The smallest capacity: of all where that takes seconds, else of the best five and of today's.
   // What reserves least with room to spare is not always what fits the smallest device.
@@ -226,12 +309,22 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
   for (const auto each : order) {
     if (all || searched.size() < kBest || found[each].is_today) searched.push_back(each);
   }
-  side_by_side(threads, searched.size(), [&](std::size_t i) {
-    auto& each = found[searched[i]];
-    if (!stops(options.interrupted))
-      each.fit_bytes = fit_of(program, settings[searched[i]], options.interrupted);
-    each.interrupted = stops(options.interrupted);
-  });
+  const auto search = [&](const std::vector<std::size_t>& some, Look look) {
+    side_by_side(threads, some.size(), [&](std::size_t i) {
+      auto& each = found[some[i]];
+      each.fit = fit_of(program, settings[some[i]], options.limit, look, options.interrupted);
+      each.interrupted = stops(options.interrupted);
+    });
+  };
+  search(searched, Look::about);
+  std::stable_sort(searched.begin(), searched.end(),
+                   [&](auto a, auto b) { return rank(found[a]) < rank(found[b]); });
+  std::vector<std::size_t> closely;
+  for (const auto each : searched) {
+    if (closely.size() < kBest || found[each].is_today || !options.settings.empty())
+      closely.push_back(each);
+  }
+  if (!stops(options.interrupted)) search(closely, Look::closely);
   if (!stops(options.interrupted)) {
     auto pool = judge_pool(trace, options, std::min(options.capacity, program.settings.limit()));
     if (!pool) return std::move(pool).error();

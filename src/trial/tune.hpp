@@ -14,6 +14,18 @@
 namespace emm::trial {
 
 namespace pytorch = allocators::pytorch;
+using allocators::Addresses;
+
+/// Free blocks of one size in two segments are taken by address, which the driver decides: what
+/// serves a program is a range where that matters.
+struct FitRange {
+  bool is_exact = false;     ///< `high` serves in every order, and 2 MiB less in none.
+  std::uint64_t low = 0;     ///< Serves in some order of addresses; no less did.
+  std::uint64_t likely = 0;  ///< Serves with the recorded addresses, and then the driver's rule.
+  std::uint64_t high = 0;    ///< Serves in every order that was tried, and so did more.
+
+  bool operator==(const FitRange&) const = default;
+};
 
 /// A setting of PyTorch's allocator, or one of our managers, and what became of the program with
 /// it.
@@ -21,19 +33,35 @@ struct Tuned {
   std::string manager;    ///< As --manager takes it.
   std::string how;        ///< How a program is told: an environment variable, a line of Python.
   bool is_today = false;  ///< What the recording was made with.
-  bool served = false;    ///< At the capacity that was asked for.
+  bool served =
+      false;  ///< At the capacity that was asked for, whatever addresses the driver gives.
+  bool is_open = false;  ///< It fails in one order of the driver's addresses and passes in another.
   std::optional<std::uint64_t> fails_at{};  ///< The event of the first request without memory.
   std::uint64_t failed_size = 0;
   /// The smallest capacity that serves all; nothing where it was not searched.
-  std::optional<std::uint64_t> fit_bytes{};
+  std::optional<FitRange> fit{};
+  std::optional<std::uint64_t> fit_bytes() const noexcept {
+    return fit ? std::optional(fit->high) : std::nullopt;
+  }
   std::uint64_t peak_reserved = 0;
   std::uint64_t retries = 0;
   std::optional<std::uint64_t> device_calls{};  ///< Of memory; nothing where they are not counted.
   bool interrupted = false;                     ///< Not all of this is known.
 };
 
+/// What ends the allocator's memory: the device's, or per_process_memory_fraction on a device that
+/// has more. Expandable segments are mapped up to the first, and refused a whole segment by the
+/// second.
+enum class Limit : std::uint8_t { device, fraction };
+
+/// How many capacities are tried around the one that a search by halves finds.
+enum class Look : std::uint8_t { about, closely };
+
 struct TuneOptions {
   std::uint64_t capacity = pytorch::kNoLimit;  ///< For the allocator, without what others hold.
+  Limit limit = Limit::device;                 ///< What `capacity` is of.
+  /// Values of PYTORCH_ALLOC_CONF to try instead of the usual ones; each can be read.
+  std::vector<std::string> settings{};
   bool fit_all = false;  ///< Search the smallest capacity of every setting, not of the best five.
   std::size_t jobs = 0;  ///< Threads; 0: as many as there are processors.
   std::string peer_program{};
@@ -43,6 +71,7 @@ struct TuneOptions {
 
 struct Tuning {
   std::uint64_t capacity = pytorch::kNoLimit;
+  Limit limit = Limit::device;
   std::uint64_t peak_live = 0;  ///< Requested bytes: no allocator needs less.
   std::vector<Tuned> ranking;   ///< The best first.
   bool interrupted = false;
@@ -59,9 +88,9 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
 
 /// The smallest capacity at which the model serves all that was served when it was recorded, to
 /// 2 MiB; nothing where a limit of its own refuses some at any.
-std::optional<std::uint64_t> fit_of(const pytorch::Program& program,
-                                    const pytorch::Settings& settings,
-                                    const std::atomic<bool>* interrupted = nullptr);
+std::optional<FitRange> fit_of(const pytorch::Program& program, const pytorch::Settings& settings,
+                               Limit limit = Limit::device, Look look = Look::closely,
+                               const std::atomic<bool>* interrupted = nullptr);
 /// "pytorch:max_split_size_mb=64", with PyTorch's names.
 std::string spec_of(const pytorch::Settings& settings);
 /// "PYTORCH_ALLOC_CONF=max_split_size_mb:64"

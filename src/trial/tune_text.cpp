@@ -15,9 +15,11 @@ using inspect::counted;
 
 /// Two settings that nothing tells apart.
 bool is_tie(const Tuned& a, const Tuned& b) {
-  return a.served == b.served && a.fit_bytes == b.fit_bytes && a.peak_reserved == b.peak_reserved &&
+  return a.served == b.served && a.fit == b.fit && a.peak_reserved == b.peak_reserved &&
          a.retries == b.retries;
 }
+
+bool is_range(const Tuned& one) { return one.fit && !one.fit->is_exact; }
 
 std::string gain(std::uint64_t today, std::uint64_t other) {
   const auto percent =
@@ -49,11 +51,13 @@ std::string verdict(const Tuning& tuning, const trace::Trace& trace) {
                        at, bytes_in_full(tuning.peak_live));
   if (today != nullptr && is_tie(best, *today)) return words + "No setting is better than today's.";
   words += text::format("{} serves the program", best.manager);
-  if (best.fit_bytes) words += text::format(" with {}", bytes_in_full(*best.fit_bytes));
-  if (today != nullptr && today->fit_bytes && best.fit_bytes &&
-      *today->fit_bytes != *best.fit_bytes) {
-    words += text::format(", {} than today's {}", gain(*today->fit_bytes, *best.fit_bytes),
-                          units::bytes(*today->fit_bytes));
+  if (best.fit) words += text::format(" with {}", bytes_in_full(best.fit->high));
+  if (is_range(best))
+    words += text::format(" (with {}, if the driver's addresses are lucky)",
+                          units::bytes(best.fit->low));
+  if (today != nullptr && today->fit && best.fit && today->fit->high != best.fit->high) {
+    words += text::format(", {} than today's {}", gain(today->fit->high, best.fit->high),
+                          units::bytes(today->fit->high));
   } else if (today != nullptr && today->served && today->peak_reserved != best.peak_reserved) {
     words += text::format(", and reserves {} than today's {}",
                           gain(today->peak_reserved, best.peak_reserved),
@@ -83,6 +87,7 @@ std::vector<Shown> shown_of(const Tuning& tuning) {
 std::string served_words(const Tuned& one, const trace::Trace& trace) {
   if (one.interrupted) return "interrupted";
   if (one.served) return "yes";
+  if (one.is_open) return "it depends";
   return one.fails_at
              ? text::format("fails at {}",
                             text::grouped(trace.seq(static_cast<std::size_t>(*one.fails_at))))
@@ -114,21 +119,32 @@ std::string to_text(const Tuning& tuning, const trace::Trace& trace, std::size_t
   std::vector<std::vector<std::string>> rows{
       {"", limited ? "served" : "", "fits", "reserved", "retries", "calls", "setting"}};
   const auto shown = shown_of(tuning);
+  bool any_range = false;
   for (std::size_t i = 0; i < shown.size(); ++i) {
     const auto& one = *shown[i].one;
     if (i >= top && !one.is_today && one.manager != "pool") continue;
     auto names = lines_of(one.manager);
     if (shown[i].ties != 0) names.push_back(text::format("and {} alike", shown[i].ties));
     if (one.is_today) names.back() += " (today)";
+    const auto ranges = is_range(one);
+    any_range = any_range || ranges || one.is_open;
+    if (ranges && names.size() == 1) names.emplace_back();
     rows.push_back({text::format("{}", i + 1),
                     limited || one.interrupted || !one.served ? served_words(one, trace) : "",
-                    optional_bytes(one.fit_bytes), units::bytes(one.peak_reserved),
+                    optional_bytes(one.fit_bytes()), units::bytes(one.peak_reserved),
                     text::grouped(one.retries),
                     one.device_calls ? text::grouped(*one.device_calls) : "-", names.front()});
     for (std::size_t line = 1; line < names.size(); ++line)
-      rows.push_back({"", "", "", "", "", "", "  " + names[line]});
+      rows.push_back({"", "", line == 1 && ranges ? "or " + units::bytes(one.fit->low) : "", "", "",
+                      "", names[line].empty() ? "" : "  " + names[line]});
   }
   out += inspect::columns("rlrrrrl", rows, "");
+  if (any_range)
+    out += "\n" + inspect::wrapped(
+                      "Two segments may have free blocks of one size; the driver's addresses "
+                      "decide which is taken. The first figure is enough in every order that was "
+                      "tried, the one after \"or\" in one of them.",
+                      static_cast<std::size_t>(width));
   if (!tuning.ranking.empty() && tuning.ranking.front().served && !tuning.ranking.front().is_today)
     out += text::format("\nTo use the first: {}\n", tuning.ranking.front().how);
   return out;
@@ -141,7 +157,7 @@ std::string to_markdown(const Tuning& tuning, const trace::Trace& trace) {
   std::size_t place = 0;
   for (const auto& one : tuning.ranking) {
     out += text::format("| {} | {} | {} | {} | {} | {} | {}{} |\n", ++place,
-                        served_words(one, trace), optional_bytes(one.fit_bytes),
+                        served_words(one, trace), optional_bytes(one.fit_bytes()),
                         units::bytes(one.peak_reserved), text::grouped(one.retries),
                         one.device_calls ? text::grouped(*one.device_calls) : "-", one.how,
                         one.is_today ? " (today)" : "");
@@ -158,6 +174,7 @@ std::string to_json(const Tuning& tuning, const trace::Trace& trace) {
     json.null();
   else
     json.value(tuning.capacity);
+  json.member("capacity_of", tuning.limit == Limit::fraction ? "fraction" : "device");
   json.member("peak_live_bytes", tuning.peak_live).member("interrupted", tuning.interrupted);
   json.key("ranking").begin_array();
   const auto optional = [&](std::string_view name, const std::optional<std::uint64_t>& value) {
@@ -169,11 +186,13 @@ std::string to_json(const Tuning& tuning, const trace::Trace& trace) {
   };
   for (const auto& one : tuning.ranking) {
     json.begin_object().member("manager", one.manager).member("how", one.how);
-    json.member("today", one.is_today).member("served", one.served);
+    json.member("today", one.is_today).member("served", one.served).member("open", one.is_open);
     optional("fails_at", one.fails_at
                              ? std::optional(trace.seq(static_cast<std::size_t>(*one.fails_at)))
                              : std::nullopt);
-    optional("fit_bytes", one.fit_bytes);
+    optional("fit_bytes", one.fit_bytes());
+    optional("fit_low_bytes", one.fit ? std::optional(one.fit->low) : std::nullopt);
+    json.member("fit_exact", one.fit && one.fit->is_exact);
     json.member("peak_reserved_bytes", one.peak_reserved).member("retries", one.retries);
     optional("device_calls", one.device_calls);
     json.end_object();

@@ -9,11 +9,13 @@
 namespace emm::inspect {
 namespace {
 
-std::string drawn(const Recording& recording, std::optional<std::uint32_t> map = std::nullopt) {
+std::string drawn(const Recording& recording, std::optional<std::uint32_t> map = std::nullopt,
+                  std::uint64_t capacity = 0) {
   const Lifetimes lifetimes(recording.trace());
   std::optional<Space> space;
   if (map) space = space_after(recording, lifetimes, *map);
-  return picture(recording, lifetimes, profile(recording, lifetimes), growth(lifetimes), space);
+  return picture(recording, lifetimes, profile(recording, lifetimes), growth(lifetimes), space,
+                 false, limits_of(recording, lifetimes, capacity));
 }
 
 /// Every element is closed, in order.
@@ -79,6 +81,50 @@ TEST(Picture, ShowsTimesFailuresAndTheCapacity) {
   EXPECT_NE(svg.find("event 1: 390.62 KiB were refused"), std::string::npos);
   EXPECT_NE(svg.find("capacity 976.56 KiB"), std::string::npos);
   EXPECT_NE(svg.find("up to 1 MiB: 781.25 KiB at the peak"), std::string::npos);
+}
+
+TEST(Picture, DrawsALimitThatRefusedAndACapacityThatIsGiven) {
+  const auto recording = recorded(
+      R"({"op":"memalloc","layer":"backing","id":"s","size":800000}
+{"op":"memalloc","id":1,"size":700000}
+{"op":"memalloc","id":2,"size":400000,"result":"oom","x-device_free":90000000}
+)");
+
+  const auto svg = drawn(*recording, std::nullopt, 2'000'000);
+
+  EXPECT_NE(svg.find("a limit of at least 781.25 KiB"), std::string::npos);
+  EXPECT_NE(svg.find("capacity 1.91 MiB"), std::string::npos);
+  EXPECT_EQ(drawn(*recording, std::nullopt, 90'000'000).find("capacity"), std::string::npos)
+      << "a line far above all else would press the curves flat";
+}
+
+TEST(Picture, NamesWhatIsFreeAndWhatWaitsInTheMap) {
+  const auto recording = recorded(
+      R"({"op":"memalloc","layer":"backing","id":"s","size":800000,"addr":"0x1000"}
+{"op":"memalloc","id":1,"size":700,"addr":"0x1000"}
+{"op":"free","id":1}
+{"op":"free","id":1,"layer":"backing"}
+)");
+
+  EXPECT_NE(drawn(*recording, 2).find("in the map: free"), std::string::npos);
+  EXPECT_NE(drawn(*recording, 2).find("kept for another stream"), std::string::npos);
+  EXPECT_EQ(drawn(*recording, 1).find("kept for another stream"), std::string::npos);
+  EXPECT_EQ(drawn(*recording).find("in the map"), std::string::npos);
+}
+
+TEST(Picture, ShowsLongNamesInSeveralLines) {
+  std::string frame = "a.py:1";
+  for (int i = 0; i < 40; ++i) frame += " words_" + std::to_string(i);
+  const auto recording =
+      recorded(R"({"op":"define","kind":"site","id":1,"frames":[")" + frame + R"("]}
+{"op":"memalloc","id":1,"size":4096,"site":1}
+)");
+
+  const auto svg = drawn(*recording);
+
+  for (int i = 0; i < 40; ++i)
+    EXPECT_NE(svg.find("words_" + std::to_string(i)), std::string::npos) << i;
+  EXPECT_TRUE(well_formed(svg));
 }
 
 TEST(Picture, TicksAreRoundNumbers) {

@@ -116,6 +116,16 @@ def of_inspect(emmctl, path):
             "kept": [said["preexisting_at_end"]["count"], said["preexisting_at_end"]["bytes"]]}
 
 
+def gap_mistakes(emmctl, path):
+    """Events at which the causes of `inspect --gap` do not add up to what was reserved beyond what was live."""
+    events = json.loads(subprocess.run([emmctl, "inspect", str(path), "--json", "-"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout)["events"]
+    for event in sorted({events // 7, events // 2, events - 1}):
+        ran = subprocess.run([emmctl, "inspect", str(path), "--gap", str(event), "--json", "-"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        gap = json.loads(ran.stdout)["gap"]
+        if not gap or sum(part["bytes"] for part in gap["parts"]) != gap["reserved_bytes"] - gap["live_bytes"]:
+            yield event
+
+
 def of_statistics(path, own):
     """What PyTorch's own statistics say of the same figures; the others are left as they are."""
     beside = path.with_name(path.name.replace(".pickle.gz", ".json"))
@@ -147,6 +157,9 @@ def main():
             if said.get(name) != value:
                 wrong += 1
                 print(f"{path}: {name}: the rows say {value}, inspect {said.get(name, said)}")
+        for event in gap_mistakes(emmctl, path):
+            wrong += 1
+            print(f"{path}: the causes of the gap after event {event} do not add up")
         against = of_statistics(path, own)
         if against is not own:
             for name, (stated, value) in against.items():

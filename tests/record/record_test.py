@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Records programs on the simulated device, and looks at what is in the recordings.
 
-    record_test.py CASE --emmctl PROGRAM --client PROGRAM --standin FOLDER --noop FOLDER
+    record_test.py CASE --emmctl PROGRAM --client PROGRAM --standin FOLDER --noop FOLDER --cupti FOLDER
 
 Exit 0: as it must be; 1: not; 77: the case cannot run here. CASE `cost` measures and judges nothing.
 """
@@ -90,12 +90,21 @@ def every_kind(bench):
     for manager in ("pool", "default", "async"):
         bench.emmctl("replay", "run.jsonl", "--manager", manager, "--device", "sim")
     bench.emmctl("inspect", "run.jsonl")
+    bench.record("every_kind", code=7, out="run.emmb")
+    bench.emmctl("convert", "run.emmb", "back.jsonl")
+    expect([o["op"] for o in bench.operations("back.jsonl")], [o["op"] for o in operations], "the compact form")
     # Made again as they were: the same refusal, and nothing that the program did not do.
     again = json.loads(bench.emmctl("replay", "run.jsonl", "--manager", "recorded", "--device", "sim", "--json", "-",
                                     EMM_STANDIN_LOG="").stdout)
     expect(again["failures"], 0, "failures of --manager recorded")
     expect([again["outcomes"][which] for which in ("fails_fails", "worked_fails", "fails_works")], [1, 0, 0], "outcomes")
     expect(again["hazards"], 0, "hazards")
+    twice = bench.emmctl("replay", "run.jsonl", "--manager", "recorded", "--device", "sim", "--repeat", 3, "--json", "-")
+    expect([json.loads(twice.stdout)[what] for what in ("failures", "hazards")], [0, 0], "three passes")
+    compared = bench.emmctl("compare", "run.jsonl", "--manager", "recorded", "--manager", "pool", "--device", "sim").stdout
+    expect("recorded" in compared and "served" in compared, True, compared)
+    fit = bench.emmctl("fit", "run.jsonl", "--manager", "recorded", "--as-recorded").stdout
+    expect(fit.startswith("recorded serves"), True, fit)
 
 
 def repeated(bench, name="run.jsonl"):
@@ -410,6 +419,206 @@ def sites(bench):
     expect(any(".so" in frame for stack in found for frame in stack), True, "native frames beside Python's")
 
 
+PYTHON_REQUESTS = """
+import gc
+import os
+import numpy as np
+from numba import cuda
+kept = [cuda.device_array(n << 20, np.uint8) for n in (1, 2, 3)]
+host = cuda.pinned_array(4096, np.uint8)
+cuda.to_device(np.arange(1000))
+del kept[0]
+gc.collect()
+cuda.current_context().memory_manager.deallocations.clear()  # of nobody's request
+cuda.current_context().reset()
+"""
+PYTHON_FORK = """
+import os
+from numba import cuda
+import numpy as np
+for size in (5, 6):
+    if os.fork() == 0:
+        cuda.device_array(size << 20, np.uint8)
+        import atexit
+        atexit._run_exitfuncs()
+        os._exit(0)
+    os.wait()
+"""
+FAKE_TORCH = """
+import pickle
+class memory:
+    @staticmethod
+    def _record_memory_history(**named):
+        assert cuda.initialised, "the history began before CUDA did"
+    @staticmethod
+    def _dump_snapshot(path):
+        rows = [dict(action="alloc", addr=4096, size=512, stream=0, time_us=1), dict(action="free_requested", addr=4096,
+                size=512, stream=0, time_us=2), dict(action="free_completed", addr=4096, size=512, stream=0, time_us=3)]
+        pickle.dump(dict(segments=[], device_traces=[[dict(row, frames=[]) for row in rows]]), open(path, "wb"))
+class cuda:
+    initialised, _calls = False, []
+    memory = memory
+    @classmethod
+    def _lazy_call(cls, call): cls._calls.append(call)
+    @classmethod
+    def init(cls):
+        cls.initialised = True
+        for call in cls._calls: call()
+"""
+
+
+def levels(bench):
+    """What Python asked of its frameworks, alone and with the driver's calls beneath; and other sitecustomizes are run."""
+    try:
+        import numba.cuda  # noqa: F401
+    except ImportError:
+        print("skipped: no Numba")
+        return 77
+    bench.environment.pop("NUMBA_CUDA_DRIVER", None)
+    (bench.folder / "ours").mkdir()
+    (bench.folder / "ours" / "sitecustomize.py").write_text("import sys; sys.stderr.write('the program has one\\n')\n")
+    (bench.folder / "script.py").write_text(PYTHON_REQUESTS)
+    run = ["--", sys.executable, "script.py"]
+    plain = bench.emmctl("record", "-o", "driver.jsonl", *run)
+    done = bench.emmctl("record", "-o", "request.jsonl", "--level", "request", *run, PYTHONPATH=str(bench.folder / "ours"))
+    expect("the program has one\n" in done.stderr and "next: emmctl inspect request.jsonl" in done.stderr, True, done.stderr)
+    bench.sound("request.jsonl")
+    asked = collections.Counter(o["op"] for o in bench.operations("request.jsonl"))
+    expect((asked["memalloc"], asked["memhostalloc"], asked["free"], asked["reset"]), (4, 1, 2, 1), "requests")
+
+    bench.emmctl("record", "-o", "both.jsonl", "--level", "both", *run)
+    bench.sound("both.jsonl")
+    operations = list(bench.operations("both.jsonl"))
+    expect([o["seq"] for o in operations if "seq" in o], sorted(o["seq"] for o in operations if "seq" in o), "order")
+    above = [o for o in operations if o.get("layer") != "backing"]
+    beneath = [o for o in operations if o.get("layer") == "backing"]
+    expect(collections.Counter(o["op"] for o in above if o["op"] in asked and o["op"] not in ("flush", "end")),
+           collections.Counter({op: n for op, n in asked.items() if op not in ("flush", "end")}), "the same requests")
+    calls = collections.Counter(o["op"] for o in bench.operations("driver.jsonl"))
+    for op in ("memalloc", "free", "memhostalloc", "mempin"):
+        expect(sum(o["op"] == op for o in beneath if o["op"] != "flush"), calls[op], "%s of the driver (%s)" % (op, plain.stderr))
+    by_place = {o["seq"]: o for o in above if "seq" in o}
+    for made in beneath:
+        if made["op"] in ("memalloc", "memhostalloc"):
+            cause = by_place[made["parent"]]
+            expect((cause["op"], cause["size"]), (made["op"], made["size"]), "the request of a call")
+    freed = [by_place[o["parent"]]["op"] if "parent" in o else None for o in beneath if o["op"] == "free"]
+    expect(set(freed) >= {None, "reset"}, True, "what caused the frees: %r" % freed)
+    bench.emmctl("replay", "both.jsonl", "--manager", "pool", "--device", "sim")
+    bench.emmctl("inspect", "both.jsonl")
+
+    (bench.folder / "fork.py").write_text(PYTHON_FORK)
+    bench.emmctl("record", "-o", "fork.%p.jsonl", "--level", "request", "--", sys.executable, "fork.py")
+    sizes = sorted(o["size"] >> 20 for name in bench.folder.glob("fork.*.jsonl") for o in bench.operations(name)
+                   if o["op"] == "memalloc")
+    expect(sizes, [5, 6], "what the children asked for")
+
+    (bench.folder / "fakes").mkdir()
+    (bench.folder / "fakes" / "torch.py").write_text(FAKE_TORCH)
+    fakes = "%s:%s" % (bench.folder / "fakes", HERE.parent / "python" / "stand_ins")
+    bench.emmctl("record", "-o", "torch.jsonl", "--level", "request", "--", sys.executable, "-c",
+                 "import torch; torch.cuda.init()", PYTHONPATH=fakes)
+    expect([(o["op"], o.get("size")) for o in bench.operations("torch.jsonl") if o.get("layer") != "backing"][:2],
+           [("memalloc", 512), ("free", None)], "PyTorch's history")
+    call = "import torch; torch.cuda.init(); from numba import cuda; cuda.current_context().get_memory_info()"
+    bench.emmctl("record", "-o", "beside.jsonl", "--level", "both", "--", sys.executable, "-c", call, PYTHONPATH=fakes)
+    expect(sorted(name.name for name in bench.folder.glob("beside*")), ["beside-torch.jsonl", "beside.jsonl"], "both levels")
+    cupy = "import cupy, somebodys; cupy.cuda.set_allocator(somebodys.allocator()); a = cupy.cuda.alloc(1024); del a"
+    bench.emmctl("record", "-o", "cupy.jsonl", "--level", "request", "--", sys.executable, "-c", cupy,
+                 PYTHONPATH="%s:%s" % (fakes, HERE.parent / "python"))
+    expect([(o["op"], o.get("size")) for o in bench.operations("cupy.jsonl")][:2], [("memalloc", 1024), ("free", None)], "CuPy")
+    nothing = bench.emmctl("record", "-o", "nothing.jsonl", "--level", "request", "--", sys.executable, "-c", "pass")
+    expect("no process imported Numba, CuPy or PyTorch" in nothing.stderr, True, nothing.stderr)
+    expect(list(bench.folder.glob("*.raw")), [], "folders that are left")
+
+
+def cupti(bench):
+    """A program that has the driver by its full path is recorded through CUPTI: the same calls; or one sentence says why not."""
+    there = {"CLIENT_LIBCUDA": str(bench.options.cupti / "libcuda-full.so"),
+             "EMM_CUPTI": str(bench.options.cupti / "libcupti.so.13")}
+    without_times = lambda operations: [{k: v for k, v in o.items() if not k.endswith("time_ns") and k not in
+                                         ("duration_ns", "thread", "addr", "handle", "free")} for o in operations]
+    for what, code in (("every_kind", 7), ("graphs", 0), ("two_devices", 0)):
+        device = {"EMM_STANDIN_DEVICE": "sim:devices=2,capacity=1GiB"} if what == "two_devices" else {}
+        door = bench.record(what, code=code, out=what + "1.jsonl", **device)
+        full = bench.record(what, code=code, out=what + "2.jsonl", **dict(there, **device))
+        expect(full.stdout, door.stdout, "standard output")
+        bench.sound(what + "2.jsonl")
+        (first, *theirs), (second, *ours) = bench.trace(what + "1.jsonl"), bench.trace(what + "2.jsonl")
+        expect(second["requires"], first["requires"], "requires")
+        expect(second["devices"], first["devices"], "devices")
+        for at, (one, two) in enumerate(zip(without_times(theirs), without_times(ours))):
+            expect(two, one, "operation %d of %s" % (at, what))
+        expect(len(ours), len(theirs), "operations")
+    bench.record("exchange", 8, 4000, out="threads.jsonl", **there)
+    bench.sound("threads.jsonl")
+    live, addresses = {}, set()
+    for operation in bench.operations("threads.jsonl"):
+        if operation["op"] == "memalloc":
+            expect(operation["addr"] in addresses, False, "an address is live twice")
+            addresses.add(operation["addr"])
+            live[operation["id"]] = operation["addr"]
+        elif operation["op"] == "free":
+            addresses.remove(live.pop(operation["id"]))
+    expect(len(live), 0, "live at the end")
+    bench.record("sites", out="sites.jsonl", options=("--stacks", "native"), **there)
+    expect(sorted(frames_of(bench, "sites.jsonl", "memalloc").values()), [100, 100], "call stacks")
+    bench.record("some", 10, out="alone.jsonl", options=("--through", "cupti"), **there)
+    bench.record("some", 10, out="not.jsonl", options=("--through", "forwarding"), **there)
+    expect((bench.folder / "not.jsonl").exists(), False, "a trace of what was not seen")
+    for words, variables in (("libcupti.so was not found", {"EMM_CUPTI": "/nonexistent"}),
+                             ("libcupti.so is old", {"EMM_FAKE_CUPTI_VERSION": "8"}),
+                             ("another tool has subscribed", {"EMM_FAKE_CUPTI_SUBSCRIBE": "39"}),
+                             ("CUPTI_ERROR_UNKNOWN", {"EMM_FAKE_CUPTI_SUBSCRIBE": "999"})):
+        done = bench.record("some", 10, out="none.jsonl", **dict(there, **variables))
+        expect((words in done.stderr, done.stderr.count("CUPTI does not record")), (True, 1), done.stderr)
+        expect("nothing was recorded" in done.stderr, True, done.stderr)
+
+
+TRAIN = """import numpy as np
+from numba import cuda
+
+weights = cuda.device_array(16 << 20, np.uint8)
+batches = [cuda.device_array(12 << 20, np.uint8) for _ in range(5)]
+"""
+
+
+def docs(bench):
+    """What docs/recording.md shows from nothing to an answer is what its commands print, of three programs."""
+    try:
+        import numba.cuda  # noqa: F401
+    except ImportError:
+        print("skipped: no Numba")
+        return 77
+    sys.path.insert(0, str(HERE.parent / "cli"))
+    sys.dont_write_bytecode = True
+    import docs_test
+    for name, arguments in (("leaks", "leaks"), ("service", "serve")):
+        (bench.folder / name).write_text("#!/bin/sh\nexec %s %s\n" % (bench.options.client, arguments))
+        (bench.folder / name).chmod(0o755)
+    (bench.folder / "train.py").write_text(TRAIN)
+    os.symlink(sys.executable, bench.folder / "python")
+    environment = dict(bench.environment, PATH="%s:%s:%s" % (bench.options.emmctl.parent, bench.folder, os.environ["PATH"]))
+    environment.pop("NUMBA_CUDA_DRIVER", None)
+    text = (HERE.parent.parent / "docs" / "recording.md").read_text()
+    found = 0
+    for command, shown in docs_test.examples(text[text.index("## From nothing"):text.index("**What did the driver")]):
+        found += 1
+        device = "sim:capacity=%s" % ("1GiB" if "emmctl run" in command else "64MiB")
+        # The service ends when its input does.
+        done = subprocess.run(["bash", "-c", "(sleep 1.5) | (%s)" % command.replace("60s", "500ms")], cwd=bench.folder, text=True,
+                              env=dict(environment, EMM_STANDIN_DEVICE=device), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        printed = [line for line in done.stdout.splitlines() if line.strip()]
+        line = docs_test.missing(shown, printed)
+        if line is not None:
+            fail("%s does not print: %s\nbut:\n%s" % (command, line, done.stdout))
+    expect(found, 4, "commands")
+    less = subprocess.run(["bash", "-c", "emmctl run --capacity 75MiB -- python train.py"], cwd=bench.folder, text=True,
+                          env=dict(environment, EMM_STANDIN_DEVICE="sim:capacity=1GiB"), stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT)
+    expect((less.returncode, "CUDA_ERROR_OUT_OF_MEMORY" in less.stdout), (1, True), less.stdout)
+
+
 def gate(bench):
     """`emmctl run`: less memory, and calls that fail as told."""
     client = bench.options.client
@@ -474,13 +683,13 @@ def cost(bench):
         print("--stacks native --stack-depth %s: %s ns a call" % (depth, done.stdout.strip()))
 
 
-CASES = {case.__name__: case for case in (every_kind, graphs, order, kills, again, devices, threads, endings, processes, limits, signals, sites, gate, numba, cost)}
+CASES = {case.__name__: case for case in (every_kind, graphs, order, kills, again, devices, threads, endings, processes, limits, signals, sites, levels, cupti, docs, gate, numba, cost)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("case", choices=CASES)
-    for name in ("emmctl", "client", "standin", "noop"):
+    for name in ("emmctl", "client", "standin", "noop", "cupti"):
         parser.add_argument("--" + name, type=pathlib.Path, required=True)
     options = parser.parse_args()
     bench = Bench(options)

@@ -94,7 +94,7 @@ def check_training(folder):
         peak = inspected["peak_live"]
         expect_same(browser.run("emmctl.state.peak"), peak["event"], "the event of the peak")
         expect_same(browser.run("emmctl.state.cursor"), peak["event"], "the cursor at the beginning")
-        rows = dict(browser.run("[...document.querySelectorAll('#readout tr')].map(row => [row.cells[0].textContent, row.cells[1].querySelector('small').textContent])"))
+        rows = dict(browser.run("[...document.querySelectorAll('#readout tr')].filter(row => row.cells.length > 1).map(row => [row.cells[0].textContent, row.cells[1].querySelector('small').textContent])"))
         expect_same(number(rows["live"]), peak["bytes"], "live beside the picture")
         # The stack's parts sum to what is live, and each is what inspect says of its sizes.
         expect_same(browser.run("emmctl.state.groups.at(emmctl.state.peak).reduce((a, b) => a + b, 0)"), peak["bytes"], "the sum of the areas")
@@ -140,6 +140,19 @@ def check_training(folder):
             saw = browser.run(f"(emmctl.state.map.show({event}, null, 'recorded', emmctl.state.groups), emmctl.state.map.totals)")
             expect_same([saw["size"], saw["used"], saw["pending"], saw["free"], saw["largest"]],
                         [wanted[name] for name in ("bytes", "used_bytes", "pending_bytes", "free_bytes", "largest_free_bytes")], f"the map of event {event}")
+        # What is reserved beyond what is live is a sum of causes, at every event; they are those of inspect.
+        wrong = browser.run("""(() => { const {gap, liveSteps, lines, events} = emmctl.state; for (let e = 0; e < events.count; ++e) {
+            const sum = gap.reduce((sum, {steps}) => sum + steps.at(e), 0); if (sum !== lines[0].steps.at(e) - liveSteps.at(e) || gap.some(({steps}) => steps.at(e) < 0)) return [e, sum]; }
+            return null; })()""")
+        expect_same(wrong, None, "first event whose causes do not add up")
+        for event in (1000, peak["event"]):
+            told = json.loads(emmctl("inspect", GPT2, "--gap", event, "--json", "-"))["gap"]
+            expect_same(sum(part["bytes"] for part in told["parts"]), told["reserved_bytes"] - told["live_bytes"], f"the sum of inspect's causes after event {event}")
+            causes = {}
+            for part in told["parts"]:
+                causes[part["cause"]] = causes.get(part["cause"], 0) + part["bytes"]
+            saw = browser.run(f"emmctl.state.gap.map(({{name, steps}}) => [name, steps.at({event})]).filter(([, bytes]) => bytes)")
+            expect_same(sorted(saw), sorted([name, bytes] for name, bytes in causes.items()), f"the causes after event {event}")
         # What a replayed manager held is where it was mapped first, and in all as much as it reserved.
         for event in (500, 1000, len(after) // 2, peak["event"], len(after) - 1):
             saw = browser.run(f"(emmctl.state.map.show({event}, null, 0, emmctl.state.groups), [emmctl.state.map.totals.size, emmctl.state.map.totals.used])")

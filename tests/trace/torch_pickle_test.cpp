@@ -147,7 +147,7 @@ TEST(TorchPickle, ReadsSnapshotsWithTimesSettingsAndAnnotations) {
             "1 segments of 2097152 bytes were there before the first row: the recording began "
             "later, or its ring lost "
             "the oldest rows\n"
-            "1 allocations failed with room on the device, 5000 bytes or more: a limit was set "
+            "1 allocations failed with room on the device, 4.88 KiB or more: a limit was set "
             "elsewhere, as by a memory "
             "fraction");
 }
@@ -695,7 +695,7 @@ TEST(TorchPickle, AgreesWithWhatARunThatRanOutOfMemoryRecorded) {
       << "a block keeps a rest of up to 1 MiB unsplit";
   ASSERT_EQ(recorded->counts.notes.size(), 1u);
   EXPECT_EQ(recorded->counts.notes[0],
-            "2 allocations failed with room on the device, 146569035776 bytes or more: a limit was "
+            "2 allocations failed with room on the device, 136.50 GiB or more: a limit was "
             "set elsewhere, as by "
             "a memory fraction");
 }

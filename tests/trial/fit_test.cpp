@@ -196,9 +196,10 @@ TEST(Fit, AnInterruptAfterTheAnswerLeavesItWithWhatIsKnown) {
   std::atomic<bool> interrupted{false};
   auto setting = moody([](std::uint64_t capacity) { return capacity != 14_MiB; });
   setting.interrupted = &interrupted;
-  const FitOptions options{.start = 10_MiB, .hint = 0, .progress = [&](std::uint64_t trials) {
-                             interrupted = trials == 5;
-                           }};
+  const FitOptions options{
+      .start = 10_MiB, .hint = 0, .progress = [&](std::uint64_t trials, std::uint64_t) {
+        interrupted = trials == 5;
+      }};
 
   const auto fit = trial::fit(trace, setting, options);
 
@@ -233,9 +234,10 @@ TEST(Fit, AnInterruptLeavesWhatIsKnown) {
   auto setting = with("cudart");
   setting.interrupted = &interrupted;
   std::uint64_t seen = 0;
-  const FitOptions options{.start = 2_MiB, .hint = 0, .progress = [&](std::uint64_t trials) {
-                             interrupted = (seen = trials) == 3;
-                           }};
+  const FitOptions options{
+      .start = 2_MiB, .hint = 0, .progress = [&](std::uint64_t trials, std::uint64_t) {
+        interrupted = (seen = trials) == 3;
+      }};
 
   const auto fit = trial::fit(trace, setting, options);
 

@@ -54,6 +54,7 @@ class Walk {
   OneStep run() {
     found_ = {};
     found_.pools.resize(recording_.allocations());
+    found_.blocks.resize(recording_.allocations());
     const auto& steps = recording_.steps();
     for (at_ = 0; at_ < steps.size(); ++at_) step(steps[at_]);
     flush();
@@ -437,6 +438,7 @@ class Walk {
     block = heap_.take(block, asked.size, splits(settings_, *block, asked.size));
     block->owner = step.allocation;
     live_[step.allocation] = block;
+    found_.blocks[step.allocation] = block->size;
   }
 
   /// What was there before the first row; its block may be larger than its request needs.
@@ -451,6 +453,7 @@ class Walk {
     block = heap_.take(block, size, block->size > size);
     block->owner = step.allocation;
     live_[step.allocation] = block;
+    found_.blocks[step.allocation] = block->size;
   }
 
   void refuse(const Step& step) {
@@ -511,6 +514,13 @@ OneStep check_one_step(const Recording& recording, const Settings& settings, con
     if (!pools.set_apart(walk.apart())) break;
   }
   found.inferred_pools = pools.inferred();
+  for (const auto& step : recording.steps()) {
+    if (step.kind != Kind::segment_begin) continue;
+    if (found.segment_pools.size() <= step.allocation)
+      found.segment_pools.resize(step.allocation + 1);
+    found.segment_pools[step.allocation] = {.id = pools.pool(step.allocation),
+                                            .small = pools.is_small(step.allocation)};
+  }
   return found;
 }
 

@@ -47,6 +47,14 @@ struct OneStep {
   std::set<std::size_t> retried;
   /// The pool of each allocation.
   std::vector<PoolId> pools;
+  /// The bytes of each allocation's block; 0 where the model has none.
+  std::vector<std::uint64_t> blocks;
+  struct SegmentPool {
+    PoolId id{};
+    bool small = false;
+  };
+  /// The pool of each segment, by its number in the recording.
+  std::vector<SegmentPool> segment_pools;
 };
 
 struct Look {

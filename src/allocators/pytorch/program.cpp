@@ -161,8 +161,8 @@ FreeRun free_run(const Program& program) {
     range.low = first ? value : std::min(range.low, value);
     range.high = std::max(range.high, value);
   };
-  for (const auto addresses :
-       {Addresses::recorded, Addresses::first_fit, Addresses::ascending, Addresses::descending}) {
+  for (const auto addresses : {Addresses::recorded, Addresses::driver, Addresses::first_fit,
+                               Addresses::ascending, Addresses::descending}) {
     for (const auto open : {false, true}) {
       if (open && program.recorded.retried.empty()) continue;
       const auto counts = run(program, {.settings = program.settings,

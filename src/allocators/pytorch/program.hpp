@@ -59,7 +59,7 @@ struct Outcome {
 struct RunOptions {
   Settings settings;
   std::uint64_t capacity = kNoLimit;  ///< Of the device, for segments.
-  Addresses addresses = Addresses::first_fit;
+  Addresses addresses = Addresses::recorded;
   bool stop_at_failure = false;
   /// A request that failed when it was recorded is one that the program needs: where it fails
   /// again, that is a failure. It is freed at once where it is served, since no row says when.

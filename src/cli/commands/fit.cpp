@@ -5,6 +5,7 @@
 #include "cli/command.hpp"
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
+#include "cli/recorded_manager.hpp"
 #include "cli/recorded_settings.hpp"
 #include "inspect/lifetimes.hpp"
 #include "trial/fit_text.hpp"
@@ -44,7 +45,8 @@ class FitRun final : public CommandRun {
     if (!search_ns) return std::move(search_ns).error();
     const auto deadline = deadline_.time();
     if (!deadline) return deadline.error();
-    auto manager = manager_.find(*deadline);
+    const bool as_recorded = manager_.name() == "recorded";
+    auto manager = as_recorded ? recorded_manager(trace_) : manager_.find(*deadline);
     if (!manager) return std::move(manager).error();
     handle_interrupts();
     const auto named = manager_.spec();
@@ -75,15 +77,18 @@ class FitRun final : public CommandRun {
                                  .profile = manager_.profile(),
                                  .peer_program = console.program(),
                                  .interrupted = &interrupted()};
-    auto fit = trial::fit(
-        trace, setting,
-        {.asked = asked,
-         .start = trial::need_of(shown.needs),
-         .other_start = trial::need_of(other),
-         .hint = trace.least_capacity(),
-         .progress = [&](std::uint64_t trials) { console.progress("trials", trials, 0); }});
+    auto fit = trial::fit(trace, setting,
+                          {.asked = asked,
+                           .start = trial::need_of(shown.needs),
+                           .other_start = trial::need_of(other),
+                           .hint = trace.least_capacity(),
+                           .progress = [&](std::uint64_t trials, std::uint64_t expected) {
+                             console.progress("trials", trials, expected);
+                           }});
     console.end_progress();
     if (!fit) return std::move(fit).error();
+    if (models && !as_recorded_ && !fit->interrupted)
+      shown.range = recording.fit_range(*named, &interrupted());
 
     if (!json_.empty()) {
       if (auto written = console.write(json_, trial::to_json(*fit, shown)); !written)

@@ -5,6 +5,7 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
+#include "cli/known_blocks.hpp"
 #include "cli/load_recording.hpp"
 #include "cli/locale.hpp"
 #include "inspect/picture.hpp"
@@ -22,6 +23,9 @@ class Inspect final : public CommandRun {
     arguments.text("--map", map_, "EVENT|peak|failure",
                    "Show where memory lay after that event, at the peak of what was live, or at "
                    "the first request that was refused, by its recorded addresses");
+    arguments.text("--gap", gap_, "EVENT|peak|reserved|failure",
+                   "Say what the recorded manager held beyond what was live after that event, to "
+                   "the byte, by cause and call site; reserved is the peak of what it held");
     arguments.flag("--limit", limit_,
                    "Say what the program needs: proven bounds, and a layout that is enough");
     arguments.flag("--as-recorded", as_recorded_,
@@ -32,16 +36,27 @@ class Inspect final : public CommandRun {
     offer_all_frames(arguments, all_frames_);
     arguments.output("--json", json_, "Writes the answer as JSON (emmctl.inspect/2)");
     arguments.output("--svg", svg_, "Draws live bytes over events, and the map, as SVG");
+    arguments.text("--capacity", capacity_, "SIZE",
+                   "With --svg: what a device has, drawn as a line, if the trace does not say it");
     arguments.footer(
         "Sizes are as requested, and memory is live until the program asks for its end. Events are "
         "numbered from 0, by their place in the trace. Exit codes: 0 fine; 3 the trace has no "
-        "address of what is live at --map.");
+        "address of what is live at --map, or not what the manager held for --gap.");
   }
 
   Result<ExitCode> run(Console& console) override {
+    std::uint64_t capacity = 0;
+    if (!capacity_.empty()) {
+      auto size = units::parse_bytes(capacity_);
+      if (!size) return std::move(size).error();
+      if (svg_.empty())
+        return fail(Errc::usage, "--capacity {}: expected --svg, which draws it", capacity_);
+      capacity = *size;
+    }
     auto search_ns = units::parse_ns(search_time_);
     if (!search_ns) return std::move(search_ns).error();
-    auto recording = load_recording(console, trace_);
+    allocators::pytorch::Recording of_pytorch;
+    auto recording = load_recording(console, trace_, gap_.empty() ? nullptr : &of_pytorch);
     if (!recording) return std::move(recording).error();
     if (const auto cut = recording->stacks_cut(); cut > 0) {
       console.say(text::format(
@@ -57,11 +72,19 @@ class Inspect final : public CommandRun {
     std::optional<inspect::Space> map;
     std::uint32_t map_event = 0;
     if (!map_.empty()) {
-      const auto event = event_of_map(trace, profile);
+      const auto event = event_of("--map", map_, trace, profile);
       if (!event) return event.error();
       map_event = *event;
       console.step("map");
       map = inspect::space_after(*recording, lifetimes, map_event);
+    }
+    std::optional<inspect::Gap> gap;
+    if (!gap_.empty()) {
+      const auto event = event_of("--gap", gap_, trace, profile);
+      if (!event) return event.error();
+      console.step("gap");
+      gap = inspect::gap_after(*recording, lifetimes,
+                               known_blocks(*recording, lifetimes, of_pytorch), *event);
     }
     std::optional<std::vector<inspect::Need>> needs;
     if (limit_) {
@@ -74,18 +97,26 @@ class Inspect final : public CommandRun {
                                .all_frames = all_frames_,
                                .blocks = speaks_utf8()};
     if (!json_.empty()) {
-      const auto text = inspect::to_json(*recording, profile, growth, map, needs, shown);
+      const auto text = inspect::to_json(*recording, profile, growth, map, needs, gap, shown);
       if (auto written = console.write(json_, text); !written) return written.error();
     }
     if (!svg_.empty()) {
       console.step("picture");
-      const auto text = inspect::picture(*recording, lifetimes, profile, growth, map, all_frames_);
+      const auto text = inspect::picture(*recording, lifetimes, profile, growth, map, all_frames_,
+                                         inspect::limits_of(*recording, lifetimes, capacity));
       if (auto written = console.write(svg_, text); !written) return written.error();
     }
     if (json_ != "-" && svg_ != "-") {
       console.result(inspect::to_text(*recording, profile, growth, shown));
       if (needs) console.result(inspect::to_text(*needs));
+      if (gap) console.result(inspect::to_text(*recording, *gap, shown));
       if (map) console.result(inspect::to_text(*recording, *map, shown));
+    }
+    if (!gap_.empty() && !gap) {
+      console.say(text::format(
+          "{}: no gap: the recording does not say what its manager held, or not all of it",
+          trace.source()));
+      return ExitCode::inconclusive;
     }
     if (!map_.empty() && !map) {
       console.say(
@@ -97,19 +128,25 @@ class Inspect final : public CommandRun {
   }
 
  private:
-  Result<std::uint32_t> event_of_map(const trace::Trace& trace,
-                                     const inspect::Profile& profile) const {
-    if (map_ == "peak") return profile.live.event;
-    if (map_ == "failure") {
+  Result<std::uint32_t> event_of(std::string_view option, const std::string& words,
+                                 const trace::Trace& trace, const inspect::Profile& profile) const {
+    const bool gap = option == "--gap";
+    if (words == "peak") return profile.live.event;
+    if (gap && words == "reserved") {
+      return profile.backing ? profile.backing->reserved.event : profile.live.event;
+    }
+    if (words == "failure") {
       for (std::uint32_t event = 0; event < trace.size(); ++event) {
         if (inspect::is_refused(trace[event])) return event;
       }
-      return fail(Errc::usage, "{}: no request was refused: expected --map peak, or an event",
-                  trace_.path);
+      return fail(Errc::usage, "{}: no request was refused: expected {} peak, or an event",
+                  trace_.path, option);
     }
-    const auto event = text::to_u64(map_);
-    if (!event)
-      return fail(Errc::usage, "--map {}: expected the number of an event, peak or failure", map_);
+    const auto event = text::to_u64(words);
+    if (!event) {
+      return fail(Errc::usage, "{} {}: expected the number of an event, peak{} or failure", option,
+                  words, gap ? ", reserved" : "");
+    }
     if (*event >= trace.size()) {
       return fail(Errc::usage, "{}: there is no event {}: expected one below {}", trace_.path,
                   *event, trace.size());
@@ -118,7 +155,7 @@ class Inspect final : public CommandRun {
   }
 
   TraceArgument trace_;
-  std::string json_, svg_, map_, search_time_ = "10s";
+  std::string json_, svg_, map_, gap_, capacity_, search_time_ = "10s";
   std::uint64_t top_ = 10, frames_ = 3;
   bool limit_ = false, as_recorded_ = false, all_frames_ = false;
 };

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +27,8 @@
 #include "cli/recorded_program.hpp"
 #include "format/whole_file.hpp"
 #include "record/raw.hpp"
+#include "trace/importer.hpp"
+#include "trace/merge_levels.hpp"
 #include "trace/writer.hpp"
 
 namespace emm {
@@ -41,6 +44,8 @@ class Counting final : public trace::OperationSink {
   Status on_header(const trace::Header& header) override { return to_.on_header(header); }
   Status on_operation(const trace::Operation& operation) override {
     using trace::Op;
+    if (operation.has(trace::Member::layer) && operation.layer == trace::Layer::backing)
+      return to_.on_operation(operation);  // beneath what is counted
     const bool worked = operation.result.outcome == trace::Outcome::none ||
                         operation.result.outcome == trace::Outcome::ok;
     switch (operation.op) {
@@ -52,11 +57,11 @@ class Counting final : public trace::OperationSink {
         }
         allocated_ += operation.size;
         live_ += operation.size;
-        sizes_[operation.id.number] = operation.size;
+        sizes_[key_of(operation.id)] = operation.size;
         peak_ = std::max(peak_, live_);
         break;
       case Op::free:
-        if (const auto found = sizes_.find(operation.id.number); found != sizes_.end()) {
+        if (const auto found = sizes_.find(key_of(operation.id)); found != sizes_.end()) {
           live_ -= found->second;
           sizes_.erase(found);
         }
@@ -78,6 +83,10 @@ class Counting final : public trace::OperationSink {
   std::uint64_t refused() const noexcept { return refused_; }
 
  private:
+  static std::uint64_t key_of(const trace::Id& id) {
+    return id.is_number() ? id.number : std::hash<std::string_view>()(id.text);
+  }
+
   trace::OperationSink& to_;
   std::unordered_map<std::uint64_t, std::uint64_t> sizes_;
   std::uint64_t allocated_ = 0, live_ = 0, peak_ = 0, refused_ = 0;
@@ -137,13 +146,13 @@ class RawFolder {
   void stop() const noexcept { set(0); }
 
   /// The raw files, that of `first` before the others, and others by name.
-  std::vector<std::string> files(pid_t first) const {
+  std::vector<std::string> files(pid_t first, std::string_view suffix = ".emmraw") const {
     std::vector<std::string> found;
     DIR* const folder = opendir(path_.c_str());
     if (folder == nullptr) return found;
     while (const auto* entry = readdir(folder)) {
       const std::string name = entry->d_name;
-      if (name.ends_with(".emmraw")) found.push_back(path_ + "/" + name);
+      if (name.ends_with(suffix)) found.push_back(path_ + "/" + name);
     }
     closedir(folder);
     const auto begin = text::format("{}/{}.", path_, first);
@@ -174,8 +183,8 @@ class RecordProgram final : public CommandRun {
     arguments.program("PROGRAM", program_,
                       "The program and its arguments, best after --: it runs as itself");
     arguments.text("-o,--output", output_, "FILE",
-                   "The trace: .json is one document, else JSON Lines; .gz and .zst pack; %p is "
-                   "the number of the process");
+                   "The trace: .emmb is compact, .json one document, else JSON Lines; .gz and .zst "
+                   "pack; %p is the number of the process");
     arguments.text("--duration", duration_, "TIME",
                    "Records so long, writes the trace, and lets the program run on");
     arguments.text("--on-signal", signal_, "SIGNAL",
@@ -183,12 +192,15 @@ class RecordProgram final : public CommandRun {
                    "USR1, USR2, HUP or CONT");
     arguments.text("--max-file-size", most_, "SIZE",
                    "Keeps the newest calls: a process writes no more raw bytes than that");
+    arguments.choice("--through", through_, {"auto", "forwarding", "cupti"},
+                     "The way in: a libcuda.so.1 that forwards, CUPTI's callbacks, or CUPTI where "
+                     "a program passes the library by");
     arguments.choice("--stacks", stacks_, {"python", "native", "both"},
                      "Keeps the call stack of each call that gives or takes memory");
     arguments.count("--stack-depth", depth_, "How many frames of a stack are kept: 1 to 64");
-    arguments.choice("--level", level_, {"driver"},
+    arguments.choice("--level", level_, {"driver", "request", "both"},
                      "What is recorded: the calls that the program and its libraries make to the "
-                     "driver");
+                     "driver; what Python asks of Numba, CuPy and PyTorch; or both as one trace");
     arguments.footer(
         "The program finds a libcuda.so.1 of emmctl's before the driver's, by LD_LIBRARY_PATH; it "
         "passes every call on. Each process that the program starts has a trace of its own. A "
@@ -224,8 +236,24 @@ class RecordProgram final : public CommandRun {
     }
     if (depth_ < 1 || depth_ > 64)
       return fail(Errc::usage, "--stack-depth {}: expected 1 to 64", depth_);
+    const bool asks = level_ != "driver", calls = level_ != "request";
+    if (asks && !(duration_.empty() && signal_.empty()))
+      return fail(Errc::usage, "--level {}: expected no --duration and no --on-signal", level_);
+    std::string hooks;
+    if (asks) {
+      auto found = python_hooks(console.program());
+      if (!found) return std::move(found).error();
+      hooks = *std::move(found);
+    }
     auto folder = RawFolder::make(plain_name());
     if (!folder) return std::move(folder).error();
+    if (asks) {
+      const char* const paths = std::getenv("PYTHONPATH");
+      start.variables.emplace_back(
+          "PYTHONPATH", paths != nullptr && *paths != '\0' ? hooks + ":" + paths : hooks);
+      start.variables.emplace_back("EMM_RECORD_REQUESTS", folder->path() + "/%p.requests.jsonl");
+    }
+    if (!calls) return record_requests(console, *folder, start);
     auto door = DriverDoor::open(folder->path(), console.program());
     if (!door) {
       folder->remove();
@@ -234,8 +262,15 @@ class RecordProgram final : public CommandRun {
       if (!end) return std::move(end).error();
       return static_cast<ExitCode>(end->code);
     }
-    start.variables = door->variables();
+    if (through_ != "cupti") {
+      for (auto& variable : door->variables()) start.variables.push_back(std::move(variable));
+    }
+    // Another tool's stays where nobody asked for CUPTI.
+    const char* const injected = std::getenv("CUDA_INJECTION64_PATH");
+    if (through_ == "cupti" || (through_ == "auto" && (injected == nullptr || *injected == '\0')))
+      start.variables.push_back(door->injection());
     start.variables.emplace_back("EMM_RECORD_FOLDER", folder->path());
+    if (asks) start.variables.emplace_back("EMM_RECORD_LIBRARY", door->recorder());
     if (!stacks_.empty()) {
       start.variables.emplace_back("EMM_RECORD_STACKS",
                                    stacks_ == "both" ? "python,native" : stacks_);
@@ -297,7 +332,9 @@ class RecordProgram final : public CommandRun {
   /// The trace of one process. The first has the name alone where that has no %p.
   std::string name_for(const std::string& raw, bool first) const {
     const auto begin = raw.rfind('/') + 1;
-    const auto process = raw.substr(begin, raw.rfind('.') - begin);
+    const auto whole = raw.substr(begin);
+    const auto process = whole.substr(
+        0, std::min({whole.find("-torch."), whole.find(".requests"), whole.find(".emmraw")}));
     auto name = output_;
     const auto at = name.find("%p");
     if (at != name.npos) return name.replace(at, 2, process);
@@ -305,6 +342,80 @@ class RecordProgram final : public CommandRun {
     const auto slash = name.rfind('/');
     const auto dot = name.find('.', slash == name.npos ? 1 : slash + 2);
     return name.insert(dot == name.npos ? name.size() : dot, "." + process);
+  }
+
+  /// The folder with the module that Python imports first.
+  static Result<std::string> python_hooks(const std::string& program) {
+    const char* const given = std::getenv("EMM_PYTHON_PACKAGE");
+    const auto folder = program.substr(0, program.rfind('/') + 1);
+    std::vector<std::string> places = {folder + "../../../tools/python/emmctl",  // a checkout's
+                                       folder + "../../../emmctl",               // a wheel's
+                                       folder + "../lib/python3/dist-packages/emmctl"};
+    if (given != nullptr && *given != '\0') places = {given};
+    for (const auto& place : places) {
+      char absolute[PATH_MAX];
+      if (realpath((place + "/_at_start").c_str(), absolute) != nullptr)
+        return std::string(absolute);
+    }
+    return fail(Errc::usage,
+                "--level: emmctl's Python package is not here: expected EMM_PYTHON_PACKAGE to name "
+                "its folder");
+  }
+
+  /// What Python asked for, without the calls of the driver.
+  Result<ExitCode> record_requests(Console& console, const RawFolder& folder,
+                                   const ProgramStart& start) const {
+    auto end = run_program(start);
+    if (!end) {
+      folder.remove();
+      return std::move(end).error();
+    }
+    bool any = false, kept = false;
+    for (const auto& file : folder.files(end->process, ".jsonl")) {
+      const auto failed = write_requests(console, file, end->process, any);
+      if (failed) console.say(text::format("what was recorded is kept: {}", file));
+      kept = kept || failed;
+    }
+    if (!any && !kept)
+      console.say("nothing was recorded: no process imported Numba, CuPy or PyTorch and used them");
+    if (!kept) folder.remove();
+    return static_cast<ExitCode>(end->code);
+  }
+
+  /// The trace of what one process asked for, which goes. True where none could be made.
+  bool write_requests(Console& console, const std::string& file, pid_t process, bool& any) const {
+    struct stat about {};
+    if (stat(file.c_str(), &about) != 0 || about.st_size == 0) {  // it asked for nothing
+      unlink(file.c_str());
+      return false;
+    }
+    const auto begin = file.rfind('/') + 1;
+    const auto digits = file.find_first_not_of("0123456789", begin) - begin;
+    auto name = name_for(file, file.compare(begin, digits, text::format("{}", process)) == 0);
+    // PyTorch's history stands beside what has the process's own name.
+    if (file.find("-torch.", begin) != file.npos || (level_ == "both" && !names_calls(file))) {
+      const auto dot = name.find('.', name.rfind('/') + 1);
+      name.insert(dot == name.npos ? name.size() : dot, "-torch");
+    }
+    any = true;
+    auto done =
+        write_trace(console, file, name, {.what = "operations", .reserved = name == output_});
+    if (!done) {
+      console.say(describe(done.error()));
+      return true;
+    }
+    unlink(file.c_str());
+    return false;
+  }
+
+  /// Did the hooks number these requests together with the driver's calls? PyTorch's history did
+  /// not.
+  static bool names_calls(const std::string& file) {
+    auto source = format::ByteSource::open(file);
+    if (!source) return false;
+    constexpr std::size_t kHeader = 4096;
+    const auto begin = (*source)->peek(kHeader);
+    return begin && begin->find("\"tool\":\"emmctl.record\"") != begin->npos;
   }
 
   static int number_of_signal(std::string_view name) {
@@ -330,40 +441,65 @@ class RecordProgram final : public CommandRun {
     bool kept = false;
     for (std::size_t i = 0; i < files.size(); ++i) {
       const auto name = name_for(files[i], i == 0);
-      auto done = write_trace(console, files[i], name, cost, name == output_);
+      const About about{.what = "calls", .cost = cost, .reserved = name == output_};
+      const auto requests =
+          files[i].substr(0, files[i].size() - std::strlen(".emmraw")) + ".requests.jsonl";
+      struct stat asked {};
+      const bool has_requests =
+          stat(requests.c_str(), &asked) == 0 && asked.st_size != 0 && names_calls(requests);
+      auto done =
+          write_trace(console, files[i], name, about, has_requests ? requests : std::string());
       if (done) {
         if (end) unlink(files[i].c_str());
+        if (end && has_requests) unlink(requests.c_str());
         continue;
       }
       kept = true;
       console.say(describe(done.error()));
       if (end) console.say(text::format("the raw recording is kept: {}", files[i]));
     }
+    // Of processes that called no driver, and PyTorch's own histories.
+    bool any = true;
+    for (const auto& file : folder.files(process, ".jsonl"))
+      kept = write_requests(console, file, process, any) || kept;
     return kept;
   }
 
-  static Status write_trace(Console& console, const std::string& raw, const std::string& name,
-                            double cost, bool reserved) {
-    auto source = format::ByteSource::open(raw);
+  /// What the line about a trace says of its source.
+  struct About {
+    std::string_view what;  ///< What is counted.
+    double cost = 0;        ///< ns that recording one took; 0: not known.
+    bool reserved = false;  ///< It is the output that was named.
+  };
+
+  static Result<trace::ImportCounts> read(const std::string& path, trace::OperationSink& sink) {
+    auto source = format::ByteSource::open(path);
     if (!source) return std::move(source).error();
-    auto importer = trace::find_importer("emm-raw");
+    auto importer = trace::detect(**source);
     if (!importer) return std::move(importer).error();
+    return (*importer)->read(**source, sink, {.partial = true});
+  }
+
+  static Status write_trace(Console& console, const std::string& raw, const std::string& name,
+                            const About& about, const std::string& requests = {}) {
     auto sink =
-        format::open_whole(name, reserved ? std::string_view() : "a process of the program");
+        format::open_whole(name, about.reserved ? std::string_view() : "a process of the program");
     if (!sink) return std::move(sink).error();
     const auto writer = trace::make_writer(**sink, form_of(name));
     Counting counting(*writer);
-    auto counts = (*importer)->read(**source, counting, {});
+    auto counts =
+        requests.empty() ? read(raw, counting) : trace::merge_levels(requests, raw, counting);
     if (!counts) return std::move(counts).error();
     if (auto closed = (*sink)->close(); !closed) return closed.error();
     for (const auto& note : counts->notes) console.say(text::format("{}: {}", name, note));
-    auto words = text::format("{}: {} calls, {} allocated, at most {} live", name,
-                              text::grouped(counts->rows), units::bytes(counting.allocated()),
-                              units::bytes(counting.peak()));
+    const auto count = counts->rows;
+    auto words =
+        text::format("{}: {} {}, {} allocated, at most {} live", name, text::grouped(count),
+                     about.what, units::bytes(counting.allocated()), units::bytes(counting.peak()));
     if (counting.refused() != 0) words += text::format(", {} refused", counting.refused());
-    if (cost > 0) {
-      words += text::format("; recording took about {} a call, {} in all", units::ns(cost),
-                            units::ns(cost * static_cast<double>(counts->rows)));
+    if (about.cost > 0) {
+      words += text::format("; recording took about {} a call, {} in all", units::ns(about.cost),
+                            units::ns(about.cost * static_cast<double>(count)));
     }
     words +=
         text::format("; next: emmctl {} {}", counting.refused() != 0 ? "explain" : "inspect", name);
@@ -372,7 +508,7 @@ class RecordProgram final : public CommandRun {
   }
 
   std::vector<std::string> program_;
-  std::string output_, duration_, signal_, most_, stacks_, level_ = "driver";
+  std::string output_, duration_, signal_, most_, stacks_, level_ = "driver", through_ = "auto";
   std::uint64_t depth_ = 16;
 };
 

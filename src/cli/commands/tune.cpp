@@ -19,6 +19,10 @@ class TuneRun final : public CommandRun {
                    "What the allocator may hold: of the device, less what others take there");
     arguments.text("--for", for_, "'fits BYTES'",
                    "The same as a goal: exit code 1 where no setting reaches it");
+    arguments.list("--setting", settings_, "CONF",
+                   "A value of PYTORCH_ALLOC_CONF to try, instead of some forty; repeatable");
+    arguments.flag("--by-fraction", by_fraction_,
+                   "Capacities are what per_process_memory_fraction allows, of a device with more");
     arguments.text("--fraction", fraction_, "NUMBER",
                    "per_process_memory_fraction of the recording, which no snapshot has; with "
                    "--total");
@@ -37,8 +41,9 @@ class TuneRun final : public CommandRun {
         "of PYTORCH_ALLOC_CONF, and by the pool, and ranks them: what serves all requests, then by "
         "the smallest capacity that does, then by what is reserved. \"today\" is the setting of "
         "the "
-        "recording. Addresses are made up, first fit: where free blocks of one size lie in two "
-        "segments, they decide which is taken. Exit codes: 0 a setting serves the program; 1 none "
+        "recording. Free blocks of one size in two segments are taken by address, which the driver "
+        "decides; four orders are tried, the recorded one first, and where they do not agree both "
+        "ends are shown. Exit codes: 0 a setting serves the program in every order; 1 none "
         "does; 3 nothing could be judged; 128+n ended by signal n.");
   }
 
@@ -47,6 +52,12 @@ class TuneRun final : public CommandRun {
                                .jobs = jobs_,
                                .peer_program = console.program(),
                                .interrupted = &interrupted()};
+    for (const auto& conf : settings_) {
+      pytorch::Settings ignored;
+      if (auto read = read_conf(conf, ignored); !read) return std::move(read).error();
+    }
+    options.settings = settings_;
+    if (by_fraction_) options.limit = trial::Limit::fraction;
     if (auto read = read_goal(options.capacity); !read) return std::move(read).error();
     handle_interrupts();
     pytorch::Recording recording(pytorch::Recording::Takes::any);
@@ -126,7 +137,8 @@ class TuneRun final : public CommandRun {
   TraceArgument trace_;
   std::string capacity_, for_, fraction_, total_, json_, markdown_;
   std::uint64_t top_ = 12, jobs_ = 0;
-  bool fit_all_ = false;
+  std::vector<std::string> settings_;
+  bool fit_all_ = false, by_fraction_ = false;
 };
 
 }  // namespace

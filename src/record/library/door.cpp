@@ -8,89 +8,12 @@
 #include <cstring>
 #include <iterator>
 
+#include "record/library/cuda.hpp"
 #include "record/library/real.hpp"
 #include "record/library/recorder.hpp"
 
 namespace emm::record {
 namespace {
-
-/// What is read of CUDA's structures, which begin so.
-struct Location {
-  int type, id;
-};
-struct PoolProperties {
-  int type, handle_types;
-  Location location;
-  void* security;
-  Size max_size;
-};
-struct AllocationProperties {
-  int type, handle_types;
-  Location location;
-};
-struct AccessDescriptor {
-  Location location;
-  int flags;
-};
-struct IpcHandle {
-  unsigned char bytes[64];
-};
-struct ArrayDescriptor {
-  Size width, height;
-  int format;
-  unsigned channels;
-};
-struct Array3dDescriptor {
-  Size width, height, depth;
-  int format;
-  unsigned channels, flags;
-};
-struct MemAllocNode {  // CUDA_MEM_ALLOC_NODE_PARAMS
-  PoolProperties pool;
-  unsigned char reserved[56];
-  const AccessDescriptor* access;
-  Size count, size;
-  Address address;
-};
-struct LaunchConfig {
-  unsigned grid[3], block[3], shared_bytes;
-  Handle stream;
-};
-
-constexpr Size channel_bytes(int format) noexcept {
-  switch (format) {  // CUarray_format
-    case 0x02:
-    case 0x09:
-    case 0x10:
-      return 2;
-    case 0x03:
-    case 0x0a:
-    case 0x20:
-      return 4;
-    default:
-      return 1;
-  }
-}
-Size at_least_1(Size value) noexcept { return value != 0 ? value : 1; }
-Size array_bytes(const ArrayDescriptor& about) noexcept {
-  return about.width * at_least_1(about.height) * about.channels * channel_bytes(about.format);
-}
-Size array_bytes(const Array3dDescriptor& about) noexcept {
-  return about.width * at_least_1(about.height) * at_least_1(about.depth) * about.channels *
-         channel_bytes(about.format);
-}
-
-/// Tells one handle from others: FNV-1a of its bytes.
-std::uint64_t fingerprint(const IpcHandle& handle) noexcept {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const auto byte : handle.bytes) hash = (hash ^ byte) * 0x100000001b3u;
-  return hash;
-}
-std::uint64_t attribute_value(int attribute, const void* value) noexcept {
-  std::uint64_t found = 0;  // policies are an int, the others 64 bits
-  if (value != nullptr) std::memcpy(&found, value, attribute < 4 ? sizeof(int) : sizeof found);
-  return found;
-}
 
 enum Wrapped : int {
 #define EMM_WRAP(symbol, ...) w_##symbol,
@@ -124,20 +47,11 @@ Real the_real{};
 void* the_library = nullptr;
 char real_library[512] = "";
 
-std::uint64_t context_device(Handle context) noexcept;
-std::uint64_t context_number(Handle context) noexcept;
-
 template <class Function>
 Function real_function(int index) noexcept {
   return reinterpret_cast<Function>(real_functions[index]);
 }
 
-constexpr Handle on_stream(Handle stream, bool own) noexcept {
-  return own && stream == 0 ? 2 : stream;
-}
-
-#define GIVEN(out) (ok && (out) != nullptr ? *(out) : 0)
-#define ON(stream) on_stream(stream, kOwn)
 #define EMM_WRAPPER(symbol, own, index, call, place, params, args, wants, after, ...) \
   Code wrap_##symbol params {                                                         \
     constexpr bool kOwn = own;                                                        \
@@ -322,21 +236,6 @@ Code wrap_cuGetProcAddress_v2(const char* symbol, void** function, int version, 
   return code;
 }
 
-/// The device of a context: made current for the question, since the driver answers for the current
-/// one alone.
-std::uint64_t context_device(Handle context) noexcept {
-  constexpr std::uint64_t kUnknown = 255;
-  const auto push = real_function<Code (*)(Handle)>(w_cuCtxPushCurrent_v2);
-  const auto pop = real_function<Code (*)(Handle*)>(w_cuCtxPopCurrent_v2);
-  if (push == nullptr || pop == nullptr || push(context) != 0) return kUnknown;
-  int device = -1;
-  const auto code = the_real.ctx_get_device(&device);
-  Handle popped = 0;
-  (void)pop(&popped);
-  return code == 0 && device >= 0 ? static_cast<std::uint64_t>(device) : kUnknown;
-}
-std::uint64_t context_number(Handle context) noexcept { return number_of_context(context); }
-
 // In place of a function that cannot be had.
 Code no_driver() noexcept { return 3; }  // CUDA_ERROR_NOT_INITIALIZED
 Code not_found() noexcept { return 500; }
@@ -352,6 +251,34 @@ void find(void* library, Function& function, const char* symbol) noexcept {
 
 const Real& real() noexcept { return the_real; }
 const char* real_path() noexcept { return real_library; }
+bool has_door() noexcept { return the_library != nullptr; }
+
+/// The device of a context: made current for the question, since the driver answers for the current
+/// one alone.
+std::uint64_t context_device(Handle context) noexcept {
+  constexpr std::uint64_t kUnknown = 255;
+  const auto push = real_function<Code (*)(Handle)>(w_cuCtxPushCurrent_v2);
+  const auto pop = real_function<Code (*)(Handle*)>(w_cuCtxPopCurrent_v2);
+  if (push == nullptr || pop == nullptr || push(context) != 0) return kUnknown;
+  int device = -1;
+  const auto code = the_real.ctx_get_device(&device);
+  Handle popped = 0;
+  (void)pop(&popped);
+  return code == 0 && device >= 0 ? static_cast<std::uint64_t>(device) : kUnknown;
+}
+
+void find_real(void* library, const char* path) noexcept {
+  std::snprintf(real_library, sizeof real_library, "%s", path);
+  find(library, the_real.driver_get_version, "cuDriverGetVersion");
+  find(library, the_real.device_get_count, "cuDeviceGetCount");
+  find(library, the_real.device_get, "cuDeviceGet");
+  find(library, the_real.device_get_name, "cuDeviceGetName");
+  find(library, the_real.device_total_mem, "cuDeviceTotalMem_v2");
+  find(library, the_real.ctx_get_current, "cuCtxGetCurrent");
+  find(library, the_real.ctx_get_device, "cuCtxGetDevice");
+  find(library, the_real.mem_get_info, "cuMemGetInfo_v2");
+  for (int i = 0; i < kWrapped; ++i) real_functions[i] = dlsym(library, kWrappers[i].symbol);
+}
 
 }  // namespace emm::record
 
@@ -372,16 +299,7 @@ extern "C" [[gnu::visibility("default")]] void emm_record_open(void** slots,
     return;
   }
   the_library = library;
-  std::snprintf(real_library, sizeof real_library, "%s", path);
-  find(library, the_real.driver_get_version, "cuDriverGetVersion");
-  find(library, the_real.device_get_count, "cuDeviceGetCount");
-  find(library, the_real.device_get, "cuDeviceGet");
-  find(library, the_real.device_get_name, "cuDeviceGetName");
-  find(library, the_real.device_total_mem, "cuDeviceTotalMem_v2");
-  find(library, the_real.ctx_get_current, "cuCtxGetCurrent");
-  find(library, the_real.ctx_get_device, "cuCtxGetDevice");
-  find(library, the_real.mem_get_info, "cuMemGetInfo_v2");
-  for (int i = 0; i < kWrapped; ++i) real_functions[i] = dlsym(library, kWrappers[i].symbol);
+  find_real(library, path);
   begin();
   for (std::uint32_t i = 0; i < count; ++i) {
     const char* const name = names + symbols[i].st_name;

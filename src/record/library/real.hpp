@@ -18,5 +18,9 @@ struct Real {
 };
 const Real& real() noexcept;
 const char* real_path() noexcept;
+/// Finds them, and the functions that are wrapped, in the driver at `path`.
+void find_real(void* library, const char* path) noexcept;
+/// The program has the driver through the library that `emmctl record` wrote.
+bool has_door() noexcept;
 
 }  // namespace emm::record

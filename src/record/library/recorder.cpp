@@ -365,9 +365,9 @@ void describe_devices() noexcept {
   const InsideCall inside(self);  // a signal handler may call the driver meanwhile
   if ((shared.mode & mode::recording) == 0 || !is_open()) return;
   auto& header = *file.header;
+  if (header.device_count != 0) return;  // once
   int count = 0;
   if (real().device_get_count(&count) != 0) return;
-  if (header.device_count != 0) return;  // once
   (void)real().driver_get_version(&header.driver_version);
   const auto known = static_cast<std::size_t>(count) < kDevicesMost
                          ? static_cast<std::size_t>(count)

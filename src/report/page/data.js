@@ -108,18 +108,8 @@ class Events {
       for (let i = 0, now = 0; i < this.count; ++i) this.time[i] = (now += numbers.nextSigned()) * about.time_unit;
     }
     this.managers = about.managers.map((manager, i) => new Map(manager.devices.map(
-        device => [device, new Numbers(columns.get(`reserved ${i} ${device}`))])));
-    for (const byDevice of this.managers) {
-      for (const [device, numbers] of byDevice) {
-        const event = [], value = [];
-        let e = 0, v = 0;
-        while (!numbers.done) {
-          event.push(e += numbers.next());
-          value.push(v += numbers.nextSigned());
-        }
-        byDevice.set(device, {event, value});
-      }
-    }
+        device => [device, readSteps(columns.get(`reserved ${i} ${device}`))])));
+    this.gap = [];
     const names = JSON.parse(new TextDecoder().decode(columns.get('site names')));
     this.siteNames = names.sites.map(site => site[0]);
     this.siteFrames = names.sites.map(site => site.slice(1));
@@ -134,6 +124,8 @@ class Events {
     this.address = about.has_addresses ? this.sums(columns.get('addresses'), v => v ? (v - 1) * about.address_unit : 0) : null;
     this.placed = about.managers.map((_, i) => this.sums(columns.get(`placed ${i}`), v => v));
     this.held = about.managers.map((_, i) => readHeld(columns.get(`held ${i}`)));
+    // What the recorded manager held beyond what was live, by cause.
+    this.gap = about.place_columns.filter(([name]) => name.startsWith('gap ')).map(([name]) => ({name: name.slice(4), ...readSteps(columns.get(name))}));
   }
 
   /** Most traces have one stream, one device, one site; then the column is empty, and there is no array. */
@@ -237,6 +229,16 @@ class Events {
     const made = this.madeBy(event);
     return made && this.birth[made - 1] === event ? this.deviceOf(made - 1) : null;
   }
+}
+
+/** A value that changes at some events: {event, value}, as arrays. */
+function readSteps(bytes) {
+  const numbers = new Numbers(bytes), event = [], value = [];
+  for (let e = 0, v = 0; !numbers.done;) {
+    event.push(e += numbers.next());
+    value.push(v += numbers.nextSigned());
+  }
+  return {event, value};
 }
 
 /** Segments that a manager held in a replay: [{address, size, birth, death, device, handle}], in the order of their births. What is

@@ -45,6 +45,7 @@ function setCurves() {
     trace.managers.forEach((manager, m) => lines.push({name: `reserved by ${manager.name}, device ${each}`, steps: managerSteps(events.managers[m], each), ...style}));
   }
   state.lines = lines;
+  setGap();
   const devices = trace.devices.filter(each => device === null || each.device === device), levels = [];
   // A limit is that of one device; the sum of several is none.
   const one = devices.length === 1 ? devices[0] : {}, noWait = one.no_wait || 0, least = one.peak_needed || 0;
@@ -73,6 +74,12 @@ function setCurves() {
   state.chart.setCurves({live: state.liveSteps, groups: state.groups, lines, levels, marks, iterations: trace.iterations});
 }
 
+/** What the recorded manager held beyond what was live, by cause: of all devices together, once it is unpacked. */
+function setGap() {
+  const {events, device} = state;
+  state.gap = device === null || events.about.devices.length < 2 ? events.gap.map(({name, event, value}) => ({name, steps: new Steps(Uint32Array.from(event), Float64Array.from(value))})) : [];
+}
+
 /** What refused requests while the device had room: the manager held as much before, and with the request it would have been too much. */
 function limitFound(trace, device, lines) {
   const refused = ((trace.explain && trace.explain.failures) || []).filter(each => each.cause === 'limit' && each.device === device && each.enough_bytes);
@@ -87,11 +94,16 @@ function readout(event) {
   $('readout-at').textContent = `After event ${grouped(event)}` + (events.time ? `, ${duration(events.time[event])}` : '');
   const row = (mark, name, bytes) => h('tr', {}, h('td', {}, mark, name), h('td', {class: 'n'}, inUnits(bytes), h('small', {}, grouped(bytes))));
   const marks = state.marks.filter(mark => mark.event === event);
+  const gap = state.gap.map(({name, steps}) => ({name, bytes: steps.at(event)})).filter(({bytes}) => bytes).sort((a, b) => b.bytes - a.bytes);
+  if (gap.some(({bytes}) => bytes < 0)) gap.length = 0;  // the recording does not have all that its manager held
+  const beyond = gap.reduce((sum, {bytes}) => sum + bytes, 0);
   $('readout').tBodies[0].replaceChildren(
       row(lineSwatch({colour: 'live'}), 'live', state.liveSteps.at(event)),
       ...state.lines.map(line => row(lineSwatch(line), line.name, line.steps.at(event))),
       ...state.levels.map(level => row(lineSwatch(level), level.name + (state.chart.shownLevels.includes(level) ? '' : ' (above the picture)'), level.bytes)),
       ...marks.map(mark => h('tr', {}, h('td', {colspan: 2, class: 'bad'}, mark.words))),
+      ...(gap.length ? [h('tr', {class: 'of-gap'}, h('td', {colspan: 2}, `Reserved, as recorded, beyond what is live: ${inUnits(beyond)}`)),
+                        ...gap.map(({name, bytes}) => row('', name, bytes)), h('tr', {class: 'of-gap'}, h('td', {colspan: 2}, 'Live'))] : []),
       ...groups.names.map((name, i) => row(swatch(groups.colour(i)), name, sums[i])));
 }
 
@@ -135,6 +147,8 @@ async function placeMemory(events, which) {
   await events.readPlaces(document.querySelectorAll('.places')[which].textContent.trim());
   if (state.events !== events) return;
   state.placed = true;
+  setGap();
+  readout(state.cursor);
   showMoment();
   page.timings.placed = performance.now();
 }

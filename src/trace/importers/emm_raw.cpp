@@ -68,6 +68,7 @@ class RawFile {
   const FileHeader& header() const noexcept { return header_; }
   std::vector<RawCall>& calls() noexcept { return calls_; }
   std::uint64_t dropped() const noexcept { return dropped_; }
+  const RawRequests& causes() const noexcept { return causes_; }
   const RawSites& sites() const noexcept { return sites_; }
   /// Recording was off at some time before its end.
   bool began_late() const noexcept { return began_late_; }
@@ -105,6 +106,7 @@ class RawFile {
       case Call::thread:
         thread_ = static_cast<std::uint32_t>(call.record.address);
         site_ = 0;
+        request_ = 0;
         return {};
       case Call::frame_text:
         take_text(call.record);
@@ -114,12 +116,14 @@ class RawFile {
         return {};
       case Call::about:
         site_ = static_cast<std::uint32_t>(call.record.address);
+        request_ = call.record.size;
         return {};
       default:
         break;
     }
     call.thread = thread_;
     call.site = std::exchange(site_, 0);
+    if (request_ != 0) causes_[call.record.seq] = std::exchange(request_, 0);
     if (call.record.call == Call::window) began_late_ = true;
     calls_.push_back(call);
     return {};
@@ -159,7 +163,9 @@ class RawFile {
   bool header_read_ = false, in_block_ = false, began_late_ = false;
   std::uint64_t place_ = 0, dropped_ = 0;
   std::uint32_t thread_ = 0, site_ = 0;
+  std::uint64_t request_ = 0;
   RawSites sites_;
+  RawRequests causes_;
   std::vector<RawCall> calls_;
 };
 
@@ -261,6 +267,7 @@ Result<ImportCounts> read_raw(format::ByteSource& source, OperationSink& sink,
   if (auto begun = run.header(header_of(header, calls, complete)); !begun)
     return std::move(begun).error();
   RawSession session(run, header, file.sites());
+  if (options.requests != nullptr) session.go_beneath(*options.requests, file.causes());
   if (lost != 0) {
     if (auto told = session.gap(lost, header.stopped); !told) return std::move(told).error();
   }

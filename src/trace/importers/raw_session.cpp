@@ -81,7 +81,39 @@ Operation RawSession::common(const Record& record, Op op) {
     made.members.add(Member::site);
   }
   put_place(made, record.context, record.device);
+  if (places_ != nullptr) put_beneath(made, record);
   return made;
+}
+
+void RawSession::put_beneath(Operation& operation, const Record& record) const {
+  operation.seq = record.seq;
+  operation.members.add(Member::seq);
+  switch (operation.op) {  // order and places are the program's own
+    case Op::stream_create:
+    case Op::stream_destroy:
+    case Op::stream_sync:
+    case Op::device_sync:
+    case Op::event_record:
+    case Op::stream_wait:
+    case Op::event_sync:
+    case Op::graph_begin:
+    case Op::graph_end:
+    case Op::graph_launch:
+    case Op::host_function:
+    case Op::peer_enable:
+    case Op::peer_disable:
+    case Op::extension:
+      break;
+    default:
+      operation.layer = Layer::backing;
+      operation.members.add(Member::layer);
+  }
+  const auto cause = causes_->find(record.seq);
+  if (cause == causes_->end()) return;
+  if (const auto place = places_->find(cause->second); place != places_->end()) {
+    operation.parent = place->second;
+    operation.members.add(Member::parent);
+  }
 }
 
 Status RawSession::define_site(std::uint32_t number) {
@@ -125,6 +157,7 @@ std::string RawSession::stream_name(std::uint64_t handle) {
   if (handle == 2) return "per_thread";
   const auto [known, added] = streams_.try_emplace(handle, stream_count_ + 1);
   if (added) ++stream_count_;
+  if (places_ != nullptr) return text::hex(handle);  // as the frameworks' hooks name it
   return text::format("s{}", known->second);
 }
 

@@ -19,6 +19,8 @@ struct RawCall {
   std::uint32_t thread = 0;
   std::uint32_t site = 0;  ///< The number of its call stack in the recording; 0: none.
 };
+/// Numbers of requests by the `seq` of the calls that they caused.
+using RawRequests = std::unordered_map<std::uint64_t, std::uint64_t>;
 
 /// The call stacks of a recording, by number: their frames' numbers, and the frames' texts.
 struct RawSites {
@@ -32,6 +34,11 @@ class RawSession {
  public:
   RawSession(ImportRun& run, const record::FileHeader& header, const RawSites& sites);
 
+  /// What ImportOptions::requests says. `causes` outlives this.
+  void go_beneath(const RawRequests& places, const RawRequests& causes) noexcept {
+    places_ = &places;
+    causes_ = &causes;
+  }
   Status take(const RawCall& call);
   Status gap(std::uint64_t lost, int reason);
   Result<ImportCounts> finish(std::uint64_t lost);
@@ -59,6 +66,7 @@ class RawSession {
   void put_place(Operation& operation, std::uint8_t context, std::uint8_t device);
   void put_stream(Operation& operation, const record::Record& record);
   void put_result(Operation& operation, const record::Record& record) const;
+  void put_beneath(Operation& operation, const record::Record& record) const;
   Status define_site(std::uint32_t number);
   void put_preexisting(Operation& operation, const record::Record& record) const;
   Status emit(Operation& operation);
@@ -96,6 +104,8 @@ class RawSession {
   const RawSites& sites_;
   std::vector<bool> defined_;  // sites
   std::uint32_t site_ = 0;     // of the call that is taken
+  const RawRequests* places_ = nullptr;
+  const RawRequests* causes_ = nullptr;
   double ns_per_tick_ = 1;
   std::uint64_t thread_ = 0, default_thread_ = 0;
   bool any_ = false, several_contexts_ = false;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/units.hpp"
 
 namespace emm::trace {
 
@@ -68,9 +69,9 @@ Status TorchSession::finish() {
             "frees completed later than they were asked for, as record_stream makes them");
   if (refused_with_room_ != 0) {
     run_.note(refused_with_room_, text::format("allocations failed with room on the device, {} "
-                                               "bytes or more: a limit was set elsewhere, "
+                                               "or more: a limit was set elsewhere, "
                                                "as by a memory fraction",
-                                               least_room_));
+                                               units::bytes(least_room_)));
   }
   return {};
 }

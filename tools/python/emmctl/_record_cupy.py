@@ -13,7 +13,8 @@ class _Block:
         self.memory, self.number, self.device, self.stream = memory, number, device, stream
 
     def __del__(self):
-        _recorder.freed(self.number, device=self.device, stream=self.stream)
+        with _recorder.causing(_recorder.freed(self.number, device=self.device, stream=self.stream)):
+            self.memory = None
 
 
 def begin(recorder):
@@ -35,12 +36,25 @@ def begin(recorder):
         block = _Block(memory, number, device, stream)
         return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(memory.ptr, size, block, device), 0)
 
-    cupy.cuda.set_allocator(malloc)
+    choose = cupy.cuda.set_allocator
+    choose(malloc)
+
+    def set_allocator(allocator=None):
+        """The program chooses another one, which is asked beneath the recording."""
+        nonlocal below
+        choose(allocator)
+        now, ours = cupy.cuda.get_allocator(), sys.modules.get("emmctl.cupy")
+        if now is not malloc and not (ours is not None and ours.is_ours(now)):
+            below = now
+            choose(malloc)
+
+    cupy.cuda.set_allocator = set_allocator
     used = getattr(getattr(below, "__self__", None), "used_bytes", None)  # of a pool of CuPy's
     recorder.complete = recorder.complete and not (used is not None and used())
 
     def end():
+        cupy.cuda.set_allocator = choose
         if cupy.cuda.get_allocator() is malloc:
-            cupy.cuda.set_allocator(below)
+            choose(below)
 
     return end

@@ -35,8 +35,8 @@ def _on_end(owner, ended):
     end = info.func
 
     def both(*arguments, **named):
-        ended()
-        end(*arguments, **named)
+        with _recorder.causing(ended()):
+            end(*arguments, **named)
 
     info.func = both
 
@@ -133,7 +133,8 @@ class _Recording:
         def ended():
             alive = manager()
             if alive is None or alive._emm_in_reset != threading.get_ident():  # what reset() ends is its own
-                _recorder.freed(number, device=device)
+                return _recorder.freed(number, device=device)
+            return 0
 
         owner._emm_number, owner._emm_address = number, address
         _on_end(owner, ended)
@@ -207,11 +208,12 @@ class _Recording:
 
     def reset(self):
         self._emm_begin()
+        cause = _recorder.next_cause()
         if _recorder.active is not None and self.context is not None:
-            _recorder.active.write("reset", device=self._emm_device())
+            _recorder.active.write("reset", device=self._emm_device(), **_recorder.of_cause(cause))
         self._emm_in_reset = threading.get_ident()
         try:
-            with _at_once():
+            with _at_once(), _recorder.causing(cause):
                 super().reset()
         finally:
             self._emm_in_reset = None
@@ -255,6 +257,15 @@ def begin(recorder):
     _drv._ensure_memory_manager()
     plain = _drv._memory_manager
     _drv._memory_manager = recording(plain)
+    chosen = _drv.set_memory_manager
+
+    def set_memory_manager(plugin):
+        """The program chooses another one, which records too."""
+        chosen(plugin)
+        if _recorder.active is not None:
+            _drv._memory_manager = recording(_drv._memory_manager)
+
+    _drv.set_memory_manager = set_memory_manager
     _begun[:] = []
     for device in _devices():
         manager = getattr(getattr(device, "primary_context", None), "memory_manager", None)
@@ -267,6 +278,7 @@ def begin(recorder):
             recorder.add_device(manager._emm_device(), *type(manager).__bases__[1].get_memory_info(manager))
 
     def end():
+        _drv.set_memory_manager = chosen
         if _drv._memory_manager is _classes.get(plain):
             _drv._memory_manager = plain
 

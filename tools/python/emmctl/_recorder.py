@@ -109,6 +109,10 @@ class Recorder:
         none."""
         device = members.pop("device", 0)
         row = {"op": op, "thread": _thread_id()}
+        if driver is not None:
+            row["seq"] = driver.emm_record_place()
+            if "id" in members:  # the driver's calls have ids of their own
+                members["id"] = "q%d" % members["id"]
         if device:
             row.update(context="c%d" % device, device=device)
         stream = stream_name(members.pop("stream", 0))
@@ -154,6 +158,33 @@ def stream_name(handle):
 
 
 active = None  # the Recorder of this process
+driver = None  # `emmctl record --level both`: its recorder of the driver's calls, which numbers rows and calls alike
+_causes, _cause = itertools.count(1), threading.local()
+
+
+def next_cause():
+    """The number of a request, for the calls of the driver that it causes; 0 where nobody records them."""
+    return next(_causes) if driver is not None else 0
+
+
+@contextlib.contextmanager
+def causing(number):
+    """What this thread asks of the driver in the body is for the request of that number."""
+    if driver is None or not number:
+        yield
+        return
+    before, _cause.number = getattr(_cause, "number", 0), number
+    driver.emm_record_request(number)
+    try:
+        yield
+    finally:
+        _cause.number = before
+        driver.emm_record_request(before)
+
+
+def of_cause(cause):
+    """The member of a row that names the request."""
+    return {"x-request": cause} if cause else {}
 
 
 def record_shared():
@@ -185,11 +216,14 @@ class request:
     def __enter__(self):
         self._recorder = active
         self._began_ns = self._recorder.now_ns() if self._recorder is not None else 0
+        self._cause = next_cause() if self._recorder is not None else 0
+        self._causing = causing(self._cause)
+        self._causing.__enter__()
         return self
 
     def _write(self, number, **members):
         self._recorder.write(self._op, id=number, duration_ns=self._recorder.now_ns() - self._began_ns,
-                             **dict(self._members, **members))
+                             **dict(self._members, **dict(members, **of_cause(self._cause))))
 
     def answered(self, address):
         if self._recorder is not None:
@@ -198,12 +232,17 @@ class request:
         return self.number
 
     def __exit__(self, kind, error, trace):
+        self._causing.__exit__(None, None, None)
         if error is not None and self._recorder is not None and not self.number:
             self._write(self._recorder.number(), result=result_of(error))
         return False
 
 
 def freed(number, **members):
+    """The number for causing() what the free does."""
     recorder = active
-    if number and recorder is not None and recorder.has_row_for(number):
-        recorder.write("free", id=number, **members)
+    if not number or recorder is None or not recorder.has_row_for(number):
+        return 0
+    cause = next_cause()
+    recorder.write("free", id=number, **dict(members, **of_cause(cause)))
+    return cause

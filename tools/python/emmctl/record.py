@@ -19,20 +19,21 @@ from emmctl import _library, _recorder
 
 _undo = []  # what ends the recording of each framework, and may give the path of a trace of its own
 _will_end = False
+_forks_are_told = False
 
 
-def start(path="emmctl-%p.jsonl", name=None, torch_stacks=False):
-    """Records from here on what the imported frameworks ask for. Returns the trace's path. Raises OSError where it cannot
-    be written."""
+def start(path="emmctl-%p.jsonl", name=None, torch_stacks=False, frameworks=("numba", "cupy", "torch")):
+    """Records from here on what those `frameworks` ask for that are imported. Returns the trace's path. Raises OSError where
+    it cannot be written."""
     if _recorder.active is not None:
         raise RuntimeError("this process records into %s already" % _recorder.active.path)
     path = os.fspath(path).replace("%p", str(os.getpid()))
     recorder = _recorder.active = _recorder.Recorder(path, name)
     try:
-        for framework, begin in (("numba", _begin_numba), ("cupy", _begin_cupy), ("torch", _begin_torch)):
+        for framework in frameworks:
             if framework in sys.modules:
-                begin(recorder, torch_stacks)
-        if "numba" in sys.modules:  # rows begin when all that the header says is known
+                _BEGIN[framework](recorder, torch_stacks)
+        if "numba" in frameworks and "numba" in sys.modules:  # rows begin when all that the header says is known
             from emmctl import _record_numba
             _record_numba.write_preexisting(recorder)
         if any(m in sys.modules and sys.modules[m].in_use() for m in ("emmctl.torch", "emmctl.cupy")):
@@ -77,12 +78,13 @@ def _end_frameworks():
 
 
 def _end_with_the_process():
-    global _will_end
+    global _will_end, _forks_are_told
     if _will_end:
         return
     _will_end = True
     atexit.register(stop)
-    if hasattr(os, "register_at_fork"):  # the trace is the parent's
+    if hasattr(os, "register_at_fork") and not _forks_are_told:  # the trace is the parent's
+        _forks_are_told = True
         os.register_at_fork(after_in_child=_forget)
     if "multiprocessing" in sys.modules:  # whose children end without atexit
         from multiprocessing import util
@@ -140,6 +142,15 @@ def _begin_torch(recorder, stacks):
             os.unlink(snapshot)
 
     _undo.append(end)
+
+
+_BEGIN = {"numba": _begin_numba, "cupy": _begin_cupy, "torch": _begin_torch}
+
+
+def begin(framework):
+    """Records from here on what this framework asks for too."""
+    if _recorder.active is not None:
+        _BEGIN[framework](_recorder.active, False)
 
 
 def __getattr__(name):

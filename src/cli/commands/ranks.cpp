@@ -1,0 +1,162 @@
+#include "fleet/ranks.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "base/run_files.hpp"
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "cli/command.hpp"
+#include "cli/load.hpp"
+
+namespace emm {
+namespace {
+
+using namespace emm::cli;
+
+class Ranks final : public CommandRun {
+ public:
+  explicit Ranks(Arguments& arguments) {
+    arguments.inputs("FILE", paths_, "",
+                     "The recordings, one a rank, in any format of `emmctl list formats`; a folder "
+                     "of them; or a glob");
+    arguments.text("--from", format_, "FORMAT", "The format, if the content does not tell");
+    arguments.text("--capacity", capacity_, "SIZE",
+                   "What each device has, where the recordings do not say");
+    arguments.count("--jobs", jobs_, "N", "Recordings to read at once (as many as processors)");
+    arguments.count("--top", top_, "How many entries of each list to show");
+    arguments.output("--json", json_, "Writes the answer as JSON (emmctl.ranks/1)");
+    arguments.footer(
+        "Files whose names differ only in a number are the ranks of one run: the number after "
+        "\"rank\", or that before \"of\", or the one that differs. The tightest rank is the one "
+        "that a request failed on, else that with least room, else that whose device held most. A "
+        "JSON beside a recording, of the same name, may tell what the device held outside of the "
+        "allocator (\"outside_allocator_bytes\", or \"device_used_bytes\" and PyTorch's \"stats\") "
+        "and how many ranks there are (\"world\"). A rank that is damaged or missing is named, and "
+        "the others are compared. Exit codes: 0 fine; 2 usage; 4 a rank is damaged or missing; "
+        "128+n ended by signal n.");
+  }
+
+  Result<ExitCode> run(Console& console) override {
+    std::optional<std::uint64_t> capacity;
+    if (!capacity_.empty()) {
+      const auto bytes = units::parse_bytes(capacity_);
+      if (!bytes) return bytes.error();
+      capacity = *bytes;
+    }
+    const auto jobs = jobs_.value_or(std::max(1U, std::thread::hardware_concurrency()));
+    if (jobs == 0 || jobs > kJobsMost)
+      return fail(Errc::usage, "--jobs {}: expected at least 1 and at most {}", jobs, kJobsMost);
+    const auto files = fleet::files_of(paths_);
+    if (!files) return files.error();
+    handle_interrupts();
+    fleet::Sites sites(fleet::SameSite::line);
+    std::vector<fleet::Comparison> compared;
+    bool whole = true;
+    std::string text;
+    auto sets = fleet::sets_of(*files);
+    // Beside the ranks of a run, a recording of which there is only one is no rank.
+    const auto alone = std::stable_partition(
+        sets.begin(), sets.end(), [](const fleet::RankSet& set) { return set.ranks.size() > 1; });
+    if (alone != sets.begin()) {
+      for (auto set = alone; set != sets.end(); ++set)
+        console.say(text::format("{}: left out, as no other file has such a name",
+                                 text::printable(set->ranks.front().path, 200)));
+      sets.erase(alone, sets.end());
+    }
+    for (const auto& set : sets) {
+      std::uint64_t world = 0;
+      auto ranks = read(console, set, sites, capacity, jobs, world);
+      if (interrupted()) return fail(Errc::interrupted, "interrupted while {}", "reading");
+      for (const auto& rank : ranks) {
+        if (!rank.fault.empty()) console.say(rank.fault);
+      }
+      auto comparison = fleet::compare(set.name, std::move(ranks), fleet::missing_of(set, world));
+      for (const auto number : comparison.missing)
+        console.say(text::format("{}: rank {} is missing", text::printable(set.name, 200), number));
+      whole = whole && comparison.is_whole();
+      if (!text.empty()) text += '\n';
+      text += fleet::to_text(comparison, sites, {.top = static_cast<std::size_t>(top_)});
+      compared.push_back(std::move(comparison));
+    }
+    if (!json_.empty()) {
+      const auto written = console.write(
+          json_, fleet::to_json(compared, sites, {.top = static_cast<std::size_t>(top_)}));
+      if (!written) return written.error();
+    }
+    if (json_ != "-") console.result(text);
+    return whole ? ExitCode::fine : ExitCode::damaged;
+  }
+
+ private:
+  static constexpr std::uint64_t kJobsMost = 1024;
+
+  /// One recording; what it does not have in common with others is gone afterwards.
+  fleet::Rank read_one(const fleet::RankFile& file, fleet::Sites& sites,
+                       const fleet::Figures& figures, std::optional<std::uint64_t> capacity) const {
+    fleet::Rank rank;
+    auto source = format::ByteSource::open(file.path, &interrupted());
+    if (!source) {
+      rank.fault = describe(source.error());
+      rank.file = file;
+      return rank;
+    }
+    auto importer = choose_importer(**source, format_);
+    if (!importer) {
+      rank.fault = describe(importer.error());
+      rank.file = file;
+      return rank;
+    }
+    inspect::Recording recording;
+    recording.set_source((*source)->name());
+    auto counts = (*importer)->read(**source, recording, {.partial = false});
+    if (!counts) {
+      rank.fault = describe(counts.error());
+    } else {
+      rank = fleet::rank_of(recording, sites, figures, capacity);
+    }
+    rank.file = file;
+    return rank;
+  }
+
+  std::vector<fleet::Rank> read(Console& console, const fleet::RankSet& set, fleet::Sites& sites,
+                                std::optional<std::uint64_t> capacity, std::uint64_t jobs,
+                                std::uint64_t& world) const {
+    std::vector<fleet::Rank> ranks(set.ranks.size());
+    std::atomic<std::size_t> next{0}, done{0};
+    std::mutex mutex;  // of `world` and `console`
+    const auto work = [&](bool tells) {
+      for (auto i = next++; i < ranks.size() && !interrupted(); i = next++) {
+        const auto figures = fleet::figures_of(set.ranks[i].figures);
+        ranks[i] = read_one(set.ranks[i], sites, figures, capacity);
+        ++done;
+        const std::lock_guard lock(mutex);
+        world = std::max(world, figures.world);
+        if (tells) console.progress("ranks", done, ranks.size());
+      }
+    };
+    std::vector<std::thread> others;
+    for (std::uint64_t i = 1; i < std::min<std::uint64_t>(jobs, ranks.size()); ++i)
+      others.emplace_back(work, false);
+    work(true);
+    for (auto& each : others) each.join();
+    console.end_progress();
+    return ranks;
+  }
+
+  std::vector<std::string> paths_;
+  std::string format_, capacity_, json_;
+  std::optional<std::uint64_t> jobs_;
+  std::uint64_t top_ = 10;
+};
+
+}  // namespace
+
+extern constinit const Command ranks_command{
+    "ranks", "Compare the recordings of all ranks of a run: the tightest, why, and where they part",
+    false, make_run<Ranks>};
+
+}  // namespace emm

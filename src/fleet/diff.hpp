@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/condition.hpp"
+#include "fleet/rank.hpp"
+
+namespace emm::fleet {
+
+/// An allocation of device memory.
+struct Allocation {
+  std::uint32_t birth = 0;  ///< An event.
+  std::uint32_t death = 0;  ///< inspect::kNever: live at the end.
+  std::uint32_t site = 0;
+  std::uint64_t size = 0;
+};
+
+/// One run of a program.
+struct Run {
+  std::string name;
+  std::vector<Allocation> allocations;  ///< By birth.
+  std::uint64_t events = 0, refused = 0, steps = 0;
+  std::uint64_t peak_live = 0, peak_count = 0, live_at_end = 0;
+  std::uint32_t peak_event = 0;
+  std::optional<std::uint64_t> reserved;  ///< The peak of what its manager held.
+};
+Run run_of(const inspect::Recording& recording, Sites& sites);
+
+/// What a finding is about.
+enum class Change : std::uint8_t {
+  kept,    ///< Allocations that live to the end, which those of A do not.
+  larger,  ///< The same requests, of another size.
+  more,    ///< Requests at call sites that A has too, more often.
+  added,   ///< Requests at call sites that A does not have.
+  longer,  ///< The same requests, of which more are live at B's peak.
+  fewer,   ///< Requests of A that B does not make, or makes less often.
+};
+std::string_view name(Change change) noexcept;
+
+/// Where B differs, of one call site.
+struct SiteChange {
+  std::uint32_t site = 0;
+  std::uint64_t count_a = 0, count_b = 0;  ///< Allocations in all; of `kept`, live at the end.
+  std::uint64_t asked_a = 0, asked_b = 0;  ///< Bytes that were asked for; of `larger`.
+  std::int64_t bytes = 0;                  ///< At the peaks; of `kept`, at the end.
+  std::uint32_t since = 0;                 ///< The first event of B that differs; of A for `fewer`.
+};
+
+/// Call sites that differ in one way: alike in how many times as large, or as often.
+struct Finding {
+  Change change = Change::larger;
+  double times = 1;
+  std::int64_t bytes = 0;
+  std::vector<SiteChange> sites;  ///< By bytes, the most first.
+  std::uint32_t since = 0;
+};
+
+/// What is live at the peaks, of one call site.
+struct AtPeaks {
+  std::uint32_t site = 0;
+  std::uint64_t count_a = 0, count_b = 0, bytes_a = 0, bytes_b = 0;
+  std::uint64_t size = 0;  ///< Where there are no call sites.
+  std::uint32_t since = 0;
+  bool differs = false;  ///< `since` says where.
+};
+
+/// How run B differs from run A.
+struct Diff {
+  Run a, b;
+  std::uint64_t matched = 0;
+  bool by_site = false;           ///< Requests were matched by call site; else by size.
+  std::vector<Finding> findings;  ///< By bytes, the most first.
+  std::vector<AtPeaks> at_peaks;  ///< Those that differ, by how much.
+
+  bool is_nothing() const noexcept;
+};
+Diff diff(Run a, Run b);
+
+/// What --fail-if may measure of two runs, in the grammar of `compare`.
+std::span<const MeasureName> diff_measures() noexcept;
+/// A sentence where the condition holds, else nothing. A's value is the baseline.
+std::optional<std::string> failure(const Condition& condition, const Diff& diff);
+
+struct DiffShown {
+  std::size_t top = 10;
+};
+std::string to_text(const Diff& diff, const Sites& sites, const DiffShown& shown);
+/// "emmctl.diff/1"
+std::string to_json(const Diff& diff, const Sites& sites, const std::vector<std::string>& failures);
+
+}  // namespace emm::fleet

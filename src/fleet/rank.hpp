@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fleet/rank_files.hpp"
+#include "fleet/sites.hpp"
+#include "inspect/recording.hpp"
+
+namespace emm::fleet {
+
+/// A request for device memory.
+struct Request {
+  std::uint32_t event = 0, site = 0;
+  std::uint64_t size = 0;
+};
+
+/// One event's request that the device refused.
+struct Refusal {
+  std::uint32_t event = 0, site = 0;
+  std::uint64_t size = 0, live = 0;
+};
+
+/// Allocations of one size from one call site.
+struct Held {
+  std::uint64_t count = 0, bytes = 0;
+};
+using Key = std::pair<std::uint32_t, std::uint64_t>;  ///< Call site, size.
+
+/// The run's own figures, which a JSON beside a recording may have; those of PyTorch's
+/// memory_stats() are under "stats".
+struct Figures {
+  std::uint64_t world = 0;  ///< 0: not said.
+  std::optional<std::uint64_t> outside, capacity, reserved_peak;
+};
+/// Nothing where the file has none that are known.
+Figures figures_of(const std::string& path);
+
+/// What one process did with device memory, without the recording itself. Bytes.
+struct Rank {
+  RankFile file;
+  std::string fault;  ///< Why the file could not be read, or only in part; empty: it is whole.
+  bool read = false;
+  std::uint64_t events = 0, frees = 0, refused = 0;
+  std::uint64_t peak_live = 0, peak_count = 0;
+  std::uint32_t peak_event = 0;
+  std::optional<std::uint64_t> reserved;  ///< The peak of what its manager held.
+  std::optional<std::uint64_t> limit;     ///< The device's capacity.
+  std::optional<std::uint64_t> outside;   ///< What the device held beside the manager's.
+  std::optional<Refusal> refusal;         ///< The first.
+  std::map<Key, Held> at_peak;
+  std::vector<Request> requests;  ///< In the order of events.
+
+  /// What its device held at most, as far as it is known. With a refused request: would have held.
+  std::uint64_t used() const noexcept;
+  std::uint64_t held() const noexcept { return reserved.value_or(peak_live); }
+};
+
+/// Sums a recording up. `capacity`, if given, replaces what the recording says.
+Rank rank_of(const inspect::Recording& recording, Sites& sites, const Figures& figures,
+             std::optional<std::uint64_t> capacity);
+
+}  // namespace emm::fleet

@@ -1,0 +1,375 @@
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "fleet/ranks.hpp"
+#include "format/json_writer.hpp"
+#include "inspect/columns.hpp"
+#include "inspect/report_parts.hpp"
+
+namespace emm::fleet {
+namespace {
+
+std::string rank_name(const Rank& rank) { return text::format("rank {}", rank.file.label); }
+
+std::string capital(std::string words) {
+  if (!words.empty() && words[0] >= 'a' && words[0] <= 'z')
+    words[0] = static_cast<char>(words[0] - 'a' + 'A');
+  return words;
+}
+
+bool all_read(const Comparison& comparison, bool (*has)(const Rank&)) {
+  return std::all_of(comparison.ranks.begin(), comparison.ranks.end(),
+                     [&](const Rank& rank) { return !rank.read || has(rank); });
+}
+
+std::uint64_t compared(const Comparison& comparison, const Rank& rank) {
+  const bool outside =
+      all_read(comparison, [](const Rank& each) { return each.outside.has_value(); });
+  const bool reserved =
+      all_read(comparison, [](const Rank& each) { return each.reserved.has_value(); });
+  auto bytes = reserved ? rank.held() : rank.peak_live;
+  if (rank.refusal) bytes = std::max(bytes, rank.refusal->live + rank.refusal->size);
+  return bytes + (outside ? *rank.outside : 0);
+}
+
+std::string tightest_words(const Comparison& comparison) {
+  const auto& rank = comparison.ranks[*comparison.tightest];
+  const auto used = compared(comparison, rank);
+  auto words = text::format("{} is the tightest: ", capital(rank_name(rank)));
+  if (rank.refusal) {
+    return words + text::format("its request of {} failed at event {}, with {} live.",
+                                units::bytes(rank.refusal->size),
+                                text::grouped(rank.refusal->event),
+                                units::bytes(rank.refusal->live));
+  }
+  const auto* next = comparison.next ? &comparison.ranks[*comparison.next] : nullptr;
+  if (comparison.by_room) {
+    const auto left = [&](const Rank& each) {
+      return static_cast<std::int64_t>(*each.limit) -
+             static_cast<std::int64_t>(compared(comparison, each));
+    };
+    const auto own = left(rank);
+    words += own >= 0
+                 ? text::format("{} of {} are left", units::bytes(static_cast<std::uint64_t>(own)),
+                                units::bytes(*rank.limit))
+                 : text::format("it takes {} more than its {}",
+                                units::bytes(static_cast<std::uint64_t>(-own)),
+                                units::bytes(*rank.limit));
+    if (next != nullptr && left(*next) > own) {
+      words += text::format(", {} less than of {}, the next",
+                            units::bytes(static_cast<std::uint64_t>(left(*next) - own)),
+                            rank_name(*next));
+    } else if (next != nullptr) {
+      words += text::format(", as of {}", rank_name(*next));
+    }
+    return words + '.';
+  }
+  const bool outside =
+      all_read(comparison, [](const Rank& each) { return each.outside.has_value(); });
+  const bool reserved =
+      all_read(comparison, [](const Rank& each) { return each.reserved.has_value(); });
+  words += text::format("{} {} at most",
+                        outside    ? "its device held"
+                        : reserved ? "its manager held"
+                                   : "it had live",
+                        units::bytes(used));
+  if (next == nullptr) return words + "; there is no other.";
+  const auto theirs = compared(comparison, *next);
+  if (used == theirs) return words + text::format(", as much as {}.", rank_name(*next));
+  words +=
+      text::format(", {} more than {}, the next", units::bytes(used - theirs), rank_name(*next));
+  if (comparison.median_used < theirs) {
+    words += text::format(", and {} more than the median of the others",
+                          units::bytes(used - comparison.median_used));
+  }
+  return words + '.';
+}
+
+std::string site_words(const Sites& sites, const Excess& most, const std::vector<Excess>& keys) {
+  // Of the sizes at that site the one that makes most of it.
+  const Excess* key = nullptr;
+  for (const auto& each : keys) {
+    if (each.site == most.site) {
+      key = &each;
+      break;
+    }
+  }
+  auto words = text::format("{} from {}", units::bytes(most.more()), sites.name(most.site));
+  if (key == nullptr) return words;
+  if (most.count == most.others_count && most.others_bytes != 0) {
+    return words +
+           text::format(
+               ": {} allocations, {} times as large as theirs", text::grouped(most.count),
+               text::fixed(static_cast<double>(most.bytes) / static_cast<double>(most.others_bytes),
+                           2));
+  }
+  if (most.others_bytes == 0) {
+    return words + text::format(": {} of {}, the others none", text::grouped(key->count),
+                                units::bytes(key->size));
+  }
+  return words + text::format(": {} of {} against {}", text::grouped(key->count),
+                              units::bytes(key->size), text::grouped(key->others_count));
+}
+
+std::string reason_words(const Comparison& comparison, const Sites& sites) {
+  const auto& rank = comparison.ranks[*comparison.tightest];
+  const auto more = units::bytes(comparison.reason_bytes);
+  switch (comparison.reason) {
+    case Reason::nothing:
+      return comparison.next ? "It holds no more than the others do, within a hundredth."
+                             : "Nothing to compare it with was read.";
+    case Reason::idle:
+      return text::format(
+          "Its manager held {} that were not live, {} more than the others' median: it is "
+          "fragmented.",
+          units::bytes(rank.held() - std::min(rank.held(), rank.peak_live)), more);
+    case Reason::outside:
+      return text::format(
+          "Outside of its allocator its device held {}, {} more than the others' median: contexts, "
+          "libraries or other processes.",
+          units::bytes(rank.outside.value_or(0)), more);
+    case Reason::live:
+      break;
+  }
+  const bool named = !comparison.sites.empty() && comparison.sites.front().site != 0;
+  const auto* larger = comparison.larger ? &*comparison.larger : nullptr;
+  if (larger != nullptr && (larger->bytes - larger->others_bytes) * 2 >= comparison.reason_bytes) {
+    auto words = text::format(
+        "It has {} more live at its peak than the median of the others, in as many allocations ({} "
+        "and {}), which are larger: {} have sizes that no other rank asks for, {} against {}",
+        more, text::grouped(larger->allocations), text::grouped(larger->others_allocations),
+        text::grouped(larger->own_sizes), units::bytes(larger->bytes),
+        units::bytes(larger->others_bytes));
+    if (named) words += "; most, " + site_words(sites, comparison.sites.front(), comparison.keys);
+    return words + '.';
+  }
+  auto words = text::format("It has {} more live at its peak than the median of the others", more);
+  if (named) {
+    words += ", most of it " + site_words(sites, comparison.sites.front(), comparison.keys);
+  } else if (!comparison.keys.empty()) {
+    const auto& key = comparison.keys.front();
+    words += text::format(", most of it {} in {} allocations of {} against {}",
+                          units::bytes(key.more()), text::grouped(key.count),
+                          units::bytes(key.size), text::grouped(key.others_count));
+  }
+  return words + '.';
+}
+
+std::string request_words(const std::optional<Request>& request, const Sites& sites) {
+  if (!request) return "asks for nothing more";
+  auto words = text::format("asks for {} at event {}", inspect::bytes_in_full(request->size),
+                            text::grouped(request->event));
+  if (request->site != 0) words += ", " + sites.name(request->site);
+  return words;
+}
+
+std::string left_words(const Comparison& comparison, const Rank& rank) {
+  if (!rank.limit) return "-";
+  const auto used = compared(comparison, rank);
+  return used > *rank.limit ? "-" + units::bytes(used - *rank.limit)
+                            : units::bytes(*rank.limit - used);
+}
+
+std::string table(const Comparison& comparison) {
+  std::vector<std::vector<std::string>> rows{{"rank", "live at peak", "reserved", "outside",
+                                              "in all", "limit", "left", "requests", "parts at"}};
+  const auto optional = [](const std::optional<std::uint64_t>& bytes) {
+    return bytes ? units::bytes(*bytes) : std::string("-");
+  };
+  for (std::size_t i = 0; i < comparison.ranks.size(); ++i) {
+    const auto& rank = comparison.ranks[i];
+    if (!rank.read) {
+      rows.push_back({rank.file.label, "-", "-", "-", "-", "-", "-", "-", "damaged"});
+      continue;
+    }
+    const auto& parting = comparison.partings[i];
+    std::string parts = "never";
+    if (i == comparison.tightest) parts = "the tightest";
+    if (parting)
+      parts = parting->there ? text::grouped(parting->there->event) : std::string("its end");
+    rows.push_back({rank.file.label, units::bytes(rank.peak_live), optional(rank.reserved),
+                    optional(rank.outside), units::bytes(compared(comparison, rank)),
+                    optional(rank.limit), left_words(comparison, rank),
+                    text::grouped(rank.requests.size()), parts});
+  }
+  return inspect::columns("lrrrrrrrl", rows);
+}
+
+void put(format::JsonWriter& json, std::string_view name,
+         const std::optional<std::uint64_t>& value) {
+  json.key(name).value(value);
+}
+
+void put_site(format::JsonWriter& json, const Sites& sites, std::uint32_t site) {
+  json.key("call_site");
+  site == 0 ? json.null() : json.value(sites.name(site));
+}
+
+void put_request(format::JsonWriter& json, std::string_view name, const Rank& rank,
+                 const std::optional<Request>& request, const Sites& sites) {
+  json.key(name).begin_object().member("rank", rank.file.label);
+  json.key("event");
+  request ? json.value(request->event) : json.null();
+  json.key("size");
+  request ? json.value(request->size) : json.null();
+  put_site(json, sites, request ? request->site : 0);
+  json.end_object();
+}
+
+void put_rank(format::JsonWriter& json, const Comparison& comparison, std::size_t place) {
+  const auto& rank = comparison.ranks[place];
+  json.begin_object()
+      .member("rank", rank.file.label)
+      .member("path", rank.file.path)
+      .member("read", rank.read);
+  json.key("fault");
+  rank.fault.empty() ? json.null() : json.value(rank.fault);
+  json.member("events", rank.events)
+      .member("requests", std::uint64_t{rank.requests.size()})
+      .member("refused", rank.refused)
+      .member("peak_live_bytes", rank.peak_live)
+      .member("peak_event", rank.peak_event);
+  put(json, "peak_reserved_bytes", rank.reserved);
+  put(json, "outside_bytes", rank.outside);
+  put(json, "limit_bytes", rank.limit);
+  json.member("used_bytes", rank.read ? compared(comparison, rank) : 0);
+  json.key("parts_at");
+  const auto& parting = comparison.partings[place];
+  parting && parting->there ? json.value(parting->there->event) : json.null();
+  json.end_object();
+}
+
+}  // namespace
+
+std::string to_text(const Comparison& comparison, const Sites& sites, const RanksShown& shown) {
+  std::string out;
+  if (comparison.tightest) {
+    const auto& rank = comparison.ranks[*comparison.tightest];
+    out += tightest_words(comparison) + '\n' + reason_words(comparison, sites) + "\n\n";
+    out += text::format("{}: {}\n", text::printable(comparison.name, 200),
+                        inspect::counted(comparison.ranks.size(), "rank"));
+    out += table(comparison);
+    if (comparison.next || !comparison.keys.empty()) out += '\n';
+    if (const auto used = compared(comparison, rank); comparison.next && used > comparison.even) {
+      out += text::format("Spread evenly, each would hold {}, {} less than {} does.\n",
+                          units::bytes(comparison.even), units::bytes(used - comparison.even),
+                          rank_name(rank));
+    }
+    if (const auto& parting = comparison.parting) {
+      const auto& other = comparison.ranks[parting->other];
+      out += text::format(
+          "{} and {}, the most alike that part, make {} requests alike. Then\n  {} {}\n  {} {}\n",
+          capital(rank_name(rank)), rank_name(other), text::grouped(parting->alike),
+          rank_name(rank), request_words(parting->here, sites), rank_name(other),
+          request_words(parting->there, sites));
+    }
+    for (const auto& group : comparison.alike) {
+      std::vector<std::string> labels;
+      for (const auto i : group) labels.push_back(comparison.ranks[i].file.label);
+      constexpr std::size_t kLabels = 16;
+      const auto more = labels.size() > kLabels ? labels.size() - kLabels : 0;
+      if (more > 0) labels.resize(kLabels);
+      out += text::format("Ranks {}{} ask for the same to the end.\n", text::join(labels),
+                          more > 0 ? text::format(" and {} more", more) : std::string());
+    }
+    if (!comparison.keys.empty() && comparison.next) {
+      out += text::format("\nWhat {} has at its peak beyond the median of the others\n",
+                          rank_name(rank));
+      std::vector<std::vector<std::string>> rows{{"more", "count", "others", "of", ""}};
+      for (std::size_t i = 0; i < std::min(shown.top, comparison.keys.size()); ++i) {
+        const auto& key = comparison.keys[i];
+        rows.push_back({units::bytes(key.more()), text::grouped(key.count),
+                        text::grouped(key.others_count), units::bytes(key.size),
+                        sites.name(key.site)});
+      }
+      if (comparison.keys.size() > shown.top) {
+        std::uint64_t left = 0;
+        for (auto i = shown.top; i < comparison.keys.size(); ++i) left += comparison.keys[i].more();
+        rows.push_back({units::bytes(left), "", "", "",
+                        text::format("... and {} more", comparison.keys.size() - shown.top)});
+      }
+      out += inspect::columns("rrrrl", rows);
+    }
+  }
+  return out;
+}
+
+std::string to_json(const std::vector<Comparison>& sets, const Sites& sites,
+                    const RanksShown& shown) {
+  std::string out;
+  format::JsonWriter json(out, 2);
+  json.begin_object().member("schema", "emmctl.ranks/1").key("sets").begin_array();
+  for (const auto& set : sets) {
+    json.begin_object().member("name", set.name).key("ranks").begin_array();
+    for (std::size_t i = 0; i < set.ranks.size(); ++i) put_rank(json, set, i);
+    json.end_array().key("missing").begin_array();
+    for (const auto number : set.missing) json.value(number);
+    json.end_array().key("tightest");
+    if (set.tightest) {
+      const auto& rank = set.ranks[*set.tightest];
+      const auto used = compared(set, rank);
+      json.begin_object().member("rank", rank.file.label).member("used_bytes", used);
+      json.key("next");
+      set.next ? json.value(set.ranks[*set.next].file.label) : json.null();
+      json.key("more_than_next_bytes");
+      if (set.next) {
+        const auto theirs = compared(set, set.ranks[*set.next]);
+        json.value(used - std::min(used, theirs));
+      } else {
+        json.null();
+      }
+      json.member("others_median_bytes", set.median_used)
+          .member("reason", name(set.reason))
+          .member("reason_bytes", set.reason_bytes);
+      json.key("words").begin_array();
+      json.value(tightest_words(set)).value(reason_words(set, sites)).end_array().end_object();
+    } else {
+      json.null();
+    }
+    json.key("larger");
+    if (set.larger) {
+      json.begin_object()
+          .member("allocations", set.larger->allocations)
+          .member("others_allocations", set.larger->others_allocations)
+          .member("own_sizes", set.larger->own_sizes)
+          .member("bytes", set.larger->bytes)
+          .member("others_bytes", set.larger->others_bytes)
+          .end_object();
+    } else {
+      json.null();
+    }
+    json.key("beyond_others").begin_array();
+    for (std::size_t i = 0; i < std::min(shown.top, set.keys.size()); ++i) {
+      const auto& key = set.keys[i];
+      json.begin_object();
+      put_site(json, sites, key.site);
+      json.member("size", key.size)
+          .member("count", key.count)
+          .member("bytes", key.bytes)
+          .member("others_count", key.others_count)
+          .member("others_bytes", key.others_bytes)
+          .end_object();
+    }
+    json.end_array().key("parting");
+    if (set.parting) {
+      json.begin_object().member("alike_requests", set.parting->alike);
+      put_request(json, "here", set.ranks[set.parting->rank], set.parting->here, sites);
+      put_request(json, "there", set.ranks[set.parting->other], set.parting->there, sites);
+      json.end_object();
+    } else {
+      json.null();
+    }
+    json.key("alike").begin_array();
+    for (const auto& group : set.alike) {
+      json.begin_array();
+      for (const auto i : group) json.value(set.ranks[i].file.label);
+      json.end_array();
+    }
+    json.end_array().member("even_bytes", set.even).end_object();
+  }
+  json.end_array().end_object();
+  return out + '\n';
+}
+
+}  // namespace emm::fleet

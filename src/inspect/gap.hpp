@@ -1,0 +1,103 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "format/json_writer.hpp"
+#include "inspect/lifetimes.hpp"
+#include "inspect/recording.hpp"
+#include "inspect/report_parts.hpp"
+
+namespace emm::inspect {
+
+/// Why the recorded manager held memory that no caller had asked for.
+enum class Beyond : std::uint8_t {
+  rounding,           ///< The rest of the last unit that a request was rounded up to.
+  unsplit_remainder,  ///< The rest of a block, too small to be a block of its own.
+  waiting,            ///< Freed, and kept for work on another stream.
+  free_private,       ///< Free, in the pool of a graph or of a MemPool.
+  free_small,         ///< Free, among blocks for small requests.
+  free_large,         ///< Free, among blocks for larger requests.
+  free,               ///< Free, where the recording tells nothing of pools.
+};
+inline constexpr std::size_t kBeyondCauses = 7;
+/// "rounding", "free in the small pool": the words of `emmctl explain`.
+std::string_view name(Beyond cause) noexcept;
+
+/// What a model of the recorded manager knows of a recording, and its rows do not say. Where it is
+/// empty, a block is what was granted, and all free memory is of one kind.
+struct KnownBlocks {
+  struct Block {
+    std::uint64_t bytes = 0;    ///< 0: not known.
+    std::uint64_t rounded = 0;  ///< Bytes that the request was rounded up to.
+  };
+  std::vector<Block> blocks;   ///< By AllocId, of the program's memory.
+  std::vector<Beyond> stores;  ///< By AllocId, of segments and of blocks: what is free there is so.
+};
+
+/// Signed: blocks outside of every recorded segment make what is free less than nothing.
+using BeyondBytes = std::array<std::int64_t, kBeyondCauses>;
+
+struct Gap {
+  struct Part {
+    Beyond cause = Beyond::rounding;
+    std::uint64_t bytes = 0;
+    std::uint64_t blocks = 0;  ///< 0: they are not counted.
+    SiteId site{};             ///< Of rounding and unsplit remainders.
+  };
+  std::uint32_t event = 0;
+  std::uint64_t reserved = 0, live = 0;  ///< Bytes after the event, of all devices.
+  std::vector<Part> parts;               ///< The greatest first. They sum to reserved - live.
+};
+
+/// Walks through a recording and knows after each event what the manager held beyond what was live,
+/// by cause. What it refers to must outlive it.
+class GapWalk {
+ public:
+  GapWalk(const Recording& recording, const Lifetimes& lifetimes, const KnownBlocks& known);
+
+  /// Calls passed(event, bytes by cause) after each event.
+  template <class Passed>
+  void walk(const Passed& passed) {
+    lifetimes_.walk([&](std::uint32_t, AllocId id) { begin(id); },
+                    [&](std::uint32_t, AllocId id) { end(id); },
+                    [&](std::uint32_t event) {
+                      for (; late_ != later_.size() && later_[late_].first == event; ++late_)
+                        give_back(later_[late_].second);
+                      passed(event, sums_);
+                    });
+  }
+
+  KnownBlocks::Block block(AllocId id) const;
+  Beyond store(AllocId id) const;
+
+ private:
+  std::int64_t& of(Beyond cause) { return sums_[static_cast<std::size_t>(cause)]; }
+  void add_inside(AllocId id, std::int64_t sign);
+  void begin(AllocId id);
+  void end(AllocId id);
+  void give_back(AllocId id);
+
+  const Recording& recording_;
+  const Lifetimes& lifetimes_;
+  const KnownBlocks& known_;
+  BeyondBytes sums_{};
+  std::vector<std::pair<std::uint32_t, AllocId>> later_;  // what is free after it was freed
+  std::size_t late_ = 0;
+};
+
+/// Nothing where the recording does not say what its manager held, or not all of it: more is live
+/// then than its segments hold. REQUIRES: there is such an event.
+std::optional<Gap> gap_after(const Recording& recording, const Lifetimes& lifetimes,
+                             const KnownBlocks& known, std::uint32_t event);
+
+/// For a person: a table of the greatest parts.
+std::string to_text(const Recording& recording, const Gap& gap, const Shown& shown);
+/// A value: an object.
+void to_json(format::JsonWriter& json, const trace::Trace& trace, const Gap& gap);
+
+}  // namespace emm::inspect

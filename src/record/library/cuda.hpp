@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "record/library/recorder.hpp"
+
+namespace emm::record {
+
+/// What is read of CUDA's structures, which begin so.
+struct Location {
+  int type, id;
+};
+struct PoolProperties {
+  int type, handle_types;
+  Location location;
+  void* security;
+  Size max_size;
+};
+struct AllocationProperties {
+  int type, handle_types;
+  Location location;
+};
+struct AccessDescriptor {
+  Location location;
+  int flags;
+};
+struct IpcHandle {
+  unsigned char bytes[64];
+};
+struct ArrayDescriptor {
+  Size width, height;
+  int format;
+  unsigned channels;
+};
+struct Array3dDescriptor {
+  Size width, height, depth;
+  int format;
+  unsigned channels, flags;
+};
+struct MemAllocNode {  // CUDA_MEM_ALLOC_NODE_PARAMS
+  PoolProperties pool;
+  unsigned char reserved[56];
+  const AccessDescriptor* access;
+  Size count, size;
+  Address address;
+};
+struct LaunchConfig {
+  unsigned grid[3], block[3], shared_bytes;
+  Handle stream;
+};
+
+constexpr Size channel_bytes(int format) noexcept {
+  switch (format) {  // CUarray_format
+    case 0x02:
+    case 0x09:
+    case 0x10:
+      return 2;
+    case 0x03:
+    case 0x0a:
+    case 0x20:
+      return 4;
+    default:
+      return 1;
+  }
+}
+inline Size at_least_1(Size value) noexcept { return value != 0 ? value : 1; }
+inline Size array_bytes(const ArrayDescriptor& about) noexcept {
+  return about.width * at_least_1(about.height) * about.channels * channel_bytes(about.format);
+}
+inline Size array_bytes(const Array3dDescriptor& about) noexcept {
+  return about.width * at_least_1(about.height) * at_least_1(about.depth) * about.channels *
+         channel_bytes(about.format);
+}
+
+/// Tells one handle from others: FNV-1a of its bytes.
+inline std::uint64_t fingerprint(const IpcHandle& handle) noexcept {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const auto byte : handle.bytes) hash = (hash ^ byte) * 0x100000001b3u;
+  return hash;
+}
+inline std::uint64_t attribute_value(int attribute, const void* value) noexcept {
+  std::uint64_t found = 0;  // policies are an int, the others 64 bits
+  if (value != nullptr) std::memcpy(&found, value, attribute < 4 ? sizeof(int) : sizeof found);
+  return found;
+}
+
+constexpr Handle on_stream(Handle stream, bool own) noexcept {
+  return own && stream == 0 ? 2 : stream;
+}
+/// The device of a context; 255 where the driver does not say.
+std::uint64_t context_device(Handle context) noexcept;
+inline std::uint64_t context_number(Handle context) noexcept { return number_of_context(context); }
+
+// What the rows of wrapped.def say by.
+#define GIVEN(out) (ok && (out) != nullptr ? *(out) : 0)
+#define ON(stream) on_stream(stream, kOwn)
+
+}  // namespace emm::record

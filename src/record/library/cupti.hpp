@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+
+/// What is used of CUPTI, declared by ourselves: libcupti is found when the program runs. Where a
+/// toolkit is, a test holds this against cupti.h.
+namespace emm::record::cupti {
+
+inline constexpr int kDriverApi = 1;  // CUPTI_CB_DOMAIN_DRIVER_API
+inline constexpr int kEnter = 0;      // CUPTI_API_ENTER
+inline constexpr int kExit = 1;
+inline constexpr int kSeveralSubscribers = 39;  // CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
+inline constexpr std::uint32_t kOldest = 12;    // cuptiGetVersion() of CUDA 11.0
+
+struct CallbackData {
+  int site;
+  const char* function;
+  const void* params;
+  void* result;
+  const char* symbol;
+  void* context;
+  std::uint32_t context_uid;
+  std::uint64_t* correlation_data;
+  std::uint32_t correlation_id;
+};
+using Callback = void (*)(void* user, int domain, std::uint32_t id, const void* data);
+using Subscriber = void*;
+
+/// cuptiSubscribe and the others, by their names. A result of 0 is success.
+struct Functions {
+  int (*get_version)(std::uint32_t*);
+  int (*subscribe)(Subscriber*, Callback, void* user);
+  int (*enable_callback)(std::uint32_t enable, Subscriber, int domain, std::uint32_t id);
+  int (*get_callback_name)(int domain, std::uint32_t id, const char** name);
+  int (*get_result_string)(int result, const char** words);
+};
+
+}  // namespace emm::record::cupti

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+
+#include "base/result.hpp"
+#include "trace/importer.hpp"
+
+namespace emm::trace {
+
+/// Makes one trace of two recordings of a process: `requests`, what frameworks asked for, whose
+/// operations have `seq` and `x-request`, and `calls`, what `emmctl record` left of the driver's
+/// calls, which go into the layer `backing` and name their request as `parent`. Both took their
+/// `seq` from one counter. Holds both as text. The counts are those of the calls.
+Result<ImportCounts> merge_levels(const std::string& requests, const std::string& calls,
+                                  OperationSink& sink);
+
+}  // namespace emm::trace

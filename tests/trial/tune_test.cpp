@@ -1,0 +1,66 @@
+#include "trial/tune.hpp"
+
+#include <gtest/gtest.h>
+
+namespace emm::trial {
+namespace {
+
+using pytorch::Call;
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+class ProgramOf {
+ public:
+  ProgramOf& alloc(std::uint64_t mib) {
+    add(Call::Kind::alloc, program_.allocations++, mib * kMiB);
+    return *this;
+  }
+  ProgramOf& free(std::uint32_t allocation) {
+    add(Call::Kind::free, allocation, 0);
+    return *this;
+  }
+  const pytorch::Program& get() const { return program_; }
+
+ private:
+  void add(Call::Kind kind, std::uint32_t allocation, std::uint64_t size) {
+    program_.calls.push_back(
+        {.kind = kind, .allocation = allocation, .size = size, .event = program_.calls.size()});
+  }
+  pytorch::Program program_;
+};
+
+TEST(FitOf, IsOneFigureWhereAddressesDoNotMatter) {
+  const auto program = ProgramOf().alloc(40).alloc(60).free(0).alloc(80);
+  const auto fit = trial::fit_of(program.get(), {});
+  ASSERT_TRUE(fit);
+  EXPECT_TRUE(fit->is_exact);
+  EXPECT_EQ(fit->high, 140 * kMiB);
+  EXPECT_EQ(fit->low, fit->high);
+}
+
+// A free segment of 20 MiB, and as much free in one of 40: 15 MiB go to the lower address. Only
+// where that is the segment of 40, the other can be given back for the 60.
+TEST(FitOf, IsARangeWhereTheDriversAddressesDecide) {
+  const auto program =
+      ProgramOf().alloc(20).alloc(40).free(1).alloc(20).alloc(20).free(0).free(2).alloc(15).alloc(
+          60);
+  const auto fit = trial::fit_of(program.get(), {});
+  ASSERT_TRUE(fit);
+  EXPECT_FALSE(fit->is_exact);
+  EXPECT_EQ(fit->low, 100 * kMiB);
+  EXPECT_EQ(fit->high, 120 * kMiB);
+}
+
+TEST(FitOf, AFractionIsHeldAgainstTheSegmentAndADeviceAgainstWhatIsMapped) {
+  const auto program = ProgramOf().alloc(38);
+  pytorch::Settings expandable;
+  expandable.expandable_segments = true;
+  const auto device = trial::fit_of(program.get(), expandable);
+  const auto fraction = trial::fit_of(program.get(), expandable, Limit::fraction);
+  ASSERT_TRUE(device && fraction);
+  EXPECT_EQ(device->high, 40 * kMiB);
+  EXPECT_EQ(fraction->high, 38 * kMiB);
+}
+
+}  // namespace
+}  // namespace emm::trial
