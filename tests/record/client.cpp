@@ -384,6 +384,28 @@ int serve() {
 
 }  // namespace
 
+[[gnu::noinline, gnu::visibility("default")]] void load_table(std::size_t size) {
+  Address made = 0;
+  MUST(alloc(&made, size));
+  asm volatile("");  // so that the call above is no jump
+}
+
+namespace {
+
+/// Loads a table each time, frees what else it takes, and forgets the tables.
+int leaks() {
+  begin();
+  for (int i = 0; i < 4; ++i) {
+    Address work = 0;
+    MUST(alloc(&work, std::size_t{24} << 20));
+    load_table(std::size_t{2} << 20);
+    MUST(free_(work));
+  }
+  return 0;
+}
+
+}  // namespace
+
 // Call stacks name functions that the program exports.
 [[gnu::noinline, gnu::visibility("default")]] Address taken_here(std::size_t size) {
   Address made = 0;
@@ -464,6 +486,7 @@ int main(int argc, char** argv) {
   if (what == "graphs") return graphs();
   if (what == "race") return race();
   if (what == "sites") return sites();
+  if (what == "leaks") return leaks();
   if (what == "serve") return serve();
   if (what == "two_devices") return two_devices();
   if (what == "exchange") return exchange(number(2), number(3));

@@ -99,6 +99,12 @@ def every_kind(bench):
     expect(again["failures"], 0, "failures of --manager recorded")
     expect([again["outcomes"][which] for which in ("fails_fails", "worked_fails", "fails_works")], [1, 0, 0], "outcomes")
     expect(again["hazards"], 0, "hazards")
+    twice = bench.emmctl("replay", "run.jsonl", "--manager", "recorded", "--device", "sim", "--repeat", 3, "--json", "-")
+    expect([json.loads(twice.stdout)[what] for what in ("failures", "hazards")], [0, 0], "three passes")
+    compared = bench.emmctl("compare", "run.jsonl", "--manager", "recorded", "--manager", "pool", "--device", "sim").stdout
+    expect("recorded" in compared and "served" in compared, True, compared)
+    fit = bench.emmctl("fit", "run.jsonl", "--manager", "recorded", "--as-recorded").stdout
+    expect(fit.startswith("recorded serves"), True, fit)
 
 
 def repeated(bench, name="run.jsonl"):
@@ -569,6 +575,50 @@ def cupti(bench):
         expect("nothing was recorded" in done.stderr, True, done.stderr)
 
 
+TRAIN = """import numpy as np
+from numba import cuda
+
+weights = cuda.device_array(16 << 20, np.uint8)
+batches = [cuda.device_array(12 << 20, np.uint8) for _ in range(5)]
+"""
+
+
+def docs(bench):
+    """What docs/recording.md shows from nothing to an answer is what its commands print, of three programs."""
+    try:
+        import numba.cuda  # noqa: F401
+    except ImportError:
+        print("skipped: no Numba")
+        return 77
+    sys.path.insert(0, str(HERE.parent / "cli"))
+    sys.dont_write_bytecode = True
+    import docs_test
+    for name, arguments in (("leaks", "leaks"), ("service", "serve")):
+        (bench.folder / name).write_text("#!/bin/sh\nexec %s %s\n" % (bench.options.client, arguments))
+        (bench.folder / name).chmod(0o755)
+    (bench.folder / "train.py").write_text(TRAIN)
+    os.symlink(sys.executable, bench.folder / "python")
+    environment = dict(bench.environment, PATH="%s:%s:%s" % (bench.options.emmctl.parent, bench.folder, os.environ["PATH"]))
+    environment.pop("NUMBA_CUDA_DRIVER", None)
+    text = (HERE.parent.parent / "docs" / "recording.md").read_text()
+    found = 0
+    for command, shown in docs_test.examples(text[text.index("## From nothing"):text.index("**What did the driver")]):
+        found += 1
+        device = "sim:capacity=%s" % ("1GiB" if "emmctl run" in command else "64MiB")
+        # The service ends when its input does.
+        done = subprocess.run(["bash", "-c", "(sleep 1.5) | (%s)" % command.replace("60s", "500ms")], cwd=bench.folder, text=True,
+                              env=dict(environment, EMM_STANDIN_DEVICE=device), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        printed = [line for line in done.stdout.splitlines() if line.strip()]
+        line = docs_test.missing(shown, printed)
+        if line is not None:
+            fail("%s does not print: %s\nbut:\n%s" % (command, line, done.stdout))
+    expect(found, 4, "commands")
+    less = subprocess.run(["bash", "-c", "emmctl run --capacity 75MiB -- python train.py"], cwd=bench.folder, text=True,
+                          env=dict(environment, EMM_STANDIN_DEVICE="sim:capacity=1GiB"), stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT)
+    expect((less.returncode, "CUDA_ERROR_OUT_OF_MEMORY" in less.stdout), (1, True), less.stdout)
+
+
 def gate(bench):
     """`emmctl run`: less memory, and calls that fail as told."""
     client = bench.options.client
@@ -633,7 +683,7 @@ def cost(bench):
         print("--stacks native --stack-depth %s: %s ns a call" % (depth, done.stdout.strip()))
 
 
-CASES = {case.__name__: case for case in (every_kind, graphs, order, kills, again, devices, threads, endings, processes, limits, signals, sites, levels, cupti, gate, numba, cost)}
+CASES = {case.__name__: case for case in (every_kind, graphs, order, kills, again, devices, threads, endings, processes, limits, signals, sites, levels, cupti, docs, gate, numba, cost)}
 
 
 def main():

@@ -6,6 +6,7 @@
 #include "cli/command.hpp"
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
+#include "cli/recorded_manager.hpp"
 #include "cli/recorded_settings.hpp"
 #include "emm/manager_entry.hpp"
 #include "inspect/lifetimes.hpp"
@@ -61,7 +62,8 @@ class FitRun final : public CommandRun {
     if (!search_ns) return std::move(search_ns).error();
     const auto deadline = deadline_.time();
     if (!deadline) return deadline.error();
-    auto manager = manager_.find(*deadline);
+    const bool as_recorded = manager_.name() == "recorded";
+    auto manager = as_recorded ? recorded_manager(trace_) : manager_.find(*deadline);
     if (!manager) return std::move(manager).error();
     handle_interrupts();
     if (together_) return fit_together(console, *deadline);
