@@ -221,6 +221,8 @@ def endings(bench):
             continue
         expect(sum(o["op"] in ("memalloc", "free") for o in bench.trace()[1:]), calls, what)
         (bench.folder / "run.jsonl").unlink()
+    bench.record("unload")
+    expect(sum(o["op"] == "memalloc" for o in bench.trace()[1:]), 3, "calls of a driver that is loaded three times")
     kills(bench, 25)
 
 
