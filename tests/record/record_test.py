@@ -568,6 +568,7 @@ def cupti(bench):
     bench.record("some", 10, out="alone.jsonl", options=("--through", "cupti"), **there)
     bench.record("some", 10, out="not.jsonl", options=("--through", "forwarding"), **there)
     expect((bench.folder / "not.jsonl").exists(), False, "a trace of what was not seen")
+    bench.record("cost", 1, 2, out="noop.jsonl", LD_LIBRARY_PATH=str(bench.options.noop))
     for words, variables in (("libcupti.so was not found", {"EMM_CUPTI": "/nonexistent"}),
                              ("libcupti.so is old", {"EMM_FAKE_CUPTI_VERSION": "8"}),
                              ("another tool has subscribed", {"EMM_FAKE_CUPTI_SUBSCRIBE": "39"}),
