@@ -145,10 +145,10 @@ Rows rows(const Comparison& comparison, const std::optional<RecordedPeak>& recor
             simulated ? "driver ns"
             : beside  ? "ns here"
                       : "ns/event",
-            "first pass",
+            "first",
             text::format("over {}", comparison.contestants.front().manager.size() <= kNameInHead
                                         ? std::string_view(comparison.contestants.front().manager)
-                                        : "first"),
+                                        : "1st"),
             "reserved"}};
   if (one_device) {
     out[0].emplace_back("/live");
@@ -320,7 +320,7 @@ std::string verdict_table(const Comparison& comparison, std::size_t width) {
   struct Column {
     std::string_view measure, head;
   };
-  std::vector<Column> shown{{"ns_per_event", "time"}, {"first_ns_per_event", "first pass"}};
+  std::vector<Column> shown{{"ns_per_event", "time"}, {"first_ns_per_event", "first"}};
   if (!comparison.contestants.front().instructions.empty())
     shown.push_back({"instructions_per_event", "instructions"});
   shown.push_back({"reserved", "reserved"});

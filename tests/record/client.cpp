@@ -529,6 +529,27 @@ int main(int argc, char** argv) {
     execl("/proc/self/exe", argv[0], "some", "20", nullptr);
     return 96;
   }
+  if (what == "unload") {  // a thread ends, and a child begins, after the driver was unloaded
+    using Init = Code (*)(unsigned);
+    using Retain = Code (*)(Handle*, int);
+    using Set = Code (*)(Handle);
+    using Alloc = Code (*)(Address*, std::size_t);
+    for (int i = 0; i < 3; ++i) {
+      std::thread([] {
+        void* const loaded = dlopen("libcuda.so.1", RTLD_NOW);
+        Handle context = 0;
+        Address made = 0;
+        MUST(reinterpret_cast<Init>(dlsym(loaded, "cuInit"))(0));
+        MUST(reinterpret_cast<Retain>(dlsym(loaded, "cuDevicePrimaryCtxRetain"))(&context, 0));
+        MUST(reinterpret_cast<Set>(dlsym(loaded, "cuCtxSetCurrent"))(context));
+        MUST(reinterpret_cast<Alloc>(dlsym(loaded, "cuMemAlloc_v2"))(&made, 4096));
+        dlclose(loaded);
+      }).join();
+      if (fork() == 0) std::_Exit(0);
+      wait(nullptr);
+    }
+    return 0;
+  }
   if (what == "abort") {
     begin();
     some_calls(10);

@@ -221,6 +221,8 @@ def endings(bench):
             continue
         expect(sum(o["op"] in ("memalloc", "free") for o in bench.trace()[1:]), calls, what)
         (bench.folder / "run.jsonl").unlink()
+    bench.record("unload")
+    expect(sum(o["op"] == "memalloc" for o in bench.trace()[1:]), 3, "calls of a driver that is loaded three times")
     kills(bench, 25)
 
 
@@ -566,6 +568,7 @@ def cupti(bench):
     bench.record("some", 10, out="alone.jsonl", options=("--through", "cupti"), **there)
     bench.record("some", 10, out="not.jsonl", options=("--through", "forwarding"), **there)
     expect((bench.folder / "not.jsonl").exists(), False, "a trace of what was not seen")
+    bench.record("cost", 1, 2, out="noop.jsonl", LD_LIBRARY_PATH=str(bench.options.noop))
     for words, variables in (("libcupti.so was not found", {"EMM_CUPTI": "/nonexistent"}),
                              ("libcupti.so is old", {"EMM_FAKE_CUPTI_VERSION": "8"}),
                              ("another tool has subscribed", {"EMM_FAKE_CUPTI_SUBSCRIBE": "39"}),

@@ -331,6 +331,9 @@ std::uint64_t clock_ns() noexcept {
 }
 
 void begin() noexcept {
+  static constinit bool begun = false;  // the driver may be unloaded and loaded again
+  if (begun) return;
+  begun = true;
   find_clock();
   shared.on = &always_on;
   const char* const given = std::getenv("EMM_RECORD_FOLDER");
