@@ -401,6 +401,11 @@ def sites(bench):
     expect(len(frames_of(bench, "one.jsonl", "memalloc")), 1, "stacks of one frame")
     bench.record("exchange", 8, 2000, options=("--stacks", "native"), out="threads.jsonl")
     bench.sound("threads.jsonl")
+    # A ring overwrites definitions, and they are made again.
+    bench.record("some", 60000, options=("--stacks", "native", "--max-file-size", "1MiB"), out="ring.jsonl")
+    made = sum(o["op"] == "memalloc" for o in bench.operations("ring.jsonl"))
+    named = sum(frames_of(bench, "ring.jsonl", "memalloc").values())
+    expect(named >= made * 3 // 4, True, "%d of %d calls in a ring have a stack" % (named, made))
     bench.record("fork_first", options=("--stacks", "native"), out="forks.%p.jsonl")
     for name in bench.folder.glob("forks.*.jsonl"):
         expect(sum(frames_of(bench, name, "memalloc").values()) >= 20, True, name)
