@@ -508,6 +508,13 @@ def levels(bench):
     expect(set(freed) >= {None, "reset"}, True, "what caused the frees: %r" % freed)
     bench.emmctl("replay", "both.jsonl", "--manager", "pool", "--device", "sim")
     bench.emmctl("inspect", "both.jsonl")
+    # The calls beneath are those that our own manager of that profile makes for the same requests.
+    if bench.options.cuda:
+        theirs, ours = bench.folder / "program.log", bench.folder / "replay.log"
+        bench.emmctl("record", "-o", "logged.jsonl", "--level", "both", *run, EMM_STANDIN_LOG=str(theirs))
+        bench.emmctl("replay", "logged.jsonl", "--manager", "default:profile=numba", "--device", "cuda", EMM_STANDIN_LOG=str(ours))
+        expect(len(memory_calls(theirs)) > 8, True, "calls that are compared")
+        expect(memory_calls(ours), memory_calls(theirs), "calls of default:profile=numba")
 
     (bench.folder / "fork.py").write_text(PYTHON_FORK)
     bench.emmctl("record", "-o", "fork.%p.jsonl", "--level", "request", "--", sys.executable, "fork.py")
@@ -694,6 +701,7 @@ def main():
     parser.add_argument("case", choices=CASES)
     for name in ("emmctl", "client", "standin", "noop", "cupti"):
         parser.add_argument("--" + name, type=pathlib.Path, required=True)
+    parser.add_argument("--cuda", action="store_true", help="emmctl has the cuda device")
     options = parser.parse_args()
     bench = Bench(options)
     result = CASES[options.case](bench) or 0

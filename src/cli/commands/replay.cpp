@@ -130,9 +130,12 @@ class Replay final : public CommandRun {
     const auto named = manager_.spec();
     ModelRecording recording(named.value_or(""));
     const auto models = static_cast<bool>(recording);
-    auto loaded = load_trace(console, trace_, models ? &recording : nullptr);
-    if (!loaded) return std::move(loaded).error();
-    const auto& trace = loaded->trace;
+    // What looks at the whole trace, or far back in it, has to have it in memory.
+    const bool walks_once = !as_recorded && repeat_ == 1 && log_.empty() && svg_.empty() &&
+                            threads_ == "trace" && *pace == 0;
+    auto walked = walk_trace(console, trace_, walks_once, models ? &recording : nullptr);
+    if (!walked) return std::move(walked).error();
+    const auto& trace = walked->trace();
     std::string spec;
     if (models) {
       spec = recording.with_settings(console, *named);
@@ -179,6 +182,11 @@ class Replay final : public CommandRun {
       options.interrupted = at.interrupted;
       options.progress = at.progress;
       options.kept = at.kept;
+      if (walked->streamed != nullptr) {
+        options.need = [&](std::size_t begin, std::size_t end) {
+          return walked->streamed->need(begin, end);
+        };
+      }
       MemoryMaps maps;
       const bool wants_maps = !memory_map_.empty() || !map_svg_.empty();
       if (wants_maps) {
@@ -230,7 +238,7 @@ class Replay final : public CommandRun {
       summary->notes.push_back(
           text::format("{} was not written: what is where is asked at the end of a run", *path));
     }
-    for (auto& note : loaded->notes) summary->notes.push_back(std::move(note));
+    for (auto& note : walked->loaded.notes) summary->notes.push_back(std::move(note));
 
     if (!json_.empty()) {
       if (auto written = console.write(json_, log::to_json(*summary)); !written)
