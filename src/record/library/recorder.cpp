@@ -134,6 +134,7 @@ void describe_process(FileHeader& header) noexcept {
     if (header.program[i] == '\0') header.program[i] = ' ';
   }
   copy_text(header.driver, sizeof header.driver, real_path());
+  header.only_windows = (shared.mode & mode::keeping) != 0 ? 1 : 0;
 }
 
 /// Gives the file its name. A program that execs itself keeps its number, so that may be taken.

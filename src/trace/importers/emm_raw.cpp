@@ -259,7 +259,8 @@ Result<ImportCounts> read_raw(format::ByteSource& source, OperationSink& sink,
   const auto& calls = file.calls();
   const auto lost = header.lost + file.dropped();
   ImportRun run(source, sink, options);
-  const bool complete = lost == 0 && header.stopped == 0 && !file.began_late();
+  const bool complete =
+      lost == 0 && header.stopped == 0 && !file.began_late() && header.only_windows == 0;
   if (auto begun = run.header(header_of(header, calls, complete)); !begun)
     return std::move(begun).error();
   RawSession session(run, header, file.sites());
