@@ -81,16 +81,7 @@ void LiveIds::remove(const Id& id) {
     EMM_ASSERT(entries_[at].value != kNone);
     at = (at + 1) & mask_;
   }
-  --count_;
-  // What follows and would not be found over the gap moves into it.
-  auto gap = at;
-  for (auto next = (gap + 1) & mask_; entries_[next].value != kNone; next = (next + 1) & mask_) {
-    const auto home = place(entries_[next].number);
-    if (((next - home) & mask_) < ((next - gap) & mask_)) continue;
-    entries_[gap] = entries_[next];
-    gap = next;
-  }
-  entries_[gap].value = kNone;
+  remove_at(at);
 }
 
 void LiveIds::grow() {

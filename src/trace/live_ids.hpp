@@ -36,6 +36,31 @@ class LiveIds {
   /// REQUIRES: the id is live.
   void remove(const Id& id);
 
+  // The same for ids that are numbers, as a long trace asks it, without a call:
+
+  /// Adds an id that counts up by one from the id that was added last; false of any other.
+  bool add_next(std::uint64_t number, std::uint32_t value) {
+    if (!has_row_ || number != row_last_ + 1 || number < row_begin_) return false;
+    if (!used_.empty() && used_.rbegin()->second >= number) return false;
+    if (2 * (count_ + 1) > entries_.size()) return false;
+    row_last_ = number;
+    ++count_;
+    auto at = place(number);
+    while (entries_[at].value != kNone) at = (at + 1) & mask_;
+    entries_[at] = {number, value};
+    return true;
+  }
+  /// Removes a live id, and says what it was added with; kNone of another.
+  std::uint32_t take(std::uint64_t number) {
+    auto at = place(number);
+    for (; entries_[at].number != number || entries_[at].value == kNone; at = (at + 1) & mask_) {
+      if (entries_[at].value == kNone) return kNone;
+    }
+    const auto value = entries_[at].value;
+    remove_at(at);
+    return value;
+  }
+
   std::size_t live() const noexcept { return count_ + texts_.size(); }
   void clear();
 
@@ -53,6 +78,17 @@ class LiveIds {
   }
   std::uint32_t find_text(const Id& id) const;
   void note_used(std::uint64_t number);
+  /// What follows and would not be found over the gap moves into it.
+  void remove_at(std::size_t gap) {
+    --count_;
+    for (auto next = (gap + 1) & mask_; entries_[next].value != kNone; next = (next + 1) & mask_) {
+      const auto home = place(entries_[next].number);
+      if (((next - home) & mask_) < ((next - gap) & mask_)) continue;
+      entries_[gap] = entries_[next];
+      gap = next;
+    }
+    entries_[gap].value = kNone;
+  }
   void grow();
 
   std::vector<Entry> entries_;

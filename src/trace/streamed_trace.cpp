@@ -6,8 +6,8 @@
 namespace emm::trace {
 namespace {
 
-constexpr std::size_t kWindow = std::size_t{1} << 15;
-constexpr std::size_t kShare = std::size_t{1} << 12;  ///< Events that are handed over at once.
+constexpr std::size_t kWindow = std::size_t{1} << 14;
+constexpr std::size_t kShare = std::size_t{1} << 11;  ///< Events that are handed over at once.
 
 }  // namespace
 

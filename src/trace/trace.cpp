@@ -142,6 +142,10 @@ Status Trace::on_operation(const Operation& operation) {
     event.line = operation.line;
     event.time_ns = operation.has(time_ns) ? operation.time_ns : kNoTime;
     if (operation.has(Member::size)) event.size = operation.size;
+    if (window_ != nullptr && !building_->any_seq && take_plain(operation, event)) {
+      if (window_->second_pass) events_.push(event);
+      return {};
+    }
     if (auto placed = number_id(operation, event); !placed)
       return fault(operation.line, placed.error());
   } else {

@@ -172,6 +172,7 @@ class Trace final : public OperationSink {
   std::string slot_name(std::uint32_t number) const;
   Status needs_all(const Operation& operation, std::string_view why);
   Status look_at_stream(const Operation& operation, const Event& event);
+  bool take_plain(const Operation& operation, Event& event);
   Status judge_next(const Operation& operation, Event& event);
   Error made_again(const Event& event, std::string_view name) const;
   Error is_unmade(const Event& event, std::string_view name) const;

@@ -54,16 +54,7 @@ std::uint32_t Trace::Window::make(const Id& id) {
     return 0;
   }
   found = Found::live;
-  std::uint32_t slot = 0;
-  if (!ended.empty() && ended.front().first + events < count) {
-    constexpr std::size_t kAhead = 8;
-    if (ended.size() > kAhead) __builtin_prefetch(&slots[ended[kAhead].second], 1);
-    slot = ended.front().second;
-    ended.pop_front();
-  } else {
-    slot = slots_used++;
-    if (slot == slots.size()) slots.emplace_back();
-  }
+  const auto slot = take_slot();
   auto& made = slots[slot];
   made.number = id.number;
   if (!id.is_number()) {
@@ -77,7 +68,7 @@ std::uint32_t Trace::Window::make(const Id& id) {
 
 void Trace::Window::end(const Id& id, std::uint32_t slot) {
   ids.remove(id);
-  ended.emplace_back(count, slot);
+  ended.push({.event = count, .slot = slot});
 }
 
 void Trace::keep_window(std::size_t events) { window_ = std::make_unique<Window>(events); }
@@ -190,6 +181,57 @@ Error Trace::is_not_deferred(const Event& event) const {
               contexts_[index(event.context)].name.empty()
                   ? std::string("its context")
                   : text::format("context {}", contexts_[index(event.context)].name));
+}
+
+/// Does what place() and judge_next() do for the next event, where it is like one before it and
+/// nothing is wrong with it: most of a long trace is. False where it has done nothing.
+bool Trace::take_plain(const Operation& operation, Event& event) {
+  auto& window = *window_;
+  if (!operation.id.is_number()) return false;
+  const auto place = index(event.context);
+  if (event.op == Op::memalloc) {
+    if (event.has(event_flag::backing) || event.outcomes != 0 || place >= window.live_there.size())
+      return false;
+    const auto slot_number = window.take_slot();
+    if (!window.ids.add_next(operation.id.number, slot_number)) {
+      window.give_back(slot_number);
+      return false;
+    }
+    auto& slot = window.slots[slot_number];
+    if (slot.text != nullptr) slot.text.reset();
+    slot.number = operation.id.number;
+    slot.made_at = ++window.count;
+    slot.line = event.line;
+    slot.site = event.site;
+    slot.process = 0;
+    slot.context = event.context;
+    slot.op = event.op;
+    slot.backing = slot.failed = false;
+    ++window.live_there[place];
+    peak_live_ = std::max(peak_live_, ++window.live);
+    event.id = static_cast<AllocId>(slot_number);
+  } else {
+    if (event.has(event_flag::backing) || window.any_reset) return false;
+    const auto slot_number = window.ids.take(operation.id.number);
+    if (slot_number == LiveIds::kNone) return false;
+    auto& slot = window.slots[slot_number];
+    if (event.has(event_flag::follows)) {
+      event.context = slot.context;
+      event.flags ^= event_flag::follows;
+    }
+    if (!slot.failed) {
+      --window.live_there[slot.place()];
+      --window.live;
+    }
+    window.ended.push({.event = ++window.count, .slot = slot_number});
+    event.id = static_cast<AllocId>(slot_number);
+  }
+  if (operation.has(Member::time_ns)) {
+    if (!window.start) window.start = operation.time_ns;
+    window.last_time = operation.time_ns < *window.start ? 0 : operation.time_ns - *window.start;
+  }
+  event.time_ns = window.last_time;
+  return true;
 }
 
 /// Does at once for the next event what judge() and settle_times() do for all.

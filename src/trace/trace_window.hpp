@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +27,38 @@ struct Trace::Window {
     bool backing = false, failed = false;
     std::size_t place() const noexcept;  ///< Context and process.
   };
+  /// A queue of slots.
+  class EndedSlots {
+   public:
+    struct Ended {
+      std::uint64_t event = 0;
+      std::uint32_t slot = 0;
+    };
+    bool empty() const noexcept { return begin_ == end_; }
+    std::size_t size() const noexcept { return end_ - begin_; }
+    const Ended& operator[](std::size_t at) const noexcept {
+      return ring_[(begin_ + at) & (ring_.size() - 1)];
+    }
+    void pop() noexcept { ++begin_; }
+    void put_back(const Ended& ended) noexcept { ring_[--begin_ & (ring_.size() - 1)] = ended; }
+    void push(const Ended& ended) {
+      if (size() == ring_.size()) grow();
+      ring_[end_++ & (ring_.size() - 1)] = ended;
+    }
+    void clear() noexcept { begin_ = end_ = 0; }
+
+   private:
+    void grow() {
+      std::vector<Ended> ring(ring_.size() * 2);
+      for (std::size_t i = 0; i < size(); ++i) ring[i] = (*this)[i];
+      end_ = size();
+      begin_ = 0;
+      ring_ = std::move(ring);
+    }
+    std::vector<Ended> ring_ = std::vector<Ended>(1024);
+    std::size_t begin_ = 0, end_ = 0;
+  };
+
   /// What of the trace does not fit into a window.
   bool several_streams = false, needs_memory = false;
 
@@ -39,7 +70,7 @@ struct Trace::Window {
   std::uint32_t slots_used = 1;
   /// The slots that are free, in the order in which their ids ended, and at which event. Those
   /// that ended before the window are nobody's any more.
-  std::deque<std::pair<std::uint64_t, std::uint32_t>> ended;
+  EndedSlots ended;
   enum class Found : std::uint8_t { live, unmade, over, again } found = Found::live;
   std::vector<Found> uses_found;
   std::optional<StreamId> only_stream;
@@ -59,6 +90,26 @@ struct Trace::Window {
   void rewind();
   std::uint32_t look_up(const Id& id, Found& how) const;
   std::uint32_t make(const Id& id);
+  /// A slot that is nobody's.
+  std::uint32_t take_slot() {
+    if (!ended.empty() && ended[0].event + events < count) {
+      constexpr std::size_t kAhead = 8;
+      if (ended.size() > kAhead) __builtin_prefetch(&slots[ended[kAhead].slot], 1);
+      const auto slot = ended[0].slot;
+      ended.pop();
+      return slot;
+    }
+    if (slots_used == slots.size()) slots.emplace_back();
+    return slots_used++;
+  }
+  /// The slot that was taken last, for whoever takes one next.
+  void give_back(std::uint32_t slot) {
+    if (slot + 1 == slots_used) {
+      --slots_used;
+    } else {
+      ended.put_back({.event = 0, .slot = slot});
+    }
+  }
   void end(const Id& id, std::uint32_t slot);
 };
 

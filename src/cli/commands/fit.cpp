@@ -63,13 +63,15 @@ class FitRun final : public CommandRun {
     const auto deadline = deadline_.time();
     if (!deadline) return deadline.error();
     const bool as_recorded = manager_.name() == "recorded";
+    if (as_recorded && together_)
+      return fail(Errc::usage, "--together: expected another manager than recorded");
+    if (!paths_.empty()) trace_.path = paths_.front();
     auto manager = as_recorded ? recorded_manager(trace_) : manager_.find(*deadline);
     if (!manager) return std::move(manager).error();
     handle_interrupts();
     if (together_) return fit_together(console, *deadline);
     if (paths_.size() != 1 || !against_.empty())
       return fail(Errc::usage, "fit of {} traces: expected one, or --together", paths_.size());
-    trace_.path = paths_.front();
     const auto named = manager_.spec();
     ModelRecording recording(named.value_or(""));
     const auto models = static_cast<bool>(recording);
