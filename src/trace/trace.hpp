@@ -104,7 +104,8 @@ class Trace final : public OperationSink {
 
   const std::string& source() const noexcept { return source_; }
   const Header& header() const noexcept { return header_; }
-  /// Can the event be looked at? All of a whole trace; of a window, what it has now.
+  /// Can the event be looked at? All of a whole trace; of a window, while it is read for the second
+  /// time, what was not let go: which that is its reader knows.
   bool holds(std::size_t index) const noexcept {
     return window_ == nullptr ? index < events_.size() : in_window(index);
   }
