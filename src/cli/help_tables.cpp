@@ -59,8 +59,8 @@ struct Examples {
 };
 constexpr Examples kExamples[] = {
     {"record",
-     {{"emmctl record -o run.jsonl -- ./program", "Records a program from its start to its end."},
-      {"emmctl record -o 'run.%p.jsonl' --duration 60s -- python train.py",
+     {{"emmctl record -o run.emmb -- ./program", "Records a program from its start to its end."},
+      {"emmctl record -o 'run.%p.emmb' --duration 60s -- python train.py",
        "Records each process of it for a minute."}}},
     {"run",
      {{"emmctl run --capacity 8GiB -- ./program", "Lets the program see 8 GiB."},
@@ -107,6 +107,10 @@ constexpr Examples kExamples[] = {
        "Shows what each reserves and fails."},
       {"emmctl compare run.jsonl --manager pool --baseline saved.json --fail-if 'reserved > 1.02x'",
        "Exits with 1 where the pool reserves more than it did."}}},
+    {"sweep",
+     {{"emmctl sweep -o out --trace 'ranks/*.jsonl' --manager pool --manager async",
+       "Replays each trace on each manager."},
+      {"emmctl sweep -o out --csv out.csv", "Resumes it, and writes a table."}}},
     {"adversary",
      {{"emmctl adversary worst.jsonl --manager pool --trials 50 --requests 100",
        "Looks for a trace that makes the pool waste memory."},
@@ -171,7 +175,7 @@ std::vector<PageExample> examples_of(std::string_view command) {
 const std::vector<CommandGroup>& command_groups() {
   static const std::vector<CommandGroup> all = {
       {"Ask about a run",
-       {"explain", "tune", "fit", "inspect", "ranks", "diff", "compare", "replay"}},
+       {"explain", "tune", "fit", "inspect", "ranks", "diff", "compare", "sweep", "replay"}},
       {"Make, change and check traces", {"record", "run", "convert", "check", "generate"}},
       {"Look at them", {"report", "view", "top"}},
       {"Judge a manager", {"conformance", "plugin", "minimize", "adversary"}},

@@ -214,6 +214,7 @@ class RecordedManager final : public HostOnlyManager {
   /// trace has another one there, as in a second pass.
   const Step* next(Op op, const std::string& id) noexcept {
     if (steps_ == nullptr) return nullptr;
+    if (at_ == steps_->size()) at_ = 0;  // another pass
     while (at_ < steps_->size()) {
       const auto& step = (*steps_)[at_];
       if (step.op != Op::memalloc && step.op != Op::free) {
@@ -237,6 +238,7 @@ class RecordedManager final : public HostOnlyManager {
     Status done;
     switch (step.op) {
       case Op::pool_create: {
+        if (pools_.count(step.name) != 0) break;  // of the pass before
         const auto pool = driver().mem_pool_create(step.size);
         if (pool) {
           pools_[step.name] = *pool;
@@ -258,6 +260,7 @@ class RecordedManager final : public HostOnlyManager {
         break;
       }
       case Op::address_reserve: {
+        if (ranges_.count(step.name) != 0) break;
         const auto range = driver().mem_address_reserve(step.size, step.align);
         if (range) {
           ranges_[step.name] = {.at = *range, .size = step.size, .mapped = {}};
@@ -280,6 +283,10 @@ class RecordedManager final : public HostOnlyManager {
         if (range == ranges_.end() || memory == by_id_.end()) break;
         const auto at = range->second.at + step.offset;
         if (step.op == Op::mem_map) {
+          if (const auto before = range->second.mapped.find(step.offset);
+              before != range->second.mapped.end()) {
+            (void)driver().mem_unmap(at, before->second);
+          }
           done = driver().mem_map(at, step.size, 0, {live_.at(memory->second).address});
           if (done) range->second.mapped[step.offset] = step.size;
         } else {

@@ -20,6 +20,7 @@
 #include "log/writer.hpp"
 #include "replay/engine.hpp"
 #include "report/page.hpp"
+#include "sweep/folder.hpp"
 #include "trial/remedies.hpp"
 #include "trial/tune.hpp"
 
@@ -112,8 +113,8 @@ report::Origin origin_of(std::string title) {
 
 void ReportInputs::offer(Arguments& arguments) {
   arguments.inputs("INPUT", paths_, "",
-                   "Traces and recordings in any format of `emmctl list formats`, and what other "
-                   "commands wrote with --json; any mix of them");
+                   "Traces and recordings in any format of `emmctl list formats`, what other "
+                   "commands wrote with --json, and folders of sweeps; any mix of them");
   arguments.list("--manager", managers_, "NAME|FILE[:key=value,...]",
                  "Replay each trace on this manager too, and show what it reserved; repeatable");
   arguments.text("--device", device_, "DEVICE", "The device of these replays, as replay takes it");
@@ -125,6 +126,38 @@ void ReportInputs::offer(Arguments& arguments) {
                  "For recordings of PyTorch: also what other settings of its allocator would do, "
                  "as tune says it; done by itself where requests were refused");
   arguments.text("--title", title_, "TEXT", "The page's title (that of the first input)");
+}
+
+Result<std::vector<std::string>> ReportInputs::inputs() const {
+  std::vector<std::string> out;
+  for (const auto& path : paths_) {
+    if (!sweep::Folder::is_one(path)) {
+      out.push_back(path);
+      continue;
+    }
+    const sweep::Folder folder(path);
+    const auto cells = folder.read_plan();
+    if (!cells) return cells.error();
+    const auto before = out.size();
+    for (const auto& cell : *cells) {
+      if (folder.is_done(cell.id)) out.push_back(folder.cell_path(cell.id));
+    }
+    if (out.size() == before)
+      return fail(Errc::usage, "{}: expected a sweep of which a cell is done", path);
+  }
+  return out;
+}
+
+Result<std::string> ReportInputs::table() const {
+  auto out = sweep::csv_header();
+  for (const auto& path : paths_) {
+    if (!sweep::Folder::is_one(path)) continue;
+    const sweep::Folder folder(path);
+    const auto cells = folder.read_plan();
+    if (!cells) return cells.error();
+    out += sweep::csv_rows(folder, *cells);
+  }
+  return out;
 }
 
 Result<std::string> ReportInputs::page(Console& console) const {
@@ -140,7 +173,9 @@ Result<std::string> ReportInputs::page(Console& console) const {
 
   std::vector<report::Part> traces, results;
   std::vector<std::string> names;
-  for (const auto& path : paths_) {
+  const auto paths = inputs();
+  if (!paths) return paths.error();
+  for (const auto& path : *paths) {
     names.push_back(path.substr(path.rfind('/') + 1));
     auto result =
         path == "-" ? Result<std::optional<format::JsonValue>>(std::nullopt) : read_result(path);

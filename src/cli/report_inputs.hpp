@@ -19,9 +19,14 @@ class ReportInputs {
   /// The page of all inputs. Errors are those of the first input that cannot be read.
   Result<std::string> page(Console& console) const;
 
+  /// A row of each cell of the sweeps among the inputs, under a header.
+  Result<std::string> table() const;
+
   const std::vector<std::string>& paths() const noexcept { return paths_; }
 
  private:
+  /// The inputs, with the cells of a sweep that are done in place of its folder.
+  Result<std::vector<std::string>> inputs() const;
   /// What could be done about the first refused request of a recording of PyTorch, into `part`.
   Status advise(Console& console, const inspect::Recording& recording,
                 const inspect::Lifetimes& lifetimes,

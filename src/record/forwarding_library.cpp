@@ -209,6 +209,8 @@ std::string forwarding_library(const std::string& soname, const std::string& rec
       {DT_RELAENT, sizeof(Elf64_Rela)},
       {DT_INIT, init_at},
       {DT_FLAGS, DF_BIND_NOW},
+      // A program that unloads the driver and loads it again would find the real one, which stays.
+      {DT_FLAGS_1, DF_1_NODELETE},
       {DT_NULL, 0},
   };
   for (const auto& [tag, value] : dynamic) {

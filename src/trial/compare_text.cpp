@@ -146,10 +146,9 @@ Rows rows(const Comparison& comparison, const std::optional<RecordedPeak>& recor
             : beside  ? "ns here"
                       : "ns/event",
             "first",
-            text::format("{}{}", beside ? "ns here/" : "over ",
-                         comparison.contestants.front().manager.size() <= kNameInHead
-                             ? std::string_view(comparison.contestants.front().manager)
-                             : "first"),
+            text::format("over {}", comparison.contestants.front().manager.size() <= kNameInHead
+                                        ? std::string_view(comparison.contestants.front().manager)
+                                        : "1st"),
             "reserved"}};
   if (one_device) {
     out[0].emplace_back("/live");

@@ -3,7 +3,7 @@
 
 A line "    $ command" of an indented block is run by bash; the lines below it are what it must print, in this order, where
 "..." stands for any lines, and inside of a line for any words. A line "    emmctl ..." is run too, and must be no mistake in usage. All commands of a file run in
-one folder, which has the tree's traces, `oom.pickle`, `run.jsonl` and `gpt2.jsonl.gz`, with the program on the path.
+one folder, which has the tree's traces, `oom.pickle`, `run.jsonl`, `run.emmb` and `gpt2.jsonl.gz`, with the program on the path.
 
 Where a command has a word in capitals, or a program after `--`, nothing can be run: each of its options must then be known.
 The same holds of the commands inside of sentences. The examples of `--help` are run as those of the docs, two of each command.
@@ -98,7 +98,15 @@ class Docs:
         (folder / "oom.pickle").write_bytes(gzip.decompress((self.root / "tests/golden/inputs/torch_oom.pickle.gz").read_bytes()))
         for name in ("run.jsonl", "train.jsonl", "service.4711.jsonl"):
             shutil.copy(self.root / "tests/golden/inputs/training.jsonl", folder / name)
+            compact = (folder / name).with_suffix(".emmb")
+            subprocess.run([self.emmctl, "convert", folder / name, compact], check=True, stderr=subprocess.DEVNULL)
         shutil.copy(self.root / "traces/basics/pool_reuse.json", folder / "trace.json")
+        fleet = self.root / "tests/golden/inputs/fleet"
+        shutil.copy(fleet / "before.jsonl", folder / "before.jsonl")
+        shutil.copy(fleet / "layer.jsonl", folder / "after.jsonl")
+        (folder / "ranks").mkdir()
+        for rank in range(3):
+            shutil.copy(fleet / f"rank{rank}.jsonl", folder / f"ranks/rank{rank}.jsonl")
 
     def help_examples(self):
         """(command, the words of its help) of each example; a command that has not two is said with no example."""

@@ -28,6 +28,7 @@ COMMANDS = {
     "inspect": ["in.json"],
     "explain": ["in.json", "--capacity", "1GiB"],
     "ranks": ["in.json", "in.json"],
+    "sweep": ["-o", "swept", "--trace", "in.json", "--status"],
     "diff": ["in.json", "in.json"],
     "fit": ["in.json", "--manager", "cudart"],
     "tune": ["in.json", "--jobs", "1"],

@@ -357,8 +357,15 @@ int until_killed(const char* path, int count) {
 }
 
 /// A service: it holds memory, says so, and allocates and frees until its standard input ends.
-int serve() {
+/// Counts in `path`, where one is given, what it did.
+int serve(const char* path) {
   begin();
+  std::atomic<std::uint64_t> nowhere{0};
+  auto* done = &nowhere;
+  if (const int file = path != nullptr ? ::open(path, O_RDWR) : -1; file >= 0) {
+    done = static_cast<std::atomic<std::uint64_t>*>(
+        mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+  }
   constexpr std::size_t kMiB = std::size_t{1} << 20;
   Address held[3] = {}, range = 0;
   for (auto& one : held) MUST(alloc(&one, 3 * kMiB));
@@ -376,10 +383,33 @@ int serve() {
     auto& one = held[1 + i % 2];
     MUST(free_(one));
     MUST(alloc(&one, kMiB * (1 + i % 3)));
+    done->fetch_add(1);
   }
   MUST(unmap(range, 2 * kMiB));
   MUST(unreserve(range, 4 * kMiB));
   return 6;
+}
+
+}  // namespace
+
+[[gnu::noinline, gnu::visibility("default")]] void load_table(std::size_t size) {
+  Address made = 0;
+  MUST(alloc(&made, size));
+  asm volatile("");  // so that the call above is no jump
+}
+
+namespace {
+
+/// Loads a table each time, frees what else it takes, and forgets the tables.
+int leaks() {
+  begin();
+  for (int i = 0; i < 4; ++i) {
+    Address work = 0;
+    MUST(alloc(&work, std::size_t{24} << 20));
+    load_table(std::size_t{2} << 20);
+    MUST(free_(work));
+  }
+  return 0;
 }
 
 }  // namespace
@@ -464,7 +494,8 @@ int main(int argc, char** argv) {
   if (what == "graphs") return graphs();
   if (what == "race") return race();
   if (what == "sites") return sites();
-  if (what == "serve") return serve();
+  if (what == "leaks") return leaks();
+  if (what == "serve") return serve(argc > 2 ? argv[2] : nullptr);
   if (what == "two_devices") return two_devices();
   if (what == "exchange") return exchange(number(2), number(3));
   if (what == "until_killed") return until_killed(argv[2], number(3));
@@ -505,6 +536,27 @@ int main(int argc, char** argv) {
     some_calls(10);
     execl("/proc/self/exe", argv[0], "some", "20", nullptr);
     return 96;
+  }
+  if (what == "unload") {  // a thread ends, and a child begins, after the driver was unloaded
+    using Init = Code (*)(unsigned);
+    using Retain = Code (*)(Handle*, int);
+    using Set = Code (*)(Handle);
+    using Alloc = Code (*)(Address*, std::size_t);
+    for (int i = 0; i < 3; ++i) {
+      std::thread([] {
+        void* const loaded = dlopen("libcuda.so.1", RTLD_NOW);
+        Handle context = 0;
+        Address made = 0;
+        MUST(reinterpret_cast<Init>(dlsym(loaded, "cuInit"))(0));
+        MUST(reinterpret_cast<Retain>(dlsym(loaded, "cuDevicePrimaryCtxRetain"))(&context, 0));
+        MUST(reinterpret_cast<Set>(dlsym(loaded, "cuCtxSetCurrent"))(context));
+        MUST(reinterpret_cast<Alloc>(dlsym(loaded, "cuMemAlloc_v2"))(&made, 4096));
+        dlclose(loaded);
+      }).join();
+      if (fork() == 0) std::_Exit(0);
+      wait(nullptr);
+    }
+    return 0;
   }
   if (what == "abort") {
     begin();

@@ -4,12 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 #pragma GCC visibility push(default)
 extern "C" {
 using Code = int;
-int cuInit(unsigned) { return 0; }
+// A driver loads what this names; before the forwarding library none is to be seen.
+int cuInit(unsigned) { return std::getenv("CUDA_INJECTION64_PATH") != nullptr ? 999 : 0; }
 Code cuDriverGetVersion(int* version) { return *version = 13000, 0; }
 Code cuDeviceGetCount(int* count) { return *count = 1, 0; }
 Code cuDeviceGet(int* device, int ordinal) { return *device = ordinal, 0; }

@@ -90,12 +90,21 @@ def every_kind(bench):
     for manager in ("pool", "default", "async"):
         bench.emmctl("replay", "run.jsonl", "--manager", manager, "--device", "sim")
     bench.emmctl("inspect", "run.jsonl")
+    bench.record("every_kind", code=7, out="run.emmb")
+    bench.emmctl("convert", "run.emmb", "back.jsonl")
+    expect([o["op"] for o in bench.operations("back.jsonl")], [o["op"] for o in operations], "the compact form")
     # Made again as they were: the same refusal, and nothing that the program did not do.
     again = json.loads(bench.emmctl("replay", "run.jsonl", "--manager", "recorded", "--device", "sim", "--json", "-",
                                     EMM_STANDIN_LOG="").stdout)
     expect(again["failures"], 0, "failures of --manager recorded")
     expect([again["outcomes"][which] for which in ("fails_fails", "worked_fails", "fails_works")], [1, 0, 0], "outcomes")
     expect(again["hazards"], 0, "hazards")
+    twice = bench.emmctl("replay", "run.jsonl", "--manager", "recorded", "--device", "sim", "--repeat", 3, "--json", "-")
+    expect([json.loads(twice.stdout)[what] for what in ("failures", "hazards")], [0, 0], "three passes")
+    compared = bench.emmctl("compare", "run.jsonl", "--manager", "recorded", "--manager", "pool", "--device", "sim").stdout
+    expect("recorded" in compared and "served" in compared, True, compared)
+    fit = bench.emmctl("fit", "run.jsonl", "--manager", "recorded", "--as-recorded").stdout
+    expect(fit.startswith("recorded serves"), True, fit)
 
 
 def repeated(bench, name="run.jsonl"):
@@ -212,6 +221,8 @@ def endings(bench):
             continue
         expect(sum(o["op"] in ("memalloc", "free") for o in bench.trace()[1:]), calls, what)
         (bench.folder / "run.jsonl").unlink()
+    bench.record("unload")
+    expect(sum(o["op"] == "memalloc" for o in bench.trace()[1:]), 3, "calls of a driver that is loaded three times")
     kills(bench, 25)
 
 
@@ -308,8 +319,10 @@ def limits(bench):
 
 def signals(bench):
     """A service is recorded for as long as a signal says, with what it held before, while it runs on."""
+    counter = bench.folder / "counter"
+    counter.write_bytes(bytes(4096))
     process = subprocess.Popen([bench.options.emmctl, "record", "-o", "run.jsonl", "--on-signal", "USR1", "--",
-                                bench.options.client, "serve"], env=bench.environment, cwd=bench.folder, text=True,
+                                bench.options.client, "serve", "counter"], env=bench.environment, cwd=bench.folder, text=True,
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     expect("kill -USR1 %d" % process.pid in process.stderr.readline(), True, "how to begin")
     expect(process.stdout.readline(), "ready\n", "standard output")
@@ -317,7 +330,9 @@ def signals(bench):
     for window in (1, 2):
         process.send_signal(signal.SIGUSR1)
         expect(process.stderr.readline(), "emmctl: recording\n", "standard error")
-        time.sleep(0.1)
+        begun = int.from_bytes(counter.read_bytes()[:8], "little")
+        while int.from_bytes(counter.read_bytes()[:8], "little") < begun + 20 and process.poll() is None:
+            time.sleep(0.01)
         process.send_signal(signal.SIGUSR1)
         said = process.stderr.readline()
         expect("next: emmctl inspect run.jsonl" in said, True, said)
@@ -386,6 +401,11 @@ def sites(bench):
     expect(len(frames_of(bench, "one.jsonl", "memalloc")), 1, "stacks of one frame")
     bench.record("exchange", 8, 2000, options=("--stacks", "native"), out="threads.jsonl")
     bench.sound("threads.jsonl")
+    # A ring overwrites definitions, and they are made again.
+    bench.record("some", 60000, options=("--stacks", "native", "--max-file-size", "1MiB"), out="ring.jsonl")
+    made = sum(o["op"] == "memalloc" for o in bench.operations("ring.jsonl"))
+    named = sum(frames_of(bench, "ring.jsonl", "memalloc").values())
+    expect(named >= made * 3 // 4, True, "%d of %d calls in a ring have a stack" % (named, made))
     bench.record("fork_first", options=("--stacks", "native"), out="forks.%p.jsonl")
     for name in bench.folder.glob("forks.*.jsonl"):
         expect(sum(frames_of(bench, name, "memalloc").values()) >= 20, True, name)
@@ -497,6 +517,13 @@ def levels(bench):
     expect(set(freed) >= {None, "reset"}, True, "what caused the frees: %r" % freed)
     bench.emmctl("replay", "both.jsonl", "--manager", "pool", "--device", "sim")
     bench.emmctl("inspect", "both.jsonl")
+    # The calls beneath are those that our own manager of that profile makes for the same requests.
+    if bench.options.cuda:
+        theirs, ours = bench.folder / "program.log", bench.folder / "replay.log"
+        bench.emmctl("record", "-o", "logged.jsonl", "--level", "both", *run, EMM_STANDIN_LOG=str(theirs))
+        bench.emmctl("replay", "logged.jsonl", "--manager", "default:profile=numba", "--device", "cuda", EMM_STANDIN_LOG=str(ours))
+        expect(len(memory_calls(theirs)) > 8, True, "calls that are compared")
+        expect(memory_calls(ours), memory_calls(theirs), "calls of default:profile=numba")
 
     (bench.folder / "fork.py").write_text(PYTHON_FORK)
     bench.emmctl("record", "-o", "fork.%p.jsonl", "--level", "request", "--", sys.executable, "fork.py")
@@ -557,6 +584,7 @@ def cupti(bench):
     bench.record("some", 10, out="alone.jsonl", options=("--through", "cupti"), **there)
     bench.record("some", 10, out="not.jsonl", options=("--through", "forwarding"), **there)
     expect((bench.folder / "not.jsonl").exists(), False, "a trace of what was not seen")
+    bench.record("cost", 1, 2, out="noop.jsonl", LD_LIBRARY_PATH=str(bench.options.noop))
     for words, variables in (("libcupti.so was not found", {"EMM_CUPTI": "/nonexistent"}),
                              ("libcupti.so is old", {"EMM_FAKE_CUPTI_VERSION": "8"}),
                              ("another tool has subscribed", {"EMM_FAKE_CUPTI_SUBSCRIBE": "39"}),
@@ -564,6 +592,50 @@ def cupti(bench):
         done = bench.record("some", 10, out="none.jsonl", **dict(there, **variables))
         expect((words in done.stderr, done.stderr.count("CUPTI does not record")), (True, 1), done.stderr)
         expect("nothing was recorded" in done.stderr, True, done.stderr)
+
+
+TRAIN = """import numpy as np
+from numba import cuda
+
+weights = cuda.device_array(16 << 20, np.uint8)
+batches = [cuda.device_array(12 << 20, np.uint8) for _ in range(5)]
+"""
+
+
+def docs(bench):
+    """What docs/recording.md shows from nothing to an answer is what its commands print, of three programs."""
+    try:
+        import numba.cuda  # noqa: F401
+    except ImportError:
+        print("skipped: no Numba")
+        return 77
+    sys.path.insert(0, str(HERE.parent / "cli"))
+    sys.dont_write_bytecode = True
+    import docs_test
+    for name, arguments in (("leaks", "leaks"), ("service", "serve")):
+        (bench.folder / name).write_text("#!/bin/sh\nexec %s %s\n" % (bench.options.client, arguments))
+        (bench.folder / name).chmod(0o755)
+    (bench.folder / "train.py").write_text(TRAIN)
+    os.symlink(sys.executable, bench.folder / "python")
+    environment = dict(bench.environment, PATH="%s:%s:%s" % (bench.options.emmctl.parent, bench.folder, os.environ["PATH"]))
+    environment.pop("NUMBA_CUDA_DRIVER", None)
+    text = (HERE.parent.parent / "docs" / "recording.md").read_text()
+    found = 0
+    for command, shown in docs_test.examples(text[text.index("## From nothing"):text.index("**What did the driver")]):
+        found += 1
+        device = "sim:capacity=%s" % ("1GiB" if "emmctl run" in command else "64MiB")
+        # The service ends when its input does.
+        done = subprocess.run(["bash", "-c", "(sleep 1.5) | (%s)" % command.replace("60s", "500ms")], cwd=bench.folder, text=True,
+                              env=dict(environment, EMM_STANDIN_DEVICE=device), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        printed = [line for line in done.stdout.splitlines() if line.strip()]
+        line = docs_test.missing(shown, printed)
+        if line is not None:
+            fail("%s does not print: %s\nbut:\n%s" % (command, line, done.stdout))
+    expect(found, 4, "commands")
+    less = subprocess.run(["bash", "-c", "emmctl run --capacity 75MiB -- python train.py"], cwd=bench.folder, text=True,
+                          env=dict(environment, EMM_STANDIN_DEVICE="sim:capacity=1GiB"), stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT)
+    expect((less.returncode, "CUDA_ERROR_OUT_OF_MEMORY" in less.stdout), (1, True), less.stdout)
 
 
 def gate(bench):
@@ -630,7 +702,7 @@ def cost(bench):
         print("--stacks native --stack-depth %s: %s ns a call" % (depth, done.stdout.strip()))
 
 
-CASES = {case.__name__: case for case in (every_kind, graphs, order, kills, again, devices, threads, endings, processes, limits, signals, sites, levels, cupti, gate, numba, cost)}
+CASES = {case.__name__: case for case in (every_kind, graphs, order, kills, again, devices, threads, endings, processes, limits, signals, sites, levels, cupti, docs, gate, numba, cost)}
 
 
 def main():
@@ -638,6 +710,7 @@ def main():
     parser.add_argument("case", choices=CASES)
     for name in ("emmctl", "client", "standin", "noop", "cupti"):
         parser.add_argument("--" + name, type=pathlib.Path, required=True)
+    parser.add_argument("--cuda", action="store_true", help="emmctl has the cuda device")
     options = parser.parse_args()
     bench = Bench(options)
     result = CASES[options.case](bench) or 0

@@ -292,11 +292,12 @@ def check_results_of_a_trace(folder):
     again.mkdir()
     (again / GPT2.name).write_bytes(GPT2.read_bytes())
     emmctl("replay", GPT2, "--device", "sim:capacity=5GiB", "--manager", "pool", "--json", folder / "of.json")
-    emmctl("report", GPT2, again / GPT2.name, folder / "of.json", "-o", page)
+    emmctl("compare", GPT2, "--device", "sim", "--capacity", "5GiB", "--capacity", "8GiB", "--manager", "pool", "--json", folder / "set.json")
+    emmctl("report", GPT2, again / GPT2.name, folder / "of.json", folder / "set.json", "-o", page)
     failure = json.loads((folder / "of.json").read_text())["first_failure"]
     with Browser() as browser:
         browser.open(page)
-        expect_same(browser.run("emmctl.state.marks.map(mark => mark.event)"), [failure["event"]], "the failure of the replay is marked")
+        expect_same(browser.run("emmctl.state.marks.map(mark => mark.event)"), [failure["event"]] * 2, "the failures of the replay and of the comparison are marked")
         expect("capacity in the replays" in browser.run("emmctl.state.levels.map(level => level.name)"), "the capacity of the replay is drawn")
         expect("pool failed" in browser.run("document.getElementById('failure').innerText"), "the failure is told")
         expect_same(browser.run("[...document.getElementById('trace').options].map(option => option.textContent)"), [f"torch/{GPT2.name}", f"again/{GPT2.name}"], "names of the traces")

@@ -104,5 +104,15 @@ TEST(ToJunit, HasACaseForWhatEachManagerServesAndForEachCondition) {
       << junit;
 }
 
+TEST(RecordedPeak, BelowABoundSaysWhy) {
+  const RecordedPeak waits{.name = "as recorded", .bytes = 150};
+  const RecordedPeak refused{.name = "as recorded", .bytes = 90, .refused = true};
+
+  EXPECT_EQ(waits.below(200, 100), Below::waits) << "less than the no-wait need, not than was live";
+  EXPECT_EQ(waits.below(150, 100), std::nullopt);
+  EXPECT_EQ(waits.below(160, 160), Below::not_counted);
+  EXPECT_EQ(refused.below(100, 100), Below::not_served);
+}
+
 }  // namespace
 }  // namespace emm::trial

@@ -6,6 +6,7 @@
 #include "cli/command.hpp"
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
+#include "cli/recorded_manager.hpp"
 #include "emm/manager_entry.hpp"
 #include "format/file_bytes.hpp"
 #include "format/json_value.hpp"
@@ -99,6 +100,10 @@ class Compare final : public CommandRun {
     const auto deadline = deadline_.time();
     if (!deadline) return deadline.error();
     for (const auto& spec : managers_) {
+      if (spec == "recorded") {  // each trace has its own
+        managers.emplace_back();
+        continue;
+      }
       auto manager = choose_manager(spec, {}, *deadline);
       if (!manager) return std::move(manager).error();
       managers.push_back(std::move(*manager));
@@ -128,8 +133,15 @@ class Compare final : public CommandRun {
     handle_interrupts();
     All all;
     for (const auto& path : paths_) {
-      auto loaded = load_trace(console, {.path = path, .format = from_, .partial = partial_});
+      const TraceArgument trace{.path = path, .format = from_, .partial = partial_};
+      auto loaded = load_trace(console, trace);
       if (!loaded) return std::move(loaded).error();
+      for (std::size_t i = 0; i < managers_.size(); ++i) {
+        if (managers_[i] != "recorded") continue;
+        auto recorded = recorded_manager(trace);
+        if (!recorded) return std::move(recorded).error();
+        managers[i] = std::move(*recorded);
+      }
       for (const auto& device : *devices) {
         if (auto compared =
                 compare_one(console, *loaded, managers, device, *percent, *time_ns, all);

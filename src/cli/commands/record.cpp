@@ -183,8 +183,8 @@ class RecordProgram final : public CommandRun {
     arguments.program("PROGRAM", program_,
                       "The program and its arguments, best after --: it runs as itself");
     arguments.text("-o,--output", output_, "FILE",
-                   "The trace: .json is one document, else JSON Lines; .gz and .zst pack; %p is "
-                   "the number of the process");
+                   "The trace: .emmb is compact, .json one document, else JSON Lines; .gz and .zst "
+                   "pack; %p is the number of the process");
     arguments.text("--duration", duration_, "TIME",
                    "Records so long, writes the trace, and lets the program run on");
     arguments.text("--on-signal", signal_, "SIGNAL",

@@ -13,6 +13,7 @@ class MakeReport final : public CommandRun {
   explicit MakeReport(Arguments& arguments) {
     inputs_.offer(arguments);
     arguments.output("-o,--output", output_, "Where the page goes");
+    arguments.output("--csv", csv_, "Writes a row of each cell of the sweeps among the inputs");
     arguments.footer(
         "The page is one file that needs no network. It shows memory over time, what was live at "
         "any event and where, failures, comparisons and verdicts. docs/report.md describes it. "
@@ -20,6 +21,11 @@ class MakeReport final : public CommandRun {
   }
 
   Result<ExitCode> run(Console& console) override {
+    if (!csv_.empty()) {
+      const auto table = inputs_.table();
+      if (!table) return table.error();
+      if (auto written = console.write(csv_, *table); !written) return written.error();
+    }
     auto page = inputs_.page(console);
     if (!page) return std::move(page).error();
     if (auto written = console.write(output_, *page); !written) return written.error();
@@ -28,7 +34,7 @@ class MakeReport final : public CommandRun {
 
  private:
   ReportInputs inputs_;
-  std::string output_ = "report.html";
+  std::string output_ = "report.html", csv_;
 };
 
 }  // namespace

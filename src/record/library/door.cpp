@@ -2,6 +2,7 @@
 // the loader and from cuGetProcAddress.
 #include <dlfcn.h>
 #include <elf.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -76,8 +77,36 @@ Function real_function(int index) noexcept {
               self.context_known = false, __VA_ARGS__)
 #include "record/library/wrapped.def"
 
+/// Where this library stands before the driver, the driver need not load the recorder for CUPTI:
+/// for as long as one lives the variable that names it is called otherwise. Children have it as it
+/// was. A change of one letter takes no lock, as setenv() does.
+class WithoutInjection {
+ public:
+  WithoutInjection() noexcept {
+    constexpr const char* kVariable = "CUDA_INJECTION64_PATH=";
+    for (char** at = environ; at != nullptr && *at != nullptr; ++at) {
+      if (std::strncmp(*at, kVariable, std::strlen(kVariable)) == 0 &&
+          std::strstr(*at, "libemm-record.so") != nullptr) {
+        hidden_ = *at;
+      }
+    }
+    if (hidden_ != nullptr) *hidden_ = '_';
+  }
+  ~WithoutInjection() {
+    if (hidden_ != nullptr) *hidden_ = 'C';
+  }
+  WithoutInjection(const WithoutInjection&) = delete;
+  WithoutInjection& operator=(const WithoutInjection&) = delete;
+
+ private:
+  char* hidden_ = nullptr;
+};
+
 Code wrap_cuInit(unsigned flags) {
-  const auto code = real_function<Code (*)(unsigned)>(w_cuInit)(flags);
+  const auto code = [&] {
+    const WithoutInjection without;
+    return real_function<Code (*)(unsigned)>(w_cuInit)(flags);
+  }();
   if (code == 0) describe_devices();
   return code;
 }

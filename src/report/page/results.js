@@ -17,6 +17,7 @@ function nameShortly(traces) {
 
 /** The replays of a trace that other commands wrote: [{manager, from, summary}]. */
 const replayResults = (about, results) => results.flatMap(({path, content}) => {
+  if (content.comparisons) return replayResults(about, content.comparisons.map(each => ({path, content: each})));
   if (content.trace !== about.inspect.trace) return [];
   if (content.schema.startsWith('emmctl.replay/')) return [{manager: content.manager, from: path, summary: content}];
   if (content.schema.startsWith('emmctl.compare/')) return content.managers.filter(each => !each.cut_off).map(each => ({manager: each.manager, from: path, summary: {...each, device: content.device}}));

@@ -1,0 +1,172 @@
+#include "sweep/matrix.hpp"
+
+#include <filesystem>
+#include <set>
+
+#include "base/text.hpp"
+#include "format/file_bytes.hpp"
+#include "format/json_value.hpp"
+
+namespace emm::sweep {
+namespace {
+
+constexpr std::size_t kCellsMost = 1'000'000;
+
+struct Takes {
+  std::string_view command;
+  bool manager, capacity, device;
+};
+constexpr Takes kTakes[] = {{"replay", true, true, true},
+                            {"fit", true, false, false},
+                            {"compare", true, true, true},
+                            {"tune", false, true, false}};
+
+/// The manager with one more option of its own.
+std::string with_setting(const std::string& manager, const std::string& setting) {
+  if (setting.empty()) return manager;
+  const auto name = manager.substr(manager.rfind('/') + 1);
+  return manager + (name.find(':') == std::string::npos ? ':' : ',') + setting;
+}
+
+const std::vector<std::string>& or_one(const std::vector<std::string>& values) {
+  static const std::vector<std::string> one{""};
+  return values.empty() ? one : values;
+}
+
+}  // namespace
+
+Status Matrix::add_file(const std::string& path) {
+  const auto text = format::file_bytes(path, nullptr);
+  if (!text) return text.error();
+  const auto json = format::parse_json(*text, path);
+  if (!json) return json.error();
+  if (json->type != format::JsonValue::Type::object)
+    return fail(Errc::parse_error, "{}: expected an object with the lists of a sweep", path);
+  for (const auto& [key, at, value] : json->members) {
+    if (key == "schema") continue;
+    if (key == "command") {
+      command = std::string(value.as_string().value_or(""));
+      continue;
+    }
+    auto* list = key == "traces"       ? &traces
+                 : key == "managers"   ? &managers
+                 : key == "settings"   ? &settings
+                 : key == "capacities" ? &capacities
+                 : key == "devices"    ? &devices
+                 : key == "options"    ? &options
+                                       : nullptr;
+    if (list == nullptr) {
+      return fail(Errc::parse_error,
+                  "{}: \"{}\": expected one of command, traces, managers, settings, capacities, "
+                  "devices and options",
+                  path, key);
+    }
+    for (const auto& each : value.elements) {
+      if (const auto word = each.as_string()) {
+        list->emplace_back(*word);
+      } else if (const auto number = each.as_u64()) {
+        list->push_back(text::format("{}", *number));
+      } else {
+        return fail(Errc::parse_error, "{}: \"{}\": expected a list of texts", path, key);
+      }
+    }
+    if (value.type != format::JsonValue::Type::array)
+      return fail(Errc::parse_error, "{}: \"{}\": expected a list of texts", path, key);
+  }
+  return {};
+}
+
+std::string id_of(const std::vector<std::string>& command) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  const auto add = [&](unsigned char byte) { hash = (hash ^ byte) * 0x100000001b3; };
+  for (const auto& word : command) {
+    for (const char c : word) add(static_cast<unsigned char>(c));
+    add(0);
+  }
+  hash ^= hash >> 32;
+  hash *= 0x9e3779b97f4a7c15;
+  hash ^= hash >> 29;
+  std::string id;
+  for (int shift = 60; shift >= 0; shift -= 4) id += "0123456789abcdef"[(hash >> shift) & 15];
+  return id;
+}
+
+Result<std::vector<Cell>> cells_of(const Matrix& matrix, const std::vector<std::string>& paths) {
+  const auto name = matrix.command.empty() ? std::string("replay") : matrix.command;
+  const Takes* takes = nullptr;
+  for (const auto& each : kTakes) {
+    if (each.command == name) takes = &each;
+  }
+  if (takes == nullptr)
+    return fail(Errc::usage, "a sweep of {}: expected replay, fit, compare or tune", name);
+  const auto refuses = [&](bool takes_it, const std::vector<std::string>& values,
+                           std::string_view what) -> Status {
+    if (takes_it || values.empty()) return {};
+    return fail(Errc::usage, "a sweep of {} with {}: expected none, as it takes none", name, what);
+  };
+  for (const auto& refused : {refuses(takes->manager, matrix.managers, "managers"),
+                              refuses(takes->manager, matrix.settings, "settings"),
+                              refuses(takes->capacity, matrix.capacities, "capacities"),
+                              refuses(takes->device, matrix.devices, "devices")}) {
+    if (!refused) return refused.error();
+  }
+  if (!matrix.settings.empty() && matrix.managers.empty())
+    return fail(Errc::usage, "a sweep with settings: expected the managers whose they are");
+  const auto count = static_cast<double>(paths.size()) *
+                     static_cast<double>(or_one(matrix.managers).size()) *
+                     static_cast<double>(or_one(matrix.settings).size()) *
+                     static_cast<double>(or_one(matrix.capacities).size()) *
+                     static_cast<double>(or_one(matrix.devices).size());
+  if (paths.empty()) return fail(Errc::usage, "a sweep without traces: expected at least one");
+  if (count > static_cast<double>(kCellsMost))
+    return fail(Errc::usage, "a sweep of more than {} cells: expected fewer", kCellsMost);
+  std::vector<Cell> cells;
+  std::set<std::string> known;
+  for (const auto& path : paths) {
+    std::error_code error;
+    const auto whole = std::filesystem::absolute(path, error).lexically_normal().string();
+    for (const auto& manager : or_one(matrix.managers)) {
+      for (const auto& setting : or_one(matrix.settings)) {
+        for (const auto& capacity : or_one(matrix.capacities)) {
+          for (const auto& device : or_one(matrix.devices)) {
+            Cell cell{.id = {},
+                      .trace = path,
+                      .manager = manager,
+                      .setting = setting,
+                      .capacity = capacity,
+                      .device = device,
+                      .command = {name, error ? path : whole}};
+            if (!manager.empty()) {
+              cell.command.emplace_back("--manager");
+              cell.command.push_back(with_setting(manager, setting));
+            }
+            if (!device.empty()) {
+              cell.command.emplace_back("--device");
+              // Both options would be one too many.
+              const auto options = device.find(':');
+              const auto with = !capacity.empty() && device.starts_with("sim");
+              cell.command.push_back(
+                  with
+                      ? text::format("sim:capacity={}{}{}", capacity,
+                                     options == std::string::npos ? "" : ",",
+                                     options == std::string::npos ? "" : device.substr(options + 1))
+                      : device);
+            } else if (takes->device) {
+              cell.command.emplace_back("--device");
+              cell.command.push_back(capacity.empty() ? "sim" : "sim:capacity=" + capacity);
+            } else if (!capacity.empty()) {
+              cell.command.emplace_back("--capacity");
+              cell.command.push_back(capacity);
+            }
+            cell.command.insert(cell.command.end(), matrix.options.begin(), matrix.options.end());
+            cell.id = id_of(cell.command);
+            if (known.insert(cell.id).second) cells.push_back(std::move(cell));
+          }
+        }
+      }
+    }
+  }
+  return cells;
+}
+
+}  // namespace emm::sweep

@@ -1,0 +1,158 @@
+#include "sweep/slurm.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "base/text.hpp"
+#include "sweep/run_cells.hpp"
+
+namespace emm::sweep {
+namespace {
+
+constexpr std::uint64_t kArrayMost = 1000;  // tasks; Slurm's own default is 1,001
+constexpr std::uint64_t kChunkLeast = 8;    // a task takes seconds to begin, a cell less to run
+
+std::string quoted(const std::string& word) {
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? "'\\''" : std::string(1, c);
+  return out + "'";
+}
+
+Result<std::string> said_by(const std::vector<std::string>& command) {
+  auto said = ask(command);
+  if (!said) return said.error();
+  if (said->status != 0) {
+    return fail(Errc::io_error, "{} failed with {}: {}", command.front(), said->status,
+                text::printable(text::trim(said->err), 300));
+  }
+  return std::move(said->out);
+}
+
+/// The tasks that Slurm has of each of our jobs: "0", "1", ... by job.
+Result<std::map<std::string, std::set<std::string>>> tasks_of(const std::vector<Batch>& batches) {
+  std::map<std::string, std::set<std::string>> out;
+  if (std::all_of(batches.begin(), batches.end(),
+                  [](const Batch& batch) { return batch.job.empty(); }))
+    return out;
+  const auto listed = said_by({"squeue", "--noheader", "--array", "--format=%F %K %T"});
+  if (!listed) return listed.error();
+  for (std::string_view rest = *listed; !rest.empty();) {
+    const auto end = rest.find('\n');
+    const auto line = rest.substr(0, end);
+    rest = end == std::string_view::npos ? std::string_view() : rest.substr(end + 1);
+    const auto job = line.find(' ');
+    if (job == std::string_view::npos) continue;
+    const auto task = line.find(' ', job + 1);
+    const auto state = task == std::string_view::npos ? "" : line.substr(task + 1);
+    // What ends does no more cells; its task may be queued again under the same number.
+    if (state.starts_with("CANCEL") || state.starts_with("FAIL") || state.starts_with("COMPLETED"))
+      continue;
+    out[std::string(line.substr(0, job))].insert(std::string(line.substr(job + 1, task - job - 1)));
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> submit(const Folder& folder, const std::vector<Cell>& cells,
+                                        const SlurmOptions& options) {
+  const auto chunk =
+      options.chunk != 0
+          ? options.chunk
+          : std::max<std::uint64_t>(kChunkLeast, (cells.size() + kArrayMost - 1) / kArrayMost);
+  std::vector<std::vector<std::string>> parts;
+  for (const auto& cell : cells) {
+    if (parts.empty() || parts.back().size() >= chunk) parts.emplace_back();
+    parts.back().push_back(cell.id);
+  }
+  std::error_code error;
+  const auto whole = std::filesystem::absolute(folder.path(), error).lexically_normal().string();
+  std::vector<std::string> jobs;
+  for (std::size_t from = 0; from < parts.size(); from += kArrayMost) {
+    const auto to = std::min<std::size_t>(parts.size(), from + kArrayMost);
+    const auto batch = folder.add_batch({parts.begin() + static_cast<std::ptrdiff_t>(from),
+                                         parts.begin() + static_cast<std::ptrdiff_t>(to)});
+    if (!batch) return batch.error();
+    const auto script = folder.batch_path(*batch) + ".sh";
+    {
+      std::ofstream file(script);
+      file << "#!/bin/sh\nexec " << options.container << (options.container.empty() ? "" : " ")
+           << quoted(options.program) << " sweep -o " << quoted(whole) << " --part " << *batch
+           << ":\"$SLURM_ARRAY_TASK_ID\" --tries " << options.tries << " --jobs " << options.jobs
+           << '\n';
+      if (!file.flush()) return fail(Errc::io_error, "cannot write {}", script);
+    }
+    std::vector<std::string> command{"sbatch",
+                                     "--parsable",
+                                     "--requeue",
+                                     "--job-name=emmctl",
+                                     "--output=" + whole + "/logs/%A_%a.txt",
+                                     text::format("--array=0-{}", to - from - 1)};
+    command.insert(command.end(), options.sbatch.begin(), options.sbatch.end());
+    command.push_back(script);
+    const auto said = said_by(command);
+    if (!said) return said.error();
+    // "12" or "12;cluster"
+    const auto job = std::string(text::trim(std::string_view(*said).substr(0, said->find(';'))));
+    if (auto kept = folder.set_job(*batch, job); !kept) return kept.error();
+    jobs.push_back(job);
+  }
+  return jobs;
+}
+
+Result<std::vector<std::string>> running(const Folder& folder) {
+  const auto batches = folder.batches();
+  const auto tasks = tasks_of(batches);
+  if (!tasks) return tasks.error();
+  std::vector<std::string> out;
+  for (const auto& batch : batches) {
+    const auto found = tasks->find(batch.job);
+    if (batch.job.empty() || found == tasks->end()) continue;
+    for (const auto& task : found->second) {
+      const auto number = text::to_u64(task);
+      if (!number || *number >= batch.parts.size()) continue;
+      const auto& part = batch.parts[static_cast<std::size_t>(*number)];
+      out.insert(out.end(), part.begin(), part.end());
+    }
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+Result<std::uint64_t> cancel(const Folder& folder) {
+  const auto batches = folder.batches();
+  const auto tasks = tasks_of(batches);
+  if (!tasks) return tasks.error();
+  std::uint64_t count = 0;
+  for (const auto& batch : batches) {
+    if (batch.job.empty() || tasks->find(batch.job) == tasks->end()) continue;
+    if (const auto said = said_by({"scancel", batch.job}); !said) return said.error();
+    ++count;
+  }
+  return count;
+}
+
+Result<std::vector<Cell>> part_of(const Folder& folder, const std::vector<Cell>& cells,
+                                  const std::string& part) {
+  const auto colon = part.find(':');
+  const auto number = colon == std::string::npos
+                          ? std::nullopt
+                          : text::to_u64(std::string_view(part).substr(colon + 1));
+  for (const auto& batch : folder.batches()) {
+    if (!number || batch.name != part.substr(0, colon) || *number >= batch.parts.size()) continue;
+    std::map<std::string, const Cell*> known;
+    for (const auto& cell : cells) known[cell.id] = &cell;
+    std::vector<Cell> out;
+    // A cell that the matrix no longer has is left out.
+    for (const auto& id : batch.parts[static_cast<std::size_t>(*number)]) {
+      if (const auto found = known.find(id); found != known.end()) out.push_back(*found->second);
+    }
+    return out;
+  }
+  return fail(Errc::usage, "--part {}: expected BATCH:TASK of {}/batches", part, folder.path());
+}
+
+}  // namespace emm::sweep

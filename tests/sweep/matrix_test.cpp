@@ -1,0 +1,124 @@
+#include "sweep/matrix.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "sweep/folder.hpp"
+
+namespace emm::sweep {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string words_of(const Cell& cell) {
+  std::string out;
+  for (const auto& word : cell.command) out += (out.empty() ? "" : " ") + word;
+  return out;
+}
+
+class SweepFolder : public testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = fs::path(testing::TempDir()) / "emm_sweep_folder";
+    fs::remove_all(path_);
+    ASSERT_TRUE(folder().make());
+  }
+  void TearDown() override { fs::remove_all(path_); }
+  Folder folder() const { return Folder(path_.string()); }
+
+  fs::path path_;
+};
+
+TEST(Matrix, HasACellOfEachTraceManagerSettingAndCapacity) {
+  const Matrix matrix{.command = "replay",
+                      .traces = {},
+                      .managers = {"pool", "./a.so:x=1"},
+                      .settings = {"", "y=2"},
+                      .capacities = {"1GiB"},
+                      .devices = {"sim:seed=3"},
+                      .options = {"--verify"}};
+
+  const auto cells = cells_of(matrix, {"/t/a", "/t/b"});
+
+  ASSERT_TRUE(cells);
+  ASSERT_EQ(cells->size(), 8u);
+  EXPECT_EQ(words_of((*cells)[0]),
+            "replay /t/a --manager pool --device sim:capacity=1GiB,seed=3 --verify");
+  EXPECT_EQ(words_of((*cells)[3]),
+            "replay /t/a --manager ./a.so:x=1,y=2 --device sim:capacity=1GiB,seed=3 --verify");
+  EXPECT_NE((*cells)[0].id, (*cells)[1].id);
+}
+
+TEST(Matrix, TheSameCellOfAnotherMatrixHasTheSameId) {
+  Matrix matrix{.command = "replay", .traces = {}, .managers = {"pool"}};
+  const auto before = cells_of(matrix, {"/t/a"});
+  matrix.managers = {"async", "pool", "pool"};
+
+  const auto after = cells_of(matrix, {"/t/b", "/t/a"});
+
+  ASSERT_TRUE(before && after);
+  ASSERT_EQ(after->size(), 4u) << "a manager that is named twice is one";
+  EXPECT_EQ((*after)[3].id, (*before)[0].id);
+}
+
+TEST(Matrix, SaysWhatACommandDoesNotTake) {
+  EXPECT_FALSE(cells_of({.command = "fit",
+                         .traces = {},
+                         .managers = {"pool"},
+                         .settings = {},
+                         .capacities = {"1GiB"}},
+                        {"/t/a"}));
+  EXPECT_FALSE(cells_of({.command = "tune", .traces = {}, .managers = {"pool"}}, {"/t/a"}));
+  EXPECT_FALSE(cells_of({.command = "list"}, {"/t/a"}));
+  EXPECT_FALSE(cells_of({.command = "replay"}, {}));
+}
+
+TEST_F(SweepFolder, KeepsThePlan) {
+  const auto cells =
+      cells_of({.command = "fit", .traces = {}, .managers = {"pool", "a \"b\""}}, {"/t/a"});
+  ASSERT_TRUE(cells);
+  ASSERT_TRUE(folder().write_plan("fit", *cells));
+
+  const auto read = folder().read_plan();
+
+  ASSERT_TRUE(read);
+  ASSERT_EQ(read->size(), 2u);
+  EXPECT_EQ((*read)[1].command, (*cells)[1].command);
+}
+
+TEST_F(SweepFolder, ACellIsPendingUntilItIsDoneOrHasFailedOften) {
+  const auto cells =
+      cells_of({.command = "fit", .traces = {}, .managers = {"a", "b", "c"}}, {"/t/a"});
+  ASSERT_TRUE(cells);
+  std::ofstream(folder().cell_path((*cells)[0].id)) << "{}";
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(folder().add_failure((*cells)[1].id, "exit 2: no\n"));
+
+  const auto todo = pending(*cells, folder().attempts(), 2);
+  const auto progress = progress_of(folder(), *cells, 2, {});
+
+  ASSERT_EQ(todo.size(), 1u);
+  EXPECT_EQ(todo[0].id, (*cells)[2].id);
+  EXPECT_EQ(progress.done, 1u);
+  EXPECT_EQ(progress.failed, 1u);
+  EXPECT_EQ(progress.failures[0].second, "exit 2: no");
+  EXPECT_EQ(pending(*cells, folder().attempts(), 3).size(), 2u) << "more tries are told";
+}
+
+TEST_F(SweepFolder, BatchesHaveNamesOfTheirOwn) {
+  const auto first = folder().add_batch({{"a", "b"}, {"c"}});
+  const auto second = folder().add_batch({{"d"}});
+  ASSERT_TRUE(first && second);
+  ASSERT_TRUE(folder().set_job(*second, "41"));
+
+  const auto batches = folder().batches();
+
+  ASSERT_EQ(batches.size(), 2u);
+  EXPECT_EQ(batches[0].parts, (std::vector<std::vector<std::string>>{{"a", "b"}, {"c"}}));
+  EXPECT_EQ(batches[0].job, "");
+  EXPECT_EQ(batches[1].job, "41");
+}
+
+}  // namespace
+}  // namespace emm::sweep

@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""A sweep on a real Slurm, in a folder of its own on the loopback: slurm.py EMMCTL INPUTS
+
+Three nodes, as processes. A thousand cells, a task that is killed, an array that is cancelled, a matrix that is resumed
+larger: each cell is there exactly once. Exit code 77 where slurmctld, slurmd or munged is not installed, or this is not root.
+"""
+import collections
+import csv
+import io
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+EMMCTL, INPUTS = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
+PROGRAMS = ["slurmctld", "slurmd", "munged", "sbatch", "squeue", "scancel", "sinfo", "unshare"]
+NODES = 3
+CONFIGURATION = """
+ClusterName=mini
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+SlurmdUser=root
+SlurmctldPort={port}
+AuthType=auth/munge
+AuthInfo=socket={d}/munge/sock,cred_expire=5
+CredType=cred/munge
+StateSaveLocation={d}/state
+SlurmdSpoolDir={d}/spool/%n
+SlurmctldPidFile={d}/run/ctld.pid
+SlurmdPidFile={d}/run/slurmd.%n.pid
+SlurmctldLogFile={d}/log/ctld.log
+SlurmdLogFile={d}/log/slurmd.%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SchedulerParameters=bf_interval=1,sched_interval=1,sched_min_interval=1,batch_sched_delay=0
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/filetxt
+JobCompLoc={d}/log/jobcomp.txt
+MpiDefault=none
+ReturnToService=2
+SlurmdTimeout=2
+MessageTimeout=2
+KillWait=2
+MailProg=/bin/true
+SlurmdParameters=config_overrides
+CommunicationParameters=NoAddrCache,NoCtldInAddrAny,NoInAddrAny
+NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port={first}-{last} CPUs=2 RealMemory=1000
+PartitionName=main Nodes=ALL Default=YES
+"""
+
+
+def expect(what, condition):
+    if not condition:
+        raise SystemExit(f"slurm.py: {what}")
+
+
+class Slurm:
+    """Daemons that end with the block."""
+
+    def __init__(self, folder):
+        self.folder, self.running = folder, {}
+        for part in ("munge", "state", "spool", "run", "log"):
+            (folder / part).mkdir(mode=0o755)
+        os.chmod(folder, 0o755)
+        ports = self.free_ports(NODES + 1)
+        self.configuration = folder / "slurm.conf"
+        self.configuration.write_text(CONFIGURATION.format(
+            host=socket.gethostname().split(".")[0], d=folder, port=ports[0], first=ports[1], last=ports[-1], nodes=NODES))
+        os.environ["SLURM_CONF"] = str(self.configuration)
+
+    @staticmethod
+    def free_ports(count):
+        """That many ports in a row that nobody listens on."""
+        for first in range(23000 + os.getpid() % 997 * 8, 60000, count):
+            taken = []
+            try:
+                for port in range(first, first + count):
+                    taken.append(socket.socket())
+                    taken[-1].bind(("127.0.0.1", port))
+                return list(range(first, first + count))
+            except OSError:
+                continue
+            finally:
+                for each in taken:
+                    each.close()
+        raise SystemExit("slurm.py: no free ports")
+
+    def start(self, name, *command):
+        out = open(self.folder / "log" / f"{name}.out", "wb")
+        self.running[name] = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
+
+    def start_node(self, node):
+        self.start(node, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "slurmd", "-D", "-N", node, "-f",
+                   self.configuration)
+
+    def kill(self, name):
+        each = self.running.pop(name)
+        each.send_signal(signal.SIGKILL)  # unshare ignores SIGTERM
+        each.wait()
+
+    def __enter__(self):
+        munge = self.folder / "munge"
+        key = munge / "key"
+        key.write_bytes(os.urandom(1024))
+        key.chmod(0o600)
+        self.start("munged", "munged", "-F", f"--key-file={key}", f"--socket={munge}/sock", f"--pid-file={munge}/pid",
+                   f"--seed-file={munge}/seed", f"--log-file={munge}/log", "--force")
+        self.wait_for("munged", lambda: (munge / "sock").exists())
+        self.start("slurmctld", "slurmctld", "-D", "-c", "-i", "-f", self.configuration)
+        for node in range(1, NODES + 1):
+            self.start_node(f"n{node}")
+        self.wait_for("nodes", lambda: self.idle() == NODES)
+        return self
+
+    def __exit__(self, *_):
+        for name in reversed(list(self.running)):
+            self.kill(name)
+
+    def idle(self):
+        found = subprocess.run(["sinfo", "-h", "-N", "-t", "idle", "-o", "%N"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        return len(found.stdout.split())
+
+    def wait_for(self, what, ready, seconds=60):
+        for _ in range(seconds * 10):
+            if ready():
+                return
+            time.sleep(0.1)
+        logs = "\n".join(f"{p.name}: {p.read_text(errors='replace')[-600:]}" for p in sorted((self.folder / "log").iterdir()))
+        raise SystemExit(f"slurm.py: waited for {what} in vain\n{logs}")
+
+
+def sweep(folder, *more, capacities):
+    command = [str(EMMCTL), "sweep", "-o", str(folder), "--engine", "slurm"]
+    for trace in ("training.jsonl", "slabs.jsonl", "served.jsonl", "state.jsonl", "ranks.jsonl"):
+        command += ["--trace", str(INPUTS / trace)]
+    for manager in ("pool", "cudart", "default", "async"):
+        command += ["--manager", manager]
+    for capacity in capacities:
+        command += ["--capacity", f"{capacity}MiB"]
+    return command + list(more)
+
+
+def tasks():
+    found = subprocess.run(["squeue", "-h", "-r", "-o", "%t"], stdout=subprocess.PIPE, check=True)
+    return collections.Counter(found.stdout.decode().split())
+
+
+def done_in(folder):
+    return len([each for each in (folder / "cells").iterdir() if each.name.endswith(".json") and not each.name.startswith(".")])
+
+
+def rows_of(folder):
+    csv_text = subprocess.run([EMMCTL, "sweep", "-o", folder, "--status", "--csv", "-"], stdout=subprocess.PIPE).stdout.decode()
+    return list(csv.DictReader(io.StringIO(csv_text)))
+
+
+def main():
+    if os.geteuid() != 0 or not all(shutil.which(each) for each in PROGRAMS):
+        print(f"skipped: wants root, and {', '.join(PROGRAMS)}")
+        return 77
+    with tempfile.TemporaryDirectory() as made, Slurm(pathlib.Path(made)) as slurm:
+        began = time.monotonic()
+        folder = pathlib.Path(made) / "out"
+        capacities = range(40, 90)  # 5 traces x 4 managers x 50: a thousand cells
+        told = ["--chunk", "50", "--sbatch=--cpus-per-task=2", "--sbatch=--time=10", "--jobs", "2"]
+
+        # An array that is cancelled: what is done stays, and nothing is left in the queue.
+        done = subprocess.run(sweep(folder, *told, capacities=capacities), stderr=subprocess.PIPE)
+        expect(f"exit {done.returncode}, not 3: {done.stderr}", done.returncode == 3)
+        slurm.wait_for("cells", lambda: done_in(folder) > 20)
+        again = subprocess.run(sweep(folder, *told, capacities=capacities), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        expect("what is in the queue is submitted twice", b"submitted" not in again.stderr)
+        subprocess.run([EMMCTL, "sweep", "-o", folder, "--cancel"], check=True)
+        slurm.wait_for("the cancelled array", lambda: not tasks())
+        kept = {each: each.stat().st_mtime_ns for each in (folder / "cells").glob("[!.]*.json")}
+        expect(f"{len(kept)} cells before the end", 20 < len(kept) < 1000)
+
+        # Resumed; a task is killed, and a node dies.
+        subprocess.run(sweep(folder, *told, capacities=capacities), stderr=subprocess.DEVNULL)
+        slurm.wait_for("running tasks", lambda: tasks()["R"] > 0)
+        running = subprocess.run(["squeue", "-h", "-r", "-t", "R", "-o", "%A"], stdout=subprocess.PIPE, check=True).stdout.split()
+        subprocess.run(["scancel", "--signal=KILL", "--full", running[0]], check=True)
+        slurm.kill("n2")
+        time.sleep(1)
+        slurm.start_node("n2")
+        subprocess.run([EMMCTL, "sweep", "-o", folder, "--engine", "slurm", "--wait", *told], check=True)
+        rows = rows_of(folder)
+        expect("not a thousand cells", len(rows) == 1000 and len({row["cell"] for row in rows}) == 1000)
+        expect("a cell is not done", all(row["state"] == "done" for row in rows))
+        expect("what was done was done again", all(each.stat().st_mtime_ns == at for each, at in kept.items()))
+        for each in (folder / "cells").glob("*.json"):
+            expect(f"{each} is no replay", json.loads(each.read_text())["schema"] == "emmctl.replay/1")
+
+        # A larger matrix, with cells that fail: these are named, the rest is done.
+        done = subprocess.run(sweep(folder, *told, "--wait", "--manager", "no-such-manager", capacities=range(40, 91)),
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        expect(f"exit {done.returncode}, not 1", done.returncode == 1)
+        states = collections.Counter(row["state"] for row in rows_of(folder))
+        expect(f"{states}", states == {"done": 1020, "failed": 255})
+        expect("a task was in the queue at the end", not tasks())
+        print(f"1,000 cells cancelled, killed and resumed, then 1,275, in {time.monotonic() - began:.0f} s: each once")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
