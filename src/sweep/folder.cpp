@@ -75,6 +75,18 @@ constexpr std::string_view kFigures[] = {
 
 }  // namespace
 
+namespace {
+
+/// What the command of a cell wrote; nothing where it cannot be read.
+std::optional<format::JsonValue> answer_of(const Folder& folder, const Cell& cell) {
+  const auto text = format::file_bytes(folder.cell_path(cell.id), nullptr);
+  if (!text) return std::nullopt;
+  auto value = format::parse_json(*text, cell.id);
+  return value ? std::optional(std::move(*value)) : std::nullopt;
+}
+
+}  // namespace
+
 bool Folder::is_one(const std::string& path) {
   std::error_code error;
   return fs::is_regular_file(path + "/sweep.jsonl", error);
@@ -359,18 +371,40 @@ std::string csv_rows(const Folder& folder, const std::vector<Cell>& cells) {
                                  : "to do",
                         in_csv(cell.trace), in_csv(cell.manager), in_csv(cell.setting),
                         in_csv(cell.capacity), in_csv(cell.device), in_csv(cell.command.front()));
-    std::optional<format::JsonValue> json;
-    if (done) {
-      if (const auto text = format::file_bytes(folder.cell_path(cell.id), nullptr)) {
-        if (auto value = format::parse_json(*text, cell.id)) json = std::move(*value);
-      }
-    }
+    const auto json = done ? answer_of(folder, cell) : std::nullopt;
     for (const auto name : kFigures) {
       out += ',';
       if (json) out += in_csv(figure(*json, name));
     }
     out += '\n';
   }
+  return out;
+}
+
+std::string to_page(const Folder& folder, const std::vector<Cell>& cells) {
+  std::string out;
+  format::JsonWriter json(out);
+  json.begin_object()
+      .member("schema", "emmctl.sweep/1")
+      .member("folder", folder.path())
+      .key("cells")
+      .begin_array();
+  for (const auto& cell : cells) {
+    json.begin_object()
+        .member("trace", cell.trace)
+        .member("manager", cell.manager)
+        .member("setting", cell.setting)
+        .member("capacity", cell.capacity)
+        .member("device", cell.device);
+    const auto answer = folder.is_done(cell.id) ? answer_of(folder, cell) : std::nullopt;
+    json.member("done", answer.has_value());
+    for (const auto name : kFigures) {
+      const auto value = answer ? figure(*answer, name) : std::string();
+      if (const auto number = text::to_u64(value)) json.member(name, *number);
+    }
+    json.end_object();
+  }
+  json.end_array().end_object();
   return out;
 }
 
