@@ -34,6 +34,7 @@ class DriverLayout {
     const auto base = room_for(length);
     bases_[base] = length;
     lowest_ = std::min(lowest_, base);
+    if (base >= highest_) highest_ = base + length;
     is_bounded_ = true;
     regions_.push_back({base, length, {{base, size}}});
     return base;
@@ -122,7 +123,8 @@ class DriverLayout {
       if (begin <= end && end - begin >= length + kRegion) break;
       end = region->first;
     }
-    return end - length;
+    // Ranges of addresses may lie so low that nothing fits below them: then above all.
+    return end < length ? round(highest_, kRegion) : end - length;
   }
 
   std::uint64_t highest_, lowest_ = highest_;

@@ -5,6 +5,7 @@
 #include "base/text.hpp"
 #include "cli/both.hpp"
 #include "format/json_writer.hpp"
+#include "trace/compact/reader.hpp"
 #include "trace/exporter.hpp"
 
 namespace emm::cli {
@@ -136,6 +137,45 @@ void offer_all_frames(Arguments& arguments, bool& all_frames) {
                  "Show whole call stacks, with the frames of the allocator and the framework");
 }
 
+namespace {
+
+/// Reads into `to`; what the summary should carry goes to `loaded`, and all to stderr.
+Status read_and_say(Console& console, const trace::Importer& importer, format::ByteSource& source,
+                    trace::OperationSink& to, bool partial, LoadedTrace& loaded) {
+  Watched watching(console, &source, to);
+  auto counts = importer.read(source, watching, {.partial = partial});
+  console.end_progress();
+  if (!counts) return std::move(counts).error();
+  if (watching.not_linear() != 0) {
+    counts->notes.push_back(text::format(
+        "{} allocations are of kind array or physical, and taken as memory like any other",
+        watching.not_linear()));
+  }
+  loaded.importer = &importer;
+  loaded.counts = std::move(*counts);
+  if (importer.name != kTraceFormat) console.say(describe(importer, loaded.counts));
+  for (const auto& note : loaded.counts.notes) {
+    console.say(note);
+    loaded.notes.push_back(note);
+  }
+  return {};
+}
+
+/// A compact file of which an event takes much more room in memory, and which is large.
+bool is_long(const TraceArgument& argument) {
+  constexpr off_t kLong = off_t{24} << 20;  // some ten million operations
+  struct stat of {};
+  if (argument.partial || stat(argument.path.c_str(), &of) != 0 || !S_ISREG(of.st_mode) ||
+      of.st_size < kLong) {
+    return false;
+  }
+  const auto source = format::ByteSource::open(argument.path, &interrupted());
+  const auto prefix = source ? (*source)->peek(16) : Result<std::string_view>(std::string_view());
+  return prefix && trace::is_compact(*prefix);
+}
+
+}  // namespace
+
 Result<LoadedTrace> load_trace(Console& console, const TraceArgument& argument,
                                trace::OperationSink* also) {
   auto source = format::ByteSource::open(argument.path, &interrupted());
@@ -144,26 +184,35 @@ Result<LoadedTrace> load_trace(Console& console, const TraceArgument& argument,
   if (!importer) return std::move(importer).error();
 
   LoadedTrace loaded;
-  loaded.importer = *importer;
   loaded.trace.set_source((*source)->name());
   Both both(loaded.trace, also);
-  Watched watching(console, source->get(),
-                   also != nullptr ? static_cast<trace::OperationSink&>(both) : loaded.trace);
-  auto counts = (*importer)->read(**source, watching, {.partial = argument.partial});
-  console.end_progress();
-  if (!counts) return std::move(counts).error();
-  if (watching.not_linear() != 0) {
-    counts->notes.push_back(text::format(
-        "{} allocations are of kind array or physical, and taken as memory like any other",
-        watching.not_linear()));
-  }
-  loaded.counts = std::move(*counts);
-  if ((*importer)->name != kTraceFormat) console.say(describe(**importer, loaded.counts));
-  for (const auto& note : loaded.counts.notes) {
-    console.say(note);
-    loaded.notes.push_back(note);
-  }
+  auto& to = also != nullptr ? static_cast<trace::OperationSink&>(both) : loaded.trace;
+  auto read = read_and_say(console, **importer, **source, to, argument.partial, loaded);
+  if (!read) return read.error();
   return loaded;
+}
+
+Result<WalkedTrace> walk_trace(Console& console, const TraceArgument& argument, bool may_stream,
+                               trace::OperationSink* also) {
+  WalkedTrace walked;
+  if (may_stream && also == nullptr && is_long(argument)) {
+    auto streamed = trace::StreamedTrace::open(
+        argument.path,
+        [&](format::ByteSource& source, trace::OperationSink& sink) -> Status {
+          auto importer = choose_importer(source, argument.format);
+          if (!importer) return importer.error();
+          return read_and_say(console, **importer, source, sink, false, walked.loaded);
+        },
+        &interrupted());
+    if (!streamed) return std::move(streamed).error();
+    walked.streamed = *std::move(streamed);
+    if (walked.streamed != nullptr) return walked;
+    walked.loaded.notes.clear();
+  }
+  auto loaded = load_trace(console, argument, also);
+  if (!loaded) return std::move(loaded).error();
+  walked.loaded = *std::move(loaded);
+  return walked;
 }
 
 }  // namespace emm::cli

@@ -9,6 +9,7 @@
 #include "cli/console.hpp"
 #include "format/json_writer.hpp"
 #include "trace/importer.hpp"
+#include "trace/streamed_trace.hpp"
 #include "trace/trace.hpp"
 #include "trace/writer.hpp"
 
@@ -41,6 +42,19 @@ struct LoadedTrace {
 /// file's rows.
 /// `also`, where it is given, takes the same operations.
 Result<LoadedTrace> load_trace(Console& console, const TraceArgument& argument,
+                               trace::OperationSink* also = nullptr);
+
+/// The trace that a command walks once, from its beginning to its end.
+struct WalkedTrace {
+  std::unique_ptr<trace::StreamedTrace> streamed;  ///< Null where it is in memory.
+  LoadedTrace loaded;                              ///< Its trace is empty where it streams.
+
+  const trace::Trace& trace() const noexcept {
+    return streamed != nullptr ? streamed->trace() : loaded.trace;
+  }
+};
+/// As load_trace(), but a compact file that is large stays where it is, where `may_stream`.
+Result<WalkedTrace> walk_trace(Console& console, const TraceArgument& argument, bool may_stream,
                                trace::OperationSink* also = nullptr);
 
 /// Passes a trace on to `to`, shows how far it is, and fails with `interrupted` soon after a person

@@ -20,6 +20,7 @@
 #include "cli/command.hpp"
 #include "cli/defaults.hpp"
 #include "cli/page.hpp"
+#include "cli/rank_names.hpp"
 #include "cli/what_is.hpp"
 
 namespace {
@@ -158,16 +159,19 @@ Status name_recording(std::string& path) {
 Status look_at_files(const Cli11Arguments::Files& files) {
   for (const auto& [who, path] : files.inputs) {
     if (path->empty()) continue;
+    if (auto named = name_rank(*path); !named) return named;
     if (auto named = name_recording(*path); !named) return named;
     if (auto apart = run_files::reads(*path, who); !apart) return apart;
   }
   for (const auto& [who, paths] : files.input_lists) {
-    for (const auto& path : *paths) {
+    for (auto& path : *paths) {
+      if (auto named = name_rank(path); !named) return named;
       if (auto apart = run_files::reads(path, who); !apart) return apart;
     }
   }
   for (const auto& [who, path] : files.outputs) {
     if (path->empty()) continue;
+    if (auto named = name_rank(*path); !named) return named;
     if (run_files::descriptor_named(*path) == STDOUT_FILENO) *path = "-";
     if (auto apart = run_files::reserve(*path, who); !apart) return apart;
   }

@@ -65,6 +65,13 @@ class BlockRow {
     at_ += count;
     return std::exchange(size_, size_ + count);
   }
+  /// For a row of which another thread reads while it grows: no place of a block moves for up to
+  /// `count` elements, so that an element may be read once the reader knows that it is there.
+  void keep_blocks(std::size_t count) { blocks_.reserve((count >> Shift) + 1); }
+  /// Gives the blocks that end before `index` to elements to come. They may not be read any more.
+  void release_before(std::size_t index) {
+    for (; released_ < (index >> Shift); ++released_) spare_.push_back(blocks_[released_]);
+  }
   std::uint64_t bytes() const noexcept {
     return (std::uint64_t{blocks_.size()} << Shift) * sizeof(T) +
            blocks_.capacity() * sizeof(blocks_[0]);
@@ -76,6 +83,13 @@ class BlockRow {
       kBlockBytes < PieceBytes ? PieceBytes / kBlockBytes : 1;
 
   void add_block() {
+    if (!spare_.empty()) {
+      blocks_.push_back(spare_.back());
+      spare_.pop_back();
+      at_ = blocks_.back();
+      end_ = at_ + kBlock;
+      return;
+    }
     if (left_ == 0) {
       left_ = std::clamp<std::size_t>(blocks_.size(), 1, kBlocksOfPiece);
       pieces_.emplace_back(left_ * kBlockBytes);
@@ -83,7 +97,8 @@ class BlockRow {
     }
     blocks_.push_back(next_);
     at_ = next_;
-    end_ = next_ += kBlock;
+    next_ += kBlock;
+    end_ = next_;
     --left_;
   }
 
@@ -93,6 +108,8 @@ class BlockRow {
   T* next_ = nullptr;                 // where the next block begins
   std::size_t left_ = 0;              // blocks of the last piece that are not used
   std::size_t size_ = 0;
+  std::vector<T*> spare_;  // blocks that were released
+  std::size_t released_ = 0;
 };
 
 }  // namespace emm::format

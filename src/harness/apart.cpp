@@ -135,7 +135,8 @@ log::Abnormal how_it_ended(const ChildEnd& end, const ApartRun& run) {
     how.event = end.event;
     place = " after the last event";
     if (end.event < run.trace.size()) {
-      how.line = run.trace[end.event].line;
+      // Of a trace that streams, the events were in the other process.
+      how.line = run.trace.holds(end.event) ? run.trace[end.event].line : 0;
       place = how.line == 0 ? text::format(" at event {}", end.event)
                             : text::format(" at event {} (line {})", end.event, how.line);
     }

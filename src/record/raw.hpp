@@ -160,8 +160,9 @@ struct FileHeader {
   } devices[kDevicesMost];
   struct Context {
     std::uint64_t handle;
-    std::uint64_t device;     ///< Its ordinal.
-  } contexts[kContextsMost];  ///< Number 1 is the first.
+    std::uint64_t device;      ///< Its ordinal.
+  } contexts[kContextsMost];   ///< Number 1 is the first.
+  std::uint64_t only_windows;  ///< 1: recording began when a signal said so, if it ever did.
 };
 static_assert(sizeof(FileHeader) <= kHeaderBytes);
 

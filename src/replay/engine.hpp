@@ -41,6 +41,9 @@ struct ReplayOptions {
       nullptr;  ///< Set by a signal handler; ends the run after the current event.
   std::function<void(std::uint64_t done, std::uint64_t total)>
       progress{};  ///< Called every few thousand events.
+  /// Of a trace that streams: called before the events [begin, end) are executed; those before
+  /// `begin` are not looked at again. An error ends the run.
+  std::function<Status(std::size_t begin, std::size_t end)> need{};
   /// Called for each context at the end, with the statistics of its manager, before the memory that
   /// is left is freed.
   std::function<void(const log::Statistics& statistics, std::uint32_t device,

@@ -12,6 +12,7 @@ constexpr std::size_t kHolders = 10;
 struct Holder {
   std::uint64_t size;
   std::uint32_t id;
+  std::uint64_t order = 0;  ///< In which memory was made.
 };
 
 bool makes_what_is_held(const trace::Event& event) noexcept {
@@ -42,21 +43,25 @@ std::vector<log::Holder> Holdings::biggest(const ReplayState& state) const {
     const bool reset =
         index(event.context) < reset_at.size() && at < reset_at[index(event.context)];
     if (!reset && live.slot(event.id) != LiveSet::kNone) {
-      held.push_back({event.size, static_cast<std::uint32_t>(event.id)});
+      held.push_back({.size = event.size, .id = static_cast<std::uint32_t>(event.id)});
     }
   }
   for (const auto slot : state.threads_running ? std::vector<std::uint32_t>() : live.by_id()) {
     if (live[slot].ended) continue;
-    held.push_back({live[slot].size, static_cast<std::uint32_t>(live[slot].id)});
+    held.push_back({.size = live[slot].size, .id = static_cast<std::uint32_t>(live[slot].id)});
   }
   for (const auto& [id, host] : hosts) {
-    if (!host.ended) held.push_back({host.size, id});
+    if (!host.ended) held.push_back({.size = host.size, .id = id});
   }
-  for (const auto& [id, import] : imports) held.push_back({import.size, id});
+  for (const auto& [id, import] : imports) held.push_back({.size = import.size, .id = id});
+  for (auto& one : held) {  // a window gives ids again, and a whole trace in the order of events
+    const auto made = trace.made(AllocId{one.id});
+    one.order = made ? made->event : one.id;
+  }
   const auto count = std::min(held.size(), kHolders);
   std::partial_sort(held.begin(), held.begin() + static_cast<std::ptrdiff_t>(count), held.end(),
                     [](const Holder& a, const Holder& b) {
-                      return a.size != b.size ? a.size > b.size : a.id < b.id;
+                      return a.size != b.size ? a.size > b.size : a.order < b.order;
                     });
   held.resize(count);
 
@@ -67,6 +72,11 @@ std::vector<log::Holder> Holdings::biggest(const ReplayState& state) const {
         {.id = trace.name(AllocId{one.id}), .size = one.size, .line = 0, .frames = {}});
   }
   auto missing = count;
+  for (std::size_t i = 0; i < count && trace.is_window(); ++i, --missing) {
+    const auto made = trace.made(AllocId{held[i].id});
+    holders[i].line = made->line;
+    holders[i].frames = trace.site_frames(made->site);
+  }
   for (auto at = std::min<std::size_t>(state.at + 1, trace.size()); at > 0 && missing > 0; --at) {
     const auto& event = trace[at - 1];
     if (!makes_what_is_held(event)) continue;

@@ -182,7 +182,7 @@ void Judge::add_violation(log::Violation::Kind kind, const std::string& words) {
   if (!summary.first_failure) summary.first_failure = capture(Outcome::ok, words);
   if (summary.violations.size() == kViolationsKept) return;
   const auto at = state_.at;
-  const auto line = at < state_.trace.size() ? state_.trace[at].line : 0;
+  const auto line = state_.trace.holds(at) ? state_.trace[at].line : 0;
   summary.violations.push_back({.kind = kind, .event = at, .line = line, .words = words});
   keep(Kept::Phase::running);
 }
@@ -207,7 +207,7 @@ void Judge::judge_reports(log::Pass& pass) {
   if (const auto failed = reported.frees - known.frees; failed != 0) {
     pass.failures += failed;
     // Each was counted as carried out when it was asked for.
-    if (state_.at < trace.size() && trace[state_.at].op == Op::free) {
+    if (trace.holds(state_.at) && trace[state_.at].op == Op::free) {
       pass.frees -= std::min(pass.frees, failed);
     }
     if (!summary.first_failure) set_first_failure(Outcome::error, reported.last_free);
@@ -223,7 +223,7 @@ void Judge::judge_reports(log::Pass& pass) {
 // Takes the trace from its caller: the trace_ of a run that another process left leads nowhere.
 void name_event(log::Failure& failure, const trace::Trace& trace) {
   failure.op = Op::end;
-  if (failure.event >= trace.size()) return;
+  if (!trace.holds(failure.event)) return;
   const auto& event = trace[failure.event];
   failure.line = event.line;
   failure.op = event.op;
@@ -246,7 +246,7 @@ log::Failure Judge::capture(Outcome outcome, std::string error) {
   failure.reserved_bytes = accounts_.reserved_bytes;
   failure.holders = held_.biggest(state_);
   name_event(failure, state_.trace);
-  if (state_.at >= state_.trace.size()) return failure;
+  if (!state_.trace.holds(state_.at)) return failure;
 
   if (auto& context = contexts_[state_.trace[state_.at].context]; context.open()) {
     if (const auto info = context.driver().mem_get_info()) failure.free_bytes = info->free;

@@ -49,10 +49,14 @@ void Run::describe_run() {
   summary.clock = core_.clock.clock().kind();
 }
 
-std::size_t Run::count_preexisting() const {
+std::size_t Run::count_preexisting() {
   const auto& trace = core_.state.trace;
   std::size_t count = 0;
-  for (std::size_t at = 0; at < trace.size(); ++at) {
+  // Of a trace that streams, what lies beyond its window is executed while the clock goes.
+  const auto most =
+      trace.is_window() ? std::min(trace.size(), trace.window_events() / 2) : trace.size();
+  for (std::size_t at = 0; at < most; ++at) {
+    if (at % kChunk == 0 && !need(0, std::min(at + kChunk, most))) return 0;
     const auto& event = trace[at];
     if (event.has(trace::event_flag::preexisting)) {
       count = at + 1;
@@ -61,6 +65,14 @@ std::size_t Run::count_preexisting() const {
     }
   }
   return count;
+}
+
+bool Run::need(std::size_t begin, std::size_t end) {
+  auto& state = core_.state;
+  if (!state.options.need) return true;
+  core_.judge.judge_reports(core_.accounts.pass);  // of events that may go now
+  if (auto there = state.options.need(begin, end); !there) state.end_with(there.error());
+  return !state.stop;
 }
 
 std::size_t Run::execute(std::size_t done, std::size_t end) {
@@ -80,7 +92,9 @@ std::size_t Run::execute(std::size_t done, std::size_t end) {
   while (!parallel_ && done < end && !state.stop) {
     const auto point = done * points / size;
     const auto part_end = ((point + 1) * size + points - 1) / points;
-    done = execute_range(core_, operations_, done, std::min({end, done + kChunk, part_end}));
+    const auto chunk_end = std::min({end, done + kChunk, part_end});
+    if (!need(done, chunk_end)) break;
+    done = execute_range(core_, operations_, done, chunk_end);
     if (first) {
       const auto part = core_.accounts.end_part();
       course[point].live = std::max(course[point].live, part.live);

@@ -28,7 +28,9 @@ class Run {
   void run_pass();
   /// How many events at the beginning make what was alive before the recording began: they are
   /// executed before the clock starts.
-  std::size_t count_preexisting() const;
+  std::size_t count_preexisting();
+  /// Has the events [begin, end), where the trace streams; false where the run ends instead.
+  bool need(std::size_t begin, std::size_t end);
   /// Executes [done, end) by all threads, or by this one. Returns where it stopped.
   std::size_t execute(std::size_t done, std::size_t end);
   void measure_pass(std::size_t timed, std::uint64_t model_elapsed_ns);

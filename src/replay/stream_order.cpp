@@ -10,6 +10,7 @@ namespace {
 /// Does the trace have memory, or work on it, on several streams?
 bool has_several_streams(const trace::Trace& trace) {
   if (trace.streams().size() < 2) return false;
+  if (trace.is_window()) return trace.has_several_streams();
   if (find_per_thread(trace) && trace.threads().size() > 1) return true;
   std::optional<StreamId> only;
   for (std::size_t at = 0; at < trace.size(); ++at) {

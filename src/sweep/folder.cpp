@@ -21,9 +21,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Where a process's number means something: containers of one machine may have one name, and
+/// each numbers of its own.
 std::string host() {
-  char name[256]{};
-  return gethostname(name, sizeof name - 1) == 0 ? std::string(name) : std::string("host");
+  char name[256]{}, space[64]{};
+  std::string out = gethostname(name, sizeof name - 1) == 0 ? name : "host";
+  if (readlink("/proc/self/ns/pid", space, sizeof space - 1) <= 0) return out;
+  const std::string_view number = space;  // "pid:[4026531836]"
+  const auto from = number.find('['), to = number.find(']');
+  return from == std::string_view::npos || to == std::string_view::npos
+             ? out
+             : text::format("{}-{}", out, number.substr(from + 1, to - from - 1));
 }
 
 Status write_whole(const std::string& path, std::string_view text) {
@@ -274,10 +282,10 @@ Progress progress_of(const Folder& folder, const std::vector<Cell>& cells, std::
 }
 
 std::string to_text(const Progress& progress, const std::string& folder) {
-  auto out = text::format("{}: {} cells: {} done, {} failed, {} on the cluster, {} to do\n", folder,
-                          text::grouped(progress.cells), text::grouped(progress.done),
-                          text::grouped(progress.failed), text::grouped(progress.running),
-                          text::grouped(progress.waiting()));
+  auto out = text::format("{}: {} cells: {} done, {} failed, {} on the cluster, {} to do\n",
+                          text::printable(folder, 200), text::grouped(progress.cells),
+                          text::grouped(progress.done), text::grouped(progress.failed),
+                          text::grouped(progress.running), text::grouped(progress.waiting()));
   // One mistake often fails many cells.
   std::vector<std::pair<std::string, std::vector<const Cell*>>> by_words;
   for (const auto& [cell, words] : progress.failures) {

@@ -10,7 +10,7 @@
 #include "base/byte_sum.hpp"
 #include "base/text.hpp"
 #include "trace/field.hpp"
-#include "trace/id_table.hpp"
+#include "trace/live_ids.hpp"
 #include "trace/trace.hpp"
 
 namespace emm::trace {
@@ -31,9 +31,10 @@ class Checker final : public OperationSink {
  public:
   enum class Of { trace, recording };
 
-  Checker(const std::string& source, CheckReport& report, std::size_t limit, Of of)
+  Checker(const std::string& source, CheckReport& report, std::size_t limit, Of of, bool streams)
       : source_(source), report_(report), limit_(limit), of_(of) {
     trace_.set_source(source);
+    if (streams) trace_.keep_window(0);
     trace_.set_fault_handler(
         [this](std::uint32_t line, const Error& fault) { error(line, fault); });
   }
@@ -74,6 +75,7 @@ class Checker final : public OperationSink {
 
   bool begun() const noexcept { return begun_; }
   bool ended() const noexcept { return ended_; }
+  bool needs_memory() const noexcept { return trace_.needs_memory(); }
   std::uint64_t operations() const noexcept { return operations_; }
   std::uint32_t last_line() const noexcept { return last_line_; }
 
@@ -96,9 +98,18 @@ class Checker final : public OperationSink {
   struct Memory {
     std::uint64_t size = 0;
     std::uint64_t addr = 0;
+    std::uint64_t number = 0;  // of its id,
+    std::string text;          // which is this where it is not empty
     std::uint32_t line = 0;
     std::uint32_t owner = 0;  // in owners_
     bool on_host = false;
+
+    Id id() const noexcept { return {.number = number, .text = text}; }
+  };
+  struct Thread {
+    std::uint64_t time_ns = 0;
+    bool begun = false;
+    bool acts = false;  // and is not only where the trace speaks of itself
   };
   using Owner = std::pair<std::string, std::string>;  // process, context
   struct AddressRange {
@@ -152,8 +163,18 @@ class Checker final : public OperationSink {
     }
     return {process_of(operation), std::move(context)};
   }
-  std::string thread_of(const Operation& operation) const {
-    return operation.has(Member::thread) ? said(operation.thread) : header_.default_thread;
+  /// Most operations are of the thread that the one before was of.
+  Thread& thread_of(const Operation& operation) {
+    const bool named = operation.has(Member::thread);
+    const bool same = last_thread_ != nullptr && named == last_named_ &&
+                      (!named || (operation.thread.is_number() && last_number_ &&
+                                  operation.thread.number == *last_number_));
+    if (same) return *last_thread_;
+    last_named_ = named;
+    last_number_.reset();
+    if (named && operation.thread.is_number()) last_number_ = operation.thread.number;
+    last_thread_ = &threads_[named ? said(operation.thread) : header_.default_thread];
+    return *last_thread_;
   }
 
   void look_at_order(const Operation& operation) {
@@ -168,7 +189,7 @@ class Checker final : public OperationSink {
     if (operation.op == Op::end) look_at_counts(operation);
     if (operation.op == Op::defer_cleanup) ++deferred_[context_of(operation)];
     if (operation.op == Op::end_defer_cleanup) --deferred_[context_of(operation)];
-    auto& thread = threads_[thread_of(operation)];
+    auto& thread = thread_of(operation);
     if (operation.has(Member::time_ns)) {
       if (operation.time_ns < thread.time_ns) {
         warn_by_order(operation.line,
@@ -197,16 +218,21 @@ class Checker final : public OperationSink {
     if (operation.op == Op::host_function) uses(8);
     if (operation.has(Member::range)) uses(9);
     if (operation.has(Member::peer)) uses(10);
-    processes_.insert(process_of(operation));
-    threads_[thread_of(operation)].acts = true;
+    if (operation.has(Member::process) || processes_.empty())
+      processes_.insert(process_of(operation));
+    thread_of(operation).acts = true;
   }
 
   void look_at_memory(const Operation& operation) {
     if (makes(operation.op)) {
       make(operation);
     } else if (operation.op == Op::free || operation.op == Op::close_ipc_handle) {
-      const auto [index, added] = ids_.find_or_add(operation.id);
-      if (!added) end_memory(index);
+      const auto index = ids_.find(operation.id);
+      if (index != LiveIds::kNone) {
+        end_memory(index);
+      } else {
+        note_used(operation.id);
+      }
     } else if ((operation.op == Op::reset || operation.op == Op::context_destroy) &&
                worked(operation)) {
       const auto owner = owner_of(operation);
@@ -219,16 +245,21 @@ class Checker final : public OperationSink {
   }
 
   void make(const Operation& operation) {
-    const auto [index, added] = ids_.find_or_add(operation.id);
+    const bool again = ids_.was_used(operation.id);
     if (operation.has(Member::size) && operation.size == 0 && !operation.has(Member::expect)) {
       warn(operation.line, "{} of 0 bytes: expected a size that every manager serves",
            name(operation.op));
     }
-    if (!added || !worked(operation)) return;  // an id for the second time is an error already
+    if (again) return;  // an error already
+    if (!worked(operation)) return note_used(operation.id);
+    const auto index = made_++;
+    ids_.add(operation.id, index);
     ++report_.allocations;
     auto& memory = live_[index];
     memory = {.size = operation.has(Member::size) ? operation.size : 0,
               .addr = operation.has(Member::addr) ? operation.addr : 0,
+              .number = operation.id.number,
+              .text = std::string(operation.id.text),
               .line = operation.line,
               .owner = owner_of(operation),
               .on_host = operation.op == Op::memhostalloc || operation.op == Op::mempin};
@@ -256,7 +287,7 @@ class Checker final : public OperationSink {
       const auto& other = next->second;
       warn_by_order(operation.line,
                     "id {} is recorded at {}, where id {} of line {} lives: expected free memory",
-                    said(operation.id), text::hex(memory.addr), ids_.name(other.index),
+                    said(operation.id), text::hex(memory.addr), said(live_.at(other.index).id()),
                     live_.at(other.index).line);
       memory.addr = 0;
       return;
@@ -264,10 +295,21 @@ class Checker final : public OperationSink {
     space.emplace(memory.addr, AddressRange{memory.size, index});
   }
 
+  /// The id was used, and does not live.
+  void note_used(const Id& id) {
+    if (ids_.was_used(id)) return;
+    ids_.add(id, 0);
+    ids_.remove(id);
+  }
+
   std::uint32_t owner_of(const Operation& operation) {
+    const bool unnamed = !operation.has(Member::context) && !operation.has(Member::device) &&
+                         !operation.has(Member::process);
+    if (unnamed && unnamed_owner_) return *unnamed_owner_;
     const auto [known, added] = owner_numbers_.try_emplace(
         owner_name(operation), static_cast<std::uint32_t>(owners_.size()));
     if (added) owners_.push_back(&known->first);
+    if (unnamed) unnamed_owner_ = known->second;
     return known->second;
   }
 
@@ -281,6 +323,7 @@ class Checker final : public OperationSink {
     const auto& memory = found->second;
     live_bytes_.subtract(memory.size);
     if (memory.addr != 0) space_of(memory).erase(memory.addr);
+    ids_.remove(memory.id());
     live_.erase(found);
   }
 
@@ -312,7 +355,7 @@ class Checker final : public OperationSink {
       warn_by_order(
           live_.at(first).line,
           "{} allocations of {} bytes are never freed, id {} first: expected a free of each",
-          live_.size(), live_bytes_.value(), ids_.name(first));
+          live_.size(), live_bytes_.value(), said(live_.at(first).id()));
     }
     for (const auto& [thread, state] : threads_) {
       if (state.begun)
@@ -342,12 +385,6 @@ class Checker final : public OperationSink {
     }
   }
 
-  struct Thread {
-    std::uint64_t time_ns = 0;
-    bool begun = false;
-    bool acts = false;  // and is not only where the trace speaks of itself
-  };
-
   const std::string& source_;
   CheckReport& report_;
   std::size_t limit_;
@@ -369,7 +406,13 @@ class Checker final : public OperationSink {
   std::set<std::string> processes_;
   std::array<bool, kFeatures.size()> used_{};
 
-  IdTable ids_;
+  Thread* last_thread_ = nullptr;
+  bool last_named_ = false;
+  std::optional<std::uint64_t> last_number_;  // of the last thread, where it is one
+
+  LiveIds ids_;
+  std::uint32_t made_ = 0;
+  std::optional<std::uint32_t> unnamed_owner_;
   std::map<Owner, std::uint32_t> owner_numbers_;
   std::vector<const Owner*> owners_;
   std::unordered_map<std::uint32_t, Memory>
@@ -381,10 +424,10 @@ class Checker final : public OperationSink {
 
 }  // namespace
 
-Result<CheckReport> check(format::ByteSource& source, const ReadOptions& options,
-                          std::size_t limit) {
+Result<CheckReport> check(format::ByteSource& source, const ReadOptions& options, std::size_t limit,
+                          bool streams) {
   CheckReport report;
-  Checker checker(source.name(), report, limit, Checker::Of::trace);
+  Checker checker(source.name(), report, limit, Checker::Of::trace, streams);
   auto tolerant = options;
   tolerant.on_fault = [&](std::uint32_t line, const Error& fault) { checker.error(line, fault); };
   tolerant.partial = true;
@@ -397,6 +440,10 @@ Result<CheckReport> check(format::ByteSource& source, const ReadOptions& options
     report.summary = std::move(*summary);
   } else {
     if (!checker.begun()) return std::move(summary).error();
+    if (checker.needs_memory()) {
+      report.needs_memory = true;
+      return report;
+    }
     checker.error(checker.last_line() + 1, summary.error());
     if (auto done = checker.finish(); !done) return std::move(done).error();
   }
@@ -407,7 +454,7 @@ Result<CheckReport> check(format::ByteSource& source, const ReadOptions& options
 Result<CheckReport> check(format::ByteSource& source, const Importer& importer,
                           const ImportOptions& options, std::size_t limit) {
   CheckReport report;
-  Checker checker(source.name(), report, limit, Checker::Of::recording);
+  Checker checker(source.name(), report, limit, Checker::Of::recording, false);
   auto counts = importer.read(source, checker, options);
   if (counts) {
     report.summary.torn = !checker.ended();  // importers end what they read whole

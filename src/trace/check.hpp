@@ -33,6 +33,7 @@ struct CheckReport {
   std::uint64_t leaked = 0;        ///< Those of them that nothing ends.
   std::uint64_t leaked_bytes = 0;  ///< These two are 2^64 - 1 where they are more.
   std::uint64_t peak_live_bytes = 0;
+  bool needs_memory = false;
 };
 
 /// Reads a trace and says what is wrong with it.
@@ -44,12 +45,13 @@ struct CheckReport {
 /// `end` in a trace that calls itself complete, `requires` that lacks what the trace uses. Warnings
 /// that depend on the order of operations are not given where seq orders the file otherwise.
 ///
-/// Holds the trace as a Trace does, an id for each allocation, and more of what is live: seq may
-/// order the events otherwise than the file.
+/// Holds the trace as a Trace does, and more of what is live: seq may order the events otherwise
+/// than the file. Where it `streams` it holds what is live and nothing else, and the report says
+/// needs_memory, and nothing else, of a trace whose seq does that.
 ///
 /// Fails only where there is nothing to judge: the source cannot be read, or is not a trace.
 Result<CheckReport> check(format::ByteSource& source, const ReadOptions& options = {},
-                          std::size_t limit = 100);
+                          std::size_t limit = 100, bool streams = false);
 /// The same of another tool's recording, as the trace that `importer` makes of it. What the
 /// importer refuses is an error; what a trace says of itself, its importer said, and is not judged.
 Result<CheckReport> check(format::ByteSource& source, const Importer& importer,

@@ -7,6 +7,7 @@
 #include "base/assert.hpp"
 #include "base/text.hpp"
 #include "trace/trace_building.hpp"
+#include "trace/trace_window.hpp"
 
 namespace emm::trace {
 namespace {
@@ -17,6 +18,11 @@ constexpr std::uint64_t kNoTime = std::numeric_limits<std::uint64_t>::max();
 // What an Event has no room for.
 constexpr Members kDetailed(expect, handle, buffer, offset, page_offset, align, count, bytes, free,
                             total, label, ids, write, record, process, result, text);
+
+// What says nothing that another operation with the same members does not say too, but for numbers
+// that an Event has as they are.
+constexpr Members kPlain(op, Member::seq, enter, exit, time_ns, duration_ns, api, id, Member::size,
+                         addr, granted, parent, extension);
 
 std::uint8_t flags_of(const Operation& operation) noexcept {
   std::uint8_t flags = 0;
@@ -87,6 +93,7 @@ Status Trace::fault(std::uint32_t line, Error error) const {
 }
 
 Status Trace::on_header(const Header& header) {
+  if (window_ != nullptr && window_->second_pass) return {};
   header_ = header;
   auto& made = *building_;
   if (!header_.default_context.empty()) {
@@ -111,10 +118,10 @@ Status Trace::on_header(const Header& header) {
 Status Trace::on_operation(const Operation& operation) {
   switch (operation.op) {
     case Op::extension:
-      ++extensions_skipped_;
+      if (total_ == 0) ++extensions_skipped_;
       return {};
     case Op::define:
-      if (operation.define_kind == DefineKind::site) define_site(operation);
+      if (operation.define_kind == DefineKind::site && total_ == 0) define_site(operation);
       note_seq(operation, false);
       return {};
     case Op::end:
@@ -123,19 +130,54 @@ Status Trace::on_operation(const Operation& operation) {
     default:
       break;
   }
+  if (window_ != nullptr && window_->events == 0 && details_.size() > 1) {
+    details_.resize(1);  // of an event that is gone
+    building_->details.clear();
+  }
   Event event;
-  if (auto placed = place(operation, event); !placed) return fault(operation.line, placed.error());
-  note_seq(operation, true);
+  auto& plain = building_->plain[static_cast<std::size_t>(operation.op)];
+  const bool is_plain = plain.known && plain.members == operation.members;
+  if (is_plain) {
+    event = plain.event;
+    event.line = operation.line;
+    event.time_ns = operation.has(time_ns) ? operation.time_ns : kNoTime;
+    if (operation.has(Member::size)) event.size = operation.size;
+    if (window_ != nullptr && !building_->any_seq && take_plain(operation, event)) {
+      if (window_->second_pass) events_.push(event);
+      return {};
+    }
+    if (auto placed = number_id(operation, event); !placed)
+      return fault(operation.line, placed.error());
+  } else {
+    if (auto placed = place(operation, event); !placed)
+      return fault(operation.line, placed.error());
+    const bool may_be = operation.op == Op::memalloc || operation.op == Op::free;
+    if (may_be && operation.members.without(kPlain).empty() && event.detail == 0)
+      plain = {.members = operation.members, .event = event, .known = true};
+  }
+  if (building_->any_seq || operation.has(Member::seq)) note_seq(operation, true);
+  if (window_ != nullptr) {
+    const bool looks = !is_plain || building_->any_seq;
+    if (auto good = looks ? look_at_stream(operation, event) : Status(); !good) return good;
+    if (auto judged = judge_next(operation, event); !judged) return judged;
+    if (!window_->second_pass) return {};
+  }
   events_.push(event);
   return {};
 }
 
 Status Trace::finish() {
+  if (window_ != nullptr && window_->second_pass) return {};
   if (auto sorted = sort_by_seq(); !sorted) return sorted;
   if (contexts_.empty()) contexts_.push_back({.name = {}, .device = default_device()});
   for (const auto& context : contexts_) devices_.push_back(context.device);
   std::sort(devices_.begin(), devices_.end());
   devices_.erase(std::unique(devices_.begin(), devices_.end()), devices_.end());
+  if (window_ != nullptr) {
+    total_ = static_cast<std::size_t>(window_->count);
+    first_seq_ = building_->first_seq;
+    return {};
+  }
   settle_times();
   if (auto judged = judge(); !judged) return judged;
   ids_.freeze();
@@ -163,9 +205,7 @@ Status Trace::place(const Operation& operation, Event& event) {
 
   const bool makes_stream = operation.op == Op::stream_create;
   if (operation.has(id) && !makes_stream) {
-    event.id = static_cast<AllocId>(ids_.find_or_add(operation.id).index);
-    if (ids_.size() > std::numeric_limits<std::uint32_t>::max() / 4)
-      return too_many(operation, "allocation");
+    if (auto placed = number_id(operation, event); !placed) return placed;
   }
   if (operation.has(stream) || makes_stream) {
     const auto& name = makes_stream ? operation.id : operation.stream;
@@ -199,6 +239,14 @@ Status Trace::place(const Operation& operation, Event& event) {
   event.outcomes = static_cast<std::uint8_t>(static_cast<unsigned>(recorded) |
                                              (static_cast<unsigned>(expected) << 4u));
   if (!(operation.members & kDetailed).empty()) place_detail(operation, event);
+  return {};
+}
+
+Status Trace::number_id(const Operation& operation, Event& event) {
+  event.id = window_ != nullptr ? place_id(operation)
+                                : static_cast<AllocId>(ids_.find_or_add(operation.id).index);
+  if (ids_.size() > std::numeric_limits<std::uint32_t>::max() / 4)
+    return too_many(operation, "allocation");
   return {};
 }
 
@@ -282,8 +330,9 @@ void Trace::place_detail(const Operation& operation, Event& event) {
     return table.find_or_add(name).index + 1;
   };
   if (operation.has(process)) {
-    if (!made.main_process_named &&
-        events_.size() == 0) {  // a recording names its process on every event
+    if (!made.main_process_named && events_.size() == 0 &&
+        (window_ == nullptr ||
+         window_->count == 0)) {  // a recording names its process on every event
       made.processes.find_or_add(operation.process);
       made.main_process_named = true;
       processes_[0] = made.processes.name(0);
@@ -299,7 +348,9 @@ void Trace::place_detail(const Operation& operation, Event& event) {
     detail.expect.same_as = Id{};
     detail.expect.has_same_as = false;
     if (operation.expect.has_same_as) {
-      detail.same_as = static_cast<AllocId>(ids_.find_or_add(operation.expect.same_as).index);
+      detail.same_as = window_ != nullptr
+                           ? place_use(operation.expect.same_as)
+                           : static_cast<AllocId>(ids_.find_or_add(operation.expect.same_as).index);
       detail.has_same_as = true;
     }
   }
@@ -318,14 +369,24 @@ void Trace::place_detail(const Operation& operation, Event& event) {
   if (operation.has(text) && detail.label.empty()) detail.label = operation.text;
   if (operation.has(write)) detail.write = operation.write;
   if (operation.has(ids)) {
-    for (const auto& used : operation.ids)
-      detail.uses.push_back(static_cast<AllocId>(ids_.find_or_add(used).index));
+    if (window_ != nullptr) window_->uses_found.clear();
+    for (const auto& used : operation.ids) {
+      detail.uses.push_back(window_ != nullptr
+                                ? place_use(used)
+                                : static_cast<AllocId>(ids_.find_or_add(used).index));
+    }
   }
   if (detail == details_[0]) return;
   const auto [known, added] =
       made.details.try_emplace(hash_of(detail), static_cast<std::uint32_t>(details_.size()));
   event.detail = known->second;
   if (added || details_[event.detail] != detail) {
+    if (total_ != 0) {  // the second time: it is there, behind another of the same hash
+      event.detail = static_cast<std::uint32_t>(
+          std::find(details_.begin(), details_.end(), detail) - details_.begin());
+      EMM_ASSERT(event.detail < details_.size());
+      return;
+    }
     event.detail = static_cast<std::uint32_t>(details_.size());
     details_.push_back(std::move(detail));
   }
@@ -339,9 +400,12 @@ void Trace::define_site(const Operation& operation) {
   if (stack.count == 0 && operation.has(Member::name)) frames_.add(stack, operation.name);
 }
 
-std::size_t Trace::alloc_count() const noexcept { return ids_.size(); }
+std::size_t Trace::alloc_count() const noexcept {
+  return window_ != nullptr ? window_->slots.size() : ids_.size();
+}
 
 std::string Trace::name(AllocId id) const {
+  if (window_ != nullptr) return slot_name(static_cast<std::uint32_t>(id));
   return ids_.name(static_cast<std::uint32_t>(index(id)));
 }
 

@@ -72,13 +72,43 @@ class Trace final : public OperationSink {
   /// Instead of failing, tells `on_fault` of each fault; the trace is then for looking at, not for
   /// a replay. REQUIRES: before the header.
   void set_fault_handler(std::function<void(std::uint32_t line, const Error& fault)> on_fault);
+  /// Of a trace that is longer than memory: reads it twice, keeps no event the first time, and the
+  /// second time, after begin_again(), only those that release_before() has not let go, `events` at
+  /// least. What it judges it judges at once. AllocIds are then given again once nobody can ask for
+  /// the old one. With 0 there is no second time. Where a trace cannot be read so, since its
+  /// operations are not in the order of their seq, or a replay looks far back in it, an error ends
+  /// the reading, and needs_memory(). REQUIRES: before the header.
+  void keep_window(std::size_t events);
+  bool is_window() const noexcept { return window_ != nullptr; }
+  bool needs_memory() const noexcept;
+  std::size_t window_events() const noexcept;
+  /// Has it memory, or work on it, on several streams? Only of a window, which cannot be walked.
+  bool has_several_streams() const noexcept;
+  /// After finish(): now the same operations come again. What is asked below stays as it is.
+  void begin_again();
+  /// Lets go of the events before `index`. By the thread that the operations come from.
+  void release_before(std::size_t index);
+  /// The last operation is behind this event.
+  std::size_t events_taken() const noexcept { return events_.size(); }
+  /// Of a window: where the memory was made that has this id.
+  struct Made {
+    std::uint64_t event = 0;  ///< Counted from 1.
+    std::uint32_t line = 0;
+    SiteId site{};
+  };
+  std::optional<Made> made(AllocId id) const;
+
   Status on_header(const Header& header) override;
   Status on_operation(const Operation& operation) override;
   Status finish() override;
 
   const std::string& source() const noexcept { return source_; }
   const Header& header() const noexcept { return header_; }
-  std::size_t size() const noexcept { return events_.size(); }
+  /// Can the event be looked at? All of a whole trace; of a window, what it has now.
+  bool holds(std::size_t index) const noexcept {
+    return window_ == nullptr ? index < events_.size() : in_window(index);
+  }
+  std::size_t size() const noexcept { return total_ != 0 ? total_ : events_.size(); }
   const Event& operator[](std::size_t index) const noexcept { return events_[index]; }
   /// The operation's own `seq`; that of the one before it where it has none, and the index in a
   /// trace without any.
@@ -117,6 +147,7 @@ class Trace final : public OperationSink {
   std::uint64_t memory_bytes() const noexcept;  ///< What this holds on the heap.
 
  private:
+  struct Window;
   struct Building;  // what only on_operation needs; gone after finish()
 
   Event& at(std::size_t index) noexcept { return events_[index]; }
@@ -125,6 +156,7 @@ class Trace final : public OperationSink {
   Error too_many(const Operation& operation, std::string_view what) const;
 
   Status place(const Operation& operation, Event& event);
+  Status number_id(const Operation& operation, Event& event);
   Status place_context(const Operation& operation, Event& event);
   std::uint32_t default_device() const noexcept;
   void place_detail(const Operation& operation, Event& event);
@@ -133,6 +165,20 @@ class Trace final : public OperationSink {
   Status sort_by_seq();
   Status judge();
   void settle_times() noexcept;
+
+  bool in_window(std::size_t index) const noexcept;
+  AllocId place_id(const Operation& operation);
+  AllocId place_use(const Id& id);
+  std::string slot_name(std::uint32_t number) const;
+  Status needs_all(const Operation& operation, std::string_view why);
+  Status look_at_stream(const Operation& operation, const Event& event);
+  bool take_plain(const Operation& operation, Event& event);
+  Status judge_next(const Operation& operation, Event& event);
+  Error made_again(const Event& event, std::string_view name) const;
+  Error is_unmade(const Event& event, std::string_view name) const;
+  Error has_ended(const Event& event, std::string_view name) const;
+  Error is_not_opened(const Event& event, std::string_view name, Op made_by) const;
+  Error is_not_deferred(const Event& event) const;
 
   std::string source_ = "<trace>";
   Header header_;
@@ -152,6 +198,8 @@ class Trace final : public OperationSink {
   std::uint64_t peak_live_ = 0;
   std::function<void(std::uint32_t, const Error&)> on_fault_;
   std::unique_ptr<Building> building_;
+  std::unique_ptr<Window> window_;  ///< Null where all events are kept.
+  std::size_t total_ = 0;           ///< Of a window, once it is known: how many events there are.
 };
 
 }  // namespace emm::trace

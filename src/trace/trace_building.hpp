@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
@@ -17,6 +18,14 @@ constexpr bool names_earlier_memory(Op op) noexcept {
          op == Op::mem_map || op == Op::mem_unmap;
 }
 
+/// Did the operation, as far as the trace says, do what it was asked for?
+inline bool worked(const Event& event) noexcept {
+  const auto good = [](Outcome outcome) {
+    return outcome == Outcome::none || outcome == Outcome::ok || outcome == Outcome::any;
+  };
+  return good(event.recorded() == Outcome::none ? event.expected() : event.recorded());
+}
+
 /// What a Trace needs while it is being made.
 struct Trace::Building {
   IdTable contexts, threads, streams, processes, sites, handles, buffers, records, pools;
@@ -28,6 +37,14 @@ struct Trace::Building {
   std::optional<Id> default_context, default_thread;
   std::string default_context_text, default_thread_text;
   bool main_process_named = false;
+  /// By operation: the event that the last one became which named nothing but its id. Another one
+  /// with the same members is that event, but for a few numbers.
+  struct Plain {
+    Members members{};
+    Event event{};
+    bool known = false;
+  };
+  std::array<Plain, kOpCount> plain;
 
   // The order of the trace. Nothing is kept while each operation has the next seq.
   bool any_seq = false;

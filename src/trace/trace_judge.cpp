@@ -7,14 +7,6 @@
 namespace emm::trace {
 namespace {
 
-/// Did the operation, as far as the trace says, do what it was asked for?
-bool worked(const Event& event) noexcept {
-  const auto good = [](Outcome outcome) {
-    return outcome == Outcome::none || outcome == Outcome::ok || outcome == Outcome::any;
-  };
-  return good(event.recorded() == Outcome::none ? event.expected() : event.recorded());
-}
-
 // An allocation's entry: the event that made it, counted from 1, and what became of it.
 constexpr std::uint32_t kEnded = std::uint32_t{1} << 31;
 constexpr std::uint32_t kFailed = std::uint32_t{1} << 30;
@@ -34,15 +26,10 @@ Status Trace::judge() {
     return index(event.context) * processes_.size() + detail(event).process;
   };
   const auto unmade = [&](const Event& event, AllocId id) {
-    return fault(event.line,
-                 fail(Errc::parse_error,
-                      "{}:{}: {} of id {}, which nothing made: expected a memalloc before", source_,
-                      event.line, trace::name(event.op), name(id)));
+    return fault(event.line, is_unmade(event, name(id)));
   };
   const auto ended = [&](const Event& event, AllocId id) {
-    return fault(event.line, fail(Errc::parse_error,
-                                  "{}:{}: {} of id {}, which ended before: expected it to be live",
-                                  source_, event.line, trace::name(event.op), name(id)));
+    return fault(event.line, has_ended(event, name(id)));
   };
   const auto ended_by_reset = [&](std::uint32_t maker) {
     const auto& made = (*this)[(maker & kMaker) - 1];
@@ -85,10 +72,7 @@ Status Trace::judge() {
       case Op::open_ipc_handle: {
         auto& allocation = allocations[index(event.id)];
         if (allocation != 0) {
-          good = fault(event.line,
-                       fail(Errc::parse_error,
-                            "{}:{}: id {} for the second time: expected one for each allocation",
-                            source_, event.line, name(event.id)));
+          good = fault(event.line, made_again(event, name(event.id)));
           break;
         }
         const bool counts = !backing && worked(event);
@@ -114,11 +98,7 @@ Status Trace::judge() {
         }
         const auto& made = (*this)[(allocation & kMaker) - 1];
         if (event.op == Op::close_ipc_handle && made.op != Op::open_ipc_handle) {
-          good = fault(
-              event.line,
-              fail(Errc::parse_error,
-                   "{}:{}: close_ipc_handle of id {}, which {} made: expected open_ipc_handle",
-                   source_, event.line, name(event.id), trace::name(made.op)));
+          good = fault(event.line, is_not_opened(event, name(event.id), made.op));
           break;
         }
         if (any_reset && ended_by_reset(allocation)) {
@@ -157,14 +137,7 @@ Status Trace::judge() {
       case Op::end_defer_cleanup:
         if (!worked(event)) break;
         if (deferred[index(event.context)] == 0) {
-          good =
-              fault(event.line,
-                    fail(Errc::parse_error,
-                         "{}:{}: end_defer_cleanup: expected a defer_cleanup before it in {}",
-                         source_, event.line,
-                         contexts_[index(event.context)].name.empty()
-                             ? std::string("its context")
-                             : text::format("context {}", contexts_[index(event.context)].name)));
+          good = fault(event.line, is_not_deferred(event));
           break;
         }
         --deferred[index(event.context)];

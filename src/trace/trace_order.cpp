@@ -5,6 +5,7 @@
 
 #include "base/text.hpp"
 #include "trace/trace_building.hpp"
+#include "trace/trace_window.hpp"
 
 namespace emm::trace {
 
@@ -14,9 +15,12 @@ void Trace::note_seq(const Operation& operation, bool kept) {
   if (!has_seq && !made.any_seq) return;
   const bool counted =
       has_seq && kept && made.last_seq.has_value() && operation.seq == *made.last_seq + 1;
-  const bool first = has_seq && kept && !made.any_seq && size() == 0;
+  const bool first =
+      has_seq && kept && !made.any_seq && (window_ != nullptr ? window_->count : size()) == 0;
   if (first) made.first_seq = operation.seq;
-  if (!made.seqs_kept && !counted && !first) {
+  if (window_ != nullptr) {
+    made.seqs_kept = made.seqs_kept || (!counted && !first);
+  } else if (!made.seqs_kept && !counted && !first) {
     // From here on counting does not tell: keep each. What came before any seq keeps its place at
     // the front.
     made.seqs_kept = true;
@@ -26,7 +30,8 @@ void Trace::note_seq(const Operation& operation, bool kept) {
   if (has_seq && made.last_seq.has_value() && operation.seq <= *made.last_seq) made.sorted = false;
   made.any_seq = made.any_seq || has_seq;
   const auto place = has_seq ? operation.seq : made.last_seq.value_or(0);
-  if (made.seqs_kept && kept) made.seqs.push_back(place * 2 + (has_seq ? 0 : 1));
+  if (made.seqs_kept && kept && window_ == nullptr)
+    made.seqs.push_back(place * 2 + (has_seq ? 0 : 1));
   made.last_seq = place;
 }
 

@@ -60,6 +60,18 @@ TEST(DriverLayout, GoesOnBelowWhatIsRecorded) {
   EXPECT_EQ(layout.take(32 * kOneMiB), base - 448 * kOneMiB) << "a hole of its size is too small";
 }
 
+TEST(DriverLayout, GoesOnAboveWhereNothingFitsBelow) {
+  DriverLayout layout(kTop);
+  const std::uint64_t low = std::uint64_t{12} << 30, range = std::uint64_t{160} << 30;
+  layout.take_at(low, range);  // a range of addresses that lies low, as of expandable segments
+
+  const auto next = layout.take(range);
+
+  EXPECT_TRUE(next >= low + range && next + range > next) << next;
+  const auto last = layout.take(range);
+  EXPECT_TRUE(last >= next + range && last + range > last) << last;
+}
+
 TEST(DriverLayout, OneRegionLiesAcrossTwoThatWereTakenForTwo) {
   DriverLayout layout(kTop);
   const auto base = kTop / 2;

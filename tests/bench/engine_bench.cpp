@@ -1,11 +1,20 @@
 // The engine with a manager that does nothing: what a replay itself costs, per event.
 #include <benchmark/benchmark.h>
+#include <unistd.h>
+
+#include <filesystem>
 
 #include "../replay/fake_device.hpp"
 #include "base/prng.hpp"
+#include "base/text.hpp"
 #include "emm/context.hpp"
+#include "format/byte_sink.hpp"
 #include "replay/engine.hpp"
 #include "replay/null_manager.hpp"
+#include "trace/generate.hpp"
+#include "trace/reader.hpp"
+#include "trace/streamed_trace.hpp"
+#include "trace/writer.hpp"
 
 namespace emm::replay {
 namespace {
@@ -64,6 +73,69 @@ trace::Trace steady(std::size_t live) {
   EMM_ASSERT(good);
   return trace;
 }
+
+/// A compact file of so many events, with 1,000 live, gone with the program.
+const std::string& compact_file(std::uint64_t events) {
+  struct File {
+    explicit File(std::uint64_t of)
+        : path((std::filesystem::temp_directory_path() /
+                text::format("emm_bench_{}_{}.emmb", ::getpid(), of))
+                   .string()) {
+      auto sink = format::ByteSink::open(path);
+      EMM_ASSERT(sink &&
+                 trace::generate({.kind = "log-uniform", .events = of},
+                                 *trace::make_compact_writer(**sink)) &&
+                 (*sink)->close());
+    }
+    ~File() { std::filesystem::remove(path); }
+    std::string path;
+  };
+  static const File file(events);
+  return file.path;
+}
+
+/// From the file, in two readings: the first is timed too where it says so.
+void stream(benchmark::State& state, ReplayOptions options, bool first_reading) {
+  constexpr std::uint64_t kLong = 10'000'000;
+  const auto& path = compact_file(kLong);
+  for (auto _ : state) {
+    if (!first_reading) state.PauseTiming();
+    auto streamed = trace::StreamedTrace::open(
+        path,
+        [](format::ByteSource& source, trace::OperationSink& sink) {
+          auto read = trace::read(source, sink);
+          return read ? Status() : Status(read.error());
+        },
+        nullptr);
+    if (!first_reading) state.ResumeTiming();
+    options.need = [&](std::size_t begin, std::size_t end) {
+      return (*streamed)->need(begin, end);
+    };
+    NullStack stack;
+    auto summary = Engine((*streamed)->trace(), stack, options).run();
+    if (!summary || summary->violation_count != 0)
+      state.SkipWithError("the null manager was accused");
+  }
+  state.counters["ns/event"] =
+      benchmark::Counter(static_cast<double>(state.iterations() * kLong) * 1e-9,
+                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+
+void streamed_bare(benchmark::State& state) { stream(state, {.checks = false}, false); }
+void streamed_checks(benchmark::State& state) { stream(state, {}, false); }
+void streamed_twice(benchmark::State& state) { stream(state, {}, true); }
+BENCHMARK(streamed_bare)
+    ->Name("engine/streamed_bare")
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
+BENCHMARK(streamed_checks)
+    ->Name("engine/streamed_checks")
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
+BENCHMARK(streamed_twice)
+    ->Name("engine/streamed_checks_and_first_reading")
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
 
 void replay(benchmark::State& state, const ReplayOptions& options) {
   const auto trace = steady(static_cast<std::size_t>(state.range(0)));

@@ -4,6 +4,7 @@
 #include <zlib.h>
 
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -12,8 +13,12 @@
 #include "base/text.hpp"
 #include "format/byte_sink.hpp"
 #include "format/byte_source.hpp"
+#include "format/hash64.hpp"
+#include "trace/compact/block_decoder.hpp"
+#include "trace/generate.hpp"
 #include "trace/reader.hpp"
 #include "trace/trace.hpp"
+#include "trace/writer.hpp"
 
 namespace emm {
 namespace {
@@ -112,6 +117,54 @@ void ZlibAlone(benchmark::State& state) {
   }
   state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * text.size()));
 }
+
+/// The blocks of a compact file, one core, to operations that nobody keeps.
+void decode(benchmark::State& state, const std::string& file) {
+  std::vector<std::string_view> blocks;
+  for (std::size_t at = trace::compact::kFileHeadBytes;;) {
+    trace::compact::ChunkHead head;
+    std::memcpy(&head, file.data() + at, sizeof head);
+    at += sizeof head;
+    if (head.tag == trace::compact::kIndexTag) break;
+    if (head.tag == trace::compact::kBlockTag)
+      blocks.push_back(std::string_view(file).substr(at, head.bytes));
+    at += head.bytes;
+  }
+  trace::compact::BlockDecoder decoder;
+  std::uint64_t operations = 0;
+  for (auto _ : state) {
+    for (const auto block : blocks) {
+      auto hash = format::hash64(block);
+      benchmark::DoNotOptimize(hash);
+      EMM_ASSERT(decoder.load(block).empty());
+      while (auto* operation = decoder.next()) {
+        benchmark::DoNotOptimize(operation);
+        ++operations;
+      }
+    }
+  }
+  state.SetItemsProcessed(static_cast<std::int64_t>(operations));
+  state.counters["bytes_an_event"] =
+      static_cast<double>(file.size() * state.iterations()) / static_cast<double>(operations);
+}
+
+void CompactGpt2(benchmark::State& state) {
+  auto source =
+      format::ByteSource::open(EMM_SOURCE_DIR "/traces/torch/torch_gpt2_train_varlen.jsonl.gz");
+  std::string file;
+  const auto sink = format::ByteSink::to_string(file);
+  EMM_ASSERT(source && trace::read(**source, *trace::make_compact_writer(*sink)));
+  decode(state, file);
+}
+void CompactGenerated(benchmark::State& state) {
+  std::string file;
+  const auto sink = format::ByteSink::to_string(file);
+  EMM_ASSERT(trace::generate({.kind = "log-uniform", .events = kEvents},
+                             *trace::make_compact_writer(*sink)));
+  decode(state, file);
+}
+BENCHMARK(CompactGpt2)->Unit(benchmark::kMillisecond);
+BENCHMARK(CompactGenerated)->Unit(benchmark::kMillisecond);
 
 BENCHMARK(Lines150)->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK(Lines40)->Unit(benchmark::kMillisecond)->UseRealTime();

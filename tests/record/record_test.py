@@ -319,8 +319,10 @@ def limits(bench):
 
 def signals(bench):
     """A service is recorded for as long as a signal says, with what it held before, while it runs on."""
+    counter = bench.folder / "counter"
+    counter.write_bytes(bytes(4096))
     process = subprocess.Popen([bench.options.emmctl, "record", "-o", "run.jsonl", "--on-signal", "USR1", "--",
-                                bench.options.client, "serve"], env=bench.environment, cwd=bench.folder, text=True,
+                                bench.options.client, "serve", "counter"], env=bench.environment, cwd=bench.folder, text=True,
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     expect("kill -USR1 %d" % process.pid in process.stderr.readline(), True, "how to begin")
     expect(process.stdout.readline(), "ready\n", "standard output")
@@ -328,7 +330,9 @@ def signals(bench):
     for window in (1, 2):
         process.send_signal(signal.SIGUSR1)
         expect(process.stderr.readline(), "emmctl: recording\n", "standard error")
-        time.sleep(0.1)
+        begun = int.from_bytes(counter.read_bytes()[:8], "little")
+        while int.from_bytes(counter.read_bytes()[:8], "little") < begun + 20 and process.poll() is None:
+            time.sleep(0.01)
         process.send_signal(signal.SIGUSR1)
         said = process.stderr.readline()
         expect("next: emmctl inspect run.jsonl" in said, True, said)
@@ -397,6 +401,11 @@ def sites(bench):
     expect(len(frames_of(bench, "one.jsonl", "memalloc")), 1, "stacks of one frame")
     bench.record("exchange", 8, 2000, options=("--stacks", "native"), out="threads.jsonl")
     bench.sound("threads.jsonl")
+    # A ring overwrites definitions, and they are made again.
+    bench.record("some", 60000, options=("--stacks", "native", "--max-file-size", "1MiB"), out="ring.jsonl")
+    made = sum(o["op"] == "memalloc" for o in bench.operations("ring.jsonl"))
+    named = sum(frames_of(bench, "ring.jsonl", "memalloc").values())
+    expect(named >= made * 3 // 4, True, "%d of %d calls in a ring have a stack" % (named, made))
     bench.record("fork_first", options=("--stacks", "native"), out="forks.%p.jsonl")
     for name in bench.folder.glob("forks.*.jsonl"):
         expect(sum(frames_of(bench, name, "memalloc").values()) >= 20, True, name)
@@ -508,6 +517,13 @@ def levels(bench):
     expect(set(freed) >= {None, "reset"}, True, "what caused the frees: %r" % freed)
     bench.emmctl("replay", "both.jsonl", "--manager", "pool", "--device", "sim")
     bench.emmctl("inspect", "both.jsonl")
+    # The calls beneath are those that our own manager of that profile makes for the same requests.
+    if bench.options.cuda:
+        theirs, ours = bench.folder / "program.log", bench.folder / "replay.log"
+        bench.emmctl("record", "-o", "logged.jsonl", "--level", "both", *run, EMM_STANDIN_LOG=str(theirs))
+        bench.emmctl("replay", "logged.jsonl", "--manager", "default:profile=numba", "--device", "cuda", EMM_STANDIN_LOG=str(ours))
+        expect(len(memory_calls(theirs)) > 8, True, "calls that are compared")
+        expect(memory_calls(ours), memory_calls(theirs), "calls of default:profile=numba")
 
     (bench.folder / "fork.py").write_text(PYTHON_FORK)
     bench.emmctl("record", "-o", "fork.%p.jsonl", "--level", "request", "--", sys.executable, "fork.py")
@@ -694,6 +710,7 @@ def main():
     parser.add_argument("case", choices=CASES)
     for name in ("emmctl", "client", "standin", "noop", "cupti"):
         parser.add_argument("--" + name, type=pathlib.Path, required=True)
+    parser.add_argument("--cuda", action="store_true", help="emmctl has the cuda device")
     options = parser.parse_args()
     bench = Bench(options)
     result = CASES[options.case](bench) or 0

@@ -80,9 +80,16 @@ class Check final : public CommandRun {
     auto importer = choose_importer(**source, trace_.format);
     if (!importer) return std::move(importer).error();
     const auto is_trace = (*importer)->name == kTraceFormat;
-    auto report = is_trace
-                      ? trace::check(**source, trace::ReadOptions{.partial = trace_.partial}, top_)
-                      : trace::check(**source, **importer, {.partial = trace_.partial}, top_);
+    // A file can be read again, where its order turns out to be another.
+    const bool streams = is_trace && (*source)->total() != 0;
+    const trace::ReadOptions options{.partial = trace_.partial};
+    auto report = is_trace ? trace::check(**source, options, top_, streams)
+                           : trace::check(**source, **importer, {.partial = trace_.partial}, top_);
+    if (report && report->needs_memory) {
+      source = format::ByteSource::open(trace_.path, &interrupted());
+      if (!source) return std::move(source).error();
+      report = trace::check(**source, options, top_);
+    }
     if (!report) return std::move(report).error();
     if (report->rows) {
       console.say(describe(**importer, *report->rows));

@@ -20,8 +20,9 @@ using namespace emm::cli;
 /// Judges a trace as a replay would, and passes it on.
 class Judged final : public trace::OperationSink {
  public:
-  Judged(const std::string& source, trace::OperationSink& to) : to_(to) {
+  Judged(const std::string& source, trace::OperationSink& to, bool streams) : to_(to) {
     trace_.set_source(source);
+    if (streams) trace_.keep_window(0);
   }
 
   Status on_header(const trace::Header& header) override {
@@ -36,6 +37,7 @@ class Judged final : public trace::OperationSink {
     if (auto judged = trace_.finish(); !judged) return judged;
     return to_.finish();
   }
+  bool needs_memory() const noexcept { return trace_.needs_memory(); }
 
  private:
   trace::Trace trace_;
@@ -97,13 +99,21 @@ class Convert final : public CommandRun {
     }
     trace::Anonymizer anonymizer(*writer);
     auto& to = anonymize_ ? static_cast<trace::OperationSink&>(anonymizer) : *writer;
-    Judged judged(inputs->front()->name(), to);
+    // A file can be read again, where its order turns out to be another.
+    const bool streams = !whole_ && inputs->front()->total() != 0 && has_name(out_);
+    Judged judged(inputs->front()->name(), to, streams);
     // What the importers of other formats make is sound.
     auto& first =
         (*importer)->name == kTraceFormat ? static_cast<trace::OperationSink&>(judged) : to;
     auto counts = inputs->size() > 1
                       ? read_devices(*inputs, to)
                       : read_with_progress(console, **importer, *inputs->front(), first, partial_);
+    if (!counts && judged.needs_memory()) {
+      whole_ = true;
+      writer.reset();
+      sink->reset();
+      return run(console);
+    }
     if (!counts) return std::move(counts).error();
     if (auto closed = (*sink)->close(); !closed) return closed.error();
     console.say(describe(**importer, *counts));
@@ -168,6 +178,7 @@ class Convert final : public CommandRun {
   std::string in_, out_ = "-", from_, to_, json_;
   std::vector<std::string> with_;
   bool partial_ = false, anonymize_ = false;
+  bool whole_ = false;  // the trace has to be in memory to be judged
 };
 
 }  // namespace

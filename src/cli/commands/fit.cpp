@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 
 #include "base/clock.hpp"
@@ -7,8 +8,10 @@
 #include "cli/manager_choice.hpp"
 #include "cli/recorded_manager.hpp"
 #include "cli/recorded_settings.hpp"
+#include "emm/manager_entry.hpp"
 #include "inspect/lifetimes.hpp"
 #include "trial/fit_text.hpp"
+#include "trial/together.hpp"
 
 namespace emm {
 namespace {
@@ -18,7 +21,19 @@ using namespace emm::cli;
 class FitRun final : public CommandRun {
  public:
   explicit FitRun(Arguments& arguments) {
-    trace_.offer(arguments);
+    arguments.inputs("TRACE", paths_, "",
+                     "The trace, in any format of `emmctl list formats`; - is standard input; with "
+                     "--together one of each process");
+    arguments.text("--from", trace_.format, "FORMAT",
+                   "The trace's format, if its content does not tell");
+    arguments.flag("--partial", trace_.partial,
+                   "Read a cut or damaged trace up to where the damage begins");
+    arguments.flag("--together", together_,
+                   "Answer for several processes that share one device: what serves them all "
+                   "whatever their offset in time");
+    arguments.list("--against", against_, "NAME|FILE[:key=value,...]",
+                   "--together: a further manager to compare; repeatable (all bundled ones, if no "
+                   "manager is named)");
     manager_.offer(arguments);
     deadline_.offer(arguments);
     arguments.flag("--as-recorded", as_recorded_,
@@ -28,7 +43,9 @@ class FitRun final : public CommandRun {
                    "(slow where much is live)");
     arguments.text("--search-time", search_time_, "TIME", "How long to search for a better layout");
     offer_all_frames(arguments, all_frames_);
-    arguments.output("--json", json_, "Writes the answer as JSON (emmctl.fit/2)");
+    arguments.output("--json", json_,
+                     "Writes the answer as JSON (emmctl.fit/2; with --together "
+                     "emmctl.fit-together/1)");
     arguments.footer(
         "fit replays the trace on fresh simulated devices of one capacity, a multiple of 2 MiB. A "
         "capacity passes if the replay would exit with 0 and every request is served that the "
@@ -46,9 +63,15 @@ class FitRun final : public CommandRun {
     const auto deadline = deadline_.time();
     if (!deadline) return deadline.error();
     const bool as_recorded = manager_.name() == "recorded";
+    if (as_recorded && together_)
+      return fail(Errc::usage, "--together: expected another manager than recorded");
+    if (!paths_.empty()) trace_.path = paths_.front();
     auto manager = as_recorded ? recorded_manager(trace_) : manager_.find(*deadline);
     if (!manager) return std::move(manager).error();
     handle_interrupts();
+    if (together_) return fit_together(console, *deadline);
+    if (paths_.size() != 1 || !against_.empty())
+      return fail(Errc::usage, "fit of {} traces: expected one, or --together", paths_.size());
     const auto named = manager_.spec();
     ModelRecording recording(named.value_or(""));
     const auto models = static_cast<bool>(recording);
@@ -110,7 +133,88 @@ class FitRun final : public CommandRun {
   }
 
  private:
+  /// The recordings of one trace as each manager's model takes them.
+  class Models final : public trace::OperationSink {
+   public:
+    explicit Models(const std::vector<std::string>& specs) {
+      for (const auto& spec : specs) models.emplace_back(spec);
+    }
+    Status on_header(const trace::Header& header) override {
+      return each([&](ModelRecording& model) { return model.on_header(header); });
+    }
+    Status on_operation(const trace::Operation& operation) override {
+      return each([&](ModelRecording& model) { return model.on_operation(operation); });
+    }
+    Status finish() override {
+      return each([](ModelRecording& model) { return model.finish(); });
+    }
+
+    std::vector<ModelRecording> models;
+
+   private:
+    template <class Do>
+    Status each(const Do& work) {
+      for (auto& model : models) {
+        if (auto done = work(model); !done) return done;
+      }
+      return {};
+    }
+  };
+
+  Result<ExitCode> fit_together(Console& console, std::chrono::milliseconds deadline) {
+    if (limit_ || as_recorded_)
+      return fail(Errc::usage, "--together with --limit or --as-recorded: expected one of them");
+    auto specs = against_;
+    if (!manager_.name().empty()) specs.insert(specs.begin(), manager_.name());
+    if (specs.empty()) {
+      for (const auto* entry : bundled_managers()) {
+        if (entry->device_memory && entry->fills_device) specs.emplace_back(entry->name);
+      }
+    }
+    std::vector<trial::TogetherManager> managers;
+    for (const auto& spec : specs) managers.push_back({.name = spec, .settings = {}});
+    std::vector<LoadedTrace> loaded;
+    for (const auto& path : paths_) {
+      Models recordings(specs);
+      auto trace = load_trace(
+          console, {.path = path, .format = trace_.format, .partial = trace_.partial}, &recordings);
+      if (!trace) return std::move(trace).error();
+      if (auto summed = inspect::Lifetimes(trace->trace).can_be_summed(); !summed)
+        return summed.error();
+      for (std::size_t i = 0; i < specs.size(); ++i) {
+        const auto& model = recordings.models[i];
+        auto manager =
+            manager_.find_as(model ? model.with_settings(console, specs[i]) : specs[i], deadline);
+        if (!manager) return std::move(manager).error();
+        managers[i].settings.push_back({.manager = std::move(*manager),
+                                        .profile = manager_.profile(),
+                                        .peer_program = console.program(),
+                                        .interrupted = &interrupted()});
+      }
+      loaded.push_back(std::move(*trace));
+    }
+    std::vector<const trace::Trace*> traces;
+    for (const auto& each : loaded) traces.push_back(&each.trace);
+    const auto found =
+        trial::together(traces, managers, [&](std::uint64_t done, std::uint64_t total) {
+          console.progress("processes", done, total);
+        });
+    console.end_progress();
+    if (!found) return found.error();
+    if (!json_.empty()) {
+      if (auto written = console.write(json_, trial::to_json(*found)); !written)
+        return written.error();
+    }
+    if (json_ != "-") console.result(trial::to_text(*found));
+    if (found->interrupted) console.say("interrupted; what is known so far is in the answer");
+    const bool any = std::any_of(found->rows.begin(), found->rows.end(),
+                                 [](const auto& row) { return row.failure.empty(); });
+    return any ? ExitCode::fine : ExitCode::failure;
+  }
+
   TraceArgument trace_;
+  std::vector<std::string> paths_, against_;
+  bool together_ = false;
   std::string json_, search_time_ = "10s";
   ManagerChoice manager_;
   CallDeadline deadline_;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/launcher.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
@@ -8,10 +9,12 @@
 #include "cli/locale.hpp"
 #include "cli/manager_choice.hpp"
 #include "cli/memory_maps.hpp"
+#include "cli/rank_names.hpp"
 #include "cli/recorded_manager.hpp"
 #include "cli/recorded_settings.hpp"
 #include "emm/manager_entry.hpp"
 #include "emm/memory_manager.hpp"
+#include "fleet/gathering.hpp"
 #include "harness/apart.hpp"
 #include "harness/device_stack.hpp"
 #include "harness/measured_stack.hpp"
@@ -33,8 +36,10 @@ class Replay final : public CommandRun {
     trace_.offer(arguments);
     manager_.offer(arguments);
     deadline_.offer(arguments);
-    arguments.text("--device", device_, "DEVICE",
-                   "auto, sim[:capacity=..,devices=..,seed=..,costs=h200] or cuda[:N]");
+    arguments.text(
+        "--device", device_, "DEVICE",
+        "auto, sim[:capacity=..,devices=..,seed=..,costs=h200], cuda[:N] or cuda:local, the "
+        "launcher's rank on this machine");
     arguments.list("--fault", faults_, "CALL:N|rate=..,seed=..",
                    "Make the N-th call of a driver function fail, or calls at random at a rate; "
                    "CALL is any, or a name such as mem_alloc (cuMemAlloc); repeatable");
@@ -65,6 +70,11 @@ class Replay final : public CommandRun {
                      "same, waiting for the ids alone");
     arguments.text("--pace", pace_, "none|recorded|xF",
                    "Keep the recorded times, or run F times as fast, and report the lateness");
+    arguments.text("--ranks", ranks_, "DIR|none",
+                   "Where the ranks of one launch meet: they begin together, and one of them tells "
+                   "of all (.emmctl-ranks, with --device cuda:local or {rank} in a path)");
+    arguments.text("--ranks-wait", ranks_wait_, "TIME",
+                   "How long a rank waits for the others to begin");
     arguments.list("--fail-on", fail_on_, "leak", "Exit with 1 for this too; repeatable");
     arguments.footer(
         "Exit codes: 0 fine; 1 an operation failed that should not, or memory was damaged; 2 "
@@ -72,6 +82,30 @@ class Replay final : public CommandRun {
   }
 
   Result<ExitCode> run(Console& console) override {
+    const auto rank = launched();
+    const bool asked = !ranks_.empty() || rank_was_named() || device_ == "cuda:local";
+    if (!rank || rank->world < 2 || !asked || ranks_ == "none") return run_alone(console);
+    handle_interrupts();
+    const auto wait_ns = units::parse_ns(ranks_wait_);
+    if (!wait_ns) return wait_ns.error();
+    const fleet::Gathering gathering(ranks_.empty() ? ".emmctl-ranks" : ranks_, *rank);
+    console.step("waiting for the other ranks");
+    const auto come = gathering.wait(*wait_ns, interrupted());
+    console.end_progress();
+    if (!come) return come.error();
+    gathers_ = true;
+    const auto code = run_alone(console);
+    const auto table = gathering.leave(answer_, code ? "" : describe(code.error()));
+    if (!table) return table.error();
+    if (*table) {
+      console.result(**table);
+      if (ranks_.empty()) gathering.remove();
+    }
+    return code;
+  }
+
+ private:
+  Result<ExitCode> run_alone(Console& console) {
     for (const auto& what : fail_on_) {
       if (what != "leak") return fail(Errc::usage, "--fail-on {}: expected leak", what);
     }
@@ -96,9 +130,12 @@ class Replay final : public CommandRun {
     const auto named = manager_.spec();
     ModelRecording recording(named.value_or(""));
     const auto models = static_cast<bool>(recording);
-    auto loaded = load_trace(console, trace_, models ? &recording : nullptr);
-    if (!loaded) return std::move(loaded).error();
-    const auto& trace = loaded->trace;
+    // What looks at the whole trace, or far back in it, has to have it in memory.
+    const bool walks_once = !as_recorded && repeat_ == 1 && log_.empty() && svg_.empty() &&
+                            threads_ == "trace" && *pace == 0;
+    auto walked = walk_trace(console, trace_, walks_once, models ? &recording : nullptr);
+    if (!walked) return std::move(walked).error();
+    const auto& trace = walked->trace();
     std::string spec;
     if (models) {
       spec = recording.with_settings(console, *named);
@@ -145,6 +182,11 @@ class Replay final : public CommandRun {
       options.interrupted = at.interrupted;
       options.progress = at.progress;
       options.kept = at.kept;
+      if (walked->streamed != nullptr) {
+        options.need = [&](std::size_t begin, std::size_t end) {
+          return walked->streamed->need(begin, end);
+        };
+      }
       MemoryMaps maps;
       const bool wants_maps = !memory_map_.empty() || !map_svg_.empty();
       if (wants_maps) {
@@ -196,7 +238,7 @@ class Replay final : public CommandRun {
       summary->notes.push_back(
           text::format("{} was not written: what is where is asked at the end of a run", *path));
     }
-    for (auto& note : loaded->notes) summary->notes.push_back(std::move(note));
+    for (auto& note : walked->loaded.notes) summary->notes.push_back(std::move(note));
 
     if (!json_.empty()) {
       if (auto written = console.write(json_, log::to_json(*summary)); !written)
@@ -226,8 +268,9 @@ class Replay final : public CommandRun {
       if (replay::found_failure(*summary, !fail_on_.empty()))
         console.say("failures were found; see the result");
     } else {
-      console.result(text);
+      if (!gathers_) console.result(text);
     }
+    if (gathers_) answer_ = log::to_json(*summary);
     console.aside(summary->reports);
     if (summary->abnormal) console.say(summary->abnormal->words);
     if (summary->interrupted)
@@ -240,7 +283,6 @@ class Replay final : public CommandRun {
     return code;
   }
 
- private:
   /// What --pace asks for; 0: none.
   Result<double> speed() const {
     if (pace_ == "none") return 0.0;
@@ -278,6 +320,8 @@ class Replay final : public CommandRun {
   std::vector<std::string> faults_, fail_on_;
   std::uint64_t repeat_ = 1;
   std::optional<std::uint64_t> stop_at_;
+  std::string ranks_, ranks_wait_ = "300s", answer_;  // the answer: for the table of all ranks
+  bool gathers_ = false;                              // one rank tells of all
   bool verify_ = false, latency_ = false, all_frames_ = false;
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/launcher.hpp"
 #include "base/text.hpp"
 #include "driver/cuda/cuda_driver.hpp"
 #include "driver/cuda/cudart_runtime.hpp"
@@ -68,9 +69,20 @@ class CudaPlatform final : public Platform {
 
 Result<std::unique_ptr<Platform>> open_cuda_platform(std::string_view options,
                                                      const DeviceDefaults& defaults) {
-  const auto number = text::to_u64(options);
-  if (!options.empty() && !number) {
-    return fail(Errc::usage, "device cuda: '{}' is not a device: expected its number", options);
+  auto number = text::to_u64(options);
+  const bool local = options == "local";
+  if (!options.empty() && !number && !local) {
+    return fail(Errc::usage, "device cuda: '{}' is not a device: expected its number, or local",
+                options);
+  }
+  if (local) {
+    const auto rank = launched();
+    if (!rank || !rank->local_rank) {
+      return fail(Errc::usage,
+                  "device cuda:local: no launcher told the rank on this machine: expected the "
+                  "variables of srun, mpirun or torchrun");
+    }
+    number = rank->local_rank;
   }
   const auto api = load_cuda();
   if (!api) return api.error();
@@ -78,6 +90,8 @@ Result<std::unique_ptr<Platform>> open_cuda_platform(std::string_view options,
   if ((*api)->device_get_count(&count) != 0 || count == 0) {
     return fail(Errc::no_device, "no CUDA device (the driver found none); --device sim needs none");
   }
+  // A launcher may show each rank its own device alone.
+  if (local && count == 1) number = 0;
   if (number && *number >= static_cast<std::uint64_t>(count)) {
     return fail(Errc::no_device, "no device {}: there are {}, counted from 0", *number, count);
   }

@@ -134,6 +134,7 @@ void describe_process(FileHeader& header) noexcept {
     if (header.program[i] == '\0') header.program[i] = ' ';
   }
   copy_text(header.driver, sizeof header.driver, real_path());
+  header.only_windows = (shared.mode & mode::keeping) != 0 ? 1 : 0;
 }
 
 /// Gives the file its name. A program that execs itself keeps its number, so that may be taken.
@@ -235,6 +236,8 @@ BlockHeader* new_block() noexcept {
   if (file.ring_blocks != 0 && number >= file.ring_blocks) {
     auto* const block = take_oldest();
     if (block != nullptr) block->turn = number + 1;
+    // So of the calls that are kept, the oldest eighth may have lost what defines their stacks.
+    if (number % (file.ring_blocks < 8 ? 1 : file.ring_blocks / 8) == 0) define_sites_again();
     return block;
   }
   const auto offset = kHeaderBytes + number * kBlockBytes;

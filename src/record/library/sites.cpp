@@ -18,6 +18,9 @@ constexpr std::size_t kTextMost = 256;
 constexpr std::size_t kPayload = 4 * sizeof(std::uint64_t);  // address, size, stream, extra
 constexpr std::uint32_t kOurs = ~std::uint32_t{0};           // a frame of the recorder's own
 
+// Numbers go on, so that none means two things.
+constinit std::atomic<std::uint32_t> last_number{0};
+
 /// Numbers by hash. Open addresses; nothing is taken out. Who puts a hash in gives it its number;
 /// others wait for that, which is short.
 struct Table {
@@ -26,7 +29,6 @@ struct Table {
     std::atomic<std::uint32_t> number{0};
   };
   Slot* slots = nullptr;
-  std::atomic<std::uint32_t> last{0};
 
   bool begin() noexcept {
     void* const room = mmap(nullptr, kSlots * sizeof(Slot), PROT_READ | PROT_WRITE,
@@ -37,7 +39,6 @@ struct Table {
   }
   void clear() noexcept {
     if (slots != nullptr) (void)madvise(slots, kSlots * sizeof(Slot), MADV_DONTNEED);
-    last = 0;
   }
   /// 0 where the table is full. `define` is called with the number of what is new, and answers it
   /// or kOurs.
@@ -49,7 +50,7 @@ struct Table {
       auto& slot = slots[at];
       auto found = slot.hash.load(std::memory_order_acquire);
       if (found == 0 && slot.hash.compare_exchange_strong(found, hash)) {
-        const auto made = define(last.fetch_add(1) + 1);
+        const auto made = define(last_number.fetch_add(1) + 1);
         slot.number.store(made, std::memory_order_release);
         return made;
       }
@@ -64,7 +65,13 @@ struct Table {
   }
 };
 
-constinit Table frames, stacks;
+/// What has been defined. A ring overwrites definitions, so after some time all are made again, in
+/// the other tables: those of before may be in use by a thread that is at it.
+struct Tables {
+  Table frames, stacks;
+};
+constinit Tables tables[2];
+constinit std::atomic<std::uint32_t> epoch{0};
 constinit bool wants_python = false, wants_native = false;
 constinit std::size_t depth = 16;
 constinit const void* own_base = nullptr;
@@ -144,7 +151,8 @@ std::uint32_t define_text(std::uint32_t number, const char* text,
 }
 
 /// "libfoo.so:0 function", as PyTorch writes native frames whose line is not known.
-std::uint32_t native_frame(std::uint64_t address, void (*put)(const Record&)) noexcept {
+std::uint32_t native_frame(Table& frames, std::uint64_t address,
+                           void (*put)(const Record&)) noexcept {
   return frames.number(mix(1, address), [&](std::uint32_t number) -> std::uint32_t {
     char text[kTextMost];
     Dl_info about{};
@@ -168,6 +176,7 @@ struct Stack {
   std::uint32_t frames[2 * kDepthMost];
   std::size_t count = 0;
   std::uint64_t hash = 2;
+  Tables* in = nullptr;
   void (*put)(const Record&) = nullptr;
 
   void add(std::uint32_t frame) noexcept {
@@ -186,16 +195,17 @@ _Unwind_Reason_Code step(_Unwind_Context* context, void* of) noexcept {
   // The call is before the address to which it returns.
   const auto at = _Unwind_GetIP(context);
   if (at == 0 || walk.stack->count >= walk.end) return _URC_END_OF_STACK;
-  walk.stack->add(native_frame(at - 1, walk.stack->put));
+  walk.stack->add(native_frame(walk.stack->in->frames, at - 1, walk.stack->put));
   return _URC_NO_REASON;
 }
 
 /// The names of a code object's parts are Python's for as long as it lives: it is held for ever,
 /// and so its address stays its own. The interpreter's lock is held.
-std::uint32_t python_frame(void* code, int line, void (*put)(const Record&)) noexcept {
+std::uint32_t python_frame(Table& frames, void* code, int line,
+                           void (*put)(const Record&)) noexcept {
   const auto hash = mix(mix(3, reinterpret_cast<std::uint64_t>(code)), static_cast<unsigned>(line));
   return frames.number(hash, [&](std::uint32_t number) {
-    python.hold(code);
+    python.hold(code);  // once more each time that it is defined
     char text[kTextMost];
     const auto file = python.attribute(code, "co_filename");
     const auto name = python.attribute(code, "co_name");
@@ -237,7 +247,7 @@ void walk_python(Stack& stack, const void* caller) noexcept {
   while (frame != nullptr && stack.count < end) {
     void* const code = p.code(frame);
     if (code != nullptr) {
-      stack.add(python_frame(code, p.line(frame), stack.put));
+      stack.add(python_frame(stack.in->frames, code, p.line(frame), stack.put));
       p.give_back(code);
     }
     void* const back = p.back(frame);
@@ -261,14 +271,17 @@ void begin_sites() noexcept {
   }
   Dl_info about{};
   if (dladdr(reinterpret_cast<const void*>(&begin_sites), &about) != 0) own_base = about.dli_fbase;
-  if (!frames.begin() || !stacks.begin()) return;
+  for (auto& one : tables) {
+    if (!one.frames.begin() || !one.stacks.begin()) return;
+  }
   if (wants_python) find_python();
   shared.mode |= mode::annotating;
 }
 
 std::uint32_t current_site(const void* caller, void (*put)(const Record&)) noexcept {
-  if (stacks.slots == nullptr) return 0;
+  if (tables[1].stacks.slots == nullptr) return 0;
   Stack stack;
+  stack.in = &tables[epoch.load(std::memory_order_acquire) % 2];
   stack.put = put;
   if (wants_native) {
     Walk walk{.stack = &stack, .end = depth};
@@ -276,16 +289,27 @@ std::uint32_t current_site(const void* caller, void (*put)(const Record&)) noexc
   }
   if (wants_python) walk_python(stack, caller);
   if (stack.count == 0) return 0;
-  return stacks.number(stack.hash, [&](std::uint32_t number) {
+  return stack.in->stacks.number(stack.hash, [&](std::uint32_t number) {
     define(Call::stack, number, stack.frames, stack.count * sizeof stack.frames[0], stack.count,
            put);
     return number;
   });
 }
 
+void define_sites_again() noexcept {
+  if (tables[1].stacks.slots == nullptr) return;
+  auto now = epoch.load(std::memory_order_relaxed);
+  auto& next = tables[(now + 1) % 2];
+  next.frames.clear();
+  next.stacks.clear();
+  (void)epoch.compare_exchange_strong(now, now + 1, std::memory_order_release);
+}
+
 void sites_in_child() noexcept {
-  frames.clear();
-  stacks.clear();
+  for (auto& one : tables) {
+    one.frames.clear();
+    one.stacks.clear();
+  }
 }
 
 }  // namespace emm::record

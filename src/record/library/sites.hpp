@@ -13,6 +13,8 @@ void begin_sites() noexcept;
 /// The number of the calling thread's stack; 0 where none is known. `caller` is the address to
 /// which the driver's function returns. Puts the definitions of what is new by `put`.
 std::uint32_t current_site(const void* caller, void (*put)(const Record&)) noexcept;
+/// Definitions have been overwritten: what is met from here on is defined again.
+void define_sites_again() noexcept;
 /// The child of a fork has a file of its own, in which nothing is defined.
 void sites_in_child() noexcept;
 

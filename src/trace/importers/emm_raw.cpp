@@ -129,16 +129,14 @@ class RawFile {
     return {};
   }
 
-  // Numbers of a damaged file say anything.
-  static constexpr std::uint64_t kNumberMost = std::uint64_t{1} << 19;
+  // A damaged file says anything.
   static constexpr std::uint32_t kTextMost = 256, kFramesMost = 128;
 
   void take_text(const Record& record) {
     constexpr std::size_t kPiece = 32;
     const auto at = record.flags * std::uint64_t{kPiece};
-    if (record.ticks >= kNumberMost || record.duration > kTextMost || at >= record.duration) return;
-    if (sites_.texts.size() <= record.ticks) sites_.texts.resize(record.ticks + 1);
-    auto& text = sites_.texts[record.ticks];
+    if (record.duration > kTextMost || at >= record.duration) return;
+    auto& text = sites_.texts[static_cast<std::uint32_t>(record.ticks)];
     if (text.size() != record.duration) text.assign(record.duration, '?');
     std::memcpy(text.data() + at, &record.address, std::min(kPiece, record.duration - at));
     for (auto& c : text) {
@@ -148,10 +146,8 @@ class RawFile {
   void take_stack(const Record& record) {
     constexpr std::size_t kPiece = 8;
     const auto at = record.flags * std::uint64_t{kPiece};
-    if (record.ticks >= kNumberMost || record.duration > kFramesMost || at >= record.duration)
-      return;
-    if (sites_.stacks.size() <= record.ticks) sites_.stacks.resize(record.ticks + 1);
-    auto& stack = sites_.stacks[record.ticks];
+    if (record.duration > kFramesMost || at >= record.duration) return;
+    auto& stack = sites_.stacks[static_cast<std::uint32_t>(record.ticks)];
     if (stack.size() != record.duration) stack.assign(record.duration, 0);
     std::memcpy(stack.data() + at, &record.address,
                 std::min(kPiece, record.duration - at) * sizeof stack[0]);
@@ -263,7 +259,8 @@ Result<ImportCounts> read_raw(format::ByteSource& source, OperationSink& sink,
   const auto& calls = file.calls();
   const auto lost = header.lost + file.dropped();
   ImportRun run(source, sink, options);
-  const bool complete = lost == 0 && header.stopped == 0 && !file.began_late();
+  const bool complete =
+      lost == 0 && header.stopped == 0 && !file.began_late() && header.only_windows == 0;
   if (auto begun = run.header(header_of(header, calls, complete)); !begun)
     return std::move(begun).error();
   RawSession session(run, header, file.sites());

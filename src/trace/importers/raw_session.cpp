@@ -49,11 +49,7 @@ std::string readable(const std::string& frame) {
 }  // namespace
 
 RawSession::RawSession(ImportRun& run, const record::FileHeader& header, const RawSites& sites)
-    : run_(run),
-      header_(header),
-      sites_(sites),
-      defined_(sites.stacks.size()),
-      lives_(record::kContextsMost + 1) {
+    : run_(run), header_(header), sites_(sites), lives_(record::kContextsMost + 1) {
   const auto ticks = header.later_ticks - header.start_ticks;
   const auto ns = header.later_ns - header.start_ns;
   if (header.later_ticks > header.start_ticks && header.later_ns > header.start_ns)
@@ -118,13 +114,15 @@ void RawSession::put_beneath(Operation& operation, const Record& record) const {
 
 Status RawSession::define_site(std::uint32_t number) {
   site_ = 0;
-  if (number >= sites_.stacks.size() || sites_.stacks[number].empty()) return {};
+  if (number == 0) return {};
+  const auto stack = sites_.stacks.find(number);
+  if (stack == sites_.stacks.end()) return {};
   site_ = number;
-  if (defined_[number]) return {};
-  defined_[number] = true;
+  if (!defined_.insert(number).second) return {};
   std::vector<std::string> frames;
-  for (const auto frame : sites_.stacks[number]) {
-    frames.push_back(frame < sites_.texts.size() ? readable(sites_.texts[frame]) : "??:0 ??");
+  for (const auto frame : stack->second) {
+    const auto text = sites_.texts.find(frame);
+    frames.push_back(text != sites_.texts.end() ? readable(text->second) : "??:0 ??");
   }
   const std::vector<std::string_view> views(frames.begin(), frames.end());
   Operation made{.op = Op::define, .members = Members(Member::kind, Member::id, Member::frames)};

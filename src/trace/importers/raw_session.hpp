@@ -24,8 +24,8 @@ using RawRequests = std::unordered_map<std::uint64_t, std::uint64_t>;
 
 /// The call stacks of a recording, by number: their frames' numbers, and the frames' texts.
 struct RawSites {
-  std::vector<std::string> texts;
-  std::vector<std::vector<std::uint32_t>> stacks;
+  std::unordered_map<std::uint32_t, std::string> texts;
+  std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> stacks;
 };
 
 /// Calls of the driver in, in their order; operations out. Handles and addresses become ids: each
@@ -102,8 +102,8 @@ class RawSession {
   ImportRun& run_;
   const record::FileHeader& header_;
   const RawSites& sites_;
-  std::vector<bool> defined_;  // sites
-  std::uint32_t site_ = 0;     // of the call that is taken
+  std::unordered_set<std::uint32_t> defined_;  // sites
+  std::uint32_t site_ = 0;                     // of the call that is taken
   const RawRequests* places_ = nullptr;
   const RawRequests* causes_ = nullptr;
   double ns_per_tick_ = 1;

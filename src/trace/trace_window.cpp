@@ -1,0 +1,354 @@
+#include "trace/trace_window.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.hpp"
+#include "trace/trace_building.hpp"
+
+namespace emm::trace {
+namespace {
+
+constexpr std::size_t kContexts = 256;
+
+std::size_t place_of(ContextId context, std::uint32_t process) noexcept {
+  return index(context) + kContexts * process;
+}
+
+template <class T>
+T& at_least(std::vector<T>& row, std::size_t index) {
+  if (row.size() <= index) row.resize(index + 1);
+  return row[index];
+}
+
+}  // namespace
+
+std::size_t Trace::Window::Slot::place() const noexcept { return place_of(context, process); }
+
+void Trace::Window::rewind() {
+  count = 0;
+  ids.clear();
+  slots_used = 1;
+  ended.clear();
+  for (auto* numbers : {&resets, &live_there, &deferred}) numbers->clear();
+  exported.clear();
+  live = 0;
+  any_reset = false;
+  start.reset();
+  last_time = 0;
+}
+
+std::uint32_t Trace::Window::look_up(const Id& id, Found& how) const {
+  const auto slot = ids.find(id);
+  if (slot != LiveIds::kNone) {
+    how = Found::live;
+    return slot;
+  }
+  how = ids.was_used(id) ? Found::over : Found::unmade;
+  return 0;
+}
+
+std::uint32_t Trace::Window::make(const Id& id) {
+  if (ids.was_used(id)) {
+    found = Found::again;
+    return 0;
+  }
+  found = Found::live;
+  const auto slot = take_slot();
+  auto& made = slots[slot];
+  made.number = id.number;
+  if (!id.is_number()) {
+    made.text = std::make_unique<std::string>(id.text);
+  } else if (made.text != nullptr) {
+    made.text.reset();
+  }
+  ids.add(id, slot);
+  return slot;
+}
+
+void Trace::Window::end(const Id& id, std::uint32_t slot) {
+  ids.remove(id);
+  ended.push({.event = count, .slot = slot});
+}
+
+void Trace::keep_window(std::size_t events) { window_ = std::make_unique<Window>(events); }
+
+bool Trace::needs_memory() const noexcept { return window_ != nullptr && window_->needs_memory; }
+
+std::size_t Trace::window_events() const noexcept { return window_->events; }
+
+void Trace::begin_again() {
+  window_->rewind();
+  window_->second_pass = true;
+  auto& made = *building_;
+  made.any_seq = false;
+  made.last_seq.reset();
+  events_.keep_blocks(total_);
+}
+
+void Trace::release_before(std::size_t index) { events_.release_before(index); }
+
+std::optional<Trace::Made> Trace::made(AllocId id) const {
+  if (window_ == nullptr) return std::nullopt;
+  const auto& slot = window_->slots[index(id)];
+  return Made{.event = slot.made_at, .line = slot.line, .site = slot.site};
+}
+
+bool Trace::in_window(std::size_t index) const noexcept {
+  return window_->second_pass && index < total_ && index < events_.size();
+}
+
+AllocId Trace::place_id(const Operation& operation) {
+  auto& window = *window_;
+  switch (operation.op) {
+    case Op::memalloc:
+    case Op::memallocmanaged:
+    case Op::memhostalloc:
+    case Op::mempin:
+    case Op::open_ipc_handle:
+      return static_cast<AllocId>(window.make(operation.id));
+    default:
+      return static_cast<AllocId>(window.look_up(operation.id, window.found));
+  }
+}
+
+AllocId Trace::place_use(const Id& id) {
+  return static_cast<AllocId>(window_->look_up(id, window_->uses_found.emplace_back()));
+}
+
+Status Trace::needs_all(const Operation& operation, std::string_view why) {
+  window_->needs_memory = true;
+  // Whoever asked for a window asks for all then, and shows nobody this.
+  return Error{.code = Errc::not_supported,
+               .message = text::format("{}:{}: {}", source_, operation.line, why)};
+}
+
+std::string Trace::slot_name(std::uint32_t number) const {
+  const auto& slot = window_->slots[number];
+  return slot.text != nullptr ? *slot.text : text::format("{}", slot.number);
+}
+
+/// Is the order that of the file, and is the rest what a stream can say?
+Status Trace::look_at_stream(const Operation& operation, const Event& event) {
+  auto& made = *building_;
+  auto& window = *window_;
+  if (!made.sorted) return needs_all(operation, "its operations are not in the order of their seq");
+  if (window.events == 0) return {};  // nobody looks back
+  if (made.seqs_kept) return needs_all(operation, "its seq does not count up by one");
+  if (processes_.size() > 1) return needs_all(operation, "it has several processes");
+  if (event.op == Op::flush || event.op == Op::event_record || event.op == Op::stream_wait ||
+      event.op == Op::event_sync) {
+    return needs_all(operation, "it has flushes or events of streams");
+  }
+  // As a replay asks whether it has to check the order of streams.
+  if (event.has(event_flag::backing)) return {};
+  const bool says_stream = event.op == Op::memalloc || event.op == Op::use ||
+                           event.op == Op::record_stream ||
+                           (event.op == Op::free && index(event.stream) != 0);
+  if (!says_stream) return {};
+  if (window.only_stream.value_or(event.stream) != event.stream) window.several_streams = true;
+  window.only_stream = event.stream;
+  return {};
+}
+
+bool Trace::has_several_streams() const noexcept {
+  return window_ != nullptr && window_->several_streams;
+}
+
+Error Trace::made_again(const Event& event, std::string_view name) const {
+  return fail(Errc::parse_error,
+              "{}:{}: id {} for the second time: expected one for each allocation", source_,
+              event.line, name);
+}
+Error Trace::is_unmade(const Event& event, std::string_view name) const {
+  return fail(Errc::parse_error,
+              "{}:{}: {} of id {}, which nothing made: expected a memalloc before", source_,
+              event.line, trace::name(event.op), name);
+}
+Error Trace::has_ended(const Event& event, std::string_view name) const {
+  return fail(Errc::parse_error, "{}:{}: {} of id {}, which ended before: expected it to be live",
+              source_, event.line, trace::name(event.op), name);
+}
+Error Trace::is_not_opened(const Event& event, std::string_view name, Op made_by) const {
+  return fail(Errc::parse_error,
+              "{}:{}: close_ipc_handle of id {}, which {} made: expected open_ipc_handle", source_,
+              event.line, name, trace::name(made_by));
+}
+Error Trace::is_not_deferred(const Event& event) const {
+  return fail(Errc::parse_error,
+              "{}:{}: end_defer_cleanup: expected a defer_cleanup before it in {}", source_,
+              event.line,
+              contexts_[index(event.context)].name.empty()
+                  ? std::string("its context")
+                  : text::format("context {}", contexts_[index(event.context)].name));
+}
+
+/// Does what place() and judge_next() do for the next event, where it is like one before it and
+/// nothing is wrong with it: most of a long trace is. False where it has done nothing.
+bool Trace::take_plain(const Operation& operation, Event& event) {
+  auto& window = *window_;
+  if (!operation.id.is_number()) return false;
+  const auto place = index(event.context);
+  if (event.op == Op::memalloc) {
+    if (event.has(event_flag::backing) || event.outcomes != 0 || place >= window.live_there.size())
+      return false;
+    const auto slot_number = window.take_slot();
+    if (!window.ids.add_next(operation.id.number, slot_number)) {
+      window.give_back(slot_number);
+      return false;
+    }
+    auto& slot = window.slots[slot_number];
+    if (slot.text != nullptr) slot.text.reset();
+    slot.number = operation.id.number;
+    slot.made_at = ++window.count;
+    slot.line = event.line;
+    slot.site = event.site;
+    slot.process = 0;
+    slot.context = event.context;
+    slot.op = event.op;
+    slot.backing = slot.failed = false;
+    ++window.live_there[place];
+    peak_live_ = std::max(peak_live_, ++window.live);
+    event.id = static_cast<AllocId>(slot_number);
+  } else {
+    if (event.has(event_flag::backing) || window.any_reset) return false;
+    const auto slot_number = window.ids.take(operation.id.number);
+    if (slot_number == LiveIds::kNone) return false;
+    auto& slot = window.slots[slot_number];
+    if (event.has(event_flag::follows)) {
+      event.context = slot.context;
+      event.flags ^= event_flag::follows;
+    }
+    if (!slot.failed) {
+      --window.live_there[slot.place()];
+      --window.live;
+    }
+    window.ended.push({.event = ++window.count, .slot = slot_number});
+    event.id = static_cast<AllocId>(slot_number);
+  }
+  if (operation.has(Member::time_ns)) {
+    if (!window.start) window.start = operation.time_ns;
+    window.last_time = operation.time_ns < *window.start ? 0 : operation.time_ns - *window.start;
+  }
+  event.time_ns = window.last_time;
+  return true;
+}
+
+/// Does at once for the next event what judge() and settle_times() do for all.
+Status Trace::judge_next(const Operation& operation, Event& event) {
+  using Found = Window::Found;
+  auto& window = *window_;
+  const auto at = ++window.count;
+  if (operation.has(Member::time_ns)) {
+    if (!window.start) window.start = operation.time_ns;
+    window.last_time = operation.time_ns < *window.start ? 0 : operation.time_ns - *window.start;
+  }
+  event.time_ns = window.last_time;
+
+  const auto number = static_cast<std::uint32_t>(event.id);
+  const auto said = [&] {
+    return operation.id.is_number() ? text::format("{}", operation.id.number)
+                                    : std::string(operation.id.text);
+  };
+  if (names_earlier_memory(event.op) && event.has(event_flag::follows)) {
+    const auto& detail = details_[event.detail];
+    const auto of = event.op == Op::use
+                        ? (detail.uses.empty() ? 0 : static_cast<std::uint32_t>(detail.uses[0]))
+                        : number;
+    event.context = event.op == Op::open_ipc_handle ? at_least(window.exported, detail.handle)
+                                                    : window.slots[of].context;
+    event.flags ^= event_flag::follows;
+  }
+  const auto place = place_of(event.context, details_[event.detail].process);
+  const bool backing = event.has(event_flag::backing);
+  const auto ended_by_reset = [&](const Window::Slot& slot) {
+    return window.any_reset && at_least(window.resets, slot.place()) > slot.made_at;
+  };
+  const auto use = [&](Found how, std::uint32_t of, const std::string& name) -> Status {
+    if (how == Found::unmade) return fault(event.line, is_unmade(event, name));
+    if (!worked(event)) return {};
+    if (how == Found::over || ended_by_reset(window.slots[of]))
+      return fault(event.line, has_ended(event, name));
+    return {};
+  };
+  switch (event.op) {
+    case Op::memalloc:
+    case Op::memallocmanaged:
+    case Op::memhostalloc:
+    case Op::mempin:
+    case Op::open_ipc_handle: {
+      if (window.found == Found::again) return fault(event.line, made_again(event, said()));
+      const bool counts = !backing && worked(event);
+      auto& slot = window.slots[number];
+      slot.made_at = at;
+      slot.line = event.line;
+      slot.site = event.site;
+      slot.process = details_[event.detail].process;
+      slot.context = event.context;
+      slot.op = event.op;
+      slot.backing = backing;
+      slot.failed = !counts;
+      if (counts) {
+        ++at_least(window.live_there, place);
+        peak_live_ = std::max(peak_live_, ++window.live);
+      }
+      return {};
+    }
+    case Op::free:
+    case Op::close_ipc_handle: {
+      if (window.found == Found::unmade) return fault(event.line, is_unmade(event, said()));
+      // The recorded manager could use a request's memory again here, after its free.
+      const auto& slot = window.slots[number];
+      if (backing && (window.found == Found::over || !slot.backing)) return {};
+      if (window.found == Found::over) return fault(event.line, has_ended(event, said()));
+      if (event.op == Op::close_ipc_handle && slot.op != Op::open_ipc_handle)
+        return fault(event.line, is_not_opened(event, said(), slot.op));
+      if (ended_by_reset(slot)) {
+        event.flags |= event_flag::late;
+      } else if (!slot.failed) {
+        --at_least(window.live_there, slot.place());
+        --window.live;
+      }
+      window.end(operation.id, number);
+      return {};
+    }
+    case Op::get_ipc_handle:
+      at_least(window.exported, details_[event.detail].handle) = event.context;
+      return use(window.found, number, said());
+    case Op::record_stream:
+    case Op::mem_map:
+    case Op::mem_unmap:
+      return use(window.found, number, said());
+    case Op::use:
+      for (std::size_t i = 0; i < operation.ids.size(); ++i) {
+        const auto& id = operation.ids[i];
+        const auto of = static_cast<std::uint32_t>(details_[event.detail].uses[i]);
+        auto good = use(window.uses_found[i], of,
+                        id.is_number() ? text::format("{}", id.number) : std::string(id.text));
+        if (!good) return good;
+      }
+      return {};
+    case Op::reset:
+    case Op::context_destroy:
+      if (backing || !worked(event)) return {};
+      window.any_reset = true;
+      at_least(window.resets, place) = at;
+      window.live -= at_least(window.live_there, place);
+      window.live_there[place] = 0;
+      return {};
+    case Op::defer_cleanup:
+      at_least(window.deferred, index(event.context)) += worked(event) ? 1 : 0;
+      return {};
+    case Op::end_defer_cleanup: {
+      if (!worked(event)) return {};
+      auto& deferred = at_least(window.deferred, index(event.context));
+      if (deferred == 0) return fault(event.line, is_not_deferred(event));
+      --deferred;
+      return {};
+    }
+    default:
+      return {};
+  }
+}
+
+}  // namespace emm::trace

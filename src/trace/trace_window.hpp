@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trace/live_ids.hpp"
+#include "trace/trace.hpp"
+
+namespace emm::trace {
+
+/// What a Trace needs of which only a window of events is in memory: its live ids, what a replay
+/// relies on as far as the operations have come, and nothing of what has ended.
+struct Trace::Window {
+  /// One id that is live, or that ended no longer ago than the window is long: until then a replay
+  /// may still ask for its name.
+  struct Slot {
+    std::uint64_t number = 0;
+    std::uint64_t made_at = 0;  ///< The event, counted from 1.
+    std::unique_ptr<std::string> text;
+    std::uint32_t line = 0;
+    SiteId site{};
+    std::uint32_t process = 0;
+    ContextId context{};
+    Op op{};
+    bool backing = false, failed = false;
+    std::size_t place() const noexcept;  ///< Context and process.
+  };
+  /// A queue of slots.
+  class EndedSlots {
+   public:
+    struct Ended {
+      std::uint64_t event = 0;
+      std::uint32_t slot = 0;
+    };
+    bool empty() const noexcept { return begin_ == end_; }
+    std::size_t size() const noexcept { return end_ - begin_; }
+    const Ended& operator[](std::size_t at) const noexcept {
+      return ring_[(begin_ + at) & (ring_.size() - 1)];
+    }
+    void pop() noexcept { ++begin_; }
+    void put_back(const Ended& ended) noexcept { ring_[--begin_ & (ring_.size() - 1)] = ended; }
+    void push(const Ended& ended) {
+      if (size() == ring_.size()) grow();
+      ring_[end_++ & (ring_.size() - 1)] = ended;
+    }
+    void clear() noexcept { begin_ = end_ = 0; }
+
+   private:
+    void grow() {
+      std::vector<Ended> ring(ring_.size() * 2);
+      for (std::size_t i = 0; i < size(); ++i) ring[i] = (*this)[i];
+      end_ = size();
+      begin_ = 0;
+      ring_ = std::move(ring);
+    }
+    std::vector<Ended> ring_ = std::vector<Ended>(1024);
+    std::size_t begin_ = 0, end_ = 0;
+  };
+
+  /// What of the trace does not fit into a window.
+  bool several_streams = false, needs_memory = false;
+
+  std::size_t events;  ///< How many the window holds.
+  std::uint64_t count = 0;
+  bool second_pass = false;
+  LiveIds ids;
+  std::vector<Slot> slots;  ///< [0] stands for what is not live.
+  std::uint32_t slots_used = 1;
+  /// The slots that are free, in the order in which their ids ended, and at which event. Those
+  /// that ended before the window are nobody's any more.
+  EndedSlots ended;
+  enum class Found : std::uint8_t { live, unmade, over, again } found = Found::live;
+  std::vector<Found> uses_found;
+  std::optional<StreamId> only_stream;
+
+  // As judge() has them:
+  std::vector<std::uint64_t> resets, live_there, deferred;
+  std::vector<ContextId> exported;
+  std::uint64_t live = 0;
+  bool any_reset = false;
+  // As settle_times() has them:
+  std::optional<std::uint64_t> start;
+  std::uint64_t last_time = 0;
+
+  explicit Window(std::size_t kept) : events(kept), slots(1) {}
+
+  /// Begins again with nothing live.
+  void rewind();
+  std::uint32_t look_up(const Id& id, Found& how) const;
+  std::uint32_t make(const Id& id);
+  /// A slot that is nobody's.
+  std::uint32_t take_slot() {
+    if (!ended.empty() && ended[0].event + events < count) {
+      constexpr std::size_t kAhead = 8;
+      if (ended.size() > kAhead) __builtin_prefetch(&slots[ended[kAhead].slot], 1);
+      const auto slot = ended[0].slot;
+      ended.pop();
+      return slot;
+    }
+    if (slots_used == slots.size()) slots.emplace_back();
+    return slots_used++;
+  }
+  /// The slot that was taken last, for whoever takes one next.
+  void give_back(std::uint32_t slot) {
+    if (slot + 1 == slots_used) {
+      --slots_used;
+    } else {
+      ended.put_back({.event = 0, .slot = slot});
+    }
+  }
+  void end(const Id& id, std::uint32_t slot);
+};
+
+}  // namespace emm::trace

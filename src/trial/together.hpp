@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trial/setting.hpp"
+
+namespace emm::trial {
+
+/// One process with one manager.
+struct TogetherPart {
+  std::uint64_t peak_reserved = 0;  ///< Where the device has as much as it takes.
+  std::uint64_t peak_event = 0;     ///< When it holds that first.
+  std::uint64_t peak_ns = 0;        ///< Since its first event; the event's number without times.
+  std::uint64_t least = 0;  ///< The smallest capacity that serves it, found by halving; a limit.
+};
+
+/// What several processes on one device take with one manager, each process with its own.
+struct TogetherRow {
+  std::string manager;
+  std::string failure;  ///< Why there is no answer; empty where there is one.
+  std::vector<TogetherPart> parts;
+  /// Enough whatever the processes' offset in time is: their peaks may meet.
+  std::uint64_t any_offset = 0;
+  std::uint64_t at_once = 0;  ///< The most that they hold at once if all begin at the same time.
+  std::uint64_t limited = 0;  ///< Enough at any offset if each process has its least as a limit.
+};
+
+/// What the processes need and what each manager makes of it.
+struct Together {
+  std::vector<std::string> traces;
+  std::vector<std::uint64_t> peak_live;  ///< Of each process.
+  std::uint64_t need = 0;                ///< Their sum: no manager takes less at the worst offset.
+  bool has_times = false;                ///< Of all traces; else times are numbers of events.
+  std::vector<TogetherRow> rows;
+  bool interrupted = false;
+};
+
+/// A manager for each of the traces, as their recordings may have settings of their own.
+struct TogetherManager {
+  std::string name;
+  std::vector<Setting> settings;
+};
+
+/// Replays each trace alone on each manager, on a device that has as much as it takes, and looks
+/// for the smallest that serves it. What a process holds does not depend on the others unless the
+/// device is full, so the sum of the peaks is enough at any offset, and is reached where they meet.
+Result<Together> together(const std::vector<const trace::Trace*>& traces,
+                          const std::vector<TogetherManager>& managers,
+                          const std::function<void(std::uint64_t done, std::uint64_t total)>& tell);
+
+std::string to_text(const Together& together);
+/// "emmctl.fit-together/1"
+std::string to_json(const Together& together);
+
+}  // namespace emm::trial
