@@ -3,10 +3,12 @@
 managers/README.md. Needs a build with tests.
 
     tools/conformance.py --build FOLDER            writes them
-    tools/conformance.py --build FOLDER --check    fails where what is committed is not what is true
+    tools/conformance.py --build FOLDER --check    fails where what is committed is not what is true; it judges no wrong
+                                                   manager, which takes minutes: mutants_test and may_fail_with_test do
 """
 import argparse
 import collections
+import difflib
 import json
 import os
 import pathlib
@@ -72,7 +74,10 @@ def summary(judged):
 
 
 def operators_section(matrix):
-    rows = [line.split("\t") for line in run(matrix, "operators").stdout.splitlines()]
+    done = run(matrix, "operators")
+    if done.returncode != 0:
+        sys.exit(f"mutant_matrix operators ended with {done.returncode}: {done.stderr.strip()}")
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
     why = dict(line.split("\t") for line in SURVIVORS.read_text().splitlines() if "\t" in line)
     survivors = [name for name, by in rows if not by]
     killed = len(rows) - len(survivors)
@@ -90,9 +95,13 @@ def operators_section(matrix):
     return text, good
 
 
+def committed_mistakes():
+    page = PAGE.read_text()
+    return page[page.find("\n## Mechanical mistakes"):]
+
+
 def settled(page):
-    """The page without what may differ from run to run: where threads race, what else fails with a clause. may_fail_with_test
-    holds that to what the clauses declare."""
+    """The page without what other clauses fail with a clause, which only judging every wrong manager tells."""
     begin = page.find("| clause | level |")
     rows = [line.rsplit(" | ", 1)[0] if begin >= 0 and line.count(" | ") >= 5 else line for line in page.splitlines()]
     return "\n".join(rows)
@@ -108,7 +117,10 @@ def main():
     matrix = str(build / "tests/mutants/mutant_matrix")
 
     mutants = collections.defaultdict(list)
-    for line in run(matrix).stdout.splitlines():
+    judged_mutants = run(matrix, *(["list"] if arguments.check else []))
+    if judged_mutants.returncode != 0:
+        sys.exit(f"mutant_matrix ended with {judged_mutants.returncode}: {judged_mutants.stderr.strip()}")
+    for line in judged_mutants.stdout.splitlines():
         clause, words, over, failing = line.split("\t")
         mutants[clause].append((words, over, failing.split()))
     managers = json.loads(run(emmctl, "list", "managers", "--json", "-").stdout)["rows"]
@@ -116,7 +128,7 @@ def main():
     own = verdicts(emmctl, "--own")
     listed = json.loads(run(emmctl, "list", "clauses", "--json", "-").stdout)["rows"]
     unjudged = [row for row in listed if row["asked_of"] == "nobody"]
-    mistakes, good = operators_section(matrix)
+    mistakes, good = (committed_mistakes(), True) if arguments.check else operators_section(matrix)
     strangers = len(run(matrix, "strangers", "-").stdout.splitlines())
 
     page = HEAD.replace("{strangers}", str(strangers)) + f"\n## What a manager promises: {len(judged['default'])} clauses\n\n" + clause_table(judged["default"], mutants)
@@ -137,10 +149,13 @@ def main():
         sys.exit(f"{README.relative_to(ROOT)} has no place for the table of verdicts")
     told = readme[:begin] + table + readme[end + len(MARKS[1]):]
     if arguments.check:
-        stale = [str(path.relative_to(ROOT)) for path, text in ((PAGE, page), (README, told))
+        stale = [path for path, text in ((PAGE, page), (README, told))
                  if not path.exists() or settled(path.read_text()) != settled(text)]
         for path in stale:
-            print(f"{path} is not what is true; run tools/conformance.py", file=sys.stderr)
+            shown = difflib.unified_diff(settled(path.read_text()).splitlines(),
+                                         settled(page if path == PAGE else told).splitlines(), "committed", "true", "", "", 0, "")
+            print("\n".join(shown), file=sys.stderr)
+            print(f"{path.relative_to(ROOT)} is not what is true; run tools/conformance.py", file=sys.stderr)
         return 1 if stale or failed or not good else 0
     PAGE.write_text(page)
     README.write_text(told)

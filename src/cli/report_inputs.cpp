@@ -128,26 +128,6 @@ void ReportInputs::offer(Arguments& arguments) {
   arguments.text("--title", title_, "TEXT", "The page's title (that of the first input)");
 }
 
-Result<std::vector<std::string>> ReportInputs::inputs() const {
-  std::vector<std::string> out;
-  for (const auto& path : paths_) {
-    if (!sweep::Folder::is_one(path)) {
-      out.push_back(path);
-      continue;
-    }
-    const sweep::Folder folder(path);
-    const auto cells = folder.read_plan();
-    if (!cells) return cells.error();
-    const auto before = out.size();
-    for (const auto& cell : *cells) {
-      if (folder.is_done(cell.id)) out.push_back(folder.cell_path(cell.id));
-    }
-    if (out.size() == before)
-      return fail(Errc::usage, "{}: expected a sweep of which a cell is done", path);
-  }
-  return out;
-}
-
 Result<std::string> ReportInputs::table() const {
   auto out = sweep::csv_header();
   for (const auto& path : paths_) {
@@ -173,10 +153,17 @@ Result<std::string> ReportInputs::page(Console& console) const {
 
   std::vector<report::Part> traces, results;
   std::vector<std::string> names;
-  const auto paths = inputs();
-  if (!paths) return paths.error();
-  for (const auto& path : *paths) {
+  for (const auto& path : paths_) {
     names.push_back(path.substr(path.rfind('/') + 1));
+    if (sweep::Folder::is_one(path)) {
+      const sweep::Folder folder(path);
+      const auto cells = folder.read_plan();
+      if (!cells) return cells.error();
+      const auto content = format::parse_json(sweep::to_page(folder, *cells), path);
+      if (!content) return content.error();
+      results.push_back(report::result_part(*content, path));
+      continue;
+    }
     auto result =
         path == "-" ? Result<std::optional<format::JsonValue>>(std::nullopt) : read_result(path);
     if (!result) return std::move(result).error();

@@ -25,8 +25,6 @@ class ReportInputs {
   const std::vector<std::string>& paths() const noexcept { return paths_; }
 
  private:
-  /// The inputs, with the cells of a sweep that are done in place of its folder.
-  Result<std::vector<std::string>> inputs() const;
   /// What could be done about the first refused request of a recording of PyTorch, into `part`.
   Status advise(Console& console, const inspect::Recording& recording,
                 const inspect::Lifetimes& lifetimes,

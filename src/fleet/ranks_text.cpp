@@ -10,7 +10,9 @@
 namespace emm::fleet {
 namespace {
 
-std::string rank_name(const Rank& rank) { return text::format("rank {}", rank.file.label); }
+std::string rank_name(const Rank& rank) {
+  return text::format("rank {}", text::printable(rank.file.label, 60));
+}
 
 std::string capital(std::string words) {
   if (!words.empty() && words[0] >= 'a' && words[0] <= 'z')
@@ -180,7 +182,8 @@ std::string table(const Comparison& comparison) {
   for (std::size_t i = 0; i < comparison.ranks.size(); ++i) {
     const auto& rank = comparison.ranks[i];
     if (!rank.read) {
-      rows.push_back({rank.file.label, "-", "-", "-", "-", "-", "-", "-", "damaged"});
+      rows.push_back(
+          {text::printable(rank.file.label, 60), "-", "-", "-", "-", "-", "-", "-", "damaged"});
       continue;
     }
     const auto& parting = comparison.partings[i];
@@ -188,10 +191,10 @@ std::string table(const Comparison& comparison) {
     if (i == comparison.tightest) parts = "the tightest";
     if (parting)
       parts = parting->there ? text::grouped(parting->there->event) : std::string("its end");
-    rows.push_back({rank.file.label, units::bytes(rank.peak_live), optional(rank.reserved),
-                    optional(rank.outside), units::bytes(compared(comparison, rank)),
-                    optional(rank.limit), left_words(comparison, rank),
-                    text::grouped(rank.requests.size()), parts});
+    rows.push_back({text::printable(rank.file.label, 60), units::bytes(rank.peak_live),
+                    optional(rank.reserved), optional(rank.outside),
+                    units::bytes(compared(comparison, rank)), optional(rank.limit),
+                    left_words(comparison, rank), text::grouped(rank.requests.size()), parts});
   }
   return inspect::columns("lrrrrrrrl", rows);
 }
@@ -266,7 +269,8 @@ std::string to_text(const Comparison& comparison, const Sites& sites, const Rank
     }
     for (const auto& group : comparison.alike) {
       std::vector<std::string> labels;
-      for (const auto i : group) labels.push_back(comparison.ranks[i].file.label);
+      for (const auto i : group)
+        labels.push_back(text::printable(comparison.ranks[i].file.label, 60));
       constexpr std::size_t kLabels = 16;
       const auto more = labels.size() > kLabels ? labels.size() - kLabels : 0;
       if (more > 0) labels.resize(kLabels);

@@ -103,7 +103,7 @@ std::string page(const Origin& origin, const std::vector<Part>& traces,
   std::string out;
   auto frame = page_file("page.html");
   out += take_to(frame, "{{title}}");
-  out += escaped(origin.title);
+  out += escaped(text::printable(origin.title, std::string::npos));
   out += take_to(frame, "{{style}}");
   out += page_file("page.css");
   out += take_to(frame, "{{data}}");

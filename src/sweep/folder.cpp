@@ -21,9 +21,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Where a process's number means something: containers of one machine may have one name, and
+/// each numbers of its own.
 std::string host() {
-  char name[256]{};
-  return gethostname(name, sizeof name - 1) == 0 ? std::string(name) : std::string("host");
+  char name[256]{}, space[64]{};
+  std::string out = gethostname(name, sizeof name - 1) == 0 ? name : "host";
+  if (readlink("/proc/self/ns/pid", space, sizeof space - 1) <= 0) return out;
+  const std::string_view number = space;  // "pid:[4026531836]"
+  const auto from = number.find('['), to = number.find(']');
+  return from == std::string_view::npos || to == std::string_view::npos
+             ? out
+             : text::format("{}-{}", out, number.substr(from + 1, to - from - 1));
 }
 
 Status write_whole(const std::string& path, std::string_view text) {
@@ -64,6 +72,18 @@ std::string figure(const format::JsonValue& json, std::string_view name) {
 constexpr std::string_view kFigures[] = {
     "peak_live_bytes", "peak_reserved_bytes", "capacity_bytes", "fit_bytes", "failures", "hazards",
     "leaked",          "ns_per_event",        "events",         "served"};
+
+}  // namespace
+
+namespace {
+
+/// What the command of a cell wrote; nothing where it cannot be read.
+std::optional<format::JsonValue> answer_of(const Folder& folder, const Cell& cell) {
+  const auto text = format::file_bytes(folder.cell_path(cell.id), nullptr);
+  if (!text) return std::nullopt;
+  auto value = format::parse_json(*text, cell.id);
+  return value ? std::optional(std::move(*value)) : std::nullopt;
+}
 
 }  // namespace
 
@@ -274,10 +294,10 @@ Progress progress_of(const Folder& folder, const std::vector<Cell>& cells, std::
 }
 
 std::string to_text(const Progress& progress, const std::string& folder) {
-  auto out = text::format("{}: {} cells: {} done, {} failed, {} on the cluster, {} to do\n", folder,
-                          text::grouped(progress.cells), text::grouped(progress.done),
-                          text::grouped(progress.failed), text::grouped(progress.running),
-                          text::grouped(progress.waiting()));
+  auto out = text::format("{}: {} cells: {} done, {} failed, {} on the cluster, {} to do\n",
+                          text::printable(folder, 200), text::grouped(progress.cells),
+                          text::grouped(progress.done), text::grouped(progress.failed),
+                          text::grouped(progress.running), text::grouped(progress.waiting()));
   // One mistake often fails many cells.
   std::vector<std::pair<std::string, std::vector<const Cell*>>> by_words;
   for (const auto& [cell, words] : progress.failures) {
@@ -351,18 +371,40 @@ std::string csv_rows(const Folder& folder, const std::vector<Cell>& cells) {
                                  : "to do",
                         in_csv(cell.trace), in_csv(cell.manager), in_csv(cell.setting),
                         in_csv(cell.capacity), in_csv(cell.device), in_csv(cell.command.front()));
-    std::optional<format::JsonValue> json;
-    if (done) {
-      if (const auto text = format::file_bytes(folder.cell_path(cell.id), nullptr)) {
-        if (auto value = format::parse_json(*text, cell.id)) json = std::move(*value);
-      }
-    }
+    const auto json = done ? answer_of(folder, cell) : std::nullopt;
     for (const auto name : kFigures) {
       out += ',';
       if (json) out += in_csv(figure(*json, name));
     }
     out += '\n';
   }
+  return out;
+}
+
+std::string to_page(const Folder& folder, const std::vector<Cell>& cells) {
+  std::string out;
+  format::JsonWriter json(out);
+  json.begin_object()
+      .member("schema", "emmctl.sweep/1")
+      .member("folder", folder.path())
+      .key("cells")
+      .begin_array();
+  for (const auto& cell : cells) {
+    json.begin_object()
+        .member("trace", cell.trace)
+        .member("manager", cell.manager)
+        .member("setting", cell.setting)
+        .member("capacity", cell.capacity)
+        .member("device", cell.device);
+    const auto answer = folder.is_done(cell.id) ? answer_of(folder, cell) : std::nullopt;
+    json.member("done", answer.has_value());
+    for (const auto name : kFigures) {
+      const auto value = answer ? figure(*answer, name) : std::string();
+      if (const auto number = text::to_u64(value)) json.member(name, *number);
+    }
+    json.end_object();
+  }
+  json.end_array().end_object();
   return out;
 }
 

@@ -83,5 +83,7 @@ std::string to_json(const Progress& progress, const std::string& folder);
 /// A row of each cell, with exact figures of what is there (RFC 4180), and what stands above.
 std::string csv_rows(const Folder& folder, const std::vector<Cell>& cells);
 std::string csv_header();
+/// The same as JSON for a page, the figures that are whole numbers.
+std::string to_page(const Folder& folder, const std::vector<Cell>& cells);
 
 }  // namespace emm::sweep

@@ -15,66 +15,6 @@
 namespace emm::trial {
 namespace {
 
-/// The settings that are tried. What the documentation names one by one, and the pairs that people
-/// use together.
-std::vector<pytorch::Settings> candidates(const pytorch::Program& program,
-                                          const TuneOptions& options) {
-  std::vector<pytorch::Settings> found;
-  const auto add = [&](std::string_view conf) {
-    pytorch::Settings settings;
-    settings.fraction = program.settings.fraction;
-    settings.total = program.settings.total;
-    if (!read_conf(conf, settings)) return;
-    if (std::find(found.begin(), found.end(), settings) == found.end()) found.push_back(settings);
-  };
-  found.push_back(program.settings);
-  for (const auto& setting : options.settings) add(setting);
-  if (!options.settings.empty()) return found;
-  add("");
-  add("expandable_segments:True");
-  for (const auto* const round : {"2", "4", "8", "16"}) {
-    add(text::format("roundup_power2_divisions:{}", round));
-    add(text::format("expandable_segments:True,roundup_power2_divisions:{}", round));
-  }
-  for (const auto* const split : {"32", "64", "128", "256", "512"}) {
-    add(text::format("max_split_size_mb:{}", split));
-    add(text::format("max_split_size_mb:{},roundup_power2_divisions:4", split));
-    add(text::format("max_split_size_mb:{},max_non_split_rounding_mb:64", split));
-  }
-  for (const auto* const segment : {"40", "80"})
-    add(text::format("large_segment_size_mb:{}", segment));
-  // Garbage is collected only below a memory fraction.
-  if (program.settings.limit() != pytorch::kNoLimit || options.capacity != pytorch::kNoLimit) {
-    for (const auto* const threshold : {"0.6", "0.8", "0.9"}) {
-      add(text::format("garbage_collection_threshold:{}", threshold));
-      for (const auto* const split : {"64", "128", "256"})
-        add(text::format("garbage_collection_threshold:{},max_split_size_mb:{}", threshold, split));
-    }
-  }
-  return found;
-}
-
-/// The orders of addresses that are tried where the driver's are not known, the likeliest first.
-constexpr Addresses kOrders[] = {Addresses::recorded, Addresses::driver, Addresses::first_fit,
-                                 Addresses::descending};
-
-/// How a setting is run where the allocator has `capacity`: of the device, or as a memory fraction.
-/// Collection needs a limit, which a program sets as a fraction.
-pytorch::RunOptions limited(pytorch::Settings settings, std::uint64_t capacity, Limit limit) {
-  const auto has_end = capacity != pytorch::kNoLimit;
-  const auto by_fraction = has_end && limit == Limit::fraction;
-  const auto collects =
-      settings.garbage_collection_threshold > 0 && settings.limit() == pytorch::kNoLimit;
-  if (by_fraction || (has_end && collects)) {
-    settings.fraction = 1;
-    settings.total = capacity;
-  }
-  return {.settings = settings,
-          .capacity = by_fraction ? pytorch::kNoLimit : capacity,
-          .addresses = kOrders[0],
-          .refused_are_needed = true};
-}
-
 bool stops(const std::atomic<bool>* interrupted) {
   return interrupted != nullptr && interrupted->load(std::memory_order_relaxed);
 }
@@ -88,7 +28,7 @@ bool passes(const pytorch::Program& program, pytorch::RunOptions options, Addres
 Tuned judge(const pytorch::Program& program, const pytorch::Settings& settings,
             std::uint64_t capacity, Limit limit) {
   Tuned tuned{.manager = spec_of(settings), .how = how_of(settings)};
-  auto options = limited(settings, capacity, limit);
+  auto options = run_options(settings, capacity, limit);
   auto outcome = run(program, options);
   // What fails in one order of addresses may fail on the device.
   for (const auto order : kOrders) {
@@ -151,19 +91,6 @@ Threshold threshold(std::uint64_t low, std::uint64_t high, Look look,
   return found;
 }
 
-/// Runs `jobs` functions at a time, in order.
-void side_by_side(std::size_t threads, std::size_t count,
-                  const std::function<void(std::size_t)>& job) {
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    for (auto at = next++; at < count; at = next++) job(at);
-  };
-  std::vector<std::thread> others;
-  for (std::size_t i = 1; i < std::min(threads, count); ++i) others.push_back(start_thread(work));
-  work();
-  for (auto& other : others) other.join();
-}
-
 auto rank(const Tuned& tuned) {
   // A setting that fails later stands before one that fails earlier.
   return std::make_tuple(!tuned.served, tuned.fit ? tuned.fit->high : pytorch::kNoLimit,
@@ -212,6 +139,74 @@ Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options,
 
 }  // namespace
 
+std::vector<pytorch::Settings> candidates(const pytorch::Program& program,
+                                          const TuneOptions& options) {
+  std::vector<pytorch::Settings> found;
+  const auto add = [&](std::string_view conf) {
+    pytorch::Settings settings;
+    settings.fraction = program.settings.fraction;
+    settings.total = program.settings.total;
+    if (!read_conf(conf, settings)) return;
+    if (std::find(found.begin(), found.end(), settings) == found.end()) found.push_back(settings);
+  };
+  found.push_back(program.settings);
+  for (const auto& setting : options.settings) add(setting);
+  if (!options.settings.empty()) return found;
+  // What the documentation names one by one, and the pairs that people use together.
+  add("");
+  add("expandable_segments:True");
+  for (const auto* const round : {"2", "4", "8", "16"}) {
+    add(text::format("roundup_power2_divisions:{}", round));
+    add(text::format("expandable_segments:True,roundup_power2_divisions:{}", round));
+  }
+  for (const auto* const split : {"32", "64", "128", "256", "512"}) {
+    add(text::format("max_split_size_mb:{}", split));
+    add(text::format("max_split_size_mb:{},roundup_power2_divisions:4", split));
+    add(text::format("max_split_size_mb:{},max_non_split_rounding_mb:64", split));
+  }
+  for (const auto* const segment : {"40", "80"})
+    add(text::format("large_segment_size_mb:{}", segment));
+  // Garbage is collected only below a memory fraction.
+  if (program.settings.limit() != pytorch::kNoLimit || options.capacity != pytorch::kNoLimit) {
+    for (const auto* const threshold : {"0.6", "0.8", "0.9"}) {
+      add(text::format("garbage_collection_threshold:{}", threshold));
+      for (const auto* const split : {"64", "128", "256"})
+        add(text::format("garbage_collection_threshold:{},max_split_size_mb:{}", threshold, split));
+    }
+  }
+  return found;
+}
+
+pytorch::RunOptions run_options(const pytorch::Settings& of, std::uint64_t capacity, Limit limit) {
+  auto settings = of;
+  // Collection needs a limit, which a program sets as a fraction.
+  const auto has_end = capacity != pytorch::kNoLimit;
+  const auto by_fraction = has_end && limit == Limit::fraction;
+  const auto collects =
+      settings.garbage_collection_threshold > 0 && settings.limit() == pytorch::kNoLimit;
+  if (by_fraction || (has_end && collects)) {
+    settings.fraction = 1;
+    settings.total = capacity;
+  }
+  return {.settings = settings,
+          .capacity = by_fraction ? pytorch::kNoLimit : capacity,
+          .addresses = kOrders[0],
+          .refused_are_needed = true};
+}
+
+void side_by_side(std::size_t threads, std::size_t count,
+                  const std::function<void(std::size_t)>& job) {
+  if (threads == 0) threads = std::max<std::size_t>(1, std::thread::hardware_concurrency());
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (auto at = next++; at < count; at = next++) job(at);
+  };
+  std::vector<std::thread> others;
+  for (std::size_t i = 1; i < std::min(threads, count); ++i) others.push_back(start_thread(work));
+  work();
+  for (auto& other : others) other.join();
+}
+
 const Tuned* Tuning::today() const noexcept {
   const auto found =
       std::find_if(ranking.begin(), ranking.end(), [](const Tuned& each) { return each.is_today; });
@@ -242,12 +237,12 @@ std::optional<FitRange> fit_of(const pytorch::Program& program, const pytorch::S
   std::optional<FitRange> range;
   for (const auto order : kOrders) {
     if (stops(interrupted)) break;
-    auto unlimited = limited(settings, pytorch::kNoLimit, limit);
+    auto unlimited = run_options(settings, pytorch::kNoLimit, limit);
     unlimited.addresses = order;
     const auto most = run(program, unlimited);
     if (most.fails_at) return std::nullopt;
     const auto serves = [&](std::uint64_t capacity) {
-      return stops(interrupted) || passes(program, limited(settings, capacity, limit), order);
+      return stops(interrupted) || passes(program, run_options(settings, capacity, limit), order);
     };
     // What it reserves where there is no end is enough; less is, where it can release some.
     const auto high = (most.counts.peak_reserved + kStep - 1) / kStep * kStep;
@@ -261,7 +256,7 @@ std::optional<FitRange> fit_of(const pytorch::Program& program, const pytorch::S
   if (!range) return range;
   range->is_exact = std::none_of(std::begin(kOrders), std::end(kOrders), [&](Addresses order) {
     return range->high > kStep &&
-           passes(program, limited(settings, range->high - kStep, limit), order);
+           passes(program, run_options(settings, range->high - kStep, limit), order);
   });
   return range;
 }
@@ -272,9 +267,6 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
   tuning.capacity = options.capacity;
   tuning.limit = options.limit;
   const auto settings = candidates(program, options);
-  const auto threads = options.jobs != 0
-                           ? options.jobs
-                           : std::max<std::size_t>(1, std::thread::hardware_concurrency());
   std::vector<Tuned> found(settings.size());
   std::atomic<std::uint64_t> done{0};
   std::mutex mutex;
@@ -284,7 +276,7 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
     const std::lock_guard lock(mutex);
     options.progress(count, total);
   };
-  side_by_side(threads, settings.size(), [&](std::size_t i) {
+  side_by_side(options.jobs, settings.size(), [&](std::size_t i) {
     if (stops(options.interrupted)) {
       found[i] = {.manager = spec_of(settings[i]), .how = how_of(settings[i]), .interrupted = true};
       return;
@@ -295,7 +287,8 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
   });
   auto unlimited = program.settings;
   unlimited.fraction.reset();
-  tuning.peak_live = run(program, limited(unlimited, pytorch::kNoLimit, options.limit)).peak_live;
+  tuning.peak_live =
+      run(program, run_options(unlimited, pytorch::kNoLimit, options.limit)).peak_live;
 
   // The smallest capacity: of all where that takes seconds, else of the best five and of today's.
   // What reserves least with room to spare is not always what fits the smallest device.
@@ -310,7 +303,7 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
     if (all || searched.size() < kBest || found[each].is_today) searched.push_back(each);
   }
   const auto search = [&](const std::vector<std::size_t>& some, Look look) {
-    side_by_side(threads, some.size(), [&](std::size_t i) {
+    side_by_side(options.jobs, some.size(), [&](std::size_t i) {
       auto& each = found[some[i]];
       each.fit = fit_of(program, settings[some[i]], options.limit, look, options.interrupted);
       each.interrupted = stops(options.interrupted);

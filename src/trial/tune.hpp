@@ -91,11 +91,26 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
 std::optional<FitRange> fit_of(const pytorch::Program& program, const pytorch::Settings& settings,
                                Limit limit = Limit::device, Look look = Look::closely,
                                const std::atomic<bool>* interrupted = nullptr);
+/// The settings that are tried: the recording's first, then those of the options or what the
+/// documentation names.
+std::vector<pytorch::Settings> candidates(const pytorch::Program& program,
+                                          const TuneOptions& options);
+/// How a setting is run where the allocator has `capacity`. kNoLimit: as much as it asks for.
+pytorch::RunOptions run_options(const pytorch::Settings& settings, std::uint64_t capacity,
+                                Limit limit);
+/// The orders of addresses that are tried where the driver's are not known, the likeliest first.
+inline constexpr Addresses kOrders[] = {Addresses::recorded, Addresses::driver,
+                                        Addresses::first_fit, Addresses::descending};
+/// Runs `job` of 0 to `count` - 1 in order, on several threads; 0: as many as there are processors.
+void side_by_side(std::size_t threads, std::size_t count,
+                  const std::function<void(std::size_t)>& job);
 /// "pytorch:max_split_size_mb=64", with PyTorch's names.
 std::string spec_of(const pytorch::Settings& settings);
 /// "PYTORCH_ALLOC_CONF=max_split_size_mb:64"
 std::string how_of(const pytorch::Settings& settings);
 
+/// A manager's options a line each, as far as they are several.
+std::vector<std::string> lines_of(const std::string& spec);
 /// For a person, at most `width` columns; `top` rows.
 std::string to_text(const Tuning& tuning, const trace::Trace& trace, std::size_t top, int width);
 std::string to_markdown(const Tuning& tuning, const trace::Trace& trace);

@@ -94,7 +94,12 @@ std::string served_words(const Tuned& one, const trace::Trace& trace) {
              : "no";
 }
 
-/// A manager's options a line each, as far as they are several.
+std::string optional_bytes(const std::optional<std::uint64_t>& bytes) {
+  return bytes ? units::bytes(*bytes) : "-";
+}
+
+}  // namespace
+
 std::vector<std::string> lines_of(const std::string& spec) {
   std::vector<std::string> lines{{}};
   int depth = 0;
@@ -105,12 +110,6 @@ std::vector<std::string> lines_of(const std::string& spec) {
   }
   return lines;
 }
-
-std::string optional_bytes(const std::optional<std::uint64_t>& bytes) {
-  return bytes ? units::bytes(*bytes) : "-";
-}
-
-}  // namespace
 
 std::string to_text(const Tuning& tuning, const trace::Trace& trace, std::size_t top, int width) {
   std::string out =

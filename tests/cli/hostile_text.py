@@ -82,6 +82,7 @@ def commands(path):
                       ["--log", "-", "--log-format", "emm"], ["--memory-map", "-"], ["--stop-at", "9"], ["--repeat", "2"],
                       ["--adaptor", "tracking"], ["--fail-on", "leak"]):
             yield ["replay", path, "--manager", manager, "--device", "sim:capacity=4MiB", *extra]
+    yield from (["ranks", path, path], ["ranks", path, "--json", "-"], ["diff", path, path], ["diff", path, path, "--json", "-"])
     yield from (["fit", path, "--manager", "pool"], ["fit", path, "--manager", "cudart", "--all-frames"],
                 ["fit", path, "--manager", "pool", "--json", "-"],
                 ["minimize", path, "--manager", "pool", "--capacity", "4MiB"],

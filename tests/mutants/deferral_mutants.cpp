@@ -104,11 +104,12 @@ void lose_after(W m, std::size_t most) {
   auto guards = count_guards(m);
   auto count = remembers<std::size_t>(0);
   shell_memalloc(m, [guards, count, most](Shell& shell, StreamHandle stream) {
+    const std::lock_guard lock(guards->mutex);
     *count = guards->alive == 0 ? 0 : *count + 1;
     if (*count <= most) return shell.end(stream);
     static std::mutex mutex;
     static auto& lost = *new std::vector<Lifetime>;
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock_lost(mutex);
     lost.push_back(std::move(shell.up));
   });
 }
@@ -143,6 +144,7 @@ const Mutant kDeferralMutants[] = {
      [](W m) {
        auto guards = count_guards(m);
        m.on_get_memory_info = [&m, guards] {
+         const std::lock_guard lock(guards->mutex);
          if (guards->alive > 0) {
            guards->real.end();
            ignore(m.up->flush());
@@ -155,6 +157,7 @@ const Mutant kDeferralMutants[] = {
      [](W m) {
        auto guards = count_guards(m);
        shell_managed(m, [&m, guards](Shell& shell, StreamHandle) {
+         const std::lock_guard lock(guards->mutex);
          shell.end();
          if (guards->alive == 0) return;
          guards->real.end();

@@ -467,6 +467,7 @@ const Mutant kMutants[] = {
        auto guards = count_guards(m);
        auto count = remembers(0);
        shell_hosted(m, true, [&m, guards, count](Shell& shell, StreamHandle) {
+         const std::lock_guard lock(guards->mutex);
          shell.end();
          if (guards->alive == 0 || ++*count <= 10) return;
          guards->real.end();
@@ -546,6 +547,7 @@ const Mutant kMutants[] = {
      [](W m) {
        auto guards = count_guards(m);
        shell_managed(m, [&m, guards](Shell& shell, StreamHandle) {
+         const std::lock_guard lock(guards->mutex);
          if (guards->alive == 0) return shell.end();
          guards->real.end();
          shell.end();
@@ -557,6 +559,7 @@ const Mutant kMutants[] = {
      [](W m) {
        auto guards = count_guards(m);
        m.on_reset = [&m, guards] {
+         const std::lock_guard lock(guards->mutex);
          guards->real.end();
          m.up->reset();
          if (guards->alive > 0) guards->real = m.up->defer_cleanup();
@@ -620,6 +623,7 @@ const Mutant kMutants[] = {
      [](W m) {
        auto guards = count_guards(m);
        m.on_reset = [&m, guards] {
+         const std::lock_guard lock(guards->mutex);
          m.up->reset();
          guards->real.end();
          ignore(m.up->flush());
@@ -1026,6 +1030,7 @@ const Mutant kMutants[] = {
      [](W m) {
        auto guards = count_guards(m);
        m.on_memalloc = [&m, guards](auto size, auto stream) -> Result<MemoryPointer> {
+         const std::lock_guard lock(guards->mutex);
          auto memory = m.up->memalloc(size, stream);
          if (!memory && guards->alive > 0) return fault(Errc::invalid_value);
          return memory;

@@ -1,6 +1,6 @@
 // Prints which clauses fail on each wrong manager: one line a mutant,
-// "clause<TAB>wrong<TAB>over<TAB>failing...". With `operators`, which clause first fails on each
-// mechanical one: "name<TAB>clause".
+// "clause<TAB>wrong<TAB>over<TAB>failing...". With `list` nothing is judged. With `operators`,
+// which clause first fails on each mechanical one: "name<TAB>clause".
 
 #include <cstdio>
 
@@ -38,6 +38,16 @@ int main(int argc, char** argv) {
       std::fputs((line + "\n").c_str(), stdout);
       std::fflush(stdout);
     }
+    return 0;
+  }
+  if (argc > 1 && std::string_view(argv[1]) == "list") {
+    const auto show = [](std::string_view clause, std::string_view wrong, std::string_view over) {
+      std::puts(text::format("{}\t{}\t{}\t", clause, wrong, over).c_str());
+    };
+    for (const auto& mutant : mutants::all_mutants())
+      show(mutant.clause, mutant.wrong, mutant.over);
+    for (const auto& mutant : mutants::all_own_mutants())
+      show(mutant.clause, mutant.wrong, "emmctl");
     return 0;
   }
   for (const auto& mutant : mutants::all_mutants()) {

@@ -174,6 +174,7 @@ const Stranger kStrangers[] = {
      [](W m) {
        auto guards = count_guards(m);
        m.on_memalloc = [&m, guards](auto size, auto stream) {
+         const std::lock_guard lock(guards->mutex);
          auto memory = m.up->memalloc(size, stream);
          if (memory || memory.error().code != Errc::out_of_memory || guards->alive == 0)
            return memory;
@@ -211,6 +212,7 @@ const Stranger kStrangers[] = {
        auto by = remembers(std::this_thread::get_id());
        auto guards = count_guards(m);
        shell_memalloc(m, [&m, by, guards](Shell& shell, StreamHandle on) {
+         const std::lock_guard lock(guards->mutex);
          shell.end(on);
          if (guards->alive == 0 || std::this_thread::get_id() == *by) return;
          guards->real.end();
@@ -222,6 +224,7 @@ const Stranger kStrangers[] = {
      [](W m) {
        auto guards = count_guards(m);
        m.on_reset = [&m, guards] {
+         const std::lock_guard lock(guards->mutex);
          guards->real.end();
          m.up->reset();
        };
@@ -240,6 +243,7 @@ const Stranger kStrangers[] = {
      [](W m) {
        auto guards = count_guards(m);
        m.on_initialize = [&m, guards] {
+         const std::lock_guard lock(guards->mutex);
          auto done = m.up->initialize();
          if (guards->alive != 0) {
            guards->real.end();
@@ -267,6 +271,7 @@ const Stranger kStrangers[] = {
      [](W m) {
        auto guards = count_guards(m);
        shell_memalloc(m, [&m, guards](Shell& shell, StreamHandle on) {
+         const std::lock_guard lock(guards->mutex);
          shell.end(on);
          if (shell.size >= 64 || guards->alive == 0) return;
          guards->real.end();
@@ -282,6 +287,7 @@ const Stranger kStrangers[] = {
          for (const auto ptr : waiting->take()) ignore(m.driver->to.mem_host_unregister(ptr));
        });
        m.driver->on_mem_host_unregister = [&m, guards, waiting](HostPtr ptr) -> Status {
+         const std::lock_guard lock(guards->mutex);
          if (guards->alive == 0) return m.driver->to.mem_host_unregister(ptr);
          waiting->add(ptr);
          return {};

@@ -37,10 +37,10 @@ def expect(what, condition):
 with tempfile.TemporaryDirectory() as made:
     folder = pathlib.Path(made) / "out"
     kills = 0
-    for _ in range(200):
+    for attempt in range(200):
         running = subprocess.Popen(sweep(folder), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            running.wait(timeout=random.uniform(0.02, 0.2))
+            running.wait(timeout=random.uniform(0.02, 0.2) * (1 + attempt ** 2 / 100))
             break
         except subprocess.TimeoutExpired:
             running.send_signal(random.choice([signal.SIGKILL, signal.SIGTERM]))

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "trial/spare.hpp"
+
 namespace emm::trial {
 namespace {
 
@@ -60,6 +62,22 @@ TEST(FitOf, AFractionIsHeldAgainstTheSegmentAndADeviceAgainstWhatIsMapped) {
   ASSERT_TRUE(device && fraction);
   EXPECT_EQ(device->high, 40 * kMiB);
   EXPECT_EQ(fraction->high, 38 * kMiB);
+}
+
+// 100 MiB live at once at the third call, 40 at the others: a block that lives across it has 100
+// left of 200, one that is freed before it 160, less what a segment rounds up.
+TEST(Spare, IsWhatIsLeftOverTheLifeOfABlock) {
+  const auto program = ProgramOf().alloc(40).alloc(60).free(1);
+  const TuneOptions options{.capacity = 200 * kMiB, .settings = {""}, .jobs = 1};
+
+  const auto across = spare(program.get(), {.from = 1, .to = 3}, options);
+  const auto before = spare(program.get(), {.from = 0, .to = 1}, options);
+
+  ASSERT_EQ(across.size(), 1u);
+  EXPECT_EQ(across[0].bytes, 100 * kMiB);
+  EXPECT_EQ(across[0].limited_at, 1u) << "the second request";
+  EXPECT_EQ(across[0].limited_size, 60 * kMiB);
+  EXPECT_EQ(before[0].bytes, 160 * kMiB);
 }
 
 }  // namespace

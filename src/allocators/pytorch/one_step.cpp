@@ -48,16 +48,21 @@ bool covers(const Ranges& ranges, std::uint64_t address) {
 class Walk {
  public:
   Walk(const Recording& recording, const Settings& settings, const SegmentPools& pools,
-       const Look* look)
-      : recording_(recording), settings_(settings), pools_(pools), look_(look), heap_(settings) {}
+       const Look* look, std::uint64_t unexplained_most)
+      : recording_(recording),
+        settings_(settings),
+        pools_(pools),
+        look_(look),
+        unexplained_most_(unexplained_most),
+        heap_(settings) {}
 
   OneStep run() {
     found_ = {};
     found_.pools.resize(recording_.allocations());
     found_.blocks.resize(recording_.allocations());
     const auto& steps = recording_.steps();
-    for (at_ = 0; at_ < steps.size(); ++at_) step(steps[at_]);
-    flush();
+    for (at_ = 0; at_ < steps.size() && !found_.gave_up; ++at_) step(steps[at_]);
+    if (!found_.gave_up) flush();
     return std::move(found_);
   }
   /// Pairs of groups of segments that cannot be of one pool.
@@ -244,6 +249,7 @@ class Walk {
         at->at_once = true;
     } else {
       for (const auto at : ends_) miss(recording_.steps()[at], "no rule releases it");
+      found_.gave_up = ++unexplained_ > unexplained_most_;
       // empty_cache would have released what is idle beside them: they are of another pool.
       for (const auto at : ends_) {
         const auto* const segment = heap_.segment_of(recording_.steps()[at].address);
@@ -493,6 +499,8 @@ class Walk {
   const Settings settings_;
   const SegmentPools& pools_;
   const Look* look_;
+  const std::uint64_t unexplained_most_;
+  std::uint64_t unexplained_ = 0;
   Heap heap_;
   OneStep found_;
   std::size_t at_ = 0;
@@ -504,13 +512,15 @@ class Walk {
 
 }  // namespace
 
-OneStep check_one_step(const Recording& recording, const Settings& settings, const Look* look) {
+OneStep check_one_step(const Recording& recording, const Settings& settings, const Look* look,
+                       std::uint64_t unexplained_most) {
   constexpr int kRounds = 30;
   SegmentPools pools(recording, settings);
   OneStep found;
   for (int round = 0; round < kRounds; ++round) {
-    Walk walk(recording, settings, pools, look);
+    Walk walk(recording, settings, pools, look, unexplained_most);
     found = walk.run();
+    if (found.gave_up) break;
     if (!pools.set_apart(walk.apart())) break;
   }
   found.inferred_pools = pools.inferred();

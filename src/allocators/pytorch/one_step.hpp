@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string>
@@ -36,6 +37,7 @@ struct OneStep {
   Agreement placements, segments, releases, refusals;
   std::vector<Outside> outside;
   std::uint64_t retries = 0;
+  bool gave_up = false;  ///< What is found is of a part of the recording.
   /// The first few that are not as recorded, in words.
   std::vector<std::string> misses;
   /// Segments whose pool no row names and the state at the end does not: inferred.
@@ -64,8 +66,11 @@ struct Look {
 };
 
 /// Takes the recording step by step: before each, the heap is as recorded, and the model says what
-/// it would do. `settings` are those of the recording. `look` may be null.
+/// it would do. `settings` are those of the recording. `look` may be null. It gives up after
+/// `unexplained_most` releases that no rule explains: each costs a look at all that is idle, and a
+/// recording that has many is not of this allocator.
 OneStep check_one_step(const Recording& recording, const Settings& settings,
-                       const Look* look = nullptr);
+                       const Look* look = nullptr,
+                       std::uint64_t unexplained_most = std::numeric_limits<std::uint64_t>::max());
 
 }  // namespace emm::allocators::pytorch

@@ -4,6 +4,7 @@
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
+#include "trial/spare.hpp"
 
 namespace emm {
 namespace {
@@ -21,6 +22,10 @@ class TuneRun final : public CommandRun {
                    "The same as a goal: exit code 1 where no setting reaches it");
     arguments.list("--setting", settings_, "CONF",
                    "A value of PYTORCH_ALLOC_CONF to try, instead of some forty; repeatable");
+    arguments.text(
+        "--block", block_, "FROM[..TO]",
+        "Ask instead how large a block fits beside the program that lives from one event "
+        "to another, as a cache of keys and values: their numbers, or texts of marks");
     arguments.flag("--by-fraction", by_fraction_,
                    "Capacities are what per_process_memory_fraction allows, of a device with more");
     arguments.text("--fraction", fraction_, "NUMBER",
@@ -57,6 +62,10 @@ class TuneRun final : public CommandRun {
       if (auto read = read_conf(conf, ignored); !read) return std::move(read).error();
     }
     options.settings = settings_;
+    if (!block_.empty() && capacity_.empty())
+      return fail(Errc::usage, "--block needs --capacity: what the allocator may hold");
+    if (!block_.empty() && !markdown_.empty())
+      return fail(Errc::usage, "--block and --markdown do not go together: expected --json");
     if (by_fraction_) options.limit = trial::Limit::fraction;
     if (auto read = read_goal(options.capacity); !read) return std::move(read).error();
     handle_interrupts();
@@ -79,6 +88,7 @@ class TuneRun final : public CommandRun {
     options.progress = [&](std::uint64_t done, std::uint64_t total) {
       console.progress("settings", done, total);
     };
+    if (!block_.empty()) return spare(console, program, loaded->trace, options);
     const auto tuning = trial::tune(program, loaded->trace, options);
     console.end_progress();
     if (!tuning) return tuning.error();
@@ -97,6 +107,43 @@ class TuneRun final : public CommandRun {
   }
 
  private:
+  /// The first event of that number, or mark of that text, from `from` on.
+  Result<std::uint64_t> event_of(const std::string& word, const trace::Trace& trace,
+                                 std::size_t from) const {
+    const auto number = text::to_u64(word);
+    for (auto i = from; i < trace.size(); ++i) {
+      const auto& event = trace[i];
+      if (number ? trace.seq(i) == *number
+                 : event.op == trace::Op::mark && trace.detail(event).label == word)
+        return std::uint64_t{i};
+    }
+    return fail(Errc::usage, "--block {}: {} is no event of the trace and no text of a mark{}",
+                block_, word, from == 0 ? "" : " after FROM");
+  }
+
+  Result<ExitCode> spare(Console& console, const pytorch::Program& program,
+                         const trace::Trace& trace, const trial::TuneOptions& options) const {
+    const auto dots = block_.find("..");
+    const auto from = event_of(block_.substr(0, dots), trace, 0);
+    if (!from) return from.error();
+    trial::Lifespan lifespan{.from = *from, .to = trace.size()};
+    if (dots != std::string::npos) {
+      const auto to = event_of(block_.substr(dots + 2), trace, static_cast<std::size_t>(*from));
+      if (!to) return to.error();
+      lifespan.to = *to;
+    }
+    const auto ranking = trial::spare(program, lifespan, options);
+    console.end_progress();
+    if (!json_.empty()) {
+      if (auto done = console.write(json_, to_json(ranking, lifespan, options.capacity, trace));
+          !done)
+        return done.error();
+    }
+    if (json_ != "-")
+      console.result(to_text(ranking, lifespan, options.capacity, trace, top_, console.width()));
+    return !ranking.empty() && ranking.front().bytes ? ExitCode::fine : ExitCode::failure;
+  }
+
   Status read_goal(std::uint64_t& capacity) const {
     constexpr std::string_view kFits = "fits ";
     if (!for_.empty() && (!capacity_.empty() || !for_.starts_with(kFits)))
@@ -135,7 +182,7 @@ class TuneRun final : public CommandRun {
   }
 
   TraceArgument trace_;
-  std::string capacity_, for_, fraction_, total_, json_, markdown_;
+  std::string capacity_, for_, block_, fraction_, total_, json_, markdown_;
   std::uint64_t top_ = 12, jobs_ = 0;
   std::vector<std::string> settings_;
   bool fit_all_ = false, by_fraction_ = false;

@@ -195,6 +195,23 @@ const RESULTS = {
                   rows.map(each => [each.manager, each.served ? 'yes' : h('span', {class: 'bad'}, each.fails_at === null || each.fails_at === undefined ? 'no' : `fails at event ${grouped(each.fails_at)}`),
                     amount(each.peak_reserved_bytes), bar(each.peak_reserved_bytes || 0, most), amount(each.fit_bytes), each.retries, each.device_calls, h('code', {}, breakable(typeof each.how === 'string' ? each.how : JSON.stringify(each.how || '')))]))];
   },
+  sweep(content) {
+    // A row of each trace, a column of all else that the matrix varies.
+    const varied = ['manager', 'setting', 'capacity', 'device'].filter(key => new Set(content.cells.map(cell => cell[key])).size > 1);
+    const column = cell => varied.map(key => cell[key] || '-').join(' ') || cell.manager || 'result';
+    const columns = [...new Set(content.cells.map(column))], traces = [...new Set(content.cells.map(cell => cell.trace))];
+    const size = cell => cell.capacity_bytes || cell.fit_bytes || cell.peak_reserved_bytes;
+    const known = new Map(content.cells.map(cell => [`${cell.trace}\n${column(cell)}`, cell]));
+    const row = trace => {
+      const all = columns.map(name => known.get(`${trace}\n${name}`)), served = all.filter(cell => cell && cell.done && !cell.failures && size(cell));
+      const least = Math.min(...served.map(size)), live = Math.max(...all.map(cell => cell && cell.peak_live_bytes || 0));
+      return [short(trace), amount(live || null), ...all.map(cell => !cell ? '' : !cell.done ? numeric('to do') : cell.failures ? numeric(h('span', {class: 'bad'}, `${grouped(cell.failures)} failed`)) :
+        numeric(h(size(cell) === least ? 'b' : 'span', {title: exactly(size(cell) || 0)}, size(cell) ? inUnits(size(cell)) : '-')))];
+    };
+    const done = content.cells.filter(cell => cell.done).length;
+    return [h('p', {class: 'prose'}, `${grouped(done)} of ${grouped(content.cells.length)} cells are done. Each shows what is reserved at most, or the capacity that is enough; the least of a trace is bold.`),
+            table(['Trace', numeric('Peak live'), ...columns.map(name => numeric(h('span', {}, breakable(name))))], traces.map(row))];
+  },
   conformance(content) {
     const order = {fail: 0, inconclusive: 1, not_applicable: 2, pass: 3};
     const told = content.clauses.filter(clause => clause.verdict === 'fail' || clause.verdict === 'inconclusive').sort((a, b) => order[a.verdict] - order[b.verdict]);
