@@ -1,9 +1,9 @@
 #include "record/library/sites.hpp"
 
 #include <dlfcn.h>
+#include <execinfo.h>
 #include <sched.h>
 #include <sys/mman.h>
-#include <unwind.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -186,17 +186,18 @@ struct Stack {
   }
 };
 
-struct Walk {
-  Stack* stack;
-  std::size_t end;
-};
-_Unwind_Reason_Code step(_Unwind_Context* context, void* of) noexcept {
-  auto& walk = *static_cast<Walk*>(of);
-  // The call is before the address to which it returns.
-  const auto at = _Unwind_GetIP(context);
-  if (at == 0 || walk.stack->count >= walk.end) return _URC_END_OF_STACK;
-  walk.stack->add(native_frame(walk.stack->in->frames, at - 1, walk.stack->put));
-  return _URC_NO_REASON;
+/// glibc's own walk, which finds the unwinder of the machine by itself: one linked into this
+/// library would need a newer glibc than the rest of it.
+void walk_native(Stack& stack) noexcept {
+  constexpr std::size_t kOwnMost = 8;  // frames of this library, which are not added
+  void* at[kDepthMost + kOwnMost];
+  const int found = backtrace(at, static_cast<int>(depth + kOwnMost));
+  const auto end = stack.count + depth;
+  for (int i = 0; i < found && stack.count < end; ++i) {
+    // The call is before the address to which it returns.
+    const auto address = reinterpret_cast<std::uint64_t>(at[i]);
+    if (address != 0) stack.add(native_frame(stack.in->frames, address - 1, stack.put));
+  }
 }
 
 /// The names of a code object's parts are Python's for as long as it lives: it is held for ever,
@@ -275,6 +276,9 @@ void begin_sites() noexcept {
     if (!one.frames.begin() || !one.stacks.begin()) return;
   }
   if (wants_python) find_python();
+  // The first walk loads the unwinder, which takes locks of the loader: here, and not within a
+  // call.
+  if (void* first = nullptr; wants_native) (void)backtrace(&first, 1);
   shared.mode |= mode::annotating;
 }
 
@@ -283,10 +287,7 @@ std::uint32_t current_site(const void* caller, void (*put)(const Record&)) noexc
   Stack stack;
   stack.in = &tables[epoch.load(std::memory_order_acquire) % 2];
   stack.put = put;
-  if (wants_native) {
-    Walk walk{.stack = &stack, .end = depth};
-    (void)_Unwind_Backtrace(step, &walk);
-  }
+  if (wants_native) walk_native(stack);
   if (wants_python) walk_python(stack, caller);
   if (stack.count == 0) return 0;
   return stack.in->stacks.number(stack.hash, [&](std::uint32_t number) {
