@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""A sweep on a real Slurm, in a folder of its own on the loopback: slurm.py EMMCTL INPUTS
+"""A sweep on a real Slurm, in a folder of its own on the loopback: slurm.py EMMCTL INPUTS STANDIN
+
+STANDIN is the folder of the libcuda.so.1 over the simulated device.
 
 Three nodes, as processes. A thousand cells, a task that is killed, an array that is cancelled, a matrix that is resumed
-larger: each cell is there exactly once. Exit code 77 where slurmctld, slurmd or munged is not installed, or this is not root.
+larger: each cell is there exactly once; cells that run in what stands for a container; ranks that srun starts, each with
+the device that is its own on its node. Exit code 77 where slurmctld, slurmd or munged is not installed, or this is not root.
 """
 import collections
 import csv
@@ -18,8 +21,8 @@ import sys
 import tempfile
 import time
 
-EMMCTL, INPUTS = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
-PROGRAMS = ["slurmctld", "slurmd", "munged", "sbatch", "squeue", "scancel", "sinfo", "unshare"]
+EMMCTL, INPUTS, STANDIN = (pathlib.Path(each).resolve() for each in sys.argv[1:4])
+PROGRAMS = ["slurmctld", "slurmd", "munged", "sbatch", "squeue", "scancel", "sinfo", "srun", "unshare"]
 NODES = 3
 CONFIGURATION = """
 ClusterName=mini
@@ -163,6 +166,35 @@ def rows_of(folder):
     return list(csv.DictReader(io.StringIO(csv_text)))
 
 
+def in_a_container(made):
+    """--container stands before emmctl, on the nodes too."""
+    programs, out = made / "programs", made / "contained"
+    programs.mkdir()
+    (programs / "apptainer").write_text(f'#!/bin/sh\n[ "$1 $2" = "exec image.sif" ] || exit 9\nshift 2\n'
+                                        f'echo "$SLURM_JOB_ID" >> {made}/contained.txt\nexec "$@"\n')
+    (programs / "apptainer").chmod(0o755)
+    done = subprocess.run(sweep(out, "--wait", "--container", "apptainer exec image.sif", capacities=[64]), stdout=subprocess.PIPE,
+                          env=os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"})
+    expect(f"in a container: {done.stdout}", done.returncode == 0 and b"20 cells: 20 done" in done.stdout)
+    tasks_run = (made / "contained.txt").read_text().split()
+    expect(f"{tasks_run}: a task does more than a cell", len(tasks_run) == 1)
+
+
+def ranks(made):
+    """Two ranks on each of two nodes: rank and device from srun, one table of all."""
+    for rank in range(4):
+        shutil.copy(INPUTS / f"fleet/rank{rank % 3}.jsonl", made / f"rank{rank}.jsonl")
+    environment = os.environ | {"LD_LIBRARY_PATH": str(STANDIN), "EMM_STANDIN_DEVICE": "sim:devices=2"}
+    command = ["srun", "--nodes=2", "--ntasks-per-node=2", EMMCTL, "replay", "rank{rank}.jsonl", "--device", "cuda:local",
+               "--manager", "pool", "--json", "answer{rank}.json"]
+    done = subprocess.run(command, cwd=made, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
+    said = done.stdout.decode()
+    expect(f"srun: {done.returncode} {said} {done.stderr}", done.returncode == 0 and said.count("4 of 4 ranks served") == 1)
+    devices = [json.loads((made / f"answer{rank}.json").read_text())["device"] for rank in range(4)]
+    expect(f"{devices}", devices == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"])
+    expect("what the ranks met in is left", not (made / ".emmctl-ranks").exists())
+
+
 def main():
     if os.geteuid() != 0 or not all(shutil.which(each) for each in PROGRAMS):
         print(f"skipped: wants root, and {', '.join(PROGRAMS)}")
@@ -207,7 +239,10 @@ def main():
         states = collections.Counter(row["state"] for row in rows_of(folder))
         expect(f"{states}", states == {"done": 1020, "failed": 255})
         expect("a task was in the queue at the end", not tasks())
-        print(f"1,000 cells cancelled, killed and resumed, then 1,275, in {time.monotonic() - began:.0f} s: each once")
+        in_a_container(pathlib.Path(made))
+        ranks(pathlib.Path(made))
+        print(f"1,000 cells cancelled, killed and resumed, then 1,275, in {time.monotonic() - began:.0f} s: each once; "
+              "20 in a container; four ranks of srun")
     return 0
 
 
