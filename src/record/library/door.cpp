@@ -107,7 +107,9 @@ Code wrap_cuInit(unsigned flags) {
     const WithoutInjection without;
     return real_function<Code (*)(unsigned)>(w_cuInit)(flags);
   }();
-  if (code == 0) describe_devices();
+  if (code != 0) return code;
+  describe_devices();
+  gate_begun();
   return code;
 }
 

@@ -96,6 +96,8 @@ void gate_after(Call call, Size wants, const Record& record) noexcept;
 void gate_memory_info(Size* free, Size* total) noexcept;
 Size gate_total(Size total) noexcept;
 void begin_gate() noexcept;
+/// Tells `emmctl run` that a process has begun to use the driver through the library.
+void gate_begun() noexcept;
 
 void live_before(const Record& record) noexcept;
 void live_after(const Record& record) noexcept;
