@@ -686,6 +686,10 @@ def gate(bench):
     expect(done.stderr, "", "what is said of a program that was seen")
     small = done.stdout.split("\n")
     expect(small[:3], ["16777216 16777216", "16 2 0", "16777216"], "a device of 16 MiB")
+    # As the device itself with that memory.
+    bare = subprocess.run([str(client), "pages"], env=dict(bench.environment, EMM_STANDIN_DEVICE="sim:capacity=16MiB"),
+                          stdout=subprocess.PIPE, text=True, check=True).stdout
+    expect(bench.emmctl("run", "--capacity", "16MiB", "--", client, "pages").stdout, bare, "pages of 2 MiB")
     failing = bench.emmctl("run", "--fault", "mem_alloc:5", "--", client, "info").stdout.split("\n")
     expect(failing[1].split()[:2], ["4", "2"], "the fifth allocation")
     failing = bench.emmctl("run", "--fault", "mem_alloc:5=999", "--", client, "info").stdout.split("\n")
