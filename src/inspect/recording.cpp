@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "base/text.hpp"
+#include "inspect/extension_members.hpp"
 #include "inspect/report_parts.hpp"
 
 namespace emm::inspect {
@@ -17,7 +18,8 @@ void put(std::vector<std::uint64_t>& values, AllocId id, std::uint64_t value) {
   values[index(id)] = value;
 }
 
-/// The number after `"<name>":` in the members of an extension.
+}  // namespace
+
 std::optional<std::uint64_t> number_of(std::string_view members, std::string_view name) {
   const auto key = text::format("\"{}\":", name);
   const auto found = members.find(key);
@@ -32,8 +34,6 @@ std::optional<std::uint64_t> number_of(std::string_view members, std::string_vie
 bool says(std::string_view members, std::string_view name) {
   return members.find(text::format("\"{}\":true", name)) != std::string_view::npos;
 }
-
-}  // namespace
 
 bool Recording::stacks_are_many() {
   if (!many_ && stacks_++ % kLookEvery == 0) {
