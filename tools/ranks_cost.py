@@ -37,7 +37,7 @@ def instructions(command):
 
 def picture(rows):
     """Seconds of processor time (line) and memory (dashes) over ranks, both on logarithmic scales."""
-    width, height, left, right, top, bottom = 640, 300, 60, 70, 20, 46
+    width, height, left, right, top, bottom = 660, 300, 60, 84, 20, 46
     x = lambda ranks: left + (width - left - right) * math.log2(ranks) / 8
     y = lambda value, low, high: height - bottom - (height - top - bottom) * math.log10(value / low) / math.log10(high / low)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">',

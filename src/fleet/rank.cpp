@@ -93,6 +93,7 @@ Rank rank_of(const inspect::Recording& recording, const inspect::Lifetimes& life
     if (each.what == What::device && counts(each)) changes += each.death == inspect::kNever ? 1 : 2;
   }
   std::size_t part = 0;
+  std::uint64_t taken = 0;
   const auto step = [&](std::uint32_t event, const inspect::Lifetime& each) {
     if (each.what != What::device) return;
     const auto now = static_cast<std::size_t>(changed++ * Rank::kParts / changes);
@@ -105,8 +106,19 @@ Rank rank_of(const inspect::Recording& recording, const inspect::Lifetimes& life
         if (!counts(each)) return;
         change(each, true);
         step(event, each);
-        if (each.what == What::device && !each.preexisting)
-          rank.requests.push_back({event, numbers.of(each.site), each.size});
+        if (each.what == What::backing) {
+          taken += each.size;
+        } else if (!each.preexisting) {
+          const auto site = numbers.of(each.site);
+          // A manager takes what it needs for a request just before it hands it out.
+          if (taken > 0) {
+            auto& grown = rank.grown[{site, each.size}];
+            ++grown.count;
+            grown.bytes += taken;
+            taken = 0;
+          }
+          rank.requests.push_back({event, site, each.size});
+        }
       },
       [&](std::uint32_t event, AllocId id) {
         if (!counts(lifetimes[id])) return;
@@ -123,6 +135,7 @@ Rank rank_of(const inspect::Recording& recording, const inspect::Lifetimes& life
         if (!inspect::is_refused(each)) return;
         if (device && trace.contexts()[index(each.context)].device != *device) return;
         ++rank.refused;
+        taken = 0;
         if (!rank.refusal) rank.refusal = Refusal{event, numbers.of(each.site), each.size, live};
       });
   for (const auto& each : lifetimes.all()) {

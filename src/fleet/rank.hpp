@@ -54,6 +54,7 @@ struct Rank {
   std::optional<std::uint64_t> outside;   ///< What the device held beside the manager's.
   std::optional<Refusal> refusal;         ///< The first.
   std::map<Key, Held> at_peak;
+  std::map<Key, Held> grown;  ///< What its manager took from the device for requests of that key.
   std::vector<Request> requests;  ///< In the order of events.
   /// The most that was live in each of kParts parts of the recording, which have as many
   /// allocations and frees each; and the events that they begin at.

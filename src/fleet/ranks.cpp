@@ -119,16 +119,17 @@ bool same_to_the_end(const Rank& a, const Rank& b) {
 
 /// The excess of a rank over the median of others, of what a function makes of its keys.
 template <class K, class Of>
-std::vector<Excess> excess(const Rank& rank, const std::vector<const Rank*>& others, const Of& of) {
+std::vector<Excess> excess(const Rank& rank, const std::vector<const Rank*>& others, const Of& of,
+                           std::map<Key, Held> Rank::*figures = &Rank::at_peak) {
   std::map<K, Held> own;
   std::map<K, std::vector<Held>> theirs;
-  for (const auto& [key, held] : rank.at_peak) {
+  for (const auto& [key, held] : rank.*figures) {
     auto& sum = own[of(key)];
     sum.count += held.count;
     sum.bytes += held.bytes;
   }
   for (std::size_t i = 0; i < others.size(); ++i) {
-    for (const auto& [key, held] : others[i]->at_peak) {
+    for (const auto& [key, held] : others[i]->*figures) {
       if (own.find(of(key)) == own.end()) continue;
       auto& all = theirs[of(key)];
       all.resize(others.size());
@@ -364,6 +365,8 @@ Comparison compare(std::string name, std::vector<Rank> ranks, std::vector<std::u
 
   out.sites = excess<std::uint32_t>(rank, others, [](const Key& key) { return key.first; });
   out.keys = excess<Key>(rank, others, [](const Key& key) { return key; });
+  out.grown = excess<Key>(
+      rank, others, [](const Key& key) { return key; }, &Rank::grown);
   out.larger = larger_of(rank, others);
 
   const bool own_sites = has_sites(rank);

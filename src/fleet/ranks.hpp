@@ -69,6 +69,7 @@ struct Comparison {
   std::uint64_t median_used = 0;  ///< Of the others.
   std::vector<Excess> sites;      ///< By call site, most first.
   std::vector<Excess> keys;       ///< By call site and size.
+  std::vector<Excess> grown;      ///< The same of what the manager took from the device.
   std::optional<Larger> larger;
   std::optional<Spike> spike;
   std::vector<std::optional<Parting>> partings;  ///< Of each rank from the tightest.

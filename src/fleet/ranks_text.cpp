@@ -37,12 +37,26 @@ std::uint64_t compared(const Comparison& comparison, const Rank& rank) {
 
 /// "ranks 0, 1 and 2", of many the first.
 std::string names_of(const Comparison& comparison, const std::vector<std::size_t>& places) {
-  constexpr std::size_t kLabels = 16;
+  constexpr std::size_t kLabels = 16, kRow = 4;
   std::vector<std::string> labels;
-  for (const auto i : places) labels.push_back(text::printable(comparison.ranks[i].file.label, 60));
+  const auto label = [&](std::size_t k) {
+    return text::printable(comparison.ranks[places[k]].file.label, 60);
+  };
+  const auto number = [&](std::size_t k) { return comparison.ranks[places[k]].file.number; };
+  for (std::size_t k = 0; k < places.size();) {
+    auto end = k + 1;  // of a row of numbers
+    while (end < places.size() && number(k) && number(end) == *number(k) + (end - k)) ++end;
+    if (end - k >= kRow) {
+      labels.push_back(text::format("{} to {}", label(k), label(end - 1)));
+    } else {
+      end = k + 1;
+      labels.push_back(label(k));
+    }
+    k = end;
+  }
   const auto more = labels.size() > kLabels ? labels.size() - kLabels : 0;
   if (more > 0) labels.resize(kLabels);
-  return text::format("{} {}{}", labels.size() == 1 ? "rank" : "ranks", text::join(labels),
+  return text::format("{} {}{}", places.size() == 1 ? "rank" : "ranks", text::join(labels),
                       more > 0 ? text::format(" and {} more", more) : std::string());
 }
 
@@ -190,11 +204,22 @@ std::string held_more_words(const Comparison& comparison, const Sites& sites, Re
   switch (reason) {
     case Reason::nothing:
       break;
-    case Reason::idle:
-      return text::format(
-          "its manager held {} that were not live, {} more than the others' median{}",
-          units::bytes(rank.held() - std::min(rank.held(), rank.peak_live)), units::bytes(bytes),
-          also ? "" : ": it is fragmented");
+    case Reason::idle: {
+      auto words = text::format(
+          "its manager held {} that were not live, {} more than the others' median",
+          units::bytes(rank.held() - std::min(rank.held(), rank.peak_live)), units::bytes(bytes));
+      // What it took for a request that the others do not make is not for want of a free block.
+      const auto* most = comparison.grown.empty() ? nullptr : &comparison.grown.front();
+      if (most != nullptr && most->others_count == 0 && 2 * most->more() >= bytes) {
+        words += text::format("; it took {} for {} of {}{}, which the others do not take",
+                              units::bytes(most->more()), text::grouped(most->count),
+                              units::bytes(most->size),
+                              most->site != 0 ? " from " + sites.name(most->site) : std::string());
+      } else if (!also) {
+        words += ": it is fragmented";
+      }
+      return words;
+    }
     case Reason::outside:
       return text::format(
           "outside of its allocator its device held {}, {} more than the others' median: contexts, "

@@ -64,6 +64,36 @@ TEST(Ranks, SeveralMayBeAsTight) {
                                "200 B at most.\nAll ask for the same to the end.\n"));
 }
 
+TEST(Ranks, WhatAManagerTookForARequestOfItsOwnIsNoFragmentation) {
+  std::vector<Rank> ranks{rank_with("0", {100}), rank_with("1", {100})};
+  ranks[0].reserved = 100;
+  ranks[1].reserved = 190;
+  const auto told = [&] {
+    Sites sites(SameSite::line);
+    sites.number("site", "save.py:3 gather");
+    return to_text(compare("set", ranks, {}), sites, {});
+  };
+
+  EXPECT_NE(told().find("90 B more than the others' median: it is fragmented."), std::string::npos);
+  ranks[1].grown[{1, 80}] = {.count = 1, .bytes = 90};
+  EXPECT_NE(
+      told().find("it took 90 B for 1 of 80 B from save.py:3 gather, which the others do not"),
+      std::string::npos);
+}
+
+TEST(Ranks, ManyInARowAreARange) {
+  std::vector<Rank> ranks;
+  for (std::uint64_t number = 0; number < 6; ++number) {
+    ranks.push_back(rank_with(text::format("{}", number), {number < 5 ? 100U : 50U}));
+    ranks.back().file.number = number;
+  }
+  Sites sites(SameSite::line);
+  sites.number("site", "site");
+
+  EXPECT_TRUE(to_text(compare("set", std::move(ranks), {}), sites, {})
+                  .starts_with("Ranks 0 to 4 are the tightest"));
+}
+
 TEST(Ranks, ASecondReasonIsToldBesides) {
   std::vector<Rank> ranks{rank_with("0", {100}), rank_with("1", {160})};
   ranks[0].reserved = 110;

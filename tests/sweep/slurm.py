@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A sweep on a real Slurm, in a folder of its own on the loopback: slurm.py EMMCTL INPUTS STANDIN
 
-STANDIN is the folder of the libcuda.so.1 over the simulated device.
+STANDIN is the folder of the libcuda.so.1 over the simulated device. With `--settings TRACES OUT` more it does something else:
+it sweeps the 45 recordings of TRACES/torch-settings over 12 managers into OUT, is killed twice, goes on, and makes OUT.html.
 
 Three nodes, as processes. A thousand cells, a task that is killed, an array that is cancelled, a matrix that is resumed
 larger: each cell is there exactly once; cells that run in what stands for a container; ranks that srun starts, each with
@@ -195,11 +196,50 @@ def ranks(made):
     expect("what the ranks met in is left", not (made / ".emmctl-ranks").exists())
 
 
+MANAGERS = ["pool", "pool:backing=cumem", "async", "default", "cudart", "pytorch", "pytorch:expandable_segments=True",
+            "pytorch:max_split_size_mb=64", "pytorch:garbage_collection_threshold=0.8", "cupy", "rmm-pool", "bfc"]
+
+
+def settings(traces, out):
+    """Killed once with all that it has in the cluster, and once by the death of a node and of a task; then it goes on."""
+    command = [str(EMMCTL), "sweep", "-o", str(out), "--engine", "slurm", "--chunk", "15", "--trace", f"{traces}/torch-settings"]
+    for manager in MANAGERS:
+        command += ["--manager", manager]
+    began = time.monotonic()
+    subprocess.run(command)
+    yield "cells", lambda: done_in(out) > 100
+    subprocess.run([EMMCTL, "sweep", "-o", out, "--cancel"], check=True)
+    yield "the cancelled array", lambda: not tasks()
+    first = done_in(out)
+    subprocess.run(command)
+    yield "more cells", lambda: done_in(out) > first + 100 and tasks()["R"] > 0
+    second = done_in(out)
+    running = subprocess.run(["squeue", "-h", "-r", "-t", "R", "-o", "%A"], stdout=subprocess.PIPE, check=True).stdout.split()
+    subprocess.run(["scancel", "--signal=KILL", "--full", running[0]], check=True)
+    yield "kill", "n2"
+    done = subprocess.run([*command, "--wait"], stdout=subprocess.PIPE)
+    rows = rows_of(out)
+    states = collections.Counter(row["state"] for row in rows)
+    page = out.with_suffix(".html")
+    subprocess.run([EMMCTL, "report", out, "-o", page], check=True)
+    print(f"killed at {first} and at {second} cells; {dict(states)} of {len(rows)}, {len({row['cell'] for row in rows})} names, "
+          f"exit {done.returncode}, {time.monotonic() - began:.0f} s; {page}: {page.stat().st_size:,} bytes")
+    expect("not 540 cells, each once", len(rows) == 540 and len({row["cell"] for row in rows}) == 540)
+
+
 def main():
     if os.geteuid() != 0 or not all(shutil.which(each) for each in PROGRAMS):
         print(f"skipped: wants root, and {', '.join(PROGRAMS)}")
         return 77
     with tempfile.TemporaryDirectory() as made, Slurm(pathlib.Path(made)) as slurm:
+        if sys.argv[4:5] == ["--settings"]:
+            for what, ready in settings(pathlib.Path(sys.argv[5]).resolve(), pathlib.Path(sys.argv[6]).resolve()):
+                if what == "kill":
+                    slurm.kill(ready)
+                    slurm.start_node(ready)
+                else:
+                    slurm.wait_for(what, ready, 600)
+            return 0
         began = time.monotonic()
         folder = pathlib.Path(made) / "out"
         capacities = range(40, 90)  # 5 traces x 4 managers x 50: a thousand cells

@@ -308,6 +308,7 @@ void find_real(void* library, const char* path) noexcept {
   find(library, the_real.ctx_get_current, "cuCtxGetCurrent");
   find(library, the_real.ctx_get_device, "cuCtxGetDevice");
   find(library, the_real.mem_get_info, "cuMemGetInfo_v2");
+  find(library, the_real.mem_free, "cuMemFree_v2");
   for (int i = 0; i < kWrapped; ++i) real_functions[i] = dlsym(library, kWrappers[i].symbol);
 }
 

@@ -90,8 +90,9 @@ inline void publish(Thread& thread, Record& record, std::uint64_t seq) noexcept 
 
 /// `emmctl run`: refuses a call before it reaches the driver. 0: it may go on.
 Code gate_before(Call call, Size wants, Record& record) noexcept;
-/// Accounts for what the call did. May change what a question answered.
-void gate_after(Call call, Size wants, const Record& record) noexcept;
+/// Accounts for what the call did. What it gave is taken back where the device has no room for it,
+/// which the answer says: not 0.
+Code gate_after(Call call, Size wants, const Record& record) noexcept;
 /// What `emmctl run` lets the program see of the device.
 void gate_memory_info(Size* free, Size* total) noexcept;
 Size gate_total(Size total) noexcept;
@@ -163,10 +164,8 @@ template <Call kCall, Place kPlace, class Make, class Fill>
     asked.context = thread.context;
     const bool keeps = (shared.mode & mode::keeping) != 0;
     if constexpr (kPlace == Place::enter) {
-      if (keeps) {
-        fill(asked, false);
-        live_before(asked);
-      }
+      fill(asked, false);
+      if (keeps) live_before(asked);
     }
     if ((shared.mode & mode::gating) != 0) code = gate_before(kCall, wants, asked);
     if (code != 0) {
@@ -177,7 +176,12 @@ template <Call kCall, Place kPlace, class Make, class Fill>
     asked.result = code;
     asked.flags = flags;
     fill(asked, code == 0);
-    if ((shared.mode & mode::gating) != 0) gate_after(kCall, wants, asked);
+    if ((shared.mode & mode::gating) != 0) {
+      if (const auto refused = gate_after(kCall, wants, asked); refused != 0) {
+        code = refused;
+        flags = record_flag::injected;
+      }
+    }
     if (keeps) live_after(asked);
   } else {
     code = make();
