@@ -86,19 +86,25 @@ std::optional<Space> space_now(const LiveWalk& walk, std::uint32_t event,
 /// What is live now.
 Holding held_now(const LiveWalk& walk, std::optional<std::uint32_t> device = std::nullopt);
 
-/// Makes the map after one event.
+/// What is live after one event, and where it lies.
 class MapVisitor final : public LiveVisitor {
  public:
-  explicit MapVisitor(std::optional<std::uint32_t> event) : event_(event) {}
+  /// Of nothing where there is no event; `holds` asks for what is live beside the map.
+  explicit MapVisitor(std::optional<std::uint32_t> event, bool holds = false)
+      : event_(event), holds_(holds) {}
   void began(const LiveWalk&, std::uint32_t, const LiveMemory&) override {}
   void ended(const LiveWalk&, std::uint32_t, const LiveMemory&) override {}
   void passed(const LiveWalk& walk, std::uint32_t event, const trace::Operation&) override {
-    if (event_ == event) map = space_now(walk, event);
+    if (event_ != event) return;
+    map = space_now(walk, event);
+    if (holds_) held = held_now(walk);
   }
   std::optional<Space> map;
+  Holding held;
 
  private:
   std::optional<std::uint32_t> event_;
+  bool holds_;
 };
 
 }  // namespace emm::inspect
