@@ -56,6 +56,10 @@ Status Recording::on_operation(const trace::Operation& operation) {
   if (trace_.size() == before) return {};
   if (operation.has(Member::extension) && says(operation.extension, "x-no_row")) {
     rowless_.insert(static_cast<std::uint32_t>(before));
+    if (before != 0 && operation.op == trace::Op::memalloc &&
+        operation.layer == trace::Layer::backing) {
+      stays_.insert(static_cast<std::uint32_t>(before));
+    }
   }
   if (operation.op == trace::Op::free || !operation.has(Member::id)) return {};
   const auto id = trace_[before].id;

@@ -93,6 +93,7 @@ std::optional<Space> space_after(const Recording& recording, const Lifetimes& li
                                  std::uint32_t event, std::optional<std::uint32_t> device) {
   Space space;
   space.event = event;
+  event = recording.with_what_stays(event);
   std::vector<PlacedMemory> blocks, segments;
   for (std::uint32_t i = 0; i < lifetimes.all().size(); ++i) {
     const auto id = static_cast<AllocId>(i);
