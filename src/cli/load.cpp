@@ -13,14 +13,15 @@ namespace {
 
 class Watched final : public trace::OperationSink {
  public:
-  Watched(Console& console, const format::ByteSource* source, trace::OperationSink& to)
-      : console_(console), source_(source), to_(to) {}
+  Watched(Console& console, const format::ByteSource* source, trace::OperationSink& to,
+          std::string words = "reading")
+      : console_(console), source_(source), to_(to), words_(std::move(words)) {}
 
   Status on_header(const trace::Header& header) override { return to_.on_header(header); }
   Status on_operation(const trace::Operation& operation) override {
     if ((++count_ & 0xffff) == 0) {
       if (source_ != nullptr) {
-        console_.progress("reading", source_->consumed(), source_->total());
+        console_.progress(words_, source_->consumed(), source_->total());
       } else {
         console_.progress("generating", count_, 0);
       }
@@ -43,6 +44,7 @@ class Watched final : public trace::OperationSink {
   Console& console_;
   const format::ByteSource* source_;
   trace::OperationSink& to_;
+  const std::string words_;
   std::uint64_t count_ = 0, not_linear_ = 0;
 };
 
@@ -62,8 +64,8 @@ std::vector<Count> named(const trace::ImportCounts& counts) {
 }  // namespace
 
 std::unique_ptr<trace::OperationSink> watched(Console& console, const format::ByteSource* source,
-                                              trace::OperationSink& to) {
-  return std::make_unique<Watched>(console, source, to);
+                                              trace::OperationSink& to, std::string words) {
+  return std::make_unique<Watched>(console, source, to, std::move(words));
 }
 
 bool has_name(const std::string& path) {

@@ -59,8 +59,10 @@ Result<WalkedTrace> walk_trace(Console& console, const TraceArgument& argument, 
 
 /// Passes a trace on to `to`, shows how far it is, and fails with `interrupted` soon after a person
 /// interrupts. `source` is what the trace is read from; null: it is made here. All outlive it.
+/// `words` say what is done with a source.
 std::unique_ptr<trace::OperationSink> watched(Console& console, const format::ByteSource* source,
-                                              trace::OperationSink& to);
+                                              trace::OperationSink& to,
+                                              std::string words = "reading");
 
 /// Runs an importer into `sink` with progress; ends early with an error where a person interrupts.
 Result<trace::ImportCounts> read_with_progress(Console& console, const trace::Importer& importer,

@@ -17,6 +17,7 @@ namespace {
 
 using inspect::kNever;
 
+constexpr std::size_t kAgainLeast = 4;         // allocations that are kept, to look like a leak
 constexpr std::uint64_t kPercentMatched = 90;  // of the shorter run: sizes need not be left out
 constexpr std::array<MeasureName, 6> kMeasures{{{"peak", true},
                                                 {"reserved", true},
@@ -34,12 +35,13 @@ bool has_sites(const Run& run) {
                      [](const Allocation& each) { return each.site != 0; });
 }
 
-std::vector<std::uint64_t> keys_of(const Run& run, bool site, bool size) {
+/// With `nameless`, requests without a call site are all alike; else those of one size.
+std::vector<std::uint64_t> keys_of(const Run& run, bool site, bool size, bool nameless = false) {
   std::vector<std::uint64_t> keys;
   keys.reserve(run.allocations.size());
   for (const auto& each : run.allocations) {
     std::uint64_t key = site && each.site != 0 ? each.site * 0xbf58476d1ce4e5b9 : 0;
-    if (size || key == 0) key ^= (each.size + 1) * 0x9e3779b97f4a7c15;
+    if (size || (key == 0 && !nameless)) key ^= (each.size + 1) * 0x9e3779b97f4a7c15;
     keys.push_back(key ^ (key >> 31));
   }
   return keys;
@@ -59,13 +61,43 @@ Alignment matched(const Run& a, const Run& b, bool sites) {
   const auto shorter = std::min(a.allocations.size(), b.allocations.size());
   auto out = align(keys_of(a, sites, true), keys_of(b, sites, true));
   if (out.matched * 100 >= shorter * kPercentMatched) return out;
-  if (sites) return align(keys_of(a, true, false), keys_of(b, true, false));
+  if (sites) {
+    // As many without a call site are the same, of other sizes: what autograd's threads ask for.
+    const auto nameless = [](const Run& run) {
+      return std::count_if(run.allocations.begin(), run.allocations.end(),
+                           [](const Allocation& each) { return each.site == 0; });
+    };
+    const bool as_many = nameless(a) == nameless(b);
+    return align(keys_of(a, true, false, as_many), keys_of(b, true, false, as_many));
+  }
   // Without call sites the place may tell which request is which.
   if (a.allocations.size() != b.allocations.size()) return out;
   std::uint64_t same = 0;
   for (std::size_t i = 0; i < shorter; ++i)
     same += a.allocations[i].size == b.allocations[i].size ? 1 : 0;
   return same * 2 >= out.matched ? by_place(shorter, shorter) : out;
+}
+
+/// Requests of one run, one after another, that the other does not make.
+struct Stretch {
+  std::size_t begin = 0, end = 0;  // places
+  bool has(std::size_t place) const noexcept { return begin <= place && place < end; }
+};
+
+/// The one that holds nearly all of what was not matched, if it is long.
+Stretch stretch_of(const std::vector<std::uint32_t>& matches) {
+  constexpr std::size_t kLeast = 64, kBetween = 2;  // strays in it that were matched
+  Stretch best, current;
+  std::size_t unmatched = 0;
+  for (std::size_t i = 0; i < matches.size(); ++i) {
+    if (matches[i] != kUnmatched) continue;
+    ++unmatched;
+    if (current.end == 0 || i > current.end + kBetween) current.begin = i;
+    current.end = i + 1;
+    if (current.end - current.begin > best.end - best.begin) best = current;
+  }
+  const auto length = best.end - best.begin;
+  return length >= kLeast && length * 10 >= unmatched * 9 ? best : Stretch();
 }
 
 bool live_at_peak(const Run& run, const Allocation& each) noexcept {
@@ -84,7 +116,23 @@ struct Account {
   std::int64_t at_peak = 0;  // of all
   std::uint32_t since_larger = kNever, since_more = kNever, since_fewer = kNever,
                 since_kept = kNever, since_longer = kNever;
+  std::vector<std::uint32_t> kept;  // births
 };
+
+/// As many in each step: how many. 0 where it is not so, or too few steps are known.
+std::uint64_t in_each_step(const Run& run, const std::vector<std::uint32_t>& births) {
+  constexpr std::size_t kStepsLeast = 3;
+  if (run.step_events.size() < kStepsLeast) return 0;
+  std::uint64_t each = 0;
+  for (const auto& [first, last] : run.step_events) {
+    const auto from = std::lower_bound(births.begin(), births.end(), first);
+    const auto to = std::upper_bound(from, births.end(), last);
+    const auto count = static_cast<std::uint64_t>(to - from);
+    if (count == 0 || (each != 0 && count != each)) return 0;
+    each = count;
+  }
+  return each;
+}
 
 std::uint32_t earlier(std::uint32_t a, std::uint32_t b) noexcept { return std::min(a, b); }
 
@@ -102,8 +150,9 @@ class Findings {
     finding.since = finding.sites.empty() ? site.since : earlier(finding.since, site.since);
     finding.sites.push_back(site);
   }
+  void add(Finding stretch) { stretches_.push_back(std::move(stretch)); }
   std::vector<Finding> take() {
-    std::vector<Finding> out;
+    auto out = std::move(stretches_);
     for (auto& [key, finding] : all_) {
       std::uint64_t before = 0, after = 0;
       for (const auto& site : finding.sites) {
@@ -126,6 +175,7 @@ class Findings {
 
  private:
   std::map<std::tuple<int, bool, long>, Finding> all_;
+  std::vector<Finding> stretches_;
 };
 
 }  // namespace
@@ -142,6 +192,10 @@ std::string_view name(Change change) noexcept {
       return "added";
     case Change::longer:
       return "longer";
+    case Change::inserted:
+      return "inserted";
+    case Change::removed:
+      return "removed";
     case Change::fewer:
       break;
   }
@@ -187,7 +241,10 @@ Run run_of(const inspect::Recording& recording, Sites& sites) {
       });
   run.live_at_end = live;
   const auto growth = inspect::growth(lifetimes);
-  if (growth.source != inspect::Growth::Source::floors) run.steps = growth.iterations.size();
+  if (growth.source != inspect::Growth::Source::floors) {
+    run.steps = growth.iterations.size();
+    for (const auto& each : growth.iterations) run.step_events.emplace_back(each.first, each.last);
+  }
   return run;
 }
 
@@ -205,6 +262,7 @@ Diff diff(Run first, Run second) {
   out.by_site = has_sites(a) && has_sites(b);
   const auto alignment = matched(a, b, out.by_site);
   out.matched = alignment.matched;
+  const auto gone = stretch_of(alignment.of_a), come = stretch_of(alignment.of_b);
   const auto group = [&](const Allocation& each) -> Group {
     return out.by_site && each.site != 0 ? kIsSite | each.site : each.size;
   };
@@ -213,8 +271,10 @@ Diff diff(Run first, Run second) {
     const auto& each = a.allocations[i];
     const auto other = alignment.of_a[i];
     // A request of another size belongs to the group that it has in B.
-    auto& account =
-        accounts[other == kUnmatched || out.by_site ? group(each) : group(b.allocations[other])];
+    auto& account = accounts[other == kUnmatched || (out.by_site && each.site != 0)
+                                 ? group(each)
+                                 : group(b.allocations[other])];
+    if (gone.has(i) && other == kUnmatched && each.death != kNever) continue;
     ++account.count_a;
     if (each.death == kNever) {
       ++account.end_a;
@@ -226,14 +286,17 @@ Diff diff(Run first, Run second) {
   for (std::size_t i = 0; i < b.allocations.size(); ++i) {
     const auto& each = b.allocations[i];
     auto& account = accounts[group(each)];
-    ++account.count_b;
     const auto other = alignment.of_b[i];
+    if (come.has(i) && other == kUnmatched && each.death != kNever) continue;
+    ++account.count_b;
     const auto* before = other == kUnmatched ? nullptr : &a.allocations[other];
     if (each.death == kNever) {
       ++account.end_b;
       account.end_bytes += signed_of(each.size);
-      if (before == nullptr || before->death != kNever)
+      if (before == nullptr || before->death != kNever) {
         account.since_kept = earlier(account.since_kept, each.birth);
+        account.kept.push_back(each.birth);
+      }
     }
     if (live_at_peak(b, each)) {
       account.at_peak += signed_of(each.size);
@@ -266,7 +329,10 @@ Diff diff(Run first, Run second) {
                     .count_a = account.end_a,
                     .count_b = account.end_b,
                     .bytes = account.end_bytes,
-                    .since = account.since_kept});
+                    .since = account.since_kept,
+                    .a_step = in_each_step(b, account.kept),
+                    .again = account.kept.size() >= kAgainLeast &&
+                             2 * (account.kept.back() - account.kept.front()) >= b.events});
     }
     if (account.larger > 0) {
       findings.add(Change::larger, times(account.matched_b, account.matched_a),
@@ -303,6 +369,21 @@ Diff diff(Run first, Run second) {
                     .since = account.since_longer});
     }
   }
+  const auto add_stretch = [&](Change change, const Run& run, const Stretch& stretch) {
+    if (stretch.end == 0) return;
+    const auto& first = run.allocations[stretch.begin];
+    const auto& last = run.allocations[stretch.end - 1];
+    const bool at_peak = first.birth <= run.peak_event && run.peak_event <= last.birth;
+    findings.add({.change = change,
+                  .bytes = at_peak ? signed_of(b.peak_live) - signed_of(a.peak_live) : 0,
+                  .sites = {},
+                  .since = first.birth,
+                  .count = stretch.end - stretch.begin,
+                  .until = last.birth,
+                  .at_end = stretch.end == run.allocations.size()});
+  };
+  add_stretch(Change::inserted, b, come);
+  add_stretch(Change::removed, a, gone);
   out.findings = findings.take();
 
   std::map<Group, AtPeaks> at_peaks;

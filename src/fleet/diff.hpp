@@ -26,17 +26,20 @@ struct Run {
   std::uint64_t peak_live = 0, peak_count = 0, live_at_end = 0;
   std::uint32_t peak_event = 0;
   std::optional<std::uint64_t> reserved;  ///< The peak of what its manager held.
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> step_events{};  ///< From, to; of each step.
 };
 Run run_of(const inspect::Recording& recording, Sites& sites);
 
 /// What a finding is about.
 enum class Change : std::uint8_t {
-  kept,    ///< Allocations that live to the end, which those of A do not.
-  larger,  ///< The same requests, of another size.
-  more,    ///< Requests at call sites that A has too, more often.
-  added,   ///< Requests at call sites that A does not have.
-  longer,  ///< The same requests, of which more are live at B's peak.
-  fewer,   ///< Requests of A that B does not make, or makes less often.
+  kept,      ///< Allocations that live to the end, which those of A do not.
+  larger,    ///< The same requests, of another size.
+  more,      ///< Requests at call sites that A has too, more often.
+  added,     ///< Requests at call sites that A does not have.
+  longer,    ///< The same requests, of which more are live at B's peak.
+  fewer,     ///< Requests of A that B does not make, or makes less often.
+  inserted,  ///< A stretch of requests that A does not make, as of more steps.
+  removed,   ///< A stretch of requests of A that B does not make.
 };
 std::string_view name(Change change) noexcept;
 
@@ -47,6 +50,8 @@ struct SiteChange {
   std::uint64_t asked_a = 0, asked_b = 0;  ///< Bytes that were asked for; of `larger`.
   std::int64_t bytes = 0;                  ///< At the peaks; of `kept`, at the end.
   std::uint32_t since = 0;                 ///< The first event of B that differs; of A for `fewer`.
+  std::uint64_t a_step = 0;                ///< Of `kept`: as many in each step; 0: not so.
+  bool again = false;                      ///< Of `kept`: over half of the run or more.
 };
 
 /// Call sites that differ in one way: alike in how many times as large, or as often.
@@ -54,8 +59,11 @@ struct Finding {
   Change change = Change::larger;
   double times = 1;
   std::int64_t bytes = 0;
-  std::vector<SiteChange> sites;  ///< By bytes, the most first.
+  std::vector<SiteChange> sites;  ///< By bytes, the most first; none of a stretch.
   std::uint32_t since = 0;
+  std::uint64_t count = 0;  ///< Requests of a stretch.
+  std::uint32_t until = 0;  ///< Its last event.
+  bool at_end = false;      ///< It is the end of the run.
 };
 
 /// What is live at the peaks, of one call site.

@@ -31,7 +31,22 @@ std::string where(const Finding& finding, const Sites& sites) {
                       sites.name(finding.sites.front().site));
 }
 
-std::string finding_words(const Diff& diff, const Finding& finding, const Sites& sites) {
+std::string finding_words(const Finding& finding, const Sites& sites) {
+  if (finding.sites.empty()) {
+    const bool more = finding.change == Change::inserted;
+    const auto count = inspect::counted(finding.count, "request");
+    if (finding.at_end) {
+      return more ? text::format("it goes on for {}, from event {}", count,
+                                 text::grouped(finding.since))
+                  : text::format(
+                        "it ends earlier: {} of the other's, from its event {}, are not made",
+                        count, text::grouped(finding.since));
+    }
+    return text::format("{} in one stretch, events {} to {}{}, {}", count,
+                        text::grouped(finding.since), text::grouped(finding.until),
+                        more ? "" : " of the other",
+                        more ? "that were not there" : "that are not made");
+  }
   std::uint64_t count_a = 0, count_b = 0;
   for (const auto& site : finding.sites) {
     count_a += site.count_a;
@@ -43,10 +58,12 @@ std::string finding_words(const Diff& diff, const Finding& finding, const Sites&
     case Change::kept: {
       const auto more = count_b - count_a;
       auto words = text::format("{} it keeps to its end", inspect::counted(more, "allocation"));
-      if (diff.b.steps >= 3 && finding.sites.size() == 1) {
-        const auto steps = diff.b.steps;
-        const auto apart = more > steps ? more - steps : steps - more;
-        if (apart <= 1) words += text::format(", one a step: a leak");
+      const auto& site = finding.sites.front();
+      if (finding.sites.size() == 1 && site.a_step > 0) {
+        words += site.a_step == 1 ? std::string(", one a step: a leak")
+                                  : text::format(", {} a step: a leak", text::grouped(site.a_step));
+      } else if (finding.sites.size() == 1 && site.again) {
+        words += ", over the whole run: as a leak does";
       }
       return text::format("{}: {}", words, place);
     }
@@ -62,6 +79,8 @@ std::string finding_words(const Diff& diff, const Finding& finding, const Sites&
                           place);
     case Change::longer:
       return text::format("as many requests, of which more are live at the peak: {}", place);
+    case Change::inserted:
+    case Change::removed:
     case Change::fewer:
       break;
   }
@@ -78,9 +97,19 @@ std::string first_line(const Diff& diff) {
                         units::bytes(b.peak_live));
   }
   const auto name = text::printable(b.name, 100);
-  if (a.peak_live == b.peak_live)
-    return text::format("{} peaks at {}, as {} does.", name, units::bytes(b.peak_live),
-                        text::printable(a.name, 100));
+  if (a.peak_live == b.peak_live) {
+    auto words = text::format("{} peaks at {}, as {} does", name, units::bytes(b.peak_live),
+                              text::printable(a.name, 100));
+    if (diff.findings.empty()) words += ", with the same requests";
+    if (a.reserved && b.reserved && *a.reserved != *b.reserved) {
+      const bool more = *b.reserved > *a.reserved;
+      words +=
+          text::format("; its manager holds {} at most, {} {}", units::bytes(*b.reserved),
+                       units::bytes(more ? *b.reserved - *a.reserved : *a.reserved - *b.reserved),
+                       more ? "more" : "less");
+    }
+    return words + '.';
+  }
   const bool more = b.peak_live > a.peak_live;
   return text::format("{} peaks at {}, {} {} than {}: {} times its {}.", name,
                       units::bytes(b.peak_live),
@@ -117,8 +146,7 @@ std::string to_text(const Diff& diff, const Sites& sites, const DiffShown& shown
   const auto count = std::min(shown.top, diff.findings.size());
   for (std::size_t i = 0; i < count; ++i) {
     const auto& finding = diff.findings[i];
-    out +=
-        text::format("  {} {}\n", signed_bytes(finding.bytes), finding_words(diff, finding, sites));
+    out += text::format("  {} {}\n", signed_bytes(finding.bytes), finding_words(finding, sites));
   }
   if (diff.findings.size() > count)
     out += text::format("  and {} smaller changes\n", diff.findings.size() - count);
@@ -184,7 +212,8 @@ std::string to_json(const Diff& diff, const Sites& sites,
         .member("times", finding.times)
         .member("bytes", finding.bytes)
         .member("since_event", finding.since)
-        .member("words", finding_words(diff, finding, sites))
+        .member("requests", finding.count)
+        .member("words", finding_words(finding, sites))
         .key("sites")
         .begin_array();
     for (const auto& each : finding.sites) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "format/file_bytes.hpp"
 #include "format/json_value.hpp"
@@ -48,21 +49,36 @@ std::uint64_t Rank::used() const noexcept {
   return used + outside.value_or(0);
 }
 
-Rank rank_of(const inspect::Recording& recording, Sites& sites, const Figures& figures,
-             std::optional<std::uint64_t> capacity) {
+namespace {
+
+/// The devices that the program asked for memory on, ascending.
+std::vector<std::uint32_t> devices_of(const inspect::Lifetimes& lifetimes) {
+  std::set<std::uint32_t> devices;
+  const auto& trace = lifetimes.trace();
+  if (trace.device_count() < 2) return trace.devices();
+  for (const auto& each : lifetimes.all()) {
+    if (each.what == inspect::Lifetime::What::device) devices.insert(lifetimes.device(each));
+  }
+  return {devices.begin(), devices.end()};
+}
+
+/// The rank of the events on `device`, or of all.
+Rank rank_of(const inspect::Recording& recording, const inspect::Lifetimes& lifetimes, Sites& sites,
+             std::optional<std::uint32_t> device) {
   using What = inspect::Lifetime::What;
   const auto& trace = recording.trace();
-  const inspect::Lifetimes lifetimes(trace);
   Rank rank;
   rank.read = true;
   rank.events = trace.size();
   SiteNumbers numbers(trace, sites);
   std::uint64_t live = 0, count = 0, reserved = 0, reserved_most = 0;
   bool backing = false;
-  const auto change = [&](AllocId id, bool begins) {
-    const auto& each = lifetimes[id];
+  const auto counts = [&](const inspect::Lifetime& each) {
+    return (each.what == What::backing || each.what == What::device) &&
+           (!device || lifetimes.device(each) == *device);
+  };
+  const auto change = [&](const inspect::Lifetime& each, bool begins) {
     auto& sum = each.what == What::backing ? reserved : live;
-    if (each.what != What::backing && each.what != What::device) return;
     sum = begins ? sum + each.size : sum - std::min(sum, each.size);
     if (each.what == What::backing) {
       backing = true;
@@ -72,34 +88,88 @@ Rank rank_of(const inspect::Recording& recording, Sites& sites, const Figures& f
       rank.frees += begins ? 0 : 1;
     }
   };
+  std::uint64_t changes = 0, changed = 0;
+  for (const auto& each : lifetimes.all()) {
+    if (each.what == What::device && counts(each)) changes += each.death == inspect::kNever ? 1 : 2;
+  }
+  std::size_t part = 0;
+  std::uint64_t taken = 0;
+  const auto step = [&](std::uint32_t event, const inspect::Lifetime& each) {
+    if (each.what != What::device) return;
+    const auto now = static_cast<std::size_t>(changed++ * Rank::kParts / changes);
+    while (part < now) rank.begins[++part] = event;
+    rank.course[part] = std::max(rank.course[part], live);
+  };
   lifetimes.walk(
       [&](std::uint32_t event, AllocId id) {
-        change(id, true);
         const auto& each = lifetimes[id];
-        if (each.what == What::device && !each.preexisting)
-          rank.requests.push_back({event, numbers.of(each.site), each.size});
+        if (!counts(each)) return;
+        change(each, true);
+        step(event, each);
+        if (each.what == What::backing) {
+          taken += each.size;
+        } else if (!each.preexisting) {
+          const auto site = numbers.of(each.site);
+          // A manager takes what it needs for a request just before it hands it out.
+          if (taken > 0) {
+            auto& grown = rank.grown[{site, each.size}];
+            ++grown.count;
+            grown.bytes += taken;
+            taken = 0;
+          }
+          rank.requests.push_back({event, site, each.size});
+        }
       },
-      [&](std::uint32_t, AllocId id) { change(id, false); },
+      [&](std::uint32_t event, AllocId id) {
+        if (!counts(lifetimes[id])) return;
+        change(lifetimes[id], false);
+        step(event, lifetimes[id]);
+      },
       [&](std::uint32_t event) {
         if (live > rank.peak_live) {
           rank.peak_live = live;
           rank.peak_count = count;
           rank.peak_event = event;
         }
-        if (!inspect::is_refused(trace[event])) return;
+        const auto& each = trace[event];
+        if (!inspect::is_refused(each)) return;
+        if (device && trace.contexts()[index(each.context)].device != *device) return;
         ++rank.refused;
-        if (!rank.refusal) {
-          rank.refusal = Refusal{event, numbers.of(trace[event].site), trace[event].size, live};
-        }
+        taken = 0;
+        if (!rank.refusal) rank.refusal = Refusal{event, numbers.of(each.site), each.size, live};
       });
   for (const auto& each : lifetimes.all()) {
-    if (each.what != What::device || rank.peak_live == 0 || !each.live_at(rank.peak_event))
+    if (each.what != What::device || !counts(each) || rank.peak_live == 0 ||
+        !each.live_at(rank.peak_event))
       continue;
     auto& held = rank.at_peak[{numbers.of(each.site), each.size}];
     ++held.count;
     held.bytes += each.size;
   }
   if (backing) rank.reserved = reserved_most;
+  return rank;
+}
+
+}  // namespace
+
+std::vector<Rank> ranks_of(const inspect::Recording& recording, const RankFile& file, Sites& sites,
+                           const Figures& figures, std::optional<std::uint64_t> capacity) {
+  const auto& trace = recording.trace();
+  const inspect::Lifetimes lifetimes(trace);
+  const auto devices = devices_of(lifetimes);
+  std::vector<Rank> ranks;
+  if (devices.size() > 1) {
+    for (const auto device : devices) {
+      auto& rank = ranks.emplace_back(rank_of(recording, lifetimes, sites, device));
+      rank.file = file;
+      rank.device = device;
+      rank.limit = capacity;
+      if (!rank.limit && trace.capacity(device) != 0) rank.limit = trace.capacity(device);
+    }
+    return ranks;
+  }
+  auto& rank = ranks.emplace_back(rank_of(recording, lifetimes, sites, std::nullopt));
+  rank.file = file;
   // What the run counted also holds where the recording began late.
   if (figures.reserved_peak && *figures.reserved_peak >= rank.reserved.value_or(0))
     rank.reserved = figures.reserved_peak;
@@ -116,7 +186,7 @@ Rank rank_of(const inspect::Recording& recording, Sites& sites, const Figures& f
       break;
     }
   }
-  return rank;
+  return ranks;
 }
 
 }  // namespace emm::fleet

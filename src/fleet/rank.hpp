@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -44,6 +45,7 @@ struct Rank {
   RankFile file;
   std::string fault;  ///< Why the file could not be read, or only in part; empty: it is whole.
   bool read = false;
+  std::optional<std::uint32_t> device;  ///< Of a recording of several.
   std::uint64_t events = 0, frees = 0, refused = 0;
   std::uint64_t peak_live = 0, peak_count = 0;
   std::uint32_t peak_event = 0;
@@ -52,15 +54,23 @@ struct Rank {
   std::optional<std::uint64_t> outside;   ///< What the device held beside the manager's.
   std::optional<Refusal> refusal;         ///< The first.
   std::map<Key, Held> at_peak;
+  std::map<Key, Held> grown;  ///< What its manager took from the device for requests of that key.
   std::vector<Request> requests;  ///< In the order of events.
+  /// The most that was live in each of kParts parts of the recording, which have as many
+  /// allocations and frees each; and the events that they begin at.
+  static constexpr std::size_t kParts = 64;
+  std::array<std::uint64_t, kParts> course{};
+  std::array<std::uint32_t, kParts> begins{};
 
   /// What its device held at most, as far as it is known. With a refused request: would have held.
   std::uint64_t used() const noexcept;
   std::uint64_t held() const noexcept { return reserved.value_or(peak_live); }
 };
 
-/// Sums a recording up. `capacity`, if given, replaces what the recording says.
-Rank rank_of(const inspect::Recording& recording, Sites& sites, const Figures& figures,
-             std::optional<std::uint64_t> capacity);
+/// Sums a recording up: one rank, or one for each device that it asked for memory on, labelled with
+/// its ordinal. `capacity`, if given, replaces what the recording says. `figures` are of one
+/// device.
+std::vector<Rank> ranks_of(const inspect::Recording& recording, const RankFile& file, Sites& sites,
+                           const Figures& figures, std::optional<std::uint64_t> capacity);
 
 }  // namespace emm::fleet

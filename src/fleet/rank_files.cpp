@@ -52,14 +52,38 @@ bool is_other(const std::string& path) {
                      [&](std::string_view ending) { return path.ends_with(ending); });
 }
 
+/// What the word before a number says of it.
+enum class Counts : std::uint8_t {
+  nothing,  // that is known
+  ranks,    // "rank3": of the whole run
+  places,   // "local_rank3", "gpu3": on one machine
+  hosts,    // "node3"
+  steps,    // "step3", "run3": not ranks
+};
+
 /// A number in a path, and what stands before it.
 struct Token {
   std::size_t at = 0;
   std::string digits;
-  bool after_rank = false;  // "rank", perhaps with a sign between
-  bool before_of = false;   // "3-of-8", "3of8", "3_of_8"
+  Counts counts = Counts::nothing;
+  bool before_of = false;  // "3-of-8", "3of8", "3_of_8"
   bool after_of = false;
+  bool is_stamp() const noexcept { return digits.size() >= kStampDigits; }
+
+  static constexpr std::size_t kStampDigits = 9;  // seconds since 1970 have ten
 };
+
+constexpr std::array<std::string_view, 6> kHosts{"node",   "host",   "machine",
+                                                 "server", "worker", "ip"};
+constexpr std::array<std::string_view, 7> kPlaces{"gpu",   "cuda",      "device", "dev",
+                                                  "local", "localrank", "card"};
+constexpr std::array<std::string_view, 11> kSteps{
+    "step", "iter", "iteration", "epoch", "batch", "run", "trial", "attempt", "dump", "time", "t"};
+
+template <std::size_t N>
+bool is_one_of(const std::array<std::string_view, N>& words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
 
 std::string_view word_before(std::string_view path, std::size_t at) {
   while (at > 0 && (path[at - 1] == '_' || path[at - 1] == '-' || path[at - 1] == '.' ||
@@ -70,9 +94,19 @@ std::string_view word_before(std::string_view path, std::size_t at) {
   return path.substr(begin, at - begin);
 }
 
+/// `word` stands before a number, and `before` before that.
+Counts counted_by(std::string_view word, std::string_view before) {
+  if (word.ends_with("rank") || word == "r")
+    return before == "local" || word.ends_with("localrank") ? Counts::places : Counts::ranks;
+  if (is_one_of(kPlaces, word)) return Counts::places;
+  if (is_one_of(kHosts, word)) return Counts::hosts;
+  return is_one_of(kSteps, word) ? Counts::steps : Counts::nothing;
+}
+
 struct Named {
   std::string path, stem, pattern;
   std::vector<Token> tokens;
+  std::string host{};  // where its name is no number
 };
 
 Named named(const std::string& path) {
@@ -84,8 +118,10 @@ Named named(const std::string& path) {
       continue;
     }
     Token token{.at = at, .digits = {}};
-    const auto word = text::lower(word_before(stem, at));
-    token.after_rank = word.ends_with("rank") || word == "r";
+    const auto found = word_before(stem, at);
+    const auto begin = static_cast<std::size_t>(found.data() - stem.data());
+    const auto word = text::lower(found);
+    token.counts = counted_by(word, text::lower(word_before(stem, begin)));
     token.after_of = word == "of" && !out.tokens.empty();
     if (token.after_of) out.tokens.back().before_of = true;
     token.digits = digits_at(stem, at);
@@ -95,34 +131,67 @@ Named named(const std::string& path) {
   return out;
 }
 
-/// Which token of names that have one pattern is the rank.
-std::vector<std::size_t> rank_tokens(const std::vector<Named>& names) {
+using Tokens = std::vector<std::size_t>;
+
+/// The label of a rank as some of its tokens make it.
+std::string label_by(const Named& name, const Tokens& tokens) {
+  std::vector<std::string> parts;
+  if (!name.host.empty()) parts.push_back(name.host);
+  for (const auto i : tokens) parts.push_back(name.tokens[i].digits);
+  return text::join(parts, "/");
+}
+
+bool tells_apart(const std::vector<Named>& names, const Tokens& tokens) {
+  std::set<std::string> labels;
+  return std::all_of(names.begin(), names.end(), [&](const Named& each) {
+    return labels.insert(label_by(each, tokens)).second;
+  });
+}
+
+/// Which tokens of names that have one pattern are the rank.
+Tokens rank_tokens(const std::vector<Named>& names) {
   const auto& first = names.front().tokens;
-  for (auto i = first.size(); i-- > 0;) {
-    if (first[i].after_rank) return {i};
-  }
-  for (auto i = first.size(); i-- > 0;) {
-    if (first[i].before_of) return {i};
-  }
-  std::vector<std::size_t> differing;
+  Tokens differing;
   for (std::size_t i = 0; i < first.size(); ++i) {
     if (std::any_of(names.begin(), names.end(),
                     [&](const Named& each) { return each.tokens[i].digits != first[i].digits; }))
       differing.push_back(i);
   }
+  for (auto i = first.size(); i-- > 0;) {
+    if (first[i].counts != Counts::ranks) continue;
+    Tokens with_hosts;
+    for (const auto k : differing) {
+      if (k == i || first[k].counts == Counts::hosts) with_hosts.push_back(k);
+    }
+    // A machine may count its ranks from 0, whatever its files call them.
+    return !tells_apart(names, {i}) && tells_apart(names, with_hosts) ? with_hosts : Tokens{i};
+  }
+  for (auto i = first.size(); i-- > 0;) {
+    if (first[i].before_of) return {i};
+  }
+  const auto without = [&](auto is_other) {
+    Tokens rest;
+    for (const auto i : differing) {
+      if (!is_other(i)) rest.push_back(i);
+    }
+    if (!rest.empty()) differing = std::move(rest);
+  };
+  without([&](std::size_t i) { return first[i].counts == Counts::steps; });
+  without([&](std::size_t i) {
+    return std::all_of(names.begin(), names.end(),
+                       [&](const Named& each) { return each.tokens[i].is_stamp(); });
+  });
   if (differing.empty() && names.size() == 1 && !first.empty()) return {first.size() - 1};
   return differing;
 }
 
-std::string label_of(const Named& name, const std::vector<std::size_t>& tokens) {
-  std::vector<std::string> parts;
-  for (const auto i : tokens) parts.push_back(name.tokens[i].digits);
-  return parts.empty() ? std::string(stem_of(fs::path(name.path).filename().string()))
-                       : text::join(parts, "/");
+std::string label_of(const Named& name, const Tokens& tokens) {
+  auto label = label_by(name, tokens);
+  return label.empty() ? std::string(stem_of(fs::path(name.path).filename().string())) : label;
 }
 
 /// The path with * where the rank is.
-std::string name_of(const Named& name, const std::vector<std::size_t>& tokens) {
+std::string name_of(const Named& name, const Tokens& tokens) {
   std::string out;
   std::size_t from = 0;
   for (const auto i : tokens) {
@@ -132,35 +201,108 @@ std::string name_of(const Named& name, const std::vector<std::size_t>& tokens) {
     out += name.stem.substr(from, token.at - from) + '*';
     from = end;
   }
-  return out + name.stem.substr(from) + name.path.substr(name.stem.size());
+  out += name.stem.substr(from) + name.path.substr(name.stem.size());
+  if (!name.host.empty()) out.replace(out.find(name.host), name.host.size(), "*");
+  return out;
+}
+
+RankSet set_of(std::string name, const std::vector<Named>& members, const Tokens& tokens) {
+  RankSet set{.name = std::move(name)};
+  const auto counts = [&](std::size_t i) { return members.front().tokens[i].counts; };
+  const bool one = tokens.size() == 1 && members.front().host.empty();
+  set.by_rank = one && counts(tokens.front()) == Counts::ranks;
+  for (const auto& each : members) {
+    RankFile file{.path = each.path, .label = label_of(each, tokens), .number = {}, .figures = {}};
+    if (one) file.number = text::to_u64(each.tokens[tokens.front()].digits);
+    for (const auto& token : each.tokens) {
+      if (token.after_of) set.told = std::max(set.told, text::to_u64(token.digits).value_or(0));
+    }
+    set.ranks.push_back(std::move(file));
+  }
+  return set;
 }
 
 /// Names that have one pattern, or patterns that differ only in text: one set or several.
-void add_sets(std::vector<RankSet>& sets, std::vector<Named> names) {
+void add_sets(std::vector<RankSet>& sets, std::vector<Named> names, std::size_t family) {
   const auto tokens = rank_tokens(names);
-  std::map<std::string, std::vector<Named>> by_rest;
-  std::set<std::string> labels;
-  bool twice = false;
-  for (auto& name : names) twice = !labels.insert(label_of(name, tokens)).second || twice;
-  for (auto& name : names) {
-    // The same rank twice: the runs are told apart by the other numbers.
-    by_rest[twice ? name_of(name, tokens) : std::string()].push_back(std::move(name));
-  }
-  for (auto& [rest, members] : by_rest) {
-    RankSet set{.name = name_of(members.front(), tokens)};
-    set.by_rank = tokens.size() == 1 && members.front().tokens[tokens.front()].after_rank;
-    std::uint64_t told = 0;
-    for (const auto& each : members) {
-      RankFile file{
-          .path = each.path, .label = label_of(each, tokens), .number = {}, .figures = {}};
-      if (tokens.size() == 1) file.number = text::to_u64(each.tokens[tokens.front()].digits);
-      for (const auto& token : each.tokens) {
-        if (token.after_of) told = std::max(told, text::to_u64(token.digits).value_or(0));
-      }
-      set.ranks.push_back(std::move(file));
+  const auto first = sets.size();
+  if (tells_apart(names, tokens)) {
+    auto name = name_of(names.front(), tokens);
+    sets.push_back(set_of(std::move(name), names, tokens));
+  } else {
+    // The same rank several times: the runs are told apart by the other numbers.
+    std::map<std::string, std::vector<Named>> by_rest, by_label;
+    for (const auto& name : names) {
+      by_rest[name_of(name, tokens)].push_back(name);
+      by_label[label_by(name, tokens)].push_back(name);
     }
-    set.told = told;
-    sets.push_back(std::move(set));
+    std::size_t most = 0;
+    for (const auto& [label, all] : by_label) most = std::max(most, all.size());
+    if (by_rest.size() <= most) {
+      for (auto& [rest, members] : by_rest) sets.push_back(set_of(rest, members, tokens));
+    } else {
+      // By times, which differ from rank to rank: the first of each, then the second of each.
+      Tokens all(names.front().tokens.size());
+      for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
+      for (std::size_t k = 0; k < most; ++k) {
+        std::vector<Named> members;
+        for (auto& [label, files] : by_label) {
+          std::sort(files.begin(), files.end(),
+                    [](const Named& a, const Named& b) { return stands_before(a.path, b.path); });
+          if (k < files.size()) members.push_back(files[k]);
+        }
+        sets.push_back(
+            set_of(text::format("{} ({} of {})", name_of(members.front(), all), k + 1, most),
+                   members, tokens));
+      }
+    }
+  }
+  std::stable_sort(
+      sets.begin() + static_cast<std::ptrdiff_t>(first), sets.end(),
+      [](const RankSet& a, const RankSet& b) { return stands_before(a.name, b.name); });
+  for (auto i = first; i < sets.size(); ++i) sets[i].family = family;
+}
+
+/// Where two patterns differ: in one place, the words there and what they have in common before.
+struct Apart {
+  std::size_t at = 0;
+  std::string one, other;
+};
+Apart apart(const std::string& a, const std::string& b) {
+  std::size_t begin = 0, end = 0;
+  const auto shorter = std::min(a.size(), b.size());
+  while (begin < shorter && a[begin] == b[begin]) ++begin;
+  while (begin > 0 && a[begin - 1] != '/' && a[begin - 1] != '_') --begin;
+  while (end < shorter - begin && a[a.size() - 1 - end] == b[b.size() - 1 - end]) ++end;
+  return {begin, a.substr(begin, a.size() - begin - end), b.substr(begin, b.size() - begin - end)};
+}
+
+bool names_host(std::string_view word) {
+  const auto lower = text::lower(word);
+  return lower.find_first_of("/#") == std::string::npos &&
+         std::any_of(kHosts.begin(), kHosts.end(),
+                     [&](std::string_view host) { return lower.starts_with(host); });
+}
+
+/// Joins groups whose hosts have names: "node-a/gpu0" and "node-b/gpu0" are two ranks.
+void join_named_hosts(std::vector<std::vector<Named>>& groups) {
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    for (auto k = i + 1; k < groups.size();) {
+      const auto words = apart(groups[i].front().pattern, groups[k].front().pattern);
+      if (groups[i].front().tokens.size() != groups[k].front().tokens.size() ||
+          !names_host(words.one) || !names_host(words.other)) {
+        ++k;
+        continue;
+      }
+      for (auto& each : groups[i]) {
+        if (each.host.empty()) each.host = words.one;
+      }
+      for (auto& each : groups[k]) {
+        each.host = words.other;
+        groups[i].push_back(std::move(each));
+      }
+      groups.erase(groups.begin() + static_cast<std::ptrdiff_t>(k));
+    }
   }
 }
 
@@ -176,7 +318,8 @@ void join_hosts(std::vector<std::vector<Named>>& groups) {
                       groups[i].front().tokens.size() == groups[k].front().tokens.size();
       if (disjoint) {
         const auto tokens = rank_tokens(groups[i]);
-        disjoint = tokens.size() == 1 && groups[i].front().tokens[tokens.front()].after_rank;
+        disjoint =
+            tokens.size() == 1 && groups[i].front().tokens[tokens.front()].counts == Counts::ranks;
         for (const auto* group : {&groups[i], &groups[k]}) {
           for (const auto& each : *group)
             disjoint = labels.insert(label_of(each, tokens)).second && disjoint;
@@ -263,6 +406,7 @@ std::vector<RankSet> sets_of(const std::vector<std::string>& files) {
   std::vector<std::vector<Named>> groups;
   for (const auto& pattern : order) groups.push_back(std::move(by_pattern[pattern]));
   join_hosts(groups);
+  join_named_hosts(groups);
   std::vector<RankSet> sets;
   const bool alone =
       groups.size() > 1 &&
@@ -279,7 +423,7 @@ std::vector<RankSet> sets_of(const std::vector<std::string>& files) {
     }
     sets.push_back(std::move(set));
   } else {
-    for (auto& group : groups) add_sets(sets, std::move(group));
+    for (std::size_t i = 0; i < groups.size(); ++i) add_sets(sets, std::move(groups[i]), i);
   }
   for (auto& set : sets) {
     std::stable_sort(set.ranks.begin(), set.ranks.end(), [](const RankFile& a, const RankFile& b) {
@@ -312,6 +456,30 @@ std::vector<std::uint64_t> missing_of(const RankSet& set, std::uint64_t world) {
   for (auto number = begin; number < end; ++number) {
     if (there.count(number) == 0) missing.push_back(number);
   }
+  return missing;
+}
+
+std::vector<std::string> missing_places_of(const RankSet& set) {
+  std::set<std::string> there, hosts, places;
+  for (const auto& rank : set.ranks) {
+    const auto slash = rank.label.find('/');
+    if (slash == std::string::npos || rank.label.find('/', slash + 1) != std::string::npos)
+      return {};
+    there.insert(rank.label);
+    hosts.insert(rank.label.substr(0, slash));
+    places.insert(rank.label.substr(slash + 1));
+  }
+  const auto all = hosts.size() * places.size();
+  // Where most are missing, the numbers are others than those of hosts and of devices.
+  if (hosts.size() < 2 || places.size() < 2 || there.size() * 2 <= all) return {};
+  std::vector<std::string> missing;
+  for (const auto& host : hosts) {
+    for (const auto& place : places) {
+      auto label = host + '/' + place;
+      if (there.count(label) == 0) missing.push_back(std::move(label));
+    }
+  }
+  std::sort(missing.begin(), missing.end(), stands_before);
   return missing;
 }
 

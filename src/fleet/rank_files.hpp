@@ -34,14 +34,20 @@ struct RankSet {
   std::vector<RankFile> ranks{};
   bool by_rank = false;    ///< The numbers stand after "rank".
   std::uint64_t told = 0;  ///< What the names say of the whole, as "3-of-8"; or 0.
+  /// Sets of one family are of the same ranks, at several steps or times.
+  std::size_t family = 0;
 };
 
 /// Tells which of the files are of one run, and the rank of each: the number after "rank", that
-/// before "of", the only number in which the names differ, or else all that differ.
+/// before "of", the only number in which the names differ, or else all that differ. Numbers after
+/// "step" and its like and times are no ranks, and tell several sets of the same ranks apart.
+/// Machines that count their ranks from 0 have their own part in the label: "node1/3".
 std::vector<RankSet> sets_of(const std::vector<std::string>& files);
 
 /// The ranks that have no file: gaps in the numbers, and those up to `world` where it is known (0:
 /// it is not).
 std::vector<std::uint64_t> missing_of(const RankSet& set, std::uint64_t world);
+/// The same of labels as "1/3": what some machines have and others have not.
+std::vector<std::string> missing_places_of(const RankSet& set);
 
 }  // namespace emm::fleet

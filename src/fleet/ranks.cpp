@@ -99,8 +99,11 @@ std::optional<Parting> parting_of(const std::vector<Rank>& ranks, std::size_t ra
   Parting parting{.rank = rank, .other = other, .here = {}, .there = {}};
   const auto first = std::min(found->first.value_or(a.size()), found->second.value_or(b.size()));
   parting.alike = first;
-  // One that makes no request of its own there is shown by what it asks for in that place.
-  const auto here = found->first.value_or(first), there = found->second.value_or(first);
+  // One that makes no request of its own about there is shown by what it asks for in that place.
+  const auto place = [&](const std::optional<std::size_t>& own) {
+    return own && *own - first <= kEnd ? *own : first;
+  };
+  const auto here = place(found->first), there = place(found->second);
   if (here < a.size()) parting.here = a[here];
   if (there < b.size()) parting.there = b[there];
   return parting;
@@ -116,16 +119,17 @@ bool same_to_the_end(const Rank& a, const Rank& b) {
 
 /// The excess of a rank over the median of others, of what a function makes of its keys.
 template <class K, class Of>
-std::vector<Excess> excess(const Rank& rank, const std::vector<const Rank*>& others, const Of& of) {
+std::vector<Excess> excess(const Rank& rank, const std::vector<const Rank*>& others, const Of& of,
+                           std::map<Key, Held> Rank::*figures = &Rank::at_peak) {
   std::map<K, Held> own;
   std::map<K, std::vector<Held>> theirs;
-  for (const auto& [key, held] : rank.at_peak) {
+  for (const auto& [key, held] : rank.*figures) {
     auto& sum = own[of(key)];
     sum.count += held.count;
     sum.bytes += held.bytes;
   }
   for (std::size_t i = 0; i < others.size(); ++i) {
-    for (const auto& [key, held] : others[i]->at_peak) {
+    for (const auto& [key, held] : others[i]->*figures) {
       if (own.find(of(key)) == own.end()) continue;
       auto& all = theirs[of(key)];
       all.resize(others.size());
@@ -202,6 +206,54 @@ std::optional<Larger> larger_of(const Rank& rank, const std::vector<const Rank*>
   return larger;
 }
 
+/// Parts of recordings that are as long stand for the same parts of the run.
+std::optional<Spike> spike_of(const Rank& rank, const std::vector<const Rank*>& others) {
+  constexpr auto kParts = Rank::kParts;
+  constexpr std::size_t kSpikeMost = kParts / 4;
+  if (rank.requests.size() < kParts) return std::nullopt;
+  std::array<std::uint64_t, kParts> more{}, theirs_at{};
+  for (std::size_t part = 0; part < kParts; ++part) {
+    std::vector<std::uint64_t> theirs;
+    for (const auto* other : others) {
+      if (nearly(other->requests.size(), rank.requests.size()))
+        theirs.push_back(other->course[part]);
+    }
+    if (2 * theirs.size() < others.size()) return std::nullopt;
+    theirs_at[part] = median(std::move(theirs));
+    more[part] = rank.course[part] - std::min(rank.course[part], theirs_at[part]);
+  }
+  const auto most = *std::max_element(more.begin(), more.end());
+  const auto is_more = [&](std::size_t part) { return 2 * more[part] > most; };
+  // A step of a training has a peak each. More at most of these is no spike.
+  const auto highest = *std::max_element(theirs_at.begin(), theirs_at.end());
+  std::size_t peaks = 0, more_at_peaks = 0;
+  for (std::size_t part = 0; part < kParts; ++part) {
+    if (!nearly(theirs_at[part], highest)) continue;
+    ++peaks;
+    more_at_peaks += is_more(part) ? 1 : 0;
+  }
+  Spike spike;
+  bool at_peak = false;
+  for (std::size_t part = 0; part < kParts; ++part) {
+    if (!is_more(part)) {
+      spike.elsewhere = std::max(spike.elsewhere, rank.course[part]);
+      continue;
+    }
+    const auto end =
+        part + 1 < kParts ? rank.begins[part + 1] - 1 : static_cast<std::uint32_t>(rank.events - 1);
+    at_peak = at_peak || (rank.begins[part] <= rank.peak_event && rank.peak_event <= end);
+    if (part > 0 && is_more(part - 1)) {
+      spike.events.back().second = end;
+    } else {
+      spike.events.emplace_back(rank.begins[part], end);
+    }
+    ++spike.parts;
+  }
+  if (most == 0 || !at_peak || spike.parts > kSpikeMost || 2 * more_at_peaks > peaks)
+    return std::nullopt;
+  return spike;
+}
+
 }  // namespace
 
 std::string_view name(Reason reason) noexcept {
@@ -219,8 +271,9 @@ std::string_view name(Reason reason) noexcept {
 }
 
 bool Comparison::is_whole() const noexcept {
-  return missing.empty() && std::all_of(ranks.begin(), ranks.end(),
-                                        [](const Rank& rank) { return rank.fault.empty(); });
+  return missing.empty() && missing_places.empty() &&
+         std::all_of(ranks.begin(), ranks.end(),
+                     [](const Rank& rank) { return rank.fault.empty(); });
 }
 
 Comparison compare(std::string name, std::vector<Rank> ranks, std::vector<std::uint64_t> missing) {
@@ -246,28 +299,40 @@ Comparison compare(std::string name, std::vector<Rank> ranks, std::vector<std::u
     if (rank.refusal) bytes = std::max(bytes, rank.refusal->live + rank.refusal->size);
     return bytes + (outside ? *rank.outside : 0);
   };
+  const auto room = [&](const Rank& rank) {
+    const auto limit = out.by_room ? static_cast<std::int64_t>(*rank.limit) : 0;
+    return limit - static_cast<std::int64_t>(used(rank));
+  };
   auto order = read;
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     const auto& one = out.ranks[a];
     const auto& other = out.ranks[b];
     if ((one.refused != 0) != (other.refused != 0)) return one.refused != 0;
-    if (!out.by_room) return used(one) > used(other);
-    const auto left = [&](const Rank& rank) {
-      return static_cast<std::int64_t>(*rank.limit) - static_cast<std::int64_t>(used(rank));
-    };
-    return left(one) < left(other);
+    if (room(one) != room(other)) return room(one) < room(other);
+    return one.peak_live > other.peak_live;
   });
   const auto tightest = order.front();
   out.tightest = tightest;
   const auto& rank = out.ranks[tightest];
-  std::uint64_t sum = 0;
-  for (const auto i : read) sum += used(out.ranks[i]) / read.size();
-  out.even = sum;
+  for (std::size_t i = 1; i < order.size() && rank.refused == 0; ++i) {
+    const auto& each = out.ranks[order[i]];
+    if (room(each) != room(rank) || each.peak_live != rank.peak_live) break;
+    out.as_tight.push_back(order[i]);
+  }
+  std::sort(out.as_tight.begin(), out.as_tight.end());
+  std::uint64_t rest = 0;
+  for (const auto i : read) {
+    out.even += used(out.ranks[i]) / read.size();
+    rest += used(out.ranks[i]) % read.size();
+  }
+  out.even += rest / read.size();
   if (order.size() < 2) return out;
-  out.next = order[1];
+  const bool all_as_tight = out.as_tight.size() + 1 == order.size();
+  out.next = order[all_as_tight ? 1 : out.as_tight.size() + 1];
   std::vector<const Rank*> others;
   for (const auto i : read) {
-    if (i != tightest) others.push_back(&out.ranks[i]);
+    const bool as_tight = std::binary_search(out.as_tight.begin(), out.as_tight.end(), i);
+    if (i != tightest && (all_as_tight || !as_tight)) others.push_back(&out.ranks[i]);
   }
   const auto median_of = [&](auto of) {
     std::vector<std::uint64_t> values;
@@ -277,9 +342,12 @@ Comparison compare(std::string name, std::vector<Rank> ranks, std::vector<std::u
   out.median_used = median_of(used);
   const auto consider = [&](Reason reason, auto of) {
     const auto own = of(rank), theirs = median_of(of);
-    if (own <= theirs || own - theirs <= out.reason_bytes) return;
-    out.reason = reason;
-    out.reason_bytes = own - theirs;
+    if (own <= theirs || own - theirs <= out.also_bytes) return;
+    out.also = reason;
+    out.also_bytes = own - theirs;
+    if (out.also_bytes <= out.reason_bytes) return;
+    std::swap(out.also, out.reason);
+    std::swap(out.also_bytes, out.reason_bytes);
   };
   consider(Reason::live, [](const Rank& each) {
     return each.refusal ? std::max(each.peak_live, each.refusal->live + each.refusal->size)
@@ -291,9 +359,14 @@ Comparison compare(std::string name, std::vector<Rank> ranks, std::vector<std::u
   if (outside) consider(Reason::outside, [](const Rank& each) { return *each.outside; });
   // A hundredth more is no reason.
   if (out.reason_bytes * 100 <= used(rank)) out.reason = Reason::nothing;
+  if (out.also_bytes * 100 <= used(rank) || out.also_bytes * 4 < out.reason_bytes)
+    out.also = Reason::nothing;
+  if (out.reason == Reason::live || out.also == Reason::live) out.spike = spike_of(rank, others);
 
   out.sites = excess<std::uint32_t>(rank, others, [](const Key& key) { return key.first; });
   out.keys = excess<Key>(rank, others, [](const Key& key) { return key; });
+  out.grown = excess<Key>(
+      rank, others, [](const Key& key) { return key; }, &Rank::grown);
   out.larger = larger_of(rank, others);
 
   const bool own_sites = has_sites(rank);

@@ -45,20 +45,33 @@ struct Larger {
   std::uint64_t others_bytes = 0;  ///< The same of the others, each at its own peak; their median.
 };
 
+/// It has more live than the others in small parts of the recording alone.
+struct Spike {
+  std::size_t parts = 0;        ///< Of Rank::kParts.
+  std::uint64_t elsewhere = 0;  ///< What it has live at most in the other parts.
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> events;  ///< From and to which it is so.
+};
+
 /// What several ranks of one run have in common and what tells them apart.
 struct Comparison {
   std::string name;
-  std::vector<Rank> ranks;              ///< Those that were read and those that were not.
-  std::vector<std::uint64_t> missing;   ///< Ranks without a file.
-  std::optional<std::size_t> tightest;  ///< Empty where no rank was read.
-  std::optional<std::size_t> next;      ///< The one after it.
+  std::vector<Rank> ranks;                    ///< Those that were read and those that were not.
+  std::vector<std::uint64_t> missing;         ///< Ranks without a file.
+  std::vector<std::string> missing_places{};  ///< The same of labels as "1/3".
+  std::optional<std::size_t> tightest;        ///< Empty where no rank was read.
+  std::vector<std::size_t> as_tight;          ///< Others that hold as much.
+  std::optional<std::size_t> next;            ///< The one after it, or after those.
   bool by_room = false;  ///< The tightest is that with least room; else that which holds most.
   Reason reason = Reason::nothing;
   std::uint64_t reason_bytes = 0;  ///< Of that, more than the median of the others.
-  std::uint64_t median_used = 0;   ///< Of the others.
-  std::vector<Excess> sites;       ///< By call site, most first.
-  std::vector<Excess> keys;        ///< By call site and size.
+  Reason also = Reason::nothing;   ///< What makes it hold more besides.
+  std::uint64_t also_bytes = 0;
+  std::uint64_t median_used = 0;  ///< Of the others.
+  std::vector<Excess> sites;      ///< By call site, most first.
+  std::vector<Excess> keys;       ///< By call site and size.
+  std::vector<Excess> grown;      ///< The same of what the manager took from the device.
   std::optional<Larger> larger;
+  std::optional<Spike> spike;
   std::vector<std::optional<Parting>> partings;  ///< Of each rank from the tightest.
   std::optional<Parting> parting;                ///< From the rank that is most like it.
   std::vector<std::vector<std::size_t>> alike;   ///< Ranks that ask for the same to the end.
@@ -73,6 +86,8 @@ struct RanksShown {
   std::size_t top = 10;
 };
 std::string to_text(const Comparison& comparison, const Sites& sites, const RanksShown& shown);
+/// Of several recordings of each rank, as at several steps, which is the tightest.
+std::string tightest_of(const std::vector<const Comparison*>& sets, const Sites& sites);
 /// "emmctl.ranks/1", of all sets.
 std::string to_json(const std::vector<Comparison>& sets, const Sites& sites,
                     const RanksShown& shown);

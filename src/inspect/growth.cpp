@@ -5,16 +5,13 @@
 #include <string_view>
 #include <utility>
 
+#include "inspect/growth_parts.hpp"
+
 namespace emm::inspect {
 namespace {
 
 using trace::Op;
 namespace event_flag = trace::event_flag;
-
-constexpr std::size_t kPeriodsMin = 3;
-constexpr std::size_t kStepAllocsMin = 4;  // fewer that repeat are a loop, not a step
-constexpr std::uint32_t kFloors = 10;
-constexpr std::uint32_t kFloorEventsMin = 200;  // fewer events than this show no trend
 
 using Only = std::optional<std::uint32_t>;  // a device
 
@@ -30,53 +27,7 @@ std::string_view kind_of(std::string_view text) {
   return kind.substr(0, word == std::string_view::npos ? 0 : word + 1);
 }
 
-struct Ranges {
-  std::vector<Iteration> closed;  // by begin and end
-  std::map<std::string, std::uint32_t> open;
-  std::vector<Iteration> instants;  // each to the next
-  std::size_t order = 0;
-};
-
-/// The iterations that most marks agree on.
-std::vector<Iteration> by_marks(const trace::Trace& trace, std::string& name) {
-  std::map<std::string, Ranges, std::less<>> kinds;
-  for (std::uint32_t i = 0; i < trace.size(); ++i) {
-    const auto& event = trace[i];
-    if (event.op != Op::mark) continue;
-    const auto& text = trace.detail(event).label;
-    const auto [known, added] = kinds.try_emplace(std::string(kind_of(text)));
-    auto& ranges = known->second;
-    if (added) ranges.order = kinds.size();
-    if (event.has(event_flag::begins)) {
-      ranges.open[text] = i;
-    } else if (event.has(event_flag::ends)) {
-      const auto begun = ranges.open.find(text);
-      if (begun == ranges.open.end()) continue;
-      ranges.closed.push_back({.name = text, .first = begun->second, .last = i});
-      ranges.open.erase(begun);
-    } else {
-      if (!ranges.instants.empty()) ranges.instants.back().last = i - 1;
-      ranges.instants.push_back(
-          {.name = text, .first = i, .last = static_cast<std::uint32_t>(trace.size() - 1)});
-    }
-  }
-  std::vector<Iteration> best;
-  std::size_t order = 0;
-  for (auto& [kind, ranges] : kinds) {
-    auto& found = ranges.closed.size() >= 2 ? ranges.closed : ranges.instants;
-    if (&found == &ranges.instants && found.size() >= 3) found.pop_back();
-    if (found.size() < 2 || found.size() < best.size() ||
-        (found.size() == best.size() && ranges.order > order))
-      continue;
-    best = std::move(found);
-    order = ranges.order;
-    name = kind;
-  }
-  return best;
-}
-
-/// The shortest series of sizes that the trace ends with, three times over or more, by the Z
-/// function of what is read from the end.
+/// The shortest series of sizes that the trace ends with, three times over or more.
 std::vector<Iteration> by_steps(const Lifetimes& lifetimes, Only only) {
   std::vector<std::uint64_t> sizes;
   std::vector<std::uint32_t> births;
@@ -89,36 +40,11 @@ std::vector<Iteration> by_steps(const Lifetimes& lifetimes, Only only) {
     sizes.push_back(event.size);
     births.push_back(static_cast<std::uint32_t>(i));
   }
-  const auto n = sizes.size();
-  std::vector<std::uint32_t> same(n);  // [p]: how far sizes and sizes shifted by p are equal
-  std::size_t period = 0, left = 0, right = 0;
-  for (std::size_t p = 1; p < n; ++p) {
-    std::size_t length = p < right ? std::min<std::size_t>(right - p, same[p - left]) : 0;
-    while (p + length < n && sizes[length] == sizes[p + length]) ++length;
-    same[p] = static_cast<std::uint32_t>(length);
-    if (p + length > right) left = p, right = p + length;
-    if (p >= kStepAllocsMin && length >= (kPeriodsMin - 1) * p && 2 * (length + p) >= n) {
-      period = p;
-      break;
-    }
-  }
-  if (period == 0) return {};
-  // A run of one size alone does not show where a step begins.
-  if (std::all_of(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(period),
-                  [&](std::uint64_t size) { return size == sizes.front(); })) {
-    return {};
-  }
-  const auto count = (same[period] + period) / period;
-  std::vector<Iteration> steps(count);
-  auto last = static_cast<std::uint32_t>(trace.size() - 1);
-  for (std::size_t k = 0; k < count; ++k) {
-    auto& step = steps[count - 1 - k];
-    step.first = births[(k + 1) * period - 1];
-    step.last = last;
-    last = step.first == 0 ? 0 : step.first - 1;
-  }
-  steps.pop_back();
-  return steps;
+  const auto found = repeats_of(sizes);
+  if (found.period == 0) return {};
+  std::vector<std::uint32_t> firsts(found.count());
+  for (std::size_t k = 0; k < firsts.size(); ++k) firsts[k] = births[(k + 1) * found.period - 1];
+  return steps_of(firsts, trace.size());
 }
 
 /// The trace cut where the least is live in each tenth of it, at the last such event.
@@ -151,12 +77,7 @@ std::vector<Iteration> by_floors(const Lifetimes& lifetimes, Only only) {
 }
 
 void measure(const Lifetimes& lifetimes, Only only, std::vector<Iteration>& iterations) {
-  // Live bytes and count after each event of interest; iterations may lie in one another's range.
-  std::vector<std::pair<std::uint32_t, std::size_t>> starts;
-  for (std::size_t i = 0; i < iterations.size(); ++i) starts.emplace_back(iterations[i].first, i);
-  std::sort(starts.begin(), starts.end());
-  std::vector<std::size_t> current;
-  std::size_t next = 0;
+  IterationMeasure measure(iterations);
   std::uint64_t bytes = 0, count = 0;
   const auto device = [&](AllocId id) { return counts(lifetimes, lifetimes[id], only); };
   lifetimes.walk(
@@ -166,28 +87,126 @@ void measure(const Lifetimes& lifetimes, Only only, std::vector<Iteration>& iter
       [&](std::uint32_t, AllocId id) {
         if (device(id)) bytes -= lifetimes[id].size, --count;
       },
-      [&](std::uint32_t event) {
-        for (; next < starts.size() && starts[next].first == event; ++next)
-          current.push_back(starts[next].second);
-        for (std::size_t i = 0; i < current.size();) {
-          auto& iteration = iterations[current[i]];
-          iteration.peak_bytes = std::max(iteration.peak_bytes, bytes);
-          if (iteration.last != event) {
-            ++i;
-            continue;
-          }
-          iteration.live_at_end_bytes = bytes;
-          iteration.live_at_end = count;
-          current.erase(current.begin() + static_cast<std::ptrdiff_t>(i));
-        }
-      });
+      [&](std::uint32_t event) { measure.passed(event, bytes, count); });
 }
 
 }  // namespace
 
+void MarkRanges::mark(std::uint32_t at, const std::string& text, const trace::Event& event) {
+  const auto [known, added] = kinds_.try_emplace(std::string(kind_of(text)));
+  auto& ranges = known->second;
+  if (added) ranges.order = kinds_.size();
+  if (event.has(event_flag::begins)) {
+    ranges.open[text] = at;
+  } else if (event.has(event_flag::ends)) {
+    const auto begun = ranges.open.find(text);
+    if (begun == ranges.open.end()) return;
+    ranges.closed.push_back({.name = text, .first = begun->second, .last = at});
+    ranges.open.erase(begun);
+  } else {
+    if (!ranges.instants.empty()) ranges.instants.back().last = at - 1;
+    ranges.instants.push_back({.name = text, .first = at, .last = kNever});
+  }
+}
+
+std::vector<Iteration> MarkRanges::best(std::size_t events, std::string& name) {
+  std::vector<Iteration> best;
+  std::size_t order = 0;
+  for (auto& [kind, ranges] : kinds_) {
+    if (!ranges.instants.empty()) {
+      ranges.instants.back().last = static_cast<std::uint32_t>(events - 1);
+    }
+    auto& found = ranges.closed.size() >= 2 ? ranges.closed : ranges.instants;
+    if (&found == &ranges.instants && found.size() >= 3) found.pop_back();
+    if (found.size() < 2 || found.size() < best.size() ||
+        (found.size() == best.size() && ranges.order > order))
+      continue;
+    best = std::move(found);
+    order = ranges.order;
+    name = kind;
+  }
+  return best;
+}
+
+Repeats repeats_of(const std::vector<std::uint64_t>& sizes, bool all) {
+  const auto n = sizes.size();
+  Repeats found;
+  // The Z function of what is read from the end: how far sizes and sizes shifted by p are equal.
+  std::vector<std::uint32_t> same(n);
+  std::size_t left = 0, right = 0;
+  for (std::size_t p = 1; p < n; ++p) {
+    std::size_t length = p < right ? std::min<std::size_t>(right - p, same[p - left]) : 0;
+    while (p + length < n && sizes[length] == sizes[p + length]) ++length;
+    same[p] = static_cast<std::uint32_t>(length);
+    if (p + length > right) left = p, right = p + length;
+    const auto reach = all ? length + p == n : 2 * (length + p) >= n;
+    if (p >= kStepAllocsMin && length >= (kPeriodsMin - 1) * p && reach) {
+      found = {.period = p, .length = length};
+      break;
+    }
+  }
+  if (found.period == 0) return {};
+  // A run of one size alone does not show where a step begins.
+  if (std::all_of(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(found.period),
+                  [&](std::uint64_t size) { return size == sizes.front(); })) {
+    return {};
+  }
+  return found;
+}
+
+std::vector<Iteration> steps_of(const std::vector<std::uint32_t>& births, std::size_t events) {
+  std::vector<Iteration> steps(births.size());
+  auto last = static_cast<std::uint32_t>(events - 1);
+  for (std::size_t k = 0; k < births.size(); ++k) {
+    auto& step = steps[births.size() - 1 - k];
+    step.first = births[k];
+    step.last = last;
+    last = step.first == 0 ? 0 : step.first - 1;
+  }
+  steps.pop_back();
+  return steps;
+}
+
+IterationMeasure::IterationMeasure(std::vector<Iteration>& iterations) : iterations_(iterations) {
+  for (std::size_t i = 0; i < iterations.size(); ++i) starts_.emplace_back(iterations[i].first, i);
+  std::sort(starts_.begin(), starts_.end());
+}
+
+void IterationMeasure::passed(std::uint32_t event, std::uint64_t bytes, std::uint64_t count) {
+  for (; next_ < starts_.size() && starts_[next_].first == event; ++next_)
+    current_.push_back(starts_[next_].second);
+  for (std::size_t i = 0; i < current_.size();) {
+    auto& iteration = iterations_[current_[i]];
+    iteration.peak_bytes = std::max(iteration.peak_bytes, bytes);
+    if (iteration.last != event) {
+      ++i;
+      continue;
+    }
+    iteration.live_at_end_bytes = bytes;
+    iteration.live_at_end = count;
+    current_.erase(current_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+void compare(Growth& growth) {
+  const auto& all = growth.iterations;
+  growth.base = base_of(all.size());
+  growth.bytes =
+      static_cast<std::int64_t>(all.back().live_at_end_bytes - all[growth.base].live_at_end_bytes);
+  growth.steady = true;
+  for (auto i = growth.base + 1; i < all.size(); ++i) {
+    growth.steady = growth.steady && all[i].live_at_end_bytes >= all[i - 1].live_at_end_bytes;
+  }
+}
+
 Growth growth(const Lifetimes& lifetimes, std::optional<std::uint32_t> only) {
   Growth out;
-  out.iterations = by_marks(lifetimes.trace(), out.name);
+  MarkRanges marks;
+  const auto& trace = lifetimes.trace();
+  for (std::uint32_t i = 0; i < trace.size(); ++i) {
+    if (trace[i].op == Op::mark) marks.mark(i, trace.detail(trace[i]).label, trace[i]);
+  }
+  out.iterations = marks.best(trace.size(), out.name);
   out.source = Growth::Source::marks;
   if (out.iterations.empty()) {
     out.iterations = by_steps(lifetimes, only);
@@ -202,15 +221,9 @@ Growth growth(const Lifetimes& lifetimes, std::optional<std::uint32_t> only) {
     return out;
   }
   measure(lifetimes, only, out.iterations);
-  const auto& all = out.iterations;
-  out.base = all.size() >= 3 ? 1 : 0;
-  const auto& base = all[out.base];
-  const auto& last = all.back();
-  out.bytes = static_cast<std::int64_t>(last.live_at_end_bytes - base.live_at_end_bytes);
-  out.steady = true;
-  for (auto i = out.base + 1; i < all.size(); ++i) {
-    out.steady = out.steady && all[i].live_at_end_bytes >= all[i - 1].live_at_end_bytes;
-  }
+  compare(out);
+  const auto& base = out.iterations[out.base];
+  const auto& last = out.iterations.back();
   const auto grown = held(lifetimes, [&](const Lifetime& lifetime) {
     return counts(lifetimes, lifetime, only) && lifetime.birth > base.last &&
            lifetime.live_at(last.last);

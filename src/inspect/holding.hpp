@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "inspect/lifetimes.hpp"
@@ -39,27 +40,42 @@ std::vector<Group<Key>> ranked(const std::unordered_map<Key, Group<Key>>& groups
   return out;
 }
 
-/// Adds up the device memory whose lifetime is `wanted`.
-template <class Wanted>
-Holding held(const Lifetimes& lifetimes, const Wanted& wanted) {
-  Holding holding;
-  std::unordered_map<std::uint64_t, Group<std::uint64_t>> by_size;
-  std::unordered_map<SiteId, Group<SiteId>> by_site;
-  const auto add = [](auto& group, auto key, std::uint64_t size) {
+/// Adds up allocations.
+class HoldingSum {
+ public:
+  void add(std::uint64_t size, SiteId site) {
+    ++holding_.count;
+    holding_.bytes += size;
+    add_to(by_size_[size], size, size);
+    add_to(by_site_[site], site, size);
+  }
+  Holding sum() {
+    holding_.by_size = ranked(by_size_);
+    holding_.by_site = ranked(by_site_);
+    return std::move(holding_);
+  }
+
+ private:
+  template <class Key>
+  static void add_to(Group<Key>& group, Key key, std::uint64_t size) {
     group.key = key;
     ++group.count;
     group.bytes += size;
-  };
-  for (const auto& lifetime : lifetimes.all()) {
-    if (lifetime.what != Lifetime::What::device || !wanted(lifetime)) continue;
-    ++holding.count;
-    holding.bytes += lifetime.size;
-    add(by_size[lifetime.size], lifetime.size, lifetime.size);
-    add(by_site[lifetime.site], lifetime.site, lifetime.size);
   }
-  holding.by_size = ranked(by_size);
-  holding.by_site = ranked(by_site);
-  return holding;
+  Holding holding_;
+  std::unordered_map<std::uint64_t, Group<std::uint64_t>> by_size_;
+  std::unordered_map<SiteId, Group<SiteId>> by_site_;
+};
+
+/// Adds up the device memory whose lifetime is `wanted`.
+template <class Wanted>
+Holding held(const Lifetimes& lifetimes, const Wanted& wanted) {
+  HoldingSum sum;
+  for (const auto& lifetime : lifetimes.all()) {
+    if (lifetime.what == Lifetime::What::device && wanted(lifetime))
+      sum.add(lifetime.size, lifetime.site);
+  }
+  return sum.sum();
 }
 
 }  // namespace emm::inspect

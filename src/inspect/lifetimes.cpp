@@ -12,12 +12,14 @@ using trace::Op;
 using trace::Outcome;
 namespace event_flag = trace::event_flag;
 
+}  // namespace
+
 bool worked(const Event& event) noexcept {
   const auto outcome = event.recorded() == Outcome::none ? event.expected() : event.recorded();
   return outcome == Outcome::none || outcome == Outcome::ok || outcome == Outcome::any;
 }
 
-Lifetime::What what(const Event& event) noexcept {
+Lifetime::What what_of(const Event& event) noexcept {
   if (!worked(event)) return Lifetime::What::nothing;
   if (event.has(event_flag::backing)) return Lifetime::What::backing;
   switch (event.op) {
@@ -31,8 +33,6 @@ Lifetime::What what(const Event& event) noexcept {
       return Lifetime::What::import;
   }
 }
-
-}  // namespace
 
 bool is_refused(const Event& event) noexcept {
   const bool asks = event.op == Op::memalloc || event.op == Op::memallocmanaged;
@@ -99,7 +99,7 @@ Lifetimes::Lifetimes(const trace::Trace& trace) : trace_(trace), lifetimes_(trac
                   .thread = event.thread,
                   .stream = event.stream,
                   .context = event.context,
-                  .what = what(event),
+                  .what = what_of(event),
                   .preexisting = event.has(event_flag::preexisting)};
       if (lifetime.what == Lifetime::What::nothing) lifetime.birth = kNever;
       if (any_reset && lifetime.what != Lifetime::What::nothing && !backing) {

@@ -39,6 +39,11 @@ struct Lifetime {
   bool live_at(std::uint32_t event) const noexcept { return birth <= event && event < death; }
 };
 
+/// Did the operation, as far as the trace says, do what it was asked for?
+bool worked(const trace::Event& event) noexcept;
+/// What an event makes that makes something.
+Lifetime::What what_of(const trace::Event& event) noexcept;
+
 /// Is this a request for device memory that the recording was refused, and that nothing expects to
 /// fail? The program needs the memory at this moment; how long it would have kept it is not known.
 bool is_refused(const trace::Event& event) noexcept;

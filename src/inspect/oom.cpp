@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
+#include <utility>
+
+#include "inspect/oom_finder.hpp"
 
 namespace emm::inspect {
 namespace {
@@ -12,7 +14,6 @@ using trace::Outcome;
 using What = Lifetime::What;
 
 constexpr std::uint64_t kPage = std::uint64_t{2} << 20;  // of device memory, on an H200
-constexpr std::size_t kSpacesMax = 16;                   // each looks at every allocation
 
 std::uint64_t pages(std::uint64_t size, std::uint64_t page) {
   const auto up = size % page == 0 ? 0 : page - size % page;
@@ -27,13 +28,6 @@ const trace::DeviceInfo* info_of(const trace::Trace& trace, std::uint32_t device
   }
   return nullptr;
 }
-
-/// What one device holds as the walk goes.
-struct Account {
-  std::uint64_t live = 0, live_count = 0, reserved = 0, reserved_most = 0, segments = 0;
-  std::uint64_t told_total = 0;  ///< By get_memory_info; 0: not yet.
-  bool any_backing = false;
-};
 
 void judge(Oom& oom) {
   const auto needed = sum(oom.live, oom.request);
@@ -82,80 +76,94 @@ std::string_view name(Cause cause) noexcept {
   return kNames[static_cast<std::size_t>(cause)];
 }
 
+void OomFinder::change(What what, std::uint32_t device, std::uint64_t size, bool begins) {
+  auto& account = accounts_[device];
+  const auto step = [&](std::uint64_t& bytes, std::uint64_t by) {
+    bytes = begins ? bytes + by : bytes - by;
+  };
+  if (what == What::device) {
+    step(account.live, size);
+    step(account.live_count, 1);
+    if (begins) {
+      auto& peak = report_.devices[device];
+      peak.live = std::max(peak.live, account.live);
+      peak.needed = std::max(peak.needed, account.live);
+    }
+  } else if (what == What::backing) {
+    step(account.reserved, size);
+    step(account.segments, 1);
+    account.any_backing = true;
+    account.reserved_most = std::max(account.reserved_most, account.reserved);
+  }
+}
+
+std::optional<Oom> OomFinder::look(std::uint32_t event, const trace::Event& each,
+                                   std::optional<std::uint64_t> device_free) {
+  const bool asks = each.op == Op::memalloc || each.op == Op::memallocmanaged;
+  if (each.has(trace::event_flag::backing) || (!asks && each.op != Op::get_memory_info))
+    return std::nullopt;
+  const auto device = trace_.contexts()[index(each.context)].device;
+  if (each.op == Op::get_memory_info && each.detail != 0)
+    accounts_[device].told_total = trace_.detail(each).total;
+  if (!asks || each.recorded() != Outcome::oom) return std::nullopt;
+  const auto& account = accounts_[device];
+  Oom oom;
+  oom.event = event;
+  oom.line = each.line;
+  oom.device = device;
+  oom.time_ns = each.time_ns;
+  oom.id = each.id;
+  oom.site = each.site;
+  oom.stream = each.stream;
+  oom.thread = each.thread;
+  oom.request = each.size;
+  const auto* info = info_of(trace_, device);
+  oom.request_pages =
+      pages(each.size, info != nullptr && info->granularity != 0 ? info->granularity : kPage);
+  oom.live = account.live;
+  oom.live_count = account.live_count;
+  oom.capacity = capacity_;
+  if (!oom.capacity && info != nullptr && info->capacity != 0) oom.capacity = info->capacity;
+  if (info != nullptr && info->free_at_start != 0) oom.free_at_start = info->free_at_start;
+  if (!oom.capacity && account.told_total != 0) oom.capacity = account.told_total;
+  oom.device_free = device_free;
+  // Segments that are smaller than what lives in them are not all that there were: how much was
+  // held is not known.
+  if (account.any_backing && account.reserved >= account.live) {
+    oom.reserved = account.reserved;
+    oom.reserved_before = account.reserved_most;
+    oom.segments = account.segments;
+  }
+  return oom;
+}
+
+void OomFinder::add(Oom oom) {
+  if (oom.space) oom.pending = oom.space->pending;
+  judge(oom);
+  auto& peak = report_.devices[oom.device];
+  peak.needed = std::max(peak.needed, sum(oom.live, oom.request));
+  report_.all.push_back(std::move(oom));
+}
+
 OomReport find_ooms(const Recording& recording, const Lifetimes& lifetimes,
                     std::optional<std::uint64_t> capacity) {
   const auto& trace = recording.trace();
-  OomReport report;
-  std::map<std::uint32_t, Account> accounts;
+  OomFinder finder(trace, capacity);
   const auto change = [&](AllocId id, bool begins) {
     const auto& lifetime = lifetimes[id];
-    auto& account = accounts[lifetimes.device(lifetime)];
-    const auto step = [&](std::uint64_t& bytes, std::uint64_t by) {
-      bytes = begins ? bytes + by : bytes - by;
-    };
-    if (lifetime.what == What::device) {
-      step(account.live, lifetime.size);
-      step(account.live_count, 1);
-      if (begins) {
-        auto& peak = report.devices[lifetimes.device(lifetime)];
-        peak.live = std::max(peak.live, account.live);
-        peak.needed = std::max(peak.needed, account.live);
-      }
-    } else if (lifetime.what == What::backing) {
-      step(account.reserved, lifetime.size);
-      step(account.segments, 1);
-      account.any_backing = true;
-      account.reserved_most = std::max(account.reserved_most, account.reserved);
-    }
-  };
-  const auto look = [&](std::uint32_t event) {
-    const auto& each = trace[event];
-    if (each.has(trace::event_flag::backing)) return;
-    const auto device = trace.contexts()[index(each.context)].device;
-    if (each.op == Op::get_memory_info && each.detail != 0)
-      accounts[device].told_total = trace.detail(each).total;
-    const bool asks = each.op == Op::memalloc || each.op == Op::memallocmanaged;
-    if (asks && each.recorded() == Outcome::oom) {
-      const auto& account = accounts[device];
-      Oom oom;
-      oom.event = event;
-      oom.line = each.line;
-      oom.device = device;
-      oom.time_ns = each.time_ns;
-      oom.id = each.id;
-      oom.site = each.site;
-      oom.stream = each.stream;
-      oom.thread = each.thread;
-      oom.request = each.size;
-      const auto* info = info_of(trace, device);
-      oom.request_pages =
-          pages(each.size, info != nullptr && info->granularity != 0 ? info->granularity : kPage);
-      oom.live = account.live;
-      oom.live_count = account.live_count;
-      oom.capacity = capacity;
-      if (!oom.capacity && info != nullptr && info->capacity != 0) oom.capacity = info->capacity;
-      if (info != nullptr && info->free_at_start != 0) oom.free_at_start = info->free_at_start;
-      if (!oom.capacity && account.told_total != 0) oom.capacity = account.told_total;
-      oom.device_free = recording.device_free(each.id);
-      // Segments that are smaller than what lives in them are not all that there were: how much was
-      // held is not known.
-      if (account.any_backing && account.reserved >= account.live) {
-        oom.reserved = account.reserved;
-        oom.reserved_before = account.reserved_most;
-        oom.segments = account.segments;
-      }
-      if (recording.has_addresses() && report.all.size() < kSpacesMax)
-        oom.space = space_after(recording, lifetimes, event, device);
-      if (oom.space) oom.pending = oom.space->pending;
-      judge(oom);
-      report.all.push_back(std::move(oom));
-      auto& peak = report.devices[device];
-      peak.needed = std::max(peak.needed, sum(account.live, each.size));
-    }
+    finder.change(lifetime.what, lifetimes.device(lifetime), lifetime.size, begins);
   };
   lifetimes.walk([&](std::uint32_t, AllocId id) { change(id, true); },
-                 [&](std::uint32_t, AllocId id) { change(id, false); }, look);
-  return report;
+                 [&](std::uint32_t, AllocId id) { change(id, false); },
+                 [&](std::uint32_t event) {
+                   const auto& each = trace[event];
+                   auto oom = finder.look(event, each, recording.device_free(each.id));
+                   if (!oom) return;
+                   if (recording.has_addresses() && finder.looks_at_space())
+                     oom->space = space_after(recording, lifetimes, event, oom->device);
+                   finder.add(*std::move(oom));
+                 });
+  return finder.report();
 }
 
 }  // namespace emm::inspect

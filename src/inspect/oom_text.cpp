@@ -7,7 +7,6 @@
 #include "base/units.hpp"
 #include "format/json_writer.hpp"
 #include "inspect/columns.hpp"
-#include "inspect/growth.hpp"
 #include "inspect/profile.hpp"
 #include "inspect/report_parts.hpp"
 
@@ -286,7 +285,7 @@ std::string would_it_fail(const trace::Trace& trace, const FitCheck& of) {
   const auto whole = bytes_in_full(capacity);
   const auto at = [&](const Overrun& overrun) {
     auto words = format("event {}", text::grouped(overrun.event));
-    if (const auto line = trace[overrun.event].line; line != 0)
+    if (const auto line = trace.place(overrun.event).line; line != 0)
       words += format(", line {}", text::grouped(line));
     return words;
   };
@@ -402,7 +401,7 @@ void write(format::JsonWriter& json, const trace::Trace& trace, const OomReport&
     }
     json.begin_object()
         .member("event", first->event)
-        .member("line", trace[first->event].line)
+        .member("line", trace.place(first->event).line)
         .member("size", first->size);
     json.member(what, first->held).end_object();
   };
@@ -430,12 +429,11 @@ void write(format::JsonWriter& json, const trace::Trace& trace, const OomReport&
 
 }  // namespace
 
-std::string to_text(const Recording& recording, const Lifetimes& lifetimes, const OomReport& report,
+std::string to_text(const trace::Trace& trace, const Moments& moments, const OomReport& report,
                     std::size_t which, const Shown& shown) {
-  const auto& trace = recording.trace();
   const auto& oom = report.all[which];
   auto out = wrapped(happened(trace, oom) + ' ' + why(oom) + ' ' +
-                         of_growth(trace, growth(lifetimes, oom.device), oom, shown.all_frames) +
+                         of_growth(trace, moments.growth(oom.device), oom, shown.all_frames) +
                          enough(report, oom),
                      kWidth);
   if (index(oom.site) != 0) {
@@ -443,7 +441,7 @@ std::string to_text(const Recording& recording, const Lifetimes& lifetimes, cons
     for (const auto& frame : telling_frames(trace, oom.site, shown))
       out += format("  {}\n", text::printable(frame, std::string::npos));
   }
-  const auto holding = held_after(lifetimes, oom.event, oom.device);
+  const auto holding = moments.held_after(oom.event, oom.device);
   if (holding.count > 0) {
     const bool sited = holding.by_site.size() > 1 || index(holding.by_site.front().key) != 0;
     out += sited ? "\nLive then, by call site\n" + sites_table(trace, holding.by_site, shown)
@@ -471,10 +469,9 @@ std::string to_text(const Recording& recording, const Lifetimes& lifetimes, cons
   return out;
 }
 
-std::string to_text(const Recording& recording, const Lifetimes& lifetimes,
+std::string to_text(const trace::Trace& trace, const Moments& moments,
                     const std::vector<FitCheck>& fit_checks, std::string_view path,
                     const Shown& shown) {
-  const auto& trace = recording.trace();
   std::string out;
   const bool history = std::any_of(fit_checks.begin(), fit_checks.end(),
                                    [](const FitCheck& each) { return each.has_history; });
@@ -492,8 +489,8 @@ std::string to_text(const Recording& recording, const Lifetimes& lifetimes,
     out += wrapped(on + words_of(trace, each), kWidth);
     const auto holding =
         each.has_history
-            ? held_after(lifetimes, each.live_overrun ? each.live_overrun->event : each.live.event,
-                         each.device)
+            ? moments.held_after(each.live_overrun ? each.live_overrun->event : each.live.event,
+                                 each.device)
             : each.held;
     if (holding.count == 0) continue;
     const bool sited = holding.by_site.size() > 1 || index(holding.by_site.front().key) != 0;
@@ -522,9 +519,8 @@ std::string to_text(const Recording& recording, const Lifetimes& lifetimes,
                    shown_path, shown_path, capacity.value_or(0));
 }
 
-std::string to_json(const Recording& recording, const Lifetimes& lifetimes, const OomReport& report,
+std::string to_json(const trace::Trace& trace, const Moments& moments, const OomReport& report,
                     std::size_t which, const std::vector<FitCheck>& fit_checks, std::size_t top) {
-  const auto& trace = recording.trace();
   std::string out;
   format::JsonWriter json(out);
   json.begin_object().member("schema", "emmctl.explain/2").member("trace", trace.source());
@@ -540,11 +536,10 @@ std::string to_json(const Recording& recording, const Lifetimes& lifetimes, cons
   json.key("devices").begin_array();
   for (const auto& each : fit_checks) write(json, trace, report, each, top);
   json.end_array().key("failures").begin_array();
-  constexpr std::size_t kListed = 100;
   std::map<std::uint32_t, Growth> grown;
-  for (std::size_t i = 0; i < report.all.size() && i < kListed; ++i) {
+  for (std::size_t i = 0; i < report.all.size() && i < kFailuresListed; ++i) {
     const auto& oom = report.all[i];
-    if (grown.count(oom.device) == 0) grown.emplace(oom.device, growth(lifetimes, oom.device));
+    if (grown.count(oom.device) == 0) grown.emplace(oom.device, moments.growth(oom.device));
     json.begin_object()
         .member("event", oom.event)
         .member("line", oom.line)
@@ -562,7 +557,7 @@ std::string to_json(const Recording& recording, const Lifetimes& lifetimes, cons
     json.member("excess_bytes", oom.excess).member("enough_bytes", oom.enough);
     json.key("words").value(why(oom) + ' ' + of_growth(trace, grown.at(oom.device), oom, false) +
                             enough(report, oom));
-    write(json, trace, held_after(lifetimes, oom.event, oom.device).by_site, top);
+    write(json, trace, moments.held_after(oom.event, oom.device).by_site, top);
     json.end_object();
   }
   json.end_array().member("failure_count", std::uint64_t{report.all.size()}).end_object();

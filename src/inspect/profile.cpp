@@ -1,29 +1,15 @@
 #include "inspect/profile.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <map>
+
+#include "inspect/level.hpp"
 
 namespace emm::inspect {
 namespace {
 
 using trace::Op;
 using What = Lifetime::What;
-
-/// A sum over what is live, and where it was greatest.
-struct Level {
-  std::uint64_t bytes = 0, count = 0;
-  Peak peak;
-  void begin(std::uint64_t size) { bytes += size, ++count; }
-  void end(std::uint64_t size) { bytes -= size, --count; }
-  bool passed(std::uint32_t event) {
-    if (bytes <= peak.bytes) return false;
-    peak = {.bytes = bytes, .count = count, .event = event};
-    return true;
-  }
-};
-
-std::uint64_t class_of(std::uint64_t size) { return size == 0 ? 0 : std::bit_floor(size); }
 
 void count_events(const Lifetimes& lifetimes, Profile& out) {
   const auto& trace = lifetimes.trace();

@@ -29,9 +29,8 @@ void write(Json& json, std::string_view name, const trace::Trace& trace, const P
       .member("count", peak.count)
       .member("event", peak.event);
   const bool known = peak.event < trace.size();
-  json.member("line", known ? trace[peak.event].line : 0)
-      .member("time_ns", known ? trace[peak.event].time_ns : 0)
-      .end_object();
+  const auto place = known ? trace.place(peak.event) : trace::Trace::Place();
+  json.member("line", place.line).member("time_ns", place.time_ns).end_object();
 }
 
 void write(Json& json, const trace::Trace& trace, const BySite& sites, const BySize& sizes,
@@ -126,7 +125,8 @@ void write(Json& json, const trace::Trace& trace, const Space& map) {
     json.member("largest_free_bytes", region.largest_free).key("blocks").begin_array();
     for (const auto& block : region.blocks) {
       json.begin_object().member("address", text::hex(block.address)).member("bytes", block.size);
-      json.member("id", trace.name(block.id)).member("pending", block.pending).end_object();
+      json.member("id", map.names.empty() ? trace.name(block.id) : map.names[index(block.id)]);
+      json.member("pending", block.pending).end_object();
     }
     json.end_array().end_object();
   }
@@ -135,10 +135,9 @@ void write(Json& json, const trace::Trace& trace, const Space& map) {
 
 }  // namespace
 
-std::string to_json(const Recording& recording, const Profile& profile, const Growth& growth,
+std::string to_json(const trace::Trace& trace, const Profile& profile, const Growth& growth,
                     const std::optional<Space>& map, const std::optional<std::vector<Need>>& needs,
                     const std::optional<Gap>& gap, const Shown& shown) {
-  const auto& trace = recording.trace();
   std::string out;
   Json json(out);
   json.begin_object()

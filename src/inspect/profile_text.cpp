@@ -40,8 +40,7 @@ bool sited(const BySite& sites) {
   return sites.size() > 1 || (!sites.empty() && index(sites.front().key) != 0);
 }
 
-std::string heading(const Recording& recording, const Profile& profile) {
-  const auto& trace = recording.trace();
+std::string heading(const trace::Trace& trace, const Profile& profile) {
   const auto& header = trace.header();
   std::vector<std::string> about{counted(profile.events, "event")};
   if (!header.framework.empty()) about.back() += " of " + header.framework;
@@ -66,8 +65,7 @@ std::string heading(const Recording& recording, const Profile& profile) {
          wrapped(text::join(operations), kProfileWidth);
 }
 
-std::string summary(const Recording& recording, const Profile& profile, const Shown& shown) {
-  const auto& trace = recording.trace();
+std::string summary(const trace::Trace& trace, const Profile& profile, const Shown& shown) {
   Rows rows;
   const auto peak = [&](std::string name, const Peak& at) {
     rows.push_back({std::move(name), text::format("{} in {},", bytes_in_full(at.bytes),
@@ -184,10 +182,9 @@ std::string counts_of(const Actions& actions, std::initializer_list<Action> whic
   return text::join(words);
 }
 
-std::string backing(const Recording& recording, const Profile& profile) {
+std::string backing(const trace::Trace& trace, const Profile& profile) {
   if (!profile.backing) return "";
   const auto& held = *profile.backing;
-  const auto& trace = recording.trace();
   Rows rows{{"peak reserved", text::format("{} in {},", bytes_in_full(held.reserved.bytes),
                                            counted(held.reserved.count, "segment"))},
             {"", place_of(trace, held.reserved.event)},
@@ -247,7 +244,7 @@ std::string growth_heading(const Growth& growth) {
   return "";
 }
 
-std::string growth_text(const Recording& recording, const Growth& growth, const Shown& shown) {
+std::string growth_text(const trace::Trace& trace, const Growth& growth, const Shown& shown) {
   if (growth.source == Growth::Source::none) {
     return "\nGrowth between iterations: nothing to compare; no marks are alike, and no\nseries of "
            "sizes repeats\n";
@@ -292,7 +289,7 @@ std::string growth_text(const Recording& recording, const Growth& growth, const 
   out += '\n';
   if (growth.bytes > 0) {
     out += "  What was allocated since and is still live\n";
-    out += sited(growth.by_site) ? sites_table(recording.trace(), growth.by_site, shown)
+    out += sited(growth.by_site) ? sites_table(trace, growth.by_site, shown)
                                  : sizes_table(growth.by_size, shown.top);
   }
   return out;
@@ -315,18 +312,17 @@ char part(const Region& region, std::uint64_t from, std::uint64_t to, std::size_
 
 }  // namespace
 
-std::string to_text(const Recording& recording, const Profile& profile, const Growth& growth,
+std::string to_text(const trace::Trace& trace, const Profile& profile, const Growth& growth,
                     const Shown& shown) {
-  const auto& trace = recording.trace();
-  auto out = heading(recording, profile);
+  auto out = heading(trace, profile);
   if (profile.events == 0) return out;
-  out += summary(recording, profile, shown) + spreads(profile) + size_classes(profile);
+  out += summary(trace, profile, shown) + spreads(profile) + size_classes(profile);
   out += holding("Live at the peak", trace, profile.at_peak, shown);
   out += holding("Never freed", trace, profile.leaked, shown);
   out += shares("thread", profile.threads, trace.threads(), shown.top);
   out += shares("stream", profile.streams, trace.streams(), shown.top);
-  out += backing(recording, profile);
-  return out + growth_text(recording, growth, shown);
+  out += backing(trace, profile);
+  return out + growth_text(trace, growth, shown);
 }
 
 /// What the regions have that are not shown.
@@ -340,7 +336,7 @@ static std::string rest_of(const Space& map, std::size_t limit) {
                       grouped(map.regions.size() - limit), bytes(used), bytes(free));
 }
 
-std::string to_text(const Recording&, const Space& map, const Shown& shown) {
+std::string to_text(const trace::Trace&, const Space& map, const Shown& shown) {
   constexpr std::size_t kBar = 28;
   auto out = text::format("\nAddress space after event {}: {} in {}\n", grouped(map.event),
                           bytes(map.size),

@@ -15,13 +15,13 @@
 namespace emm::inspect {
 
 /// For a person, in 80 columns, but for names that are longer.
-std::string to_text(const Recording& recording, const Profile& profile, const Growth& growth,
+std::string to_text(const trace::Trace& trace, const Profile& profile, const Growth& growth,
                     const Shown& shown);
-std::string to_text(const Recording& recording, const Space& map, const Shown& shown);
+std::string to_text(const trace::Trace& trace, const Space& map, const Shown& shown);
 
 /// "emmctl.inspect/2": all of it, and the map, the needs and the gap where there are any; lists no
 /// longer than `shown.top`.
-std::string to_json(const Recording& recording, const Profile& profile, const Growth& growth,
+std::string to_json(const trace::Trace& trace, const Profile& profile, const Growth& growth,
                     const std::optional<Space>& map, const std::optional<std::vector<Need>>& needs,
                     const std::optional<Gap>& gap, const Shown& shown);
 

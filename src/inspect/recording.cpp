@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "base/text.hpp"
+#include "inspect/extension_members.hpp"
 #include "inspect/report_parts.hpp"
 
 namespace emm::inspect {
@@ -17,7 +18,8 @@ void put(std::vector<std::uint64_t>& values, AllocId id, std::uint64_t value) {
   values[index(id)] = value;
 }
 
-/// The number after `"<name>":` in the members of an extension.
+}  // namespace
+
 std::optional<std::uint64_t> number_of(std::string_view members, std::string_view name) {
   const auto key = text::format("\"{}\":", name);
   const auto found = members.find(key);
@@ -33,7 +35,11 @@ bool says(std::string_view members, std::string_view name) {
   return members.find(text::format("\"{}\":true", name)) != std::string_view::npos;
 }
 
-}  // namespace
+bool says_what_stays(const trace::Operation& operation) {
+  return operation.op == trace::Op::memalloc && operation.has(Member::layer) &&
+         operation.layer == trace::Layer::backing && operation.has(Member::extension) &&
+         says(operation.extension, "x-no_row");
+}
 
 bool Recording::stacks_are_many() {
   if (!many_ && stacks_++ % kLookEvery == 0) {
@@ -56,8 +62,7 @@ Status Recording::on_operation(const trace::Operation& operation) {
   if (trace_.size() == before) return {};
   if (operation.has(Member::extension) && says(operation.extension, "x-no_row")) {
     rowless_.insert(static_cast<std::uint32_t>(before));
-    if (before != 0 && operation.op == trace::Op::memalloc &&
-        operation.layer == trace::Layer::backing) {
+    if (before != 0 && says_what_stays(operation)) {
       stays_.insert(static_cast<std::uint32_t>(before));
     }
   }

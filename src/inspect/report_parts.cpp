@@ -93,10 +93,9 @@ std::string place_of(const trace::Trace& trace, std::uint32_t event) {
   auto out = text::format("after event {}", text::grouped(event));
   if (event >= trace.size()) return out;
   std::vector<std::string> more;
-  if (trace[event].line != 0)
-    more.push_back(text::format("line {}", text::grouped(trace[event].line)));
-  if (trace[event].time_ns != 0)
-    more.push_back(units::ns(static_cast<double>(trace[event].time_ns)));
+  const auto place = trace.place(event);
+  if (place.line != 0) more.push_back(text::format("line {}", text::grouped(place.line)));
+  if (place.time_ns != 0) more.push_back(units::ns(static_cast<double>(place.time_ns)));
   if (!more.empty()) out += text::format(" ({})", text::join(more));
   return out;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace emm::inspect {
 namespace {
@@ -89,41 +90,50 @@ void fill(Space& space, const std::vector<PlacedMemory>& blocks) {
 
 }  // namespace
 
-std::optional<Space> space_after(const Recording& recording, const Lifetimes& lifetimes,
-                                 std::uint32_t event, std::optional<std::uint32_t> device) {
+bool SpaceParts::add(const PlacedMemory& memory, What what, std::uint64_t live_bytes) {
+  if (memory.address == 0 || memory.size == 0 || memory.address > ~memory.size) {
+    if (what == What::device && !memory.pending) {
+      ++elsewhere;
+      elsewhere_bytes += live_bytes;
+    }
+    return false;
+  }
+  (what == What::device ? blocks : segments).push_back(memory);
+  return true;
+}
+
+std::optional<Space> SpaceParts::joined(std::uint32_t event) {
+  if (blocks.empty() && segments.empty()) return std::nullopt;
   Space space;
   space.event = event;
-  event = recording.with_what_stays(event);
-  std::vector<PlacedMemory> blocks, segments;
-  for (std::uint32_t i = 0; i < lifetimes.all().size(); ++i) {
-    const auto id = static_cast<AllocId>(i);
-    const auto& lifetime = lifetimes[id];
-    const bool there = lifetime.birth <= event && event < lifetime.gone;
-    if (!there || (lifetime.what != What::device && lifetime.what != What::backing)) continue;
-    if (device && lifetimes.device(lifetime) != *device) continue;
-    const auto address = recording.address(id);
-    const auto size = std::max(recording.granted(id), lifetime.size);
-    if (address == 0 || size == 0 || address > ~size) {
-      if (lifetime.what == What::device && event < lifetime.death) {
-        ++space.elsewhere;
-        space.elsewhere_bytes += lifetime.size;
-      }
-      continue;
-    }
-    auto& to = lifetime.what == What::device ? blocks : segments;
-    to.push_back({.address = address,
-                  .size = size,
-                  .id = id,
-                  .pending = event >= lifetime.death,
-                  .mapped = recording.is_mapped(id)});
-  }
-  if (blocks.empty() && segments.empty()) return std::nullopt;
+  space.elsewhere = elsewhere;
+  space.elsewhere_bytes = elsewhere_bytes;
   std::sort(blocks.begin(), blocks.end(), by_address);
   std::sort(segments.begin(), segments.end(), by_address);
   space.segments = !segments.empty();
   space.regions = space.segments ? regions_of(segments) : runs_of(blocks);
   fill(space, blocks);
   return space;
+}
+
+std::optional<Space> space_after(const Recording& recording, const Lifetimes& lifetimes,
+                                 std::uint32_t event, std::optional<std::uint32_t> device) {
+  SpaceParts parts;
+  const auto asked = std::exchange(event, recording.with_what_stays(event));
+  for (std::uint32_t i = 0; i < lifetimes.all().size(); ++i) {
+    const auto id = static_cast<AllocId>(i);
+    const auto& lifetime = lifetimes[id];
+    const bool there = lifetime.birth <= event && event < lifetime.gone;
+    if (!there || (lifetime.what != What::device && lifetime.what != What::backing)) continue;
+    if (device && lifetimes.device(lifetime) != *device) continue;
+    parts.add({.address = recording.address(id),
+               .size = std::max(recording.granted(id), lifetime.size),
+               .id = id,
+               .pending = event >= lifetime.death,
+               .mapped = recording.is_mapped(id)},
+              lifetime.what, lifetime.size);
+  }
+  return parts.joined(asked);
 }
 
 std::vector<std::size_t> largest(const Space& space, std::size_t count) {

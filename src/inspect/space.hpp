@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "inspect/lifetimes.hpp"
@@ -37,6 +38,20 @@ struct Space {
   std::uint64_t size = 0, used = 0, pending = 0, free = 0, largest_free = 0;  ///< In all regions.
   std::uint64_t elsewhere = 0,
                 elsewhere_bytes = 0;  ///< Live, and without an address, or outside of every region.
+  /// Of a trace that is not in memory: the names of its blocks, by id. Else empty, and the trace
+  /// knows them.
+  std::vector<std::string> names;
+};
+
+/// What is there at one moment, before it is a Space.
+struct SpaceParts {
+  std::vector<PlacedMemory> blocks, segments;
+  std::uint64_t elsewhere = 0, elsewhere_bytes = 0;
+
+  /// Adds the memory of an allocation of `live_bytes`, or of a segment. Was it placed?
+  bool add(const PlacedMemory& memory, Lifetime::What what, std::uint64_t live_bytes);
+  /// Nothing where nothing has an address. Once.
+  std::optional<Space> joined(std::uint32_t event);
 };
 
 /// Nothing where the trace has no address of anything live then.

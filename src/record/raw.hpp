@@ -19,6 +19,7 @@ inline constexpr std::size_t kHeaderBytes = 8192;
 inline constexpr std::size_t kBlockBytes = std::size_t{128} << 10;
 inline constexpr std::size_t kDevicesMost = 16;
 inline constexpr std::size_t kContextsMost = 200;
+inline constexpr std::size_t kReadyMost = 32;
 /// The `seq` of a record that has no place in the order: `thread`, `frame_text`, `stack` and
 /// `about`. The last four numbers of a piece are its text, or its frames, of 32 bits each.
 inline constexpr std::uint64_t kNoPlace = ~std::uint64_t{0};
@@ -163,12 +164,21 @@ struct FileHeader {
     std::uint64_t device;      ///< Its ordinal.
   } contexts[kContextsMost];   ///< Number 1 is the first.
   std::uint64_t only_windows;  ///< 1: recording began when a signal said so, if it ever did.
+  /// What the process and `emmctl record` agree on while it runs. A block has room in the file
+  /// before it is used. That takes time, so `emmctl record` writes zeros to blocks ahead of the
+  /// process, and puts the number of each, from 1, into `ready`. Who takes a number out owns the
+  /// block. Where none is there the process makes room for the next one itself.
+  std::uint64_t numbered;  ///< Blocks that have been given a number.
+  std::uint64_t ready[kReadyMost];
 };
 static_assert(sizeof(FileHeader) <= kHeaderBytes);
 
 /// A page that `emmctl record` and the recorded processes share: the file "control" beside theirs.
 struct Control {
-  std::uint32_t on;  ///< 0: calls are passed on without a record. Else how often it began.
+  std::uint32_t on = 0;  ///< 0: calls are passed on without a record. Else how often it began.
+  std::uint32_t apart[31] = {};
+  std::uint32_t taken =
+      0;  ///< Blocks that processes took. `emmctl record` waits for it, as a futex.
 };
 
 }  // namespace emm::record

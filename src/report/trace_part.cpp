@@ -530,8 +530,9 @@ Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
   }
   json.end_array();
   if (trace.size() > 0) put_overview(json, lifetimes, profile.backing.has_value());
-  json.key("inspect").raw(inspect::to_json(recorded.recording(), profile, growth, std::nullopt,
-                                           std::nullopt, std::nullopt, {.top = 20, .frames = 3}));
+  json.key("inspect").raw(inspect::to_json(recorded.recording().trace(), profile, growth,
+                                           std::nullopt, std::nullopt, std::nullopt,
+                                           {.top = 20, .frames = 3}));
   put_explanation(json, recorded, lifetimes, ooms, checks, path);
   json.key("managers").begin_array();
   for (const auto& manager : managers) put_manager(json, manager, trace.size());

@@ -93,7 +93,7 @@ bool Folder::is_one(const std::string& path) {
 }
 
 Status Folder::make() const {
-  for (const std::string_view part : {"/cells", "/failed", "/batches", "/logs"}) {
+  for (const std::string_view part : {"/cells", "/failed", "/batches", "/logs", "/times"}) {
     std::error_code error;
     fs::create_directories(path_ + std::string(part), error);
     if (error) return fail(Errc::io_error, "cannot make {}{}: {}", path_, part, error.message());
@@ -120,6 +120,7 @@ Status Folder::write_plan(const std::string& command, const std::vector<Cell>& c
         .member("setting", cell.setting)
         .member("capacity", cell.capacity)
         .member("device", cell.device)
+        .member("stamp", cell.stamp)
         .key("command")
         .begin_array();
     for (const auto& word : cell.command) json.value(word);
@@ -154,7 +155,8 @@ Result<std::vector<Cell>> Folder::read_plan() const {
       for (const auto& word : words->elements)
         cell.command.emplace_back(word.as_string().value_or(""));
     }
-    if (cell.id != id_of(cell.command))
+    cell.stamp = text_of(*json, "stamp");
+    if (cell.id != id_of(cell.command, cell.stamp))
       return fail(Errc::parse_error, "{}:{}: expected a cell with its command", path, number);
     cells.push_back(std::move(cell));
   }
@@ -197,6 +199,31 @@ Status Folder::add_failure(const std::string& id, const std::string& words) cons
       return fail(Errc::io_error, "cannot write {}", path);
     return {};
   }
+}
+
+void Folder::add_time(const std::string& id, double seconds) const {
+  const auto path = text::format("{}/times/{}.{}.txt", path_, host(), getpid());
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (file < 0) return;
+  const auto line = text::format("{} {}\n", id, text::fixed(seconds, 3));
+  [[maybe_unused]] const auto written = ::write(file, line.data(), line.size());
+  close(file);
+}
+
+std::map<std::string, double> Folder::times() const {
+  std::map<std::string, double> out;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path_ + "/times", error)) {
+    std::ifstream file(entry.path());
+    std::string id;
+    for (double seconds = 0; file >> id >> seconds;) out[id] = seconds;
+  }
+  return out;
+}
+
+void Folder::remove_answer(const std::string& id) const {
+  std::error_code error;
+  fs::remove(cell_path(id), error);
 }
 
 std::string Folder::last_failure(const std::string& id) const {

@@ -29,6 +29,7 @@ struct Batch {
 ///   failed/ID.N.txt    why attempt N of a cell left nothing
 ///   batches/B.txt      cells of each task of an array, a line each; B.job has the job's number
 ///   logs/              what tasks of a cluster said
+///   times/P.txt        the cells that process P did, and the seconds that each took
 ///
 /// Several processes, also of several machines, may work in it at once: each cell comes in by a
 /// rename, and what is done twice is there once.
@@ -49,6 +50,12 @@ class Folder {
   std::string temporary_path(const std::string& id) const;
   bool is_done(const std::string& id) const;
   Status add_failure(const std::string& id, const std::string& words) const;
+  /// Is for estimates alone: what cannot be written is left out.
+  void add_time(const std::string& id, double seconds) const;
+  /// Of the cells that are known, by id.
+  std::map<std::string, double> times() const;
+  /// Takes the answer of a cell away whose files have changed.
+  void remove_answer(const std::string& id) const;
   /// The first line of the last failure: "exit 2: ..."; empty where there is none.
   std::string last_failure(const std::string& id) const;
   /// What runs of this machine left that were killed.

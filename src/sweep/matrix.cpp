@@ -1,6 +1,8 @@
 #include "sweep/matrix.hpp"
 
+#include <array>
 #include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "base/text.hpp"
@@ -11,6 +13,26 @@ namespace emm::sweep {
 namespace {
 
 constexpr std::size_t kCellsMost = 1'000'000;
+
+constexpr std::uint64_t kHashedMost = std::uint64_t{64} << 20;
+
+class Hash {
+ public:
+  void add(std::string_view bytes) noexcept {
+    for (const char c : bytes) hash_ = (hash_ ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  }
+  std::string digits() const {
+    auto hash = hash_ ^ hash_ >> 32;
+    hash *= 0x9e3779b97f4a7c15;
+    hash ^= hash >> 29;
+    std::string out;
+    for (int shift = 60; shift >= 0; shift -= 4) out += "0123456789abcdef"[(hash >> shift) & 15];
+    return out;
+  }
+
+ private:
+  std::uint64_t hash_ = 0xcbf29ce484222325;
+};
 
 struct Takes {
   std::string_view command;
@@ -76,19 +98,48 @@ Status Matrix::add_file(const std::string& path) {
   return {};
 }
 
-std::string id_of(const std::vector<std::string>& command) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  const auto add = [&](unsigned char byte) { hash = (hash ^ byte) * 0x100000001b3; };
+std::string id_of(const std::vector<std::string>& command, const std::string& stamp) {
+  Hash hash;
   for (const auto& word : command) {
-    for (const char c : word) add(static_cast<unsigned char>(c));
-    add(0);
+    hash.add(word);
+    hash.add(std::string_view("", 1));
   }
-  hash ^= hash >> 32;
-  hash *= 0x9e3779b97f4a7c15;
-  hash ^= hash >> 29;
-  std::string id;
-  for (int shift = 60; shift >= 0; shift -= 4) id += "0123456789abcdef"[(hash >> shift) & 15];
-  return id;
+  hash.add(stamp);
+  return hash.digits();
+}
+
+const std::string& Stamps::of_file(const std::string& path) {
+  const auto [known, added] = known_.try_emplace(path);
+  if (!added) return known->second;
+  std::error_code error;
+  const auto size = std::filesystem::file_size(path, error);
+  if (error) return known->second;
+  Hash hash;
+  if (size > kHashedMost) {
+    const auto time = std::filesystem::last_write_time(path, error).time_since_epoch().count();
+    hash.add(text::format("{} {}", size, time));
+  } else {
+    std::ifstream file(path, std::ios::binary);
+    std::array<char, 1 << 16> bytes;
+    while (file.read(bytes.data(), bytes.size()) || file.gcount() > 0)
+      hash.add({bytes.data(), static_cast<std::size_t>(file.gcount())});
+  }
+  known->second = hash.digits();
+  return known->second;
+}
+
+std::string Stamps::of(const std::vector<std::string>& command) {
+  if (command.size() < 2) return {};
+  auto stamp = of_file(command[1]);
+  for (std::size_t i = 2; i + 1 < command.size() && !stamp.empty(); ++i) {
+    if (command[i] != "--manager") continue;
+    // "./mine.so:key=value"
+    const auto& manager = command[i + 1];
+    const auto slash = manager.rfind('/');
+    const auto path = manager.substr(0, manager.find(':', slash == std::string::npos ? 0 : slash));
+    if (path.find('/') != std::string::npos || path.ends_with(".so")) stamp += of_file(path);
+  }
+  return stamp;
 }
 
 Result<std::vector<Cell>> cells_of(const Matrix& matrix, const std::vector<std::string>& paths) {
@@ -122,6 +173,7 @@ Result<std::vector<Cell>> cells_of(const Matrix& matrix, const std::vector<std::
     return fail(Errc::usage, "a sweep of more than {} cells: expected fewer", kCellsMost);
   std::vector<Cell> cells;
   std::set<std::string> known;
+  Stamps stamps;
   for (const auto& path : paths) {
     std::error_code error;
     const auto whole = std::filesystem::absolute(path, error).lexically_normal().string();
@@ -159,7 +211,8 @@ Result<std::vector<Cell>> cells_of(const Matrix& matrix, const std::vector<std::
               cell.command.push_back(capacity);
             }
             cell.command.insert(cell.command.end(), matrix.options.begin(), matrix.options.end());
-            cell.id = id_of(cell.command);
+            cell.stamp = stamps.of(cell.command);
+            cell.id = id_of(cell.command, cell.stamp);
             if (known.insert(cell.id).second) cells.push_back(std::move(cell));
           }
         }

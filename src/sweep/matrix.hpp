@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,9 @@ struct Matrix {
 
 /// One run of the matrix.
 struct Cell {
-  std::string id;  ///< From its command line: the same cell of another matrix has the same.
+  /// From its command line and its stamp: the same cell of another matrix has the same.
+  std::string id;
+  std::string stamp{};  ///< Of the files that it reads: another where one of them has changed.
   std::string trace, manager, setting, capacity, device;
   std::vector<std::string> command;  ///< The words after "emmctl", without --json.
 };
@@ -31,7 +34,19 @@ struct Cell {
 /// Usage error: the command does not take what the matrix varies, or there is no trace.
 Result<std::vector<Cell>> cells_of(const Matrix& matrix, const std::vector<std::string>& paths);
 
-/// The id of a command line: 16 hexadecimal digits.
-std::string id_of(const std::vector<std::string>& command);
+/// The id of a command line on files with that stamp: 16 hexadecimal digits.
+std::string id_of(const std::vector<std::string>& command, const std::string& stamp = {});
+
+/// Stamps of files. Two of one content have the same; of files that are larger than 64 MiB, two of
+/// one size and time. One thread at a time.
+class Stamps {
+ public:
+  /// Of the trace and of the manager's library, if it has one. Empty where there is no trace.
+  std::string of(const std::vector<std::string>& command);
+
+ private:
+  const std::string& of_file(const std::string& path);
+  std::map<std::string, std::string> known_;
+};
 
 }  // namespace emm::sweep

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -124,6 +125,7 @@ Result<bool> attempt(const Folder& folder, const Cell& cell, const RunOptions& o
     std::error_code none;
     std::filesystem::remove_all(place, none);
   };
+  const auto began = std::chrono::steady_clock::now();
   Child child;
   if (auto started = child.start(command, "/dev/null", said); !started) {
     clean();
@@ -138,6 +140,8 @@ Result<bool> attempt(const Folder& folder, const Cell& cell, const RunOptions& o
   if ((code == 0 || code == 1 || code == 3) && access(json.c_str(), R_OK) == 0 &&
       std::rename(json.c_str(), folder.cell_path(cell.id).c_str()) == 0) {
     clean();
+    folder.add_time(
+        cell.id, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
     return true;
   }
   const auto words = text_of(said, kWordsMost);

@@ -13,7 +13,9 @@ namespace emm::sweep {
 namespace {
 
 constexpr std::uint64_t kArrayMost = 1000;  // tasks; Slurm's own default is 1,001
-constexpr std::uint64_t kChunkLeast = 8;    // a task takes seconds to begin, a cell less to run
+constexpr double kTaskSeconds = 180;        // a task takes seconds to begin, a cell less to run
+// Of a trace that no cell was done with yet.
+constexpr double kGuessLeast = 0.05, kGuessOfMiB = 1;
 
 std::string quoted(const std::string& word) {
   std::string out = "'";
@@ -57,17 +59,64 @@ Result<std::map<std::string, std::set<std::string>>> tasks_of(const std::vector<
 
 }  // namespace
 
-Result<std::vector<std::string>> submit(const Folder& folder, const std::vector<Cell>& cells,
-                                        const SlurmOptions& options) {
-  const auto chunk =
-      options.chunk != 0
-          ? options.chunk
-          : std::max<std::uint64_t>(kChunkLeast, (cells.size() + kArrayMost - 1) / kArrayMost);
-  std::vector<std::vector<std::string>> parts;
-  for (const auto& cell : cells) {
-    if (parts.empty() || parts.back().size() >= chunk) parts.emplace_back();
-    parts.back().push_back(cell.id);
+std::vector<double> estimates(const std::vector<Cell>& cells, const std::vector<Cell>& plan,
+                              const std::map<std::string, double>& times) {
+  struct Mean {
+    double sum = 0;
+    std::size_t count = 0;
+    double value() const { return sum / static_cast<double>(count); }
+  };
+  Mean all;
+  std::map<std::string, Mean> by_trace;
+  for (const auto& cell : plan) {
+    const auto found = times.find(cell.id);
+    if (found == times.end()) continue;
+    for (auto* mean : {&all, &by_trace[cell.trace]}) {
+      mean->sum += found->second;
+      ++mean->count;
+    }
   }
+  std::vector<double> out;
+  for (const auto& cell : cells) {
+    const auto found = by_trace.find(cell.trace);
+    if (found != by_trace.end()) {
+      out.push_back(found->second.value());
+    } else if (all.count > 0) {
+      out.push_back(all.value());
+    } else {
+      std::error_code error;
+      const auto size = std::filesystem::file_size(cell.command[1], error);
+      const auto mib = error ? 0 : static_cast<double>(size) / (1 << 20);
+      out.push_back(kGuessLeast + kGuessOfMiB * mib);
+    }
+  }
+  return out;
+}
+
+std::vector<std::vector<std::string>> parts_by_time(const std::vector<Cell>& cells,
+                                                    const std::vector<double>& estimates,
+                                                    double seconds) {
+  std::vector<std::vector<std::string>> parts;
+  double sum = seconds;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    if (sum >= seconds) {
+      parts.emplace_back();
+      sum = 0;
+    }
+    parts.back().push_back(cells[i].id);
+    sum += estimates[i];
+  }
+  return parts;
+}
+
+Result<std::vector<std::string>> submit(const Folder& folder, const std::vector<Cell>& plan,
+                                        const std::vector<Cell>& cells,
+                                        const SlurmOptions& options) {
+  const auto parts = options.chunk != 0
+                         ? parts_by_time(cells, std::vector<double>(cells.size(), 1),
+                                         static_cast<double>(options.chunk))
+                         : parts_by_time(cells, estimates(cells, plan, folder.times()),
+                                         kTaskSeconds * static_cast<double>(options.jobs));
   std::error_code error;
   const auto whole = std::filesystem::absolute(folder.path(), error).lexically_normal().string();
   std::vector<std::string> jobs;

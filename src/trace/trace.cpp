@@ -143,7 +143,11 @@ Status Trace::on_operation(const Operation& operation) {
     event.time_ns = operation.has(time_ns) ? operation.time_ns : kNoTime;
     if (operation.has(Member::size)) event.size = operation.size;
     if (window_ != nullptr && !building_->any_seq && take_plain(operation, event)) {
-      if (window_->second_pass) events_.push(event);
+      if (window_->second_pass) {
+        events_.push(event);
+      } else {
+        window_->last = event;
+      }
       return {};
     }
     if (auto placed = number_id(operation, event); !placed)
@@ -160,7 +164,10 @@ Status Trace::on_operation(const Operation& operation) {
     const bool looks = !is_plain || building_->any_seq;
     if (auto good = looks ? look_at_stream(operation, event) : Status(); !good) return good;
     if (auto judged = judge_next(operation, event); !judged) return judged;
-    if (!window_->second_pass) return {};
+    if (!window_->second_pass) {
+      window_->last = event;
+      return {};
+    }
   }
   events_.push(event);
   return {};

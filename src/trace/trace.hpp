@@ -97,6 +97,17 @@ class Trace final : public OperationSink {
     SiteId site{};
   };
   std::optional<Made> made(AllocId id) const;
+  /// Of a window whose events are not kept: the event that the last operation became, until the
+  /// next one comes, as is what detail() has of it.
+  const Event& last_event() const noexcept;
+  /// Where an event is in its file, and when. Of a window only what note_place() was called for.
+  struct Place {
+    std::uint32_t line = 0;
+    std::uint64_t time_ns = 0;
+  };
+  Place place(std::size_t index) const noexcept;
+  /// Of a window: what place() then answers.
+  void note_place(std::size_t index, const Place& place);
 
   Status on_header(const Header& header) override;
   Status on_operation(const Operation& operation) override;

@@ -94,6 +94,18 @@ std::optional<Trace::Made> Trace::made(AllocId id) const {
   return Made{.event = slot.made_at, .line = slot.line, .site = slot.site};
 }
 
+const Event& Trace::last_event() const noexcept { return window_->last; }
+
+Trace::Place Trace::place(std::size_t index) const noexcept {
+  if (window_ != nullptr) {
+    const auto known = window_->places.find(index);
+    return known == window_->places.end() ? Place{} : known->second;
+  }
+  return {.line = events_[index].line, .time_ns = events_[index].time_ns};
+}
+
+void Trace::note_place(std::size_t index, const Place& place) { window_->places[index] = place; }
+
 bool Trace::in_window(std::size_t index) const noexcept {
   return window_->second_pass && index < total_;  // what was let go nobody asks for
 }

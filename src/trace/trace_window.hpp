@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -63,6 +64,8 @@ struct Trace::Window {
   bool several_streams = false, needs_memory = false;
 
   std::size_t events;  ///< How many the window holds.
+  Event last;          ///< Of the first reading.
+  std::map<std::size_t, Trace::Place> places;
   std::uint64_t count = 0;
   bool second_pass = false;
   LiveIds ids;

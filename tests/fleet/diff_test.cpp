@@ -17,6 +17,7 @@ struct Training {
   unsigned layers = 6, steps = 8;
   std::uint64_t batch = 4;
   bool leaks = false, forgets = false, jitters = false;
+  bool backward = false;  ///< Gradients, which threads without a call site ask for.
   unsigned moved_by = 0;  ///< lines of the source
 
   std::string lines() const {
@@ -55,6 +56,11 @@ struct Training {
         if (swap) forward();
         alloc(64, "model.py", 35, "scale");
         free(id);
+      }
+      for (unsigned i = 0; backward && i < layers; ++i) {
+        out += text::format("{\"op\":\"memalloc\",\"id\":{},\"size\":{}}\n", ++id,
+                            batch * (512 + i % 2 * 512));
+        live.push_back(id);
       }
       const auto loss = alloc(256, "train.py", 40, "loss");
       if (!forgets) free(loss);
@@ -98,6 +104,39 @@ TEST(Diff, ALeakOfOneTensorAStepIsNamed) {
   EXPECT_EQ(found.findings[0].bytes, 8 * 1024);
   ASSERT_EQ(found.findings[0].sites.size(), 1u);
   EXPECT_EQ(found.findings[0].sites[0].count_b, 8u);
+  EXPECT_EQ(found.findings[0].sites[0].a_step, 1u);
+}
+
+TEST(Diff, MoreStepsAreOneStretch) {
+  const auto found = between({}, {.steps = 16});
+
+  ASSERT_EQ(found.findings.size(), 1u);
+  EXPECT_EQ(found.findings[0].change, Change::inserted);
+  EXPECT_EQ(found.findings[0].count, 8u * (1 + 3 * 6 + 1));
+  EXPECT_TRUE(found.findings[0].at_end);
+  EXPECT_EQ(found.findings[0].bytes, 0);
+  const auto fewer = between({.steps = 16}, {});
+  ASSERT_EQ(fewer.findings.size(), 1u);
+  EXPECT_EQ(fewer.findings[0].change, Change::removed);
+}
+
+TEST(Diff, ALeakInALongerRunIsNamedBesides) {
+  const auto found = between({}, {.steps = 16, .leaks = true});
+
+  ASSERT_EQ(found.findings.size(), 2u);
+  EXPECT_EQ(found.findings[0].change, Change::kept);
+  EXPECT_EQ(found.findings[0].sites[0].count_b, 16u);
+  EXPECT_EQ(found.findings[1].change, Change::inserted);
+}
+
+TEST(Diff, GradientsOfALargerBatchAreLargerToo) {
+  const auto found = between({.backward = true}, {.batch = 8, .backward = true});
+
+  ASSERT_EQ(found.findings.size(), 2u);
+  for (const auto& finding : found.findings) {
+    EXPECT_EQ(finding.change, Change::larger);
+    EXPECT_DOUBLE_EQ(finding.times, 2);
+  }
 }
 
 TEST(Diff, ATensorThatIsNoLongerFreedIsNamed) {

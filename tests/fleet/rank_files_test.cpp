@@ -17,6 +17,7 @@ std::string told(const std::vector<std::string>& files, std::uint64_t world = 0)
     out += set.name + ":";
     for (const auto& rank : set.ranks) out += text::format(" {}={}", rank.label, rank.path);
     for (const auto number : missing_of(set, world)) out += text::format(" !{}", number);
+    for (const auto& label : missing_places_of(set)) out += text::format(" !{}", label);
     out += '\n';
   }
   return out;
@@ -46,9 +47,28 @@ TEST(RankFiles, FindTheRankInItsName) {
 }
 
 TEST(RankFiles, TellHostsAndDevicesApart) {
-  EXPECT_EQ(
-      told({"host0/gpu0.pickle", "host0/gpu1.pickle", "host1/gpu0.pickle"}),
-      "host*/gpu*.pickle: 0/0=host0/gpu0.pickle 0/1=host0/gpu1.pickle 1/0=host1/gpu0.pickle\n");
+  EXPECT_EQ(told({"host0/gpu0.pickle", "host0/gpu1.pickle", "host1/gpu0.pickle"}),
+            "host*/gpu*.pickle: 0/0=host0/gpu0.pickle 0/1=host0/gpu1.pickle 1/0=host1/gpu0.pickle "
+            "!1/1\n");
+  EXPECT_EQ(told({"host0/local_rank0.json", "host0/local_rank1.json", "host1/local_rank0.json",
+                  "host1/local_rank1.json"}),
+            "host*/local_rank*.json: 0/0=host0/local_rank0.json 0/1=host0/local_rank1.json "
+            "1/0=host1/local_rank0.json 1/1=host1/local_rank1.json\n");
+  EXPECT_EQ(told({"node0_rank0.json", "node0_rank1.json", "node1_rank0.json", "node1_rank1.json"}),
+            "node*_rank*.json: 0/0=node0_rank0.json 0/1=node0_rank1.json 1/0=node1_rank0.json "
+            "1/1=node1_rank1.json\n")
+      << "whose machines count from 0";
+  EXPECT_EQ(told({"node0_rank0.json", "node0_rank1.json", "node1_rank2.json", "node1_rank3.json"}),
+            "node0_rank*.json: 0=node0_rank0.json 1=node0_rank1.json 2=node1_rank2.json "
+            "3=node1_rank3.json\n");
+  EXPECT_EQ(told({"r/node-a/gpu0.json", "r/node-a/gpu1.json", "r/node-b/gpu0.json",
+                  "r/node-b/gpu1.json"}),
+            "r/*/gpu*.json: node-a/0=r/node-a/gpu0.json node-a/1=r/node-a/gpu1.json "
+            "node-b/0=r/node-b/gpu0.json node-b/1=r/node-b/gpu1.json\n");
+  EXPECT_EQ(told({"before/gpu0.json", "before/gpu1.json", "later/gpu0.json", "later/gpu1.json"}),
+            "before/gpu*.json: 0=before/gpu0.json 1=before/gpu1.json\n"
+            "later/gpu*.json: 0=later/gpu0.json 1=later/gpu1.json\n")
+      << "two runs";
   EXPECT_EQ(told({"alpha/rank0.pickle", "beta/rank1.pickle"}),
             "alpha/rank*.pickle: 0=alpha/rank0.pickle 1=beta/rank1.pickle\n");
 }
@@ -61,6 +81,26 @@ TEST(RankFiles, OfSeveralRunsAreSeveralSets) {
   EXPECT_EQ(told({"run1/rank0.json", "run1/rank1.json", "run2/rank0.json", "run2/rank1.json"}),
             "run1/rank*.json: 0=run1/rank0.json 1=run1/rank1.json\n"
             "run2/rank*.json: 0=run2/rank0.json 1=run2/rank1.json\n");
+}
+
+TEST(RankFiles, OfSeveralStepsAreASetEachInTheirOrder) {
+  EXPECT_EQ(told({"rank_00_step5.json", "rank_01_step5.json", "rank_00_step10.json",
+                  "rank_01_step10.json"}),
+            "rank_*_step5.json: 0=rank_00_step5.json 1=rank_01_step5.json\n"
+            "rank_*_step10.json: 0=rank_00_step10.json 1=rank_01_step10.json\n");
+  EXPECT_EQ(told({"gpu0_iter5.json", "gpu1_iter5.json", "gpu0_iter10.json", "gpu1_iter10.json"}),
+            "gpu*_iter5.json: 0=gpu0_iter5.json 1=gpu1_iter5.json\n"
+            "gpu*_iter10.json: 0=gpu0_iter10.json 1=gpu1_iter10.json\n");
+}
+
+TEST(RankFiles, OfTimesThatDifferFromRankToRankAreTakenInTurn) {
+  EXPECT_EQ(told({"rank0_10-20-31.json", "rank0_10-25-02.json", "rank1_10-20-30.json",
+                  "rank1_10-25-01.json"}),
+            "rank*_*-*-*.json (1 of 2): 0=rank0_10-20-31.json 1=rank1_10-20-30.json\n"
+            "rank*_*-*-*.json (2 of 2): 0=rank0_10-25-02.json 1=rank1_10-25-01.json\n");
+  EXPECT_EQ(told({"host_4711.1700000001.json", "host_4712.1700000003.json"}),
+            "host_*.1700000001.json: 4711=host_4711.1700000001.json "
+            "4712=host_4712.1700000003.json\n");
 }
 
 TEST(RankFiles, ThatAreMissingAreGapsInTheNumbers) {

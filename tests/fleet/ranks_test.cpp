@@ -40,6 +40,98 @@ TEST(Ranks, TheTightestIsTheOneWithLeastRoom) {
       << "where limits are not known, by use";
 }
 
+TEST(Ranks, SeveralMayBeAsTight) {
+  const auto ranks = [] {
+    return std::vector<Rank>{rank_with("0", {100, 50}), rank_with("1", {100, 100}),
+                             rank_with("2", {100, 100})};
+  };
+
+  const auto found = compare("set", ranks(), {});
+
+  EXPECT_EQ(found.tightest, 1u);
+  EXPECT_EQ(found.as_tight, std::vector<std::size_t>{2});
+  EXPECT_EQ(found.next, 0u);
+  EXPECT_EQ(found.reason_bytes, 50u) << "against those that are not";
+  Sites sites(SameSite::line);
+  sites.number("site", "site");
+  EXPECT_TRUE(to_text(found, sites, {})
+                  .starts_with("Ranks 1, 2 are the tightest: they each had live 200 B at most, 50 "
+                               "B more than rank 0"));
+  auto all = ranks();
+  all.erase(all.begin());
+  EXPECT_TRUE(to_text(compare("set", std::move(all), {}), sites, {})
+                  .starts_with("No rank is tighter than another: of ranks 1, 2, they each had live "
+                               "200 B at most.\nAll ask for the same to the end.\n"));
+}
+
+TEST(Ranks, WhatAManagerTookForARequestOfItsOwnIsNoFragmentation) {
+  std::vector<Rank> ranks{rank_with("0", {100}), rank_with("1", {100})};
+  ranks[0].reserved = 100;
+  ranks[1].reserved = 190;
+  const auto told = [&] {
+    Sites sites(SameSite::line);
+    sites.number("site", "save.py:3 gather");
+    return to_text(compare("set", ranks, {}), sites, {});
+  };
+
+  EXPECT_NE(told().find("90 B more than the others' median: it is fragmented."), std::string::npos);
+  ranks[1].grown[{1, 80}] = {.count = 1, .bytes = 90};
+  EXPECT_NE(
+      told().find("it took 90 B for 1 of 80 B from save.py:3 gather, which the others do not"),
+      std::string::npos);
+}
+
+TEST(Ranks, ManyInARowAreARange) {
+  std::vector<Rank> ranks;
+  for (std::uint64_t number = 0; number < 6; ++number) {
+    ranks.push_back(rank_with(text::format("{}", number), {number < 5 ? 100U : 50U}));
+    ranks.back().file.number = number;
+  }
+  Sites sites(SameSite::line);
+  sites.number("site", "site");
+
+  EXPECT_TRUE(to_text(compare("set", std::move(ranks), {}), sites, {})
+                  .starts_with("Ranks 0 to 4 are the tightest"));
+}
+
+TEST(Ranks, ASecondReasonIsToldBesides) {
+  std::vector<Rank> ranks{rank_with("0", {100}), rank_with("1", {160})};
+  ranks[0].reserved = 110;
+  ranks[1].reserved = 210;
+
+  const auto found = compare("set", std::move(ranks), {});
+
+  EXPECT_EQ(found.reason, Reason::live);
+  EXPECT_EQ(found.reason_bytes, 60u);
+  EXPECT_EQ(found.also, Reason::idle);
+  EXPECT_EQ(found.also_bytes, 40u);
+}
+
+TEST(Ranks, ASpikeIsMoreInASmallPartAlone) {
+  const auto of = [](std::uint64_t once, std::uint64_t each_step) {
+    std::vector<std::uint64_t> sizes(6399, 0);
+    sizes.push_back(once);
+    auto rank = rank_with("0", sizes);
+    for (std::size_t part = 0; part < Rank::kParts; ++part)
+      rank.begins[part] = static_cast<std::uint32_t>(part * 100);
+    rank.course.fill(10);
+    for (std::size_t part = 5; part < Rank::kParts; part += 10) rank.course[part] = each_step;
+    rank.course[25] = once;
+    rank.peak_event = 2550;
+    return rank;
+  };
+  const auto spike_of = [&](const Rank& rank) {
+    return compare("set", {of(100, 100), rank, of(100, 100)}, {}).spike;
+  };
+
+  const auto found = spike_of(of(200, 100));
+
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->events, (std::vector<std::pair<std::uint32_t, std::uint32_t>>{{2500, 2599}}));
+  EXPECT_EQ(found->elsewhere, 100u);
+  EXPECT_FALSE(spike_of(of(200, 200))) << "as much more at each step";
+}
+
 TEST(Ranks, OneThatARequestFailedOnIsTheTightest) {
   auto failed = rank_with("0", {100});
   failed.refused = 1;

@@ -595,6 +595,19 @@ int main(int argc, char** argv) {
     std::printf("%zu\n", free);
     return 0;
   }
+  if (what == "pages") {  // small ones share a page, 3 MiB have two: how many fit
+    begin();
+    std::vector<Address> held;
+    Address fresh = 0;
+    Code code = 0;
+    for (const std::size_t size : {std::size_t{700} << 10, std::size_t{3} << 20}) {
+      while (held.size() < 100 && (code = alloc(&fresh, size)) == 0) held.push_back(fresh);
+      std::printf("%zu %d\n", held.size(), code);
+      for (const auto one : held) MUST(free_(one));
+      held.clear();
+    }
+    return 0;
+  }
   if (what == "no_cuda") return 3;
   std::fprintf(stderr, "what?\n");
   return 2;

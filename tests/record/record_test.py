@@ -7,6 +7,7 @@ Exit 0: as it must be; 1: not; 77: the case cannot run here. CASE `cost` measure
 """
 import argparse
 import collections
+import inspect
 import json
 import os
 import pathlib
@@ -17,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -372,6 +374,29 @@ def frames_of(bench, name, op):
     return found
 
 
+# The call comes from a library, after Python's lock was given away: as PyTorch's do.
+PYTHON_RELEASED = """
+import ctypes
+import threading
+
+cudart = ctypes.CDLL("libcudart.so.13")
+
+def take(size):
+    address = ctypes.c_void_p()
+    assert cudart.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(size)) == 0
+
+def produce(size):
+    yield take(size)
+
+take(1 << 20)
+list(produce(2 << 20))
+threads = [threading.Thread(target=take, args=(3 << 20,)) for _ in range(4)]
+for thread in threads:
+    thread.start()
+spins = sum(range(100000))  # with the lock that the others do not hold
+for thread in threads:
+    thread.join()
+"""
 PYTHON_SITES = """
 from numba import cuda
 import numpy as np
@@ -384,6 +409,12 @@ def outer(size):
 
 kept = [inner(100) for _ in range(3)] + [outer(200) for _ in range(4)]
 """
+
+
+def run_line():
+    """The line of threading.Thread.run that calls a thread's function."""
+    lines, first = inspect.getsourcelines(threading.Thread.run)
+    return first + next(at for at, line in enumerate(lines) if "self._target(" in line)
 
 
 def sites(bench):
@@ -409,10 +440,20 @@ def sites(bench):
     bench.record("fork_first", options=("--stacks", "native"), out="forks.%p.jsonl")
     for name in bench.folder.glob("forks.*.jsonl"):
         expect(sum(frames_of(bench, name, "memalloc").values()) >= 20, True, name)
+    script = bench.folder / "released.py"
+    script.write_text(PYTHON_RELEASED)
+    bench.emmctl("record", "-o", "released.jsonl", "--stacks", "python", "--", sys.executable, script)
+    bench.sound("released.jsonl")
+    if (3, 8) <= sys.version_info < (3, 14):  # whose frames are read in place
+        by_names = collections.Counter()
+        for stack, count in frames_of(bench, "released.jsonl", "memalloc").items():
+            by_names[tuple(re.sub(r".*[/:]", "", frame) for frame in stack[:2])] += count
+        expect(by_names, {("9 take", "14 <module>"): 1, ("9 take", "12 produce"): 1, ("9 take", "%s run" % run_line()): 4},
+               "stacks of calls without the lock")
     try:
         import numba.cuda  # noqa: F401
     except ImportError:
-        print("no Numba: stacks of Python are not looked at")
+        print("no Numba: stacks of its calls are not looked at")
         return
     bench.environment.pop("NUMBA_CUDA_DRIVER", None)
     script = bench.folder / "sites.py"
@@ -641,8 +682,14 @@ def docs(bench):
 def gate(bench):
     """`emmctl run`: less memory, and calls that fail as told."""
     client = bench.options.client
-    small = bench.emmctl("run", "--capacity", "16MiB", "--", client, "info").stdout.split("\n")
+    done = bench.emmctl("run", "--capacity", "16MiB", "--", client, "info")
+    expect(done.stderr, "", "what is said of a program that was seen")
+    small = done.stdout.split("\n")
     expect(small[:3], ["16777216 16777216", "16 2 0", "16777216"], "a device of 16 MiB")
+    # As the device itself with that memory.
+    bare = subprocess.run([str(client), "pages"], env=dict(bench.environment, EMM_STANDIN_DEVICE="sim:capacity=16MiB"),
+                          stdout=subprocess.PIPE, text=True, check=True).stdout
+    expect(bench.emmctl("run", "--capacity", "16MiB", "--", client, "pages").stdout, bare, "pages of 2 MiB")
     failing = bench.emmctl("run", "--fault", "mem_alloc:5", "--", client, "info").stdout.split("\n")
     expect(failing[1].split()[:2], ["4", "2"], "the fifth allocation")
     failing = bench.emmctl("run", "--fault", "mem_alloc:5=999", "--", client, "info").stdout.split("\n")
@@ -650,7 +697,8 @@ def gate(bench):
     same = [bench.emmctl("run", "--fault", "rate=0.05,seed=7,call=mem_alloc", "--", client, "info").stdout for _ in range(2)]
     expect(same[0], same[1], "the same seed")
     expect(int(same[0].split()[2]) < 100, True, "some allocation fails")
-    expect(bench.emmctl("run", "--capacity", "1GiB", "--", client, "no_cuda", code=3).stdout, "", "the exit code")
+    passed_by = bench.emmctl("run", "--capacity", "1GiB", "--", client, "no_cuda", code=3)
+    expect((passed_by.stdout, "nothing was refused" in passed_by.stderr), ("", True), "of a program that uses no driver")
 
 
 def numba(bench):

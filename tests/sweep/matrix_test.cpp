@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "sweep/folder.hpp"
+#include "sweep/slurm.hpp"
 
 namespace emm::sweep {
 namespace {
@@ -49,6 +50,42 @@ TEST(Matrix, HasACellOfEachTraceManagerSettingAndCapacity) {
   EXPECT_EQ(words_of((*cells)[3]),
             "replay /t/a --manager ./a.so:x=1,y=2 --device sim:capacity=1GiB,seed=3 --verify");
   EXPECT_NE((*cells)[0].id, (*cells)[1].id);
+}
+
+TEST(Matrix, ACellOfAnotherContentHasAnotherId) {
+  const auto trace = testing::TempDir() + "emm_sweep_trace", manager = trace + ".so";
+  const auto id = [&](const std::string& content, const std::string& library) {
+    std::ofstream(trace) << content;
+    std::ofstream(manager) << library;
+    return (*cells_of({.managers = {manager + ":x=1"}, .devices = {}}, {trace}))[0].id;
+  };
+
+  const auto first = id("a", "a");
+
+  EXPECT_EQ(id("a", "a"), first);
+  EXPECT_NE(id("b", "a"), first);
+  EXPECT_NE(id("a", "b"), first);
+}
+
+TEST(Slurm, APartTakesAboutAsLongAsTold) {
+  std::vector<Cell> cells;
+  for (const std::string id : {"a", "b", "c", "d", "e"})
+    cells.push_back({.id = id,
+                     .trace = id < "d" ? "short" : "long",
+                     .manager = {},
+                     .setting = {},
+                     .capacity = {},
+                     .device = {},
+                     .command = {"replay", "no"}});
+
+  const auto times = estimates(cells, cells, {{"a", 10}, {"c", 20}, {"d", 70}});
+
+  EXPECT_EQ(times, (std::vector<double>{15, 15, 15, 70, 70}));
+  using Parts = std::vector<std::vector<std::string>>;
+  EXPECT_EQ(parts_by_time(cells, times, 40), (Parts{{"a", "b", "c"}, {"d"}, {"e"}}));
+  EXPECT_EQ(parts_by_time(cells, estimates(cells, cells, {}), 1),
+            (Parts{{"a", "b", "c", "d", "e"}}))
+      << "of a trace that is not there, a guess";
 }
 
 TEST(Matrix, TheSameCellOfAnotherMatrixHasTheSameId) {

@@ -77,4 +77,22 @@ with tempfile.TemporaryDirectory() as made:
         expect(f"exit {done.returncode}, not 1", done.returncode == 1)
         expect("the failure is not named", b"no-such-manager" in done.stdout and b"1 done, 1 failed" in done.stdout)
     expect("not three tries", len(list((pathlib.Path(made) / "bad/failed").iterdir())) == 3)
+    # A trace of another content under the same name is another trace; one that is only written anew is not.
+    trace = pathlib.Path(made) / "trace.jsonl"
+    trace.write_bytes((INPUTS / "training.jsonl").read_bytes())
+    again = [EMMCTL, "sweep", "-o", pathlib.Path(made) / "again", "--trace", trace, "--trace", INPUTS / "slabs.jsonl",
+             "--manager", "pool", "--manager", "cudart"]
+    answers = lambda: {cell: cell.stat().st_mtime_ns for cell in (pathlib.Path(made) / "again/cells").glob("*.json")}
+    subprocess.run(again, stdout=subprocess.DEVNULL, check=True)
+    first = answers()
+    trace.write_bytes((INPUTS / "training.jsonl").read_bytes())
+    done = subprocess.run(again, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=True)
+    expect(f"the same content is done again: {done.stderr}", answers() == first and b"has changed" not in done.stderr)
+    for command, content in ((again, "served.jsonl"), (again[:4], "state.jsonl")):
+        trace.write_bytes((INPUTS / content).read_bytes())
+        before = answers()
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True)
+        expect(f"the change is not told: {done.stderr}", b"has changed: 2 of its cells are done anew" in done.stderr)
+        expect(f"{done.stdout}", b"4 cells: 4 done" in done.stdout)
+        expect(f"not two cells are new: {answers()}", len(answers()) == 4 and len(answers().items() & before.items()) == 2)
     print(f"180 cells after {kills} kills, each once")

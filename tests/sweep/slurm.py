@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
-"""A sweep on a real Slurm, in a folder of its own on the loopback: slurm.py EMMCTL INPUTS
+"""A sweep on a real Slurm, in a folder of its own on the loopback: slurm.py EMMCTL INPUTS STANDIN
+
+STANDIN is the folder of the libcuda.so.1 over the simulated device. With `--settings TRACES OUT` more it does something else:
+it sweeps the 45 recordings of TRACES/torch-settings over 12 managers into OUT, is killed twice, goes on, and makes OUT.html.
 
 Three nodes, as processes. A thousand cells, a task that is killed, an array that is cancelled, a matrix that is resumed
-larger: each cell is there exactly once. Exit code 77 where slurmctld, slurmd or munged is not installed, or this is not root.
+larger: each cell is there exactly once; cells that run in what stands for a container; ranks that srun starts, each with
+the device that is its own on its node. Exit code 77 where slurmctld, slurmd or munged is not installed, or this is not root.
 """
 import collections
 import csv
@@ -18,8 +22,8 @@ import sys
 import tempfile
 import time
 
-EMMCTL, INPUTS = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
-PROGRAMS = ["slurmctld", "slurmd", "munged", "sbatch", "squeue", "scancel", "sinfo", "unshare"]
+EMMCTL, INPUTS, STANDIN = (pathlib.Path(each).resolve() for each in sys.argv[1:4])
+PROGRAMS = ["slurmctld", "slurmd", "munged", "sbatch", "squeue", "scancel", "sinfo", "srun", "unshare"]
 NODES = 3
 CONFIGURATION = """
 ClusterName=mini
@@ -163,11 +167,79 @@ def rows_of(folder):
     return list(csv.DictReader(io.StringIO(csv_text)))
 
 
+def in_a_container(made):
+    """--container stands before emmctl, on the nodes too."""
+    programs, out = made / "programs", made / "contained"
+    programs.mkdir()
+    (programs / "apptainer").write_text(f'#!/bin/sh\n[ "$1 $2" = "exec image.sif" ] || exit 9\nshift 2\n'
+                                        f'echo "$SLURM_JOB_ID" >> {made}/contained.txt\nexec "$@"\n')
+    (programs / "apptainer").chmod(0o755)
+    done = subprocess.run(sweep(out, "--wait", "--container", "apptainer exec image.sif", capacities=[64]), stdout=subprocess.PIPE,
+                          env=os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"})
+    expect(f"in a container: {done.stdout}", done.returncode == 0 and b"20 cells: 20 done" in done.stdout)
+    tasks_run = (made / "contained.txt").read_text().split()
+    expect(f"{tasks_run}: a task does more than a cell", len(tasks_run) == 1)
+
+
+def ranks(made):
+    """Two ranks on each of two nodes: rank and device from srun, one table of all."""
+    for rank in range(4):
+        shutil.copy(INPUTS / f"fleet/rank{rank % 3}.jsonl", made / f"rank{rank}.jsonl")
+    environment = os.environ | {"LD_LIBRARY_PATH": str(STANDIN), "EMM_STANDIN_DEVICE": "sim:devices=2"}
+    command = ["srun", "--nodes=2", "--ntasks-per-node=2", EMMCTL, "replay", "rank{rank}.jsonl", "--device", "cuda:local",
+               "--manager", "pool", "--json", "answer{rank}.json"]
+    done = subprocess.run(command, cwd=made, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
+    said = done.stdout.decode()
+    expect(f"srun: {done.returncode} {said} {done.stderr}", done.returncode == 0 and said.count("4 of 4 ranks served") == 1)
+    devices = [json.loads((made / f"answer{rank}.json").read_text())["device"] for rank in range(4)]
+    expect(f"{devices}", devices == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"])
+    expect("what the ranks met in is left", not (made / ".emmctl-ranks").exists())
+
+
+MANAGERS = ["pool", "pool:backing=cumem", "async", "default", "cudart", "pytorch", "pytorch:expandable_segments=True",
+            "pytorch:max_split_size_mb=64", "pytorch:garbage_collection_threshold=0.8", "cupy", "rmm-pool", "bfc"]
+
+
+def settings(traces, out):
+    """Killed once with all that it has in the cluster, and once by the death of a node and of a task; then it goes on."""
+    command = [str(EMMCTL), "sweep", "-o", str(out), "--engine", "slurm", "--chunk", "15", "--trace", f"{traces}/torch-settings"]
+    for manager in MANAGERS:
+        command += ["--manager", manager]
+    began = time.monotonic()
+    subprocess.run(command)
+    yield "cells", lambda: done_in(out) > 100
+    subprocess.run([EMMCTL, "sweep", "-o", out, "--cancel"], check=True)
+    yield "the cancelled array", lambda: not tasks()
+    first = done_in(out)
+    subprocess.run(command)
+    yield "more cells", lambda: done_in(out) > first + 100 and tasks()["R"] > 0
+    second = done_in(out)
+    running = subprocess.run(["squeue", "-h", "-r", "-t", "R", "-o", "%A"], stdout=subprocess.PIPE, check=True).stdout.split()
+    subprocess.run(["scancel", "--signal=KILL", "--full", running[0]], check=True)
+    yield "kill", "n2"
+    done = subprocess.run([*command, "--wait"], stdout=subprocess.PIPE)
+    rows = rows_of(out)
+    states = collections.Counter(row["state"] for row in rows)
+    page = out.with_suffix(".html")
+    subprocess.run([EMMCTL, "report", out, "-o", page], check=True)
+    print(f"killed at {first} and at {second} cells; {dict(states)} of {len(rows)}, {len({row['cell'] for row in rows})} names, "
+          f"exit {done.returncode}, {time.monotonic() - began:.0f} s; {page}: {page.stat().st_size:,} bytes")
+    expect("not 540 cells, each once", len(rows) == 540 and len({row["cell"] for row in rows}) == 540)
+
+
 def main():
     if os.geteuid() != 0 or not all(shutil.which(each) for each in PROGRAMS):
         print(f"skipped: wants root, and {', '.join(PROGRAMS)}")
         return 77
     with tempfile.TemporaryDirectory() as made, Slurm(pathlib.Path(made)) as slurm:
+        if sys.argv[4:5] == ["--settings"]:
+            for what, ready in settings(pathlib.Path(sys.argv[5]).resolve(), pathlib.Path(sys.argv[6]).resolve()):
+                if what == "kill":
+                    slurm.kill(ready)
+                    slurm.start_node(ready)
+                else:
+                    slurm.wait_for(what, ready, 600)
+            return 0
         began = time.monotonic()
         folder = pathlib.Path(made) / "out"
         capacities = range(40, 90)  # 5 traces x 4 managers x 50: a thousand cells
@@ -207,7 +279,10 @@ def main():
         states = collections.Counter(row["state"] for row in rows_of(folder))
         expect(f"{states}", states == {"done": 1020, "failed": 255})
         expect("a task was in the queue at the end", not tasks())
-        print(f"1,000 cells cancelled, killed and resumed, then 1,275, in {time.monotonic() - began:.0f} s: each once")
+        in_a_container(pathlib.Path(made))
+        ranks(pathlib.Path(made))
+        print(f"1,000 cells cancelled, killed and resumed, then 1,275, in {time.monotonic() - began:.0f} s: each once; "
+              "20 in a container; four ranks of srun")
     return 0
 
 

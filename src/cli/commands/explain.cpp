@@ -7,7 +7,9 @@
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load_recording.hpp"
+#include "cli/passes.hpp"
 #include "inspect/oom_text.hpp"
+#include "inspect/streamed_ooms.hpp"
 #include "trial/remedies.hpp"
 
 namespace emm {
@@ -30,6 +32,9 @@ class Explain final : public CommandRun {
     arguments.flag("--no-remedies", no_remedies_,
                    "Do not try, by replays of a PyTorch recording, what would have served the "
                    "request");
+    arguments.flag("--in-passes", in_passes_,
+                   "Read the file again and again, and hold no more than what is live; no remedies "
+                   "are tried then. So long traces are read");
     arguments.output("--json", json_, "Writes the answer as JSON (emmctl.explain/2)");
     arguments.footer(
         "Exit codes: 0 explained; 3 nothing to explain: no recorded request failed for want of "
@@ -44,6 +49,26 @@ class Explain final : public CommandRun {
       if (!size) return std::move(size).error();
       capacity = *size;
     }
+    if (in_passes_ && !has_name(trace_.path)) {
+      return fail(Errc::usage, "{}: --in-passes reads a file again: expected the name of one",
+                  trace_.path);
+    }
+    if (in_passes_ || is_for_passes(trace_)) {
+      auto found =
+          inspect::explain_in_passes(trace_.path, passes(console, trace_), capacity, event_);
+      if (!found) return std::move(found).error();
+      if (*found != nullptr) {
+        const auto& all = **found;
+        return answer(console, {.trace = all.trace(),
+                                .moments = all,
+                                .report = all.report,
+                                .fit_checks = all.fit_checks,
+                                .capacity = capacity});
+      }
+      say_in_memory(console, trace_,
+                    "its operations are not in the order of their seq, a free completes later than "
+                    "it is asked for, or it has several streams");
+    }
     allocators::pytorch::Recording pytorch;
     auto recording = load_recording(console, trace_, &pytorch);
     if (!recording) return std::move(recording).error();
@@ -55,25 +80,15 @@ class Explain final : public CommandRun {
     const inspect::Lifetimes lifetimes(recording->trace());
     if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
     const auto report = inspect::find_ooms(*recording, lifetimes, capacity);
-    std::size_t which = 0;
-    if (event_) {
-      while (which < report.all.size() && report.all[which].event != *event_) ++which;
-      if (which == report.all.size()) {
-        return fail(Errc::usage,
-                    "{}: event {} did not fail for want of memory: expected one of the {} that did",
-                    trace_.path, *event_, report.all.size());
-      }
-    }
-    const inspect::Shown shown{.top = static_cast<std::size_t>(top_),
-                               .frames = static_cast<std::size_t>(frames_),
-                               .all_frames = all_frames_};
+    auto which = chosen(report);
+    if (!which) return std::move(which).error();
     const auto fit_checks = inspect::fit_checks(*recording, lifetimes, capacity);
     std::optional<trial::Advice> advice;
-    if (pytorch.is_recording() && which < report.all.size() &&
-        report.all[which].device == pytorch.device() && !no_remedies_) {
+    if (pytorch.is_recording() && *which < report.all.size() &&
+        report.all[*which].device == pytorch.device() && !no_remedies_) {
       handle_interrupts();
-      auto advised = trial::advise(pytorch, recording->trace(), report.all[which].event,
-                                   trial::capacity_at(report.all[which], pytorch),
+      auto advised = trial::advise(pytorch, recording->trace(), report.all[*which].event,
+                                   trial::capacity_at(report.all[*which], pytorch),
                                    {.peer_program = console.program(),
                                     .interrupted = &interrupted(),
                                     .progress = [&](std::uint64_t done, std::uint64_t total) {
@@ -83,11 +98,49 @@ class Explain final : public CommandRun {
       if (!advised) return std::move(advised).error();
       advice = *std::move(advised);
     }
+    const inspect::MomentsInMemory moments(lifetimes);
+    return answer(console, {.trace = recording->trace(),
+                            .moments = moments,
+                            .report = report,
+                            .fit_checks = fit_checks,
+                            .capacity = capacity,
+                            .advice = advice ? &*advice : nullptr});
+  }
+
+ private:
+  struct Found {
+    const trace::Trace& trace;
+    const inspect::Moments& moments;
+    const inspect::OomReport& report;
+    const std::vector<inspect::FitCheck>& fit_checks;
+    std::optional<std::uint64_t> capacity;
+    const trial::Advice* advice = nullptr;
+  };
+
+  /// The failure to explain: the first, or that at --event.
+  Result<std::size_t> chosen(const inspect::OomReport& report) const {
+    std::size_t which = 0;
+    if (!event_) return which;
+    while (which < report.all.size() && report.all[which].event != *event_) ++which;
+    if (which < report.all.size()) return which;
+    return fail(Errc::usage,
+                "{}: event {} did not fail for want of memory: expected one of the {} that did",
+                trace_.path, *event_, report.all.size());
+  }
+
+  Result<ExitCode> answer(Console& console, const Found& found) const {
+    const auto& [trace, moments, report, fit_checks, capacity, advice] = found;
+    auto chosen_one = chosen(report);
+    if (!chosen_one) return std::move(chosen_one).error();
+    const auto which = *chosen_one;
+    const inspect::Shown shown{.top = static_cast<std::size_t>(top_),
+                               .frames = static_cast<std::size_t>(frames_),
+                               .all_frames = all_frames_};
     if (!json_.empty()) {
-      auto text = inspect::to_json(*recording, lifetimes, report, which, fit_checks, shown.top);
-      if (advice) {
+      auto text = inspect::to_json(trace, moments, report, which, fit_checks, shown.top);
+      if (advice != nullptr) {
         const auto end = text.rfind('}');
-        text.insert(end, "," + to_json_members(*advice, recording->trace()));
+        text.insert(end, "," + to_json_members(*advice, trace));
       }
       if (auto written = console.write(json_, text); !written) return written.error();
     }
@@ -97,7 +150,7 @@ class Explain final : public CommandRun {
                                               [](const auto& each) { return each.has_history; });
       if (!fit_checks.empty() && (capacity || state)) {
         if (json_ != "-")
-          console.result(inspect::to_text(*recording, lifetimes, fit_checks, trace_.path, shown));
+          console.result(inspect::to_text(trace, moments, fit_checks, trace_.path, shown));
         return ExitCode::fine;
       }
       std::vector<std::string> most;
@@ -108,25 +161,25 @@ class Explain final : public CommandRun {
       }
       if (most.empty()) most.emplace_back("no device memory is live");
       console.say(text::format(
-          "{}: no request is recorded to have failed for want of memory; {}{}",
-          recording->trace().source(), text::join(most),
+          "{}: no request is recorded to have failed for want of memory; {}{}", trace.source(),
+          text::join(most),
           fit_checks.empty() ? "" : ". --capacity SIZE asks whether one would on another device"));
       return ExitCode::inconclusive;
     }
     if (json_ != "-") {
-      console.result(inspect::to_text(*recording, lifetimes, report, which, shown));
-      if (advice) console.result(to_text(*advice, recording->trace(), shown.top, console.width()));
+      console.result(inspect::to_text(trace, moments, report, which, shown));
+      if (advice != nullptr) console.result(to_text(*advice, trace, shown.top, console.width()));
     }
-    if (advice && advice->interrupted) console.say("interrupted: not every remedy was tried");
+    if (advice != nullptr && advice->interrupted)
+      console.say("interrupted: not every remedy was tried");
     return ExitCode::fine;
   }
 
- private:
   TraceArgument trace_;
   std::string capacity_, json_;
   std::optional<std::uint64_t> event_;
   std::uint64_t top_ = 10, frames_ = 3;
-  bool all_frames_ = false, no_remedies_ = false;
+  bool all_frames_ = false, no_remedies_ = false, in_passes_ = false;
 };
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include "cli/known_blocks.hpp"
 #include "cli/load_recording.hpp"
 #include "cli/locale.hpp"
+#include "cli/passes.hpp"
+#include "inspect/in_passes.hpp"
 #include "inspect/picture.hpp"
 #include "inspect/profile_text.hpp"
 #include "trial/gap_remedies.hpp"
@@ -38,6 +40,10 @@ class Inspect final : public CommandRun {
     offer_all_frames(arguments, all_frames_);
     arguments.output("--json", json_, "Writes the answer as JSON (emmctl.inspect/2)");
     arguments.output("--svg", svg_, "Draws live bytes over events, and the map, as SVG");
+    arguments.flag(
+        "--in-passes", in_passes_,
+        "Read the file two or three times, and hold no more than what is live; as is done "
+        "of long traces, but for --limit, --gap and --svg");
     arguments.text("--capacity", capacity_, "SIZE",
                    "With --svg: what a device has, drawn as a line, if the trace does not say it");
     arguments.footer(
@@ -57,6 +63,26 @@ class Inspect final : public CommandRun {
     }
     auto search_ns = units::parse_ns(search_time_);
     if (!search_ns) return std::move(search_ns).error();
+    const std::string_view whole = limit_          ? "--limit"
+                                   : !gap_.empty() ? "--gap"
+                                   : !svg_.empty() ? "--svg"
+                                                   : "";
+    if (in_passes_ && (!whole.empty() || !has_name(trace_.path))) {
+      return fail(Errc::usage, "{}: --in-passes {}", trace_.path,
+                  whole.empty() ? std::string("reads a file again: expected the name of one")
+                                : text::format("and {}: expected one of the two", whole));
+    }
+    if (in_passes_ || is_for_passes(trace_)) {
+      if (whole.empty()) {
+        auto done = run_in_passes(console);
+        if (!done) return std::move(done).error();
+        if (*done) return **done;
+      }
+      say_in_memory(console, trace_,
+                    whole.empty() ? "its operations are not in the order of their seq, or a free "
+                                    "completes later than it is asked for"
+                                  : whole);
+    }
     allocators::pytorch::Recording of_pytorch;
     auto recording = load_recording(console, trace_, gap_.empty() ? nullptr : &of_pytorch);
     if (!recording) return std::move(recording).error();
@@ -74,7 +100,7 @@ class Inspect final : public CommandRun {
     std::optional<inspect::Space> map;
     std::uint32_t map_event = 0;
     if (!map_.empty()) {
-      const auto event = event_of("--map", map_, trace, profile);
+      const auto event = event_of("--map", map_, trace, profile, first_refused(trace));
       if (!event) return event.error();
       map_event = *event;
       console.step("map");
@@ -83,7 +109,7 @@ class Inspect final : public CommandRun {
     std::optional<inspect::Gap> gap;
     std::optional<trial::GapRemedies> remedies;
     if (!gap_.empty()) {
-      const auto event = event_of("--gap", gap_, trace, profile);
+      const auto event = event_of("--gap", gap_, trace, profile, first_refused(trace));
       if (!event) return event.error();
       console.step("gap");
       gap = inspect::gap_after(*recording, lifetimes,
@@ -102,12 +128,9 @@ class Inspect final : public CommandRun {
       console.step(text::format("least capacity, for at most {} a device", search_time_));
       needs = inspect::needs(lifetimes, SteadyClock(), *search_ns, asked);
     }
-    const inspect::Shown shown{.top = static_cast<std::size_t>(top_),
-                               .frames = static_cast<std::size_t>(frames_),
-                               .all_frames = all_frames_,
-                               .blocks = speaks_utf8()};
+    const auto shown = this->shown();
     if (!json_.empty()) {
-      auto text = inspect::to_json(*recording, profile, growth, map, needs, gap, shown);
+      auto text = inspect::to_json(trace, profile, growth, map, needs, gap, shown);
       if (remedies) text.insert(text.rfind('}'), ",\"gap_remedies\":" + to_json(*remedies));
       if (auto written = console.write(json_, text); !written) return written.error();
     }
@@ -118,11 +141,11 @@ class Inspect final : public CommandRun {
       if (auto written = console.write(svg_, text); !written) return written.error();
     }
     if (json_ != "-" && svg_ != "-") {
-      console.result(inspect::to_text(*recording, profile, growth, shown));
+      console.result(inspect::to_text(trace, profile, growth, shown));
       if (needs) console.result(inspect::to_text(*needs));
       if (gap) console.result(inspect::to_text(*recording, *gap, shown));
       if (remedies) console.result(to_text(*remedies, *gap));
-      if (map) console.result(inspect::to_text(*recording, *map, shown));
+      if (map) console.result(inspect::to_text(trace, *map, shown));
     }
     if (!gap_.empty() && !gap) {
       console.say(text::format(
@@ -131,27 +154,69 @@ class Inspect final : public CommandRun {
       return ExitCode::inconclusive;
     }
     if (remedies && remedies->interrupted) console.say("interrupted: not every remedy was tried");
-    if (!map_.empty() && !map) {
-      console.say(
-          text::format("{}: no map of event {}: no address of what is live then is recorded",
-                       trace.source(), map_event));
-      return ExitCode::inconclusive;
-    }
+    if (!map_.empty() && !map) return no_map(console, trace, map_event);
     return ExitCode::fine;
   }
 
  private:
+  inspect::Shown shown() const {
+    return {.top = static_cast<std::size_t>(top_),
+            .frames = static_cast<std::size_t>(frames_),
+            .all_frames = all_frames_,
+            .blocks = speaks_utf8()};
+  }
+
+  static ExitCode no_map(Console& console, const trace::Trace& trace, std::uint32_t event) {
+    console.say(text::format("{}: no map of event {}: no address of what is live then is recorded",
+                             trace.source(), event));
+    return ExitCode::inconclusive;
+  }
+
+  static std::optional<std::uint32_t> first_refused(const trace::Trace& trace) {
+    for (std::uint32_t event = 0; event < trace.size(); ++event) {
+      if (inspect::is_refused(trace[event])) return event;
+    }
+    return std::nullopt;
+  }
+
+  /// Nothing where the trace has to be in memory.
+  Result<std::optional<ExitCode>> run_in_passes(Console& console) {
+    const auto map_event =
+        [&](const trace::Trace& trace, const inspect::Profile& profile,
+            std::optional<std::uint32_t> refused) -> Result<std::optional<std::uint32_t>> {
+      if (map_.empty()) return std::optional<std::uint32_t>();
+      auto event = event_of("--map", map_, trace, profile, refused);
+      if (!event) return event.error();
+      return std::optional(*event);
+    };
+    auto found = inspect::inspect_in_passes(trace_.path, passes(console, trace_), map_event);
+    if (!found) return std::move(found).error();
+    if (*found == nullptr) return std::optional<ExitCode>();
+    const auto& all = **found;
+    if (!json_.empty()) {
+      const auto text = inspect::to_json(all.trace(), all.profile, all.growth, all.map,
+                                         std::nullopt, std::nullopt, shown());
+      if (auto written = console.write(json_, text); !written) return written.error();
+    }
+    if (json_ != "-") {
+      console.result(inspect::to_text(all.trace(), all.profile, all.growth, shown()));
+      if (all.map) console.result(inspect::to_text(all.trace(), *all.map, shown()));
+    }
+    if (all.map_event && !all.map)
+      return std::optional(no_map(console, all.trace(), *all.map_event));
+    return std::optional(ExitCode::fine);
+  }
+
   Result<std::uint32_t> event_of(std::string_view option, const std::string& words,
-                                 const trace::Trace& trace, const inspect::Profile& profile) const {
+                                 const trace::Trace& trace, const inspect::Profile& profile,
+                                 std::optional<std::uint32_t> refused) const {
     const bool gap = option == "--gap";
     if (words == "peak") return profile.live.event;
     if (gap && words == "reserved") {
       return profile.backing ? profile.backing->reserved.event : profile.live.event;
     }
     if (words == "failure") {
-      for (std::uint32_t event = 0; event < trace.size(); ++event) {
-        if (inspect::is_refused(trace[event])) return event;
-      }
+      if (refused) return *refused;
       return fail(Errc::usage, "{}: no request was refused: expected {} peak, or an event",
                   trace_.path, option);
     }
@@ -170,7 +235,7 @@ class Inspect final : public CommandRun {
   TraceArgument trace_;
   std::string json_, svg_, map_, gap_, capacity_, search_time_ = "10s";
   std::uint64_t top_ = 10, frames_ = 3;
-  bool limit_ = false, as_recorded_ = false, all_frames_ = false;
+  bool limit_ = false, as_recorded_ = false, all_frames_ = false, in_passes_ = false;
 };
 
 }  // namespace

@@ -56,7 +56,6 @@ class Ranks final : public CommandRun {
     fleet::Sites sites(fleet::SameSite::line);
     std::vector<fleet::Comparison> compared;
     bool whole = true;
-    std::string text;
     auto sets = fleet::sets_of(*files);
     // Beside the ranks of a run, a recording of which there is only one is no rank.
     const auto alone = std::stable_partition(
@@ -75,12 +74,25 @@ class Ranks final : public CommandRun {
         if (!rank.fault.empty()) console.say(rank.fault);
       }
       auto comparison = fleet::compare(set.name, std::move(ranks), fleet::missing_of(set, world));
+      comparison.missing_places = fleet::missing_places_of(set);
+      const auto name = text::printable(set.name, 200);
       for (const auto number : comparison.missing)
-        console.say(text::format("{}: rank {} is missing", text::printable(set.name, 200), number));
+        console.say(text::format("{}: rank {} is missing", name, number));
+      for (const auto& label : comparison.missing_places)
+        console.say(text::format("{}: rank {} is missing", name, text::printable(label, 60)));
       whole = whole && comparison.is_whole();
-      if (!text.empty()) text += '\n';
-      text += fleet::to_text(comparison, sites, {.top = static_cast<std::size_t>(top_)});
       compared.push_back(std::move(comparison));
+    }
+    std::string text;
+    for (std::size_t i = 0; i < compared.size(); ++i) {
+      std::vector<const fleet::Comparison*> family;
+      for (std::size_t k = 0; k < sets.size(); ++k) {
+        if (sets[k].family == sets[i].family) family.push_back(&compared[k]);
+      }
+      if (!text.empty()) text += '\n';
+      if (family.size() > 1 && family.front() == &compared[i])
+        text += fleet::tightest_of(family, sites) + '\n';
+      text += fleet::to_text(compared[i], sites, {.top = static_cast<std::size_t>(top_)});
     }
     if (!json_.empty()) {
       const auto written = console.write(
@@ -95,37 +107,30 @@ class Ranks final : public CommandRun {
   static constexpr std::uint64_t kJobsMost = 1024;
 
   /// One recording; what it does not have in common with others is gone afterwards.
-  fleet::Rank read_one(const fleet::RankFile& file, fleet::Sites& sites,
-                       const fleet::Figures& figures, std::optional<std::uint64_t> capacity) const {
-    fleet::Rank rank;
+  std::vector<fleet::Rank> read_one(const fleet::RankFile& file, fleet::Sites& sites,
+                                    const fleet::Figures& figures,
+                                    std::optional<std::uint64_t> capacity) const {
+    const auto unread = [&](const Error& error) {
+      std::vector<fleet::Rank> one(1);
+      one[0].fault = describe(error);
+      one[0].file = file;
+      return one;
+    };
     auto source = format::ByteSource::open(file.path, &interrupted());
-    if (!source) {
-      rank.fault = describe(source.error());
-      rank.file = file;
-      return rank;
-    }
+    if (!source) return unread(source.error());
     auto importer = choose_importer(**source, format_);
-    if (!importer) {
-      rank.fault = describe(importer.error());
-      rank.file = file;
-      return rank;
-    }
+    if (!importer) return unread(importer.error());
     inspect::Recording recording;
     recording.set_source((*source)->name());
     auto counts = (*importer)->read(**source, recording, {.partial = false});
-    if (!counts) {
-      rank.fault = describe(counts.error());
-    } else {
-      rank = fleet::rank_of(recording, sites, figures, capacity);
-    }
-    rank.file = file;
-    return rank;
+    if (!counts) return unread(counts.error());
+    return fleet::ranks_of(recording, file, sites, figures, capacity);
   }
 
   std::vector<fleet::Rank> read(Console& console, const fleet::RankSet& set, fleet::Sites& sites,
                                 std::optional<std::uint64_t> capacity, std::uint64_t jobs,
                                 std::uint64_t& world) const {
-    std::vector<fleet::Rank> ranks(set.ranks.size());
+    std::vector<std::vector<fleet::Rank>> ranks(set.ranks.size());
     std::atomic<std::size_t> next{0}, done{0};
     std::mutex mutex;  // of `world` and `console`
     const auto work = [&](bool tells) {
@@ -144,7 +149,17 @@ class Ranks final : public CommandRun {
     work(true);
     for (auto& each : others) each.join();
     console.end_progress();
-    return ranks;
+    std::vector<fleet::Rank> all;
+    for (auto& file : ranks) {
+      for (auto& rank : file) {
+        if (rank.device) {
+          const auto device = text::format("{}", *rank.device);
+          rank.file.label = ranks.size() == 1 ? device : rank.file.label + '/' + device;
+        }
+        all.push_back(std::move(rank));
+      }
+    }
+    return all;
   }
 
   std::vector<std::string> paths_;

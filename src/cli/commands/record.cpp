@@ -27,6 +27,7 @@
 #include "cli/recorded_program.hpp"
 #include "format/whole_file.hpp"
 #include "record/raw.hpp"
+#include "record/room_ahead.hpp"
 #include "trace/importer.hpp"
 #include "trace/merge_levels.hpp"
 #include "trace/writer.hpp"
@@ -144,6 +145,7 @@ class RawFolder {
     std::atomic_ref<std::uint32_t>(control_->on).store(window);
   }
   void stop() const noexcept { set(0); }
+  record::Control& control() const noexcept { return *control_; }
 
   /// The raw files, that of `first` before the others, and others by name.
   std::vector<std::string> files(pid_t first, std::string_view suffix = ".emmraw") const {
@@ -284,8 +286,11 @@ class RecordProgram final : public CommandRun {
     std::uint32_t windows = start.signal != 0 ? 0 : 1;
     bool on = windows != 0, unwritten = false;
     const auto cost = cost_of_call(door->recorder());
+    std::optional<record::RoomAhead> room;  // its thread begins after the fork
     start.wake = [&](pid_t process, Wake why) -> std::optional<std::uint64_t> {
       if (why == Wake::begun) {
+        room.emplace(folder->path(), folder->control(),
+                     record::RoomAhead::Limits{.file_bytes = most});
         if (on) return duration;
         console.say(text::format("kill -{} {} begins the recording", signal_, getpid()));
         return std::nullopt;
@@ -303,6 +308,7 @@ class RecordProgram final : public CommandRun {
     };
     auto end = run_program(start);
     folder->stop();  // of processes that live on
+    room.reset();
     if (!end) {
       door->remove();
       folder->remove();

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <thread>
 
@@ -42,7 +43,7 @@ class Sweep final : public CommandRun {
     arguments.choice("--engine", engine_, {"local", "slurm"},
                      "Run the cells here, or submit them to Slurm as job arrays");
     arguments.count("--chunk", chunk_, "N",
-                    "slurm: cells of a task (8, or as many as make a thousand tasks)");
+                    "slurm: cells of a task (as many as take three minutes)");
     arguments.list("--sbatch", sbatch_, "OPTION",
                    "slurm: an option for sbatch, as --sbatch=--partition=gpu; repeatable");
     arguments.text("--container", container_, "COMMAND",
@@ -84,7 +85,7 @@ class Sweep final : public CommandRun {
       console.say(text::format("{} arrays cancelled", *count));
       return ExitCode::fine;
     }
-    const auto cells = plan(folder);
+    const auto cells = plan(console, folder);
     if (!cells) return cells.error();
     if (!status_) {
       if (auto ran = run_them(console, folder, *cells, jobs); !ran) return ran.error();
@@ -96,10 +97,38 @@ class Sweep final : public CommandRun {
   static constexpr std::uint64_t kPollMs = 1000;
   static constexpr int kRoundsMost = 100;  // of submissions with --wait
 
+  /// The cells of the folder, with the files as they are now. What was answered of other files
+  /// goes, and is told of.
+  Status follow_changes(Console& console, const sweep::Folder& folder,
+                        std::vector<sweep::Cell>& cells) const {
+    sweep::Stamps stamps;
+    std::map<std::string, std::uint64_t> changed;
+    for (auto& cell : cells) {
+      auto stamp = stamps.of(cell.command);
+      if (stamp == cell.stamp || stamp.empty()) continue;
+      ++changed[cell.trace];
+      if (!status_) folder.remove_answer(cell.id);
+      cell.stamp = std::move(stamp);
+      cell.id = sweep::id_of(cell.command, cell.stamp);
+    }
+    for (const auto& [trace, count] : changed)
+      console.say(text::format("{}, or its manager, has changed: {} of its cells are done anew",
+                               text::printable(trace, 200), count));
+    if (changed.empty() || status_) return {};
+    return folder.write_plan(cells.front().command.front(), cells);
+  }
+
   /// The cells of the matrix, or those of the folder where no matrix is given.
-  Result<std::vector<sweep::Cell>> plan(const sweep::Folder& folder) const {
+  Result<std::vector<sweep::Cell>> plan(Console& console, const sweep::Folder& folder) const {
     const bool given = !matrix_.traces.empty();
-    if (!given && sweep::Folder::is_one(folder.path())) return folder.read_plan();
+    if (sweep::Folder::is_one(folder.path())) {
+      auto cells = folder.read_plan();
+      if (!part_.empty() || (!cells && !given)) return cells;
+      if (!cells) cells = std::vector<sweep::Cell>();  // a damaged one is written anew
+      if (auto followed = follow_changes(console, folder, *cells); !followed)
+        return followed.error();
+      if (!given) return cells;
+    }
     std::vector<std::string> paths;
     if (given) {
       auto files = fleet::files_of(matrix_.traces);
@@ -156,7 +185,7 @@ class Sweep final : public CommandRun {
         const auto same = [](const sweep::Cell& a, const sweep::Cell& b) { return a.id == b.id; };
         if (std::equal(todo.begin(), todo.end(), before.begin(), before.end(), same)) return {};
         before = todo;
-        const auto submitted = sweep::submit(folder, todo,
+        const auto submitted = sweep::submit(folder, cells, todo,
                                              {.program = console.program(),
                                               .sbatch = sbatch_,
                                               .container = container_,

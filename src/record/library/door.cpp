@@ -58,8 +58,8 @@ Function real_function(int index) noexcept {
     constexpr bool kOwn = own;                                                        \
     (void)kOwn;                                                                       \
     const auto code = recorded<Call::call, Place::place>(                             \
-        wants, [&] { return real_function<Code(*) params>(index) args; },             \
-        [&](Record& r, bool ok) {                                                     \
+        wants, [=] { return real_function<Code(*) params>(index) args; },             \
+        [=](Record& r, bool ok) {                                                     \
           (void)ok;                                                                   \
           __VA_ARGS__;                                                                \
         });                                                                           \
@@ -107,7 +107,9 @@ Code wrap_cuInit(unsigned flags) {
     const WithoutInjection without;
     return real_function<Code (*)(unsigned)>(w_cuInit)(flags);
   }();
-  if (code == 0) describe_devices();
+  if (code != 0) return code;
+  describe_devices();
+  gate_begun();
   return code;
 }
 
@@ -130,12 +132,12 @@ Code wrap_cuCtxPopCurrent_v2(Handle* context) {
 Code wrap_cuMemGetInfo_v2(Size* free, Size* total) {
   return recorded<Call::mem_get_info, Place::exit>(
       0,
-      [&] {
+      [=] {
         const auto code = real_function<Code (*)(Size*, Size*)>(w_cuMemGetInfo_v2)(free, total);
         if (code == 0 && (shared.mode & mode::gating) != 0) gate_memory_info(free, total);
         return code;
       },
-      [&](Record& r, bool ok) {
+      [=](Record& r, bool ok) {
         r.address = GIVEN(free);
         r.size = GIVEN(total);
       });
@@ -306,6 +308,7 @@ void find_real(void* library, const char* path) noexcept {
   find(library, the_real.ctx_get_current, "cuCtxGetCurrent");
   find(library, the_real.ctx_get_device, "cuCtxGetDevice");
   find(library, the_real.mem_get_info, "cuMemGetInfo_v2");
+  find(library, the_real.mem_free, "cuMemFree_v2");
   for (int i = 0; i < kWrapped; ++i) real_functions[i] = dlsym(library, kWrappers[i].symbol);
 }
 

@@ -1,13 +1,16 @@
 // `emmctl run`: a device with less memory, and calls that fail as told.
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
 
+#include "record/library/real.hpp"
 #include "record/library/recorder.hpp"
 
 namespace emm::record {
@@ -15,13 +18,18 @@ namespace {
 
 constexpr std::size_t kEntries = std::size_t{1} << 20;  // live allocations at most
 constexpr Code kOutOfMemory = 2;
+// An allocation of cuMemAlloc shares pages up to this size, and has pages of its own beyond: as an
+// H200 does it, and the simulated device.
+constexpr std::uint64_t kSmallMost = std::uint64_t{1} << 20;
+constexpr std::uint64_t kPageBytes = std::uint64_t{2} << 20;
 
 /// What lives on the device, by address or handle, in a table of open addresses. A deleted entry
-/// keeps its key and has the size 0.
+/// keeps its key and has the size 0. Pages that small allocations share are in it too.
 struct Entry {
   std::uint64_t key;
   std::uint64_t size;
   std::uint32_t device;
+  bool is_small;  ///< It is counted with its page.
 };
 
 constinit std::uint64_t capacity = 0;  // of each device; 0: the real one's
@@ -117,29 +125,61 @@ bool may_fail_at_random(Call call) noexcept {
          call != Call::ctx_destroy;
 }
 
-/// As the program's share of the device is counted: device memory in the driver's steps of 512
-/// bytes.
+/// The driver puts it into a page with others. Which one its address tells.
+bool is_small(Call call, std::uint64_t size) noexcept {
+  return (call == Call::mem_alloc || call == Call::mem_alloc_pitch) && size <= kSmallMost;
+}
+
+/// As the program's share of the device is counted, but for what is small.
 std::uint64_t counted_size(Call call, std::uint64_t size) noexcept {
   if (call == Call::mem_alloc_async || call == Call::mem_create) return size;
+  if (call == Call::mem_alloc || call == Call::mem_alloc_pitch)
+    return is_small(call, size) ? 0 : (size + kPageBytes - 1) / kPageBytes * kPageBytes;
   return (size + 511) / 512 * 512;
+}
+
+/// The key of the page that small allocations share. Its entry's size is how many they are.
+constexpr std::uint64_t page_key(std::uint64_t address) noexcept {
+  return (std::uint64_t{1} << 63) | address / kPageBytes;
 }
 
 void give(Call call, std::uint64_t key, std::uint64_t size, unsigned device) noexcept {
   auto* const entry = find(key, true);
   if (entry == nullptr) return;
   used[entry->device & 255] -= entry->size;  // an address that was given before
-  *entry = {.key = key, .size = counted_size(call, size), .device = device & 255};
+  *entry = {
+      .key = key, .size = counted_size(call, size), .device = device & 255, .is_small = false};
   used[device & 255] += entry->size;
+}
+/// False where it begins a page for which there is no room.
+bool give_small(std::uint64_t address, unsigned device) noexcept {
+  auto* const page = find(page_key(address), true);
+  auto* const entry = find(address, true);
+  if (page == nullptr || entry == nullptr) return true;
+  if (page->size == 0) {
+    if (used[device & 255] + kPageBytes > capacity) return false;
+    used[device & 255] += kPageBytes;
+  }
+  *page = {.key = page->key, .size = page->size + 1, .device = device & 255, .is_small = false};
+  *entry = {.key = address, .size = 0, .device = device & 255, .is_small = true};
+  return true;
 }
 void take(std::uint64_t key) noexcept {
   auto* const entry = find(key, false);
   if (entry == nullptr) return;
   used[entry->device & 255] -= entry->size;
   entry->size = 0;
+  if (!entry->is_small) return;
+  entry->is_small = false;
+  auto* const page = find(page_key(key), false);
+  if (page != nullptr && page->size != 0 && --page->size == 0)
+    used[page->device & 255] -= kPageBytes;
 }
 void take_all(unsigned device) noexcept {
   for (std::size_t at = 0; entries != nullptr && at < kEntries; ++at) {
-    if (entries[at].size != 0 && entries[at].device == device) entries[at].size = 0;
+    if (entries[at].device != device) continue;
+    entries[at].size = 0;
+    entries[at].is_small = false;
   }
   used[device & 255] = 0;
 }
@@ -189,6 +229,14 @@ void begin_gate() noexcept {
   shared.mode |= mode::gating;
 }
 
+void gate_begun() noexcept {
+  const char* const path =
+      (shared.mode & mode::gating) != 0 ? std::getenv("EMM_RUN_SEEN") : nullptr;
+  if (path == nullptr) return;
+  const int file = ::open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (file >= 0) ::close(file);
+}
+
 Code gate_before(Call call, Size wants, Record& record) noexcept {
   const Lock lock;
   ++counted_all;
@@ -201,7 +249,21 @@ Code gate_before(Call call, Size wants, Record& record) noexcept {
   }
   const bool may_fail = rate_call != Call::none ? rate_call == call : may_fail_at_random(call);
   if (rate != 0 && may_fail && next_random() < rate) return usual_fault(call);
-  if (capacity != 0 && wants != 0) {
+  if (capacity == 0) return 0;
+  switch (call) {  // the address may be given out again before this call has returned
+    case Call::mem_free:
+    case Call::mem_free_async:
+    case Call::array_destroy:
+    case Call::mem_release:
+      take(record.address);
+      break;
+    case Call::ctx_reset:
+      take_all(static_cast<unsigned>(record.stream));
+      break;
+    default:
+      break;
+  }
+  if (wants != 0) {
     const auto held = used[record.device];
     const auto more = counted_size(call, wants);
     if (more > capacity || held > capacity - more) return kOutOfMemory;
@@ -210,31 +272,30 @@ Code gate_before(Call call, Size wants, Record& record) noexcept {
   return 0;
 }
 
-void gate_after(Call call, Size wants, const Record& record) noexcept {
-  if (capacity == 0 || (record.flags & record_flag::injected) != 0) return;
+Code gate_after(Call call, Size wants, const Record& record) noexcept {
+  if (capacity == 0 || (record.flags & record_flag::injected) != 0) return 0;
   const Lock lock;
   if (wants != 0) used[record.device] -= counted_size(call, wants);
-  if (record.result != 0) return;
+  if (record.result != 0) return 0;
   switch (call) {
     case Call::mem_alloc:
     case Call::mem_alloc_pitch:
+      if (!is_small(call, record.size)) break;
+      if (give_small(record.address, record.device)) return 0;
+      (void)real().mem_free(record.address);
+      return kOutOfMemory;
+    case Call::mem_create:
+      if (record.stream == 0xffffffffu) return 0;
+      break;
     case Call::mem_alloc_managed:
     case Call::mem_alloc_async:
     case Call::array_create:
-      return give(call, record.address, record.size, record.device);
-    case Call::mem_create:
-      if (record.stream != 0xffffffffu) give(call, record.address, record.size, record.device);
-      return;
-    case Call::mem_free:
-    case Call::mem_free_async:
-    case Call::array_destroy:
-    case Call::mem_release:
-      return take(record.address);
-    case Call::ctx_reset:
-      return take_all(static_cast<unsigned>(record.stream));
+      break;
     default:
-      return;
+      return 0;
   }
+  give(call, record.address, record.size, record.device);
+  return 0;
 }
 
 void gate_memory_info(Size* free, Size* total) noexcept {

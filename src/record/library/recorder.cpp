@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -53,6 +54,7 @@ constinit std::uint32_t always_on = 1;
 constinit pthread_key_t thread_end;
 constinit bool has_thread_end = false;
 constinit std::atomic<std::uint32_t> window_begun{0}, window_described{0};
+constinit std::uint32_t* blocks_taken = nullptr;  // the Control's
 
 void complain(const char* what, const char* path, int error) noexcept {
   char words[1024];
@@ -231,17 +233,42 @@ BlockHeader* take_oldest() noexcept {
   }
 }
 
+/// A block that `emmctl record` made room for: its number from 1; 0 where there is none.
+std::uint64_t take_ready() noexcept {
+  for (auto& place : file.header->ready) {
+    const std::atomic_ref<std::uint64_t> ready(place);
+    if (ready.load(std::memory_order_relaxed) == 0) continue;
+    if (const auto number = ready.exchange(0, std::memory_order_acquire); number != 0)
+      return number;
+  }
+  return 0;
+}
+
+/// `emmctl record` makes room for more.
+void tell_taken() noexcept {
+  if (blocks_taken == nullptr) return;
+  std::atomic_ref<std::uint32_t>(*blocks_taken).fetch_add(1, std::memory_order_release);
+  (void)syscall(SYS_futex, blocks_taken, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
 BlockHeader* new_block() noexcept {
-  const auto number = file.taken.fetch_add(1, std::memory_order_relaxed);
+  const auto turn = file.taken.fetch_add(1, std::memory_order_relaxed);
+  auto number = take_ready();
+  const bool has_room = number != 0;
+  if (!has_room) {
+    const std::atomic_ref<std::uint64_t> numbered(file.header->numbered);
+    number = numbered.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
+  --number;
   if (file.ring_blocks != 0 && number >= file.ring_blocks) {
     auto* const block = take_oldest();
-    if (block != nullptr) block->turn = number + 1;
+    if (block != nullptr) block->turn = turn + 1;
     // So of the calls that are kept, the oldest eighth may have lost what defines their stacks.
-    if (number % (file.ring_blocks < 8 ? 1 : file.ring_blocks / 8) == 0) define_sites_again();
+    if (turn % (file.ring_blocks < 8 ? 1 : file.ring_blocks / 8) == 0) define_sites_again();
     return block;
   }
   const auto offset = kHeaderBytes + number * kBlockBytes;
-  const int error = reserve(file.descriptor, offset, kBlockBytes);
+  const int error = has_room ? 0 : reserve(file.descriptor, offset, kBlockBytes);
   void* const mapped = error == 0 ? mmap(nullptr, kBlockBytes, PROT_READ | PROT_WRITE, MAP_SHARED,
                                          file.descriptor, static_cast<off_t>(offset))
                                   : MAP_FAILED;
@@ -249,13 +276,14 @@ BlockHeader* new_block() noexcept {
     file.header->stopped = error != 0 ? error : errno;
     return nullptr;
   }
+  tell_taken();
 #if defined(MADV_POPULATE_WRITE)
   // One call instead of a fault for each page: 20 ns a record less. Older systems refuse.
   (void)madvise(mapped, kBlockBytes, MADV_POPULATE_WRITE);
 #endif
   auto* const block = static_cast<BlockHeader*>(mapped);
   block->magic = kBlockMagic;
-  block->turn = number + 1;
+  block->turn = turn + 1;
   std::atomic_ref<std::uint64_t>(block->state).store(1);
   if (file.ring_blocks != 0) file.ring[number].store(block, std::memory_order_release);
   return block;
@@ -349,12 +377,20 @@ void begin() noexcept {
     }
     char path[640];
     std::snprintf(path, sizeof path, "%s/control", folder);
-    const int control = ::open(path, O_RDONLY | O_CLOEXEC);
+    int access = PROT_READ | PROT_WRITE;
+    int control = ::open(path, O_RDWR | O_CLOEXEC);
+    if (control < 0) {  // as another user, say
+      access = PROT_READ;
+      control = ::open(path, O_RDONLY | O_CLOEXEC);
+    }
     struct stat about {};
     if (control >= 0 && fstat(control, &about) == 0 &&
         about.st_size >= static_cast<off_t>(sizeof(Control))) {
-      void* const page = mmap(nullptr, sizeof(Control), PROT_READ, MAP_SHARED, control, 0);
-      if (page != MAP_FAILED) shared.on = &static_cast<const Control*>(page)->on;
+      void* const page = mmap(nullptr, sizeof(Control), access, MAP_SHARED, control, 0);
+      if (page != MAP_FAILED) {
+        shared.on = &static_cast<const Control*>(page)->on;
+        if (access != PROT_READ) blocks_taken = &static_cast<Control*>(page)->taken;
+      }
     }
     if (control >= 0) ::close(control);
     has_thread_end = pthread_key_create(&thread_end, on_thread_end) == 0;

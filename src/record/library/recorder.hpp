@@ -32,7 +32,7 @@ struct Thread {
   std::uint64_t request;  ///< What a framework asked for, while it is answered; 0: nothing.
   std::uint32_t window;   ///< The Control's `on` when the thread last recorded.
 };
-extern thread_local Thread self __attribute__((tls_model("initial-exec")));
+extern constinit thread_local Thread self __attribute__((tls_model("initial-exec")));
 
 /// What all threads share. The counter has a cache line of its own.
 struct Shared {
@@ -90,12 +90,15 @@ inline void publish(Thread& thread, Record& record, std::uint64_t seq) noexcept 
 
 /// `emmctl run`: refuses a call before it reaches the driver. 0: it may go on.
 Code gate_before(Call call, Size wants, Record& record) noexcept;
-/// Accounts for what the call did. May change what a question answered.
-void gate_after(Call call, Size wants, const Record& record) noexcept;
+/// Accounts for what the call did. What it gave is taken back where the device has no room for it,
+/// which the answer says: not 0.
+Code gate_after(Call call, Size wants, const Record& record) noexcept;
 /// What `emmctl run` lets the program see of the device.
 void gate_memory_info(Size* free, Size* total) noexcept;
 Size gate_total(Size total) noexcept;
 void begin_gate() noexcept;
+/// Tells `emmctl run` that a process has begun to use the driver through the library.
+void gate_begun() noexcept;
 
 void live_before(const Record& record) noexcept;
 void live_after(const Record& record) noexcept;
@@ -103,10 +106,41 @@ void live_after(const Record& record) noexcept;
 /// The real function behind the wrapper `index`.
 extern void* real_functions[];
 
-/// One call of a wrapper: `make` calls the driver, `fill` says of the record what only this
-/// function knows.
+/// The lines of the next records come while the program is at other things: a driver's first lock
+/// would wait for them. An address beyond the block is no fault.
+inline void fetch_ahead([[maybe_unused]] const Record* record) noexcept {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(record[2]));
+#endif
+}
+
+/// The thread's next record.
+template <Call kCall, class Fill>
+[[gnu::always_inline]] inline void write_record(Thread& thread, std::uint64_t seq,
+                                                std::uint64_t begun, std::uint64_t took, Code code,
+                                                std::uint32_t flags, const Fill& fill) noexcept {
+  auto* const record = room(thread);
+  if (record == nullptr) [[unlikely]]
+    return;
+  fetch_ahead(record);
+  record->ticks = begun;
+  record->duration =
+      took < ~std::uint32_t{0} ? static_cast<std::uint32_t>(took) : ~std::uint32_t{0};
+  record->call = kCall;
+  record->device = thread.device;
+  record->context = thread.context;
+  record->result = code;
+  record->flags = flags;
+  fill(*record, code == 0);
+  thread.kernels = nullptr;
+  publish(thread, *record, seq);
+}
+
+/// A call that is more than recorded, or not: the thread's first, and those while something is
+/// refused, kept account of, or named.
 template <Call kCall, Place kPlace, class Make, class Fill>
-[[gnu::always_inline]] inline Code recorded(Size wants, Make make, Fill fill) noexcept {
+[[gnu::noinline, gnu::cold]] Code recorded_with_more(Size wants, Make make, Fill fill,
+                                                     const void* caller) noexcept {
   auto& thread = self;
   if (shared.mode == 0 || thread.inside) return make();
   const auto window = *shared.on;
@@ -115,8 +149,7 @@ template <Call kCall, Place kPlace, class Make, class Fill>
   if (!records && !gates) return make();
   thread.inside = true;
   if (!thread.context_known) look_up_context(thread);
-  if (records && window != thread.window) [[unlikely]]
-    begin_window(thread, window);
+  if (records && window != thread.window) begin_window(thread, window);
   std::uint64_t seq = 0;
   const auto begun = ticks();
   if constexpr (kPlace == Place::enter) {
@@ -124,17 +157,15 @@ template <Call kCall, Place kPlace, class Make, class Fill>
   }
   Code code = 0;
   std::uint32_t flags = 0;
-  if (gates) [[unlikely]] {
+  if (gates) {
     Record asked{};
     asked.call = kCall;
     asked.device = thread.device;
     asked.context = thread.context;
     const bool keeps = (shared.mode & mode::keeping) != 0;
     if constexpr (kPlace == Place::enter) {
-      if (keeps) {
-        fill(asked, false);
-        live_before(asked);
-      }
+      fill(asked, false);
+      if (keeps) live_before(asked);
     }
     if ((shared.mode & mode::gating) != 0) code = gate_before(kCall, wants, asked);
     if (code != 0) {
@@ -145,30 +176,44 @@ template <Call kCall, Place kPlace, class Make, class Fill>
     asked.result = code;
     asked.flags = flags;
     fill(asked, code == 0);
-    if ((shared.mode & mode::gating) != 0) gate_after(kCall, wants, asked);
+    if ((shared.mode & mode::gating) != 0) {
+      if (const auto refused = gate_after(kCall, wants, asked); refused != 0) {
+        code = refused;
+        flags = record_flag::injected;
+      }
+    }
     if (keeps) live_after(asked);
   } else {
     code = make();
   }
-  if (records && (kPlace != Place::exit_ok || code == 0)) [[likely]] {
+  if (records && (kPlace != Place::exit_ok || code == 0)) {
     if constexpr (kPlace != Place::enter) seq = next_seq();
     const auto took = ticks() - begun;
-    if ((shared.mode & mode::annotating) != 0) [[unlikely]]
-      annotate(thread, kCall, __builtin_return_address(0));
-    auto* const record = room(thread);
-    if (record != nullptr) [[likely]] {
-      record->ticks = begun;
-      record->duration =
-          took < ~std::uint32_t{0} ? static_cast<std::uint32_t>(took) : ~std::uint32_t{0};
-      record->call = kCall;
-      record->device = thread.device;
-      record->context = thread.context;
-      record->result = code;
-      record->flags = flags;
-      fill(*record, code == 0);
-      thread.kernels = nullptr;
-      publish(thread, *record, seq);
-    }
+    if ((shared.mode & mode::annotating) != 0) annotate(thread, kCall, caller);
+    write_record<kCall>(thread, seq, begun, took, code, flags, fill);
+  }
+  thread.inside = false;
+  return code;
+}
+
+/// One call of a wrapper: `make` calls the driver, `fill` says of the record what only this
+/// function knows.
+template <Call kCall, Place kPlace, class Make, class Fill>
+[[gnu::always_inline]] inline Code recorded(Size wants, Make make, Fill fill) noexcept {
+  auto& thread = self;
+  const auto window = *shared.on;
+  const bool plain = shared.mode == mode::recording && window == thread.window && window != 0 &&
+                     thread.context_known && !thread.inside;
+  if (!plain) [[unlikely]]
+    return recorded_with_more<kCall, kPlace>(wants, make, fill, __builtin_return_address(0));
+  thread.inside = true;
+  std::uint64_t seq = 0;
+  const auto begun = ticks();
+  if constexpr (kPlace == Place::enter) seq = next_seq();
+  const auto code = make();
+  if (kPlace != Place::exit_ok || code == 0) {
+    if constexpr (kPlace != Place::enter) seq = next_seq();
+    write_record<kCall>(thread, seq, begun, ticks() - begun, code, 0, fill);
   }
   thread.inside = false;
   return code;

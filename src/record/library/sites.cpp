@@ -1,14 +1,18 @@
 #include "record/library/sites.hpp"
 
 #include <dlfcn.h>
+#include <execinfo.h>
 #include <sched.h>
 #include <sys/mman.h>
-#include <unwind.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <type_traits>
+
+#include "record/library/python_frames.hpp"
 
 namespace emm::record {
 namespace {
@@ -96,6 +100,7 @@ struct Python {
   bool usable = false;
 };
 constinit Python python;
+constinit bool frames_in_place = false;
 
 template <class Function>
 bool find(Function& function, const char* symbol, const char* otherwise = nullptr) noexcept {
@@ -186,17 +191,18 @@ struct Stack {
   }
 };
 
-struct Walk {
-  Stack* stack;
-  std::size_t end;
-};
-_Unwind_Reason_Code step(_Unwind_Context* context, void* of) noexcept {
-  auto& walk = *static_cast<Walk*>(of);
-  // The call is before the address to which it returns.
-  const auto at = _Unwind_GetIP(context);
-  if (at == 0 || walk.stack->count >= walk.end) return _URC_END_OF_STACK;
-  walk.stack->add(native_frame(walk.stack->in->frames, at - 1, walk.stack->put));
-  return _URC_NO_REASON;
+/// glibc's own walk, which finds the unwinder of the machine by itself: one linked into this
+/// library would need a newer glibc than the rest of it.
+void walk_native(Stack& stack) noexcept {
+  constexpr std::size_t kOwnMost = 8;  // frames of this library, which are not added
+  void* at[kDepthMost + kOwnMost];
+  const int found = backtrace(at, static_cast<int>(depth + kOwnMost));
+  const auto end = stack.count + depth;
+  for (int i = 0; i < found && stack.count < end; ++i) {
+    // The call is before the address to which it returns.
+    const auto address = reinterpret_cast<std::uint64_t>(at[i]);
+    if (address != 0) stack.add(native_frame(stack.in->frames, address - 1, stack.put));
+  }
 }
 
 /// The names of a code object's parts are Python's for as long as it lives: it is held for ever,
@@ -233,8 +239,37 @@ bool is_ctypes(const void* caller) noexcept {
           std::strstr(about.dli_fname, "_ctypes") != nullptr);
 }
 
+std::uint64_t hash_of(const char* text) noexcept {
+  std::uint64_t hash = 4;
+  for (; *text != '\0'; ++text) hash = mix(hash, static_cast<unsigned char>(*text));
+  return hash;
+}
+
+/// Nothing holds the code object once the call is over: another may come to its address. All that
+/// tells one from another is in the hash.
+void add_frame_in_place(void* of, const PythonFrame& frame) {
+  auto& stack = *static_cast<Stack*>(of);
+  auto hash = mix(mix(5, frame.code), mix(frame.file, frame.name));
+  hash = mix(hash, static_cast<std::uint64_t>(frame.first_line) << 32 |
+                       static_cast<std::uint32_t>(frame.offset));
+  auto& frames = stack.in->frames;
+  stack.add(frames.number(hash, [&](std::uint32_t) {
+    char text[kTextMost];
+    describe_python_frame(frame, text, sizeof text);
+    // Several calls of one line are one frame.
+    return frames.number(
+        hash_of(text), [&](std::uint32_t number) { return define_text(number, text, stack.put); });
+  }));
+}
+
 void walk_python(Stack& stack, const void* caller) noexcept {
   auto& p = python;
+  if (frames_in_place) {
+    const bool alive = p.is_initialized() != 0 && p.is_finalizing() == 0;
+    // The interpreter ends in its main thread, or by one that holds its lock.
+    static thread_local const bool is_main = getpid() == static_cast<pid_t>(syscall(SYS_gettid));
+    if (!alive || walk_python_frames(is_main, depth, add_frame_in_place, &stack)) return;
+  }
   if (!p.usable || p.is_initialized() == 0 || p.is_finalizing() != 0) return;
   void* const mine = p.this_thread();
   if (mine == nullptr) return;
@@ -274,7 +309,14 @@ void begin_sites() noexcept {
   for (auto& one : tables) {
     if (!one.frames.begin() || !one.stacks.begin()) return;
   }
-  if (wants_python) find_python();
+  if (wants_python) {
+    find_python();
+    frames_in_place = python.is_initialized != nullptr && python.is_finalizing != nullptr &&
+                      begin_python_frames();
+  }
+  // The first walk loads the unwinder, which takes locks of the loader: here, and not within a
+  // call.
+  if (void* first = nullptr; wants_native) (void)backtrace(&first, 1);
   shared.mode |= mode::annotating;
 }
 
@@ -283,10 +325,7 @@ std::uint32_t current_site(const void* caller, void (*put)(const Record&)) noexc
   Stack stack;
   stack.in = &tables[epoch.load(std::memory_order_acquire) % 2];
   stack.put = put;
-  if (wants_native) {
-    Walk walk{.stack = &stack, .end = depth};
-    (void)_Unwind_Backtrace(step, &walk);
-  }
+  if (wants_native) walk_native(stack);
   if (wants_python) walk_python(stack, caller);
   if (stack.count == 0) return 0;
   return stack.in->stacks.number(stack.hash, [&](std::uint32_t number) {

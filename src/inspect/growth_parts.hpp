@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "inspect/growth.hpp"
+#include "trace/event.hpp"
+
+namespace emm::inspect {
+
+// What Growth is made of, for a trace in memory and for one that is read in passes.
+
+/// Gathers the ranges of marks.
+class MarkRanges {
+ public:
+  void mark(std::uint32_t at, const std::string& text, const trace::Event& event);
+  /// The iterations that most marks agree on, and what these have in common. Once.
+  std::vector<Iteration> best(std::size_t events, std::string& name);
+
+ private:
+  struct Ranges {
+    std::vector<Iteration> closed;  // by begin and end
+    std::map<std::string, std::uint32_t> open;
+    std::vector<Iteration> instants;  // each to the next
+    std::size_t order = 0;
+  };
+  std::map<std::string, Ranges, std::less<>> kinds_;
+};
+
+inline constexpr std::size_t kPeriodsMin = 3;
+inline constexpr std::size_t kStepAllocsMin = 4;  // fewer that repeat are a loop, not a step
+inline constexpr std::uint32_t kFloors = 10;
+inline constexpr std::uint32_t kFloorEventsMin = 200;  // fewer events than this show no trend
+
+/// Where the sizes that a trace ends with repeat: `sizes` are read from its end.
+struct Repeats {
+  std::size_t period = 0;  ///< In requests; 0 where they do not repeat.
+  std::size_t length = 0;  ///< How many sizes are those of one period before.
+  std::size_t count() const noexcept { return (length + period) / period; }
+};
+/// The least period that reaches over half of all, and thrice at least; over all, where `all`.
+Repeats repeats_of(const std::vector<std::uint64_t>& sizes, bool all = false);
+/// The iterations of `count` steps of a trace of so many events; births[k] is the first event of
+/// the step that is k before the last.
+std::vector<Iteration> steps_of(const std::vector<std::uint32_t>& births, std::size_t events);
+
+/// Measures iterations, as a walk passes their events; they may lie in one another's range.
+class IterationMeasure {
+ public:
+  explicit IterationMeasure(std::vector<Iteration>& iterations);
+  void passed(std::uint32_t event, std::uint64_t bytes, std::uint64_t count);
+
+ private:
+  std::vector<Iteration>& iterations_;
+  std::vector<std::pair<std::uint32_t, std::size_t>> starts_;
+  std::vector<std::size_t> current_;
+  std::size_t next_ = 0;
+};
+
+/// Compares the iterations, once they are measured. REQUIRES: there are some.
+void compare(Growth& growth);
+/// With which iteration the last one is compared.
+constexpr std::size_t base_of(std::size_t iterations) noexcept { return iterations >= 3 ? 1 : 0; }
+
+}  // namespace emm::inspect

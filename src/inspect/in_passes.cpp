@@ -1,0 +1,54 @@
+#include "inspect/in_passes.hpp"
+
+#include <utility>
+
+#include "base/text.hpp"
+#include "inspect/streamed_growth.hpp"
+#include "inspect/streamed_profile.hpp"
+
+namespace emm::inspect {
+namespace {
+
+Status read_alike(const ReadAgain& read, LiveWalk& walk, std::uint32_t events) {
+  if (auto done = read(walk); !done) return done;
+  if (walk.events() == events) return {};
+  return Error{.code = Errc::io_error,
+               .message = walk.trace().source() + ": the file became another while it was read"};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<InPasses>> inspect_in_passes(const std::string& source,
+                                                    const ReadAgain& read,
+                                                    const MapEvent& map_event) {
+  auto out = std::make_unique<InPasses>();
+  ProfileSurvey profile;
+  GrowthSurvey growth;
+  out->walk = std::make_unique<LiveWalk>(source, std::vector<LiveVisitor*>{&profile, &growth});
+  auto& walk = *out->walk;
+  if (auto done = read(walk); !done) {
+    if (walk.needs_memory()) return std::unique_ptr<InPasses>();
+    return done.error();
+  }
+  const auto events = walk.events();
+  out->profile = profile.finish(walk);
+  auto event = map_event(walk.trace(), out->profile, profile.first_refused());
+  if (!event) return event.error();
+  out->map_event = *event;
+
+  ProfileDetails profile_details(profile, out->profile);
+  GrowthDetails growth_details(growth, events);
+  MapVisitor map(*event);
+  LiveWalk second(source, {&profile_details, &growth_details, &map});
+  if (auto done = read_alike(read, second, events); !done) return done.error();
+  profile_details.finish();
+  if (growth_details.needs_another_walk()) {
+    LiveWalk third(source, {&growth_details});
+    if (auto done = read_alike(read, third, events); !done) return done.error();
+  }
+  out->growth = growth_details.finish();
+  out->map = std::move(map.map);
+  return out;
+}
+
+}  // namespace emm::inspect

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/byte_sum.hpp"
+#include "inspect/lifetimes.hpp"
+#include "trace/operation.hpp"
+#include "trace/trace.hpp"
+
+namespace emm::inspect {
+
+/// What one id stands for while it is live: a Lifetime whose end is not known yet, and where its
+/// memory lies. Addresses and bytes granted are 0 where they are not recorded.
+struct LiveMemory {
+  std::uint64_t size = 0, time_ns = 0, address = 0, granted = 0;
+  std::uint32_t birth = kNever;
+  std::uint32_t process = 0;
+  SiteId site{};
+  ThreadId thread{};
+  StreamId stream{};
+  ContextId context{};
+  Lifetime::What what = Lifetime::What::nothing;
+  bool preexisting = false, mapped = false;
+  bool over = false;  ///< It has ended, and only a free of it may come.
+};
+
+class LiveWalk;
+
+/// What looks on as a LiveWalk goes over a trace. For each event what it begins or ends comes
+/// first, as Lifetimes::walk() has it.
+class LiveVisitor {
+ public:
+  virtual ~LiveVisitor() = default;
+  virtual void began(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) = 0;
+  virtual void ended(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) = 0;
+  virtual void passed(const LiveWalk& walk, std::uint32_t event,
+                      const trace::Operation& operation) = 0;
+};
+
+/// Goes over a trace once, as its operations come, and holds only what is live, the call sites, and
+/// the names of threads, streams and contexts.
+///
+/// The operations have to be in the order of their seq, and no free may complete later than it is
+/// asked for: where they are not, reading ends with an error, and needs_memory().
+class LiveWalk final : public trace::OperationSink {
+ public:
+  /// The visitors outlive it.
+  LiveWalk(std::string source, std::vector<LiveVisitor*> visitors);
+
+  Status on_header(const trace::Header& header) override { return trace_.on_header(header); }
+  Status on_operation(const trace::Operation& operation) override;
+  Status finish() override { return trace_.finish(); }
+
+  bool needs_memory() const noexcept { return needs_memory_ || trace_.needs_memory(); }
+  /// What is known of the trace so far; of its events only the one that was passed last.
+  const trace::Trace& trace() const noexcept { return trace_; }
+  trace::Trace& trace() noexcept { return trace_; }
+  const trace::Event& event() const noexcept { return trace_.last_event(); }
+  std::uint32_t events() const noexcept { return events_; }
+  /// What the event that is passed makes or ends.
+  const LiveMemory& operator[](AllocId id) const noexcept { return memory_[index(id)]; }
+  std::uint32_t device(const LiveMemory& memory) const noexcept {
+    return trace_.contexts()[index(memory.context)].device;
+  }
+  /// Calls each(id, memory) for all that is live, in no order.
+  template <class Each>
+  void each_live(const Each& each) const {
+    for (std::size_t i = 1; i < memory_.size(); ++i) {
+      const auto& memory = memory_[i];
+      if (!memory.over && memory.what != Lifetime::What::nothing)
+        each(static_cast<AllocId>(i), memory);
+    }
+  }
+
+ private:
+  void begin(const trace::Operation& operation, const trace::Event& event);
+  void end(LiveMemory& memory);
+  Status add_up(const trace::Event& event, std::uint64_t bytes);
+
+  std::vector<LiveVisitor*> visitors_;
+  trace::Trace trace_;
+  std::vector<LiveMemory> memory_;  // by AllocId
+  std::uint32_t events_ = 0;
+  ByteSum sum_;
+  bool needs_memory_ = false, has_seqs_ = false;
+};
+
+}  // namespace emm::inspect

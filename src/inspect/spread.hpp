@@ -1,0 +1,67 @@
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "inspect/percentiles.hpp"
+
+namespace emm::inspect {
+
+/// The percentiles of numbers that come twice, one by one, and are not kept: the first time says
+/// near which number each percentile is, the second time which number it is. They are those of
+/// percentiles_of(), where no more than kDifferentMost numbers differ by less than 1 in 16,384 near
+/// one of them; else that percentile is too small by as much at most.
+class Spread {
+ public:
+  static constexpr std::size_t kDifferentMost = std::size_t{1} << 20;
+
+  void add(std::uint64_t value) {
+    const auto bucket = bucket_of(value);
+    if (bucket >= counts_.size()) grow(bucket);
+    ++counts_[bucket];
+    ++count_;
+    if (value < min_) min_ = value;
+    if (value > max_) max_ = value;
+  }
+  /// After the first time.
+  void begin_again();
+  void add_again(std::uint64_t value) {
+    if (value < kExact) return;  // its bucket has no other
+    const auto bucket = bucket_of(value);
+    for (auto& rank : ranks_) {
+      if (rank.bucket == bucket) add_near(rank, value);
+    }
+  }
+  /// After the second time.
+  Percentiles percentiles() const;
+
+ private:
+  static constexpr unsigned kDigits = 14;
+  static constexpr std::uint64_t kExact = std::uint64_t{2} << kDigits;
+  struct Rank {
+    std::size_t bucket = 0;
+    std::uint64_t before = 0;  ///< How many numbers of the bucket come before the percentile.
+    std::unordered_map<std::uint64_t, std::uint64_t> near;  ///< Counts of numbers of the bucket.
+    bool too_many = false;
+  };
+
+  static std::size_t bucket_of(std::uint64_t value) noexcept {
+    if (value < kExact) return static_cast<std::size_t>(value);
+    const auto shift = static_cast<unsigned>(std::bit_width(value)) - 1 - kDigits;
+    return (static_cast<std::size_t>(shift) << kDigits) + static_cast<std::size_t>(value >> shift);
+  }
+  static std::uint64_t least_of(std::size_t bucket) noexcept;
+  static void add_near(Rank& rank, std::uint64_t value);
+  static std::uint64_t value_of(const Rank& rank);
+  void grow(std::size_t bucket);
+
+  std::vector<std::uint64_t> counts_;
+  std::uint64_t count_ = 0, min_ = ~std::uint64_t{0}, max_ = 0;
+  std::array<Rank, 3> ranks_;
+};
+
+}  // namespace emm::inspect

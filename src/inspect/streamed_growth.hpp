@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "inspect/growth_parts.hpp"
+#include "inspect/live_walk.hpp"
+
+namespace emm::inspect {
+
+/// Makes the Growth of a trace that is not in memory, by two walks or three. The first looks for
+/// marks, and for sizes that repeat among the last kLastSizes requests: what repeats only in more
+/// than a third of these is not seen. Of more than kStepsMost repeats several are one iteration.
+class GrowthSurvey final : public LiveVisitor {
+ public:
+  static constexpr std::size_t kLastSizes = std::size_t{1} << 20;
+  static constexpr std::size_t kStepsMost = std::size_t{1} << 20;
+
+  /// Of the memory of all devices, or of one. `last_sizes` is for tests.
+  explicit GrowthSurvey(std::optional<std::uint32_t> device = std::nullopt,
+                        std::size_t last_sizes = kLastSizes)
+      : only_(device), last_sizes_(last_sizes) {}
+  void began(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override;
+  void ended(const LiveWalk&, std::uint32_t, const LiveMemory&) override {}
+  void passed(const LiveWalk& walk, std::uint32_t event, const trace::Operation&) override;
+
+ private:
+  friend class GrowthDetails;
+  std::optional<std::uint32_t> only_;
+  std::size_t last_sizes_;
+  MarkRanges marks_;
+  std::vector<std::uint64_t> sizes_;   // a ring
+  std::vector<std::uint32_t> births_;  // the same
+  std::uint64_t requests_ = 0;
+  bool any_ = false;
+};
+
+/// The second walk, and where needs_another_walk() the third.
+class GrowthDetails final : public LiveVisitor {
+ public:
+  /// `events` is how many the survey's walk had.
+  GrowthDetails(GrowthSurvey& survey, std::uint32_t events);
+  void began(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override;
+  void ended(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override;
+  void passed(const LiveWalk& walk, std::uint32_t event, const trace::Operation&) override;
+
+  /// After a walk. True where sizes repeat: how much they take is found by one walk more.
+  bool needs_another_walk();
+  /// After the last walk.
+  Growth finish();
+
+ private:
+  struct Past {
+    std::uint64_t size = 0;
+    SiteId site{};
+    std::uint32_t birth = 0;
+  };
+  bool counts(const LiveWalk& walk, const LiveMemory& memory) const;
+  void note_size(std::uint32_t event, std::uint64_t size);
+  void pass_floor(std::uint32_t event);
+  void begin_measure();
+  void add_grown(const LiveWalk& walk);
+
+  std::optional<std::uint32_t> only_;
+  std::uint32_t events_;
+  Growth out_;
+  std::optional<IterationMeasure> measure_;
+  std::uint64_t bytes_ = 0, count_ = 0;
+  // Steps that may repeat:
+  std::uint64_t requests_ = 0, request_ = 0;
+  std::vector<std::uint64_t> last_period_;
+  std::uint64_t alike_ = 0;  ///< How many sizes in a row are those of one period before.
+  std::size_t at_once_ = 1;  ///< Periods that are one iteration.
+  std::vector<std::uint32_t> firsts_;
+  // Floors:
+  bool floors_ = false, any_;
+  std::uint32_t part_ = kFloors;
+  std::uint64_t part_end_ = 0, least_ = 0, most_since_ = 0;
+  std::vector<Past> over_since_floor_;  ///< What was live at the last floor, and has ended since.
+  HoldingSum grown_;
+};
+
+}  // namespace emm::inspect

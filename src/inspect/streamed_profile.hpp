@@ -1,0 +1,112 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "inspect/extension_members.hpp"
+#include "inspect/level.hpp"
+#include "inspect/live_walk.hpp"
+#include "inspect/profile.hpp"
+#include "inspect/space.hpp"
+#include "inspect/spread.hpp"
+
+namespace emm::inspect {
+
+/// Makes a Profile of a trace that is not in memory, by two walks: this is the first.
+class ProfileSurvey final : public LiveVisitor {
+ public:
+  void began(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override;
+  void ended(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override;
+  void passed(const LiveWalk& walk, std::uint32_t event,
+              const trace::Operation& operation) override;
+
+  /// After the walk: all but the curve and the percentiles. The walk's trace then knows the places
+  /// of the peaks.
+  Profile finish(LiveWalk& walk);
+  std::optional<std::uint32_t> first_refused() const noexcept { return first_refused_; }
+
+ private:
+  friend class ProfileDetails;
+  struct PlacedLevel : Level {
+    trace::Trace::Place place;
+    bool passed(std::uint32_t event, const trace::Event& each) {
+      if (!Level::passed(event)) return false;
+      place = {.line = each.line, .time_ns = each.time_ns};
+      return true;
+    }
+  };
+  struct Past {
+    std::uint64_t size = 0;
+    SiteId site{};
+  };
+
+  Level& thread(ThreadId id);
+  Level& stream(StreamId id);
+  void step(const LiveWalk& walk, const LiveMemory& memory, bool begins);
+  void count(const LiveWalk& walk, const trace::Event& event);
+  void count_row(const LiveWalk& walk, const trace::Event& each, const trace::Operation& operation);
+
+  Profile out_;
+  PlacedLevel live_, host_, reserved_;
+  std::map<std::uint32_t, PlacedLevel> by_device_;
+  std::vector<Level> by_thread_, by_stream_;
+  std::vector<Past> over_since_peak_;  ///< What was live at the peak, and has ended since.
+  std::map<std::uint64_t, SizeClass> classes_;
+  Backing backing_;
+  bool any_backing_ = false;
+  Spread sizes_, lifetime_events_, lifetime_ns_;
+  std::uint64_t last_time_ = 0;
+  trace::Trace::Place first_place_;
+  std::optional<std::uint32_t> first_refused_;
+};
+
+/// The second walk: adds what is left to the Profile.
+class ProfileDetails final : public LiveVisitor {
+ public:
+  ProfileDetails(ProfileSurvey& survey, Profile& profile);
+  void began(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override;
+  void ended(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override;
+  void passed(const LiveWalk& walk, std::uint32_t event,
+              const trace::Operation& operation) override;
+  void finish();
+
+ private:
+  ProfileSurvey& survey_;
+  Profile& profile_;
+  std::uint64_t live_ = 0, most_ = 0;
+  std::size_t part_ = 0;
+  std::uint64_t part_end_ = 0;
+};
+
+/// Device memory as it lies now, after the event that was passed last, as space_after() has it.
+std::optional<Space> space_now(const LiveWalk& walk, std::uint32_t event,
+                               std::optional<std::uint32_t> device = std::nullopt);
+/// What is live now.
+Holding held_now(const LiveWalk& walk, std::optional<std::uint32_t> device = std::nullopt);
+
+/// Makes the map after one event, with what stays of a segment that it ends in part.
+class MapVisitor final : public LiveVisitor {
+ public:
+  explicit MapVisitor(std::optional<std::uint32_t> event) : event_(event) {}
+  void began(const LiveWalk&, std::uint32_t, const LiveMemory&) override {}
+  void ended(const LiveWalk&, std::uint32_t, const LiveMemory&) override {}
+  void passed(const LiveWalk& walk, std::uint32_t event,
+              const trace::Operation& operation) override {
+    if (event_ != event && !(goes_on_ && says_what_stays(operation))) {
+      goes_on_ = false;
+      return;
+    }
+    map = space_now(walk, *event_);
+    goes_on_ = true;
+  }
+  std::optional<Space> map;
+
+ private:
+  std::optional<std::uint32_t> event_;
+  bool goes_on_ = false;
+};
+
+}  // namespace emm::inspect

@@ -1,0 +1,150 @@
+#include "record/room_ahead.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace emm::record {
+namespace {
+
+/// A raw file that a process writes, or has written.
+class GrowingFile {
+ public:
+  explicit GrowingFile(const std::string& path) noexcept
+      : descriptor_(::open(path.c_str(), O_RDWR | O_CLOEXEC)) {
+    if (descriptor_ < 0) return;
+    void* const mapped =
+        mmap(nullptr, kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+    if (mapped != MAP_FAILED) header_ = static_cast<FileHeader*>(mapped);
+    if (header_ != nullptr &&
+        (std::memcmp(header_->magic, kMagic, sizeof kMagic) != 0 || header_->version != kVersion)) {
+      munmap(header_, kHeaderBytes);
+      header_ = nullptr;
+    }
+  }
+  ~GrowingFile() {
+    if (header_ != nullptr) munmap(header_, kHeaderBytes);
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  GrowingFile(const GrowingFile&) = delete;
+  GrowingFile& operator=(const GrowingFile&) = delete;
+
+  /// Keeps one block more ready than the process has taken, so that a short program's file stays
+  /// small.
+  void make_ready(std::uint64_t blocks_most) noexcept {
+    if (header_ == nullptr) return;
+    const auto taken = std::atomic_ref<std::uint64_t>(header_->blocks).load();
+    const auto wanted = std::min<std::uint64_t>(taken + 1, kReadyMost);
+    for (std::uint64_t at = 0; at < wanted; ++at) {
+      const std::atomic_ref<std::uint64_t> ready(header_->ready[at]);
+      if (ready.load() != 0) continue;
+      const std::atomic_ref<std::uint64_t> numbered(header_->numbered);
+      if (blocks_most != 0 && numbered.load() >= blocks_most) return;
+      const auto number = numbered.fetch_add(1);
+      if (blocks_most != 0 && number >= blocks_most) return;
+      if (!write_zeros(kHeaderBytes + number * kBlockBytes)) {
+        munmap(header_, kHeaderBytes);  // the process will meet the reason, and say it
+        header_ = nullptr;
+        return;
+      }
+      ready.store(number + 1, std::memory_order_release);
+    }
+  }
+
+ private:
+  bool write_zeros(std::uint64_t offset) const noexcept {
+    static constexpr std::array<char, kBlockBytes> kZeros{};
+    std::size_t wrote = 0;
+    while (wrote < kZeros.size()) {
+      const auto part = ::pwrite(descriptor_, kZeros.data() + wrote, kZeros.size() - wrote,
+                                 static_cast<off_t>(offset + wrote));
+      if (part <= 0) return false;
+      wrote += static_cast<std::size_t>(part);
+    }
+    return true;
+  }
+
+  int descriptor_;
+  FileHeader* header_ = nullptr;
+};
+
+/// Files by their names, as they appear.
+class Files {
+ public:
+  explicit Files(const std::string& folder) : folder_(folder) {}
+
+  void find_new() {
+    DIR* const folder = opendir(folder_.c_str());
+    if (folder == nullptr) return;
+    while (const auto* entry = readdir(folder)) {
+      const std::string_view name = entry->d_name;
+      constexpr std::size_t kFilesMost = 64;  // those of further processes grow by themselves
+      if (!name.ends_with(".emmraw") || all_.size() == kFilesMost) continue;
+      const auto known = std::find_if(all_.begin(), all_.end(),
+                                      [&](const auto& one) { return one.first == name; });
+      if (known != all_.end()) continue;
+      all_.emplace_back(name, std::make_unique<GrowingFile>(folder_ + "/" + std::string(name)));
+    }
+    closedir(folder);
+  }
+  void make_ready(std::uint64_t blocks_most) const noexcept {
+    for (const auto& [name, file] : all_) file->make_ready(blocks_most);
+  }
+
+ private:
+  std::string folder_;
+  std::vector<std::pair<std::string, std::unique_ptr<GrowingFile>>> all_;
+};
+
+long futex(std::uint32_t& word, int what, std::uint32_t value) noexcept {
+  return syscall(SYS_futex, &word, what, value, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+RoomAhead::RoomAhead(std::string folder, Control& control, Limits limits)
+    : folder_(std::move(folder)),
+      control_(control),
+      blocks_most_(limits.file_bytes == 0
+                       ? 0
+                       : std::max<std::uint64_t>(limits.file_bytes / kBlockBytes, 2)) {
+  sigset_t all, before;  // signals are for the thread that waits for the program
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { work(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+RoomAhead::~RoomAhead() {
+  std::atomic_ref<bool>(ends_).store(true);
+  std::atomic_ref<std::uint32_t>(control_.taken).fetch_add(1);
+  futex(control_.taken, FUTEX_WAKE, 1);
+  thread_.join();
+}
+
+void RoomAhead::work() noexcept {
+  Files files(folder_);
+  const std::atomic_ref<std::uint32_t> taken(control_.taken);
+  while (!std::atomic_ref<bool>(ends_).load()) {
+    const auto seen = taken.load(std::memory_order_acquire);
+    files.find_new();
+    files.make_ready(blocks_most_);
+    futex(control_.taken, FUTEX_WAIT, seen);
+  }
+}
+
+}  // namespace emm::record

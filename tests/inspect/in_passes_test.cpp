@@ -1,0 +1,275 @@
+#include "inspect/in_passes.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.hpp"
+#include "inspect/oom_text.hpp"
+#include "inspect/profile_text.hpp"
+#include "inspect/spread.hpp"
+#include "inspect/streamed_growth.hpp"
+#include "inspect/streamed_ooms.hpp"
+#include "random_recording.hpp"
+#include "recorded.hpp"
+#include "trace/importer.hpp"
+
+namespace emm::inspect {
+namespace {
+
+using Open = std::function<std::unique_ptr<format::ByteSource>()>;
+
+ReadAgain reading(const Open& open) {
+  return [open](trace::OperationSink& sink) -> Status {
+    const auto source = open();
+    auto summary = trace::read(*source, sink);
+    return summary ? Status() : Status(summary.error());
+  };
+}
+
+/// A map of the middle of the trace.
+Result<std::optional<std::uint32_t>> middle(const trace::Trace& trace, const Profile&,
+                                            std::optional<std::uint32_t>) {
+  if (trace.size() == 0) return std::optional<std::uint32_t>();
+  return std::optional(static_cast<std::uint32_t>(trace.size() / 2));
+}
+
+/// The whole answer, or "" where it has to be in memory.
+std::string in_passes(const Open& open) {
+  const auto found = inspect_in_passes("x.jsonl", reading(open), middle);
+  if (!found) return describe(found.error());
+  if (*found == nullptr) return "";
+  const auto& all = **found;
+  return to_json(all.trace(), all.profile, all.growth, all.map, std::nullopt, std::nullopt, {}) +
+         to_text(all.trace(), all.profile, all.growth, {});
+}
+
+std::string from_memory(const Open& open) {
+  Recording recording;
+  recording.set_source("x.jsonl");
+  const auto source = open();
+  if (auto read = trace::read(*source, recording); !read) return describe(read.error());
+  const auto& trace = recording.trace();
+  const Lifetimes lifetimes(trace);
+  if (auto summed = lifetimes.can_be_summed(); !summed) return describe(summed.error());
+  const auto of = profile(recording, lifetimes);
+  std::optional<Space> map;
+  if (trace.size() > 0)
+    map = space_after(recording, lifetimes, static_cast<std::uint32_t>(trace.size() / 2));
+  const auto grown = growth(lifetimes);
+  return to_json(trace, of, grown, map, std::nullopt, std::nullopt, {}) +
+         to_text(trace, of, grown, {});
+}
+
+/// What explain says, of the failures or of a capacity; "" where it has to be in memory.
+std::string explained_in_passes(const Open& open, std::optional<std::uint64_t> capacity) {
+  const auto found = explain_in_passes("x.jsonl", reading(open), capacity, std::nullopt);
+  if (!found) return describe(found.error());
+  if (*found == nullptr) return "";
+  const auto& all = **found;
+  auto out = to_json(all.trace(), all, all.report, 0, all.fit_checks, 10);
+  if (!all.report.all.empty()) out += to_text(all.trace(), all, all.report, 0, {});
+  return out + to_text(all.trace(), all, all.fit_checks, "x.jsonl", {});
+}
+
+std::string explained_from_memory(const Open& open, std::optional<std::uint64_t> capacity) {
+  Recording recording;
+  recording.set_source("x.jsonl");
+  if (auto read = reading(open)(recording); !read) return describe(read.error());
+  const Lifetimes lifetimes(recording.trace());
+  const auto report = find_ooms(recording, lifetimes, capacity);
+  const auto checks = fit_checks(recording, lifetimes, capacity);
+  auto out = to_json(recording, lifetimes, report, 0, checks, 10);
+  if (!report.all.empty()) out += to_text(recording, lifetimes, report, 0, {});
+  return out + to_text(recording, lifetimes, checks, "x.jsonl", {});
+}
+
+Open lines(std::string lines) {
+  auto text = "{\"format\":\"emmctl-trace\",\"version\":\"1.0\"}\n" + lines;
+  return [text = std::move(text)] { return format::ByteSource::memory(text, "x.jsonl"); };
+}
+
+/// Steps of the same sizes, behind `before` requests that are not of any step.
+std::string steps(int count, int before) {
+  std::string text;
+  std::uint64_t id = 0;
+  for (int i = 0; i < before; ++i)
+    text += text::format("{\"op\":\"memalloc\",\"id\":{},\"size\":{}}\n", ++id, 7 + 3 * i);
+  for (int step = 0; step < count; ++step) {
+    const auto first = id + 1;
+    for (int i = 0; i < 6; ++i)
+      text += text::format("{\"op\":\"memalloc\",\"id\":{},\"size\":{}}\n", ++id, 512 << i);
+    for (auto each = first; each < first + 5; ++each)
+      text += text::format("{\"op\":\"free\",\"id\":{}}\n", each);
+  }
+  return text;
+}
+
+TEST(InPasses, SaysOfEveryTraceOfTheRepositoryWhatMemorySays) {
+  std::size_t compared = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(
+           std::filesystem::path(EMM_SOURCE_DIR) / "traces")) {
+    const auto path = entry.path().string();
+    const bool is_trace = path.find(".json") != path.npos && !path.ends_with("schema.json");
+    if (!entry.is_regular_file() || !is_trace) continue;
+    SCOPED_TRACE(path);
+    const Open open = [&] {
+      auto source = format::ByteSource::open(path);
+      EMM_ASSERT(source.has_value());
+      return *std::move(source);
+    };
+
+    const auto found = in_passes(open);
+
+    if (found.empty()) continue;
+    EXPECT_EQ(found, from_memory(open));
+    EXPECT_EQ(explained_in_passes(open, std::nullopt), explained_from_memory(open, std::nullopt));
+    const auto with_capacity = explained_in_passes(open, 3000);
+    if (!with_capacity.empty()) {
+      EXPECT_EQ(with_capacity, explained_from_memory(open, 3000));
+    }
+    ++compared;
+  }
+  EXPECT_GE(compared, 25u);
+}
+
+TEST(InPasses, SaysOfRandomRecordingsWhatMemorySays) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const auto random = random_recording(seed, 100 + 20 * seed);
+    std::string kept;
+    std::size_t at = 0, event = 0;
+    while (at < random.lines.size()) {
+      const auto end = random.lines.find('\n', at) + 1;
+      const auto line = random.lines.substr(at, end - at);
+      at = end;
+      const bool defines = line.find("\"define\"") != line.npos;
+      if (!defines && random.operations[event++].what == Written::What::completed) continue;
+      kept += line;
+    }
+    const auto open = lines(kept);
+
+    EXPECT_EQ(in_passes(open), from_memory(open));
+    EXPECT_EQ(explained_in_passes(open, std::nullopt), explained_from_memory(open, std::nullopt));
+  }
+}
+
+TEST(InPasses, ACapacityIsJudgedAsInMemoryWhereThereIsOneStream) {
+  const auto open = lines(steps(10, 20));
+  for (const std::uint64_t capacity : {0u, 100u, 2000u, 200'000u, 100'000'000u}) {
+    SCOPED_TRACE(capacity);
+    EXPECT_EQ(explained_in_passes(open, capacity), explained_from_memory(open, capacity));
+  }
+}
+
+TEST(InPasses, WhatSeveralStreamsNeedIsOnlyKnownInMemory) {
+  const auto open = lines(R"({"op":"memalloc","id":1,"size":512,"stream":1}
+{"op":"memalloc","id":2,"size":512,"stream":2}
+)");
+
+  EXPECT_EQ(explained_in_passes(open, 600), "");
+  EXPECT_EQ(explained_in_passes(open, std::nullopt), explained_from_memory(open, std::nullopt));
+}
+
+TEST(InPasses, ATraceWhoseFreesCompleteLaterHasToBeInMemory) {
+  const auto found = in_passes(lines(R"({"op":"memalloc","id":1,"size":512}
+{"op":"free","id":1}
+{"op":"free","id":1,"layer":"backing"}
+)"));
+
+  EXPECT_EQ(found, "");
+}
+
+TEST(InPasses, ATraceThatIsNotInOrderHasToBeInMemory) {
+  const auto found = in_passes(lines(R"({"op":"free","id":1,"seq":2}
+{"op":"memalloc","id":1,"size":512,"seq":1}
+)"));
+
+  EXPECT_EQ(found, "");
+}
+
+TEST(InPasses, SizesThatNoSumHoldsAreRefusedAsInMemory) {
+  const auto open = lines(R"({"op":"memalloc","id":1,"size":"18446744073709551615"}
+{"op":"free","id":1}
+{"op":"memalloc","id":2,"size":"18446744073709551615"}
+)");
+
+  EXPECT_EQ(in_passes(open), from_memory(open));
+  EXPECT_NE(in_passes(open).find("2^64 bytes or more"), std::string::npos) << in_passes(open);
+}
+
+TEST(InPasses, MarksAreIterationsAsInMemory) {
+  std::string text;
+  std::uint64_t id = 0;
+  for (int step = 0; step < 7; ++step) {
+    text += text::format("{\"op\":\"mark\",\"text\":\"step {}\",\"phase\":\"begin\"}\n", step);
+    for (int i = 0; i < 5; ++i)
+      text += text::format("{\"op\":\"memalloc\",\"id\":{},\"size\":{}}\n", ++id, 512 * (i + step));
+    for (int i = 0; i < 4; ++i) text += text::format("{\"op\":\"free\",\"id\":{}}\n", id - i);
+    text += text::format("{\"op\":\"mark\",\"text\":\"step {}\",\"phase\":\"end\"}\n", step);
+  }
+  const auto open = lines(text);
+
+  EXPECT_EQ(in_passes(open), from_memory(open));
+  EXPECT_NE(from_memory(open).find("\"by\":\"marks\""), std::string::npos);
+}
+
+Growth streamed_growth(const Open& open, std::size_t last_sizes) {
+  GrowthSurvey survey(std::nullopt, last_sizes);
+  LiveWalk first("x.jsonl", {&survey});
+  EXPECT_TRUE(reading(open)(first));
+  GrowthDetails details(survey, first.events());
+  LiveWalk second("x.jsonl", {&details});
+  EXPECT_TRUE(reading(open)(second));
+  if (details.needs_another_walk()) {
+    LiveWalk third("x.jsonl", {&details});
+    EXPECT_TRUE(reading(open)(third));
+  }
+  return details.finish();
+}
+
+void expect_same(const Growth& found, const Growth& expected) {
+  EXPECT_EQ(found.source, expected.source);
+  EXPECT_EQ(found.iterations, expected.iterations);
+  EXPECT_EQ(found.base, expected.base);
+  EXPECT_EQ(found.bytes, expected.bytes);
+  EXPECT_EQ(found.steady, expected.steady);
+  EXPECT_EQ(found.by_site, expected.by_site);
+  EXPECT_EQ(found.by_size, expected.by_size);
+}
+
+TEST(InPasses, StepsAreFoundThatReachFurtherBackThanTheSizesThatAreKept) {
+  for (const int before : {0, 40, 100, 200, 400}) {
+    SCOPED_TRACE(before);
+    const auto open = lines(steps(40, before));
+    Recording recording;
+    ASSERT_TRUE(reading(open)(recording));
+    const Lifetimes lifetimes(recording.trace());
+
+    for (const std::size_t kept : {20u, 64u, 100u, 10000u}) {
+      SCOPED_TRACE(kept);
+      expect_same(streamed_growth(open, kept), growth(lifetimes));
+    }
+  }
+}
+
+TEST(Spread, HasThePercentilesOfTheNumbers) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    Prng random(seed);
+    std::vector<std::uint64_t> values(1 + random.below(3000));
+    for (auto& value : values) value = random.next() >> random.below(64);
+    Spread spread;
+    for (const auto value : values) spread.add(value);
+    spread.begin_again();
+    for (const auto value : values) spread.add_again(value);
+
+    EXPECT_EQ(spread.percentiles(), percentiles_of(values)) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace emm::inspect
