@@ -184,9 +184,10 @@ class PoolManager final : public HostOnlyManager {
       ++refused_;
       return pool::full();
     }
+    const auto releases = releases_.load();
     auto made = arena.allocate(size, keeps_idle());
     if (!made && pool::is_out_of_memory(made.error()))
-      made = climb_reclaim_ladder(arena, size, std::move(made));
+      made = climb_reclaim_ladder(arena, size, std::move(made), releases);
     if (!made && pool::is_out_of_memory(made.error())) ++refused_;
     tell_failures();
     if (!made) return std::move(made).error();
@@ -197,7 +198,8 @@ class PoolManager final : public HostOnlyManager {
   // can serve, in the order of what they cost others. After each rung that has made room the arena
   // is asked again. Nobody asks where nothing has changed: the driver may take long to refuse.
   struct Climb {
-    const Arena& arena;  ///< Has refused the request.
+    const Arena& arena;      ///< Has refused the request.
+    std::uint64_t releases;  ///< releases_ before the arena was asked.
     std::unique_lock<std::mutex> making_room;
     bool has_retried = false;
   };
@@ -213,9 +215,12 @@ class PoolManager final : public HostOnlyManager {
              {&PoolManager::release_all_arenas, 9}}};
   }
   Result<Arena::Allocation> climb_reclaim_ladder(Arena& arena, std::uint64_t size,
-                                                 Result<Arena::Allocation> refused) {
+                                                 Result<Arena::Allocation> refused,
+                                                 std::uint64_t releases_before) {
     if (size > backing_.device()) return refused;
-    Climb climb{.arena = arena, .making_room = std::unique_lock(making_room_, std::defer_lock)};
+    Climb climb{.arena = arena,
+                .releases = releases_before,
+                .making_room = std::unique_lock(making_room_, std::defer_lock)};
     auto made = std::move(refused);
     for (const auto& rung : reclaim_ladder()) {
       for (int tries = 0; tries < rung.tries; ++tries) {
@@ -230,9 +235,11 @@ class PoolManager final : public HostOnlyManager {
   }
   // One thread climbs at a time: two would each release what the other has just been given.
   Result<bool> let_another_thread_make_room(Climb& climb) {
-    if (climb.making_room.try_lock()) return false;
-    climb.making_room.lock();
-    return true;
+    if (!climb.making_room.try_lock()) {
+      climb.making_room.lock();
+      return true;
+    }
+    return releases_.load() != climb.releases;
   }
   Result<bool> flush_host_frees_and_release_other_arenas(Climb& climb) {
     const bool had_pending = deallocations().size() > 0;
@@ -240,7 +247,12 @@ class PoolManager final : public HostOnlyManager {
     if (!flushed && profile() == Profile::numba) return std::move(flushed).error();  // DEV-7
     return release_idle_for(climb, &climb.arena) || had_pending;
   }
-  Result<bool> release_all_arenas(Climb& climb) { return release_idle_for(climb, nullptr); }
+  // The arenas are looked at one after the other. What one frees once it has been looked at, while
+  // a later one uses what it had free, is found by another look.
+  Result<bool> release_all_arenas(Climb& climb) {
+    const auto frees = arenas_.frees_ever();
+    return release_idle_for(climb, nullptr) || arenas_.frees_ever() != frees;
+  }
   bool release_idle_for(Climb& climb, const Arena* but) {
     const auto spans = backing_.spans_released();
     const auto ranges = backing_.ranges_freed();
@@ -282,6 +294,7 @@ class PoolManager final : public HostOnlyManager {
     arenas_.for_each([&](Arena& arena) {
       if (&arena != but) arena.release_idle(keep, wait);
     });
+    ++releases_;
     return tell_failures();
   }
   std::vector<Error> tell_failures() noexcept {
@@ -322,6 +335,7 @@ class PoolManager final : public HostOnlyManager {
   std::mutex deferring_;
   std::atomic<std::size_t> deferrals_{0};
   std::atomic<bool> reset_waits_{false};
+  std::atomic<std::uint64_t> releases_{0};  ///< How often idle memory was looked for, ever.
   std::atomic<std::uint64_t> retries_{0};
   std::atomic<std::uint64_t> refused_{0};
   DeferCleanup host_deferred_;

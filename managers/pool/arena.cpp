@@ -176,6 +176,12 @@ void Arena::free_slowly(std::uint64_t cookie, StreamHandle stream) noexcept {
   }
 }
 
+std::uint64_t Arena::frees_ever() noexcept {
+  const std::lock_guard lock(lock_);
+  make_all_remote_frees();
+  return counts_.allocations_ever() - counts_.allocations();
+}
+
 void Arena::make_own_free(std::uint64_t cookie) noexcept { make_free({.cookie = cookie}); }
 
 void Arena::make_all_remote_frees() noexcept {

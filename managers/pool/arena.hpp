@@ -88,6 +88,8 @@ class Arena {
     blocks_.free(block);
     if (counts_.allocations() == 0 && spans_.active_count() > 1) begin_generation();
   }
+  /// How many allocations have ended, ever, those in the remote-free queue among them.
+  std::uint64_t frees_ever() noexcept;
   /// Ends all allocations: what is freed later is refused.
   void end_all() noexcept;
 

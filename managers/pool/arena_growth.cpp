@@ -137,7 +137,7 @@ void Arena::release_small_slabs(std::uint64_t bytes, std::uint64_t wanted) {
 
 void Arena::release_idle(std::uint64_t keep, bool wait) {
   const std::lock_guard lock(lock_);
-  make_remote_frees();
+  make_all_remote_frees();
   release_idle_spans(keep, wait);
   // Streams may come without end, and addresses do not.
   if (wait && !spans_.addresses().any_is_abandoned() && spans_.is_empty())

@@ -32,6 +32,12 @@ Arena* Arenas::at(std::size_t index) const {
   return index < arenas_.size() ? arenas_[index].get() : nullptr;
 }
 
+std::uint64_t Arenas::frees_ever() noexcept {
+  std::uint64_t sum = 0;
+  for_each([&](Arena& arena) { sum += arena.frees_ever(); });
+  return sum;
+}
+
 namespace {
 
 /// The locks of all arenas, as far as none had to be waited for.

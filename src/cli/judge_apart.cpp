@@ -127,7 +127,8 @@ Verdict Apart::judge(const conformance::Clause& clause) {
   if (hung_ >= kMostHangs)
     return {.words = text::format("not asked: the manager hung in {} clauses", hung_)};
   const auto deadline = hung_ == 0 ? deadline_ : std::max(deadline_ / kSooner, kLeast);
-  const auto end = plugin::run_in_child(deadline, [&] {
+  const plugin::ChildOptions options{.deadline = deadline, .deadline_is_for_a_step = true};
+  const auto end = plugin::run_in_child(options, [&](const std::atomic<bool>&) {
     Ready ready;
     if (auto made = make_ready(manager_, subject_, ready); !made)
       return Verdict{.words = describe(made.error())}.to_bytes();

@@ -27,7 +27,7 @@ class Apart {
   /// is why nothing can be judged; empty: it can.
   Result<std::string> look() const;
 
-  /// A crash, an exit, a damaged heap and a clause that takes longer than the deadline break the
+  /// A crash, an exit, a damaged heap and a clause that gets no further for the deadline break the
   /// rule of abi/harmless; the failure says what happened, with what the child last wrote. A hang
   /// costs the deadline once: the next may take a tenth of it, and after three nothing is asked.
   conformance::Verdict judge(const conformance::Clause& clause);

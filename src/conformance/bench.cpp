@@ -319,6 +319,17 @@ std::string Bench::why_wrongly_refused(std::uint64_t size, StreamHandle stream) 
   return text::format("refused, while the device has {} bytes free", info->free);
 }
 
+std::string Bench::answers_of(Errc code) {
+  constexpr std::int32_t kLastNative = 999;  // CUDA_ERROR_UNKNOWN
+  std::string answers;
+  for (std::int32_t native = 1; native < kLastNative; ++native) {
+    if (meaning_of(native) != code || code == Errc::driver_error) continue;
+    if (!answers.empty()) answers += " or ";
+    answers += text::format("{} ({})", native_name(native), native);
+  }
+  return answers.empty() ? describe(Error{.code = code}) : answers;
+}
+
 bool Bench::gives(const Result<BenchMemory>& made, std::uint64_t size, StreamHandle stream) {
   if (made) return true;
   if (made.error().code == Errc::not_supported) {

@@ -212,14 +212,16 @@ class Bench {
     if (result) return expect(true, done, {}, {});
     return expect(false, done, describe(result.error()), "success");
   }
+  /// An error of that kind; a failure names the codes that would have done.
   template <class T>
   bool expect_error(std::string_view done, const Result<T>& result, Errc code,
                     std::string_view words = {}) {
-    if (result) return expect(false, done, "success", words.empty() ? "an error" : words);
-    const auto said = describe(result.error());
-    const auto fits = result.error().code == code && said.find(words) != std::string::npos;
-    return expect(fits, done, said, words.empty() ? "another error" : words);
+    const auto said = result ? "success" : describe(result.error());
+    const auto fits =
+        !result && result.error().code == code && said.find(words) != std::string::npos;
+    return expect(fits, done, said, words.empty() ? answers_of(code) : std::string(words));
   }
+  static std::string answers_of(Errc code);
   /// Expects these driver calls, queries included, since watch().forget().
   bool expect_calls(std::string_view done, std::initializer_list<Call> expected);
   /// Counts the frees of any kind since then.

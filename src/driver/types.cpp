@@ -23,7 +23,11 @@ constexpr std::array<CallInfo, kCallCount> kCalls{{
 #include "driver/calls.def"
 }};
 
-Errc meaning(std::int32_t native) noexcept {
+}  // namespace
+
+const CallInfo& call_info(Call call) noexcept { return kCalls[static_cast<std::size_t>(call)]; }
+
+Errc meaning_of(std::int32_t native) noexcept {
   switch (native) {
     case 1:
       return Errc::invalid_value;
@@ -51,12 +55,8 @@ Errc meaning(std::int32_t native) noexcept {
   }
 }
 
-}  // namespace
-
-const CallInfo& call_info(Call call) noexcept { return kCalls[static_cast<std::size_t>(call)]; }
-
 Error driver_error(Call call, std::int32_t native) noexcept {
-  return Error{.code = meaning(native), .native = native, .call = call_info(call).cuda_name};
+  return Error{.code = meaning_of(native), .native = native, .call = call_info(call).cuda_name};
 }
 
 }  // namespace emm

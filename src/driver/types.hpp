@@ -151,6 +151,9 @@ struct CallInfo {
 };
 const CallInfo& call_info(Call call) noexcept;
 
+/// What kind of failure a CUresult is; driver_error where it has no kind of its own.
+Errc meaning_of(std::int32_t native) noexcept;
+
 /// The error of a driver call: CUresult `native`, by its meaning.
 Error driver_error(Call call, std::int32_t native) noexcept;
 

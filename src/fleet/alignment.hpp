@@ -15,10 +15,9 @@ struct Alignment {
   std::uint64_t matched = 0;
 };
 
-/// Matches equal keys in order, across insertions on either side: after a difference both go on
-/// where the next few keys are the same with least left out. What is left over is matched with its
-/// like nearby, as threads ask in another order in each run. O(n) where differences are few or
-/// short.
+/// Matches equal keys in order, with the fewest left out where these are some thousand at most; of
+/// series that differ more, both go on after a difference where the next few keys are the same.
+/// What is left over is matched with its like nearby, as threads ask in another order in each run.
 Alignment align(std::span<const std::uint64_t> a, std::span<const std::uint64_t> b);
 
 }  // namespace emm::fleet

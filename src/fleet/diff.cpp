@@ -87,15 +87,18 @@ struct Stretch {
 /// The one that holds nearly all of what was not matched, if it is long.
 Stretch stretch_of(const std::vector<std::uint32_t>& matches) {
   constexpr std::size_t kLeast = 64, kBetween = 2;  // strays in it that were matched
-  Stretch best, current;
+  Stretch best, current, whole;
   std::size_t unmatched = 0;
   for (std::size_t i = 0; i < matches.size(); ++i) {
     if (matches[i] != kUnmatched) continue;
-    ++unmatched;
+    if (++unmatched == 1) whole.begin = i;
+    whole.end = i + 1;
     if (current.end == 0 || i > current.end + kBetween) current.begin = i;
     current.end = i + 1;
     if (current.end - current.begin > best.end - best.begin) best = current;
   }
+  // A warm-up has some requests that the first step makes too.
+  if (unmatched >= kLeast && unmatched * 4 >= (whole.end - whole.begin) * 3) return whole;
   const auto length = best.end - best.begin;
   return length >= kLeast && length * 10 >= unmatched * 9 ? best : Stretch();
 }
@@ -262,7 +265,10 @@ Diff diff(Run first, Run second) {
   out.by_site = has_sites(a) && has_sites(b);
   const auto alignment = matched(a, b, out.by_site);
   out.matched = alignment.matched;
-  const auto gone = stretch_of(alignment.of_a), come = stretch_of(alignment.of_b);
+  const auto shorter = std::min(a.allocations.size(), b.allocations.size());
+  const bool alike = alignment.matched * 2 >= shorter;  // else they are other programs
+  const auto gone = alike ? stretch_of(alignment.of_a) : Stretch();
+  const auto come = alike ? stretch_of(alignment.of_b) : Stretch();
   const auto group = [&](const Allocation& each) -> Group {
     return out.by_site && each.site != 0 ? kIsSite | each.site : each.size;
   };
@@ -369,7 +375,8 @@ Diff diff(Run first, Run second) {
                     .since = account.since_longer});
     }
   }
-  const auto add_stretch = [&](Change change, const Run& run, const Stretch& stretch) {
+  const auto add_stretch = [&](Change change, const Run& run, const Stretch& stretch,
+                               const std::vector<std::uint32_t>& matches) {
     if (stretch.end == 0) return;
     const auto& first = run.allocations[stretch.begin];
     const auto& last = run.allocations[stretch.end - 1];
@@ -378,12 +385,14 @@ Diff diff(Run first, Run second) {
                   .bytes = at_peak ? signed_of(b.peak_live) - signed_of(a.peak_live) : 0,
                   .sites = {},
                   .since = first.birth,
-                  .count = stretch.end - stretch.begin,
+                  .count = static_cast<std::uint64_t>(std::count(
+                      matches.begin() + static_cast<std::ptrdiff_t>(stretch.begin),
+                      matches.begin() + static_cast<std::ptrdiff_t>(stretch.end), kUnmatched)),
                   .until = last.birth,
                   .at_end = stretch.end == run.allocations.size()});
   };
-  add_stretch(Change::inserted, b, come);
-  add_stretch(Change::removed, a, gone);
+  add_stretch(Change::inserted, b, come, alignment.of_b);
+  add_stretch(Change::removed, a, gone, alignment.of_a);
   out.findings = findings.take();
 
   std::map<Group, AtPeaks> at_peaks;

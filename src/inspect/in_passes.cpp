@@ -5,6 +5,7 @@
 #include "base/text.hpp"
 #include "inspect/streamed_growth.hpp"
 #include "inspect/streamed_profile.hpp"
+#include "trace/compact/near.hpp"
 
 namespace emm::inspect {
 namespace {
@@ -48,6 +49,37 @@ Result<std::unique_ptr<InPasses>> inspect_in_passes(const std::string& source,
   }
   out->growth = growth_details.finish();
   out->map = std::move(map.map);
+  return out;
+}
+
+Result<std::unique_ptr<Moment>> look_at(const std::string& path, std::uint32_t event,
+                                        const ReadAgain& read) {
+  auto out = std::make_unique<Moment>();
+  out->event = event;
+  MapVisitor visitor(event, true);
+  const auto begin = [&] {
+    out->walk = std::make_unique<LiveWalk>(path, std::vector<LiveVisitor*>{&visitor});
+  };
+  begin();
+  out->walk->begin_in_the_middle();
+  auto near = trace::read_compact_near(
+      path, event, *out->walk,
+      [&](std::uint64_t at) { out->walk->go_on_at(static_cast<std::uint32_t>(at)); },
+      [&] { return out->walk->events() > event && !visitor.goes_on(); });
+  // What is damaged here is named by whoever reads all of it.
+  if (!near || !*near) {
+    begin();
+    if (auto done = read(*out->walk); !done) {
+      if (out->walk->needs_memory()) return std::unique_ptr<Moment>();
+      return done.error();
+    }
+  }
+  if (event >= out->walk->events()) {
+    return fail(Errc::usage, "{}: there is no event {}: expected one below {}", path, event,
+                out->walk->events());
+  }
+  out->held = std::move(visitor.held);
+  out->map = std::move(visitor.map);
   return out;
 }
 

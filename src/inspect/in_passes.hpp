@@ -40,4 +40,18 @@ Result<std::unique_ptr<InPasses>> inspect_in_passes(const std::string& source,
                                                     const ReadAgain& read,
                                                     const MapEvent& map_event);
 
+/// What is live after one event of a trace, and where it lies.
+struct Moment {
+  std::unique_ptr<LiveWalk> walk;
+  std::uint32_t event = 0;
+  Holding held;
+  std::optional<Space> map;
+};
+
+/// Looks at one event. Of a whole compact file at `path` that is long it reads a part, by its
+/// index; of another file all, by `read`. Null where the trace has to be in memory, and an error
+/// where it has no such event.
+Result<std::unique_ptr<Moment>> look_at(const std::string& path, std::uint32_t event,
+                                        const ReadAgain& read);
+
 }  // namespace emm::inspect

@@ -20,6 +20,10 @@ LiveWalk::LiveWalk(std::string source, std::vector<LiveVisitor*> visitors)
   trace_.keep_window(0);
 }
 
+void LiveWalk::begin_in_the_middle() {
+  trace_.set_fault_handler([](std::uint32_t, const Error&) {});
+}
+
 Status LiveWalk::on_operation(const trace::Operation& operation) {
   has_seqs_ = has_seqs_ || operation.has(Member::seq);
   if (auto taken = trace_.on_operation(operation); !taken) {

@@ -54,6 +54,11 @@ class LiveWalk final : public trace::OperationSink {
   Status on_operation(const trace::Operation& operation) override;
   Status finish() override { return trace_.finish(); }
 
+  /// Before the header: first come only the operations that made what is live, and what names
+  /// memory that is not known is no fault. Then go_on_at() says which event comes next.
+  void begin_in_the_middle();
+  void go_on_at(std::uint32_t event) noexcept { events_ = event; }
+
   bool needs_memory() const noexcept { return needs_memory_ || trace_.needs_memory(); }
   /// What is known of the trace so far; of its events only the one that was passed last.
   const trace::Trace& trace() const noexcept { return trace_; }

@@ -325,6 +325,15 @@ std::string to_text(const trace::Trace& trace, const Profile& profile, const Gro
   return out + growth_text(trace, growth, shown);
 }
 
+std::string to_text(const trace::Trace& trace, std::uint32_t event, const Holding& held,
+                    const Shown& shown) {
+  return wrapped(text::format("{} after event {}: {} are live in {}", shown_as(trace.source()),
+                              grouped(event), bytes_in_full(held.bytes),
+                              counted(held.count, "allocation")),
+                 kProfileWidth) +
+         holding("Live then", trace, held, shown);
+}
+
 /// What the regions have that are not shown.
 static std::string rest_of(const Space& map, std::size_t limit) {
   auto used = map.used + map.pending, free = map.free;

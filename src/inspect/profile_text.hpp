@@ -18,6 +18,9 @@ namespace emm::inspect {
 std::string to_text(const trace::Trace& trace, const Profile& profile, const Growth& growth,
                     const Shown& shown);
 std::string to_text(const trace::Trace& trace, const Space& map, const Shown& shown);
+/// What is live after one event, without its map.
+std::string to_text(const trace::Trace& trace, std::uint32_t event, const Holding& held,
+                    const Shown& shown);
 
 /// "emmctl.inspect/2": all of it, and the map, the needs and the gap where there are any; lists no
 /// longer than `shown.top`.

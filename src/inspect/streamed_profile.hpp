@@ -87,10 +87,13 @@ std::optional<Space> space_now(const LiveWalk& walk, std::uint32_t event,
 /// What is live now.
 Holding held_now(const LiveWalk& walk, std::optional<std::uint32_t> device = std::nullopt);
 
-/// Makes the map after one event, with what stays of a segment that it ends in part.
+/// What is live after one event, and where it lies, with what stays of a segment that the event
+/// ends in part.
 class MapVisitor final : public LiveVisitor {
  public:
-  explicit MapVisitor(std::optional<std::uint32_t> event) : event_(event) {}
+  /// Of nothing where there is no event; `holds` asks for what is live beside the map.
+  explicit MapVisitor(std::optional<std::uint32_t> event, bool holds = false)
+      : event_(event), holds_(holds) {}
   void began(const LiveWalk&, std::uint32_t, const LiveMemory&) override {}
   void ended(const LiveWalk&, std::uint32_t, const LiveMemory&) override {}
   void passed(const LiveWalk& walk, std::uint32_t event,
@@ -100,13 +103,17 @@ class MapVisitor final : public LiveVisitor {
       return;
     }
     map = space_now(walk, *event_);
+    if (holds_) held = held_now(walk);
     goes_on_ = true;
   }
+  /// The event that comes next may say what stays.
+  bool goes_on() const noexcept { return goes_on_; }
   std::optional<Space> map;
+  Holding held;
 
  private:
   std::optional<std::uint32_t> event_;
-  bool goes_on_ = false;
+  bool holds_, goes_on_ = false;
 };
 
 }  // namespace emm::inspect

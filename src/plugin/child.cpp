@@ -179,10 +179,40 @@ bool look_around(const ChildOptions& options, std::vector<pid_t>& ours) {
   return ends;
 }
 
+/// When a child is taken for hung.
+class Patience {
+ public:
+  Patience(const ChildOptions& options, const CallMarks& marks)
+      : options_(options), marks_(marks), end_(last_look_ + options.deadline) {}
+
+  /// Answers the milliseconds that are left, as poll takes them.
+  int rest() {
+    constexpr int kStepsMost = 10, kLooks = 10;  // in all; in one deadline
+    if (!options_.deadline_is_for_a_step) return left(end_);
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_look_ >= options_.deadline / kLooks) {
+      last_look_ = now;
+      if (const auto progress = marks_.progress(); progress != seen_) {
+        seen_ = progress;
+        end_ = std::min(now + options_.deadline, begun_ + kStepsMost * options_.deadline);
+      }
+    }
+    return left(end_);
+  }
+
+ private:
+  const ChildOptions& options_;
+  const CallMarks& marks_;
+  const Deadline begun_ = std::chrono::steady_clock::now();
+  Deadline last_look_ = begun_;
+  Deadline end_;
+  std::uint64_t seen_ = 0;
+};
+
 Ended wait_for(pid_t pid, Shared& shared, const ChildOptions& options, std::vector<pid_t>& ours) {
   constexpr int kTickMs = 5;
   using Kind = ChildEnd::Kind;
-  const auto end_of_all = std::chrono::steady_clock::now() + options.deadline;
+  Patience patience(options, shared.marks);
   const Descriptor child(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   Watch watch(shared.marks);
   Deadline interrupted_at{};
@@ -191,11 +221,11 @@ Ended wait_for(pid_t pid, Shared& shared, const ChildOptions& options, std::vect
     // The child's end wakes poll. On a system without such descriptors poll only waits.
     pollfd poller{.fd = child.get(), .events = POLLIN, .revents = 0};
     const int tick = child.get() >= 0 ? kTickMs : 1;
-    poll(&poller, 1, options.deadline.count() != 0 ? std::min(left(end_of_all), tick) : tick);
+    poll(&poller, 1, options.deadline.count() != 0 ? std::min(patience.rest(), tick) : tick);
     int status = 0;
     if (waitpid(pid, &status, WNOHANG) == pid) return {.status = status};
     if (options.look && look_around(options, ours)) return {.status = {}, .why = Kind::interrupted};
-    if (options.deadline.count() != 0 && left(end_of_all) == 0) return {};
+    if (options.deadline.count() != 0 && patience.rest() == 0) return {};
     if (options.interrupted != nullptr && options.interrupted->load() &&
         !shared.interrupted.exchange(true)) {
       interrupted_at = std::chrono::steady_clock::now();

@@ -43,6 +43,10 @@ std::string describe(const ChildEnd& end, std::chrono::milliseconds deadline);
 /// How long a child may work, and what it is told meanwhile.
 struct ChildOptions {
   std::chrono::milliseconds deadline{0};  ///< For all its work; 0: there is none.
+  /// The deadline is for each step instead: it begins anew while calls of a foreign manager begin
+  /// or return, or operations are marked, and all may take ten times as long. A slow machine is no
+  /// hang then.
+  bool deadline_is_for_a_step = false;
   /// For each call of a foreign manager, and for what the child does after its answer or after it
   /// was told to stop; 0: there is none.
   std::chrono::milliseconds call_deadline{0};

@@ -79,13 +79,21 @@ RunningCall::~RunningCall() {
 
 bool RunningCall::here() noexcept { return thread_mark().slot != nullptr; }
 
+std::uint64_t CallMarks::progress() const noexcept {
+  auto sum = operations.load(std::memory_order_relaxed);
+  for (const auto& mark : threads) sum += mark.changes.load(std::memory_order_relaxed);
+  return sum;
+}
+
 void mark_calls_in(CallMarks& to) noexcept {
   marks.store(&to);
   thread_mark().move();
 }
 
 void mark_operation(std::string_view words) noexcept {
-  auto& to = marks.load(std::memory_order_relaxed)->operation;
+  auto& all = *marks.load(std::memory_order_relaxed);
+  all.operations.fetch_add(1, std::memory_order_relaxed);
+  auto& to = all.operation;
   const auto length = std::min(words.size(), to.size() - 1);
   std::memcpy(to.data(), words.data(), length);
   to[length] = '\0';

@@ -44,8 +44,12 @@ struct CallMarks {
   static constexpr std::size_t kThreads = 1280;  ///< More share the last mark.
   static constexpr std::size_t kLength = 120;
   std::array<CallMark, kThreads> threads{};
-  std::atomic<const char*> last{nullptr};  ///< The slot of the call that began last.
-  std::array<char, kLength> operation{};   ///< What was being done, as mark_operation() was told.
+  std::atomic<const char*> last{nullptr};    ///< The slot of the call that began last.
+  std::array<char, kLength> operation{};     ///< What was being done, as mark_operation() was told.
+  std::atomic<std::uint64_t> operations{0};  ///< How often it was told.
+
+  /// What grows while the process gets on with its work: calls that begin or return, operations.
+  std::uint64_t progress() const noexcept;
 };
 /// Moves the marks of this process into `marks`, which outlives every call from then on. To be
 /// called before the first call of a slot.

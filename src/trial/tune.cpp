@@ -131,8 +131,8 @@ Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options,
                           .hint = trace.least_capacity(),
                           .progress = {}});
   if (!found) return found.error();
-  if (const auto capacity = found->answer.capacity)
-    tuned.fit = {.is_exact = true, .low = *capacity, .likely = *capacity, .high = *capacity};
+  if (const auto fits = found->answer.capacity)
+    tuned.fit = {.is_exact = true, .low = *fits, .likely = *fits, .high = *fits};
   tuned.interrupted = found->interrupted;
   return tuned;
 }

@@ -16,6 +16,7 @@ namespace {
 struct Training {
   unsigned layers = 6, steps = 8;
   std::uint64_t batch = 4;
+  unsigned warm_up = 0;  ///< Steps of a quarter of the batch before the others.
   bool leaks = false, forgets = false, jitters = false;
   bool backward = false;  ///< Gradients, which threads without a call site ask for.
   unsigned moved_by = 0;  ///< lines of the source
@@ -44,7 +45,9 @@ struct Training {
       out += text::format("{\"op\":\"free\",\"id\":{}}\n", which);
     };
     for (unsigned i = 0; i < layers; ++i) alloc(4096, "model.py", 10, "__init__");
-    for (unsigned step = 0; step < steps; ++step) {
+    const auto whole = this->batch;
+    for (unsigned step = 0; step < warm_up + steps; ++step) {
+      const auto batch = step < warm_up ? whole / 4 : whole;
       std::vector<unsigned> live{alloc(batch * 512, "data.py", 5, "load")};
       for (unsigned i = 0; i < layers; ++i) {
         const bool swap = jitters && (step + i) % 3 == 0;
@@ -118,6 +121,15 @@ TEST(Diff, MoreStepsAreOneStretch) {
   const auto fewer = between({.steps = 16}, {});
   ASSERT_EQ(fewer.findings.size(), 1u);
   EXPECT_EQ(fewer.findings[0].change, Change::removed);
+}
+
+TEST(Diff, AWarmUpOfSmallerBatchesIsOneStretch) {
+  const auto found = between({.backward = true}, {.warm_up = 4, .backward = true});
+
+  ASSERT_EQ(found.findings.size(), 1u);
+  EXPECT_EQ(found.findings[0].change, Change::inserted);
+  EXPECT_FALSE(found.findings[0].at_end);
+  EXPECT_EQ(found.findings[0].bytes, 0);
 }
 
 TEST(Diff, ALeakInALongerRunIsNamedBesides) {

@@ -14,8 +14,10 @@
 #include "inspect/spread.hpp"
 #include "inspect/streamed_growth.hpp"
 #include "inspect/streamed_ooms.hpp"
+#include "inspect/streamed_profile.hpp"
 #include "random_recording.hpp"
 #include "recorded.hpp"
+#include "trace/compact/live_operations.hpp"
 #include "trace/importer.hpp"
 
 namespace emm::inspect {
@@ -254,6 +256,104 @@ TEST(InPasses, StepsAreFoundThatReachFurtherBackThanTheSizesThatAreKept) {
       SCOPED_TRACE(kept);
       expect_same(streamed_growth(open, kept), growth(lifetimes));
     }
+  }
+}
+
+/// Gives what is live after the first `count` operations, and then the others.
+class FromTheMiddle final : public trace::OperationSink {
+ public:
+  FromTheMiddle(LiveWalk& to, std::size_t count) : to_(to), count_(count) {
+    to.begin_in_the_middle();
+  }
+  Status on_header(const trace::Header& header) override {
+    live_.begin(header);
+    return to_.on_header(header);
+  }
+  Status on_operation(const trace::Operation& operation) override {
+    if (count_ == 0) return to_.on_operation(operation);
+    live_.add(operation);
+    if (--count_ != 0) return {};
+    Status given;
+    const auto give = [&](const trace::Operation& made) {
+      if (given) given = to_.on_operation(made);
+    };
+    live_.each_site(give);
+    live_.each_live(give);
+    known = live_.is_known() && !live_.any_completed_later();
+    to_.go_on_at(static_cast<std::uint32_t>(live_.events()));
+    return given;
+  }
+  Status finish() override { return to_.finish(); }
+  bool known = false;
+
+ private:
+  LiveWalk& to_;
+  std::size_t count_;
+  trace::compact::LiveOperations live_;
+};
+
+/// What is live after an event, as text.
+std::string moment(const LiveWalk& walk, std::uint32_t event, const MapVisitor& found) {
+  auto out = to_text(walk.trace(), event, found.held, {});
+  if (!found.map) return out;
+  out += to_text(walk.trace(), *found.map, {});
+  for (const auto& name : found.map->names) out += name + ' ';
+  return out;
+}
+
+TEST(InPasses, WhatWasLiveTellsAllThatALookAtALaterEventNeeds) {
+  std::size_t looked = 0;
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    const auto random = random_recording(seed, 300);
+    const auto open = lines(random.lines);
+    for (const std::size_t from : {10u, 100u, 200u, 250u}) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed << " from " << from);
+      const std::uint32_t event = 280;
+      MapVisitor whole(event, true), part(event, true);
+      LiveWalk all("x.jsonl", {&whole}), some("x.jsonl", {&part});
+      FromTheMiddle middle(some, from);
+      const bool both = reading(open)(all).has_value() && reading(open)(middle).has_value();
+      if (!both || !middle.known)
+        continue;  // frees complete later, or of several contexts one ends
+
+      EXPECT_EQ(moment(some, event, part), moment(all, event, whole));
+      ++looked;
+    }
+  }
+  EXPECT_GT(looked, 0u);
+}
+
+TEST(InPasses, WhatAResetEndsIsNotLiveForALookAtALaterEvent) {
+  std::string text = R"({"op":"define","kind":"site","id":"a","frames":["a.py:1 f","b.py:2 g"]})"
+                     "\n";
+  for (int i = 0; i < 40; ++i) {
+    text += text::format(R"({"op":"memalloc","id":"m{}","size":{},"site":"a","addr":"0x{}000"})"
+                         "\n"
+                         R"({"op":"memalloc","id":"n{}","size":64,"result":"oom"})"
+                         "\n",
+                         i, 512 + i, i + 1, i);
+    if (i % 3 == 1)
+      text += text::format(R"({"op":"free","id":"m{}"})"
+                           "\n",
+                           i - 1);
+    if (i == 20)
+      text += R"({"op":"reset"})"
+              "\n";
+  }
+  const auto open = lines(text);
+  for (std::size_t from = 1; from < 60; ++from) {
+    SCOPED_TRACE(from);
+    const std::uint32_t event = 60;
+    MapVisitor whole(event, true), part(event, true);
+    LiveWalk all("x.jsonl", {&whole}), some("x.jsonl", {&part});
+    FromTheMiddle middle(some, from);
+    const auto read = reading(open)(all), also = reading(open)(middle);
+    ASSERT_TRUE(read) << describe(read.error());
+    ASSERT_TRUE(also) << describe(also.error());
+
+    EXPECT_TRUE(middle.known);
+    EXPECT_EQ(moment(some, event, part), moment(all, event, whole));
+    EXPECT_GT(whole.held.count, 0u);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <thread>
 
 #include "driver/device_entry.hpp"
 #include "emm/context.hpp"
@@ -90,6 +91,25 @@ TEST(RunInChild, AHangEndsAtTheDeadline) {
 
   EXPECT_EQ(end.kind, Kind::hung);
   EXPECT_EQ(describe(end, 300ms), "did not end in 300 ms, in free");
+}
+
+TEST(RunInChild, ADeadlineForAStepIsNotForAllOfThem) {
+  const ChildOptions options{.deadline = 1s, .deadline_is_for_a_step = true};
+  const auto slow = run_in_child(options, [](const std::atomic<bool>&) -> std::string {
+    for (int i = 0; i < 6; ++i) {
+      const RunningCall running("memalloc");
+      std::this_thread::sleep_for(250ms);
+    }
+    return "whole";
+  });
+  const auto hung = run_in_child(options, [](const std::atomic<bool>&) -> std::string {
+    const RunningCall running("free");
+    while (true) pause();
+  });
+
+  ASSERT_TRUE(slow && hung);
+  EXPECT_EQ(slow->bytes, "whole");
+  EXPECT_EQ(describe(*hung, 1s), "did not end in 1000 ms, in free");
 }
 
 TEST(RunInChild, AnExitIsNoAnswer) {

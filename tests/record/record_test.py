@@ -729,6 +729,30 @@ def numba(bench):
     print(done.stderr)
 
 
+def suite(bench):
+    """Modules of Numba's own tests, at both levels: the driver's calls are those that default:profile=numba makes for the same requests.
+    Left out are those that a replay cannot follow: they replace Numba's manager, change its limits or clear its queue, or go on in a
+    context that a kernel ended, which no kernel does here."""
+    try:
+        import numba.cuda.tests.cudadrv  # noqa: F401
+    except ImportError as error:
+        print("skipped: no tests of Numba: %s" % error)
+        return 77
+    bench.environment.pop("NUMBA_CUDA_DRIVER", None)
+    for module, least in (("test_cuda_ndarray", 100), ("test_context_stack", 2), ("test_pinned", 4), ("test_cuda_auto_context", 1)):
+        theirs, ours = bench.folder / (module + ".log"), bench.folder / (module + ".replay.log")
+        # Tests with kernels fail here: the exit code is not looked at.
+        subprocess.run([str(bench.options.emmctl), "record", "-o", "suite.jsonl", "--level", "both", "--", sys.executable, "-m",
+                        "numba.runtests", "-m1", "numba.cuda.tests.cudadrv." + module], cwd=bench.folder,
+                       env=dict(bench.environment, EMM_STANDIN_LOG=str(theirs)), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        bench.sound("suite.jsonl")
+        bench.emmctl("replay", "suite.jsonl", "--manager", "default:profile=numba", "--device", "cuda", EMM_STANDIN_LOG=str(ours))
+        made = memory_calls(theirs)
+        expect(len(made) >= least, True, "%d calls by %s" % (len(made), module))
+        expect(memory_calls(ours), made, "calls of " + module)
+        print("%s: %d calls, the same by default:profile=numba" % (module, len(made)))
+
+
 def cost(bench):
     """ns a call, bare and recorded by turns, before a driver that does nothing."""
     environment = dict(bench.environment, LD_LIBRARY_PATH=str(bench.options.noop))
@@ -750,7 +774,7 @@ def cost(bench):
         print("--stacks native --stack-depth %s: %s ns a call" % (depth, done.stdout.strip()))
 
 
-CASES = {case.__name__: case for case in (every_kind, graphs, order, kills, again, devices, threads, endings, processes, limits, signals, sites, levels, cupti, docs, gate, numba, cost)}
+CASES = {case.__name__: case for case in (every_kind, graphs, order, kills, again, devices, threads, endings, processes, limits, signals, sites, levels, cupti, docs, gate, numba, suite, cost)}
 
 
 def main():

@@ -1,4 +1,5 @@
-# ctest includes this. emm_suites(<name> <program> <labels>): a test <name>.<suite> for each suite of a GoogleTest program.
+# ctest includes this. emm_suites(<name> <program> <labels> [slow suites...]): a test <name>.<suite> for each suite of a
+# GoogleTest program.
 #
 # A process for each suite, not for each test: two thousand processes take longer than what they test.
 function(emm_suites name program labels)
@@ -12,7 +13,12 @@ function(emm_suites name program labels)
     string(REGEX REPLACE "[\n.]" "" suite ${suite})
     add_test(${name}.${suite} ${program} --gtest_filter=${suite}.*)
     # Where some tests skipped and none failed, the list of them is the last that GoogleTest says.
-    set_tests_properties(${name}.${suite} PROPERTIES LABELS "${labels}" TIMEOUT 600
+    set(own_labels ${labels})
+    list(FIND ARGN ${suite} found)  # ctest has no policies set, and so no IN_LIST
+    if(NOT found EQUAL -1)
+      list(APPEND own_labels slow)
+    endif()
+    set_tests_properties(${name}.${suite} PROPERTIES LABELS "${own_labels}" TIMEOUT 600
       SKIP_REGULAR_EXPRESSION "listed below:\n(\\[  SKIPPED \\] [^\n]*\n)+$")
   endforeach()
 endfunction()

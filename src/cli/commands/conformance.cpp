@@ -34,8 +34,10 @@ class Conformance final : public CommandRun {
                    "Of everything random; `random` takes another each time, and says which");
     arguments.flag("--thorough", thorough_,
                    "Takes minutes: 40 times as many random requests and programs");
-    arguments.count("--deadline", deadline_s_,
-                    "Seconds that a clause may take, which is judged in a process of its own");
+    arguments.count(
+        "--deadline", deadline_s_,
+        "Seconds that a step of a clause may take, a request or a free; the clause may take ten "
+        "times as long");
     arguments.output("--json", json_, "Writes the verdicts as JSON (emmctl.conformance/1)");
     arguments.output("--junit", junit_, "Writes them as JUnit XML");
     arguments.output("--tap", tap_, "Writes them as TAP");

@@ -26,6 +26,9 @@ class Inspect final : public CommandRun {
     arguments.text("--map", map_, "EVENT|peak|failure",
                    "Show where memory lay after that event, at the peak of what was live, or at "
                    "the first request that was refused, by its recorded addresses");
+    arguments.text("--at", at_, "EVENT",
+                   "Say only what is live after that event, and where it lies: of a long compact "
+                   "trace in a second");
     arguments.text("--gap", gap_, "EVENT|peak|reserved|failure",
                    "Say what the recorded manager held beyond what was live after that event, to "
                    "the byte, by cause and call site; reserved is the peak of what it held. Of a "
@@ -67,6 +70,7 @@ class Inspect final : public CommandRun {
                                    : !gap_.empty() ? "--gap"
                                    : !svg_.empty() ? "--svg"
                                                    : "";
+    if (!at_.empty()) return look(console, whole);
     if (in_passes_ && (!whole.empty() || !has_name(trace_.path))) {
       return fail(Errc::usage, "{}: --in-passes {}", trace_.path,
                   whole.empty() ? std::string("reads a file again: expected the name of one")
@@ -179,6 +183,31 @@ class Inspect final : public CommandRun {
     return std::nullopt;
   }
 
+  Result<ExitCode> look(Console& console, std::string_view whole) {
+    const auto event = text::to_u64(at_);
+    if (!event || *event >= inspect::kNever)
+      return fail(Errc::usage, "--at {}: expected the number of an event", at_);
+    if (!whole.empty() || !map_.empty() || !json_.empty() || !has_name(trace_.path)) {
+      return fail(Errc::usage,
+                  "{}: --at {}: expected the name of a file, and none of --map, --gap, --limit, "
+                  "--svg and --json",
+                  trace_.path, at_);
+    }
+    auto found =
+        inspect::look_at(trace_.path, static_cast<std::uint32_t>(*event), passes(console, trace_));
+    if (!found) return std::move(found).error();
+    if (*found == nullptr) {
+      return fail(Errc::usage,
+                  "{}: --at {}: its operations are not in order, or a free completes later than it "
+                  "is asked for: expected --map {}",
+                  trace_.path, at_, at_);
+    }
+    const auto& all = **found;
+    console.result(inspect::to_text(all.walk->trace(), all.event, all.held, shown()));
+    if (all.map) console.result(inspect::to_text(all.walk->trace(), *all.map, shown()));
+    return ExitCode::fine;
+  }
+
   /// Nothing where the trace has to be in memory.
   Result<std::optional<ExitCode>> run_in_passes(Console& console) {
     const auto map_event =
@@ -233,7 +262,7 @@ class Inspect final : public CommandRun {
   }
 
   TraceArgument trace_;
-  std::string json_, svg_, map_, gap_, capacity_, search_time_ = "10s";
+  std::string json_, svg_, map_, at_, gap_, capacity_, search_time_ = "10s";
   std::uint64_t top_ = 10, frames_ = 3;
   bool limit_ = false, as_recorded_ = false, all_frames_ = false, in_passes_ = false;
 };

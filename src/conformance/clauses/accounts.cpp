@@ -8,6 +8,7 @@
 
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "emm/memory_statistics.hpp"
 
 // Beyond the catalogue: what was taken from the device comes back, whatever fails.
 

@@ -411,8 +411,8 @@ constexpr Clause kHostMemoryClauses[] = {
      .check =
          [](Bench& b) {
            const auto block = b.managed(256);
-           if (b.decided() ||
-               !b.expect(b.fill(block, 9), "a memset of managed memory", "an error", "success"))
+           if (b.decided() || !b.expect(b.fill(block, 9), "a memset of managed memory",
+                                        "the driver refuses it", "success"))
              return;
            std::array<std::byte, 256> bytes{};
            b.expect(host_can_read(block.address(), bytes), "managed memory read by the host",

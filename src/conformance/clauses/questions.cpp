@@ -223,7 +223,8 @@ constexpr Clause kQuestionsClauses[] = {
            const auto refused = b.manager().get_ipc_handle(block.view());
            b.expect(!refused && refused.error().native == 700,
                     "get_ipc_handle, where the driver answers 700",
-                    refused ? "a handle" : describe(refused.error()), "that error");
+                    refused ? "a handle" : describe(refused.error()),
+                    "CUDA_ERROR_ILLEGAL_ADDRESS (700)");
          }},
 
     {.id = "IPC-4",

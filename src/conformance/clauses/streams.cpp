@@ -189,7 +189,7 @@ class StreamProgram {
     order_.ending(0, one.id, one.block.device(), stream);
     const Refusing refusing(*this, false);
     const auto freed = one.block.free(stream);
-    if (!freed && !is_faulty_) b_.expect(false, "free() on a stream", "an error", "success");
+    if (!freed && !is_faulty_) b_.expect_ok("free() on a stream", freed);
   }
 
   /// Ends all memory, each block on its own stream, sometimes inside a deferral.

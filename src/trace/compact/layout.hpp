@@ -30,17 +30,20 @@ struct ChunkHead {
   std::uint32_t check = 0;       ///< The low half of hash64() of the 36 bytes after it.
   std::uint64_t bytes = 0;       ///< Of payload.
   std::uint64_t hash = 0;        ///< hash64() of the payload.
-  std::uint64_t first = 0;       ///< OPER: operations of the file before this chunk.
-  std::uint64_t operations = 0;  ///< OPER: operations in it.
+  std::uint64_t first = 0;       ///< OPER, LIVE: operations of the file before this chunk.
+  std::uint64_t operations = 0;  ///< OPER: operations in it. INDX: 1 where LIVE tells too little.
 };
 static_assert(sizeof(ChunkHead) == 40);
 inline constexpr std::size_t kChecked = 8;  ///< Where the bytes begin that `check` is about.
 
 inline constexpr std::array<char, 4> kHeaderTag{'H', 'E', 'A', 'D'};
 inline constexpr std::array<char, 4> kBlockTag{'O', 'P', 'E', 'R'};
+inline constexpr std::array<char, 4> kLiveTag{'L', 'I', 'V', 'E'};
 inline constexpr std::array<char, 4> kIndexTag{'I', 'N', 'D', 'X'};
 
-/// One row of the index: where a block is, and what its operations are.
+/// One row of the index: where a block is, and what its operations are. One without operations is
+/// of a chunk of what is live: `first_time_ns` is then how many events are before it, and
+/// `last_time_ns` kSitesNotLive where it has the call sites that are new since the one before.
 struct IndexRow {
   std::uint64_t offset = 0;  ///< Of its chunk in the file.
   std::uint64_t first = 0, operations = 0;
@@ -48,7 +51,12 @@ struct IndexRow {
 };
 static_assert(sizeof(IndexRow) == 40);
 
+inline constexpr std::uint64_t kSitesNotLive = 1;
+
 inline constexpr std::size_t kTailBytes = 16;  ///< u64 offset of the index, end magic.
+
+/// What is live is written once so many events came, and so many for each live id.
+inline constexpr std::uint64_t kLiveEvery = std::uint64_t{1} << 19, kLiveEventsEach = 8;
 
 inline constexpr std::size_t kBlockOperations = std::size_t{1} << 14;
 inline constexpr std::size_t kBlockOperationsMax = std::size_t{1} << 20;

@@ -1,0 +1,161 @@
+#include "trace/compact/near.hpp"
+
+#include <array>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/text.hpp"
+#include "format/hash64.hpp"
+#include "format/json_value.hpp"
+#include "trace/compact/block_decoder.hpp"
+#include "trace/compact/layout.hpp"
+#include "trace/header_reader.hpp"
+
+namespace emm::trace {
+namespace {
+
+using namespace compact;
+
+/// The chunks of a file that is read here and there.
+class Chunks {
+ public:
+  explicit Chunks(const std::string& path) : in_(path, std::ios::binary) {}
+
+  bool read_at(std::uint64_t offset, void* to, std::size_t size) {
+    in_.clear();
+    in_.seekg(static_cast<std::streamoff>(offset));
+    in_.read(static_cast<char*>(to), static_cast<std::streamsize>(size));
+    return in_.gcount() == static_cast<std::streamsize>(size);
+  }
+  /// Where the last bytes are that a whole file ends with; 0 if it is too short.
+  std::uint64_t tail() {
+    in_.clear();
+    in_.seekg(0, std::ios::end);
+    const auto end = in_.tellg();
+    return end < static_cast<std::streamoff>(kTailBytes)
+               ? 0
+               : static_cast<std::uint64_t>(end) - kTailBytes;
+  }
+  /// A whole chunk and what it holds; false if it is damaged.
+  bool read_chunk(std::uint64_t offset, ChunkHead& head, std::string& payload) {
+    if (!read_at(offset, &head, sizeof head)) return false;
+    const std::string_view bytes(reinterpret_cast<const char*>(&head), sizeof head);
+    if (static_cast<std::uint32_t>(format::hash64(bytes.substr(kChecked))) != head.check ||
+        head.bytes > kChunkBytesMax) {
+      return false;
+    }
+    payload.resize(static_cast<std::size_t>(head.bytes));
+    return read_at(offset + sizeof head, payload.data(), payload.size()) &&
+           format::hash64(payload) == head.hash;
+  }
+
+ private:
+  std::ifstream in_;
+};
+
+struct Place {
+  std::vector<IndexRow> sites;  ///< The chunks of call sites before the event.
+  std::vector<IndexRow> live;   ///< Those that tell what is live.
+  std::vector<IndexRow> blocks;
+};
+
+std::optional<Place> place_before(Chunks& chunks, std::uint64_t event) {
+  std::array<char, kMagic.size()> magic{};
+  if (!chunks.read_at(0, magic.data(), magic.size()) ||
+      std::string_view(magic.data(), magic.size()) != kMagic) {
+    return std::nullopt;
+  }
+  std::array<char, kTailBytes> tail{};
+  const auto tail_at = chunks.tail();
+  std::uint64_t index_at = 0;
+  if (!chunks.read_at(tail_at, tail.data(), tail.size()) ||
+      !std::string_view(tail.data(), tail.size()).ends_with(kEndMagic)) {
+    return std::nullopt;
+  }
+  std::memcpy(&index_at, tail.data(), sizeof index_at);
+  ChunkHead head;
+  std::string payload;
+  if (!chunks.read_chunk(index_at, head, payload) || head.tag != kIndexTag ||
+      head.operations != 0 || payload.size() % sizeof(IndexRow) != 0) {
+    return std::nullopt;
+  }
+  Place place;
+  bool tells = false;
+  for (std::size_t at = 0; at < payload.size(); at += sizeof(IndexRow)) {
+    IndexRow row;
+    std::memcpy(&row, payload.data() + at, sizeof row);
+    if (row.operations != 0) {
+      place.blocks.push_back(row);
+      continue;
+    }
+    tells = true;
+    if (row.first_time_ns > event) break;
+    if (row.last_time_ns == kSitesNotLive) {
+      place.sites.push_back(row);
+      continue;
+    }
+    if (!place.live.empty() && place.live.back().first != row.first) place.live.clear();
+    place.live.push_back(row);
+    place.blocks.clear();
+  }
+  return tells ? std::optional(std::move(place)) : std::nullopt;
+}
+
+Error damaged(const std::string& path, std::string_view what) {
+  return fail(Errc::parse_error, "{}: a damaged block: {}", path, what);
+}
+
+/// Gives the operations of a block; false once that is enough.
+Result<bool> give(Chunks& chunks, const IndexRow& row, const std::string& path, OperationSink& sink,
+                  const std::function<bool()>& done) {
+  ChunkHead head;
+  std::string payload;
+  if (!chunks.read_chunk(row.offset, head, payload))
+    return damaged(path, "its bytes are not those that its checksum is of");
+  BlockDecoder decoder;
+  if (const auto wrong = decoder.load(payload); !wrong.empty()) return damaged(path, wrong);
+  auto line = row.first + 2;
+  while (auto* const operation = decoder.next()) {
+    operation->line = row.operations == 0 ? 0 : static_cast<std::uint32_t>(line++);
+    if (auto given = sink.on_operation(*operation); !given) return given.error();
+    if (done()) return false;
+  }
+  if (!decoder.damaged().empty()) return damaged(path, decoder.damaged());
+  return true;
+}
+
+}  // namespace
+
+Result<bool> read_compact_near(const std::string& path, std::uint64_t event, OperationSink& sink,
+                               const std::function<void(std::uint64_t event)>& begin,
+                               const std::function<bool()>& done) {
+  Chunks chunks(path);
+  const auto place = place_before(chunks, event);
+  if (!place) return false;
+  ChunkHead head;
+  std::string payload;
+  if (!chunks.read_chunk(kFileHeadBytes, head, payload) || head.tag != kHeaderTag) return false;
+  auto node = format::parse_json(payload, path);
+  if (!node) return false;
+  auto header = read_header(*node, path);
+  if (!header) return false;
+  if (auto given = sink.on_header(*header); !given) return given.error();
+  for (const auto* rows : {&place->sites, &place->live}) {
+    for (const auto& row : *rows) {
+      auto given = give(chunks, row, path, sink, [] { return false; });
+      if (!given) return std::move(given).error();
+    }
+  }
+  begin(place->live.empty() ? 0 : place->live.front().first_time_ns);
+  for (const auto& row : place->blocks) {
+    auto given = give(chunks, row, path, sink, done);
+    if (!given) return std::move(given).error();
+    if (!*given) break;
+  }
+  return true;
+}
+
+}  // namespace emm::trace
