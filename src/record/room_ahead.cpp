@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -26,7 +27,10 @@ class GrowingFile {
  public:
   explicit GrowingFile(const std::string& path) noexcept
       : descriptor_(::open(path.c_str(), O_RDWR | O_CLOEXEC)) {
-    if (descriptor_ < 0) return;
+    struct stat about {};
+    if (descriptor_ < 0 || fstat(descriptor_, &about) != 0 ||
+        about.st_size < static_cast<off_t>(kHeaderBytes))
+      return;
     void* const mapped =
         mmap(nullptr, kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
     if (mapped != MAP_FAILED) header_ = static_cast<FileHeader*>(mapped);
@@ -139,10 +143,11 @@ RoomAhead::~RoomAhead() {
 void RoomAhead::work() noexcept {
   Files files(folder_);
   const std::atomic_ref<std::uint32_t> taken(control_.taken);
-  while (!std::atomic_ref<bool>(ends_).load()) {
+  for (;;) {
     const auto seen = taken.load(std::memory_order_acquire);
     files.find_new();
     files.make_ready(blocks_most_);
+    if (std::atomic_ref<bool>(ends_).load()) return;
     futex(control_.taken, FUTEX_WAIT, seen);
   }
 }
