@@ -96,7 +96,8 @@ Rank rank_of(const inspect::Recording& recording, const inspect::Lifetimes& life
   std::uint64_t taken = 0;
   const auto step = [&](std::uint32_t event, const inspect::Lifetime& each) {
     if (each.what != What::device) return;
-    const auto now = static_cast<std::size_t>(changed++ * Rank::kParts / changes);
+    const auto now =
+        std::min(Rank::kParts - 1, static_cast<std::size_t>(changed++ * Rank::kParts / changes));
     while (part < now) rank.begins[++part] = event;
     rank.course[part] = std::max(rank.course[part], live);
   };

@@ -147,6 +147,21 @@ TEST(PytorchAllocator, TriesAgainAfterReleasingWhatIsIdle) {
   EXPECT_EQ(allocator.counts().ooms, 1u);
 }
 
+// The search for a free block passes it by, since it is oversize; the search for a gap takes it.
+TEST(PytorchAllocator, TakesTheMappedTailOfARangeThoughItIsOversize) {
+  Device device(256 * kMiB);
+  Allocator allocator(conf("expandable_segments:True,max_split_size_mb:128"), device);
+  auto* const large = allocator.allocate(200 * kMiB, 0);
+  ASSERT_NE(large, nullptr);
+  const auto address = large->address;
+  allocator.free(large);
+  const auto* const small = allocator.allocate(30 * kMiB, 0);
+  ASSERT_NE(small, nullptr);
+  EXPECT_EQ(small->address, address);
+  EXPECT_EQ(device.held(), 200 * kMiB);
+  EXPECT_EQ(allocator.counts().retries, 0u);
+}
+
 TEST(PytorchAllocator, KeepsStreamsAndPoolsApart) {
   Device device;
   Allocator allocator({}, device);

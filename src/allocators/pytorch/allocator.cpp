@@ -57,18 +57,18 @@ Block* Allocator::grow(const Wanted& wanted) {
 Block* Allocator::grow_range(const Wanted& wanted) {
   const auto& settings = heap_.settings();
   const auto unit = granule(settings, *wanted.pool);
-  auto plan = plan_mappings(settings, wanted);
-  if (!plan) {
+  auto found = find_room(settings, wanted);
+  if (!found) {
     const auto total = settings.total != 0 ? settings.total : std::uint64_t{1} << 40;
     const auto bytes = total / 8 * 9 / unit * unit + unit;
     const auto address = source_.reserve(bytes);
     if (!address) return nullptr;
     heap_.add_range(*address, bytes, wanted.stream, *wanted.pool);
-    plan = plan_mappings(settings, wanted);
-    if (!plan) return nullptr;
+    found = find_room(settings, wanted);
+    if (!found) return nullptr;
   }
-  Block* block = nullptr;
-  for (const auto& piece : *plan) {
+  auto* block = found->first;
+  for (const auto& piece : found->mappings) {
     // What was mapped before a piece that fails stays.
     if (!source_.map(piece.address, piece.size, unit)) return nullptr;
     ++counts_.device_allocs;

@@ -397,6 +397,10 @@ class Walk {
       set_apart(step, *block->segment);
     auto placed = false;
     if (begins_.empty()) {
+      if (block == nullptr && settings_.expandable_segments) {
+        const auto found = find_room(settings_, asked);
+        if (found && found->mappings.empty()) block = found->first;
+      }
       placed = block != nullptr && block->address == step.address;
       if (!placed)
         miss(step, block == nullptr ? "the model finds no free block"
@@ -428,8 +432,8 @@ class Walk {
                                 segment.size));
       return same && segment.address == step.address;
     }
-    const auto plan = plan_mappings(settings_, asked);
-    if (!plan) {
+    const auto found = find_room(settings_, asked);
+    if (!found) {
       const auto unit = granule(settings_, *asked.pool);
       const auto bytes = (asked.size + unit - 1) / unit * unit;
       const auto& segment = steps[begins_.front()];
@@ -438,23 +442,26 @@ class Walk {
       if (!same) miss(step, text::format("the model maps {} bytes of a new range", bytes));
       return same && segment.address == step.address;
     }
-    auto same = plan->size() == begins_.size();
+    const auto& mappings = found->mappings;
+    if (mappings.empty()) {
+      miss(step, text::format("the model takes {} bytes at {}, and maps nothing",
+                              found->first->size, text::hex(found->first->address)));
+      return false;
+    }
+    auto same = mappings.size() == begins_.size();
     std::uint64_t agree = 0;
-    for (std::size_t i = 0; i < std::min(plan->size(), begins_.size()); ++i) {
+    for (std::size_t i = 0; i < std::min(mappings.size(), begins_.size()); ++i) {
       const auto& segment = steps[begins_[i]];
-      const auto equal = (*plan)[i].address == segment.address && (*plan)[i].size == segment.size;
+      const auto equal = mappings[i].address == segment.address && mappings[i].size == segment.size;
       agree += equal ? 1 : 0;
       same = same && equal;
       if (!equal)
-        miss(segment, text::format("the model maps {} bytes at {}", (*plan)[i].size,
-                                   text::hex((*plan)[i].address)));
+        miss(segment, text::format("the model maps {} bytes at {}", mappings[i].size,
+                                   text::hex(mappings[i].address)));
     }
-    if (plan->size() != begins_.size()) miss(step, "the model maps another number of pieces");
+    if (mappings.size() != begins_.size()) miss(step, "the model maps another number of pieces");
     found_.segments.as_recorded += agree;
-    const auto* const first = plan->front().block;
-    const auto* const before = first->before;
-    const auto begin = before != nullptr && before->is_free() ? before->address : first->address;
-    return same && begin == step.address;
+    return same && found->first->address == step.address;
   }
 
   void take(const Step& step, const Wanted& asked) {

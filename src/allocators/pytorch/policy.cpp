@@ -53,7 +53,7 @@ std::uint64_t granule(const Settings& settings, const Pool& pool) noexcept {
   return pool.small ? kSmallSegment : settings.large_segment_size;
 }
 
-std::optional<std::vector<Mapping>> plan_mappings(const Settings& settings, const Wanted& wanted) {
+std::optional<Room> find_room(const Settings& settings, const Wanted& wanted) {
   const auto unit = granule(settings, *wanted.pool);
   const auto is_idle = [](const Block* block) {
     return block != nullptr && block->state == Block::State::free;
@@ -66,7 +66,7 @@ std::optional<std::vector<Mapping>> plan_mappings(const Settings& settings, cons
     for (auto* block = first; room < wanted.size && is_idle(block); block = block->after)
       room += block->size;
     if (room < wanted.size) continue;
-    std::vector<Mapping> plan;
+    Room found{.first = first, .mappings = {}};
     std::uint64_t ready = 0;
     for (auto* block = first; ready < wanted.size; block = block->after) {
       if (block->mapped) {
@@ -77,10 +77,11 @@ std::optional<std::vector<Mapping>> plan_mappings(const Settings& settings, cons
       const auto base = block->segment->address;
       const auto end = block->address + std::min(block->size, wanted.size - ready);
       const auto upto = std::min(base + round_up(end - base, unit), block->address + block->size);
-      plan.push_back({.block = block, .address = block->address, .size = upto - block->address});
+      found.mappings.push_back(
+          {.block = block, .address = block->address, .size = upto - block->address});
       ready += upto - block->address;
     }
-    return plan;
+    return found;
   }
   return std::nullopt;
 }

@@ -30,9 +30,15 @@ struct Mapping {
   Block* block = nullptr;  ///< Unmapped.
   std::uint64_t address = 0, size = 0;
 };
-/// What is mapped so that `wanted.size` bytes lie together: the lowest gap with room, whole
-/// granules. Nothing where the ranges of the pool have no room: a new one is needed.
-std::optional<std::vector<Mapping>> plan_mappings(const Settings& settings, const Wanted& wanted);
+/// Where `wanted.size` bytes lie together, and what must be mapped for it, whole granules.
+struct Room {
+  Block* first = nullptr;
+  std::vector<Mapping> mappings;  ///< Empty where the free block `first` has room by itself.
+};
+/// The lowest gap with room, with the free block before it: that one serves alone where it is large
+/// enough and max_split_size keeps find_free() from it. Nothing where the ranges of the pool have
+/// no room: a new one is needed.
+std::optional<Room> find_room(const Settings& settings, const Wanted& wanted);
 /// Bytes by which memory of the pool is mapped.
 std::uint64_t granule(const Settings& settings, const Pool& pool) noexcept;
 
