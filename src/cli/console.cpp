@@ -211,6 +211,13 @@ void Console::step(std::string_view what) {
 
 void Console::overwrite(std::string_view line) {
   showing_ = true;
+  // What a terminal breaks stays: only its last line is written over.
+  const auto columns = columns_of(STDERR_FILENO).value_or(80) - 1;
+  std::size_t characters = 0;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const bool begins = (static_cast<unsigned char>(line[i]) & 0xc0) != 0x80;
+    if (begins && characters++ == columns) line = line.substr(0, i);
+  }
   std::fprintf(stderr, "\r%.*s\x1b[K", static_cast<int>(line.size()), line.data());
   std::fflush(stderr);
 }

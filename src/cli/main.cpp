@@ -285,8 +285,7 @@ int no_such_command(std::string_view given) {
                          : text::format("no command '{}'{}: known are {}", given,
                                         meant ? text::format(", did you mean {}?", *meant) : "",
                                         text::join(known));
-  std::fprintf(stderr, "emmctl: %s; see emmctl --help\n",
-               text::printable(words, std::string::npos).c_str());
+  Console(executable_path()).say(words + "; see emmctl --help");
   return static_cast<int>(ExitCode::usage);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "base/text.hpp"
 #include "base/units.hpp"
@@ -14,6 +15,76 @@ namespace {
 using What = Lifetime::What;
 
 constexpr std::int64_t signed_of(std::uint64_t bytes) { return static_cast<std::int64_t>(bytes); }
+
+struct Range {
+  std::uint64_t address = 0, size = 0;
+  AllocId id{};
+};
+void sort_by_address(std::vector<Range>& ranges) {
+  std::sort(ranges.begin(), ranges.end(),
+            [](const Range& a, const Range& b) { return a.address < b.address; });
+}
+
+/// What no block takes of each segment, in their order. Both are in the order of their addresses.
+std::vector<std::uint64_t> free_of(const std::vector<Range>& segments,
+                                   const std::vector<Range>& blocks) {
+  std::vector<std::uint64_t> free;
+  for (const auto& segment : segments) free.push_back(segment.size);
+  std::size_t first = 0;
+  for (const auto& block : blocks) {
+    while (first < segments.size() &&
+           segments[first].address + segments[first].size <= block.address)
+      ++first;
+    const auto end = block.address + block.size;
+    for (auto at = first; at < segments.size() && segments[at].address < end; ++at) {
+      const auto& segment = segments[at];
+      const auto taken =
+          std::min(end, segment.address + segment.size) - std::max(block.address, segment.address);
+      free[at] -= std::min(free[at], taken);
+    }
+  }
+  return free;
+}
+
+/// The sums of what is of one cause, one call site and one device.
+class Parts {
+ public:
+  void add(Beyond cause, std::uint32_t device, SiteId site, std::uint64_t bytes,
+           std::uint64_t blocks) {
+    if (bytes == 0) return;
+    auto& part = parts_[{device, cause, static_cast<std::uint32_t>(index(site))}];
+    part.cause = cause;
+    part.device = device;
+    part.site = site;
+    part.bytes += bytes;
+    part.blocks += blocks;
+  }
+  /// The parts of a cause sum to `bytes`: what is missing has no site, and where they are more, all
+  /// of it has none.
+  void sum_to(Beyond cause, std::uint32_t device, std::uint64_t bytes) {
+    const auto first = parts_.lower_bound({device, cause, 0});
+    auto last = first;
+    std::uint64_t sum = 0, blocks = 0;
+    for (; last != parts_.end() && last->second.cause == cause && last->second.device == device;
+         ++last) {
+      sum += last->second.bytes;
+      blocks += last->second.blocks;
+    }
+    if (sum <= bytes) return add(cause, device, SiteId{}, bytes - sum, 0);
+    parts_.erase(first, last);
+    add(cause, device, SiteId{}, bytes, blocks);
+  }
+  std::vector<Gap::Part> greatest_first() const {
+    std::vector<Gap::Part> out;
+    for (const auto& [key, part] : parts_) out.push_back(part);
+    std::stable_sort(out.begin(), out.end(),
+                     [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+    return out;
+  }
+
+ private:
+  std::map<std::tuple<std::uint32_t, Beyond, std::uint32_t>, Gap::Part> parts_;
+};
 
 }  // namespace
 
@@ -31,7 +102,10 @@ std::string_view name(Beyond cause) noexcept {
 }
 
 GapWalk::GapWalk(const Recording& recording, const Lifetimes& lifetimes, const KnownBlocks& known)
-    : recording_(recording), lifetimes_(lifetimes), known_(known) {
+    : recording_(recording),
+      lifetimes_(lifetimes),
+      known_(known),
+      sums_(std::max<std::size_t>(lifetimes.trace().devices().size(), 1)) {
   for (std::uint32_t i = 0; i < lifetimes.all().size(); ++i) {
     const auto& each = lifetimes[static_cast<AllocId>(i)];
     if (each.what == What::device && each.death != kNever && each.gone != each.death &&
@@ -57,18 +131,25 @@ Beyond GapWalk::store(AllocId id) const {
   return index(id) < known_.stores.size() ? known_.stores[index(id)] : Beyond::free;
 }
 
+std::size_t GapWalk::place(AllocId id) const {
+  const auto& devices = lifetimes_.trace().devices();
+  if (devices.size() < 2) return 0;
+  const auto found = std::find(devices.begin(), devices.end(), lifetimes_.device(lifetimes_[id]));
+  return found == devices.end() ? 0 : static_cast<std::size_t>(found - devices.begin());
+}
+
 void GapWalk::add_inside(AllocId id, std::int64_t sign) {
   const auto held = block(id);
-  of(Beyond::rounding) += sign * signed_of(held.rounded - lifetimes_[id].size);
-  of(Beyond::unsplit_remainder) += sign * signed_of(held.bytes - held.rounded);
+  of(id, Beyond::rounding) += sign * signed_of(held.rounded - lifetimes_[id].size);
+  of(id, Beyond::unsplit_remainder) += sign * signed_of(held.bytes - held.rounded);
 }
 
 void GapWalk::begin(AllocId id) {
   const auto& memory = lifetimes_[id];
   if (memory.what == What::backing) {
-    of(store(id)) += signed_of(memory.size);
+    of(id, store(id)) += signed_of(memory.size);
   } else if (memory.what == What::device) {
-    of(store(id)) -= signed_of(block(id).bytes);
+    of(id, store(id)) -= signed_of(block(id).bytes);
     add_inside(id, 1);
   }
 }
@@ -76,18 +157,18 @@ void GapWalk::begin(AllocId id) {
 void GapWalk::end(AllocId id) {
   const auto& memory = lifetimes_[id];
   if (memory.what == What::backing) {
-    of(store(id)) -= signed_of(memory.size);
+    of(id, store(id)) -= signed_of(memory.size);
   } else if (memory.what == What::device) {
     add_inside(id, -1);
-    of(Beyond::waiting) += signed_of(block(id).bytes);
+    of(id, Beyond::waiting) += signed_of(block(id).bytes);
     if (memory.gone == memory.death) give_back(id);
   }
 }
 
 void GapWalk::give_back(AllocId id) {
   const auto bytes = signed_of(block(id).bytes);
-  of(Beyond::waiting) -= bytes;
-  of(store(id)) += bytes;
+  of(id, Beyond::waiting) -= bytes;
+  of(id, store(id)) += bytes;
 }
 
 std::optional<Gap> gap_after(const Recording& recording, const Lifetimes& lifetimes,
@@ -97,57 +178,73 @@ std::optional<Gap> gap_after(const Recording& recording, const Lifetimes& lifeti
                                 [](const auto& each) { return each.what == What::backing; });
   if (!held) return std::nullopt;
   GapWalk walk(recording, lifetimes, known);
-  BeyondBytes sums{};
+  BeyondByDevice sums;
   const auto is_negative = [&] {
-    return std::any_of(sums.begin(), sums.end(), [](auto bytes) { return bytes < 0; });
+    return std::any_of(sums.begin(), sums.end(), [](const BeyondBytes& causes) {
+      return std::any_of(causes.begin(), causes.end(), [](auto bytes) { return bytes < 0; });
+    });
   };
-  const auto asked = event;
-  walk.walk([&](std::uint32_t at, const BeyondBytes& bytes) {
-    // What stays of a segment that ended in part has no row of its own: it comes with that end.
-    const bool goes_on = at > asked && at == event + 1 && is_negative() && !recording.has_row(at);
-    if (at != asked && !goes_on) return;
-    event = at;
-    sums = bytes;
-  });
-  if (is_negative()) return std::nullopt;
   Gap gap;
   gap.event = event;
-  std::array<std::uint64_t, kBeyondCauses> blocks{};
-  std::map<std::pair<Beyond, std::uint32_t>, Gap::Part> by_site;
+  event = recording.with_what_stays(event);
+  walk.walk([&](std::uint32_t at, const BeyondByDevice& bytes) {
+    if (at == event) sums = bytes;
+  });
+  if (is_negative()) return std::nullopt;
+  Parts parts;
+  std::vector<std::vector<Range>> segments(sums.size()), blocks(sums.size());
   for (std::uint32_t i = 0; i < all.size(); ++i) {
     const auto id = static_cast<AllocId>(i);
     const auto& memory = all[i];
     if (memory.birth > event || memory.gone <= event) continue;
-    if (memory.what == What::backing) gap.reserved += memory.size;
-    if (memory.what != What::device) continue;
+    if (memory.what != What::backing && memory.what != What::device) continue;
+    const auto address = recording.address(id);
+    const auto device = lifetimes.device(memory);
+    if (memory.what == What::backing) {
+      gap.reserved += memory.size;
+      if (address != 0) segments[walk.place(id)].push_back({address, memory.size, id});
+      continue;
+    }
     const auto held_block = walk.block(id);
+    if (address != 0) blocks[walk.place(id)].push_back({address, held_block.bytes, id});
     if (memory.death <= event) {
-      ++blocks[static_cast<std::size_t>(Beyond::waiting)];
+      parts.add(Beyond::waiting, device, memory.site, held_block.bytes, 1);
       continue;
     }
     gap.live += memory.size;
-    const auto add = [&](Beyond cause, std::uint64_t bytes) {
-      if (bytes == 0) return;
-      auto& part = by_site[{cause, static_cast<std::uint32_t>(index(memory.site))}];
-      part.cause = cause;
-      part.bytes += bytes;
-      part.site = memory.site;
-      ++part.blocks;
-    };
-    add(Beyond::rounding, held_block.rounded - memory.size);
-    add(Beyond::unsplit_remainder, held_block.bytes - held_block.rounded);
+    parts.add(Beyond::rounding, device, memory.site, held_block.rounded - memory.size, 1);
+    parts.add(Beyond::unsplit_remainder, device, memory.site, held_block.bytes - held_block.rounded,
+              1);
   }
-  for (const auto& [key, part] : by_site) gap.parts.push_back(part);
-  for (std::size_t i = static_cast<std::size_t>(Beyond::waiting); i < kBeyondCauses; ++i) {
-    if (sums[i] != 0)
-      gap.parts.push_back({.cause = static_cast<Beyond>(i),
-                           .bytes = static_cast<std::uint64_t>(sums[i]),
-                           .blocks = blocks[i],
-                           .site = {}});
+  const auto& devices = lifetimes.trace().devices();
+  for (std::size_t place = 0; place < sums.size(); ++place) {
+    const auto device = place < devices.size() ? devices[place] : 0;
+    sort_by_address(segments[place]);
+    sort_by_address(blocks[place]);
+    const auto free = free_of(segments[place], blocks[place]);
+    for (std::size_t i = 0; i < free.size(); ++i) {
+      const auto id = segments[place][i].id;
+      parts.add(walk.store(id), device, lifetimes[id].site, free[i], 0);
+    }
+    for (auto cause = static_cast<std::size_t>(Beyond::free_private); cause < kBeyondCauses;
+         ++cause) {
+      parts.sum_to(static_cast<Beyond>(cause), device,
+                   static_cast<std::uint64_t>(sums[place][cause]));
+    }
   }
-  std::stable_sort(gap.parts.begin(), gap.parts.end(),
-                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  gap.parts = parts.greatest_first();
   return gap;
+}
+
+std::string words_of(const trace::Trace& trace, const Gap::Part& part, std::size_t width,
+                     bool all_frames) {
+  auto words = std::string(name(part.cause));
+  if (index(part.site) != 0) {
+    words += part.cause >= Beyond::free_private ? ", taken for " : ": ";
+    words += site_name(trace, part.site, width, all_frames);
+  }
+  if (trace.devices().size() > 1) words += text::format(", device {}", part.device);
+  return words;
 }
 
 std::string to_text(const Recording& recording, const Gap& gap, const Shown& shown) {
@@ -163,10 +260,9 @@ std::string to_text(const Recording& recording, const Gap& gap, const Shown& sho
       rest += part.bytes;
       continue;
     }
-    auto words = std::string(name(part.cause));
-    if (index(part.site) != 0) words += ": " + site_name(trace, part.site, 40, shown.all_frames);
-    rows.push_back({units::bytes(part.bytes),
-                    part.blocks == 0 ? std::string() : text::grouped(part.blocks), words});
+    rows.push_back(
+        {units::bytes(part.bytes), part.blocks == 0 ? std::string() : text::grouped(part.blocks),
+         words_of(trace, part, part.cause >= Beyond::free_private ? 30 : 40, shown.all_frames)});
   }
   if (rest != 0) rows.push_back({units::bytes(rest), "", "other parts"});
   return rows.empty() ? out : out + columns("rrl", rows);
@@ -177,7 +273,7 @@ void to_json(format::JsonWriter& json, const trace::Trace& trace, const Gap& gap
   json.member("live_bytes", gap.live).key("parts").begin_array();
   for (const auto& part : gap.parts) {
     json.begin_object().member("cause", name(part.cause)).member("bytes", part.bytes);
-    json.key("site");
+    json.member("device", part.device).key("site");
     if (index(part.site) != 0) {
       json.value(site_name(trace, part.site, 200));
     } else {

@@ -41,13 +41,18 @@ struct KnownBlocks {
 
 /// Signed: blocks outside of every recorded segment make what is free less than nothing.
 using BeyondBytes = std::array<std::int64_t, kBeyondCauses>;
+/// In the order of the trace's devices().
+using BeyondByDevice = std::vector<BeyondBytes>;
 
 struct Gap {
   struct Part {
     Beyond cause = Beyond::rounding;
     std::uint64_t bytes = 0;
     std::uint64_t blocks = 0;  ///< 0: they are not counted.
-    SiteId site{};             ///< Of rounding and unsplit remainders.
+    /// That asked for the block; of what is free, for which the segment was taken. None where the
+    /// recording does not tell.
+    SiteId site{};
+    std::uint32_t device = 0;
   };
   std::uint32_t event = 0;
   std::uint64_t reserved = 0, live = 0;  ///< Bytes after the event, of all devices.
@@ -55,12 +60,12 @@ struct Gap {
 };
 
 /// Walks through a recording and knows after each event what the manager held beyond what was live,
-/// by cause. What it refers to must outlive it.
+/// by cause and device. What it refers to must outlive it.
 class GapWalk {
  public:
   GapWalk(const Recording& recording, const Lifetimes& lifetimes, const KnownBlocks& known);
 
-  /// Calls passed(event, bytes by cause) after each event.
+  /// Calls passed(event, BeyondByDevice) after each event.
   template <class Passed>
   void walk(const Passed& passed) {
     lifetimes_.walk([&](std::uint32_t, AllocId id) { begin(id); },
@@ -74,9 +79,13 @@ class GapWalk {
 
   KnownBlocks::Block block(AllocId id) const;
   Beyond store(AllocId id) const;
+  /// The place of the device of `id` among the trace's devices().
+  std::size_t place(AllocId id) const;
 
  private:
-  std::int64_t& of(Beyond cause) { return sums_[static_cast<std::size_t>(cause)]; }
+  std::int64_t& of(AllocId id, Beyond cause) {
+    return sums_[place(id)][static_cast<std::size_t>(cause)];
+  }
   void add_inside(AllocId id, std::int64_t sign);
   void begin(AllocId id);
   void end(AllocId id);
@@ -85,7 +94,7 @@ class GapWalk {
   const Recording& recording_;
   const Lifetimes& lifetimes_;
   const KnownBlocks& known_;
-  BeyondBytes sums_{};
+  BeyondByDevice sums_;
   std::vector<std::pair<std::uint32_t, AllocId>> later_;  // what is free after it was freed
   std::size_t late_ = 0;
 };
@@ -95,6 +104,10 @@ class GapWalk {
 std::optional<Gap> gap_after(const Recording& recording, const Lifetimes& lifetimes,
                              const KnownBlocks& known, std::uint32_t event);
 
+/// "free in the large pool, taken for train.py:13 step, device 1": the device where the trace has
+/// several, and at most `width` characters of the site.
+std::string words_of(const trace::Trace& trace, const Gap::Part& part, std::size_t width,
+                     bool all_frames);
 /// For a person: a table of the greatest parts.
 std::string to_text(const Recording& recording, const Gap& gap, const Shown& shown);
 /// A value: an object.

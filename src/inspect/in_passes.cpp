@@ -65,7 +65,7 @@ Result<std::unique_ptr<Moment>> look_at(const std::string& path, std::uint32_t e
   auto near = trace::read_compact_near(
       path, event, *out->walk,
       [&](std::uint64_t at) { out->walk->go_on_at(static_cast<std::uint32_t>(at)); },
-      [&] { return out->walk->events() > event; });
+      [&] { return out->walk->events() > event && !visitor.goes_on(); });
   // What is damaged here is named by whoever reads all of it.
   if (!near || !*near) {
     begin();

@@ -35,6 +35,12 @@ bool says(std::string_view members, std::string_view name) {
   return members.find(text::format("\"{}\":true", name)) != std::string_view::npos;
 }
 
+bool says_what_stays(const trace::Operation& operation) {
+  return operation.op == trace::Op::memalloc && operation.has(Member::layer) &&
+         operation.layer == trace::Layer::backing && operation.has(Member::extension) &&
+         says(operation.extension, "x-no_row");
+}
+
 bool Recording::stacks_are_many() {
   if (!many_ && stacks_++ % kLookEvery == 0) {
     many_ = trace_.memory_bytes() > stack_bytes_most_ + kEventBytesMost * trace_.size();
@@ -56,6 +62,9 @@ Status Recording::on_operation(const trace::Operation& operation) {
   if (trace_.size() == before) return {};
   if (operation.has(Member::extension) && says(operation.extension, "x-no_row")) {
     rowless_.insert(static_cast<std::uint32_t>(before));
+    if (before != 0 && says_what_stays(operation)) {
+      stays_.insert(static_cast<std::uint32_t>(before));
+    }
   }
   if (operation.op == trace::Op::free || !operation.has(Member::id)) return {};
   const auto id = trace_[before].id;

@@ -47,6 +47,14 @@ class Recording final : public trace::OperationSink {
   }
   /// The recording has no row of its own for that event ("x-no_row").
   bool has_row(std::uint32_t event) const noexcept { return rowless_.count(event) == 0; }
+  /// The event says what stays of a segment that ended in part with the event before: the row of
+  /// both is that one's.
+  bool is_what_stays(std::uint32_t event) const noexcept { return stays_.count(event) != 0; }
+  /// The last of the events that are of one row with `event`: after it memory is as it was then.
+  std::uint32_t with_what_stays(std::uint32_t event) const noexcept {
+    while (is_what_stays(event + 1)) ++event;
+    return event;
+  }
   /// What the device had free as the request failed, where the recording says so ("x-device_free").
   std::optional<std::uint64_t> device_free(AllocId id) const;
 
@@ -62,7 +70,7 @@ class Recording final : public trace::OperationSink {
   trace::Trace trace_;
   std::vector<std::uint64_t> addresses_, granted_;  // by AllocId, as far as the last that has one
   std::vector<bool> mapped_;                        // the same
-  std::unordered_set<std::uint32_t> rowless_;
+  std::unordered_set<std::uint32_t> rowless_, stays_;
   std::map<std::uint32_t, std::uint64_t> device_free_;
   std::uint64_t stack_bytes_most_, stacks_ = 0, stacks_cut_ = 0;
   bool many_ = false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace emm::inspect {
 namespace {
@@ -118,6 +119,7 @@ std::optional<Space> SpaceParts::joined(std::uint32_t event) {
 std::optional<Space> space_after(const Recording& recording, const Lifetimes& lifetimes,
                                  std::uint32_t event, std::optional<std::uint32_t> device) {
   SpaceParts parts;
+  const auto asked = std::exchange(event, recording.with_what_stays(event));
   for (std::uint32_t i = 0; i < lifetimes.all().size(); ++i) {
     const auto id = static_cast<AllocId>(i);
     const auto& lifetime = lifetimes[id];
@@ -131,7 +133,7 @@ std::optional<Space> space_after(const Recording& recording, const Lifetimes& li
                .mapped = recording.is_mapped(id)},
               lifetime.what, lifetime.size);
   }
-  return parts.joined(event);
+  return parts.joined(asked);
 }
 
 std::vector<std::size_t> largest(const Space& space, std::size_t count) {

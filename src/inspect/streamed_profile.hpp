@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "inspect/extension_members.hpp"
 #include "inspect/level.hpp"
 #include "inspect/live_walk.hpp"
 #include "inspect/profile.hpp"
@@ -86,7 +87,8 @@ std::optional<Space> space_now(const LiveWalk& walk, std::uint32_t event,
 /// What is live now.
 Holding held_now(const LiveWalk& walk, std::optional<std::uint32_t> device = std::nullopt);
 
-/// What is live after one event, and where it lies.
+/// What is live after one event, and where it lies, with what stays of a segment that the event
+/// ends in part.
 class MapVisitor final : public LiveVisitor {
  public:
   /// Of nothing where there is no event; `holds` asks for what is live beside the map.
@@ -94,17 +96,24 @@ class MapVisitor final : public LiveVisitor {
       : event_(event), holds_(holds) {}
   void began(const LiveWalk&, std::uint32_t, const LiveMemory&) override {}
   void ended(const LiveWalk&, std::uint32_t, const LiveMemory&) override {}
-  void passed(const LiveWalk& walk, std::uint32_t event, const trace::Operation&) override {
-    if (event_ != event) return;
-    map = space_now(walk, event);
+  void passed(const LiveWalk& walk, std::uint32_t event,
+              const trace::Operation& operation) override {
+    if (event_ != event && !(goes_on_ && says_what_stays(operation))) {
+      goes_on_ = false;
+      return;
+    }
+    map = space_now(walk, *event_);
     if (holds_) held = held_now(walk);
+    goes_on_ = true;
   }
+  /// The event that comes next may say what stays.
+  bool goes_on() const noexcept { return goes_on_; }
   std::optional<Space> map;
   Holding held;
 
  private:
   std::optional<std::uint32_t> event_;
-  bool holds_;
+  bool holds_, goes_on_ = false;
 };
 
 }  // namespace emm::inspect

@@ -115,8 +115,8 @@ std::string page(const Origin& origin, const std::vector<Part>& traces,
   out += "<script>\n";
   out += take_to(dygraph, "//# sourceMappingURL");  // which a page from a disk does not have
   out += "</script>\n<script>\n\"use strict\";\n";
-  constexpr std::array<std::string_view, 7> kPrograms{
-      "data.js", "series.js", "chart.js", "live.js", "map.js", "results.js", "main.js"};
+  constexpr std::array<std::string_view, 8> kPrograms{
+      "data.js", "series.js", "chart.js", "live.js", "gap.js", "map.js", "results.js", "main.js"};
   for (const auto name : kPrograms) out += page_file(name);
   out += "</script>\n";
   // Behind the programs, which show the first pictures while a browser still reads these.

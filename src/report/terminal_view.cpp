@@ -52,6 +52,8 @@ TerminalView::TerminalView(const inspect::Recording& recording, const inspect::L
                    if (live > live_[peak_]) peak_ = event;
                    if (inspect::is_refused(trace[event])) failures_.push_back(event);
                  });
+  for (std::uint32_t event = 0; event < events(); ++event)
+    reserved_[event] = reserved_[recording.with_what_stays(event)];
   to_ = events();
   cursor_ = failures_.empty() ? peak_ : failures_.front();
 }
@@ -262,7 +264,11 @@ std::string TerminalView::frame(const Look& look) const {
   draw_sites(out, look, sites);
   draw_map(out, look, body > curve + sites ? body - curve - sites : 2);
   line("arrows, g G: move  p: peak  f: failure  + - 0: zoom  q: end");
-  out.pop_back();
+  // Of a screen that is too low for all of it, the beginning is shown.
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < std::max<std::size_t>(look.rows, 1) && end != out.npos; ++i)
+    end = out.find('\n', end == 0 ? 0 : end + 1);
+  out.resize(end == out.npos ? out.size() - 1 : end);
   return out;
 }
 

@@ -49,8 +49,9 @@ std::uint64_t unit_of(std::uint64_t count, const Numbers& number) {
 /// that the numbers are small.
 class Changes {
  public:
-  Changes(const Recorded& recorded, const Lifetimes& lifetimes)
-      : recorded_(recorded), lifetimes_(lifetimes), slots_(lifetimes.all().size()) {
+  /// `gap` may be null.
+  Changes(const Recorded& recorded, const Lifetimes& lifetimes, const inspect::GapWalk* gap)
+      : recorded_(recorded), lifetimes_(lifetimes), gap_(gap), slots_(lifetimes.all().size()) {
     const auto ids = lifetimes.all().size();
     address_unit_ = unit_of(ids, [&](auto id) { return address(static_cast<AllocId>(id)); });
     rank_sites();
@@ -83,6 +84,7 @@ class Changes {
           if (inspect::is_refused(each)) {
             step(event, Change::refused);
             put_memory(each.id, each.size, each.site, each.stream, each.context, false, managers);
+            put_block(AllocId{}, What::host);
           }
         });
   }
@@ -97,6 +99,9 @@ class Changes {
     places.add("extra", unless_zero(extra_));
     places.add("flags", unless_zero(flags_));
     places.add("addresses", unless_zero(addresses_));
+    places.add("rounding", unless_zero(rounding_));
+    places.add("remainders", unless_zero(remainders_));
+    places.add("stores", unless_zero(stores_));
     for (std::size_t i = 0; i < placed_.size(); ++i)
       places.add(text::format("placed {}", i), placed_[i].bytes());
   }
@@ -143,6 +148,7 @@ class Changes {
   }
 
   void step(std::uint32_t event, Change change) {
+    while (recorded_.recording().is_what_stays(event)) --event;
     steps_.add(std::uint64_t{event - at_} << 3 | static_cast<std::uint64_t>(change));
     at_ = event;
     ++changes_;
@@ -175,11 +181,24 @@ class Changes {
     }
   }
 
+  /// What of its block was rounded up and what was left, and what is free around it. A request that
+  /// was refused has none of these.
+  void put_block(AllocId id, What what) {
+    if (gap_ == nullptr) return;
+    const bool in_block = what == What::device;
+    const auto block = in_block ? gap_->block(id) : inspect::KnownBlocks::Block{};
+    rounding_.add(in_block ? clip(block.rounded - lifetimes_[id].size) : 0);
+    remainders_.add(clip(block.bytes - block.rounded));
+    stores_.add(in_block || what == What::backing ? static_cast<std::uint64_t>(gap_->store(id))
+                                                  : std::uint64_t{0});
+  }
+
   void begin(std::uint32_t event, AllocId id, const std::vector<Replayed>& managers) {
     const auto& each = lifetimes_[id];
     if (each.what != What::device && each.what != What::backing) return;
     step(event, each.what == What::device ? Change::begin : Change::held);
     put_memory(id, each.size, each.site, each.stream, each.context, each.preexisting, managers);
+    put_block(id, each.what);
     if (free_.empty()) {
       slots_[index(id)] = slots_made_++;
     } else {
@@ -211,6 +230,7 @@ class Changes {
 
   const Recorded& recorded_;
   const Lifetimes& lifetimes_;
+  const inspect::GapWalk* gap_;
   std::vector<std::uint32_t> slots_;  // by AllocId
   std::vector<std::uint32_t> free_;   // slots, of which the last is taken next
   std::uint32_t slots_made_ = 0, at_ = 0;
@@ -220,7 +240,8 @@ class Changes {
   std::vector<std::int64_t> last_;
   std::vector<SiteId> by_rank_;
   std::unordered_map<std::uint32_t, std::uint64_t> ranks_;
-  Column steps_, sizes_, extra_, sites_, streams_, devices_, flags_, addresses_, ends_;
+  Column steps_, sizes_, extra_, sites_, streams_, devices_, flags_, addresses_, ends_, rounding_,
+      remainders_, stores_;
   std::vector<Column> placed_;
 };
 
@@ -366,27 +387,39 @@ void put_explanation(JsonWriter& json, const Recorded& recorded, const Lifetimes
   }
 }
 
-/// What the recorded manager held beyond what was live, by cause: a column of steps for each cause
-/// that there is.
-void add_gap(Payload& places, const inspect::Recording& recording, const Lifetimes& lifetimes,
-             const inspect::KnownBlocks& known) {
-  std::array<Column, inspect::kBeyondCauses> columns;
-  std::array<std::uint32_t, inspect::kBeyondCauses> last{};
-  inspect::BeyondBytes before{};
-  inspect::GapWalk walk(recording, lifetimes, known);
-  walk.walk([&](std::uint32_t event, const inspect::BeyondBytes& bytes) {
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      if (bytes[i] == before[i]) continue;
-      columns[i].add(event - last[i]);
-      columns[i].add_signed(bytes[i] - before[i]);
-      last[i] = event;
-      before[i] = bytes[i];
+/// What the recorded manager held beyond what was live: a column of steps for each device and each
+/// cause that there is.
+void add_gap(Payload& places, const inspect::Recording& recording, inspect::GapWalk& walk,
+             const Lifetimes& lifetimes) {
+  struct Written {
+    Column column;
+    std::uint32_t event = 0;
+    std::int64_t bytes = 0;
+  };
+  const auto& devices = lifetimes.trace().devices();
+  std::vector<std::array<Written, inspect::kBeyondCauses>> all(
+      std::max<std::size_t>(devices.size(), 1));
+  walk.walk([&](std::uint32_t event, const inspect::BeyondByDevice& now) {
+    if (recording.is_what_stays(event + 1)) return;
+    while (recording.is_what_stays(event)) --event;
+    for (std::size_t place = 0; place < now.size(); ++place) {
+      for (std::size_t cause = 0; cause < inspect::kBeyondCauses; ++cause) {
+        auto& last = all[place][cause];
+        const auto bytes = now[place][cause];
+        if (bytes == last.bytes) continue;
+        last.column.add(event - last.event);
+        last.column.add_signed(bytes - last.bytes);
+        last.event = event;
+        last.bytes = bytes;
+      }
     }
   });
-  for (std::size_t i = 0; i < columns.size(); ++i) {
-    if (!columns[i].bytes().empty())
-      places.add(text::format("gap {}", inspect::name(static_cast<inspect::Beyond>(i))),
-                 columns[i].bytes());
+  for (std::size_t place = 0; place < all.size(); ++place) {
+    for (std::size_t cause = 0; cause < inspect::kBeyondCauses; ++cause) {
+      if (const auto bytes = all[place][cause].column.bytes(); !bytes.empty())
+        places.add(text::format("gap {} {}", place < devices.size() ? devices[place] : 0, cause),
+                   bytes);
+    }
   }
 }
 
@@ -436,7 +469,8 @@ Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
   const auto profile = inspect::profile(recorded.recording(), lifetimes);
   const auto growth = inspect::growth(lifetimes);
   Payload payload, places;
-  Changes changes(recorded, lifetimes);
+  inspect::GapWalk gap(recorded.recording(), lifetimes, known);
+  Changes changes(recorded, lifetimes, profile.backing ? &gap : nullptr);
   changes.walk(managers);
   changes.add_to(payload, places);
 
@@ -465,7 +499,7 @@ Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
     }
   }
   payload.add("site names", sites_json(trace, changes.sites()));
-  if (profile.backing) add_gap(places, recorded.recording(), lifetimes, known);
+  if (profile.backing) add_gap(places, recorded.recording(), gap, lifetimes);
 
   Part part;
   JsonWriter json(part.json);
@@ -477,7 +511,10 @@ Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
   json.member("address_unit", changes.address_unit()).member("time_unit", time_unit);
   json.member("has_times", profile.has_times).member("has_backing", profile.backing.has_value());
   json.member("has_addresses", recorded.recording().has_addresses());
-  json.member("clipped", changes.clipped());
+  json.member("clipped", changes.clipped()).key("gap_causes").begin_array();
+  for (std::size_t i = 0; i < inspect::kBeyondCauses; ++i)
+    json.value(inspect::name(static_cast<inspect::Beyond>(i)));
+  json.end_array();
   const auto ooms = inspect::find_ooms(recorded.recording(), lifetimes);
   const auto checks = inspect::fit_checks(recorded.recording(), lifetimes, std::nullopt);
   put_devices(json, lifetimes, ooms);

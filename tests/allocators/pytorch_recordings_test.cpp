@@ -212,5 +212,42 @@ TEST(PytorchRecordings, OfTheDefaultTellThePeakUnderEverySetting) {
   EXPECT_LE(off.back(), 0.05);
 }
 
+/// Idle segments go one by one, and no rule says why. To look at all others each time would take as
+/// long as the recording is long, squared.
+TEST(PytorchRecordings, OfAnotherAllocatorAreWalkedThroughInLinearTime) {
+  constexpr std::uint64_t kSegments = 3000, kSize = std::uint64_t{20} << 20;
+  std::string lines =
+      "{\"format\":\"emmctl-trace\",\"version\":\"1.0\",\"source\":{\"framework\":\"torch\"}}\n"
+      "{\"op\":\"memalloc\",\"layer\":\"backing\",\"id\":\"small\",\"size\":2097152,"
+      "\"addr\":\"0x200000\"}\n";
+  const auto address = [](std::uint64_t i) { return text::hex((i + 1) * 2 * kSize); };
+  for (std::uint64_t i = 0; i < kSegments; ++i)
+    lines += text::format(
+        "{\"op\":\"memalloc\",\"layer\":\"backing\",\"id\":\"s{}\",\"size\":{},\"addr\":\"{}\"}\n"
+        "{\"op\":\"memalloc\",\"id\":{},\"size\":{},\"addr\":\"{}\"}\n",
+        i, kSize, address(i), i, kSize, address(i));
+  for (std::uint64_t i = 0; i < kSegments; ++i)
+    lines += text::format("{\"op\":\"free\",\"id\":{}}\n", i);
+  for (std::uint64_t i = 0; i + 2 < kSegments; ++i)
+    lines += text::format(
+        "{\"op\":\"free\",\"layer\":\"backing\",\"id\":\"s{}\"}\n"
+        "{\"op\":\"memalloc\",\"id\":\"t{}\",\"size\":512,\"addr\":\"0x200000\"}\n"
+        "{\"op\":\"free\",\"id\":\"t{}\"}\n",
+        i, i, i);
+  const auto source = format::ByteSource::memory(lines, "x.jsonl");
+  const auto importer = trace::detect(*source);
+  ASSERT_TRUE(importer);
+  Recording recording;
+  ASSERT_TRUE((*importer)->read(*source, recording, {}));
+  ASSERT_TRUE(recording.is_recording());
+
+  const auto found = check_one_step(recording, recording.settings());
+
+  EXPECT_GT(found.unseen_releases, 0u) << "the recording is too short to reach the bound";
+  EXPECT_LE(found.looks, looks_most(recording.steps().size()) + 4 * kSegments);
+  EXPECT_EQ(found.releases.recorded, kSegments - 2);
+  EXPECT_GE(found.placements.as_recorded, 2 * kSegments - 3) << "placements are judged on";
+}
+
 }  // namespace
 }  // namespace emm::allocators::pytorch

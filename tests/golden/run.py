@@ -30,13 +30,9 @@ def placeholders(build):
     return {", ".join(names): "{managers}", "\n".join(names): "{manager lines}"}
 
 
-def run(path, build, short):
-    """The transcript as it would be written today."""
-    lines = path.read_text().splitlines()
-    commands = [line[2:] for line in lines if line.startswith("$ ")]
-    first = next((i for i, line in enumerate(lines) if line.startswith("$ ")), len(lines))
-    out = lines[:first]
-    environment = {
+def environment(build):
+    """What a command of a transcript sees."""
+    return {
         "PATH": ":".join([*(str(build / f) for f in ("bin", "tests/cli", "tests/emm")), "/usr/bin", "/bin"]),
         "FAKE_CUDA": str(build / "tests/fake_cuda"),
         "LIBEMM": str(build / "lib/libemm.so"),
@@ -48,11 +44,19 @@ def run(path, build, short):
         "TRACES": str(ROOT / "traces"),
         "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "detect_leaks=1"),
     }
+
+
+def run(path, build, short):
+    """The transcript as it would be written today."""
+    lines = path.read_text().splitlines()
+    commands = [line[2:] for line in lines if line.startswith("$ ")]
+    first = next((i for i, line in enumerate(lines) if line.startswith("$ ")), len(lines))
+    out = lines[:first]
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder) / "work"
         shutil.copytree(HERE / "inputs", work)
         for number, command in enumerate(commands):
-            done = subprocess.run(["bash", "-c", command], cwd=work, env=environment, stdin=subprocess.DEVNULL,
+            done = subprocess.run(["bash", "-c", command], cwd=work, env=environment(build), stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
             text = done.stdout.decode("utf-8", "backslashreplace").replace(str(ROOT) + "/", "")
             for long, placeholder in short.items():

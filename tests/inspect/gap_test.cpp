@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/text.hpp"
 #include "recorded.hpp"
 
 namespace emm::inspect {
@@ -55,6 +56,33 @@ TEST(Gap, TellsPoolsAndRemaindersApartWhereAModelKnowsThem) {
   EXPECT_EQ(bytes_of(*gap, Beyond::unsplit_remainder), 32u);
   EXPECT_EQ(bytes_of(*gap, Beyond::free_small), 1000u - 128 - 200);
   EXPECT_EQ(gap->parts.front().cause, Beyond::free_small) << "the greatest is first";
+}
+
+TEST(Gap, IsOfCallSitesAndDevices) {
+  // The block of layer2 reaches from the segment that was taken for layer1 into that for layer2.
+  const auto recording = recorded(
+      R"({"op":"define","kind":"site","id":1,"frames":["model.py:1 layer1"]}
+{"op":"define","kind":"site","id":2,"frames":["model.py:2 layer2"]}
+{"op":"memalloc","layer":"backing","id":"a","size":1000,"addr":"0x10000","site":1}
+{"op":"memalloc","layer":"backing","id":"b","size":1000,"addr":"0x103e8","site":2}
+{"op":"memalloc","layer":"backing","id":"c","size":500,"addr":"0x10000","site":1,"device":1}
+{"op":"memalloc","id":1,"size":390,"granted":400,"addr":"0x102bc","site":2}
+)");
+  const Lifetimes lifetimes(recording->trace());
+  const auto& trace = recording->trace();
+
+  const auto gap = gap_after(*recording, lifetimes, {}, 3);
+
+  ASSERT_TRUE(gap);
+  std::vector<std::string> parts;
+  for (const auto& part : gap->parts)
+    parts.push_back(text::format("{} {}", part.bytes, words_of(trace, part, 40, false)));
+  EXPECT_EQ(parts, (std::vector<std::string>{
+                       "900 free, taken for model.py:2 layer2, device 0",
+                       "700 free, taken for model.py:1 layer1, device 0",
+                       "500 free, taken for model.py:1 layer1, device 1",
+                       "10 rounding: model.py:2 layer2, device 0",
+                   }));
 }
 
 TEST(Gap, IsNotToldWhereMoreIsLiveThanTheSegmentsHold) {

@@ -109,6 +109,25 @@ TEST(Space, PiecesThatAreMappedSideBySideAreOneRegion) {
   EXPECT_EQ(space->largest_free, 1000u);
 }
 
+TEST(Space, HasWhatStaysOfASegmentWithTheRowThatEndsItInPart) {
+  const auto recording = recorded(
+      R"({"op":"memalloc","layer":"backing","kind":"physical","id":"s1","size":6000,"addr":"0x10000"}
+{"op":"memalloc","id":1,"size":1000,"addr":"0x10000"}
+{"op":"free","layer":"backing","id":"s1"}
+{"op":"memalloc","layer":"backing","kind":"physical","id":"s2","size":2000,"addr":"0x10000","x-no_row":true}
+{"op":"free","id":1}
+)");
+  const Lifetimes lifetimes(recording->trace());
+
+  const auto space = space_after(*recording, lifetimes, 2);
+
+  ASSERT_TRUE(space);
+  EXPECT_EQ(space->event, 2u);
+  EXPECT_EQ(space->size, 2000u);
+  EXPECT_EQ(space->used, 1000u);
+  EXPECT_EQ(space->elsewhere, 0u);
+}
+
 TEST(Space, IsNotKnownWhereNoAddressIs) {
   const auto recording = recorded(R"({"op":"memalloc","id":1,"size":4096})"
                                   "\n");

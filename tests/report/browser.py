@@ -42,9 +42,9 @@ class Browser:
             self.call(domain + ".enable")
         self.look(width, height, dark, scale)
 
-    def look(self, width, height, dark=False, scale=1):
+    def look(self, width, height, dark=False, scale=1, paper=False):
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=width < 600)
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        self.call("Emulation.setEmulatedMedia", media="print" if paper else "", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
 
     def _message(self):
         while b"\0" not in self._rest:
@@ -90,8 +90,14 @@ class Browser:
     def open(self, path):
         """Opens a page of ours and waits until its picture is there. Returns the seconds that took."""
         began = time.monotonic()
-        self.call("Page.navigate", url=pathlib.Path(path).resolve().as_uri())
-        while not self.run("document.readyState === 'complete' && !!(window.emmctl && window.emmctl.ready)"):
+        error = self.call("Page.navigate", url=pathlib.Path(path).resolve(strict=True).as_uri()).get("errorText")
+        if error:
+            raise RuntimeError(f"{path}: {error}")
+        # Our programs are through before the document is complete.
+        state = "window.emmctl && window.emmctl.ready ? 'ready' : location.protocol === 'about:' ? 'loading' : document.readyState"
+        while (now := self.run(state)) != "ready":
+            if now == "complete":
+                raise RuntimeError(f"{path} is no page of emmctl report" + "".join(f"\n  {each}" for each in self.complaints))
             time.sleep(0.01)
         self.run("emmctl.ready")
         self.run("emmctl.placed")

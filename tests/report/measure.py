@@ -2,7 +2,7 @@
 """Measures pages of emmctl report in Chromium: size, time to the first picture, frames while one drags and zooms.
 
     measure.py PAGE...
-    measure.py --screenshot OUT.png|OUT.webp [--width N] [--window] [--dark] [--do JAVASCRIPT] PAGE
+    measure.py --screenshot OUT.png|OUT.webp [--width N] [--window] [--dark] [--paper] [--do JAVASCRIPT] PAGE
 """
 import argparse
 import os
@@ -39,8 +39,11 @@ def main():
     parser.add_argument("--width", type=int, default=1280)
     parser.add_argument("--window", action="store_true", help="only what the window shows")
     parser.add_argument("--dark", action="store_true")
+    parser.add_argument("--paper", action="store_true", help="as it is printed")
     parser.add_argument("--do", default="")
     given = parser.parse_args()
+    if missing := [page for page in given.pages if not os.path.isfile(page)]:
+        parser.error(f"there is no page {missing[0]}")
     for page in given.pages:
         with Browser(given.width, 900, given.dark) as browser:
             before = browser.processor_seconds()
@@ -49,6 +52,10 @@ def main():
             if given.screenshot:
                 if given.do:
                     browser.run(given.do)
+                    browser.run("new Promise(done => setTimeout(done, 400))")
+                if given.paper:
+                    browser.run("dispatchEvent(new Event('beforeprint'))")
+                    browser.look(given.width, 900, given.dark, paper=True)
                     browser.run("new Promise(done => setTimeout(done, 400))")
                 browser.screenshot(given.screenshot, whole=not given.window)
                 continue

@@ -78,6 +78,52 @@ def quiet(browser, page):
     expect_same(browser.complaints, [], f"complaints of {page}")
 
 
+def check_gap(browser, trace, event):
+    """What is reserved beyond what is live, by cause, call site and device, is what inspect says of the trace that is shown."""
+    told = json.loads(emmctl("inspect", trace, "--gap", event, "--json", "-"))["gap"]
+    expect_same(sum(part["bytes"] for part in told["parts"]), told["reserved_bytes"] - told["live_bytes"], f"the sum of inspect's causes after event {event} of {trace}")
+    saw = browser.run(f"""emmctl.state.gap.parts({event}, null).map(part => [emmctl.state.gap.causes[part.cause], part.device,
+        part.site < 0 || emmctl.state.events.siteNames[part.site].startsWith('(no') ? '' : emmctl.state.events.siteNames[part.site], part.bytes])""")
+    wanted = [[part["cause"], part["device"], part["site"] or "", part["bytes"]] for part in told["parts"]]
+    # Sites whose names are cut alike are one here.
+    sums = lambda parts: sorted({(cause, device, site[:60]): sum(each[3] for each in parts if (each[0], each[1], each[2][:60]) == (cause, device, site[:60])) for cause, device, site, _ in parts}.items())
+    expect_same(sums(saw), sums(wanted), f"the parts of the gap after event {event} of {trace}")
+    for device in {part["device"] for part in told["parts"]}:
+        expect_same(browser.run(f"emmctl.state.gap.sums({event}, {device}).reduce((a, b) => a + b, 0)"), sum(part["bytes"] for part in told["parts"] if part["device"] == device),
+                    f"the gap of device {device} after event {event} of {trace}")
+
+
+def check_gap_of_sites_and_devices(folder):
+    """Two devices, call sites, blocks larger than their requests, one that waits, a segment that is free in part."""
+    trace, page = folder / "gap.jsonl", folder / "gap.html"
+    lines = [{"format": "emmctl-trace", "version": "1.0", "devices": [{"id": 0}, {"id": 1}]},
+             *({"op": "define", "kind": "site", "id": i, "frames": [f"model.py:{i} layer{i}"]} for i in (1, 2, 3))]
+    for device in (0, 1):
+        base, on = 0x10000000 * (device + 1), {"device": device}
+        lines += [{"op": "memalloc", "layer": "backing", "id": f"s{device}", "size": 1 << 20, "addr": hex(base), "site": 1, **on},
+                  {"op": "memalloc", "layer": "backing", "id": f"r{device}", "size": 1 << 21, "addr": hex(base + (1 << 20)), "site": 2, **on},
+                  {"op": "memalloc", "id": f"a{device}", "size": 1000 + device, "granted": 1024, "addr": hex(base), "site": 2, **on},
+                  # One that reaches from the first segment into the second.
+                  {"op": "memalloc", "id": f"b{device}", "size": 5000, "granted": 8192, "addr": hex(base + (1 << 20) - 4096), "site": 3, **on},
+                  {"op": "memalloc", "id": f"c{device}", "size": 4096, "addr": hex(base + 8192), "site": 3, **on}, {"op": "free", "id": f"c{device}", **on}]
+    lines.append({"op": "free", "id": "c0", "layer": "backing"})
+    trace.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    emmctl("report", trace, "-o", page)
+    with Browser() as browser:
+        browser.open(page)
+        for event in (3, 5, 11, 12):
+            check_gap(browser, trace, event)
+        browser.run("setCursor(11)")
+        browser.run("new Promise(done => setTimeout(done, 100))")
+        rows = browser.run("[...document.querySelectorAll('#gap-table tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))")
+        expect_same(browser.run("[...document.querySelectorAll('#gap-table th')].map(head => head.textContent)"), ["Cause", "Device", "Asked for by", "Beyond", "Bytes", "Blocks"], "the head of the table of the gap")
+        expect(["rounding", "1", "model.py:3 layer3", "3.12 KiB", "3,192", "1"] in rows, f"the rounding of device 1: {rows}")
+        browser.run("(() => { const s = document.getElementById('device'); s.value = '1'; s.dispatchEvent(new Event('change')); })()")
+        browser.run("new Promise(done => setTimeout(done, 100))")
+        expect_same(browser.run("document.querySelector('#gap-table tbody tr').cells[3].textContent"), f"{(3 << 20) - 1001 - 5000:,}", "the gap of one device")
+        quiet(browser, page)
+
+
 def check_training(folder):
     page = folder / "gpt2.html"
     emmctl("report", GPT2, "--manager", "pool", "--manager", "default", "-o", page)
@@ -142,17 +188,11 @@ def check_training(folder):
                         [wanted[name] for name in ("bytes", "used_bytes", "pending_bytes", "free_bytes", "largest_free_bytes")], f"the map of event {event}")
         # What is reserved beyond what is live is a sum of causes, at every event; they are those of inspect.
         wrong = browser.run("""(() => { const {gap, liveSteps, lines, events} = emmctl.state; for (let e = 0; e < events.count; ++e) {
-            const sum = gap.reduce((sum, {steps}) => sum + steps.at(e), 0); if (sum !== lines[0].steps.at(e) - liveSteps.at(e) || gap.some(({steps}) => steps.at(e) < 0)) return [e, sum]; }
+            const sums = gap.sums(e, null); if (!sums || sums.reduce((a, b) => a + b, 0) !== lines[0].steps.at(e) - liveSteps.at(e)) return [e, sums]; }
             return null; })()""")
         expect_same(wrong, None, "first event whose causes do not add up")
         for event in (1000, peak["event"]):
-            told = json.loads(emmctl("inspect", GPT2, "--gap", event, "--json", "-"))["gap"]
-            expect_same(sum(part["bytes"] for part in told["parts"]), told["reserved_bytes"] - told["live_bytes"], f"the sum of inspect's causes after event {event}")
-            causes = {}
-            for part in told["parts"]:
-                causes[part["cause"]] = causes.get(part["cause"], 0) + part["bytes"]
-            saw = browser.run(f"emmctl.state.gap.map(({{name, steps}}) => [name, steps.at({event})]).filter(([, bytes]) => bytes)")
-            expect_same(sorted(saw), sorted([name, bytes] for name, bytes in causes.items()), f"the causes after event {event}")
+            check_gap(browser, GPT2, event)
         # What a replayed manager held is where it was mapped first, and in all as much as it reserved.
         for event in (500, 1000, len(after) // 2, peak["event"], len(after) - 1):
             saw = browser.run(f"(emmctl.state.map.show({event}, null, 0, emmctl.state.groups), [emmctl.state.map.totals.size, emmctl.state.map.totals.used])")
@@ -220,6 +260,25 @@ def check_expandable(folder):
         quiet(browser, page)
 
 
+def check_what_stays(folder):
+    """A segment that is unmapped in part: with the row that says so, and not an event later, the rest is there."""
+    trace, page, mebi = folder / "part.jsonl", folder / "part.html", 1 << 20
+    held = {"layer": "backing", "kind": "physical", "addr": hex(0x302000000)}
+    lines = [{"format": "emmctl-trace", "version": "1.0"}, {"op": "memalloc", "id": "s1", "size": 6 * mebi, **held}, {"op": "memalloc", "id": 1, "size": mebi, "addr": held["addr"]},
+             {"op": "free", "id": "s1", "layer": "backing"}, {"op": "memalloc", "id": "s2", "size": 2 * mebi, "x-no_row": True, **held}, {"op": "free", "id": 1}]
+    trace.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    emmctl("report", trace, "-o", page)
+    with Browser() as browser:
+        browser.open(page)
+        for event, size, used in ((1, 6, 1), (2, 2, 1), (3, 2, 1), (4, 2, 0)):
+            told = json.loads(emmctl("inspect", trace, "--map", event, "--gap", event, "--json", "-"))
+            expect_same([told["map"]["bytes"], told["map"]["used_bytes"]], [size * mebi, used * mebi], f"inspect's map of event {event}")
+            expect_same(told["gap"]["reserved_bytes"], size * mebi, f"what inspect says is reserved after event {event}")
+            saw = browser.run(f"(emmctl.state.map.show({event}, null, 'recorded', emmctl.state.groups), [emmctl.state.map.totals.size, emmctl.state.map.totals.used, emmctl.state.lines[0].steps.at({event})])")
+            expect_same(saw, [size * mebi, used * mebi, size * mebi], f"the page's map of event {event}, and what is reserved")
+            check_gap(browser, trace, event)
+
+
 def check_failure_and_results(folder):
     oom, page = SOURCE / "tests/golden/inputs/torch_oom.pickle.gz", folder / "oom.html"
     emmctl("compare", GPT2, "--device", "sim", "--manager", "pool", "--manager", "cudart", "--json", folder / "compare.json")
@@ -237,6 +296,13 @@ def check_failure_and_results(folder):
         expect(f"at least {limit / (1 << 30):.2f} GiB ({limit:,} bytes)" in explained["failures"][-1]["words"], f"the limit that was found: {limit}")
         expect_same(browser.run("[...document.querySelectorAll('.result h2')].map(head => head.textContent.split(' ')[0])"), ["Tune", "Compare", "Replay", "Conformance"], "results")
         expect(all(part in words for part in ("What would have helped", "PYTORCH_ALLOC_CONF=", "Against today", "Why the manager held more")), f"the failure has remedies: {words}")
+        # What to do stands above all else, on the first screen of a telephone as well.
+        for width, height in ((1280, 900), (400, 800)):
+            browser.look(width, height)
+            browser.run("scrollTo(0, 0)")
+            seen = browser.run("(box => [box.top, box.bottom, innerHeight])(document.querySelector('.to-do').getBoundingClientRect())")
+            expect(seen[1] < seen[2], f"what to do ends at pixel {seen[1]:.0f} of {seen[2]}")
+        browser.look(1280, 1000)
         expect("failed" in browser.run("document.querySelector('.result.replay').innerText"), "the failure of the replay")
         compared = json.loads((folder / "compare.json").read_text())
         rows = browser.run("[...document.querySelectorAll('.result.compare tbody tr')].map(row => row.cells[0].textContent)")
@@ -337,6 +403,8 @@ def main():
         check_training(pathlib.Path(folder))
         check_failure_and_results(pathlib.Path(folder))
         check_expandable(pathlib.Path(folder))
+        check_gap_of_sites_and_devices(pathlib.Path(folder))
+        check_what_stays(pathlib.Path(folder))
         check_results_of_a_trace(pathlib.Path(folder))
         check_every_trace(pathlib.Path(folder))
     print(f"{len(failures)} failures")

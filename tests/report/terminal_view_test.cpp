@@ -39,8 +39,8 @@ std::size_t characters(std::string_view line) {
 }
 
 TEST_F(TerminalViewTest, FitsEveryScreen) {
-  for (const std::size_t columns : {21u, 40u, 80u, 200u}) {
-    for (const std::size_t rows : {13u, 24u, 60u}) {
+  for (const std::size_t columns : {1u, 9u, 21u, 40u, 80u, 200u}) {
+    for (const std::size_t rows : {1u, 5u, 13u, 24u, 60u}) {
       const auto frame = view_->frame({.columns = columns, .rows = rows});
 
       std::size_t lines = 1;

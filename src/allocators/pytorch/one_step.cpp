@@ -215,10 +215,25 @@ class Walk {
     begins_.clear();
   }
 
+  bool looks_no_more() const { return found_.looks >= looks_most(recording_.steps().size()); }
+
+  /// Counts the look, but for what the releases that it is for are many themselves.
+  std::vector<Idle> all_idle() {
+    auto found = idle(settings_, heap_);
+    const auto cost = found.size() + heap_.pools().size();
+    found_.looks += cost - std::min(cost, 2 * ends_.size());
+    return found;
+  }
+
   void explain_outside() {
     found_.releases.recorded += ends_.size();
+    if (looks_no_more()) {
+      found_.unseen_releases += ends_.size();
+      found_.outside.push_back({.before = ends_.front(), .what = Release::unexplained});
+      return;
+    }
     const auto ranges = ended();
-    if (ranges == ranges_of(idle(settings_, heap_))) {
+    if (ranges == ranges_of(all_idle())) {
       found_.releases.as_recorded += ends_.size();
       found_.outside.push_back({.before = ends_.front(), .what = Release::empty_cache});
       return;
@@ -239,7 +254,7 @@ class Walk {
     for (const auto id : ids) {
       for (const auto small : {true, false}) add_idle(settings_, heap_.pool(id, small), alone);
     }
-    if (ranges == ranges_of(idle(settings_, heap_))) {
+    if (ranges == ranges_of(all_idle())) {
       found_.releases.as_recorded += ends_.size();
       found_.outside.push_back({.before = ends_.front(), .what = Release::empty_cache});
     } else if (ranges == ranges_of(alone)) {
@@ -251,10 +266,12 @@ class Walk {
       for (const auto at : ends_) miss(recording_.steps()[at], "no rule releases it");
       found_.gave_up = ++unexplained_ > unexplained_most_;
       // empty_cache would have released what is idle beside them: they are of another pool.
+      const auto beside = all_idle();
       for (const auto at : ends_) {
         const auto* const segment = heap_.segment_of(recording_.steps()[at].address);
-        if (segment == nullptr || !segment->pool->id.is_default()) continue;
-        for (const auto& each : idle(settings_, heap_)) {
+        if (segment == nullptr || !segment->pool->id.is_default() || looks_no_more()) continue;
+        found_.looks += beside.size();
+        for (const auto& each : beside) {
           if (each.block->pool->id.is_default() && !covers(ranges, each.address))
             set_apart(number_of_.at(segment->address), number_of_.at(each.block->segment->address));
         }
@@ -305,6 +322,11 @@ class Walk {
       apply_ends();
       return find_free(settings_, wanted);
     }
+    if (looks_no_more()) {
+      explain_outside();
+      apply_ends();
+      return find_free(settings_, wanted);
+    }
     const auto ranges = ended();
     Ranges expected;
     const auto garbage_blocks = garbage(settings_, heap_);
@@ -326,7 +348,7 @@ class Walk {
       return explained(Release::collection);
     // A retry: what the collection took, then oversize blocks, then all.
     auto all = expected;
-    for (const auto& each : idle(settings_, heap_)) add_range(all, each.address, each.size);
+    for (const auto& each : all_idle()) add_range(all, each.address, each.size);
     const auto big = oversize(settings_, wanted);
     auto with_big = expected;
     for (const auto* each : big.blocks) add_range(with_big, each->address, each->size);
@@ -345,7 +367,7 @@ class Walk {
     const auto limit = settings_.limit();
     if (!is_refused && (limit == kNoLimit || heap_.reserved() + wanted.segment <= limit))
       return false;
-    if (ended() != ranges_of(idle(settings_, heap_))) return false;
+    if (looks_no_more() || ended() != ranges_of(all_idle())) return false;
     found_.releases.recorded += ends_.size();
     found_.releases.as_recorded += ends_.size();
     note_retry(is_refused);
@@ -524,10 +546,12 @@ OneStep check_one_step(const Recording& recording, const Settings& settings, con
   constexpr int kRounds = 30;
   SegmentPools pools(recording, settings);
   OneStep found;
+  std::uint64_t looks = 0;
   for (int round = 0; round < kRounds; ++round) {
     Walk walk(recording, settings, pools, look, unexplained_most);
     found = walk.run();
-    if (found.gave_up) break;
+    looks += found.looks;
+    if (found.gave_up || looks >= looks_most(recording.steps().size())) break;
     if (!pools.set_apart(walk.apart())) break;
   }
   found.inferred_pools = pools.inferred();

@@ -38,6 +38,9 @@ struct OneStep {
   std::vector<Outside> outside;
   std::uint64_t retries = 0;
   bool gave_up = false;  ///< What is found is of a part of the recording.
+  /// Free blocks and pools that were looked at for releases, beyond as many as were released, which
+  /// looks_most() bounds; and releases behind that, which are taken as unexplained without a look.
+  std::uint64_t looks = 0, unseen_releases = 0;
   /// The first few that are not as recorded, in words.
   std::vector<std::string> misses;
   /// Segments whose pool no row names and the state at the end does not: inferred.
@@ -65,10 +68,13 @@ struct Look {
   std::function<void(const Heap&, const Wanted&)> at;
 };
 
+/// A release that no rule explains costs looks at all that is idle. A recording that has many is
+/// not of this allocator, and is walked through in a time that is linear all the same.
+constexpr std::uint64_t looks_most(std::uint64_t steps) noexcept { return 1'000'000 + 32 * steps; }
+
 /// Takes the recording step by step: before each, the heap is as recorded, and the model says what
 /// it would do. `settings` are those of the recording. `look` may be null. It gives up after
-/// `unexplained_most` releases that no rule explains: each costs a look at all that is idle, and a
-/// recording that has many is not of this allocator.
+/// `unexplained_most` releases that no rule explains.
 OneStep check_one_step(const Recording& recording, const Settings& settings,
                        const Look* look = nullptr,
                        std::uint64_t unexplained_most = std::numeric_limits<std::uint64_t>::max());

@@ -151,6 +151,7 @@ Outcome run(const Program& program, const RunOptions& options) {
     }
   }
   outcome.counts = allocator.counts();
+  outcome.reserved = allocator.heap().reserved();
   return outcome;
 }
 

@@ -47,6 +47,7 @@ Program program_of(const Recording& recording, const Settings& settings);
 /// What became of a program under a setting.
 struct Outcome {
   Allocator::Counts counts;
+  std::uint64_t reserved = 0;     ///< After the last call.
   std::uint64_t peak_live = 0;    ///< Requested bytes.
   std::uint64_t refused = 0;      ///< Requests that had no memory.
   std::uint64_t served_more = 0;  ///< Of those that failed when it was recorded.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace emm::allocators::pytorch {
 namespace {
@@ -24,6 +25,7 @@ SegmentPools::SegmentPools(const Recording& recording, const Settings& settings)
   std::vector<Range> ranges;
   std::uint64_t batch = 0;
   const auto& steps = recording.steps();
+  std::size_t next_alloc = 0;  // behind the current step
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const auto& step = steps[i];
     if (step.kind == Kind::segment_end) {
@@ -43,12 +45,10 @@ SegmentPools::SegmentPools(const Recording& recording, const Settings& settings)
     auto& part = segments_[step.allocation];
     part.small = step.size == kSmallSegment;
     // The request that it was made for says more.
-    for (auto next = i + 1; !step.preexisting && next < steps.size(); ++next) {
-      if (steps[next].kind == Kind::alloc) {
-        part.small = allocators::pytorch::is_small(round_size(settings, steps[next].size));
-        break;
-      }
-    }
+    next_alloc = std::max(next_alloc, i + 1);
+    while (next_alloc < steps.size() && steps[next_alloc].kind != Kind::alloc) ++next_alloc;
+    if (!step.preexisting && next_alloc < steps.size())
+      part.small = allocators::pytorch::is_small(round_size(settings, steps[next_alloc].size));
     auto range = ranges.end();
     if (step.mapped) {
       range = std::find_if(ranges.begin(), ranges.end(), [&](const Range& each) {
@@ -108,10 +108,11 @@ void SegmentPools::infer() {
   choices.insert(choices.end(), known_.begin(), known_.end());
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     if (done[i]) continue;
-    const auto is_taken = [&](PoolId id) {
-      return std::any_of(others[i].begin(), others[i].end(),
-                         [&](auto other) { return done[other] && groups_[other].pool == id; });
-    };
+    std::set<PoolId> taken;
+    for (const auto other : others[i]) {
+      if (done[other]) taken.insert(groups_[other].pool);
+    }
+    const auto is_taken = [&](PoolId id) { return taken.count(id) != 0; };
     const PoolId of_batch{.first = kUnnamed, .second = groups_[i].batch};
     if (is_taken(PoolId{}) && groups_[i].batch != 0 && !is_taken(of_batch)) {
       // What was released with it is most likely of its pool.

@@ -12,6 +12,7 @@
 #include "inspect/in_passes.hpp"
 #include "inspect/picture.hpp"
 #include "inspect/profile_text.hpp"
+#include "trial/gap_remedies.hpp"
 
 namespace emm {
 namespace {
@@ -30,7 +31,8 @@ class Inspect final : public CommandRun {
                    "trace in a second");
     arguments.text("--gap", gap_, "EVENT|peak|reserved|failure",
                    "Say what the recorded manager held beyond what was live after that event, to "
-                   "the byte, by cause and call site; reserved is the peak of what it held");
+                   "the byte, by cause and call site; reserved is the peak of what it held. Of a "
+                   "PyTorch recording also what would lower it, by replays");
     arguments.flag("--limit", limit_,
                    "Say what the program needs: proven bounds, and a layout that is enough");
     arguments.flag("--as-recorded", as_recorded_,
@@ -109,12 +111,20 @@ class Inspect final : public CommandRun {
       map = inspect::space_after(*recording, lifetimes, map_event);
     }
     std::optional<inspect::Gap> gap;
+    std::optional<trial::GapRemedies> remedies;
     if (!gap_.empty()) {
       const auto event = event_of("--gap", gap_, trace, profile, first_refused(trace));
       if (!event) return event.error();
       console.step("gap");
       gap = inspect::gap_after(*recording, lifetimes,
                                known_blocks(*recording, lifetimes, of_pytorch), *event);
+      if (gap && of_pytorch.is_recording() && of_pytorch.allocations() != 0) {
+        handle_interrupts();
+        console.step("remedies");
+        remedies =
+            trial::gap_remedies(allocators::pytorch::program_of(of_pytorch, of_pytorch.settings()),
+                                *gap, &interrupted());
+      }
     }
     std::optional<std::vector<inspect::Need>> needs;
     if (limit_) {
@@ -124,7 +134,8 @@ class Inspect final : public CommandRun {
     }
     const auto shown = this->shown();
     if (!json_.empty()) {
-      const auto text = inspect::to_json(trace, profile, growth, map, needs, gap, shown);
+      auto text = inspect::to_json(trace, profile, growth, map, needs, gap, shown);
+      if (remedies) text.insert(text.rfind('}'), ",\"gap_remedies\":" + to_json(*remedies));
       if (auto written = console.write(json_, text); !written) return written.error();
     }
     if (!svg_.empty()) {
@@ -137,6 +148,7 @@ class Inspect final : public CommandRun {
       console.result(inspect::to_text(trace, profile, growth, shown));
       if (needs) console.result(inspect::to_text(*needs));
       if (gap) console.result(inspect::to_text(*recording, *gap, shown));
+      if (remedies) console.result(to_text(*remedies, *gap));
       if (map) console.result(inspect::to_text(trace, *map, shown));
     }
     if (!gap_.empty() && !gap) {
@@ -145,6 +157,7 @@ class Inspect final : public CommandRun {
           trace.source()));
       return ExitCode::inconclusive;
     }
+    if (remedies && remedies->interrupted) console.say("interrupted: not every remedy was tried");
     if (!map_.empty() && !map) return no_map(console, trace, map_event);
     return ExitCode::fine;
   }

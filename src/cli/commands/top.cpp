@@ -3,6 +3,8 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -20,10 +22,22 @@ namespace {
 
 using namespace emm::cli;
 
+extern "C" void on_other_size(int) {}  // it ends the wait for a key
+
 /// A terminal that gives each key at once and shows another screen; its end restores both.
 class WholeScreen {
  public:
   WholeScreen() {
+    // A new size is heard of while a key is waited for, and at no other time: none is lost.
+    sigset_t other_size;
+    sigemptyset(&other_size);
+    sigaddset(&other_size, SIGWINCH);
+    sigprocmask(SIG_BLOCK, &other_size, &listening_);
+    sigdelset(&listening_, SIGWINCH);
+    struct sigaction action {};
+    action.sa_handler = on_other_size;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGWINCH, &action, nullptr);
     tcgetattr(STDIN_FILENO, &before_);
     auto raw = before_;
     raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG);
@@ -39,18 +53,25 @@ class WholeScreen {
   WholeScreen(const WholeScreen&) = delete;
   WholeScreen& operator=(const WholeScreen&) = delete;
 
+  /// Each line is emptied before it is written: behind its last column that would take the last
+  /// character.
   void show(std::string_view frame) {
-    std::string out = "\x1b[H";
-    for (const char c : frame) {
-      if (c == '\n') out += "\x1b[K\r";
-      out.push_back(c);
+    const auto last = frame.rfind('\n');
+    std::string out = frame.find('\n') == frame.npos ? "\x1b[H\x1b[J" : "\x1b[H\x1b[K";
+    for (std::size_t i = 0; i < frame.size(); ++i) {
+      if (frame[i] == '\n') {
+        out += i == last ? "\r\n\x1b[J" : "\r\n\x1b[K";
+      } else {
+        out.push_back(frame[i]);
+      }
     }
-    put(out + "\x1b[K\x1b[J");
+    put(out);
   }
-  /// A key, as the terminal sends it; empty where it has gone, or a signal came. Several keys may
-  /// come at once, and over a network one key in pieces.
-  std::string key() {
-    constexpr int kPatienceMs = 250;
+  /// A key, as the terminal sends it; empty where a signal came, as one of a new size; nothing
+  /// where the terminal has gone. Several keys may come at once, and over a network one key in
+  /// pieces.
+  std::optional<std::string> key() {
+    constexpr timespec kPatience{.tv_sec = 0, .tv_nsec = 250'000'000};
     for (;;) {
       if (const auto size = first_key(typed_); size != 0) {
         auto key = typed_.substr(0, size);
@@ -58,11 +79,13 @@ class WholeScreen {
         return key;
       }
       pollfd more{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+      const auto ready = ppoll(&more, 1, typed_.empty() ? nullptr : &kPatience, &listening_);
+      if (ready < 0) return errno == EINTR ? std::optional(std::string()) : std::nullopt;
       // An escape that nothing follows is the key of that name.
-      if (!typed_.empty() && poll(&more, 1, kPatienceMs) == 0) return std::exchange(typed_, {});
+      if (ready == 0) return std::exchange(typed_, {});
       char bytes[64];
       const auto size = read(STDIN_FILENO, bytes, sizeof bytes);
-      if (size <= 0) return {};
+      if (size <= 0) return std::nullopt;
       typed_.append(bytes, static_cast<std::size_t>(size));
     }
   }
@@ -88,6 +111,7 @@ class WholeScreen {
   }
 
   termios before_{};
+  sigset_t listening_{};  // what is blocked while a key is waited for
   std::string typed_;
 };
 
@@ -128,13 +152,13 @@ class Top final : public CommandRun {
     WholeScreen screen;
     while (!interrupted()) {
       winsize size{};
-      if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 && size.ws_row > 12) {
+      if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0) {
         look.columns = size.ws_col;
         look.rows = size.ws_row;
       }
       screen.show(view.frame(look));
       const auto key = screen.key();
-      if (key.empty() || !view.press(key)) break;
+      if (!key || !view.press(*key)) break;
     }
     return ExitCode::fine;
   }

@@ -139,8 +139,8 @@ template <Call kCall, class Fill>
 /// A call that is more than recorded, or not: the thread's first, and those while something is
 /// refused, kept account of, or named.
 template <Call kCall, Place kPlace, class Make, class Fill>
-[[gnu::noinline, gnu::cold]] Code recorded_with_more(Size wants, Make make, Fill fill,
-                                                     const void* caller) noexcept {
+[[gnu::noinline]] Code recorded_with_more(Size wants, Make make, Fill fill,
+                                          const void* caller) noexcept {
   auto& thread = self;
   if (shared.mode == 0 || thread.inside) return make();
   const auto window = *shared.on;

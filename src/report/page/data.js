@@ -98,7 +98,7 @@ class Events {
     this.site = this.numbersUnlessZero(columns.get('sites'), Uint32Array);
     this.stream = this.numbersUnlessZero(columns.get('streams'), Uint16Array);
     this.device = this.numbersUnlessZero(columns.get('devices'), Uint32Array);
-    this.extra = this.flags = this.address = null;
+    this.extra = this.flags = this.address = this.rounding = this.remainder = this.store = null;
     this.placed = [];
     this.walk(columns.get('steps'), columns.get('slots'));
     this.time = null;
@@ -124,8 +124,14 @@ class Events {
     this.address = about.has_addresses ? this.sums(columns.get('addresses'), v => v ? (v - 1) * about.address_unit : 0) : null;
     this.placed = about.managers.map((_, i) => this.sums(columns.get(`placed ${i}`), v => v));
     this.held = about.managers.map((_, i) => readHeld(columns.get(`held ${i}`)));
-    // What the recorded manager held beyond what was live, by cause.
-    this.gap = about.place_columns.filter(([name]) => name.startsWith('gap ')).map(([name]) => ({name: name.slice(4), ...readSteps(columns.get(name))}));
+    this.rounding = this.numbersUnlessZero(columns.get('rounding'), Float64Array);
+    this.remainder = this.numbersUnlessZero(columns.get('remainders'), Float64Array);
+    this.store = this.numbersUnlessZero(columns.get('stores'), Uint8Array);
+    // What the recorded manager held beyond what was live, by device and cause.
+    this.gap = about.place_columns.filter(([name]) => name.startsWith('gap ')).map(([name]) => {
+      const [, device, cause] = name.split(' ').map(Number);
+      return {device, cause, ...readSteps(columns.get(name))};
+    });
   }
 
   /** Most traces have one stream, one device, one site; then the column is empty, and there is no array. */
@@ -178,6 +184,10 @@ class Events {
   deviceOf(memory) { return this.device ? this.device[memory] : this.about.devices.length === 1 ? this.about.devices[0].device : 0; }
   poolOf(memory) { return this.flags ? this.flags[memory] >>> 2 : 0; }
   isMapped(memory) { return this.flags ? (this.flags[memory] & 1) !== 0 : false; }
+  /** Bytes that a request was rounded up by; that its block has besides; and the cause by which memory is free that lies around it. */
+  roundingOf(memory) { return this.rounding ? this.rounding[memory] : 0; }
+  remainderOf(memory) { return this.remainder ? this.remainder[memory] : 0; }
+  storeOf(memory) { return this.store ? this.store[memory] : 0; }
   grantedOf(memory) { return this.size[memory] + (this.extra ? this.extra[memory] : 0); }
   isOn(device, memory) { return device === null || this.deviceOf(memory) === device; }
 

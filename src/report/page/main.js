@@ -2,7 +2,7 @@
 
 const about = JSON.parse(document.getElementById('about').textContent);
 const $ = id => document.getElementById(id);
-const state = {trace: 0, device: null, cursor: 0, stack: 'site', mapOf: null, events: null, chart: null, live: null, map: null};
+const state = {trace: 0, device: null, cursor: 0, stack: 'site', mapOf: null, events: null, chart: null, live: null, map: null, gap: null};
 const page = {state, ready: null, timings: {}};  // for whoever looks at the page with a program
 window.emmctl = page;
 
@@ -45,7 +45,6 @@ function setCurves() {
     trace.managers.forEach((manager, m) => lines.push({name: `reserved by ${manager.name}, device ${each}`, steps: managerSteps(events.managers[m], each), ...style}));
   }
   state.lines = lines;
-  setGap();
   const devices = trace.devices.filter(each => device === null || each.device === device), levels = [];
   // A limit is that of one device; the sum of several is none.
   const one = devices.length === 1 ? devices[0] : {}, noWait = one.no_wait || 0, least = one.peak_needed || 0;
@@ -74,12 +73,6 @@ function setCurves() {
   state.chart.setCurves({live: state.liveSteps, groups: state.groups, lines, levels, marks, iterations: trace.iterations});
 }
 
-/** What the recorded manager held beyond what was live, by cause: of all devices together, once it is unpacked. */
-function setGap() {
-  const {events, device} = state;
-  state.gap = device === null || events.about.devices.length < 2 ? events.gap.map(({name, event, value}) => ({name, steps: new Steps(Uint32Array.from(event), Float64Array.from(value))})) : [];
-}
-
 /** What refused requests while the device had room: the manager held as much before, and with the request it would have been too much. */
 function limitFound(trace, device, lines) {
   const refused = ((trace.explain && trace.explain.failures) || []).filter(each => each.cause === 'limit' && each.device === device && each.enough_bytes);
@@ -94,8 +87,7 @@ function readout(event) {
   $('readout-at').textContent = `After event ${grouped(event)}` + (events.time ? `, ${duration(events.time[event])}` : '');
   const row = (mark, name, bytes) => h('tr', {}, h('td', {}, mark, name), h('td', {class: 'n'}, inUnits(bytes), h('small', {}, grouped(bytes))));
   const marks = state.marks.filter(mark => mark.event === event);
-  const gap = state.gap.map(({name, steps}) => ({name, bytes: steps.at(event)})).filter(({bytes}) => bytes).sort((a, b) => b.bytes - a.bytes);
-  if (gap.some(({bytes}) => bytes < 0)) gap.length = 0;  // the recording does not have all that its manager held
+  const gap = ((state.gap && state.gap.sums(event, state.device)) || []).map((bytes, cause) => ({name: events.about.gap_causes[cause], bytes})).filter(({bytes}) => bytes).sort((a, b) => b.bytes - a.bytes);
   const beyond = gap.reduce((sum, {bytes}) => sum + bytes, 0);
   $('readout').tBodies[0].replaceChildren(
       row(lineSwatch({colour: 'live'}), 'live', state.liveSteps.at(event)),
@@ -119,7 +111,7 @@ function setCursor(event, reveal = false) {
     slider.value = state.cursor;
     slider.setAttribute('aria-valuetext', `event ${grouped(state.cursor)}, ${inUnits(state.liveSteps.at(state.cursor))} live`);
   }
-  for (const at of document.querySelectorAll('section .at')) if (at.closest('#live, #map')) at.textContent = `after event ${grouped(state.cursor)}`;
+  for (const at of document.querySelectorAll('section .at')) if (at.closest('#gap, #live, #map')) at.textContent = `after event ${grouped(state.cursor)}`;
   clearTimeout(slow);
   if (events.memories < 400000) {
     if (!state.queued) state.queued = requestAnimationFrame(() => { state.queued = 0; showMoment(); });
@@ -129,6 +121,7 @@ function setCursor(event, reveal = false) {
 }
 
 function showMoment() {
+  if (state.gap) state.gap.show(state.cursor, state.device);
   state.live.show(state.cursor, state.device, state.groups, state);
   // Devices of several processes may have the same addresses: the map is of one.
   const {devices} = state.events.about, device = state.device === null && devices.length > 1 ? devices[0].device : state.device;
@@ -147,7 +140,7 @@ async function placeMemory(events, which) {
   await events.readPlaces(document.querySelectorAll('.places')[which].textContent.trim());
   if (state.events !== events) return;
   state.placed = true;
-  setGap();
+  state.gap = events.gap.length ? new Gap(events) : null;
   readout(state.cursor);
   showMoment();
   page.timings.placed = performance.now();
@@ -194,6 +187,8 @@ async function chooseTrace(which) {
   state.map = new AddressMap(events);
   state.map.listen();
   state.placed = false;
+  state.gap = null;
+  $('gap').hidden = true;
   const choices = state.map.choices();
   state.mapOf = choices.length ? choices[0][0] : null;
   $('map').hidden = !choices.length;
@@ -208,7 +203,7 @@ async function chooseTrace(which) {
   setCursor(state.marks.length ? state.marks[0].event : state.peak);
   page.timings.first = performance.now() - began;
   page.timings.shown = performance.now();
-  page.placed = state.mapOf === null ? null : placeMemory(events, which);
+  page.placed = state.mapOf === null && !trace.has_backing ? null : placeMemory(events, which);
 }
 
 function showTip(event, pointer) {
@@ -266,12 +261,12 @@ function listen() {
 
 function begin() {
   $('title').textContent = about.title;
+  nameShortly(about.traces);
   const origin = [['Command', h('code', {}, about.command)], ['emmctl', about.version], ['Made', about.time], ['Machine', about.machine],
                   ...about.traces.map(trace => ['Trace', `${trace.path}${trace.name ? ` (${trace.name})` : ''}${trace.recorded_with ? `, recorded with ${trace.recorded_with}` : ''}`]), ...about.results.map(result => ['Result', `${result.path} (${result.content.schema})`]),
                   ...about.traces.flatMap(trace => trace.managers.map(manager => ['Replay', `${manager.name} on ${manager.summary.device}, ${trace.shortName}`])),
                   ['Charts', 'dygraphs 2, copyright Google, Inc., Dan Vanderkam and others, under the MIT licence: https://dygraphs.com/']];
   $('origin').append(...origin.flatMap(([name, value]) => [h('dt', {}, name), h('dd', {}, value)]));
-  nameShortly(about.traces);
   showResults(about.results);
   showComparison(about.traces, which => { page.ready = chooseTrace(which); $('memory').scrollIntoView(); });
   $('trace').append(...about.traces.map((trace, i) => h('option', {value: i}, trace.shortName)));

@@ -37,6 +37,19 @@ const bar = (bytes, most, kind = '') => h('div', {class: 'track'}, h('i', {class
 const MOMENTS = 12;  // of one manager's failures that have a button
 const numeric = text => ({n: text}), ofBar = () => h('span', {class: 'of-bar'});
 
+/** In a few lines and above all else: what would have served the request, and what the whole program needs least with. */
+function whatToDo(remedies, tuned) {
+  const more = remedies.find(each => each.what.startsWith('today') && each.served), ways = remedies.filter(each => each.served && each !== more).slice(0, 2);
+  const fits = each => each.fit_bytes ? `, and the whole program fits into ${inUnits(each.fit_bytes)}` : '';
+  const how = ({what, how}) => how.includes('=') || how.includes('(') ? h('code', {}, breakable(how)) : `${how} (${what})`;
+  const lines = ways.map(each => [how(each), `: serves this request${fits(each)}`]);
+  const today = tuned && tuned.ranking.find(each => each.today), best = tuned && tuned.ranking.find(each => each.served && !each.today && each.fit_bytes);
+  if (best && !ways.some(each => each.how === best.how) && (!today || !today.fit_bytes || best.fit_bytes < today.fit_bytes))
+    lines.push([h('code', {}, breakable(best.how)), `: the whole program fits into ${inUnits(best.fit_bytes)}`, today && today.fit_bytes ? `; today it needs ${inUnits(today.fit_bytes)}` : '']);
+  if (more) lines.push([more.how, `: serves it with today's setting${fits(more)}`]);
+  return lines.length ? [h('div', {class: 'to-do prose'}, h('h3', {}, 'What to do ', h('small', {}, 'each tried by a replay')), h('ol', {}, lines.map(line => h('li', {}, line))))] : [];
+}
+
 /** What went wrong in a trace, and what would have been enough. */
 function showFailure(about, results, goTo) {
   const section = document.getElementById('failure'), body = section.querySelector('.body');
@@ -46,8 +59,11 @@ function showFailure(about, results, goTo) {
   section.hidden = !failures.length && !about.explain_text && !failed.length && !elsewhere.length;
   if (section.hidden) return;
   body.replaceChildren();
+  const advice = explained && explained.remedies ? explained : about.advice || {}, {remedies} = advice;
+  const tuned = results.map(result => result.content).find(content => content.schema.startsWith('emmctl.tune/') && content.trace === about.inspect.trace);
   if (failures.length) {
     const [failure] = failures;
+    body.append(...whatToDo(remedies || [], tuned));
     body.append(h('div', {class: 'verdict prose'}, h('p', {}, h('b', {}, `Event ${grouped(failure.event)}: a request of ${inUnits(failure.size)} was refused. `), failure.words || ''),
         h('button', {onclick: () => goTo(failure.event)}, 'Show this moment')));
   }
@@ -64,12 +80,10 @@ function showFailure(about, results, goTo) {
     body.append(h('div', {class: 'verdict prose'}, h('p', {}, h('b', {}, `${manager} failed ${grouped(count)} ${count === 1 ? 'request' : 'requests'} (${short(from)}). `), `The first is ${failedRequest(failure)}`),
         failure.event < about.events ? h('button', {onclick: () => goTo(failure.event)}, 'Show this moment') : null));
   }
-  const advice = explained && explained.remedies ? explained : about.advice || {}, {remedies} = advice;
   if (remedies && remedies.length) {
     body.append(h('h3', {}, 'What would have helped'), table(['Remedy', 'How', 'Serves this request', numeric('Reserves'), numeric('Whole program fits into')],
         remedies.map(each => [each.what, each.how, each.served === null ? 'not tried' : each.served ? 'yes' : 'no', amount(each.peak_reserved_bytes), amount(each.fit_bytes)])));
   }
-  const tuned = results.map(result => result.content).find(content => content.schema.startsWith('emmctl.tune/') && content.trace === about.inspect.trace);
   if (tuned && failures.length) {
     const today = tuned.ranking.find(each => each.today), useful = tuned.ranking.filter(each => each.served && !each.today && each.fit_bytes).slice(0, 5);
     body.append(h('h3', {}, 'Settings that serve every request, and the memory that they need'), table(['Do this', numeric('Serves all requests with'), numeric(today && today.fit_bytes ? 'Against today' : ''), numeric('Reserves without a limit')],
@@ -216,7 +230,7 @@ const RESULTS = {
     const order = {fail: 0, inconclusive: 1, not_applicable: 2, pass: 3};
     const told = content.clauses.filter(clause => clause.verdict === 'fail' || clause.verdict === 'inconclusive').sort((a, b) => order[a.verdict] - order[b.verdict]);
     const STORY = ['done', 'seen', 'expected', 'why'], known = ['id', 'rule', 'source', 'level', 'scope', 'verdict', ...STORY];
-    const story = clause => [h('dl', {}, STORY.filter(key => clause[key]).flatMap(key => [h('dt', {}, key), h('dd', {}, clause[key])])),
+    const story = clause => [h('dl', {class: 'story'}, STORY.filter(key => clause[key]).flatMap(key => [h('dt', {}, key), h('dd', {}, clause[key])])),
         ...Object.entries(clause).filter(([key, value]) => !known.includes(key) && value !== null && value !== '').map(([key, value]) =>
           h('details', {}, h('summary', {}, key.replaceAll('_', ' ')), h('pre', {}, typeof value === 'string' ? value : JSON.stringify(value, null, 2))))];
     return [h('div', {class: 'figures'}, [['Passed', content.pass], ['Failed', content.fail], ['Not applicable', content.not_applicable], ['Inconclusive', content.inconclusive]].map(

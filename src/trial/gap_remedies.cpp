@@ -1,0 +1,217 @@
+#include "trial/gap_remedies.hpp"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "format/json_writer.hpp"
+#include "inspect/columns.hpp"
+#include "inspect/report_parts.hpp"
+
+namespace emm::trial {
+namespace {
+
+using inspect::Beyond;
+using pytorch::Call;
+using pytorch::Settings;
+
+/// The calls up to an event. What was refused is left out: to serve it would take more than was
+/// held.
+pytorch::Program up_to(const pytorch::Program& program, std::uint64_t event) {
+  auto part = program;
+  std::erase_if(part.calls, [&](const Call& call) {
+    return call.event > event || call.kind == Call::Kind::refused;
+  });
+  return part;
+}
+
+/// What record_stream() delays happens at once.
+pytorch::Program without_waiting(const pytorch::Program& program) {
+  auto made = program;
+  std::erase_if(made.calls, [](const Call& call) { return call.kind == Call::Kind::complete; });
+  for (auto& call : made.calls) {
+    if (call.kind == Call::Kind::free_later) call.kind = Call::Kind::free;
+  }
+  return made;
+}
+
+/// All private pools are one, which is never dropped.
+pytorch::Program with_one_pool(const pytorch::Program& program) {
+  auto made = program;
+  std::erase_if(made.calls, [](const Call& call) {
+    return call.kind == Call::Kind::unused || call.kind == Call::Kind::drop;
+  });
+  std::optional<pytorch::PoolId> first;
+  for (auto& call : made.calls) {
+    if (call.pool.is_default()) continue;
+    if (!first) first = call.pool;
+    call.pool = *first;
+  }
+  return made;
+}
+
+pytorch::Program with_empty_cache_at_end(const pytorch::Program& program, std::uint64_t event) {
+  auto made = program;
+  made.calls.push_back({.kind = Call::Kind::empty_cache, .event = event});
+  return made;
+}
+
+class RemedyTrials {
+ public:
+  RemedyTrials(const pytorch::Program& program, const std::atomic<bool>* interrupted,
+               GapRemedies& found)
+      : program_(program), interrupted_(interrupted), found_(found) {
+    const auto today = outcome(program.settings, program);
+    found_.reserved = today.reserved;
+    found_.device_calls = today.device_calls;
+  }
+
+  /// Of several settings the one that holds least.
+  void settings(Beyond cause, const std::vector<Settings>& some) {
+    std::optional<GapRemedy> best;
+    for (const auto& each : some) {
+      if (each == program_.settings) continue;
+      auto tried = outcome(each, program_);
+      tried.cause = cause;
+      tried.how = how_of(each);
+      if (!best || tried.reserved < best->reserved) best = std::move(tried);
+    }
+    if (best) add(std::move(*best));
+  }
+  void habit(Beyond cause, std::string how, const pytorch::Program& program) {
+    auto tried = outcome(program_.settings, program);
+    tried.cause = cause;
+    tried.how = std::move(how);
+    add(std::move(tried));
+  }
+
+ private:
+  GapRemedy outcome(const Settings& settings, const pytorch::Program& program) {
+    GapRemedy tried;
+    tried.reserved = found_.reserved;
+    if (interrupted_ != nullptr && interrupted_->load(std::memory_order_relaxed)) {
+      found_.interrupted = true;
+      return tried;
+    }
+    const auto outcome = run(program, {.settings = settings});
+    // A setting with which a request fails is none that helps.
+    if (!outcome.fails_at) tried.reserved = outcome.reserved;
+    tried.device_calls = outcome.counts.device_allocs + outcome.counts.device_frees;
+    return tried;
+  }
+  void add(GapRemedy remedy) {
+    if (remedy.reserved < found_.reserved) found_.remedies.push_back(std::move(remedy));
+  }
+
+  const pytorch::Program& program_;
+  const std::atomic<bool>* interrupted_;
+  GapRemedies& found_;
+};
+
+/// The recording's settings, changed in one thing.
+template <class Change>
+Settings changed(const pytorch::Program& program, const Change& change) {
+  auto settings = program.settings;
+  change(settings);
+  return settings;
+}
+
+std::vector<Settings> against_free_memory(const pytorch::Program& program) {
+  std::vector<Settings> some{
+      changed(program, [](Settings& to) { to.expandable_segments = !to.expandable_segments; })};
+  constexpr std::uint64_t kMebi = std::uint64_t{1} << 20;
+  for (const auto split : {32, 64, 128, 256}) {
+    some.push_back(changed(program, [&](Settings& to) {
+      to.max_split_size = static_cast<std::uint64_t>(split) * kMebi;
+    }));
+  }
+  some.push_back(changed(program, [](Settings& to) { to.max_split_size = pytorch::kNoLimit; }));
+  for (const std::uint64_t divisions : {0, 4, 8}) {
+    some.push_back(
+        changed(program, [&](Settings& to) { to.roundup_power2_divisions.fill(divisions); }));
+  }
+  return some;
+}
+
+}  // namespace
+
+GapRemedies gap_remedies(const pytorch::Program& program, const inspect::Gap& gap,
+                         const std::atomic<bool>* interrupted) {
+  GapRemedies found;
+  found.event = gap.event;
+  const auto part = up_to(program, gap.event);
+  std::array<bool, inspect::kBeyondCauses> seen{};
+  RemedyTrials trials(part, interrupted, found);
+  for (const auto& each : gap.parts) {  // the greatest first
+    auto& told = seen[static_cast<std::size_t>(each.cause)];
+    if (std::exchange(told, true)) continue;
+    switch (each.cause) {
+      case Beyond::rounding:
+        trials.settings(each.cause,
+                        {changed(part, [](Settings& to) { to.roundup_power2_divisions.fill(0); })});
+        break;
+      case Beyond::unsplit_remainder:
+        trials.settings(
+            each.cause,
+            {changed(part, [](Settings& to) { to.expandable_segments = true; }),
+             changed(part, [](Settings& to) { to.max_split_size = pytorch::kNoLimit; })});
+        break;
+      case Beyond::waiting:
+        trials.habit(each.cause, "streams that wait, in place of record_stream()",
+                     without_waiting(part));
+        break;
+      case Beyond::free_private:
+        trials.habit(each.cause, "one pool for all graphs: torch.cuda.graph(pool=...)",
+                     with_one_pool(part));
+        break;
+      case Beyond::free_small:
+      case Beyond::free_large:
+      case Beyond::free:
+        trials.settings(each.cause, against_free_memory(part));
+        trials.habit(each.cause, "torch.cuda.empty_cache() then",
+                     with_empty_cache_at_end(part, gap.event));
+        break;
+    }
+  }
+  return found;
+}
+
+std::string to_text(const GapRemedies& remedies, const inspect::Gap& gap) {
+  if (gap.parts.empty()) return {};
+  auto out = std::string("\nWhat would lower it, each tried by a replay up to then\n");
+  std::vector<std::vector<std::string>> rows;
+  std::array<bool, inspect::kBeyondCauses> seen{};
+  for (const auto& part : gap.parts) {
+    if (std::exchange(seen[static_cast<std::size_t>(part.cause)], true)) continue;
+    bool any = false;
+    for (const auto& each : remedies.remedies) {
+      if (each.cause != part.cause) continue;
+      rows.push_back({any ? "" : std::string(inspect::name(each.cause)),
+                      "-" + units::bytes(remedies.reserved - each.reserved), each.how});
+      any = true;
+    }
+    if (!any)
+      rows.push_back({std::string(inspect::name(part.cause)), "", "nothing that was tried"});
+  }
+  return out + inspect::columns("lrl", rows);
+}
+
+std::string to_json(const GapRemedies& remedies) {
+  std::string out;
+  format::JsonWriter json(out);
+  json.begin_object().member("event", remedies.event).member("reserved_bytes", remedies.reserved);
+  json.member("device_calls", remedies.device_calls).key("remedies").begin_array();
+  for (const auto& each : remedies.remedies) {
+    json.begin_object().member("cause", inspect::name(each.cause)).member("how", each.how);
+    json.member("reserved_bytes", each.reserved);
+    json.member("saved_bytes", remedies.reserved - each.reserved);
+    json.member("device_calls", each.device_calls).end_object();
+  }
+  json.end_array().end_object();
+  return out;
+}
+
+}  // namespace emm::trial
