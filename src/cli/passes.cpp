@@ -27,7 +27,7 @@ std::uint64_t file_bytes(const std::string& path) {
 
 bool is_for_passes(const TraceArgument& argument) {
   const auto bytes = file_bytes(argument.path);
-  if (argument.partial || bytes < kLongCompact) return false;
+  if (bytes < kLongCompact) return false;
   const auto source = format::ByteSource::open(argument.path, &interrupted());
   if (!source) return false;
   const auto prefix = (*source)->peek(16);

@@ -11,7 +11,7 @@
 namespace emm::cli {
 
 /// Is it a trace of which so much more than the file is in memory that it is better read again and
-/// again? Only a file can be, and not a part of one that is cut.
+/// again? Only a file can be.
 bool is_for_passes(const TraceArgument& argument);
 
 /// Reads one trace from its beginning to its end each time it is called, and shows which time it is

@@ -36,7 +36,14 @@ void Heap::link(Block* before, Block* block, Block* after) noexcept {
 void Heap::insert(Block* block) {
   if (block->mapped) {
     block->lookups = block->pool->lookups;
-    block->pool->free.insert(block);
+    if (spare_nodes_.empty()) {
+      block->place = block->pool->free.insert(block).first;
+      return;
+    }
+    auto node = std::move(spare_nodes_.back());
+    spare_nodes_.pop_back();
+    node.value() = block;
+    block->place = block->pool->free.insert(std::move(node)).position;
   } else {
     block->pool->unmapped.insert(block);
   }
@@ -44,7 +51,7 @@ void Heap::insert(Block* block) {
 
 void Heap::erase(Block* block) {
   if (block->mapped) {
-    block->pool->free.erase(block);
+    spare_nodes_.push_back(block->pool->free.extract(block->place));
   } else {
     block->pool->unmapped.erase(block);
   }

@@ -21,8 +21,14 @@ struct PoolId {
   auto operator<=>(const PoolId&) const = default;
 };
 
+struct Block;
 struct Pool;
 struct Segment;
+
+struct BySize {
+  bool operator()(const Block* a, const Block* b) const noexcept;
+};
+using FreeBlocks = std::set<Block*, BySize>;
 
 /// A piece of a segment. Neighbours are linked; two free ones of one mapped state never touch.
 struct Block {
@@ -38,6 +44,7 @@ struct Block {
   Pool* pool = nullptr;
   Segment* segment = nullptr;
   Block *before = nullptr, *after = nullptr;
+  FreeBlocks::iterator place{};  ///< Of a free block in its pool.
   State state = State::free;
   bool mapped = true;
 
@@ -53,11 +60,11 @@ struct Segment {
   bool expandable = false;
 };
 
-struct BySize {
-  bool operator()(const Block* a, const Block* b) const noexcept {
-    return std::tie(a->stream, a->size, a->address) < std::tie(b->stream, b->size, b->address);
-  }
-};
+inline bool BySize::operator()(const Block* a, const Block* b) const noexcept {
+  if (a->stream != b->stream) return a->stream < b->stream;
+  if (a->size != b->size) return a->size < b->size;
+  return a->address < b->address;
+}
 struct ByAddress {
   bool operator()(const Block* a, const Block* b) const noexcept {
     return std::tie(a->stream, a->address) < std::tie(b->stream, b->address);
@@ -69,7 +76,7 @@ struct Pool {
   bool small = false;
   bool expandable = false;  ///< New memory of it is mapped into a range.
   bool unused = false;      ///< A private one that no graph and no MemPool refers to any more.
-  std::set<Block*, BySize> free{};
+  FreeBlocks free{};
   std::set<Block*, ByAddress> unmapped{};
   std::uint64_t lookups = 0;
 };
@@ -134,6 +141,7 @@ class Heap {
   std::map<std::uint64_t, std::unique_ptr<Segment>> segments_;
   std::deque<Block> blocks_;
   std::vector<Block*> spare_;
+  std::vector<FreeBlocks::node_type> spare_nodes_;  ///< What a request takes, a free brings back.
   std::uint64_t reserved_ = 0;
 };
 

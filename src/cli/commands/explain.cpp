@@ -59,6 +59,10 @@ class Explain final : public CommandRun {
       if (!found) return std::move(found).error();
       if (*found != nullptr) {
         const auto& all = **found;
+        if (!no_remedies_ && !all.report.all.empty() &&
+            all.trace().header().framework.starts_with("torch")) {
+          console.say(text::format("{}: it is read in passes: no remedies are tried", trace_.path));
+        }
         return answer(console, {.trace = all.trace(),
                                 .moments = all,
                                 .report = all.report,

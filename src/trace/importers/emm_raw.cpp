@@ -139,9 +139,6 @@ class RawFile {
     auto& text = sites_.texts[static_cast<std::uint32_t>(record.ticks)];
     if (text.size() != record.duration) text.assign(record.duration, '?');
     std::memcpy(text.data() + at, &record.address, std::min(kPiece, record.duration - at));
-    for (auto& c : text) {
-      if (c < ' ' || c > '~') c = '?';
-    }
   }
   void take_stack(const Record& record) {
     constexpr std::size_t kPiece = 8;

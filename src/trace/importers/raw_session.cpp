@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "base/utf8.hpp"
 
 namespace emm::trace {
 
@@ -32,6 +33,18 @@ Outcome outcome_of(std::int32_t code) noexcept {
     default:
       return Outcome::error;
   }
+}
+
+/// As a trace may hold it: UTF-8 without what a terminal obeys.
+std::string shown(std::string_view frame) {
+  std::string made;
+  while (!frame.empty()) {
+    const auto size = text::utf8_length(frame);
+    const bool is_fine = size != 0 && !text::is_hidden(frame);
+    made += is_fine ? frame.substr(0, size) : std::string_view("?");
+    frame.remove_prefix(size != 0 ? size : 1);
+  }
+  return made;
 }
 
 /// A native frame has its function as the linker knows it.
@@ -122,7 +135,7 @@ Status RawSession::define_site(std::uint32_t number) {
   std::vector<std::string> frames;
   for (const auto frame : stack->second) {
     const auto text = sites_.texts.find(frame);
-    frames.push_back(text != sites_.texts.end() ? readable(text->second) : "??:0 ??");
+    frames.push_back(text != sites_.texts.end() ? readable(shown(text->second)) : "??:0 ??");
   }
   const std::vector<std::string_view> views(frames.begin(), frames.end());
   Operation made{.op = Op::define, .members = Members(Member::kind, Member::id, Member::frames)};

@@ -141,6 +141,19 @@ TEST(RawRecording, EachStackIsDefinedBeforeItsFirstCall) {
           R"({"op":"end","lost":0,"events":4,"live":3,"live_bytes":1536})"}));
 }
 
+TEST(RawRecording, AFrameHasItsLettersAndNothingThatATerminalObeys) {
+  Raw raw;
+  raw.text(1, "\xc3\xbc/name.py:7 gr\xc3\xb6\xc3\x9f\x65r");
+  raw.text(2, "\x1b[2J\xff:1 \xc3");
+  raw.stack(5, {1, 2});
+  raw.about(5, 0);
+  raw.memory(1, 0x1000, 512);
+
+  EXPECT_EQ(imported(raw).front(),
+            "{\"op\":\"define\",\"kind\":\"site\",\"id\":5,\"frames\":"
+            "[\"\xc3\xbc/name.py:7 gr\xc3\xb6\xc3\x9f\x65r\",\"?[2J?:1 ?\"]}");
+}
+
 TEST(RawRecording, AStackThatWasLostIsNoSite) {
   Raw raw;
   raw.about(9, 0);
