@@ -111,6 +111,22 @@ std::string steps(int count, int before) {
   return text;
 }
 
+TEST(InPasses, MapsWhatStaysOfASegmentWithTheRowThatEndsItInPart) {
+  const auto open = lines(
+      R"({"op":"memalloc","layer":"backing","kind":"physical","id":"s1","size":6000,"addr":"0x10000"}
+{"op":"memalloc","id":1,"size":1000,"addr":"0x10000"}
+{"op":"free","layer":"backing","id":"s1"}
+{"op":"memalloc","layer":"backing","kind":"physical","id":"s2","size":2000,"addr":"0x10000","x-no_row":true}
+{"op":"free","id":1}
+)");
+
+  const auto found = in_passes(open);
+
+  EXPECT_EQ(found, from_memory(open));
+  EXPECT_NE(found.find("\"map\":{\"event\":2,\"segments\":true,\"bytes\":2000"), found.npos)
+      << found;
+}
+
 TEST(InPasses, SaysOfEveryTraceOfTheRepositoryWhatMemorySays) {
   std::size_t compared = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(
