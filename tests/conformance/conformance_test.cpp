@@ -37,16 +37,16 @@ TEST_P(EveryBundledManager, FailsNoClause) {
   EXPECT_GT(report.count(Verdict::Kind::pass), kLeast);
 }
 
+// In this process, for the sanitizers. The test conformance.table judges them all by the command,
+// with their variants.
 std::vector<std::string> all_judged_specs() {
-  std::vector<std::string> all;
-  for (const auto* entry : bundled_managers()) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    all.emplace_back(entry->name);  // its variants take minutes under a sanitizer
-#else
-    for (auto& spec : judged_specs(*entry)) all.push_back(std::move(spec));
-#endif
-  }
+  std::vector<std::string> all;
+  for (const auto* entry : bundled_managers()) all.emplace_back(entry->name);
   return all;
+#else
+  return {"default", "pool"};
+#endif
 }
 
 INSTANTIATE_TEST_SUITE_P(Managers, EveryBundledManager, ::testing::ValuesIn(all_judged_specs()));
