@@ -29,9 +29,12 @@ unsigned long long limit_mib() noexcept {
 /// Nothing here allocates.
 [[noreturn]] void end_with(const char* what, const char* how) noexcept {
   while (ending.test_and_set()) pause();  // another thread says it, and ends this one
-  for (const auto& act : last_acts) {
-    if (auto* const known = act.load()) known();
-  }
+  const auto act = [] {
+    for (const auto& each : last_acts) {
+      if (auto* const known = each.load()) known();
+    }
+  };
+  act();
   std::array<char, 400> line;
   const auto limit = limit_mib();
   const int size =
@@ -43,6 +46,7 @@ unsigned long long limit_mib() noexcept {
                 what, limit, "needs more: raise that limit");
   if (size > 0) [[maybe_unused]]
     const auto said = write(STDERR_FILENO, line.data(), static_cast<std::size_t>(size));
+  act();  // another thread may have made meanwhile what is to be taken away
   _exit(kInconclusive);
 }
 
