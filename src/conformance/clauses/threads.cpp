@@ -321,11 +321,17 @@ void begin_and_reset_at_once(Bench& b) {
     const auto begin_together = [&] {
       for (--awaited; awaited > 0;) std::this_thread::yield();
     };
+    // The driver takes its time, so that who looks without a lock whether it has been called finds
+    // that it has not.
+    on.watch().during = [](const CallEvent&) {
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+    };
     run_interrupted(on, 3, [&](std::size_t at) {
       begin_together();
       const InManager in_manager;
       if (const auto made = manager.initialize(); !made) answers[at] = describe(made.error());
     });
+    on.watch().during = nullptr;
     for (const auto& answer : answers)
       on.expect(answer.empty(), "initialize() on three threads at once", answer, "success");
     std::vector<BenchMemory> alive;
