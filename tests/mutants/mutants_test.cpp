@@ -43,6 +43,9 @@ TEST(Mutants, EachWrongManagerIsCaughtByItsClause) {
   }
 }
 
+// A sanitizer has seen each clause pass and fail by now, and what follows asks all of them of each
+// manager.
+#if !defined(__SANITIZE_ADDRESS__)
 TEST(Mutants, NoClauseFailsOnARightOne) {
   for (const auto& right : right_managers()) {
     SCOPED_TRACE(std::string(right.over) + ": " + std::string(right.wrong));
@@ -60,6 +63,7 @@ TEST(Mutants, EachStrangerIsCaughtBySomeClause) {
     EXPECT_NE(first_that_fails(subject), nullptr) << stranger.wrong << ", over " << stranger.over;
   }
 }
+#endif
 
 /// A small pool in the order of streams, which is too hasty in one way, or in none.
 Subject hasty(order::Haste haste) {
