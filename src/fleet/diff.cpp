@@ -378,17 +378,17 @@ Diff diff(Run first, Run second) {
   const auto add_stretch = [&](Change change, const Run& run, const Stretch& stretch,
                                const std::vector<std::uint32_t>& matches) {
     if (stretch.end == 0) return;
-    const auto& first = run.allocations[stretch.begin];
-    const auto& last = run.allocations[stretch.end - 1];
-    const bool at_peak = first.birth <= run.peak_event && run.peak_event <= last.birth;
+    const auto& earliest = run.allocations[stretch.begin];
+    const auto& latest = run.allocations[stretch.end - 1];
+    const bool at_peak = earliest.birth <= run.peak_event && run.peak_event <= latest.birth;
     findings.add({.change = change,
                   .bytes = at_peak ? signed_of(b.peak_live) - signed_of(a.peak_live) : 0,
                   .sites = {},
-                  .since = first.birth,
+                  .since = earliest.birth,
                   .count = static_cast<std::uint64_t>(std::count(
                       matches.begin() + static_cast<std::ptrdiff_t>(stretch.begin),
                       matches.begin() + static_cast<std::ptrdiff_t>(stretch.end), kUnmatched)),
-                  .until = last.birth,
+                  .until = latest.birth,
                   .at_end = stretch.end == run.allocations.size()});
   };
   add_stretch(Change::inserted, b, come, alignment.of_b);
