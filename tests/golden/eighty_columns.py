@@ -12,7 +12,6 @@ import os
 import pathlib
 import pty
 import re
-import shutil
 import struct
 import subprocess
 import sys
@@ -20,7 +19,7 @@ import tempfile
 import termios
 import unicodedata
 
-from run import HERE, environment
+from run import environment, prepare
 
 COLUMNS, FEW = 80, 2
 # What a program reads, and what ends by a key.
@@ -70,7 +69,7 @@ def main():
         commands = [command for command in commands if not NOT_TEXT.search(command)]
         with tempfile.TemporaryDirectory() as folder:
             work = pathlib.Path(folder) / "work"
-            shutil.copytree(HERE / "inputs", work)
+            prepare(work)
             for command in commands if given.all else commands[:FEW]:
                 ran += 1
                 lines = [line for line in shown(command, work, {**environment(given.build.resolve()), "TERM": "xterm"}).split("\n") if is_torn(line)]

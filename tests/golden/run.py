@@ -41,9 +41,15 @@ def environment(build):
         "LC_ALL": "C.UTF-8",
         "TZ": "UTC",
         "HOME": "/nonexistent",
-        "TRACES": str(ROOT / "traces"),
+        "TRACES": "traces",
         "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "detect_leaks=1"),
     }
+
+
+def prepare(folder):
+    """The folder that commands run in. Traces are a link in it: lines must not break by where a clone lies."""
+    shutil.copytree(HERE / "inputs", folder)
+    (folder / "traces").symlink_to(ROOT / "traces")
 
 
 def run(path, build, short):
@@ -54,7 +60,7 @@ def run(path, build, short):
     out = lines[:first]
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder) / "work"
-        shutil.copytree(HERE / "inputs", work)
+        prepare(work)
         for number, command in enumerate(commands):
             done = subprocess.run(["bash", "-c", command], cwd=work, env=environment(build), stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
