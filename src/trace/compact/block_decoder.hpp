@@ -56,6 +56,8 @@ class BlockDecoder {
     return &operation;
   }
   std::string_view damaged() const noexcept { return damaged_; }
+  /// How many operations next() has still to give; 0 where it cannot go on.
+  std::size_t left() const noexcept { return damaged_.empty() ? operations_ - given_ : 0; }
 
  private:
   struct Column {
