@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/run_files.hpp"
+#include "base/shell_word.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
@@ -507,8 +508,8 @@ class RecordProgram final : public CommandRun {
       words += text::format("; recording took about {} a call, {} in all", units::ns(about.cost),
                             units::ns(about.cost * static_cast<double>(count)));
     }
-    words +=
-        text::format("; next: emmctl {} {}", counting.refused() != 0 ? "explain" : "inspect", name);
+    words += text::format("; next: emmctl {} {}", counting.refused() != 0 ? "explain" : "inspect",
+                          text::shell_word(name));
     console.say(words);
     return {};
   }
