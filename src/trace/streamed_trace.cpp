@@ -78,7 +78,7 @@ Result<std::unique_ptr<StreamedTrace>> StreamedTrace::open(const std::string& pa
     if (trace.needs_memory()) return std::unique_ptr<StreamedTrace>();
     return std::move(done).error();
   }
-  if (trace.has_several_streams() || trace.size() == 0) return std::unique_ptr<StreamedTrace>();
+  if (trace.size() == 0) return std::unique_ptr<StreamedTrace>();
   return streamed;
 }
 

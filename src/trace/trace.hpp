@@ -84,6 +84,8 @@ class Trace final : public OperationSink {
   std::size_t window_events() const noexcept;
   /// Has it memory, or work on it, on several streams? Only of a window, which cannot be walked.
   bool has_several_streams() const noexcept;
+  /// Of a window: the last event that names a record (Detail::record).
+  std::uint64_t last_mention(std::uint32_t record) const noexcept;
   /// After finish(): now the same operations come again. What is asked below stays as it is.
   void begin_again();
   /// Is what came since begin_again() more than came before it, so that another file was read?

@@ -168,10 +168,9 @@ Status Trace::look_at_stream(const Operation& operation, const Event& event) {
   if (window.events == 0) return {};  // nobody looks back
   if (made.seqs_kept) return needs_all(operation, "its seq does not count up by one");
   if (processes_.size() > 1) return needs_all(operation, "it has several processes");
-  if (event.op == Op::flush || event.op == Op::event_record || event.op == Op::stream_wait ||
-      event.op == Op::event_sync) {
-    return needs_all(operation, "it has flushes or events of streams");
-  }
+  if (event.op == Op::flush) return needs_all(operation, "it has flushes");
+  if (const auto record = detail(event).record; record != 0 && !window.second_pass)
+    at_least(window.last_mentions, record) = window.count;
   // As a replay asks whether it has to check the order of streams.
   if (event.has(event_flag::backing)) return {};
   const bool says_stream = event.op == Op::memalloc || event.op == Op::use ||
@@ -181,6 +180,10 @@ Status Trace::look_at_stream(const Operation& operation, const Event& event) {
   if (window.only_stream.value_or(event.stream) != event.stream) window.several_streams = true;
   window.only_stream = event.stream;
   return {};
+}
+
+std::uint64_t Trace::last_mention(std::uint32_t record) const noexcept {
+  return window_->last_mentions[record];
 }
 
 bool Trace::has_several_streams() const noexcept {

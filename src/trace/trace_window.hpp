@@ -73,8 +73,7 @@ struct Trace::Window {
   LiveIds ids;
   std::vector<Slot> slots;         ///< [0] stands for what is not live.
   std::vector<std::string> texts;  ///< By slot.
-  bool is_full =
-      false;  ///< The second reading needs more slots than the first: it is of another file.
+  bool is_full = false;            ///< The second reading needs more: it is of another file.
   /// Everything made so far counts as live and is in this context of the manager's process: then
   /// nobody has to look at the slot of what ends.
   std::optional<ContextId> only_context;
@@ -87,6 +86,7 @@ struct Trace::Window {
   enum class Found : std::uint8_t { live, unmade, over, again } found = Found::live;
   std::vector<Found> uses_found;
   std::optional<StreamId> only_stream;
+  std::vector<std::uint64_t> last_mentions;  ///< By record, of the first reading.
 
   std::vector<Detail> passing;  ///< A ring.
   std::uint32_t passing_next = 0;
@@ -106,7 +106,9 @@ struct Trace::Window {
   /// names one.
   std::uint64_t lag() const noexcept { return second_pass ? events : 0; }
   /// The second reading takes no more.
-  std::size_t slots_most() const noexcept { return first_slots + events + 2; }
+  std::size_t slots_most() const noexcept {
+    return (second_pass ? first_slots : slots.size()) + events + 2;
+  }
   /// Begins again with nothing live. From here on no slot moves: another thread reads them.
   void begin_again();
   /// Something was made there, which `counts` if it is live and of the manager's process.

@@ -26,6 +26,8 @@ class OperationRow {
     return operation;
   }
   std::size_t left() const noexcept { return decoder_.left(); }
+  /// Does an operation of the block have the member?
+  bool has(Op op, Member member) const noexcept { return decoder_.has(op, member); }
 
  private:
   BlockDecoder& decoder_;
