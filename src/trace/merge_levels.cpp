@@ -438,9 +438,11 @@ Result<ImportCounts> merge_history(const std::string& history, const std::string
     return std::move(done).error();
   const auto joined = join(told, made);
   if (joined.found == 0) {
-    return fail(Errc::parse_error,
-                "{}: none of {} segments of PyTorch's history is among the driver's calls", history,
-                joined.segments);
+    // No transcript has a program that calls a driver: record_test shows it.
+    constexpr std::string_view kWords =
+        "none of {} segments of PyTorch's history is among the driver's calls: it is a trace of "
+        "its own";
+    return fail(Errc::parse_error, kWords, joined.segments);
   }
 
   // The clock is that of the calls.

@@ -613,6 +613,10 @@ def levels(bench):
     call = "import torch; torch.cuda.init(); from numba import cuda; cuda.current_context().get_memory_info()"
     bench.emmctl("record", "-o", "beside.jsonl", "--level", "both", "--", sys.executable, "-c", call, PYTHONPATH=fakes)
     expect(sorted(name.name for name in bench.folder.glob("beside*")), ["beside-torch.jsonl", "beside.jsonl"], "both levels")
+    alone = "import ctypes, torch; torch.cuda.init(); ctypes.CDLL('libcuda.so.1').cuInit(0)"
+    done = bench.emmctl("record", "-o", "apart.jsonl", "--level", "both", "--", sys.executable, "-c", alone, PYTHONPATH=fakes)
+    expect(sorted(name.name for name in bench.folder.glob("apart*")), ["apart-torch.jsonl", "apart.jsonl"], "both levels")
+    expect("none of 0 segments of PyTorch's history is among the driver's calls: it is a trace of its own" in done.stderr, True, done.stderr)
     (bench.folder / "at_work").mkdir()
     (bench.folder / "at_work" / "torch.py").write_text(FAKE_TORCH_AT_WORK)
     done = bench.emmctl("record", "-o", "work.jsonl", "--level", "both", "--", sys.executable, "-c",
