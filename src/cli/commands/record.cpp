@@ -452,10 +452,16 @@ class RecordProgram final : public CommandRun {
       const auto requests =
           files[i].substr(0, files[i].size() - std::strlen(".emmraw")) + ".requests.jsonl";
       struct stat asked {};
-      const bool has_requests =
-          stat(requests.c_str(), &asked) == 0 && asked.st_size != 0 && names_calls(requests);
-      auto done =
-          write_trace(console, files[i], name, about, has_requests ? requests : std::string());
+      const bool asked_for = stat(requests.c_str(), &asked) == 0 && asked.st_size != 0;
+      const bool has_requests = asked_for && names_calls(requests);
+      // PyTorch's history stays: it has the allocator's settings, and nothing that others took.
+      const bool has_history = asked_for && !has_requests;
+      auto done = write_trace(console, files[i], name, about, asked_for ? requests : std::string(),
+                              has_history ? trace::merge_history : trace::merge_levels);
+      if (!done && has_history) {
+        console.say(describe(done.error()));
+        done = write_trace(console, files[i], name, about);
+      }
       if (done) {
         if (end) unlink(files[i].c_str());
         if (end && has_requests) unlink(requests.c_str());
@@ -488,14 +494,14 @@ class RecordProgram final : public CommandRun {
   }
 
   static Status write_trace(Console& console, const std::string& raw, const std::string& name,
-                            const About& about, const std::string& requests = {}) {
+                            const About& about, const std::string& requests = {},
+                            decltype(trace::merge_levels)* merge = trace::merge_levels) {
     auto sink =
         format::open_whole(name, about.reserved ? std::string_view() : "a process of the program");
     if (!sink) return std::move(sink).error();
     const auto writer = trace::make_writer(**sink, form_of(name));
     Counting counting(*writer);
-    auto counts =
-        requests.empty() ? read(raw, counting) : trace::merge_levels(requests, raw, counting);
+    auto counts = requests.empty() ? read(raw, counting) : merge(requests, raw, counting);
     if (!counts) return std::move(counts).error();
     if (auto closed = (*sink)->close(); !closed) return closed.error();
     for (const auto& note : counts->notes) console.say(text::format("{}: {}", name, note));
