@@ -227,8 +227,9 @@ std::vector<std::string> with_defaults(const Page& page, const Defaults& default
   std::vector<std::string> added;
   const char* manager = std::getenv("EMM_MEMORY_MANAGER");
   for (const auto& [name, value] : defaults.options) {
-    const auto option = std::find_if(page.options.begin(), page.options.end(),
-                                     [&](const auto& one) { return one.longest() == name; });
+    const auto option =
+        std::find_if(page.options.begin(), page.options.end(),
+                     [&wanted = name](const auto& one) { return one.longest() == wanted; });
     const bool by_variable = name == "--manager" && manager != nullptr && *manager != '\0';
     if (option == page.options.end() || given(*option) || by_variable) continue;
     if (name == "--capacity" || name == "--device") {  // one of the two settles the other
