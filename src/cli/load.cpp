@@ -2,9 +2,13 @@
 
 #include <sys/stat.h>
 
+#include <fstream>
+
 #include "base/text.hpp"
 #include "cli/both.hpp"
 #include "format/json_writer.hpp"
+#include "trace/compact/near.hpp"
+#include "trace/compact/operation_row.hpp"
 #include "trace/compact/reader.hpp"
 #include "trace/exporter.hpp"
 
@@ -19,16 +23,8 @@ class Watched final : public trace::OperationSink {
 
   Status on_header(const trace::Header& header) override { return to_.on_header(header); }
   Status on_operation(const trace::Operation& operation) override {
-    if ((++count_ & 0xffff) == 0) {
-      if (source_ != nullptr) {
-        console_.progress(words_, source_->consumed(), source_->total());
-      } else {
-        console_.progress("generating", count_, 0);
-      }
-      if (interrupted().load(std::memory_order_relaxed)) {
-        return fail(Errc::interrupted, "interrupted while {}",
-                    source_ != nullptr ? "reading " + source_->name() : "generating");
-      }
+    if ((++count_ & kBetween) == 0) {
+      if (auto good = look(); !good) return good;
     }
     const auto is_linear =
         !operation.has(trace::Member::kind) || operation.op != trace::Op::memalloc ||
@@ -37,10 +33,36 @@ class Watched final : public trace::OperationSink {
     if (!is_linear) ++not_linear_;
     return to_.on_operation(operation);
   }
+  Status on_operations(trace::compact::OperationRow& row, std::size_t most) override {
+    if (row.has(trace::Op::memalloc, trace::Member::kind))
+      return trace::OperationSink::on_operations(row, most);
+    const auto before = row.left();
+    auto taken = to_.on_operations(row, most);
+    const auto looked_at = count_;
+    count_ += before - row.left();
+    if (taken && (count_ & ~kBetween) != (looked_at & ~kBetween)) return look();
+    return taken;
+  }
   Status finish() override { return to_.finish(); }
   std::uint64_t not_linear() const noexcept { return not_linear_; }
 
  private:
+  static constexpr std::uint64_t kBetween = 0xffff;  ///< Operations, but one, between two looks.
+
+  /// Shows how far it is, and asks whether to go on.
+  Status look() {
+    if (source_ != nullptr) {
+      console_.progress(words_, source_->consumed(), source_->total());
+    } else {
+      console_.progress("generating", count_, 0);
+    }
+    if (interrupted().load(std::memory_order_relaxed)) {
+      return fail(Errc::interrupted, "interrupted while {}",
+                  source_ != nullptr ? "reading " + source_->name() : "generating");
+    }
+    return {};
+  }
+
   Console& console_;
   const format::ByteSource* source_;
   trace::OperationSink& to_;
@@ -163,6 +185,16 @@ Status read_and_say(Console& console, const trace::Importer& importer, format::B
   return {};
 }
 
+/// What the system says that programs can still have, in bytes; 0 where it does not say.
+std::uint64_t available_memory() {
+  std::ifstream said("/proc/meminfo");
+  for (std::string word; said >> word;) {
+    std::uint64_t kib = 0;
+    if (word == "MemAvailable:" && said >> kib) return kib << 10;
+  }
+  return 0;
+}
+
 /// A compact file of which an event takes much more room in memory, and which is large.
 bool is_long(const TraceArgument& argument) {
   constexpr off_t kLong = off_t{24} << 20;  // some ten million operations
@@ -180,6 +212,10 @@ bool is_long(const TraceArgument& argument) {
 
 Result<LoadedTrace> load_trace(Console& console, const TraceArgument& argument,
                                trace::OperationSink* also) {
+  if (has_name(argument.path)) {
+    if (auto room = trace::expect_room(argument.path, available_memory()); !room)
+      return room.error();
+  }
   auto source = format::ByteSource::open(argument.path, &interrupted());
   if (!source) return std::move(source).error();
   auto importer = choose_importer(**source, argument.format);

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <vector>
 
+#include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "trace/importer.hpp"
 
@@ -20,16 +21,6 @@ std::string listed(std::string words, const std::vector<Asked>& asked) {
   return words;
 }
 
-/// A path as a shell takes it.
-std::string in_shell(const std::string& path) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./%+,=@";
-  if (path.find_first_not_of(kPlain) == std::string::npos) return path;
-  std::string out = "'";
-  for (const char c : path) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + '\'';
-}
-
 /// "emmctl.compare/2" of what a command wrote with --json; empty of any other file.
 std::string schema_of(std::string_view begin) {
   const auto key = begin.find("\"schema\"");
@@ -42,7 +33,7 @@ std::string schema_of(std::string_view begin) {
 }
 
 std::string of_result(const std::string& path, const std::string& schema) {
-  const auto shown = in_shell(path);
+  const auto shown = text::shell_word(path);
   if (schema.starts_with("emmctl.config/")) {
     return text::format(
         "{} holds defaults of options ({}); `emmctl doctor` says what is in effect.\n", path,
@@ -61,7 +52,7 @@ std::string of_result(const std::string& path, const std::string& schema) {
 }
 
 std::string of_library(const std::string& path) {
-  const auto shown = in_shell(path.find('/') == std::string::npos ? "./" + path : path);
+  const auto shown = text::shell_word(path.find('/') == std::string::npos ? "./" + path : path);
   return listed(
       text::format("{} is a shared object or a program.\n", path),
       {{text::format("list managers {}", shown), "Lists the memory managers in it."},
@@ -71,7 +62,7 @@ std::string of_library(const std::string& path) {
 }
 
 std::string of_recording(const std::string& path, const trace::Importer& importer) {
-  const auto shown = in_shell(path);
+  const auto shown = text::shell_word(path);
   std::vector<Asked> asked{
       {text::format("inspect {}", shown), "Shows sizes, lifetimes, the peak and leaks."},
       {text::format("explain {}", shown), "Says why it ran out of memory, if it did."},

@@ -50,6 +50,16 @@ class BlockRow {
     *at_++ = value;
     ++size_;
   }
+  /// Fetches what push() will write to, so that no other processor has it then: of a row whose
+  /// blocks another thread has read before.
+  void expect_more() const noexcept {
+    constexpr std::size_t kAhead = 512;
+#if defined(__x86_64__)
+    asm volatile("prefetchw %0" : : "m"(*(reinterpret_cast<const char*>(at_) + kAhead)));
+#else
+    __builtin_prefetch(reinterpret_cast<const char*>(at_) + kAhead, 1);
+#endif
+  }
   /// Elements that fit before the next block begins; 0 where a block must begin.
   std::size_t room() const noexcept { return static_cast<std::size_t>(end_ - at_); }
   /// Leaves the rest of a block that has no room for `count` side by side. REQUIRES: count <=

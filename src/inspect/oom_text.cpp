@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "format/json_writer.hpp"
@@ -501,8 +502,7 @@ std::string to_text(const trace::Trace& trace, const Moments& moments,
                  : format("\n{}, by size (the trace has no call sites)\n", when) +
                        sizes_table(holding.by_size, shown.top);
   }
-  const auto shown_path =
-      path == "-" ? std::string("TRACE") : text::printable(path, std::string::npos);
+  const auto shown_path = path == "-" ? std::string("TRACE") : text::shell_word(path);
   if (!history) {
     return out + format(
                      "\nWhere it lies is shown by\n  emmctl inspect {} --map {}\nWhich request "

@@ -39,7 +39,8 @@ void Checker::found(Hazard::How how, const TracedAllocation& allocation, std::ui
                     .stream = streams_.tag(timeline),
                     .event = current_event_(),
                     .to = to,
-                    .to_stream = to_stream});
+                    .to_stream = to_stream,
+                    .told = allocation.told});
   any_found_.store(true, std::memory_order_relaxed);
 }
 
@@ -103,7 +104,9 @@ void Checker::allocated(std::uint32_t device, std::uint32_t id, DevicePtr ptr, s
                        .ended = 0,
                        .birth = streams_.begin_of_memory(timeline),
                        .uses = {},
-                       .number = ++on.allocation_count});
+                       .number = ++on.allocation_count,
+                       .told = {}});
+  if (tell_) tell_(id, false, allocation->told);
   on.extents.for_each(ptr.value, size, [&](const PhysicalExtents::Extent& at) {
     const auto end = at.place + at.size;
     on.shadow.erase(at.place, end, [](const ShadowRange&) { return true; });
@@ -151,6 +154,7 @@ void Checker::ending(std::uint32_t device, std::uint32_t id, DevicePtr ptr, Stre
   streams_.end_of_memory(own);
   allocation->live = false;
   allocation->ended = current_event_();
+  if (tell_) tell_(id, true, allocation->told);
   sweep(on);
 }
 

@@ -43,6 +43,7 @@ struct Hazard {
   std::uint64_t event = 0;             ///< The event that was executed when it was found.
   std::uint32_t to = 0;                ///< handed_out: the allocation that has the memory,
   std::uint32_t to_stream = 0;         ///< and its stream.
+  Told told{};                         ///< Of the allocation; empty unless tell_of_each().
 };
 
 class Watch;
@@ -68,6 +69,10 @@ class Checker {
   Checker(const Checker&) = delete;
   Checker& operator=(const Checker&) = delete;
 
+  /// Calls `tell` for each allocation as it is made and as it ends, so that hazards tell of it.
+  void tell_of_each(std::function<void(std::uint32_t id, bool ended, Told& told)> tell) {
+    tell_ = std::move(tell);
+  }
   /// Decorates `device`; the result must not outlive this.
   OpenedDevice watch(OpenedDevice device, std::uint32_t ordinal);
 
@@ -117,6 +122,7 @@ class Checker {
   void sweep(Device& device);
 
   std::uint64_t (*current_event_)() noexcept;
+  std::function<void(std::uint32_t, bool, Told&)> tell_;
   std::mutex mutex_;
   Streams streams_;
   std::map<std::uint32_t, Device> devices_;

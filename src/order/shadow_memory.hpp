@@ -4,11 +4,20 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "order/vector_clock.hpp"
 
 namespace emm::order {
+
+/// What a report says of an allocation beside its numbers, where it cannot be looked up when a
+/// hazard is found. The words are the engine's.
+struct Told {
+  std::string name;
+  std::uint32_t made_line = 0, ended_line = 0;
+  std::uint8_t made_by = 0, ended_by = 0;  ///< Operations.
+};
 
 /// An allocation of a trace, and the work that may touch its memory.
 struct TracedAllocation {
@@ -24,6 +33,7 @@ struct TracedAllocation {
   Point birth{};              ///< A mark on its own stream, set when it was handed out.
   std::vector<Point> uses{};  ///< The last on each stream; while live, those that a trace names.
   std::uint64_t number = 0;   ///< On its device, from 1.
+  Told told{};
 };
 
 /// A contiguous range of the memory of an allocation. An allocation has several where it is mapped

@@ -49,22 +49,21 @@ void Run::describe_run() {
   summary.clock = core_.clock.clock().kind();
 }
 
-std::size_t Run::count_preexisting() {
+std::size_t Run::end_of_preexisting(std::size_t from) {
   const auto& trace = core_.state.trace;
-  std::size_t count = 0;
-  // Of a trace that streams, what lies beyond its window is executed while the clock goes.
-  const auto most =
-      trace.is_window() ? std::min(trace.size(), trace.window_events() / 2) : trace.size();
-  for (std::size_t at = 0; at < most; ++at) {
-    if (at % kChunk == 0 && !need(0, std::min(at + kChunk, most))) return 0;
+  auto found = from;
+  const auto end =
+      trace.is_window() ? std::min(trace.size(), from + trace.window_events() / 2) : trace.size();
+  for (auto at = from; at < end; ++at) {
+    if ((at - from) % kChunk == 0 && !need(from, std::min(at + kChunk, end))) return from;
     const auto& event = trace[at];
     if (event.has(trace::event_flag::preexisting)) {
-      count = at + 1;
+      found = at + 1;
     } else if (event.op == Op::memalloc || event.op == Op::free) {
       break;
     }
   }
-  return count;
+  return found;
 }
 
 bool Run::need(std::size_t begin, std::size_t end) {
@@ -132,9 +131,13 @@ void Run::run_pass() {
   const auto size = state.trace.size();
   const auto end =
       static_cast<std::size_t>(std::min<std::uint64_t>(state.options.stop_at.value_or(size), size));
-  const auto before_clock = std::min(count_preexisting(), end);
 
-  auto done = execute_range(core_, operations_, 0, before_clock);
+  std::size_t before_clock = 0, done = 0;
+  do {
+    before_clock = std::min(end_of_preexisting(done), end);
+    if (done == before_clock) break;
+    done = execute_range(core_, operations_, done, before_clock);
+  } while (state.trace.is_window() && !state.stop);
   if (first) {
     accounts.alloc_times.clear();
     accounts.free_times.clear();

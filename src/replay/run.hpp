@@ -26,9 +26,9 @@ class Run {
   Status begin_threads();
   void describe_run();
   void run_pass();
-  /// How many events at the beginning make what was alive before the recording began: they are
-  /// executed before the clock starts.
-  std::size_t count_preexisting();
+  /// Where the events from `from` on end that make what was alive before the recording began: they
+  /// are executed before the clock starts. Of a trace that streams, as far as a window reaches.
+  std::size_t end_of_preexisting(std::size_t from);
   /// Has the events [begin, end), where the trace streams; false where the run ends instead.
   bool need(std::size_t begin, std::size_t end);
   /// Executes [done, end) by all threads, or by this one. Returns where it stopped.

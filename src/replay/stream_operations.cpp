@@ -107,8 +107,10 @@ void StreamOperations::find_last_mentions() {
 
 /// Destroys the device's event once the trace does not name it again.
 void StreamOperations::forget_after_last_mention(std::uint32_t record) {
-  if (last_mention_.empty()) find_last_mentions();
-  if (last_mention_[record] != core_.state.at) return;
+  const auto& trace = core_.state.trace;
+  if (!trace.is_window() && last_mention_.empty()) find_last_mentions();
+  const auto last = trace.is_window() ? trace.last_mention(record) : last_mention_[record];
+  if (last != core_.state.at) return;
   if (core_.checker) core_.checker->forget_record(record);
   const auto found = recorded_.find(record);
   if (found == recorded_.end()) return;

@@ -10,8 +10,8 @@ namespace {
 /// Does the trace have memory, or work on it, on several streams?
 bool has_several_streams(const trace::Trace& trace) {
   if (trace.streams().size() < 2) return false;
-  if (trace.is_window()) return trace.has_several_streams();
   if (find_per_thread(trace) && trace.threads().size() > 1) return true;
+  if (trace.is_window()) return trace.has_several_streams();
   std::optional<StreamId> only;
   for (std::size_t at = 0; at < trace.size(); ++at) {
     const auto& event = trace[at];
@@ -38,7 +38,22 @@ std::optional<StreamId> find_per_thread(const trace::Trace& trace) {
 std::unique_ptr<order::Checker> make_order_checker(const trace::Trace& trace,
                                                    const ReplayOptions& options) {
   if (!options.checks || !has_several_streams(trace)) return nullptr;
-  return std::make_unique<order::Checker>(&current_event);
+  auto checker = std::make_unique<order::Checker>(&current_event);
+  if (trace.is_window()) {  // when a hazard is found, its events may be long gone
+    checker->tell_of_each([&trace](std::uint32_t id, bool ended, order::Told& told) {
+      const auto at = current_event();
+      const auto* event = at < trace.size() ? &trace[at] : nullptr;
+      const auto line = event != nullptr ? event->line : 0;
+      const auto op = event != nullptr ? static_cast<std::uint8_t>(event->op) : std::uint8_t{0};
+      if (ended) {
+        told.ended_line = line;
+        told.ended_by = op;
+      } else {
+        told = {.name = trace.name(AllocId{id}), .made_line = line, .made_by = op};
+      }
+    });
+  }
+  return checker;
 }
 
 void StreamOrder::add_user(AllocId id, const Stream& stream) {
@@ -130,6 +145,15 @@ void StreamOrder::finish_all_work() {
 
 std::string StreamOrder::describe(const order::Hazard& hazard) const {
   const auto& trace = state_.trace;
+  if (trace.is_window()) {
+    const auto& told = hazard.told;
+    const auto op = [](std::uint8_t of) { return trace::name(static_cast<trace::Op>(of)); };
+    auto words = text::format("{} ({} at line {}", told.name, op(told.made_by), told.made_line);
+    if (!hazard.ended) return words + ", live)";
+    return words + (*hazard.ended < trace.size()
+                        ? text::format(", {} at line {})", op(told.ended_by), told.ended_line)
+                        : std::string(", live to the end)"));
+  }
   const auto line = [&](std::uint64_t event) {
     return event < trace.size() ? trace[event].line : 0;
   };

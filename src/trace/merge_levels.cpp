@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.hpp"
 #include "format/byte_sink.hpp"
 #include "format/byte_source.hpp"
 #include "trace/reader.hpp"
@@ -17,11 +19,22 @@
 namespace emm::trace {
 namespace {
 
+/// Places in the order of both levels, for the operations of one as they are read; 0: it is left
+/// out.
+struct Places {
+  std::vector<std::uint64_t> places, parents;
+};
+
 /// Writes the operations of one level as lines, and keeps the place of each.
 class LevelLines final : public OperationSink {
  public:
-  LevelLines()
-      : sink_(format::ByteSink::to_string(text_)), writer_(make_writer(*sink_, Form::lines)) {}
+  /// With `given`, which outlives this, operations are placed as that says, and numbers as ids are
+  /// written as "q1", since the other level has the same.
+  explicit LevelLines(const Places* given = nullptr, bool renames = false)
+      : given_(given),
+        renames_(renames),
+        sink_(format::ByteSink::to_string(text_)),
+        writer_(make_writer(*sink_, Form::lines)) {}
 
   Status on_header(const Header& header) override {
     header_ = header;
@@ -31,6 +44,22 @@ class LevelLines final : public OperationSink {
     if (given.op == Op::end) return {};
     auto operation = given;
     if (shift_ns_ != 0 && operation.has(Member::time_ns)) operation.time_ns += shift_ns_;
+    std::string id;
+    if (given_ != nullptr) {
+      const auto place = given_->places[read_], parent = given_->parents[read_];
+      ++read_;
+      if (place == 0) return {};
+      operation.seq = place;
+      operation.members.add(Member::seq);
+      if (parent != 0) {
+        operation.parent = parent;
+        operation.members.add(Member::parent);
+      }
+      if (renames_ && operation.has(Member::id) && operation.id.is_number()) {
+        id = text::format("q{}", operation.id.number);
+        operation.id = {.text = id};
+      }
+    }
     // An operation without a place follows the one before it.
     if (operation.has(Member::seq)) last_ = operation.seq;
     constexpr std::string_view kNumber = "\"x-request\":";
@@ -57,6 +86,9 @@ class LevelLines final : public OperationSink {
   }
 
  private:
+  const Places* given_;
+  bool renames_;
+  std::size_t read_ = 0;
   std::string text_;
   std::unique_ptr<format::ByteSink> sink_;
   std::unique_ptr<OperationSink> writer_;
@@ -155,19 +187,227 @@ Header header_of(const Header& requests, const Header& calls) {
   return header;
 }
 
+/// Gives a file's operations to `sink`, whatever its format.
+Result<ImportCounts> read_file(const std::string& path, OperationSink& sink,
+                               const ImportOptions& options) {
+  auto source = format::ByteSource::open(path);
+  if (!source) return std::move(source).error();
+  auto importer = detect(**source);
+  if (!importer) return std::move(importer).error();
+  return (*importer)->read(**source, sink, options);
+}
+
+Status write_both(const Header& header, LevelLines& above, LevelLines& beneath,
+                  OperationSink& sink) {
+  for (auto* const level : {&above, &beneath}) {
+    if (auto closed = level->close(); !closed) return closed.error();
+  }
+  std::string line;
+  {
+    const auto out = format::ByteSink::to_string(line);
+    if (auto begun = make_writer(*out, Form::lines)->on_header(header); !begun)
+      return begun.error();
+    if (auto closed = out->close(); !closed) return closed.error();
+  }
+  Merged merged(std::move(line), above, beneath);
+  if (auto done = read(merged, sink); !done) return std::move(done).error();
+  return {};
+}
+
+constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+
+/// What has to be known of PyTorch's history to find its segments among the driver's calls.
+class History final : public OperationSink {
+ public:
+  struct Row {
+    Op op = Op::memalloc;
+    bool is_segment = false;
+    std::uint64_t addr = 0, size = 0, time_ns = 0;
+    std::size_t segment = kNone;  ///< Of the end of a segment, the row of its beginning.
+  };
+  Status on_header(const Header& header) override {
+    header_ = header;
+    return {};
+  }
+  Status on_operation(const Operation& operation) override {
+    if (operation.op == Op::end) return {};
+    Row row{operation.op, operation.layer == Layer::backing, operation.addr, operation.size,
+            header_.clock_start_realtime_ns + operation.time_ns};
+    if (row.is_segment && operation.op == Op::memalloc) {
+      segments_[std::string(operation.id.text)] = rows_.size();
+    } else if (row.is_segment && operation.op == Op::free) {
+      const auto segment = segments_.find(std::string(operation.id.text));
+      if (segment != segments_.end()) row.segment = segment->second;
+    }
+    rows_.push_back(row);
+    return {};
+  }
+  const Header& header() const noexcept { return header_; }
+  const std::vector<Row>& rows() const noexcept { return rows_; }
+
+ private:
+  Header header_;
+  std::vector<Row> rows_;
+  std::unordered_map<std::string, std::size_t> segments_;
+};
+
+/// The same of the driver's calls.
+class Calls final : public OperationSink {
+ public:
+  struct Call {
+    std::uint64_t size = 0, time_ns = 0;
+    std::size_t end = kNone;  ///< The call that gave the memory back.
+  };
+  Status on_header(const Header& header) override {
+    header_ = header;
+    return {};
+  }
+  Status on_operation(const Operation& operation) override {
+    if (operation.op == Op::end) return {};
+    const auto at = calls_.size();
+    calls_.push_back({operation.size, header_.clock_start_realtime_ns + operation.time_ns});
+    switch (operation.op) {
+      case Op::memalloc:
+        if (operation.has(Member::result)) break;
+        live_[operation.id.number] = at;
+        if (operation.kind == Kind::device) by_addr_[operation.addr].push_back(at);
+        break;
+      case Op::free:
+        if (const auto of = live_.find(operation.id.number); of != live_.end()) {
+          calls_[of->second].end = at;
+          live_.erase(of);
+        }
+        break;
+      case Op::address_reserve:
+        ranges_[std::string(operation.range.text)] = operation.addr;
+        break;
+      case Op::mem_map: {
+        // Physical memory lies where it is mapped.
+        const auto of = live_.find(operation.id.number);
+        const auto range = ranges_.find(std::string(operation.range.text));
+        if (of != live_.end() && range != ranges_.end())
+          by_addr_[range->second + operation.offset].push_back(of->second);
+        break;
+      }
+      default:
+        break;
+    }
+    return {};
+  }
+  const Header& header() const noexcept { return header_; }
+  const std::vector<Call>& calls() const noexcept { return calls_; }
+
+  /// The calls from `begin` on that took the memory of [addr, addr + size) from the device, each
+  /// byte once; empty where not all did.
+  std::vector<std::size_t> took(std::uint64_t addr, std::uint64_t size, std::size_t begin) const {
+    std::vector<std::size_t> found;
+    for (const auto end = addr + size; addr < end;) {
+      const auto place = by_addr_.find(addr);
+      if (place == by_addr_.end()) return {};
+      const auto call = std::lower_bound(place->second.begin(), place->second.end(), begin);
+      if (call == place->second.end() || calls_[*call].size == 0) return {};
+      found.push_back(*call);
+      addr += calls_[*call].size;
+    }
+    return found;
+  }
+
+ private:
+  Header header_;
+  std::vector<Call> calls_;
+  std::unordered_map<std::uint64_t, std::size_t> live_;
+  std::unordered_map<std::string, std::uint64_t> ranges_;
+  std::unordered_map<std::uint64_t, std::vector<std::size_t>> by_addr_;
+};
+
+/// Where the operations of both stand among each other.
+struct Joined {
+  Places above, beneath;
+  std::size_t segments = 0, found = 0;  ///< Of the history, and those that the calls have.
+};
+
+/// PyTorch's history does not number its requests together with the driver's calls. Its segments
+/// tell where it was when the driver was called: they have the addresses that the driver gave.
+/// Between two of them the clock orders.
+Joined join(const History& history, const Calls& calls) {
+  const auto& rows = history.rows();
+  const auto& made = calls.calls();
+  Joined out;
+  std::vector<std::size_t> rows_before(made.size(), kNone), cause(made.size(), kNone);
+  std::unordered_map<std::size_t, std::vector<std::size_t>> calls_of;
+  std::size_t next = 0;  // call
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto& row = rows[i];
+    if (!row.is_segment) continue;
+    std::vector<std::size_t> of_it;
+    if (row.op == Op::memalloc) {
+      ++out.segments;
+      of_it = calls.took(row.addr, row.size, next);
+      if (of_it.empty()) continue;
+      ++out.found;
+      // The request for which PyTorch takes a segment is the next that is given memory of it.
+      const auto in_it = [&](const History::Row& later) {
+        return !later.is_segment && later.op == Op::memalloc && later.addr >= row.addr &&
+               later.addr - row.addr < row.size;
+      };
+      const auto request =
+          std::find_if(rows.begin() + static_cast<std::ptrdiff_t>(i), rows.end(), in_it);
+      if (request != rows.end()) {
+        for (const auto call : of_it)
+          cause[call] = static_cast<std::size_t>(request - rows.begin());
+      }
+      calls_of[i] = of_it;
+    } else if (row.segment != kNone) {
+      for (const auto taken : calls_of[row.segment]) {
+        if (const auto end = made[taken].end; end != kNone && end >= next) of_it.push_back(end);
+      }
+    }
+    for (const auto call : of_it) {
+      rows_before[call] = i;
+      next = std::max(next, call + 1);
+    }
+  }
+
+  // A call without a segment stands where the clock says, between those that have one.
+  const bool has_time =
+      history.header().clock_start_realtime_ns != 0 && calls.header().clock_start_realtime_ns != 0;
+  std::vector<std::size_t> bound(made.size() + 1, rows.size());
+  for (auto i = made.size(); i-- > 0;)
+    bound[i] = rows_before[i] != kNone ? std::min(rows_before[i], bound[i + 1]) : bound[i + 1];
+  out.above.places.resize(rows.size());
+  out.above.parents.resize(rows.size());
+  out.beneath.places.resize(made.size());
+  out.beneath.parents.resize(made.size());
+  std::uint64_t place = 0;
+  std::size_t at = 0;
+  const auto put_rows = [&](std::size_t end) {
+    for (; at < end; ++at) {
+      if (!rows[at].is_segment) out.above.places[at] = ++place;
+    }
+  };
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    if (rows_before[i] != kNone) {
+      put_rows(std::min(rows_before[i], bound[i]));
+    } else if (has_time) {
+      while (at < bound[i] && rows[at].time_ns <= made[i].time_ns) put_rows(at + 1);
+    }
+    out.beneath.places[i] = ++place;
+  }
+  put_rows(rows.size());
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    if (cause[i] != kNone) out.beneath.parents[i] = out.above.places[cause[i]];
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<ImportCounts> merge_levels(const std::string& requests, const std::string& calls,
                                   OperationSink& sink) {
   // The earlier of both begins at 0.
   const auto header_in = [](const std::string& path) -> Result<Header> {
-    auto source = format::ByteSource::open(path);
-    if (!source) return std::move(source).error();
-    auto importer = detect(**source);
-    if (!importer) return std::move(importer).error();
     HeaderOnly only;
-    if (auto done = (*importer)->read(**source, only, {.partial = true}); !done)
-      return std::move(done).error();
+    if (auto done = read_file(path, only, {.partial = true}); !done) return std::move(done).error();
     return only.found;
   };
   auto first = header_in(requests);
@@ -179,28 +419,56 @@ Result<ImportCounts> merge_levels(const std::string& requests, const std::string
   LevelLines above, beneath;
   above.shift(first->clock_start_ns - header.clock_start_ns);
   beneath.shift(second->clock_start_ns - header.clock_start_ns);
-  auto asked = format::ByteSource::open(requests);
-  if (!asked) return std::move(asked).error();
-  if (auto done = read(**asked, above, {.partial = true}); !done) return std::move(done).error();
-  auto made = format::ByteSource::open(calls);
-  if (!made) return std::move(made).error();
-  auto importer = detect(**made);
-  if (!importer) return std::move(importer).error();
-  auto counts = (*importer)->read(**made, beneath, {.requests = &above.requests()});
+  if (auto done = read_file(requests, above, {.partial = true}); !done)
+    return std::move(done).error();
+  auto counts = read_file(calls, beneath, {.requests = &above.requests()});
   if (!counts) return counts;
-  for (auto* const level : {&above, &beneath}) {
-    if (auto closed = level->close(); !closed) return closed.error();
+  if (auto done = write_both(header, above, beneath, sink); !done) return std::move(done).error();
+  return counts;
+}
+
+Result<ImportCounts> merge_history(const std::string& history, const std::string& calls,
+                                   OperationSink& sink) {
+  const std::unordered_map<std::uint64_t, std::uint64_t> no_requests;
+  History told;
+  if (auto done = read_file(history, told, {.partial = true}); !done)
+    return std::move(done).error();
+  Calls made;
+  if (auto done = read_file(calls, made, {.requests = &no_requests}); !done)
+    return std::move(done).error();
+  const auto joined = join(told, made);
+  if (joined.found == 0) {
+    // No transcript has a program that calls a driver: record_test shows it.
+    constexpr std::string_view kWords =
+        "none of {} segments of PyTorch's history is among the driver's calls: it is a trace of "
+        "its own";
+    return fail(Errc::parse_error, kWords, joined.segments);
   }
 
-  std::string line;
-  {
-    const auto out = format::ByteSink::to_string(line);
-    if (auto begun = make_writer(*out, Form::lines)->on_header(header); !begun)
-      return begun.error();
-    if (auto closed = out->close(); !closed) return closed.error();
+  // The clock is that of the calls.
+  const auto from = told.header().clock_start_realtime_ns;
+  const auto until = made.header().clock_start_realtime_ns;
+  auto header = header_of(told.header(), made.header());
+  // The calls are not only the allocator's: its model is not to be held against them.
+  header.framework.clear();
+  header.source_options.clear();
+  header.clock_source = made.header().clock_source;
+  header.boot_id = made.header().boot_id;
+  header.clock_start_realtime_ns = std::min(from, until);
+  header.clock_start_ns = made.header().clock_start_ns - (until - header.clock_start_realtime_ns);
+  LevelLines above(&joined.above, true), beneath(&joined.beneath);
+  above.shift(from - header.clock_start_realtime_ns);
+  beneath.shift(until - header.clock_start_realtime_ns);
+  if (auto done = read_file(history, above, {.partial = true}); !done)
+    return std::move(done).error();
+  auto counts = read_file(calls, beneath, {.requests = &no_requests});
+  if (!counts) return counts;
+  if (joined.found < joined.segments) {
+    counts->notes.push_back(
+        text::format("{} of {} segments of PyTorch's history are not among the driver's calls",
+                     joined.segments - joined.found, joined.segments));
   }
-  Merged merged(std::move(line), above, beneath);
-  if (auto done = read(merged, sink); !done) return std::move(done).error();
+  if (auto done = write_both(header, above, beneath, sink); !done) return std::move(done).error();
   return counts;
 }
 

@@ -229,6 +229,10 @@ struct Header {
   bool operator==(const Header&) const = default;
 };
 
+namespace compact {
+class OperationRow;
+}
+
 /// Takes a trace as it comes. The header is first and once; then operations; then finish. An error
 /// ends it.
 class OperationSink {
@@ -236,6 +240,9 @@ class OperationSink {
   virtual ~OperationSink() = default;
   virtual Status on_header(const Header& header) = 0;
   virtual Status on_operation(const Operation& operation) = 0;
+  /// Takes the next operations of a block of a compact trace, up to `most`: as on_operation() for
+  /// each, which is what it does unless a sink knows a shorter way.
+  virtual Status on_operations(compact::OperationRow& row, std::size_t most);
   virtual Status finish() { return {}; }
 };
 

@@ -1,13 +1,18 @@
 #include "trace/streamed_trace.hpp"
 
+#include <algorithm>
+
 #include "base/host_memory.hpp"
+#include "trace/compact/operation_row.hpp"
 #include "trace/reader.hpp"
 
 namespace emm::trace {
 namespace {
 
-constexpr std::size_t kWindow = std::size_t{1} << 14;
-constexpr std::size_t kShare = std::size_t{1} << 11;  ///< Events that are handed over at once.
+// Few enough that the events, and the slots of what ended among them, stay in a core's own cache;
+// enough that a thread which waited for half of them has slept for longer than waking it takes.
+constexpr std::size_t kWindow = std::size_t{1} << 13;
+constexpr std::size_t kShare = std::size_t{1} << 10;  ///< Operations that are handed over at once.
 
 }  // namespace
 
@@ -18,31 +23,46 @@ class StreamedTrace::Feed final : public OperationSink {
   Status on_header(const Header& header) override { return all_.trace_.on_header(header); }
   Status on_operation(const Operation& operation) override {
     if (auto taken = all_.trace_.on_operation(operation); !taken) return taken;
-    if (all_.trace_.events_taken() < next_) return {};
+    if (--left_ != 0) return {};
+    left_ = kShare;
     return hand_over();
+  }
+  Status on_operations(compact::OperationRow& row, std::size_t most) override {
+    while (most != 0 && row.left() != 0) {
+      const auto before = row.left();
+      if (auto taken = all_.trace_.on_operations(row, std::min(most, left_)); !taken) return taken;
+      const auto count = before - row.left();
+      most -= std::min(most, count);
+      left_ -= std::min(left_, count);
+      if (left_ != 0) continue;
+      left_ = kShare;
+      if (auto handed = hand_over(); !handed) return handed;
+    }
+    return {};
   }
   Status finish() override { return {}; }
 
  private:
   Status hand_over() {
     const auto taken = all_.trace_.events_taken();
-    next_ = taken + kShare;
+    if (all_.trace_.became_another()) return all_.another();
     std::unique_lock lock(all_.mutex_);
     all_.ready_.store(taken, std::memory_order_release);
-    all_.changed_.notify_all();
-    all_.changed_.wait(lock, [&] {
-      return taken < all_.begin_.load(std::memory_order_relaxed) + kWindow - kShare ||
-             all_.stopping_;
-    });
+    if (all_.wanted_ != 0 && taken >= all_.wanted_) all_.changed_.notify_all();
+    if (taken + kShare > all_.begin_ + kWindow) {
+      all_.is_full_ = true;
+      all_.changed_.wait(lock, [&] { return all_.has_room(taken) || all_.stopping_; });
+      all_.is_full_ = false;
+    }
     if (all_.stopping_) return fail(Errc::interrupted, "stopped");
-    const auto begin = all_.begin_.load(std::memory_order_relaxed);
+    const auto begin = all_.begin_;
     lock.unlock();
     all_.trace_.release_before(begin);
     return {};
   }
 
   StreamedTrace& all_;
-  std::size_t next_ = kShare;
+  std::size_t left_ = kShare;
 };
 
 Result<std::unique_ptr<StreamedTrace>> StreamedTrace::open(const std::string& path,
@@ -58,7 +78,7 @@ Result<std::unique_ptr<StreamedTrace>> StreamedTrace::open(const std::string& pa
     if (trace.needs_memory()) return std::unique_ptr<StreamedTrace>();
     return std::move(done).error();
   }
-  if (trace.has_several_streams() || trace.size() == 0) return std::unique_ptr<StreamedTrace>();
+  if (trace.size() == 0) return std::unique_ptr<StreamedTrace>();
   return streamed;
 }
 
@@ -76,20 +96,26 @@ Status StreamedTrace::need(std::size_t begin, std::size_t end) {
     trace_.begin_again();
     reader_ = start_thread([this] { read_again(); });
   }
-  if (begin >= begin_.load(std::memory_order_relaxed) + kShare) {
-    {
-      const std::lock_guard lock(mutex_);
-      begin_.store(begin, std::memory_order_relaxed);
-    }
-    changed_.notify_all();
-  }
-  if (ready_.load(std::memory_order_acquire) >= end) return {};
+  const bool there = ready_.load(std::memory_order_acquire) >= end;
+  if (there && begin < let_go_ + kShare) return {};
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return ready_.load(std::memory_order_relaxed) >= end || ended_; });
+  let_go_ = begin_ = begin;
+  if (is_full_ && has_room(ready_.load(std::memory_order_relaxed))) changed_.notify_all();
+  if (there) return {};
+  wanted_ = std::max(end, std::min(begin + kWindow / 2, trace_.size()));
+  changed_.wait(lock, [&] { return ready_.load(std::memory_order_relaxed) >= wanted_ || ended_; });
+  wanted_ = 0;
   if (ready_.load(std::memory_order_relaxed) >= end) return {};
-  if (!result_) return result_;
-  return Error{.code = Errc::io_error,
-               .message = path_ + ": the file became another while it was read"};
+  return result_ ? another() : result_;
+}
+
+/// Is half of the window free, so that it is worth waking the thread that reads?
+bool StreamedTrace::has_room(std::size_t taken) const noexcept {
+  return taken <= begin_ + kWindow / 2;
+}
+
+Error StreamedTrace::another() const {
+  return {.code = Errc::io_error, .message = path_ + ": the file became another while it was read"};
 }
 
 void StreamedTrace::read_again() {
@@ -100,10 +126,12 @@ void StreamedTrace::read_again() {
   } else {
     result = source.error();
   }
+  const bool is_another = trace_.became_another();
+  if (is_another && result) result = another();
   const std::lock_guard lock(mutex_);
   result_ = std::move(result);
   ended_ = true;
-  ready_.store(trace_.events_taken(), std::memory_order_release);
+  if (!is_another) ready_.store(trace_.events_taken(), std::memory_order_release);
   changed_.notify_all();
 }
 

@@ -42,13 +42,19 @@ class StreamedTrace {
   StreamedTrace(std::string path, const std::atomic<bool>* stop)
       : path_(std::move(path)), stop_(stop) {}
   void read_again();
+  bool has_room(std::size_t taken) const noexcept;
+  Error another() const;
 
   const std::string path_;
   const std::atomic<bool>* const stop_;
   Trace trace_;
-  std::atomic<std::size_t> ready_{0}, begin_{0};
+  std::atomic<std::size_t> ready_{0};
+  std::size_t let_go_ = 0;  ///< As begin_, for need() alone.
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::size_t begin_ = 0;   ///< Events before it are not asked for again.
+  std::size_t wanted_ = 0;  ///< need() waits for the events before it; 0: it does not.
+  bool is_full_ = false;    ///< The thread that reads waits for room.
   bool ended_ = false, stopping_ = false;
   Status result_;
   std::thread reader_;

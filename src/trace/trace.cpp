@@ -6,6 +6,7 @@
 
 #include "base/assert.hpp"
 #include "base/text.hpp"
+#include "trace/compact/operation_row.hpp"
 #include "trace/trace_building.hpp"
 #include "trace/trace_window.hpp"
 
@@ -115,6 +116,17 @@ Status Trace::on_header(const Header& header) {
   return {};
 }
 
+Status Trace::on_operations(compact::OperationRow& row, std::size_t most) {
+  const bool quickly = window_ != nullptr;
+  for (; most != 0; --most) {
+    const auto* const operation = row.next();
+    if (operation == nullptr) return {};
+    if (quickly && take_quickly(*operation)) continue;
+    if (auto taken = on_operation(*operation); !taken) return taken;
+  }
+  return {};
+}
+
 Status Trace::on_operation(const Operation& operation) {
   switch (operation.op) {
     case Op::extension:
@@ -130,10 +142,7 @@ Status Trace::on_operation(const Operation& operation) {
     default:
       break;
   }
-  if (window_ != nullptr && window_->events == 0 && details_.size() > 1) {
-    details_.resize(1);  // of an event that is gone
-    building_->details.clear();
-  }
+  if (window_ != nullptr && take_quickly(operation)) return {};
   Event event;
   auto& plain = building_->plain[static_cast<std::size_t>(operation.op)];
   const bool is_plain = plain.known && plain.members == operation.members;
@@ -142,14 +151,6 @@ Status Trace::on_operation(const Operation& operation) {
     event.line = operation.line;
     event.time_ns = operation.has(time_ns) ? operation.time_ns : kNoTime;
     if (operation.has(Member::size)) event.size = operation.size;
-    if (window_ != nullptr && !building_->any_seq && take_plain(operation, event)) {
-      if (window_->second_pass) {
-        events_.push(event);
-      } else {
-        window_->last = event;
-      }
-      return {};
-    }
     if (auto placed = number_id(operation, event); !placed)
       return fault(operation.line, placed.error());
   } else {
@@ -384,16 +385,14 @@ void Trace::place_detail(const Operation& operation, Event& event) {
     }
   }
   if (detail == details_[0]) return;
+  if (window_ != nullptr) {
+    event.detail = window_->pass(std::move(detail));
+    return;
+  }
   const auto [known, added] =
       made.details.try_emplace(hash_of(detail), static_cast<std::uint32_t>(details_.size()));
   event.detail = known->second;
   if (added || details_[event.detail] != detail) {
-    if (total_ != 0) {  // the second time: it is there, behind another of the same hash
-      event.detail = static_cast<std::uint32_t>(
-          std::find(details_.begin(), details_.end(), detail) - details_.begin());
-      EMM_ASSERT(event.detail < details_.size());
-      return;
-    }
     event.detail = static_cast<std::uint32_t>(details_.size());
     details_.push_back(std::move(detail));
   }
@@ -408,7 +407,8 @@ void Trace::define_site(const Operation& operation) {
 }
 
 std::size_t Trace::alloc_count() const noexcept {
-  return window_ != nullptr ? window_->slots.size() : ids_.size();
+  // In a window the second reading keeps the slots of what ended there, too.
+  return window_ != nullptr ? window_->slots_most() : ids_.size();
 }
 
 std::string Trace::name(AllocId id) const {

@@ -84,8 +84,12 @@ class Trace final : public OperationSink {
   std::size_t window_events() const noexcept;
   /// Has it memory, or work on it, on several streams? Only of a window, which cannot be walked.
   bool has_several_streams() const noexcept;
+  /// Of a window: the last event that names a record (Detail::record).
+  std::uint64_t last_mention(std::uint32_t record) const noexcept;
   /// After finish(): now the same operations come again. What is asked below stays as it is.
   void begin_again();
+  /// Is what came since begin_again() more than came before it, so that another file was read?
+  bool became_another() const noexcept;
   /// Lets go of the events before `index`. By the thread that the operations come from.
   void release_before(std::size_t index);
   /// The last operation is behind this event.
@@ -111,6 +115,7 @@ class Trace final : public OperationSink {
 
   Status on_header(const Header& header) override;
   Status on_operation(const Operation& operation) override;
+  Status on_operations(compact::OperationRow& row, std::size_t most) override;
   Status finish() override;
 
   const std::string& source() const noexcept { return source_; }
@@ -125,7 +130,9 @@ class Trace final : public OperationSink {
   /// The operation's own `seq`; that of the one before it where it has none, and the index in a
   /// trace without any.
   std::uint64_t seq(std::size_t index) const noexcept;
-  const Detail& detail(const Event& event) const noexcept { return details_[event.detail]; }
+  const Detail& detail(const Event& event) const noexcept {
+    return event.detail < kPassing ? details_[event.detail] : passing_detail(event.detail);
+  }
 
   std::size_t alloc_count() const noexcept;  ///< AllocIds are below this.
   std::string name(AllocId id) const;        ///< As the file has it.
@@ -178,6 +185,9 @@ class Trace final : public OperationSink {
   Status judge();
   void settle_times() noexcept;
 
+  /// Event::detail from here on is of what a window lets go with its events.
+  static constexpr std::uint32_t kPassing = std::uint32_t{1} << 31;
+  const Detail& passing_detail(std::uint32_t detail) const noexcept;
   bool in_window(std::size_t index) const noexcept;
   AllocId place_id(const Operation& operation);
   AllocId place_use(const Id& id);
@@ -185,6 +195,7 @@ class Trace final : public OperationSink {
   Status needs_all(const Operation& operation, std::string_view why);
   Status look_at_stream(const Operation& operation, const Event& event);
   bool take_plain(const Operation& operation, Event& event);
+  bool take_quickly(const Operation& operation);
   Status judge_next(const Operation& operation, Event& event);
   Error made_again(const Event& event, std::string_view name) const;
   Error is_unmade(const Event& event, std::string_view name) const;
@@ -194,7 +205,7 @@ class Trace final : public OperationSink {
 
   std::string source_ = "<trace>";
   Header header_;
-  format::BlockRow<Event, 14, std::size_t{16} << 20> events_;
+  format::BlockRow<Event, 11, std::size_t{16} << 20> events_;
   std::vector<Detail> details_{1};
   IdTable ids_;
   std::vector<ContextInfo> contexts_;

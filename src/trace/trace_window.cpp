@@ -25,13 +25,21 @@ T& at_least(std::vector<T>& row, std::size_t index) {
 
 std::size_t Trace::Window::Slot::place() const noexcept { return place_of(context, process); }
 
-void Trace::Window::rewind() {
+void Trace::Window::begin_again() {
+  if (!second_pass) first_slots = slots.size();
+  second_pass = true;
+  slots.resize(slots_most());
+  if (!texts.empty()) texts.resize(slots.size());
   count = 0;
   ids.clear();
   slots_used = 1;
   ended.clear();
   for (auto* numbers : {&resets, &live_there, &deferred}) numbers->clear();
   exported.clear();
+  passing.clear();
+  passing_next = 0;
+  only_context.reset();
+  all_alike = true;
   live = 0;
   any_reset = false;
   start.reset();
@@ -57,18 +65,25 @@ std::uint32_t Trace::Window::make(const Id& id) {
   const auto slot = take_slot();
   auto& made = slots[slot];
   made.number = id.number;
-  if (!id.is_number()) {
-    made.text = std::make_unique<std::string>(id.text);
-  } else if (made.text != nullptr) {
-    made.text.reset();
+  made.is_text = !id.is_number();
+  if (made.is_text) {
+    if (texts.size() <= slot) texts.resize(slots.size());
+    texts[slot] = id.text;
   }
   ids.add(id, slot);
   return slot;
 }
 
+std::uint32_t Trace::Window::pass(Detail&& detail) {
+  if (passing.empty()) passing.resize(second_pass ? events + 2 : 2);
+  passing_next = (passing_next + 1) % static_cast<std::uint32_t>(passing.size());
+  passing[passing_next] = std::move(detail);
+  return kPassing + passing_next;
+}
+
 void Trace::Window::end(const Id& id, std::uint32_t slot) {
   ids.remove(id);
-  ended.push({.event = count, .slot = slot});
+  note_ended(slot);
 }
 
 void Trace::keep_window(std::size_t events) { window_ = std::make_unique<Window>(events); }
@@ -78,12 +93,11 @@ bool Trace::needs_memory() const noexcept { return window_ != nullptr && window_
 std::size_t Trace::window_events() const noexcept { return window_->events; }
 
 void Trace::begin_again() {
-  window_->rewind();
-  window_->second_pass = true;
+  window_->begin_again();
   auto& made = *building_;
   made.any_seq = false;
   made.last_seq.reset();
-  events_.keep_blocks(total_);
+  events_.keep_blocks(total_ + 2 * window_->events);
 }
 
 void Trace::release_before(std::size_t index) { events_.release_before(index); }
@@ -105,6 +119,12 @@ Trace::Place Trace::place(std::size_t index) const noexcept {
 }
 
 void Trace::note_place(std::size_t index, const Place& place) { window_->places[index] = place; }
+
+const Detail& Trace::passing_detail(std::uint32_t detail) const noexcept {
+  return window_->passing[detail - kPassing];
+}
+
+bool Trace::became_another() const noexcept { return window_->is_full || events_.size() > total_; }
 
 bool Trace::in_window(std::size_t index) const noexcept {
   return window_->second_pass && index < total_;  // what was let go nobody asks for
@@ -137,7 +157,7 @@ Status Trace::needs_all(const Operation& operation, std::string_view why) {
 
 std::string Trace::slot_name(std::uint32_t number) const {
   const auto& slot = window_->slots[number];
-  return slot.text != nullptr ? *slot.text : text::format("{}", slot.number);
+  return slot.is_text ? window_->texts[number] : text::format("{}", slot.number);
 }
 
 /// Is the order that of the file, and is the rest what a stream can say?
@@ -148,10 +168,9 @@ Status Trace::look_at_stream(const Operation& operation, const Event& event) {
   if (window.events == 0) return {};  // nobody looks back
   if (made.seqs_kept) return needs_all(operation, "its seq does not count up by one");
   if (processes_.size() > 1) return needs_all(operation, "it has several processes");
-  if (event.op == Op::flush || event.op == Op::event_record || event.op == Op::stream_wait ||
-      event.op == Op::event_sync) {
-    return needs_all(operation, "it has flushes or events of streams");
-  }
+  if (event.op == Op::flush) return needs_all(operation, "it has flushes");
+  if (const auto record = detail(event).record; record != 0 && !window.second_pass)
+    at_least(window.last_mentions, record) = window.count;
   // As a replay asks whether it has to check the order of streams.
   if (event.has(event_flag::backing)) return {};
   const bool says_stream = event.op == Op::memalloc || event.op == Op::use ||
@@ -161,6 +180,10 @@ Status Trace::look_at_stream(const Operation& operation, const Event& event) {
   if (window.only_stream.value_or(event.stream) != event.stream) window.several_streams = true;
   window.only_stream = event.stream;
   return {};
+}
+
+std::uint64_t Trace::last_mention(std::uint32_t record) const noexcept {
+  return window_->last_mentions[record];
 }
 
 bool Trace::has_several_streams() const noexcept {
@@ -197,9 +220,8 @@ Error Trace::is_not_deferred(const Event& event) const {
 
 /// Does what place() and judge_next() do for the next event, where it is like one before it and
 /// nothing is wrong with it: most of a long trace is. False where it has done nothing.
-bool Trace::take_plain(const Operation& operation, Event& event) {
+inline bool Trace::take_plain(const Operation& operation, Event& event) {
   auto& window = *window_;
-  if (!operation.id.is_number()) return false;
   const auto place = index(event.context);
   if (event.op == Op::memalloc) {
     if (event.has(event_flag::backing) || event.outcomes != 0 || place >= window.live_there.size())
@@ -210,15 +232,14 @@ bool Trace::take_plain(const Operation& operation, Event& event) {
       return false;
     }
     auto& slot = window.slots[slot_number];
-    if (slot.text != nullptr) slot.text.reset();
-    slot.number = operation.id.number;
-    slot.made_at = ++window.count;
-    slot.line = event.line;
-    slot.site = event.site;
-    slot.process = 0;
-    slot.context = event.context;
-    slot.op = event.op;
-    slot.backing = slot.failed = false;
+    slot = {.number = operation.id.number,
+            .made_at = ++window.count,
+            .line = event.line,
+            .site = event.site,
+            .process = 0,
+            .context = event.context,
+            .op = event.op};
+    window.note_made(event.context, true);
     ++window.live_there[place];
     peak_live_ = std::max(peak_live_, ++window.live);
     event.id = static_cast<AllocId>(slot_number);
@@ -226,16 +247,26 @@ bool Trace::take_plain(const Operation& operation, Event& event) {
     if (event.has(event_flag::backing) || window.any_reset) return false;
     const auto slot_number = window.ids.take(operation.id.number);
     if (slot_number == LiveIds::kNone) return false;
-    auto& slot = window.slots[slot_number];
-    if (event.has(event_flag::follows)) {
-      event.context = slot.context;
-      event.flags ^= event_flag::follows;
-    }
-    if (!slot.failed) {
-      --window.live_there[slot.place()];
+    if (window.all_alike) {
+      if (event.has(event_flag::follows)) {
+        event.context = *window.only_context;
+        event.flags ^= event_flag::follows;
+      }
+      --window.live_there[index(*window.only_context)];
       --window.live;
+    } else {
+      const auto& slot = window.slots[slot_number];
+      if (event.has(event_flag::follows)) {
+        event.context = slot.context;
+        event.flags ^= event_flag::follows;
+      }
+      if (!slot.failed) {
+        --window.live_there[slot.place()];
+        --window.live;
+      }
     }
-    window.ended.push({.event = ++window.count, .slot = slot_number});
+    ++window.count;
+    window.note_ended(slot_number);
     event.id = static_cast<AllocId>(slot_number);
   }
   if (operation.has(Member::time_ns)) {
@@ -243,6 +274,30 @@ bool Trace::take_plain(const Operation& operation, Event& event) {
     window.last_time = operation.time_ns < *window.start ? 0 : operation.time_ns - *window.start;
   }
   event.time_ns = window.last_time;
+  return true;
+}
+
+/// Takes an operation in where it is like one before it and nothing is wrong with it: most of a
+/// long trace is. False where it has done nothing.
+bool Trace::take_quickly(const Operation& operation) {
+  const auto& plain = building_->plain[static_cast<std::size_t>(operation.op)];
+  if (!plain.known || plain.members != operation.members || !operation.id.is_number()) return false;
+  auto& made = *building_;
+  if (made.any_seq &&
+      (!operation.has(Member::seq) || !made.last_seq || operation.seq != *made.last_seq + 1))
+    return false;
+  if (!made.any_seq && operation.has(Member::seq)) return false;
+  auto event = plain.event;
+  event.line = operation.line;
+  if (operation.has(Member::size)) event.size = operation.size;
+  if (!take_plain(operation, event)) return false;
+  if (made.any_seq) made.last_seq = operation.seq;
+  if (window_->second_pass) {
+    events_.push(event);
+    events_.expect_more();
+  } else {
+    window_->last = event;
+  }
   return true;
 }
 
@@ -263,15 +318,15 @@ Status Trace::judge_next(const Operation& operation, Event& event) {
                                     : std::string(operation.id.text);
   };
   if (names_earlier_memory(event.op) && event.has(event_flag::follows)) {
-    const auto& detail = details_[event.detail];
+    const auto& said = detail(event);
     const auto of = event.op == Op::use
-                        ? (detail.uses.empty() ? 0 : static_cast<std::uint32_t>(detail.uses[0]))
+                        ? (said.uses.empty() ? 0 : static_cast<std::uint32_t>(said.uses[0]))
                         : number;
-    event.context = event.op == Op::open_ipc_handle ? at_least(window.exported, detail.handle)
+    event.context = event.op == Op::open_ipc_handle ? at_least(window.exported, said.handle)
                                                     : window.slots[of].context;
     event.flags ^= event_flag::follows;
   }
-  const auto place = place_of(event.context, details_[event.detail].process);
+  const auto place = place_of(event.context, detail(event).process);
   const bool backing = event.has(event_flag::backing);
   const auto ended_by_reset = [&](const Window::Slot& slot) {
     return window.any_reset && at_least(window.resets, slot.place()) > slot.made_at;
@@ -295,11 +350,12 @@ Status Trace::judge_next(const Operation& operation, Event& event) {
       slot.made_at = at;
       slot.line = event.line;
       slot.site = event.site;
-      slot.process = details_[event.detail].process;
+      slot.process = detail(event).process;
       slot.context = event.context;
       slot.op = event.op;
       slot.backing = backing;
       slot.failed = !counts;
+      window.note_made(event.context, counts && slot.process == 0);
       if (counts) {
         ++at_least(window.live_there, place);
         peak_live_ = std::max(peak_live_, ++window.live);
@@ -325,7 +381,7 @@ Status Trace::judge_next(const Operation& operation, Event& event) {
       return {};
     }
     case Op::get_ipc_handle:
-      at_least(window.exported, details_[event.detail].handle) = event.context;
+      at_least(window.exported, detail(event).handle) = event.context;
       return use(window.found, number, said());
     case Op::record_stream:
     case Op::mem_map:
@@ -334,7 +390,7 @@ Status Trace::judge_next(const Operation& operation, Event& event) {
     case Op::use:
       for (std::size_t i = 0; i < operation.ids.size(); ++i) {
         const auto& id = operation.ids[i];
-        const auto of = static_cast<std::uint32_t>(details_[event.detail].uses[i]);
+        const auto of = static_cast<std::uint32_t>(detail(event).uses[i]);
         auto good = use(window.uses_found[i], of,
                         id.is_number() ? text::format("{}", id.number) : std::string(id.text));
         if (!good) return good;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/shell_word.hpp"
+
 namespace emm::text {
 namespace {
 
@@ -47,6 +49,14 @@ TEST(Text, FindsWhatWasMeant) {
   constexpr std::string_view known[] = {"mapped", "portable", "wc"};
   EXPECT_EQ(nearest("maped", known, 3), "mapped");
   EXPECT_FALSE(nearest("completely-else", known, 3));
+}
+
+TEST(ShellWord, QuotesWhatAShellWouldObeyAndShowsWhatATerminalWould) {
+  EXPECT_EQ(shell_word("runs/a-1.jsonl.gz"), "runs/a-1.jsonl.gz");
+  EXPECT_EQ(shell_word("my run.jsonl"), "'my run.jsonl'");
+  EXPECT_EQ(shell_word("it's $HOME"), "'it'\\''s $HOME'");
+  EXPECT_EQ(shell_word(""), "''");
+  EXPECT_EQ(shell_word("a\x1b[2J"), "'a\\x1b[2J'");
 }
 
 }  // namespace

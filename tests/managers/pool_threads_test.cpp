@@ -281,7 +281,7 @@ TEST(PoolThatMakesRoom, WhatOthersTakeOfItTheyHaveFreedElsewhereAndThatIsFoundTo
   ASSERT_TRUE(manager->initialize());
   std::array<StreamHandle, 4> streams;
   for (auto& stream : streams) stream = *driver.stream_create(StreamKind::non_blocking);
-  const auto [first, second, third, asking] = streams;
+  const auto first = streams[0], second = streams[1], third = streams[2], asking = streams[3];
   auto of_first = *manager->memalloc(8_MiB, first);
   auto of_second = *manager->memalloc(8_MiB, second);
   ASSERT_TRUE(manager->memalloc(8_MiB, third));

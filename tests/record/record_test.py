@@ -518,6 +518,37 @@ class cuda:
         for call in cls._calls: call()
 """
 
+# Also takes memory from the driver as PyTorch does: a segment, then a block of it. A library takes 1 MiB in between.
+FAKE_TORCH_AT_WORK = FAKE_TORCH.replace("for row in rows]]", "for row in (work.rows or rows)]]") + """
+import ctypes, time
+class work:
+    rows = []
+    @classmethod
+    def row(cls, action, addr, size):
+        cls.rows.append(dict(action=action, addr=addr, size=size, stream=0, time_us=time.time_ns() // 1000))
+    @classmethod
+    def run(cls):
+        driver = ctypes.CDLL("libcuda.so.1")
+        context, device = ctypes.c_void_p(), ctypes.c_int()
+        for code in (driver.cuInit(0), driver.cuDeviceGet(ctypes.byref(device), 0),
+                     driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device), driver.cuCtxSetCurrent(context)):
+            assert code == 0
+        def take(size):
+            pointer = ctypes.c_uint64()
+            assert driver.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(size)) == 0
+            return pointer.value
+        def give(pointer): assert driver.cuMemFree_v2(ctypes.c_uint64(pointer)) == 0
+        segments = []
+        for size, block in ((2 << 20, 1000), (20 << 20, 3 << 20), (64 << 20, 64 << 20)):
+            segments.append((take(size), size))
+            cls.row("segment_alloc", *segments[-1]); cls.row("alloc", segments[-1][0], block)
+            take(1 << 20)
+        cls.row("alloc", segments[1][0] + (3 << 20), 2 << 20)  # from the cache
+        addr, size = segments[2]
+        cls.row("free_requested", addr, size); cls.row("free_completed", addr, size)
+        give(addr); cls.row("segment_free", addr, size)
+"""
+
 
 def levels(bench):
     """What Python asked of its frameworks, alone and with the driver's calls beneath; and other sitecustomizes are run."""
@@ -582,6 +613,25 @@ def levels(bench):
     call = "import torch; torch.cuda.init(); from numba import cuda; cuda.current_context().get_memory_info()"
     bench.emmctl("record", "-o", "beside.jsonl", "--level", "both", "--", sys.executable, "-c", call, PYTHONPATH=fakes)
     expect(sorted(name.name for name in bench.folder.glob("beside*")), ["beside-torch.jsonl", "beside.jsonl"], "both levels")
+    alone = "import ctypes, torch; torch.cuda.init(); ctypes.CDLL('libcuda.so.1').cuInit(0)"
+    done = bench.emmctl("record", "-o", "apart.jsonl", "--level", "both", "--", sys.executable, "-c", alone, PYTHONPATH=fakes)
+    expect(sorted(name.name for name in bench.folder.glob("apart*")), ["apart-torch.jsonl", "apart.jsonl"], "both levels")
+    expect("none of 0 segments of PyTorch's history is among the driver's calls: it is a trace of its own" in done.stderr, True, done.stderr)
+    (bench.folder / "at_work").mkdir()
+    (bench.folder / "at_work" / "torch.py").write_text(FAKE_TORCH_AT_WORK)
+    done = bench.emmctl("record", "-o", "work.jsonl", "--level", "both", "--", sys.executable, "-c",
+                        "import torch; torch.cuda.init(); torch.work.run()", PYTHONPATH=str(bench.folder / "at_work"))
+    expect(sorted(name.name for name in bench.folder.glob("work*")), ["work-torch.jsonl", "work.jsonl"], done.stderr)
+    for name in ("work.jsonl", "work-torch.jsonl"):
+        bench.sound(name)
+    operations = list(bench.operations("work.jsonl"))
+    asked = {o["seq"]: o["size"] for o in operations if o["op"] == "memalloc" and o.get("layer") != "backing"}
+    expect(sorted(asked.values()), [1000, 2 << 20, 3 << 20, 64 << 20], "PyTorch's requests")
+    expect([(o["size"] >> 20, asked.get(o.get("parent"))) for o in operations if o["op"] == "memalloc" and o.get("layer") == "backing"],
+           [(2, 1000), (1, None), (20, 3 << 20), (1, None), (64, 64 << 20), (1, None)], "which request caused each call")
+    times = [o["time_ns"] for o in operations if "time_ns" in o]
+    expect(all(later > earlier - 10**6 for earlier, later in zip(times, times[1:])), True, "the clocks of both: %r" % times)
+    bench.emmctl("replay", "work.jsonl", "--manager", "pytorch", "--device", "sim")
     cupy = "import cupy, somebodys; cupy.cuda.set_allocator(somebodys.allocator()); a = cupy.cuda.alloc(1024); del a"
     bench.emmctl("record", "-o", "cupy.jsonl", "--level", "request", "--", sys.executable, "-c", cupy,
                  PYTHONPATH="%s:%s" % (fakes, HERE.parent / "python"))

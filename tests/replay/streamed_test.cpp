@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -11,10 +12,12 @@
 #include "base/prng.hpp"
 #include "base/text.hpp"
 #include "emm/selection.hpp"
+#include "fake_stack.hpp"
 #include "format/byte_sink.hpp"
 #include "harness/device_stack.hpp"
 #include "log/writer.hpp"
 #include "replay/engine.hpp"
+#include "trace/compact/near.hpp"
 #include "trace/generate.hpp"
 #include "trace/live_ids.hpp"
 #include "trace/reader.hpp"
@@ -51,9 +54,22 @@ Status read_all(format::ByteSource& source, trace::OperationSink& sink) {
   return summary ? Status() : Status(summary.error());
 }
 
+constexpr std::string_view kCareless = "careless";
+constexpr std::uint64_t kSmall = 4096;
+
 /// What `emmctl replay --json` says.
-std::string replayed(const trace::Trace& trace, const std::string& device, ReplayOptions options) {
-  auto manager = find_manager("pool");
+std::string replayed(const trace::Trace& trace, const std::string& device, ReplayOptions options,
+                     const std::string& name) {
+  if (name == kCareless) {
+    // Gives what was freed to whoever comes, on whatever stream.
+    FakeStack stack({.address = [](std::uint64_t n, std::uint64_t) {
+      return FakeDriver::kBase + n % (FakeDriver::kSize / kSmall) * kSmall;
+    }});
+    auto summary = Engine(trace, stack, std::move(options)).run();
+    EXPECT_TRUE(summary) << describe(summary.error());
+    return summary ? log::to_json(*summary) : std::string();
+  }
+  auto manager = find_manager(name);
   EXPECT_TRUE(manager);
   StackOptions stack_options;
   stack_options.device = device;
@@ -70,7 +86,8 @@ std::string replayed(const trace::Trace& trace, const std::string& device, Repla
 
 /// Is the file replayed the same from memory and as a stream? False where it has to be in memory.
 bool expect_same_replay(const TemporaryTrace& file, const std::string& device,
-                        std::optional<std::uint64_t> stop_at = {}) {
+                        std::optional<std::uint64_t> stop_at = {},
+                        const std::string& manager = "pool", std::string* said = nullptr) {
   trace::Trace whole;
   whole.set_source(file.path());
   auto source = format::ByteSource::open(file.path());
@@ -79,13 +96,15 @@ bool expect_same_replay(const TemporaryTrace& file, const std::string& device,
   EXPECT_TRUE(streamed) << describe(streamed.error());
   if (*streamed == nullptr) return false;
 
-  const auto expected = replayed(whole, device, {.stop_at = stop_at});
-  const auto got = replayed((*streamed)->trace(), device,
-                            {.stop_at = stop_at, .need = [&](std::size_t begin, std::size_t end) {
-                               return (*streamed)->need(begin, end);
-                             }});
+  const auto expected = replayed(whole, device, {.stop_at = stop_at}, manager);
+  const auto got = replayed(
+      (*streamed)->trace(), device,
+      {.stop_at = stop_at,
+       .need = [&](std::size_t begin, std::size_t end) { return (*streamed)->need(begin, end); }},
+      manager);
 
   EXPECT_EQ(got, expected);
+  if (said != nullptr) *said = got;
   return true;
 }
 
@@ -120,14 +139,144 @@ TEST(Streamed, ALongTraceIsReplayedTheSameAlsoWhereItFails) {
   }
 }
 
+/// Memory on four streams, made, used and freed by sixteen threads, which order some of what they
+/// do and leave the rest to be found.
+Status work_on_streams(std::size_t steps, trace::OperationSink& sink) {
+  using trace::Id;
+  using trace::Member;
+  using trace::Op;
+  Prng random(23);
+  struct Held {
+    std::uint64_t id, stream;
+  };
+  std::vector<Held> held;
+  std::uint64_t record = 0;
+  auto good = sink.on_header({});
+  const auto give = [&](trace::Operation operation) {
+    operation.thread = Id::of(random.below(16));
+    operation.members.add(Member::thread);
+    if (good) good = sink.on_operation(operation);
+  };
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    const auto stream = random.below(4);
+    trace::Operation operation;
+    operation.stream = Id::of(stream);
+    if (held.size() < 300 || random.chance(0.4)) {
+      operation.op = Op::memalloc;
+      operation.members = trace::Members(Member::id, Member::size, Member::stream);
+      operation.id = Id::of(step);
+      operation.size = random.between(1, kSmall);
+      held.push_back({.id = step, .stream = stream});
+      give(operation);
+      continue;
+    }
+    const auto at = static_cast<std::size_t>(random.below(held.size()));
+    const auto one = held[at];
+    const std::array ids{Id::of(one.id)};
+    switch (random.below(6)) {
+      case 0:
+        operation.op = Op::use;
+        operation.members = trace::Members(Member::ids, Member::stream);
+        operation.ids = ids;
+        break;
+      case 1:
+        operation.op = Op::record_stream;
+        operation.members = trace::Members(Member::id, Member::stream);
+        operation.id = Id::of(one.id);
+        break;
+      case 2: {
+        operation.op = Op::event_record;
+        operation.members = trace::Members(Member::record, Member::stream);
+        operation.record = Id::of(++record);
+        give(operation);
+        operation.op = Op::stream_wait;
+        operation.stream = Id::of((stream + 1) % 4);
+        break;
+      }
+      default:
+        operation.op = Op::free;
+        operation.members = trace::Members(Member::id);
+        if (random.chance(0.3)) operation.members.add(Member::stream);
+        operation.id = Id::of(one.id);
+        held[at] = held.back();
+        held.pop_back();
+    }
+    give(operation);
+  }
+  return good ? sink.finish() : good;
+}
+
+TEST(Streamed, WorkOnSeveralStreamsByManyThreadsIsReplayedTheSame) {
+  const TemporaryTrace file;
+  file.write([&](trace::OperationSink& sink) { return work_on_streams(60'000, sink); });
+
+  for (const auto* manager : {"pool", "default", "careless"}) {
+    SCOPED_TRACE(manager);
+    std::string said;
+    EXPECT_TRUE(expect_same_replay(file, "sim", {}, manager, &said));
+    const bool has_hazards = said.find("\"hazards\": 0,") == said.npos;
+    EXPECT_EQ(has_hazards, manager == kCareless);
+  }
+  EXPECT_TRUE(expect_same_replay(file, "sim:capacity=2MiB")) << "requests are refused";
+
+  file.write([&](trace::OperationSink& sink) {
+    return trace::generate({.kind = "multi-stream", .events = 60'000}, sink);
+  });
+  EXPECT_TRUE(expect_same_replay(file, "sim"));
+}
+
+TEST(Streamed, WhatWasAliveBeforeTheRecordingIsMadeBeforeTheClockStarts) {
+  const TemporaryTrace file;
+  file.write([&](trace::OperationSink& sink) {
+    constexpr std::uint64_t kBefore = 20'000;  // more than a window
+    auto good = sink.on_header({});
+    for (std::uint64_t id = 0; good && id < 2 * kBefore; ++id) {
+      trace::Operation operation{.op = trace::Op::memalloc};
+      operation.members = trace::Members(trace::Member::id, trace::Member::size);
+      operation.id = trace::Id::of(id);
+      operation.size = 4096;
+      operation.preexisting = id < kBefore;
+      if (operation.preexisting) operation.members.add(trace::Member::preexisting);
+      good = sink.on_operation(operation);
+    }
+    return good ? sink.finish() : good;
+  });
+
+  EXPECT_TRUE(expect_same_replay(file, "sim"));
+}
+
 TEST(Streamed, WhatCannotStreamIsSaidToNeedMemory) {
   const TemporaryTrace file;
   file.write([&](trace::OperationSink& sink) {
-    return trace::generate({.kind = "multi-stream", .events = 1000}, sink);
+    auto flush = trace::Operation{.op = trace::Op::flush};
+    flush.members = trace::Members(trace::Member::count, trace::Member::bytes);
+    auto good = sink.on_header({});
+    if (good) good = sink.on_operation(flush);
+    return good ? sink.finish() : good;
   });
   auto streamed = trace::StreamedTrace::open(file.path(), read_all, nullptr);
   ASSERT_TRUE(streamed);
   EXPECT_EQ(*streamed, nullptr);
+}
+
+TEST(Streamed, AFileThatBecomesAnotherEndsTheRun) {
+  const TemporaryTrace file;
+  const auto write = [&](std::uint64_t live) {
+    file.write([&](trace::OperationSink& sink) {
+      return trace::generate({.kind = "sawtooth", .events = 50'000, .live = live}, sink);
+    });
+  };
+  write(100);
+  auto streamed = trace::StreamedTrace::open(file.path(), read_all, nullptr);
+  ASSERT_TRUE(streamed && *streamed != nullptr);
+  write(20'000);  // more than the first reading leaves room for
+
+  Status last;
+  for (std::size_t at = 0; last && at < (*streamed)->trace().size(); at += 1024)
+    last = (*streamed)->need(at, std::min(at + 1024, (*streamed)->trace().size()));
+
+  ASSERT_FALSE(last);
+  EXPECT_NE(describe(last.error()).find("became another"), std::string::npos);
 }
 
 TEST(Streamed, AFileThatBecomesShorterEndsTheRun) {
@@ -145,6 +294,22 @@ TEST(Streamed, AFileThatBecomesShorterEndsTheRun) {
 
   ASSERT_FALSE(last);
   EXPECT_NE(describe(last.error()).find("the file ends"), std::string::npos);
+}
+
+TEST(Streamed, AFileThatDoesNotFitInMemoryIsSaidToBeforeItIsRead) {
+  const TemporaryTrace file;
+  file.write([&](trace::OperationSink& sink) {
+    return trace::generate({.kind = "log-uniform", .events = 5'000}, sink);
+  });
+
+  EXPECT_TRUE(trace::expect_room(file.path(), 0)) << "it is not known";
+  EXPECT_TRUE(trace::expect_room(file.path(), 1'000'000));
+  EXPECT_TRUE(trace::expect_room(file.path() + ".not", 1));
+  const auto room = trace::expect_room(file.path(), 100'000);
+  ASSERT_FALSE(room);
+  EXPECT_NE(describe(room.error()).find("its 5,001 operations take more than 195.35 KiB"),
+            std::string::npos)
+      << describe(room.error());
 }
 
 using Faults = std::vector<std::string>;

@@ -139,7 +139,7 @@ TEST(Compact, EveryTraceOfTheProjectIsTheSameInBothForms) {
   }
 }
 
-TEST(Compact, EveryCollectedRecordingIsTheSameInBothForms) {
+TEST(CompactCollected, EveryRecordingIsTheSameInBothForms) {
   const fs::path folder(EMM_EXTRA_TRACES);
   if (folder.empty() || !fs::exists(folder)) GTEST_SKIP() << "EMM_EXTRA_TRACES is not there";
   constexpr std::uintmax_t kLarge = 4 << 20;  // packed; a larger one shows nothing else

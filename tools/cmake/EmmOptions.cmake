@@ -10,7 +10,7 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 # Two words that have just been written and are read as one vector wait for the store buffer to drain; moving pointers is
 # what managers do most (memory_pointer.hpp).
-set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -fno-tree-slp-vectorize")  # EMM_ASSERT is not <cassert>: NDEBUG changes nothing, so it is not set
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -fno-tree-slp-vectorize")  # EMM_ASSERT is not <cassert>: NDEBUG changes nothing, so it is not set
 
 if(EMM_SANITIZE)
   add_compile_options(-fsanitize=${EMM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/run_files.hpp"
+#include "base/shell_word.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
@@ -451,10 +452,16 @@ class RecordProgram final : public CommandRun {
       const auto requests =
           files[i].substr(0, files[i].size() - std::strlen(".emmraw")) + ".requests.jsonl";
       struct stat asked {};
-      const bool has_requests =
-          stat(requests.c_str(), &asked) == 0 && asked.st_size != 0 && names_calls(requests);
-      auto done =
-          write_trace(console, files[i], name, about, has_requests ? requests : std::string());
+      const bool asked_for = stat(requests.c_str(), &asked) == 0 && asked.st_size != 0;
+      const bool has_requests = asked_for && names_calls(requests);
+      // PyTorch's history stays: it has the allocator's settings, and nothing that others took.
+      const bool has_history = asked_for && !has_requests;
+      auto done = write_trace(console, files[i], name, about, asked_for ? requests : std::string(),
+                              has_history ? trace::merge_history : trace::merge_levels);
+      if (!done && has_history) {
+        console.say(describe(done.error()));
+        done = write_trace(console, files[i], name, about);
+      }
       if (done) {
         if (end) unlink(files[i].c_str());
         if (end && has_requests) unlink(requests.c_str());
@@ -487,14 +494,14 @@ class RecordProgram final : public CommandRun {
   }
 
   static Status write_trace(Console& console, const std::string& raw, const std::string& name,
-                            const About& about, const std::string& requests = {}) {
+                            const About& about, const std::string& requests = {},
+                            decltype(trace::merge_levels)* merge = trace::merge_levels) {
     auto sink =
         format::open_whole(name, about.reserved ? std::string_view() : "a process of the program");
     if (!sink) return std::move(sink).error();
     const auto writer = trace::make_writer(**sink, form_of(name));
     Counting counting(*writer);
-    auto counts =
-        requests.empty() ? read(raw, counting) : trace::merge_levels(requests, raw, counting);
+    auto counts = requests.empty() ? read(raw, counting) : merge(requests, raw, counting);
     if (!counts) return std::move(counts).error();
     if (auto closed = (*sink)->close(); !closed) return closed.error();
     for (const auto& note : counts->notes) console.say(text::format("{}: {}", name, note));
@@ -507,8 +514,8 @@ class RecordProgram final : public CommandRun {
       words += text::format("; recording took about {} a call, {} in all", units::ns(about.cost),
                             units::ns(about.cost * static_cast<double>(count)));
     }
-    words +=
-        text::format("; next: emmctl {} {}", counting.refused() != 0 ? "explain" : "inspect", name);
+    words += text::format("; next: emmctl {} {}", counting.refused() != 0 ? "explain" : "inspect",
+                          text::shell_word(name));
     console.say(words);
     return {};
   }

@@ -55,7 +55,16 @@ class BlockDecoder {
     }
     return &operation;
   }
+  /// Does an operation of the block have the member?
+  bool has(Op op, Member member) const noexcept {
+    for (std::size_t i = 0; i < shape_count_; ++i) {
+      if (shapes_[i]->operation.op == op && shapes_[i]->operation.has(member)) return true;
+    }
+    return false;
+  }
   std::string_view damaged() const noexcept { return damaged_; }
+  /// How many operations next() has still to give; 0 where it cannot go on.
+  std::size_t left() const noexcept { return damaged_.empty() ? operations_ - given_ : 0; }
 
  private:
   struct Column {

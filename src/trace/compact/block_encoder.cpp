@@ -217,7 +217,7 @@ void BlockEncoder::put_column(const std::vector<std::uint64_t>& values) {
   } else {
     std::vector<std::uint64_t> steps(values.size());
     std::transform(values.begin(), values.end(), steps.begin(),
-                   [&](std::uint64_t value) { return (value - *least) / step; });
+                   [step, from = *least](std::uint64_t value) { return (value - from) / step; });
     for (unsigned shift = 0; shift < width * 8; shift += 8) {
       for (const auto value : steps) *to++ = static_cast<char>(value >> shift);
     }

@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/units.hpp"
 #include "format/hash64.hpp"
 #include "format/json_value.hpp"
 #include "trace/compact/block_decoder.hpp"
 #include "trace/compact/layout.hpp"
+#include "trace/event.hpp"
 #include "trace/header_reader.hpp"
 
 namespace emm::trace {
@@ -62,24 +64,29 @@ struct Place {
   std::vector<IndexRow> blocks;
 };
 
-std::optional<Place> place_before(Chunks& chunks, std::uint64_t event) {
+/// The index of a whole compact file.
+bool read_index(Chunks& chunks, ChunkHead& head, std::string& payload) {
   std::array<char, kMagic.size()> magic{};
   if (!chunks.read_at(0, magic.data(), magic.size()) ||
       std::string_view(magic.data(), magic.size()) != kMagic) {
-    return std::nullopt;
+    return false;
   }
   std::array<char, kTailBytes> tail{};
   const auto tail_at = chunks.tail();
   std::uint64_t index_at = 0;
   if (!chunks.read_at(tail_at, tail.data(), tail.size()) ||
       !std::string_view(tail.data(), tail.size()).ends_with(kEndMagic)) {
-    return std::nullopt;
+    return false;
   }
   std::memcpy(&index_at, tail.data(), sizeof index_at);
+  return chunks.read_chunk(index_at, head, payload) && head.tag == kIndexTag;
+}
+
+std::optional<Place> place_before(Chunks& chunks, std::uint64_t event) {
   ChunkHead head;
   std::string payload;
-  if (!chunks.read_chunk(index_at, head, payload) || head.tag != kIndexTag ||
-      head.operations != 0 || payload.size() % sizeof(IndexRow) != 0) {
+  if (!read_index(chunks, head, payload) || head.operations != 0 ||
+      payload.size() % sizeof(IndexRow) != 0) {
     return std::nullopt;
   }
   Place place;
@@ -156,6 +163,26 @@ Result<bool> read_compact_near(const std::string& path, std::uint64_t event, Ope
     if (!*given) break;
   }
   return true;
+}
+
+std::optional<std::uint64_t> count_compact_operations(const std::string& path) {
+  Chunks chunks(path);
+  ChunkHead head;
+  std::string payload;
+  if (!read_index(chunks, head, payload)) return std::nullopt;
+  return head.first;
+}
+
+Status expect_room(const std::string& path, std::uint64_t available) {
+  const auto operations = count_compact_operations(path);
+  if (!operations || available == 0 || *operations <= available / sizeof(Event)) return {};
+  return Error{
+      .code = Errc::out_of_memory,
+      .message = text::format(
+          "{}: its {} operations take more than {} of memory here, and the machine has {} "
+          "left: replay, check, inspect and explain can read such a file without holding it",
+          path, text::grouped(*operations), units::bytes(*operations * sizeof(Event)),
+          units::bytes(available))};
 }
 
 }  // namespace emm::trace

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "base/result.hpp"
@@ -19,5 +20,12 @@ namespace emm::trace {
 Result<bool> read_compact_near(const std::string& path, std::uint64_t event, OperationSink& sink,
                                const std::function<void(std::uint64_t event)>& begin,
                                const std::function<bool()>& done);
+
+/// How many operations a compact file has, by its index; nothing of what is no whole compact file.
+std::optional<std::uint64_t> count_compact_operations(const std::string& path);
+
+/// An error where a compact file has more operations than a Trace can hold in `available` bytes; 0
+/// is not known.
+Status expect_room(const std::string& path, std::uint64_t available);
 
 }  // namespace emm::trace

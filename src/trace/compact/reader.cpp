@@ -11,7 +11,7 @@
 #include "base/text.hpp"
 #include "format/hash64.hpp"
 #include "format/json_value.hpp"
-#include "trace/compact/block_decoder.hpp"
+#include "trace/compact/operation_row.hpp"
 #include "trace/header_reader.hpp"
 
 namespace emm::trace {
@@ -259,12 +259,9 @@ class CompactReading {
     if (wrong.empty() && block.first != operations_) wrong = "operations before it are missing";
     if (wrong.empty()) {
       auto& decoder = block.decoder;
-      while (auto* const operation = decoder.next()) {
-        operation->line = static_cast<std::uint32_t>(
-            std::min<std::uint64_t>(line(), std::numeric_limits<std::uint32_t>::max()));
-        ++operations_;
-        if (operation->op == Op::extension) ++summary_.extensions;
-        if (auto given = sink_.on_operation(*operation); !given) return given;
+      OperationRow row(decoder, operations_, summary_.extensions);
+      while (row.left() != 0) {
+        if (auto given = sink_.on_operations(row, row.left()); !given) return given;
       }
       summary_.operations = operations_;
       wrong = decoder.damaged();
@@ -322,6 +319,15 @@ class CompactReading {
 };
 
 }  // namespace
+
+Status OperationSink::on_operations(OperationRow& row, std::size_t most) {
+  for (; most != 0; --most) {
+    const auto* const operation = row.next();
+    if (operation == nullptr) return {};
+    if (auto taken = on_operation(*operation); !taken) return taken;
+  }
+  return {};
+}
 
 bool is_compact(std::string_view prefix) noexcept { return prefix.starts_with(kMagic); }
 

@@ -239,5 +239,77 @@ TEST_F(Files, CallsStandBeneathTheRequestsThatCausedThem) {
           R"({"op":"memalloc","seq":5,"layer":"backing","api":"cuMemAlloc","id":2,"size":512,"addr":"0x4000"})"}));
 }
 
+TEST_F(Files, SegmentsOfPyTorchsHistoryAreTheCallsAtTheirAddresses) {
+  Raw raw;
+  raw.memory(1, 0x9000, 512);  // a library's, which the history does not know
+  raw.memory(2, 0x200000, 2 << 20);
+  raw.memory(3, 0x800000, 2 << 20);
+  raw.end(4, 0x200000);
+  raw.memory(5, 0x200000, 4 << 20);
+  const auto calls = file("1.emmraw", raw.bytes());
+  const auto history = file(
+      "1.requests.jsonl",
+      R"({"format":"emmctl-trace","version":"1.0","level":"framework","source":{"framework":"torch","options":{"allocator_settings":{}}}}
+{"op":"memalloc","time_ns":5,"layer":"backing","id":"s1","size":2097152,"addr":"0x200000"}
+{"op":"memalloc","time_ns":6,"id":1,"size":1000,"addr":"0x200000"}
+{"op":"memalloc","time_ns":7,"id":2,"size":512,"addr":"0x200400"}
+{"op":"memalloc","time_ns":8,"layer":"backing","id":"s2","size":2097152,"addr":"0x800000"}
+{"op":"memalloc","time_ns":9,"id":3,"size":2097152,"addr":"0x800000"}
+{"op":"free","time_ns":10,"id":1}
+{"op":"free","time_ns":10,"id":2}
+{"op":"free","time_ns":11,"layer":"backing","id":"s1"}
+{"op":"memalloc","time_ns":12,"layer":"backing","id":"s3","size":4194304,"addr":"0x200000"}
+{"op":"memalloc","time_ns":13,"id":4,"size":4194304,"addr":"0x200000"}
+)");
+  std::string text;
+  const auto out = format::ByteSink::to_string(text);
+  const auto writer = make_writer(*out, Form::lines);
+
+  const auto counts = merge_history(history, calls, *writer);
+
+  ASSERT_TRUE(counts) << describe(counts.error());
+  ASSERT_TRUE(out->close());
+  EXPECT_EQ(counts->rows, 5u);
+  EXPECT_TRUE(counts->notes.empty());
+  auto lines = lines_of(text);
+  for (auto& line : lines) {  // the clock has its own test
+    const auto at = line.find("\"time_ns\"");
+    if (at != line.npos) line.erase(at, line.find(',', at) + 1 - at);
+  }
+  EXPECT_EQ(
+      lines,
+      (std::vector<std::string>{
+          R"({"op":"memalloc","seq":1,"layer":"backing","api":"cuMemAlloc","id":1,"size":512,"addr":"0x9000"})",
+          R"({"op":"memalloc","seq":2,"layer":"backing","api":"cuMemAlloc","id":2,"size":2097152,"addr":"0x200000","parent":3})",
+          R"({"op":"memalloc","seq":3,"id":"q1","size":1000,"addr":"0x200000"})",
+          R"({"op":"memalloc","seq":4,"id":"q2","size":512,"addr":"0x200400"})",
+          R"({"op":"memalloc","seq":5,"layer":"backing","api":"cuMemAlloc","id":3,"size":2097152,"addr":"0x800000","parent":6})",
+          R"({"op":"memalloc","seq":6,"id":"q3","size":2097152,"addr":"0x800000"})",
+          R"({"op":"free","seq":7,"id":"q1"})", R"({"op":"free","seq":8,"id":"q2"})",
+          R"({"op":"free","seq":9,"layer":"backing","api":"cuMemFree","id":2})",
+          R"({"op":"memalloc","seq":10,"layer":"backing","api":"cuMemAlloc","id":4,"size":4194304,"addr":"0x200000","parent":11})",
+          R"({"op":"memalloc","seq":11,"id":"q4","size":4194304,"addr":"0x200000"})"}));
+}
+
+TEST_F(Files, AHistoryOfAnotherProcessIsRefused) {
+  Raw raw;
+  raw.memory(1, 0x9000, 512);
+  const auto calls = file("1.emmraw", raw.bytes());
+  const auto history = file(
+      "1.requests.jsonl",
+      R"({"format":"emmctl-trace","version":"1.0","level":"framework","source":{"framework":"torch"}}
+{"op":"memalloc","layer":"backing","id":"s1","size":2097152,"addr":"0x200000"}
+{"op":"memalloc","id":1,"size":1000,"addr":"0x200000"}
+)");
+  std::string text;
+  const auto out = format::ByteSink::to_string(text);
+
+  const auto counts = merge_history(history, calls, *make_writer(*out, Form::lines));
+
+  ASSERT_FALSE(counts);
+  EXPECT_NE(describe(counts.error()).find("none of 1 segments of PyTorch's history"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace emm::trace

@@ -73,6 +73,7 @@ def snapshot_on_oom(path="oom.%p.pickle", max_entries=1_000_000, **history):
     path. What cannot be saved is said on stderr; the program's own error is not touched."""
     import os
     import pickle
+    import shlex
     import sys
     import torch
 
@@ -96,7 +97,7 @@ def snapshot_on_oom(path="oom.%p.pickle", max_entries=1_000_000, **history):
             with open(to + ".part", "wb") as file:
                 pickle.dump(snapshot, file)
             os.replace(to + ".part", to)
-            print(f"emmctl: out of memory; the snapshot is {to}; next: emmctl explain {to}", file=sys.stderr)
+            print(f"emmctl: out of memory; the snapshot is {to}; next: emmctl explain {shlex.quote(to)}", file=sys.stderr)
         except Exception as error:  # The program's own error is the one that counts.
             print(f"emmctl: no snapshot: {error}", file=sys.stderr)
 
