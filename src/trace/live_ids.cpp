@@ -65,7 +65,7 @@ void LiveIds::add(const Id& id, std::uint32_t value) {
     return;
   }
   note_used(id.number);
-  if (2 * ++count_ > entries_.size()) grow();
+  if (4 * ++count_ > entries_.size()) grow();
   auto at = place(id.number);
   while (entries_[at].value != kNone) at = (at + 1) & mask_;
   entries_[at] = {id.number, value};

@@ -42,7 +42,7 @@ class LiveIds {
   bool add_next(std::uint64_t number, std::uint32_t value) {
     if (!has_row_ || number != row_last_ + 1 || number < row_begin_) return false;
     if (!used_.empty() && used_.rbegin()->second >= number) return false;
-    if (2 * (count_ + 1) > entries_.size()) return false;
+    if (4 * (count_ + 1) > entries_.size()) return false;
     row_last_ = number;
     ++count_;
     auto at = place(number);
