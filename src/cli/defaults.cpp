@@ -111,8 +111,9 @@ Result<Defaults> defaults_of(const Page& page) {
   for (const auto& [name, at, value] : root->members) {
     if (name == "schema") continue;
     const auto commands = bundled_commands();
-    const bool known = name == "all" || std::any_of(commands.begin(), commands.end(),
-                                                    [&](auto* one) { return one->name == name; });
+    const bool known =
+        name == "all" || std::any_of(commands.begin(), commands.end(),
+                                     [&wanted = name](auto* one) { return one->name == wanted; });
     if (!known || value.type != JsonValue::Type::object) {
       return fail(Errc::usage, "{}: \"{}\": expected \"all\" or a command, with an object",
                   found.path, name);

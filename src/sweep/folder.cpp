@@ -327,7 +327,9 @@ std::string to_text(const Progress& progress, const std::string& folder) {
                           text::grouped(progress.running), text::grouped(progress.waiting()));
   // One mistake often fails many cells.
   std::vector<std::pair<std::string, std::vector<const Cell*>>> by_words;
-  for (const auto& [cell, words] : progress.failures) {
+  for (const auto& failure : progress.failures) {
+    const auto& cell = failure.first;
+    const auto& words = failure.second;
     const auto same = std::find_if(by_words.begin(), by_words.end(),
                                    [&](const auto& each) { return each.first == words; });
     if (same != by_words.end()) {
