@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -52,11 +54,24 @@ class MadeUpMemory final : public DeviceMemory {
   }
   void unmap(std::uint64_t, std::uint64_t size, std::uint64_t) override { held_ -= size; }
 
+  /// With a capacity from `least` on and below `below` every answer would have been the same.
+  struct Alike {
+    std::uint64_t least = 0, below = std::numeric_limits<std::uint64_t>::max();
+  };
+  Alike alike() const noexcept { return alike_; }
+
  private:
   bool is_as_driver() const {
     return addresses_ == Addresses::driver || addresses_ == Addresses::recorded;
   }
-  bool has_room(std::uint64_t size) const { return size <= capacity_ - held_; }
+  bool has_room(std::uint64_t size) {
+    if (size > capacity_ - held_) {
+      alike_.below = std::min(alike_.below, held_ + size);
+      return false;
+    }
+    alike_.least = std::max(alike_.least, held_ + size);
+    return true;
+  }
   std::optional<std::pair<std::uint64_t, std::uint64_t>> next_recorded() const {
     if (addresses_ != Addresses::recorded || recorded_ == nullptr || next_ >= recorded_->size())
       return std::nullopt;
@@ -107,6 +122,7 @@ class MadeUpMemory final : public DeviceMemory {
   const Segments* recorded_;
   std::uint64_t held_ = 0, grown_ = 0;
   std::size_t next_ = 0;
+  Alike alike_;
   std::map<std::uint64_t, std::uint64_t> taken_;
   DriverLayout layout_{std::uint64_t{1} << 47};
 };

@@ -151,6 +151,7 @@ Status ModelRecording::on_header(const trace::Header& header) {
   return sink() == nullptr ? Status() : sink()->on_header(header);
 }
 Status ModelRecording::on_operation(const trace::Operation& operation) {
+  if (operation.op == trace::Op::memhostalloc) ++host_requests_;
   return sink() == nullptr ? Status() : sink()->on_operation(operation);
 }
 Status ModelRecording::finish() { return sink() == nullptr ? Status() : sink()->finish(); }
@@ -158,6 +159,35 @@ Status ModelRecording::finish() { return sink() == nullptr ? Status() : sink()->
 std::string ModelRecording::with_settings(Console& console, const std::string& spec) const {
   if (library_ == Library::pytorch) return with_recorded_settings(console, spec, pytorch_);
   return library_ == Library::cupy && cupy_.is_recording() ? with_limit(spec, cupy_) : spec;
+}
+
+std::vector<std::string> ModelRecording::not_followed() const {
+  std::vector<std::string> found;
+  if (library_ != Library::pytorch) return found;
+  const auto& steps = pytorch_.steps();
+  if (pytorch_.is_recording() && pytorch_.other_devices() != 0)
+    found.push_back(text::format(
+        "of {} devices, device {} is compared with the recording: it has most of the rows",
+        pytorch_.other_devices() + 1, pytorch_.device()));
+  const auto pools = pytorch_.is_recording()
+                         ? std::count_if(steps.begin(), steps.end(),
+                                         [](const pytorch::Step& step) {
+                                           return step.kind == pytorch::Step::Kind::segment_begin &&
+                                                  !step.pool.is_default();
+                                         })
+                         : 0;
+  if (pools != 0)
+    found.push_back(text::format(
+        "{} segments are of private pools, of graphs or a MemPool: a manager knows one pool, from "
+        "which all was served here. The lines from \"segments\" to \"free run\", tune and explain "
+        "follow them",
+        text::grouped(static_cast<std::uint64_t>(pools))));
+  if (host_requests_ != 0)
+    found.push_back(text::format(
+        "{} requests for page-locked memory were served as by every manager here, not by PyTorch's "
+        "rules for it",
+        text::grouped(host_requests_)));
+  return found;
 }
 
 std::optional<log::ModelAgreement> ModelRecording::agreement(const std::string& spec) const {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "allocators/cupy_recording.hpp"
 #include "allocators/pytorch/recording.hpp"
@@ -30,6 +31,8 @@ class ModelRecording final : public trace::OperationSink {
   /// `spec` does not give. Says on stderr what could not be read, and that a limit is not known
   /// where the recording has refusals. `spec` itself where the library did not record the trace.
   std::string with_settings(Console& console, const std::string& spec) const;
+  /// What of the trace the manager does not do as the library, a sentence each.
+  std::vector<std::string> not_followed() const;
   /// How far the model, with the settings of `spec`, agrees with the recording, step by step.
   /// Nothing where the library did not record the trace, or its settings were others.
   std::optional<log::ModelAgreement> agreement(const std::string& spec) const;
@@ -45,6 +48,7 @@ class ModelRecording final : public trace::OperationSink {
 
   Library library_ = Library::none;
   allocators::pytorch::Recording pytorch_;
+  std::uint64_t host_requests_ = 0;
   allocators::CupyRecording cupy_;
 };
 

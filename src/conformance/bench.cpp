@@ -52,14 +52,17 @@ void Tapped::after(const CallEvent& event) {
 }
 
 void RecordingObserver::pending_added(Call dtor, std::optional<std::uint64_t> size) noexcept {
+  during({.call = dtor});
   const std::lock_guard lock(mutex_);
   added_.emplace_back(dtor, size);
 }
 void RecordingObserver::flushed(std::size_t count, std::uint64_t bytes) noexcept {
+  during({});
   const std::lock_guard lock(mutex_);
   flushes_.push_back({count, bytes});
 }
 void RecordingObserver::free_failed(const Error&) noexcept {
+  during({});
   const std::lock_guard lock(mutex_);
   ++failures_;
 }

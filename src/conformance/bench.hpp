@@ -41,6 +41,8 @@ class RecordingObserver final : public ManagerObserver {
   void forget();
   /// What a call that has no answer did wrongly, the first time; empty where none did.
   std::string misbehaviour() const;
+  /// Called in each of the first three, without a lock; the manager waits for it.
+  ReplaceableHook during;
 
  private:
   mutable std::mutex mutex_;

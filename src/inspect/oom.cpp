@@ -20,6 +20,16 @@ std::uint64_t pages(std::uint64_t size, std::uint64_t page) {
   return size > ~up ? size : size + up;
 }
 
+/// What the device is asked for where no free block serves. PyTorch's allocator asks for 2 MiB for
+/// what is at most 1 MiB, and for 20 MiB for what is less than 10.
+std::uint64_t asked(const trace::Header& header, std::uint64_t size, std::uint64_t page) {
+  const bool is_torch = header.framework == "torch" || header.framework.starts_with("torch ");
+  constexpr std::uint64_t kMebi = std::uint64_t{1} << 20;
+  if (is_torch && size <= kMebi) return pages(2 * kMebi, page);
+  if (is_torch && size < 10 * kMebi) return pages(20 * kMebi, page);
+  return pages(size, page);
+}
+
 std::uint64_t sum(std::uint64_t a, std::uint64_t b) { return a > ~b ? ~std::uint64_t{0} : a + b; }
 
 const trace::DeviceInfo* info_of(const trace::Trace& trace, std::uint32_t device) {
@@ -118,8 +128,8 @@ std::optional<Oom> OomFinder::look(std::uint32_t event, const trace::Event& each
   oom.thread = each.thread;
   oom.request = each.size;
   const auto* info = info_of(trace_, device);
-  oom.request_pages =
-      pages(each.size, info != nullptr && info->granularity != 0 ? info->granularity : kPage);
+  oom.request_pages = asked(trace_.header(), each.size,
+                            info != nullptr && info->granularity != 0 ? info->granularity : kPage);
   oom.live = account.live;
   oom.live_count = account.live_count;
   oom.capacity = capacity_;

@@ -32,7 +32,8 @@ struct Oom {
   StreamId stream{};
   ThreadId thread{};
   std::uint64_t request = 0;
-  std::uint64_t request_pages = 0;  ///< In whole pages of the device.
+  /// What the device has to give for it: whole pages, or a segment of PyTorch's.
+  std::uint64_t request_pages = 0;
   std::uint64_t live = 0, live_count = 0;
   std::optional<std::uint64_t> capacity, free_at_start;
   std::optional<std::uint64_t> device_free;  ///< When the request failed.

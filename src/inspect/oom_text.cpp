@@ -205,8 +205,8 @@ std::string enough(const OomReport& report, const Oom& oom) {
                                    "what the manager held.",
                                    bytes_in_full(oom.request_pages))
                              : format(
-                                   "Enough would have been: a limit of {}: what was held, and the "
-                                   "request in whole pages.",
+                                   "Enough would have been: a limit of {}: what was held, and "
+                                   "what the request takes of the device.",
                                    bytes_in_full(oom.enough));
     case Cause::others:
       return format("Enough would have been: {} less held by others.", bytes_in_full(oom.enough));

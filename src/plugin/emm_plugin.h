@@ -286,9 +286,10 @@ typedef struct emm_plugin_table_v1 {
   /* Needed. Allocates device memory. Where the manager knows streams, the memory may be used by
    * work put on `stream` from now on. Any thread. */
   emm_status (*memalloc)(emm_manager* self, uint64_t size, emm_stream stream, emm_memory* memory);
-  /* Needed. Frees memory of any kind: the finalizer. The host calls it once for each token, at any
-   * time, also after reset(), which has ended the token: then it must do nothing. The host counts
-   * an answer other than 0 and cannot act on it. libemm.so answers EMM_INVALID_VALUE to a token
+  /* Needed. Frees memory of any kind: the finalizer. Work on the memory may be pending on `stream`
+   * and on the stream that it was asked for on. The host calls it once for each token, at any time,
+   * also after reset(), which has ended the token: then it must do nothing. The host counts an
+   * answer other than 0 and cannot act on it. libemm.so answers EMM_INVALID_VALUE to a token
    * that was freed before or that it never handed out. Any thread. */
   emm_status (*free)(emm_manager* self, emm_token token, emm_stream stream);
   /* Allocates page-locked host memory, with a device pointer where EMM_HOST_MAPPED is asked for.

@@ -10,54 +10,13 @@
 #include "format/json_writer.hpp"
 #include "inspect/columns.hpp"
 #include "inspect/report_parts.hpp"
+#include "trial/habits.hpp"
 
 namespace emm::trial {
 namespace {
 
 using inspect::Beyond;
-using pytorch::Call;
 using pytorch::Settings;
-
-/// The calls up to an event. What was refused is left out: to serve it would take more than was
-/// held.
-pytorch::Program up_to(const pytorch::Program& program, std::uint64_t event) {
-  auto part = program;
-  std::erase_if(part.calls, [&](const Call& call) {
-    return call.event > event || call.kind == Call::Kind::refused;
-  });
-  return part;
-}
-
-/// What record_stream() delays happens at once.
-pytorch::Program without_waiting(const pytorch::Program& program) {
-  auto made = program;
-  std::erase_if(made.calls, [](const Call& call) { return call.kind == Call::Kind::complete; });
-  for (auto& call : made.calls) {
-    if (call.kind == Call::Kind::free_later) call.kind = Call::Kind::free;
-  }
-  return made;
-}
-
-/// All private pools are one, which is never dropped.
-pytorch::Program with_one_pool(const pytorch::Program& program) {
-  auto made = program;
-  std::erase_if(made.calls, [](const Call& call) {
-    return call.kind == Call::Kind::unused || call.kind == Call::Kind::drop;
-  });
-  std::optional<pytorch::PoolId> first;
-  for (auto& call : made.calls) {
-    if (call.pool.is_default()) continue;
-    if (!first) first = call.pool;
-    call.pool = *first;
-  }
-  return made;
-}
-
-pytorch::Program with_empty_cache_at_end(const pytorch::Program& program, std::uint64_t event) {
-  auto made = program;
-  made.calls.push_back({.kind = Call::Kind::empty_cache, .event = event});
-  return made;
-}
 
 class RemedyTrials {
  public:
@@ -160,12 +119,10 @@ GapRemedies gap_remedies(const pytorch::Program& program, const inspect::Gap& ga
              changed(part, [](Settings& to) { to.max_split_size = pytorch::kNoLimit; })});
         break;
       case Beyond::waiting:
-        trials.habit(each.cause, "streams that wait, in place of record_stream()",
-                     without_waiting(part));
+        trials.habit(each.cause, std::string(kNoWaiting), without_waiting(part));
         break;
       case Beyond::free_private:
-        trials.habit(each.cause, "one pool for all graphs: torch.cuda.graph(pool=...)",
-                     with_one_pool(part));
+        trials.habit(each.cause, std::string(kOnePool), with_one_pool(part));
         break;
       case Beyond::free_small:
       case Beyond::free_large:

@@ -1,7 +1,9 @@
 #include "trial/remedies.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 #include <map>
+#include <string_view>
 #include <tuple>
 
 #include "base/text.hpp"
@@ -9,6 +11,7 @@
 #include "format/json_writer.hpp"
 #include "inspect/columns.hpp"
 #include "inspect/report_parts.hpp"
+#include "trial/habits.hpp"
 
 namespace emm::trial {
 namespace {
@@ -29,14 +32,6 @@ pytorch::Program smaller(const pytorch::Program& program, std::uint64_t part) {
   return made;
 }
 
-pytorch::Program with_empty_cache(const pytorch::Program& program, std::uint64_t event) {
-  auto made = program;
-  const auto at = std::find_if(made.calls.begin(), made.calls.end(),
-                               [&](const auto& call) { return call.event == event; });
-  made.calls.insert(at, {.kind = pytorch::Call::Kind::empty_cache, .event = event});
-  return made;
-}
-
 Remedy by_model(std::string what, std::string how, const pytorch::Program& program,
                 std::uint64_t event, std::uint64_t capacity) {
   Remedy remedy{.what = std::move(what), .how = std::move(how)};
@@ -46,6 +41,29 @@ Remedy by_model(std::string what, std::string how, const pytorch::Program& progr
   remedy.peak_reserved = outcome.counts.peak_reserved;
   return remedy;
 }
+
+constexpr std::string_view kPool = "pool", kExpandable = "pytorch:expandable_segments=True";
+
+/// The best three settings, and expandable segments and the pool always. Settings that reserve and
+/// need the same are listed once.
+class Chosen {
+ public:
+  bool take(const Tuned& each) {
+    const auto always = each.manager == kPool || each.manager == kExpandable;
+    if (each.is_today || (!always && !wants_more())) return false;
+    const auto what = std::make_pair(each.peak_reserved, each.fit_bytes());
+    const auto is_new = std::find(taken_.begin(), taken_.end(), what) == taken_.end();
+    if (!always && !is_new) return false;
+    taken_.push_back(what);
+    settings_ += always ? 0 : 1;
+    return true;
+  }
+  bool wants_more() const noexcept { return settings_ < 3; }
+
+ private:
+  std::size_t settings_ = 0;
+  std::vector<std::pair<std::uint64_t, std::optional<std::uint64_t>>> taken_;
+};
 
 auto rank(const Remedy& remedy) {
   return std::make_tuple(!remedy.served, remedy.fit_bytes.value_or(pytorch::kNoLimit),
@@ -92,6 +110,33 @@ std::optional<std::uint64_t> outside_at(const pytorch::Recording& recording, std
   return std::nullopt;
 }
 
+/// What the program may do otherwise about the causes of the gap.
+std::vector<Remedy> habits(const pytorch::Program& program, const Advice& advice,
+                           std::uint64_t event, std::uint64_t capacity) {
+  std::vector<Remedy> found;
+  if (!advice.gap) return found;
+  const auto has = [&](std::initializer_list<pytorch::GapCause> causes) {
+    const auto& parts = advice.gap->parts;
+    return std::any_of(parts.begin(), parts.end(), [&](const pytorch::GapPart& part) {
+      return std::find(causes.begin(), causes.end(), part.cause) != causes.end();
+    });
+  };
+  const auto add = [&](std::string_view what, std::string_view how, const pytorch::Program& other) {
+    found.push_back(by_model(std::string(what), std::string(how), other, event, capacity));
+  };
+  using Cause = pytorch::GapCause;
+  if (has({Cause::waiting_for_event}))
+    add("streams that wait, no record_stream()", kNoWaiting, without_waiting(program));
+  if (has({Cause::private_pool})) {
+    add("one private pool for all", kOnePool, with_one_pool(program));
+    add("private pools that are done, dropped", kDropped, with_pools_dropped(program, event));
+  }
+  if (has({Cause::too_small, Cause::small_pool, Cause::large_pool, Cause::kept_whole,
+           Cause::other_stream}))
+    add("what stays, in a MemPool of its own", kPoolOfItsOwn, with_lasting_apart(program, event));
+  return found;
+}
+
 }  // namespace
 
 std::uint64_t capacity_at(const inspect::Oom& oom, const pytorch::Recording& recording) {
@@ -115,6 +160,11 @@ Result<Advice> advise(const pytorch::Recording& recording, const trace::Trace& t
   auto program = program_of(recording, recording.settings());
   auto tuning_options = options;
   tuning_options.capacity = capacity;
+  tuning_options.also = {std::string(kPool), std::string(kExpandable)};
+  tuning_options.wants = [chosen = Chosen()](const Tuned& each) mutable {
+    chosen.take(each);
+    return chosen.wants_more();
+  };
   const auto tuning = tune(program, trace, tuning_options);
   if (!tuning) return tuning.error();
   advice.need = tuning->peak_live;
@@ -122,23 +172,10 @@ Result<Advice> advise(const pytorch::Recording& recording, const trace::Trace& t
   advice.gap = gap_at(recording, recording.settings(), event);
   advice.outside = outside_at(recording, event);
 
-  // Settings that reserve and need the same are listed once; expandable segments and the pool
-  // always.
-  std::size_t settings = 0;
+  Chosen chosen;
   for (const auto& each : tuning->ranking) {
-    constexpr std::size_t kSettings = 3;
-    const auto always =
-        each.manager == "pool" || each.manager == "pytorch:expandable_segments=True";
-    if (each.is_today || (!always && settings == kSettings)) continue;
-    if (!always) {
-      const auto alike =
-          std::any_of(advice.remedies.begin(), advice.remedies.end(), [&](const Remedy& other) {
-            return other.peak_reserved == each.peak_reserved && other.fit_bytes == each.fit_bytes();
-          });
-      if (alike) continue;
-      ++settings;
-    }
-    advice.remedies.push_back({.what = each.manager == "pool"      ? "the pool"
+    if (!chosen.take(each)) continue;
+    advice.remedies.push_back({.what = each.manager == kPool       ? "the pool"
                                        : each.manager == "pytorch" ? "PyTorch's default settings"
                                                                    : each.manager.substr(8),
                                .how = each.how,
@@ -146,8 +183,15 @@ Result<Advice> advise(const pytorch::Recording& recording, const trace::Trace& t
                                .peak_reserved = each.peak_reserved,
                                .fit_bytes = each.fit_bytes()});
   }
-  advice.remedies.push_back(by_model("empty_cache() in front of it", "torch.cuda.empty_cache()",
-                                     with_empty_cache(program, event), event, capacity));
+  const auto asks = std::find_if(program.calls.begin(), program.calls.end(),
+                                 [&](const pytorch::Call& call) { return asks_at(call, event); });
+  const auto in_capture = asks != program.calls.end() && !asks->pool.is_default();
+  advice.remedies.push_back(by_model(
+      in_capture ? "empty_cache() in front of its capture" : "empty_cache() in front of it",
+      "torch.cuda.empty_cache()", with_empty_cache(program, event), event, capacity));
+  for (auto& each : habits(program, advice, event, capacity)) {
+    if (each.served) advice.remedies.push_back(std::move(each));
+  }
   for (const auto part : {1, 2, 4}) {
     auto remedy = by_model(text::format("requests {} smaller", part == 1   ? "1/8"
                                                                : part == 2 ? "1/4"
@@ -160,6 +204,7 @@ Result<Advice> advise(const pytorch::Recording& recording, const trace::Trace& t
   }
   if (const auto* const today = tuning->today(); today != nullptr && today->fit) {
     const auto more = std::max(today->fit->high, capacity) - capacity;
+    program.settings.fraction.reset();  // More memory is also a higher fraction.
     auto remedy = by_model("today's setting and more memory",
                            text::format("{} more for the allocator", units::bytes(more)), program,
                            event, today->fit->high);

@@ -1,6 +1,9 @@
 #include "trial/tune.hpp"
 
 #include <algorithm>
+#include <array>
+#include <deque>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <tuple>
@@ -47,56 +50,277 @@ Tuned judge(const pytorch::Program& program, const pytorch::Settings& settings,
   return tuned;
 }
 
-/// The smallest capacities that serve in one order of addresses.
-struct Threshold {
-  std::uint64_t least = 0;  ///< One passes here.
-  std::uint64_t safe = 0;   ///< From here on all that were tried pass.
+/// Searches the smallest capacity that serves a program under one setting. What was replayed once,
+/// or would go as a replay before, is not replayed again. One thread at a time.
+class CapacitySearch {
+ public:
+  CapacitySearch(const pytorch::Program& program, const pytorch::Settings& settings, Limit limit,
+                 const std::atomic<bool>* interrupted)
+      : program_(program), settings_(settings), limit_(limit), interrupted_(interrupted) {
+    // A fraction is a capacity by another name: what is searched takes its place.
+    settings_.fraction.reset();
+  }
+
+  /// Nothing where a limit of its own refuses some at any capacity.
+  std::optional<FitRange> range(Look look) {
+    std::optional<FitRange> range;
+    for (const auto order : kOrders) {
+      if (stops(interrupted_)) break;
+      const auto end = ends(order);
+      if (!end) return std::nullopt;
+      const auto middle = halve(order, *end, pytorch::kNoLimit).served;
+      const auto safe = highest(order, *end, middle, look, pytorch::kNoLimit).served;
+      const auto least = lowest(order, *end, middle, look);
+      if (!range) range = {.low = least, .likely = safe, .high = safe};
+      range->low = std::min(range->low, least);
+      range->high = std::max(range->high, safe);
+    }
+    if (!range) return range;
+    range->is_exact = std::none_of(std::begin(kOrders), std::end(kOrders), [&](Addresses order) {
+      return range->high > kStep && passes(order, range->high - kStep);
+    });
+    return range;
+  }
+
+  /// The `high` of the range, searched until it is known or known to be above `bound`.
+  struct High {
+    bool is_known = false;
+    /// kNoLimit: there is no range. Where it is not known, it is no less than this.
+    std::uint64_t bytes = 0;
+  };
+  High high(Look look, std::uint64_t bound) {
+    std::uint64_t most = 0;
+    for (const auto order : kOrders) {
+      if (stops(interrupted_)) break;
+      const auto end = ends(order);
+      if (!end) return {.is_known = true, .bytes = pytorch::kNoLimit};
+      const auto halved = halve(order, *end, bound);
+      if (!halved.is_known()) return {.is_known = false, .bytes = halved.fails + kStep};
+      const auto safe = highest(order, *end, halved.served, look, bound);
+      if (!safe.is_known()) return {.is_known = false, .bytes = safe.fails + kStep};
+      most = std::max(most, safe.served);
+    }
+    return {.is_known = true, .bytes = most == 0 ? pytorch::kNoLimit : most};
+  }
+
+ private:
+  /// One capacity fails or is less than the need, a larger one serves.
+  struct Between {
+    std::uint64_t fails = 0, served = 0;
+    bool is_known() const noexcept { return served <= fails || served - fails <= kStep; }
+  };
+  struct Order {
+    bool is_run = false;
+    std::optional<Between> ends{};
+    struct Alike {
+      std::uint64_t below = 0;
+      bool passes = false;
+    };
+    std::map<std::uint64_t, Alike> known{};  // by the least capacity
+  };
+
+  Order& of(Addresses order) { return orders_[static_cast<std::size_t>(order)]; }
+
+  bool passes(Addresses addresses, std::uint64_t capacity) {
+    if (stops(interrupted_)) return true;
+    auto& known = of(addresses).known;
+    if (const auto after = known.upper_bound(capacity); after != known.begin()) {
+      const auto& before = std::prev(after)->second;
+      if (capacity < before.below) return before.passes;
+    }
+    auto options = run_options(settings_, capacity, limit_);
+    options.addresses = addresses;
+    options.stop_at_failure = true;
+    const auto outcome = run(program_, options);
+    const auto is_device = options.settings.limit() == pytorch::kNoLimit;
+    known[is_device ? outcome.alike.least : capacity] = {
+        .below = is_device ? outcome.alike.below : capacity + 1, .passes = !outcome.fails_at};
+    return !outcome.fails_at;
+  }
+
+  /// What it reserves where there is no end is enough; less is, where it can release some.
+  std::optional<Between> ends(Addresses addresses) {
+    auto& order = of(addresses);
+    if (order.is_run) return order.ends;
+    order.is_run = true;
+    auto unlimited = run_options(settings_, pytorch::kNoLimit, limit_);
+    unlimited.addresses = addresses;
+    const auto most = run(program_, unlimited);
+    if (most.fails_at) return std::nullopt;
+    // With a capacity, settings that collect have a limit, and are run as others.
+    if (run_options(settings_, most.alike.least, limit_).settings.limit() == pytorch::kNoLimit)
+      order.known[most.alike.least] = {.below = most.alike.below, .passes = true};
+    const auto high = (most.counts.peak_reserved + kStep - 1) / kStep * kStep;
+    if (!passes(addresses, high)) return std::nullopt;
+    const auto low = (std::max<std::uint64_t>(most.peak_live, 1) - 1) / kStep * kStep;
+    order.ends = Between{.fails = std::min(low, high), .served = high};
+    return order.ends;
+  }
+
+  /// Until the two are a step apart, or none at or below `bound` serves.
+  Between halve(Addresses order, Between between, std::uint64_t bound) {
+    while (!between.is_known() && between.fails < bound) {
+      const auto middle = between.fails + (between.served - between.fails) / 2 / kStep * kStep;
+      (passes(order, middle) ? between.served : between.fails) = middle;
+    }
+    return between;
+  }
+
+  static std::vector<std::uint64_t> distances(std::uint64_t middle, Look look) {
+    const std::uint64_t near = look == Look::closely ? 32 : 8, far = look == Look::closely ? 20 : 8;
+    const auto percent = std::max(middle / 100 / kStep * kStep, kStep);
+    std::vector<std::uint64_t> found;  // the farthest first
+    for (auto i = far; i > 0; --i) found.push_back(near * kStep + i * percent);
+    for (auto i = near; i > 0; --i) found.push_back(i * kStep);
+    return found;
+  }
+
+  /// An allocator may fail with more where less is enough: looks above `middle`, which serves.
+  Between highest(Addresses order, const Between& ends, std::uint64_t middle, Look look,
+                  std::uint64_t bound) {
+    auto passed = ends.served;
+    for (const auto distance : distances(middle, look)) {
+      if (middle + distance >= ends.served) continue;
+      if (!passes(order, middle + distance))
+        return halve(order, {.fails = middle + distance, .served = passed}, bound);
+      passed = middle + distance;
+    }
+    return {.fails = middle, .served = middle};
+  }
+  std::uint64_t lowest(Addresses order, const Between& ends, std::uint64_t middle, Look look) {
+    auto failed = ends.fails;
+    for (const auto distance : distances(middle, look)) {
+      if (middle < distance + kStep || middle - distance <= ends.fails) continue;
+      if (passes(order, middle - distance))
+        return halve(order, {.fails = failed, .served = middle - distance}, pytorch::kNoLimit)
+            .served;
+      failed = middle - distance;
+    }
+    return middle;
+  }
+
+  const pytorch::Program& program_;
+  pytorch::Settings settings_;
+  const Limit limit_;
+  const std::atomic<bool>* interrupted_;
+  std::array<Order, 5> orders_;  // by Addresses
 };
 
-/// Searches by halves, then looks around: an allocator may fail with more where less is enough.
-Threshold threshold(std::uint64_t low, std::uint64_t high, Look look,
-                    const std::function<bool(std::uint64_t)>& serves) {
-  const auto halve = [&](std::uint64_t fails, std::uint64_t served) {
-    while (served - fails > kStep) {
-      const auto middle = fails + (served - fails) / 2 / kStep * kStep;
-      (serves(middle) ? served : fails) = middle;
-    }
-    return served;
-  };
-  const std::uint64_t near = look == Look::closely ? 32 : 8, far = look == Look::closely ? 20 : 8;
-  Threshold found;
-  const auto middle = high > low ? halve(low, high) : high;
-  found.least = found.safe = middle;
-  const auto percent = std::max(middle / 100 / kStep * kStep, kStep);
-  std::vector<std::uint64_t> distances;  // the farthest first
-  for (auto i = far; i > 0; --i) distances.push_back(near * kStep + i * percent);
-  for (auto i = near; i > 0; --i) distances.push_back(i * kStep);
-  auto passed = high, failed = low;
-  for (const auto distance : distances) {
-    if (middle + distance >= high) continue;
-    if (!serves(middle + distance)) {
-      found.safe = halve(middle + distance, passed);
-      break;
-    }
-    passed = middle + distance;
-  }
-  for (const auto distance : distances) {
-    if (middle < distance + kStep || middle - distance <= low) continue;
-    if (serves(middle - distance)) {
-      found.least = halve(failed, middle - distance);
-      break;
-    }
-    failed = middle - distance;
-  }
-  return found;
+auto rank(const Tuned& tuned, std::uint64_t fit_high) {
+  // A setting that fails later stands before one that fails earlier.
+  return std::make_tuple(!tuned.served, fit_high, ~tuned.fails_at.value_or(0), tuned.peak_reserved,
+                         tuned.retries, !tuned.is_today,
+                         tuned.device_calls.value_or(pytorch::kNoLimit));
+}
+auto rank(const Tuned& tuned) {
+  return rank(tuned, tuned.fit ? tuned.fit->high : pytorch::kNoLimit);
 }
 
-auto rank(const Tuned& tuned) {
-  // A setting that fails later stands before one that fails earlier.
-  return std::make_tuple(!tuned.served, tuned.fit ? tuned.fit->high : pytorch::kNoLimit,
-                         ~tuned.fails_at.value_or(0), tuned.peak_reserved, tuned.retries,
-                         !tuned.is_today, tuned.device_calls.value_or(pytorch::kNoLimit));
-}
+/// So many settings are looked at closely, and today's.
+constexpr std::size_t kBest = 5;
+
+/// Ranks settings, and searches the smallest capacity of each no further than that takes: the
+/// answer is as if all had been searched.
+class Ranks {
+ public:
+  Ranks(std::vector<Tuned> all, std::deque<CapacitySearch>& searches, const TuneOptions& options)
+      : searches_(searches), options_(options) {
+    for (auto& each : all) all_.push_back({.tuned = std::move(each)});
+  }
+
+  /// What options.wants() takes, and what it needs besides. Only those of `searched` have a
+  /// smallest capacity.
+  std::vector<Tuned> wanted(const std::vector<std::size_t>& searched, std::optional<Tuned> pool) {
+    for (auto& each : all_) each.high = {.is_known = true, .bytes = pytorch::kNoLimit};
+    for (const auto each : searched) all_[each].high = {};
+    auto left = searched;
+    std::size_t best = 0;
+    best_first(left, [&](std::size_t i) {
+      all_[i].look = Look::closely;
+      return ++best < kBest;
+    });
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      if (all_[i].tuned.is_today) all_[i].look = Look::closely;
+      if (all_[i].look == Look::closely) all_[i].high = {};
+    }
+    left.clear();
+    if (pool) {
+      const auto high = pool->fit ? pool->fit->high : pytorch::kNoLimit;
+      all_.push_back({.tuned = *std::move(pool), .high = {.is_known = true, .bytes = high}});
+    }
+    for (std::size_t i = 0; i < all_.size(); ++i) left.push_back(i);
+    std::vector<Tuned> ranking;
+    best_first(left, [&](std::size_t i) {
+      ranking.push_back(answer(i));
+      return options_.wants(ranking.back());
+    });
+    std::erase_if(left, [&](std::size_t i) {
+      const auto& name = all_[i].tuned.manager;
+      const auto& also = options_.also;
+      return !all_[i].tuned.is_today && std::find(also.begin(), also.end(), name) == also.end();
+    });
+    side_by_side(options_.jobs, left.size(),
+                 [&](std::size_t i) { search(left[i], pytorch::kNoLimit); });
+    for (const auto i : left) ranking.push_back(answer(i));
+    std::stable_sort(ranking.begin(), ranking.end(),
+                     [](const Tuned& a, const Tuned& b) { return rank(a) < rank(b); });
+    return ranking;
+  }
+
+ private:
+  struct One {
+    Tuned tuned;
+    Look look = Look::about;
+    CapacitySearch::High high{};
+  };
+
+  auto key(std::size_t i) const {
+    return std::make_pair(rank(all_[i].tuned, all_[i].high.bytes), i);
+  }
+  void search(std::size_t i, std::uint64_t bound) {
+    if (!all_[i].high.is_known) all_[i].high = searches_[i].high(all_[i].look, bound);
+  }
+  Tuned answer(std::size_t i) const {
+    auto tuned = all_[i].tuned;
+    const auto& high = all_[i].high;
+    tuned.interrupted = stops(options_.interrupted);
+    if (!tuned.fit && high.is_known && high.bytes != pytorch::kNoLimit)
+      tuned.fit = {.is_exact = false, .low = high.bytes, .likely = high.bytes, .high = high.bytes};
+    return tuned;
+  }
+
+  /// Takes the best out of `left`, again and again, until `take` wants no more.
+  void best_first(std::vector<std::size_t>& left, const std::function<bool(std::size_t)>& take) {
+    const auto threads = options_.jobs != 0
+                             ? options_.jobs
+                             : std::max<std::size_t>(1, std::thread::hardware_concurrency());
+    while (!left.empty()) {
+      std::sort(left.begin(), left.end(), [&](auto a, auto b) { return key(a) < key(b); });
+      if (all_[left.front()].high.is_known || stops(options_.interrupted)) {
+        const auto first = left.front();
+        left.erase(left.begin());
+        if (!take(first)) return;
+        continue;
+      }
+      // Each of the first is searched until it is known or comes behind the one that follows it.
+      std::vector<std::size_t> some;
+      for (std::size_t at = 0; at < left.size() && some.size() < threads; ++at) {
+        if (!all_[left[at]].high.is_known) some.push_back(at);
+      }
+      std::vector<std::uint64_t> bounds;
+      for (const auto at : some) {
+        const auto is_bounded =
+            at + 1 < left.size() && all_[left[at]].tuned.served == all_[left[at + 1]].tuned.served;
+        bounds.push_back(is_bounded ? all_[left[at + 1]].high.bytes : pytorch::kNoLimit);
+      }
+      side_by_side(threads, some.size(), [&](std::size_t i) { search(left[some[i]], bounds[i]); });
+    }
+  }
+
+  std::vector<One> all_;
+  std::deque<CapacitySearch>& searches_;
+  const TuneOptions& options_;
+};
 
 /// Our pool, by replays.
 Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options,
@@ -229,36 +453,9 @@ std::string how_of(const pytorch::Settings& settings) {
   return how;
 }
 
-std::optional<FitRange> fit_of(const pytorch::Program& program, const pytorch::Settings& of,
+std::optional<FitRange> fit_of(const pytorch::Program& program, const pytorch::Settings& settings,
                                Limit limit, Look look, const std::atomic<bool>* interrupted) {
-  // A fraction is a capacity by another name: what is searched takes its place.
-  auto settings = of;
-  settings.fraction.reset();
-  std::optional<FitRange> range;
-  for (const auto order : kOrders) {
-    if (stops(interrupted)) break;
-    auto unlimited = run_options(settings, pytorch::kNoLimit, limit);
-    unlimited.addresses = order;
-    const auto most = run(program, unlimited);
-    if (most.fails_at) return std::nullopt;
-    const auto serves = [&](std::uint64_t capacity) {
-      return stops(interrupted) || passes(program, run_options(settings, capacity, limit), order);
-    };
-    // What it reserves where there is no end is enough; less is, where it can release some.
-    const auto high = (most.counts.peak_reserved + kStep - 1) / kStep * kStep;
-    if (!serves(high)) return std::nullopt;
-    const auto found = threshold((std::max<std::uint64_t>(most.peak_live, 1) - 1) / kStep * kStep,
-                                 high, look, serves);
-    if (!range) range = {.low = found.least, .likely = found.safe, .high = found.safe};
-    range->low = std::min(range->low, found.least);
-    range->high = std::max(range->high, found.safe);
-  }
-  if (!range) return range;
-  range->is_exact = std::none_of(std::begin(kOrders), std::end(kOrders), [&](Addresses order) {
-    return range->high > kStep &&
-           passes(program, run_options(settings, range->high - kStep, limit), order);
-  });
-  return range;
+  return CapacitySearch(program, settings, limit, interrupted).range(look);
 }
 
 Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
@@ -290,9 +487,14 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
   tuning.peak_live =
       run(program, run_options(unlimited, pytorch::kNoLimit, options.limit)).peak_live;
 
+  tuning.has_private_pools =
+      std::any_of(program.calls.begin(), program.calls.end(),
+                  [](const pytorch::Call& call) { return !call.pool.is_default(); });
+  const auto tries_pool = [&] { return !tuning.has_private_pools && !stops(options.interrupted); };
+
   // The smallest capacity: of all where that takes seconds, else of the best five and of today's.
   // What reserves least with room to spare is not always what fits the smallest device.
-  constexpr std::size_t kBest = 5, kFewCalls = 200'000;
+  constexpr std::size_t kFewCalls = 200'000;
   const auto all = options.fit_all || program.calls.size() <= kFewCalls;
   std::vector<std::size_t> order(settings.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -302,10 +504,25 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
   for (const auto each : order) {
     if (all || searched.size() < kBest || found[each].is_today) searched.push_back(each);
   }
+  std::deque<CapacitySearch> searches;
+  for (const auto& each : settings)
+    searches.emplace_back(program, each, options.limit, options.interrupted);
+  if (options.wants) {
+    std::optional<Tuned> pool;
+    if (tries_pool()) {
+      auto judged =
+          judge_pool(trace, options, std::min(options.capacity, program.settings.limit()));
+      if (!judged) return std::move(judged).error();
+      pool = *std::move(judged);
+    }
+    tuning.ranking = Ranks(std::move(found), searches, options).wanted(searched, std::move(pool));
+    tuning.interrupted = stops(options.interrupted);
+    return tuning;
+  }
   const auto search = [&](const std::vector<std::size_t>& some, Look look) {
     side_by_side(options.jobs, some.size(), [&](std::size_t i) {
       auto& each = found[some[i]];
-      each.fit = fit_of(program, settings[some[i]], options.limit, look, options.interrupted);
+      each.fit = searches[some[i]].range(look);
       each.interrupted = stops(options.interrupted);
     });
   };
@@ -318,7 +535,7 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
       closely.push_back(each);
   }
   if (!stops(options.interrupted)) search(closely, Look::closely);
-  if (!stops(options.interrupted)) {
+  if (tries_pool()) {
     auto pool = judge_pool(trace, options, std::min(options.capacity, program.settings.limit()));
     if (!pool) return std::move(pool).error();
     found.push_back(*std::move(pool));

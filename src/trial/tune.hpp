@@ -67,6 +67,12 @@ struct TuneOptions {
   std::string peer_program{};
   const std::atomic<bool>* interrupted = nullptr;
   std::function<void(std::uint64_t done, std::uint64_t total)> progress{};
+  /// Where not empty, called with the settings and the pool in their order, the best first, until
+  /// it answers that no more are wanted. The ranking has these, today's setting and the managers
+  /// of `also`; of a range of capacities only its upper end is searched, and of the other settings
+  /// no more than says that they come later.
+  std::function<bool(const Tuned&)> wants{};
+  std::vector<std::string> also{};
 };
 
 struct Tuning {
@@ -74,6 +80,8 @@ struct Tuning {
   Limit limit = Limit::device;
   std::uint64_t peak_live = 0;  ///< Requested bytes: no allocator needs less.
   std::vector<Tuned> ranking;   ///< The best first.
+  /// Of graphs or MemPools. The pool is not tried then: a replay with it would lend their memory.
+  bool has_private_pools = false;
   bool interrupted = false;
 
   const Tuned* today() const noexcept;

@@ -28,6 +28,13 @@ std::string gain(std::uint64_t today, std::uint64_t other) {
                       percent < 0 ? "more" : "less");
 }
 
+std::string untried(const Tuning& tuning) {
+  return tuning.has_private_pools
+             ? " The pool is not tried: the recording has private pools, of graphs or MemPools, "
+               "whose memory a replay with it would lend to others."
+             : "";
+}
+
 /// What the best is worth against today's, in a sentence or two.
 std::string verdict(const Tuning& tuning, const trace::Trace& trace) {
   if (tuning.ranking.empty()) return "Nothing was tried.";
@@ -113,7 +120,8 @@ std::vector<std::string> lines_of(const std::string& spec) {
 
 std::string to_text(const Tuning& tuning, const trace::Trace& trace, std::size_t top, int width) {
   std::string out =
-      inspect::wrapped(verdict(tuning, trace), static_cast<std::size_t>(width)) + "\n";
+      inspect::wrapped(verdict(tuning, trace) + untried(tuning), static_cast<std::size_t>(width)) +
+      "\n";
   const auto limited = tuning.capacity != pytorch::kNoLimit;
   std::vector<std::vector<std::string>> rows{
       {"", limited ? "served" : "", "fits", "reserved", "retries", "calls", "setting"}};
@@ -150,7 +158,7 @@ std::string to_text(const Tuning& tuning, const trace::Trace& trace, std::size_t
 }
 
 std::string to_markdown(const Tuning& tuning, const trace::Trace& trace) {
-  std::string out = verdict(tuning, trace) +
+  std::string out = verdict(tuning, trace) + untried(tuning) +
                     "\n\n| | served | fits | reserved | retries | device calls | how |\n"
                     "| --: | --- | --: | --: | --: | --: | --- |\n";
   std::size_t place = 0;

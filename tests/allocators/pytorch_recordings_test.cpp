@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <sstream>
 
 #include "allocators/pytorch/gap.hpp"
@@ -184,6 +185,47 @@ TEST(PytorchRecordings, OfRanksAgreeStepByStep) {
   const auto paths = collected("torch-ranks");
   if (paths.empty()) GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the collected recordings";
   for (const auto& path : paths) expect_agreement(read(path));
+}
+
+/// Passes on all but some rows.
+class Lossy final : public trace::OperationSink {
+ public:
+  Lossy(trace::OperationSink& to, unsigned seed, unsigned of_1000)
+      : to_(to), random_(seed), of_1000_(of_1000) {}
+  Status on_header(const trace::Header& header) override { return to_.on_header(header); }
+  Status on_operation(const trace::Operation& operation) override {
+    return random_() % 1000 < of_1000_ ? Status() : to_.on_operation(operation);
+  }
+  Status finish() override { return to_.finish(); }
+
+ private:
+  trace::OperationSink& to_;
+  std::minstd_rand random_;
+  unsigned of_1000_;
+};
+
+/// What lay where a segment begins may never have ended, as far as the rows say.
+TEST(PytorchRecordings, ThatLostRowsAreWalkedThrough) {
+  std::vector<fs::path> paths;
+  for (const auto& path : collected("torch-settings")) {
+    const auto name = path.filename().string();
+    if (name.starts_with("torch_graphs_exp") || name.starts_with("torch_tight_exp"))
+      paths.push_back(path);
+  }
+  if (paths.empty()) GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the collected recordings";
+  for (const auto& path : paths) {
+    for (const unsigned lost : {3u, 30u, 300u}) {
+      auto source = format::ByteSource::open(path.string(), nullptr);
+      const auto importer = trace::detect(**source);
+      Recording recording;
+      Lossy lossy(recording, lost, lost);
+      ASSERT_TRUE((*importer)->read(**source, lossy, {}));
+
+      const auto found = check_one_step(recording, recording.settings());
+
+      EXPECT_LE(found.placements.as_recorded, found.placements.recorded) << path;
+    }
+  }
 }
 
 TEST(PytorchRecordings, OfTheDefaultTellThePeakUnderEverySetting) {

@@ -165,6 +165,20 @@ const Mutant kDeferralMutants[] = {
          guards->real = m.up->defer_cleanup();
        });
      }},
+    {"deferral/told", "makes what waits where memory is asked for on a stream in a deferral",
+     "default",
+     [](W m) {
+       auto guards = count_guards(m);
+       m.on_memalloc = [&m, guards](auto size, auto stream) {
+         const std::lock_guard lock(guards->mutex);
+         if (guards->alive > 0 && stream.value != 0) {
+           guards->real.end();
+           ignore(m.up->flush());
+           guards->real = m.up->defer_cleanup();
+         }
+         return m.up->memalloc(size, stream);
+       };
+     }},
     {"deferral/nothing_lost", "loses the 129th free of a deferral, and those after it", "pool",
      [](W m) { lose_after(m, 128); }},
     {"deferral/nothing_lost", "loses the 33rd free of a deferral, and those after it", "cudart",

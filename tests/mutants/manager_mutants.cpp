@@ -765,6 +765,30 @@ const Mutant kMutants[] = {
          return m.up->flush();
        };
      }},
+    {"errors/callbacks", "tells of frees under the lock of its memory information", "default",
+     [](W m) {
+       struct Locking final : ManagerObserver {
+         std::recursive_mutex mutex;
+         ManagerObserver* to = nullptr;
+         void pending_added(Call dtor, std::optional<std::uint64_t> size) noexcept override {
+           to->pending_added(dtor, size);
+         }
+         void flushed(std::size_t count, std::uint64_t bytes) noexcept override {
+           const std::lock_guard lock(mutex);
+           to->flushed(count, bytes);
+         }
+         void free_failed(const Error& error) noexcept override { to->free_failed(error); }
+       };
+       if (m.context.observer == nullptr) return;
+       auto locking = std::make_shared<Locking>();
+       locking->to = std::exchange(m.context.observer, locking.get());
+       m.memory = locking;
+       m.up = *find_manager("default")->make(m.context);
+       m.on_get_memory_info = [&m, locking] {
+         const std::lock_guard lock(locking->mutex);
+         return m.up->get_memory_info();
+       };
+     }},
     {"ERR-7", "aborts where a free fails", "default",
      [](W m) {
        m.driver->on_mem_free = [&m](auto ptr) {

@@ -184,7 +184,8 @@ conformance::Subject subject_of(const Mutant& mutant) {
   EMM_ASSERT(upstream);
   conformance::Subject subject{.manager = std::string(mutant.over),
                                .promise = conformance::promise_of(mutant.over)};
-  if (mutant.clause == "ERR-6") subject.patience = std::chrono::milliseconds(300);
+  if (mutant.clause == "ERR-6" || mutant.clause == "errors/callbacks")
+    subject.patience = std::chrono::milliseconds(300);
   if (mutant.over.find("profile=numba") != std::string_view::npos) subject.profile = Profile::numba;
   subject.factory = *std::move(upstream);
   if (mutant.make != nullptr)

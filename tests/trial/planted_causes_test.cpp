@@ -2,6 +2,7 @@
 // planted: explain's figures name it, and the first remedy serves the program.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -38,14 +39,15 @@ class Plant final : public allocators::DeviceMemory {
   std::optional<std::uint64_t> allocate(std::uint64_t size) override {
     if (held_ + size > room_) return std::nullopt;
     held_ += size;
+    const auto address = next_;
     next_ += size + (std::uint64_t{2} << 20);
-    segments_[next_] = ++last_segment_;
+    segments_[address] = ++last_segment_;
     lines_ += text::format(
         "{\"op\":\"memalloc\",\"layer\":\"backing\",\"id\":\"s{}\",\"size\":{}{},\"addr\":\"{}\","
         "\"x-"
         "pool_id\":[{},{}]}\n",
-        last_segment_, size, stream_, text::hex(next_), pool_.first, pool_.second);
-    return next_;
+        last_segment_, size, stream_, text::hex(address), pool_.first, pool_.second);
+    return address;
   }
   void free(std::uint64_t address, std::uint64_t size) override {
     held_ -= size;
@@ -76,6 +78,15 @@ class Plant final : public allocators::DeviceMemory {
     lines_ += text::format("{\"op\":\"free\",\"id\":{}}\n", id);
     allocator_->free(blocks_.at(id));
   }
+  /// Freed, and kept for work on another stream that is not done by the end.
+  void end_later(int id) {
+    lines_ += text::format("{\"op\":\"free\",\"id\":{}}\n", id);
+    allocator_->free_later(blocks_.at(id));
+    waiting_ += text::format(
+        "{\"op\":\"free\",\"layer\":\"backing\",\"id\":{},\"result\":{\"outcome\":\"error\","
+        "\"code\":600}}\n",
+        id);
+  }
   /// Until one is refused.
   void fill(std::uint64_t size) {
     for (int i = 0; i < 10'000; ++i) {
@@ -93,7 +104,7 @@ class Plant final : public allocators::DeviceMemory {
                "\","
                "\"emmctl_device_total\":{}{}}}},\"devices\":[{\"id\":0,\"capacity\":{}}]}\n",
                conf_, total_, fraction, total_) +
-           lines_;
+           lines_ + waiting_;
   }
 
  private:
@@ -107,7 +118,7 @@ class Plant final : public allocators::DeviceMemory {
   pt::PoolId pool_{};
   std::map<std::uint64_t, int> segments_;
   std::map<int, pt::Block*> blocks_;
-  std::string lines_;
+  std::string lines_, waiting_;
 };
 
 struct Explained {
@@ -235,6 +246,50 @@ TEST_P(PlantedCauses, MemoryOfAnotherStream) {
 
   EXPECT_EQ(found.oom.cause, inspect::Cause::waste);
   EXPECT_EQ(found.most(), GapCause::other_stream);
+}
+
+/// In a capture nobody waits for events.
+TEST_P(PlantedCauses, PendingEvents) {
+  Plant plant(room());
+  for (std::uint64_t i = 0; i < 10 * times(); ++i) plant.end_later(plant.alloc(60_MiB));
+  ASSERT_EQ(plant.alloc(times() * 600_MiB, kA, {0, 1}), 0);
+
+  const auto found = explain(plant);
+
+  EXPECT_EQ(found.oom.cause, inspect::Cause::waste);
+  EXPECT_EQ(found.most(), GapCause::waiting_for_event);
+  EXPECT_TRUE(std::any_of(
+      found.advice.remedies.begin(), found.advice.remedies.end(), [](const Remedy& each) {
+        return each.what == "streams that wait, no record_stream()" && each.served;
+      }));
+}
+
+/// One block of two stays in each small segment, so that no setting lets go of one.
+TEST_P(PlantedCauses, SmallBlocksThatStay) {
+  Plant plant(room());
+  std::vector<int> small;
+  for (std::uint64_t i = 0; i < 900 * times(); ++i) small.push_back(plant.alloc(1_MiB));
+  for (std::size_t i = 0; i < small.size(); i += 2) plant.end(small[i]);
+  ASSERT_EQ(plant.alloc(times() * 400_MiB), 0);
+
+  const auto found = explain(plant);
+
+  EXPECT_EQ(found.most(), GapCause::small_pool);
+  EXPECT_EQ(found.advice.remedies.front().what, "what stays, in a MemPool of its own");
+}
+
+/// A request of 1.5 MiB takes a segment of 20 MiB: that the device has 4 MiB left is no limit.
+TEST_P(PlantedCauses, ALeakOfSmallTensors) {
+  Plant plant(room());
+  for (int step = 0; step < 10'000; ++step) {
+    const auto batch = plant.alloc(400_MiB);
+    if (batch == 0 || plant.alloc(3_MiB / 2) == 0) break;
+    plant.end(batch);
+  }
+
+  const auto found = explain(plant);
+
+  EXPECT_NE(found.oom.cause, inspect::Cause::limit);
 }
 
 TEST_P(PlantedCauses, APrivatePool) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -43,5 +44,9 @@ struct Gap {
 /// Nothing where the recording has no request there.
 std::optional<Gap> gap_at(const Recording& recording, const Settings& settings,
                           std::uint64_t event);
+/// The same of each request, in order; where pools have to be inferred several times over, of which
+/// the last is right.
+void each_gap(const Recording& recording, const Settings& settings,
+              const std::function<void(const Gap&)>& found);
 
 }  // namespace emm::allocators::pytorch

@@ -13,6 +13,8 @@ namespace emm::allocators::pytorch {
 namespace {
 
 constexpr std::size_t kMissesShown = 20;
+/// Of a capture that nothing was served in.
+constexpr PoolId kOpenPool{0, ~std::uint64_t{0}};
 
 using Kind = Step::Kind;
 
@@ -114,6 +116,8 @@ class Walk {
   /// Puts what the recorded segment holds into the heap.
   void begin_segment(const Step& segment) {
     auto& pool = pool_of(segment);
+    make_room(segment);
+    if (found_.gave_up) return;
     if (!segment.mapped) {
       number_of_[segment.address] = segment.allocation;
       heap_.add_segment(segment.address, segment.size, segment.stream, pool);
@@ -125,13 +129,86 @@ class Walk {
       auto bytes = total / 8 * 9 / granule(settings_, pool) * granule(settings_, pool);
       const auto next = heap_.segments().upper_bound(segment.address);
       if (next != heap_.segments().end()) bytes = std::min(bytes, next->first - segment.address);
+      Block key{.address = segment.address, .stream = segment.stream};
+      if (pool.unmapped.count(&key) != 0) return give_up(segment);
       block = heap_.add_range(segment.address, std::max(bytes, segment.size), segment.stream, pool);
       number_of_[segment.address] = segment.allocation;
     }
+    const auto size = std::min(segment.size, segment.address - block->address < block->size
+                                                 ? block->size - (segment.address - block->address)
+                                                 : 0);
+    if (is_unmapped_twice(*block, segment.address) ||
+        is_unmapped_twice(*block, segment.address + size))
+      return give_up(segment);
     if (block->address < segment.address) {
       block = heap_.cut_front(block, segment.address - block->address);
     }
-    heap_.map(block, std::min(segment.size, block->size));
+    heap_.map(block, size);
+  }
+
+  /// Makes room for a new segment where the recording lost the end of what lay there.
+  void make_room(const Step& step) {
+    const auto end = step.address + step.size;
+    const auto goes_on = [&](const Segment& range) {
+      return step.mapped && range.expandable && range.address == step.address &&
+             range.pool == &pool_of(step) && range.first->stream == step.stream;
+    };
+    const auto& segments = heap_.segments();
+    for (auto at = segments.lower_bound(step.address); at != segments.end() && at->first < end;) {
+      const auto& found = *(at++)->second;
+      if (!goes_on(found)) discard(step, found);
+      if (found_.gave_up) return;
+    }
+    const auto* const around = heap_.segment_of(step.address);
+    if (around == nullptr) return;
+    if (around->expandable) {
+      unmap(step, *around, step.address, step.size);
+    } else {
+      discard(step, *around);
+    }
+  }
+  void discard(const Step& step, const Segment& segment) {
+    miss(step, "the model holds what was there before");
+    lose(segment, segment.address, segment.size);
+    if (segment.expandable) unmap(step, segment, segment.address, segment.size);
+    if (segment.first->is_split()) give_up(step);
+    if (!found_.gave_up) heap_.remove_segment(segment.first);
+  }
+  /// What of a range is mapped between two addresses no longer is.
+  void unmap(const Step& step, const Segment& range, std::uint64_t address, std::uint64_t size) {
+    if (lose(range, address, size)) miss(step, "the model holds what was there before");
+    for (auto* block = range.first; block != nullptr; block = block->after) {
+      const auto begin = std::max(block->address, address);
+      const auto end = std::min(block->address + block->size, address + size);
+      if (!block->mapped || begin >= end) continue;
+      if (is_unmapped_twice(*block, begin)) return give_up(step);
+      block = heap_.unmap(block, begin, end - begin);
+    }
+  }
+  /// Ends what is in use between two addresses: its end was lost. Was there any?
+  bool lose(const Segment& segment, std::uint64_t address, std::uint64_t size) {
+    std::vector<Block*> lost;
+    for (auto* block = segment.first; block != nullptr; block = block->after) {
+      if (block->address < address + size && address < block->address + block->size &&
+          block->state != Block::State::free)
+        lost.push_back(block);
+    }
+    for (auto* block : lost) {
+      live_.erase(static_cast<std::uint32_t>(block->owner));
+      heap_.release(block);
+    }
+    return !lost.empty();
+  }
+
+  /// Ranges are not known to end where others begin. Where rows are lost two may claim one address.
+  static bool is_unmapped_twice(const Block& block, std::uint64_t address) {
+    Block key{.address = address, .stream = block.stream};
+    const auto found = block.pool->unmapped.find(&key);
+    return found != block.pool->unmapped.end() && (*found)->segment != block.segment;
+  }
+  void give_up(const Step& step) {
+    miss(step, "two ranges claim its address: what follows is not judged");
+    found_.gave_up = true;
   }
 
   Block* unmapped_at(std::uint64_t address, std::uint64_t stream, const Pool& pool) const {
@@ -143,16 +220,21 @@ class Walk {
   }
 
   void end_segment(const Step& step) {
+    if (step.size == 0) return;
+    if (const auto* const segment = heap_.segment_of(step.address);
+        segment != nullptr && lose(*segment, step.address, step.size))
+      miss(step, "it is in use by the model");
     auto* block = heap_.block_at(step.address);
-    if (block == nullptr || !block->is_free()) return miss(step, "it is in use by the model");
+    if (block == nullptr || !block->is_free()) return miss(step, "the model does not hold it");
     if (!block->segment->expandable) {
       if (!block->is_split())
         heap_.remove_segment(block);
       else
-        miss(step, "parts of it are in use by the model");
+        miss(step, "the model holds more of it");
       return;
     }
     const auto end = std::min(step.address + step.size, block->address + block->size);
+    if (is_unmapped_twice(*block, step.address)) return give_up(step);
     block = heap_.unmap(block, step.address, end - step.address);
     if (!block->is_split()) heap_.remove_segment(block);
   }
@@ -389,10 +471,10 @@ class Walk {
       flush();
       return;
     }
-    found_.pools[step.allocation] = pool->id;
+    found_.pools[step.allocation] = last_pool_ = pool->id;
     const auto asked = wanted(step, *pool, false);
     auto* block = search(asked, false);
-    if (look_ != nullptr && look_->event == step.event) look_->at(heap_, asked);
+    look_at(step, asked);
     if (block != nullptr && (!begins_.empty() || block->address != step.address))
       set_apart(step, *block->segment);
     auto placed = false;
@@ -467,9 +549,9 @@ class Walk {
   void take(const Step& step, const Wanted& asked) {
     auto* block = heap_.block_at(step.address);
     if (block == nullptr || !block->is_free()) return miss(step, "the model holds it as in use");
-    if (block->address < step.address)
-      block = heap_.cut_front(block, step.address - block->address);
-    if (block->size < asked.size) return miss(step, "the block is too small");
+    const auto front = step.address - block->address;
+    if (block->size - front < asked.size) return miss(step, "the block is too small");
+    if (front != 0) block = heap_.cut_front(block, front);
     block = heap_.take(block, asked.size, splits(settings_, *block, asked.size));
     block->owner = step.allocation;
     live_[step.allocation] = block;
@@ -491,13 +573,26 @@ class Walk {
     found_.blocks[step.allocation] = block->size;
   }
 
+  /// Whether a free waits for an event, and no row says that it has completed by now.
+  bool any_stays_pending() const {
+    std::set<std::uint32_t> completed;
+    for (const auto at : completes_) completed.insert(recording_.steps()[at].allocation);
+    return std::any_of(live_.begin(), live_.end(), [&](const auto& each) {
+      return each.second->state == Block::State::pending && completed.count(each.first) == 0;
+    });
+  }
+
   void refuse(const Step& step) {
     ++found_.refusals.recorded;
-    // The pool is not said: that of the default, where no capture is open.
-    auto& pool = heap_.pool(PoolId{}, is_small(step.size));
+    // The pool is not said. In the default one all events would have been waited for: what is
+    // pending still says that a capture or a use_mem_pool() is open.
+    PoolId id{};
+    if (any_stays_pending()) id = last_pool_.is_default() ? kOpenPool : last_pool_;
+    if (!id.is_default()) found_.refused_pools[at_] = id;
+    auto& pool = heap_.pool(id, is_small(step.size));
     const auto asked = wanted(step, pool, true);
     auto* const block = search(asked, true);
-    if (look_ != nullptr && look_->event == step.event) look_->at(heap_, asked);
+    look_at(step, asked);
     const auto limit = settings_.limit();
     const auto fits = limit != kNoLimit && heap_.reserved() + asked.segment <= limit &&
                       step.device_free > asked.segment;
@@ -507,6 +602,11 @@ class Walk {
       miss(step,
            block != nullptr ? "the model has a free block for it" : "the model is below its limit");
     }
+  }
+
+  void look_at(const Step& step, const Wanted& asked) const {
+    if (look_ != nullptr && look_->event.value_or(step.event) == step.event)
+      look_->at(step, heap_, asked);
   }
 
   /// The request would have been served by `other`, were that of its pool.
@@ -533,6 +633,7 @@ class Walk {
   Heap heap_;
   OneStep found_;
   std::size_t at_ = 0;
+  PoolId last_pool_{};  ///< Of the last request that was served.
   std::vector<std::size_t> begins_, ends_, completes_;
   std::unordered_map<std::uint32_t, Block*> live_;
   std::map<std::uint64_t, std::uint32_t> number_of_;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -52,6 +53,8 @@ struct OneStep {
   std::set<std::size_t> retried;
   /// The pool of each allocation.
   std::vector<PoolId> pools;
+  /// Of refused requests, by their step, as far as it is not the default pool.
+  std::map<std::size_t, PoolId> refused_pools;
   /// The bytes of each allocation's block; 0 where the model has none.
   std::vector<std::uint64_t> blocks;
   struct SegmentPool {
@@ -63,9 +66,11 @@ struct OneStep {
 };
 
 struct Look {
-  std::uint64_t event = 0;  ///< Of a request: the operation's index in the trace.
-  /// The heap after what was released for the request, and before that is served.
-  std::function<void(const Heap&, const Wanted&)> at;
+  /// Of a request: the operation's index in the trace. Nothing: each request is looked at.
+  std::optional<std::uint64_t> event{};
+  /// The heap after what was released for the request of `step`, and before that is served. Pools
+  /// that have to be inferred take several rounds: what the last one shows is right.
+  std::function<void(const Step& step, const Heap&, const Wanted&)> at;
 };
 
 /// A release that no rule explains costs looks at all that is idle. A recording that has many is

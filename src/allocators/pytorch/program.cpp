@@ -47,6 +47,9 @@ Program program_of(const Recording& recording, const Settings& settings) {
         break;
       case Kind::refused:
         call.kind = Call::Kind::refused;
+        if (const auto found = program.recorded.refused_pools.find(i);
+            found != program.recorded.refused_pools.end())
+          call.pool = found->second;
         break;
       case Kind::free:
         call.kind = step.delayed ? Call::Kind::free_later : Call::Kind::free;
@@ -83,6 +86,12 @@ Outcome run(const Program& program, const RunOptions& options) {
     outcome.fails_at = call.event;
     outcome.failed_size = call.size;
   };
+  const auto ended = [&] {
+    outcome.counts = allocator.counts();
+    outcome.reserved = allocator.heap().reserved();
+    outcome.alike = source.alike();
+    return outcome;
+  };
   for (const auto& call : program.calls) {
     switch (call.kind) {
       case Call::Kind::alloc: {
@@ -92,8 +101,7 @@ Outcome run(const Program& program, const RunOptions& options) {
         if (block == nullptr) {
           failed(call);
           if (options.stop_at_failure) {
-            outcome.counts = allocator.counts();
-            return outcome;
+            return ended();
           }
           break;
         }
@@ -113,8 +121,7 @@ Outcome run(const Program& program, const RunOptions& options) {
           }
           failed(call);
           if (options.stop_at_failure) {
-            outcome.counts = allocator.counts();
-            return outcome;
+            return ended();
           }
           break;
         }
@@ -150,9 +157,7 @@ Outcome run(const Program& program, const RunOptions& options) {
         break;
     }
   }
-  outcome.counts = allocator.counts();
-  outcome.reserved = allocator.heap().reserved();
-  return outcome;
+  return ended();
 }
 
 FreeRun free_run(const Program& program) {

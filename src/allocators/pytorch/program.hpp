@@ -55,6 +55,9 @@ struct Outcome {
   /// its index in the trace.
   std::optional<std::uint64_t> fails_at;
   std::uint64_t failed_size = 0;
+  /// The capacities of the device with which all of this is the same, where the settings have no
+  /// limit of their own.
+  MadeUpMemory::Alike alike;
 };
 
 struct RunOptions {

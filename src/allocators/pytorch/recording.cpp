@@ -138,8 +138,9 @@ void Recording::add_memory(const Operation& operation, Step step) {
         if (step.address < at->address || step.address - at->address >= at->size) continue;
         live.number = at->allocation;
         if (step.address == at->address) {
-          at->address += step.size;
-          at->size -= step.size;
+          const auto stays = std::min(at->size, step.size);
+          at->address += stays;
+          at->size -= stays;
         } else {
           at->size = step.address - at->address;
         }

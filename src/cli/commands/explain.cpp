@@ -88,8 +88,12 @@ class Explain final : public CommandRun {
     if (!which) return std::move(which).error();
     const auto fit_checks = inspect::fit_checks(*recording, lifetimes, capacity);
     std::optional<trial::Advice> advice;
-    if (pytorch.is_recording() && *which < report.all.size() &&
-        report.all[*which].device == pytorch.device() && !no_remedies_) {
+    const auto is_tried = pytorch.is_recording() && *which < report.all.size() && !no_remedies_;
+    if (is_tried && report.all[*which].device != pytorch.device())
+      console.say(text::format(
+          "no remedies are tried: the model follows device {}, which has most of the rows",
+          pytorch.device()));
+    if (is_tried && report.all[*which].device == pytorch.device()) {
       handle_interrupts();
       auto advised = trial::advise(pytorch, recording->trace(), report.all[*which].event,
                                    trial::capacity_at(report.all[*which], pytorch),

@@ -232,7 +232,10 @@ class Replay final : public CommandRun {
       }
     }
     if (!summary) return std::move(summary).error();
-    if (models) summary->model_agreement = recording.agreement(spec);
+    if (models) {
+      summary->model_agreement = recording.agreement(spec);
+      for (auto& note : recording.not_followed()) summary->notes.push_back(std::move(note));
+    }
     for (const auto* path : {&memory_map_, &map_svg_}) {
       if (path->empty() || !words.empty()) continue;
       summary->notes.push_back(

@@ -258,13 +258,18 @@ constexpr Clause kAllocationClauses[] = {
                        event.pointer == streams[i].value) ||
                       event.call == Call::event_synchronize ||
                       event.call == Call::stream_wait_event || event.call == Call::mem_free ||
-                      event.call == Call::runtime_free || event.call == Call::mem_free_async;
+                      event.call == Call::runtime_free || event.call == Call::mem_free_async ||
+                      // Where all is done, there is nothing to wait for.
+                      ((event.call == Call::event_query || event.call == Call::stream_query) &&
+                       event.native == 0 && event.result == 1);
              };
              if (b.watch().total() == 0)
                return b.inconclusive("the driver calls of this manager are not seen here");
-             b.expect(block.address() != address || std::any_of(calls.begin(), calls.end(), waits),
-                      "40 MiB freed on one stream and asked for on another, with no room for both",
-                      "nothing waits for the first", "a wait for it, by stream, event or context");
+             b.expect(
+                 block.address() != address || std::any_of(calls.begin(), calls.end(), waits),
+                 "40 MiB freed on one stream and asked for on another, with no room for both",
+                 "nothing waits for the first",
+                 "a wait for it, by stream, event or context, or a query that says it is done");
            }
          }},
 

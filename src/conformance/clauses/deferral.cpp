@@ -529,6 +529,69 @@ void check_no_sooner(Bench& b, Kind kind) {
   }
 }
 
+// Frees that the manager itself calls deferred.
+
+/// Asks for a free whose work is pending, inside a deferral or before it, lets the work end, and
+/// gives the manager reason to look at what waits.
+void check_told(Bench& b, Kind kind, bool is_inside) {
+  std::atomic<bool> elsewhere{false};
+  const auto stream = b.stream();
+  auto block = kind == Kind::device ? b.try_memalloc(5_MiB, stream) : try_make(b, kind, 300_KiB);
+  if (!block) return;
+  if (block->device().value != 0 && !b.device().memset_d8_async(block->device(), 1, 4_KiB, stream))
+    return;
+  b.watch().during = [&elsewhere, home = std::this_thread::get_id()](const CallEvent&) {
+    if (std::this_thread::get_id() != home) elsewhere = true;
+  };
+  b.observer().forget();
+  auto deferred = is_inside ? std::optional(b.defer()) : std::nullopt;
+  b.watch().forget();
+  const auto freed = block->free(stream);
+  if (!deferred) deferred.emplace(b.defer());
+  const bool is_told = freed && !b.observer().added().empty();
+  const auto made_before = is_inside ? 0 : b.observer().flushes().size();
+  if (!is_inside) b.watch().forget();
+  const bool is_done = b.device().ctx_synchronize().has_value();
+  struct Step {
+    std::string_view words;
+    void (*act)(Bench& bench, StreamHandle stream);
+  };
+  static constexpr Step kSteps[] = {
+      {"memory was asked for",
+       [](Bench& bench, StreamHandle on) {
+         for (int i = 0; i < 2; ++i) {
+           const auto next = bench.try_memalloc(4_KiB, on);
+           const auto info = bench.manager().get_memory_info();
+         }
+       }},
+      {"flush()",
+       [](Bench& bench, StreamHandle) { static_cast<void>(bench.manager().flush().has_value()); }},
+      {"a request for more than there is",
+       [](Bench& bench, StreamHandle on) {
+         const auto info = bench.device().mem_get_info();
+         const auto out = info ? bench.try_memalloc(info->free + 2_MiB, on) : info.error();
+       }},
+  };
+  for (const auto& [words, act] : kSteps) {
+    if (!is_told || !is_done) break;
+    act(b, stream);
+    if (elsewhere) break;  // what another thread makes, it may have begun before
+    const auto events = b.watch().events();
+    const bool frees = std::any_of(events.begin(), events.end(), [](const CallEvent& event) {
+      return event.call == Call::mem_free || event.call == Call::mem_free_async ||
+             event.call == Call::runtime_free || event.call == Call::mem_unmap ||
+             event.call == Call::mem_free_host;
+    });
+    b.expect(b.observer().flushes().size() == made_before || !frees,
+             text::format("{} freed {} a deferral, told by pending_added(); then its work ended, "
+                          "and {} inside",
+                          name(kind), is_inside ? "inside" : "before", words),
+             "flushed() is told inside, and the driver frees memory",
+             "the free waits until the deferral has ended");
+  }
+  b.watch().during = nullptr;
+}
+
 // Many deferred frees.
 
 constexpr std::size_t kFrees = 200;
@@ -664,6 +727,31 @@ constexpr Clause kDeferralClauses[] = {
            b.expect(true, {}, {}, {});
            for (const auto kind : {Kind::managed, Kind::mapped, Kind::pinned})
              check_no_sooner(b, kind);
+         }},
+
+    {.id = "deferral/told",
+     .rule = "A free that the manager itself tells of as waiting is not made inside a deferral, "
+             "also where its work has ended, memory is out or a flush is asked for.",
+     .source = "emm_plugin.h, defer_cleanup and pending_added",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with =
+         "DEV-5 DFR-3 DFR-7 PD-13 PD-18 deferral/flush deferral/lasts deferral/no_sooner",
+     .check =
+         [](Bench& b) {
+           b.untraceable();
+           b.expect(true, {}, {}, {});
+           for (const auto kind : kKinds) {
+             for (const bool is_inside : {true, false}) {
+               if (b.decided()) return;
+               const auto trial = fresh(b);
+               if (!trial) return;
+               trial->untraceable();
+               trial->expect(true, {}, {}, {});
+               check_told(*trial, kind, is_inside);
+               b.take(*trial);
+             }
+           }
          }},
 
     {.id = "deferral/nothing_lost",

@@ -73,25 +73,33 @@ bool has_work(pid_t thread) {
   return state != std::string::npos && state + 2 < line.size() && line[state + 2] == 'R';
 }
 
-/// Does `operation`, and where it is in the driver for the n-th time, counted from 1, ends memory
-/// on another thread, which then flushes where it `flushes`. False where it never is, as far as can
-/// be seen.
-bool free_meanwhile(Bench& b, bool flushes, const std::function<void()>& operation, int n = 1) {
+enum class Where : std::uint8_t { in_driver, in_driver_flushing, at_host };
+
+/// Does `operation`, and where it is in the driver for the n-th time, counted from 1, or tells the
+/// host of frees, ends memory on another thread, which then flushes or asks what it holds. False
+/// where it never is, as far as can be seen.
+bool free_meanwhile(Bench& b, Where where, const std::function<void()>& operation, int n = 1) {
+  const bool flushes = where == Where::in_driver_flushing;
+  auto& hook = where == Where::at_host ? b.observer().during : b.watch().during;
   const auto state = std::make_shared<FreeMeanwhile>();
   state->to_come = n;
   state->block = b.any(64_KiB);
-  b.watch().during = [&b, flushes, state,
-                      home = std::this_thread::get_id()](const CallEvent& event) {
+  hook = [&b, where, flushes, state, home = std::this_thread::get_id()](const CallEvent& event) {
     // A flush may wait for frees that are under way.
     if (flushes && (is_end(event.call) || std::this_thread::get_id() != home)) return;
     std::unique_lock lock(state->mutex);
     if (state->closed || state->started || --state->to_come != 0) return;
     state->started = true;
-    state->call = call_info(event.call).cuda_name;
-    state->other = start_thread([&b, flushes, to = state.get()] {
+    state->call = where == Where::at_host ? "pending_added(), flushed() or free_failed()"
+                                          : call_info(event.call).cuda_name;
+    state->other = start_thread([&b, where, flushes, to = state.get()] {
       to->other_id = gettid();
       to->block.drop();
       const auto flushed = flushes ? b.manager().flush() : Status();
+      if (where == Where::at_host) {
+        static_cast<void>(b.manager().state());
+        const auto info = b.manager().get_memory_info();
+      }
       const std::lock_guard guard(to->mutex);
       to->done = true;
       to->changed.notify_all();
@@ -105,7 +113,7 @@ bool free_meanwhile(Bench& b, bool flushes, const std::function<void()>& operati
     }
   };
   operation();
-  b.watch().during = nullptr;
+  hook = nullptr;
   {
     const std::lock_guard lock(state->mutex);
     state->closed = true;
@@ -115,7 +123,9 @@ bool free_meanwhile(Bench& b, bool flushes, const std::function<void()>& operati
   const std::lock_guard lock(state->mutex);
   b.expect(state->in_time,
            text::format("a free by another thread, while this one is in {}{}", state->call,
-                        n == 1 ? std::string() : text::format(", its driver call {}", n)),
+                        n == 1                    ? std::string()
+                        : where == Where::at_host ? text::format(", call {}", n)
+                                                  : text::format(", its driver call {}", n)),
            "it waits", "it is made");
   return true;
 }
@@ -273,20 +283,58 @@ constexpr Clause kEndingsClauses[] = {
            const auto ask = [&b] {
              if (!b.manager().get_memory_info()) return;
            };
-           bool any = free_meanwhile(b, true, request);
-           any |= free_meanwhile(b, true, request_on_host);
+           bool any = free_meanwhile(b, Where::in_driver_flushing, request);
+           any |= free_meanwhile(b, Where::in_driver_flushing, request_on_host);
            for (const auto& operation : std::initializer_list<std::function<void()>>{
                     request, request_on_host, request_without_memory, end_all_kinds, use_streams,
                     use_streams_without_memory, trim, ask}) {
              constexpr int kMostCalls = 12;
              for (int n = 1; n <= kMostCalls && !b.decided(); ++n) {
-               const bool reached = free_meanwhile(b, false, operation, n);
+               const bool reached = free_meanwhile(b, Where::in_driver, operation, n);
                any |= reached;
                if (!reached) break;
              }
            }
-           any |= free_meanwhile(b, false, [&b] { b.reset(); });
+           any |= free_meanwhile(b, Where::in_driver, [&b] { b.reset(); });
            if (!any) b.inconclusive("the driver calls of this manager are not seen here");
+         }},
+
+    {.id = "errors/callbacks",
+     .rule =
+         "No lock that a slot needs is held while the host is told of frees, since the host may "
+         "call back.",
+     .source = "emm_plugin.h, emm_host_v1",
+     .level = Level::must,
+     .scope = Scope::all,
+     .check =
+         [](Bench& b) {
+           b.untraceable();
+           b.expect(true, {}, {}, {});
+           const auto free_all_kinds = [&b] {
+             {
+               const auto large = b.try_memalloc(b.is_simulated() ? 20_MiB : 512_MiB);
+               const auto managed = b.try_managed(64_KiB);
+               const auto mapped = b.try_hosted(64, {.mapped = true});
+             }
+             if (!b.manager().flush()) return;
+           };
+           const auto defer = [&] {
+             const auto deferred = b.defer();
+             const auto managed = b.try_managed(64_KiB);
+           };
+           const auto fail = [&] {
+             for (const auto call : kDeviceFrees) b.watch().fail(call, {700});
+             b.watch().fail(Call::mem_free_host, {700});
+             free_all_kinds();
+             for (const auto call : kDeviceFrees) b.watch().fail(call, {});
+             b.watch().fail(Call::mem_free_host, {});
+           };
+           for (const auto& operation : std::initializer_list<std::function<void()>>{
+                    free_all_kinds, defer, fail, [&b] { b.reset(); }}) {
+             constexpr int kMostCalls = 4;
+             for (int n = 1; n <= kMostCalls && !b.decided(); ++n)
+               if (!free_meanwhile(b, Where::at_host, operation, n)) break;
+           }
          }},
 
     {.id = "ERR-7",

@@ -285,6 +285,31 @@ void go_at_random(Bench& b, Asking& asking, std::uint64_t steps, std::uint64_t l
   for (auto& one : live) one.end();
 }
 
+/// As many blocks of `size` as fill a slab of several MiB to its end, alive at once.
+void fill_slab(Bench& on, std::uint64_t size) {
+  const auto count = (size >= 4_KiB ? 4_MiB + 512_KiB : 1_MiB + 64_KiB) / size;
+  std::vector<BenchMemory> blocks;
+  while (blocks.size() < count && !on.decided()) {
+    auto block = on.try_memalloc(size);
+    if (!on.gives(block, size)) return;
+    blocks.push_back(*std::move(block));
+  }
+}
+
+/// Takes what is left of a device, block after block, to its last bytes.
+void fill_to_the_end(Bench& b) {
+  b.leave_on_device(4_MiB);
+  std::vector<BenchMemory> blocks;
+  for (const auto size : {1_MiB, 128_KiB, 16_KiB, std::uint64_t{2000}}) {
+    constexpr int kMost = 300;
+    for (int i = 0; i < kMost && !b.decided(); ++i) {
+      auto block = b.try_memalloc(size);
+      if (!b.gives(block, size)) break;
+      blocks.push_back(*std::move(block));
+    }
+  }
+}
+
 constexpr Clause kSizesClauses[] = {
     {.id = "suite/serves",
      .rule = "Memory is out only where neither the device nor idle memory of the manager can serve "
@@ -317,6 +342,15 @@ constexpr Clause kSizesClauses[] = {
                }
              }
            }
+           // Also where work on it has not ended: a request may wait for that.
+           {
+             const auto stream = b.stream();
+             const auto size = b.affordable(60_MiB);
+             auto block = b.try_memalloc(size, stream);
+             if (block && b.device().memset_d8_async(block->device(), 1, size, stream) &&
+                 block->free(stream))
+               b.gives(b.try_memalloc(size, stream), size, stream);
+           }
            // However often memory was out, what was freed serves again.
            const auto fill = [&] {
              std::vector<BenchMemory> blocks;
@@ -337,9 +371,12 @@ constexpr Clause kSizesClauses[] = {
                     text::format("{} are served", second), text::format("{}, as before", first));
            if (b.decided() || !b.is_simulated()) return;
            b.release_ballast();  // others have left
-           const auto large = b.affordable(400_MiB);
-           const auto block = b.try_memalloc(large);
-           b.gives(block, large);
+           {
+             const auto large = b.affordable(400_MiB);
+             const auto block = b.try_memalloc(large);
+             b.gives(block, large);
+           }
+           if (!b.decided()) fill_to_the_end(b);
          }},
 
     {.id = "suite/many",
@@ -352,7 +389,7 @@ constexpr Clause kSizesClauses[] = {
      .check =
          [](Bench& b) {
            on_roomy_device(b, "64GiB", [](Bench& on) {
-             constexpr std::uint64_t kLive = 10'500, kInTurn = 66'000;
+             constexpr std::uint64_t kLive = 10'500, kInTurn = 134'000;
              std::vector<BenchMemory> blocks;
              for (std::uint64_t i = 0; i < kInTurn && !on.decided(); ++i) {
                const auto size = i % 64 == 63 ? 1 + i * 37 % 40'000 : 1 + i % 256;
@@ -425,6 +462,12 @@ constexpr Clause kSizesClauses[] = {
                  leave_holes(on, asking, on.random().between(power, 2 * power));
              }
              if (!on.is_numba()) fill_segments(on, asking);
+           });
+           if (b.decided()) return;
+           on_roomy_device(b, "4GiB", [](Bench& on) {
+             for (std::uint64_t power = 512; power <= 1_MiB; power *= 2)
+               for (std::uint64_t quarter = 4; quarter < 8; ++quarter)
+                 fill_slab(on, power / 4 * quarter);
            });
          }},
 

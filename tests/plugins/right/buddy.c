@@ -14,6 +14,7 @@ struct arena {
 struct own {
   struct arena* arenas;
 };
+#define LATE_FREES_ARE_REFUSED
 #include "base.h"
 
 static unsigned order_of(uint64_t size) {

@@ -14,6 +14,7 @@ struct slab {
 };
 struct own {
   struct slab* slabs;
+  uint64_t large_bytes; /* Of what is not in a slab. */
 };
 #include "base.h"
 
@@ -55,8 +56,14 @@ static emm_status take(emm_manager* self, struct record* record) {
   while (class < kClasses && class_bytes(class) < record->size) ++class;
   record->held = 0;
   if (record->size > 256 * KIB) {
+    const emm_status status =
+        self->driver->mem_alloc(self->driver->user, record->size, &record->address);
+    if (status != EMM_SUCCESS) return status;
     record->held = record->size;
-    return self->driver->mem_alloc(self->driver->user, record->size, &record->address);
+    lock(self);
+    self->own.large_bytes += record->size;
+    unlock(self);
+    return EMM_SUCCESS;
   }
   for (;;) {
     lock(self);
@@ -84,7 +91,13 @@ static emm_status take(emm_manager* self, struct record* record) {
 
 static emm_status give(emm_manager* self, struct record* record, emm_stream stream) {
   (void)stream; /* Whoever takes it waits for all work. */
-  if (record->kind != DEVICE || record->held != 0) return end_at_driver(self, record);
+  if (record->kind != DEVICE) return end_at_driver(self, record);
+  if (record->held != 0) {
+    lock(self);
+    self->own.large_bytes -= record->held;
+    unlock(self);
+    return end_at_driver(self, record);
+  }
   lock(self);
   for (struct slab* slab = self->own.slabs; slab != NULL; slab = slab->next) {
     const uint64_t offset = record->address - slab->address;
@@ -115,5 +128,19 @@ static emm_status make_room(emm_manager* self) {
   }
 }
 
+/* A request of another class needs the device, also where it is smaller. */
+static void state_of_classes(emm_manager* self, emm_state* answer) {
+  state(self, answer);
+  answer->largest_free_bytes = 0;
+  lock(self);
+  answer->reserved_bytes = self->own.large_bytes;
+  for (const struct slab* slab = self->own.slabs; slab != NULL; slab = slab->next) {
+    answer->reserved_bytes += MIB;
+    if (slab->first_free != 0 && class_bytes(slab->class) > answer->largest_free_bytes)
+      answer->largest_free_bytes = class_bytes(slab->class);
+  }
+  unlock(self);
+}
+
 RIGHT_MANAGER("size classes without splitting", RIGHT_HOST_SLOTS,
-              .get_memory_info = get_memory_info, .reset = reset, .state = state)
+              .get_memory_info = get_memory_info, .reset = reset, .state = state_of_classes)

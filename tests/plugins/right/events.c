@@ -8,6 +8,7 @@ struct kept {
 struct own {
   struct kept* classes[64];
 };
+#define ASKS_EVENTS
 #include "base.h"
 
 static unsigned class_of(uint64_t size) {
@@ -26,7 +27,8 @@ static emm_status take(emm_manager* self, struct record* record) {
   unlock(self);
   if (kept == NULL) return driver->mem_alloc(driver->user, record->held, &record->address);
   emm_status status = make_ordered(self);
-  if (status == EMM_SUCCESS && kept->event != 0)
+  const bool is_over = kept->event == 0 || driver->event_query(driver->user, kept->event) == 0;
+  if (status == EMM_SUCCESS && !is_over)
     status = driver->stream_wait_event(driver->user, record->stream, kept->event);
   if (status != EMM_SUCCESS) {
     lock(self);
