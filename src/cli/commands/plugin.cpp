@@ -8,6 +8,7 @@
 #include "cli/command.hpp"
 #include "cli/plugin_templates.hpp"
 #include "format/byte_sink.hpp"
+#include "format/whole_file.hpp"
 
 namespace emm {
 namespace {
@@ -48,7 +49,7 @@ Status make_folder(const std::string& path) {
 }
 
 Status write_file(const std::string& path, std::string_view text) {
-  auto sink = format::ByteSink::open(path);
+  auto sink = format::open_whole(path);
   if (!sink) return std::move(sink).error();
   if (auto written = (*sink)->write(text); !written) return written;
   return (*sink)->close();
