@@ -64,8 +64,9 @@ Code with_capture(Handle stream, Use use) {
 }
 
 void give_back(const Graph& graph) {
-  for (const auto& [at, size] : graph.ranges) {
-    (void)in_context([&](Driver& driver) { return driver.mem_address_free({at}, size); });
+  for (const auto& range : graph.ranges) {
+    (void)in_context(
+        [&](Driver& driver) { return driver.mem_address_free({range.first}, range.second); });
   }
 }
 

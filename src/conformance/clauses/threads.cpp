@@ -238,16 +238,15 @@ void check_ended_threads(Bench& b) {
     int threads;
   };
   // Together they ask for 84 MiB.
-  for (const auto [size, count, threads] :
-       {Round{3_MiB, 1, 28}, Round{128_KiB, 16, 42}, Round{16_KiB, 64, 84}}) {
+  for (const auto& round : {Round{3_MiB, 1, 28}, Round{128_KiB, 16, 42}, Round{16_KiB, 64, 84}}) {
     for (const bool freed_there : {true, false}) {
       std::optional<Error> refused;
       int number = 0;
-      for (; number < threads && !refused && !b.decided(); ++number) {
+      for (; number < round.threads && !refused && !b.decided(); ++number) {
         std::vector<MemoryPointer> blocks;
         const auto ask = [&] {
-          while (blocks.size() < count) {
-            auto block = b.manager().memalloc(size);
+          while (blocks.size() < round.count) {
+            auto block = b.manager().memalloc(round.size);
             if (block) {
               blocks.push_back(*std::move(block));
               continue;
@@ -268,8 +267,8 @@ void check_ended_threads(Bench& b) {
       b.expect(!refused,
                text::format("up to {} blocks of {} KiB {} each of {} threads in turn, which then "
                             "end, with 64 MiB left on the device",
-                            count, size / 1_KiB,
-                            freed_there ? "asked for and freed by" : "freed by", threads),
+                            round.count, round.size / 1_KiB,
+                            freed_there ? "asked for and freed by" : "freed by", round.threads),
                refused ? text::format("the request of thread {}: {}", number, describe(*refused))
                        : std::string(),
                "what an ended thread has freed serves again");
