@@ -318,11 +318,11 @@ Status Trace::judge_next(const Operation& operation, Event& event) {
                                     : std::string(operation.id.text);
   };
   if (names_earlier_memory(event.op) && event.has(event_flag::follows)) {
-    const auto& said = detail(event);
+    const auto& more = detail(event);
     const auto of = event.op == Op::use
-                        ? (said.uses.empty() ? 0 : static_cast<std::uint32_t>(said.uses[0]))
+                        ? (more.uses.empty() ? 0 : static_cast<std::uint32_t>(more.uses[0]))
                         : number;
-    event.context = event.op == Op::open_ipc_handle ? at_least(window.exported, said.handle)
+    event.context = event.op == Op::open_ipc_handle ? at_least(window.exported, more.handle)
                                                     : window.slots[of].context;
     event.flags ^= event_flag::follows;
   }
