@@ -235,6 +235,7 @@ constexpr Clause kEndingsClauses[] = {
      .source = "numba-cuda#317, rmm#2026",
      .level = Level::must,
      .scope = Scope::all,
+     .may_fail_with = "errors/callbacks",
      .check =
          [](Bench& b) {
            b.untraceable();
@@ -306,6 +307,7 @@ constexpr Clause kEndingsClauses[] = {
      .source = "emm_plugin.h, emm_host_v1",
      .level = Level::must,
      .scope = Scope::all,
+     .may_fail_with = "ERR-6",
      .check =
          [](Bench& b) {
            b.untraceable();

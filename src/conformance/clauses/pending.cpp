@@ -339,7 +339,7 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:850; NBEP 7 for subclasses",
      .level = Level::must,
      .scope = Scope::host,
-     .may_fail_with = "PD-18 deferral/lasts deferral/no_sooner",
+     .may_fail_with = "PD-18 deferral/lasts deferral/no_sooner deferral/told",
      .check =
          [](Bench& b) {
            const auto deferred = b.defer();
