@@ -31,7 +31,7 @@ class ModelRecording final : public trace::OperationSink {
   /// `spec` does not give. Says on stderr what could not be read, and that a limit is not known
   /// where the recording has refusals. `spec` itself where the library did not record the trace.
   std::string with_settings(Console& console, const std::string& spec) const;
-  /// What of the trace the manager does not do as the library, a sentence each.
+  /// Says what the manager does not do as the library does on this trace, a sentence each.
   std::vector<std::string> not_followed() const;
   /// How far the model, with the settings of `spec`, agrees with the recording, step by step.
   /// Nothing where the library did not record the trace, or its settings were others.

@@ -387,7 +387,7 @@ Joined join(const History& history, const Calls& calls) {
   };
   for (std::size_t i = 0; i < made.size(); ++i) {
     if (rows_before[i] != kNone) {
-      put_rows(std::min(rows_before[i], bound[i]));
+      put_rows(bound[i]);
     } else if (has_time) {
       while (at < bound[i] && rows[at].time_ns <= made[i].time_ns) put_rows(at + 1);
     }

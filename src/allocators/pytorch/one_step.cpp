@@ -13,7 +13,7 @@ namespace emm::allocators::pytorch {
 namespace {
 
 constexpr std::size_t kMissesShown = 20;
-/// Of a capture that nothing was served in.
+/// The pool of a capture in which no request was served.
 constexpr PoolId kOpenPool{0, ~std::uint64_t{0}};
 
 using Kind = Step::Kind;
@@ -174,7 +174,7 @@ class Walk {
     if (segment.first->is_split()) give_up(step);
     if (!found_.gave_up) heap_.remove_segment(segment.first);
   }
-  /// What of a range is mapped between two addresses no longer is.
+  /// Unmaps the part of a range that lies between two addresses.
   void unmap(const Step& step, const Segment& range, std::uint64_t address, std::uint64_t size) {
     if (lose(range, address, size)) miss(step, "the model holds what was there before");
     for (auto* block = range.first; block != nullptr; block = block->after) {

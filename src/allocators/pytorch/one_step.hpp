@@ -53,7 +53,7 @@ struct OneStep {
   std::set<std::size_t> retried;
   /// The pool of each allocation.
   std::vector<PoolId> pools;
-  /// Of refused requests, by their step, as far as it is not the default pool.
+  /// The pool of each refused request, by its step, where it is not the default pool.
   std::map<std::size_t, PoolId> refused_pools;
   /// The bytes of each allocation's block; 0 where the model has none.
   std::vector<std::uint64_t> blocks;
@@ -66,7 +66,7 @@ struct OneStep {
 };
 
 struct Look {
-  /// Of a request: the operation's index in the trace. Nothing: each request is looked at.
+  /// The index of a request's operation in the trace; where it is empty, each request is looked at.
   std::optional<std::uint64_t> event{};
   /// The heap after what was released for the request of `step`, and before that is served. Pools
   /// that have to be inferred take several rounds: what the last one shows is right.
