@@ -199,8 +199,18 @@ class Files : public testing::Test {
     written_.push_back(path);
     return path;
   }
+  /// Merges into text().
+  Result<ImportCounts> merged(decltype(merge_levels)* how, const std::string& requests,
+                              const std::string& calls) {
+    const auto out = format::ByteSink::to_string(text_);
+    auto counts = how(requests, calls, *make_writer(*out, Form::lines));
+    EXPECT_TRUE(out->close());
+    return counts;
+  }
+  const std::string& text() const { return text_; }
 
  private:
+  std::string text_;
   char folder_[64] = "/tmp/emmctl-merge-XXXXXX";
   std::vector<std::string> written_;
 };
@@ -220,17 +230,13 @@ TEST_F(Files, CallsStandBeneathTheRequestsThatCausedThem) {
 {"op":"free","seq":3,"thread":77,"id":"q1","x-request":2}
 {"op":"end","events":2}
 )");
-  std::string text;
-  const auto out = format::ByteSink::to_string(text);
-  const auto writer = make_writer(*out, Form::lines);
 
-  const auto counts = merge_levels(requests, calls, *writer);
+  const auto counts = merged(merge_levels, requests, calls);
 
   ASSERT_TRUE(counts) << describe(counts.error());
-  ASSERT_TRUE(out->close());
   EXPECT_EQ(counts->rows, 3u);
   EXPECT_EQ(
-      lines_of(text),
+      lines_of(text()),
       (std::vector<std::string>{
           R"({"op":"memalloc","seq":1,"layer":"backing","api":"cuMemAlloc","id":1,"size":2048,"addr":"0x1000","parent":2})",
           R"({"op":"memalloc","seq":2,"id":"q1","size":1000})",
@@ -261,17 +267,13 @@ TEST_F(Files, SegmentsOfPyTorchsHistoryAreTheCallsAtTheirAddresses) {
 {"op":"memalloc","time_ns":12,"layer":"backing","id":"s3","size":4194304,"addr":"0x200000"}
 {"op":"memalloc","time_ns":13,"id":4,"size":4194304,"addr":"0x200000"}
 )");
-  std::string text;
-  const auto out = format::ByteSink::to_string(text);
-  const auto writer = make_writer(*out, Form::lines);
 
-  const auto counts = merge_history(history, calls, *writer);
+  const auto counts = merged(merge_history, history, calls);
 
   ASSERT_TRUE(counts) << describe(counts.error());
-  ASSERT_TRUE(out->close());
   EXPECT_EQ(counts->rows, 5u);
   EXPECT_TRUE(counts->notes.empty());
-  auto lines = lines_of(text);
+  auto lines = lines_of(text());
   for (auto& line : lines) {  // the clock has its own test
     const auto at = line.find("\"time_ns\"");
     if (at != line.npos) line.erase(at, line.find(',', at) + 1 - at);
@@ -301,10 +303,8 @@ TEST_F(Files, AHistoryOfAnotherProcessIsRefused) {
 {"op":"memalloc","layer":"backing","id":"s1","size":2097152,"addr":"0x200000"}
 {"op":"memalloc","id":1,"size":1000,"addr":"0x200000"}
 )");
-  std::string text;
-  const auto out = format::ByteSink::to_string(text);
 
-  const auto counts = merge_history(history, calls, *make_writer(*out, Form::lines));
+  const auto counts = merged(merge_history, history, calls);
 
   ASSERT_FALSE(counts);
   EXPECT_NE(describe(counts.error()).find("none of 1 segments of PyTorch's history"),
