@@ -235,10 +235,7 @@ Status Console::write(const std::string& path, std::string_view text, std::strin
     written(std::fwrite(text.data(), 1, text.size(), stdout) == text.size());
     return {};
   }
-  auto sink = format::open_whole(path, who);
-  if (!sink) return std::move(sink).error();
-  if (auto written = (*sink)->write(text); !written) return written;
-  return (*sink)->close();
+  return format::write_whole(path, text, who);
 }
 
 int Console::width() const noexcept {

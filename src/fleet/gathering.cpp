@@ -89,10 +89,8 @@ Result<std::optional<std::string>> Gathering::leave(const std::string& json,
   if (json.empty()) {
     format::JsonWriter(text).begin_object().member("failure", failure).end_object();
   }
-  auto sink = format::open_whole(path_of(rank_, "json"), "--ranks");
-  if (!sink) return std::move(sink).error();
-  if (auto written = (*sink)->write(text); !written) return written.error();
-  if (auto closed = (*sink)->close(); !closed) return closed.error();
+  if (auto written = format::write_whole(path_of(rank_, "json"), text, "--ranks"); !written)
+    return written.error();
   for (std::uint64_t rank = 0; rank < world_; ++rank) {
     if (!is_there(path_of(rank, "json"))) return std::optional<std::string>();
   }

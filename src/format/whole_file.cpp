@@ -137,4 +137,11 @@ Result<std::unique_ptr<ByteSink>> open_whole(const std::string& path, std::strin
   return std::make_unique<WholeFile>(*std::move(to), std::move(beside), *file, *std::move(output));
 }
 
+Status write_whole(const std::string& path, std::string_view text, std::string_view who) {
+  auto sink = open_whole(path, who);
+  if (!sink) return std::move(sink).error();
+  if (auto written = (*sink)->write(text); !written) return written;
+  return (*sink)->close();
+}
+
 }  // namespace emm::format

@@ -10,4 +10,7 @@ namespace emm::format {
 /// another user or in a folder where nothing may be made is written as open() does.
 Result<std::unique_ptr<ByteSink>> open_whole(const std::string& path, std::string_view who = {});
 
+/// Writes `text` as such a file.
+Status write_whole(const std::string& path, std::string_view text, std::string_view who = {});
+
 }  // namespace emm::format

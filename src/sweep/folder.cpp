@@ -35,10 +35,7 @@ std::string host() {
 }
 
 Status write_whole(const std::string& path, std::string_view text) {
-  auto sink = format::open_whole(path, path);
-  if (!sink) return sink.error();
-  if (auto written = (*sink)->write(text); !written) return written;
-  return (*sink)->close();
+  return format::write_whole(path, text, path);
 }
 
 std::string text_of(const format::JsonValue& of, std::string_view name) {

@@ -7,7 +7,6 @@
 
 #include "cli/command.hpp"
 #include "cli/plugin_templates.hpp"
-#include "format/byte_sink.hpp"
 #include "format/whole_file.hpp"
 
 namespace emm {
@@ -46,13 +45,6 @@ std::string_view text_of(std::string_view file) {
 Status make_folder(const std::string& path) {
   if (mkdir(path.c_str(), 0777) == 0) return {};
   return fail(Errc::usage, "cannot make the folder {}: {}", path, std::strerror(errno));
-}
-
-Status write_file(const std::string& path, std::string_view text) {
-  auto sink = format::open_whole(path);
-  if (!sink) return std::move(sink).error();
-  if (auto written = (*sink)->write(text); !written) return written;
-  return (*sink)->close();
 }
 
 class Plugin final : public CommandRun {
@@ -96,7 +88,7 @@ class Plugin final : public CommandRun {
       }
       replace_name(text);
       const auto path = name_ + "/" + file.to;
-      if (auto written = write_file(path, text); !written) return written.error();
+      if (auto written = format::write_whole(path, text); !written) return written.error();
       said += path + "\n";
     }
     console.result(said);
