@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <memory>
 
+#include "driver/decorate/forwarding_driver.hpp"
 #include "driver/device_entry.hpp"
 #include "emm/memory_manager.hpp"
 #include "plugin/child.hpp"
@@ -51,25 +53,42 @@ class Counted final : public CallHook {
   std::atomic<std::uint64_t> calls{0};
 };
 
-/// Why a library that does not say that it calls CUDA itself cannot be judged; empty: it can.
+/// Asks a manager for memory of each kind, once, and ends it.
+void ask_of_each_kind(MemoryManager& manager) {
+  constexpr std::size_t kPage = 4096;
+  const auto region = std::make_unique<std::byte[]>(2 * kPage);
+  const auto begin = (reinterpret_cast<std::uintptr_t>(region.get()) + kPage - 1) / kPage * kPage;
+  const auto device = manager.memalloc(kPage);
+  const auto managed = manager.memallocmanaged(kPage, AttachFlags::global);
+  const auto mapped = manager.memhostalloc(kPage, {.mapped = true});
+  const auto pinned = manager.mempin({reinterpret_cast<std::byte*>(begin), kPage}, {}, {});
+  const auto info = manager.get_memory_info();
+}
+
+/// Why a library that does not say that it calls CUDA itself cannot be judged; empty: it can. It
+/// calls CUDA where calls reach the stand-in, or where it knows CUDA by name and makes no call
+/// through its table: then it finds another libcuda, or none.
 std::string why_undeclared(const Ready& ready) {
   if (!ready.standins) return {};
   const auto platform = open_platform(ready.subject.device, {});
   if (!platform) return {};
-  auto device = (*platform)->open(0);
-  if (!device) return {};
+  auto opened = (*platform)->open(0);
+  if (!opened) return {};
+  Counted by_table;
+  auto device = hooked(*std::move(opened), by_table);
   Counted counted;
   ready.standins->tap(&counted);
   {
-    auto manager = ready.subject.factory.make({.driver = device->driver.get(),
-                                               .runtime = device->runtime.get(),
+    auto manager = ready.subject.factory.make({.driver = device.driver.get(),
+                                               .runtime = device.runtime.get(),
                                                .clock = &(*platform)->clock()});
-    if (manager && (*manager)->initialize()) {
-      const auto memory = (*manager)->memalloc(4096);
-    }
+    if (manager && (*manager)->initialize()) ask_of_each_kind(**manager);
   }
   ready.standins->tap(nullptr);
-  if (counted.calls + ready.standins->strays() + ready.standins->asked_for_tables() == 0) return {};
+  const auto own_calls =
+      counted.calls + ready.standins->strays() + ready.standins->asked_for_tables();
+  if (own_calls == 0 && (by_table.calls != 0 || !plugin::names_cuda(ready.subject.factory.name)))
+    return {};
   return "it calls CUDA itself and does not say so: set EMM_PLUGIN_CALLS_CUDA in the flags of its "
          "table, or make the calls through emm_create_v1.driver";
 }
