@@ -32,6 +32,7 @@ Status make_ready(const ManagerChoice& manager, const Subject& given, Ready& rea
   const auto name = factory->name;
   ready.subject.factory = *std::move(factory);
   ready.subject.with_options = manager.with_options();
+  if (given.foreign) ready.subject.has_trim = plugin::has_trim(name);
   if (!simulated || !ready.standins || !ready.subject.foreign || !plugin::calls_cuda(name))
     return {};
   const auto device = given.device == "sim"

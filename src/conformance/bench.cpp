@@ -65,6 +65,7 @@ void RecordingObserver::free_failed(const Error&) noexcept {
   during({});
   const std::lock_guard lock(mutex_);
   ++failures_;
+  is_told_elsewhere_ |= std::this_thread::get_id() != home_;
 }
 void RecordingObserver::call_failed(const Error& error) noexcept {
   const std::lock_guard lock(mutex_);
@@ -86,6 +87,10 @@ std::vector<std::pair<Call, std::optional<std::uint64_t>>> RecordingObserver::ad
 std::vector<RecordingObserver::Flush> RecordingObserver::flushes() const {
   const std::lock_guard lock(mutex_);
   return flushes_;
+}
+bool RecordingObserver::is_told_elsewhere() const {
+  const std::lock_guard lock(mutex_);
+  return is_told_elsewhere_;
 }
 std::size_t RecordingObserver::failures() const {
   const std::lock_guard lock(mutex_);

@@ -37,6 +37,8 @@ class RecordingObserver final : public ManagerObserver {
   std::vector<std::pair<Call, std::optional<std::uint64_t>>> added() const;
   std::vector<Flush> flushes() const;
   std::size_t failures() const;
+  /// Whether a free that failed was told on another thread than made this.
+  bool is_told_elsewhere() const;
   /// Forgets what was queued and flushed.
   void forget();
   /// What a call that has no answer did wrongly, the first time; empty where none did.
@@ -49,6 +51,8 @@ class RecordingObserver final : public ManagerObserver {
   std::vector<std::pair<Call, std::optional<std::uint64_t>>> added_;
   std::vector<Flush> flushes_;
   std::size_t failures_ = 0;
+  bool is_told_elsewhere_ = false;
+  const std::thread::id home_ = std::this_thread::get_id();
   std::string misbehaviour_;
 };
 

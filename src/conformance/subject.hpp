@@ -35,6 +35,8 @@ struct Subject {
   Profile profile = Profile::standard;
   bool foreign = false;  ///< A manager of a shared object, behind emm_plugin.h.
   bool is_pair = false;  ///< Two functions of a library (torch:, cupy:), which answer no codes.
+  /// A shared object without this slot keeps no idle memory, or does not let go of it when told.
+  bool has_trim = true;
   std::string device = "sim";  ///< As `--device` takes it.
   std::uint64_t seed = 0;      ///< Of everything random.
   /// The device is a simulated one behind the stand-in for libcuda.so.1, which tells of the

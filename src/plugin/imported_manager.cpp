@@ -96,6 +96,12 @@ bool calls_cuda(std::string_view spec) {
   return plugin && (plugin->table.flags & EMM_PLUGIN_CALLS_CUDA) != 0;
 }
 
+bool has_trim(std::string_view spec) {
+  std::string options;
+  const auto plugin = load(spec, options);
+  return plugin && plugin->table.trim != nullptr;
+}
+
 bool names_cuda(std::string_view spec) {
   std::string options;
   const auto plugin = load(spec, options);

@@ -134,6 +134,22 @@ const Mutant kDeferralMutants[] = {
        };
        m.on_flush = [&m] { return deferring > 0 ? Status() : m.up->flush(); };
      }},
+    {"deferral/apart", "ends its deferral where another manager is reset", "default",
+     [](W m) {
+       static std::atomic<int> resets{0};
+       auto guards = count_guards(m);
+       auto seen = std::make_shared<std::atomic<int>>(resets.load());
+       m.on_reset = [&m, seen] {
+         *seen = ++resets;
+         m.up->reset();
+       };
+       m.on_flush = [&m, guards, seen] {
+         const std::lock_guard lock(guards->mutex);
+         const auto now = resets.load();
+         if (seen->exchange(now) != now) guards->real.end();
+         return m.up->flush();
+       };
+     }},
     {"deferral/threads", "defers the frees of the thread that began the deferral", "cudart",
      [](W m) { defer(m, Wrong::of_its_thread); }},
     {"deferral/reset", "ends the deferral with a reset", "cudart",

@@ -89,6 +89,12 @@ const Mutant kFlagsMutants[] = {
          if (range.size > 4_KiB) range.size &= ~(4_KiB - 1);
        });
      }},
+    {"flags/region", "cuts regions of more than 64 KiB to whole pages", "pool",
+     [](W m) {
+       change_registration(m, [](HostRange& range, HostRegisterFlags&) {
+         if (range.size > 64_KiB) range.size &= ~(4_KiB - 1);
+       });
+     }},
     {"flags/region", "registers a byte more where the size is odd", "pool",
      [](W m) {
        change_registration(

@@ -1035,6 +1035,19 @@ const Mutant kMutants[] = {
          return state;
        };
      }},
+    {"accounts/reserved", "adds to its largest free block what streams work on", "pool",
+     [](W m) {
+       auto freed = std::make_shared<std::atomic<std::uint64_t>>(0);
+       shell_memalloc(m, [freed](Shell& shell, StreamHandle stream) {
+         if (stream.value != 0) *freed += shell.size;
+         shell.end(stream);
+       });
+       m.on_state = [&m, freed] {
+         auto state = m.up->state();
+         if (state.largest_free_bytes) *state.largest_free_bytes += *freed;
+         return state;
+       };
+     }},
     {"accounts/reset_gives_back", "keeps large blocks through a reset", "default",
      [](W m) {
        auto life = std::make_shared<Epoch>();
@@ -1097,6 +1110,20 @@ const Mutant kMutants[] = {
      [](W m) {
        clear_newest_at_end(m, [](std::uint64_t, std::uint64_t ends) { return ends % 1009 == 0; });
      }},
+    {"suite/serves", "keeps the pinned blocks that end where the driver has no more", "default",
+     [](W m) {
+       struct Idle {
+         std::mutex mutex;
+         std::vector<Lifetime> blocks;
+       };
+       auto idle = std::make_shared<Idle>();
+       m.memory = idle;
+       shell_hosted(m, false, [all = idle.get()](Shell& shell, StreamHandle) {
+         const std::lock_guard lock(all->mutex);
+         all->blocks.push_back(std::move(shell.up));
+       });
+       m.on_ending = [all = idle.get()] { all->blocks.clear(); };
+     }},
     {"suite/beyond_4GiB", "clears the newest block for one of more than 8 GiB", "default",
      [](W m) {
        auto newest = remembers<DevicePtr>();
@@ -1105,6 +1132,12 @@ const Mutant kMutants[] = {
          auto memory = m.up->memalloc(size, stream);
          if (memory) *newest = memory->device_pointer();
          return memory;
+       };
+     }},
+    {"suite/beyond_4GiB", "takes sizes of page-locked memory for numbers of 32 bits", "default",
+     [](W m) {
+       m.driver->on_mem_host_alloc = [&m](auto size, auto flags) {
+         return m.driver->to.mem_host_alloc(static_cast<std::uint32_t>(size), flags);
        };
      }},
     {"suite/size_zero", "clears the newest block for a request for 0 bytes", "cudart",
@@ -1135,6 +1168,26 @@ const Mutant kMutants[] = {
        };
      }},
     {"errors/options", "takes any option", "default", [](W) {}},
+    {"errors/frees_told", "tells twice of each free that failed", "default",
+     [](W m) {
+       struct Insistent final : ManagerObserver {
+         ManagerObserver* to = nullptr;
+         void pending_added(Call dtor, std::optional<std::uint64_t> size) noexcept override {
+           to->pending_added(dtor, size);
+         }
+         void flushed(std::size_t count, std::uint64_t bytes) noexcept override {
+           to->flushed(count, bytes);
+         }
+         void free_failed(const Error& error) noexcept override {
+           to->free_failed(error);
+           to->free_failed(error);
+         }
+       };
+       auto insistent = std::make_shared<Insistent>();
+       insistent->to = std::exchange(m.context.observer, insistent.get());
+       m.memory = insistent;
+       m.up = *find_manager("default")->make(m.context);
+     }},
     {"errors/frees_told", "takes no notice of regions that cannot be unpinned", "pool",
      [](W m) {
        m.driver->on_mem_host_unregister = [&m](auto pointer) {
@@ -1170,6 +1223,27 @@ const Mutant kMutants[] = {
          return done ? done : Status(Error{.code = Errc::driver_error, .native = 999});
        };
      }},
+    {"accounts/pending", "counts the pending frees of every manager", "default",
+     [](W m) {
+       static std::mutex mutex;
+       static std::set<WrongManager*> all;
+       if (!m.driver) return;
+       {
+         const std::lock_guard lock(mutex);
+         all.insert(&m);
+       }
+       m.on_state = [&m] {
+         auto state = m.up->state();
+         const std::lock_guard lock(mutex);
+         for (auto* other : all)
+           if (other != &m) *state.pending_count += *other->up->state().pending_count;
+         return state;
+       };
+       m.on_ending = [&m] {
+         const std::lock_guard lock(mutex);
+         all.erase(&m);
+       };
+     }},
     {"accounts/pending", "counts the bytes that are pending in KiB", "default",
      [](W m) {
        m.on_state = [&m] {
@@ -1178,6 +1252,8 @@ const Mutant kMutants[] = {
          return state;
        };
      }},
+    {"accounts/trim", "gives nothing back where it is told to trim", "pool",
+     [](W m) { m.on_trim = [](auto) { return Status(); }; }},
     {"accounts/trim", "keeps 20 MiB more than it is told", "pool",
      [](W m) { m.on_trim = [&m](auto keep) { return m.up->trim(keep + 20_MiB); }; }},
     {"accounts/host_heap", "remembers each size that it was ever asked for", "cudart",

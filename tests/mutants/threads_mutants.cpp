@@ -143,6 +143,21 @@ const Mutant kThreadsMutants[] = {
          std::erase(all, &m);
        };
      }},
+    {"threads/managers_apart", "abandons page-locked memory where another manager was reset",
+     "cudart",
+     [](W m) {
+       static std::atomic<int> resets{0};
+       auto own = std::make_shared<std::atomic<int>>(0);
+       if (!m.driver) return;
+       m.on_reset = [&m, own] {
+         ++resets;
+         ++*own;
+         m.up->reset();
+       };
+       m.on_ending = [&m, own, before = resets.load()] {
+         if (resets - before != *own) m.driver->on_mem_free_host = [](auto) { return Status(); };
+       };
+     }},
     {"threads/default_streams", "takes the per-thread default stream for the default stream",
      "pool",
      [](W m) {

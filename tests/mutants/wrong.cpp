@@ -25,6 +25,7 @@ struct Kept {
   Epoch::Mark mark;  ///< Not current: a reset or the manager's end was before, and nothing ends it.
   bool is_ending = false;
   bool has_ended = false;
+  int sweeps = 0;  ///< That found it over. Another thread may be about to end it until then.
 };
 
 /// The shells of all managers. A pointer may end after its manager, and an end may leave the memory
@@ -35,9 +36,10 @@ class Shells {
     constexpr std::size_t kSweep = 64;
     const std::lock_guard lock(mutex_);
     if (++added_ % kSweep == 0) {
-      all_.remove_if([](const Kept& kept) {
+      constexpr int kSweeps = 4;
+      all_.remove_if([](Kept& kept) {
         const bool is_over = kept.has_ended || !kept.mark.current();
-        return is_over && !kept.is_ending && !kept.shell.up.alive();
+        return is_over && !kept.is_ending && !kept.shell.up.alive() && ++kept.sweeps > kSweeps;
       });
     }
     return &all_.emplace_back(Kept{std::move(shell), mark});

@@ -12,6 +12,7 @@ struct emm_manager {
     uint64_t size = 0;
   };
   const emm_driver_v1* driver = nullptr;
+  const emm_host_v1* host = nullptr;
   std::mutex mutex;  // Never held while the driver is called, so that other threads can go on.
   std::unordered_map<emm_token, Block> alive;
   std::multimap<uint64_t, emm_device_ptr> idle;  // By size: what nobody uses.
@@ -57,7 +58,11 @@ struct emm_manager {
     std::unique_lock lock(mutex);
     const auto blocks = std::exchange(idle, {});
     lock.unlock();
-    for (const auto& [size, pointer] : blocks) driver->mem_free(driver->user, pointer);
+    for (const auto& [size, pointer] : blocks) {
+      const emm_status status = driver->mem_free(driver->user, pointer);
+      if (status != EMM_SUCCESS && host != nullptr && host->free_failed != nullptr)
+        host->free_failed(host->user, status, nullptr);  // Nobody waits for an answer.
+    }
   }
 };
 
@@ -67,7 +72,9 @@ static constexpr emm_plugin_table_v1 kTable{
     .name = "NAME",
     .create = [](const emm_create_v1* create, emm_manager** self) -> emm_status {
       if (*create->options != '\0') return EMM_INVALID_VALUE;  // there are none
-      (*self = new emm_manager)->driver = create->driver;
+      *self = new emm_manager;
+      (*self)->driver = create->driver;
+      (*self)->host = create->host;
       return EMM_SUCCESS;
     },
     .destroy = [](emm_manager* self) { self->release_idle(), delete self; },

@@ -224,6 +224,23 @@ void judge_many_pending(Bench& b) {
            text::format("{} or more, by what pending_added() and flushed() told", waiting));
 }
 
+/// Frees of another manager of the same library are that one's.
+void judge_pending_of_others(Bench& b) {
+  const auto other = Bench::create(b.subject(), b.clause());
+  if (!other) return b.inconclusive(describe(other.error()));
+  (*other)->manager();
+  b.expect_ok("flush()", b.manager().flush());
+  const auto before = b.manager().state().pending_count;
+  {
+    const auto deferred = (*other)->manager().defer_cleanup();
+    for (const auto& kind : kPendingKinds)
+      if (const auto block = kind.make(**other, kind.size)) continue;
+    if (const auto after = b.manager().state().pending_count; before && after)
+      b.expect_equal("pending_count, after frees inside a deferral of another manager", *after,
+                     *before);
+  }
+}
+
 /// A flush makes every free that waits, also where its work has not ended.
 void judge_flush_of_pending_work(Bench& b) {
   b.expect_ok("flush()", b.manager().flush());
@@ -410,6 +427,45 @@ void check_heap(Bench& b) {
   }
 }
 
+/// A block whose work has not ended, freed. Its bytes serve at once, to its own stream or to any,
+/// or they are not in the largest request that needs nothing from the device.
+void judge_largest_while_work_is_pending(Bench& b) {
+  constexpr std::int32_t kNotReady = 600;
+  constexpr auto kSize = 24_MiB;
+  std::uint64_t largest = 0;
+  for (const bool is_exact : {true, false}) {
+    for (const bool on_own_stream : {true, false}) {
+      auto fresh = Bench::create(b.subject(), b.clause());
+      if (!fresh) return b.inconclusive(describe(fresh.error()));
+      auto& on = **fresh;
+      on.untraceable();
+      const auto stream = on.stream();
+      auto block = on.try_memalloc(kSize, stream);
+      const auto before = on.manager().state().largest_free_bytes;
+      if (!block || !before || !on.device().memset_d8_async(block->device(), 1, kSize, stream))
+        return;
+      for (const auto call : {Call::event_query, Call::stream_query})
+        on.watch().fail_always(call, kNotReady);
+      if (!block->free(stream)) return;
+      largest = on.manager().state().largest_free_bytes.value_or(0);
+      if (largest <= *before) return;
+      on.watch().forget();
+      const auto next = on.try_memalloc(is_exact ? largest : largest - largest / 4,
+                                        on_own_stream ? stream : StreamHandle{});
+      if (next &&
+          on.count(Call::mem_alloc) + on.count(Call::mem_create) + on.count(Call::runtime_malloc) ==
+              0)
+        return;
+    }
+  }
+  b.expect(false,
+           text::format("{} bytes freed on a stream that works on them; largest_free_bytes is {}, "
+                        "and as much is asked for",
+                        kSize, largest),
+           "the device is asked for memory, whatever the stream of the request",
+           "memory that the manager has, on the stream of the free at least");
+}
+
 constexpr Clause kAccountsClauses[] = {
     {.id = "accounts/balance",
      .rule = "After every operation, and the manager's end, all that came from the device is back, "
@@ -536,6 +592,7 @@ constexpr Clause kAccountsClauses[] = {
            }
            taken.clear();
            b.expect_ok("flush()", b.manager().flush());
+           if (b.watch().total() != 0) judge_largest_while_work_is_pending(b);
            for (const auto size : {64_KiB, 1_MiB, 3_MiB}) {
              if (!b.manager().state().largest_free_bytes || b.watch().total() == 0) break;
              b.memalloc(size).drop();
@@ -589,6 +646,7 @@ constexpr Clause kAccountsClauses[] = {
            judge_told(b);
            if (!b.decided()) judge_many_pending(b);
            if (!b.decided()) judge_flush_of_pending_work(b);
+           if (!b.decided()) judge_pending_of_others(b);
            if (b.is_numba()) return;
            for (const auto& kind : kPendingKinds)
              if (const auto block = kind.make(b, kind.size)) continue;
@@ -633,8 +691,20 @@ constexpr Clause kAccountsClauses[] = {
            const auto first = b.manager().trim(0);
            if (!first && first.error().code == Errc::not_supported)
              return b.not_applicable(describe(first.error()));
-           if (!reserving_is_seen(b) || b.held() == idle)
+           if (!reserving_is_seen(b))
+             return b.not_applicable("what this manager holds is not seen");
+           // The models of libraries that keep all that they ever held release nothing.
+           if (b.held() == idle && (!b.subject().has_trim || b.refuses_early()))
              return b.not_applicable("this manager gives nothing back where it is told to trim");
+           if (b.held() == idle) {
+             // What a block that is alive is cut from cannot be given back.
+             kept.drop();
+             b.expect_ok("flush()", b.manager().flush());
+             b.expect_ok("trim(0)", b.manager().trim(0));
+             b.expect(b.held() == 0, "trim(0), with nothing alive",
+                      text::format("{} bytes of the device are held", b.held()), "0");
+             return;
+           }
            for (const auto keep : {40 * unit, 12 * unit, 5 * unit, std::uint64_t{0}}) {
              leave_idle();
              const auto done = text::format("trim({})", keep);

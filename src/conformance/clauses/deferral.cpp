@@ -48,6 +48,14 @@ CallLedger::Kind ledger_kind(Kind kind) {
                                  : CallLedger::Kind::host;
 }
 
+/// What a manager does with frees of one kind inside one deferral, as it was observed.
+struct Observed {
+  bool defers = false;
+  bool holds_through_flush = true;
+  std::chrono::milliseconds patience{};
+  std::uint64_t host_size = 4_KiB;  ///< Of blocks of other kinds than device memory.
+};
+
 /// One block that is freed, and whether that free has been made since. Of device memory it is the
 /// largest block that the manager serves, so that the next of its size is served only once the free
 /// is made. Of other kinds the driver's allocation must have ended, or the address be handed out
@@ -71,6 +79,9 @@ class FreedBlock {
     address_ = block_.address();
     thing_ = b_.watch().ledger().find(ledger_kind(kind), address_);
   }
+
+  FreedBlock(Bench& bench, Kind kind, const Observed& observed)
+      : FreedBlock(bench, kind, observed.patience, observed.host_size) {}
 
   bool is_made() const { return size_ != 0; }
   void drop() { block_.drop(); }
@@ -119,13 +130,6 @@ class FreedBlock {
   std::string how_;
 };
 
-/// What a manager does with frees of one kind inside one deferral, as it was observed.
-struct Observed {
-  bool defers = false;
-  bool holds_through_flush = true;
-  std::chrono::milliseconds patience{};
-};
-
 std::unique_ptr<Bench> fresh(Bench& b) {
   auto made = Bench::create(b.subject(), "deferral");
   if (!made) {
@@ -159,12 +163,12 @@ bool holds_all(Bench& b, Kind kind, std::size_t count, std::size_t& first_back,
   return true;
 }
 
-Observed observe(Bench& b, Kind kind) {
+Observed observe(Bench& b, Kind kind, std::uint64_t host_size) {
   using std::chrono::milliseconds;
   // Device memory is watched by what there is room for, of which a limit of its own says too
   // little.
   if (kind == Kind::device && b.capacity().limit) return {};
-  Observed seen;
+  Observed seen{.host_size = host_size};
   bool eager = false;
   bool by_flush = false;
   bool counts_pending = false;
@@ -175,7 +179,7 @@ Observed observe(Bench& b, Kind kind) {
     outside->watch().during = [&elsewhere, home = std::this_thread::get_id()](const CallEvent&) {
       if (std::this_thread::get_id() != home) elsewhere = true;
     };
-    FreedBlock block(*outside, kind, milliseconds(kind == Kind::device ? 0 : 2));
+    FreedBlock block(*outside, kind, milliseconds(kind == Kind::device ? 0 : 2), host_size);
     if (!block.is_made()) return {};
     block.drop();
     eager = block.is_back();
@@ -192,7 +196,7 @@ Observed observe(Bench& b, Kind kind) {
     const auto inside = fresh(b);
     if (!inside) return {};
     const auto deferred = inside->manager().defer_cleanup();
-    FreedBlock block(*inside, kind, seen.patience);
+    FreedBlock block(*inside, kind, seen);
     if (!block.is_made()) return {};
     block.drop();
     if (block.is_back()) return {};
@@ -208,12 +212,18 @@ Observed observe(Bench& b, Kind kind) {
   constexpr std::size_t kMost = 40;
   std::size_t limit = 0;
   const auto outside = fresh(b);
-  if (!outside || holds_all(*outside, kind, kMost, limit)) return seen;
+  if (!outside || holds_all(*outside, kind, kMost, limit, host_size)) return seen;
   const auto inside = fresh(b);
   if (!inside) return seen;
   auto deferred = inside->defer();
-  seen.defers = holds_all(*inside, kind, limit + 8, limit);
+  seen.defers = holds_all(*inside, kind, limit + 8, limit, host_size);
   return seen;
+}
+
+/// What is small may be kept for later, and what is large deferred.
+Observed observe(Bench& b, Kind kind) {
+  auto seen = observe(b, kind, 4_KiB);
+  return seen.defers || kind == Kind::device ? seen : observe(b, kind, 2_MiB + 512);
 }
 
 /// Runs `check(trial, kind, observed)` on a bench of its own for each kind of memory whose frees
@@ -263,13 +273,16 @@ void check_nesting(Bench& b, Kind kind, const Observed& observed) {
   for (const bool oldest_first : {false, true}) {
     std::vector<Deferral> deferrals;
     for (int i = 0; i < 6; ++i) deferrals.push_back(b.defer());
-    FreedBlock block(b, kind, observed.patience);
+    FreedBlock block(b, kind, observed);
     if (!block.is_made()) return;
     const auto when = text::format("inside six deferrals, of which the {} has not ended",
                                    oldest_first ? "youngest" : "oldest");
     const auto end = [&](std::size_t i) { deferrals[oldest_first ? 5 - i : i].end(); };
     end(5);
     end(4);
+    for (int i = 0; i < 6 && kind != Kind::device; ++i) {
+      if (const auto also = try_make(b, kind, observed.host_size)) continue;  // waits with it
+    }
     block.drop();
     for (std::size_t i = 3; i > 0; --i) end(i);
     expect_held(b, block, kind, observed, when);
@@ -285,7 +298,7 @@ void check_deep_nesting(Bench& b, Kind kind, const Observed& observed) {
   static constexpr std::size_t kDepth = 300;
   std::vector<Deferral> deferrals;
   while (deferrals.size() < kDepth) deferrals.push_back(b.defer());
-  FreedBlock block(b, kind, observed.patience);
+  FreedBlock block(b, kind, observed);
   if (!block.is_made()) return;
   block.drop();
   const auto when = [](std::size_t left) {
@@ -302,13 +315,49 @@ void check_deep_nesting(Bench& b, Kind kind, const Observed& observed) {
 
 // Deferrals of another manager of the same library.
 
+/// What another manager does ends no deferral of this one, makes nothing of what it holds back, and
+/// loses none of it.
+void check_apart_acts(Bench& b, Bench& other, Kind kind, const Observed& observed) {
+  struct Act {
+    std::string_view words;
+    void (*act)(Bench& other);
+  };
+  static constexpr Act kActs[] = {
+      {"another manager's initialize()",
+       [](Bench& o) { static_cast<void>(o.manager().initialize().has_value()); }},
+      {"another manager's flush()",
+       [](Bench& o) { static_cast<void>(o.manager().flush().has_value()); }},
+      {"another manager's trim(0)",
+       [](Bench& o) { static_cast<void>(o.manager().trim(0).has_value()); }},
+      {"another manager's reset()", [](Bench& o) { o.reset(); }},
+      {"another manager's end", [](Bench& o) { o.end_manager(); }},
+  };
+  auto others = std::optional(other.manager().defer_cleanup());
+  for (const auto& [words, act] : kActs) {
+    if (!others) others.emplace(other.manager().defer_cleanup());
+    auto deferred = b.defer();
+    FreedBlock block(b, kind, observed);
+    if (!block.is_made()) return;
+    block.drop();
+    others.reset();
+    act(other);
+    const auto when = text::format(
+        "inside a deferral, then the end of another manager's, which began before, and {}", words);
+    expect_held(b, block, kind, observed, when);
+    if (b.decided()) return;
+    deferred.end();
+    expect_back(b, block, kind, when);
+    if (b.decided()) return;
+  }
+}
+
 void check_apart(Bench& b, Kind kind, const Observed& observed) {
   const auto other = fresh(b);
   if (!other) return;
   other->manager();
   {
     const auto deferred = other->manager().defer_cleanup();
-    FreedBlock block(b, kind, observed.patience);
+    FreedBlock block(b, kind, observed);
     if (!block.is_made()) return;
     block.drop();
     b.expect_ok("flush()", b.manager().flush());
@@ -318,13 +367,15 @@ void check_apart(Bench& b, Kind kind, const Observed& observed) {
   }
   if (b.decided()) return;
   auto deferred = b.defer();
-  FreedBlock block(b, kind, observed.patience);
+  FreedBlock block(b, kind, observed);
   if (!block.is_made()) return;
   block.drop();
   { const auto others = other->manager().defer_cleanup(); }
   expect_held(b, block, kind, observed,
               "inside a deferral, while one of another manager began and ended");
   deferred.end();
+  if (!b.manager().flush()) return;
+  check_apart_acts(b, *other, kind, observed);
 }
 
 // A deferral that begins, sees a free and ends on three threads.
@@ -335,7 +386,7 @@ void check_threads(Bench& b, Kind kind, const Observed& observed) {
     std::optional<Deferral> deferred;
     const auto begin = [&] { deferred.emplace(b.defer()); };
     begun_here ? begin() : on_another(begin);
-    FreedBlock block(b, kind, observed.patience);
+    FreedBlock block(b, kind, observed);
     if (!block.is_made()) return;
     const auto drop = [&] { block.drop(); };
     begun_here ? on_another(drop) : drop();
@@ -355,7 +406,7 @@ void check_many_threads(Bench& b, Kind kind, const Observed& observed) {
   using std::chrono::steady_clock;
   const auto until = steady_clock::now() + std::chrono::milliseconds(8);
   auto lasting = b.defer();
-  FreedBlock block(b, kind, observed.patience);
+  FreedBlock block(b, kind, observed);
   if (!block.is_made()) return;
   block.drop();
   for (int i = 0; i < 4; ++i) {
@@ -383,7 +434,7 @@ void check_many_threads(Bench& b, Kind kind, const Observed& observed) {
 void check_reset(Bench& b, Kind kind, const Observed& observed) {
   auto deferred = b.defer();
   if (kind != Kind::device) {
-    FreedBlock pending(b, kind, observed.patience);
+    FreedBlock pending(b, kind, observed);
     if (!pending.is_made()) return;
     pending.drop();
     b.reset();
@@ -394,7 +445,7 @@ void check_reset(Bench& b, Kind kind, const Observed& observed) {
     const auto ended = try_make(b, kind, 4_KiB);
     b.reset();
   }
-  FreedBlock block(b, kind, observed.patience);
+  FreedBlock block(b, kind, observed);
   if (!block.is_made()) return;
   block.drop();
   expect_held(b, block, kind, observed, "inside a deferral, after a reset there");
@@ -412,7 +463,7 @@ void check_flush(Bench& b, Kind kind, const Observed& observed) {
   };
   auto deferred = b.defer();
   b.expect_ok("flush() inside a deferral", b.manager().flush());
-  FreedBlock block(b, kind, observed.patience);
+  FreedBlock block(b, kind, observed);
   if (!block.is_made()) return;
   block.drop();
   expect_waits(block, "inside a deferral, after a flush() there");
@@ -477,6 +528,7 @@ constexpr Disturbance kDisturbances[] = {
 void check_lasting(Bench& b, Kind kind, const Observed& observed) {
   if (kind == Kind::device) return;  // its largest block leaves no room for the rest
   for (const auto size : {std::uint64_t{64}, std::uint64_t{2000}, 64_KiB, 1_MiB + 1}) {
+    if (observed.host_size != 4_KiB) break;  // what is small does not wait
     auto deferred = b.defer();
     FreedBlock block(b, kind, observed.patience, size);
     if (!block.is_made()) return;
@@ -489,8 +541,8 @@ void check_lasting(Bench& b, Kind kind, const Observed& observed) {
   }
   for (const auto& [words, act] : kDisturbances) {
     auto deferred = b.defer();
-    FreedBlock before(b, kind, observed.patience);
-    FreedBlock after(b, kind, observed.patience);
+    FreedBlock before(b, kind, observed);
+    FreedBlock after(b, kind, observed);
     if (!before.is_made() || !after.is_made()) return;
     before.drop();
     act(b);

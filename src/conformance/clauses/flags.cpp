@@ -180,13 +180,15 @@ void expect_registered(Bench& b, HostRange range, std::string_view done) {
 }
 
 void check_regions(Bench& b, bool refuses) {
-  const auto page = b.buffer(16 * 4096);
+  const auto page = b.buffer(1_MiB + 64_KiB);
   const auto part = [&](std::uint64_t from, std::uint64_t size) {
     return HostRange{.pointer = page.pointer + from, .size = size};
   };
-  const std::array regions{
-      part(0, 4096), part(0, 16 * 4096), part(0, 1),          part(1, 4095),    part(4095, 2),
-      part(17, 100), part(4096, 64),     part(100, 3 * 4096), part(4097, 8191), part(8192, 4097)};
+  const std::array regions{part(0, 4096),    part(0, 16 * 4096),     part(0, 1),
+                           part(1, 4095),    part(4095, 2),          part(17, 100),
+                           part(4096, 64),   part(100, 3 * 4096),    part(4097, 8191),
+                           part(8192, 4097), part(0, 64_KiB + 1),    part(5, 300'001),
+                           part(0, 1_MiB),   part(4096, 1_MiB + 513)};
   const auto can_pin = [&](HostRange range) {
     return b.device().mem_host_register(range, {}).has_value() &&
            b.device().mem_host_unregister(range.pointer).has_value();
@@ -304,7 +306,8 @@ constexpr Clause kFlagsClauses[] = {
      .check =
          [](Bench& b) {
            also_asked_again(b, [](Bench& on, bool refuses) {
-             for (const auto size : {std::uint64_t{64}, 4_KiB, 1_MiB + 1})
+             for (const auto size :
+                  {std::uint64_t{64}, 4_KiB, std::uint64_t{50'000}, 600_KiB, 1_MiB + 1})
                check_host_flags(on, size, refuses);
            });
          }},
@@ -348,7 +351,7 @@ constexpr Clause kFlagsClauses[] = {
      .check =
          [](Bench& b) {
            also_asked_again(b, [](Bench& on, bool refuses) {
-             for (const auto size : {std::uint64_t{64}, 64_KiB, 3_MiB})
+             for (const auto size : {std::uint64_t{64}, 64_KiB, 600_KiB, 3_MiB})
                check_attachment(on, size, refuses);
            });
          }},

@@ -310,6 +310,69 @@ void fill_to_the_end(Bench& b) {
   }
 }
 
+/// Memory of other kinds, whose ends the bench looks up in the driver's allocation. Nothing touches
+/// its middle, so that it costs no memory of this machine.
+void ask_for_other_kinds(Bench& on) {
+  for (const auto size : {4_GiB, 4_GiB + 4_KiB, 5_GiB + 1, 2_MiB, 4_GiB}) {
+    const auto judge = [&](std::string_view slot, const Result<BenchMemory>& block) {
+      if (!block) {
+        // A limit of its own is allowed.
+        on.expect(
+            block.error().code == Errc::not_supported || block.error().code == Errc::out_of_memory,
+            text::format("{}({})", slot, size), describe(block.error()), "memory");
+        return;
+      }
+      on.expect_equal(text::format("the size of {}({})", slot, size), block->size(), size);
+    };
+    judge("memallocmanaged", on.try_managed(size));
+    judge("memhostalloc", on.try_hosted(size, {}));
+    judge("memhostalloc, mapped,", on.try_hosted(size, {.mapped = true}));
+    on.expect_ok("flush()", on.manager().flush());
+  }
+}
+
+/// Where the driver has no more host or managed memory, the manager can give back what it keeps.
+void refuse_while_some_is_idle(Bench& b) {
+  struct Kind {
+    std::string_view slot;
+    Call call;
+    CallLedger::Kind ledger;
+    Result<BenchMemory> (*make)(Bench& bench, std::uint64_t size);
+  };
+  static constexpr Kind kKinds[] = {
+      {"memhostalloc", Call::mem_host_alloc, CallLedger::Kind::host,
+       [](Bench& bench, std::uint64_t size) { return bench.try_hosted(size, {}); }},
+      {"memhostalloc, mapped,", Call::mem_host_alloc, CallLedger::Kind::host,
+       [](Bench& bench, std::uint64_t size) { return bench.try_hosted(size, {.mapped = true}); }},
+      {"memallocmanaged", Call::mem_alloc_managed, CallLedger::Kind::managed,
+       [](Bench& bench, std::uint64_t size) { return bench.try_managed(size); }},
+  };
+  for (const auto& [slot, call, ledger, make] : kKinds) {
+    const auto alive = [&] { return b.watch().ledger().live(ledger).count; };
+    const auto before = alive();
+    { const std::array blocks{make(b, 64_KiB), make(b, 200_KiB), make(b, 900_KiB)}; }
+    b.expect_ok("flush()", b.manager().flush());
+    if (b.decided() || alive() <= before) continue;
+    bool was_refused = false;
+    // As the driver does that has no more until some of it is back.
+    b.watch().during = [&, call = call](const CallEvent& event) {
+      if (event.call != call || alive() <= before) return;
+      was_refused = true;
+      b.watch().fail(call, {2});
+    };
+    const auto block = make(b, 2_MiB);
+    b.watch().during = nullptr;
+    if (!was_refused || block || block.error().code != Errc::out_of_memory) continue;
+    b.expect(alive() <= before,
+             text::format("{}(2097152), which the driver refuses while the manager "
+                          "holds idle memory of the kind",
+                          slot),
+             text::format("{}; {} idle allocations of the kind are not given back",
+                          describe(block.error()), alive() - before),
+             "idle memory is given back, and the driver asked again");
+  }
+}
+
 constexpr Clause kSizesClauses[] = {
     {.id = "suite/serves",
      .rule = "Memory is out only where neither the device nor idle memory of the manager can serve "
@@ -320,8 +383,9 @@ constexpr Clause kSizesClauses[] = {
      .may_fail_with = "*",
      .check =
          [](Bench& b) {
-           b.leave_on_device(96_MiB);
            b.expect(true, {}, {}, {});
+           refuse_while_some_is_idle(b);
+           b.leave_on_device(96_MiB);
            // What the last size left idle or pending has to serve the next one.
            for (const auto size :
                 {4_MiB, 12_MiB, 3_MiB + 1, 256_KiB, 24_MiB, 9_MiB, 1_MiB, 24_MiB, 2_MiB}) {
@@ -495,7 +559,8 @@ constexpr Clause kSizesClauses[] = {
          }},
 
     {.id = "suite/beyond_4GiB",
-     .rule = "Blocks of more than 4 GiB are cut and joined as small ones are.",
+     .rule = "Blocks of more than 4 GiB are cut and joined as small ones are, and memory of every "
+             "kind may be so large.",
      .source = "arithmetic of 32 bits",
      .level = Level::must,
      .scope = Scope::all,
@@ -550,6 +615,8 @@ constexpr Clause kSizesClauses[] = {
              for (int i = 0; i < 12; ++i) ask(3_GiB + 512);
            });
            if (!b.decided()) compare_joined(b);
+           if (!b.decided() && b.is_simulated() && b.subject().standins == nullptr)
+             on_roomy_device(b, "40GiB", ask_for_other_kinds);
          }},
 };
 

@@ -371,6 +371,38 @@ void free_after_a_wait(Bench& b) {
       "memalloc where memory is out, and a free on another stream after the manager's wait");
 }
 
+/// Memory that the host can touch has no stream when it is handed out: work on it has ended by
+/// then.
+void hand_out_what_the_host_sees(Bench& b) {
+  constexpr int kWrites = 16;
+  b.untraceable();
+  b.expect(true, {}, {}, {});
+  const auto stream = b.stream();
+  const std::array makes{
+      +[](Bench& on, std::uint64_t size) { return on.try_hosted(size, {.mapped = true}); },
+      +[](Bench& on, std::uint64_t size) { return on.try_managed(size); }};
+  for (const auto make : makes) {
+    for (const auto size : {std::uint64_t{2000}, 64_KiB, 600_KiB, 3_MiB}) {
+      auto block = make(b, size);
+      if (!block || block->device().value == 0) break;
+      for (int i = 0; i < kWrites; ++i)
+        if (!b.device().memset_d8_async(block->device(), 1, size, stream)) return;
+      const auto begin = block->address();
+      const auto is_managed = block->host() == nullptr;
+      if (!block->free(stream)) return;
+      const auto next = make(b, size);
+      if (!next || next->address() >= begin + size || begin >= next->address() + size) continue;
+      const auto is_done = b.device().stream_query(stream);
+      b.expect(!is_done || *is_done,
+               text::format("{} bytes of {} memory freed on a stream that works on them, and as "
+                            "many asked for",
+                            size, is_managed ? "managed" : "mapped"),
+               "the same memory is handed out, and the work on it is pending",
+               "other memory, or the same once that work has ended");
+    }
+  }
+}
+
 /// What was freed on another stream serves again, though the device refused for a while to order
 /// its work.
 void ask_again_after_refusals(Bench& b) {
@@ -429,7 +461,7 @@ constexpr Clause kStreamsClauses[] = {
      .check =
          [](Bench& b) {
            for (const auto check : {change_streams_often, use_many_streams, free_after_a_wait,
-                                    ask_again_after_refusals}) {
+                                    ask_again_after_refusals, hand_out_what_the_host_sees}) {
              auto fresh = Bench::create(b.subject(), b.clause());
              if (!fresh) return b.inconclusive(describe(fresh.error()));
              check(**fresh);

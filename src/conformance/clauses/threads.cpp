@@ -571,6 +571,55 @@ void check_neighbours(Bench& b, int other_ordinal) {
   }
 }
 
+std::vector<std::shared_ptr<void>> memory_of_each_kind(Bench& b, Neighbour& manager) {
+  std::vector<std::shared_ptr<void>> all;
+  const auto keep = [&](auto made) {
+    if (made) all.push_back(std::make_shared<std::decay_t<decltype(*made)>>(*std::move(made)));
+  };
+  for (const auto size : {std::uint64_t{64}, 70_KiB, 3_MiB}) {
+    keep((*manager).memalloc(size));
+    keep((*manager).memallocmanaged(size, AttachFlags::global));
+    keep((*manager).memhostalloc(size, {.mapped = true}));
+    keep((*manager).memhostalloc(size, {}));
+  }
+  keep((*manager).mempin(b.buffer(), {}, {}));
+  return all;
+}
+
+/// Each resets and ends while the other has memory of every kind, alive and freed. What each took
+/// is back at the end.
+void reset_neighbours(Bench& b, int other_ordinal) {
+  Neighbour first(b, 0);
+  Neighbour second(b, other_ordinal);
+  if (!first || !second) return;
+  auto of_first = memory_of_each_kind(b, first);
+  auto of_second = memory_of_each_kind(b, second);
+  of_second.resize(of_second.size() / 2);
+  (*first).reset();
+  of_first = memory_of_each_kind(b, first);
+  auto more_of_second = memory_of_each_kind(b, second);
+  more_of_second.resize(more_of_second.size() / 2);
+  of_first.resize(of_first.size() / 2);
+  (*second).reset();
+  of_second.clear();
+  of_first.clear();
+  const auto last_of_first = memory_of_each_kind(b, first);
+  second.end();
+  first.end();
+  for (auto* one : {&first, &second}) {
+    std::uint64_t left = 0;
+    for (std::size_t kind = 0; kind < CallLedger::kKinds; ++kind)
+      left += one->ledger().live(static_cast<CallLedger::Kind>(kind)).count;
+    b.expect(
+        left == 0 && one->ledger().double_ends() == 0 && one->ledger().foreign_ends() == 0,
+        text::format("{}, each reset and ended while the other has memory; the driver calls "
+                     "of the {}",
+                     other_ordinal == 0 ? "two managers on one device" : "a manager on each device",
+                     one == &first ? "first" : "second"),
+        one->ledger().verdict(), "it gives back all that it took, once");
+  }
+}
+
 // The default streams.
 
 /// A program on two threads, whose steps follow one another: memory goes round between the default
@@ -774,6 +823,7 @@ constexpr Clause kThreadsClauses[] = {
            b.expect(true, {}, {}, {});
            for (int other = 0; other < std::min(b.platform().device_count(), 2); ++other) {
              check_neighbours(b, other);
+             if (!b.decided() && !b.is_numba()) reset_neighbours(b, other);
              if (b.decided()) return;
            }
          }},
