@@ -187,7 +187,8 @@ class ModelManager final : public HostOnlyManager {
     const std::lock_guard lock(mutex_);
     if (auto made = make(); !made) return std::move(made).error();
     make_queued_frees();
-    process_events();
+    // In a capture no event can be asked.
+    if (pool_ == PrivatePool{}) process_events();
     if (memory_->in_doubt() && !memory_->wait_for_all()) return *memory_->in_doubt();
     auto block = model_->allocate(size, key_of(stream));
     auto error = memory_->take_error();
@@ -221,6 +222,20 @@ class ModelManager final : public HostOnlyManager {
     const auto counts = model_->counts();
     if (counts.reserved - counts.active > keep) model_->release_idle();
     return {};
+  }
+
+  bool use_pool(PrivatePool pool) override {
+    const std::lock_guard lock(mutex_);
+    if (!make() || !model_->use_pool(pool)) return false;
+    pool_ = pool;
+    return true;
+  }
+  void end_pool(PrivatePool pool, bool at_once) override {
+    const std::lock_guard lock(mutex_);
+    if (!model_) return;
+    make_queued_frees();
+    process_events();
+    model_->end_pool(pool, at_once);
   }
 
   ManagerState state() const override {
@@ -278,7 +293,10 @@ class ModelManager final : public HostOnlyManager {
       error = info.error();
       return {};
     };
-    if (model_->begin(room) && !error) return {};
+    if (model_->begin(room) && !error) {
+      model_->use_pool(pool_);
+      return {};
+    }
     if (!error) error = memory_->take_error();
     give_up();
     return error ? *std::move(error) : Error{.code = Errc::out_of_memory, .native = 2};
@@ -393,6 +411,7 @@ class ModelManager final : public HostOnlyManager {
   std::vector<Queued> queued_;  ///< Frees that found mutex_ taken.
   std::optional<DriverMemory> memory_;
   std::unique_ptr<PoolModel> model_;
+  PrivatePool pool_{};  ///< That requests are of.
   std::vector<Pending> pending_;
   std::unordered_map<std::uint64_t, PoolModel::Block> blocks_;
   LiveRecords records_;

@@ -66,12 +66,12 @@ std::string with_recorded_settings(Console& console, const std::string& spec,
 
 namespace {
 
-std::optional<log::ModelAgreement> agreement_of(const std::string& spec,
-                                                const pytorch::Recording& recording) {
-  if (!recording.is_recording()) return std::nullopt;
-  auto settings = settings_of(spec, recording);
-  if (to_conf(settings) != to_conf(recording.settings())) return std::nullopt;
-  const auto program = program_of(recording, settings);
+/// Does `spec` override none of the recording's settings but the limit, which no snapshot has?
+bool has_own_settings(const std::string& spec, const pytorch::Recording& recording) {
+  return to_conf(settings_of(spec, recording)) == to_conf(recording.settings());
+}
+
+log::ModelAgreement agreement_of(const pytorch::Program& program) {
   const auto& found = program.recorded;
   const auto free = free_run(program);
   const auto range = [](const pytorch::Range& of) {
@@ -164,24 +164,10 @@ std::string ModelRecording::with_settings(Console& console, const std::string& s
 std::vector<std::string> ModelRecording::not_followed() const {
   std::vector<std::string> found;
   if (library_ != Library::pytorch) return found;
-  const auto& steps = pytorch_.steps();
   if (pytorch_.is_recording() && pytorch_.other_devices() != 0)
     found.push_back(text::format(
         "of {} devices, device {} is compared with the recording: it has most of the rows",
         pytorch_.other_devices() + 1, pytorch_.device()));
-  const auto pools = pytorch_.is_recording()
-                         ? std::count_if(steps.begin(), steps.end(),
-                                         [](const pytorch::Step& step) {
-                                           return step.kind == pytorch::Step::Kind::segment_begin &&
-                                                  !step.pool.is_default();
-                                         })
-                         : 0;
-  if (pools != 0)
-    found.push_back(text::format(
-        "{} segments are of private pools, of graphs or a MemPool: a manager knows one pool, from "
-        "which all was served here. The lines from \"segments\" to \"free run\", tune and explain "
-        "follow them",
-        text::grouped(static_cast<std::uint64_t>(pools))));
   if (host_requests_ != 0)
     found.push_back(text::format(
         "{} requests for page-locked memory were served as by every manager here, not by PyTorch's "
@@ -190,8 +176,24 @@ std::vector<std::string> ModelRecording::not_followed() const {
   return found;
 }
 
+const pytorch::Program& ModelRecording::program(const std::string& spec) const {
+  if (!program_) {
+    const auto own = has_own_settings(spec, pytorch_);
+    program_ = program_of(pytorch_, own ? settings_of(spec, pytorch_) : pytorch_.settings());
+  }
+  return *program_;
+}
+
+trace::PoolSteps ModelRecording::pool_steps(const std::string& spec) const {
+  if (library_ != Library::pytorch || !pytorch_.is_recording()) return {};
+  return pool_steps_of(program(spec), pytorch_.device());
+}
+
 std::optional<log::ModelAgreement> ModelRecording::agreement(const std::string& spec) const {
-  if (library_ == Library::pytorch) return agreement_of(spec, pytorch_);
+  if (library_ == Library::pytorch) {
+    if (!pytorch_.is_recording() || !has_own_settings(spec, pytorch_)) return std::nullopt;
+    return agreement_of(program(spec));
+  }
   return library_ == Library::cupy ? agreement_of(spec, cupy_) : std::nullopt;
 }
 

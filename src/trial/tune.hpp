@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "allocators/pytorch/program.hpp"
@@ -74,6 +75,11 @@ struct TuneOptions {
   std::function<bool(const Tuned&)> wants{};
   std::vector<std::string> also{};
 };
+
+/// Why the pool is not tried of a recording with private pools.
+inline constexpr std::string_view kPoolUntried =
+    "The pool is not tried: the recording has private pools, of graphs or MemPools, whose memory a "
+    "replay with it would lend to others.";
 
 struct Tuning {
   std::uint64_t capacity = pytorch::kNoLimit;

@@ -29,10 +29,7 @@ std::string gain(std::uint64_t today, std::uint64_t other) {
 }
 
 std::string untried(const Tuning& tuning) {
-  return tuning.has_private_pools
-             ? " The pool is not tried: the recording has private pools, of graphs or MemPools, "
-               "whose memory a replay with it would lend to others."
-             : "";
+  return tuning.has_private_pools ? text::format(" {}", kPoolUntried) : "";
 }
 
 /// What the best is worth against today's, in a sentence or two.
