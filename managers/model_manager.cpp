@@ -178,9 +178,20 @@ class DriverMemory final : public allocators::DeviceMemory {
 
 class ModelManager final : public HostOnlyManager {
  public:
-  ModelManager(const ManagerContext& context, const Settings& host, MakeModel make)
-      : HostOnlyManager(context, host), make_model_(std::move(make)) {}
+  ModelManager(const ManagerContext& context, const Settings& host, MakeModel make,
+               const std::optional<HostCache::Settings>& cache)
+      : HostOnlyManager(context, host), make_model_(std::move(make)) {
+    // Numba's words are about a queue of frees, not about what is kept.
+    if (cache && profile() == Profile::standard)
+      host_cache_.emplace(context.driver, deallocations(), *cache);
+  }
   ~ModelManager() override { end_all(); }
+
+  Result<HostMemory> memhostalloc(std::uint64_t size, HostAllocFlags flags) override {
+    if (!host_cache_ || size == 0 || flags.wc) return HostOnlyManager::memhostalloc(size, flags);
+    return host_cache_->allocate(size, flags);
+  }
+  std::string report() const override { return host_cache_ ? host_cache_->report() : ""; }
 
   Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle stream) override {
     if (size == 0) return MemoryPointer({}, 0);
@@ -385,6 +396,7 @@ class ModelManager final : public HostOnlyManager {
   }
 
   void end_all() noexcept {
+    if (host_cache_) host_cache_->end_all();
     const std::lock_guard lock(mutex_);
     epoch_.advance();
     if (!model_) return;
@@ -405,6 +417,7 @@ class ModelManager final : public HostOnlyManager {
   }
 
   MakeModel make_model_;
+  std::optional<HostCache> host_cache_;
   mutable std::mutex mutex_;
   mutable std::mutex queue_mutex_;  ///< Taken last, and never over a driver call.
   std::optional<Error> flush_error_;
@@ -422,8 +435,9 @@ class ModelManager final : public HostOnlyManager {
 
 std::unique_ptr<MemoryManager> make_model_manager(const ManagerContext& context,
                                                   const HostOnlyManager::Settings& host,
-                                                  MakeModel make) {
-  return std::make_unique<ModelManager>(context, host, std::move(make));
+                                                  MakeModel make,
+                                                  std::optional<HostCache::Settings> cache) {
+  return std::make_unique<ModelManager>(context, host, std::move(make), cache);
 }
 
 }  // namespace emm

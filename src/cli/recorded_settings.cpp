@@ -4,6 +4,7 @@
 
 #include "allocators/pytorch/program.hpp"
 #include "base/text.hpp"
+#include "base/units.hpp"
 #include "cli/console.hpp"
 #include "emm/manager_entry.hpp"
 
@@ -20,10 +21,19 @@ std::string_view options_of(std::string_view spec) {
   return spec.size() > name.size() ? spec.substr(name.size() + 1) : std::string_view();
 }
 
+bool has_limit(const Options& options) {
+  return options.has("fraction") || options.has("per_process_memory_fraction") ||
+         options.has("total");
+}
+
 /// The settings that `spec` gives, over those of the recording.
 pytorch::Settings settings_of(std::string_view spec, const pytorch::Recording& recording) {
   auto settings = recording.settings();
   auto options = Options::parse(options_of(spec));
+  if (options && recording.limit_is_inferred() && has_limit(*options)) {
+    settings.fraction.reset();
+    settings.total = 0;
+  }
   if (options && !read_options(*options, settings)) return recording.settings();
   return settings;
 }
@@ -36,6 +46,13 @@ bool has_refusals(const pytorch::Recording& recording) {
 }  // namespace
 
 bool is_pytorch(std::string_view spec) noexcept { return name_of(spec) == kName; }
+
+void say_inferred_limit(Console& console, const pytorch::Recording& recording) {
+  if (!recording.limit_is_inferred()) return;
+  console.say(text::format(
+      "the snapshot has no memory fraction: when garbage was collected tells a limit of about {}",
+      units::bytes(recording.settings().limit())));
+}
 
 std::string with_recorded_settings(Console& console, const std::string& spec,
                                    const pytorch::Recording& recording) {
@@ -57,6 +74,8 @@ std::string with_recorded_settings(Console& console, const std::string& spec,
     merged += text::format("{}{}={}", merged.size() == kName.size() ? ":" : ",", name, value);
   };
   for (const auto& [name, value] : named(recording.settings())) add(name, value);
+  if (recording.limit_is_inferred() && has_limit(*given)) return merged;
+  say_inferred_limit(console, recording);
   if (recording.settings().fraction && !given->has("per_process_memory_fraction"))
     add("fraction", text::format("{}", *recording.settings().fraction));
   if (recording.settings().total != 0 && recording.settings().fraction)
@@ -151,7 +170,6 @@ Status ModelRecording::on_header(const trace::Header& header) {
   return sink() == nullptr ? Status() : sink()->on_header(header);
 }
 Status ModelRecording::on_operation(const trace::Operation& operation) {
-  if (operation.op == trace::Op::memhostalloc) ++host_requests_;
   return sink() == nullptr ? Status() : sink()->on_operation(operation);
 }
 Status ModelRecording::finish() { return sink() == nullptr ? Status() : sink()->finish(); }
@@ -168,11 +186,6 @@ std::vector<std::string> ModelRecording::not_followed() const {
     found.push_back(text::format(
         "of {} devices, device {} is compared with the recording: it has most of the rows",
         pytorch_.other_devices() + 1, pytorch_.device()));
-  if (host_requests_ != 0)
-    found.push_back(text::format(
-        "{} requests for page-locked memory were served as by every manager here, not by PyTorch's "
-        "rules for it",
-        text::grouped(host_requests_)));
   return found;
 }
 

@@ -55,10 +55,11 @@ class ModelRecording final : public trace::OperationSink {
   Library library_ = Library::none;
   mutable std::optional<allocators::pytorch::Program> program_;  ///< Made at the first need.
   allocators::pytorch::Recording pytorch_;
-  std::uint64_t host_requests_ = 0;
   allocators::CupyRecording cupy_;
 };
 
+/// Says so where the limit is inferred.
+void say_inferred_limit(Console& console, const allocators::pytorch::Recording& recording);
 /// Is `spec`, as --manager takes it, the model of PyTorch's allocator?
 bool is_pytorch(std::string_view spec) noexcept;
 /// The same for PyTorch's model and a recording that was read elsewhere.
