@@ -235,15 +235,24 @@ void Bench::release_ballast() {
   }
 }
 
-bool Bench::refuses_early() const noexcept {
+const ManagerEntry* Bench::bundled() const noexcept {
   // libemm holds a bundled manager under its name.
   constexpr std::string_view kName = ":name=";
   const auto at = subject_.manager.find(kName);
   const auto spec = at == std::string::npos
                         ? std::string_view(subject_.manager)
                         : std::string_view(subject_.manager).substr(at + kName.size());
-  const auto* const entry = find_entry(spec.substr(0, spec.find(',')));
+  return find_entry(spec.substr(0, spec.find(',')));
+}
+
+bool Bench::refuses_early() const noexcept {
+  const auto* const entry = bundled();
   return entry != nullptr && !entry->fills_device;
+}
+
+bool Bench::keeps_host_memory() const noexcept {
+  const auto* const entry = bundled();
+  return entry != nullptr && entry->promise == Promise::contract;
 }
 
 const Capacity& Bench::capacity() {

@@ -114,6 +114,9 @@ class Bench {
   Result<std::unique_ptr<Bench>> with_capacity(std::string_view capacity) const;
   /// Is it the model of a library that refuses while the device has memory?
   bool refuses_early() const noexcept;
+  /// Is it the model of a library that keeps host memory by rules of its own? PyTorch's gives none
+  /// back, and waits only for the streams that a program names to it.
+  bool keeps_host_memory() const noexcept;
   ~Bench();
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
@@ -252,6 +255,7 @@ class Bench {
  private:
   friend class BenchMemory;
   friend class Deferral;
+  const ManagerEntry* bundled() const noexcept;  ///< Null: it is a foreign one.
   Bench(const Subject& subject, std::string_view clause, std::unique_ptr<Platform> platform,
         OpenedDevice opened);
   BenchMemory need(Result<BenchMemory> result, std::uint64_t size, StreamHandle stream = {});
