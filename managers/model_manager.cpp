@@ -178,16 +178,28 @@ class DriverMemory final : public allocators::DeviceMemory {
 
 class ModelManager final : public HostOnlyManager {
  public:
-  ModelManager(const ManagerContext& context, const Settings& host, MakeModel make)
-      : HostOnlyManager(context, host), make_model_(std::move(make)) {}
+  ModelManager(const ManagerContext& context, const Settings& host, MakeModel make,
+               const std::optional<HostCache::Settings>& cache)
+      : HostOnlyManager(context, host), make_model_(std::move(make)) {
+    // Numba's words are about a queue of frees, not about what is kept.
+    if (cache && profile() == Profile::standard)
+      host_cache_.emplace(context.driver, deallocations(), *cache);
+  }
   ~ModelManager() override { end_all(); }
+
+  Result<HostMemory> memhostalloc(std::uint64_t size, HostAllocFlags flags) override {
+    if (!host_cache_ || size == 0 || flags.wc) return HostOnlyManager::memhostalloc(size, flags);
+    return host_cache_->allocate(size, flags);
+  }
+  std::string report() const override { return host_cache_ ? host_cache_->report() : ""; }
 
   Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle stream) override {
     if (size == 0) return MemoryPointer({}, 0);
     const std::lock_guard lock(mutex_);
     if (auto made = make(); !made) return std::move(made).error();
     make_queued_frees();
-    process_events();
+    // In a capture no event can be asked.
+    if (pool_ == PrivatePool{}) process_events();
     if (memory_->in_doubt() && !memory_->wait_for_all()) return *memory_->in_doubt();
     auto block = model_->allocate(size, key_of(stream));
     auto error = memory_->take_error();
@@ -221,6 +233,20 @@ class ModelManager final : public HostOnlyManager {
     const auto counts = model_->counts();
     if (counts.reserved - counts.active > keep) model_->release_idle();
     return {};
+  }
+
+  bool use_pool(PrivatePool pool) override {
+    const std::lock_guard lock(mutex_);
+    if (!make() || !model_->use_pool(pool)) return false;
+    pool_ = pool;
+    return true;
+  }
+  void end_pool(PrivatePool pool, bool at_once) override {
+    const std::lock_guard lock(mutex_);
+    if (!model_) return;
+    make_queued_frees();
+    process_events();
+    model_->end_pool(pool, at_once);
   }
 
   ManagerState state() const override {
@@ -278,7 +304,10 @@ class ModelManager final : public HostOnlyManager {
       error = info.error();
       return {};
     };
-    if (model_->begin(room) && !error) return {};
+    if (model_->begin(room) && !error) {
+      model_->use_pool(pool_);
+      return {};
+    }
     if (!error) error = memory_->take_error();
     give_up();
     return error ? *std::move(error) : Error{.code = Errc::out_of_memory, .native = 2};
@@ -367,6 +396,7 @@ class ModelManager final : public HostOnlyManager {
   }
 
   void end_all() noexcept {
+    if (host_cache_) host_cache_->end_all();
     const std::lock_guard lock(mutex_);
     epoch_.advance();
     if (!model_) return;
@@ -387,12 +417,14 @@ class ModelManager final : public HostOnlyManager {
   }
 
   MakeModel make_model_;
+  std::optional<HostCache> host_cache_;
   mutable std::mutex mutex_;
   mutable std::mutex queue_mutex_;  ///< Taken last, and never over a driver call.
   std::optional<Error> flush_error_;
   std::vector<Queued> queued_;  ///< Frees that found mutex_ taken.
   std::optional<DriverMemory> memory_;
   std::unique_ptr<PoolModel> model_;
+  PrivatePool pool_{};  ///< That requests are of.
   std::vector<Pending> pending_;
   std::unordered_map<std::uint64_t, PoolModel::Block> blocks_;
   LiveRecords records_;
@@ -403,8 +435,9 @@ class ModelManager final : public HostOnlyManager {
 
 std::unique_ptr<MemoryManager> make_model_manager(const ManagerContext& context,
                                                   const HostOnlyManager::Settings& host,
-                                                  MakeModel make) {
-  return std::make_unique<ModelManager>(context, host, std::move(make));
+                                                  MakeModel make,
+                                                  std::optional<HostCache::Settings> cache) {
+  return std::make_unique<ModelManager>(context, host, std::move(make), cache);
 }
 
 }  // namespace emm

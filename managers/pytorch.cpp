@@ -14,9 +14,12 @@ Result<std::unique_ptr<MemoryManager>> make_pytorch(const ManagerContext& contex
   pytorch::Settings settings;
   if (auto read = read_options(options, settings); !read) return std::move(read).error();
   if (auto done = options.finish(kOwner); !done) return std::move(done).error();
-  return make_model_manager(context, *host, [settings](allocators::DeviceMemory& memory) {
-    return std::make_unique<pytorch::PytorchPool>(settings, memory);
-  });
+  return make_model_manager(
+      context, *host,
+      [settings](allocators::DeviceMemory& memory) {
+        return std::make_unique<pytorch::PytorchPool>(settings, memory);
+      },
+      settings.host);
 }
 
 }  // namespace
@@ -27,9 +30,11 @@ extern constinit const ManagerEntry pytorch_manager{
     .options =
         "max_split_size_mb, max_non_split_rounding_mb, large_segment_size_mb, "
         "garbage_collection_threshold, roundup_power2_divisions=N|[256:1;512:2;>:8], "
-        "expandable_segments=True|False, fraction, total=<the device's>, version=2.11, "
+        "expandable_segments=True|False, pinned_max_round_threshold_mb, "
+        "pinned_max_cached_size_mb, pinned_reserve_segment_size_mb, fraction, total=<the "
+        "device's>, version=2.11, "
         "profile=standard|numba, count=10, ratio=0.2, capacity=<the device's>",
-    .promise = Promise::host_only,
+    .promise = Promise::contract,  // Page-locked memory is kept, not queued.
     .variants = {"expandable_segments=True"},
     .make = make_pytorch,
 };

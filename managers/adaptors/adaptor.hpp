@@ -55,6 +55,8 @@ class Adaptor : public MemoryManager {
   int interface_version() const noexcept override { return upstream_->interface_version(); }
   Status flush() override { return upstream_->flush(); }
   Status trim(std::uint64_t keep) override { return upstream_->trim(keep); }
+  bool use_pool(PrivatePool pool) override { return upstream_->use_pool(pool); }
+  void end_pool(PrivatePool pool, bool at_once) override { upstream_->end_pool(pool, at_once); }
   ManagerState state() const override { return upstream_->state(); }
   std::string report() const override { return upstream_->report(); }
   MemoryStatistics statistics() const override { return upstream_->statistics(); }

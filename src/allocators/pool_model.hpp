@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "allocators/device_memory.hpp"
+#include "base/ids.hpp"
 
 namespace emm::allocators {
 
@@ -48,6 +49,10 @@ class PoolModel {
   virtual void complete([[maybe_unused]] const Block& block) {}
   /// What the library's own call releases of idle memory: empty_cache(), free_all_blocks().
   virtual void release_idle() {}
+  /// As MemoryManager::use_pool().
+  virtual bool use_pool([[maybe_unused]] PrivatePool pool) { return false; }
+  /// As MemoryManager::end_pool().
+  virtual void end_pool([[maybe_unused]] PrivatePool pool, [[maybe_unused]] bool at_once) {}
   /// All goes back to the device. No block is in use.
   virtual void end() = 0;
   virtual Counts counts() const = 0;

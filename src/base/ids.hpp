@@ -11,7 +11,8 @@ enum class AllocId : std::uint32_t {};  ///< One allocation, pin or import; neve
 enum class ThreadId : std::uint16_t {};
 enum class StreamId : std::uint16_t {};  ///< 0 is the default stream.
 enum class ContextId : std::uint8_t {};
-enum class SiteId : std::uint32_t {};  ///< A call site; 0 is "not known".
+enum class PrivatePool : std::uint32_t {};  ///< A pool of a CUDA graph or a MemPool; 0 is none.
+enum class SiteId : std::uint32_t {};       ///< A call site; 0 is "not known".
 
 template <class Id>
 constexpr auto index(Id id) noexcept {

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <memory>
 
+#include "driver/decorate/forwarding_driver.hpp"
 #include "driver/device_entry.hpp"
 #include "emm/memory_manager.hpp"
 #include "plugin/child.hpp"
@@ -51,25 +53,42 @@ class Counted final : public CallHook {
   std::atomic<std::uint64_t> calls{0};
 };
 
-/// Why a library that does not say that it calls CUDA itself cannot be judged; empty: it can.
+/// Asks a manager for memory of each kind, once, and ends it.
+void ask_of_each_kind(MemoryManager& manager) {
+  constexpr std::size_t kPage = 4096;
+  const auto region = std::make_unique<std::byte[]>(2 * kPage);
+  const auto begin = (reinterpret_cast<std::uintptr_t>(region.get()) + kPage - 1) / kPage * kPage;
+  const auto device = manager.memalloc(kPage);
+  const auto managed = manager.memallocmanaged(kPage, AttachFlags::global);
+  const auto mapped = manager.memhostalloc(kPage, {.mapped = true});
+  const auto pinned = manager.mempin({reinterpret_cast<std::byte*>(begin), kPage}, {}, {});
+  const auto info = manager.get_memory_info();
+}
+
+/// Why a library that does not say that it calls CUDA itself cannot be judged; empty: it can. It
+/// calls CUDA where calls reach the stand-in, or where it knows CUDA by name and makes no call
+/// through its table: then it finds another libcuda, or none.
 std::string why_undeclared(const Ready& ready) {
   if (!ready.standins) return {};
   const auto platform = open_platform(ready.subject.device, {});
   if (!platform) return {};
-  auto device = (*platform)->open(0);
-  if (!device) return {};
+  auto opened = (*platform)->open(0);
+  if (!opened) return {};
+  Counted by_table;
+  auto device = hooked(*std::move(opened), by_table);
   Counted counted;
   ready.standins->tap(&counted);
   {
-    auto manager = ready.subject.factory.make({.driver = device->driver.get(),
-                                               .runtime = device->runtime.get(),
+    auto manager = ready.subject.factory.make({.driver = device.driver.get(),
+                                               .runtime = device.runtime.get(),
                                                .clock = &(*platform)->clock()});
-    if (manager && (*manager)->initialize()) {
-      const auto memory = (*manager)->memalloc(4096);
-    }
+    if (manager && (*manager)->initialize()) ask_of_each_kind(**manager);
   }
   ready.standins->tap(nullptr);
-  if (counted.calls + ready.standins->strays() + ready.standins->asked_for_tables() == 0) return {};
+  const auto own_calls =
+      counted.calls + ready.standins->strays() + ready.standins->asked_for_tables();
+  if (own_calls == 0 && (by_table.calls != 0 || !plugin::names_cuda(ready.subject.factory.name)))
+    return {};
   return "it calls CUDA itself and does not say so: set EMM_PLUGIN_CALLS_CUDA in the flags of its "
          "table, or make the calls through emm_create_v1.driver";
 }
@@ -104,10 +123,19 @@ Error from_bytes(std::string_view bytes) {
   return {.code = static_cast<Errc>(bytes[0] - 'A'), .message = std::string(bytes.substr(1))};
 }
 
+constexpr std::string_view kHarmless = "abi/harmless";
+
+std::string place_of(const plugin::ChildEnd& end) {
+  if (end.last_call.empty()) return "before any call";
+  return (end.inside ? "in " : "after ") + end.last_call;
+}
+
 }  // namespace
 
 Result<std::string> Apart::look() const {
-  const auto end = plugin::run_in_child(deadline_, [&]() -> std::string {
+  constexpr std::chrono::milliseconds kLeast{1000};
+  const auto deadline = std::min(deadline_, std::max(deadline_ / 4, kLeast));
+  const auto end = plugin::run_in_child(deadline, [&]() -> std::string {
     if (const auto opens = open_platform(subject_.device, {}); !opens)
       return to_bytes(opens.error());
     Ready ready;
@@ -121,38 +149,49 @@ Result<std::string> Apart::look() const {
 }
 
 Verdict Apart::judge(const conformance::Clause& clause) {
-  constexpr std::string_view kHarmless = "abi/harmless";
-  constexpr int kMostHangs = 3, kSooner = 10;
-  constexpr std::chrono::milliseconds kLeast{1000};
-  if (hung_ >= kMostHangs)
-    return {.words = text::format("not asked: the manager hung in {} clauses", hung_)};
-  const auto deadline = hung_ == 0 ? deadline_ : std::max(deadline_ / kSooner, kLeast);
-  const plugin::ChildOptions options{.deadline = deadline, .deadline_is_for_a_step = true};
+  using namespace std::chrono_literals;
+  const auto not_asked = [](const std::string& where) {
+    return Verdict{.words = "not asked: it hung " + where};
+  };
+  const bool hung_before = !hung_.empty();
+  if (spent_ >= deadline_ / 2) return not_asked(hung_);
+  plugin::ChildOptions options{.deadline = deadline_, .deadline_is_for_a_step = true};
+  if (hung_before) {
+    options.deadline = std::max(deadline_ / 10, 1000ms);
+    options.call_deadline = std::max(deadline_ / 100, 100ms);
+  }
+  const auto begin = std::chrono::steady_clock::now();
   const auto end = plugin::run_in_child(options, [&](const std::atomic<bool>&) {
     Ready ready;
     if (auto made = make_ready(manager_, subject_, ready); !made)
       return Verdict{.words = describe(made.error())}.to_bytes();
     constexpr int kPart =
         4;  // so that a clause says itself which thread waits, before it is killed
-    ready.subject.patience = std::min(ready.subject.patience, deadline / kPart);
+    ready.subject.patience = std::min(ready.subject.patience, options.deadline / kPart);
     return conformance::judge(clause, ready.subject).to_bytes();
   });
   if (!end) return {.words = describe(end.error())};
-  if (end->kind != plugin::ChildEnd::Kind::answered) {
-    if (end->kind == plugin::ChildEnd::Kind::hung) ++hung_;
-    Verdict failure{.kind = Verdict::Kind::fail,
-                    .words = "the clause was run in a process of its own",
-                    .seen = plugin::describe(*end, deadline),
-                    .expected = "an end without harm",
-                    .calls = end->said};
-    if (clause.id == kHarmless) return failure;
-    return {.words = text::format("{} is broken here", kHarmless),
-            .broken = std::string(kHarmless),
-            .evidence = failure.to_bytes()};
+  if (end->kind == plugin::ChildEnd::Kind::answered) {
+    auto verdict = Verdict::from_bytes(end->bytes);
+    if (!verdict) return {.words = describe(verdict.error())};
+    return *std::move(verdict);
   }
-  auto verdict = Verdict::from_bytes(end->bytes);
-  if (!verdict) return {.words = describe(verdict.error())};
-  return *std::move(verdict);
+  if (end->kind == plugin::ChildEnd::Kind::hung) {
+    if (hung_before) {
+      spent_ += std::chrono::steady_clock::now() - begin;
+      return not_asked(place_of(*end));
+    }
+    hung_ = place_of(*end);
+  }
+  Verdict failure{.kind = Verdict::Kind::fail,
+                  .words = "the clause was run in a process of its own",
+                  .seen = plugin::describe(*end, options.deadline),
+                  .expected = "an end without harm",
+                  .calls = end->said};
+  if (clause.id == kHarmless) return failure;
+  return {.words = text::format("{} is broken here", kHarmless),
+          .broken = std::string(kHarmless),
+          .evidence = failure.to_bytes()};
 }
 
 }  // namespace emm::cli

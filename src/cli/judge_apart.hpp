@@ -23,20 +23,25 @@ class Apart {
       : manager_(manager), subject_(subject), deadline_(deadline) {}
 
   /// Whether it can be judged at all: usage errors of the manager, no_device of the device. A
-  /// library that is harmful already when it is loaded is for the clauses to tell. What comes back
-  /// is why nothing can be judged; empty: it can.
+  /// library that is harmful already when it is loaded is for the clauses to tell; one that hangs
+  /// is waited for a quarter of the deadline. What comes back is why nothing can be judged; empty:
+  /// it can.
   Result<std::string> look() const;
 
   /// A crash, an exit, a damaged heap and a clause that gets no further for the deadline break the
-  /// rule of abi/harmless; the failure says what happened, with what the child last wrote. A hang
-  /// costs the deadline once: the next may take a tenth of it, and after three nothing is asked.
+  /// rule of abi/harmless; the failure says what happened, with what the child last wrote.
+  ///
+  /// A hang costs the deadline once. From then on a call may take a hundredth of it; a clause whose
+  /// call takes longer is not asked, and the words name that call. Once half a deadline was spent
+  /// so, no clause is asked.
   conformance::Verdict judge(const conformance::Clause& clause);
 
  private:
   const ManagerChoice& manager_;
   const conformance::Subject& subject_;
   const std::chrono::milliseconds deadline_;
-  int hung_ = 0;  ///< Clauses that did not end in time.
+  std::string hung_;                   ///< Where it hung first, "in free"; empty: nowhere.
+  std::chrono::nanoseconds spent_{0};  ///< On hangs after the first.
 };
 
 }  // namespace emm::cli

@@ -4,6 +4,7 @@
 
 #include "allocators/pytorch/program.hpp"
 #include "base/text.hpp"
+#include "base/units.hpp"
 #include "cli/console.hpp"
 #include "emm/manager_entry.hpp"
 
@@ -20,10 +21,19 @@ std::string_view options_of(std::string_view spec) {
   return spec.size() > name.size() ? spec.substr(name.size() + 1) : std::string_view();
 }
 
+bool has_limit(const Options& options) {
+  return options.has("fraction") || options.has("per_process_memory_fraction") ||
+         options.has("total");
+}
+
 /// The settings that `spec` gives, over those of the recording.
 pytorch::Settings settings_of(std::string_view spec, const pytorch::Recording& recording) {
   auto settings = recording.settings();
   auto options = Options::parse(options_of(spec));
+  if (options && recording.limit_is_inferred() && has_limit(*options)) {
+    settings.fraction.reset();
+    settings.total = 0;
+  }
   if (options && !read_options(*options, settings)) return recording.settings();
   return settings;
 }
@@ -36,6 +46,13 @@ bool has_refusals(const pytorch::Recording& recording) {
 }  // namespace
 
 bool is_pytorch(std::string_view spec) noexcept { return name_of(spec) == kName; }
+
+void say_inferred_limit(Console& console, const pytorch::Recording& recording) {
+  if (!recording.limit_is_inferred()) return;
+  console.say(text::format(
+      "the snapshot has no memory fraction: when garbage was collected tells a limit of about {}",
+      units::bytes(recording.settings().limit())));
+}
 
 std::string with_recorded_settings(Console& console, const std::string& spec,
                                    const pytorch::Recording& recording) {
@@ -57,6 +74,8 @@ std::string with_recorded_settings(Console& console, const std::string& spec,
     merged += text::format("{}{}={}", merged.size() == kName.size() ? ":" : ",", name, value);
   };
   for (const auto& [name, value] : named(recording.settings())) add(name, value);
+  if (recording.limit_is_inferred() && has_limit(*given)) return merged;
+  say_inferred_limit(console, recording);
   if (recording.settings().fraction && !given->has("per_process_memory_fraction"))
     add("fraction", text::format("{}", *recording.settings().fraction));
   if (recording.settings().total != 0 && recording.settings().fraction)
@@ -66,12 +85,12 @@ std::string with_recorded_settings(Console& console, const std::string& spec,
 
 namespace {
 
-std::optional<log::ModelAgreement> agreement_of(const std::string& spec,
-                                                const pytorch::Recording& recording) {
-  if (!recording.is_recording()) return std::nullopt;
-  auto settings = settings_of(spec, recording);
-  if (to_conf(settings) != to_conf(recording.settings())) return std::nullopt;
-  const auto program = program_of(recording, settings);
+/// Does `spec` override none of the recording's settings but the limit, which no snapshot has?
+bool has_own_settings(const std::string& spec, const pytorch::Recording& recording) {
+  return to_conf(settings_of(spec, recording)) == to_conf(recording.settings());
+}
+
+log::ModelAgreement agreement_of(const pytorch::Program& program) {
   const auto& found = program.recorded;
   const auto free = free_run(program);
   const auto range = [](const pytorch::Range& of) {
@@ -151,7 +170,6 @@ Status ModelRecording::on_header(const trace::Header& header) {
   return sink() == nullptr ? Status() : sink()->on_header(header);
 }
 Status ModelRecording::on_operation(const trace::Operation& operation) {
-  if (operation.op == trace::Op::memhostalloc) ++host_requests_;
   return sink() == nullptr ? Status() : sink()->on_operation(operation);
 }
 Status ModelRecording::finish() { return sink() == nullptr ? Status() : sink()->finish(); }
@@ -164,34 +182,31 @@ std::string ModelRecording::with_settings(Console& console, const std::string& s
 std::vector<std::string> ModelRecording::not_followed() const {
   std::vector<std::string> found;
   if (library_ != Library::pytorch) return found;
-  const auto& steps = pytorch_.steps();
   if (pytorch_.is_recording() && pytorch_.other_devices() != 0)
     found.push_back(text::format(
         "of {} devices, device {} is compared with the recording: it has most of the rows",
         pytorch_.other_devices() + 1, pytorch_.device()));
-  const auto pools = pytorch_.is_recording()
-                         ? std::count_if(steps.begin(), steps.end(),
-                                         [](const pytorch::Step& step) {
-                                           return step.kind == pytorch::Step::Kind::segment_begin &&
-                                                  !step.pool.is_default();
-                                         })
-                         : 0;
-  if (pools != 0)
-    found.push_back(text::format(
-        "{} segments are of private pools, of graphs or a MemPool: a manager knows one pool, from "
-        "which all was served here. The lines from \"segments\" to \"free run\", tune and explain "
-        "follow them",
-        text::grouped(static_cast<std::uint64_t>(pools))));
-  if (host_requests_ != 0)
-    found.push_back(text::format(
-        "{} requests for page-locked memory were served as by every manager here, not by PyTorch's "
-        "rules for it",
-        text::grouped(host_requests_)));
   return found;
 }
 
+const pytorch::Program& ModelRecording::program(const std::string& spec) const {
+  if (!program_) {
+    const auto own = has_own_settings(spec, pytorch_);
+    program_ = program_of(pytorch_, own ? settings_of(spec, pytorch_) : pytorch_.settings());
+  }
+  return *program_;
+}
+
+trace::PoolSteps ModelRecording::pool_steps(const std::string& spec) const {
+  if (library_ != Library::pytorch || !pytorch_.is_recording()) return {};
+  return pool_steps_of(program(spec), pytorch_.device());
+}
+
 std::optional<log::ModelAgreement> ModelRecording::agreement(const std::string& spec) const {
-  if (library_ == Library::pytorch) return agreement_of(spec, pytorch_);
+  if (library_ == Library::pytorch) {
+    if (!pytorch_.is_recording() || !has_own_settings(spec, pytorch_)) return std::nullopt;
+    return agreement_of(program(spec));
+  }
   return library_ == Library::cupy ? agreement_of(spec, cupy_) : std::nullopt;
 }
 

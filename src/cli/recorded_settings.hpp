@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "allocators/cupy_recording.hpp"
+#include "allocators/pytorch/program.hpp"
 #include "allocators/pytorch/recording.hpp"
 #include "cli/console.hpp"
 #include "log/summary.hpp"
@@ -31,6 +32,9 @@ class ModelRecording final : public trace::OperationSink {
   /// `spec` does not give. Says on stderr what could not be read, and that a limit is not known
   /// where the recording has refusals. `spec` itself where the library did not record the trace.
   std::string with_settings(Console& console, const std::string& spec) const;
+  /// What a replay is to tell the manager beside the operations: the pools of the requests, and
+  /// what released memory that no row says.
+  trace::PoolSteps pool_steps(const std::string& spec) const;
   /// Says what the manager does not do as the library does on this trace, a sentence each.
   std::vector<std::string> not_followed() const;
   /// How far the model, with the settings of `spec`, agrees with the recording, step by step.
@@ -46,12 +50,16 @@ class ModelRecording final : public trace::OperationSink {
 
   trace::OperationSink* sink() noexcept;
 
+  const allocators::pytorch::Program& program(const std::string& spec) const;
+
   Library library_ = Library::none;
+  mutable std::optional<allocators::pytorch::Program> program_;  ///< Made at the first need.
   allocators::pytorch::Recording pytorch_;
-  std::uint64_t host_requests_ = 0;
   allocators::CupyRecording cupy_;
 };
 
+/// Says so where the limit is inferred.
+void say_inferred_limit(Console& console, const allocators::pytorch::Recording& recording);
 /// Is `spec`, as --manager takes it, the model of PyTorch's allocator?
 bool is_pytorch(std::string_view spec) noexcept;
 /// The same for PyTorch's model and a recording that was read elsewhere.

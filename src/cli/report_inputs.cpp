@@ -183,6 +183,10 @@ Result<std::string> ReportInputs::page(Console& console) const {
     if (!counts) return std::move(counts).error();
     if ((*importer)->name != kTraceFormat) console.say(describe(**importer, *counts));
     for (const auto& note : counts->notes) console.say(note);
+    if (of_pytorch.is_recording() && std::any_of(managers_.begin(), managers_.end(), is_pytorch)) {
+      const auto program = program_of(of_pytorch, of_pytorch.settings());
+      recorded.set_pool_steps(pool_steps_of(program, of_pytorch.device()));
+    }
     const auto& trace = recorded.recording().trace();
     console.step(text::format("{}: lifetimes", names.back()));
     const inspect::Lifetimes lifetimes(trace);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "base/ids.hpp"
 #include "base/result.hpp"
 #include "driver/types.hpp"
 #include "emm/defer_cleanup.hpp"
@@ -68,6 +69,13 @@ class MemoryManager {
   /// Gives idle memory back to the device until no more than `keep` bytes of it are held. Nothing
   /// in managers that keep none.
   virtual Status trim([[maybe_unused]] std::uint64_t keep) { return {}; }
+  /// Requests from here on, of any thread, are of that pool of the program, of a CUDA graph or a
+  /// MemPool: what is free there serves no others. False in managers that have no private pools:
+  /// they serve all requests alike.
+  virtual bool use_pool([[maybe_unused]] PrivatePool pool) { return false; }
+  /// No graph and no MemPool refers to the pool any more: its idle memory may be released, and is
+  /// `at_once`.
+  virtual void end_pool([[maybe_unused]] PrivatePool pool, [[maybe_unused]] bool at_once) {}
   virtual ManagerState state() const { return {}; }
   /// What it counts, under PyTorch's and RMM's names; empty where it does not count.
   virtual MemoryStatistics statistics() const;

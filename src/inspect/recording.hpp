@@ -32,6 +32,7 @@ class Recording final : public trace::OperationSink {
   Status finish() override { return trace_.finish(); }
 
   const trace::Trace& trace() const noexcept { return trace_; }
+  void set_pool_steps(trace::PoolSteps steps) { trace_.set_pool_steps(std::move(steps)); }
   /// How many call stacks were kept only in part.
   std::uint64_t stacks_cut() const noexcept { return stacks_cut_; }
   bool has_addresses() const noexcept { return !addresses_.empty(); }

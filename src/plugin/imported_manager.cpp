@@ -1,10 +1,15 @@
 #include "plugin/imported_manager.hpp"
 
+#include <dlfcn.h>
+#include <link.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <fstream>
+#include <iterator>
 #include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -89,6 +94,18 @@ bool calls_cuda(std::string_view spec) {
   std::string options;
   const auto plugin = load(spec, options);
   return plugin && (plugin->table.flags & EMM_PLUGIN_CALLS_CUDA) != 0;
+}
+
+bool names_cuda(std::string_view spec) {
+  std::string options;
+  const auto plugin = load(spec, options);
+  link_map* map = nullptr;
+  if (!plugin || plugin->library == nullptr || dlinfo(plugin->library, RTLD_DI_LINKMAP, &map) != 0)
+    return false;
+  std::ifstream file(map->l_name, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  return bytes.find("libcuda.so") != std::string::npos ||
+         bytes.find("libcudart.so") != std::string::npos;
 }
 
 Result<ManagerFactory> find_plugin(std::string_view spec) {

@@ -28,6 +28,9 @@ Result<ManagerFactory> find_plugin(std::string_view spec);
 /// Whether such a plugin calls CUDA itself instead of the table of driver calls that it is given.
 /// False where there is no such plugin.
 bool calls_cuda(std::string_view spec);
+/// Whether the file of such a plugin holds the name of libcuda or libcudart, as one does that is
+/// linked to it or opens it.
+bool names_cuda(std::string_view spec);
 
 /// A MemoryManager made of a plugin's manager. It passes answers on as they are, since judging
 /// managers is somebody else's task. It refuses only what would harm this side, as an error of the

@@ -74,6 +74,50 @@ bool Run::need(std::size_t begin, std::size_t end) {
   return !state.stop;
 }
 
+std::size_t Run::follow_pools(std::size_t at) {
+  const auto& [device, steps, pools, requests] = core_.state.trace.pool_steps();
+  // Threads of their own are not stopped in between.
+  if (pool_step_ == steps.size() || parallel_) return core_.state.trace.size();
+  for (; pool_step_ < steps.size() && steps[pool_step_].before <= at; ++pool_step_) {
+    for (std::size_t i = 0; i < core_.contexts.size(); ++i) {
+      if (core_.state.trace.contexts()[i].device != device) continue;
+      auto* const context = core_.contexts.use(static_cast<ContextId>(i));
+      if (context != nullptr) follow(steps[pool_step_], context->context().memory_manager());
+    }
+  }
+  return pool_step_ < steps.size() ? steps[pool_step_].before : core_.state.trace.size();
+}
+
+void Run::follow(const trace::PoolStep& step, MemoryManager& manager) {
+  using Kind = trace::PoolStep::Kind;
+  if (step.kind == Kind::use) {
+    follows_pools_ = manager.use_pool(step.pool) || follows_pools_;
+  } else if (!follows_pools_) {
+    return;
+  } else if (step.kind == Kind::release_idle) {
+    if (auto done = manager.trim(0); !done)
+      core_.contexts.reports().add_failed_free(done.error(), core_.state.at, false);
+  } else {
+    manager.end_pool(step.pool, step.kind == Kind::drop);
+  }
+}
+
+void Run::add_pool_note() {
+  const auto& [device, steps, pools, requests] = core_.state.trace.pool_steps();
+  if (requests == 0) return;
+  auto& notes = core_.judge.summary.notes;
+  if (follows_pools_) {
+    notes.push_back(text::format("{} requests were served from {} private pools, as recorded",
+                                 text::grouped(requests), pools));
+  } else {
+    notes.push_back(text::format("{} requests are of {} private pools, of graphs or MemPools: {}",
+                                 text::grouped(requests), pools,
+                                 parallel_
+                                     ? "with threads of their own, all were served from one pool"
+                                     : "this manager has none, and served them like all others"));
+  }
+}
+
 std::size_t Run::execute(std::size_t done, std::size_t end) {
   auto& state = core_.state;
   if (core_.pace && done < end) core_.pace->begin(state.trace[done].time_ns);
@@ -88,10 +132,13 @@ std::size_t Run::execute(std::size_t done, std::size_t end) {
   const auto size = state.trace.size();
   const auto points = std::min(size, log::Summary::kCoursePoints);
   if (first && !parallel_) course.resize(points);
+  std::size_t next_step = 0;
   while (!parallel_ && done < end && !state.stop) {
     const auto point = done * points / size;
     const auto part_end = ((point + 1) * size + points - 1) / points;
-    const auto chunk_end = std::min({end, done + kChunk, part_end});
+    if (done >= next_step) next_step = follow_pools(done);
+    if (state.stop) break;
+    const auto chunk_end = std::min({end, done + kChunk, part_end, next_step});
     if (!need(done, chunk_end)) break;
     done = execute_range(core_, operations_, done, chunk_end);
     if (first) {
@@ -133,10 +180,14 @@ void Run::run_pass() {
       static_cast<std::size_t>(std::min<std::uint64_t>(state.options.stop_at.value_or(size), size));
 
   std::size_t before_clock = 0, done = 0;
+  pool_step_ = 0;
   do {
     before_clock = std::min(end_of_preexisting(done), end);
     if (done == before_clock) break;
-    done = execute_range(core_, operations_, done, before_clock);
+    while (done < before_clock && !state.stop) {
+      const auto part_end = std::min(before_clock, follow_pools(done));
+      if (!state.stop) done = execute_range(core_, operations_, done, part_end);
+    }
   } while (state.trace.is_window() && !state.stop);
   if (first) {
     accounts.alloc_times.clear();
@@ -317,6 +368,7 @@ void Run::finish() {
   if (core_.pace) summary.lateness = accounts.lateness.percentiles();
   if (parallel_) summary.threads = parallel_->thread_count();
   operations_.recorded.add_notes(summary.notes);
+  add_pool_note();
 }
 
 void Run::add_numbers(log::Summary& summary) const {

@@ -31,6 +31,11 @@ class Run {
   std::size_t end_of_preexisting(std::size_t from);
   /// Has the events [begin, end), where the trace streams; false where the run ends instead.
   bool need(std::size_t begin, std::size_t end);
+  /// Tells the managers what the program said of its pools in front of event `at`. Returns the next
+  /// event in front of which it said something.
+  std::size_t follow_pools(std::size_t at);
+  void follow(const trace::PoolStep& step, MemoryManager& manager);
+  void add_pool_note();
   /// Executes [done, end) by all threads, or by this one. Returns where it stopped.
   std::size_t execute(std::size_t done, std::size_t end);
   void measure_pass(std::size_t timed, std::uint64_t model_elapsed_ns);
@@ -49,6 +54,8 @@ class Run {
   Stack& stack_;
   ReplayCore core_;
   Operations operations_;
+  std::size_t pool_step_ = 0;           ///< The next of the trace's.
+  bool follows_pools_ = false;          ///< A manager has private pools.
   std::unique_ptr<Parallel> parallel_;  ///< Last: its threads use all of this.
 };
 

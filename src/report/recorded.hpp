@@ -17,6 +17,7 @@ class Recorded final : public trace::OperationSink {
   Status finish() override { return recording_.finish(); }
 
   const inspect::Recording& recording() const noexcept { return recording_; }
+  void set_pool_steps(trace::PoolSteps steps) { recording_.set_pool_steps(std::move(steps)); }
   const std::vector<std::string>& pools() const noexcept { return pools_; }  ///< [0] is "".
   std::uint32_t pool(AllocId id) const noexcept {
     return index(id) < pool_of_.size() ? pool_of_[index(id)] : 0;

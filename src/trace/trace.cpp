@@ -446,6 +446,7 @@ std::uint64_t Trace::memory_bytes() const noexcept {
   }
   bytes_held += sites_.capacity() * sizeof(sites_[0]) + frames_.memory_bytes();
   bytes_held += seqs_.memory_bytes();
+  bytes_held += pool_steps_.steps.capacity() * sizeof(PoolStep);
   if (building_ != nullptr) {
     bytes_held += building_->seqs.memory_bytes();
     constexpr std::uint64_t kHashNode = 32;

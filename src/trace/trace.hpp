@@ -14,6 +14,7 @@
 #include "trace/frame_table.hpp"
 #include "trace/id_table.hpp"
 #include "trace/operation.hpp"
+#include "trace/pool_steps.hpp"
 
 namespace emm::trace {
 
@@ -160,6 +161,11 @@ class Trace final : public OperationSink {
   std::uint64_t least_capacity() const noexcept;
   std::uint64_t extensions_skipped() const noexcept { return extensions_skipped_; }
   std::size_t pool_count() const noexcept { return pools_; }  ///< That have a name.
+  /// What the program said of the pools of its allocator, which the operations do not tell: empty
+  /// unless somebody who knows that allocator found it out. A replay tells it to managers that have
+  /// private pools.
+  const PoolSteps& pool_steps() const noexcept { return pool_steps_; }
+  void set_pool_steps(PoolSteps steps) { pool_steps_ = std::move(steps); }
   std::uint64_t peak_live_allocs() const noexcept {
     return peak_live_;
   }                                             ///< At any event; sizes a live set.
@@ -218,6 +224,7 @@ class Trace final : public OperationSink {
   std::optional<std::uint64_t> first_seq_;  ///< The first event's, where the trace has seqs.
   std::uint64_t extensions_skipped_ = 0;
   std::size_t pools_ = 0;
+  PoolSteps pool_steps_;
   std::uint64_t peak_live_ = 0;
   std::function<void(std::uint32_t, const Error&)> on_fault_;
   std::unique_ptr<Building> building_;

@@ -179,6 +179,23 @@ bool DraftBuilder::put(trace::Operation& operation, const Step& step, const Draf
   return !uses_.empty();
 }
 
+Status DraftBuilder::put_block(trace::Trace& to, const ExtraBlock& block, Op op) const {
+  // On the device of the request that follows it.
+  std::size_t at = block.from;
+  while (at < of_.size() && of_[at].op != Op::memalloc) ++at;
+  const auto& context = of_.contexts()[at < of_.size() ? index(of_[at].context) : 0];
+  trace::Operation operation;
+  operation.op = op;
+  const auto say = [&](Member member) { operation.members.add(member); };
+  say(Member::device), operation.device = context.device;
+  if (!context.name.empty()) {
+    say(Member::context), operation.context = Id::of(std::string_view(context.name));
+  }
+  say(Member::id), operation.id = Id::of(std::uint64_t{of_.alloc_count()});  // No other has it.
+  if (op == Op::memalloc) say(Member::size), operation.size = block.size;
+  return to.on_operation(operation);
+}
+
 Result<trace::Trace> DraftBuilder::build(const Draft& draft) {
   ++stamp_;
   next_ = 0;
@@ -187,7 +204,19 @@ Result<trace::Trace> DraftBuilder::build(const Draft& draft) {
   trace::Header header;
   header.default_process = "0";  // processes are numbered as in the original, whose own is 0
   if (auto begun = built.on_header(header); !begun) return begun.error();
+  auto is_asked = false, is_freed = false;
   for (std::size_t i = 0; i < draft.steps.size(); ++i) {
+    if (const auto& block = draft.block) {
+      const auto event = draft.steps[i].event;
+      if (!is_asked && event >= block->from) {
+        if (auto put = put_block(built, *block, Op::memalloc); !put) return put.error();
+        is_asked = true;
+      }
+      if (!is_freed && event >= block->to) {
+        if (auto put = put_block(built, *block, Op::free); !put) return put.error();
+        is_freed = true;
+      }
+    }
     trace::Operation operation;
     operation.line = static_cast<std::uint32_t>(i + 1);
     if (!put(operation, draft.steps[i], draft)) continue;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,11 +31,20 @@ struct Step {
 };
 using Steps = std::vector<Step>;
 
-/// A smaller trace made of another by deletions, merges and shrinks.
+/// Memory that no event of the original asks for.
+struct ExtraBlock {
+  std::uint32_t from = 0, to = 0;  ///< Asked for, and freed, in front of these events.
+  std::uint64_t size = 0;
+
+  bool operator==(const ExtraBlock&) const = default;
+};
+
+/// A trace made of another by deletions, merges and shrinks, and with at most one block more.
 struct Draft {
-  Steps steps;                     ///< In the order of their events.
-  std::vector<bool> plain_stream;  ///< By StreamId: the stream's work goes to the default one.
-  bool one_thread = false;         ///< All operations are on one thread.
+  Steps steps;                        ///< In the order of their events.
+  std::vector<bool> plain_stream;     ///< By StreamId: the stream's work goes to the default one.
+  bool one_thread = false;            ///< All operations are on one thread.
+  std::optional<ExtraBlock> block{};  ///< Its operations are of line 0.
 
   bool operator==(const Draft&) const = default;
 };
@@ -61,6 +71,7 @@ class DraftBuilder {
   std::uint64_t number(AllocId id);
   bool known(AllocId id) const { return stamps_[index(id)] == stamp_; }
   bool put(trace::Operation& operation, const Step& step, const Draft& draft);
+  Status put_block(trace::Trace& to, const ExtraBlock& block, trace::Op op) const;
   void put_detail(trace::Operation& operation, const trace::Event& event);
 
   std::vector<trace::Id> uses_;

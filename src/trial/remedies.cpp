@@ -169,6 +169,7 @@ Result<Advice> advise(const pytorch::Recording& recording, const trace::Trace& t
   if (!tuning) return tuning.error();
   advice.need = tuning->peak_live;
   advice.interrupted = tuning->interrupted;
+  advice.pool_untried = tuning->pool_untried;
   advice.gap = gap_at(recording, recording.settings(), event);
   advice.outside = outside_at(recording, event);
 
@@ -264,6 +265,7 @@ std::string to_text(const Advice& advice, const trace::Trace& trace, std::size_t
   if (first != advice.remedies.end()) words = text::format("First try: {}. ", first->how);
   words += text::format("The whole program, with every request served, needs {}.",
                         bytes_in_full(advice.need));
+  if (!advice.pool_untried.empty()) words += text::format(" {}", advice.pool_untried);
   out += inspect::wrapped(words, static_cast<std::size_t>(width));
   return out;
 }

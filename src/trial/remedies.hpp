@@ -29,6 +29,7 @@ struct Advice {
   /// What the device held for others when the request failed: the context, other libraries, other
   /// processes. Nothing where the recording has not both the device's total and what it had free.
   std::optional<std::uint64_t> outside{};
+  std::string_view pool_untried{};  ///< As why_no_pool() says.
   bool interrupted = false;
 };
 

@@ -8,6 +8,7 @@
 #include "format/json_writer.hpp"
 #include "inspect/columns.hpp"
 #include "inspect/report_parts.hpp"
+#include "trial/draft.hpp"
 #include "trial/setting.hpp"
 
 namespace emm::trial {
@@ -76,6 +77,62 @@ Spare judge(const pytorch::Program& program, const Lifespan& lifespan,
   return found;
 }
 
+/// The pool, by replays of the trace with the block in it.
+class PoolWithBlock {
+ public:
+  PoolWithBlock(const trace::Trace& trace, const Lifespan& lifespan, Setting setting,
+                std::uint64_t capacity)
+      : builder_(trace),
+        draft_(whole(trace, Parts(trace))),
+        setting_(std::move(setting)),
+        capacity_(capacity / kStep * kStep) {
+    draft_.block = ExtraBlock{.from = static_cast<std::uint32_t>(lifespan.from),
+                              .to = static_cast<std::uint32_t>(lifespan.to),
+                              .size = 0};
+  }
+
+  Result<Spare> judge(const TuneOptions& options) {
+    Spare found{.manager = "pool", .how = std::string(kHowPool)};
+    std::uint64_t low = 0, high = capacity_ + kStep;
+    while (high - low > kStep) {
+      if (options.interrupted != nullptr && options.interrupted->load()) break;
+      const auto middle = low + std::max((high - low) / 2 / kStep, std::uint64_t{1}) * kStep;
+      const auto done = replay(middle);
+      if (!done) return done.error();
+      if (exit_code(*done) == 0 && done->outcomes.fails_fails == 0) {
+        low = middle;
+        continue;
+      }
+      high = middle;
+      if (!done->first_failure) continue;
+      const auto line = done->first_failure->line;  // that of a step, counted from 1
+      found.limited_at = line == 0 ? draft_.block->from : draft_.steps[line - 1].event;
+      found.limited_size = done->first_failure->size;
+    }
+    if (low != 0) found.bytes = low;
+    return found;
+  }
+
+ private:
+  Result<log::Summary> replay(std::uint64_t size) {
+    draft_.block->size = size;
+    const auto trace = builder_.build(draft_);
+    if (!trace) return trace.error();
+    return trial::run(*trace, setting_, capacity_);
+  }
+
+  DraftBuilder builder_;
+  Draft draft_;
+  Setting setting_;
+  std::uint64_t capacity_;
+};
+
+void sort(std::vector<Spare>& ranking) {
+  std::stable_sort(ranking.begin(), ranking.end(), [](const Spare& a, const Spare& b) {
+    return std::pair(a.bytes.value_or(0), a.is_today) > std::pair(b.bytes.value_or(0), b.is_today);
+  });
+}
+
 bool is_tie(const Spare& a, const Spare& b) {
   return a.bytes == b.bytes && a.limited_at == b.limited_at && a.limited_size == b.limited_size;
 }
@@ -101,10 +158,22 @@ std::vector<Spare> spare(const pytorch::Program& program, const Lifespan& lifesp
     if (options.progress) options.progress(++done, settings.size());
   });
   std::erase_if(found, [](const Spare& each) { return each.manager.empty(); });
-  std::stable_sort(found.begin(), found.end(), [](const Spare& a, const Spare& b) {
-    return std::pair(a.bytes.value_or(0), a.is_today) > std::pair(b.bytes.value_or(0), b.is_today);
-  });
+  sort(found);
   return found;
+}
+
+Result<std::vector<Spare>> spare(const pytorch::Program& program, const trace::Trace& trace,
+                                 const Lifespan& lifespan, const TuneOptions& options) {
+  auto ranking = spare(program, lifespan, options);
+  if (!why_no_pool(program, trace).empty()) return ranking;
+  auto setting = pool_setting(options);
+  if (!setting) return std::move(setting).error();
+  const auto capacity = std::min(options.capacity, program.settings.limit());
+  auto pool = PoolWithBlock(trace, lifespan, *std::move(setting), capacity).judge(options);
+  if (!pool) return std::move(pool).error();
+  ranking.push_back(*std::move(pool));
+  sort(ranking);
+  return ranking;
 }
 
 std::string to_text(const std::vector<Spare>& ranking, const Lifespan& lifespan,

@@ -32,6 +32,11 @@ struct Lifespan {
 std::vector<Spare> spare(const pytorch::Program& program, const Lifespan& lifespan,
                          const TuneOptions& options);
 
+/// The same with our pool, by replays of `trace`, which the program is of; but for a recording with
+/// private pools. Errors are those of a replay that leaves nothing to report.
+Result<std::vector<Spare>> spare(const pytorch::Program& program, const trace::Trace& trace,
+                                 const Lifespan& lifespan, const TuneOptions& options);
+
 /// For a person, at most `width` columns; `top` rows.
 std::string to_text(const std::vector<Spare>& ranking, const Lifespan& lifespan,
                     std::uint64_t capacity, const trace::Trace& trace, std::size_t top, int width);

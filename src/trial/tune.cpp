@@ -325,17 +325,10 @@ class Ranks {
 /// Our pool, by replays.
 Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options,
                          std::uint64_t limit) {
-  auto factory = find_manager("pool");
-  if (!factory) return std::move(factory).error();
-  Tuned tuned{.manager = "pool", .how = "emmctl.torch.use(\"pool\"), of the package emmctl"};
-  std::function<Result<ManagerFactory>(std::uint64_t)> limited;
-  if (options.limit == Limit::fraction)
-    limited = [](std::uint64_t max) { return find_manager(text::format("pool:max={}", max)); };
-  const Setting setting{.manager = *std::move(factory),
-                        .limited = std::move(limited),
-                        .refusals_fail = true,
-                        .peer_program = options.peer_program,
-                        .interrupted = options.interrupted};
+  const auto made = pool_setting(options);
+  if (!made) return made.error();
+  const auto& setting = *made;
+  Tuned tuned{.manager = "pool", .how = std::string(kHowPool)};
   const auto capacity = limit == pytorch::kNoLimit ? kCapacityMost : limit / kStep * kStep;
   const auto at = run(trace, setting, capacity);
   if (!at) return at.error();
@@ -363,6 +356,32 @@ Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options,
 
 }  // namespace
 
+std::string_view why_no_pool(const pytorch::Program& program, const trace::Trace& trace) noexcept {
+  if (std::any_of(program.calls.begin(), program.calls.end(),
+                  [](const pytorch::Call& call) { return !call.pool.is_default(); })) {
+    return "The pool is not tried: the recording has private pools, of graphs or MemPools, whose "
+           "memory a replay with it would lend to others.";
+  }
+  if (trace.device_count() > 1)
+    return "The pool is not tried: a replay would be of all devices of the trace, not of one.";
+  return {};
+}
+
+Result<Setting> pool_setting(const TuneOptions& options) {
+  auto factory = find_manager("pool");
+  if (!factory) return std::move(factory).error();
+  Setting setting{.manager = *std::move(factory),
+                  .refusals_fail = true,
+                  .peer_program = options.peer_program,
+                  .interrupted = options.interrupted};
+  if (options.limit == Limit::fraction) {
+    setting.limited = [](std::uint64_t max) {
+      return find_manager(text::format("pool:max={}", max));
+    };
+  }
+  return setting;
+}
+
 std::vector<pytorch::Settings> candidates(const pytorch::Program& program,
                                           const TuneOptions& options) {
   std::vector<pytorch::Settings> found;
@@ -370,6 +389,7 @@ std::vector<pytorch::Settings> candidates(const pytorch::Program& program,
     pytorch::Settings settings;
     settings.fraction = program.settings.fraction;
     settings.total = program.settings.total;
+    settings.host = program.settings.host;  // It is no part of what is tuned.
     if (!read_conf(conf, settings)) return;
     if (std::find(found.begin(), found.end(), settings) == found.end()) found.push_back(settings);
   };
@@ -449,7 +469,7 @@ std::string how_of(const pytorch::Settings& settings) {
   if (conf.empty()) return "without PYTORCH_ALLOC_CONF";
   auto how = "PYTORCH_ALLOC_CONF=" + conf;
   if (settings.garbage_collection_threshold > 0)
-    how += " and torch.cuda.set_per_process_memory_fraction()";
+    how += ", and the capacity as torch.cuda.set_per_process_memory_fraction()";
   return how;
 }
 
@@ -487,10 +507,10 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
   tuning.peak_live =
       run(program, run_options(unlimited, pytorch::kNoLimit, options.limit)).peak_live;
 
-  tuning.has_private_pools =
-      std::any_of(program.calls.begin(), program.calls.end(),
-                  [](const pytorch::Call& call) { return !call.pool.is_default(); });
-  const auto tries_pool = [&] { return !tuning.has_private_pools && !stops(options.interrupted); };
+  tuning.pool_untried = why_no_pool(program, trace);
+  const auto tries_pool = [&] {
+    return tuning.pool_untried.empty() && !stops(options.interrupted);
+  };
 
   // The smallest capacity: of all where that takes seconds, else of the best five and of today's.
   // What reserves least with room to spare is not always what fits the smallest device.

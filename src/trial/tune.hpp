@@ -5,11 +5,13 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "allocators/pytorch/program.hpp"
 #include "base/result.hpp"
 #include "trace/trace.hpp"
+#include "trial/setting.hpp"
 
 namespace emm::trial {
 
@@ -78,10 +80,9 @@ struct TuneOptions {
 struct Tuning {
   std::uint64_t capacity = pytorch::kNoLimit;
   Limit limit = Limit::device;
-  std::uint64_t peak_live = 0;  ///< Requested bytes: no allocator needs less.
-  std::vector<Tuned> ranking;   ///< The best first.
-  /// Of graphs or MemPools. The pool is not tried then: a replay with it would lend their memory.
-  bool has_private_pools = false;
+  std::uint64_t peak_live = 0;      ///< Requested bytes: no allocator needs less.
+  std::vector<Tuned> ranking;       ///< The best first.
+  std::string_view pool_untried{};  ///< As why_no_pool() says.
   bool interrupted = false;
 
   const Tuned* today() const noexcept;
@@ -93,6 +94,13 @@ struct Tuning {
 /// replay that leaves nothing to report.
 Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
                     const TuneOptions& options);
+
+/// Why the pool is not tried, a sentence; empty where it is.
+std::string_view why_no_pool(const pytorch::Program& program, const trace::Trace& trace) noexcept;
+/// Our pool, for replays that fail where a request that was refused is refused again; and how a
+/// program is told to use it.
+Result<Setting> pool_setting(const TuneOptions& options);
+inline constexpr std::string_view kHowPool = "emmctl.torch.use(\"pool\"), of the package emmctl";
 
 /// The smallest capacity at which the model serves all that was served when it was recorded, to
 /// 2 MiB; nothing where a limit of its own refuses some at any.

@@ -21,6 +21,13 @@ bool is_tie(const Tuned& a, const Tuned& b) {
 
 bool is_range(const Tuned& one) { return one.fit && !one.fit->is_exact; }
 
+/// The lower end of a range; where it reads as the upper one, what it is less.
+std::string low_words(const FitRange& fit) {
+  const auto low = units::bytes(fit.low);
+  return low != units::bytes(fit.high) ? low
+                                       : text::format("{} less", units::bytes(fit.high - fit.low));
+}
+
 std::string gain(std::uint64_t today, std::uint64_t other) {
   const auto percent =
       100 * (static_cast<double>(today) - static_cast<double>(other)) / static_cast<double>(today);
@@ -29,10 +36,7 @@ std::string gain(std::uint64_t today, std::uint64_t other) {
 }
 
 std::string untried(const Tuning& tuning) {
-  return tuning.has_private_pools
-             ? " The pool is not tried: the recording has private pools, of graphs or MemPools, "
-               "whose memory a replay with it would lend to others."
-             : "";
+  return tuning.pool_untried.empty() ? "" : text::format(" {}", tuning.pool_untried);
 }
 
 /// What the best is worth against today's, in a sentence or two.
@@ -60,8 +64,7 @@ std::string verdict(const Tuning& tuning, const trace::Trace& trace) {
   words += text::format("{} serves the program", best.manager);
   if (best.fit) words += text::format(" with {}", bytes_in_full(best.fit->high));
   if (is_range(best))
-    words += text::format(" (with {}, if the driver's addresses are lucky)",
-                          units::bytes(best.fit->low));
+    words += text::format(" (with {}, if the driver's addresses are lucky)", low_words(*best.fit));
   if (today != nullptr && today->fit && best.fit && today->fit->high != best.fit->high) {
     words += text::format(", {} than today's {}", gain(today->fit->high, best.fit->high),
                           units::bytes(today->fit->high));
@@ -142,8 +145,8 @@ std::string to_text(const Tuning& tuning, const trace::Trace& trace, std::size_t
                     text::grouped(one.retries),
                     one.device_calls ? text::grouped(*one.device_calls) : "-", names.front()});
     for (std::size_t line = 1; line < names.size(); ++line)
-      rows.push_back({"", "", line == 1 && ranges ? "or " + units::bytes(one.fit->low) : "", "", "",
-                      "", names[line].empty() ? "" : "  " + names[line]});
+      rows.push_back({"", "", line == 1 && ranges ? "or " + low_words(*one.fit) : "", "", "", "",
+                      names[line].empty() ? "" : "  " + names[line]});
   }
   out += inspect::columns("rlrrrrl", rows, "");
   if (any_range)

@@ -133,6 +133,28 @@ TEST(PytorchRecordings, UnderNineSettingsAgreeStepByStepAndInAFreeRun) {
   EXPECT_GE(exact_made_up, paths.size() - 5);
 }
 
+// A snapshot does not have the memory fraction: where garbage was collected, that tells the limit.
+TEST(PytorchRecordings, TellTheirLimitWhereGarbageWasCollected) {
+  const auto paths = collected("torch-settings");
+  if (paths.empty()) GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the collected recordings";
+  std::size_t told = 0;
+  for (const auto& path : paths) {
+    auto source = format::ByteSource::open(path.string(), nullptr);
+    Recording recording;
+    ASSERT_TRUE((*trace::detect(**source))->read(**source, recording, {}));
+    if (!recording.limit_is_inferred()) continue;
+    ++told;
+    const auto truth = static_cast<double>(read(path).program.settings.limit());
+    EXPECT_NEAR(static_cast<double>(recording.settings().limit()) / truth, 1, 0.02) << path;
+    const auto found = check_one_step(recording, recording.settings());
+    EXPECT_TRUE(found.misses.empty()) << path;
+    EXPECT_TRUE(std::all_of(found.pools.begin(), found.pools.end(),
+                            [](const PoolId& pool) { return pool.is_default(); }))
+        << path << ": no pool is made up";
+  }
+  EXPECT_EQ(told, 4u) << "streams and tight with a threshold, and with max_split_size beside it";
+}
+
 TEST(PytorchRecordings, SumTheirGapExactlyAtEveryFailure) {
   const auto paths = collected("torch-settings");
   if (paths.empty()) GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the collected recordings";

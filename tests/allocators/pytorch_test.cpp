@@ -2,9 +2,14 @@
 
 #include <map>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "allocators/pytorch/allocator.hpp"
+#include "allocators/pytorch/one_step.hpp"
+#include "allocators/pytorch/recording.hpp"
+#include "format/byte_source.hpp"
+#include "trace/reader.hpp"
 
 namespace emm::allocators::pytorch {
 namespace {
@@ -237,6 +242,37 @@ INSTANTIATE_TEST_SUITE_P(
                     "garbage_collection_threshold:0.5", "roundup_power2_divisions:4",
                     "expandable_segments:True,garbage_collection_threshold:0.4",
                     "max_split_size_mb:21,max_non_split_rounding_mb:2"));
+
+TEST(PytorchRecording, IsOfOneDeviceAndTellsOfTheOthers) {
+  const std::string text =
+      R"({"format":"emmctl-trace","version":"1.0","source":{"framework":"torch"}}
+{"op":"memalloc","layer":"backing","id":"s0","size":2097152,"addr":"0x200000","device":0}
+{"op":"memalloc","id":"a","size":512,"addr":"0x200000","device":0}
+{"op":"memalloc","id":"b","size":512,"addr":"0x200200","device":0}
+{"op":"memalloc","id":"d","size":512,"addr":"0x200400","device":0}
+{"op":"memalloc","id":"e","size":512,"addr":"0x200600","device":0}
+{"op":"memalloc","layer":"backing","id":"s1","size":20971520,"addr":"0x2000000","device":1}
+{"op":"memalloc","id":"c","size":2097152,"addr":"0x2000000","device":1}
+{"op":"free","id":"c"}
+{"op":"free","layer":"backing","id":"s1"}
+)";
+  const auto source = format::ByteSource::memory(text, "x.jsonl");
+  Recording recording;
+  ASSERT_TRUE(trace::read(*source, recording));
+
+  const auto other = recording.on_device(1);
+
+  EXPECT_EQ(recording.device(), 0u) << "it has most of the rows";
+  EXPECT_EQ(recording.steps().size(), 5u);
+  EXPECT_EQ(recording.on_device(0).steps().size(), 5u);
+  EXPECT_TRUE(recording.on_device(7).steps().empty());
+  EXPECT_EQ(other.device(), 1u);
+  ASSERT_EQ(other.steps().size(), 4u) << "a free is where its memory is";
+  EXPECT_EQ(other.steps()[1].size, 2 * kMiB);
+  const auto found = check_one_step(other, {});
+  EXPECT_EQ(found.placements.recorded, 1u);
+  EXPECT_EQ(found.placements.as_recorded, 1u);
+}
 
 }  // namespace
 }  // namespace emm::allocators::pytorch

@@ -104,9 +104,11 @@ void lose_after(W m, std::size_t most) {
   auto guards = count_guards(m);
   auto count = remembers<std::size_t>(0);
   shell_memalloc(m, [guards, count, most](Shell& shell, StreamHandle stream) {
-    const std::lock_guard lock(guards->mutex);
-    *count = guards->alive == 0 ? 0 : *count + 1;
-    if (*count <= most) return shell.end(stream);
+    const auto number = [&] {
+      const std::lock_guard lock(guards->mutex);
+      return *count = guards->alive == 0 ? 0 : *count + 1;
+    }();
+    if (number <= most) return shell.end(stream);
     static std::mutex mutex;
     static auto& lost = *new std::vector<Lifetime>;
     const std::lock_guard lock_lost(mutex);

@@ -53,6 +53,55 @@ TEST(Engine, ServesAndCountsWhatATraceAsksFor) {
   EXPECT_EQ(summary.clock, "simulated");
 }
 
+/// Three requests, of which the second is of a pool that ends behind it.
+trace::Trace with_a_private_pool() {
+  using Kind = trace::PoolStep::Kind;
+  constexpr PrivatePool kGraph{1};
+  auto trace = TraceBuilder().alloc(1, 8).alloc(2, 8).alloc(3, 8).free(1).free(2).free(3).done();
+  trace.set_pool_steps({.device = 0,
+                        .steps = {{.before = 0, .kind = Kind::use, .pool = {}},
+                                  {.before = 1, .kind = Kind::use, .pool = kGraph},
+                                  {.before = 2, .kind = Kind::drop, .pool = kGraph},
+                                  {.before = 2, .kind = Kind::release_idle, .pool = {}},
+                                  {.before = 2, .kind = Kind::use, .pool = {}}},
+                        .pools = 1,
+                        .requests = 1});
+  return trace;
+}
+
+TEST(Engine, TellsAManagerOfWhichPoolARequestIs) {
+  const auto trace = with_a_private_pool();
+  FakeStack stack;
+  stack.script.has_private_pools = true;
+
+  const auto summary = replay(trace, stack, {.repeat = 2});
+
+  constexpr PrivatePool kDefault{}, kGraph{1};
+  const std::vector<PrivatePool> pools{kDefault, kGraph, kDefault};
+  auto twice = pools;
+  twice.insert(twice.end(), pools.begin(), pools.end());
+  EXPECT_EQ(stack.seen.pools, twice);
+  EXPECT_EQ(stack.seen.ended_pools,
+            (std::vector<std::pair<PrivatePool, bool>>{{kGraph, true}, {kGraph, true}}));
+  EXPECT_EQ(stack.seen.trims, (std::vector<std::uint64_t>{0, 0}));
+  ASSERT_FALSE(summary.notes.empty());
+  EXPECT_EQ(summary.notes.back(), "1 requests were served from 1 private pools, as recorded");
+}
+
+TEST(Engine, SaysThatAManagerHasNoPrivatePools) {
+  const auto trace = with_a_private_pool();
+  FakeStack stack;
+
+  const auto summary = replay(trace, stack);
+
+  EXPECT_TRUE(stack.seen.ended_pools.empty());
+  EXPECT_TRUE(stack.seen.trims.empty());
+  ASSERT_FALSE(summary.notes.empty());
+  EXPECT_EQ(summary.notes.back(),
+            "1 requests are of 1 private pools, of graphs or MemPools: this manager has none, and "
+            "served them like all others");
+}
+
 TEST(Engine, TimesAreThoseOfTheRunsClock) {
   const auto trace = TraceBuilder().alloc(1, 8).alloc(2, 8).free(1).free(2).done();
   FakeStack stack;

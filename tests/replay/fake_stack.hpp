@@ -28,8 +28,9 @@ struct Script {
   bool declines_ipc = false;
   std::uint64_t ipc_offset_added = 0;
   std::uint64_t state_live_added = 0;  ///< To the live bytes that state() says.
-  bool late_frees_release = false;     ///< A finalizer that runs after a reset gives memory back.
-  std::size_t flush_after = 0;         ///< Pending frees that cause a flush; 0: no queue.
+  bool has_private_pools = false;
+  bool late_frees_release = false;  ///< A finalizer that runs after a reset gives memory back.
+  std::size_t flush_after = 0;      ///< Pending frees that cause a flush; 0: no queue.
 };
 
 /// What a manager under test was told.
@@ -37,6 +38,8 @@ struct Seen {
   std::vector<StreamHandle> streams;  ///< One for each memalloc.
   std::vector<HostRange> pinned;
   std::vector<std::uint64_t> trims;  ///< What was to be kept.
+  std::vector<PrivatePool> pools;    ///< One for each memalloc.
+  std::vector<std::pair<PrivatePool, bool>> ended_pools;
 };
 
 /// Hands out the toy device from its beginning, never twice, 256-byte aligned, and does wrong what
@@ -50,6 +53,7 @@ class ScriptedManager final : public MemoryManager {
   Status initialize() override { return {}; }
   Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle stream) override {
     seen_.streams.push_back(stream);
+    seen_.pools.push_back(pool_);
     const auto n = count_++;
     clock_.advance(100);
     if (script_.refuse) {
@@ -63,6 +67,13 @@ class ScriptedManager final : public MemoryManager {
     return MemoryPointer(
         {address}, size + script_.size_added,
         Lifetime({.run = &ScriptedManager::finalize, .self = this, .cookie = size}, mark()));
+  }
+  bool use_pool(PrivatePool pool) override {
+    if (script_.has_private_pools) pool_ = pool;
+    return script_.has_private_pools;
+  }
+  void end_pool(PrivatePool pool, bool at_once) override {
+    seen_.ended_pools.emplace_back(pool, at_once);
   }
   Result<HostMemory> memhostalloc(std::uint64_t size, HostAllocFlags flags) override {
     host_.push_back(std::make_unique<std::byte[]>(size + 1));
@@ -150,6 +161,7 @@ class ScriptedManager final : public MemoryManager {
   Seen& seen_;
   ManualClock& clock_;
   Epoch epoch_;
+  PrivatePool pool_{};
   std::uint64_t next_ = FakeDriver::kBase + 4096;
   std::uint64_t count_ = 0;
   std::uint64_t live_ = 0;

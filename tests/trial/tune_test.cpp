@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "lines.hpp"
 #include "trial/spare.hpp"
 
 namespace emm::trial {
@@ -78,6 +79,40 @@ TEST(Spare, IsWhatIsLeftOverTheLifeOfABlock) {
   EXPECT_EQ(across[0].limited_at, 1u) << "the second request";
   EXPECT_EQ(across[0].limited_size, 60 * kMiB);
   EXPECT_EQ(before[0].bytes, 160 * kMiB);
+}
+
+// The same by the pool, which keeps no segments of 20 MiB.
+TEST(Spare, IsTriedWithThePoolToo) {
+  const Lines lines(alloc("a", 40 * kMiB) + alloc("b", 60 * kMiB) +
+                    "{\"op\":\"free\",\"id\":\"b\"}\n");
+  const auto trace = lines.trace();
+  pytorch::Recording recording(pytorch::Recording::Takes::any);
+  ASSERT_TRUE(lines.read(recording));
+  const auto program = program_of(recording, {});
+  const TuneOptions options{.capacity = 200 * kMiB, .settings = {""}, .jobs = 1};
+
+  const auto across = spare(program, trace, {.from = 1, .to = 3}, options);
+  const auto before = spare(program, trace, {.from = 0, .to = 1}, options);
+
+  ASSERT_TRUE(across && before);
+  ASSERT_EQ(across->size(), 2u);
+  const auto& pool = (*across)[1];
+  EXPECT_EQ(pool.manager, "pool");
+  EXPECT_EQ(pool.bytes, 100 * kMiB);
+  EXPECT_EQ(pool.limited_at, 1u) << "the second request, as the original counts";
+  EXPECT_EQ(pool.limited_size, 60 * kMiB);
+  EXPECT_EQ((*before)[1].bytes, 160 * kMiB);
+}
+
+TEST(Spare, OfARecordingWithPrivatePoolsIsNotTriedWithThePool) {
+  auto program = ProgramOf().alloc(40).get();
+  program.calls[0].pool = {0, 7};
+  const auto trace = Lines(alloc("a", 40 * kMiB)).trace();
+
+  EXPECT_NE(why_no_pool(program, trace), "");
+  EXPECT_EQ(spare(program, trace, {.from = 0, .to = 1}, {.capacity = 200 * kMiB, .settings = {""}})
+                ->size(),
+            1u);
 }
 
 }  // namespace

@@ -666,4 +666,55 @@ OneStep check_one_step(const Recording& recording, const Settings& settings, con
   return found;
 }
 
+std::optional<std::uint64_t> limit_of_collections(const Recording& recording,
+                                                  const Settings& settings) {
+  const auto part = settings.garbage_collection_threshold;
+  if (part <= 0 || settings.limit() != kNoLimit) return std::nullopt;
+  // What was reserved when memory was released in front of a new segment; and what the limit is at
+  // least, by what was served, and less than, by what was not.
+  std::set<std::uint64_t> collected;
+  std::uint64_t reserved = 0, least = 0, most = kNoLimit;
+  std::uint64_t before_ends = 0;  // 0: nothing was released since the last request.
+  for (const auto& step : recording.steps()) {
+    switch (step.kind) {
+      case Kind::segment_end:
+        if (before_ends == 0) before_ends = reserved;
+        reserved -= std::min(reserved, step.size);
+        break;
+      case Kind::segment_begin:
+        if (before_ends != 0) collected.insert(before_ends);
+        before_ends = 0;
+        reserved += step.size;
+        least = std::max(least, reserved);
+        break;
+      case Kind::refused:
+        most = std::min(most, reserved + segment_size(settings, step.size));
+        before_ends = 0;
+        break;
+      case Kind::alloc:
+        before_ends = 0;
+        break;
+      case Kind::free:
+      case Kind::complete:
+        break;
+    }
+  }
+  constexpr std::size_t kTries = 8;
+  std::size_t tries = 0;
+  const auto from = static_cast<std::uint64_t>(part * static_cast<double>(least));
+  for (auto at = collected.upper_bound(from); at != collected.end() && tries < kTries; ++at) {
+    const auto limit =
+        std::min(static_cast<std::uint64_t>(static_cast<double>(*at - 1) / part), most - 1);
+    if (limit < least) continue;
+    ++tries;
+    auto limited = settings;
+    limited.fraction = 1;
+    limited.total = limit;
+    constexpr std::uint64_t kUnexplainedMost = 1;
+    const auto found = check_one_step(recording, limited, nullptr, kUnexplainedMost);
+    if (!found.gave_up && found.misses.empty()) return limit;
+  }
+  return std::nullopt;
+}
+
 }  // namespace emm::allocators::pytorch

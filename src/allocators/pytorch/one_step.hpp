@@ -84,4 +84,10 @@ OneStep check_one_step(const Recording& recording, const Settings& settings,
                        const Look* look = nullptr,
                        std::uint64_t unexplained_most = std::numeric_limits<std::uint64_t>::max());
 
+/// What the limit was, as near as a recording without the memory fraction tells it: garbage is
+/// collected where more than a part of it is reserved. Nothing where `settings` collect no garbage,
+/// none was collected, or no limit explains every row.
+std::optional<std::uint64_t> limit_of_collections(const Recording& recording,
+                                                  const Settings& settings);
+
 }  // namespace emm::allocators::pytorch

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 
 #include "allocators/pool_model.hpp"
 #include "allocators/pytorch/allocator.hpp"
@@ -20,7 +21,7 @@ class PytorchPool final : public PoolModel {
     return true;
   }
   std::optional<Block> allocate(std::uint64_t size, std::uint64_t stream) override {
-    auto* const block = allocator_->allocate(size, stream);
+    auto* const block = allocator_->allocate(size, stream, pool_);
     if (block == nullptr) return std::nullopt;
     return Block{.address = block->address, .size = block->size, .stream = stream, .handle = block};
   }
@@ -32,8 +33,23 @@ class PytorchPool final : public PoolModel {
   }
   void free_later(const Block& block) override { allocator_->free_later(of(block)); }
   void complete(const Block& block) override { allocator_->complete(of(block)); }
+  bool use_pool(PrivatePool pool) override {
+    pool_ = id_of(pool);
+    return true;
+  }
+  void end_pool(PrivatePool pool, bool at_once) override {
+    if (id_of(pool).is_default()) return;
+    if (at_once) {
+      allocator_->drop(id_of(pool));
+    } else {
+      allocator_->set_unused(id_of(pool));
+    }
+  }
   void release_idle() override { allocator_->empty_cache(); }
   void end() override {
+    std::set<PoolId> pools;
+    for (const auto& [key, pool] : allocator_->heap().pools()) pools.insert(key.first);
+    for (const auto& pool : pools) allocator_->set_unused(pool);
     allocator_->empty_cache();
     for (const auto& [address, segment] : allocator_->heap().segments()) {
       // A range of which nothing could be mapped.
@@ -58,8 +74,11 @@ class PytorchPool final : public PoolModel {
     return static_cast<pytorch::Block*>(block.handle);
   }
 
+  static PoolId id_of(PrivatePool pool) noexcept { return {0, index(pool)}; }
+
   Settings settings_;
   DeviceMemory& memory_;
+  PoolId pool_{};
   std::optional<Allocator> allocator_;
 };
 

@@ -72,6 +72,49 @@ Program program_of(const Recording& recording, const Settings& settings) {
   return program;
 }
 
+trace::PoolSteps pool_steps_of(const Program& program, std::uint32_t device) {
+  using What = trace::PoolStep::Kind;
+  trace::PoolSteps made{.device = device};
+  std::map<PoolId, PrivatePool> numbers;
+  for (const auto& call : program.calls) {
+    if (!call.pool.is_default()) numbers[call.pool];
+  }
+  // PyTorch releases pools in the order of their ids.
+  for (auto& [id, number] : numbers) number = PrivatePool{static_cast<std::uint32_t>(++made.pools)};
+  numbers[PoolId{}] = {};
+  made.steps.push_back({.before = 0, .kind = What::use, .pool = {}});
+  PrivatePool now{};
+  for (const auto& call : program.calls) {
+    const auto pool = numbers[call.pool];
+    const auto add = [&](What kind) {
+      made.steps.push_back({.before = call.event, .kind = kind, .pool = pool});
+    };
+    switch (call.kind) {
+      case Call::Kind::alloc:
+      case Call::Kind::refused:
+        made.requests += pool != PrivatePool{} ? 1 : 0;
+        if (pool != now) add(What::use);
+        now = pool;
+        break;
+      case Call::Kind::empty_cache:
+        add(What::release_idle);
+        break;
+      case Call::Kind::unused:
+        add(What::unused);
+        break;
+      case Call::Kind::drop:
+        add(What::drop);
+        break;
+      case Call::Kind::free:
+      case Call::Kind::free_later:
+      case Call::Kind::complete:
+        break;
+    }
+  }
+  if (made.steps.size() == 1) made.steps.clear();
+  return made;
+}
+
 Outcome run(const Program& program, const RunOptions& options) {
   MadeUpMemory source(options.addresses, options.capacity, &program.segments);
   Allocator allocator(options.settings, source);

@@ -8,6 +8,7 @@
 #include "allocators/pytorch/one_step.hpp"
 #include "allocators/pytorch/recording.hpp"
 #include "allocators/pytorch/segment_pools.hpp"
+#include "trace/pool_steps.hpp"
 
 namespace emm::allocators::pytorch {
 
@@ -43,6 +44,9 @@ struct Program {
 };
 
 Program program_of(const Recording& recording, const Settings& settings);
+/// What a replay tells a manager beside the operations of the trace: the pools of the requests,
+/// what became of these, and the program's empty_cache(). Empty where there is nothing to tell.
+trace::PoolSteps pool_steps_of(const Program& program, std::uint32_t device);
 
 /// What became of a program under a setting.
 struct Outcome {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "allocators/pytorch/one_step.hpp"
 #include "allocators/stream_of.hpp"
 #include "base/text.hpp"
 #include "format/json_value.hpp"
@@ -171,6 +172,7 @@ void Recording::add_free(const Operation& operation, Step step) {
   step.stream = live.stream;
   step.pool = live.pool;
   step.mapped = live.mapped;
+  const auto device = live.device;  // a free need not say it
   if (live.segment) {
     step.kind = Step::Kind::segment_end;
     steps_.push_back(step);
@@ -190,6 +192,7 @@ void Recording::add_free(const Operation& operation, Step step) {
     }
     erase(operation.id);
   }
+  while (device_of_.size() < steps_.size()) device_of_.push_back(device);
 }
 
 Status Recording::finish() {
@@ -200,11 +203,35 @@ Status Recording::finish() {
   }
   other_devices_ = counts.empty() ? 0 : counts.size() - 1;
   if (other_devices_ != 0) {
-    std::vector<Step> kept;
-    for (std::size_t i = 0; i < steps_.size(); ++i) {
-      if (device_of_[i] == device_) kept.push_back(steps_[i]);
+    for (std::size_t i = 0; i < steps_.size(); ++i) all_.emplace_back(device_of_[i], steps_[i]);
+  }
+  device_of_.clear();
+  live_.clear();
+  named_.clear();
+  take_device();
+  return {};
+}
+
+Recording Recording::on_device(std::uint32_t device) const {
+  auto other = *this;
+  if (device == device_) return other;
+  other.device_ = device;
+  if (all_.empty()) other.steps_.clear();
+  if (limit_is_inferred_) {
+    other.settings_.fraction.reset();
+    other.settings_.total = 0;
+    other.limit_is_inferred_ = false;
+  }
+  other.take_device();
+  return other;
+}
+
+void Recording::take_device() {
+  if (!all_.empty()) {
+    steps_.clear();
+    for (const auto& [device, step] : all_) {
+      if (device == device_) steps_.push_back(step);
     }
-    steps_ = std::move(kept);
   }
   // A segment whose pool neither its row nor the state at the end names: not known where it ended.
   std::vector<bool> ended(segments_, false);
@@ -215,10 +242,13 @@ Status Recording::finish() {
     if (step.kind == Step::Kind::segment_begin && (pools_in_rows_ || !ended[step.allocation]))
       step.pool_known = true;
   }
-  device_of_.clear();
-  live_.clear();
-  named_.clear();
-  return {};
+  if (is_recording()) {
+    if (const auto limit = limit_of_collections(*this, settings_)) {
+      settings_.fraction = 1;
+      settings_.total = *limit;
+      limit_is_inferred_ = true;
+    }
+  }
 }
 
 }  // namespace emm::allocators::pytorch

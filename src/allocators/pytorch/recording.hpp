@@ -54,12 +54,16 @@ class Recording final : public trace::OperationSink {
   bool is_recording() const noexcept { return is_torch_ && has_segments_; }
   const std::vector<Step>& steps() const noexcept { return steps_; }
   std::uint32_t allocations() const noexcept { return allocations_; }
-  /// As the snapshot carries them: neither fraction nor total.
+  /// As the snapshot carries them: neither fraction nor total, unless emmctl.torch saved it, or the
+  /// collections of garbage tell the limit. It is then a fraction of 1 of a total.
   const Settings& settings() const noexcept { return settings_; }
+  bool limit_is_inferred() const noexcept { return limit_is_inferred_; }
   /// Says which setting could not be read; empty where all could.
   const std::string& settings_fault() const noexcept { return settings_fault_; }
   std::uint32_t device() const noexcept { return device_; }
   std::size_t other_devices() const noexcept { return other_devices_; }
+  /// What that device did in the same trace.
+  Recording on_device(std::uint32_t device) const;
 
  private:
   struct Live {
@@ -72,6 +76,7 @@ class Recording final : public trace::OperationSink {
   };
   void add_memory(const trace::Operation& operation, Step step);
   void add_free(const trace::Operation& operation, Step step);
+  void take_device();
   void end_all(std::uint64_t event, std::uint32_t device);
   Live* find(const trace::Id& id);
   Live& at(const trace::Id& id);
@@ -84,10 +89,12 @@ class Recording final : public trace::OperationSink {
   std::uint64_t events_ = 0;
   std::uint32_t allocations_ = 0, segments_ = 0;
   std::vector<Step> steps_;
-  std::vector<std::uint32_t> device_of_;  // of each step, until finish()
+  std::vector<std::uint32_t> device_of_;             // of each step, until finish()
+  std::vector<std::pair<std::uint32_t, Step>> all_;  // of all devices, where there are several
   std::unordered_map<std::uint64_t, Live> live_;
   std::unordered_map<std::string, Live> named_;  ///< Whose ids are no numbers.
   Settings settings_;
+  bool limit_is_inferred_ = false;
   std::string settings_fault_;
 };
 

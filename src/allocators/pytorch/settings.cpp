@@ -102,11 +102,20 @@ Status read_divisions(std::string_view value, Settings& settings) {
 
 /// Names of settings that change nothing that is modelled here.
 constexpr std::string_view kWithoutEffect[] = {
-    "release_lock_on_cudamalloc",     "pinned_use_cuda_host_register",
-    "pinned_num_register_threads",    "pinned_use_background_threads",
-    "pinned_max_round_threshold_mb",  "pinned_max_cached_size_mb",
-    "pinned_reserve_segment_size_mb", "graph_capture_record_stream_reuse",
-    "throw_on_cudamalloc_oom",
+    "release_lock_on_cudamalloc",        "pinned_use_cuda_host_register",
+    "pinned_num_register_threads",       "pinned_use_background_threads",
+    "graph_capture_record_stream_reuse", "throw_on_cudamalloc_oom",
+};
+
+/// Sizes of page-locked memory, in MiB.
+struct HostSize {
+  std::string_view name;
+  std::uint64_t HostSettings::*size;
+};
+constexpr HostSize kHostSizes[] = {
+    {"pinned_max_round_threshold_mb", &HostSettings::max_round_threshold},
+    {"pinned_max_cached_size_mb", &HostSettings::max_cached_size},
+    {"pinned_reserve_segment_size_mb", &HostSettings::reserve_segment},
 };
 
 Status read_setting(std::string_view name, std::string_view value, Settings& settings) {
@@ -156,6 +165,9 @@ Status read_setting(std::string_view name, std::string_view value, Settings& set
                 "--manager async",
                 value);
   }
+  for (const auto& of_host : kHostSizes) {
+    if (name == of_host.name) return mib(0, settings.host.*of_host.size);
+  }
   for (const auto known : kWithoutEffect) {
     if (name == known) return {};
   }
@@ -163,8 +175,8 @@ Status read_setting(std::string_view name, std::string_view value, Settings& set
       Errc::usage,
       "\"{}\" is no setting of PYTORCH_ALLOC_CONF that is known: expected max_split_size_mb, "
       "max_non_split_rounding_mb, large_segment_size_mb, garbage_collection_threshold, "
-      "roundup_power2_divisions, expandable_segments, per_process_memory_fraction or "
-      "backend",
+      "roundup_power2_divisions, expandable_segments, per_process_memory_fraction, backend, or one "
+      "of pinned memory",
       name);
 }
 
@@ -178,6 +190,13 @@ std::uint64_t round_size(const Settings& settings, std::uint64_t size) noexcept 
     return (size + step - 1) / step * step;
   }
   return (size + kMinBlock - 1) / kMinBlock * kMinBlock;
+}
+
+std::uint64_t round_host_size(const HostSettings& settings, std::uint64_t size) noexcept {
+  if (size > std::min(settings.max_round_threshold, settings.max_cached_size) ||
+      size > std::uint64_t{1} << 63)
+    return size;
+  return std::bit_ceil(size);
 }
 
 std::uint64_t Settings::limit() const noexcept {
@@ -217,6 +236,10 @@ std::vector<std::pair<std::string_view, std::string>> named(const Settings& sett
     add("large_segment_size_mb", settings.large_segment_size / kMiB);
   if (settings.garbage_collection_threshold > 0)
     add("garbage_collection_threshold", settings.garbage_collection_threshold);
+  for (const auto& of_host : kHostSizes) {
+    if (settings.host.*of_host.size != HostSettings().*of_host.size)
+      add(of_host.name, settings.host.*of_host.size / kMiB);
+  }
   const auto& table = settings.roundup_power2_divisions;
   if (std::all_of(table.begin(), table.end(), [&](auto each) { return each == table[0]; })) {
     if (table[0] > 1) add("roundup_power2_divisions", table[0]);
@@ -293,9 +316,14 @@ Status read_snapshot_settings(std::string_view json, Settings& settings) {
 }
 
 Status read_options(Options& options, Settings& settings) {
-  for (const auto name : {"max_split_size_mb", "max_non_split_rounding_mb", "large_segment_size_mb",
-                          "garbage_collection_threshold", "roundup_power2_divisions",
-                          "expandable_segments", "per_process_memory_fraction", "backend"}) {
+  for (const auto name :
+       {"max_split_size_mb", "max_non_split_rounding_mb", "large_segment_size_mb",
+        "garbage_collection_threshold", "roundup_power2_divisions", "expandable_segments",
+        "per_process_memory_fraction", "backend", "pinned_max_round_threshold_mb",
+        "pinned_max_cached_size_mb", "pinned_reserve_segment_size_mb",
+        "pinned_use_cuda_host_register", "pinned_num_register_threads",
+        "pinned_use_background_threads", "release_lock_on_cudamalloc",
+        "graph_capture_record_stream_reuse", "throw_on_cudamalloc_oom"}) {
     const auto value = options.text(name, "");  // It is known, given or not.
     if (!options.has(name)) continue;
     if (auto read = read_setting(name, value, settings); !read) return read;

@@ -21,6 +21,15 @@ inline constexpr std::uint64_t kSmallSegment = std::uint64_t{2} << 20;
 inline constexpr std::uint64_t kMinLargeAlloc = std::uint64_t{10} << 20;
 inline constexpr std::uint64_t kRoundLarge = std::uint64_t{2} << 20;
 
+/// What PYTORCH_ALLOC_CONF sets of the allocator of page-locked host memory. Bytes.
+struct HostSettings {
+  std::uint64_t max_round_threshold = kNoLimit;  ///< Larger requests are not rounded.
+  std::uint64_t max_cached_size = kNoLimit;      ///< Larger blocks are not kept.
+  std::uint64_t reserve_segment = 0;             ///< Asked for at once, and cut up first.
+
+  bool operator==(const HostSettings&) const = default;
+};
+
 /// What PYTORCH_ALLOC_CONF sets of the native allocator, and the limits that stand beside it.
 /// Bytes.
 struct Settings {
@@ -34,6 +43,7 @@ struct Settings {
   std::optional<double>
       fraction{};           ///< per_process_memory_fraction; nothing: not set, or not known.
   std::uint64_t total = 0;  ///< Of the device; 0: not known.
+  HostSettings host{};
 
   /// What may be reserved; kNoLimit where no fraction is set, or the total is not known.
   std::uint64_t limit() const noexcept;
@@ -43,6 +53,8 @@ struct Settings {
 
 /// The size of the block that serves a request of `size` bytes.
 std::uint64_t round_size(const Settings& settings, std::uint64_t size) noexcept;
+/// The same of page-locked host memory: a power of two, but above a threshold as it is.
+std::uint64_t round_host_size(const HostSettings& settings, std::uint64_t size) noexcept;
 /// What is asked of the device where no block serves; `rounded` is round_size()'s.
 std::uint64_t segment_size(const Settings& settings, std::uint64_t rounded) noexcept;
 constexpr bool is_small(std::uint64_t rounded) noexcept { return rounded <= kSmallSize; }

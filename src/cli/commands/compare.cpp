@@ -7,6 +7,7 @@
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
 #include "cli/recorded_manager.hpp"
+#include "cli/recorded_settings.hpp"
 #include "emm/manager_entry.hpp"
 #include "format/file_bytes.hpp"
 #include "format/json_value.hpp"
@@ -134,9 +135,17 @@ class Compare final : public CommandRun {
     All all;
     for (const auto& path : paths_) {
       const TraceArgument trace{.path = path, .format = from_, .partial = partial_};
-      auto loaded = load_trace(console, trace);
+      const auto model = std::find_if(managers_.begin(), managers_.end(), is_pytorch);
+      ModelRecording recording(model == managers_.end() ? "" : *model);
+      auto loaded = load_trace(console, trace, recording ? &recording : nullptr);
       if (!loaded) return std::move(loaded).error();
+      if (recording) loaded->trace.set_pool_steps(recording.pool_steps(*model));
       for (std::size_t i = 0; i < managers_.size(); ++i) {
+        if (is_pytorch(managers_[i])) {
+          auto own = choose_manager(recording.with_settings(console, managers_[i]), {}, *deadline);
+          if (!own) return std::move(own).error();
+          managers[i] = std::move(*own);
+        }
         if (managers_[i] != "recorded") continue;
         auto recorded = recorded_manager(trace);
         if (!recorded) return std::move(recorded).error();

@@ -8,6 +8,7 @@
 #include "cli/command.hpp"
 #include "cli/load_recording.hpp"
 #include "cli/passes.hpp"
+#include "cli/recorded_settings.hpp"
 #include "inspect/oom_text.hpp"
 #include "inspect/streamed_ooms.hpp"
 #include "trial/remedies.hpp"
@@ -89,12 +90,11 @@ class Explain final : public CommandRun {
     const auto fit_checks = inspect::fit_checks(*recording, lifetimes, capacity);
     std::optional<trial::Advice> advice;
     const auto is_tried = pytorch.is_recording() && *which < report.all.size() && !no_remedies_;
-    if (is_tried && report.all[*which].device != pytorch.device())
-      console.say(text::format(
-          "no remedies are tried: the model follows device {}, which has most of the rows",
-          pytorch.device()));
-    if (is_tried && report.all[*which].device == pytorch.device()) {
+    if (is_tried) {
       handle_interrupts();
+      if (const auto device = report.all[*which].device; device != pytorch.device())
+        pytorch = pytorch.on_device(device);
+      say_inferred_limit(console, pytorch);
       auto advised = trial::advise(pytorch, recording->trace(), report.all[*which].event,
                                    trial::capacity_at(report.all[*which], pytorch),
                                    {.peer_program = console.program(),

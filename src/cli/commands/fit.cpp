@@ -78,8 +78,10 @@ class FitRun final : public CommandRun {
     auto loaded = load_trace(console, trace_, models ? &recording : nullptr);
     if (!loaded) return std::move(loaded).error();
     if (models) {
-      manager = manager_.find_as(recording.with_settings(console, *named), *deadline);
+      const auto spec = recording.with_settings(console, *named);
+      manager = manager_.find_as(spec, *deadline);
       if (!manager) return std::move(manager).error();
+      loaded->trace.set_pool_steps(recording.pool_steps(spec));
     }
     const auto& trace = loaded->trace;
 
@@ -183,6 +185,7 @@ class FitRun final : public CommandRun {
         return summed.error();
       for (std::size_t i = 0; i < specs.size(); ++i) {
         const auto& model = recordings.models[i];
+        if (is_pytorch(specs[i])) trace->trace.set_pool_steps(model.pool_steps(specs[i]));
         auto manager =
             manager_.find_as(model ? model.with_settings(console, specs[i]) : specs[i], deadline);
         if (!manager) return std::move(manager).error();

@@ -141,6 +141,7 @@ class Replay final : public CommandRun {
       spec = recording.with_settings(console, *named);
       manager = manager_.find_as(spec, *deadline);
       if (!manager) return std::move(manager).error();
+      walked->loaded.trace.set_pool_steps(recording.pool_steps(spec));
     }
     if (*pace > 0 && !has_times(trace)) {
       return fail(Errc::usage, "--pace {}: {} has no times: expected \"time_ns\" of its events",

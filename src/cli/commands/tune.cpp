@@ -4,6 +4,7 @@
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
+#include "cli/recorded_settings.hpp"
 #include "trial/spare.hpp"
 
 namespace emm {
@@ -75,6 +76,7 @@ class TuneRun final : public CommandRun {
     auto settings = recording.settings();
     if (!recording.settings_fault().empty())
       console.say(recording.settings_fault() + ": the recording's settings are not known");
+    if (fraction_.empty()) say_inferred_limit(console, recording);
     if (auto read = read_limit(settings); !read) return std::move(read).error();
     if (recording.allocations() == 0) {
       console.say("nothing was judged: the trace has no allocations of device memory");
@@ -132,8 +134,12 @@ class TuneRun final : public CommandRun {
       if (!to) return to.error();
       lifespan.to = *to;
     }
-    const auto ranking = trial::spare(program, lifespan, options);
+    const auto found = trial::spare(program, trace, lifespan, options);
     console.end_progress();
+    if (!found) return found.error();
+    const auto& ranking = *found;
+    if (const auto why = trial::why_no_pool(program, trace); !why.empty())
+      console.say(std::string(why));
     if (!json_.empty()) {
       if (auto done = console.write(json_, to_json(ranking, lifespan, options.capacity, trace));
           !done)

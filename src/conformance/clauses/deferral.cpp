@@ -712,7 +712,7 @@ constexpr Clause kDeferralClauses[] = {
      .source = "emm_plugin.h, defer_cleanup; drv:728-745",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "DEV-5 DFR-7 PD-13",
+     .may_fail_with = "DEV-5 DFR-7 PD-13 deferral/told",
      .check = [](Bench& b) { for_each_deferred(b, check_lasting); }},
 
     {.id = "deferral/no_sooner",
@@ -720,7 +720,7 @@ constexpr Clause kDeferralClauses[] = {
      .source = "emm_plugin.h, defer_cleanup",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "DFR-3 PD-18 deferral/lasts",
+     .may_fail_with = "DFR-3 PD-18 deferral/lasts deferral/told",
      .check =
          [](Bench& b) {
            b.untraceable();
@@ -790,7 +790,7 @@ constexpr Clause kDeferralClauses[] = {
      .source = "emm_plugin.h, destroy",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "accounts/balance",
+     .may_fail_with = "accounts/balance threads/slots",
      .check =
          [](Bench& b) {
            b.untraceable();

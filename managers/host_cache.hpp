@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "allocators/pytorch/settings.hpp"
+#include "driver/driver.hpp"
+#include "emm/epoch.hpp"
+#include "emm/memory_pointer.hpp"
+#include "emm/pending_deallocs.hpp"
+#include "managers/live_records.hpp"
+
+namespace emm {
+
+/// Page-locked host memory as PyTorch's CachingHostAllocator has it: blocks of powers of two, never
+/// split, that are kept when they are freed; of one power the last that was freed is used first.
+/// What is released goes through `deallocations`. Any thread may call; no driver call is made with
+/// the lock held. All that is handed in outlives this.
+class HostCache {
+ public:
+  using Settings = allocators::pytorch::HostSettings;
+
+  HostCache(Driver* driver, PendingDeallocs& deallocations, const Settings& settings) noexcept
+      : driver_(driver), deallocations_(deallocations), settings_(settings) {}
+  HostCache(const HostCache&) = delete;
+  HostCache& operator=(const HostCache&) = delete;
+
+  Result<HostMemory> allocate(std::uint64_t size, HostAllocFlags flags);
+  /// Ends what is handed out, and releases all blocks.
+  void end_all() noexcept;
+  /// What was asked for, and what of it the driver had to give; empty where nothing was.
+  std::string report() const;
+
+ private:
+  struct Block {
+    std::uint64_t address = 0, size = 0;
+    std::uint64_t on_device = 0;  ///< 0: not mapped.
+    unsigned flags = 0;
+    bool reserved = false;  ///< A part of the reserve segment, which is released as one.
+  };
+  struct Segment {
+    Block block{};
+    std::uint64_t used = 0;
+    bool asked = false;
+  };
+  /// By flags, and the power of two that holds the size.
+  using Key = std::pair<unsigned, int>;
+  struct List {
+    std::vector<Block> free{};  ///< Has room for all blocks of its key.
+    std::size_t blocks = 0;
+  };
+
+  static Key key_of(std::uint64_t size, unsigned flags) noexcept;
+  std::optional<Block> take_free(const Key& key, std::uint64_t size);
+  Result<Block> make(std::uint64_t size, HostAllocFlags flags);
+  bool take_reserved(Block& block);
+  Result<Block> ask(std::uint64_t size, HostAllocFlags flags);
+  void release(const Block& block) noexcept;
+  static void finalize(void* self, std::uint64_t cookie, StreamHandle stream) noexcept;
+
+  Driver* driver_;
+  PendingDeallocs& deallocations_;
+  const Settings settings_;
+  mutable std::mutex mutex_;
+  std::map<Key, List> lists_;
+  std::unordered_map<std::uint64_t, Block> live_;  ///< By address.
+  LiveRecords records_;
+  Segment reserve_;
+  Epoch epoch_;
+  std::uint64_t requests_ = 0, asked_ = 0, bytes_ = 0, held_ = 0, peak_bytes_ = 0, peak_held_ = 0;
+};
+
+}  // namespace emm
