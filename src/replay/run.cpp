@@ -132,11 +132,13 @@ std::size_t Run::execute(std::size_t done, std::size_t end) {
   const auto size = state.trace.size();
   const auto points = std::min(size, log::Summary::kCoursePoints);
   if (first && !parallel_) course.resize(points);
+  std::size_t next_step = 0;
   while (!parallel_ && done < end && !state.stop) {
     const auto point = done * points / size;
     const auto part_end = ((point + 1) * size + points - 1) / points;
-    const auto chunk_end = std::min({end, done + kChunk, part_end, follow_pools(done)});
+    if (done >= next_step) next_step = follow_pools(done);
     if (state.stop) break;
+    const auto chunk_end = std::min({end, done + kChunk, part_end, next_step});
     if (!need(done, chunk_end)) break;
     done = execute_range(core_, operations_, done, chunk_end);
     if (first) {

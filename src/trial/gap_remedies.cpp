@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/text.hpp"
@@ -97,14 +98,17 @@ std::vector<Settings> against_free_memory(const pytorch::Program& program) {
 
 }  // namespace
 
-GapRemedies gap_remedies(const pytorch::Program& program, const inspect::Gap& gap,
-                         const std::atomic<bool>* interrupted) {
+namespace {
+
+/// Of one device: `only` where there are several.
+GapRemedies of_device(const pytorch::Program& program, const inspect::Gap& gap,
+                      std::optional<std::uint32_t> only, const std::atomic<bool>* interrupted) {
   GapRemedies found;
-  found.event = gap.event;
   const auto part = up_to(program, gap.event);
   std::array<bool, inspect::kBeyondCauses> seen{};
   RemedyTrials trials(part, interrupted, found);
   for (const auto& each : gap.parts) {  // the greatest first
+    if (only && each.device != *only) continue;
     auto& told = seen[static_cast<std::size_t>(each.cause)];
     if (std::exchange(told, true)) continue;
     switch (each.cause) {
@@ -136,22 +140,54 @@ GapRemedies gap_remedies(const pytorch::Program& program, const inspect::Gap& ga
   return found;
 }
 
+}  // namespace
+
+GapRemedies gap_remedies(const std::vector<DeviceProgram>& programs, const inspect::Gap& gap,
+                         const std::atomic<bool>* interrupted) {
+  GapRemedies all;
+  all.event = gap.event;
+  std::vector<GapRemedies> found;
+  for (const auto& [device, program] : programs) {
+    const auto only = programs.size() > 1 ? std::optional(device) : std::nullopt;
+    auto& one = found.emplace_back(of_device(program, gap, only, interrupted));
+    all.reserved += one.reserved;
+    all.device_calls += one.device_calls;
+    all.interrupted = all.interrupted || one.interrupted;
+  }
+  for (std::size_t i = 0; i < programs.size(); ++i) {
+    for (auto& each : found[i].remedies) {
+      each.device = programs[i].device;
+      // On the other devices all is as today.
+      each.reserved += all.reserved - found[i].reserved;
+      each.device_calls += all.device_calls - found[i].device_calls;
+      all.remedies.push_back(std::move(each));
+    }
+  }
+  return all;
+}
+
 std::string to_text(const GapRemedies& remedies, const inspect::Gap& gap) {
   if (gap.parts.empty()) return {};
+  const auto has_several = std::any_of(
+      gap.parts.begin(), gap.parts.end(),
+      [&](const inspect::Gap::Part& part) { return part.device != gap.parts.front().device; });
+  const auto words = [&](const inspect::Gap::Part& part) {
+    return has_several ? text::format("{}, device {}", inspect::name(part.cause), part.device)
+                       : std::string(inspect::name(part.cause));
+  };
   auto out = std::string("\nWhat would lower it, each tried by a replay up to then\n");
   std::vector<std::vector<std::string>> rows;
-  std::array<bool, inspect::kBeyondCauses> seen{};
+  std::set<std::pair<inspect::Beyond, std::uint32_t>> seen;
   for (const auto& part : gap.parts) {
-    if (std::exchange(seen[static_cast<std::size_t>(part.cause)], true)) continue;
+    if (!seen.insert({part.cause, part.device}).second) continue;
     bool any = false;
     for (const auto& each : remedies.remedies) {
-      if (each.cause != part.cause) continue;
-      rows.push_back({any ? "" : std::string(inspect::name(each.cause)),
+      if (each.cause != part.cause || (has_several && each.device != part.device)) continue;
+      rows.push_back({any ? std::string() : words(part),
                       "-" + units::bytes(remedies.reserved - each.reserved), each.how});
       any = true;
     }
-    if (!any)
-      rows.push_back({std::string(inspect::name(part.cause)), "", "nothing that was tried"});
+    if (!any) rows.push_back({words(part), "", "nothing that was tried"});
   }
   return out + inspect::columns("lrl", rows);
 }
@@ -163,6 +199,7 @@ std::string to_json(const GapRemedies& remedies) {
   json.member("device_calls", remedies.device_calls).key("remedies").begin_array();
   for (const auto& each : remedies.remedies) {
     json.begin_object().member("cause", inspect::name(each.cause)).member("how", each.how);
+    json.member("device", each.device);
     json.member("reserved_bytes", each.reserved);
     json.member("saved_bytes", remedies.reserved - each.reserved);
     json.member("device_calls", each.device_calls).end_object();

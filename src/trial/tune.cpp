@@ -469,7 +469,7 @@ std::string how_of(const pytorch::Settings& settings) {
   if (conf.empty()) return "without PYTORCH_ALLOC_CONF";
   auto how = "PYTORCH_ALLOC_CONF=" + conf;
   if (settings.garbage_collection_threshold > 0)
-    how += " and torch.cuda.set_per_process_memory_fraction()";
+    how += ", and the capacity as torch.cuda.set_per_process_memory_fraction()";
   return how;
 }
 

@@ -249,8 +249,12 @@ TEST(PytorchRecording, IsOfOneDeviceAndTellsOfTheOthers) {
 {"op":"memalloc","layer":"backing","id":"s0","size":2097152,"addr":"0x200000","device":0}
 {"op":"memalloc","id":"a","size":512,"addr":"0x200000","device":0}
 {"op":"memalloc","id":"b","size":512,"addr":"0x200200","device":0}
+{"op":"memalloc","id":"d","size":512,"addr":"0x200400","device":0}
+{"op":"memalloc","id":"e","size":512,"addr":"0x200600","device":0}
 {"op":"memalloc","layer":"backing","id":"s1","size":20971520,"addr":"0x2000000","device":1}
 {"op":"memalloc","id":"c","size":2097152,"addr":"0x2000000","device":1}
+{"op":"free","id":"c"}
+{"op":"free","layer":"backing","id":"s1"}
 )";
   const auto source = format::ByteSource::memory(text, "x.jsonl");
   Recording recording;
@@ -259,10 +263,11 @@ TEST(PytorchRecording, IsOfOneDeviceAndTellsOfTheOthers) {
   const auto other = recording.on_device(1);
 
   EXPECT_EQ(recording.device(), 0u) << "it has most of the rows";
-  EXPECT_EQ(recording.steps().size(), 3u);
-  EXPECT_EQ(recording.on_device(0).steps().size(), 3u);
+  EXPECT_EQ(recording.steps().size(), 5u);
+  EXPECT_EQ(recording.on_device(0).steps().size(), 5u);
+  EXPECT_TRUE(recording.on_device(7).steps().empty());
   EXPECT_EQ(other.device(), 1u);
-  ASSERT_EQ(other.steps().size(), 2u);
+  ASSERT_EQ(other.steps().size(), 4u) << "a free is where its memory is";
   EXPECT_EQ(other.steps()[1].size, 2 * kMiB);
   const auto found = check_one_step(other, {});
   EXPECT_EQ(found.placements.recorded, 1u);

@@ -172,6 +172,7 @@ void Recording::add_free(const Operation& operation, Step step) {
   step.stream = live.stream;
   step.pool = live.pool;
   step.mapped = live.mapped;
+  const auto device = live.device;  // a free need not say it
   if (live.segment) {
     step.kind = Step::Kind::segment_end;
     steps_.push_back(step);
@@ -191,6 +192,7 @@ void Recording::add_free(const Operation& operation, Step step) {
     }
     erase(operation.id);
   }
+  while (device_of_.size() < steps_.size()) device_of_.push_back(device);
 }
 
 Status Recording::finish() {
@@ -212,8 +214,9 @@ Status Recording::finish() {
 
 Recording Recording::on_device(std::uint32_t device) const {
   auto other = *this;
-  if (all_.empty() || device == device_) return other;
+  if (device == device_) return other;
   other.device_ = device;
+  if (all_.empty()) other.steps_.clear();
   if (limit_is_inferred_) {
     other.settings_.fraction.reset();
     other.settings_.total = 0;

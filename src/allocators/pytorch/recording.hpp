@@ -62,7 +62,7 @@ class Recording final : public trace::OperationSink {
   const std::string& settings_fault() const noexcept { return settings_fault_; }
   std::uint32_t device() const noexcept { return device_; }
   std::size_t other_devices() const noexcept { return other_devices_; }
-  /// What that device did in the same trace; this where there is no other device.
+  /// What that device did in the same trace.
   Recording on_device(std::uint32_t device) const;
 
  private:

@@ -121,9 +121,7 @@ class Inspect final : public CommandRun {
       if (gap && of_pytorch.is_recording() && of_pytorch.allocations() != 0) {
         handle_interrupts();
         console.step("remedies");
-        remedies =
-            trial::gap_remedies(allocators::pytorch::program_of(of_pytorch, of_pytorch.settings()),
-                                *gap, &interrupted());
+        remedies = trial::gap_remedies(programs_of(of_pytorch, trace), *gap, &interrupted());
       }
     }
     std::optional<std::vector<inspect::Need>> needs;
@@ -168,6 +166,18 @@ class Inspect final : public CommandRun {
             .frames = static_cast<std::size_t>(frames_),
             .all_frames = all_frames_,
             .blocks = speaks_utf8()};
+  }
+
+  /// What was asked of each device that PyTorch's rows are about.
+  static std::vector<trial::DeviceProgram> programs_of(
+      const allocators::pytorch::Recording& recording, const trace::Trace& trace) {
+    std::vector<trial::DeviceProgram> programs;
+    for (const auto device : trace.devices()) {
+      const auto one = recording.on_device(device);
+      if (!one.steps().empty())
+        programs.push_back({.device = device, .program = program_of(one, one.settings())});
+    }
+    return programs;
   }
 
   static ExitCode no_map(Console& console, const trace::Trace& trace, std::uint32_t event) {
