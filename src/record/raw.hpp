@@ -8,8 +8,8 @@
 /// left where the program was killed. docs/recording.md describes it for other readers.
 ///
 /// There is one file for each process. A file is a header of kHeaderBytes and then blocks of
-/// kBlockBytes each. A block belongs to one thread, so threads share nothing but the number that
-/// each call takes from one counter. A block is a BlockHeader and then records. A record whose
+/// kBlockBytes each. A block belongs to one thread, so threads share nothing but what numbers their
+/// calls. A block is a BlockHeader and then records. A record whose
 /// `seq` is 0 was not written. All numbers are little-endian.
 namespace emm::record {
 
@@ -120,6 +120,8 @@ namespace record_flag {
 inline constexpr std::uint32_t injected = 1;
 /// The call was made before recording began, and what it gave lives.
 inline constexpr std::uint32_t preexisting = 2;
+/// The duration was not measured, and `ticks` is when the call took its place.
+inline constexpr std::uint32_t unmeasured = 4;
 }  // namespace record_flag
 
 /// The first bytes of a block. It is as large as a record.

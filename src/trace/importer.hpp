@@ -25,12 +25,15 @@ struct ImportCounts {
   std::vector<std::string> notes;  ///< What a person should know, a sentence each.
 };
 
+/// The `seq` of each request by the number that the recorder gave it.
+using RequestPlaces = std::unordered_map<std::uint64_t, std::uint64_t>;
+
 struct ImportOptions {
   bool partial = false;
   /// Of a recording of the driver's calls that goes beneath a recording of what frameworks asked
-  /// for: the `seq` of each request by the number that the recorder gave it. The calls then have
-  /// their own `seq`, the layer `backing` and the `parent` that caused them.
-  const std::unordered_map<std::uint64_t, std::uint64_t>* requests = nullptr;
+  /// for: its requests. The calls then have their own `seq`, the layer `backing` and the `parent`
+  /// that caused them.
+  const RequestPlaces* requests = nullptr;
 };
 
 /// One foreign format. The trace format itself is the importer `emm`.

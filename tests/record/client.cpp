@@ -439,11 +439,13 @@ int sites() {
   return 0;
 }
 
-void some_calls(int count) {
+void some_calls(int count, int apart_us = 0) {
   for (int i = 0; i < count; ++i) {
     Address fresh = 0;
     MUST(alloc(&fresh, 1024));
+    if (apart_us != 0) usleep(static_cast<useconds_t>(apart_us));
     MUST(free_(fresh));
+    if (apart_us != 0) usleep(static_cast<useconds_t>(apart_us));
   }
 }
 
@@ -502,7 +504,7 @@ int main(int argc, char** argv) {
   if (what == "cost") return cost(number(2), number(3));
   if (what == "some") {
     begin();
-    some_calls(number(2));
+    some_calls(number(2), number(3));
     return 0;
   }
   if (what == "fork") {  // both go on: the parent with CUDA, the child with its own

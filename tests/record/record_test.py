@@ -8,6 +8,7 @@ Exit 0: as it must be; 1: not; 77: the case cannot run here. CASE `cost` measure
 import argparse
 import collections
 import inspect
+import itertools
 import json
 import os
 import pathlib
@@ -193,9 +194,10 @@ def order(bench):
 
 
 def threads(bench, runs=((16, 4000), (3, 20000))):
-    """Threads that free each other's memory: no call is missing and none is out of order."""
-    for count, calls in runs:
-        done = bench.record("exchange", count, calls)
+    """Threads that free each other's memory: no call is missing and none is out of order. The counter is for machines whose
+    processors have no time in common."""
+    for (count, calls), numbered in itertools.product(runs, ("clock", "counter")):
+        done = bench.record("exchange", count, calls, EMM_RECORD_ORDER=numbered)
         made = int(done.stdout)
         bench.sound()
         live, addresses, seen = {}, set(), 0
@@ -211,7 +213,20 @@ def threads(bench, runs=((16, 4000), (3, 20000))):
                 addresses.remove(live.pop(operation["id"]))
         expect(seen, made, "calls with %d threads" % count)
         expect(len(live), 0, "live at the end")
-        print("%d threads: %d calls, none missing, none out of order" % (count, made))
+        print("%d threads: %d calls numbered by the %s, none missing, none out of order" % (count, made, numbered))
+
+
+def durations(bench):
+    """Of calls that follow each other at once, one in eight has its duration; of others each."""
+    bench.record("cost", 1, 4000, LD_LIBRARY_PATH=str(bench.options.noop))
+    operations = [o for o in bench.operations() if o["op"] in ("memalloc", "free")]
+    measured = sum("duration_ns" in o for o in operations)
+    # A loaded machine takes the program off its processor at any time, and the call after that is measured.
+    expect(len(operations) // 8 <= measured < len(operations) // 2, True, "%d of %d measured" % (measured, len(operations)))
+    expect(all("time_ns" in o for o in operations), True, "each has its time")
+    bench.record("some", 100, 50)
+    apart = list(bench.operations())
+    expect([o for o in apart if o["op"] in ("memalloc", "free") and "duration_ns" not in o], [], "not measured")
 
 
 def endings(bench):
@@ -824,7 +839,7 @@ def cost(bench):
         print("--stacks native --stack-depth %s: %s ns a call" % (depth, done.stdout.strip()))
 
 
-CASES = {case.__name__: case for case in (every_kind, graphs, order, kills, again, devices, threads, endings, processes, limits, signals, sites, levels, cupti, docs, gate, numba, suite, cost)}
+CASES = {case.__name__: case for case in (every_kind, graphs, order, kills, again, devices, threads, durations, endings, processes, limits, signals, sites, levels, cupti, docs, gate, numba, suite, cost)}
 
 
 def main():

@@ -100,7 +100,7 @@ void enter(Thread& thread, const Function& function, std::uint32_t id,
             .window = records ? window : 0,
             .context = data.context};
   if (function.place != Place::enter) return;
-  if (records) flight.seq = next_seq();
+  if (records) flight.seq = moment().seq;
   if (!keeps) return;
   Record asked{};
   asked.call = function.call;
@@ -124,7 +124,7 @@ void leave(Thread& thread, const Function& function, std::uint32_t id,
   function.fill(data.params, made, code == 0);
   if ((shared.mode & mode::keeping) != 0) live_after(made);
   if (flight.window != 0 && (function.place != Place::exit_ok || code == 0)) {
-    const auto seq = function.place == Place::enter ? flight.seq : next_seq();
+    const auto seq = function.place == Place::enter ? flight.seq : moment().seq;
     const auto took = ticks() - flight.begun;
     made.duration = took < ~std::uint32_t{0} ? static_cast<std::uint32_t>(took) : ~std::uint32_t{0};
     if ((shared.mode & mode::annotating) != 0) annotate(thread, function.call, nullptr);

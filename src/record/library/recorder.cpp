@@ -349,6 +349,15 @@ void find_clock() noexcept {
 #if defined(__x86_64__)
   unsigned a = 0, b = 0, c = 0, d = 0;
   shared.has_tsc = __get_cpuid(0x80000007, &a, &b, &c, &d) != 0 && (d & (1u << 8)) != 0;
+  const bool has_rdtscp = __get_cpuid(0x80000001, &a, &b, &c, &d) != 0 && (d & (1u << 27)) != 0;
+  // The system takes the counter from this list where processors disagree on it.
+  char clocks[128] = "";
+  read_whole("/sys/devices/system/clocksource/clocksource0/available_clocksource", clocks,
+             sizeof clocks);
+  const char* const asked = std::getenv("EMM_RECORD_ORDER");
+  shared.clock_orders = shared.has_tsc && has_rdtscp && std::strstr(clocks, "tsc") != nullptr &&
+                        (asked == nullptr || std::strcmp(asked, "counter") != 0);
+  if (shared.clock_orders) shared.first_ticks = ticks() - 1;
 #endif
 }
 
@@ -496,7 +505,7 @@ void put_record(Record record) noexcept {
   record.ticks = ticks();
   record.flags |= record_flag::preexisting;
   *made = record;
-  publish(thread, *made, next_seq());
+  publish(thread, *made, moment().seq);
 }
 
 }  // namespace
@@ -577,7 +586,7 @@ void count_kernel(Handle stream) noexcept {
     record->context = thread.context;
     record->size = 1;
     record->stream = stream;
-    publish(thread, *record, next_seq());
+    publish(thread, *record, moment().seq);
     thread.kernels = record;
   }
   thread.inside = false;
@@ -599,13 +608,13 @@ void count_bypassed() noexcept {
 }  // namespace emm::record
 
 // Frameworks' hooks say by these for which request a thread calls the driver, and number requests
-// in the order of the process.
+// in the order of the process: by odd numbers, where a trace of both has even ones for calls.
 extern "C" [[gnu::visibility("default")]] void emm_record_request(std::uint64_t number) {
   emm::record::self.request = number;
 }
 extern "C" [[gnu::visibility("default")]] std::uint64_t emm_record_place() {
   using namespace emm::record;
-  return (shared.mode & mode::recording) != 0 ? next_seq() : 0;
+  return (shared.mode & mode::recording) != 0 ? moment().seq * 2 + 1 : 0;
 }
 
 namespace emm::record {

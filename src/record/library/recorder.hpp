@@ -28,16 +28,25 @@ struct Thread {
   Record* kernels;  ///< The newest record where that counts kernels.
   std::uint8_t device, context;
   bool context_known;
-  bool inside;            ///< In a wrapper: what the driver itself calls is not the program's.
-  std::uint64_t request;  ///< What a framework asked for, while it is answered; 0: nothing.
-  std::uint32_t window;   ///< The Control's `on` when the thread last recorded.
+  bool inside;               ///< In a wrapper: what the driver itself calls is not the program's.
+  std::uint64_t request;     ///< What a framework asked for, while it is answered; 0: nothing.
+  std::uint32_t window;      ///< The Control's `on` when the thread last recorded.
+  std::uint64_t placed;      ///< The ticks at which its newest call took its place.
+  std::uint32_t unmeasured;  ///< Calls since one of which the duration was measured.
+  bool dense;                ///< Its newest two calls took their places within kDenseTicks.
 };
+/// Calls of a thread that follow each other so closely, in ticks or ns, are dense: of these the
+/// duration of one in kDenseCalls is measured.
+inline constexpr std::uint64_t kDenseTicks = 4096;
+inline constexpr std::uint32_t kDenseCalls = 8;
 extern constinit thread_local Thread self __attribute__((tls_model("initial-exec")));
 
 /// What all threads share. The counter has a cache line of its own.
 struct Shared {
   std::uint32_t mode = 0;  ///< See mode.
   bool has_tsc = false;
+  bool clock_orders = false;      ///< The time stamp counter is one for all processors.
+  std::uint64_t first_ticks = 0;  ///< Of the time stamp counter; places are counted from it.
   const volatile std::uint32_t* on = nullptr;
   alignas(64) std::atomic<std::uint64_t> seq{0};
   char apart[56] = {};
@@ -58,8 +67,22 @@ inline std::uint64_t ticks() noexcept {
 #endif
   return clock_ns();
 }
-inline std::uint64_t next_seq() noexcept {
-  return shared.seq.fetch_add(1, std::memory_order_relaxed) + 1;
+/// A time, and the place of that moment in the order of the process.
+struct Moment {
+  std::uint64_t ticks, seq;
+};
+/// The time stamp counter gives both where it is one for all processors, so that threads share
+/// nothing. `rdtscp` waits until the thread has what it read before: a free comes behind the
+/// allocation that gave it the address, and an allocation behind the free that made room for it.
+inline Moment moment() noexcept {
+#if defined(__x86_64__)
+  if (shared.clock_orders) [[likely]] {
+    unsigned processor = 0;
+    const auto now = __builtin_ia32_rdtscp(&processor);
+    return {now, now - shared.first_ticks};
+  }
+#endif
+  return {ticks(), shared.seq.fetch_add(1, std::memory_order_relaxed) + 1};
 }
 
 /// Reads the environment and prepares, without a file. Once, before any call.
@@ -150,11 +173,7 @@ template <Call kCall, Place kPlace, class Make, class Fill>
   thread.inside = true;
   if (!thread.context_known) look_up_context(thread);
   if (records && window != thread.window) begin_window(thread, window);
-  std::uint64_t seq = 0;
-  const auto begun = ticks();
-  if constexpr (kPlace == Place::enter) {
-    if (records) seq = next_seq();
-  }
+  const auto begun = kPlace == Place::enter && records ? moment() : Moment{ticks(), 0};
   Code code = 0;
   std::uint32_t flags = 0;
   if (gates) {
@@ -187,10 +206,10 @@ template <Call kCall, Place kPlace, class Make, class Fill>
     code = make();
   }
   if (records && (kPlace != Place::exit_ok || code == 0)) {
-    if constexpr (kPlace != Place::enter) seq = next_seq();
-    const auto took = ticks() - begun;
+    const auto ended = kPlace == Place::enter ? Moment{ticks(), begun.seq} : moment();
     if ((shared.mode & mode::annotating) != 0) annotate(thread, kCall, caller);
-    write_record<kCall>(thread, seq, begun, took, code, flags, fill);
+    write_record<kCall>(thread, ended.seq, begun.ticks, ended.ticks - begun.ticks, code, flags,
+                        fill);
   }
   thread.inside = false;
   return code;
@@ -207,13 +226,32 @@ template <Call kCall, Place kPlace, class Make, class Fill>
   if (!plain) [[unlikely]]
     return recorded_with_more<kCall, kPlace>(wants, make, fill, __builtin_return_address(0));
   thread.inside = true;
-  std::uint64_t seq = 0;
-  const auto begun = ticks();
-  if constexpr (kPlace == Place::enter) seq = next_seq();
+  // A time stamp is most of what a record costs. Where calls follow each other at once, the
+  // durations of some do.
+  const bool measures = !thread.dense || ++thread.unmeasured == kDenseCalls;
+  Moment place{};
+  std::uint64_t begun = 0;
+  if constexpr (kPlace == Place::enter) {
+    place = moment();
+    begun = place.ticks;
+  } else if (measures) {
+    begun = ticks();
+  }
   const auto code = make();
   if (kPlace != Place::exit_ok || code == 0) {
-    if constexpr (kPlace != Place::enter) seq = next_seq();
-    write_record<kCall>(thread, seq, begun, ticks() - begun, code, 0, fill);
+    if constexpr (kPlace != Place::enter) {
+      place = moment();
+      if (!measures) begun = place.ticks;
+    }
+    std::uint64_t took = 0;
+    if (measures) {
+      took = (kPlace == Place::enter ? ticks() : place.ticks) - begun;
+      thread.unmeasured = 0;
+    }
+    thread.dense = place.ticks - thread.placed < kDenseTicks;
+    thread.placed = place.ticks;
+    write_record<kCall>(thread, place.seq, begun, took, code,
+                        measures ? 0 : record_flag::unmeasured, fill);
   }
   thread.inside = false;
   return code;

@@ -62,13 +62,18 @@ class RawFile {
     std::stable_sort(calls_.begin(), calls_.end(), [](const RawCall& a, const RawCall& b) {
       return a.record.seq < b.record.seq;
     });
+    // Calls have even numbers, and requests odd ones. Threads may have read one time.
+    std::uint64_t before = 0;
+    for (auto& call : calls_) {
+      call.record.seq = std::max(call.record.seq * 2, before + 2);
+      before = call.record.seq;
+    }
     return {};
   }
 
   const FileHeader& header() const noexcept { return header_; }
   std::vector<RawCall>& calls() noexcept { return calls_; }
   std::uint64_t dropped() const noexcept { return dropped_; }
-  const RawRequests& causes() const noexcept { return causes_; }
   const RawSites& sites() const noexcept { return sites_; }
   /// Recording was off at some time before its end.
   bool began_late() const noexcept { return began_late_; }
@@ -123,7 +128,7 @@ class RawFile {
     }
     call.thread = thread_;
     call.site = std::exchange(site_, 0);
-    if (request_ != 0) causes_[call.record.seq] = std::exchange(request_, 0);
+    call.request = std::exchange(request_, 0);
     if (call.record.call == Call::window) began_late_ = true;
     calls_.push_back(call);
     return {};
@@ -158,7 +163,6 @@ class RawFile {
   std::uint32_t thread_ = 0, site_ = 0;
   std::uint64_t request_ = 0;
   RawSites sites_;
-  RawRequests causes_;
   std::vector<RawCall> calls_;
 };
 
@@ -167,7 +171,7 @@ std::vector<std::string> required_by(const std::vector<RawCall>& calls) {
   bool streams = false, events = false, ipc = false, pools = false, threads = false;
   bool graphs = false, functions = false, ranges = false, peers = false;
   std::uint64_t devices = 0;
-  for (const auto& [record, thread, site] : calls) {
+  for (const auto& [record, thread, site, request] : calls) {
     switch (record.call) {
       case Call::stream_create:
       case Call::mem_alloc_async:
@@ -261,7 +265,7 @@ Result<ImportCounts> read_raw(format::ByteSource& source, OperationSink& sink,
   if (auto begun = run.header(header_of(header, calls, complete)); !begun)
     return std::move(begun).error();
   RawSession session(run, header, file.sites());
-  if (options.requests != nullptr) session.go_beneath(*options.requests, file.causes());
+  if (options.requests != nullptr) session.go_beneath(*options.requests);
   if (lost != 0) {
     if (auto told = session.gap(lost, header.stopped); !told) return std::move(told).error();
   }
@@ -273,11 +277,6 @@ Result<ImportCounts> read_raw(format::ByteSource& source, OperationSink& sink,
            header.stopped != 0
                ? text::format("calls were not recorded: {}", std::strerror(header.stopped))
                : std::string("calls were not recorded: there was no room"));
-  const auto last = calls.empty() ? 0 : calls.back().record.seq;
-  // As many as there were threads, at most.
-  constexpr std::uint64_t kUnderWay = 65536;
-  if (lost == 0 && last > calls.size() && last - calls.size() < kUnderWay)
-    run.note(last - calls.size(), "calls had not returned when the recording ended");
   run.note(header.bypassed,
            "functions were handed to the program by another address than their symbol's, and are "
            "not recorded");

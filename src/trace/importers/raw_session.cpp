@@ -81,6 +81,8 @@ Operation RawSession::common(const Record& record, Op op) {
   const auto since = record.ticks > header_.start_ticks ? record.ticks - header_.start_ticks : 0;
   made.time_ns = ns_of(since);
   made.duration_ns = ns_of(record.duration);
+  if ((record.flags & record::record_flag::unmeasured) != 0)
+    made.members.remove(Member::duration_ns);
   if (thread_ != default_thread_) {
     made.thread = Id::of(thread_);
     made.members.add(Member::thread);
@@ -117,9 +119,7 @@ void RawSession::put_beneath(Operation& operation, const Record& record) const {
       operation.layer = Layer::backing;
       operation.members.add(Member::layer);
   }
-  const auto cause = causes_->find(record.seq);
-  if (cause == causes_->end()) return;
-  if (const auto place = places_->find(cause->second); place != places_->end()) {
+  if (const auto place = places_->find(request_); place != places_->end()) {
     operation.parent = place->second;
     operation.members.add(Member::parent);
   }
@@ -658,6 +658,7 @@ Status RawSession::begin_window(const Record& record) {
 Status RawSession::take(const RawCall& call) {
   const auto& record = call.record;
   thread_ = call.thread;
+  request_ = call.request;
   if (!std::exchange(any_, true)) default_thread_ = thread_;
   if (auto defined = define_site(call.site); !defined) return defined;
   const bool failed = record.result != 0;

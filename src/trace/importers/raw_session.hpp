@@ -17,10 +17,9 @@ namespace emm::trace {
 struct RawCall {
   record::Record record;
   std::uint32_t thread = 0;
-  std::uint32_t site = 0;  ///< The number of its call stack in the recording; 0: none.
+  std::uint32_t site = 0;     ///< The number of its call stack in the recording; 0: none.
+  std::uint64_t request = 0;  ///< The number of the request that caused it; 0: none.
 };
-/// Numbers of requests by the `seq` of the calls that they caused.
-using RawRequests = std::unordered_map<std::uint64_t, std::uint64_t>;
 
 /// The call stacks of a recording, by number: their frames' numbers, and the frames' texts.
 struct RawSites {
@@ -34,11 +33,8 @@ class RawSession {
  public:
   RawSession(ImportRun& run, const record::FileHeader& header, const RawSites& sites);
 
-  /// What ImportOptions::requests says. `causes` outlives this.
-  void go_beneath(const RawRequests& places, const RawRequests& causes) noexcept {
-    places_ = &places;
-    causes_ = &causes;
-  }
+  /// What ImportOptions::requests says, which outlives this.
+  void go_beneath(const RequestPlaces& places) noexcept { places_ = &places; }
   Status take(const RawCall& call);
   Status gap(std::uint64_t lost, int reason);
   Result<ImportCounts> finish(std::uint64_t lost);
@@ -104,8 +100,8 @@ class RawSession {
   const RawSites& sites_;
   std::unordered_set<std::uint32_t> defined_;  // sites
   std::uint32_t site_ = 0;                     // of the call that is taken
-  const RawRequests* places_ = nullptr;
-  const RawRequests* causes_ = nullptr;
+  std::uint64_t request_ = 0;                  // likewise
+  const RequestPlaces* places_ = nullptr;
   double ns_per_tick_ = 1;
   std::uint64_t thread_ = 0, default_thread_ = 0;
   bool any_ = false, several_contexts_ = false;
