@@ -669,7 +669,11 @@ OneStep check_one_step(const Recording& recording, const Settings& settings, con
 std::optional<std::uint64_t> limit_of_collections(const Recording& recording,
                                                   const Settings& settings) {
   const auto part = settings.garbage_collection_threshold;
-  if (part <= 0 || settings.limit() != kNoLimit) return std::nullopt;
+  if (!(part > 0) || settings.limit() != kNoLimit) return std::nullopt;
+  constexpr auto kMost = std::uint64_t{1} << 60;  // No device has more.
+  const auto bytes_of = [](double bytes) {
+    return bytes < static_cast<double>(kMost) ? static_cast<std::uint64_t>(bytes) : kMost;
+  };
   // What was reserved when memory was released in front of a new segment; and what the limit is at
   // least, by what was served, and less than, by what was not.
   std::set<std::uint64_t> collected;
@@ -701,11 +705,10 @@ std::optional<std::uint64_t> limit_of_collections(const Recording& recording,
   }
   constexpr std::size_t kTries = 8;
   std::size_t tries = 0;
-  const auto from = static_cast<std::uint64_t>(part * static_cast<double>(least));
+  const auto from = bytes_of(part * static_cast<double>(least));
   for (auto at = collected.upper_bound(from); at != collected.end() && tries < kTries; ++at) {
-    const auto limit =
-        std::min(static_cast<std::uint64_t>(static_cast<double>(*at - 1) / part), most - 1);
-    if (limit < least) continue;
+    const auto limit = std::min(bytes_of(static_cast<double>(*at - 1) / part), most - 1);
+    if (limit < least || limit >= kMost) continue;
     ++tries;
     auto limited = settings;
     limited.fraction = 1;
