@@ -16,6 +16,7 @@ set(EMM_PUBLIC_HEADERS
   base/assert.hpp
   base/clock.hpp
   base/error.hpp
+  base/ids.hpp
   base/options.hpp
   base/result.hpp
   base/text.hpp
