@@ -226,8 +226,8 @@ TEST_F(Files, CallsStandBeneathTheRequestsThatCausedThem) {
   const auto requests = file(
       "1.requests.jsonl",
       R"({"format":"emmctl-trace","version":"1.0","level":"emm","clock":{"source":"CLOCK_MONOTONIC","start_ns":0}}
-{"op":"memalloc","seq":2,"thread":77,"id":"q1","size":1000,"x-request":1}
-{"op":"free","seq":3,"thread":77,"id":"q1","x-request":2}
+{"op":"memalloc","seq":5,"thread":77,"id":"q1","size":1000,"x-request":1}
+{"op":"free","seq":7,"thread":77,"id":"q1","x-request":2}
 {"op":"end","events":2}
 )");
 
@@ -238,11 +238,11 @@ TEST_F(Files, CallsStandBeneathTheRequestsThatCausedThem) {
   EXPECT_EQ(
       lines_of(text()),
       (std::vector<std::string>{
-          R"({"op":"memalloc","seq":1,"layer":"backing","api":"cuMemAlloc","id":1,"size":2048,"addr":"0x1000","parent":2})",
-          R"({"op":"memalloc","seq":2,"id":"q1","size":1000})",
-          R"({"op":"free","seq":3,"id":"q1"})",
-          R"({"op":"free","seq":4,"layer":"backing","api":"cuMemFree","id":1,"parent":3})",
-          R"({"op":"memalloc","seq":5,"layer":"backing","api":"cuMemAlloc","id":2,"size":512,"addr":"0x4000"})"}));
+          R"({"op":"memalloc","seq":2,"layer":"backing","api":"cuMemAlloc","id":1,"size":2048,"addr":"0x1000","parent":5})",
+          R"({"op":"memalloc","seq":5,"id":"q1","size":1000})",
+          R"({"op":"free","seq":7,"id":"q1"})",
+          R"({"op":"free","seq":8,"layer":"backing","api":"cuMemFree","id":1,"parent":7})",
+          R"({"op":"memalloc","seq":10,"layer":"backing","api":"cuMemAlloc","id":2,"size":512,"addr":"0x4000"})"}));
 }
 
 TEST_F(Files, SegmentsOfPyTorchsHistoryAreTheCallsAtTheirAddresses) {
