@@ -100,7 +100,7 @@ std::vector<Settings> against_free_memory(const pytorch::Program& program) {
 
 namespace {
 
-/// Of one device: `only` where there are several.
+/// Tries the remedies for the causes on device `only`; on every device where it is empty.
 GapRemedies of_device(const pytorch::Program& program, const inspect::Gap& gap,
                       std::optional<std::uint32_t> only, const std::atomic<bool>* interrupted) {
   GapRemedies found;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -102,8 +103,8 @@ Status read_divisions(std::string_view value, Settings& settings) {
 
 /// Names of settings that change nothing that is modelled here.
 constexpr std::string_view kWithoutEffect[] = {
-    "release_lock_on_cudamalloc",        "pinned_use_cuda_host_register",
-    "pinned_num_register_threads",       "pinned_use_background_threads",
+    "pinned_use_cuda_host_register",     "pinned_num_register_threads",
+    "pinned_use_background_threads",     "release_lock_on_cudamalloc",
     "graph_capture_record_stream_reuse", "throw_on_cudamalloc_oom",
 };
 
@@ -316,14 +317,13 @@ Status read_snapshot_settings(std::string_view json, Settings& settings) {
 }
 
 Status read_options(Options& options, Settings& settings) {
-  for (const auto name :
-       {"max_split_size_mb", "max_non_split_rounding_mb", "large_segment_size_mb",
-        "garbage_collection_threshold", "roundup_power2_divisions", "expandable_segments",
-        "per_process_memory_fraction", "backend", "pinned_max_round_threshold_mb",
-        "pinned_max_cached_size_mb", "pinned_reserve_segment_size_mb",
-        "pinned_use_cuda_host_register", "pinned_num_register_threads",
-        "pinned_use_background_threads", "release_lock_on_cudamalloc",
-        "graph_capture_record_stream_reuse", "throw_on_cudamalloc_oom"}) {
+  std::vector<std::string_view> names{"max_split_size_mb",           "max_non_split_rounding_mb",
+                                      "large_segment_size_mb",       "garbage_collection_threshold",
+                                      "roundup_power2_divisions",    "expandable_segments",
+                                      "per_process_memory_fraction", "backend"};
+  for (const auto& of_host : kHostSizes) names.push_back(of_host.name);
+  names.insert(names.end(), std::begin(kWithoutEffect), std::end(kWithoutEffect));
+  for (const auto name : names) {
     const auto value = options.text(name, "");  // It is known, given or not.
     if (!options.has(name)) continue;
     if (auto read = read_setting(name, value, settings); !read) return read;

@@ -120,8 +120,9 @@ void judge_refused_frees(Bench& b, std::string_view done, Act act) {
            text::format("the driver refused {} frees, and nobody is told", refused()),
            text::format("{} as the answer of the call that made them, or free_failed()",
                         code(kIllegalAddress)));
-  // Of what the driver refuses because of that, as a range that is still mapped, it may tell too;
-  // and one that frees on a thread of its own may tell of earlier ones here.
+  // The manager may also tell of calls that fail because a free was refused, as the driver refuses
+  // to end a range that is still mapped. A manager that frees on its own thread may tell here of
+  // frees that failed earlier.
   const auto failed = [&] {
     const auto events = b.watch().events();
     return static_cast<std::size_t>(std::count_if(
