@@ -214,6 +214,7 @@ bool Bench::is_simulated() const noexcept {
 
 void Bench::leave_on_device(std::uint64_t bytes) {
   traceable_ = false;
+  if (!is_simulated()) capacity();  // it is looked for on this very device, once: while it is empty
   constexpr auto kPage = 2_MiB;
   auto most = ~std::uint64_t{0};  // a real device may refuse in one piece what it gives in two
   while (most >= kPage) {
@@ -660,13 +661,20 @@ void Deferral::end() noexcept {
 
 // Content.
 
-bool Bench::fill(const BenchMemory& block, std::uint8_t value) {
-  if (block.size() == 0) return true;
+bool Bench::device_can_write_managed(std::uint64_t size) {
+  if (is_simulated()) return true;
+  constexpr auto kPage = 2_MiB;
+  const auto info = opened_.driver->mem_get_info();
+  return info && info->free >= size + 2 * kPage;
+}
+
+Status Bench::try_fill(const BenchMemory& block, std::uint8_t value) {
+  if (block.size() == 0) return {};
   if (block.host() != nullptr) {
     std::fill_n(block.host(), block.size(), std::byte{value});
-    return true;
+    return {};
   }
-  return device().memset_d8(block.device(), value, block.size()).has_value();
+  return device().memset_d8(block.device(), value, block.size());
 }
 
 bool Bench::holds(const BenchMemory& block, std::uint8_t value) {
