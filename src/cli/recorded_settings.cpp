@@ -54,6 +54,31 @@ void say_inferred_limit(Console& console, const pytorch::Recording& recording) {
       units::bytes(recording.settings().limit())));
 }
 
+namespace {
+
+std::string exact(std::uint64_t value) {
+  return text::format("{} ({} bytes)", units::bytes(value), text::grouped(value));
+}
+
+}  // namespace
+
+void say_limit_of_refusals(Console& console, const pytorch::Recording& recording,
+                           std::string_view fraction, std::string_view total) {
+  if (!has_refusals(recording) || recording.settings().fraction) return;
+  const auto range = limit_of_refusals(recording, recording.settings());
+  if (!range) {
+    console.say(
+        text::format("the recording has requests that were refused, and no snapshot has the memory "
+                     "fraction: where one was set, give {}... and {}...",
+                     fraction, total));
+    return;
+  }
+  console.say(
+      text::format("no snapshot has the memory fraction: by what was served and refused, the limit "
+                   "was {} at least and below {}. Give it by {}1 and {}BYTES",
+                   exact(range->least), exact(range->below), fraction, total));
+}
+
 std::string with_recorded_settings(Console& console, const std::string& spec,
                                    const pytorch::Recording& recording) {
   if (!recording.is_recording()) return spec;
@@ -62,12 +87,8 @@ std::string with_recorded_settings(Console& console, const std::string& spec,
         text::format("the recording's settings are not all known: {}", recording.settings_fault()));
   auto given = Options::parse(options_of(spec));
   if (!given) return spec;
-  if (has_refusals(recording) && !recording.settings().fraction && !given->has("fraction") &&
-      !given->has("per_process_memory_fraction")) {
-    console.say(
-        "the recording has requests that were refused, and no snapshot has the memory fraction: "
-        "where one was set, give fraction=...,total=...");
-  }
+  if (!given->has("fraction") && !given->has("per_process_memory_fraction"))
+    say_limit_of_refusals(console, recording, "fraction=", "total=");
   std::string merged = spec;
   const auto add = [&](std::string_view name, std::string_view value) {
     if (given->has(name)) return;
