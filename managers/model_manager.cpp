@@ -1,5 +1,6 @@
 #include "managers/model_manager.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <unordered_map>
@@ -231,7 +232,9 @@ class ModelManager final : public HostOnlyManager {
     make_queued_frees();
     process_events();
     const auto counts = model_->counts();
-    if (counts.reserved - counts.active > keep) model_->release_idle();
+    // What is pending is active, and the release waits for it.
+    if (counts.reserved - counts.active > keep || (keep == 0 && !pending_.empty()))
+      model_->release_idle();
     return {};
   }
 
@@ -247,6 +250,24 @@ class ModelManager final : public HostOnlyManager {
     make_queued_frees();
     process_events();
     model_->end_pool(pool, at_once);
+  }
+
+  bool delay_free(DevicePtr ptr, std::uint64_t number) override {
+    const std::lock_guard lock(mutex_);
+    if (!model_ || !model_->can_free_later() || blocks_.count(ptr.value) == 0) return false;
+    delays_[ptr.value] = number;
+    return true;
+  }
+  void complete_free(std::uint64_t number) override {
+    const std::lock_guard lock(mutex_);
+    make_queued_frees();
+    const auto found = std::find_if(pending_.begin(), pending_.end(), [&](const Pending& each) {
+      return !each.event && each.number == number;
+    });
+    if (found == pending_.end()) return;
+    const auto completed = *found;
+    pending_.erase(found);
+    finish(completed);
   }
 
   ManagerState state() const override {
@@ -282,7 +303,8 @@ class ModelManager final : public HostOnlyManager {
   };
   struct Pending {
     PoolModel::Block block{};
-    EventHandle event{};
+    std::optional<EventHandle> event{};
+    std::uint64_t number = 0;  ///< Of delay_free(), where there is no event.
   };
 
   /// Made at the first need, since construction touches no device (SEL-5).
@@ -315,21 +337,28 @@ class ModelManager final : public HostOnlyManager {
 
   void process_events() {
     std::erase_if(pending_, [this](const Pending& each) {
+      if (!each.event) return false;
       // One that cannot be asked is waited for where memory runs out.
-      const auto done = driver().event_query(each.event);
+      const auto done = driver().event_query(*each.event);
       if (!done || !*done) return false;
       finish(each);
       return true;
     });
   }
   void wait_for_events() {
-    for (const auto& each : std::exchange(pending_, {})) {
-      if (auto done = driver().event_synchronize(each.event); !done) tell(done.error());
+    const auto pending = std::exchange(pending_, {});
+    const bool has_delayed = std::any_of(pending.begin(), pending.end(),
+                                         [](const Pending& each) { return !each.event; });
+    if (has_delayed) memory_->wait_for_all();
+    for (const auto& each : pending) {
+      if (each.event) {
+        if (auto done = driver().event_synchronize(*each.event); !done) tell(done.error());
+      }
       finish(each);
     }
   }
   void finish(const Pending& each) {
-    destroy(each.event);
+    if (each.event) destroy(*each.event);
     model_->complete(each.block);
   }
 
@@ -378,8 +407,15 @@ class ModelManager final : public HostOnlyManager {
     const auto found = blocks_.find(record.address);
     const auto block = found->second;
     blocks_.erase(found);
+    const auto delay = delays_.extract(record.address);
     auto event = freed.event;
     if (!model_->waits(block, freed.key)) {
+      if (delay) {
+        if (event) destroy(*event);
+        model_->free_later(block);
+        pending_.push_back({.block = block, .number = delay.mapped()});
+        return;
+      }
       memory_->give(event);
       model_->free(block, record.size, freed.key);
       if (const auto left = memory_->take_given()) destroy(*left);
@@ -406,8 +442,10 @@ class ModelManager final : public HostOnlyManager {
     }
     const auto mark = records_.mark();
     memory_->all_done();
+    delays_.clear();
     while (const auto record = records_.take_first(mark))
       free(*record, {.stream = record->stream, .key = key_of(record->stream), .event = {}});
+    for (const auto& each : std::exchange(pending_, {})) finish(each);  // the device is done
     give_up();
   }
   void give_up() noexcept {
@@ -426,6 +464,7 @@ class ModelManager final : public HostOnlyManager {
   std::unique_ptr<PoolModel> model_;
   PrivatePool pool_{};  ///< That requests are of.
   std::vector<Pending> pending_;
+  std::unordered_map<std::uint64_t, std::uint64_t> delays_;  ///< Of delay_free(), by address.
   std::unordered_map<std::uint64_t, PoolModel::Block> blocks_;
   LiveRecords records_;
   Epoch epoch_;

@@ -57,6 +57,10 @@ class Adaptor : public MemoryManager {
   Status trim(std::uint64_t keep) override { return upstream_->trim(keep); }
   bool use_pool(PrivatePool pool) override { return upstream_->use_pool(pool); }
   void end_pool(PrivatePool pool, bool at_once) override { upstream_->end_pool(pool, at_once); }
+  bool delay_free(DevicePtr ptr, std::uint64_t number) override {
+    return upstream_->delay_free(ptr, number);
+  }
+  void complete_free(std::uint64_t number) override { upstream_->complete_free(number); }
   ManagerState state() const override { return upstream_->state(); }
   std::string report() const override { return upstream_->report(); }
   MemoryStatistics statistics() const override { return upstream_->statistics(); }

@@ -47,6 +47,8 @@ class PoolModel {
   virtual void free(const Block& block, std::uint64_t size, std::uint64_t stream) = 0;
   virtual void free_later([[maybe_unused]] const Block& block) {}
   virtual void complete([[maybe_unused]] const Block& block) {}
+  /// Has it free_later() and complete() for any block?
+  virtual bool can_free_later() const noexcept { return false; }
   /// What the library's own call releases of idle memory: empty_cache(), free_all_blocks().
   virtual void release_idle() {}
   /// As MemoryManager::use_pool().

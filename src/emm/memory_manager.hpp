@@ -76,6 +76,14 @@ class MemoryManager {
   /// No graph and no MemPool refers to the pool any more: its idle memory may be released, and is
   /// `at_once`.
   virtual void end_pool([[maybe_unused]] PrivatePool pool, [[maybe_unused]] bool at_once) {}
+  /// Streams that the free of the memory at `ptr` will not name still use it, as after PyTorch's
+  /// record_stream(). Freed, it serves nobody before complete_free() of that number, or before a
+  /// wait for the device. False in managers that cannot keep it back: they take the free as it is.
+  virtual bool delay_free([[maybe_unused]] DevicePtr ptr, [[maybe_unused]] std::uint64_t number) {
+    return false;
+  }
+  /// Does nothing where the number is not known.
+  virtual void complete_free([[maybe_unused]] std::uint64_t number) {}
   virtual ManagerState state() const { return {}; }
   /// What it counts, under PyTorch's and RMM's names; empty where it does not count.
   virtual MemoryStatistics statistics() const;

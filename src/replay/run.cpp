@@ -75,22 +75,31 @@ bool Run::need(std::size_t begin, std::size_t end) {
 }
 
 std::size_t Run::follow_pools(std::size_t at) {
-  const auto& [device, steps, pools, requests] = core_.state.trace.pool_steps();
-  // Threads of their own are not stopped in between.
-  if (pool_step_ == steps.size() || parallel_) return core_.state.trace.size();
+  const auto& [device, steps, pools, requests, delays] = core_.state.trace.pool_steps();
+  if (pool_step_ == steps.size()) return core_.state.trace.size();
   for (; pool_step_ < steps.size() && steps[pool_step_].before <= at; ++pool_step_) {
     for (std::size_t i = 0; i < core_.contexts.size(); ++i) {
       if (core_.state.trace.contexts()[i].device != device) continue;
-      auto* const context = core_.contexts.use(static_cast<ContextId>(i));
-      if (context != nullptr) follow(steps[pool_step_], context->context().memory_manager());
+      const auto id = static_cast<ContextId>(i);
+      auto* const context = core_.contexts.use(id);
+      if (context != nullptr) follow(steps[pool_step_], id, context->context().memory_manager());
     }
   }
   return pool_step_ < steps.size() ? steps[pool_step_].before : core_.state.trace.size();
 }
 
-void Run::follow(const trace::PoolStep& step, MemoryManager& manager) {
+void Run::follow(const trace::PoolStep& step, ContextId in, MemoryManager& manager) {
   using Kind = trace::PoolStep::Kind;
-  if (step.kind == Kind::use) {
+  if (step.kind == Kind::delay) {
+    if (!need(step.before, step.before + 1)) return;
+    const auto& held = core_.held.live;
+    const auto slot = held.slot(core_.state.trace[step.before].id);
+    if (slot == LiveSet::kNone || held[slot].ended || held[slot].context != in) return;
+    const bool delays = manager.delay_free(held[slot].memory.device_pointer(), step.free);
+    delayed_frees_ += delays && core_.state.pass == 0 ? 1 : 0;
+  } else if (step.kind == Kind::complete) {
+    manager.complete_free(step.free);
+  } else if (step.kind == Kind::use) {
     follows_pools_ = manager.use_pool(step.pool) || follows_pools_;
   } else if (!follows_pools_) {
     return;
@@ -102,19 +111,37 @@ void Run::follow(const trace::PoolStep& step, MemoryManager& manager) {
   }
 }
 
-void Run::add_pool_note() {
-  const auto& [device, steps, pools, requests] = core_.state.trace.pool_steps();
-  if (requests == 0) return;
+void Run::complete_frees() {
+  if (delayed_frees_ == 0) return;
+  for (const auto& step : core_.state.trace.pool_steps().steps) {
+    if (step.kind != trace::PoolStep::Kind::delay) continue;
+    core_.contexts.for_each_open(
+        [&](ContextState& one) { one.context().memory_manager().complete_free(step.free); });
+  }
+}
+
+void Run::add_pool_notes() {
+  const auto& [device, steps, pools, requests, delays] = core_.state.trace.pool_steps();
   auto& notes = core_.judge.summary.notes;
+  if (delayed_frees_ != 0) {
+    notes.push_back(text::format(
+        "{} frees waited for other streams, each until the recording says that it had completed",
+        text::grouped(delayed_frees_)));
+  } else if (delays != 0) {
+    notes.push_back(text::format(
+        "{} frees waited for other streams when this was recorded: this manager cannot be told "
+        "how long, and took them at once",
+        text::grouped(delays)));
+  }
+  if (requests == 0) return;
   if (follows_pools_) {
     notes.push_back(text::format("{} requests were served from {} private pools, as recorded",
                                  text::grouped(requests), pools));
   } else {
-    notes.push_back(text::format("{} requests are of {} private pools, of graphs or MemPools: {}",
-                                 text::grouped(requests), pools,
-                                 parallel_
-                                     ? "with threads of their own, all were served from one pool"
-                                     : "this manager has none, and served them like all others"));
+    notes.push_back(
+        text::format("{} requests are of {} private pools, of graphs or MemPools: "
+                     "this manager has none, and served them like all others",
+                     text::grouped(requests), pools));
   }
 }
 
@@ -122,7 +149,11 @@ std::size_t Run::execute(std::size_t done, std::size_t end) {
   auto& state = core_.state;
   if (core_.pace && done < end) core_.pace->begin(state.trace[done].time_ns);
   if (parallel_ && done < end && !state.stop) {
-    done = parallel_->execute_range(done, end);
+    while (done < end && !state.stop) {
+      // The threads stand still while the managers are told.
+      const auto next_step = follow_pools(done);
+      if (!state.stop) done = parallel_->execute_range(done, std::min(end, next_step));
+    }
     if (state.pass == 0) core_.accounts.add_thread_times();
   }
   const auto& options = state.options;
@@ -221,6 +252,7 @@ void Run::run_pass() {
   const bool more = !state.stop && state.pass + 1 < state.options.repeat;
   if (!more) read_statistics();
   end_leftovers(more);
+  if (more) complete_frees();
   core_.log.write_ordered();
   if (!state.stop && state.options.checks) check_balance();
   core_.judge.judge_reports(pass);
@@ -368,7 +400,7 @@ void Run::finish() {
   if (core_.pace) summary.lateness = accounts.lateness.percentiles();
   if (parallel_) summary.threads = parallel_->thread_count();
   operations_.recorded.add_notes(summary.notes);
-  add_pool_note();
+  add_pool_notes();
 }
 
 void Run::add_numbers(log::Summary& summary) const {

@@ -34,8 +34,10 @@ class Run {
   /// Tells the managers what the program said of its pools in front of event `at`. Returns the next
   /// event in front of which it said something.
   std::size_t follow_pools(std::size_t at);
-  void follow(const trace::PoolStep& step, MemoryManager& manager);
-  void add_pool_note();
+  void follow(const trace::PoolStep& step, ContextId in, MemoryManager& manager);
+  /// The program has ended: no stream of it uses anything.
+  void complete_frees();
+  void add_pool_notes();
   /// Executes [done, end) by all threads, or by this one. Returns where it stopped.
   std::size_t execute(std::size_t done, std::size_t end);
   void measure_pass(std::size_t timed, std::uint64_t model_elapsed_ns);
@@ -56,6 +58,7 @@ class Run {
   Operations operations_;
   std::size_t pool_step_ = 0;           ///< The next of the trace's.
   bool follows_pools_ = false;          ///< A manager has private pools.
+  std::uint64_t delayed_frees_ = 0;     ///< Of the first pass, that a manager kept back.
   std::unique_ptr<Parallel> parallel_;  ///< Last: its threads use all of this.
 };
 

@@ -1,4 +1,5 @@
-// What the model of PyTorch's allocators does as a manager: private pools, and page-locked memory.
+// What the model of PyTorch's allocators does as a manager: private pools, delayed frees,
+// and page-locked memory.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -90,6 +91,75 @@ TEST(PytorchManager, IsReachedThroughAnAdaptor) {
   OnSim rig("pytorch", {"statistics"});
 
   EXPECT_TRUE(rig.manager().use_pool(kGraph));
+  const auto memory = rig.memory(kMiB);
+  EXPECT_TRUE(rig.manager().delay_free(memory.device_pointer(), 7));
+}
+
+TEST(PytorchManager, KeepsADelayedFreeBackUntilItCompletes) {
+  OnSim rig("pytorch");
+  auto used = rig.memory(32 * kMiB);
+  const auto address = used.device_pointer();
+  ASSERT_TRUE(rig.manager().delay_free(address, 7));
+  ASSERT_TRUE(used.free());
+
+  EXPECT_NE(rig.memory(32 * kMiB).device_pointer(), address);
+  rig.manager().complete_free(8);
+  EXPECT_NE(rig.memory(32 * kMiB).device_pointer(), address) << "that is another free";
+  rig.manager().complete_free(7);
+  EXPECT_EQ(rig.memory(32 * kMiB).device_pointer(), address);
+  rig.manager().complete_free(7);  // a second time: nothing
+}
+
+TEST(PytorchManager, DelaysTheFreeThatWasNamedAndNoLaterOne) {
+  OnSim rig("pytorch");
+  auto used = rig.memory(32 * kMiB);
+  const auto address = used.device_pointer();
+  ASSERT_TRUE(rig.manager().delay_free(address, 7));
+  ASSERT_TRUE(used.free());
+  rig.manager().complete_free(7);
+  ASSERT_TRUE(rig.memory(32 * kMiB).free());
+
+  EXPECT_EQ(rig.memory(32 * kMiB).device_pointer(), address);
+  EXPECT_FALSE(rig.manager().delay_free({address.value + 512}, 9)) << "nothing is there";
+}
+
+TEST(PytorchManager, WaitsForADelayedFreeWhereMemoryIsOut) {
+  OnSim rig("pytorch:max_split_size_mb=64,fraction=1,total=128MiB");
+  auto used = rig.memory(100 * kMiB);
+  ASSERT_TRUE(rig.manager().delay_free(used.device_pointer(), 7));
+  ASSERT_TRUE(used.free());
+
+  EXPECT_TRUE(rig.manager().memalloc(120 * kMiB));
+  rig.manager().complete_free(7);
+  EXPECT_EQ(rig.manager().statistics().num_alloc_retries, 1u);
+}
+
+TEST(PytorchManager, WaitsForADelayedFreeWhereItReleasesAll) {
+  OnSim rig("pytorch");
+  auto used = rig.memory(32 * kMiB);
+  ASSERT_TRUE(rig.manager().delay_free(used.device_pointer(), 7));
+  ASSERT_TRUE(used.free());
+
+  ASSERT_TRUE(rig.manager().trim(0));
+
+  EXPECT_EQ(rig.reserved(), 0u);
+}
+
+TEST(PytorchManager, ForgetsWhatIsPendingWithAReset) {
+  OnSim rig("pytorch");
+  auto& driver = *rig.device.driver;
+  const auto stream = *driver.stream_create(StreamKind::non_blocking);
+  auto delayed = rig.memory(32 * kMiB), elsewhere = rig.memory(32 * kMiB);
+  ASSERT_TRUE(rig.manager().delay_free(delayed.device_pointer(), 7));
+  ASSERT_TRUE(delayed.free());
+  ASSERT_TRUE(elsewhere.free(stream));
+
+  rig.manager().reset();
+
+  EXPECT_EQ(driver.held_bytes(), 0u);
+  rig.manager().complete_free(7);
+  EXPECT_TRUE(rig.manager().memalloc(32 * kMiB));
+  ASSERT_TRUE(driver.stream_destroy(stream));
 }
 
 // The rules are those of ATen's CachingHostAllocator.
@@ -192,10 +262,12 @@ TEST(PytorchHostMemory, OfNumbasProfileIsTheHostOnlyManagers) {
   EXPECT_EQ(asked(rig), Sizes{3000});
 }
 
-TEST(OtherManagers, HaveNoPrivatePools) {
+TEST(OtherManagers, HaveNoPrivatePoolsAndDelayNoFree) {
   for (const auto* const name : {"default", "pool", "cupy", "bfc"}) {
     OnSim rig(name);
     EXPECT_FALSE(rig.manager().use_pool(kGraph)) << name;
+    const auto memory = rig.memory(kMiB);
+    EXPECT_FALSE(rig.manager().delay_free(memory.device_pointer(), 7)) << name;
   }
 }
 

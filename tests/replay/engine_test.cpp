@@ -102,6 +102,83 @@ TEST(Engine, SaysThatAManagerHasNoPrivatePools) {
             "served them like all others");
 }
 
+TEST(Engine, FollowsPrivatePoolsBesideThreadsOfTheirOwn) {
+  const auto trace = with_a_private_pool();
+  FakeStack stack;
+  stack.script.has_private_pools = true;
+
+  const auto summary = replay(trace, stack, {.threads = ReplayOptions::Threads::recorded});
+
+  constexpr PrivatePool kDefault{}, kGraph{1};
+  EXPECT_EQ(stack.seen.pools, (std::vector<PrivatePool>{kDefault, kGraph, kDefault}));
+  EXPECT_EQ(stack.seen.trims, std::vector<std::uint64_t>{0});
+}
+
+/// Two requests. The free of the second waits until behind the free of the first.
+trace::Trace with_a_delayed_free() {
+  using Kind = trace::PoolStep::Kind;
+  auto trace = TraceBuilder().alloc(1, 8).alloc(2, 8).free(2).free(1).alloc(3, 8).free(3).done();
+  trace.set_pool_steps({.device = 0,
+                        .steps = {{.before = 2, .kind = Kind::delay, .pool = {}, .free = 7},
+                                  {.before = 4, .kind = Kind::complete, .pool = {}, .free = 7}},
+                        .delays = 1});
+  return trace;
+}
+
+TEST(Engine, TellsAManagerWhichFreeWaitsForOtherStreams) {
+  const auto trace = with_a_delayed_free();
+  FakeStack stack;
+  stack.script.has_private_pools = true;
+
+  const auto summary = replay(trace, stack);
+
+  ASSERT_EQ(stack.seen.delays.size(), 1u);
+  EXPECT_EQ(stack.seen.delays[0].first % 4096, 256u) << "the second block's address";
+  EXPECT_EQ(stack.seen.delays[0].second, 7u);
+  EXPECT_EQ(stack.seen.completed, std::vector<std::uint64_t>{7});
+  ASSERT_FALSE(summary.notes.empty());
+  EXPECT_EQ(summary.notes.back(),
+            "1 frees waited for other streams, each until the recording says that it had "
+            "completed");
+}
+
+TEST(Engine, CompletesWhatIsDelayedBetweenTwoPasses) {
+  const auto trace = with_a_delayed_free();
+  FakeStack stack;
+  stack.script.has_private_pools = true;
+
+  replay(trace, stack, {.repeat = 2});
+
+  EXPECT_EQ(stack.seen.delays.size(), 2u);
+  EXPECT_EQ(stack.seen.completed, (std::vector<std::uint64_t>{7, 7, 7}));
+}
+
+TEST(Engine, DelaysNoFreeOfWhatWasRefused) {
+  const auto trace = with_a_delayed_free();
+  FakeStack stack;
+  stack.script.has_private_pools = true;
+  stack.script.refuse = [](std::uint64_t n, std::uint64_t) -> std::optional<Error> {
+    if (n != 1) return std::nullopt;
+    return Error{.code = Errc::out_of_memory, .native = 2};
+  };
+
+  replay(trace, stack);
+
+  EXPECT_TRUE(stack.seen.delays.empty());
+}
+
+TEST(Engine, SaysThatAManagerTookDelayedFreesAtOnce) {
+  const auto trace = with_a_delayed_free();
+  FakeStack stack;
+
+  const auto summary = replay(trace, stack);
+
+  ASSERT_FALSE(summary.notes.empty());
+  EXPECT_EQ(summary.notes.back(),
+            "1 frees waited for other streams when this was recorded: this manager cannot be told "
+            "how long, and took them at once");
+}
+
 TEST(Engine, TimesAreThoseOfTheRunsClock) {
   const auto trace = TraceBuilder().alloc(1, 8).alloc(2, 8).free(1).free(2).done();
   FakeStack stack;

@@ -40,6 +40,8 @@ struct Seen {
   std::vector<std::uint64_t> trims;  ///< What was to be kept.
   std::vector<PrivatePool> pools;    ///< One for each memalloc.
   std::vector<std::pair<PrivatePool, bool>> ended_pools;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> delays;  ///< Address and number.
+  std::vector<std::uint64_t> completed;
 };
 
 /// Hands out the toy device from its beginning, never twice, 256-byte aligned, and does wrong what
@@ -72,6 +74,11 @@ class ScriptedManager final : public MemoryManager {
     if (script_.has_private_pools) pool_ = pool;
     return script_.has_private_pools;
   }
+  bool delay_free(DevicePtr ptr, std::uint64_t number) override {
+    seen_.delays.emplace_back(ptr.value, number);
+    return script_.has_private_pools;
+  }
+  void complete_free(std::uint64_t number) override { seen_.completed.push_back(number); }
   void end_pool(PrivatePool pool, bool at_once) override {
     seen_.ended_pools.emplace_back(pool, at_once);
   }

@@ -33,6 +33,7 @@ class PytorchPool final : public PoolModel {
   }
   void free_later(const Block& block) override { allocator_->free_later(of(block)); }
   void complete(const Block& block) override { allocator_->complete(of(block)); }
+  bool can_free_later() const noexcept override { return true; }
   bool use_pool(PrivatePool pool) override {
     pool_ = id_of(pool);
     return true;

@@ -84,10 +84,14 @@ trace::PoolSteps pool_steps_of(const Program& program, std::uint32_t device) {
   numbers[PoolId{}] = {};
   made.steps.push_back({.before = 0, .kind = What::use, .pool = {}});
   PrivatePool now{};
+  std::uint64_t least = 0;  // A free that a retry waited for stands behind that request.
   for (const auto& call : program.calls) {
     const auto pool = numbers[call.pool];
     const auto add = [&](What kind) {
-      made.steps.push_back({.before = call.event, .kind = kind, .pool = pool});
+      made.steps.push_back({.before = std::max(call.event, least),
+                            .kind = kind,
+                            .pool = pool,
+                            .free = call.allocation});
     };
     switch (call.kind) {
       case Call::Kind::alloc:
@@ -95,6 +99,7 @@ trace::PoolSteps pool_steps_of(const Program& program, std::uint32_t device) {
         made.requests += pool != PrivatePool{} ? 1 : 0;
         if (pool != now) add(What::use);
         now = pool;
+        least = call.event + 1;
         break;
       case Call::Kind::empty_cache:
         add(What::release_idle);
@@ -106,8 +111,13 @@ trace::PoolSteps pool_steps_of(const Program& program, std::uint32_t device) {
         add(What::drop);
         break;
       case Call::Kind::free:
+        break;
       case Call::Kind::free_later:
+        ++made.delays;
+        add(What::delay);
+        break;
       case Call::Kind::complete:
+        add(What::complete);
         break;
     }
   }

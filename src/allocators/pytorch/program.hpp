@@ -45,7 +45,8 @@ struct Program {
 
 Program program_of(const Recording& recording, const Settings& settings);
 /// What a replay tells a manager beside the operations of the trace: the pools of the requests,
-/// what became of these, and the program's empty_cache(). Empty where there is nothing to tell.
+/// what became of these, the program's empty_cache(), and which frees completed later and when.
+/// Empty where there is nothing to tell.
 trace::PoolSteps pool_steps_of(const Program& program, std::uint32_t device);
 
 /// What became of a program under a setting.

@@ -19,6 +19,24 @@ namespace {
 
 using namespace emm::cli;
 
+/// Of what a recording of PyTorch tells its model alone.
+void say_what_others_do(Console& console, const trace::PoolSteps& steps,
+                        const std::vector<std::string>& managers) {
+  if (std::all_of(managers.begin(), managers.end(), is_pytorch)) return;
+  if (steps.requests != 0) {
+    console.say(text::format(
+        "{} requests are of {} private pools: pytorch serves them from these, other managers like "
+        "all requests",
+        text::grouped(steps.requests), steps.pools));
+  }
+  if (steps.delays != 0) {
+    console.say(text::format(
+        "{} frees waited for other streams: with pytorch as long as recorded, with other managers "
+        "not at all",
+        text::grouped(steps.delays)));
+  }
+}
+
 class Compare final : public CommandRun {
  public:
   explicit Compare(Arguments& arguments) {
@@ -139,7 +157,10 @@ class Compare final : public CommandRun {
       ModelRecording recording(model == managers_.end() ? "" : *model);
       auto loaded = load_trace(console, trace, recording ? &recording : nullptr);
       if (!loaded) return std::move(loaded).error();
-      if (recording) loaded->trace.set_pool_steps(recording.pool_steps(*model));
+      if (recording) {
+        loaded->trace.set_pool_steps(recording.pool_steps(*model));
+        say_what_others_do(console, loaded->trace.pool_steps(), managers_);
+      }
       for (std::size_t i = 0; i < managers_.size(); ++i) {
         if (is_pytorch(managers_[i])) {
           auto own = choose_manager(recording.with_settings(console, managers_[i]), {}, *deadline);
