@@ -178,7 +178,7 @@ def main():
     arguments = parser.parse_args()
     build = arguments.build.resolve()
     emmctl = arguments.emmctl or str(build / "bin/emmctl")
-    limits = range(8, 73) if arguments.all else range(12, 61, 4)
+    limits = range(8, 73) if arguments.all else range(12, 61, 8)
     data = tempfile.mkdtemp()
     try:
         make_data(emmctl, data)

@@ -125,9 +125,17 @@ TEST(Streamed, TheTracesOfTheProjectAreReplayedTheSame) {
   EXPECT_GE(streamed, 15u);
 }
 
+// ThreadSanitizer, under which one replay takes as long as thirty, sees the same threads in each.
+#ifdef __SANITIZE_THREAD__
+const std::vector<std::string> kKinds{"log-uniform"}, kManagers{"pool"};
+#else
+const std::vector<std::string> kKinds{"log-uniform", "generational", "sawtooth"};
+const std::vector<std::string> kManagers{"pool", "default", std::string(kCareless)};
+#endif
+
 TEST(Streamed, ALongTraceIsReplayedTheSameAlsoWhereItFails) {
   const TemporaryTrace file;
-  for (const auto* kind : {"log-uniform", "generational", "sawtooth"}) {
+  for (const auto& kind : kKinds) {
     SCOPED_TRACE(kind);
     file.write([&](trace::OperationSink& sink) {
       return trace::generate({.kind = kind, .events = 150'000, .live = 700}, sink);
@@ -210,7 +218,7 @@ TEST(Streamed, WorkOnSeveralStreamsByManyThreadsIsReplayedTheSame) {
   const TemporaryTrace file;
   file.write([&](trace::OperationSink& sink) { return work_on_streams(60'000, sink); });
 
-  for (const auto* manager : {"pool", "default", "careless"}) {
+  for (const auto& manager : kManagers) {
     SCOPED_TRACE(manager);
     std::string said;
     EXPECT_TRUE(expect_same_replay(file, "sim", {}, manager, &said));

@@ -1,8 +1,8 @@
-# ctest includes this. emm_suites(<name> <program> <labels> [slow suites...]): a test <name>.<suite> for each suite of a
-# GoogleTest program.
+# ctest includes this. emm_suites(<name> <program> <labels> <cost> [slow suites...]): a test <name>.<suite> for each suite
+# of a GoogleTest program.
 #
 # A process for each suite, not for each test: two thousand processes take longer than what they test.
-function(emm_suites name program labels)
+function(emm_suites name program labels cost)
   if(NOT EXISTS ${program})
     add_test(${name} ${program})  # ctest says that it is not built
     return()
@@ -18,7 +18,7 @@ function(emm_suites name program labels)
     if(NOT found EQUAL -1)
       list(APPEND own_labels slow)
     endif()
-    set_tests_properties(${name}.${suite} PROPERTIES LABELS "${own_labels}" TIMEOUT 600
+    set_tests_properties(${name}.${suite} PROPERTIES LABELS "${own_labels}" TIMEOUT 600 COST ${cost}
       SKIP_REGULAR_EXPRESSION "listed below:\n(\\[  SKIPPED \\] [^\n]*\n)+$")
   endforeach()
 endfunction()
