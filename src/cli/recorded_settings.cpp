@@ -75,7 +75,7 @@ void say_limit_of_refusals(Console& console, const pytorch::Recording& recording
   }
   console.say(
       text::format("no snapshot has the memory fraction: by what was served and refused, the limit "
-                   "was {} at least and below {}. Give it by {}1 and {}BYTES",
+                   "was {} at least and below {}. Give what was set: {}... and {}...",
                    exact(range->least), exact(range->below), fraction, total));
 }
 
@@ -111,9 +111,10 @@ bool has_own_settings(const std::string& spec, const pytorch::Recording& recordi
   return to_conf(settings_of(spec, recording)) == to_conf(recording.settings());
 }
 
-log::ModelAgreement agreement_of(const pytorch::Program& program) {
+log::ModelAgreement agreement_of(const pytorch::Program& program,
+                                 std::optional<pytorch::LimitRange> limit) {
   const auto& found = program.recorded;
-  const auto free = free_run(program);
+  const auto free = free_run(program, limit);
   const auto range = [](const pytorch::Range& of) {
     return log::ModelAgreement::Range{of.low, of.high};
   };
@@ -226,7 +227,13 @@ trace::PoolSteps ModelRecording::pool_steps(const std::string& spec) const {
 std::optional<log::ModelAgreement> ModelRecording::agreement(const std::string& spec) const {
   if (library_ == Library::pytorch) {
     if (!pytorch_.is_recording() || !has_own_settings(spec, pytorch_)) return std::nullopt;
-    return agreement_of(program(spec));
+    auto settings = settings_of(spec, pytorch_);
+    if (settings.fraction) return agreement_of(program(spec), {});
+    const auto limit = limit_of_refusals(pytorch_, settings);
+    if (!limit) return agreement_of(program(spec), {});
+    // The recording had a limit, although the replay has none.
+    settings.known_limit = limit->below - 1;
+    return agreement_of(program_of(pytorch_, settings), limit);
   }
   return library_ == Library::cupy ? agreement_of(spec, cupy_) : std::nullopt;
 }
