@@ -339,6 +339,8 @@ Result<ManagedMemory> ImportedManager::memallocmanaged(std::uint64_t size, Attac
   });
   if (!made) return std::move(made).error();
   if (made->device_pointer == 0 && size != 0) return without_address("memallocmanaged", size);
+  if (reinterpret_cast<std::uintptr_t>(made->host_pointer) != made->device_pointer)
+    has_managed_of_two_addresses_ = true;
   return ManagedMemory(MemoryPointer({made->device_pointer}, size, hold(*made)));
 }
 

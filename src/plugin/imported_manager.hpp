@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -68,6 +69,10 @@ class ImportedManager final : public MemoryManager {
   std::string report() const override;
   MemoryStatistics statistics() const override;
 
+  /// Whether memallocmanaged has given memory whose host_pointer is not its device_pointer. This
+  /// side takes the latter.
+  bool has_managed_of_two_addresses() const noexcept { return has_managed_of_two_addresses_; }
+
  private:
   ImportedManager(const Plugin& plugin, const ManagerContext& context);
   template <class Body>
@@ -97,6 +102,7 @@ class ImportedManager final : public MemoryManager {
   std::optional<DriverTable> driver_table_;
   emm_manager* self_ = nullptr;
   Epoch epoch_;
+  std::atomic<bool> has_managed_of_two_addresses_{false};
 
   // The live tokens of a plugin without reset, by the order in which they were made.
   std::mutex mutex_;

@@ -352,7 +352,9 @@ struct emm_manager {
     std::uint64_t bytes = 0;
     for (const Waiting& one : all) {
       if (is(flush_stops) && first != EMM_SUCCESS) break;
+      const std::size_t said_before = pending_said;
       const emm_status status = free_waiting(one);
+      if (is(pending_around_call)) pending_said = said_before - 1;
       if (first == EMM_SUCCESS && !is(flush_swallows)) first = status;
       bytes += one.size;
     }
@@ -370,9 +372,14 @@ struct emm_manager {
     {
       std::unique_lock lock(mutex);
       if ((is(deferral_frees_managed) && one.kind == Kind::managed && is_deferred()) ||
+          (is(deferral_of_large) && one.kind == Kind::host && one.size < MiB && is_deferred()) ||
           (is(deferral_by_size) && one.kind == Kind::host && one.size >= MiB)) {
         lock.unlock();
         tell(free_waiting(one));
+        return;
+      }
+      if (is(keeps_small_nests_not) && one.kind == Kind::host && one.size <= MiB) {
+        kept_host.push_back(one);
         return;
       }
       if (is(queue_unlocked)) lock.unlock();
@@ -390,6 +397,35 @@ struct emm_manager {
     if (is_full || is_over) tell(flush(is_over));
   }
 
+  void free_kept_host() {
+    std::vector<Waiting> all;
+    {
+      const std::lock_guard lock(mutex);
+      all.swap(kept_host);
+    }
+    for (const Waiting& one : all) tell(free_waiting(one));
+  }
+  // Page-locked or managed memory of these flags that was freed, where a variant gives it again.
+  bool take_again(Record& record, bool ordered) {
+    const std::lock_guard lock(mutex);
+    std::vector<Waiting>& all = ordered ? kept_host : queue;
+    for (auto at = all.begin(); at != all.end(); ++at) {
+      if (at->kind != record.kind || at->size != record.size || at->flags != record.flags) continue;
+      record.address = at->address;
+      record.host = at->host;
+      if (!ordered) pending_bytes -= at->size;
+      all.erase(at);
+      return true;
+    }
+    return false;
+  }
+  bool are_64(Kind kind) {
+    const std::lock_guard lock(guard());
+    std::size_t count = 0;
+    for (const auto& [token, one] : records) count += one.kind == kind;
+    return count >= 64;
+  }
+
   emm_status release(Slab* slab) {  // Not under the lock; the slab is out of every list.
     const emm_status status = d->mem_free(d->user, slab->base);
 
@@ -401,6 +437,32 @@ struct emm_manager {
   emm_status release_idle(std::uint64_t keep, bool by_trim) {
     std::vector<Slab*> out;
     std::vector<emm_handle> old;
+    if (is(idle_looked_at_twice) && by_trim) {
+      std::vector<std::pair<std::uint64_t, std::uint64_t>> found;
+      {
+        const std::lock_guard lock(guard());
+        std::uint64_t idle = 0;
+        for (const auto& [base, slab] : slabs) {
+          if (!slab->first->is_free || slab->first->above != nullptr) continue;
+          idle += slab->size;
+          if (idle > keep) found.push_back({base, slab->size});
+        }
+      }
+      for (const auto& [base, size] : found) {
+        tell(d->mem_free(d->user, base));
+        const std::lock_guard lock(guard());
+        const auto at = slabs.find(base);
+        if (at == slabs.end()) continue;
+        remove(at->second->first);
+        old.insert(old.end(), at->second->first->work.begin(), at->second->first->work.end());
+        reserved -= size;
+        delete at->second->first;
+        delete at->second;
+        slabs.erase(at);
+      }
+      destroy_events(old);
+      return EMM_SUCCESS;
+    }
     {
       std::unique_lock lock(guard());
       if (is(trim_unlocked) && by_trim) lock.unlock();
@@ -502,8 +564,9 @@ struct emm_manager {
       const std::lock_guard lock(guard());
       if (is(slabs_64) && slabs.size() >= 64) return EMM_OUT_OF_MEMORY;
       if (reserved + size > max) return EMM_OUT_OF_MEMORY;
-      reserved += size;
+      if (!is(reserved_around_call)) reserved += size;
     }
+    const std::uint64_t held_before = reserved;
     std::uint64_t base = 0;
     std::unique_lock held(guard(), std::defer_lock);
     if (is(lock_in_mem_alloc)) held.lock();
@@ -512,9 +575,12 @@ struct emm_manager {
     if (is(any_error_is_memory) && status != EMM_SUCCESS) status = EMM_OUT_OF_MEMORY;
     const std::lock_guard lock(guard());
     if (status != EMM_SUCCESS) {
-      if (!(is(cap_shrinks) && status == EMM_OUT_OF_MEMORY && is_exact)) reserved -= size;
+      if (!(is(cap_shrinks) && status == EMM_OUT_OF_MEMORY && is_exact) &&
+          !is(reserved_around_call))
+        reserved -= size;
       return status;
     }
+    if (is(reserved_around_call)) reserved = held_before + size;
     Slab* slab = new Slab;
     slab->base = base;
     slab->size = size;
@@ -621,7 +687,8 @@ struct emm_manager {
     if (is(token_17_bits)) token = (token & 0x1ffff) | 0x20000;
     if (record.kind == Kind::device || record.kind == Kind::managed) {
       const std::uint64_t size = is(live_rounded) ? up(record.size, kUnit) : record.size;
-      if (!is(count_unlocked)) live += size;
+      if (!is(count_unlocked) && !(is(live_around_call) && record.kind == Kind::managed))
+        live += size;
       peak = std::max(peak, is(peak_late) ? live - std::min(live, size) : live);
     }
     memory->token = token;
@@ -817,6 +884,7 @@ struct emm_manager {
     return EMM_SUCCESS;
   }
   std::vector<void*> kept_regions;
+  std::vector<Waiting> kept_host;  // Of keeps_small_nests_not.
 
   emm_status free_token(emm_token token, emm_stream stream) {
     Record record{};
@@ -857,6 +925,7 @@ struct emm_manager {
     if (status == EMM_OUT_OF_MEMORY) {
       tell(flush(!is(deferral_of_500) && !is(deferral_of_bytes) && !is(late_free_flushes)));
       tell(release_idle(0, false));
+      free_kept_host();
       is_again = true;
       status = how(record);
       is_again = false;
@@ -883,7 +952,18 @@ struct emm_manager {
     if (is(combined_drops_mapped) && (flags & 4)) asked &= ~2u;
     if (is(flags_swapped)) asked = (flags & 2) | (flags & 1) << 2 | flags >> 2;
     if (is(all_three_flags) && flags == 7) asked = 2;
+    if (is(middle_not_portable) && within(size, 50'000, 600 * KiB + 1)) asked &= ~1u;
+    if (is(host_blocks_64) && are_64(Kind::host))
+      return fail(EMM_OUT_OF_MEMORY, "no more page-locked blocks");
     const bool maps = (flags & EMM_HOST_MAPPED) != 0;
+    if (is(host_cache_unordered) || is(keeps_small_nests_not)) {
+      Record record{.kind = Kind::host, .size = size, .flags = flags};
+      if (take_again(record, is(keeps_small_nests_not))) {
+        if (is(keeps_small_nests_not)) d->ctx_synchronize(d->user);
+        return ask(
+            record, maps, [](Record&) { return EMM_SUCCESS; }, memory);
+      }
+    }
     if (is(host_cache_smaller)) {
       std::unique_lock lock(mutex);
       for (auto at = queue.begin(); at != queue.end(); ++at) {
@@ -929,6 +1009,7 @@ struct emm_manager {
     if (is(regions_down) && size > 4096) bytes = size / 4096 * 4096;
     std::uint32_t asked = flags;
     if (is(read_only_dropped)) asked &= ~8u;
+    if (is(regions_64) && are_64(Kind::region)) return fail(EMM_OUT_OF_MEMORY, "no more regions");
     return ask(
         {.kind = Kind::region, .size = size, .host = pointer, .flags = flags},
         (flags & EMM_PIN_MAPPED) != 0,
@@ -946,12 +1027,21 @@ struct emm_manager {
     if (is(attach_by_size) && size >= MiB) asked = EMM_ATTACH_GLOBAL;
     if (is(host_attach_once) && was_all) asked = EMM_ATTACH_GLOBAL;
     if (attach == EMM_ATTACH_GLOBAL) was_all = true;
+    if (is(middle_host_global) && within(size, 50'000, 600 * KiB + 1)) asked = EMM_ATTACH_GLOBAL;
+    if (is(managed_cache_unordered)) {
+      Record record{.kind = Kind::managed, .size = size, .flags = attach};
+      if (take_again(record, false))
+        return ask(
+            record, false, [](Record&) { return EMM_SUCCESS; }, memory);
+    }
     return ask(
         {.kind = Kind::managed, .size = size, .flags = attach}, false,
         [&](Record& one) {
           if (is(managed_again_global) && is_again) asked = EMM_ATTACH_GLOBAL;
+          const std::uint64_t live_before = live;
           const emm_status status = d->mem_alloc_managed(d->user, one.size, asked, &one.address);
-          one.host = reinterpret_cast<void*>(one.address);
+          if (is(live_around_call) && status == EMM_SUCCESS) live = live_before + one.size;
+          one.host = is(managed_host_null) ? nullptr : reinterpret_cast<void*>(one.address);
           return status;
         },
         memory);
@@ -1083,6 +1173,7 @@ struct emm_manager {
     in_reset = true;
     if (is(reset_frees_in_deferral)) deferrals = 0;
     tell(flush());
+    free_kept_host();
     in_reset = false;
     if (is(reset_frees_in_deferral)) deferrals = before;
     if (is(trim_frees_twice)) {
@@ -1139,7 +1230,9 @@ struct emm_manager {
       if (deferrals == 0) regions = std::exchange(kept_regions, {});
     }
     for (void* region : regions) tell(d->mem_host_unregister(d->user, region));
-    if (is(inner_end_flushes) && deferrals > 0) {
+    if ((is(inner_end_flushes) || is(keeps_small_nests_not) ||
+         (is(inner_end_of_several) && queue.size() > 4)) &&
+        deferrals > 0) {
       const int before = std::exchange(deferrals, 0);
       tell(flush());
       deferrals = before;
@@ -1164,7 +1257,8 @@ struct emm_manager {
     state->largest_free_bytes = is(largest_is_sum) ? sum
                                 : is(largest_ever) ? largest_seen
                                                    : largest;
-    state->pending_count = is(pending_stays) ? pending_said : queue.size();
+    state->pending_count =
+        is(pending_stays) || is(pending_around_call) ? pending_said : queue.size();
     if (is(pending_without_managed))
       for (const Waiting& one : queue) state->pending_count -= one.kind == Kind::managed;
     state->pending_bytes = pending_bytes;

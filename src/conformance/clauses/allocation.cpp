@@ -323,7 +323,7 @@ constexpr Clause kAllocationClauses[] = {
      .source = "rmm, pool_mr_tests; numba, deallocation tests",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "threads/ended",
+     .may_fail_with = "accounts/trim threads/ended",
      .check =
          [](Bench& b) {
            b.leave_on_device(64_MiB);

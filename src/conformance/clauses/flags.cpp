@@ -306,8 +306,8 @@ constexpr Clause kFlagsClauses[] = {
      .check =
          [](Bench& b) {
            also_asked_again(b, [](Bench& on, bool refuses) {
-             for (const auto size :
-                  {std::uint64_t{64}, 4_KiB, std::uint64_t{50'000}, 600_KiB, 1_MiB + 1})
+             for (const auto size : {std::uint64_t{64}, 4_KiB, 16_KiB, std::uint64_t{50'000},
+                                     std::uint64_t{200'000}, 600_KiB, 1_MiB + 1})
                check_host_flags(on, size, refuses);
            });
          }},
@@ -351,7 +351,8 @@ constexpr Clause kFlagsClauses[] = {
      .check =
          [](Bench& b) {
            also_asked_again(b, [](Bench& on, bool refuses) {
-             for (const auto size : {std::uint64_t{64}, 64_KiB, 600_KiB, 3_MiB})
+             for (const auto size :
+                  {std::uint64_t{64}, 4_KiB, 64_KiB, std::uint64_t{200'000}, 600_KiB, 3_MiB})
                check_attachment(on, size, refuses);
            });
          }},

@@ -194,7 +194,7 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:1025-1035",
      .level = Level::must,
      .scope = Scope::host,
-     .may_fail_with = "PD-14 deferral/lasts deferral/nests",
+     .may_fail_with = "PD-14 deferral/apart deferral/lasts deferral/nests",
      .check =
          [](Bench& b) {
            b.stub().total = 1000;
