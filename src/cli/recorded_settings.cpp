@@ -54,6 +54,31 @@ void say_inferred_limit(Console& console, const pytorch::Recording& recording) {
       units::bytes(recording.settings().limit())));
 }
 
+namespace {
+
+std::string exact(std::uint64_t value) {
+  return text::format("{} ({} bytes)", units::bytes(value), text::grouped(value));
+}
+
+}  // namespace
+
+void say_limit_of_refusals(Console& console, const pytorch::Recording& recording,
+                           std::string_view fraction, std::string_view total) {
+  if (!has_refusals(recording) || recording.settings().fraction) return;
+  const auto range = limit_of_refusals(recording, recording.settings());
+  if (!range) {
+    console.say(
+        text::format("the recording has requests that were refused, and no snapshot has the memory "
+                     "fraction: where one was set, give {}... and {}...",
+                     fraction, total));
+    return;
+  }
+  console.say(
+      text::format("no snapshot has the memory fraction: by what was served and refused, the limit "
+                   "was {} at least and below {}. Give what was set: {}... and {}...",
+                   exact(range->least), exact(range->below), fraction, total));
+}
+
 std::string with_recorded_settings(Console& console, const std::string& spec,
                                    const pytorch::Recording& recording) {
   if (!recording.is_recording()) return spec;
@@ -62,12 +87,8 @@ std::string with_recorded_settings(Console& console, const std::string& spec,
         text::format("the recording's settings are not all known: {}", recording.settings_fault()));
   auto given = Options::parse(options_of(spec));
   if (!given) return spec;
-  if (has_refusals(recording) && !recording.settings().fraction && !given->has("fraction") &&
-      !given->has("per_process_memory_fraction")) {
-    console.say(
-        "the recording has requests that were refused, and no snapshot has the memory fraction: "
-        "where one was set, give fraction=...,total=...");
-  }
+  if (!given->has("fraction") && !given->has("per_process_memory_fraction"))
+    say_limit_of_refusals(console, recording, "fraction=", "total=");
   std::string merged = spec;
   const auto add = [&](std::string_view name, std::string_view value) {
     if (given->has(name)) return;
@@ -90,9 +111,10 @@ bool has_own_settings(const std::string& spec, const pytorch::Recording& recordi
   return to_conf(settings_of(spec, recording)) == to_conf(recording.settings());
 }
 
-log::ModelAgreement agreement_of(const pytorch::Program& program) {
+log::ModelAgreement agreement_of(const pytorch::Program& program,
+                                 std::optional<pytorch::LimitRange> limit) {
   const auto& found = program.recorded;
-  const auto free = free_run(program);
+  const auto free = free_run(program, limit);
   const auto range = [](const pytorch::Range& of) {
     return log::ModelAgreement::Range{of.low, of.high};
   };
@@ -205,7 +227,13 @@ trace::PoolSteps ModelRecording::pool_steps(const std::string& spec) const {
 std::optional<log::ModelAgreement> ModelRecording::agreement(const std::string& spec) const {
   if (library_ == Library::pytorch) {
     if (!pytorch_.is_recording() || !has_own_settings(spec, pytorch_)) return std::nullopt;
-    return agreement_of(program(spec));
+    auto settings = settings_of(spec, pytorch_);
+    if (settings.fraction) return agreement_of(program(spec), {});
+    const auto limit = limit_of_refusals(pytorch_, settings);
+    if (!limit) return agreement_of(program(spec), {});
+    // The recording had a limit, although the replay has none.
+    settings.known_limit = limit->below - 1;
+    return agreement_of(program_of(pytorch_, settings), limit);
   }
   return library_ == Library::cupy ? agreement_of(spec, cupy_) : std::nullopt;
 }

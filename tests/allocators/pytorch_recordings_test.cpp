@@ -155,6 +155,25 @@ TEST(PytorchRecordings, TellTheirLimitWhereGarbageWasCollected) {
   EXPECT_EQ(told, 4u) << "streams and tight with a threshold, and with max_split_size beside it";
 }
 
+TEST(PytorchRecordings, BoundTheirLimitByWhatWasServedAndRefused) {
+  const auto paths = collected("torch-settings");
+  if (paths.empty()) GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the collected recordings";
+  std::size_t told = 0;
+  for (const auto& path : paths) {
+    auto source = format::ByteSource::open(path.string(), nullptr);
+    Recording recording;
+    ASSERT_TRUE((*trace::detect(**source))->read(**source, recording, {}));
+    const auto range = limit_of_refusals(recording, recording.settings());
+    if (!range) continue;
+    ++told;
+    const auto truth = read(path).program.settings.limit();
+    EXPECT_LE(range->least, truth) << path;
+    EXPECT_GT(range->below, truth) << path;
+    EXPECT_LT(range->below - range->least, truth / 20) << path;
+  }
+  EXPECT_EQ(told, 9u) << "tight, under each setting";
+}
+
 TEST(PytorchRecordings, SumTheirGapExactlyAtEveryFailure) {
   const auto paths = collected("torch-settings");
   if (paths.empty()) GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the collected recordings";

@@ -274,5 +274,61 @@ TEST(PytorchRecording, IsOfOneDeviceAndTellsOfTheOthers) {
   EXPECT_EQ(found.placements.as_recorded, 1u);
 }
 
+Recording recording_of(const std::string& operations) {
+  const auto text = R"({"format":"emmctl-trace","version":"1.0","source":{"framework":"torch"}})"
+                    "\n" +
+                    operations;
+  const auto source = format::ByteSource::memory(text, "x.jsonl");
+  Recording recording;
+  EXPECT_TRUE(trace::read(*source, recording));
+  return recording;
+}
+
+// A segment of 20 MiB serves 2 MiB. Another 32 MiB are refused, beside which the device had room.
+const std::string kServed =
+    R"({"op":"memalloc","layer":"backing","id":"s0","size":20971520,"addr":"0x2000000"}
+{"op":"memalloc","id":"a","size":2097152,"addr":"0x2000000"}
+)";
+const std::string kRefused =
+    R"({"op":"memalloc","id":"b","size":33554432,"result":{"outcome":"oom","code":2},"x-device_free":1073741824}
+)";
+
+TEST(PytorchRecording, BoundsItsLimitByWhatWasServedAndRefused) {
+  const auto range = limit_of_refusals(recording_of(kServed + kRefused), {});
+
+  ASSERT_TRUE(range);
+  EXPECT_EQ(range->least, 20 * kMiB);
+  EXPECT_EQ(range->below, 52 * kMiB);
+}
+
+TEST(PytorchRecording, HoldsTheLimitAgainstASegmentNotWhatIsMapped) {
+  const auto expandable = recording_of(
+      R"({"op":"memalloc","layer":"backing","kind":"physical","id":"s0","size":62914560,"addr":"0x2000000"}
+{"op":"memalloc","id":"a","size":44040192,"addr":"0x2000000"}
+)" + kRefused);
+
+  const auto range = limit_of_refusals(expandable, {.expandable_segments = true});
+
+  ASSERT_TRUE(range);
+  EXPECT_EQ(range->least, 42 * kMiB) << "60 MiB are mapped";
+}
+
+TEST(PytorchRecording, TellsNoLimitOfADeviceWithoutRoomOrOneThatChanged) {
+  const std::string full =
+      R"({"op":"memalloc","id":"b","size":33554432,"result":{"outcome":"oom","code":2},"x-device_free":1048576}
+)";
+  const std::string released =
+      R"({"op":"free","id":"a"}
+{"op":"free","layer":"backing","id":"s0"}
+)";
+  const std::string less =
+      R"({"op":"memalloc","id":"c","size":2097152,"result":{"outcome":"oom","code":2},"x-device_free":1073741824}
+)";
+
+  EXPECT_FALSE(limit_of_refusals(recording_of(kServed), {}));
+  EXPECT_FALSE(limit_of_refusals(recording_of(kServed + full), {}));
+  EXPECT_FALSE(limit_of_refusals(recording_of(kServed + released + less), {}));
+}
+
 }  // namespace
 }  // namespace emm::allocators::pytorch

@@ -720,4 +720,42 @@ std::optional<std::uint64_t> limit_of_collections(const Recording& recording,
   return std::nullopt;
 }
 
+std::optional<LimitRange> limit_of_refusals(const Recording& recording, const Settings& settings) {
+  LimitRange range{.least = 0, .below = kNoLimit};
+  std::uint64_t reserved = 0;
+  // Before the new memory of the request that is next. What is mapped may pass the limit, which is
+  // held against a whole segment (rule 6).
+  std::optional<std::uint64_t> before;
+  for (const auto& step : recording.steps()) {
+    switch (step.kind) {
+      case Kind::segment_begin:
+        if (!before && !step.preexisting) before = reserved;
+        reserved += step.size;
+        break;
+      case Kind::segment_end:
+        reserved -= std::min(reserved, step.size);
+        before.reset();
+        break;
+      case Kind::alloc:
+        if (before) {
+          const auto segment = segment_size(settings, round_size(settings, step.size));
+          range.least = std::max(range.least, *before + segment);
+        }
+        before.reset();
+        break;
+      case Kind::refused: {
+        const auto segment = segment_size(settings, step.size);
+        if (step.device_free >= segment) range.below = std::min(range.below, reserved + segment);
+        before.reset();
+        break;
+      }
+      case Kind::free:
+      case Kind::complete:
+        break;
+    }
+  }
+  if (range.below == kNoLimit || range.below <= range.least) return std::nullopt;
+  return range;
+}
+
 }  // namespace emm::allocators::pytorch

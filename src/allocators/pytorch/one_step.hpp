@@ -90,4 +90,13 @@ OneStep check_one_step(const Recording& recording, const Settings& settings,
 std::optional<std::uint64_t> limit_of_collections(const Recording& recording,
                                                   const Settings& settings);
 
+/// What the limit is at least, by what was served, and below, by what was refused although the
+/// device had room.
+struct LimitRange {
+  std::uint64_t least = 0, below = 0;
+};
+/// Nothing where nothing was refused so, or where no one limit explains all: a program can change
+/// it.
+std::optional<LimitRange> limit_of_refusals(const Recording& recording, const Settings& settings);
+
 }  // namespace emm::allocators::pytorch

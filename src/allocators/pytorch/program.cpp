@@ -213,27 +213,35 @@ Outcome run(const Program& program, const RunOptions& options) {
   return ended();
 }
 
-FreeRun free_run(const Program& program) {
+FreeRun free_run(const Program& program, std::optional<LimitRange> limit) {
   FreeRun found;
   auto first = true;
   const auto take = [&](Range& range, std::uint64_t value) {
     range.low = first ? value : std::min(range.low, value);
     range.high = std::max(range.high, value);
   };
+  std::vector<Settings> settings{program.settings};
+  if (limit) {
+    settings.push_back(program.settings);
+    settings.front().known_limit = limit->least;
+    settings.back().known_limit = limit->below - 1;
+  }
   for (const auto addresses : {Addresses::recorded, Addresses::driver, Addresses::first_fit,
                                Addresses::ascending, Addresses::descending}) {
     for (const auto open : {false, true}) {
       if (open && program.recorded.retried.empty()) continue;
-      const auto counts = run(program, {.settings = program.settings,
-                                        .addresses = addresses,
-                                        .open_retries_are_empty_cache = open})
-                              .counts;
-      take(found.peak_reserved, counts.peak_reserved);
-      take(found.retries, counts.retries);
-      take(found.ooms, counts.ooms);
-      take(found.device_allocs, counts.device_allocs);
-      take(found.device_frees, counts.device_frees);
-      first = false;
+      for (const auto& of : settings) {
+        const auto counts =
+            run(program,
+                {.settings = of, .addresses = addresses, .open_retries_are_empty_cache = open})
+                .counts;
+        take(found.peak_reserved, counts.peak_reserved);
+        take(found.retries, counts.retries);
+        take(found.ooms, counts.ooms);
+        take(found.device_allocs, counts.device_allocs);
+        take(found.device_frees, counts.device_frees);
+        first = false;
+      }
     }
   }
   // Without a limit that is known, what looks like an empty_cache() may have been a retry.

@@ -78,14 +78,15 @@ struct RunOptions {
 Outcome run(const Program& program, const RunOptions& options);
 
 /// What a free run of a recording gives: the least and the most over what the recording leaves
-/// open, which are the driver's addresses and whether the program released its memory or a retry
-/// did.
+/// open, which are the driver's addresses, whether the program released its memory or a retry did,
+/// and the limit within its bounds.
 struct Range {
   std::uint64_t low = 0, high = 0;
 };
 struct FreeRun {
   Range peak_reserved, retries, ooms, device_allocs, device_frees;
 };
-FreeRun free_run(const Program& program);
+/// `limit` has the bounds, where it is not known; program.settings have a known_limit of these.
+FreeRun free_run(const Program& program, std::optional<LimitRange> limit = {});
 
 }  // namespace emm::allocators::pytorch

@@ -201,7 +201,7 @@ std::uint64_t round_host_size(const HostSettings& settings, std::uint64_t size) 
 }
 
 std::uint64_t Settings::limit() const noexcept {
-  if (!fraction || total == 0) return kNoLimit;
+  if (!fraction || total == 0) return known_limit;
   return static_cast<std::uint64_t>(*fraction * static_cast<double>(total));
 }
 

@@ -45,6 +45,7 @@ struct Settings {
   std::uint64_t total = 0;  ///< Of the device; 0: not known.
   HostSettings host{};
 
+  std::uint64_t known_limit = kNoLimit;  ///< Where neither is known, and the limit is.
   /// What may be reserved; kNoLimit where no fraction is set, or the total is not known.
   std::uint64_t limit() const noexcept;
 

@@ -76,7 +76,11 @@ class TuneRun final : public CommandRun {
     auto settings = recording.settings();
     if (!recording.settings_fault().empty())
       console.say(recording.settings_fault() + ": the recording's settings are not known");
-    if (fraction_.empty()) say_inferred_limit(console, recording);
+    if (fraction_.empty()) {
+      say_inferred_limit(console, recording);
+      if (recording.is_recording())
+        say_limit_of_refusals(console, recording, "--fraction ", "--total ");
+    }
     if (auto read = read_limit(settings); !read) return std::move(read).error();
     if (recording.allocations() == 0) {
       console.say("nothing was judged: the trace has no allocations of device memory");
