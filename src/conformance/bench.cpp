@@ -661,13 +661,6 @@ void Deferral::end() noexcept {
 
 // Content.
 
-bool Bench::device_can_write_managed(std::uint64_t size) {
-  if (is_simulated()) return true;
-  constexpr auto kPage = 2_MiB;
-  const auto info = opened_.driver->mem_get_info();
-  return info && info->free >= size + 2 * kPage;
-}
-
 Status Bench::try_fill(const BenchMemory& block, std::uint8_t value) {
   if (block.size() == 0) return {};
   if (block.host() != nullptr) {

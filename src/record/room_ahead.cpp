@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -141,6 +142,10 @@ RoomAhead::~RoomAhead() {
 }
 
 void RoomAhead::work() noexcept {
+  // Never instead of a thread of the program: one that loses its processor while it holds the
+  // driver's lock holds up all others. A program that finds no room ready makes it.
+  const sched_param none{};
+  sched_setscheduler(0, SCHED_IDLE, &none);
   Files files(folder_);
   const std::atomic_ref<std::uint32_t> taken(control_.taken);
   for (;;) {
