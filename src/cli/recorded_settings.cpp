@@ -132,6 +132,19 @@ log::ModelAgreement agreement_of(const pytorch::Program& program,
       .first_difference = found.misses.empty() ? std::string() : found.misses.front()};
 }
 
+/// The ranges of `agreement` hold those of `other`, too.
+void widen(log::ModelAgreement& agreement, const log::ModelAgreement& other) {
+  using Range = log::ModelAgreement::Range;
+  const auto take = [](Range& range, const Range& more) {
+    range = {.low = std::min(range.low, more.low), .high = std::max(range.high, more.high)};
+  };
+  take(agreement.peak_reserved, other.peak_reserved);
+  take(agreement.retries, other.retries);
+  take(agreement.ooms, other.ooms);
+  take(agreement.device_allocs, other.device_allocs);
+  take(agreement.device_frees, other.device_frees);
+}
+
 std::string with_limit(const std::string& spec, const allocators::CupyRecording& recording) {
   auto given = Options::parse(options_of(spec));
   std::string merged = spec;
@@ -161,16 +174,16 @@ std::optional<log::ModelAgreement> agreement_of(const std::string& spec,
   if (!found.misses.empty()) agreement.first_difference = found.misses.front();
   for (const auto addresses : {Addresses::first_fit, Addresses::ascending, Addresses::descending}) {
     const auto counts = free_run(recording, settings, found, addresses);
-    const auto widen = [&](log::ModelAgreement::Range& range, std::uint64_t value) {
+    const auto count = [&](log::ModelAgreement::Range& range, std::uint64_t value) {
       const bool is_first = addresses == Addresses::first_fit;
       range.low = is_first ? value : std::min(range.low, value);
       range.high = is_first ? value : std::max(range.high, value);
     };
-    widen(agreement.peak_reserved, counts.peak_reserved);
-    widen(agreement.retries, counts.retries);
-    widen(agreement.ooms, counts.ooms);
-    widen(agreement.device_allocs, counts.device_allocs);
-    widen(agreement.device_frees, counts.device_frees);
+    count(agreement.peak_reserved, counts.peak_reserved);
+    count(agreement.retries, counts.retries);
+    count(agreement.ooms, counts.ooms);
+    count(agreement.device_allocs, counts.device_allocs);
+    count(agreement.device_frees, counts.device_frees);
   }
   return agreement;
 }
@@ -230,10 +243,15 @@ std::optional<log::ModelAgreement> ModelRecording::agreement(const std::string& 
     auto settings = settings_of(spec, pytorch_);
     if (settings.fraction) return agreement_of(program(spec), {});
     const auto limit = limit_of_refusals(pytorch_, settings);
-    if (!limit) return agreement_of(program(spec), {});
-    // The recording had a limit, although the replay has none.
-    settings.known_limit = limit->below - 1;
-    return agreement_of(program_of(pytorch_, settings), limit);
+    const auto possible = limit ? limit : limit_of_releases(pytorch_, settings);
+    if (!possible) return agreement_of(program(spec), {});
+    // The recording had a limit, or may have had one, although the replay has none.
+    settings.known_limit = possible->below - 1;
+    auto limited = agreement_of(program_of(pytorch_, settings), possible);
+    if (limit) return limited;
+    auto agreement = agreement_of(program(spec), {});
+    widen(agreement, limited);
+    return agreement;
   }
   return library_ == Library::cupy ? agreement_of(spec, cupy_) : std::nullopt;
 }

@@ -301,6 +301,23 @@ TEST(PytorchRecording, BoundsItsLimitByWhatWasServedAndRefused) {
   EXPECT_EQ(range->below, 52 * kMiB);
 }
 
+TEST(PytorchRecording, TellsOfALimitForWhichMemoryMayHaveBeenReleased) {
+  // What is idle goes back in front of a segment of 32 MiB, as below a limit from 32 to 52 MiB.
+  const auto released = recording_of(kServed + R"({"op":"free","id":"a"}
+{"op":"free","layer":"backing","id":"s0"}
+{"op":"memalloc","layer":"backing","id":"s1","size":33554432,"addr":"0x6000000"}
+{"op":"memalloc","id":"b","size":33554432,"addr":"0x6000000"}
+)");
+
+  const auto range = limit_of_releases(released, {});
+
+  ASSERT_TRUE(range);
+  EXPECT_EQ(range->least, 32 * kMiB);
+  EXPECT_EQ(range->below, 52 * kMiB);
+  EXPECT_FALSE(limit_of_releases(recording_of(kServed), {})) << "nothing was released";
+  EXPECT_FALSE(limit_of_refusals(released, {})) << "nothing was refused";
+}
+
 TEST(PytorchRecording, HoldsTheLimitAgainstASegmentNotWhatIsMapped) {
   const auto expandable = recording_of(
       R"({"op":"memalloc","layer":"backing","kind":"physical","id":"s0","size":62914560,"addr":"0x2000000"}

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A replay of a snapshot by --manager pytorch counts what PyTorch counted: private pools, empty_cache() and frees that completed
-later are followed.
+later are followed. Of the snapshot as PyTorch writes it, without the memory fraction, each step is as recorded, and the ranges of the
+free run hold what PyTorch counted.
 
     model_replays.py EMMCTL [FOLDER]     FOLDER is $EMM_EXTRA_TRACES where that is set
 
@@ -16,25 +17,48 @@ import sys
 TIES = ("streams_round8", "streams_split21round", "streams_split64", "tight_round8", "tight_split64")
 
 
+def replay_of(emmctl, path, manager):
+    """The replay's JSON; nothing, saying why, where it fails."""
+    done = subprocess.run([emmctl, "replay", str(path), "--manager", manager, "--device", "sim", "--json", "-"],
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300)
+    if done.returncode == 0:
+        return json.loads(done.stdout)
+    print(f"{path.name}, {manager}: exits {done.returncode}: {done.stdout[:600]}{done.stderr[:600]}")
+    return None
+
+
+def mistakes_within(path, replay, truth):
+    """What of a replay without the memory fraction is not as recorded."""
+    for what in ("segments", "placements", "releases", "refusals"):
+        if replay[what]["recorded"] != replay[what]["as_recorded"]:
+            yield f"{path.name}: {what} {replay[what]}"
+    for name, of in replay["free_run"].items():
+        value = truth["reserved_bytes.all.peak" if name == "peak_reserved_bytes" else name]
+        if not of["low"] <= value <= of["high"]:
+            yield f"{path.name}: free run, {name} is {of}, and was {value}"
+
+
 def main():
     emmctl = sys.argv[1]
     folder = pathlib.Path(os.environ.get("EMM_EXTRA_TRACES") or (sys.argv[2] if len(sys.argv) > 2 else "")) / "torch-settings"
-    paths = [path for path in sorted(folder.glob("torch_*_s1.pickle.gz")) if not any(tie in path.name for tie in TIES)]
-    if len(paths) < 40:
+    paths = sorted(folder.glob("torch_*_s1.pickle.gz"))
+    if len(paths) < 45:
         print("skipped: EMM_EXTRA_TRACES does not name the folder of the collected recordings")
         return 77
     wrong = 0
     for path in paths:
         recorded = json.loads(path.with_suffix("").with_suffix(".json").read_text())
-        manager = f"pytorch:fraction={recorded['fraction']},total={recorded['total_bytes']}"
-        done = subprocess.run([emmctl, "replay", str(path), "--manager", manager, "--device", "sim", "--json", "-"],
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300)
-        if done.returncode != 0:
-            print(f"{path.name}: exits {done.returncode}: {done.stdout[:600]}{done.stderr[:600]}")
+        truth = recorded["stats"]
+        free = replay_of(emmctl, path, "pytorch")
+        for mistake in ["no replay"] if free is None else mistakes_within(path, free, truth):
+            print(mistake)
+            wrong += 1
+        if any(tie in path.name for tie in TIES):
+            continue
+        replay = replay_of(emmctl, path, f"pytorch:fraction={recorded['fraction']},total={recorded['total_bytes']}")
+        if replay is None:
             wrong += 1
             continue
-        replay = json.loads(done.stdout)
-        truth = recorded["stats"]
         found = {"reserved_bytes.all.peak": replay["peak_reserved_bytes"]}
         for each in replay["statistics"]:
             found.update({name: value for name, value in each.get("torch", each).items() if name.startswith("num_")})

@@ -720,9 +720,13 @@ std::optional<std::uint64_t> limit_of_collections(const Recording& recording,
   return std::nullopt;
 }
 
-std::optional<LimitRange> limit_of_refusals(const Recording& recording, const Settings& settings) {
+namespace {
+
+/// Bounds of the limit by what was served, and by what was refused or what was released for it.
+LimitRange limit_within(const Recording& recording, const Settings& settings, bool by_releases) {
   LimitRange range{.least = 0, .below = kNoLimit};
   std::uint64_t reserved = 0;
+  std::optional<std::uint64_t> before_release;  // Since the last request.
   // Before the new memory of the request that is next. What is mapped may pass the limit, which is
   // held against a whole segment (rule 6).
   std::optional<std::uint64_t> before;
@@ -733,6 +737,7 @@ std::optional<LimitRange> limit_of_refusals(const Recording& recording, const Se
         reserved += step.size;
         break;
       case Kind::segment_end:
+        if (!before_release) before_release = reserved;
         reserved -= std::min(reserved, step.size);
         before.reset();
         break;
@@ -740,13 +745,18 @@ std::optional<LimitRange> limit_of_refusals(const Recording& recording, const Se
         if (before) {
           const auto segment = segment_size(settings, round_size(settings, step.size));
           range.least = std::max(range.least, *before + segment);
+          if (by_releases && before_release)
+            range.below = std::min(range.below, *before_release + segment);
         }
         before.reset();
+        before_release.reset();
         break;
       case Kind::refused: {
         const auto segment = segment_size(settings, step.size);
-        if (step.device_free >= segment) range.below = std::min(range.below, reserved + segment);
+        if (!by_releases && step.device_free >= segment)
+          range.below = std::min(range.below, reserved + segment);
         before.reset();
+        before_release.reset();
         break;
       }
       case Kind::free:
@@ -754,7 +764,27 @@ std::optional<LimitRange> limit_of_refusals(const Recording& recording, const Se
         break;
     }
   }
-  if (range.below == kNoLimit || range.below <= range.least) return std::nullopt;
+  return range;
+}
+bool is_bound(const LimitRange& range) noexcept {
+  return range.below != kNoLimit && range.below > range.least;
+}
+
+}  // namespace
+
+std::optional<LimitRange> limit_of_refusals(const Recording& recording, const Settings& settings) {
+  const auto range = limit_within(recording, settings, false);
+  return is_bound(range) ? std::optional(range) : std::nullopt;
+}
+
+std::optional<LimitRange> limit_of_releases(const Recording& recording, const Settings& settings) {
+  const auto range = limit_within(recording, settings, true);
+  if (!is_bound(range)) return std::nullopt;
+  auto limited = settings;
+  limited.known_limit = range.below - 1;
+  constexpr std::uint64_t kUnexplainedMost = 1;
+  const auto found = check_one_step(recording, limited, nullptr, kUnexplainedMost);
+  if (found.gave_up || !found.misses.empty()) return std::nullopt;
   return range;
 }
 

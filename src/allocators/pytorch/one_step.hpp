@@ -98,5 +98,8 @@ struct LimitRange {
 /// Nothing where nothing was refused so, or where no one limit explains all: a program can change
 /// it.
 std::optional<LimitRange> limit_of_refusals(const Recording& recording, const Settings& settings);
+/// What the limit may have been where nothing was refused: memory that was released in front of a
+/// new segment may have made room below it. Nothing where no such limit explains every row.
+std::optional<LimitRange> limit_of_releases(const Recording& recording, const Settings& settings);
 
 }  // namespace emm::allocators::pytorch
