@@ -80,7 +80,7 @@ void say_limit_of_refusals(Console& console, const pytorch::Recording& recording
 }
 
 std::string with_recorded_settings(Console& console, const std::string& spec,
-                                   const pytorch::Recording& recording) {
+                                   const pytorch::Recording& recording, InferredLimit inferred) {
   if (!recording.is_recording()) return spec;
   if (!recording.settings_fault().empty())
     console.say(
@@ -99,7 +99,9 @@ std::string with_recorded_settings(Console& console, const std::string& spec,
   say_inferred_limit(console, recording);
   if (recording.settings().fraction && !given->has("per_process_memory_fraction"))
     add("fraction", text::format("{}", *recording.settings().fraction));
-  if (recording.settings().total != 0 && recording.settings().fraction)
+  const bool is_left_out =
+      recording.limit_is_inferred() && inferred == InferredLimit::is_the_capacity;
+  if (recording.settings().total != 0 && recording.settings().fraction && !is_left_out)
     add("total", text::format("{}", recording.settings().total));
   return merged;
 }
@@ -209,8 +211,10 @@ Status ModelRecording::on_operation(const trace::Operation& operation) {
 }
 Status ModelRecording::finish() { return sink() == nullptr ? Status() : sink()->finish(); }
 
-std::string ModelRecording::with_settings(Console& console, const std::string& spec) const {
-  if (library_ == Library::pytorch) return with_recorded_settings(console, spec, pytorch_);
+std::string ModelRecording::with_settings(Console& console, const std::string& spec,
+                                          InferredLimit inferred) const {
+  if (library_ == Library::pytorch)
+    return with_recorded_settings(console, spec, pytorch_, inferred);
   return library_ == Library::cupy && cupy_.is_recording() ? with_limit(spec, cupy_) : spec;
 }
 

@@ -15,6 +15,10 @@
 
 namespace emm::cli {
 
+/// What a limit that no snapshot has, but that is inferred, is for a replay: as it was, or, where
+/// the capacity is sought, whatever capacity is tried.
+enum class InferredLimit : std::uint8_t { as_recorded, is_the_capacity };
+
 /// A trace as the model of the library that recorded it takes it: a sink beside the trace's own.
 class ModelRecording final : public trace::OperationSink {
  public:
@@ -31,7 +35,8 @@ class ModelRecording final : public trace::OperationSink {
   /// The manager with the settings of the recording: `spec` with those that the recording has and
   /// `spec` does not give. Says on stderr what could not be read, and that a limit is not known
   /// where the recording has refusals. `spec` itself where the library did not record the trace.
-  std::string with_settings(Console& console, const std::string& spec) const;
+  std::string with_settings(Console& console, const std::string& spec,
+                            InferredLimit inferred = InferredLimit::as_recorded) const;
   /// What a replay is to tell the manager beside the operations: the pools of the requests, and
   /// what released memory that no row says.
   trace::PoolSteps pool_steps(const std::string& spec) const;
@@ -67,6 +72,7 @@ void say_limit_of_refusals(Console& console, const allocators::pytorch::Recordin
 bool is_pytorch(std::string_view spec) noexcept;
 /// The same for PyTorch's model and a recording that was read elsewhere.
 std::string with_recorded_settings(Console& console, const std::string& spec,
-                                   const allocators::pytorch::Recording& recording);
+                                   const allocators::pytorch::Recording& recording,
+                                   InferredLimit inferred = InferredLimit::as_recorded);
 
 }  // namespace emm::cli

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A replay of a snapshot by --manager pytorch counts what PyTorch counted: private pools, empty_cache() and frees that completed
 later are followed. Of the snapshot as PyTorch writes it, without the memory fraction, each step is as recorded, and the ranges of the
-free run hold what PyTorch counted.
+free run hold what PyTorch counted. fit tries any capacity in place of a limit that is inferred.
 
     model_replays.py EMMCTL [FOLDER]     FOLDER is $EMM_EXTRA_TRACES where that is set
 
@@ -38,6 +38,14 @@ def mistakes_within(path, replay, truth):
             yield f"{path.name}: free run, {name} is {of}, and was {value}"
 
 
+def fit_by_inferred_limit(emmctl, path):
+    """What is wrong with the fit of a snapshot whose limit is inferred: any capacity may be tried in its place."""
+    done = subprocess.run([emmctl, "fit", str(path), "--manager", "pytorch", "--json", "-"], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300)
+    if done.returncode != 0 or "tells a limit of about" not in done.stderr:
+        yield f"{path.name}: fit exits {done.returncode}: {done.stdout[:600]}{done.stderr[:600]}"
+
+
 def main():
     emmctl = sys.argv[1]
     folder = pathlib.Path(os.environ.get("EMM_EXTRA_TRACES") or (sys.argv[2] if len(sys.argv) > 2 else "")) / "torch-settings"
@@ -53,6 +61,10 @@ def main():
         for mistake in ["no replay"] if free is None else mistakes_within(path, free, truth):
             print(mistake)
             wrong += 1
+        if "tight_gc_" in path.name:
+            for mistake in fit_by_inferred_limit(emmctl, path):
+                print(mistake)
+                wrong += 1
         if any(tie in path.name for tie in TIES):
             continue
         replay = replay_of(emmctl, path, f"pytorch:fraction={recorded['fraction']},total={recorded['total_bytes']}")
