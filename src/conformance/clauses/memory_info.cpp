@@ -48,6 +48,11 @@ class InfoProgram {
     if (const auto first = b_.manager().get_memory_info(); !first)
       return b_.not_applicable(describe(first.error()));
     ask("with nothing asked for");
+    {
+      const auto deferred = b_.defer();
+      if (auto host = b_.try_hosted(16_MiB * unit_, {})) host->drop();
+      ask("after host memory was freed inside a deferral");
+    }
     if (!take(64_KiB)) return;
     ask("with 64 KiB alive");
     if (!take(24_MiB * unit_)) return;

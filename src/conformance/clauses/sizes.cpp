@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
@@ -139,6 +140,34 @@ void fill_beside_a_small_one(Bench& b, Asking& asking, std::uint64_t size) {
     }
     b.expect_ok("flush()", b.manager().flush());
   }
+}
+
+/// Blocks of so many sizes that none is a hundredth larger than the one before: what is wrong in a
+/// band of sizes meets one. Each lies beside one that fills what it gets, in whatever classes sizes
+/// are rounded to; and many live at once, so that they are cut one after the other.
+void sweep_bands(Bench& b, Asking& asking) {
+  constexpr double kLeast = 1'000, kMost = 64.0 * 1024 * 1024, kStep = 1.008;
+  const auto most_live = b.affordable(24_MiB);
+  std::vector<Marked> kept;
+  std::uint64_t live = 0;
+  const auto end_all = [&] {
+    for (auto& one : kept) one.end();
+    kept.clear();
+    live = 0;
+    b.expect_ok("flush()", b.manager().flush());
+  };
+  for (double exact = kLeast; exact < kMost && !b.decided(); exact *= kStep) {
+    const auto size = static_cast<std::uint64_t>(exact);
+    const auto full = std::bit_floor(size);
+    for (const auto bytes : {full, size, size}) {
+      if (live + bytes > most_live) end_all();
+      auto block = asking.ask(bytes);
+      if (!block) continue;
+      kept.push_back(*std::move(block));
+      live += bytes;
+    }
+  }
+  end_all();
 }
 
 /// The range of addresses that the driver gave for what is at `at`, where it is one of a manager
@@ -567,7 +596,8 @@ constexpr Clause kSizesClauses[] = {
          }},
 
     {.id = "suite/sweep",
-     .rule = "Around every power of two, memory in pieces gives blocks that are whole and apart.",
+     .rule = "Around every power of two, and in every band of sizes, memory in pieces gives blocks "
+             "that are whole and apart.",
      .source = "what memory is",
      .level = Level::must,
      .scope = Scope::all,
@@ -576,6 +606,7 @@ constexpr Clause kSizesClauses[] = {
          [](Bench& b) {
            on_roomy_device(b, "4GiB", [](Bench& on) {
              Asking asking(on);
+             sweep_bands(on, asking);  // first, while blocks of one size lie side by side
              for (std::uint64_t power = 256; power <= 64_MiB && !on.decided(); power *= 2) {
                for (const auto granule : {std::uint64_t{1}, std::uint64_t{512}, 64_KiB, 2_MiB}) {
                  if (granule < power) leave_holes(on, asking, power - granule);
