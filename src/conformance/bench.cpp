@@ -15,8 +15,10 @@ namespace {
 
 constexpr std::string_view kSimulated = "sim:capacity=1GiB,devices=2,seed=";
 constexpr std::string_view kRoomy = "sim:capacity=4GiB,devices=2,seed=";
-/// What a right manager may need of the device beside twice the request: a slab, rounding.
-constexpr std::uint64_t kDeviceSlack = 32_MiB;
+/// What a right manager may need of the device beside twice the request: a slab of 32 MiB, and what
+/// the driver takes for itself. An H200 that says that 33.1 MiB are free has no slab for
+/// cuMemAllocFromPoolAsync.
+constexpr std::uint64_t kDeviceSlack = 36_MiB;
 constexpr std::uint64_t kAlignment = 256;  // what CUDA promises of cuMemAlloc
 
 std::atomic<int> benches{0};  // alive in this process
