@@ -22,12 +22,12 @@ TEST(FitJobs, SeveralThreadsFindWhatOneFinds) {
     const auto setting = with(manager);
     const auto of = [&](std::size_t jobs) {
       std::uint64_t told = 0;
-      auto found = fit(trace, setting, {.start = need_of(needs),
-                                        .hint = 0,
-                                        .jobs = jobs,
-                                        .progress = [&](std::uint64_t trials, std::uint64_t) {
-                                          EXPECT_EQ(trials, ++told);
-                                        }});
+      auto found = fit(
+          trace, setting,
+          {.start = need_of(needs),
+           .hint = 0,
+           .jobs = jobs,
+           .progress = [&](std::uint64_t trials, std::uint64_t) { EXPECT_EQ(trials, ++told); }});
       EXPECT_TRUE(found) << describe(found.error());
       return std::move(*found);
     };
