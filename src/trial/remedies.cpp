@@ -170,6 +170,7 @@ Result<Advice> advise(const pytorch::Recording& recording, const trace::Trace& t
   advice.need = tuning->peak_live;
   advice.interrupted = tuning->interrupted;
   advice.pool_untried = tuning->pool_untried;
+  advice.inferred_limit = inferred_limit(recording);
   advice.gap = gap_at(recording, recording.settings(), event);
   advice.outside = outside_at(recording, event);
 
@@ -205,7 +206,7 @@ Result<Advice> advise(const pytorch::Recording& recording, const trace::Trace& t
   }
   if (const auto* const today = tuning->today(); today != nullptr && today->fit) {
     const auto more = std::max(today->fit->high, capacity) - capacity;
-    program.settings.fraction.reset();  // More memory is also a higher fraction.
+    program.settings.drop_limit();  // More memory is also a higher fraction.
     auto remedy = by_model("today's setting and more memory",
                            text::format("{} more for the allocator", units::bytes(more)), program,
                            event, today->fit->high);
@@ -306,6 +307,7 @@ std::string to_json_members(const Advice& advice, const trace::Trace& trace) {
   } else {
     json.null();
   }
+  write_inferred_limit(json, advice.inferred_limit);
   json.member("remedies_at_bytes", advice.capacity).member("need_bytes", advice.need);
   json.end_object();
   return out.substr(1, out.size() - 2);

@@ -175,6 +175,17 @@ std::string to_markdown(const Tuning& tuning, const trace::Trace& trace) {
   return out;
 }
 
+void write_inferred_limit(format::JsonWriter& json,
+                          const std::optional<pytorch::InferredLimit>& limit) {
+  json.key("inferred_limit");
+  if (!limit) {
+    json.null();
+    return;
+  }
+  json.begin_object().member("least_bytes", limit->range.least);
+  json.member("below_bytes", limit->range.below).member("told_by", name(limit->by)).end_object();
+}
+
 std::string to_json(const Tuning& tuning, const trace::Trace& trace) {
   std::string out;
   format::JsonWriter json(out);
@@ -186,6 +197,7 @@ std::string to_json(const Tuning& tuning, const trace::Trace& trace) {
     json.value(tuning.capacity);
   json.member("capacity_of", tuning.limit == Limit::fraction ? "fraction" : "device");
   json.member("peak_live_bytes", tuning.peak_live).member("interrupted", tuning.interrupted);
+  write_inferred_limit(json, tuning.inferred_limit);
   json.key("ranking").begin_array();
   const auto optional = [&](std::string_view name, const std::optional<std::uint64_t>& value) {
     json.key(name);
