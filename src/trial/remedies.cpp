@@ -252,10 +252,10 @@ std::string to_text(const Advice& advice, const trace::Trace& trace, std::size_t
                       static_cast<std::size_t>(width));
   out += text::format("\nWhat to do, each tried by a replay with {}\n",
                       bytes_in_full(advice.capacity));
-  std::vector<std::vector<std::string>> rows;
+  std::vector<std::vector<std::string>> rows{{"the request", "the whole program", ""}};
   for (const auto& each : advice.remedies) {
     const auto more = each.what == "today's setting and more memory";
-    rows.push_back({each.served ? "serves it" : "does not",
+    rows.push_back({each.served ? "is served" : "fails",
                     each.fit_bytes ? "fits " + units::bytes(*each.fit_bytes) : "",
                     more ? text::format("{}: {}", each.what, each.how) : each.what});
   }

@@ -472,6 +472,7 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
   Tuning tuning;
   tuning.capacity = options.capacity;
   tuning.limit = options.limit;
+  tuning.own_limit = program.settings.limit();
   const auto settings = candidates(program, options);
   std::vector<Tuned> found(settings.size());
   std::atomic<std::uint64_t> done{0};

@@ -81,9 +81,10 @@ struct TuneOptions {
 struct Tuning {
   std::uint64_t capacity = pytorch::kNoLimit;
   Limit limit = Limit::device;
-  std::uint64_t peak_live = 0;      ///< Requested bytes: no allocator needs less.
-  std::vector<Tuned> ranking;       ///< The best first.
-  std::string_view pool_untried{};  ///< As why_no_pool() says.
+  std::uint64_t own_limit = pytorch::kNoLimit;  ///< Of the recording.
+  std::uint64_t peak_live = 0;                  ///< Requested bytes: no allocator needs less.
+  std::vector<Tuned> ranking;                   ///< The best first.
+  std::string_view pool_untried{};              ///< As why_no_pool() says.
   bool interrupted = false;
   /// Of a limit that the recording does not have. The caller sets it.
   std::optional<pytorch::InferredLimit> inferred_limit{};
