@@ -65,7 +65,8 @@ struct Usage {
   /// Spans of the alias mappings that this generation has used, not only of those that it made: so
   /// the same requests meet the same decisions when they come again.
   std::uint64_t stitched_spans = 0;
-  /// Spans mapped again by generations that reached no higher peak than one before them.
+  /// Spans of the alias mappings that were made by generations which reached no higher peak than
+  /// one before them.
   std::uint64_t stitched_in_vain = 0;
   std::uint64_t sharers = 1;  ///< Arenas that have addresses; at least 1.
 };

@@ -81,7 +81,7 @@ class CountedMemory {
     counts.peak_reserved = std::max(counts.peak_reserved, counts.reserved);
     return address;
   }
-  void give_back(std::uint64_t address, std::uint64_t size) {
+  void release(std::uint64_t address, std::uint64_t size) {
     memory_.free(address, size);
     ++counts.device_frees;
     counts.reserved -= size;

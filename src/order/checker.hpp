@@ -93,8 +93,6 @@ class Checker {
   void host_waits_for_device(std::uint32_t device);
   /// No later operation names the record.
   void forget_record(std::uint32_t record);
-  /// The context of the device is gone, with all in it.
-  void forget_device(std::uint32_t device);
 
   /// The hazards found since the last call, in the order of finding.
   std::vector<Hazard> take_found();

@@ -186,7 +186,7 @@ class Changes {
   void put_block(AllocId id, What what) {
     if (gap_ == nullptr) return;
     const bool in_block = what == What::device;
-    const auto block = in_block ? gap_->block(id) : inspect::KnownBlocks::Block{};
+    const auto block = in_block ? gap_->block(id) : inspect::KnownBlocks::KnownBlock{};
     rounding_.add(in_block ? clip(block.rounded - lifetimes_[id].size) : 0);
     remainders_.add(clip(block.bytes - block.rounded));
     stores_.add(in_block || what == What::backing ? static_cast<std::uint64_t>(gap_->store(id))

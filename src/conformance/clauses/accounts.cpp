@@ -697,7 +697,7 @@ constexpr Clause kAccountsClauses[] = {
            if (b.held() == idle && (!b.subject().has_trim || b.refuses_early()))
              return b.not_applicable("this manager gives nothing back where it is told to trim");
            if (b.held() == idle) {
-             // What a block that is alive is cut from cannot be given back.
+             // What a block that is alive is cut from cannot be released.
              kept.drop();
              b.expect_ok("flush()", b.manager().flush());
              b.expect_ok("trim(0)", b.manager().trim(0));
@@ -711,7 +711,7 @@ constexpr Clause kAccountsClauses[] = {
              b.expect_ok(done, b.manager().trim(keep));
              b.expect(b.holds(kept, 0x37), done, "memory that is alive has other content",
                       "it is as it was");
-             // What a block that is alive is cut from cannot be given back.
+             // What a block that is alive is cut from cannot be released.
              kept.drop();
              b.expect_ok("flush()", b.manager().flush());
              b.expect_ok(done, b.manager().trim(keep));

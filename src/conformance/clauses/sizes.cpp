@@ -411,7 +411,7 @@ void hold_many_host_blocks(Bench& b) {
   }
 }
 
-/// Where the driver has no more host or managed memory, the manager can give back what it keeps.
+/// Where the driver has no more host or managed memory, the manager can release what it keeps.
 void refuse_while_some_is_idle(Bench& b) {
   struct Kind {
     std::string_view slot;
@@ -447,9 +447,9 @@ void refuse_while_some_is_idle(Bench& b) {
              text::format("{}(2097152), which the driver refuses while the manager "
                           "holds idle memory of the kind",
                           slot),
-             text::format("{}; {} idle allocations of the kind are not given back",
+             text::format("{}; {} idle allocations of the kind are not released",
                           describe(block.error()), alive() - before),
-             "idle memory is given back, and the driver asked again");
+             "idle memory is released, and the driver asked again");
   }
 }
 

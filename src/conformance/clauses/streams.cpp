@@ -66,7 +66,7 @@ class StreamProgram {
     const auto what = hazard.how == How::handed_out
                           ? text::format("was handed out as block {}", hazard.to)
                       : hazard.how == How::unmapped ? std::string("was unmapped")
-                                                    : std::string("was given back to the device");
+                                                    : std::string("was released to the device");
     b_.expect(
         false, text::format("a random program on four streams, seed {}", b_.seed()),
         text::format("memory of block {} {} while work on it may be pending", hazard.id, what),

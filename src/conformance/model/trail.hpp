@@ -64,7 +64,7 @@ class Subject {
   virtual std::uint64_t live_bytes() const = 0;
 };
 
-/// Everything that can be seen of one playing. The last operation is finish().
+/// Everything that can be seen of one run. The last operation is finish().
 struct Trail {
   struct Step {
     Outcome outcome;

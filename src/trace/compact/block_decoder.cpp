@@ -408,7 +408,7 @@ std::string_view BlockDecoder::make_steps(Shape& shape, std::size_t count, std::
   return {};
 }
 
-void BlockDecoder::aim(Step& step, const Place& place, Operation& operation) noexcept {
+void BlockDecoder::aim(Step& step, const ColumnField& place, Operation& operation) noexcept {
   const auto member = place.member;
   switch (place.part) {
     case Part::number:

@@ -120,7 +120,7 @@ void BlockEncoder::add(const Operation& operation) {
   }
 }
 
-void BlockEncoder::add_value(const Place& place, const Operation& operation,
+void BlockEncoder::add_value(const ColumnField& place, const Operation& operation,
                              std::vector<std::uint64_t>& to) {
   const auto member = place.member;
   switch (place.part) {

@@ -26,7 +26,7 @@ constexpr std::uint32_t last_of(const Names& names) noexcept {
   return static_cast<std::uint32_t>(names.size() - 1);
 }
 
-void add_special(std::vector<Place>& to, Op op, Member member) {
+void add_special(std::vector<ColumnField>& to, Op op, Member member) {
   switch (member) {
     case Member::device:
       to.push_back({.part = Part::small, .member = member, .greatest = kDeviceMax});
@@ -89,7 +89,7 @@ void add_special(std::vector<Place>& to, Op op, Member member) {
   }
 }
 
-void add(std::vector<Place>& to, Op op, Member member) {
+void add(std::vector<ColumnField>& to, Op op, Member member) {
   switch (member) {
     case Member::seq:
       to.push_back({.part = Part::seq, .member = member});
@@ -139,8 +139,8 @@ void add(std::vector<Place>& to, Op op, Member member) {
 
 }  // namespace
 
-std::vector<Place> places(Op op, Members members) {
-  std::vector<Place> all;
+std::vector<ColumnField> places(Op op, Members members) {
+  std::vector<ColumnField> all;
   if (op == Op::extension) {
     all.push_back({.part = Part::text, .member = Member::op});
     all.push_back({.part = Part::json, .member = Member::text});

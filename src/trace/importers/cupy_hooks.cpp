@@ -98,11 +98,10 @@ class CupyHooks {
   }
 
   Result<ImportCounts> finish() {
-    run_.note(
-        given_back_,
-        "requests to the device were given back unseen: their addresses are handed out again");
+    run_.note(given_back_,
+              "requests to the device were released unseen: their addresses are handed out again");
     run_.note(trims_,
-              "calls of free_all_blocks: what the pool gave back then is not in the recording");
+              "calls of free_all_blocks: what the pool released then is not in the recording");
     if (errors_ > refused_)
       run_.note(errors_ - refused_, "out-of-memory errors have no request in the recording");
     return pairs_.finish();

@@ -108,7 +108,7 @@ TEST(CupyHooks, AfterALineOnTheRunHaveStreamsRefusedRequestsAndCallsOfFreeAllBlo
   EXPECT_EQ(summary(trace.counts), "rows 6: used 6");
   EXPECT_EQ(text::join(trace.counts.notes),
             "the pool was limited to 1.00 MiB, "
-            "1 calls of free_all_blocks: what the pool gave back then is not in the recording");
+            "1 calls of free_all_blocks: what the pool released then is not in the recording");
 }
 
 TEST(CupyHooks, NameWhatIsWrongAndWhere) {

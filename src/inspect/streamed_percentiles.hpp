@@ -15,7 +15,7 @@ namespace emm::inspect {
 /// near which number each percentile is, the second time which number it is. They are those of
 /// percentiles_of(), where no more than kDifferentMost numbers differ by less than 1 in 16,384 near
 /// one of them; else that percentile is too small by as much at most.
-class Spread {
+class StreamedPercentiles {
  public:
   static constexpr std::size_t kDifferentMost = std::size_t{1} << 20;
 
