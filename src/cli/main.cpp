@@ -245,7 +245,7 @@ std::vector<std::string> with_defaults(const Page& page, const Defaults& default
   return words;
 }
 
-/// "no option '--manger', did you mean --manager?" of the first word that is none of the command's;
+/// "no option '--manger', did you mean --manager" of the first word that is none of the command's;
 /// empty where each is.
 std::string unknown_option(const Page& page, const std::vector<std::string>& words) {
   std::vector<std::string_view> known;
@@ -257,7 +257,7 @@ std::string unknown_option(const Page& page, const std::vector<std::string>& wor
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     const auto meant = text::nearest(name, known.data(), known.size());
     return text::format("{} has no option {}{}", page.name, name,
-                        meant ? text::format(", did you mean {}?", *meant) : "");
+                        meant ? text::format(", did you mean {}", *meant) : "");
   }
   return {};
 }
@@ -273,21 +273,6 @@ bool is_command(std::string_view given) {
     if (command->name == given) return true;
   }
   return false;
-}
-
-int no_such_command(std::string_view given) {
-  std::vector<std::string_view> known;
-  for (const auto* command : bundled_commands()) {
-    if (!command->hidden) known.push_back(command->name);
-  }
-  const auto meant = text::nearest(given, known.data(), known.size());
-  const auto words = given.empty()
-                         ? text::format("expected a command: {}", text::join(known))
-                         : text::format("no command '{}'{}: known are {}", given,
-                                        meant ? text::format(", did you mean {}?", *meant) : "",
-                                        text::join(known));
-  Console(executable_path()).say(words + "; see emmctl --help");
-  return static_cast<int>(ExitCode::usage);
 }
 
 /// The exit code, once all that was to be printed is. `said` is the error that ended the command.
@@ -335,11 +320,19 @@ int run(int argc, char** argv) {
     offered.push_back({sub, std::move(files), std::move(made)});
   }
 
+  const auto refuse = [&](std::string_view given) {
+    console.say(no_such_command(given) + "; see emmctl --help");
+    return static_cast<int>(ExitCode::usage);
+  };
   // CLI11 would say only that a subcommand is required.
-  if (argc < 2) return no_such_command("");
+  if (argc < 2) return refuse("");
+  constexpr std::string_view kAlone[] = {"-h", "--help", "--version"};
+  if (argv[1][0] == '-' &&
+      std::find(std::begin(kAlone), std::end(kAlone), argv[1]) == std::end(kAlone))
+    return refuse(argv[1]);
   if (argv[1][0] != '-' && !is_command(argv[1])) {
     std::error_code none;
-    if (argc > 2 || !std::filesystem::exists(argv[1], none)) return no_such_command(argv[1]);
+    if (argc > 2 || !std::filesystem::exists(argv[1], none)) return refuse(argv[1]);
     std::string path = argv[1];
     if (auto named = name_recording(path); !named) {
       console.say(describe(named.error()));

@@ -400,6 +400,19 @@ std::string help_text(const Page& page, int width) {
   return out;
 }
 
+std::string no_such_command(std::string_view given) {
+  std::vector<std::string_view> known;
+  for (const auto* command : bundled_commands()) {
+    if (!command->hidden) known.push_back(command->name);
+  }
+  if (given.empty()) return text::format("expected a command: {}", text::join(known));
+  if (given.starts_with('-'))
+    return text::format("expected a command before {}: {}", given, text::join(known));
+  if (const auto meant = text::nearest(given, known.data(), known.size()))
+    return text::format("no command '{}', did you mean {}", given, *meant);
+  return text::format("no command '{}': known are {}", given, text::join(known));
+}
+
 std::string overview(int width) {
   std::string out =
       "emmctl says why a CUDA program ran out of memory, which memory manager serves it with "

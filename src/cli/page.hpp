@@ -47,6 +47,9 @@ Page page_of(const Command& command);
 std::string help_text(const Page& page, int width);
 /// The text of `emmctl --help`.
 std::string overview(int width);
+/// What is wrong with `given` in the place of a command, and what was expected: the command that
+/// was meant, or all of them.
+std::string no_such_command(std::string_view given);
 /// The manual page, as troff. `command` empty: that of the program.
 std::string manual(const Page& page, std::string_view version);
 std::string manual_of_program(std::string_view version);

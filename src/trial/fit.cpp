@@ -1,6 +1,10 @@
 #include "trial/fit.hpp"
 
 #include <algorithm>
+#include <mutex>
+#include <set>
+
+#include "base/side_by_side.hpp"
 
 namespace emm::trial {
 namespace {
@@ -11,7 +15,7 @@ constexpr std::uint64_t round_up(std::uint64_t bytes) {
   return (bytes + kStep - 1) / kStep * kStep;
 }
 
-/// Runs the trials of both questions.
+/// Runs the trials of both questions. pass() is for several threads at once, the rest for one.
 class Trials {
  public:
   Trials(const trace::Trace& trace, const Setting& setting, const FitOptions& options)
@@ -21,12 +25,15 @@ class Trials {
   std::optional<bool> pass(std::uint64_t capacity, Asked asked) {
     if (stopped()) return std::nullopt;
     auto summary = run(capacity, asked, setting_.interrupted);
+    const std::lock_guard lock(mutex_);
     if (!summary) {
-      error_ = std::move(summary).error();
+      if (!error_) error_ = std::move(summary).error();
       return std::nullopt;
     }
-    interrupted_ = summary->interrupted;
-    if (interrupted_) return std::nullopt;
+    if (summary->interrupted) {
+      interrupted_ = true;
+      return std::nullopt;
+    }
     if (summary->abnormal && summary->abnormal->hung) {
       hung_ = std::move(summary->abnormal);
       return std::nullopt;
@@ -39,6 +46,12 @@ class Trials {
     return code == 0;
   }
 
+  /// How many trials may run at once; 0: as many as there are processors. A foreign manager runs in
+  /// a child process, which is made while this one has no other thread.
+  std::size_t jobs() const noexcept {
+    return setting_.manager.apart.has_value() ? 1 : options_.jobs;
+  }
+
   /// A trial for what it says, which is not interrupted.
   std::optional<log::Summary> again(std::uint64_t capacity, Asked asked) const {
     auto summary = run(capacity, asked, nullptr);
@@ -48,7 +61,10 @@ class Trials {
   /// About how many trials are still to come.
   void expect(std::uint64_t ahead) noexcept { ahead_ = ahead; }
 
-  bool stopped() const { return error_.has_value() || interrupted_ || hung_.has_value(); }
+  bool stopped() const {
+    const std::lock_guard lock(mutex_);
+    return error_.has_value() || interrupted_ || hung_.has_value();
+  }
   bool interrupted() const { return interrupted_; }
   const std::optional<log::Abnormal>& hung() const { return hung_; }
   bool judged_nothing() const { return judged_nothing_; }
@@ -67,6 +83,7 @@ class Trials {
   const trace::Trace& trace_;
   const Setting& setting_;
   const FitOptions& options_;
+  mutable std::mutex mutex_;
   std::uint64_t count_ = 0, ahead_ = 0;
   std::optional<Error> error_;
   bool interrupted_ = false, judged_nothing_ = false;
@@ -111,6 +128,20 @@ class FitSearch {
     const auto passed = trials_.pass(capacity, asked_);
     if (passed) answer_.trials.emplace(capacity, *passed);
     return passed.value_or(false);
+  }
+
+  /// Tries those of `capacities` that were not tried yet, several at once.
+  void try_all(const std::set<std::uint64_t>& capacities) {
+    std::vector<std::uint64_t> left;
+    for (const auto capacity : capacities) {
+      if (capacity <= kCapacityMost && !answer_.trials.contains(capacity)) left.push_back(capacity);
+    }
+    std::vector<std::optional<bool>> passed(left.size());
+    side_by_side(trials_.jobs(), left.size(),
+                 [&](std::size_t i) { passed[i] = trials_.pass(left[i], asked_); });
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      if (passed[i]) answer_.trials.emplace(left[i], *passed[i]);
+    }
   }
 
   /// A capacity that the trace passes at, and not at one step less.
@@ -163,19 +194,18 @@ class FitSearch {
   /// above that is to be tried too.
   bool rise() {
     const auto from = *answer_.capacity;
-    const auto try_at = [&](std::uint64_t capacity) {
-      if (capacity <= kCapacityMost && !trials_.stopped()) passes(capacity);
-    };
-    for (auto above = kStep; above <= kNearAbove; above += kStep) try_at(from + above);
+    std::set<std::uint64_t> wanted;
+    for (auto above = kStep; above <= kNearAbove; above += kStep) wanted.insert(from + above);
     for (std::uint64_t percent = 1; percent <= 100; ++percent) {
       const auto above = round_up(from / 100 * percent);
-      if (above > kNearAbove) try_at(from + above);
+      if (above > kNearAbove) wanted.insert(from + above);
     }
+    try_all(wanted);
     // Does it pass again, further up?
     const auto fails_last = [&] { return !answer_.trials.rbegin()->second; };
     for (auto above = 2 * from; fails_last() && above < kCapacityMost; above *= 2)
-      try_at(2 * above);
-    if (fails_last()) try_at(kCapacityMost);
+      try_all({2 * above});
+    if (fails_last()) try_all({kCapacityMost});
 
     auto top = answer_.trials.end();
     while (!(--top)->second) {
@@ -217,10 +247,15 @@ class FitSearch {
         wanted.push_back(steps - (lowest + span * i / kNear));
     }
     // What was tried on the way is passed over, and what is as near to it tried instead.
+    std::set<std::uint64_t> chosen;
     for (auto below : wanted) {
-      while (below < steps && answer_.trials.contains(found - below * kStep)) ++below;
-      if (below < steps && !trials_.stopped()) passes(found - below * kStep);
+      const auto is_taken = [&](std::uint64_t capacity) {
+        return answer_.trials.contains(capacity) || chosen.contains(capacity);
+      };
+      while (below < steps && is_taken(found - below * kStep)) ++below;
+      if (below < steps) chosen.insert(found - below * kStep);
     }
+    try_all(chosen);
   }
 
   Trials& trials_;

@@ -66,7 +66,9 @@ struct FitOptions {
   std::uint64_t start = 0;                     ///< The search begins here: what the program needs.
   std::uint64_t other_start = 0;               ///< The same for the other question.
   std::uint64_t hint = 0;  ///< A capacity that may pass where others do not; 0 if none.
-  /// After each trial; `expected` is how many there will be in all, as far as one can tell.
+  std::size_t jobs = 1;    ///< Trials at once, of managers in this process; 0: one a processor.
+  /// After each trial, by one thread at a time; `expected` is how many there will be in all, as far
+  /// as one can tell.
   std::function<void(std::uint64_t trials, std::uint64_t expected)> progress{};
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "base/side_by_side.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "format/json_writer.hpp"

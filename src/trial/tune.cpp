@@ -8,7 +8,7 @@
 #include <thread>
 #include <tuple>
 
-#include "base/host_memory.hpp"
+#include "base/side_by_side.hpp"
 #include "base/text.hpp"
 #include "emm/manager_entry.hpp"
 #include "inspect/lifetimes.hpp"
@@ -346,6 +346,7 @@ Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options,
                           .start = need_of(needs),
                           .other_start = need_of(needs),
                           .hint = trace.least_capacity(),
+                          .jobs = options.jobs,
                           .progress = {}});
   if (!found) return found.error();
   if (const auto fits = found->answer.capacity)
@@ -436,19 +437,6 @@ pytorch::RunOptions run_options(const pytorch::Settings& of, std::uint64_t capac
           .capacity = by_fraction ? pytorch::kNoLimit : capacity,
           .addresses = kOrders[0],
           .refused_are_needed = true};
-}
-
-void side_by_side(std::size_t threads, std::size_t count,
-                  const std::function<void(std::size_t)>& job) {
-  if (threads == 0) threads = std::max<std::size_t>(1, std::thread::hardware_concurrency());
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    for (auto at = next++; at < count; at = next++) job(at);
-  };
-  std::vector<std::thread> others;
-  for (std::size_t i = 1; i < std::min(threads, count); ++i) others.push_back(start_thread(work));
-  work();
-  for (auto& other : others) other.join();
 }
 
 const Tuned* Tuning::today() const noexcept {

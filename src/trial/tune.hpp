@@ -117,9 +117,6 @@ pytorch::RunOptions run_options(const pytorch::Settings& settings, std::uint64_t
 /// The orders of addresses that are tried where the driver's are not known, the likeliest first.
 inline constexpr Addresses kOrders[] = {Addresses::recorded, Addresses::driver,
                                         Addresses::first_fit, Addresses::descending};
-/// Runs `job` of 0 to `count` - 1 in order, on several threads; 0: as many as there are processors.
-void side_by_side(std::size_t threads, std::size_t count,
-                  const std::function<void(std::size_t)>& job);
 /// "pytorch:max_split_size_mb=64", with PyTorch's names.
 std::string spec_of(const pytorch::Settings& settings);
 /// "PYTORCH_ALLOC_CONF=max_split_size_mb:64"

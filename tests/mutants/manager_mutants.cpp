@@ -868,11 +868,11 @@ const Mutant kMutants[] = {
          return memory;
        };
      }},
-    {"stream/reuse_waits", "gives at once 40 MiB that were freed on a stream", "cudart",
+    {"stream/reuse_waits", "gives at once 48 MiB that were freed on a stream", "cudart",
      [](W m) {
        auto idle = std::make_shared<std::vector<std::pair<DevicePtr, Lifetime>>>();
        m.on_memalloc = [&m, idle](auto size, auto stream) -> Result<MemoryPointer> {
-         if (size != 40_MiB) return m.up->memalloc(size, stream);
+         if (size != 48_MiB) return m.up->memalloc(size, stream);
          auto memory = idle->empty() ? m.up->memalloc(size, stream)
                                      : MemoryPointer(idle->back().first, size,
                                                      std::move(idle->back().second));
@@ -1052,7 +1052,7 @@ const Mutant kMutants[] = {
      [](W m) {
        auto life = std::make_shared<Epoch>();
        m.on_memalloc = [&m, life](auto size, auto stream) -> Result<MemoryPointer> {
-         if (size != 40_MiB) return m.up->memalloc(size, stream);
+         if (size != 48_MiB) return m.up->memalloc(size, stream);
          auto ptr = m.driver->mem_alloc(size);
          if (!ptr) return std::move(ptr).error();
          const auto end = [&m](Shell& shell, StreamHandle) {

@@ -80,7 +80,7 @@ class Replay(unittest.TestCase):
         with self.assertRaises(tables.CommandError) as caught:
             emmctl.replay(INPUTS / "training.jsonl", manger="pool")
         self.assertEqual(caught.exception.code, 2)
-        self.assertIn("did you mean --manager?", caught.exception.words)
+        self.assertIn("did you mean --manager", caught.exception.words)
 
     def test_any_command_answers_as_json(self):
         told = emmctl.ask("tune", INPUTS / "torch_oom.pickle.gz", capacity="4GiB")

@@ -42,6 +42,9 @@ class FitRun final : public CommandRun {
                    "Also search for a layout: what is enough if all requests are known beforehand "
                    "(slow where much is live)");
     arguments.text("--search-time", search_time_, "TIME", "How long to search for a better layout");
+    arguments.count("--jobs", jobs_,
+                    "Replays at once; 0: as many as there are processors (one, of a manager in a "
+                    "shared object and with --together)");
     offer_all_frames(arguments, all_frames_);
     arguments.output("--json", json_,
                      "Writes the answer as JSON (emmctl.fit/2; with --together "
@@ -107,6 +110,7 @@ class FitRun final : public CommandRun {
                            .start = trial::need_of(shown.needs),
                            .other_start = trial::need_of(other),
                            .hint = trace.least_capacity(),
+                           .jobs = jobs_,
                            .progress = [&](std::uint64_t trials, std::uint64_t expected) {
                              console.progress("trials", trials, expected);
                            }});
@@ -221,6 +225,7 @@ class FitRun final : public CommandRun {
   std::string json_, search_time_ = "10s";
   ManagerChoice manager_;
   CallDeadline deadline_;
+  std::uint64_t jobs_ = 0;
   bool limit_ = false, as_recorded_ = false, all_frames_ = false;
 };
 

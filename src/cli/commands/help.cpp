@@ -20,17 +20,13 @@ class Help final : public CommandRun {
       console.result(overview(console.width()));
       return ExitCode::fine;
     }
-    std::vector<std::string_view> known;
     for (const auto* command : bundled_commands()) {
       if (command->name == command_) {
         console.result(help_text(page_of(*command), console.width()));
         return ExitCode::fine;
       }
-      if (!command->hidden) known.push_back(command->name);
     }
-    const auto meant = text::nearest(command_, known.data(), known.size());
-    return fail(Errc::usage, "no command '{}'{}: known are {}", command_,
-                meant ? text::format(", did you mean {}?", *meant) : "", text::join(known));
+    return fail(Errc::usage, "{}", no_such_command(command_));
   }
 
  private:
