@@ -70,7 +70,7 @@ bool BfcPool::extend(std::uint64_t size) {
   return true;
 }
 
-/// All regions that are free go back, where that makes room below the limit.
+/// Releases all free regions, where that makes room below the limit.
 bool BfcPool::collect(std::uint64_t size) {
   if (!settings_.garbage_collection) return false;
   const auto idle = heap_.idle_regions();

@@ -40,7 +40,7 @@ class GrowthWalk final : public LiveVisitor {
 /// The second walk, and where needs_another_walk() the third.
 class GrowthDetails final : public LiveVisitor {
  public:
-  /// `events` is how many the first_walk's walk had.
+  /// `events` is how many the first walk had.
   GrowthDetails(GrowthWalk& first_walk, std::uint32_t events);
   void began(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override;
   void ended(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override;

@@ -18,7 +18,7 @@ class OomVisitor final : public LiveVisitor {
              std::optional<std::uint64_t> event)
       : out_(out), capacity_(capacity), asked_(event), fits_(capacity) {}
 
-  /// Before the walk.
+  /// Called once, before the walk.
   void begin(const trace::Trace& trace) { finder_.emplace(trace, capacity_); }
 
   void began(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override {

@@ -18,8 +18,6 @@ T& at_least(std::vector<T>& row, std::size_t index) {
   return row[index];
 }
 
-bool is_request(Op op) noexcept { return op == Op::memalloc || op == Op::memallocmanaged; }
-
 }  // namespace
 
 Level& ProfileWalk::thread(ThreadId id) { return at_least(by_thread_, index(id)); }
@@ -101,7 +99,7 @@ void ProfileWalk::count(const LiveWalk& walk, const trace::Event& event) {
   }
   auto& thread = at_least(out_.threads, index(event.thread));
   ++thread.events;
-  const bool makes = is_request(event.op);
+  const bool makes = asks_for_device_memory(event.op);
   if (!makes && event.op != Op::free) return;
   const auto& memory = walk[event.id];
   if (makes && memory.what == What::nothing) ++out_.failed;
@@ -125,9 +123,9 @@ void ProfileWalk::count_row(const LiveWalk& walk, const trace::Event& each,
                             const trace::Operation& operation) {
   const auto row = [&](Action action) { ++out_.actions[static_cast<std::size_t>(action)]; };
   const bool backing = each.has(event_flag::backing);
-  if (is_request(each.op) && each.recorded() == trace::Outcome::oom && !backing) row(Action::oom);
-  const bool makes = is_request(each.op) || each.op == Op::memhostalloc || each.op == Op::mempin ||
-                     each.op == Op::open_ipc_handle;
+  if (asks_for_device_memory(each.op) && each.recorded() == trace::Outcome::oom && !backing)
+    row(Action::oom);
+  const bool makes = gives_memory_an_id(each.op);
   if (!makes && each.op != Op::free) return;
   const auto& memory = walk[each.id];
   if (memory.what != What::backing && memory.what != What::device) return;

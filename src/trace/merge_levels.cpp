@@ -251,12 +251,12 @@ class History final : public OperationSink {
   std::unordered_map<std::string, std::size_t> segments_;
 };
 
-/// The same of the driver's calls.
+/// The driver's calls of a recording, with what join() needs of them.
 class Calls final : public OperationSink {
  public:
   struct Call {
     std::uint64_t size = 0, time_ns = 0;
-    std::size_t end = kNone;  ///< The call that gave the memory back.
+    std::size_t end = kNone;  ///< The call that freed the memory.
   };
   Status on_header(const Header& header) override {
     header_ = header;

@@ -171,7 +171,7 @@ Status Trace::look_at_stream(const Operation& operation, const Event& event) {
   if (event.op == Op::flush) return needs_all(operation, "it has flushes");
   if (const auto record = detail(event).record; record != 0 && !window.second_pass)
     at_least(window.last_mentions, record) = window.count;
-  // As a replay asks whether it has to check the order of streams.
+  // A replay checks the order of streams for the same operations.
   if (event.has(event_flag::backing)) return {};
   const bool says_stream = event.op == Op::memalloc || event.op == Op::use ||
                            event.op == Op::record_stream ||

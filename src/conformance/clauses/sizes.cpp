@@ -67,7 +67,7 @@ class Asking {
   /// `judges` tells whether a request that is out of memory must be.
   explicit Asking(Bench& bench, bool judges = true) : b_(bench), judges_(judges) {}
 
-  /// Nothing where the manager may refuse, and once the clause is decided.
+  /// Asks for memory and marks it. Nothing where the manager may refuse, or the clause is decided.
   std::optional<Marked> ask(std::uint64_t size) {
     if (b_.decided()) return std::nullopt;
     auto block = b_.try_memalloc(size);
@@ -434,7 +434,7 @@ void refuse_while_some_is_idle(Bench& b) {
     b.expect_ok("flush()", b.manager().flush());
     if (b.decided() || alive() <= before) continue;
     bool was_refused = false;
-    // As the driver does that has no more until some of it is back.
+    // Does as a driver that is out of memory: refuses until something has been freed.
     b.watch().during = [&, call = call](const CallEvent& event) {
       if (event.call != call || alive() <= before) return;
       was_refused = true;

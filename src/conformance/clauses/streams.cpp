@@ -60,7 +60,7 @@ class StreamProgram {
 
   void accuse(const order::Hazard& hazard) {
     using How = order::Hazard::How;
-    // Whoever has to give memory back, and cannot wait for its work, has no right way left.
+    // A manager that has to release memory and cannot wait for its work has no right way left.
     is_over_ = is_faulty_ && hazard.how != How::handed_out;
     if (is_over_) return;
     const auto what = hazard.how == How::handed_out

@@ -60,7 +60,7 @@ class Subject {
   /// Ends all guards, drops all memory, by slot, and ends the manager.
   virtual void finish() = 0;
   virtual Pending pending() const = 0;
-  /// Of device and managed memory whose end has not been asked for.
+  /// Bytes of device and managed memory that nobody has asked to free.
   virtual std::uint64_t live_bytes() const = 0;
 };
 

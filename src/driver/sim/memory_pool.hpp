@@ -25,8 +25,9 @@ namespace emm::sim {
 /// allocator.)
 ///
 /// Measured on an H200: a pool is one row of pieces of 32 MiB. It grows by whole pieces, which go
-/// on where its last free bytes begin, and each of them goes back alone; a trim keeps no less than
-/// it is to, a synchronisation no more than the threshold; blocks begin at multiples of 512 bytes.
+/// on where its last free bytes begin, and each of them is released by itself; a trim keeps no less
+/// than it is to, a synchronisation no more than the threshold; blocks begin at multiples of 512
+/// bytes.
 ///
 /// Found in the addresses that an H200 gave to recorded programs (driver 580.159.04, CUDA 13.0):
 /// what a stream freed since it was last given other work is a store of its own. A block takes the

@@ -267,7 +267,7 @@ Code wrap_cuGetProcAddress_v2(const char* symbol, void** function, int version, 
   return code;
 }
 
-// In place of a function that cannot be had.
+// These stand in for functions that were not found.
 Code no_driver() noexcept { return 3; }  // CUDA_ERROR_NOT_INITIALIZED
 Code not_found() noexcept { return 500; }
 

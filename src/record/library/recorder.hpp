@@ -113,7 +113,7 @@ inline void publish(Thread& thread, Record& record, std::uint64_t seq) noexcept 
 
 /// `emmctl run`: refuses a call before it reaches the driver. 0: it may go on.
 Code gate_before(Call call, Size wants, Record& record) noexcept;
-/// Accounts for what the call did. What it gave is taken back where the device has no room for it,
+/// Accounts for what the call did. What it gave is freed again where the device has no room for it,
 /// which the answer says: not 0.
 Code gate_after(Call call, Size wants, const Record& record) noexcept;
 /// What `emmctl run` lets the program see of the device.

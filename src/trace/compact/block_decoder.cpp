@@ -326,7 +326,7 @@ void BlockDecoder::add_up(FixedColumn column, std::uint64_t from) noexcept {
   }
 }
 
-/// Where all that an operation takes are numbers, and not many.
+/// Prepares the quick way, for a shape whose operations have only numbers, and few of them.
 void BlockDecoder::make_quick(Shape& shape, Quick& quick) noexcept {
   static constexpr std::uint64_t kNothing = 0;
   quick.id_at = &kNothing;

@@ -7,10 +7,6 @@
 namespace emm::trace::compact {
 namespace {
 
-bool makes_memory(Op op) noexcept {
-  return op == Op::memalloc || op == Op::memallocmanaged || op == Op::memhostalloc ||
-         op == Op::mempin || op == Op::open_ipc_handle;
-}
 bool names_memory(Op op) noexcept {
   return op == Op::free || op == Op::get_ipc_handle || op == Op::close_ipc_handle ||
          op == Op::record_stream || op == Op::mem_map || op == Op::mem_unmap;
@@ -107,9 +103,9 @@ void add(std::vector<ColumnField>& to, Op op, Member member) {
       to.push_back({.part = Part::parent, .member = member});
       return;
     case Member::id:
-      to.push_back({.part = makes_memory(op)   ? Part::made
-                            : names_memory(op) ? Part::ended
-                                               : Part::id,
+      to.push_back({.part = gives_memory_an_id(op) ? Part::made
+                            : names_memory(op)     ? Part::ended
+                                                   : Part::id,
                     .member = member});
       return;
     default:

@@ -27,7 +27,7 @@ class RequestExport : public ExportSink {
   Status on_operation(const Operation& operation) final;
 
  protected:
-  /// Before the first of the others.
+  /// Called before the other functions.
   virtual Status begin(const Header& header) = 0;
   /// `request.address` is kept for ends().
   virtual Status starts(const Operation& operation, LiveRequest& request) = 0;

@@ -72,7 +72,7 @@ Status TorchPickleWriter::on_operation(const Operation& operation) {
   }
   const auto said = said_by(operation);
   const auto backing = operation.layer == Layer::backing;
-  const auto makes = operation.op == Op::memalloc || operation.op == Op::memallocmanaged;
+  const auto makes = asks_for_device_memory(operation.op);
   if (makes && backing) {
     hold(operation, said);
   } else if (makes) {

@@ -45,7 +45,7 @@ int sniff_cupy_hooks(std::string_view prefix) {
 }
 
 /// Rows in, operations out. What a pool asks of the device is the backing layer: "s1" and so on.
-/// Hooks are not told when a pool gives memory back; where the device hands the same addresses out
+/// Hooks are not told when a pool releases memory; where the device hands the same addresses out
 /// again it had.
 ///
 /// CuPy keeps a freed block in the arena of the stream that it was allocated on, whatever stream is

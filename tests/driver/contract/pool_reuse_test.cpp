@@ -182,7 +182,7 @@ TEST_P(Pools, IdleMemoryIsReleasedAtTheContextsSynchronisation) {
 }
 
 // Measured.
-TEST_P(Pools, AskingAStreamGivesNothingBack) {
+TEST_P(Pools, AskingAStreamReleasesNothing) {
   free(allocate(64_MiB));
   ASSERT_TRUE(comes_true([&] { return driver().stream_query(stream()); }));
 
@@ -292,7 +292,7 @@ TEST_P(Pools, ADestroyedPoolsMemoryLivesUntilItIsFreed) {
 }
 
 // Documented: the same of a pool that holds idle memory only.
-TEST_P(Pools, ADestroyedPoolGivesItsIdleMemoryBack) {
+TEST_P(Pools, ADestroyedPoolReleasesItsIdleMemory) {
   const auto free_before = free_bytes();
   const auto gone = must(driver().mem_pool_create());
   ASSERT_TRUE(driver().mem_pool_set_attribute(gone, PoolAttribute::release_threshold, kAll));
