@@ -32,7 +32,7 @@ extern constinit const ManagerEntry pytorch_manager{
         "garbage_collection_threshold, roundup_power2_divisions=N|[256:1;512:2;>:8], "
         "expandable_segments=True|False, pinned_max_round_threshold_mb, "
         "pinned_max_cached_size_mb, pinned_reserve_segment_size_mb, fraction, total=<the "
-        "device's>, version=2.11, "
+        "device's>, limit=<what a fraction of it comes to>, version=2.11, "
         "profile=standard|numba, count=10, ratio=0.2, capacity=<the device's>",
     .promise = Promise::contract,  // Page-locked memory is kept, not queued.
     .variants = {"expandable_segments=True"},

@@ -1,5 +1,7 @@
 #include "allocators/cupy.hpp"
 
+#include <utility>
+
 namespace emm::allocators {
 
 bool CupyPool::begin(const std::function<Room()>& room) {
@@ -12,6 +14,11 @@ bool CupyPool::begin(const std::function<Room()>& room) {
 std::optional<PoolModel::Block> CupyPool::allocate(std::uint64_t size, std::uint64_t stream) {
   const auto rounded = round_size(size);
   auto* chunk = heap_.best_fit(stream, rounded);
+  if (const auto address = std::exchange(preferred_, std::nullopt); chunk != nullptr && address) {
+    auto* const there = heap_.at(*address);
+    if (there != nullptr && there->is_free && there->list == stream && there->size == chunk->size)
+      chunk = there;
+  }
   if (chunk == nullptr) chunk = grow(rounded, stream);
   if (chunk == nullptr) {
     ++memory_.counts.ooms;

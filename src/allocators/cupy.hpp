@@ -31,6 +31,9 @@ class CupyPool final : public PoolModel {
   void end() override { release_idle(); }
   Counts counts() const override { return memory_.counts; }
 
+  /// Among equal chunks the next allocate() takes the one at `address`, where that is one of them.
+  void prefer(std::uint64_t address) noexcept { preferred_ = address; }
+
   static std::uint64_t round_size(std::uint64_t size) noexcept { return round_up(size, 512); }
   const ChunkHeap& heap() const noexcept { return heap_; }
 
@@ -41,6 +44,7 @@ class CupyPool final : public PoolModel {
   CountedMemory memory_;
   ChunkHeap heap_;
   FreedOn freed_on_;
+  std::optional<std::uint64_t> preferred_{};
 };
 
 }  // namespace emm::allocators

@@ -254,16 +254,22 @@ CupyOneStep check_one_step(const CupyRecording& recording, const CupySettings& s
 
 PoolModel::Counts free_run(const CupyRecording& recording, const CupySettings& settings,
                            const CupyOneStep& recorded, Addresses addresses) {
-  MadeUpMemory memory(addresses, ~std::uint64_t{0}, nullptr);
+  const auto& steps = recording.steps();
+  MadeUpMemory::Segments segments;
+  for (const auto& step : steps) {
+    if (step.kind == Kind::alloc && step.segment != 0)
+      segments.emplace_back(step.address, step.segment);
+  }
+  MadeUpMemory memory(addresses, ~std::uint64_t{0}, &segments);
   CupyPool pool(settings, memory);
   std::vector<std::optional<PoolModel::Block>> blocks(recording.allocations());
-  const auto& steps = recording.steps();
   auto flush = recorded.flushes.begin();
   for (std::size_t i = 0; i < steps.size(); ++i) {
     for (; flush != recorded.flushes.end() && *flush <= i; ++flush) pool.release_idle();
     const auto& step = steps[i];
     switch (step.kind) {
       case Kind::alloc:
+        if (addresses == Addresses::recorded) pool.prefer(step.address);
         blocks[step.allocation] = pool.allocate(step.size, step.stream);
         break;
       case Kind::refused:

@@ -63,7 +63,8 @@ struct CupyOneStep {
 };
 CupyOneStep check_one_step(const CupyRecording& recording, const CupySettings& settings);
 
-/// The recording's requests and flushes through the model, from the first.
+/// The recording's requests and flushes through the model, from the first and with an empty pool.
+/// With the recorded addresses, a tie is settled as it was recorded.
 PoolModel::Counts free_run(const CupyRecording& recording, const CupySettings& settings,
                            const CupyOneStep& recorded, Addresses addresses);
 

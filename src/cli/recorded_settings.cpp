@@ -23,17 +23,14 @@ std::string_view options_of(std::string_view spec) {
 
 bool has_limit(const Options& options) {
   return options.has("fraction") || options.has("per_process_memory_fraction") ||
-         options.has("total");
+         options.has("total") || options.has("limit");
 }
 
 /// The settings that `spec` gives, over those of the recording.
 pytorch::Settings settings_of(std::string_view spec, const pytorch::Recording& recording) {
   auto settings = recording.settings();
   auto options = Options::parse(options_of(spec));
-  if (options && recording.limit_is_inferred() && has_limit(*options)) {
-    settings.fraction.reset();
-    settings.total = 0;
-  }
+  if (options && recording.limit_is_inferred() && has_limit(*options)) settings.drop_limit();
   if (options && !read_options(*options, settings)) return recording.settings();
   return settings;
 }
@@ -63,20 +60,22 @@ std::string exact(std::uint64_t value) {
 }  // namespace
 
 void say_limit_of_refusals(Console& console, const pytorch::Recording& recording,
-                           std::string_view fraction, std::string_view total) {
-  if (!has_refusals(recording) || recording.settings().fraction) return;
-  const auto range = limit_of_refusals(recording, recording.settings());
+                           std::string_view how) {
+  const auto& settings = recording.settings();
+  if (!has_refusals(recording) || settings.fraction || settings.limit() != pytorch::kNoLimit)
+    return;
+  const auto range = limit_of_refusals(recording, settings);
   if (!range) {
     console.say(
         text::format("the recording has requests that were refused, and no snapshot has the memory "
-                     "fraction: where one was set, give {}... and {}...",
-                     fraction, total));
+                     "fraction: where one was set, give {}",
+                     how));
     return;
   }
   console.say(
       text::format("no snapshot has the memory fraction: by what was served and refused, the limit "
-                   "was {} at least and below {}. Give what was set: {}... and {}...",
-                   exact(range->least), exact(range->below), fraction, total));
+                   "was {} at least and below {}. Give what was set: {}",
+                   exact(range->least), exact(range->below), how));
 }
 
 std::string with_recorded_settings(Console& console, const std::string& spec,
@@ -87,8 +86,8 @@ std::string with_recorded_settings(Console& console, const std::string& spec,
         text::format("the recording's settings are not all known: {}", recording.settings_fault()));
   auto given = Options::parse(options_of(spec));
   if (!given) return spec;
-  if (!given->has("fraction") && !given->has("per_process_memory_fraction"))
-    say_limit_of_refusals(console, recording, "fraction=", "total=");
+  if (!given->has("fraction") && !given->has("per_process_memory_fraction") && !given->has("limit"))
+    say_limit_of_refusals(console, recording, "fraction=... and total=..., or limit=...");
   std::string merged = spec;
   const auto add = [&](std::string_view name, std::string_view value) {
     if (given->has(name)) return;
@@ -97,12 +96,19 @@ std::string with_recorded_settings(Console& console, const std::string& spec,
   for (const auto& [name, value] : named(recording.settings())) add(name, value);
   if (recording.limit_is_inferred() && has_limit(*given)) return merged;
   say_inferred_limit(console, recording);
-  if (recording.settings().fraction && !given->has("per_process_memory_fraction"))
-    add("fraction", text::format("{}", *recording.settings().fraction));
-  const bool is_left_out =
-      recording.limit_is_inferred() && inferred == InferredLimit::is_the_capacity;
-  if (recording.settings().total != 0 && recording.settings().fraction && !is_left_out)
-    add("total", text::format("{}", recording.settings().total));
+  const auto& settings = recording.settings();
+  if (recording.limit_is_inferred()) {
+    if (inferred == InferredLimit::is_the_capacity) {
+      add("fraction", "1");
+    } else {
+      add("limit", text::format("{}", settings.limit()));
+    }
+    return merged;
+  }
+  if (!settings.fraction || given->has("limit")) return merged;
+  if (!given->has("per_process_memory_fraction"))
+    add("fraction", text::format("{}", *settings.fraction));
+  if (settings.total != 0) add("total", text::format("{}", settings.total));
   return merged;
 }
 
@@ -174,10 +180,11 @@ std::optional<log::ModelAgreement> agreement_of(const std::string& spec,
   agreement.unknown = found.unknown;
   agreement.inferred_flushes = found.flushes.size();
   if (!found.misses.empty()) agreement.first_difference = found.misses.front();
-  for (const auto addresses : {Addresses::first_fit, Addresses::ascending, Addresses::descending}) {
+  for (const auto addresses :
+       {Addresses::recorded, Addresses::first_fit, Addresses::ascending, Addresses::descending}) {
     const auto counts = free_run(recording, settings, found, addresses);
     const auto count = [&](log::ModelAgreement::Range& range, std::uint64_t value) {
-      const bool is_first = addresses == Addresses::first_fit;
+      const bool is_first = addresses == Addresses::recorded;
       range.low = is_first ? value : std::min(range.low, value);
       range.high = is_first ? value : std::max(range.high, value);
     };
@@ -245,16 +252,27 @@ std::optional<log::ModelAgreement> ModelRecording::agreement(const std::string& 
   if (library_ == Library::pytorch) {
     if (!pytorch_.is_recording() || !has_own_settings(spec, pytorch_)) return std::nullopt;
     auto settings = settings_of(spec, pytorch_);
-    if (settings.fraction) return agreement_of(program(spec), {});
+    if (settings.fraction || settings.limit() != pytorch::kNoLimit) {
+      auto agreement = agreement_of(program(spec), {});
+      if (const auto inferred = pytorch::inferred_limit(pytorch_);
+          inferred && settings.limit() == pytorch_.settings().limit())
+        agreement.inferred_limit = {.least = inferred->range.least,
+                                    .below = inferred->range.below,
+                                    .by = name(inferred->by)};
+      return agreement;
+    }
     const auto limit = limit_of_refusals(pytorch_, settings);
     const auto possible = limit ? limit : limit_of_releases(pytorch_, settings);
     if (!possible) return agreement_of(program(spec), {});
     // The recording had a limit, or may have had one, although the replay has none.
     settings.known_limit = possible->below - 1;
     auto limited = agreement_of(program_of(pytorch_, settings), possible);
+    const auto by = limit ? pytorch::LimitBy::refusals : pytorch::LimitBy::releases;
+    limited.inferred_limit = {.least = possible->least, .below = possible->below, .by = name(by)};
     if (limit) return limited;
     auto agreement = agreement_of(program(spec), {});
     widen(agreement, limited);
+    agreement.inferred_limit = limited.inferred_limit;
     return agreement;
   }
   return library_ == Library::cupy ? agreement_of(spec, cupy_) : std::nullopt;
@@ -264,7 +282,9 @@ std::optional<trial::FitRange> ModelRecording::fit_range(
     const std::string& spec, const std::atomic<bool>* interrupted) const {
   if (library_ != Library::pytorch || !pytorch_.is_recording()) return std::nullopt;
   const auto settings = settings_of(spec, pytorch_);
-  const auto limit = settings.fraction ? trial::Limit::fraction : trial::Limit::device;
+  const auto limit = settings.fraction || settings.limit() != pytorch::kNoLimit
+                         ? trial::Limit::fraction
+                         : trial::Limit::device;
   return trial::fit_of(program_of(pytorch_, pytorch_.settings()), settings, limit,
                        trial::Look::closely, interrupted);
 }

@@ -65,9 +65,10 @@ class ModelRecording final : public trace::OperationSink {
 
 /// Says so where the limit is inferred.
 void say_inferred_limit(Console& console, const allocators::pytorch::Recording& recording);
-/// Says within which bounds an unknown limit was, where requests were refused, and how to give it.
+/// Says within which bounds an unknown limit was, where requests were refused, and `how` to give
+/// it.
 void say_limit_of_refusals(Console& console, const allocators::pytorch::Recording& recording,
-                           std::string_view fraction, std::string_view total);
+                           std::string_view how);
 /// Is `spec`, as --manager takes it, the model of PyTorch's allocator?
 bool is_pytorch(std::string_view spec) noexcept;
 /// The same for PyTorch's model and a recording that was read elsewhere.

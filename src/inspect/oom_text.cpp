@@ -511,6 +511,11 @@ std::string to_text(const trace::Trace& trace, const Moments& moments,
                      shown_path, trace.size() - 1);
   }
   const auto capacity = fit_checks.empty() ? std::nullopt : fit_checks.front().capacity;
+  if (trace.header().framework.starts_with("torch"))
+    out += format(
+        "\nWhich settings of PyTorch's allocator serve it with this is found by\n"
+        "  emmctl tune {} --capacity {}\n",
+        shown_path, capacity.value_or(0));
   return out + format(
                    "\nThe least capacity with which a manager serves it, and whether one does with "
                    "this, are found by\n"

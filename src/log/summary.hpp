@@ -114,6 +114,12 @@ struct ModelAgreement {
     std::uint64_t low = 0, high = 0;
   };
   Range peak_reserved, retries, ooms, device_allocs, device_frees;
+  /// Of a limit that the recording does not have: what it was at least, and below what.
+  struct InferredLimit {
+    std::uint64_t least = 0, below = 0;
+    std::string_view by;  ///< A literal: what tells it.
+  };
+  std::optional<InferredLimit> inferred_limit{};
   std::string first_difference;  ///< One sentence; empty if there is none.
 };
 

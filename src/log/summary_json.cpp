@@ -235,6 +235,13 @@ std::string to_json(const Summary& summary) {
     range("num_device_alloc", model->device_allocs);
     range("num_device_free", model->device_frees);
     json.end_object();
+    json.key("inferred_limit");
+    if (const auto& limit = model->inferred_limit) {
+      json.begin_object().member("least_bytes", limit->least).member("below_bytes", limit->below);
+      json.member("told_by", limit->by).end_object();
+    } else {
+      json.null();
+    }
     json.member("first_difference", model->first_difference);
   }
   strings(json, "notes", summary.notes);

@@ -363,14 +363,15 @@ void show_agreement(Page& page, const Summary& summary) {
                : text::format("{} to {}", text::grouped(of.low), text::grouped(of.high));
   };
   const auto& peak = model->peak_reserved;
-  page.row(
-      "free run",
-      text::format("{} reserved, {} retries, {} out of memory, {} device allocations, {} frees",
-                   peak.low == peak.high
-                       ? units::bytes(peak.low)
-                       : text::format("{} to {}", units::bytes(peak.low), units::bytes(peak.high)),
-                   range(model->retries), range(model->ooms), range(model->device_allocs),
-                   range(model->device_frees)));
+  page.row("free run",
+           text::format(
+               "{} reserved, {} retries, {} out of memory, {} device allocations, {} frees{}",
+               peak.low == peak.high
+                   ? units::bytes(peak.low)
+                   : text::format("{} to {}", units::bytes(peak.low), units::bytes(peak.high)),
+               range(model->retries), range(model->ooms), range(model->device_allocs),
+               range(model->device_frees),
+               model->unknown == 0 ? "" : "; it begins with an empty pool, the recording did not"));
 }
 
 }  // namespace

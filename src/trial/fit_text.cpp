@@ -110,6 +110,9 @@ std::string answer(const Fit& fit, const FitShown& shown) {
   if (const auto least = found.least_passing().value_or(capacity); least < capacity) {
     words += text::format(" {} are enough by luck: some capacities in between fail.", mib(least));
   }
+  if (shown.range && shown.range->high > capacity)
+    words += text::format(" With other addresses of the driver it takes up to {}.",
+                          bytes_in_full(shown.range->high));
   if (found.fails_from) {
     words += text::format(" From {} on it fails again.", mib(*found.fails_from));
   }

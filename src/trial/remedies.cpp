@@ -170,6 +170,7 @@ Result<Advice> advise(const pytorch::Recording& recording, const trace::Trace& t
   advice.need = tuning->peak_live;
   advice.interrupted = tuning->interrupted;
   advice.pool_untried = tuning->pool_untried;
+  advice.inferred_limit = inferred_limit(recording);
   advice.gap = gap_at(recording, recording.settings(), event);
   advice.outside = outside_at(recording, event);
 
@@ -205,7 +206,7 @@ Result<Advice> advise(const pytorch::Recording& recording, const trace::Trace& t
   }
   if (const auto* const today = tuning->today(); today != nullptr && today->fit) {
     const auto more = std::max(today->fit->high, capacity) - capacity;
-    program.settings.fraction.reset();  // More memory is also a higher fraction.
+    program.settings.drop_limit();  // More memory is also a higher fraction.
     auto remedy = by_model("today's setting and more memory",
                            text::format("{} more for the allocator", units::bytes(more)), program,
                            event, today->fit->high);
@@ -251,10 +252,10 @@ std::string to_text(const Advice& advice, const trace::Trace& trace, std::size_t
                       static_cast<std::size_t>(width));
   out += text::format("\nWhat to do, each tried by a replay with {}\n",
                       bytes_in_full(advice.capacity));
-  std::vector<std::vector<std::string>> rows;
+  std::vector<std::vector<std::string>> rows{{"the request", "the whole program", ""}};
   for (const auto& each : advice.remedies) {
     const auto more = each.what == "today's setting and more memory";
-    rows.push_back({each.served ? "serves it" : "does not",
+    rows.push_back({each.served ? "is served" : "fails",
                     each.fit_bytes ? "fits " + units::bytes(*each.fit_bytes) : "",
                     more ? text::format("{}: {}", each.what, each.how) : each.what});
   }
@@ -306,6 +307,7 @@ std::string to_json_members(const Advice& advice, const trace::Trace& trace) {
   } else {
     json.null();
   }
+  write_inferred_limit(json, advice.inferred_limit);
   json.member("remedies_at_bytes", advice.capacity).member("need_bytes", advice.need);
   json.end_object();
   return out.substr(1, out.size() - 2);

@@ -31,6 +31,7 @@ struct Advice {
   std::optional<std::uint64_t> outside{};
   std::string_view pool_untried{};  ///< As why_no_pool() says.
   bool interrupted = false;
+  std::optional<pytorch::InferredLimit> inferred_limit{};  ///< Which the recording does not have.
 };
 
 /// What the allocator could hold when the request failed, as far as the recording tells: what it

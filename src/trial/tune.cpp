@@ -58,7 +58,7 @@ class CapacitySearch {
                  const std::atomic<bool>* interrupted)
       : program_(program), settings_(settings), limit_(limit), interrupted_(interrupted) {
     // A fraction is a capacity by another name: what is searched takes its place.
-    settings_.fraction.reset();
+    settings_.drop_limit();
   }
 
   /// Nothing where a limit of its own refuses some at any capacity.
@@ -390,6 +390,7 @@ std::vector<pytorch::Settings> candidates(const pytorch::Program& program,
     pytorch::Settings settings;
     settings.fraction = program.settings.fraction;
     settings.total = program.settings.total;
+    settings.known_limit = program.settings.known_limit;
     settings.host = program.settings.host;  // It is no part of what is tuned.
     if (!read_conf(conf, settings)) return;
     if (std::find(found.begin(), found.end(), settings) == found.end()) found.push_back(settings);
@@ -430,8 +431,8 @@ pytorch::RunOptions run_options(const pytorch::Settings& of, std::uint64_t capac
   const auto collects =
       settings.garbage_collection_threshold > 0 && settings.limit() == pytorch::kNoLimit;
   if (by_fraction || (has_end && collects)) {
-    settings.fraction = 1;
-    settings.total = capacity;
+    settings.drop_limit();
+    settings.known_limit = capacity;  // The device has what it had.
   }
   return {.settings = settings,
           .capacity = by_fraction ? pytorch::kNoLimit : capacity,
@@ -471,6 +472,7 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
   Tuning tuning;
   tuning.capacity = options.capacity;
   tuning.limit = options.limit;
+  tuning.own_limit = program.settings.limit();
   const auto settings = candidates(program, options);
   std::vector<Tuned> found(settings.size());
   std::atomic<std::uint64_t> done{0};
@@ -491,7 +493,7 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
     told(settings.size());
   });
   auto unlimited = program.settings;
-  unlimited.fraction.reset();
+  unlimited.drop_limit();
   tuning.peak_live =
       run(program, run_options(unlimited, pytorch::kNoLimit, options.limit)).peak_live;
 

@@ -10,6 +10,7 @@
 
 #include "allocators/pytorch/program.hpp"
 #include "base/result.hpp"
+#include "format/json_writer.hpp"
 #include "trace/trace.hpp"
 #include "trial/setting.hpp"
 
@@ -80,10 +81,13 @@ struct TuneOptions {
 struct Tuning {
   std::uint64_t capacity = pytorch::kNoLimit;
   Limit limit = Limit::device;
-  std::uint64_t peak_live = 0;      ///< Requested bytes: no allocator needs less.
-  std::vector<Tuned> ranking;       ///< The best first.
-  std::string_view pool_untried{};  ///< As why_no_pool() says.
+  std::uint64_t own_limit = pytorch::kNoLimit;  ///< Of the recording.
+  std::uint64_t peak_live = 0;                  ///< Requested bytes: no allocator needs less.
+  std::vector<Tuned> ranking;                   ///< The best first.
+  std::string_view pool_untried{};              ///< As why_no_pool() says.
   bool interrupted = false;
+  /// Of a limit that the recording does not have. The caller sets it.
+  std::optional<pytorch::InferredLimit> inferred_limit{};
 
   const Tuned* today() const noexcept;
 };
@@ -94,6 +98,10 @@ struct Tuning {
 /// replay that leaves nothing to report.
 Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
                     const TuneOptions& options);
+
+/// The member "inferred_limit" of a JSON answer: null where there is none.
+void write_inferred_limit(format::JsonWriter& json,
+                          const std::optional<pytorch::InferredLimit>& limit);
 
 /// Why the pool is not tried, a sentence; empty where it is.
 std::string_view why_no_pool(const pytorch::Program& program, const trace::Trace& trace) noexcept;

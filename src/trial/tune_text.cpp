@@ -19,7 +19,7 @@ bool is_tie(const Tuned& a, const Tuned& b) {
          a.retries == b.retries;
 }
 
-bool is_range(const Tuned& one) { return one.fit && !one.fit->is_exact; }
+bool is_range(const Tuned& one) { return one.fit && one.fit->low != one.fit->high; }
 
 /// The lower end of a range; where it reads as the upper one, what it is less.
 std::string low_words(const FitRange& fit) {
@@ -44,9 +44,9 @@ std::string verdict(const Tuning& tuning, const trace::Trace& trace) {
   if (tuning.ranking.empty()) return "Nothing was tried.";
   const auto& best = tuning.ranking.front();
   const auto* const today = tuning.today();
-  const auto at = tuning.capacity == pytorch::kNoLimit
-                      ? std::string("within its limit")
-                      : text::format("with {}", units::bytes(tuning.capacity));
+  const auto at = tuning.capacity != pytorch::kNoLimit
+                      ? text::format("with {}", units::bytes(tuning.capacity))
+                      : text::format("within its limit of {}", units::bytes(tuning.own_limit));
   std::string words;
   const auto fails = [&](const Tuned& one) {
     return text::format("runs out of memory at event {}, a request of {}",
@@ -55,16 +55,18 @@ std::string verdict(const Tuning& tuning, const trace::Trace& trace) {
   };
   if (today != nullptr && !today->served && today->fails_at)
     words = text::format("Today's setting, {}, {}. ", today->manager, fails(*today));
-  if (!best.served)
-    return words + text::format(
-                       "No setting serves the program {}. The program itself needs {}: a "
-                       "smaller batch or fewer live tensors.",
-                       at, bytes_in_full(tuning.peak_live));
+  if (!best.served) {
+    words += text::format("No setting serves the program {}. ", at);
+    if (best.fit)
+      words += text::format("The least that serves it is {}, with {}. ",
+                            bytes_in_full(best.fit->high), best.manager);
+    return words +
+           text::format("The program itself needs {}: a smaller batch or fewer live tensors.",
+                        bytes_in_full(tuning.peak_live));
+  }
   if (today != nullptr && is_tie(best, *today)) return words + "No setting is better than today's.";
   words += text::format("{} serves the program", best.manager);
   if (best.fit) words += text::format(" with {}", bytes_in_full(best.fit->high));
-  if (is_range(best))
-    words += text::format(" (with {}, if the driver's addresses are lucky)", low_words(*best.fit));
   if (today != nullptr && today->fit && best.fit && today->fit->high != best.fit->high) {
     words += text::format(", {} than today's {}", gain(today->fit->high, best.fit->high),
                           units::bytes(today->fit->high));
@@ -73,7 +75,11 @@ std::string verdict(const Tuning& tuning, const trace::Trace& trace) {
                           gain(today->peak_reserved, best.peak_reserved),
                           units::bytes(today->peak_reserved));
   }
-  return words + '.';
+  words += '.';
+  if (is_range(best))
+    words +=
+        text::format(" If the driver's addresses are lucky, {} are enough.", low_words(*best.fit));
+  return words;
 }
 
 /// Rows that nothing tells apart are one; the first stands for the others.
@@ -175,6 +181,17 @@ std::string to_markdown(const Tuning& tuning, const trace::Trace& trace) {
   return out;
 }
 
+void write_inferred_limit(format::JsonWriter& json,
+                          const std::optional<pytorch::InferredLimit>& limit) {
+  json.key("inferred_limit");
+  if (!limit) {
+    json.null();
+    return;
+  }
+  json.begin_object().member("least_bytes", limit->range.least);
+  json.member("below_bytes", limit->range.below).member("told_by", name(limit->by)).end_object();
+}
+
 std::string to_json(const Tuning& tuning, const trace::Trace& trace) {
   std::string out;
   format::JsonWriter json(out);
@@ -186,6 +203,7 @@ std::string to_json(const Tuning& tuning, const trace::Trace& trace) {
     json.value(tuning.capacity);
   json.member("capacity_of", tuning.limit == Limit::fraction ? "fraction" : "device");
   json.member("peak_live_bytes", tuning.peak_live).member("interrupted", tuning.interrupted);
+  write_inferred_limit(json, tuning.inferred_limit);
   json.key("ranking").begin_array();
   const auto optional = [&](std::string_view name, const std::optional<std::uint64_t>& value) {
     json.key(name);

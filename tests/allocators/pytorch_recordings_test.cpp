@@ -146,13 +146,20 @@ TEST(PytorchRecordings, TellTheirLimitWhereGarbageWasCollected) {
     ++told;
     const auto truth = static_cast<double>(read(path).program.settings.limit());
     EXPECT_NEAR(static_cast<double>(recording.settings().limit()) / truth, 1, 0.02) << path;
+    EXPECT_EQ(recording.settings().total, 0u) << path << ": the device's total stays unknown";
+    const auto bounds = inferred_limit(recording);
+    ASSERT_TRUE(bounds) << path;
+    EXPECT_EQ(bounds->by, LimitBy::collections) << path;
+    EXPECT_LE(static_cast<double>(bounds->range.least), truth) << path;
+    EXPECT_GT(static_cast<double>(bounds->range.below), truth) << path;
     const auto found = check_one_step(recording, recording.settings());
     EXPECT_TRUE(found.misses.empty()) << path;
     EXPECT_TRUE(std::all_of(found.pools.begin(), found.pools.end(),
                             [](const PoolId& pool) { return pool.is_default(); }))
         << path << ": no pool is made up";
   }
-  EXPECT_EQ(told, 4u) << "streams and tight with a threshold, and with max_split_size beside it";
+  EXPECT_EQ(told, 5u) << "streams and tight with a threshold, and with max_split_size beside it; "
+                         "tight with expandable segments beside it";
 }
 
 TEST(PytorchRecordings, BoundTheirLimitByWhatWasServedAndRefused) {

@@ -134,6 +134,14 @@ TEST(PytorchManager, WaitsForADelayedFreeWhereMemoryIsOut) {
   EXPECT_EQ(rig.manager().statistics().num_alloc_retries, 1u);
 }
 
+TEST(PytorchManager, HoldsALimitInBytesAsAFractionOfTheDevice) {
+  OnSim rig("pytorch:limit=128MiB");
+  auto used = rig.memory(100 * kMiB);
+
+  EXPECT_FALSE(rig.manager().memalloc(30 * kMiB));
+  EXPECT_TRUE(rig.manager().memalloc(28 * kMiB));
+}
+
 TEST(PytorchManager, WaitsForADelayedFreeWhereItReleasesAll) {
   OnSim rig("pytorch");
   auto used = rig.memory(32 * kMiB);

@@ -65,6 +65,41 @@ TEST(FitOf, AFractionIsHeldAgainstTheSegmentAndADeviceAgainstWhatIsMapped) {
   EXPECT_EQ(fraction->high, 38 * kMiB);
 }
 
+// The device has what it had, and addresses for 9/8 of it: the 520 MiB go behind the 20 that live,
+// and are one block with them when both are free. A range of 9/8 of the fraction ends before.
+TEST(RunOptions, AFractionLeavesARangeOfAddressesAsLongAsTheDevice) {
+  const auto program =
+      ProgramOf().alloc(300).alloc(20).alloc(300).alloc(20).free(0).free(2).alloc(520).free(3).free(
+          4);
+  auto again = program;
+  again.alloc(540);
+  pytorch::Settings expandable;
+  expandable.expandable_segments = true;
+
+  const auto before = run(program.get(), run_options(expandable, 1000 * kMiB, Limit::fraction));
+  const auto after = run(again.get(), run_options(expandable, 1000 * kMiB, Limit::fraction));
+
+  EXPECT_FALSE(after.fails_at);
+  EXPECT_EQ(after.counts.device_allocs, before.counts.device_allocs)
+      << "the 540 are the 20 and the 520 beside them";
+  auto small = run_options(expandable, 1000 * kMiB, Limit::fraction);
+  small.settings.total = 1000 * kMiB;
+  EXPECT_GT(run(again.get(), small).counts.device_allocs,
+            run(program.get(), small).counts.device_allocs)
+      << "on a device of that size they are not";
+}
+
+TEST(RunOptions, AThresholdCollectsBelowTheCapacityWithoutShorteningRanges) {
+  pytorch::Settings settings;
+  settings.garbage_collection_threshold = 0.5;
+  settings.total = 1000 * kMiB;
+
+  const auto options = run_options(settings, 100 * kMiB, Limit::device);
+
+  EXPECT_EQ(options.settings.limit(), 100 * kMiB);
+  EXPECT_EQ(options.settings.total, 1000 * kMiB);
+}
+
 // 100 MiB live at once at the third call, 40 at the others: a block that lives across it has 100
 // left of 200, one that is freed before it 160, less what a segment rounds up.
 TEST(Spare, IsWhatIsLeftOverTheLifeOfABlock) {

@@ -711,8 +711,7 @@ std::optional<std::uint64_t> limit_of_collections(const Recording& recording,
     if (limit < least || limit >= kMost) continue;
     ++tries;
     auto limited = settings;
-    limited.fraction = 1;
-    limited.total = limit;
+    limited.known_limit = limit;
     constexpr std::uint64_t kUnexplainedMost = 1;
     const auto found = check_one_step(recording, limited, nullptr, kUnexplainedMost);
     if (!found.gave_up && found.misses.empty()) return limit;
@@ -786,6 +785,31 @@ std::optional<LimitRange> limit_of_releases(const Recording& recording, const Se
   const auto found = check_one_step(recording, limited, nullptr, kUnexplainedMost);
   if (found.gave_up || !found.misses.empty()) return std::nullopt;
   return range;
+}
+
+std::string_view name(LimitBy by) noexcept {
+  switch (by) {
+    case LimitBy::collections:
+      return "collections";
+    case LimitBy::refusals:
+      return "refusals";
+    case LimitBy::releases:
+      break;
+  }
+  return "releases";
+}
+
+std::optional<InferredLimit> inferred_limit(const Recording& recording) {
+  const auto& settings = recording.settings();
+  if (recording.limit_is_inferred()) {
+    auto range = limit_within(recording, settings, false);
+    range.below = std::min(range.below, settings.limit() + 1);
+    return InferredLimit{.range = range, .by = LimitBy::collections};
+  }
+  if (settings.fraction || settings.limit() != kNoLimit) return std::nullopt;
+  const auto range = limit_of_refusals(recording, settings);
+  if (!range) return std::nullopt;
+  return InferredLimit{.range = *range, .by = LimitBy::refusals};
 }
 
 }  // namespace emm::allocators::pytorch

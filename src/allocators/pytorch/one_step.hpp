@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "allocators/agreement.hpp"
@@ -101,5 +102,15 @@ std::optional<LimitRange> limit_of_refusals(const Recording& recording, const Se
 /// What the limit may have been where nothing was refused: memory that was released in front of a
 /// new segment may have made room below it. Nothing where no such limit explains every row.
 std::optional<LimitRange> limit_of_releases(const Recording& recording, const Settings& settings);
+
+/// What tells the bounds of a limit that a recording does not have.
+enum class LimitBy : std::uint8_t { collections, refusals, releases };
+std::string_view name(LimitBy by) noexcept;
+struct InferredLimit {
+  LimitRange range{};
+  LimitBy by{};
+};
+/// By collections or refusals; nothing where the recording has its limit, or nothing tells one.
+std::optional<InferredLimit> inferred_limit(const Recording& recording);
 
 }  // namespace emm::allocators::pytorch

@@ -218,8 +218,7 @@ Recording Recording::on_device(std::uint32_t device) const {
   other.device_ = device;
   if (all_.empty()) other.steps_.clear();
   if (limit_is_inferred_) {
-    other.settings_.fraction.reset();
-    other.settings_.total = 0;
+    other.settings_.known_limit = kNoLimit;
     other.limit_is_inferred_ = false;
   }
   other.take_device();
@@ -244,8 +243,7 @@ void Recording::take_device() {
   }
   if (is_recording()) {
     if (const auto limit = limit_of_collections(*this, settings_)) {
-      settings_.fraction = 1;
-      settings_.total = *limit;
+      settings_.known_limit = *limit;
       limit_is_inferred_ = true;
     }
   }

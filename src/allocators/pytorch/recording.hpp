@@ -54,8 +54,8 @@ class Recording final : public trace::OperationSink {
   bool is_recording() const noexcept { return is_torch_ && has_segments_; }
   const std::vector<Step>& steps() const noexcept { return steps_; }
   std::uint32_t allocations() const noexcept { return allocations_; }
-  /// As the snapshot carries them: neither fraction nor total, unless emmctl.torch saved it, or the
-  /// collections of garbage tell the limit. It is then a fraction of 1 of a total.
+  /// As the snapshot carries them: neither fraction nor total, unless emmctl.torch saved it. Where
+  /// the collections of garbage tell the limit, that is known.
   const Settings& settings() const noexcept { return settings_; }
   bool limit_is_inferred() const noexcept { return limit_is_inferred_; }
   /// Says which setting could not be read; empty where all could.

@@ -333,6 +333,13 @@ Status read_options(Options& options, Settings& settings) {
       return read;
   }
   settings.total = options.bytes("total", settings.total);
+  const auto limit = options.bytes("limit", kNoLimit);
+  if (options.has("limit")) {
+    if (options.has("fraction") || options.has("per_process_memory_fraction"))
+      return fail(Errc::usage, "limit and fraction are both given: expected one of them");
+    settings.drop_limit();
+    settings.known_limit = limit;
+  }
   const auto version = options.text("version", "2.11");
   if (version != "2.11")
     return fail(Errc::usage, "version is \"{}\": the rules are those of 2.11", version);

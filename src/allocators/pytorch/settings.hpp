@@ -42,12 +42,17 @@ struct Settings {
   bool expandable_segments = false;
   std::optional<double>
       fraction{};           ///< per_process_memory_fraction; nothing: not set, or not known.
-  std::uint64_t total = 0;  ///< Of the device; 0: not known.
+  std::uint64_t total = 0;  ///< Of the device; 0: not known. Ranges of addresses are 9/8 of it.
   HostSettings host{};
 
-  std::uint64_t known_limit = kNoLimit;  ///< Where neither is known, and the limit is.
-  /// What may be reserved; kNoLimit where no fraction is set, or the total is not known.
+  /// What the fraction came to, where it is not known, or the total is not.
+  std::uint64_t known_limit = kNoLimit;
+  /// What may be reserved; kNoLimit where no limit is set, or none is known.
   std::uint64_t limit() const noexcept;
+  void drop_limit() noexcept {
+    fraction.reset();
+    known_limit = kNoLimit;
+  }
 
   bool operator==(const Settings&) const = default;
 };
@@ -73,7 +78,8 @@ std::vector<std::pair<std::string_view, std::string>> named(const Settings& sett
 /// Reads "allocator_settings" of a snapshot, as JSON, into `settings`. What is not there stays. Of
 /// the memory fraction and the device's total only what emmctl.torch.snapshot_on_oom() saves.
 Status read_snapshot_settings(std::string_view json, Settings& settings);
-/// Reads `--manager pytorch:max_split_size_mb=64,fraction=0.9,total=80GiB,version=2.11`.
+/// Reads `--manager pytorch:max_split_size_mb=64,fraction=0.9,total=80GiB,version=2.11`, or
+/// `limit=72GiB` in place of a fraction.
 /// What is not given stays. The caller calls finish().
 Status read_options(Options& options, Settings& settings);
 

@@ -79,7 +79,7 @@ class TuneRun final : public CommandRun {
     if (fraction_.empty()) {
       say_inferred_limit(console, recording);
       if (recording.is_recording())
-        say_limit_of_refusals(console, recording, "--fraction ", "--total ");
+        say_limit_of_refusals(console, recording, "--fraction ... and --total ...");
     }
     if (auto read = read_limit(settings); !read) return std::move(read).error();
     if (recording.allocations() == 0) {
@@ -95,9 +95,10 @@ class TuneRun final : public CommandRun {
       console.progress("settings", done, total);
     };
     if (!block_.empty()) return spare(console, program, loaded->trace, options);
-    const auto tuning = trial::tune(program, loaded->trace, options);
+    auto tuning = trial::tune(program, loaded->trace, options);
     console.end_progress();
     if (!tuning) return tuning.error();
+    if (fraction_.empty()) tuning->inferred_limit = inferred_limit(recording);
     if (!json_.empty()) {
       if (auto done = console.write(json_, to_json(*tuning, loaded->trace)); !done)
         return done.error();
