@@ -164,6 +164,7 @@ class PoolManager final : public HostOnlyManager {
             .num_device_free = backing_.spans_released(),
             .largest_free_bytes = of.largest_free_bytes,
             .times_aliased = of.times_aliased,
+            .stream_waits = backing_.stream_waits(),
             .metadata_bytes = of.metadata_bytes + of.metadata_fixed_bytes,
             .metadata_bytes_per_block = metadata_per_block(of)};
   }

@@ -230,8 +230,10 @@ Result<bool> Arena::finish_deferred_frees(OrderBy by, std::size_t most) noexcept
   const auto oldest = deferred_.oldest(most);
   auto count = oldest.size();
   const auto is_ordered = [&](const DeferredFree& free) {
-    return free.is_recorded &&
-           (free.event == EventHandle{} || driver_.stream_wait_event(stream_, free.event));
+    if (!free.is_recorded || free.event == EventHandle{}) return free.is_recorded;
+    if (!driver_.stream_wait_event(stream_, free.event)) return false;
+    backing_.note_stream_wait();
+    return true;
   };
   if (by == OrderBy::context || !std::all_of(oldest.begin(), oldest.end(), is_ordered)) {
     if (auto done = driver_.ctx_synchronize(); !done) return std::move(done).error();

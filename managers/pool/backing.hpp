@@ -73,6 +73,11 @@ class Backing {
   std::uint64_t spans_released() const noexcept {
     return spans_released_.load(std::memory_order_relaxed);
   }
+  /// How often a stream was made to wait for a free on another.
+  std::uint64_t stream_waits() const noexcept {
+    return stream_waits_.load(std::memory_order_relaxed);
+  }
+  void note_stream_wait() noexcept { stream_waits_.fetch_add(1, std::memory_order_relaxed); }
   /// How many ranges of addresses were freed, ever.
   std::uint64_t ranges_freed() const noexcept {
     return ranges_freed_.load(std::memory_order_relaxed);
@@ -142,6 +147,7 @@ class Backing {
   std::atomic<std::uint64_t> total_{0};
   std::atomic<std::uint64_t> spans_made_{0};
   std::atomic<std::uint64_t> spans_released_{0};
+  std::atomic<std::uint64_t> stream_waits_{0};
   std::atomic<std::uint64_t> ranges_freed_{0};
   std::atomic<std::uint64_t> failures_{0};
   std::atomic<std::uint64_t> device_{~std::uint64_t{0}};

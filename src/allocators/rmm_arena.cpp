@@ -85,7 +85,8 @@ std::optional<std::uint64_t> RmmArena::find(std::uint64_t size, std::uint64_t st
   auto superblock = acquire(size);
   if (!superblock) return std::nullopt;
   const auto address = superblock->take(size);
-  home[superblock->address()] = *std::move(superblock);
+  auto& kept = home[superblock->address()];
+  kept = *std::move(superblock);
   return address;
 }
 

@@ -239,7 +239,8 @@ std::vector<std::string> with_defaults(const Page& page, const Defaults& default
           }))
         continue;
     }
-    added.push_back(option->value.empty() ? name : name + "=" + value);
+    added.push_back(name);
+    if (!option->value.empty()) added.back().append("=").append(value);
   }
   words.insert(words.begin() + 2, added.begin(), added.end());
   return words;

@@ -58,6 +58,7 @@ constexpr std::array kTorchNumbers{
 constexpr std::array kOtherNumbers{
     NumberName{&MemoryStatistics::largest_free_bytes, "largest_free_bytes"},
     NumberName{&MemoryStatistics::times_aliased, "mapped_again"},
+    NumberName{&MemoryStatistics::stream_waits, "stream_waits"},
     NumberName{&MemoryStatistics::metadata_bytes, "metadata_bytes"},
     NumberName{&MemoryStatistics::metadata_bytes_per_block, "metadata_bytes_per_block"},
 };

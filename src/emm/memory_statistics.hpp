@@ -46,9 +46,10 @@ struct MemoryStatistics {
   Number num_device_free{};      ///< Pieces that were released to it.
 
   // PyTorch has no such figures.
-  Number largest_free_bytes{};        ///< The largest request that needs nothing of the device.
-  Number times_aliased{};             ///< How often pieces are mapped in alias mappings.
-  Number metadata_bytes{};            ///< Host memory that the manager's own tables take.
+  Number largest_free_bytes{};  ///< The largest request that needs nothing of the device.
+  Number times_aliased{};       ///< How often pieces are mapped in alias mappings.
+  Number stream_waits{};        ///< How often a stream was made to wait for a free on another.
+  Number metadata_bytes{};      ///< Host memory that the manager's own tables take.
   Number metadata_bytes_per_block{};  ///< What grows with blocks, by the peak of allocation.
 };
 

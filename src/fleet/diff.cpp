@@ -330,15 +330,16 @@ Diff diff(Run first, Run second) {
     const bool kept = account.end_b > account.end_a && account.since_kept != kNever &&
                       (account.count_a == 0 || account.end_a < account.count_a);
     if (kept) {
-      findings.add(Change::kept, 1,
-                   {.site = site,
-                    .count_a = account.end_a,
-                    .count_b = account.end_b,
-                    .bytes = account.end_bytes,
-                    .since = account.since_kept,
-                    .a_step = in_each_step(b, account.kept),
-                    .again = account.kept.size() >= kAgainLeast &&
-                             2 * (account.kept.back() - account.kept.front()) >= b.events});
+      findings.add(
+          Change::kept, 1,
+          {.site = site,
+           .count_a = account.end_a,
+           .count_b = account.end_b,
+           .bytes = account.end_bytes,
+           .since = account.since_kept,
+           .a_step = in_each_step(b, account.kept),
+           .again = account.kept.size() >= kAgainLeast &&
+                    std::uint64_t{2} * (account.kept.back() - account.kept.front()) >= b.events});
     }
     if (account.larger > 0) {
       findings.add(Change::larger, times(account.matched_b, account.matched_a),

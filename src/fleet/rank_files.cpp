@@ -475,7 +475,7 @@ std::vector<std::string> missing_places_of(const RankSet& set) {
   std::vector<std::string> missing;
   for (const auto& host : hosts) {
     for (const auto& place : places) {
-      auto label = host + '/' + place;
+      auto label = text::format("{}/{}", host, place);
       if (there.count(label) == 0) missing.push_back(std::move(label));
     }
   }

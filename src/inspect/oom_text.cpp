@@ -1,6 +1,7 @@
 #include "inspect/oom_text.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "base/shell_word.hpp"
@@ -41,7 +42,7 @@ std::string times(std::uint64_t bytes, std::uint64_t of) {
       static_cast<double>(bytes) / static_cast<double>(std::max<std::uint64_t>(of, 1));
   constexpr double kExact = 10;
   return (ratio < kExact ? text::fixed(ratio, 1)
-                         : text::grouped(static_cast<std::uint64_t>(ratio + 0.5))) +
+                         : text::grouped(static_cast<std::uint64_t>(std::llround(ratio)))) +
          " times";
 }
 

@@ -1,6 +1,7 @@
 #include "inspect/profile_text.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 
 #include "base/text.hpp"
@@ -24,8 +25,8 @@ std::string shown_as(std::string_view words) { return text::printable(words, std
 
 std::string bar(std::uint64_t part, std::uint64_t whole, std::size_t width) {
   if (whole == 0 || part == 0) return "";
-  const auto filled = static_cast<std::size_t>(
-      static_cast<double>(part) / static_cast<double>(whole) * static_cast<double>(width) + 0.5);
+  const auto filled = static_cast<std::size_t>(std::llround(
+      static_cast<double>(part) / static_cast<double>(whole) * static_cast<double>(width)));
   return std::string(std::max<std::size_t>(filled, 1), '#');
 }
 

@@ -32,7 +32,7 @@ class HostFunctions final : public ForwardingDriver {
     auto launched =
         std::make_unique<Launched>(Launched{&watch_, watch_.launched(stream), function, argument});
     auto answer = inner_->launch_host_func(stream, &begin, launched.get());
-    if (answer) launched.release();  // its function has it
+    if (answer) static_cast<void>(launched.release());  // its function has it
     return answer;
   }
 

@@ -3,7 +3,6 @@
 namespace emm::replay {
 
 using trace::Event;
-using trace::Outcome;
 
 void ContextOperations::initialize(const Event& event) {
   auto* context = core_.contexts.use(event.context);

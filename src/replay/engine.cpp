@@ -62,7 +62,7 @@ std::optional<log::Summary> found_so_far(std::span<const std::byte> kept, const 
   if (header.phase.load() == Kept::Phase::running) {
     run.add_numbers(*summary);
     if (run.has_threads()) {
-      summary->notes.push_back(
+      summary->notes.emplace_back(
           "what the threads had counted is lost with their process: there were more events, "
           "allocations and frees than are said here");
     }

@@ -22,10 +22,9 @@ int attribute_of(emm::Driver& driver, int attribute) {
   const auto identity = driver.device_identity();
   switch (attribute) {
     case 1:
-      return 1024;  // MAX_THREADS_PER_BLOCK
     case 2:
     case 3:
-      return 1024;  // MAX_BLOCK_DIM_X, Y
+      return 1024;  // MAX_THREADS_PER_BLOCK, MAX_BLOCK_DIM_X, Y
     case 4:
       return 64;
     case 5:
@@ -64,11 +63,9 @@ int attribute_of(emm::Driver& driver, int attribute) {
     case 76:
       return 0;
     case 83:
-      return 1;  // MANAGED_MEMORY
     case 102:
-      return 1;  // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
     case 115:
-      return 1;  // MEMORY_POOLS_SUPPORTED
+      return 1;  // MANAGED_MEMORY, VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, MEMORY_POOLS_SUPPORTED
     default:
       return 0;
   }
@@ -165,7 +162,7 @@ Code cuDeviceGetUuid(unsigned char* uuid, Device device) {
   return with_device(device, [&](emm::Driver& driver) {
     const auto identity = driver.device_identity();
     std::memset(uuid, 0, 16);
-    std::memcpy(uuid, "emmctl", 6);
+    std::copy_n("emmctl", 6, uuid);
     uuid[15] = static_cast<unsigned char>(identity.pci_bus_id);
   });
 }

@@ -32,7 +32,7 @@ void emm_standin_script(std::uint64_t mask, Code first, Code later) {
 /// Writes at most `size` bytes and returns how many there were. What did not fit is lost.
 std::size_t emm_standin_calls(char* buffer, std::size_t size) {
   const auto text = Machine::script().take();
-  std::memcpy(buffer, text.data(), std::min(size, text.size()));
+  std::copy_n(text.data(), std::min(size, text.size()), buffer);
   return text.size();
 }
 /// `hook` is an emm::CallHook of a program built from the same sources.

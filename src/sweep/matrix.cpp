@@ -99,10 +99,11 @@ Status Matrix::add_file(const std::string& path) {
 }
 
 std::string id_of(const std::vector<std::string>& command, const std::string& stamp) {
+  constexpr char kEnd = '\0';
   Hash hash;
   for (const auto& word : command) {
     hash.add(word);
-    hash.add(std::string_view("", 1));
+    hash.add({&kEnd, 1});
   }
   hash.add(stamp);
   return hash.digits();

@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::string_view kFormat = "emmctl-trace";
 
-using format::JsonPosition;
 using Names = std::span<const std::string_view>;
 
 /// Reads one header.

@@ -442,7 +442,7 @@ std::uint64_t Trace::memory_bytes() const noexcept {
   for (const auto& detail : details_)
     bytes_held += detail.label.capacity() + detail.uses.capacity() * sizeof(AllocId);
   for (const auto* names : {&threads_, &streams_, &processes_}) {
-    for (const auto& name : *names) bytes_held += sizeof(name) + name.capacity();
+    for (const auto& name : *names) bytes_held += sizeof(std::string) + name.capacity();
   }
   bytes_held += sites_.capacity() * sizeof(sites_[0]) + frames_.memory_bytes();
   bytes_held += seqs_.memory_bytes();

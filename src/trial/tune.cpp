@@ -322,6 +322,23 @@ class Ranks {
   const TuneOptions& options_;
 };
 
+/// What the manager of a replay counted, of all contexts.
+void add_counts(Tuned& tuned, const log::Summary& summary) {
+  const auto sum = [](const std::vector<log::Statistics::Named>& all, std::string_view name,
+                      std::uint64_t& to) {
+    for (const auto& each : all) to += each.name == name ? each.value : 0;
+  };
+  if (summary.statistics.empty()) return;
+  std::uint64_t calls = 0;
+  for (const auto& context : summary.statistics) {
+    sum(context.torch, "num_alloc_retries", tuned.retries);
+    sum(context.torch, "num_device_alloc", calls);
+    sum(context.torch, "num_device_free", calls);
+    sum(context.other, "stream_waits", tuned.stream_waits);
+  }
+  tuned.device_calls = calls;
+}
+
 /// Our pool, by replays.
 Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options,
                          std::uint64_t limit) {
@@ -334,6 +351,7 @@ Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options,
   if (!at) return at.error();
   tuned.served = exit_code(*at) == 0 && at->outcomes.fails_fails == 0;
   tuned.peak_reserved = at->pass.peak_reserved_bytes;
+  add_counts(tuned, *at);
   if (at->first_failure) {
     tuned.fails_at = at->first_failure->event;
     tuned.failed_size = at->first_failure->size;

@@ -49,7 +49,9 @@ struct Tuned {
   std::uint64_t peak_reserved = 0;
   std::uint64_t retries = 0;
   std::optional<std::uint64_t> device_calls{};  ///< Of memory; nothing where they are not counted.
-  bool interrupted = false;                     ///< Not all of this is known.
+  /// How often the manager made a stream wait for another. PyTorch's allocator never does.
+  std::uint64_t stream_waits = 0;
+  bool interrupted = false;  ///< Not all of this is known.
 };
 
 /// What ends the allocator's memory: the device's, or per_process_memory_fraction on a device that

@@ -133,8 +133,15 @@ std::string to_text(const Tuning& tuning, const trace::Trace& trace, std::size_t
       "\n";
   const auto limited = tuning.capacity != pytorch::kNoLimit;
   std::vector<std::vector<std::string>> rows{
-      {"", limited ? "served" : "", "fits", "reserved", "retries", "calls", "setting"}};
+      {"", limited ? "served" : "", "fits", "reserved", "retries", "calls"}};
   const auto shown = shown_of(tuning);
+  const auto any_waits = std::any_of(tuning.ranking.begin(), tuning.ranking.end(),
+                                     [](const Tuned& each) { return each.stream_waits != 0; });
+  const auto end_row = [&](std::vector<std::string>& row, std::string waits, std::string setting) {
+    if (any_waits) row.push_back(std::move(waits));
+    row.push_back(std::move(setting));
+  };
+  end_row(rows.front(), "waits", "setting");
   bool any_range = false;
   for (std::size_t i = 0; i < shown.size(); ++i) {
     const auto& one = *shown[i].one;
@@ -149,12 +156,14 @@ std::string to_text(const Tuning& tuning, const trace::Trace& trace, std::size_t
                     limited || one.interrupted || !one.served ? served_words(one, trace) : "",
                     optional_bytes(one.fit_bytes()), units::bytes(one.peak_reserved),
                     text::grouped(one.retries),
-                    one.device_calls ? text::grouped(*one.device_calls) : "-", names.front()});
-    for (std::size_t line = 1; line < names.size(); ++line)
-      rows.push_back({"", "", line == 1 && ranges ? "or " + low_words(*one.fit) : "", "", "", "",
-                      names[line].empty() ? "" : "  " + names[line]});
+                    one.device_calls ? text::grouped(*one.device_calls) : "-"});
+    end_row(rows.back(), text::grouped(one.stream_waits), names.front());
+    for (std::size_t line = 1; line < names.size(); ++line) {
+      rows.push_back({"", "", line == 1 && ranges ? "or " + low_words(*one.fit) : "", "", "", ""});
+      end_row(rows.back(), "", names[line].empty() ? "" : "  " + names[line]);
+    }
   }
-  out += inspect::columns("rlrrrrl", rows, "");
+  out += inspect::columns(any_waits ? "rlrrrrrl" : "rlrrrrl", rows, "");
   if (any_range)
     out += "\n" + inspect::wrapped(
                       "Two segments may have free blocks of one size; the driver's addresses "
@@ -167,16 +176,17 @@ std::string to_text(const Tuning& tuning, const trace::Trace& trace, std::size_t
 }
 
 std::string to_markdown(const Tuning& tuning, const trace::Trace& trace) {
-  std::string out = verdict(tuning, trace) + untried(tuning) +
-                    "\n\n| | served | fits | reserved | retries | device calls | how |\n"
-                    "| --: | --- | --: | --: | --: | --: | --- |\n";
+  std::string out =
+      verdict(tuning, trace) + untried(tuning) +
+      "\n\n| | served | fits | reserved | retries | device calls | stream waits | how |\n"
+      "| --: | --- | --: | --: | --: | --: | --: | --- |\n";
   std::size_t place = 0;
   for (const auto& one : tuning.ranking) {
-    out += text::format("| {} | {} | {} | {} | {} | {} | {}{} |\n", ++place,
+    out += text::format("| {} | {} | {} | {} | {} | {} | {} | {}{} |\n", ++place,
                         served_words(one, trace), optional_bytes(one.fit_bytes()),
                         units::bytes(one.peak_reserved), text::grouped(one.retries),
-                        one.device_calls ? text::grouped(*one.device_calls) : "-", one.how,
-                        one.is_today ? " (today)" : "");
+                        one.device_calls ? text::grouped(*one.device_calls) : "-",
+                        text::grouped(one.stream_waits), one.how, one.is_today ? " (today)" : "");
   }
   return out;
 }
@@ -223,6 +233,7 @@ std::string to_json(const Tuning& tuning, const trace::Trace& trace) {
     json.member("fit_exact", one.fit && one.fit->is_exact);
     json.member("peak_reserved_bytes", one.peak_reserved).member("retries", one.retries);
     optional("device_calls", one.device_calls);
+    json.member("stream_waits", one.stream_waits);
     json.end_object();
   }
   json.end_array().end_object();

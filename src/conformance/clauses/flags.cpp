@@ -128,7 +128,7 @@ std::optional<CallLedger::Thing> registration(Bench& b, std::uint64_t address) {
 }
 
 void check_register_flags(Bench& b, bool refuses) {
-  const std::array ranges{b.buffer(), b.buffer(3 * 4096), b.buffer(64_KiB)};
+  const std::array ranges{b.buffer(), b.buffer(12_KiB), b.buffer(64_KiB)};
   bool any = false;
   for (int round = 0; round < kRounds && !b.decided(); ++round) {
     for (const auto bits : in_some_order(b, 16, round)) {
@@ -184,9 +184,9 @@ void check_regions(Bench& b, bool refuses) {
   const auto part = [&](std::uint64_t from, std::uint64_t size) {
     return HostRange{.pointer = page.pointer + from, .size = size};
   };
-  const std::array regions{part(0, 4096),    part(0, 16 * 4096),     part(0, 1),
+  const std::array regions{part(0, 4096),    part(0, 64_KiB),        part(0, 1),
                            part(1, 4095),    part(4095, 2),          part(17, 100),
-                           part(4096, 64),   part(100, 3 * 4096),    part(4097, 8191),
+                           part(4096, 64),   part(100, 12_KiB),      part(4097, 8191),
                            part(8192, 4097), part(0, 64_KiB + 1),    part(5, 300'001),
                            part(0, 1_MiB),   part(4096, 1_MiB + 513)};
   const auto can_pin = [&](HostRange range) {

@@ -93,6 +93,7 @@ constexpr Clause kOwnPointersClauses[] = {
      .check = of_shared_memory([](Bench& b, Counted&, OwnedPointer& first) {
        b.expect_equal("references after own()", first.references(), 1);
        {
+         // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): the copy counts
          const auto second = first;
          b.expect_equal("... with a copy", first.references(), 2);
        }
@@ -124,6 +125,7 @@ constexpr Clause kOwnPointersClauses[] = {
      .scope = Scope::own,
      .check = of_shared_memory([](Bench& b, Counted& counted, OwnedPointer& first) {
        {
+         // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): the copy counts
          const auto second = first;
          b.expect_ok("free()", own_of(b).free(first));
          b.expect_equal("finalizers run by free() with two references", counted.ends, 1);

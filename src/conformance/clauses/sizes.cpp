@@ -428,7 +428,7 @@ void refuse_while_some_is_idle(Bench& b) {
        [](Bench& bench, std::uint64_t size) { return bench.try_managed(size); }},
   };
   for (const auto& [slot, call, ledger, make] : kKinds) {
-    const auto alive = [&] { return b.watch().ledger().live(ledger).count; };
+    const auto alive = [&b, kept = ledger] { return b.watch().ledger().live(kept).count; };
     const auto before = alive();
     { const std::array blocks{make(b, 64_KiB), make(b, 200_KiB), make(b, 900_KiB)}; }
     b.expect_ok("flush()", b.manager().flush());

@@ -396,7 +396,9 @@ void check_two_at_once(Bench& b) {
   Meeting meeting(b);
   std::array<ThreadsBlock, 2> blocks;
   for (const auto& [words, make] : kThreadsKinds) {
-    const auto ask = [&](std::size_t at) { blocks[at] = make(manager, regions[at]); };
+    const auto ask = [&, ask_for = make](std::size_t at) {
+      blocks[at] = ask_for(manager, regions[at]);
+    };
     const auto end = [&](std::size_t at) { blocks[at] = {}; };
     const auto overlap = [&] {
       const auto& [first, second] = blocks;

@@ -148,8 +148,8 @@ void HostSpace::end(HostBlocks::iterator block) {
   if (what.kind == Kind::registered) return;
   const auto size = whole_pages(what.size);
   // A new mapping frees the memory and makes the addresses fault, in one step.
-  mmap(pointer_to(address), size, PROT_NONE,
-       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  static_cast<void>(mmap(pointer_to(address), size, PROT_NONE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0));
   free_.release(address - base_, size);
 }
 

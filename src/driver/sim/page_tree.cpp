@@ -17,6 +17,9 @@ T* zeroed(std::size_t count) {
   return memory;
 }
 
+/// The place of a node's lower half; the upper one follows it.
+constexpr std::size_t children_of(std::uint32_t node) { return std::size_t{2} * node; }
+
 }  // namespace
 
 PageTree::PageTree(std::uint32_t pages)
@@ -27,8 +30,8 @@ std::optional<std::uint32_t> PageTree::find(std::uint32_t count) const noexcept 
   std::uint32_t node = 1, begin = 0, length = pages_;
   while (nodes_[node].longest != 0) {
     const auto half = length / 2;
-    const auto& left = nodes_[node * 2];
-    const auto& right = nodes_[node * 2 + 1];
+    const auto& left = nodes_[children_of(node)];
+    const auto& right = nodes_[children_of(node) + 1];
     if (half - left.longest >= count) {
       node = node * 2;
     } else if ((half - left.suffix) + (half - right.prefix) >= count) {
@@ -53,9 +56,9 @@ void PageTree::assign(std::uint32_t node, std::uint32_t begin, std::uint32_t len
   }
   const auto half = length / 2;
   if (nodes_[node].longest == 0) {
-    nodes_[node * 2] = nodes_[node * 2 + 1] = {0, 0, 0};
+    nodes_[children_of(node)] = nodes_[children_of(node) + 1] = {0, 0, 0};
   } else if (nodes_[node].longest == length) {
-    nodes_[node * 2] = nodes_[node * 2 + 1] = {half, half, half};
+    nodes_[children_of(node)] = nodes_[children_of(node) + 1] = {half, half, half};
   }
   assign(node * 2, begin, half, change);
   assign(node * 2 + 1, begin + half, half, change);
@@ -64,8 +67,8 @@ void PageTree::assign(std::uint32_t node, std::uint32_t begin, std::uint32_t len
 
 void PageTree::merge(std::uint32_t node, std::uint32_t length) noexcept {
   const auto half = length / 2;
-  const auto& left = nodes_[node * 2];
-  const auto& right = nodes_[node * 2 + 1];
+  const auto& left = nodes_[children_of(node)];
+  const auto& right = nodes_[children_of(node) + 1];
   const auto across = (half - left.suffix) + (half - right.prefix);
   nodes_[node] = {
       .prefix = left.prefix == 0 ? right.prefix : half + left.prefix,
@@ -92,7 +95,7 @@ void MaxTree::set(std::uint32_t page, std::uint16_t value) noexcept {
   values_[node] = value;
   while (node > 1) {
     node /= 2;
-    const auto larger = std::max(values_[node * 2], values_[node * 2 + 1]);
+    const auto larger = std::max(values_[children_of(node)], values_[children_of(node) + 1]);
     if (values_[node] == larger) return;
     values_[node] = larger;
   }

@@ -158,7 +158,9 @@ std::string_view BlockDecoder::read_table(std::string_view payload) {
   shape_words_.clear();
   const auto take_word = [&] { return take_varint(table, shape_words_.emplace_back()); };
   for (std::uint64_t i = 0; i < shapes; ++i) {
-    if (!take_word() || !take_word()) return kShort;
+    for (int word = 0; word < 2; ++word) {
+      if (!take_word()) return kShort;
+    }
     const auto members = shape_words_.back();
     if (members > kMemberCount) return "a shape has more members than there are";
     for (std::uint64_t member = 0; member < members; ++member) {

@@ -81,7 +81,7 @@ Result<ImportCounts> ImportRun::finish(std::uint64_t live, const ByteSum& live_b
                 line_number(), kCut, "a whole file");
   }
   if (!cut && counts_.truncated == 0 && may_go_on_) {
-    counts_.notes.push_back(
+    counts_.notes.emplace_back(
         "the last line has no line end: if it was cut there, its row is not as it was");
   }
   if (cut && counts_.truncated == 0)

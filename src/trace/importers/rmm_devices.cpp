@@ -133,7 +133,7 @@ std::optional<std::uint32_t> device_of_log(std::string_view path) {
 Result<ImportCounts> read_rmm_devices(std::span<const DeviceLog> given, OperationSink& sink,
                                       const ImportOptions& options) {
   auto header = rmm_header();
-  header.requires_.push_back("multi-device");
+  header.requires_.emplace_back("multi-device");
   if (auto begun = sink.on_header(header); !begun) return std::move(begun).error();
 
   Operation end{.op = Op::end,
